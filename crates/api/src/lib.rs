@@ -1,0 +1,1 @@
+//! The HTTP contract: paths, queries, problem codes; no sockets.

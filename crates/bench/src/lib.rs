@@ -1,0 +1,1 @@
+//! Measurements against peers and physical limits, as ratios in one run.

@@ -1,0 +1,1 @@
+//! Moteseal on the command line: every role and tool as a subcommand.

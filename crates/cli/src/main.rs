@@ -1,0 +1,2 @@
+//! The `moteseal` command.
+fn main() {}

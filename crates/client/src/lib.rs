@@ -1,0 +1,1 @@
+//! The data application: fetch, verify, hand out rows.

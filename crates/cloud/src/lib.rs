@@ -1,0 +1,1 @@
+//! The untrusted store as a service.

@@ -1,0 +1,1 @@
+//! Which events of an epoch make a sample.

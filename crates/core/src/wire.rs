@@ -1,0 +1,5 @@
+//! Deterministic CBOR and COSE encodings of everything that travels, rests or is signed: spec/formats.md.
+
+pub mod cbor;
+pub mod cose;
+pub mod stream;

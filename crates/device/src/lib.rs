@@ -1,0 +1,1 @@
+//! A mote's host side on Linux: import, journal, outbox, replay, push.

@@ -1,0 +1,1 @@
+//! Multi-lane hashing for hosts, behind the same functions as core.

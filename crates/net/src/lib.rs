@@ -1,0 +1,1 @@
+//! Links: for now the HTTP client of the api.

@@ -1,0 +1,1 @@
+//! The schemes the papers compare with: nothing a product needs.

@@ -1,0 +1,1 @@
+//! Epoch stores behind one trait, and the durable journal.

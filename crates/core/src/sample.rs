@@ -1,1 +1,3 @@
 //! Which events of an epoch make a sample.
+
+pub mod permutation;

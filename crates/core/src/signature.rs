@@ -1,4 +1,24 @@
 //! Signature suites behind one type each for public and secret keys: Ed25519, ESP256, and ML-DSA-44 on hosts.
+//!
+//! spec/formats.md, section 2: Ed25519 (RFC 8032) is verified strictly, ECDSA on P-256 with low `s` only, ML-DSA-44 (FIPS 204)
+//! pure with an empty context. Signatures are deterministic in every suite, so that no mote needs randomness to sign. Key files
+//! are in [`identity`](crate::identity).
+
+use core::fmt;
+
+use ed25519_dalek::Signer as _;
+use p256::ecdsa::signature::Verifier as _;
+use zeroize::{ZeroizeOnDrop, Zeroizing};
+
+use crate::digest::Digest;
+
+#[cfg(feature = "host")]
+mod lattice;
+
+/// The longest signature of any suite that is built in, in bytes.
+pub const MAX_SIGNATURE: usize = if cfg!(feature = "host") { 2420 } else { 64 };
+/// The longest raw public key of any suite that is built in, in bytes.
+pub const MAX_PUBLIC_KEY: usize = if cfg!(feature = "host") { 1312 } else { 65 };
 
 /// A fully specified algorithm (RFC 9864; ML-DSA-44 from the COSE registry).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -13,6 +33,9 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
+    /// Every suite the formats know, built in or not.
+    pub const ALL: [Self; 3] = [Self::Ed25519, Self::Esp256, Self::MlDsa44];
+
     /// The number in the COSE registry.
     #[must_use]
     pub const fn cose(self) -> i64 {
@@ -34,6 +57,22 @@ impl Algorithm {
         }
     }
 
+    /// The name on command lines: `ed25519`, `esp256` or `ml-dsa-44`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ed25519 => "ed25519",
+            Self::Esp256 => "esp256",
+            Self::MlDsa44 => "ml-dsa-44",
+        }
+    }
+
+    /// The algorithm of a command-line name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|algorithm| algorithm.name() == name)
+    }
+
     /// Bytes of a signature.
     #[must_use]
     pub const fn signature_length(self) -> usize {
@@ -42,4 +81,442 @@ impl Algorithm {
             Self::MlDsa44 => 2420,
         }
     }
+
+    /// Bytes of a raw public key: spec/formats.md, section 2.1.
+    #[must_use]
+    pub const fn public_key_length(self) -> usize {
+        match self {
+            Self::Ed25519 => 32,
+            Self::Esp256 => 65,
+            Self::MlDsa44 => 1312,
+        }
+    }
 }
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Why bytes are not a usable key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum KeyError {
+    /// A suite the formats do not have, or one that is not built in (ML-DSA-44 without the feature `host`).
+    UnknownAlgorithm,
+    /// Another number of bytes than keys of this suite have.
+    KeyLength,
+    /// Not the canonical encoding of a point on the suite's curve, or one that verifies forgeries (of small order).
+    InvalidPublicKey,
+    /// A secret scalar that is zero or not below the curve's order.
+    InvalidSecretKey,
+    /// Not the DER of a `PrivateKeyInfo` or `SubjectPublicKeyInfo`.
+    MalformedDer,
+    /// Not one PEM block (RFC 7468).
+    MalformedPem,
+    /// A PEM block with another label than this place needs: a public key for a private one, or an older format.
+    WrongPemLabel,
+    /// A private key of ML-DSA without its seed.
+    SeedMissing,
+    /// A key file whose public part does not belong to its private part.
+    KeyPairMismatch,
+    /// The buffer given is too small.
+    BufferTooSmall,
+}
+
+impl KeyError {
+    /// The error's name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::UnknownAlgorithm => "UnknownAlgorithm",
+            Self::KeyLength => "KeyLength",
+            Self::InvalidPublicKey => "InvalidPublicKey",
+            Self::InvalidSecretKey => "InvalidSecretKey",
+            Self::MalformedDer => "MalformedDer",
+            Self::MalformedPem => "MalformedPem",
+            Self::WrongPemLabel => "WrongPemLabel",
+            Self::SeedMissing => "SeedMissing",
+            Self::KeyPairMismatch => "KeyPairMismatch",
+            Self::BufferTooSmall => "BufferTooSmall",
+        }
+    }
+}
+
+impl fmt::Display for KeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::UnknownAlgorithm => "UnknownAlgorithm: the key's algorithm is not Ed25519, P-256 or ML-DSA-44, or not built in",
+            Self::KeyLength => "KeyLength: the key has another length than keys of its algorithm",
+            Self::InvalidPublicKey => "InvalidPublicKey: the public key is no valid point of its curve",
+            Self::InvalidSecretKey => "InvalidSecretKey: the private key is out of range for its curve",
+            Self::MalformedDer => "MalformedDer: the key is not in PKCS#8 (private) or SubjectPublicKeyInfo (public) form",
+            Self::MalformedPem => "MalformedPem: the file is not one PEM block",
+            Self::WrongPemLabel => {
+                "WrongPemLabel: the PEM block is of another kind; private keys are PRIVATE KEY (unencrypted PKCS#8, \
+                 as `openssl pkey` writes), public keys PUBLIC KEY"
+            }
+            Self::SeedMissing => "SeedMissing: the ML-DSA private key is without its seed; write it again in seed form",
+            Self::KeyPairMismatch => "KeyPairMismatch: the file's public key does not belong to its private key",
+            Self::BufferTooSmall => "BufferTooSmall: the key does not fit the buffer",
+        })
+    }
+}
+
+impl core::error::Error for KeyError {}
+
+/// Why a signature was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum SignatureError {
+    /// Another length than signatures of the key's algorithm have.
+    MalformedSignature,
+    /// A valid ECDSA signature with `s` in the upper half, which anyone can make from the one in the lower half.
+    HighS,
+    /// Not a signature of this key over this message.
+    NotAuthentic,
+}
+
+impl SignatureError {
+    /// The error's name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::MalformedSignature => "MalformedSignature",
+            Self::HighS => "HighS",
+            Self::NotAuthentic => "NotAuthentic",
+        }
+    }
+}
+
+impl fmt::Display for SignatureError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::MalformedSignature => "MalformedSignature: the signature has another length than its algorithm's",
+            Self::HighS => "HighS: an ECDSA signature with s in the upper half",
+            Self::NotAuthentic => "NotAuthentic: the signature is not of this key over these bytes",
+        })
+    }
+}
+
+impl core::error::Error for SignatureError {}
+
+/// A public key, prepared for repeated verification.
+///
+/// Curve points are decompressed once, here. ML-DSA-44 keys stay encoded: their expanded form takes 24 KiB.
+#[derive(Clone)]
+pub struct PublicKey(Public);
+
+#[derive(Clone)]
+#[cfg_attr(feature = "host", allow(clippy::large_enum_variant))]
+enum Public {
+    Ed25519(ed25519_dalek::VerifyingKey),
+    Esp256(p256::ecdsa::VerifyingKey),
+    #[cfg(feature = "host")]
+    MlDsa44(lattice::PublicKey),
+}
+
+impl PublicKey {
+    /// Reads a raw public key: spec/formats.md, section 2.1.
+    ///
+    /// # Errors
+    /// `UnknownAlgorithm`, `KeyLength` or `InvalidPublicKey`.
+    pub fn from_bytes(algorithm: Algorithm, bytes: &[u8]) -> Result<Self, KeyError> {
+        match algorithm {
+            Algorithm::Ed25519 => {
+                let bytes = bytes.try_into().map_err(|_| KeyError::KeyLength)?;
+                let key = ed25519_dalek::VerifyingKey::from_bytes(bytes).map_err(|_| KeyError::InvalidPublicKey)?;
+                // The crate decodes leniently (RFC 8032 does not): one key must not have two encodings.
+                if key.is_weak() || key.to_edwards().compress().as_bytes() != bytes {
+                    return Err(KeyError::InvalidPublicKey);
+                }
+                Ok(Self(Public::Ed25519(key)))
+            }
+            Algorithm::Esp256 => {
+                if bytes.len() != algorithm.public_key_length() {
+                    return Err(KeyError::KeyLength);
+                }
+                // 0x04 is the uncompressed form; SEC 1 has a hybrid form of the same length.
+                let key = (bytes[0] == 4).then(|| p256::ecdsa::VerifyingKey::from_sec1_bytes(bytes).ok()).flatten();
+                key.map(|key| Self(Public::Esp256(key))).ok_or(KeyError::InvalidPublicKey)
+            }
+            #[cfg(feature = "host")]
+            Algorithm::MlDsa44 => lattice::PublicKey::from_bytes(bytes).map(|key| Self(Public::MlDsa44(key))),
+            #[cfg(not(feature = "host"))]
+            Algorithm::MlDsa44 => Err(KeyError::UnknownAlgorithm),
+        }
+    }
+
+    /// The suite.
+    #[must_use]
+    pub const fn algorithm(&self) -> Algorithm {
+        match self.0 {
+            Public::Ed25519(_) => Algorithm::Ed25519,
+            Public::Esp256(_) => Algorithm::Esp256,
+            #[cfg(feature = "host")]
+            Public::MlDsa44(_) => Algorithm::MlDsa44,
+        }
+    }
+
+    /// The raw key: spec/formats.md, section 2.1.
+    #[must_use]
+    pub fn to_bytes(&self) -> PublicKeyBytes {
+        match &self.0 {
+            Public::Ed25519(key) => PublicKeyBytes::new(key.as_bytes()),
+            Public::Esp256(key) => PublicKeyBytes::new(key.to_sec1_point(false).as_bytes()),
+            #[cfg(feature = "host")]
+            Public::MlDsa44(key) => PublicKeyBytes::new(key.as_bytes()),
+        }
+    }
+
+    /// Checks a signature over `message`.
+    ///
+    /// # Errors
+    /// `MalformedSignature` for its length, `HighS` for a valid ECDSA signature with `s` in the upper half, else `NotAuthentic`.
+    pub fn verify(&self, message: &[u8], signature: &[u8]) -> Result<(), SignatureError> {
+        if signature.len() != self.algorithm().signature_length() {
+            return Err(SignatureError::MalformedSignature);
+        }
+        match &self.0 {
+            Public::Ed25519(key) => {
+                let signature = ed25519_dalek::Signature::from_slice(signature).map_err(|_| SignatureError::NotAuthentic)?;
+                key.verify_strict(message, &signature).map_err(|_| SignatureError::NotAuthentic)
+            }
+            Public::Esp256(key) => {
+                // Fails if r or s is zero or not below the order.
+                let signature = p256::ecdsa::Signature::from_slice(signature).map_err(|_| SignatureError::NotAuthentic)?;
+                key.verify(message, &signature).map_err(|_| SignatureError::NotAuthentic)?;
+                if signature.normalize_s() == signature { Ok(()) } else { Err(SignatureError::HighS) }
+            }
+            #[cfg(feature = "host")]
+            Public::MlDsa44(key) => key.verify(message, signature),
+        }
+    }
+}
+
+impl PartialEq for PublicKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.algorithm() == other.algorithm() && self.to_bytes() == other.to_bytes()
+    }
+}
+
+impl Eq for PublicKey {}
+
+impl fmt::Debug for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PublicKey({} {})", self.algorithm(), Digest::of(&[&self.to_bytes()]))
+    }
+}
+
+/// Bytes of at most `N`, owned without a heap.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Bounded<const N: usize> {
+    // Bytes from `length` on are zero, so that equality of the fields is equality of the contents.
+    bytes: [u8; N],
+    length: usize,
+}
+
+/// A raw public key.
+pub type PublicKeyBytes = Bounded<MAX_PUBLIC_KEY>;
+/// A signature.
+pub type Signature = Bounded<MAX_SIGNATURE>;
+
+impl<const N: usize> Bounded<N> {
+    /// Callers give no more than `N` bytes.
+    fn new(bytes: &[u8]) -> Self {
+        let mut out = Self { bytes: [0; N], length: bytes.len() };
+        out.bytes[..bytes.len()].copy_from_slice(bytes);
+        out
+    }
+
+    /// A copy of `bytes`, if there are at most `N`.
+    #[must_use]
+    pub fn from_slice(bytes: &[u8]) -> Option<Self> {
+        (bytes.len() <= N).then(|| Self::new(bytes))
+    }
+}
+
+impl<const N: usize> core::ops::Deref for Bounded<N> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+}
+
+impl<const N: usize> AsRef<[u8]> for Bounded<N> {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl<const N: usize> fmt::Debug for Bounded<N> {
+    /// Hexadecimal digits.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// Why nothing was signed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum SignError {
+    /// The buffer is shorter than [`Algorithm::signature_length`].
+    BufferTooSmall,
+    /// The key's holder (a secure element, an agent) did not sign.
+    Refused,
+}
+
+impl SignError {
+    /// The error's name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::BufferTooSmall => "BufferTooSmall",
+            Self::Refused => "Refused",
+        }
+    }
+}
+
+impl fmt::Display for SignError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::BufferTooSmall => "BufferTooSmall: the signature does not fit the buffer",
+            Self::Refused => "Refused: the key's holder did not sign",
+        })
+    }
+}
+
+impl core::error::Error for SignError {}
+
+/// Whatever can sign: a [`SecretKey`], a secure element, an agent.
+pub trait Signer {
+    /// The suite of its signatures.
+    fn algorithm(&self) -> Algorithm;
+
+    /// Writes a signature over `message` to the start of `signature` and returns its length.
+    ///
+    /// # Errors
+    /// `BufferTooSmall` if `signature` is shorter than [`Algorithm::signature_length`]; `Refused` if the holder fails.
+    fn sign(&self, message: &[u8], signature: &mut [u8]) -> Result<usize, SignError>;
+
+    /// A signature over `message`, owned.
+    ///
+    /// # Errors
+    /// As [`Signer::sign`].
+    fn signature(&self, message: &[u8]) -> Result<Signature, SignError> {
+        let mut out = Signature { bytes: [0; MAX_SIGNATURE], length: 0 };
+        out.length = self.sign(message, &mut out.bytes)?;
+        Ok(out)
+    }
+}
+
+/// A secret key. It is never printed and is zeroed when dropped.
+#[derive(Clone)]
+pub struct SecretKey(Secret);
+
+#[derive(Clone)]
+#[cfg_attr(feature = "host", allow(clippy::large_enum_variant))]
+enum Secret {
+    Ed25519(ed25519_dalek::SigningKey),
+    Esp256(p256::ecdsa::SigningKey),
+    #[cfg(feature = "host")]
+    MlDsa44(lattice::SecretKey),
+}
+
+impl SecretKey {
+    /// The key that 32 uniformly random bytes give.
+    ///
+    /// # Errors
+    /// `UnknownAlgorithm` if the suite is not built in.
+    pub fn from_seed(algorithm: Algorithm, seed: &[u8; 32]) -> Result<Self, KeyError> {
+        let mut seed = Zeroizing::new(*seed);
+        loop {
+            match Self::from_bytes(algorithm, &*seed) {
+                // One P-256 seed in 2^32 is no scalar; its digest most likely is.
+                Err(KeyError::InvalidSecretKey) => *seed = Digest::of(&[b"moteseal/1/seed\0", &*seed]).0,
+                result => return result,
+            }
+        }
+    }
+
+    /// Reads the 32 bytes a private key file holds: Ed25519's seed, the P-256 scalar (big-endian), ML-DSA's seed.
+    ///
+    /// # Errors
+    /// `UnknownAlgorithm`, `KeyLength`, or `InvalidSecretKey` for a P-256 scalar out of range.
+    pub fn from_bytes(algorithm: Algorithm, bytes: &[u8]) -> Result<Self, KeyError> {
+        let bytes: &[u8; 32] = bytes.try_into().map_err(|_| KeyError::KeyLength)?;
+        match algorithm {
+            Algorithm::Ed25519 => Ok(Self(Secret::Ed25519(ed25519_dalek::SigningKey::from_bytes(bytes)))),
+            Algorithm::Esp256 => p256::ecdsa::SigningKey::from_slice(bytes)
+                .map(|key| Self(Secret::Esp256(key)))
+                .map_err(|_| KeyError::InvalidSecretKey),
+            #[cfg(feature = "host")]
+            Algorithm::MlDsa44 => Ok(Self(Secret::MlDsa44(lattice::SecretKey::from_seed(bytes)))),
+            #[cfg(not(feature = "host"))]
+            Algorithm::MlDsa44 => Err(KeyError::UnknownAlgorithm),
+        }
+    }
+
+    /// The 32 bytes that [`SecretKey::from_bytes`] reads, zeroed when dropped.
+    #[must_use]
+    pub fn to_bytes(&self) -> Zeroizing<[u8; 32]> {
+        match &self.0 {
+            Secret::Ed25519(key) => Zeroizing::new(key.to_bytes()),
+            Secret::Esp256(key) => Zeroizing::new(key.to_bytes().into()),
+            #[cfg(feature = "host")]
+            Secret::MlDsa44(key) => Zeroizing::new(*key.seed()),
+        }
+    }
+
+    /// The public key.
+    #[must_use]
+    pub fn public(&self) -> PublicKey {
+        PublicKey(match &self.0 {
+            Secret::Ed25519(key) => Public::Ed25519(key.verifying_key()),
+            Secret::Esp256(key) => Public::Esp256(*key.verifying_key()),
+            #[cfg(feature = "host")]
+            Secret::MlDsa44(key) => Public::MlDsa44(key.public()),
+        })
+    }
+}
+
+impl Signer for SecretKey {
+    fn algorithm(&self) -> Algorithm {
+        match self.0 {
+            Secret::Ed25519(_) => Algorithm::Ed25519,
+            Secret::Esp256(_) => Algorithm::Esp256,
+            #[cfg(feature = "host")]
+            Secret::MlDsa44(_) => Algorithm::MlDsa44,
+        }
+    }
+
+    fn sign(&self, message: &[u8], signature: &mut [u8]) -> Result<usize, SignError> {
+        let length = self.algorithm().signature_length();
+        let out = signature.get_mut(..length).ok_or(SignError::BufferTooSmall)?;
+        match &self.0 {
+            Secret::Ed25519(key) => out.copy_from_slice(&key.sign(message).to_bytes()),
+            Secret::Esp256(key) => {
+                // RFC 6979, section 3.2: the nonce is a function of key and message.
+                let signature: p256::ecdsa::Signature = key.try_sign(message).map_err(|_| SignError::Refused)?;
+                out.copy_from_slice(&signature.normalize_s().to_bytes());
+            }
+            #[cfg(feature = "host")]
+            Secret::MlDsa44(key) => key.sign(message, out)?,
+        }
+        Ok(length)
+    }
+}
+
+// Each suite's key zeroes itself.
+impl ZeroizeOnDrop for SecretKey {}
+
+impl fmt::Debug for SecretKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SecretKey({} secret)", self.algorithm())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,71 @@
+//! ML-DSA-44 (FIPS 204), pure, with the empty context; for hosts, since it needs about 100 KiB of stack.
+//!
+//! Keys are kept as they are stored (32-byte seed, 1,312-byte public key) and expanded for each use: expanded, a public key takes
+//! 24 KiB and a secret key more, and a roster holds many.
+
+use ml_dsa::{EncodedSignature, EncodedVerifyingKey, ExpandedSigningKey, MlDsa44, VerifyingKey};
+use zeroize::{Zeroize, ZeroizeOnDrop};
+
+use super::{KeyError, SignError, SignatureError};
+
+#[derive(Clone)]
+pub(super) struct PublicKey([u8; 1312]);
+
+impl PublicKey {
+    /// Every string of this length is a key.
+    pub(super) fn from_bytes(bytes: &[u8]) -> Result<Self, KeyError> {
+        bytes.try_into().map(Self).map_err(|_| KeyError::KeyLength)
+    }
+
+    pub(super) const fn as_bytes(&self) -> &[u8; 1312] {
+        &self.0
+    }
+
+    /// `signature` has the suite's length.
+    pub(super) fn verify(&self, message: &[u8], signature: &[u8]) -> Result<(), SignatureError> {
+        let encoded = EncodedSignature::<MlDsa44>::try_from(signature).map_err(|_| SignatureError::MalformedSignature)?;
+        // Hints out of order and coefficients out of range have no decoding.
+        let signature = ml_dsa::Signature::<MlDsa44>::decode(&encoded).ok_or(SignatureError::NotAuthentic)?;
+        let key = VerifyingKey::<MlDsa44>::decode(&EncodedVerifyingKey::<MlDsa44>::from(self.0));
+        if key.verify_with_context(message, &[], &signature) { Ok(()) } else { Err(SignatureError::NotAuthentic) }
+    }
+}
+
+#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+pub(super) struct SecretKey {
+    seed: [u8; 32],
+    #[zeroize(skip)]
+    public: [u8; 1312],
+}
+
+impl SecretKey {
+    pub(super) fn from_seed(seed: &[u8; 32]) -> Self {
+        let public = ExpandedSigningKey::<MlDsa44>::from_seed(&(*seed).into()).verifying_key().encode();
+        Self { seed: *seed, public: public.into() }
+    }
+
+    pub(super) const fn seed(&self) -> &[u8; 32] {
+        &self.seed
+    }
+
+    pub(super) const fn public(&self) -> PublicKey {
+        PublicKey(self.public)
+    }
+
+    /// The deterministic variant (FIPS 204, section 3.4); `out` has the suite's length.
+    pub(super) fn sign(&self, message: &[u8], out: &mut [u8]) -> Result<(), SignError> {
+        let key = ExpandedSigningKey::<MlDsa44>::from_seed(&self.seed.into());
+        let signature = key.sign_deterministic(message, &[]).map_err(|_| SignError::Refused)?;
+        out.copy_from_slice(&signature.encode());
+        Ok(())
+    }
+
+    /// Whether `expanded` is this key in the older form of FIPS 204, algorithm 24.
+    pub(super) fn is_expanded_as(&self, expanded: &[u8]) -> bool {
+        #[allow(deprecated)]
+        let mut own = ExpandedSigningKey::<MlDsa44>::from_seed(&self.seed.into()).to_expanded();
+        let same: bool = subtle::ConstantTimeEq::ct_eq(own.as_slice(), expanded).into();
+        own.as_mut_slice().zeroize();
+        same
+    }
+}

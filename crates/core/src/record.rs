@@ -3,6 +3,7 @@
 //! Each is a type of its own, so that an epoch cannot be passed where an index is meant. Glossary: ARCHITECTURE.md.
 
 use core::fmt;
+use core::num::NonZeroU16;
 
 use crate::digest;
 
@@ -93,3 +94,60 @@ number!(
     /// Sampling at rate `2^-j`: only levels `>= j` survive.
     Round(u8)
 );
+
+/// How records lie next to each other wherever events are hashed, stored or sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Framing {
+    /// All of one size, in bytes: raw.
+    Fixed(NonZeroU16),
+    /// Of any size up to [`MAX_PAYLOAD`], each behind its length as two bytes, big-endian.
+    Prefixed,
+}
+
+impl Framing {
+    /// Records of `size` bytes; `None` if that is 0 or above [`MAX_PAYLOAD`].
+    #[must_use]
+    pub fn fixed(size: usize) -> Option<Self> {
+        u16::try_from(size).ok().and_then(NonZeroU16::new).map(Self::Fixed)
+    }
+
+    /// What stands before an event: nothing, or its length. `None` if the event cannot be of this framing.
+    #[inline]
+    pub(crate) fn prefix(self, event: &[u8]) -> Option<Option<[u8; 2]>> {
+        match self {
+            Self::Fixed(size) => (event.len() == usize::from(size.get())).then_some(None),
+            Self::Prefixed => u16::try_from(event.len()).ok().map(|length| Some(length.to_be_bytes())),
+        }
+    }
+
+    /// Splits the first record off `bytes`: the record without its length, and what follows.
+    #[must_use]
+    #[inline]
+    pub fn split_first(self, bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+        match self {
+            Self::Fixed(size) => bytes.split_at_checked(usize::from(size.get())),
+            Self::Prefixed => {
+                let (length, rest) = bytes.split_first_chunk()?;
+                rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))
+            }
+        }
+    }
+
+    /// Bytes that the first `count` records of `bytes` take; `None` if there are fewer.
+    #[must_use]
+    pub fn length_of(self, bytes: &[u8], count: u32) -> Option<usize> {
+        match self {
+            Self::Fixed(size) => {
+                let length = u64::from(count) * u64::from(size.get());
+                usize::try_from(length).ok().filter(|&length| length <= bytes.len())
+            }
+            Self::Prefixed => {
+                let mut rest = bytes;
+                for _ in 0..count {
+                    rest = self.split_first(rest)?.1;
+                }
+                Some(bytes.len() - rest.len())
+            }
+        }
+    }
+}

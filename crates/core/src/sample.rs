@@ -1,3 +1,188 @@
-//! Which events of an epoch make a sample.
+//! Samples: events of a part, and the choice that made them (spec/formats.md, section 5).
+//!
+//! A [`Sample`] hands out events only once its seal is authentic. [`Choice`] computes which levels or events an answer must
+//! hold, so that whoever answers has none: a sample whose choice was forced is [`UniformSample`].
 
+pub mod choice;
 pub mod permutation;
+
+use core::fmt;
+use core::marker::PhantomData;
+
+pub use choice::{Choice, ChoiceError, Rate, UniformSample};
+
+use crate::digest::Digest;
+use crate::engine::Engine;
+use crate::level::Salt;
+use crate::record::{Framing, Level, MAX_LEVELS, Sequence};
+use crate::seal::{Authentic, Scheme, Seal, Unverified};
+use crate::wire::stream::{Part, Select};
+
+/// The events of one part. `S` says what has been proven of its seal.
+pub struct Sample<'a, S> {
+    seal: Digest,
+    scheme: Scheme,
+    salt: Salt,
+    counts: crate::level::Counters,
+    framing: Framing,
+    select: Select<'a>,
+    events: &'a [u8],
+    proven: PhantomData<S>,
+}
+
+impl<S> fmt::Debug for Sample<'_, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sample").field("seal", &self.seal).field("select", &self.select).finish_non_exhaustive()
+    }
+}
+
+impl<S> Sample<'_, S> {
+    /// Which events these are.
+    #[must_use]
+    pub const fn select(&self) -> &Select<'_> {
+        &self.select
+    }
+
+    /// How many events these are.
+    #[must_use]
+    pub fn len(&self) -> u32 {
+        match &self.select {
+            Select::Levels(mask) => crate::seal::follow::masked(&self.counts, *mask),
+            Select::Events(gaps) => gaps.len(),
+        }
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl<'a> Sample<'a, Unverified> {
+    /// The events of a part whose sizes [`Follower`](crate::seal::Follower) has checked, bound to the seal rebuilt from them.
+    pub(crate) fn new(seal: &Seal<Unverified>, part: &Part<'a>, framing: Framing) -> Self {
+        let statement = seal.statement();
+        Self {
+            seal: seal.digest(),
+            scheme: statement.scheme,
+            salt: statement.salt,
+            counts: statement.counters,
+            framing,
+            select: part.select.clone(),
+            events: part.events,
+            proven: PhantomData,
+        }
+    }
+
+    /// The same events, authentic: `seal` is the proven form of the seal that was rebuilt from them. `None` if it is another.
+    #[must_use]
+    pub fn proven(self, seal: &Seal<Authentic>) -> Option<Sample<'a, Authentic>> {
+        (seal.digest() == self.seal).then(|| Sample {
+            seal: self.seal,
+            scheme: self.scheme,
+            salt: self.salt,
+            counts: self.counts,
+            framing: self.framing,
+            select: self.select,
+            events: self.events,
+            proven: PhantomData,
+        })
+    }
+}
+
+impl<'a> Sample<'a, Authentic> {
+    /// Calls `each` with every event: sequence number, level and record, in order of sequence.
+    pub fn for_each(&self, engine: &impl Engine, mut each: impl FnMut(Sequence, Level, &'a [u8])) {
+        let levels = self.counts.levels();
+        match &self.select {
+            Select::Events(gaps) => {
+                let mut rest = self.events;
+                for seq in gaps.iter() {
+                    let Some((record, tail)) = self.framing.split_first(rest) else { return };
+                    each(seq, self.salt.level(seq, levels), record);
+                    rest = tail;
+                }
+            }
+            Select::Levels(mask) => {
+                // One cursor a level: blocks lie one behind the other in a star, all events in one row in a tree.
+                let mut cursors = [self.events; MAX_LEVELS];
+                if self.scheme == Scheme::Star {
+                    let mut rest = self.events;
+                    for level in (0..levels).rev().filter(|level| mask >> level & 1 == 1) {
+                        cursors[usize::from(level)] = rest;
+                        let length = self.framing.length_of(rest, self.counts.at(Level(level))).unwrap_or(rest.len());
+                        rest = &rest[length..];
+                    }
+                }
+                let row = |level: Level| if self.scheme == Scheme::Star { usize::from(level.0) } else { 0 };
+                #[allow(clippy::cast_possible_truncation)]
+                let total = self.counts.total() as u32;
+                for (seq, level) in selected(engine, &self.salt, levels, total, *mask) {
+                    let cursor = &mut cursors[row(level)];
+                    let Some((record, tail)) = self.framing.split_first(cursor) else { return };
+                    each(seq, level, record);
+                    *cursor = tail;
+                }
+            }
+        }
+    }
+}
+
+/// The sequence numbers below `n` whose level is in `mask`, ascending.
+pub(crate) fn members<'e, E: Engine>(
+    engine: &'e E,
+    salt: &'e Salt,
+    levels: u8,
+    n: u32,
+    mask: u32,
+) -> impl Iterator<Item = Sequence> + Clone + use<'e, E> {
+    selected(engine, salt, levels, n, mask).map(|(seq, _)| seq)
+}
+
+/// The events below `n` whose level is in `mask`, with their levels, ascending.
+pub(crate) fn selected<'e, E: Engine>(engine: &'e E, salt: &'e Salt, levels: u8, n: u32, mask: u32) -> Selected<'e, E> {
+    let n = if mask == 0 { 0 } else { n };
+    Selected { engine, salt, levels, n: u64::from(n), mask, next: 0, chunk: [0; CHUNK] }
+}
+
+const CHUNK: usize = 256;
+
+/// Computes levels a chunk at a time, so that the engine can use its lanes.
+pub(crate) struct Selected<'e, E> {
+    engine: &'e E,
+    salt: &'e Salt,
+    levels: u8,
+    n: u64,
+    mask: u32,
+    next: u64,
+    chunk: [u8; CHUNK],
+}
+
+impl<E> Clone for Selected<'_, E> {
+    fn clone(&self) -> Self {
+        Self { ..*self }
+    }
+}
+
+impl<E: Engine> Iterator for Selected<'_, E> {
+    type Item = (Sequence, Level);
+
+    fn next(&mut self) -> Option<(Sequence, Level)> {
+        while self.next < self.n {
+            #[allow(clippy::cast_possible_truncation)]
+            let at = (self.next % CHUNK as u64) as usize;
+            if at == 0 {
+                #[allow(clippy::cast_possible_truncation)]
+                let length = (self.n - self.next).min(CHUNK as u64) as usize;
+                self.engine.levels(self.salt, self.levels, self.next, &mut self.chunk[..length]);
+            }
+            let (seq, level) = (self.next, self.chunk[at]);
+            self.next += 1;
+            if self.mask >> level & 1 == 1 {
+                return Some((Sequence(seq), Level(level)));
+            }
+        }
+        None
+    }
+}

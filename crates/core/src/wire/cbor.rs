@@ -297,6 +297,12 @@ impl<'b> Reader<'b> {
         Ok(&self.0.input()[start..self.0.position()])
     }
 
+    /// The bytes that have not been read yet.
+    #[must_use]
+    pub fn rest(&self) -> &'b [u8] {
+        &self.0.input()[self.0.position()..]
+    }
+
     /// A version number, which must be 1.
     ///
     /// # Errors

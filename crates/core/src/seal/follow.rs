@@ -1,0 +1,422 @@
+//! Following a device's chain through a stream: from items to rebuilt seals and samples (spec/formats.md, section 4).
+//!
+//! The follower computes what did not travel (counters, digests, root, statement) and refuses what cannot be. It proves
+//! nothing: a [`Rebuilt`] is unverified until its seal is proven by a signature, or by the chain from a later seal that is.
+
+use core::fmt;
+
+use super::{MAX_ANSWERED, Position, Scheme, Seal, Statement, Unverified, star, tree};
+use crate::digest::Digest;
+use crate::engine::Engine;
+use crate::level::Counters;
+use crate::record::{DeviceId, EpochNumber, Framing, Level, MAX_LEVELS, SealIndex, Sequence};
+use crate::roster::Directory;
+use crate::sample::Sample;
+use crate::wire::stream::{Open, Part, Select};
+
+/// What a verifier is willing to work on.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Events under one seal: their levels are recomputed, about 10 ns each.
+    pub max_events: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { max_events: 1 << 24 }
+    }
+}
+
+/// Why a device's stream cannot be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The roster has no such device.
+    UnknownDevice,
+    /// The roster's history has no such version.
+    UnknownRoster,
+    /// The digest of the seal before is neither given nor known.
+    PrevUnknown,
+    /// A first seal must name the device's first certificate.
+    PrevMismatch,
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::UnknownDevice => "UnknownDevice: the roster has no such device",
+            Self::UnknownRoster => "UnknownRoster: the roster's history has no such version; get the operator's newest roster",
+            Self::PrevUnknown => "PrevUnknown: the digest of the seal before is neither given nor known; send it",
+            Self::PrevMismatch => "PrevMismatch: the first seal of a device must name its first certificate",
+        })
+    }
+}
+
+impl core::error::Error for OpenError {}
+
+/// Why a part cannot be a part of any seal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PartError {
+    /// No open item came before.
+    NoOpen,
+    /// No schema item came before.
+    SchemaUnknown,
+    /// The index is past the last possible, or no key of the device covers it.
+    IndexOutOfRange,
+    /// The epoch is past the last possible, or outside the roster's.
+    EpochOutOfRange,
+    /// Indices were skipped without a restart.
+    GapWithoutRestart,
+    /// The seal before closed this epoch.
+    EpochClosed,
+    /// The device's round is below the announced one, or there are not so many levels.
+    RoundOutOfRange,
+    /// More events than the verifier's limit.
+    TooManyEvents,
+    /// More events lost at a level than there were, or none at all.
+    LostOutOfRange,
+    /// A level or event is selected that does not exist.
+    SelectOutOfRange,
+    /// More or fewer digests than the root needs.
+    DigestCount,
+    /// The events are not those that were counted.
+    EventsLength,
+    /// The signature has another length than its algorithm's.
+    MalformedSignature,
+}
+
+impl fmt::Display for PartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoOpen => "NoOpen: a part before any open item",
+            Self::SchemaUnknown => "SchemaUnknown: a part before any schema item",
+            Self::IndexOutOfRange => "IndexOutOfRange: no key of the device covers this index",
+            Self::EpochOutOfRange => "EpochOutOfRange: the epoch is outside those of the roster",
+            Self::GapWithoutRestart => "GapWithoutRestart: indices are skipped, but the device did not restart",
+            Self::EpochClosed => "EpochClosed: the seal before was the last of its epoch",
+            Self::RoundOutOfRange => "RoundOutOfRange: the rounds do not fit each other or the group's levels",
+            Self::TooManyEvents => "TooManyEvents: the seal covers more events than the verifier's limit",
+            Self::LostOutOfRange => "LostOutOfRange: the lost events do not fit the counted ones",
+            Self::SelectOutOfRange => "SelectOutOfRange: a level or event is selected that does not exist",
+            Self::DigestCount => "DigestCount: more or fewer digests than the root needs",
+            Self::EventsLength => "EventsLength: the events are not as many as the salt and the count say",
+            Self::MalformedSignature => "MalformedSignature: the signature has the wrong length",
+        })
+    }
+}
+
+impl core::error::Error for PartError {}
+
+/// What a part says, with everything that did not travel.
+#[derive(Debug)]
+pub struct Rebuilt<'a> {
+    /// The seal.
+    pub seal: Seal<Unverified>,
+    /// The selected events.
+    pub sample: Sample<'a, Unverified>,
+}
+
+/// The schema in force, as far as sealing is concerned.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// The schema's digest.
+    pub digest: Digest,
+    /// How its records lie next to each other.
+    pub framing: Framing,
+}
+
+/// Follows the chains of devices through the items of a stream.
+#[derive(Debug)]
+pub struct Follower<'d, D: ?Sized, E> {
+    directory: &'d D,
+    engine: E,
+    limits: Limits,
+    at: Option<At>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct At {
+    device: DeviceId,
+    roster: Digest,
+    position: Position,
+}
+
+impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
+    /// A follower that goes by `directory`.
+    #[must_use]
+    pub fn new(directory: &'d D, engine: E, limits: Limits) -> Self {
+        Self { directory, engine, limits, at: None }
+    }
+
+    /// The engine that hashes.
+    #[must_use]
+    pub const fn engine(&self) -> &E {
+        &self.engine
+    }
+
+    /// The device whose parts follow, and where its chain stands.
+    #[must_use]
+    pub fn position(&self) -> Option<(DeviceId, Position)> {
+        self.at.map(|at| (at.device, at.position))
+    }
+
+    /// Goes to a device. `known` gives the digest of a seal before that the receiver has (by index) where the item does not.
+    ///
+    /// # Errors
+    /// [`OpenError`]; the follower then stands at no device.
+    pub fn open(&mut self, open: &Open, known: impl FnOnce(SealIndex) -> Option<Digest>) -> Result<(), OpenError> {
+        self.at = None;
+        let first = self.directory.first_prev(open.device).ok_or(OpenError::UnknownDevice)?;
+        let roster = self.directory.roster_digest(open.roster_version).ok_or(OpenError::UnknownRoster)?;
+        let prev = match (open.prev, open.last) {
+            (None, None) => first,
+            (Some(prev), None) if prev != first => return Err(OpenError::PrevMismatch),
+            (Some(prev), _) => prev,
+            (None, Some((index, _))) => known(index).ok_or(OpenError::PrevUnknown)?,
+        };
+        let position = Position { prev, last: open.last, epoch_closed: false };
+        self.at = Some(At { device: open.device, roster, position });
+        Ok(())
+    }
+
+    /// Rebuilds the next seal of the device, and goes on behind it.
+    ///
+    /// # Errors
+    /// [`PartError`]; the follower stays where it was.
+    pub fn part<'a>(&mut self, part: &Part<'a>, shape: Option<&Shape>) -> Result<Rebuilt<'a>, PartError> {
+        let at = self.at.ok_or(PartError::NoOpen)?;
+        let shape = shape.ok_or(PartError::SchemaUnknown)?;
+        let levels = self.directory.levels();
+        let (index, epoch) = self.place(&at, part)?;
+        let mut algorithm = None;
+        self.directory.with_key(at.device, index, &mut |key| algorithm = Some(key.algorithm()));
+        let algorithm = algorithm.ok_or(PartError::IndexOutOfRange)?;
+
+        if part.round > part.own_round || part.own_round.0 >= levels || (part.scheme == Scheme::Tree && part.own_round.0 > 0) {
+            return Err(PartError::RoundOutOfRange);
+        }
+        if part.n > self.limits.max_events {
+            return Err(PartError::TooManyEvents);
+        }
+        let counters = self.engine.counters(&part.salt, levels, part.n);
+        if let Some(lost) = &part.lost {
+            let fits = lost.levels() == levels
+                && lost.total() > 0
+                && part.scheme == Scheme::Star
+                && lost.as_slice().iter().zip(counters.as_slice()).all(|(lost, count)| lost <= count);
+            if !fits {
+                return Err(PartError::LostOutOfRange);
+            }
+        }
+        let mut statement = Statement::new(part.scheme, self.directory.group(), at.roster, at.device, levels);
+        statement.index = index;
+        statement.prev = at.position.prev;
+        statement.last = at.position.last;
+        statement.epoch = epoch;
+        statement.last_in_epoch = part.last_in_epoch;
+        statement.restart = part.restart;
+        statement.schema = shape.digest;
+        statement.salt = part.salt;
+        statement.round = part.round;
+        statement.own_round = part.own_round;
+        statement.counters = counters;
+        statement.lost = part.lost;
+        statement.set_answered(part.answered);
+
+        let root = self.root(&statement, part, shape.framing, algorithm.signature_length())?;
+        let seal = Seal::new(statement, root, algorithm);
+        let sample = Sample::new(&seal, part, shape.framing);
+        self.at = Some(At { position: seal.position(), ..at });
+        Ok(Rebuilt { seal, sample })
+    }
+
+    fn place(&self, at: &At, part: &Part<'_>) -> Result<(SealIndex, EpochNumber), PartError> {
+        let (index, epoch) = match at.position.last {
+            None => (Some(part.skipped), Some(part.advance)),
+            Some((index, epoch)) => {
+                (index.0.checked_add(1).and_then(|next| next.checked_add(part.skipped)), epoch.0.checked_add(part.advance))
+            }
+        };
+        let index = SealIndex(index.ok_or(PartError::IndexOutOfRange)?);
+        let epoch = EpochNumber(epoch.ok_or(PartError::EpochOutOfRange)?);
+        let (first, last) = self.directory.epochs();
+        if epoch < first || last.is_some_and(|last| epoch > last) {
+            return Err(PartError::EpochOutOfRange);
+        }
+        if part.skipped > 0 && !part.restart {
+            return Err(PartError::GapWithoutRestart);
+        }
+        if at.position.last.is_some() && part.advance == 0 && at.position.epoch_closed {
+            return Err(PartError::EpochClosed);
+        }
+        Ok((index, epoch))
+    }
+
+    /// Checks selection, digests, events and signature for their sizes, then computes the root.
+    fn root(&self, statement: &Statement, part: &Part<'_>, framing: Framing, signature: usize) -> Result<Digest, PartError> {
+        let counters = &statement.counters;
+        let surviving = statement.surviving();
+        if part.digests.len() % 32 != 0 {
+            return Err(PartError::DigestCount);
+        }
+        let selected = match &part.select {
+            Select::Levels(mask) if mask & !surviving != 0 => return Err(PartError::SelectOutOfRange),
+            Select::Levels(mask) => masked(counters, *mask),
+            Select::Events(gaps) => {
+                let last = gaps.iter().last();
+                if statement.scheme != Scheme::Tree || last.is_none_or(|last| last.0 >= u64::from(part.n)) {
+                    return Err(PartError::SelectOutOfRange);
+                }
+                gaps.len()
+            }
+        };
+        let digests = part.digests.len() as u64 / 32;
+        let expected = match (&part.select, statement.scheme) {
+            (Select::Levels(mask), Scheme::Star) => u64::from(star_digests(surviving, *mask)),
+            (Select::Levels(mask), Scheme::Tree) => tree::sibling_count(u64::from(part.n), self.members(statement, *mask)),
+            (Select::Events(gaps), _) => tree::sibling_count(u64::from(part.n), gaps.iter()),
+        };
+        if digests != expected {
+            return Err(PartError::DigestCount);
+        }
+        if framing.length_of(part.events, selected) != Some(part.events.len()) {
+            return Err(PartError::EventsLength);
+        }
+        if part.signature.is_some_and(|bytes| bytes.len() != signature) {
+            return Err(PartError::MalformedSignature);
+        }
+        match (&part.select, statement.scheme) {
+            (Select::Levels(mask), Scheme::Star) => Ok(self.star_root(statement, *mask, part, framing)),
+            (Select::Levels(mask), Scheme::Tree) if *mask == surviving && part.n > 0 => Ok(self.whole_tree_root(part, framing)),
+            (Select::Levels(mask), Scheme::Tree) => tree_root(part, framing, self.members(statement, *mask)),
+            (Select::Events(gaps), _) => tree_root(part, framing, gaps.iter()),
+        }
+    }
+
+    fn members<'s>(&'s self, statement: &'s Statement, mask: u32) -> impl Iterator<Item = Sequence> + Clone + 's {
+        crate::sample::members(&self.engine, &statement.salt, statement.counters.levels(), part_total(&statement.counters), mask)
+    }
+
+    fn star_root(&self, statement: &Statement, mask: u32, part: &Part<'_>, framing: Framing) -> Digest {
+        let counters = &statement.counters;
+        let levels = counters.levels();
+        let mut blocks = [Digest::NULL; MAX_LEVELS];
+        let mut rest = part.events;
+        for level in (0..levels).rev().filter(|level| mask >> level & 1 == 1) {
+            let length = framing.length_of(rest, counters.at(Level(level))).unwrap_or(rest.len());
+            let (block, tail) = rest.split_at(length);
+            blocks[usize::from(level)] = star::block_digest(statement.device, statement.index, Level(level), block);
+            rest = tail;
+        }
+        let lowest = lowest(mask, levels);
+        let surviving = statement.surviving();
+        let mut given = part.digests.chunks_exact(32).map(digest);
+        let mut above = star::chain_start();
+        if surviving & below(lowest) != 0 {
+            above = given.next().unwrap_or(Digest::NULL);
+        } else {
+            for level in 0..lowest {
+                above = star::link(&above, counters.at(Level(level)), &Digest::NULL);
+            }
+        }
+        for level in lowest..levels {
+            let block = if mask >> level & 1 == 1 || surviving >> level & 1 == 0 {
+                blocks[usize::from(level)]
+            } else {
+                given.next().unwrap_or(Digest::NULL)
+            };
+            above = star::link(&above, counters.at(Level(level)), &block);
+        }
+        above
+    }
+
+    fn whole_tree_root(&self, part: &Part<'_>, framing: Framing) -> Digest {
+        let mut whole = tree::Tree::<32>::new();
+        // The tree's capacity is above any u32 and the length has been checked, so neither can fail.
+        match framing {
+            Framing::Fixed(size) => {
+                let _ = whole.extend(&self.engine, usize::from(size.get()), part.events);
+            }
+            Framing::Prefixed => {
+                let mut rest = part.events;
+                while let Some((record, tail)) = framing.split_first(rest) {
+                    let _ = whole.push(record);
+                    rest = tail;
+                }
+            }
+        }
+        whole.root()
+    }
+}
+
+fn tree_root(part: &Part<'_>, framing: Framing, selected: impl Iterator<Item = Sequence>) -> Result<Digest, PartError> {
+    let mut rest = part.events;
+    let leaves = selected.map(|seq| {
+        let (record, tail) = framing.split_first(rest).unwrap_or((&[], &[]));
+        rest = tail;
+        (seq, tree::leaf(record))
+    });
+    tree::multiproof_root(u64::from(part.n), leaves, part.digests).map_err(|_| PartError::DigestCount)
+}
+
+#[allow(clippy::cast_possible_truncation)]
+fn part_total(counters: &Counters) -> u32 {
+    counters.total() as u32
+}
+
+/// How many events lie at the levels of `mask`.
+#[must_use]
+pub fn masked(counters: &Counters, mask: u32) -> u32 {
+    counters.as_slice().iter().enumerate().filter(|(level, _)| mask >> level & 1 == 1).map(|(_, count)| count).sum()
+}
+
+/// The lowest set level of a mask, or `levels` if none is.
+#[must_use]
+pub fn lowest(mask: u32, levels: u8) -> u8 {
+    #[allow(clippy::cast_possible_truncation)]
+    let zeros = mask.trailing_zeros() as u8;
+    zeros.min(levels)
+}
+
+/// The mask of the levels below `level`.
+const fn below(level: u8) -> u32 {
+    if level >= 32 { u32::MAX } else { (1 << level) - 1 }
+}
+
+/// How many digests a star's part carries: one for everything below the lowest selected level, if anything survives there, and
+/// one for each surviving level above it that is not selected.
+#[must_use]
+pub fn star_digests(surviving: u32, mask: u32) -> u32 {
+    let lowest = lowest(mask, 32);
+    let under = surviving & below(lowest) != 0;
+    let above = surviving & !mask & !below(lowest);
+    u32::from(under) + above.count_ones()
+}
+
+fn digest(bytes: &[u8]) -> Digest {
+    let mut digest = Digest::NULL;
+    digest.0.copy_from_slice(bytes);
+    digest
+}
+
+/// The digests that a star's part of the levels `mask` carries, given all `D_i`: written to `out`, their number returned.
+pub fn star_evidence(statement: &Statement, blocks: &[Digest], mask: u32, out: &mut [Digest; MAX_LEVELS]) -> usize {
+    let levels = statement.counters.levels();
+    let surviving = statement.surviving();
+    let lowest = lowest(mask, levels);
+    let mut count = 0;
+    if surviving & below(lowest) != 0 {
+        out[0] = (0..lowest).fold(star::chain_start(), |above, level| {
+            star::link(&above, statement.counters.at(Level(level)), &blocks[usize::from(level)])
+        });
+        count = 1;
+    }
+    for level in (lowest..levels).filter(|level| surviving & !mask & 1 << level != 0) {
+        out[count] = blocks[usize::from(level)];
+        count += 1;
+    }
+    count
+}
+
+const _: () = assert!(MAX_ANSWERED <= 23, "the number of answers takes one byte");

@@ -1,0 +1,278 @@
+//! What a device states under one seal, and its encoding.
+
+use crate::digest::Digest;
+use crate::level::{Counters, Salt};
+use crate::record::{DeviceId, EpochNumber, GroupId, Level, MAX_LEVELS, Round, SealIndex};
+use crate::wire::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
+
+/// At most this many answered query epochs fit one seal.
+pub const MAX_ANSWERED: usize = 8;
+
+/// The longest encoding: 2 arrays of 32 counts of 5 bytes, 8 answers of 27, and the fixed fields.
+pub(super) const MAX_LENGTH: usize = 800;
+
+/// How the events are folded into the root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scheme {
+    /// Geometric Star Chaining: a digest a level.
+    Star,
+    /// Dynamic Tree Chaining: an RFC 9162 tree.
+    Tree,
+}
+
+impl Scheme {
+    /// Its number on the wire.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Star => 0,
+            Self::Tree => 1,
+        }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Star => "star",
+            Self::Tree => "tree",
+        }
+    }
+}
+
+/// A query epoch that the device answered (DESIGN section 7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answered {
+    /// The query's id.
+    pub query: [u8; 16],
+    /// The query's epoch.
+    pub epoch: u64,
+}
+
+/// Events that were counted but abandoned, per level.
+pub type Lost = Option<Counters>;
+
+/// A device's statement under one index: spec/formats.md, section 3.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Statement {
+    /// Star or tree.
+    pub scheme: Scheme,
+    /// The group.
+    pub group: GroupId,
+    /// The digest of the roster that the device goes by.
+    pub roster: Digest,
+    /// The device.
+    pub device: DeviceId,
+    /// The seal's number.
+    pub index: SealIndex,
+    /// The digest of the last signed seal, or of the first certificate.
+    pub prev: Digest,
+    /// Index and epoch of the last signed seal.
+    pub last: Option<(SealIndex, EpochNumber)>,
+    /// The epoch whose events these are.
+    pub epoch: EpochNumber,
+    /// No further seal covers this epoch.
+    pub last_in_epoch: bool,
+    /// The device restarted since the last signed seal: a gap before this one is outage, not silence.
+    pub restart: bool,
+    /// The digest of the stream schema.
+    pub schema: Digest,
+    /// The salt of the levels.
+    pub salt: Salt,
+    /// The highest round announced.
+    pub round: Round,
+    /// The device's own round, at least `round`: levels below it are not kept.
+    pub own_round: Round,
+    /// Events per level.
+    pub counters: Counters,
+    /// Events per level that were abandoned, if any were.
+    pub lost: Lost,
+    answered: [Option<Answered>; MAX_ANSWERED],
+}
+
+impl Statement {
+    /// The first statement of a device's first seal, to be changed where it differs: no events, no rounds, nothing lost.
+    #[must_use]
+    pub fn new(scheme: Scheme, group: GroupId, roster: Digest, device: DeviceId, levels: u8) -> Self {
+        Self {
+            scheme,
+            group,
+            roster,
+            device,
+            index: SealIndex(0),
+            prev: Digest::NULL,
+            last: None,
+            epoch: EpochNumber(0),
+            last_in_epoch: false,
+            restart: false,
+            schema: Digest::NULL,
+            salt: Salt([0; 16]),
+            round: Round(0),
+            own_round: Round(0),
+            counters: Counters::new(levels),
+            lost: None,
+            answered: [None; MAX_ANSWERED],
+        }
+    }
+
+    /// The query epochs that the device answered.
+    pub fn answered(&self) -> impl Iterator<Item = Answered> + '_ {
+        self.answered.iter().map_while(|answer| *answer)
+    }
+
+    /// Adds an answered query epoch; false if there is no room.
+    pub fn add_answered(&mut self, answer: Answered) -> bool {
+        match self.answered.iter_mut().find(|slot| slot.is_none()) {
+            Some(slot) => {
+                *slot = Some(answer);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Whether the block of a level does not exist: it has no events, is below the device's round, or has lost some.
+    #[must_use]
+    pub fn is_null(&self, level: Level) -> bool {
+        self.counters.at(level) == 0 || level.0 < self.own_round.0 || self.lost.is_some_and(|lost| lost.at(level) > 0)
+    }
+
+    /// The levels whose blocks exist, as a bit mask.
+    #[must_use]
+    pub fn surviving(&self) -> u32 {
+        (0..self.counters.levels()).filter(|&level| !self.is_null(Level(level))).fold(0, |mask, level| mask | 1 << level)
+    }
+
+    /// Writes the statement.
+    ///
+    /// # Errors
+    /// [`BufferTooSmall`].
+    pub fn encode(&self, out: &mut Writer<'_>) -> Result<(), BufferTooSmall> {
+        out.array(19)?.uint(1u8)?.uint(self.scheme.number())?;
+        out.bytes(&self.group.0)?.bytes(&self.roster.0)?.bytes(&self.device.0)?;
+        out.uint(self.index.0)?.bytes(&self.prev.0)?;
+        out.optional(self.last, |out, (index, _)| out.uint(index.0))?;
+        out.uint(self.epoch.0)?;
+        out.optional(self.last, |out, (_, epoch)| out.uint(epoch.0))?;
+        out.bool(self.last_in_epoch)?.bool(self.restart)?;
+        out.bytes(&self.schema.0)?.bytes(&self.salt.0)?;
+        out.uint(self.round.0)?.uint(self.own_round.0)?;
+        encode_counts(out, Some(&self.counters))?;
+        encode_counts(out, self.lost.as_ref())?;
+        encode_answered(out, &self.answered)
+    }
+
+    /// Reads a statement.
+    ///
+    /// # Errors
+    /// As [`Reader::new`]; `FieldOutOfRange` for values that section 3 excludes.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(bytes)?;
+        reader.array(19)?;
+        reader.version()?;
+        let scheme = match reader.u64()? {
+            0 => Scheme::Star,
+            1 => Scheme::Tree,
+            _ => return Err(DecodeError::FieldOutOfRange),
+        };
+        let group = GroupId(reader.fixed()?);
+        let roster = Digest(reader.fixed()?);
+        let device = DeviceId(reader.fixed()?);
+        let index = SealIndex(reader.uint()?);
+        let prev = Digest(reader.fixed()?);
+        let prev_index = reader.optional(Reader::uint)?;
+        let epoch = EpochNumber(reader.u64()?);
+        let prev_epoch = reader.optional(Reader::u64)?;
+        let last = match (prev_index, prev_epoch) {
+            (Some(index), Some(epoch)) => Some((SealIndex(index), EpochNumber(epoch))),
+            (None, None) => None,
+            _ => return Err(DecodeError::FieldOutOfRange),
+        };
+        let last_in_epoch = reader.bool()?;
+        let restart = reader.bool()?;
+        let schema = Digest(reader.fixed()?);
+        let salt = Salt(reader.fixed()?);
+        let round = Round(reader.uint()?);
+        let own_round = Round(reader.uint()?);
+        let counters = decode_counts(&mut reader)?.ok_or(DecodeError::FieldOutOfRange)?;
+        let lost = decode_counts(&mut reader)?;
+        let answered = decode_answered(&mut reader)?;
+        let levels = counters.levels();
+        let lost_fits = lost.is_none_or(|lost| {
+            lost.levels() == levels && lost.total() > 0 && lost.as_slice().iter().zip(counters.as_slice()).all(|(l, c)| l <= c)
+        });
+        let in_order = last.is_none_or(|(last_index, last_epoch)| last_index < index && last_epoch <= epoch);
+        let rounds = round <= own_round && own_round.0 < levels;
+        let tree_is_plain = scheme == Scheme::Star || (own_round.0 == 0 && lost.is_none());
+        if !(lost_fits && in_order && rounds && tree_is_plain && counters.total() <= u64::from(u32::MAX)) {
+            return Err(DecodeError::FieldOutOfRange);
+        }
+        Ok(Self {
+            scheme,
+            group,
+            roster,
+            device,
+            index,
+            prev,
+            last,
+            epoch,
+            last_in_epoch,
+            restart,
+            schema,
+            salt,
+            round,
+            own_round,
+            counters,
+            lost,
+            answered,
+        })
+    }
+
+    pub(crate) fn set_answered(&mut self, answered: [Option<Answered>; MAX_ANSWERED]) {
+        self.answered = answered;
+    }
+
+    pub(crate) fn answered_slots(&self) -> &[Option<Answered>; MAX_ANSWERED] {
+        &self.answered
+    }
+}
+
+/// Counts, one a level; the empty array for none.
+pub(crate) fn encode_counts(out: &mut Writer<'_>, counters: Option<&Counters>) -> Result<(), BufferTooSmall> {
+    let counts = counters.map_or(&[][..], Counters::as_slice);
+    out.array(counts.len() as u64)?;
+    counts.iter().try_for_each(|&count| out.uint(count).map(|_| ()))
+}
+
+/// Reads counts of at most [`MAX_LEVELS`] levels; `None` for the empty array.
+pub(crate) fn decode_counts(reader: &mut Reader<'_>) -> Result<Option<Counters>, DecodeError> {
+    let length = u8::try_from(reader.array_any()?).map_err(|_| DecodeError::FieldOutOfRange)?;
+    if usize::from(length) > MAX_LEVELS {
+        return Err(DecodeError::FieldOutOfRange);
+    }
+    let mut counters = Counters::new(length);
+    for count in counters.as_mut_slice() {
+        *count = reader.uint()?;
+    }
+    Ok((length > 0).then_some(counters))
+}
+
+/// Answered query epochs.
+pub(crate) fn encode_answered(out: &mut Writer<'_>, answered: &[Option<Answered>; MAX_ANSWERED]) -> Result<(), BufferTooSmall> {
+    out.array(answered.iter().flatten().count() as u64)?;
+    for answer in answered.iter().flatten() {
+        out.array(2)?.bytes(&answer.query)?.uint(answer.epoch)?;
+    }
+    Ok(())
+}
+
+/// Reads answered query epochs.
+pub(crate) fn decode_answered(reader: &mut Reader<'_>) -> Result<[Option<Answered>; MAX_ANSWERED], DecodeError> {
+    let mut answered = [None; MAX_ANSWERED];
+    let length = usize::try_from(reader.array_any()?).map_err(|_| DecodeError::FieldOutOfRange)?;
+    for slot in answered.get_mut(..length).ok_or(DecodeError::FieldOutOfRange)? {
+        reader.array(2)?;
+        *slot = Some(Answered { query: reader.fixed()?, epoch: reader.u64()? });
+    }
+    Ok(answered)
+}

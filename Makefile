@@ -1,0 +1,55 @@
+# Everything one does with Moteseal from a checkout. Each target does its own set-up (tools/setup.sh); nothing needs to be
+# configured first. CARGO_FLAGS are passed to every cargo command that compiles.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+MAKEFLAGS += --no-print-directory
+
+CARGO_FLAGS ?= --locked
+VENV_PYTHON := .venv/bin/python
+
+step = @printf '\n== %s\n' "$(1)" >&2
+
+.PHONY: help
+help: ## List the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
+
+.PHONY: demo
+demo: setup-build ## Seal, store, sample and verify real readings, then watch the cloud lie
+	@cargo run --release --quiet $(CARGO_FLAGS) -p moteseal -- demo $(DEMO_FLAGS)
+
+.PHONY: test
+test: lint mote rust-test ## Everything that must hold: lints, the mote's build, all tests
+
+.PHONY: lint
+lint: setup-test ## Formatting, clippy, dependencies, hygiene of the files
+	$(call step,formatting)
+	cargo fmt --all --check
+	$(call step,hygiene of the files)
+	@tools/hygiene.py
+	@tools/test_hygiene.py
+	@tools/telosb_csv.py --check
+	$(call step,clippy)
+	cargo clippy $(CARGO_FLAGS) --workspace --all-targets -- -D warnings
+	$(call step,dependencies)
+	@tools/deny.sh
+
+.PHONY: mote
+mote: setup-build ## Build what a mote runs for a Cortex-M3, without an operating system
+	$(call step,core for thumbv7m-none-eabi)
+	cargo build $(CARGO_FLAGS) -p moteseal-core --target thumbv7m-none-eabi
+
+.PHONY: rust-test
+rust-test: setup-test
+	$(call step,tests)
+	cargo test $(CARGO_FLAGS) --workspace
+
+.PHONY: setup-build
+setup-build:
+	@tools/setup.sh build
+
+.PHONY: setup-test
+setup-test:
+	@tools/setup.sh test

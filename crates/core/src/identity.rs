@@ -1,1 +1,252 @@
-//! To come.
+//! Key files and certificates.
+//!
+//! Keys rest as PKCS#8 and SubjectPublicKeyInfo in PEM, as `openssl pkey` reads and writes them ([`decode_secret_pem`] and its
+//! fellows). A certificate is the operator's signed word that a device's seals from an index on are under a key:
+//! spec/formats.md, section 2.1.
+
+use core::fmt;
+
+use crate::digest::Digest;
+use crate::record::{DeviceId, GroupId, SealIndex};
+use crate::signature::{Algorithm, KeyError, MAX_PUBLIC_KEY, MAX_SIGNATURE, PublicKey, SignError, SignatureError, Signer};
+use crate::wire::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
+use crate::wire::cose::{Protected, Sign1, Typ, sig_structure};
+
+mod der;
+mod pem;
+
+pub use der::{MAX_DER, decode_public_der, decode_secret_der, encode_public_der, encode_secret_der};
+pub use pem::{MAX_PEM, decode_public_pem, decode_secret_pem, encode_public_pem, encode_secret_pem};
+
+/// Room for the payload of any certificate: seven fields around the public key, and the array's head.
+const MAX_PAYLOAD: usize = MAX_PUBLIC_KEY + 48;
+/// Room for a protected header without a statement.
+const MAX_HEADER: usize = 32;
+/// Room for what is signed of any certificate.
+const MAX_MESSAGE: usize = MAX_PAYLOAD + MAX_HEADER + 32;
+/// Room for any certificate, signature included.
+pub const MAX_CERTIFICATE: usize = MAX_MESSAGE + MAX_SIGNATURE;
+
+/// Why a certificate was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum CertificateError {
+    /// Not a certificate's bytes.
+    Decode(DecodeError),
+    /// Signed with another suite than the operator's key.
+    AlgorithmMismatch,
+    /// The signature was refused.
+    Signature(SignatureError),
+    /// The certified key was refused.
+    Key(KeyError),
+}
+
+impl CertificateError {
+    /// The error's name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Decode(error) => error.name(),
+            Self::AlgorithmMismatch => "AlgorithmMismatch",
+            Self::Signature(error) => error.name(),
+            Self::Key(error) => error.name(),
+        }
+    }
+}
+
+impl From<DecodeError> for CertificateError {
+    fn from(error: DecodeError) -> Self {
+        Self::Decode(error)
+    }
+}
+
+impl fmt::Display for CertificateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Decode(error) => error.fmt(f),
+            Self::AlgorithmMismatch => f.write_str("AlgorithmMismatch: signed with another suite than the operator's key"),
+            Self::Signature(error) => error.fmt(f),
+            Self::Key(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for CertificateError {}
+
+/// Why a certificate or roster was not issued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum IssueError {
+    /// A buffer is too small.
+    BufferTooSmall,
+    /// The key's holder did not sign.
+    Sign(SignError),
+}
+
+impl From<BufferTooSmall> for IssueError {
+    fn from(_: BufferTooSmall) -> Self {
+        Self::BufferTooSmall
+    }
+}
+
+impl From<SignError> for IssueError {
+    fn from(error: SignError) -> Self {
+        Self::Sign(error)
+    }
+}
+
+impl fmt::Display for IssueError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BufferTooSmall => BufferTooSmall.fmt(f),
+            Self::Sign(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for IssueError {}
+
+/// A certificate whose signature by the operator has been checked. There is no other kind.
+#[derive(Clone, Copy)]
+pub struct Certificate<'a> {
+    sign1: Sign1<'a>,
+    /// The group.
+    pub group: GroupId,
+    /// The device.
+    pub device: DeviceId,
+    /// The operator's number for it.
+    pub serial: u64,
+    /// The suite of the certified key.
+    pub algorithm: Algorithm,
+    /// The certified key, raw.
+    pub key_bytes: &'a [u8],
+    /// The first seal index under this key.
+    pub first_index: SealIndex,
+}
+
+impl<'a> Certificate<'a> {
+    /// Reads a certificate and checks that `operator` signed it and that its key is one.
+    ///
+    /// # Errors
+    /// [`CertificateError`].
+    pub fn open(bytes: &'a [u8], operator: &PublicKey) -> Result<Self, CertificateError> {
+        let certificate = Self::decode(bytes)?;
+        if certificate.sign1.header.algorithm != operator.algorithm() {
+            return Err(CertificateError::AlgorithmMismatch);
+        }
+        let mut scratch = [0; MAX_MESSAGE];
+        // A payload of seven fields with a key longer than any suite's does not fit.
+        let message = certificate.sign1.message(&mut scratch).map_err(|_| CertificateError::Key(KeyError::KeyLength))?;
+        operator.verify(message, certificate.sign1.signature).map_err(CertificateError::Signature)?;
+        certificate.key().map_err(CertificateError::Key)?;
+        Ok(certificate)
+    }
+
+    /// Reads a certificate without checking it: for bytes that have been checked before.
+    pub(crate) fn decode(bytes: &'a [u8]) -> Result<Self, DecodeError> {
+        let sign1 = Sign1::decode(bytes, Typ::Certificate)?;
+        let mut reader = Reader::new(sign1.payload)?;
+        reader.array(7)?;
+        reader.version()?;
+        Ok(Self {
+            sign1,
+            group: GroupId(reader.fixed()?),
+            device: DeviceId(reader.fixed()?),
+            serial: reader.u64()?,
+            algorithm: Algorithm::from_cose(reader.i64()?).ok_or(DecodeError::UnknownAlgorithm)?,
+            key_bytes: reader.bytes()?,
+            first_index: SealIndex(reader.uint()?),
+        })
+    }
+
+    /// The certified key.
+    ///
+    /// # Errors
+    /// None from a certificate that was opened; the type is shared with certificates on their way there.
+    pub fn key(&self) -> Result<PublicKey, KeyError> {
+        PublicKey::from_bytes(self.algorithm, self.key_bytes)
+    }
+
+    /// The digest of the signed object: the `prev` of the first seal, if this is the device's first certificate.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        self.sign1.digest()
+    }
+}
+
+impl fmt::Debug for Certificate<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Certificate")
+            .field("group", &self.group)
+            .field("device", &self.device)
+            .field("serial", &self.serial)
+            .field("algorithm", &self.algorithm)
+            .field("first_index", &self.first_index)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a certificate is to say.
+///
+/// Signing is split: [`message`](Self::message) out, [`attach`](Self::attach) with the signature in;
+/// [`issue`](Self::issue) does both with a key at hand.
+#[derive(Clone, Copy, Debug)]
+pub struct CertificateDraft<'k> {
+    /// The group.
+    pub group: GroupId,
+    /// The device.
+    pub device: DeviceId,
+    /// The operator's number for it.
+    pub serial: u64,
+    /// The key to certify.
+    pub key: &'k PublicKey,
+    /// The first seal index under this key.
+    pub first_index: SealIndex,
+}
+
+impl CertificateDraft<'_> {
+    fn payload<'s>(&self, scratch: &'s mut [u8; MAX_PAYLOAD]) -> Result<&'s [u8], BufferTooSmall> {
+        let mut out = Writer::new(scratch);
+        out.array(7)?.uint(1u8)?.bytes(&self.group.0)?.bytes(&self.device.0)?.uint(self.serial)?;
+        out.int(self.key.algorithm().cose())?.bytes(&self.key.to_bytes())?.uint(self.first_index.0)?;
+        Ok(out.finish())
+    }
+
+    /// The bytes for an operator's key of suite `operator` to sign, written to `scratch` ([`MAX_CERTIFICATE`] bytes suffice).
+    ///
+    /// # Errors
+    /// [`BufferTooSmall`].
+    pub fn message<'s>(&self, operator: Algorithm, scratch: &'s mut [u8]) -> Result<&'s [u8], BufferTooSmall> {
+        let (mut header, mut payload) = ([0; MAX_HEADER], [0; MAX_PAYLOAD]);
+        sig_structure(scratch, protected(operator, Typ::Certificate, &mut header)?, self.payload(&mut payload)?)
+    }
+
+    /// The certificate with its signature, written to `out` ([`MAX_CERTIFICATE`] bytes suffice).
+    ///
+    /// # Errors
+    /// [`BufferTooSmall`].
+    pub fn attach<'o>(&self, operator: Algorithm, signature: &[u8], out: &'o mut [u8]) -> Result<&'o [u8], BufferTooSmall> {
+        let (mut header, mut payload) = ([0; MAX_HEADER], [0; MAX_PAYLOAD]);
+        let header = protected(operator, Typ::Certificate, &mut header)?;
+        let mut out = Writer::new(out);
+        Sign1::encode(&mut out, header, self.payload(&mut payload)?, signature)?;
+        Ok(out.finish())
+    }
+
+    /// Signs with the operator's key and writes the certificate to `out` ([`MAX_CERTIFICATE`] bytes suffice).
+    ///
+    /// # Errors
+    /// [`IssueError`].
+    pub fn issue<'o>(&self, operator: &dyn Signer, out: &'o mut [u8]) -> Result<&'o [u8], IssueError> {
+        let mut scratch = [0; MAX_MESSAGE];
+        let signature = operator.signature(self.message(operator.algorithm(), &mut scratch)?)?;
+        Ok(self.attach(operator.algorithm(), &signature, out)?)
+    }
+}
+
+/// A protected header without a statement.
+pub(crate) fn protected(algorithm: Algorithm, typ: Typ, buffer: &mut [u8; MAX_HEADER]) -> Result<&[u8], BufferTooSmall> {
+    let mut out = Writer::new(buffer);
+    Protected::new(algorithm, typ).encode(&mut out)?;
+    Ok(out.finish())
+}

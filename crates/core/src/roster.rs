@@ -1,19 +1,512 @@
-//! Directory.
+//! The roster: the operator's signed list of a group's devices, their certificates, and what the group shares (levels, budget,
+//! epoch length and range). spec/formats.md, section 2.2.
+//!
+//! A [`Roster`] borrows the bytes of its file; opening one checks everything at once, so that nothing read from it can fail later.
+//! What a verifier of seals needs of it is the trait [`Directory`], which a host may implement over an index of its own.
+
+use core::fmt;
+
 use crate::digest::Digest;
-use crate::record::{DeviceId, EpochNumber, GroupId, SealIndex};
-use crate::signature::PublicKey;
-/// What a verifier needs of a roster.
+use crate::identity::{Certificate, CertificateError};
+use crate::record::{DeviceId, EpochNumber, GroupId, MAX_LEVELS, SealIndex};
+use crate::signature::{PublicKey, SignError, SignatureError};
+use crate::wire::cbor::{BufferTooSmall, DecodeError, Reader};
+use crate::wire::cose::{Sign1, Typ};
+
+mod draft;
+
+pub use draft::{DeviceDraft, RosterDraft};
+
+/// The longest epoch, in milliseconds: 2^53.
+pub const MAX_EPOCH_MS: u64 = 1 << 53;
+/// The longest name of a group or device, in bytes.
+pub const MAX_NAME: usize = 64;
+/// What [`Roster::open`] needs of scratch beyond the length of the roster's bytes.
+pub const SCRATCH_OVERHEAD: usize = 64;
+
+/// Why a roster was refused, or not issued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RosterError {
+    /// Not a roster's bytes.
+    Decode(DecodeError),
+    /// Signed with another suite than the operator's key.
+    AlgorithmMismatch,
+    /// The operator's signature was refused.
+    Signature(SignatureError),
+    /// A certificate was refused.
+    Certificate(CertificateError),
+    /// A certificate of another group or device than the one it stands under.
+    CertificateMismatch,
+    /// A device without a certificate.
+    CertificateMissing,
+    /// Certificates of a device that are not by ascending first index.
+    UnsortedCertificates,
+    /// A group's or device's name that is empty, longer than [`MAX_NAME`], or has control characters.
+    InvalidName,
+    /// The group id is not that of the group's name.
+    GroupMismatch,
+    /// A device id that is not that of the device's name.
+    DeviceMismatch,
+    /// Two devices, or a device and the coordinator, with one id.
+    DuplicateDevice,
+    /// Devices that are not by ascending id.
+    UnsortedDevices,
+    /// Not as many past digests as there were versions.
+    HistoryLength,
+    /// Not 1 to [`MAX_LEVELS`] levels.
+    LevelsOutOfRange,
+    /// An epoch length of 0 or above [`MAX_EPOCH_MS`].
+    EpochLengthOutOfRange,
+    /// A last epoch before the first.
+    EpochRangeEmpty,
+    /// A budget of 0.
+    BudgetOutOfRange,
+    /// The scratch or output buffer is too small.
+    BufferTooSmall,
+    /// The operator's key did not sign.
+    Sign(SignError),
+}
+
+impl RosterError {
+    /// The error's name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Decode(error) => error.name(),
+            Self::AlgorithmMismatch => "AlgorithmMismatch",
+            Self::Signature(error) => error.name(),
+            Self::Certificate(CertificateError::AlgorithmMismatch | CertificateError::Signature(_)) => "CertificateNotAuthentic",
+            Self::Certificate(error) => error.name(),
+            Self::CertificateMismatch => "CertificateMismatch",
+            Self::CertificateMissing => "CertificateMissing",
+            Self::UnsortedCertificates => "UnsortedCertificates",
+            Self::InvalidName => "InvalidName",
+            Self::GroupMismatch => "GroupMismatch",
+            Self::DeviceMismatch => "DeviceMismatch",
+            Self::DuplicateDevice => "DuplicateDevice",
+            Self::UnsortedDevices => "UnsortedDevices",
+            Self::HistoryLength => "HistoryLength",
+            Self::LevelsOutOfRange => "LevelsOutOfRange",
+            Self::EpochLengthOutOfRange => "EpochLengthOutOfRange",
+            Self::EpochRangeEmpty => "EpochRangeEmpty",
+            Self::BudgetOutOfRange => "BudgetOutOfRange",
+            Self::BufferTooSmall => "BufferTooSmall",
+            Self::Sign(error) => error.name(),
+        }
+    }
+}
+
+impl fmt::Display for RosterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Decode(error) => return error.fmt(f),
+            Self::AlgorithmMismatch => "AlgorithmMismatch: the roster is signed with another suite than the operator's key",
+            Self::Signature(SignatureError::NotAuthentic) => "NotAuthentic: the roster is not signed by this operator",
+            Self::Signature(error) => return error.fmt(f),
+            Self::Certificate(CertificateError::AlgorithmMismatch | CertificateError::Signature(_)) => {
+                "CertificateNotAuthentic: a certificate in the roster is not signed by this operator"
+            }
+            Self::Certificate(error) => return error.fmt(f),
+            Self::CertificateMismatch => "CertificateMismatch: a certificate stands under another device or group than its own",
+            Self::CertificateMissing => "CertificateMissing: a device has no certificate",
+            Self::UnsortedCertificates => "UnsortedCertificates: a device's certificates are not by ascending first index",
+            Self::InvalidName => {
+                "InvalidName: a name of a group or device must be 1 to 64 bytes of UTF-8 without control characters"
+            }
+            Self::GroupMismatch => "GroupMismatch: the group id is not that of the group's name",
+            Self::DeviceMismatch => "DeviceMismatch: a device id is not that of the device's name",
+            Self::DuplicateDevice => "DuplicateDevice: two devices have the same id; choose distinct names",
+            Self::UnsortedDevices => "UnsortedDevices: the devices are not by ascending id",
+            Self::HistoryLength => "HistoryLength: not as many past digests as there were versions",
+            Self::LevelsOutOfRange => "LevelsOutOfRange: a group has 1 to 32 levels",
+            Self::EpochLengthOutOfRange => "EpochLengthOutOfRange: an epoch lasts 1 to 2^53 milliseconds",
+            Self::EpochRangeEmpty => "EpochRangeEmpty: the last epoch is before the first",
+            Self::BudgetOutOfRange => "BudgetOutOfRange: a budget is at least 1 event",
+            Self::BufferTooSmall => "BufferTooSmall: the roster does not fit the buffer",
+            Self::Sign(error) => return error.fmt(f),
+        })
+    }
+}
+
+impl core::error::Error for RosterError {}
+
+impl From<DecodeError> for RosterError {
+    fn from(error: DecodeError) -> Self {
+        Self::Decode(error)
+    }
+}
+
+impl From<BufferTooSmall> for RosterError {
+    fn from(_: BufferTooSmall) -> Self {
+        Self::BufferTooSmall
+    }
+}
+
+impl From<SignError> for RosterError {
+    fn from(error: SignError) -> Self {
+        Self::Sign(error)
+    }
+}
+
+/// What a verifier of seals asks about a group.
 pub trait Directory {
     /// The group.
     fn group(&self) -> GroupId;
-    /// Its number of levels.
+
+    /// How many levels its events have.
     fn levels(&self) -> u8;
-    /// First and last epoch.
+
+    /// The first and the last epoch that may be sealed; no last one means no end.
     fn epochs(&self) -> (EpochNumber, Option<EpochNumber>);
-    /// The digest of a version of the roster.
+
+    /// The digest of a version of the roster, past or present.
     fn roster_digest(&self, version: u32) -> Option<Digest>;
-    /// Calls `use_key` with the key of a device at an index, if there is one.
+
+    /// Calls `use_key` with the key of a device's seal, if there is one: that of the last certificate whose first index is not
+    /// above `index`. An index that keeps prepared keys lends them; nothing has to be copied.
     fn with_key(&self, device: DeviceId, index: SealIndex, use_key: &mut dyn FnMut(&PublicKey));
-    /// The digest of the device's first certificate.
+
+    /// What the device's first seal names as `prev`: the digest of its first certificate. `None` if there is no such device.
     fn first_prev(&self, device: DeviceId) -> Option<Digest>;
+}
+
+/// A roster in which everything has been checked: its signature, its certificates' signatures, and that all of it is consistent.
+#[derive(Clone, Copy)]
+pub struct Roster<'a> {
+    own: Digest,
+    group_name: &'a str,
+    group: GroupId,
+    version: u32,
+    history: &'a [u8],
+    epoch_ms: u64,
+    levels: u8,
+    budget: Option<u64>,
+    first_epoch: EpochNumber,
+    last_epoch: Option<EpochNumber>,
+    coordinator: Option<&'a [u8]>,
+    devices: &'a [u8],
+}
+
+impl<'a> Roster<'a> {
+    /// Opens the bytes of a roster's file. `scratch` needs [`SCRATCH_OVERHEAD`] bytes more than they are.
+    ///
+    /// # Errors
+    /// [`RosterError`]: the first property that fails.
+    pub fn open(bytes: &'a [u8], operator: &PublicKey, scratch: &mut [u8]) -> Result<Self, RosterError> {
+        let sign1 = Sign1::decode(bytes, Typ::Roster)?;
+        if sign1.header.algorithm != operator.algorithm() {
+            return Err(RosterError::AlgorithmMismatch);
+        }
+        operator.verify(sign1.message(scratch)?, sign1.signature).map_err(RosterError::Signature)?;
+        let roster = Self::read(sign1.payload, sign1.digest())?;
+        if let Some(bytes) = roster.coordinator {
+            Certificate::open(bytes, operator).map_err(RosterError::Certificate)?;
+        }
+        for device in roster.devices() {
+            for bytes in device.certificate_bytes() {
+                Certificate::open(bytes, operator).map_err(RosterError::Certificate)?;
+            }
+        }
+        Ok(roster)
+    }
+
+    /// Reads a payload and checks all that needs no key.
+    fn read(payload: &'a [u8], own: Digest) -> Result<Self, RosterError> {
+        let mut reader = Reader::new(payload)?;
+        reader.array(12)?;
+        reader.version()?;
+        let roster = Self {
+            own,
+            group_name: reader.text()?,
+            group: GroupId(reader.fixed()?),
+            version: reader.uint()?,
+            history: reader.raw()?,
+            epoch_ms: reader.u64()?,
+            levels: reader.uint()?,
+            budget: reader.optional(Reader::u64)?,
+            first_epoch: EpochNumber(reader.u64()?),
+            last_epoch: reader.optional(Reader::u64)?.map(EpochNumber),
+            coordinator: reader.optional(Reader::bytes)?,
+            devices: reader.raw()?,
+        };
+        roster.check()?;
+        Ok(roster)
+    }
+
+    fn check(&self) -> Result<(), RosterError> {
+        check_name(self.group_name)?;
+        if self.group != GroupId::of(self.group_name) {
+            return Err(RosterError::GroupMismatch);
+        }
+        let mut history = Reader::new(self.history)?;
+        let entries = history.array_any()?;
+        if entries != u64::from(self.version) {
+            return Err(RosterError::HistoryLength);
+        }
+        for _ in 0..entries {
+            history.fixed::<32>()?;
+        }
+        if self.epoch_ms == 0 || self.epoch_ms > MAX_EPOCH_MS {
+            return Err(RosterError::EpochLengthOutOfRange);
+        }
+        if self.levels == 0 || usize::from(self.levels) > MAX_LEVELS {
+            return Err(RosterError::LevelsOutOfRange);
+        }
+        if self.budget == Some(0) {
+            return Err(RosterError::BudgetOutOfRange);
+        }
+        if self.last_epoch.is_some_and(|last| last < self.first_epoch) {
+            return Err(RosterError::EpochRangeEmpty);
+        }
+        let coordinator = self.coordinator.map(Certificate::decode).transpose()?;
+        if coordinator.is_some_and(|certificate| certificate.group != self.group) {
+            return Err(RosterError::CertificateMismatch);
+        }
+        let coordinator = coordinator.map(|certificate| certificate.device);
+        let mut reader = Reader::new(self.devices)?;
+        let mut last = None;
+        for _ in 0..reader.array_any()? {
+            let device = Device::read(&mut reader)?;
+            device.check(self.group_name, self.group)?;
+            if last == Some(device.id) || coordinator == Some(device.id) {
+                return Err(RosterError::DuplicateDevice);
+            }
+            if last > Some(device.id) {
+                return Err(RosterError::UnsortedDevices);
+            }
+            last = Some(device.id);
+        }
+        Ok(())
+    }
+
+    /// The digest of this version.
+    #[must_use]
+    pub const fn digest(&self) -> Digest {
+        self.own
+    }
+
+    /// The digest of a version, past or present.
+    #[must_use]
+    pub fn digest_of(&self, version: u32) -> Option<Digest> {
+        if version == self.version { Some(self.own) } else { self.history().nth(usize::try_from(version).ok()?) }
+    }
+
+    /// The digests of the versions before this one, from version 0.
+    pub fn history(&self) -> impl ExactSizeIterator<Item = Digest> + use<'a> {
+        // Deterministic CBOR has one encoding of a 32-byte string: two bytes of head.
+        let entries = 34 * self.version as usize;
+        self.history[self.history.len() - entries..].chunks_exact(34).map(|entry| {
+            let mut digest = Digest::NULL;
+            digest.0.copy_from_slice(&entry[2..]);
+            digest
+        })
+    }
+
+    /// The group's name.
+    #[must_use]
+    pub const fn group_name(&self) -> &'a str {
+        self.group_name
+    }
+
+    /// The group's id.
+    #[must_use]
+    pub const fn group(&self) -> GroupId {
+        self.group
+    }
+
+    /// The version, from 0.
+    #[must_use]
+    pub const fn version(&self) -> u32 {
+        self.version
+    }
+
+    /// The length of an epoch, in milliseconds.
+    #[must_use]
+    pub const fn epoch_ms(&self) -> u64 {
+        self.epoch_ms
+    }
+
+    /// How many levels events have.
+    #[must_use]
+    pub const fn levels(&self) -> u8 {
+        self.levels
+    }
+
+    /// The most events the coordinator may forward an epoch; `None` means no limit.
+    #[must_use]
+    pub const fn budget(&self) -> Option<u64> {
+        self.budget
+    }
+
+    /// The first epoch that may be sealed.
+    #[must_use]
+    pub const fn first_epoch(&self) -> EpochNumber {
+        self.first_epoch
+    }
+
+    /// The last epoch that may be sealed; `None` means no end.
+    #[must_use]
+    pub const fn last_epoch(&self) -> Option<EpochNumber> {
+        self.last_epoch
+    }
+
+    /// The epoch of an instant (Unix time, milliseconds), whether or not it may be sealed.
+    #[must_use]
+    pub const fn epoch_of(&self, unix_ms: u64) -> EpochNumber {
+        EpochNumber(unix_ms / self.epoch_ms)
+    }
+
+    /// Whether an epoch may be sealed.
+    #[must_use]
+    pub fn contains(&self, epoch: EpochNumber) -> bool {
+        epoch >= self.first_epoch && self.last_epoch.is_none_or(|last| epoch <= last)
+    }
+
+    /// The coordinator's certificate.
+    #[must_use]
+    pub fn coordinator(&self) -> Option<Certificate<'a>> {
+        Certificate::decode(self.coordinator?).ok()
+    }
+
+    /// The bytes of the coordinator's certificate, for the next version.
+    #[must_use]
+    pub const fn coordinator_bytes(&self) -> Option<&'a [u8]> {
+        self.coordinator
+    }
+
+    /// The devices, by ascending id.
+    pub fn devices(&self) -> impl Iterator<Item = Device<'a>> + use<'a> {
+        let mut reader = Reader::resume(self.devices);
+        let count = reader.array_any().unwrap_or(0);
+        // The bytes have been read once before: every `ok()` here is a `Some`.
+        (0..count).map_while(move |_| Device::read(&mut reader).ok())
+    }
+
+    /// The device of an id. Takes time in proportion to the devices before it; a host with many keeps an index.
+    #[must_use]
+    pub fn device(&self, id: DeviceId) -> Option<Device<'a>> {
+        self.devices().take_while(|device| device.id <= id).find(|device| device.id == id)
+    }
+
+    /// The device of a name.
+    #[must_use]
+    pub fn device_named(&self, name: &str) -> Option<Device<'a>> {
+        self.device(DeviceId::of(self.group_name, name))
+    }
+}
+
+impl fmt::Debug for Roster<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Roster")
+            .field("group", &self.group_name)
+            .field("version", &self.version)
+            .field("digest", &self.own)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Directory for Roster<'_> {
+    fn group(&self) -> GroupId {
+        self.group
+    }
+
+    fn levels(&self) -> u8 {
+        self.levels
+    }
+
+    fn epochs(&self) -> (EpochNumber, Option<EpochNumber>) {
+        (self.first_epoch, self.last_epoch)
+    }
+
+    fn roster_digest(&self, version: u32) -> Option<Digest> {
+        self.digest_of(version)
+    }
+
+    fn with_key(&self, device: DeviceId, index: SealIndex, use_key: &mut dyn FnMut(&PublicKey)) {
+        if let Some((_, key)) = self.device(device).and_then(|device| device.key(index)) {
+            use_key(&key);
+        }
+    }
+
+    fn first_prev(&self, device: DeviceId) -> Option<Digest> {
+        Some(self.device(device)?.first_certificate()?.digest())
+    }
+}
+
+/// A device of a roster.
+#[derive(Clone, Copy)]
+pub struct Device<'a> {
+    /// The id.
+    pub id: DeviceId,
+    /// The name.
+    pub name: &'a str,
+    certificates: &'a [u8],
+}
+
+impl<'a> Device<'a> {
+    fn read(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        reader.array(3)?;
+        Ok(Self { id: DeviceId(reader.fixed()?), name: reader.text()?, certificates: reader.raw()? })
+    }
+
+    fn check(&self, group_name: &str, group: GroupId) -> Result<(), RosterError> {
+        check_name(self.name)?;
+        if self.id != DeviceId::of(group_name, self.name) {
+            return Err(RosterError::DeviceMismatch);
+        }
+        let mut reader = Reader::new(self.certificates)?;
+        let mut last = None;
+        for _ in 0..reader.array_any()? {
+            let certificate = Certificate::decode(reader.bytes()?)?;
+            if (certificate.group, certificate.device) != (group, self.id) {
+                return Err(RosterError::CertificateMismatch);
+            }
+            if last >= Some(certificate.first_index) {
+                return Err(RosterError::UnsortedCertificates);
+            }
+            last = Some(certificate.first_index);
+        }
+        last.map(|_| ()).ok_or(RosterError::CertificateMissing)
+    }
+
+    /// The bytes of its certificates, by ascending first index.
+    pub fn certificate_bytes(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let mut reader = Reader::resume(self.certificates);
+        let count = reader.array_any().unwrap_or(0);
+        (0..count).map_while(move |_| reader.bytes().ok())
+    }
+
+    /// Its certificates, by ascending first index; at least one.
+    pub fn certificates(&self) -> impl Iterator<Item = Certificate<'a>> + use<'a> {
+        self.certificate_bytes().map_while(|bytes| Certificate::decode(bytes).ok())
+    }
+
+    /// Its first certificate, whose digest is the `prev` of its first seal.
+    #[must_use]
+    pub fn first_certificate(&self) -> Option<Certificate<'a>> {
+        self.certificates().next()
+    }
+
+    /// The certificate and key of the seal with an index: the last whose first index is not above it.
+    #[must_use]
+    pub fn key(&self, index: SealIndex) -> Option<(Certificate<'a>, PublicKey)> {
+        let certificate = self.certificates().take_while(|certificate| certificate.first_index <= index).last()?;
+        Some((certificate, certificate.key().ok()?))
+    }
+}
+
+impl fmt::Debug for Device<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Device").field("id", &self.id).field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Control characters would make names look alike, and a zero byte would make ids collide.
+fn check_name(name: &str) -> Result<(), RosterError> {
+    if name.is_empty() || name.len() > MAX_NAME || name.chars().any(char::is_control) {
+        Err(RosterError::InvalidName)
+    } else {
+        Ok(())
+    }
 }

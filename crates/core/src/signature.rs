@@ -470,6 +470,18 @@ impl SecretKey {
         }
     }
 
+    /// Whether `expanded` is this key in the expanded form of FIPS 204; false for the suites that have none.
+    pub(crate) fn is_expanded_as(&self, expanded: &[u8]) -> bool {
+        match &self.0 {
+            #[cfg(feature = "host")]
+            Secret::MlDsa44(key) => key.is_expanded_as(expanded),
+            _ => {
+                let _ = expanded;
+                false
+            }
+        }
+    }
+
     /// The public key.
     #[must_use]
     pub fn public(&self) -> PublicKey {

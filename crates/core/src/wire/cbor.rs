@@ -38,6 +38,26 @@ pub enum DecodeError {
     UnknownAlgorithm,
 }
 
+impl DecodeError {
+    /// The error's name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Truncated => "Truncated",
+            Self::TrailingBytes => "TrailingBytes",
+            Self::NonCanonical => "NonCanonical",
+            Self::UnexpectedType => "UnexpectedType",
+            Self::UnsupportedVersion => "UnsupportedVersion",
+            Self::UnknownItem => "UnknownItem",
+            Self::FieldOutOfRange => "FieldOutOfRange",
+            Self::WrongType => "WrongType",
+            Self::UnknownCritical => "UnknownCritical",
+            Self::UnexpectedHeader => "UnexpectedHeader",
+            Self::UnknownAlgorithm => "UnknownAlgorithm",
+        }
+    }
+}
+
 impl fmt::Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -174,6 +194,12 @@ impl<'b> Reader<'b> {
     pub fn new(bytes: &'b [u8]) -> Result<Self, DecodeError> {
         check_item(bytes)?;
         Ok(Self(Decoder::new(bytes)))
+    }
+
+    /// A reader of an item, or part of one, that [`check_item`] has let pass before.
+    #[must_use]
+    pub(crate) fn resume(bytes: &'b [u8]) -> Self {
+        Self(Decoder::new(bytes))
     }
 
     /// Enters an array of exactly `length` elements.

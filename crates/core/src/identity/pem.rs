@@ -1,0 +1,62 @@
+//! Keys in PEM (RFC 7468): `PRIVATE KEY` and `PUBLIC KEY`.
+
+use pem_rfc7468::LineEnding;
+use zeroize::Zeroizing;
+
+use super::der::{MAX_DER, decode_public_der, decode_secret_der, encode_public_der, encode_secret_der};
+use crate::signature::{KeyError, PublicKey, SecretKey};
+
+const SECRET: &str = "PRIVATE KEY";
+const PUBLIC: &str = "PUBLIC KEY";
+
+/// Room for any key in PEM, as written here.
+pub const MAX_PEM: usize = if cfg!(feature = "host") { 2048 } else { 320 };
+
+fn decode<'b>(pem: &[u8], label: &str, buffer: &'b mut [u8]) -> Result<&'b [u8], KeyError> {
+    let (found, der) = pem_rfc7468::decode(pem, buffer).map_err(|_| match pem_rfc7468::decode_label(pem) {
+        // Other kinds of key may be longer than ours or carry headers.
+        Ok(found) if found != label => KeyError::WrongPemLabel,
+        _ => KeyError::MalformedPem,
+    })?;
+    if found == label { Ok(der) } else { Err(KeyError::WrongPemLabel) }
+}
+
+fn encode<'o>(der: &[u8], label: &str, out: &'o mut [u8]) -> Result<&'o str, KeyError> {
+    pem_rfc7468::encode(label, LineEnding::LF, der, out).map_err(|_| KeyError::BufferTooSmall)
+}
+
+/// Reads a private key: one block `PRIVATE KEY`, unencrypted.
+///
+/// # Errors
+/// `MalformedPem`, `WrongPemLabel`, or as [`decode_secret_der`].
+pub fn decode_secret_pem(pem: &[u8]) -> Result<SecretKey, KeyError> {
+    let mut buffer = Zeroizing::new([0; MAX_DER]);
+    decode_secret_der(decode(pem, SECRET, &mut *buffer)?)
+}
+
+/// Reads a public key: one block `PUBLIC KEY`.
+///
+/// # Errors
+/// `MalformedPem`, `WrongPemLabel`, or as [`decode_public_der`].
+pub fn decode_public_pem(pem: &[u8]) -> Result<PublicKey, KeyError> {
+    let mut buffer = [0; MAX_DER];
+    decode_public_der(decode(pem, PUBLIC, &mut buffer)?)
+}
+
+/// Writes a private key to `out` ([`MAX_PEM`] bytes suffice); zero it after use.
+///
+/// # Errors
+/// `BufferTooSmall`.
+pub fn encode_secret_pem<'o>(key: &SecretKey, out: &'o mut [u8]) -> Result<&'o str, KeyError> {
+    let mut buffer = Zeroizing::new([0; MAX_DER]);
+    encode(encode_secret_der(key, &mut *buffer)?, SECRET, out)
+}
+
+/// Writes a public key to `out` ([`MAX_PEM`] bytes suffice).
+///
+/// # Errors
+/// `BufferTooSmall`.
+pub fn encode_public_pem<'o>(key: &PublicKey, out: &'o mut [u8]) -> Result<&'o str, KeyError> {
+    let mut buffer = [0; MAX_DER];
+    encode(encode_public_der(key, &mut buffer)?, PUBLIC, out)
+}

@@ -1,1 +1,405 @@
-//! To come.
+//! The stream schema: what a device's records hold, as named fields with units, packed types and scale.
+//!
+//! spec/formats.md, section 2.3. A record is its fields in order, big-endian, without padding. Integers read back as
+//! `(raw + offset) / divisor`, exactly: [`Decimal`] keeps numerator and divisor, and [`Field::write`] takes a decimal text only if
+//! the scale can hold it.
+
+use core::fmt;
+
+use crate::digest::Digest;
+use crate::wire::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
+
+mod unit;
+mod value;
+
+pub use unit::is_unit;
+pub use value::{Decimal, Value, ValueError};
+
+/// The most fields of a schema.
+pub const MAX_FIELDS: usize = 64;
+/// The longest name of a field, in bytes.
+pub const MAX_NAME: usize = 64;
+/// Room for any schema.
+pub const MAX_SCHEMA: usize = 8 + MAX_FIELDS * (MAX_NAME + 32);
+
+/// How a field is packed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum FieldType {
+    /// 1 byte, unsigned.
+    U8,
+    /// 1 byte, two's complement.
+    I8,
+    /// 2 bytes, unsigned.
+    U16,
+    /// 2 bytes, two's complement.
+    I16,
+    /// 4 bytes, unsigned.
+    U32,
+    /// 4 bytes, two's complement.
+    I32,
+    /// 8 bytes, unsigned.
+    U64,
+    /// 8 bytes, two's complement.
+    I64,
+    /// IEEE 754 binary32.
+    F32,
+    /// IEEE 754 binary64.
+    F64,
+    /// 4 bytes, unsigned: milliseconds since the epoch's start.
+    Time,
+}
+
+impl FieldType {
+    /// Every type, in the order of their numbers.
+    pub const ALL: [Self; 11] =
+        [Self::U8, Self::I8, Self::U16, Self::I16, Self::U32, Self::I32, Self::U64, Self::I64, Self::F32, Self::F64, Self::Time];
+
+    /// The number in a schema.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        self as u8
+    }
+
+    /// The type of a number.
+    #[must_use]
+    pub fn from_number(number: u64) -> Option<Self> {
+        Self::ALL.get(usize::try_from(number).ok()?).copied()
+    }
+
+    /// The name on command lines.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::U8 => "u8",
+            Self::I8 => "i8",
+            Self::U16 => "u16",
+            Self::I16 => "i16",
+            Self::U32 => "u32",
+            Self::I32 => "i32",
+            Self::U64 => "u64",
+            Self::I64 => "i64",
+            Self::F32 => "f32",
+            Self::F64 => "f64",
+            Self::Time => "time",
+        }
+    }
+
+    /// The type of a name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// Bytes in a record.
+    #[must_use]
+    pub const fn size(self) -> usize {
+        match self {
+            Self::U8 | Self::I8 => 1,
+            Self::U16 | Self::I16 => 2,
+            Self::U32 | Self::I32 | Self::F32 | Self::Time => 4,
+            Self::U64 | Self::I64 | Self::F64 => 8,
+        }
+    }
+
+    /// Whether the type may have a divisor and an offset.
+    #[must_use]
+    pub const fn is_integer(self) -> bool {
+        !matches!(self, Self::F32 | Self::F64 | Self::Time)
+    }
+}
+
+impl fmt::Display for FieldType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Why a schema was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum SchemaError {
+    /// Not a schema's bytes.
+    Decode(DecodeError),
+    /// More than [`MAX_FIELDS`] fields.
+    TooManyFields,
+    /// A field's name that is empty or longer than [`MAX_NAME`] bytes.
+    InvalidFieldName,
+    /// Two fields of one name.
+    DuplicateField,
+    /// A unit that is neither empty nor in the SenML registries.
+    UnknownUnit,
+    /// A type that does not exist.
+    UnknownFieldType,
+    /// A divisor of 0 or above 2^32-1, or a scale on a float or time.
+    ScaleOutOfRange,
+    /// A text that is not `name:unit:type`, with or without `/divisor` and `+offset`.
+    MalformedField,
+    /// The buffer given is too small.
+    BufferTooSmall,
+}
+
+impl SchemaError {
+    /// The error's name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Decode(error) => error.name(),
+            Self::TooManyFields => "TooManyFields",
+            Self::InvalidFieldName => "InvalidFieldName",
+            Self::DuplicateField => "DuplicateField",
+            Self::UnknownUnit => "UnknownUnit",
+            Self::UnknownFieldType => "UnknownFieldType",
+            Self::ScaleOutOfRange => "ScaleOutOfRange",
+            Self::MalformedField => "MalformedField",
+            Self::BufferTooSmall => "BufferTooSmall",
+        }
+    }
+}
+
+impl fmt::Display for SchemaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Decode(error) => return error.fmt(f),
+            Self::TooManyFields => "TooManyFields: a schema has at most 64 fields",
+            Self::InvalidFieldName => "InvalidFieldName: a field's name must be 1 to 64 bytes",
+            Self::DuplicateField => "DuplicateField: two fields have the same name",
+            Self::UnknownUnit => "UnknownUnit: the unit is not a SenML unit such as Cel, %RH or V; leave it empty for none",
+            Self::UnknownFieldType => {
+                "UnknownFieldType: the type is not one of u8, i8, u16, i16, u32, i32, u64, i64, f32, f64, time"
+            }
+            Self::ScaleOutOfRange => {
+                "ScaleOutOfRange: a divisor is 1 to 4294967295, an offset fits 64 bits, and only integer types have them"
+            }
+            Self::MalformedField => {
+                "MalformedField: a field is NAME:UNIT:TYPE[/DIVISOR][+OFFSET], such as temperature:Cel:i16/100"
+            }
+            Self::BufferTooSmall => "BufferTooSmall: the schema does not fit the buffer",
+        })
+    }
+}
+
+impl core::error::Error for SchemaError {}
+
+impl From<DecodeError> for SchemaError {
+    fn from(error: DecodeError) -> Self {
+        Self::Decode(error)
+    }
+}
+
+impl From<BufferTooSmall> for SchemaError {
+    fn from(_: BufferTooSmall) -> Self {
+        Self::BufferTooSmall
+    }
+}
+
+/// One field of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field<'a> {
+    /// The name, distinct within its schema.
+    pub name: &'a str,
+    /// A SenML unit (RFC 8428, RFC 8798), or empty.
+    pub unit: &'a str,
+    /// How it is packed.
+    pub kind: FieldType,
+    /// What the sum of raw value and offset is divided by.
+    pub divisor: u32,
+    /// What is added to the raw value.
+    pub offset: i64,
+    /// Where it starts in a record, in bytes; known once it is part of a schema.
+    start: usize,
+}
+
+impl<'a> Field<'a> {
+    /// A field without scale.
+    #[must_use]
+    pub const fn new(name: &'a str, unit: &'a str, kind: FieldType) -> Self {
+        Self { name, unit, kind, divisor: 1, offset: 0, start: 0 }
+    }
+
+    /// The same field with a scale: `value = (raw + offset) / divisor`.
+    #[must_use]
+    pub const fn scaled(self, divisor: u32, offset: i64) -> Self {
+        Self { divisor, offset, ..self }
+    }
+
+    /// Reads `name:unit:type[/divisor][+offset]`, such as `temperature:Cel:i16/100` or `pressure:hPa:u16/10+9000`. The name may
+    /// have colons itself.
+    ///
+    /// # Errors
+    /// `MalformedField`, `InvalidFieldName`, `UnknownUnit`, `UnknownFieldType` or `ScaleOutOfRange`.
+    pub fn parse(text: &'a str) -> Result<Self, SchemaError> {
+        let (rest, packing) = text.rsplit_once(':').ok_or(SchemaError::MalformedField)?;
+        let (name, unit) = rest.rsplit_once(':').ok_or(SchemaError::MalformedField)?;
+        let (packing, offset) = match packing.find(['+', '-']) {
+            // Parsing takes the sign along.
+            Some(at) => (&packing[..at], packing[at..].parse().map_err(|_| SchemaError::ScaleOutOfRange)?),
+            None => (packing, 0),
+        };
+        let (kind, divisor) = match packing.split_once('/') {
+            Some((kind, divisor)) => (kind, divisor.parse().map_err(|_| SchemaError::ScaleOutOfRange)?),
+            None => (packing, 1),
+        };
+        let kind = FieldType::from_name(kind).ok_or(SchemaError::UnknownFieldType)?;
+        let field = Self::new(name, unit, kind).scaled(divisor, offset);
+        field.check()?;
+        Ok(field)
+    }
+
+    /// Where it starts in a record, in bytes.
+    #[must_use]
+    pub const fn start(&self) -> usize {
+        self.start
+    }
+
+    fn check(&self) -> Result<(), SchemaError> {
+        if self.name.is_empty() || self.name.len() > MAX_NAME {
+            return Err(SchemaError::InvalidFieldName);
+        }
+        if !is_unit(self.unit) {
+            return Err(SchemaError::UnknownUnit);
+        }
+        if self.divisor == 0 || (!self.kind.is_integer() && (self.divisor, self.offset) != (1, 0)) {
+            return Err(SchemaError::ScaleOutOfRange);
+        }
+        Ok(())
+    }
+
+    fn read_from(reader: &mut Reader<'a>) -> Result<Self, SchemaError> {
+        reader.array(5)?;
+        let (name, unit) = (reader.text()?, reader.text()?);
+        let kind = FieldType::from_number(reader.u64()?).ok_or(SchemaError::UnknownFieldType)?;
+        let out_of_range = |error| match error {
+            DecodeError::FieldOutOfRange => SchemaError::ScaleOutOfRange,
+            other => SchemaError::Decode(other),
+        };
+        let divisor = reader.uint().map_err(out_of_range)?;
+        let offset = reader.i64().map_err(out_of_range)?;
+        Ok(Self::new(name, unit, kind).scaled(divisor, offset))
+    }
+}
+
+impl fmt::Display for Field<'_> {
+    /// As [`Field::parse`] reads it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.name, self.unit, self.kind)?;
+        if self.divisor != 1 {
+            write!(f, "/{}", self.divisor)?;
+        }
+        if self.offset != 0 {
+            write!(f, "{:+}", self.offset)?;
+        }
+        Ok(())
+    }
+}
+
+/// A schema in which everything has been checked; it borrows its encoding.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Schema<'a> {
+    bytes: &'a [u8],
+    fields: usize,
+    record_size: usize,
+}
+
+impl Schema<'static> {
+    /// No fields: records are opaque, of any length.
+    pub const OPAQUE: Self = Schema { bytes: &[0x82, 0x01, 0x80], fields: 0, record_size: 0 };
+}
+
+impl<'a> Schema<'a> {
+    /// Reads a schema.
+    ///
+    /// # Errors
+    /// [`SchemaError`]: the first property that fails.
+    pub fn decode(bytes: &'a [u8]) -> Result<Self, SchemaError> {
+        let mut reader = Reader::new(bytes)?;
+        reader.array(2)?;
+        reader.version()?;
+        let fields = usize::try_from(reader.array_any()?).unwrap_or(usize::MAX);
+        if fields > MAX_FIELDS {
+            return Err(SchemaError::TooManyFields);
+        }
+        let mut names = [""; MAX_FIELDS];
+        let mut record_size = 0;
+        for at in 0..fields {
+            let field = Field::read_from(&mut reader)?;
+            field.check()?;
+            if names[..at].contains(&field.name) {
+                return Err(SchemaError::DuplicateField);
+            }
+            names[at] = field.name;
+            record_size += field.kind.size();
+        }
+        Ok(Self { bytes, fields, record_size })
+    }
+
+    /// Writes the schema of these fields to `out` ([`MAX_SCHEMA`] bytes suffice) and checks it. No fields give
+    /// [`Schema::OPAQUE`].
+    ///
+    /// # Errors
+    /// [`SchemaError`].
+    pub fn encode(fields: &[Field<'_>], out: &'a mut [u8]) -> Result<Self, SchemaError> {
+        let mut out = Writer::new(out);
+        out.array(2)?.uint(1u8)?.array(fields.len() as u64)?;
+        for field in fields {
+            out.array(5)?
+                .text(field.name)?
+                .text(field.unit)?
+                .uint(field.kind.number())?
+                .uint(field.divisor)?
+                .int(field.offset)?;
+        }
+        Self::decode(out.finish())
+    }
+
+    /// The encoding.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// What a seal names it by: `H("moteseal/1/schema" || 0x00 || schema)`.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        Digest::of(&[b"moteseal/1/schema\0", self.bytes])
+    }
+
+    /// Bytes of a record, or `None` if records are opaque.
+    #[must_use]
+    pub const fn record_size(&self) -> Option<usize> {
+        if self.fields == 0 { None } else { Some(self.record_size) }
+    }
+
+    /// The fields in the order they stand in a record.
+    pub fn fields(&self) -> impl ExactSizeIterator<Item = Field<'a>> + use<'a> {
+        let mut reader = Reader::resume(self.bytes);
+        // The bytes have been read once before: nothing here fails.
+        let _ = reader.array_any().and_then(|_| reader.version()).and_then(|()| reader.array_any());
+        let mut start = 0;
+        (0..self.fields).map(move |_| {
+            let field = Field::read_from(&mut reader).unwrap_or(Field::new("", "", FieldType::U8));
+            start += field.kind.size();
+            Field { start: start - field.kind.size(), ..field }
+        })
+    }
+
+    /// The field of a name.
+    #[must_use]
+    pub fn field(&self, name: &str) -> Option<Field<'a>> {
+        self.fields().find(|field| field.name == name)
+    }
+}
+
+impl fmt::Debug for Schema<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.fields().map(|field| Shown(field))).finish()
+    }
+}
+
+struct Shown<'a>(Field<'a>);
+
+impl fmt::Debug for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

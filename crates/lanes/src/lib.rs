@@ -1,1 +1,84 @@
-//! Multi-lane hashing for hosts, behind the same functions as core.
+//! Multi-lane hashing for hosts, behind core's [`Engine`]: several SipHashes or SHA-256s side by side where the machine can.
+//!
+//! What the machine can is asked once, when a [`Host`] is made; on a machine without any of it everything runs on core's
+//! [`Scalar`] loops. All `unsafe` code of the workspace stands in the module `x86`. [`merkle`] makes the proofs that a
+//! store serves.
+
+#![deny(unsafe_code)]
+
+pub mod merkle;
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)]
+mod x86;
+
+use moteseal_core::Digest;
+use moteseal_core::engine::{Engine, Scalar};
+use moteseal_core::level::{Counters, Salt};
+
+/// The fastest hashing loops of this machine.
+#[derive(Clone, Copy, Debug)]
+pub struct Host {
+    #[cfg(target_arch = "x86_64")]
+    x86: x86::Features,
+}
+
+impl Host {
+    /// Asks the machine what it can.
+    #[must_use]
+    pub fn detect() -> Self {
+        Self {
+            #[cfg(target_arch = "x86_64")]
+            x86: x86::Features::detect(),
+        }
+    }
+
+    /// Every set of loops this machine can run, the fastest first and core's scalar ones last, so that each can be tested and
+    /// measured on one machine.
+    #[must_use]
+    pub fn all() -> Vec<Self> {
+        #[cfg(target_arch = "x86_64")]
+        return x86::Features::all().into_iter().map(|x86| Self { x86 }).collect();
+        #[cfg(not(target_arch = "x86_64"))]
+        vec![Self {}]
+    }
+
+    /// Which loops it runs, for logs and reports: "avx512+sha", "avx2", "scalar" and the like.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        #[cfg(target_arch = "x86_64")]
+        return self.x86.name();
+        #[cfg(not(target_arch = "x86_64"))]
+        "scalar"
+    }
+}
+
+impl Default for Host {
+    fn default() -> Self {
+        Self::detect()
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Engine for Host {
+    fn levels(&self, salt: &Salt, levels: u8, first: u64, out: &mut [u8]) {
+        let done = self.x86.levels(salt, levels, first, out);
+        Scalar.levels(salt, levels, first + done as u64, &mut out[done..]);
+    }
+
+    fn counters(&self, salt: &Salt, levels: u8, n: u32) -> Counters {
+        self.x86.counters(salt, levels, n).unwrap_or_else(|| Scalar.counters(salt, levels, n))
+    }
+
+    fn leaves(&self, size: usize, records: &[u8], out: &mut [Digest]) {
+        let done = self.x86.leaves(size, records, out);
+        Scalar.leaves(size, &records[done * size..], &mut out[done..]);
+    }
+
+    fn nodes(&self, children: &[Digest], out: &mut [Digest]) {
+        let done = self.x86.nodes(children, out);
+        Scalar.nodes(&children[2 * done..], &mut out[done..]);
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+impl Engine for Host {}

@@ -1,0 +1,213 @@
+//! The loops for x86-64, and the only `unsafe` code of the workspace.
+//!
+//! There are two kinds of it: calls of functions that need a CPU feature, each behind the field of [`Features`] that says the
+//! machine has it, and loads and stores of whole vectors from arrays of exactly their size.
+
+mod sha16;
+mod sha2x;
+mod sip4;
+mod sip8;
+
+use moteseal_core::Digest;
+use moteseal_core::level::{Counters, Salt, SipKey};
+
+/// What the machine has, of what the loops need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Features {
+    /// AVX-512 F, BW, CD, DQ and VL.
+    avx512: bool,
+    /// AVX2 and LZCNT.
+    avx2: bool,
+    /// The SHA extensions and SSE 4.1.
+    sha: bool,
+}
+
+impl Features {
+    pub(crate) fn detect() -> Self {
+        Self {
+            avx512: is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("avx512cd")
+                && is_x86_feature_detected!("avx512dq")
+                && is_x86_feature_detected!("avx512vl"),
+            avx2: is_x86_feature_detected!("avx2") && is_x86_feature_detected!("lzcnt"),
+            sha: is_x86_feature_detected!("sha") && is_x86_feature_detected!("sse4.1") && is_x86_feature_detected!("ssse3"),
+        }
+    }
+
+    /// What there is, and less and less of it down to nothing.
+    pub(crate) fn all() -> Vec<Self> {
+        let mut all = vec![Self::detect()];
+        let mut less = all[0];
+        for feature in [|f: &mut Self| f.avx512 = false, |f: &mut Self| f.avx2 = false, |f: &mut Self| f.sha = false] {
+            feature(&mut less);
+            all.push(less);
+        }
+        all.dedup();
+        all
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match (self.avx512, self.avx2, self.sha) {
+            (true, _, true) => "avx512+sha",
+            (true, _, false) => "avx512",
+            (false, true, true) => "avx2+sha",
+            (false, true, false) => "avx2",
+            (false, false, true) => "sha",
+            (false, false, false) => "scalar",
+        }
+    }
+
+    /// Fills the front of `out` and says how much of it.
+    pub(crate) fn levels(self, salt: &Salt, levels: u8, first: u64, out: &mut [u8]) -> usize {
+        let key = SipKey::new(salt);
+        if self.avx512 {
+            // SAFETY: the machine has the features.
+            unsafe { sip8::levels(key.state(), levels, first, out) }
+        } else if self.avx2 {
+            // SAFETY: the machine has the feature.
+            unsafe { sip4::levels(key.state(), levels, first, out) }
+        } else {
+            0
+        }
+    }
+
+    /// The counters, if the machine has a loop for them.
+    pub(crate) fn counters(self, salt: &Salt, levels: u8, n: u32) -> Option<Counters> {
+        let key = SipKey::new(salt);
+        let mut counters = Counters::new(levels);
+        if self.avx512 {
+            // SAFETY: the machine has the features.
+            unsafe { sip8::count(key, levels, n, counters.as_mut_slice()) };
+        } else if self.avx2 {
+            // SAFETY: the machine has the feature.
+            unsafe { sip4::count(key, levels, n, counters.as_mut_slice()) };
+        } else {
+            return None;
+        }
+        Some(counters)
+    }
+
+    /// Hashes the front of the records and says how many.
+    pub(crate) fn leaves(self, size: usize, records: &[u8], out: &mut [Digest]) -> usize {
+        let mut done = 0;
+        if self.avx512 {
+            // SAFETY: the machine has the features.
+            done = unsafe { sha16::leaves(size, records, out) };
+        }
+        if self.sha {
+            // SAFETY: the machine has the features.
+            done += unsafe { sha2x::leaves(size, &records[done * size..], &mut out[done..]) };
+        }
+        done
+    }
+
+    /// Hashes the front of the pairs and says how many.
+    pub(crate) fn nodes(self, children: &[Digest], out: &mut [Digest]) -> usize {
+        let mut done = 0;
+        if self.avx512 {
+            // SAFETY: the machine has the features.
+            done = unsafe { sha16::nodes(children, out) };
+        }
+        if self.sha {
+            // SAFETY: the machine has the features.
+            done += unsafe { sha2x::nodes(&children[2 * done..], &mut out[done..]) };
+        }
+        done
+    }
+}
+
+/// SHA-256's round constants (FIPS 180-4, section 4.2.2).
+const K: [u32; 64] = [
+    0x428a_2f98,
+    0x7137_4491,
+    0xb5c0_fbcf,
+    0xe9b5_dba5,
+    0x3956_c25b,
+    0x59f1_11f1,
+    0x923f_82a4,
+    0xab1c_5ed5,
+    0xd807_aa98,
+    0x1283_5b01,
+    0x2431_85be,
+    0x550c_7dc3,
+    0x72be_5d74,
+    0x80de_b1fe,
+    0x9bdc_06a7,
+    0xc19b_f174,
+    0xe49b_69c1,
+    0xefbe_4786,
+    0x0fc1_9dc6,
+    0x240c_a1cc,
+    0x2de9_2c6f,
+    0x4a74_84aa,
+    0x5cb0_a9dc,
+    0x76f9_88da,
+    0x983e_5152,
+    0xa831_c66d,
+    0xb003_27c8,
+    0xbf59_7fc7,
+    0xc6e0_0bf3,
+    0xd5a7_9147,
+    0x06ca_6351,
+    0x1429_2967,
+    0x27b7_0a85,
+    0x2e1b_2138,
+    0x4d2c_6dfc,
+    0x5338_0d13,
+    0x650a_7354,
+    0x766a_0abb,
+    0x81c2_c92e,
+    0x9272_2c85,
+    0xa2bf_e8a1,
+    0xa81a_664b,
+    0xc24b_8b70,
+    0xc76c_51a3,
+    0xd192_e819,
+    0xd699_0624,
+    0xf40e_3585,
+    0x106a_a070,
+    0x19a4_c116,
+    0x1e37_6c08,
+    0x2748_774c,
+    0x34b0_bcb5,
+    0x391c_0cb3,
+    0x4ed8_aa4a,
+    0x5b9c_ca4f,
+    0x682e_6ff3,
+    0x748f_82ee,
+    0x78a5_636f,
+    0x84c8_7814,
+    0x8cc7_0208,
+    0x90be_fffa,
+    0xa450_6ceb,
+    0xbef9_a3f7,
+    0xc671_78f2,
+];
+
+/// How many blocks the leaf of a record takes, padding included.
+const fn leaf_blocks(size: usize) -> usize {
+    (1 + size + 9).div_ceil(64)
+}
+
+/// Block `index` of the padded message `0x00 || record`.
+#[inline]
+fn leaf_block(record: &[u8], index: usize) -> [u8; 64] {
+    let mut block = [0; 64];
+    // The message is one byte longer than the record and starts one byte before it.
+    let start = 64 * index;
+    let from = start.saturating_sub(1);
+    if from < record.len() {
+        let part = &record[from..record.len().min(start + 63)];
+        let at = usize::from(index == 0);
+        block[at..at + part.len()].copy_from_slice(part);
+    }
+    let end = record.len() + 1;
+    if (start..start + 64).contains(&end) {
+        block[end - start] = 0x80;
+    }
+    if index + 1 == leaf_blocks(record.len()) {
+        block[56..].copy_from_slice(&(8 * end as u64).to_be_bytes());
+    }
+    block
+}

@@ -1,0 +1,246 @@
+//! SHA-256 of sixteen messages of one length side by side, a message a lane of AVX-512.
+
+use core::arch::x86_64::{
+    __m128i, __m512i, _mm_set_epi64x, _mm_storeu_si128, _mm512_add_epi32, _mm512_broadcast_i32x4, _mm512_extracti32x4_epi32,
+    _mm512_loadu_si512, _mm512_or_si512, _mm512_ror_epi32, _mm512_set1_epi32, _mm512_shuffle_epi8, _mm512_shuffle_i32x4,
+    _mm512_slli_epi32, _mm512_srli_epi32, _mm512_ternarylogic_epi32, _mm512_unpackhi_epi32, _mm512_unpackhi_epi64,
+    _mm512_unpacklo_epi32, _mm512_unpacklo_epi64,
+};
+
+use moteseal_core::Digest;
+use moteseal_core::digest::INITIAL;
+
+use super::{K, leaf_block, leaf_blocks};
+
+/// Messages side by side.
+const LANES: usize = 16;
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+#[allow(clippy::cast_possible_wrap)]
+fn broadcast(word: u32) -> __m512i {
+    _mm512_set1_epi32(word as i32)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn load(bytes: &[u8; 64]) -> __m512i {
+    // SAFETY: the array has the size of the vector.
+    unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn store(bytes: &mut [u8; 16], quarter: __m128i) {
+    // SAFETY: the array has the size of the vector.
+    unsafe { _mm_storeu_si128(bytes.as_mut_ptr().cast(), quarter) };
+}
+
+/// Reverses the bytes of each word.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn swap_bytes(v: __m512i) -> __m512i {
+    let order = _mm_set_epi64x(0x0c0d_0e0f_0809_0a0b, 0x0405_0607_0001_0203);
+    _mm512_shuffle_epi8(v, _mm512_broadcast_i32x4(order))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn xor3(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
+    _mm512_ternarylogic_epi32::<0x96>(a, b, c)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn sum(terms: &[__m512i]) -> __m512i {
+    let mut sum = terms[0];
+    for &term in &terms[1..] {
+        sum = _mm512_add_epi32(sum, term);
+    }
+    sum
+}
+
+/// One block of each message: sixteen words, a message a lane.
+type Words = [__m512i; 16];
+
+/// The states of the messages: eight words, a message a lane.
+#[derive(Clone, Copy)]
+struct States([__m512i; 8]);
+
+impl States {
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn initial() -> Self {
+        Self(INITIAL.map(|word| broadcast(word)))
+    }
+
+    /// FIPS 180-4, section 6.2.2.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn compress(&mut self, mut w: Words) {
+        let mut s = self.0;
+        for chunk in 0..4 {
+            macro_rules! rounds {
+                ($($i:literal)*) => { $({
+                    if chunk > 0 {
+                        let (w1, w9, w14) = (w[($i + 1) % 16], w[($i + 9) % 16], w[($i + 14) % 16]);
+                        let s0 = xor3(_mm512_ror_epi32::<7>(w1), _mm512_ror_epi32::<18>(w1), _mm512_srli_epi32::<3>(w1));
+                        let s1 = xor3(_mm512_ror_epi32::<17>(w14), _mm512_ror_epi32::<19>(w14), _mm512_srli_epi32::<10>(w14));
+                        w[$i] = sum(&[w[$i], s0, w9, s1]);
+                    }
+                    // The eight variables stay where they are; their names move on by one each round.
+                    let [a, b, c, d, e, f, g, h] = [0, 1, 2, 3, 4, 5, 6, 7].map(|v: usize| (v + 64 - $i) % 8);
+                    let s1 = xor3(_mm512_ror_epi32::<6>(s[e]), _mm512_ror_epi32::<11>(s[e]), _mm512_ror_epi32::<25>(s[e]));
+                    let choice = _mm512_ternarylogic_epi32::<0xca>(s[e], s[f], s[g]);
+                    let t1 = sum(&[s[h], _mm512_add_epi32(w[$i], broadcast(K[16 * chunk + $i])), choice, s1]);
+                    let s0 = xor3(_mm512_ror_epi32::<2>(s[a]), _mm512_ror_epi32::<13>(s[a]), _mm512_ror_epi32::<22>(s[a]));
+                    let majority = _mm512_ternarylogic_epi32::<0xe8>(s[a], s[b], s[c]);
+                    s[d] = _mm512_add_epi32(s[d], t1);
+                    s[h] = sum(&[t1, s0, majority]);
+                })* };
+            }
+            rounds!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
+        }
+        for (state, s) in self.0.iter_mut().zip(s) {
+            *state = _mm512_add_epi32(*state, s);
+        }
+    }
+
+    /// The digests, big-endian.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw")]
+    fn digests(self, out: &mut [Digest; LANES]) {
+        let s = self.0.map(|word| swap_bytes(word));
+        // Four words of every fourth message, the digest's first half, then its second.
+        for (half, s) in s.as_chunks::<4>().0.iter().enumerate() {
+            let at = 16 * half;
+            for (i, quarters) in transpose4(*s).into_iter().enumerate() {
+                macro_rules! quarter {
+                    ($($q:literal)*) => { $(
+                        let bytes = out[4 * $q + i].0[at..].first_chunk_mut().expect("a half is sixteen bytes");
+                        store(bytes, _mm512_extracti32x4_epi32::<$q>(quarters));
+                    )* };
+                }
+                quarter!(0 1 2 3);
+            }
+        }
+    }
+}
+
+/// From four vectors of a word of sixteen messages each to the four words of message `4q + i` in quarter `q` of result `i`.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn transpose4([a, b, c, d]: [__m512i; 4]) -> [__m512i; 4] {
+    let (ab_low, ab_high) = (_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+    let (cd_low, cd_high) = (_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
+    [
+        _mm512_unpacklo_epi64(ab_low, cd_low),
+        _mm512_unpackhi_epi64(ab_low, cd_low),
+        _mm512_unpacklo_epi64(ab_high, cd_high),
+        _mm512_unpackhi_epi64(ab_high, cd_high),
+    ]
+}
+
+/// From sixteen rows of sixteen words to their columns.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn transpose16(rows: [__m512i; 16]) -> [__m512i; 16] {
+    // Within the quarters: result 4r + i holds words 4q + i of rows 4r .. 4r + 4 in quarter q.
+    let mut blocks = [rows[0]; 16];
+    for r in 0..4 {
+        let four = transpose4([rows[4 * r], rows[4 * r + 1], rows[4 * r + 2], rows[4 * r + 3]]);
+        blocks[4 * r..4 * r + 4].copy_from_slice(&four);
+    }
+    // The quarters themselves.
+    let mut columns = rows;
+    for i in 0..4 {
+        let [a, b, c, d] = [blocks[i], blocks[4 + i], blocks[8 + i], blocks[12 + i]];
+        let (ab_low, ab_high) = (_mm512_shuffle_i32x4::<0x88>(a, b), _mm512_shuffle_i32x4::<0xdd>(a, b));
+        let (cd_low, cd_high) = (_mm512_shuffle_i32x4::<0x88>(c, d), _mm512_shuffle_i32x4::<0xdd>(c, d));
+        columns[i] = _mm512_shuffle_i32x4::<0x88>(ab_low, cd_low);
+        columns[4 + i] = _mm512_shuffle_i32x4::<0x88>(ab_high, cd_high);
+        columns[8 + i] = _mm512_shuffle_i32x4::<0xdd>(ab_low, cd_low);
+        columns[12 + i] = _mm512_shuffle_i32x4::<0xdd>(ab_high, cd_high);
+    }
+    columns
+}
+
+/// The words of sixteen blocks.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn words(blocks: &[[u8; 64]; LANES]) -> Words {
+    let mut rows = [broadcast(0); LANES];
+    for (row, block) in rows.iter_mut().zip(blocks) {
+        *row = swap_bytes(load(block));
+    }
+    transpose16(rows)
+}
+
+/// Hashes sixteens of leaves; says how many leaves.
+#[target_feature(enable = "avx512f,avx512bw")]
+pub(super) fn leaves(size: usize, records: &[u8], out: &mut [Digest]) -> usize {
+    let mut done = 0;
+    let (sixteens, _) = out.as_chunks_mut::<LANES>();
+    for (records, digests) in records.chunks_exact(LANES * size).zip(sixteens) {
+        let mut states = States::initial();
+        if size == 4 {
+            states.compress(words_of_four(records.first_chunk().expect("sixteen records of four bytes")));
+        } else {
+            for index in 0..leaf_blocks(size) {
+                let mut blocks = [[0; 64]; LANES];
+                for (block, record) in blocks.iter_mut().zip(records.chunks_exact(size)) {
+                    *block = leaf_block(record, index);
+                }
+                states.compress(words(&blocks));
+            }
+        }
+        states.digests(digests);
+        done += LANES;
+    }
+    done
+}
+
+/// The words of the one block of each of sixteen records of four bytes.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn words_of_four(records: &[u8; 64]) -> Words {
+    let record = swap_bytes(load(records));
+    let mut words = [broadcast(0); 16];
+    words[0] = _mm512_srli_epi32::<8>(record);
+    words[1] = _mm512_or_si512(_mm512_slli_epi32::<24>(record), broadcast(0x0080_0000));
+    words[15] = broadcast(8 * 5);
+    words
+}
+
+/// Hashes sixteens of nodes; says how many nodes.
+#[target_feature(enable = "avx512f,avx512bw")]
+pub(super) fn nodes(children: &[Digest], out: &mut [Digest]) -> usize {
+    let mut done = 0;
+    let (sixteens, _) = out.as_chunks_mut::<LANES>();
+    let (pairs, _) = children.as_chunks::<2>();
+    let (sixteen_pairs, _) = pairs.as_chunks::<LANES>();
+    for (pairs, digests) in sixteen_pairs.iter().zip(sixteens) {
+        let mut blocks = [[0; 64]; LANES];
+        for (block, [left, right]) in blocks.iter_mut().zip(pairs) {
+            block[..32].copy_from_slice(&left.0);
+            block[32..].copy_from_slice(&right.0);
+        }
+        // The prefix moves every byte up by one place.
+        let digests_words = words(&blocks);
+        let mut before = broadcast(1);
+        let moved = digests_words.map(|word| {
+            let moved = _mm512_or_si512(_mm512_slli_epi32::<24>(before), _mm512_srli_epi32::<8>(word));
+            before = word;
+            moved
+        });
+        let mut states = States::initial();
+        states.compress(moved);
+        let mut rest = [broadcast(0); 16];
+        rest[0] = _mm512_or_si512(_mm512_slli_epi32::<24>(before), broadcast(0x0080_0000));
+        rest[15] = broadcast(8 * 65);
+        states.compress(rest);
+        states.digests(digests);
+        done += LANES;
+    }
+    done
+}

@@ -1,0 +1,164 @@
+//! SipHash-2-4 of consecutive sequence numbers, 8 lanes of AVX-512, two vectors at a time to fill the latency of each.
+
+use core::arch::x86_64::{
+    __m512i, _mm_storel_epi64, _mm512_add_epi64, _mm512_cmpgt_epu64_mask, _mm512_cvtepi64_epi8, _mm512_lzcnt_epi64,
+    _mm512_or_si512, _mm512_rol_epi64, _mm512_set1_epi64, _mm512_setr_epi64, _mm512_setzero_si512, _mm512_slli_epi64,
+    _mm512_sllv_epi64, _mm512_storeu_si512, _mm512_xor_si512,
+};
+
+use moteseal_core::level::SipKey;
+
+/// Sequence numbers a step.
+const STEP: usize = 16;
+
+/// The keyed state, in every lane.
+#[derive(Clone, Copy)]
+struct Lanes {
+    state: [__m512i; 4],
+    /// The bit at which counting stops: the last level catches the rest.
+    stop: __m512i,
+}
+
+#[target_feature(enable = "avx512f")]
+#[allow(clippy::cast_possible_wrap)]
+fn broadcast(value: u64) -> __m512i {
+    _mm512_set1_epi64(value as i64)
+}
+
+impl Lanes {
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn new(state: [u64; 4], levels: u8) -> Self {
+        let [a, b, c, d] = state;
+        let stop = broadcast((1 << 63) >> levels.saturating_sub(1));
+        Self { state: [broadcast(a), broadcast(b), broadcast(c), broadcast(d)], stop }
+    }
+
+    /// The levels of the sequence numbers in two vectors, one a lane.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512cd")]
+    fn levels(&self, messages: [__m512i; 2]) -> [__m512i; 2] {
+        let length = broadcast(8 << 56);
+        let mut s = [self.state; 2];
+        macro_rules! both {
+            (|$lane:ident, $i:ident| $body:expr) => {
+                for $i in 0..2 {
+                    let $lane = &mut s[$i];
+                    $body;
+                }
+            };
+        }
+        macro_rules! round {
+            () => {
+                both!(|v, _i| {
+                    v[0] = _mm512_add_epi64(v[0], v[1]);
+                    v[2] = _mm512_add_epi64(v[2], v[3]);
+                    v[1] = _mm512_xor_si512(_mm512_rol_epi64::<13>(v[1]), v[0]);
+                    v[3] = _mm512_xor_si512(_mm512_rol_epi64::<16>(v[3]), v[2]);
+                    v[0] = _mm512_rol_epi64::<32>(v[0]);
+                    v[2] = _mm512_add_epi64(v[2], v[1]);
+                    v[0] = _mm512_add_epi64(v[0], v[3]);
+                    v[1] = _mm512_xor_si512(_mm512_rol_epi64::<17>(v[1]), v[2]);
+                    v[3] = _mm512_xor_si512(_mm512_rol_epi64::<21>(v[3]), v[0]);
+                    v[2] = _mm512_rol_epi64::<32>(v[2]);
+                })
+            };
+        }
+        both!(|v, i| v[3] = _mm512_xor_si512(v[3], messages[i]));
+        round!();
+        round!();
+        both!(|v, i| {
+            v[0] = _mm512_xor_si512(v[0], messages[i]);
+            v[3] = _mm512_xor_si512(v[3], length);
+        });
+        round!();
+        round!();
+        both!(|v, _i| {
+            v[0] = _mm512_xor_si512(v[0], length);
+            v[2] = _mm512_xor_si512(v[2], broadcast(0xff));
+        });
+        round!();
+        round!();
+        round!();
+        round!();
+        s.map(|[v0, v1, v2, v3]| {
+            let hash = _mm512_xor_si512(_mm512_xor_si512(v0, v1), _mm512_xor_si512(v2, v3));
+            _mm512_lzcnt_epi64(_mm512_or_si512(hash, self.stop))
+        })
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn first_messages(first: u64) -> [__m512i; 2] {
+    let first = broadcast(first);
+    [
+        _mm512_add_epi64(first, _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7)),
+        _mm512_add_epi64(first, _mm512_setr_epi64(8, 9, 10, 11, 12, 13, 14, 15)),
+    ]
+}
+
+/// Writes the levels of `first, first + 1, ...` to whole steps of `out`; says how many.
+#[target_feature(enable = "avx512f,avx512cd")]
+pub(super) fn levels(state: [u64; 4], levels: u8, first: u64, out: &mut [u8]) -> usize {
+    let lanes = Lanes::new(state, levels);
+    let mut messages = first_messages(first);
+    let (steps, _) = out.as_chunks_mut::<STEP>();
+    for bytes in &mut *steps {
+        let (low, high) = bytes.split_at_mut(8);
+        for (half, level) in [low, high].into_iter().zip(lanes.levels(messages)) {
+            // SAFETY: each half holds the eight bytes that are stored.
+            unsafe { _mm_storel_epi64(half.as_mut_ptr().cast(), _mm512_cvtepi64_epi8(level)) };
+        }
+        messages = messages.map(|seq| _mm512_add_epi64(seq, broadcast(STEP as u64)));
+    }
+    steps.len() * STEP
+}
+
+/// Adds the counts of `level(0) .. level(n - 1)` to `counts`.
+///
+/// Nothing is stored on the way: in every lane stand eight counters of one byte, for the levels below 8; adding `1 << 8 * level`
+/// counts there and shifts anything above out. One event in 256 has such a level and is counted apart.
+#[target_feature(enable = "avx512f,avx512cd")]
+pub(super) fn count(key: SipKey, levels: u8, n: u32, counts: &mut [u32]) {
+    /// Before a byte overflows: each step adds two at most.
+    const STEPS: u32 = 127;
+    let lanes = Lanes::new(key.state(), levels);
+    let mut messages = first_messages(0);
+    let mut left = n / STEP as u32;
+    while left > 0 {
+        let portion = left.min(STEPS);
+        left -= portion;
+        let mut bytes = _mm512_setzero_si512();
+        for _ in 0..portion {
+            let pair = lanes.levels(messages);
+            for level in pair {
+                let ones = _mm512_sllv_epi64(broadcast(1), _mm512_slli_epi64::<3>(level));
+                bytes = _mm512_add_epi64(bytes, ones);
+            }
+            if _mm512_cmpgt_epu64_mask(_mm512_or_si512(pair[0], pair[1]), broadcast(7)) != 0 {
+                for level in pair.into_iter().flat_map(|level| unpack(level)).filter(|level| *level > 7) {
+                    counts[usize::from(level.to_le_bytes()[0])] += 1;
+                }
+            }
+            messages = messages.map(|seq| _mm512_add_epi64(seq, broadcast(STEP as u64)));
+        }
+        for lane in unpack(bytes) {
+            for (count, byte) in counts.iter_mut().zip(lane.to_le_bytes()) {
+                *count += u32::from(byte);
+            }
+        }
+    }
+    for seq in n / STEP as u32 * STEP as u32..n {
+        counts[usize::from(key.level(seq.into(), levels).0)] += 1;
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn unpack(vector: __m512i) -> [u64; 8] {
+    let mut lanes = [0; 8];
+    // SAFETY: the array has the size of the vector.
+    unsafe { _mm512_storeu_si512(lanes.as_mut_ptr().cast(), vector) };
+    lanes
+}

@@ -1,0 +1,118 @@
+//! Every loop of this machine gives the bytes of core's scalar ones.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use moteseal_core::engine::{Engine, Scalar};
+use moteseal_core::level::Salt;
+use moteseal_core::seal::tree::{self, Tree};
+use moteseal_core::{Digest, Sequence};
+use moteseal_lanes::{Host, merkle};
+use proptest::collection::{btree_set, vec};
+use proptest::prelude::*;
+
+fn digests(n: usize, seed: u8) -> Vec<Digest> {
+    (0..n).map(|i| Digest::of(&[&[seed], &(i as u64).to_be_bytes()])).collect()
+}
+
+/// This machine's loops, each set of them that it has.
+fn hosts() -> Vec<Host> {
+    let hosts = Host::all();
+    assert_eq!(hosts[0].name(), Host::detect().name());
+    hosts
+}
+
+proptest! {
+    #[test]
+    fn levels(salt: [u8; 16], levels in 1_u8..=32, first: u32, n in 0_usize..200) {
+        let mut expected = vec![0; n];
+        Scalar.levels(&Salt(salt), levels, first.into(), &mut expected);
+        for host in hosts() {
+            let mut out = vec![0xff; n];
+            host.levels(&Salt(salt), levels, first.into(), &mut out);
+            prop_assert_eq!(&out, &expected, "{}", host.name());
+        }
+    }
+
+    #[test]
+    fn counters(salt: [u8; 16], levels in 1_u8..=32, n in 0_u32..20_000) {
+        for host in hosts() {
+            prop_assert_eq!(host.counters(&Salt(salt), levels, n), Scalar.counters(&Salt(salt), levels, n), "{}", host.name());
+        }
+    }
+
+    #[test]
+    fn leaves(size in prop_oneof![Just(4_usize), 1_usize..200], n in 0_usize..70, seed: u8) {
+        let records: Vec<u8> = (0..size * n).map(|i| (i * 131 + i / 251) as u8 ^ seed).collect();
+        let mut expected = vec![Digest::NULL; n];
+        Scalar.leaves(size, &records, &mut expected);
+        for host in hosts() {
+            let mut out = vec![Digest::NULL; n];
+            host.leaves(size, &records, &mut out);
+            prop_assert_eq!(&out, &expected, "{}", host.name());
+        }
+    }
+
+    #[test]
+    fn nodes(n in 0_usize..70, seed: u8) {
+        let children = digests(2 * n, seed);
+        let mut expected = vec![Digest::NULL; n];
+        Scalar.nodes(&children, &mut expected);
+        for host in hosts() {
+            let mut out = vec![Digest::NULL; n];
+            host.nodes(&children, &mut out);
+            prop_assert_eq!(&out, &expected, "{}", host.name());
+        }
+    }
+
+    #[test]
+    fn extending_a_tree(portions in vec(0_usize..700, 0..4), size in 1_usize..40) {
+        let records: Vec<u8> = (0..size * portions.iter().sum::<usize>()).map(|i| (i * 7 + i / 256) as u8).collect();
+        let mut expected = Tree::<12>::new();
+        for record in records.chunks_exact(size) {
+            expected.push(record).unwrap();
+        }
+        for host in hosts() {
+            let mut tree = Tree::<12>::new();
+            let mut rest = &records[..];
+            for portion in &portions {
+                let (now, later) = rest.split_at(portion * size);
+                tree.extend(&host, size, now).unwrap();
+                rest = later;
+            }
+            prop_assert_eq!(tree.root(), expected.root(), "{}", host.name());
+        }
+    }
+
+    #[test]
+    fn a_multiproof_leads_to_the_root(n in 1_u64..900, selected in btree_set(0_u64..900, 0..60)) {
+        let leaves = digests(usize::try_from(n).unwrap(), 0);
+        let selected: Vec<Sequence> = selected.into_iter().filter(|seq| *seq < n).map(Sequence).collect();
+        for host in hosts() {
+            let proof = merkle::multiproof(&host, &leaves, selected.iter().copied());
+            let siblings: Vec<u8> = proof.iter().flat_map(|digest| digest.0).collect();
+            let known = selected.iter().map(|&seq| (seq, leaves[usize::try_from(seq.0).unwrap()]));
+            let root = tree::multiproof_root(n, known, &siblings);
+            prop_assert_eq!(root, Ok(merkle::root(&Scalar, &leaves)));
+        }
+    }
+
+    #[test]
+    fn a_path_leads_to_the_root(n in 1_usize..900, seq: prop::sample::Index) {
+        let leaves = digests(n, 1);
+        let seq = seq.index(n);
+        let path = merkle::path(&Host::detect(), &leaves, Sequence(seq as u64));
+        let siblings: Vec<u8> = path.iter().flat_map(|digest| digest.0).collect();
+        let root = tree::path_root(leaves[seq], Sequence(seq as u64), n as u64, &siblings);
+        prop_assert_eq!(root, Ok(merkle::root(&Scalar, &leaves)));
+    }
+}
+
+#[test]
+fn the_root_of_leaves_is_the_root_of_the_online_tree() {
+    for n in [0, 1, 2, 3, 100, 1000] {
+        let records: Vec<u8> = (0..4 * n).map(|i| i as u8).collect();
+        let mut tree = Tree::<12>::new();
+        tree.extend(&Scalar, 4, &records).unwrap();
+        let host = Host::detect();
+        assert_eq!(merkle::root(&host, &merkle::leaves(&host, 4, &records)), tree.root());
+    }
+}

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Refuses what must not stand in the repository's files: paths of one machine, hosts of package registries, secrets,
-unfinished code, and source files too long to read.
+unfinished code, source files too long to read, and links to pages that are not there.
 
 usage: tools/hygiene.py [DIR]    (of a git work tree; the tracked and the not ignored files are read)
 
@@ -47,6 +47,12 @@ def findings(root: pathlib.Path) -> list[str]:
             for match in re.finditer(pattern, text):
                 line = text.count("\n", 0, match.start()) + 1
                 found.append(f"{path.relative_to(root)}:{line}: {what}")
+        if path.suffix == ".md":
+            # Links inside the repository; what is in code or leads elsewhere is no link to check.
+            for match in re.finditer(r"\]\((?!\w+:)([^)\s#]+)[^)]*\)", text):
+                if not (path.parent / match.group(1)).exists():
+                    line = text.count("\n", 0, match.start()) + 1
+                    found.append(f"{path.relative_to(root)}:{line}: a link to {match.group(1)}, which is not there")
         lines = text.count("\n")
         if rust and lines > LONGEST_RUST_FILE:
             found.append(f"{path.relative_to(root)}:{lines}: longer than {LONGEST_RUST_FILE} lines; split it by concept")

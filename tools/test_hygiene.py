@@ -31,6 +31,10 @@ class Hygiene(unittest.TestCase):
         for name, text, what in cases:
             self.assertEqual(self.findings(name, "first\n" + text + "\n"), [f"{name}:2: {what}"], text)
 
+    def test_a_dead_link_is_named(self):
+        text = "[here](a.md) [there](b.md#part) [far](https://example.org/c)\n"
+        self.assertEqual(self.findings("a.md", text), ["a.md:1: a link to b.md, which is not there"])
+
     def test_a_long_source_file_is_named(self):
         self.assertEqual(len(self.findings("a.rs", "//\n" * 701)), 1)
         self.assertEqual(self.findings("a.rs", "//\n" * 700), [])

@@ -115,6 +115,8 @@ pub struct Rebuilt<'a> {
     pub seal: Seal<Unverified>,
     /// The selected events.
     pub sample: Sample<'a, Unverified>,
+    /// A star's `D_i` of each selected level; null elsewhere, and for a tree.
+    pub blocks: [Digest; MAX_LEVELS],
 }
 
 /// The schema in force, as far as sealing is concerned.
@@ -224,11 +226,12 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
         statement.lost = part.lost;
         statement.set_answered(part.answered);
 
-        let root = self.root(&statement, part, shape.framing, algorithm.signature_length())?;
+        let mut blocks = [Digest::NULL; MAX_LEVELS];
+        let root = self.root(&statement, part, shape.framing, algorithm.signature_length(), &mut blocks)?;
         let seal = Seal::new(statement, root, algorithm);
         let sample = Sample::new(&seal, part, shape.framing);
         self.at = Some(At { position: seal.position(), ..at });
-        Ok(Rebuilt { seal, sample })
+        Ok(Rebuilt { seal, sample, blocks })
     }
 
     fn place(&self, at: &At, part: &Part<'_>) -> Result<(SealIndex, EpochNumber), PartError> {
@@ -254,7 +257,14 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
     }
 
     /// Checks selection, digests, events and signature for their sizes, then computes the root.
-    fn root(&self, statement: &Statement, part: &Part<'_>, framing: Framing, signature: usize) -> Result<Digest, PartError> {
+    fn root(
+        &self,
+        statement: &Statement,
+        part: &Part<'_>,
+        framing: Framing,
+        signature: usize,
+        blocks: &mut [Digest; MAX_LEVELS],
+    ) -> Result<Digest, PartError> {
         let counters = &statement.counters;
         let surviving = statement.surviving();
         if part.digests.len() % 32 != 0 {
@@ -287,7 +297,7 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
             return Err(PartError::MalformedSignature);
         }
         match (&part.select, statement.scheme) {
-            (Select::Levels(mask), Scheme::Star) => Ok(self.star_root(statement, *mask, part, framing)),
+            (Select::Levels(mask), Scheme::Star) => Ok(star_root(statement, *mask, part, framing, blocks)),
             (Select::Levels(mask), Scheme::Tree) if *mask == surviving && part.n > 0 => Ok(self.whole_tree_root(part, framing)),
             (Select::Levels(mask), Scheme::Tree) => tree_root(part, framing, self.members(statement, *mask)),
             (Select::Events(gaps), _) => tree_root(part, framing, gaps.iter()),
@@ -296,39 +306,6 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
 
     fn members<'s>(&'s self, statement: &'s Statement, mask: u32) -> impl Iterator<Item = Sequence> + Clone + 's {
         crate::sample::members(&self.engine, &statement.salt, statement.counters.levels(), part_total(&statement.counters), mask)
-    }
-
-    fn star_root(&self, statement: &Statement, mask: u32, part: &Part<'_>, framing: Framing) -> Digest {
-        let counters = &statement.counters;
-        let levels = counters.levels();
-        let mut blocks = [Digest::NULL; MAX_LEVELS];
-        let mut rest = part.events;
-        for level in (0..levels).rev().filter(|level| mask >> level & 1 == 1) {
-            let length = framing.length_of(rest, counters.at(Level(level))).unwrap_or(rest.len());
-            let (block, tail) = rest.split_at(length);
-            blocks[usize::from(level)] = star::block_digest(statement.device, statement.index, Level(level), block);
-            rest = tail;
-        }
-        let lowest = lowest(mask, levels);
-        let surviving = statement.surviving();
-        let mut given = part.digests.chunks_exact(32).map(digest);
-        let mut above = star::chain_start();
-        if surviving & below(lowest) != 0 {
-            above = given.next().unwrap_or(Digest::NULL);
-        } else {
-            for level in 0..lowest {
-                above = star::link(&above, counters.at(Level(level)), &Digest::NULL);
-            }
-        }
-        for level in lowest..levels {
-            let block = if mask >> level & 1 == 1 || surviving >> level & 1 == 0 {
-                blocks[usize::from(level)]
-            } else {
-                given.next().unwrap_or(Digest::NULL)
-            };
-            above = star::link(&above, counters.at(Level(level)), &block);
-        }
-        above
     }
 
     fn whole_tree_root(&self, part: &Part<'_>, framing: Framing) -> Digest {
@@ -348,6 +325,38 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
         }
         whole.root()
     }
+}
+
+fn star_root(statement: &Statement, mask: u32, part: &Part<'_>, framing: Framing, blocks: &mut [Digest; MAX_LEVELS]) -> Digest {
+    let counters = &statement.counters;
+    let levels = counters.levels();
+    let mut rest = part.events;
+    for level in (0..levels).rev().filter(|level| mask >> level & 1 == 1) {
+        let length = framing.length_of(rest, counters.at(Level(level))).unwrap_or(rest.len());
+        let (block, tail) = rest.split_at(length);
+        blocks[usize::from(level)] = star::block_digest(statement.device, statement.index, Level(level), block);
+        rest = tail;
+    }
+    let lowest = lowest(mask, levels);
+    let surviving = statement.surviving();
+    let mut given = part.digests.chunks_exact(32).map(digest);
+    let mut above = star::chain_start();
+    if surviving & below(lowest) != 0 {
+        above = given.next().unwrap_or(Digest::NULL);
+    } else {
+        for level in 0..lowest {
+            above = star::link(&above, counters.at(Level(level)), &Digest::NULL);
+        }
+    }
+    for level in lowest..levels {
+        let block = if mask >> level & 1 == 1 || surviving >> level & 1 == 0 {
+            blocks[usize::from(level)]
+        } else {
+            given.next().unwrap_or(Digest::NULL)
+        };
+        above = star::link(&above, counters.at(Level(level)), &block);
+    }
+    above
 }
 
 fn tree_root(part: &Part<'_>, framing: Framing, selected: impl Iterator<Item = Sequence>) -> Result<Digest, PartError> {

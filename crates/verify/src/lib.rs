@@ -1,0 +1,13 @@
+//! Verification on hosts: an owned roster with prepared keys, and streams read run by run. No I/O.
+//!
+//! [`StreamReader`] is the one way in for everything that arrives: uploads, answers, bundles and proofs are the same items
+//! (spec/formats.md, section 4). It hands out [`Proven`] parts and nothing else that has to be believed.
+
+#![forbid(unsafe_code)]
+
+pub mod reader;
+pub mod roster;
+pub mod write;
+
+pub use reader::{Event, Proven, ReadError, ReadErrorKind, SchemaEntry, StreamReader};
+pub use roster::Roster;

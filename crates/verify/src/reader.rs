@@ -1,0 +1,388 @@
+//! Reading a stream run by run: nothing is handed out before a signature has proven it.
+//!
+//! Items arrive in chunks of any size. Parts are buffered until a signed one ends their run (at most 256 parts and 64 MiB), then
+//! rebuilt, proven newest first, and handed out oldest first.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use moteseal_core::digest::Digest;
+use moteseal_core::record::{DeviceId, Framing, MAX_LEVELS, SealIndex};
+use moteseal_core::roster::Directory;
+use moteseal_core::sample::Sample;
+use moteseal_core::schema::{Schema, SchemaError};
+use moteseal_core::seal::follow::{Limits, OpenError, PartError, Rebuilt, Shape};
+use moteseal_core::seal::{Authentic, Follower, Seal, SealError};
+use moteseal_core::wire::cbor::DecodeError;
+use moteseal_core::wire::stream::{Item, MAX_RUN_BYTES, MAX_RUN_PARTS, Part};
+use moteseal_lanes::Host;
+
+/// Heads, digests and signature of a part fit this beside its events.
+const ITEM_SLACK: usize = 4 << 20;
+
+/// A stream schema in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SchemaEntry {
+    /// Its encoding.
+    pub bytes: Vec<u8>,
+    /// Its digest.
+    pub digest: Digest,
+    /// How its records lie next to each other.
+    pub framing: Framing,
+}
+
+impl SchemaEntry {
+    /// Reads a schema.
+    ///
+    /// # Errors
+    /// As [`Schema::decode`].
+    pub fn decode(bytes: &[u8]) -> Result<Self, SchemaError> {
+        let schema = Schema::decode(bytes)?;
+        let framing = schema.record_size().and_then(Framing::fixed).unwrap_or(Framing::Prefixed);
+        Ok(Self { digest: schema.digest(), framing, bytes: bytes.to_vec() })
+    }
+
+    fn shape(&self) -> Shape {
+        Shape { digest: self.digest, framing: self.framing }
+    }
+}
+
+/// One part of a proven run.
+#[derive(Debug)]
+pub struct Proven<'a> {
+    /// The seal.
+    pub seal: &'a Seal<Authentic>,
+    /// The selected events.
+    pub sample: Sample<'a, Authentic>,
+    /// The item.
+    pub part: &'a Part<'a>,
+    /// The item's bytes.
+    pub bytes: &'a [u8],
+    /// A star's `D_i` of each level that is in the part; null elsewhere, and for a tree.
+    pub blocks: &'a [Digest; MAX_LEVELS],
+    /// The schema.
+    pub schema: &'a Arc<SchemaEntry>,
+}
+
+/// What a stream says.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// One part of a proven run.
+    Proven(Proven<'a>),
+    /// A proof's query.
+    Proof(&'a str),
+    /// The explaining form of a seal: its `COSE_Sign1` and digests, unverified.
+    Explain(&'a [u8], &'a [u8]),
+    /// The answer is whole.
+    End,
+    /// The server could not go on: the error's name, and what happened.
+    Problem(&'a str, &'a str),
+}
+
+/// Why a stream is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ReadErrorKind {
+    /// An item does not decode.
+    Decode(DecodeError),
+    /// A schema does not decode.
+    Schema(SchemaError),
+    /// An open item cannot be followed.
+    Open(OpenError),
+    /// A part cannot be a part of any seal.
+    Part(PartError),
+    /// A run is not proven.
+    Seal(SealError),
+    /// The stream ends, or goes to another device, within a run.
+    Unsigned,
+    /// A run of more than 256 parts, or 64 MiB of events.
+    RunTooLong,
+}
+
+/// Why a stream is refused, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadError {
+    /// What is wrong.
+    pub kind: ReadErrorKind,
+    /// The number of the item, from 0.
+    pub item: usize,
+    /// The device that the stream was at.
+    pub device: Option<DeviceId>,
+    /// First and last index of the run in question.
+    pub run: Option<(SealIndex, SealIndex)>,
+}
+
+impl ReadError {
+    /// The error's name: spec/errors.md.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let text = self.kind.to_string();
+        text.split(':').next().unwrap_or_default().to_owned()
+    }
+}
+
+impl fmt::Display for ReadErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Decode(error) => error.fmt(f),
+            Self::Schema(error) => error.fmt(f),
+            Self::Open(error) => error.fmt(f),
+            Self::Part(error) => error.fmt(f),
+            Self::Seal(error) => error.fmt(f),
+            Self::Unsigned => f.write_str("Unsigned: the stream ends, or goes elsewhere, before a signature proves its parts"),
+            Self::RunTooLong => f.write_str("RunTooLong: more than 256 parts or 64 MiB of events under one signature"),
+        }
+    }
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (item {}", self.kind, self.item)?;
+        if let Some(device) = self.device {
+            write!(f, ", device {device}")?;
+        }
+        match self.run {
+            Some((first, last)) if first == last => write!(f, ", index {first})"),
+            Some((first, last)) => write!(f, ", indices {first} to {last})"),
+            None => f.write_str(")"),
+        }
+    }
+}
+
+impl std::error::Error for ReadError {}
+
+/// Gives the digest of a seal that the receiver has: of a device, by index.
+pub type Known<'d> = Box<dyn Fn(DeviceId, SealIndex) -> Option<Digest> + Send + 'd>;
+
+/// Reads a stream.
+pub struct StreamReader<'d, D: ?Sized> {
+    directory: &'d D,
+    follower: Follower<'d, D, Host>,
+    known: Option<Known<'d>>,
+    schema: Option<Arc<SchemaEntry>>,
+    buffer: Vec<u8>,
+    /// Where the next item starts in the buffer.
+    at: usize,
+    /// The parts of the run so far: where each lies, its item number and schema.
+    run: Vec<Pending>,
+    run_bytes: usize,
+    items: usize,
+    failed: bool,
+}
+
+struct Pending {
+    range: Range<usize>,
+    item: usize,
+    schema: Option<Arc<SchemaEntry>>,
+}
+
+impl<D: ?Sized> fmt::Debug for StreamReader<'_, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StreamReader").field("items", &self.items).field("buffered", &self.buffer.len()).finish_non_exhaustive()
+    }
+}
+
+impl<'d, D: Directory + ?Sized> StreamReader<'d, D> {
+    /// A reader that goes by `directory`.
+    #[must_use]
+    pub fn new(directory: &'d D, limits: Limits) -> Self {
+        Self {
+            directory,
+            follower: Follower::new(directory, Host::detect(), limits),
+            known: None,
+            schema: None,
+            buffer: Vec::new(),
+            at: 0,
+            run: Vec::new(),
+            run_bytes: 0,
+            items: 0,
+            failed: false,
+        }
+    }
+
+    /// The same, with the digests of seals that the receiver has, for open items that leave `prev` out.
+    #[must_use]
+    pub fn with_known(mut self, known: Known<'d>) -> Self {
+        self.known = Some(known);
+        self
+    }
+
+    /// Takes the next bytes and hands out what they prove.
+    ///
+    /// # Errors
+    /// [`ReadError`], or what `visit` returns; the reader then takes no more.
+    pub fn feed<E: From<ReadError>>(&mut self, bytes: &[u8], visit: &mut dyn FnMut(Event<'_>) -> Result<(), E>) -> Result<(), E> {
+        if self.failed {
+            return Ok(());
+        }
+        self.buffer.extend_from_slice(bytes);
+        let result = self.drain(visit);
+        self.failed = result.is_err();
+        result
+    }
+
+    /// Ends the stream.
+    ///
+    /// # Errors
+    /// `Truncated` within an item, `Unsigned` within a run, or what `visit` returns.
+    pub fn finish<E: From<ReadError>>(mut self, visit: &mut dyn FnMut(Event<'_>) -> Result<(), E>) -> Result<(), E> {
+        if self.failed {
+            return Ok(());
+        }
+        if self.at < self.buffer.len() {
+            self.judge_unsigned_parts()?;
+            return Err(self.error(ReadErrorKind::Decode(DecodeError::Truncated)).into());
+        }
+        self.refuse_unsigned()?;
+        let _ = visit;
+        Ok(())
+    }
+
+    fn error(&self, kind: ReadErrorKind) -> ReadError {
+        ReadError { kind, item: self.items, device: self.follower.position().map(|(device, _)| device), run: None }
+    }
+
+    fn drain<E: From<ReadError>>(&mut self, visit: &mut dyn FnMut(Event<'_>) -> Result<(), E>) -> Result<(), E> {
+        loop {
+            // The buffer is taken out of self for as long as items borrow from it.
+            let buffer = std::mem::take(&mut self.buffer);
+            let step = self.step(&buffer, visit);
+            self.buffer = buffer;
+            match step? {
+                Step::Item => {}
+                Step::RunDone => {
+                    self.buffer.drain(..self.at);
+                    self.at = 0;
+                }
+                Step::NeedMore => return Ok(()),
+            }
+        }
+    }
+
+    fn step<E: From<ReadError>>(&mut self, buffer: &[u8], visit: &mut dyn FnMut(Event<'_>) -> Result<(), E>) -> Result<Step, E> {
+        let rest = &buffer[self.at..];
+        if rest.is_empty() {
+            return Ok(if self.run.is_empty() && self.at > 0 { Step::RunDone } else { Step::NeedMore });
+        }
+        let (item, length) = match Item::decode(rest) {
+            Ok(decoded) => decoded,
+            Err(DecodeError::Truncated) if rest.len() <= MAX_RUN_BYTES + ITEM_SLACK => return Ok(Step::NeedMore),
+            Err(DecodeError::Truncated) => return Err(self.error(ReadErrorKind::RunTooLong).into()),
+            Err(error) => {
+                self.judge(buffer)?;
+                return Err(self.error(ReadErrorKind::Decode(error)).into());
+            }
+        };
+        let range = self.at..self.at + length;
+        let step = match item {
+            Item::Part(part) => {
+                self.run.push(Pending { range: range.clone(), item: self.items, schema: self.schema.clone() });
+                self.run_bytes += part.events.len();
+                if self.run.len() > MAX_RUN_PARTS || self.run_bytes > MAX_RUN_BYTES {
+                    return Err(self.error(ReadErrorKind::RunTooLong).into());
+                }
+                if part.signature.is_some() {
+                    self.prove(buffer, visit)?;
+                    self.run.clear();
+                    self.run_bytes = 0;
+                }
+                Step::Item
+            }
+            Item::Schema(bytes) => {
+                let entry = SchemaEntry::decode(bytes).map_err(|error| self.error(ReadErrorKind::Schema(error)))?;
+                self.schema = Some(Arc::new(entry));
+                Step::Item
+            }
+            Item::Open(open) => {
+                if !self.run.is_empty() {
+                    self.judge(buffer)?;
+                    return Err(self.error(ReadErrorKind::Unsigned).into());
+                }
+                let known = self.known.as_deref();
+                let opened = self.follower.open(&open, |index| known.and_then(|known| known(open.device, index)));
+                opened.map_err(|error| ReadError { device: Some(open.device), ..self.error(ReadErrorKind::Open(error)) })?;
+                Step::Item
+            }
+            Item::Proof { query } => visit(Event::Proof(query)).map(|()| Step::Item)?,
+            Item::Explain { seal, digests } => visit(Event::Explain(seal, digests)).map(|()| Step::Item)?,
+            Item::Problem { name, detail } => visit(Event::Problem(name, detail)).map(|()| Step::Item)?,
+            Item::End => {
+                if !self.run.is_empty() {
+                    self.judge(buffer)?;
+                    return Err(self.error(ReadErrorKind::Unsigned).into());
+                }
+                visit(Event::End).map(|()| Step::Item)?
+            }
+        };
+        self.at = range.end;
+        self.items += 1;
+        // Bytes that nothing refers to any more are dropped once they are worth moving the rest.
+        Ok(if self.run.is_empty() && self.at >= 1 << 16 { Step::RunDone } else { step })
+    }
+
+    /// Rebuilds the pending parts, so that the first of them that cannot be is what is reported.
+    fn judge<'b>(&mut self, buffer: &'b [u8]) -> Result<Vec<(Part<'b>, Rebuilt<'b>)>, ReadError> {
+        let mut rebuilt = Vec::with_capacity(self.run.len());
+        let device = self.follower.position().map(|(device, _)| device);
+        for pending in &self.run {
+            let fail = |kind| ReadError { kind, item: pending.item, device, run: None };
+            let item = Item::decode(&buffer[pending.range.clone()]).map_err(|error| fail(ReadErrorKind::Decode(error)))?;
+            let (Item::Part(part), _) = item else { continue };
+            let shape = pending.schema.as_ref().map(|schema| schema.shape());
+            let parts = self.follower.part(&part, shape.as_ref()).map_err(|error| fail(ReadErrorKind::Part(error)))?;
+            rebuilt.push((part, parts));
+        }
+        Ok(rebuilt)
+    }
+
+    fn judge_unsigned_parts(&mut self) -> Result<(), ReadError> {
+        let buffer = std::mem::take(&mut self.buffer);
+        self.judge(&buffer).map(|_| ())
+    }
+
+    fn refuse_unsigned(&mut self) -> Result<(), ReadError> {
+        if self.run.is_empty() {
+            return Ok(());
+        }
+        self.judge_unsigned_parts()?;
+        Err(self.error(ReadErrorKind::Unsigned))
+    }
+
+    /// Proves the pending run by the signature of its last part, and hands it out.
+    fn prove<E: From<ReadError>>(&mut self, buffer: &[u8], visit: &mut dyn FnMut(Event<'_>) -> Result<(), E>) -> Result<(), E> {
+        let rebuilt = self.judge(buffer)?;
+        let index = |rebuilt: Option<&(Part<'_>, Rebuilt<'_>)>| rebuilt.map(|(_, rebuilt)| rebuilt.seal.statement().index);
+        let run = index(rebuilt.first()).zip(index(rebuilt.last()));
+        let fail = |kind| ReadError { kind, item: self.items, device: self.follower.position().map(|(device, _)| device), run };
+
+        let mut proven: Vec<Seal<Authentic>> = Vec::with_capacity(rebuilt.len());
+        for (part, rebuilt) in rebuilt.iter().rev() {
+            let seal = rebuilt.seal.clone();
+            let seal = match proven.last() {
+                Some(successor) => seal.proven_by(successor),
+                None => {
+                    let statement = seal.statement();
+                    let (device, index, signature) = (statement.device, statement.index, part.signature.unwrap_or_default());
+                    let mut result = Err(SealError::Algorithm);
+                    self.directory.with_key(device, index, &mut |key| result = seal.clone().verify(key, signature));
+                    result
+                }
+            };
+            proven.push(seal.map_err(|error| fail(ReadErrorKind::Seal(error)))?);
+        }
+        proven.reverse();
+        for (((part, rebuilt), seal), pending) in rebuilt.into_iter().zip(&proven).zip(&self.run) {
+            let (Some(sample), Some(schema)) = (rebuilt.sample.proven(seal), &pending.schema) else { continue };
+            let bytes = &buffer[pending.range.clone()];
+            visit(Event::Proven(Proven { seal, sample, part: &part, bytes, blocks: &rebuilt.blocks, schema }))?;
+        }
+        Ok(())
+    }
+}
+
+enum Step {
+    Item,
+    RunDone,
+    NeedMore,
+}

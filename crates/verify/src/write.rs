@@ -1,0 +1,94 @@
+//! Writing stream items into a `Vec`: the allocating side of [`moteseal_core::wire::stream`].
+
+use moteseal_core::digest::Digest;
+use moteseal_core::record::Level;
+use moteseal_core::seal::{Seal, star};
+use moteseal_core::wire::cbor::{BufferTooSmall, Writer};
+use moteseal_core::wire::stream::{self, Open, PART_OVERHEAD, Selection};
+
+/// Appends what `write` writes, which takes at most `bound` bytes.
+fn append(out: &mut Vec<u8>, bound: usize, write: impl FnOnce(&mut Writer<'_>) -> Result<(), BufferTooSmall>) {
+    let start = out.len();
+    out.resize(start + bound, 0);
+    let mut writer = Writer::new(&mut out[start..]);
+    let result = write(&mut writer);
+    let length = writer.position();
+    debug_assert!(result.is_ok(), "the bound holds");
+    out.truncate(start + length);
+}
+
+/// Appends a schema item.
+pub fn schema(out: &mut Vec<u8>, schema: &[u8]) {
+    append(out, schema.len() + 16, |writer| stream::encode_schema(writer, schema));
+}
+
+/// Appends an open item.
+pub fn open(out: &mut Vec<u8>, open: &Open) {
+    append(out, 96, |writer| open.encode(writer));
+}
+
+/// Appends a part of `seal`: the selected events as they lie in a part, and the digests that the root needs beside them.
+pub fn part<S>(
+    out: &mut Vec<u8>,
+    seal: &Seal<S>,
+    selection: Selection<'_>,
+    digests: &[u8],
+    events: &[u8],
+    signature: Option<&[u8]>,
+) {
+    let gaps = match selection {
+        Selection::Levels(_) => 0,
+        Selection::Events(sequence) => sequence.len() * 9,
+    };
+    append(out, PART_OVERHEAD + gaps + digests.len(), |writer| {
+        stream::encode_part_head(writer, seal, selection, digests, events.len())
+    });
+    out.extend_from_slice(events);
+    append(out, signature.map_or(1, |bytes| bytes.len() + 9), |writer| stream::encode_part_tail(writer, signature));
+}
+
+/// Appends the end item.
+pub fn end(out: &mut Vec<u8>) {
+    append(out, 8, stream::encode_end);
+}
+
+/// Appends a problem item.
+pub fn problem(out: &mut Vec<u8>, name: &str, detail: &str) {
+    append(out, name.len() + detail.len() + 32, |writer| stream::encode_problem(writer, name, detail));
+}
+
+/// Appends the first item of a proof file.
+pub fn proof(out: &mut Vec<u8>, query: &str) {
+    append(out, query.len() + 32, |writer| stream::encode_proof(writer, query));
+}
+
+/// Appends an explain item.
+pub fn explain(out: &mut Vec<u8>, seal: &[u8], digests: &[Digest]) {
+    let joined: Vec<u8> = digests.iter().flat_map(|digest| digest.0).collect();
+    append(out, seal.len() + joined.len() + 32, |writer| stream::encode_explain(writer, seal, &joined));
+}
+
+/// The whole signed object of a seal, a tagged `COSE_Sign1`.
+pub fn sign1<S>(seal: &Seal<S>, signature: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    append(&mut out, moteseal_core::seal::MAX_MESSAGE + signature.len() + 64, |writer| seal.encode(writer, signature));
+    out
+}
+
+/// The digests that a star's part of the levels `mask` carries, joined, given all `D_i`.
+#[must_use]
+pub fn star_evidence<S>(seal: &Seal<S>, blocks: &[Digest], mask: u32) -> Vec<u8> {
+    let mut digests = [Digest::NULL; moteseal_core::record::MAX_LEVELS];
+    let count = moteseal_core::seal::follow::star_evidence(seal.statement(), blocks, mask, &mut digests);
+    digests[..count].iter().flat_map(|digest| digest.0).collect()
+}
+
+/// Whether `digests` are the ones that lead to a star's root.
+#[must_use]
+pub fn leads_to_root<S>(seal: &Seal<S>, digests: &[Digest]) -> bool {
+    let counters = &seal.statement().counters;
+    digests.len() == usize::from(counters.levels())
+        && (0..counters.levels())
+            .fold(star::chain_start(), |above, level| star::link(&above, counters.at(Level(level)), &digests[usize::from(level)]))
+            == *seal.root()
+}

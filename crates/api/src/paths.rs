@@ -1,0 +1,70 @@
+//! Where things are: one constant a route, as the router and the OpenAPI document spell it, and how to fill in its blanks.
+
+use moteseal_core::{DeviceId, SealIndex};
+
+/// `PUT`: stores bundles, a stream of schema, open and part items; all or nothing. Answers a [`Receipt`](crate::Receipt).
+pub const BUNDLES: &str = "/v1/bundles";
+/// `GET`: the devices of the roster and how far each has come. Answers a [`DeviceList`](crate::DeviceList).
+pub const DEVICES: &str = "/v1/devices";
+/// `GET`: what seals of a device there are, by ascending index. Answers a [`SealList`](crate::SealList).
+pub const SEALS: &str = "/v1/devices/{device}/seals";
+/// `GET`: one whole bundle, as a stream of schema, open, part and end.
+pub const BUNDLE: &str = "/v1/devices/{device}/bundles/{index}";
+/// `GET`: the explaining form of one seal (spec/formats.md, section 6), as a stream of explain and end.
+pub const EXPLAIN: &str = "/v1/devices/{device}/seals/{index}/explain";
+/// `POST`: a [`Query`](crate::Query); answers a stream of items.
+pub const QUERY: &str = "/v1/query";
+/// `GET`: this contract as an OpenAPI 3.1 document.
+pub const OPENAPI: &str = "/openapi.json";
+/// `GET`: Prometheus metrics.
+pub const METRICS: &str = "/metrics";
+/// `GET`: 200 while the process lives.
+pub const HEALTHZ: &str = "/healthz";
+/// `GET`: 200 while requests are taken, 503 once it is stopping or its store failed.
+pub const READYZ: &str = "/readyz";
+
+/// Every route with the methods it has.
+pub const ALL: [(&str, &str); 10] = [
+    (BUNDLES, "put"),
+    (DEVICES, "get"),
+    (SEALS, "get"),
+    (BUNDLE, "get"),
+    (EXPLAIN, "get"),
+    (QUERY, "post"),
+    (OPENAPI, "get"),
+    (METRICS, "get"),
+    (HEALTHZ, "get"),
+    (READYZ, "get"),
+];
+
+/// The path of a device's seals, `limit` of them at most from index `from` on.
+#[must_use]
+pub fn seals(device: DeviceId, from: SealIndex, limit: u32) -> String {
+    format!("/v1/devices/{device}/seals?from={from}&limit={limit}")
+}
+
+/// The path of one bundle.
+#[must_use]
+pub fn bundle(device: DeviceId, index: SealIndex) -> String {
+    format!("/v1/devices/{device}/bundles/{index}")
+}
+
+/// The path of one seal's explaining form.
+#[must_use]
+pub fn explain(device: DeviceId, index: SealIndex) -> String {
+    format!("/v1/devices/{device}/seals/{index}/explain")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filled_paths_match_their_routes() {
+        let device = DeviceId(*b"\x01\x23\x45\x67\x89\xab\xcd\xef");
+        let fill = |route: &str| route.replace("{device}", "0123456789abcdef").replace("{index}", "7");
+        assert_eq!(bundle(device, SealIndex(7)), fill(BUNDLE));
+        assert_eq!(explain(device, SealIndex(7)), fill(EXPLAIN));
+        assert_eq!(seals(device, SealIndex(7), 9), fill(SEALS) + "?from=7&limit=9");
+    }
+}

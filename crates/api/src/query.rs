@@ -1,0 +1,205 @@
+//! What an application asks: devices, a range of epochs, and a choice of events (spec/formats.md, section 5).
+
+use std::fmt;
+
+use moteseal_core::sample::{Choice, Rate};
+use moteseal_core::{DeviceId, EpochNumber};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
+
+/// A query. Its JSON:
+///
+/// ```json
+/// {"devices": ["0123456789abcdef"], "since": 480000, "until": 480024, "rate": "1/8"}
+/// ```
+///
+/// with exactly one of `"rate": "k/2^d"`, `"at_most": N` (events an epoch) and
+/// `"sample": {"count": N, "seed": "64 hexadecimal digits"}`. `until` is the epoch behind the last, null for everything so far.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Query {
+    /// The devices, in the order they are answered; none twice, at least one.
+    pub devices: Vec<DeviceId>,
+    /// The first epoch.
+    pub since: EpochNumber,
+    /// The epoch behind the last; above `since`. `None` is everything so far.
+    pub until: Option<EpochNumber>,
+    /// Which events of each epoch of each device.
+    pub choice: Choice,
+}
+
+/// Why a query is none: what is wrong, and how it should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueryError(String);
+
+impl fmt::Display for QueryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BadQuery: {}", self.0)
+    }
+}
+
+impl std::error::Error for QueryError {}
+
+impl Query {
+    /// Reads the JSON and checks it.
+    ///
+    /// # Errors
+    /// [`QueryError`] if the text is no query, a device stands in it twice or none at all, or the range is empty.
+    pub fn from_json(text: &[u8]) -> Result<Self, QueryError> {
+        serde_json::from_slice(text).map_err(|error| QueryError(error.to_string()))
+    }
+
+    /// The query as JSON in one line, always the same for the same query: what a client sends, and what stands in a proof.
+    #[must_use]
+    #[allow(clippy::missing_panics_doc, clippy::expect_used)]
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("strings and numbers always encode")
+    }
+
+    fn check(self) -> Result<Self, String> {
+        if self.devices.is_empty() {
+            return Err("no devices; name at least one".into());
+        }
+        let mut sorted = self.devices.clone();
+        sorted.sort_unstable();
+        if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(format!("device {} is named twice", pair[0]));
+        }
+        if self.until.is_some_and(|until| until <= self.since) {
+            return Err("the range of epochs is empty: until must be above since".into());
+        }
+        if let Choice::Sample { count: 0, .. } = self.choice {
+            return Err("a sample of 0 events; ask for at least 1".into());
+        }
+        Ok(self)
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Text {
+    devices: Vec<String>,
+    since: u64,
+    until: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    rate: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    at_most: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    sample: Option<SampleText>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SampleText {
+    count: u32,
+    seed: String,
+}
+
+impl Serialize for Query {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if self.devices.is_empty() {
+            return Err(ser::Error::custom("a query names at least one device"));
+        }
+        let mut text = Text {
+            devices: self.devices.iter().map(ToString::to_string).collect(),
+            since: self.since.0,
+            until: self.until.map(|until| until.0),
+            rate: None,
+            at_most: None,
+            sample: None,
+        };
+        match self.choice {
+            Choice::Rate(rate) => text.rate = Some(rate.to_string()),
+            Choice::AtMost(most) => text.at_most = Some(most),
+            Choice::Sample { count, seed } => text.sample = Some(SampleText { count, seed: hex::encode(seed) }),
+        }
+        text.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Query {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Text::deserialize(deserializer)?.read().and_then(Self::check).map_err(de::Error::custom)
+    }
+}
+
+impl Text {
+    fn read(self) -> Result<Query, String> {
+        let choice = match (self.rate, self.at_most, self.sample) {
+            (Some(rate), None, None) => Choice::Rate(rate.parse::<Rate>().map_err(|error| error.to_string())?),
+            (None, Some(most), None) => Choice::AtMost(most),
+            (None, None, Some(sample)) => {
+                let mut seed = [0; 32];
+                hex::decode_to_slice(&sample.seed, &mut seed).map_err(|_| "the seed is 64 hexadecimal digits")?;
+                Choice::Sample { count: sample.count, seed }
+            }
+            _ => return Err("give exactly one of rate, at_most and sample".into()),
+        };
+        let device = |text: &String| {
+            crate::parse_device(text).ok_or_else(|| format!("\"{text}\" is no device id; these are 16 hexadecimal digits"))
+        };
+        Ok(Query {
+            devices: self.devices.iter().map(device).collect::<Result<_, _>>()?,
+            since: EpochNumber(self.since),
+            until: self.until.map(EpochNumber),
+            choice,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    fn choice() -> impl Strategy<Value = Choice> {
+        prop_oneof![
+            (1..=1u64 << 31, 0..=31u32).prop_filter_map("a rate", |(k, d)| Rate::new(k, 1 << d).ok()).prop_map(Choice::Rate),
+            any::<u64>().prop_map(Choice::AtMost),
+            (1..=u32::MAX, any::<[u8; 32]>()).prop_map(|(count, seed)| Choice::Sample { count, seed }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn every_query_reads_back(
+            devices in prop::collection::btree_set(any::<[u8; 8]>(), 1..6),
+            since in 0..1u64 << 60,
+            length in prop::option::of(1..1u64 << 30),
+            choice in choice(),
+        ) {
+            let query = Query {
+                devices: devices.into_iter().map(DeviceId).collect(),
+                since: EpochNumber(since),
+                until: length.map(|length| EpochNumber(since + length)),
+                choice,
+            };
+            prop_assert_eq!(Query::from_json(query.to_json().as_bytes()), Ok(query));
+        }
+
+        #[test]
+        fn no_bytes_panic(bytes: Vec<u8>) {
+            let _ = Query::from_json(&bytes);
+        }
+    }
+
+    #[test]
+    fn each_bad_query_is_told_what_is_wrong() {
+        let cases = [
+            (r#"{"devices":[],"since":0,"until":1,"rate":"1"}"#, "no devices"),
+            (r#"{"devices":["0011223344556677","0011223344556677"],"since":0,"until":1,"rate":"1"}"#, "named twice"),
+            (r#"{"devices":["dev1"],"since":0,"until":1,"rate":"1"}"#, "no device id"),
+            (r#"{"devices":["0011223344556677"],"since":4,"until":4,"rate":"1"}"#, "until must be above since"),
+            (r#"{"devices":["0011223344556677"],"since":0,"until":1,"rate":"9/8"}"#, "a rate is"),
+            (r#"{"devices":["0011223344556677"],"since":0,"until":1}"#, "exactly one"),
+            (r#"{"devices":["0011223344556677"],"since":0,"until":1,"rate":"1","at_most":3}"#, "exactly one"),
+            (r#"{"devices":["0011223344556677"],"since":0,"until":1,"sample":{"count":0,"seed":""}}"#, "64 hex"),
+            (r#"{"devices":["0011223344556677"],"since":0,"until":1,"rat":"1"}"#, "unknown field"),
+            (r#"{"devices":["0011223344556677"],"since":-1,"until":1,"rate":"1"}"#, "invalid value"),
+        ];
+        for (text, expected) in cases {
+            let error = Query::from_json(text.as_bytes()).unwrap_err().to_string();
+            assert!(error.starts_with("BadQuery: ") && error.contains(expected), "{text}: {error}");
+        }
+    }
+}

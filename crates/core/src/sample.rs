@@ -78,7 +78,7 @@ impl<'a> Sample<'a, Unverified> {
     /// The same events, authentic: `seal` is the proven form of the seal that was rebuilt from them. `None` if it is another.
     #[must_use]
     pub fn proven(self, seal: &Seal<Authentic>) -> Option<Sample<'a, Authentic>> {
-        (seal.digest() == self.seal).then(|| Sample {
+        (seal.digest() == self.seal).then_some(Sample {
             seal: self.seal,
             scheme: self.scheme,
             salt: self.salt,

@@ -392,7 +392,7 @@ impl<'a> Schema<'a> {
 
 impl fmt::Debug for Schema<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.fields().map(|field| Shown(field))).finish()
+        f.debug_list().entries(self.fields().map(Shown)).finish()
     }
 }
 

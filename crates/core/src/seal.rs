@@ -203,6 +203,18 @@ pub enum SealError {
     PrevMismatch,
 }
 
+impl SealError {
+    /// The error's name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Algorithm => "AlgorithmMismatch",
+            Self::Signature(error) => error.name(),
+            Self::PrevMismatch => "PrevMismatch",
+        }
+    }
+}
+
 impl fmt::Display for SealError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod reference {
-    pub mod tree;
+    pub(crate) mod tree;
 }
 
 use std::path::{Path, PathBuf};

@@ -116,9 +116,16 @@ pub struct ReadError {
 impl ReadError {
     /// The error's name: spec/errors.md.
     #[must_use]
-    pub fn name(&self) -> String {
-        let text = self.kind.to_string();
-        text.split(':').next().unwrap_or_default().to_owned()
+    pub const fn name(&self) -> &'static str {
+        match &self.kind {
+            ReadErrorKind::Decode(error) => error.name(),
+            ReadErrorKind::Schema(error) => error.name(),
+            ReadErrorKind::Open(error) => error.name(),
+            ReadErrorKind::Part(error) => error.name(),
+            ReadErrorKind::Seal(error) => error.name(),
+            ReadErrorKind::Unsigned => "Unsigned",
+            ReadErrorKind::RunTooLong => "RunTooLong",
+        }
     }
 }
 

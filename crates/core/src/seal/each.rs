@@ -123,6 +123,20 @@ pub enum UrgentError {
     Buffer(BufferTooSmall),
 }
 
+impl UrgentError {
+    /// The error's name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Decode(error) => error.name(),
+            Self::WrongGroup => "WrongGroup",
+            Self::UnknownDevice => "UnknownDevice",
+            Self::Seal(error) => error.name(),
+            Self::Buffer(_) => "BufferTooSmall",
+        }
+    }
+}
+
 impl core::fmt::Display for UrgentError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {

@@ -3,8 +3,6 @@
 //! The follower computes what did not travel (counters, digests, root, statement) and refuses what cannot be. It proves
 //! nothing: a [`Rebuilt`] is unverified until its seal is proven by a signature, or by the chain from a later seal that is.
 
-use core::fmt;
-
 use super::{MAX_ANSWERED, Position, Scheme, Seal, Statement, Unverified, star, tree};
 use crate::digest::Digest;
 use crate::engine::Engine;
@@ -27,86 +25,51 @@ impl Default for Limits {
     }
 }
 
-/// Why a device's stream cannot be opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum OpenError {
-    /// The roster has no such device.
-    UnknownDevice,
-    /// The roster's history has no such version.
-    UnknownRoster,
-    /// The digest of the seal before is neither given nor known.
-    PrevUnknown,
-    /// A first seal must name the device's first certificate.
-    PrevMismatch,
-}
-
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::UnknownDevice => "UnknownDevice: the roster has no such device",
-            Self::UnknownRoster => "UnknownRoster: the roster's history has no such version; get the operator's newest roster",
-            Self::PrevUnknown => "PrevUnknown: the digest of the seal before is neither given nor known; send it",
-            Self::PrevMismatch => "PrevMismatch: the first seal of a device must name its first certificate",
-        })
+named_errors! {
+    /// Why a device's stream cannot be opened.
+    OpenError {
+        /// The roster has no such device.
+        UnknownDevice => "the roster has no such device",
+        /// The roster's history has no such version.
+        UnknownRoster => "the roster's history has no such version; get the operator's newest roster",
+        /// The digest of the seal before is neither given nor known.
+        PrevUnknown => "the digest of the seal before is neither given nor known; send it",
+        /// A first seal must name the device's first certificate.
+        PrevMismatch => "the first seal of a device must name its first certificate",
     }
 }
 
-impl core::error::Error for OpenError {}
-
-/// Why a part cannot be a part of any seal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum PartError {
-    /// No open item came before.
-    NoOpen,
-    /// No schema item came before.
-    SchemaUnknown,
-    /// The index is past the last possible, or no key of the device covers it.
-    IndexOutOfRange,
-    /// The epoch is past the last possible, or outside the roster's.
-    EpochOutOfRange,
-    /// Indices were skipped without a restart.
-    GapWithoutRestart,
-    /// The seal before closed this epoch.
-    EpochClosed,
-    /// The device's round is below the announced one, or there are not so many levels.
-    RoundOutOfRange,
-    /// More events than the verifier's limit.
-    TooManyEvents,
-    /// More events lost at a level than there were, or none at all.
-    LostOutOfRange,
-    /// A level or event is selected that does not exist.
-    SelectOutOfRange,
-    /// More or fewer digests than the root needs.
-    DigestCount,
-    /// The events are not those that were counted.
-    EventsLength,
-    /// The signature has another length than its algorithm's.
-    MalformedSignature,
-}
-
-impl fmt::Display for PartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NoOpen => "NoOpen: a part before any open item",
-            Self::SchemaUnknown => "SchemaUnknown: a part before any schema item",
-            Self::IndexOutOfRange => "IndexOutOfRange: no key of the device covers this index",
-            Self::EpochOutOfRange => "EpochOutOfRange: the epoch is outside those of the roster",
-            Self::GapWithoutRestart => "GapWithoutRestart: indices are skipped, but the device did not restart",
-            Self::EpochClosed => "EpochClosed: the seal before was the last of its epoch",
-            Self::RoundOutOfRange => "RoundOutOfRange: the rounds do not fit each other or the group's levels",
-            Self::TooManyEvents => "TooManyEvents: the seal covers more events than the verifier's limit",
-            Self::LostOutOfRange => "LostOutOfRange: the lost events do not fit the counted ones",
-            Self::SelectOutOfRange => "SelectOutOfRange: a level or event is selected that does not exist",
-            Self::DigestCount => "DigestCount: more or fewer digests than the root needs",
-            Self::EventsLength => "EventsLength: the events are not as many as the salt and the count say",
-            Self::MalformedSignature => "MalformedSignature: the signature has the wrong length",
-        })
+named_errors! {
+    /// Why a part cannot be a part of any seal.
+    PartError {
+        /// No open item came before.
+        NoOpen => "a part before any open item",
+        /// No schema item came before.
+        SchemaUnknown => "a part before any schema item",
+        /// The index is past the last possible, or no key of the device covers it.
+        IndexOutOfRange => "no key of the device covers this index",
+        /// The epoch is past the last possible, or outside the roster's.
+        EpochOutOfRange => "the epoch is outside those of the roster",
+        /// Indices were skipped without a restart.
+        GapWithoutRestart => "indices are skipped, but the device did not restart",
+        /// The seal before closed this epoch.
+        EpochClosed => "the seal before was the last of its epoch",
+        /// The device's round is below the announced one, or there are not so many levels.
+        RoundOutOfRange => "the rounds do not fit each other or the group's levels",
+        /// More events than the verifier's limit.
+        TooManyEvents => "the seal covers more events than the verifier's limit",
+        /// More events lost at a level than there were, or none at all.
+        LostOutOfRange => "the lost events do not fit the counted ones",
+        /// A level or event is selected that does not exist.
+        SelectOutOfRange => "a level or event is selected that does not exist",
+        /// More or fewer digests than the root needs.
+        DigestCount => "more or fewer digests than the root needs",
+        /// The events are not those that were counted.
+        EventsLength => "the events are not as many as the salt and the count say",
+        /// The signature has another length than its algorithm's.
+        MalformedSignature => "the signature has the wrong length",
     }
 }
-
-impl core::error::Error for PartError {}
 
 /// What a part says, with everything that did not travel.
 #[derive(Debug)]
@@ -267,7 +230,7 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
     ) -> Result<Digest, PartError> {
         let counters = &statement.counters;
         let surviving = statement.surviving();
-        if part.digests.len() % 32 != 0 {
+        if !part.digests.len().is_multiple_of(32) {
             return Err(PartError::DigestCount);
         }
         let selected = match &part.select {

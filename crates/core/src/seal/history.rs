@@ -53,6 +53,18 @@ pub enum Incomplete {
     },
 }
 
+impl Incomplete {
+    /// The error's name.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Missing { .. } => "Missing",
+            Self::TailUnknown { .. } => "TailUnknown",
+            Self::NotAsked { .. } => "NotAsAsked",
+        }
+    }
+}
+
 impl fmt::Display for Incomplete {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

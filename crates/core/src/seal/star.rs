@@ -94,26 +94,15 @@ impl Running {
     }
 }
 
-/// An event that a star or tree does not take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum PushError {
-    /// The event is not of the schema's record size, or longer than 65,535 bytes.
-    WrongLength,
-    /// The seal is full: close it and go on under the next index.
-    Full,
-}
-
-impl fmt::Display for PushError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::WrongLength => "WrongLength: the event is not of the schema's record size",
-            Self::Full => "Full: the seal holds as many events as it can; close it and open the next",
-        })
+named_errors! {
+    /// An event that a star or tree does not take.
+    PushError {
+        /// The event is not of the schema's record size, or longer than 65,535 bytes.
+        WrongLength => "the event is not of the schema's record size",
+        /// The seal is full: close it and go on under the next index.
+        Full => "the seal holds as many events as it can; close it and open the next",
     }
 }
-
-impl core::error::Error for PushError {}
 
 /// The running star of one seal on a device: `L` levels, 112 bytes each.
 #[derive(Clone)]

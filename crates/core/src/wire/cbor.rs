@@ -10,73 +10,33 @@ use minicbor::{Decoder, data::Type};
 /// Nesting beyond this is refused; the deepest structure of the formats has 6.
 pub const MAX_DEPTH: usize = 12;
 
-/// Why bytes are not one of our structures. Names: spec/errors.md.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum DecodeError {
-    /// The input ends within an item.
-    Truncated,
-    /// Bytes are left after the item.
-    TrailingBytes,
-    /// Not deterministic CBOR: a longer form than needed, an indefinite length, unsorted or repeated keys, or no CBOR at all.
-    NonCanonical,
-    /// Another type, number of elements or byte length than this place has.
-    UnexpectedType,
-    /// A version this code does not know.
-    UnsupportedVersion,
-    /// A stream item of a kind this code does not know.
-    UnknownItem,
-    /// A value outside its range.
-    FieldOutOfRange,
-    /// A `typ` header that belongs to another kind of object.
-    WrongType,
-    /// A critical header this code does not know.
-    UnknownCritical,
-    /// A header that does not belong here.
-    UnexpectedHeader,
-    /// An algorithm number this code does not know, or one that is not built in.
-    UnknownAlgorithm,
-}
-
-impl DecodeError {
-    /// The error's name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Truncated => "Truncated",
-            Self::TrailingBytes => "TrailingBytes",
-            Self::NonCanonical => "NonCanonical",
-            Self::UnexpectedType => "UnexpectedType",
-            Self::UnsupportedVersion => "UnsupportedVersion",
-            Self::UnknownItem => "UnknownItem",
-            Self::FieldOutOfRange => "FieldOutOfRange",
-            Self::WrongType => "WrongType",
-            Self::UnknownCritical => "UnknownCritical",
-            Self::UnexpectedHeader => "UnexpectedHeader",
-            Self::UnknownAlgorithm => "UnknownAlgorithm",
-        }
+named_errors! {
+    /// Why bytes are not one of our structures. Names: spec/errors.md.
+    DecodeError {
+        /// The input ends within an item.
+        Truncated => "the input ends within an item",
+        /// Bytes are left after the item.
+        TrailingBytes => "bytes are left after the item",
+        /// Not deterministic CBOR: a longer form than needed, an indefinite length, unsorted or repeated keys, or no CBOR at all.
+        NonCanonical => "not deterministic CBOR",
+        /// Another type, number of elements or byte length than this place has.
+        UnexpectedType => "another type or length than this place has",
+        /// A version this code does not know.
+        UnsupportedVersion => "made by a newer version of the formats",
+        /// A stream item of a kind this code does not know.
+        UnknownItem => "a stream item of an unknown kind",
+        /// A value outside its range.
+        FieldOutOfRange => "a value outside its range",
+        /// A `typ` header that belongs to another kind of object.
+        WrongType => "the typ header belongs to another kind of object",
+        /// A critical header this code does not know.
+        UnknownCritical => "a critical header that is not understood",
+        /// A header that does not belong here.
+        UnexpectedHeader => "a header that does not belong here",
+        /// An algorithm number this code does not know, or one that is not built in.
+        UnknownAlgorithm => "a signature algorithm that is not supported",
     }
 }
-
-impl fmt::Display for DecodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Truncated => "Truncated: the input ends within an item",
-            Self::TrailingBytes => "TrailingBytes: bytes are left after the item",
-            Self::NonCanonical => "NonCanonical: not deterministic CBOR",
-            Self::UnexpectedType => "UnexpectedType: another type or length than this place has",
-            Self::UnsupportedVersion => "UnsupportedVersion: made by a newer version of the formats",
-            Self::UnknownItem => "UnknownItem: a stream item of an unknown kind",
-            Self::FieldOutOfRange => "FieldOutOfRange: a value outside its range",
-            Self::WrongType => "WrongType: the typ header belongs to another kind of object",
-            Self::UnknownCritical => "UnknownCritical: a critical header that is not understood",
-            Self::UnexpectedHeader => "UnexpectedHeader: a header that does not belong here",
-            Self::UnknownAlgorithm => "UnknownAlgorithm: a signature algorithm that is not supported",
-        })
-    }
-}
-
-impl core::error::Error for DecodeError {}
 
 impl From<minicbor::decode::Error> for DecodeError {
     fn from(error: minicbor::decode::Error) -> Self {
@@ -350,13 +310,14 @@ impl fmt::Display for BufferTooSmall {
 
 impl core::error::Error for BufferTooSmall {}
 
-/// Writes deterministic CBOR into a buffer of the caller's.
+/// Writes deterministic CBOR into a buffer of the caller's. Every method fails with [`BufferTooSmall`], and with nothing else.
 #[derive(Debug)]
 pub struct Writer<'b> {
     buffer: &'b mut [u8],
     at: usize,
 }
 
+#[allow(clippy::missing_errors_doc)]
 impl<'b> Writer<'b> {
     /// Writes from the buffer's start.
     #[must_use]
@@ -377,9 +338,6 @@ impl<'b> Writer<'b> {
     }
 
     /// Bytes as they are: an encoded item, or part of one.
-    ///
-    /// # Errors
-    /// [`BufferTooSmall`], as of every method here.
     pub fn raw(&mut self, bytes: &[u8]) -> Result<&mut Self, BufferTooSmall> {
         let end = self.at + bytes.len();
         self.buffer.get_mut(self.at..end).ok_or(BufferTooSmall)?.copy_from_slice(bytes);

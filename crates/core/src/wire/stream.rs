@@ -18,6 +18,8 @@ const FLAG_LAST: u8 = 2;
 const FLAG_RESTART: u8 = 4;
 
 /// One item of a stream.
+// Parts are what streams are made of, and there is no heap to put them on.
+#[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug)]
 pub enum Item<'a> {
     /// The schema of the parts that follow, encoded.

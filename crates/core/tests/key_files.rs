@@ -4,7 +4,6 @@
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use moteseal_core::digest::Digest;
 use moteseal_core::identity::{
     MAX_DER, MAX_PEM, decode_public_der, decode_public_pem, decode_secret_der, decode_secret_pem, encode_public_der,
     encode_public_pem, encode_secret_der, encode_secret_pem,
@@ -192,7 +191,7 @@ fn ml_dsa_44_keys_are_those_of_rfc_9881() {
     let key = decode_secret_pem(pem.as_bytes()).unwrap();
     assert_eq!(key.to_bytes()[..], (0..32).collect::<Vec<u8>>()[..]);
     assert_eq!(secret_pem(&key), pem);
-    assert_eq!(Digest::of(&[&public_der(&key.public())]).to_string(), PUBLIC_DER);
+    assert_eq!(moteseal_core::Digest::of(&[&public_der(&key.public())]).to_string(), PUBLIC_DER);
 }
 
 #[cfg(feature = "host")]

@@ -1,0 +1,313 @@
+//! Sealing, verifying and trees, in D: one dependent SHA-256 compression, the last digest inside the next message. Single
+//! thread.
+
+use std::hint::black_box;
+
+use aws_lc_rs::signature::Ed25519KeyPair;
+use moteseal_core::digest::{INITIAL, compress256, state_bytes};
+use moteseal_core::engine::{Engine, Scalar};
+use moteseal_core::level::Salt;
+use moteseal_core::record::{Framing, Round};
+use moteseal_core::roster::Directory;
+use moteseal_core::seal::follow::Shape;
+use moteseal_core::seal::tree::Tree;
+use moteseal_core::seal::{Follower, Limits, MAX_ANSWERED, MAX_MESSAGE, Scheme, Seal, Star, Statement, star};
+use moteseal_core::signature::{Algorithm, PublicKey, SecretKey, Signer};
+use moteseal_core::wire::stream::{Open, Part, Select};
+use moteseal_core::{DeviceId, Digest, EpochNumber, GroupId, SealIndex};
+use moteseal_lanes::Host;
+use sha2::Sha256;
+
+use crate::measure::{Bar, Contender, Report, interleaved};
+
+const LEVELS: usize = 16;
+const MILLION: usize = 1_000_000;
+const DEVICE: DeviceId = DeviceId(*b"device 1");
+const SALT: Salt = Salt(*b"0123456789abcdef");
+
+/// Runs all of it.
+pub(crate) fn run() -> Report {
+    let host = Host::detect();
+    let mut report =
+        Report::new(format!("hashing, one thread; host loops: {}; D = one dependent SHA-256 compression", host.name()));
+    let events = events(10 * MILLION);
+    unit(&mut report);
+    star_sealing(&mut report, &events[..MILLION]);
+    verification(&mut report, host, &events[..MILLION]);
+    tree_sealing(&mut report, host, &events[..1000]);
+    tree_sealing(&mut report, host, &events[..MILLION]);
+    growth(&mut report, &events);
+    signing_each(&mut report, &events[..298]);
+    signing_each(&mut report, &events[..MILLION]);
+    report
+}
+
+/// Readings as a sensor gives them: small changes, many of them equal.
+fn events(count: usize) -> Vec<[u8; 4]> {
+    let mut state = 1_u64;
+    let mut value = 2_000_i32;
+    (0..count)
+        .map(|_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            value += i32::from(state >> 63 == 1) - i32::from(state >> 62 & 1 == 1);
+            value.to_be_bytes()
+        })
+        .collect()
+}
+
+/// D: the compressions of a chain, the last digest inside the next message.
+fn dependent_compressions() -> Contender<'static> {
+    const COUNT: usize = 20_000;
+    let mut block = [0_u8; 64];
+    Contender::new(COUNT, move || {
+        for _ in 0..COUNT {
+            let mut state = INITIAL;
+            compress256(&mut state, &[block]);
+            block[..32].copy_from_slice(&state_bytes(&state));
+        }
+        black_box(&block);
+    })
+}
+
+fn unit(report: &mut Report) {
+    let times = interleaved(101, &mut [dependent_compressions()]);
+    report.add("D", times.nanoseconds(0), "ns", None);
+}
+
+fn framing() -> Framing {
+    Framing::fixed(4).expect("four bytes are a record's size")
+}
+
+/// The root of one seal's star.
+fn sealed_star(events: &[[u8; 4]]) -> Digest {
+    let mut star = Star::<LEVELS>::new(DEVICE, SealIndex(0), &SALT, framing());
+    for event in events {
+        star.push(event).expect("the events are of the record's size");
+    }
+    let (counters, digests) = star.close();
+    star::root(&counters, &digests)
+}
+
+fn star_sealing(report: &mut Report, events: &[[u8; 4]]) {
+    let star = Contender::new(events.len(), || {
+        black_box(sealed_star(black_box(events)));
+    });
+    let levels = Contender::new(events.len(), || {
+        let mut levels = [0; 4096];
+        for first in (0..events.len()).step_by(levels.len()) {
+            let count = levels.len().min(events.len() - first);
+            Scalar.levels(&SALT, 16, first as u64, &mut levels[..count]);
+            black_box(&levels);
+        }
+    });
+    let times = interleaved(21, &mut [dependent_compressions(), star, levels]);
+    report.add("star, an event pushed (1,000,000 of 4 bytes)", times.ratio(1, 0), "D", Bar::AtMost(0.35));
+    report.add("  of which its level alone takes, by core's loop", times.ratio(2, 0), "D", None);
+}
+
+/// A group of one device.
+struct OneDevice(PublicKey);
+
+impl Directory for OneDevice {
+    fn group(&self) -> GroupId {
+        GroupId::of("bench")
+    }
+
+    fn levels(&self) -> u8 {
+        LEVELS.try_into().expect("at most 32")
+    }
+
+    fn epochs(&self) -> (EpochNumber, Option<EpochNumber>) {
+        (EpochNumber(0), None)
+    }
+
+    fn roster_digest(&self, _: u32) -> Option<Digest> {
+        Some(Digest::NULL)
+    }
+
+    fn with_key(&self, _: DeviceId, _: SealIndex, use_key: &mut dyn FnMut(&PublicKey)) {
+        use_key(&self.0);
+    }
+
+    fn first_prev(&self, _: DeviceId) -> Option<Digest> {
+        Some(Digest::NULL)
+    }
+}
+
+fn verification(report: &mut Report, host: Host, events: &[[u8; 4]]) {
+    let key = SecretKey::from_seed(Algorithm::Ed25519, &[7; 32]).expect("Ed25519 takes any seed");
+    let directory = OneDevice(key.public());
+    let sealed = SealedEpoch::new(&key, &directory, events);
+    let contender = |engine: Box<dyn Fn(&OneDevice, &SealedEpoch)>| {
+        let (directory, sealed) = (&directory, &sealed);
+        Contender::new(events.len(), move || engine(directory, sealed))
+    };
+    let mut contenders = [
+        dependent_compressions(),
+        contender(Box::new(move |directory, sealed| sealed.verify(directory, host))),
+        contender(Box::new(|directory, sealed| sealed.verify(directory, Scalar))),
+    ];
+    let times = interleaved(21, &mut contenders);
+    report.add("star, whole epoch verified, an event", times.ratio(1, 0), "D", Bar::AtMost(0.25));
+    report.add("  by core's loops alone", times.ratio(2, 0), "D", None);
+}
+
+/// A whole epoch as it lies in a bundle, and its signature.
+struct SealedEpoch {
+    n: u32,
+    mask: u32,
+    bundle: Vec<u8>,
+    signature: Vec<u8>,
+}
+
+impl SealedEpoch {
+    fn new(key: &SecretKey, directory: &OneDevice, events: &[[u8; 4]]) -> Self {
+        let mut star = Star::<LEVELS>::new(DEVICE, SealIndex(0), &SALT, framing());
+        let mut blocks = vec![Vec::new(); LEVELS];
+        for event in events {
+            let level = star.push(event).expect("the events are of the record's size");
+            blocks[usize::from(level.0)].extend_from_slice(event);
+        }
+        let (counters, digests) = star.close();
+        let mut statement = Statement::new(Scheme::Star, directory.group(), Digest::NULL, DEVICE, directory.levels());
+        statement.salt = SALT;
+        statement.counters = counters;
+        let mask = statement.surviving();
+        let seal = Seal::new(statement, star::root(&counters, &digests), key.algorithm());
+        let mut signature = vec![0; key.algorithm().signature_length()];
+        key.sign(seal.message(&mut [0; MAX_MESSAGE]), &mut signature).expect("the buffer has the signature's length");
+        let n = events.len().try_into().expect("fewer than 2^32 events");
+        Self { n, mask, bundle: blocks.into_iter().rev().flatten().collect(), signature }
+    }
+
+    fn verify(&self, directory: &OneDevice, engine: impl Engine) {
+        let part = Part {
+            scheme: Scheme::Star,
+            last_in_epoch: false,
+            restart: false,
+            skipped: 0,
+            advance: 0,
+            salt: SALT,
+            n: self.n,
+            round: Round(0),
+            own_round: Round(0),
+            lost: None,
+            answered: [None; MAX_ANSWERED],
+            select: Select::Levels(self.mask),
+            digests: &[],
+            events: &self.bundle,
+            signature: Some(&self.signature),
+        };
+        let mut follower = Follower::new(directory, engine, Limits::default());
+        let open = Open { device: DEVICE, roster_version: 0, prev: Some(Digest::NULL), last: None };
+        follower.open(&open, |_| None).expect("the device is in the directory");
+        let shape = Shape { digest: Digest::NULL, framing: framing() };
+        let rebuilt = follower.part(&part, Some(&shape)).expect("the part is well-formed");
+        let seal = rebuilt.seal.verify(&directory.0, &self.signature).expect("the epoch is authentic");
+        black_box(seal);
+    }
+}
+
+fn tree_sealing(report: &mut Report, host: Host, events: &[[u8; 4]]) {
+    // Small trees many times over, so that a repetition takes milliseconds.
+    let times_over = (100_000 / events.len()).max(1);
+    let leaves = events.len() * times_over;
+    let repeat = |seal: fn(Host, &[[u8; 4]])| {
+        Contender::new(leaves, move || {
+            for _ in 0..times_over {
+                seal(host, black_box(events));
+            }
+        })
+    };
+    let pushed = repeat(|_, events| {
+        let mut tree = Tree::<20>::new();
+        for event in events {
+            tree.push(event).expect("the tree holds a million");
+        }
+        black_box(tree.root());
+    });
+    let batch = repeat(|host, events| {
+        let mut tree = Tree::<20>::new();
+        tree.extend(&host, 4, events.as_flattened()).expect("the tree holds a million");
+        black_box(tree.root());
+    });
+    let batch_scalar = repeat(|_, events| {
+        let mut tree = Tree::<20>::new();
+        tree.extend(&Scalar, 4, events.as_flattened()).expect("the tree holds a million");
+        black_box(tree.root());
+    });
+    let rs_merkle = repeat(|_, events| {
+        use rs_merkle::{Hasher, MerkleTree, algorithms};
+        let leaves: Vec<_> = events.iter().map(|event| algorithms::Sha256::hash(event)).collect();
+        black_box(MerkleTree::<algorithms::Sha256>::from_leaves(&leaves).root());
+    });
+    let ct_merkle = repeat(|_, events| {
+        let mut tree = ct_merkle::mem_backed_tree::MemoryBackedTree::<Sha256, [u8; 4]>::new();
+        for event in events {
+            tree.push(*event);
+        }
+        black_box(tree.root());
+    });
+    let repetitions = if events.len() >= MILLION { 7 } else { 21 };
+    let times = interleaved(repetitions, &mut [dependent_compressions(), pushed, batch, batch_scalar, rs_merkle, ct_merkle]);
+    let n = events.len();
+    report.add(format!("tree of {n}, a leaf pushed singly"), times.ratio(1, 0), "D", Bar::AtMost(3.3));
+    report.add(format!("tree of {n}, a leaf in batches"), times.ratio(2, 0), "D", Bar::AtMost(1.7));
+    report.add("  by core's loops alone", times.ratio(3, 0), "D", None);
+    report.add("  rs_merkle 1.5 takes, a leaf", times.ratio(4, 0), "D", None);
+    report.add("  ct-merkle 0.3 takes, a leaf", times.ratio(5, 0), "D", None);
+    report.add(format!("tree of {n}, faster than rs_merkle 1.5"), times.ratio(4, 2), "x", Bar::AtLeast(2.0));
+    report.add(format!("tree of {n}, faster than ct-merkle 0.3"), times.ratio(5, 2), "x", Bar::AtLeast(6.0));
+    report.add("  pushed singly, faster than rs_merkle 1.5", times.ratio(4, 1), "x", None);
+    report.add("  pushed singly, faster than ct-merkle 0.3", times.ratio(5, 1), "x", None);
+}
+
+/// Sealing time an event from a thousand events to ten million.
+fn growth(report: &mut Report, events: &[[u8; 4]]) {
+    let sizes = [1_000, 10_000, 100_000, 1_000_000, 10_000_000];
+    let mut contenders = vec![dependent_compressions()];
+    for size in sizes {
+        let times_over = (MILLION / size).max(1);
+        contenders.push(Contender::new(size * times_over, move || {
+            for _ in 0..times_over {
+                black_box(sealed_star(black_box(&events[..size])));
+            }
+        }));
+    }
+    let times = interleaved(7, &mut contenders);
+    for (contender, size) in (1..).zip(sizes) {
+        report.add(format!("star, an event of a seal of {size}, root included"), times.ratio(contender, 0), "D", None);
+    }
+    report.add("star, an event at 10,000,000 against one at 1,000", times.ratio(5, 1), "x", Bar::AtMost(1.1));
+}
+
+/// One Ed25519 signature an event, against a star with one signature.
+fn signing_each(report: &mut Report, events: &[[u8; 4]]) {
+    /// More signatures than this only take time: each costs the same.
+    const SIGNATURES: usize = 298;
+    let key = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).expect("Ed25519 takes any seed");
+    let each = Contender::new(SIGNATURES, || {
+        for (seq, event) in (0_u64..).zip(&events[..SIGNATURES]) {
+            let mut message = [0; 20];
+            message[..8].copy_from_slice(&DEVICE.0);
+            message[8..16].copy_from_slice(&seq.to_be_bytes());
+            message[16..].copy_from_slice(event);
+            black_box(key.sign(&message));
+        }
+    });
+    let times_over = (100_000 / events.len()).max(1);
+    let star = Contender::new(events.len() * times_over, || {
+        for _ in 0..times_over {
+            let mut statement = Statement::new(Scheme::Star, GroupId::of("bench"), Digest::NULL, DEVICE, 16);
+            statement.salt = SALT;
+            let seal = Seal::new(statement, sealed_star(black_box(events)), Algorithm::Ed25519);
+            black_box(key.sign(seal.message(&mut [0; MAX_MESSAGE])));
+        }
+    });
+    let times = interleaved(15, &mut [each, star]);
+    let n = events.len();
+    report.add(format!("star of {n} with one signature, faster than signing each"), times.ratio(0, 1), "x", Bar::AtLeast(50.0));
+    if n == SIGNATURES {
+        report.add("  one Ed25519 signature (aws-lc-rs)", times.nanoseconds(0), "ns", None);
+    }
+}

@@ -1,1 +1,0 @@
-//! Measurements against peers and physical limits, as ratios in one run.

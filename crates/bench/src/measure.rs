@@ -1,0 +1,159 @@
+//! Interleaved repetitions and the table of what came out.
+//!
+//! Contenders take turns within each repetition, so that a machine that slows down slows all of them; a ratio is the median over
+//! the repetitions of the ratios within one. The clock is the thread's own where there is one: what other programs take of the
+//! processor is not counted.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+/// One thing to time.
+pub(crate) struct Contender<'a> {
+    /// What one run is divided by: events, leaves, signatures.
+    units: f64,
+    run: Box<dyn FnMut() + 'a>,
+}
+
+impl<'a> Contender<'a> {
+    pub(crate) fn new(units: usize, run: impl FnMut() + 'a) -> Self {
+        #[allow(clippy::cast_precision_loss)]
+        Self { units: units as f64, run: Box::new(run) }
+    }
+}
+
+/// Nanoseconds a unit, by contender and repetition.
+pub(crate) struct Times(Vec<Vec<f64>>);
+
+/// Runs all contenders in turn, once to warm up and then `repetitions` times.
+pub(crate) fn interleaved(repetitions: usize, contenders: &mut [Contender<'_>]) -> Times {
+    let mut times = vec![Vec::with_capacity(repetitions); contenders.len()];
+    for repetition in 0..=repetitions {
+        for (contender, times) in contenders.iter_mut().zip(&mut times) {
+            let start = thread_time();
+            (contender.run)();
+            #[allow(clippy::cast_precision_loss)]
+            let nanoseconds = (thread_time() - start).as_nanos() as f64;
+            if repetition > 0 {
+                times.push(nanoseconds / contender.units);
+            }
+        }
+    }
+    Times(times)
+}
+
+#[cfg(unix)]
+#[allow(clippy::cast_sign_loss, clippy::cast_possible_truncation)]
+fn thread_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+#[cfg(not(unix))]
+fn thread_time() -> Duration {
+    static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+    START.get_or_init(std::time::Instant::now).elapsed()
+}
+
+impl Times {
+    /// Median nanoseconds a unit.
+    pub(crate) fn nanoseconds(&self, contender: usize) -> f64 {
+        median(self.0[contender].clone())
+    }
+
+    /// How many times as long as `base` a contender takes.
+    pub(crate) fn ratio(&self, contender: usize, base: usize) -> f64 {
+        median(self.0[contender].iter().zip(&self.0[base]).map(|(time, base)| time / base).collect())
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 }
+}
+
+/// What a measurement must reach.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Bar {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+#[derive(Clone, Debug)]
+struct Row {
+    name: String,
+    value: f64,
+    unit: &'static str,
+    bar: Option<Bar>,
+}
+
+impl Row {
+    fn passes(&self) -> bool {
+        match self.bar {
+            None => true,
+            Some(Bar::AtMost(most)) => self.value <= most,
+            Some(Bar::AtLeast(least)) => self.value >= least,
+        }
+    }
+}
+
+/// The measurements of one suite, as a table or as JSON.
+#[derive(Clone, Debug)]
+pub(crate) struct Report {
+    title: String,
+    rows: Vec<Row>,
+}
+
+impl Report {
+    pub(crate) fn new(title: String) -> Self {
+        Self { title, rows: Vec::new() }
+    }
+
+    pub(crate) fn add(&mut self, name: impl Into<String>, value: f64, unit: &'static str, bar: impl Into<Option<Bar>>) {
+        self.rows.push(Row { name: name.into(), value, unit, bar: bar.into() });
+    }
+
+    pub(crate) fn passes(&self) -> bool {
+        self.rows.iter().all(Row::passes)
+    }
+
+    pub(crate) fn to_json(&self) -> Value {
+        let rows = self.rows.iter().map(|row| {
+            let (at_most, at_least) = match row.bar {
+                Some(Bar::AtMost(most)) => (Some(most), None),
+                Some(Bar::AtLeast(least)) => (None, Some(least)),
+                None => (None, None),
+            };
+            let verdict = row.bar.map(|_| if row.passes() { "PASS" } else { "MISS" });
+            json!({
+                "name": row.name, "value": row.value, "unit": row.unit,
+                "at_most": at_most, "at_least": at_least, "verdict": verdict,
+            })
+        });
+        json!({ "title": self.title, "rows": rows.collect::<Vec<_>>(), "pass": self.passes() })
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.title)?;
+        let width = self.rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0);
+        for row in &self.rows {
+            let precision = if row.value >= 100.0 { 0 } else { 3 };
+            write!(f, "  {:width$}  {:>10.precision$} {:2}", row.name, row.value, row.unit)?;
+            match row.bar {
+                None => writeln!(f)?,
+                Some(bar) => {
+                    let (sign, bar) = match bar {
+                        Bar::AtMost(most) => ("<=", most),
+                        Bar::AtLeast(least) => (">=", least),
+                    };
+                    writeln!(f, "   {sign} {bar:<5}  {}", if row.passes() { "PASS" } else { "MISS" })?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -9,6 +9,8 @@ MAKEFLAGS += --no-print-directory
 
 CARGO_FLAGS ?= --locked
 VENV_PYTHON := .venv/bin/python
+# Seconds that `make fuzz-smoke` spends on each target.
+FUZZ_SECONDS ?= 20
 
 step = @printf '\n== %s\n' "$(1)" >&2
 
@@ -27,6 +29,7 @@ test: lint mote rust-test ## Everything that must hold: lints, the mote's build,
 lint: setup-test ## Formatting, clippy, dependencies, hygiene of the files
 	$(call step,formatting)
 	cargo fmt --all --check
+	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	$(call step,hygiene of the files)
 	@tools/hygiene.py
 	@tools/test_hygiene.py
@@ -45,6 +48,11 @@ mote: setup-build ## Build what a mote runs for a Cortex-M3, without an operatin
 rust-test: setup-test
 	$(call step,tests)
 	cargo test $(CARGO_FLAGS) --workspace
+
+.PHONY: fuzz-smoke
+fuzz-smoke: setup-build ## Coverage-guided fuzzing of every parser, FUZZ_SECONDS each
+	$(call step,fuzzing)
+	@tools/fuzz.sh $(FUZZ_SECONDS)
 
 .PHONY: setup-build
 setup-build:

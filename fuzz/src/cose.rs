@@ -1,0 +1,52 @@
+//! Signed objects: what decodes has exactly one encoding, and only what was signed verifies.
+
+use moteseal_core::identity::Certificate;
+use moteseal_core::roster::Directory;
+use moteseal_core::seal::{MAX_MESSAGE, Seal, UrgentEvent};
+use moteseal_core::wire::cbor::Writer;
+use moteseal_core::wire::cose::{Sign1, Typ};
+
+use crate::fixture;
+
+/// Decodes as each kind of object.
+pub fn run(bytes: &[u8]) {
+    if let Ok((seal, signature)) = Seal::decode(bytes) {
+        let mut out = vec![0; MAX_MESSAGE + signature.len() + 64];
+        let mut writer = Writer::new(&mut out);
+        seal.encode(&mut writer, signature).expect("what was read can be written");
+        assert_eq!(&*writer.finish(), bytes, "two encodings of one seal");
+
+        let statement = seal.statement();
+        let mut verifies = false;
+        fixture::directory().with_key(statement.device, statement.index, &mut |key| {
+            verifies = seal.clone().verify(key, signature).is_ok();
+        });
+        let ours = fixture::sealed().iter().flatten().any(|sealed| sealed.seal.digest() == seal.digest());
+        assert!(!verifies || ours, "a seal that was never signed verifies");
+    }
+    for typ in [Typ::Seal, Typ::Event, Typ::Certificate, Typ::Roster] {
+        if let Ok(object) = Sign1::decode(bytes, typ) {
+            let mut scratch = vec![0; bytes.len() + 64];
+            object.message(&mut scratch).expect("the documented scratch is enough");
+            let _ = object.digest();
+        }
+    }
+    if Certificate::open(bytes, &fixture::operator().public()).is_ok() {
+        assert!(seeds().iter().any(|seed| seed == bytes), "a certificate that was never issued");
+    }
+    let event = UrgentEvent::open(bytes, fixture::directory(), &mut vec![0; bytes.len() + 64]);
+    assert!(event.is_err(), "an urgent event that was never signed");
+}
+
+/// Each seal's whole object, and a certificate.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let object = |sealed: &fixture::Sealed| {
+        let mut out = [0; MAX_MESSAGE + 128];
+        let mut writer = Writer::new(&mut out);
+        sealed.seal.encode(&mut writer, &sealed.signature).unwrap();
+        writer.finish().to_vec()
+    };
+    let mut seeds: Vec<_> = fixture::sealed().iter().flatten().map(object).collect();
+    seeds.extend(["star", "tree"].map(fixture::certificate));
+    seeds
+}

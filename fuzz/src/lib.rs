@@ -1,0 +1,38 @@
+//! What hostile bytes must not do, one parser a module: `run` takes any bytes and panics if a promise is broken, `seeds` are
+//! valid inputs to start from.
+//!
+//! Two drivers share these: libFuzzer (`make fuzz-smoke`), and on every `make test` the deterministic mutations of
+//! `crates/cli/tests/mutation.rs`.
+
+#![allow(clippy::unwrap_used, clippy::missing_panics_doc)]
+
+pub mod cose;
+pub mod fixture;
+pub mod keys;
+pub mod roster;
+pub mod schema;
+pub mod stream;
+
+/// A target: its name, its check, and valid inputs.
+pub type Target = (&'static str, fn(&[u8]), fn() -> Vec<Vec<u8>>);
+
+/// Every target.
+pub const TARGETS: [Target; 5] = [
+    ("cose", cose::run, cose::seeds),
+    ("keys", keys::run, keys::seeds),
+    ("roster", roster::run, roster::seeds),
+    ("schema", schema::run, schema::seeds),
+    ("stream", stream::run, stream::seeds),
+];
+
+/// Writes a target's seeds to `TARGET/` below the folder that `MOTESEAL_FUZZ_CORPUS` names, if it is set.
+pub fn write_seeds(target: &str) {
+    let Some(corpus) = std::env::var_os("MOTESEAL_FUZZ_CORPUS") else { return };
+    let folder = std::path::Path::new(&corpus).join(target);
+    std::fs::create_dir_all(&folder).unwrap();
+    for (_, _, seeds) in TARGETS.iter().filter(|(name, _, _)| *name == target) {
+        for (number, seed) in seeds().iter().enumerate() {
+            std::fs::write(folder.join(format!("seed-{number}")), seed).unwrap();
+        }
+    }
+}

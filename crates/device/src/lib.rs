@@ -1,1 +1,9 @@
-//! A mote's host side on Linux: import, journal, outbox, replay, push.
+//! A mote's host side on Linux: import of recorded readings, sealing, the journal, the outbox, replay and push.
+//!
+//! [`Sealer`] turns readings into bundles and does no I/O.
+
+#![forbid(unsafe_code)]
+
+pub mod seal;
+
+pub use seal::{Bundle, Chain, Profile, SealRefused, Sealer};

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod issue;
 pub mod reader;
 pub mod roster;
 pub mod write;

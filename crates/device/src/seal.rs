@@ -1,0 +1,473 @@
+//! Sealing on a host: readings in, in order of their epochs; signed bundles out. No I/O, no clock.
+//!
+//! A mote folds every event into its running star or tree at once, because it cannot keep them. A host keeps the epoch's events for
+//! the bundle anyway, so [`Sealer`] computes levels and hashes when the seal closes, in lanes where the machine has them. The
+//! bytes are those that core's `Star` and `Tree` give (tests/sealing.rs).
+//!
+//! What must survive a restart is [`Chain`]: persist [`Sealer::would_open`] before the first event of a seal is taken, and
+//! [`Bundle::chain`] with the bundle's bytes before the bundle is sent (DESIGN section 5, "Restart").
+
+use std::fmt;
+
+use moteseal_core::Digest;
+use moteseal_core::engine::Engine;
+use moteseal_core::level::{Counters, SaltKey};
+use moteseal_core::record::{DeviceId, EpochNumber, Framing, GroupId, Level, MAX_LEVELS, MAX_PAYLOAD, SealIndex};
+use moteseal_core::roster::Directory as _;
+use moteseal_core::schema::Schema;
+use moteseal_core::seal::tree::{self, Tree};
+use moteseal_core::seal::{Position, Scheme, Seal, Statement, Unverified, star};
+use moteseal_core::signature::{SignError, Signer};
+use moteseal_core::wire::stream::{Open, PART_OVERHEAD, Selection};
+use moteseal_lanes::Host;
+use moteseal_verify::{Roster, write};
+
+/// A seal closes early when it holds this many events, unless [`Profile::max_events`] says otherwise.
+pub const DEFAULT_MAX_EVENTS: u32 = 1 << 20;
+/// A seal closes early before its events take more bytes than this, unless [`Profile::max_bytes`] says otherwise.
+pub const DEFAULT_MAX_BYTES: usize = 16 << 20;
+
+/// What all seals of one device have in common.
+#[derive(Clone, Debug)]
+pub struct Profile {
+    /// The group.
+    pub group: GroupId,
+    /// The digest of the roster that the device goes by.
+    pub roster: Digest,
+    /// That roster's version.
+    pub roster_version: u32,
+    /// The group's number of levels, 1 to 32.
+    pub levels: u8,
+    /// The first and the last epoch that may be sealed.
+    pub epochs: (EpochNumber, Option<EpochNumber>),
+    /// The device.
+    pub device: DeviceId,
+    /// The digest of the device's first certificate, the `prev` of its first seal.
+    pub certificate: Digest,
+    /// Star or tree.
+    pub scheme: Scheme,
+    /// The stream schema, encoded.
+    pub schema: Vec<u8>,
+    /// The stream schema's digest.
+    pub schema_digest: Digest,
+    /// How its records lie next to each other.
+    pub framing: Framing,
+    /// A seal with this many events is closed, and the epoch goes on under the next index.
+    pub max_events: u32,
+    /// A seal whose events would take more bytes than this is closed before.
+    pub max_bytes: usize,
+}
+
+impl Profile {
+    /// The profile of the device called `name` in a roster; `None` if the roster has no such device.
+    #[must_use]
+    pub fn new(roster: &Roster, name: &str, scheme: Scheme, schema: &Schema<'_>) -> Option<Self> {
+        let device = roster.device(roster.id(name)?)?;
+        Some(Self {
+            group: roster.group(),
+            roster: roster.digest(),
+            roster_version: roster.version(),
+            levels: roster.levels(),
+            epochs: roster.epochs(),
+            device: device.id,
+            certificate: device.certificate,
+            scheme,
+            schema: schema.as_bytes().to_vec(),
+            schema_digest: schema.digest(),
+            framing: schema.record_size().and_then(Framing::fixed).unwrap_or(Framing::Prefixed),
+            max_events: DEFAULT_MAX_EVENTS,
+            max_bytes: DEFAULT_MAX_BYTES,
+        })
+    }
+}
+
+/// What a device remembers of its chain across restarts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chain {
+    /// What the next seal names as its predecessor.
+    pub position: Position,
+    /// The next index that has never been opened.
+    pub next_index: SealIndex,
+    /// The epoch of the seal that was opened last, whether or not it was signed: epochs never go back.
+    pub epoch: Option<EpochNumber>,
+}
+
+impl Chain {
+    /// The chain of a device that has not sealed anything; `certificate` is the digest of its first certificate.
+    #[must_use]
+    pub const fn start(certificate: Digest) -> Self {
+        Self { position: Position::start(certificate), next_index: SealIndex(0), epoch: None }
+    }
+
+    /// Whether indices were opened that were never signed: the next seal must say that the device restarted.
+    #[must_use]
+    pub fn restarted(&self) -> bool {
+        self.next_index.0 != self.position.last.map_or(0, |(index, _)| index.0 + 1)
+    }
+}
+
+/// Why a reading was not taken or a seal not closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SealRefused {
+    /// The reading's epoch is before the one that is open or was opened last.
+    EpochGoesBack {
+        /// The reading's epoch.
+        epoch: EpochNumber,
+        /// The epoch that was opened last.
+        after: EpochNumber,
+    },
+    /// The reading's epoch has been closed: no further seal may cover it.
+    EpochClosed {
+        /// The epoch.
+        epoch: EpochNumber,
+    },
+    /// The reading's epoch is outside those that the roster allows.
+    EpochOutOfRange {
+        /// The epoch.
+        epoch: EpochNumber,
+    },
+    /// The record is not of the schema's size, or longer than 65,535 bytes.
+    WrongLength {
+        /// Its length in bytes.
+        length: usize,
+    },
+    /// The device has used up its indices.
+    IndexExhausted,
+    /// The key's holder did not sign.
+    Sign(SignError),
+}
+
+impl SealRefused {
+    /// The error's name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::EpochGoesBack { .. } => "EpochGoesBack",
+            Self::EpochClosed { .. } => "EpochClosed",
+            Self::EpochOutOfRange { .. } => "EpochOutOfRange",
+            Self::WrongLength { .. } => "WrongLength",
+            Self::IndexExhausted => "IndexExhausted",
+            Self::Sign(error) => error.name(),
+        }
+    }
+}
+
+impl fmt::Display for SealRefused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::EpochGoesBack { epoch, after } => {
+                write!(f, "EpochGoesBack: epoch {epoch} is before epoch {after}, which the device has already opened")
+            }
+            Self::EpochClosed { epoch } => write!(f, "EpochClosed: epoch {epoch} is sealed and closed"),
+            Self::EpochOutOfRange { epoch } => write!(f, "EpochOutOfRange: epoch {epoch} is outside those of the roster"),
+            Self::WrongLength { length } => write!(f, "WrongLength: a record of {length} bytes is not of the schema's size"),
+            Self::IndexExhausted => f.write_str("IndexExhausted: the device has used all its 2^32 indices; give it a new name"),
+            Self::Sign(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for SealRefused {}
+
+/// A signed seal with all of its events.
+#[derive(Clone, Debug)]
+pub struct Bundle {
+    /// The seal, as signed.
+    pub seal: Seal<Unverified>,
+    /// A star's `D_0 .. D_{L-1}`; empty for a tree.
+    pub blocks: Vec<Digest>,
+    /// The `.mseal` stream: one schema, one open, one part (spec/formats.md, section 4).
+    pub bytes: Vec<u8>,
+    /// Where the part starts in `bytes`: from here on it is what the device sends when the receiver knows schema and chain.
+    pub part_start: usize,
+    /// Bytes of the events in `bytes`.
+    pub events_length: usize,
+    /// What to persist with it.
+    pub chain: Chain,
+}
+
+impl Bundle {
+    /// The device.
+    #[must_use]
+    pub const fn device(&self) -> DeviceId {
+        self.seal.statement().device
+    }
+
+    /// The seal's index.
+    #[must_use]
+    pub const fn index(&self) -> SealIndex {
+        self.seal.statement().index
+    }
+
+    /// The seal's epoch.
+    #[must_use]
+    pub const fn epoch(&self) -> EpochNumber {
+        self.seal.statement().epoch
+    }
+
+    /// How many events it has.
+    #[must_use]
+    pub fn events(&self) -> u64 {
+        self.seal.statement().counters.total()
+    }
+
+    /// Bytes that the device sends beside the events, when the receiver knows schema and chain.
+    #[must_use]
+    pub const fn uplink_overhead(&self) -> usize {
+        self.bytes.len() - self.part_start - self.events_length
+    }
+}
+
+/// The seal that is open.
+#[derive(Debug)]
+struct Opened {
+    index: SealIndex,
+    epoch: EpochNumber,
+    /// The records in order of `seq`, framed.
+    records: Vec<u8>,
+    count: u32,
+}
+
+/// Seals one device's readings.
+#[derive(Debug)]
+pub struct Sealer<K> {
+    profile: Profile,
+    signer: K,
+    salt_key: SaltKey,
+    engine: Host,
+    chain: Chain,
+    open: Option<Opened>,
+}
+
+impl<K: Signer> Sealer<K> {
+    /// A sealer that goes on where `chain` ended.
+    #[must_use]
+    pub fn new(profile: Profile, signer: K, salt_key: SaltKey, chain: Chain) -> Self {
+        Self { profile, signer, salt_key, engine: Host::detect(), chain, open: None }
+    }
+
+    /// What all its seals have in common.
+    #[must_use]
+    pub const fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    /// Where the chain stands; an open seal's index and epoch are in it.
+    #[must_use]
+    pub const fn chain(&self) -> Chain {
+        self.chain
+    }
+
+    /// What must be persisted before [`push`](Self::push) takes a reading of `epoch` with `length` bytes, if that opens a seal.
+    #[must_use]
+    pub fn would_open(&self, epoch: EpochNumber, length: usize) -> Option<Chain> {
+        let goes_on = self.open.as_ref().is_some_and(|open| open.epoch == epoch && !self.is_full(open, length));
+        let next_index = SealIndex(self.chain.next_index.0.saturating_add(1));
+        (!goes_on).then_some(Chain { next_index, epoch: Some(epoch), ..self.chain })
+    }
+
+    /// Takes the next reading. Hands out the bundle of the seal before, if this reading opens another one: the epoch before has
+    /// ended, or the seal was full.
+    ///
+    /// # Errors
+    /// [`SealRefused`]; the reading was not taken and nothing has changed.
+    pub fn push(&mut self, epoch: EpochNumber, record: &[u8]) -> Result<Option<Bundle>, SealRefused> {
+        let fits = match self.profile.framing {
+            Framing::Fixed(size) => record.len() == usize::from(size.get()),
+            Framing::Prefixed => record.len() <= MAX_PAYLOAD,
+        };
+        if !fits {
+            return Err(SealRefused::WrongLength { length: record.len() });
+        }
+        let mut bundle = None;
+        if self.would_open(epoch, record.len()).is_some() {
+            self.check(epoch)?;
+            let later = self.open.as_ref().is_some_and(|open| epoch > open.epoch);
+            bundle = self.close(later)?;
+            self.open(epoch);
+        }
+        if let Some(open) = &mut self.open {
+            if self.profile.framing == Framing::Prefixed {
+                #[allow(clippy::cast_possible_truncation)]
+                open.records.extend_from_slice(&(record.len() as u16).to_be_bytes());
+            }
+            open.records.extend_from_slice(record);
+            open.count += 1;
+        }
+        Ok(bundle)
+    }
+
+    /// Closes the open seal, if there is one. `last_in_epoch` promises that no further seal will cover its epoch.
+    ///
+    /// # Errors
+    /// `Sign`; the seal stays open.
+    pub fn close(&mut self, last_in_epoch: bool) -> Result<Option<Bundle>, SealRefused> {
+        let Some(open) = &self.open else { return Ok(None) };
+        let bundle = self.seal(open, last_in_epoch)?;
+        self.open = None;
+        self.chain = bundle.chain;
+        Ok(Some(bundle))
+    }
+
+    /// Opens a seal for an epoch in which nothing has been sensed yet; if nothing will be, [`close`](Self::close) says so. Hands out
+    /// the bundle of the seal before, if one was open.
+    ///
+    /// # Errors
+    /// [`SealRefused`]; nothing has changed.
+    pub fn begin(&mut self, epoch: EpochNumber) -> Result<Option<Bundle>, SealRefused> {
+        self.check(epoch)?;
+        let later = self.open.as_ref().is_some_and(|open| epoch > open.epoch);
+        let bundle = self.close(later)?;
+        self.open(epoch);
+        Ok(bundle)
+    }
+
+    fn is_full(&self, open: &Opened, length: usize) -> bool {
+        let framed = length + if self.profile.framing == Framing::Prefixed { 2 } else { 0 };
+        open.count >= self.profile.max_events.max(1) || (open.count > 0 && open.records.len() + framed > self.profile.max_bytes)
+    }
+
+    /// Whether a seal of `epoch` may be opened.
+    fn check(&self, epoch: EpochNumber) -> Result<(), SealRefused> {
+        if let Some(after) = self.chain.epoch.filter(|&after| epoch < after) {
+            return Err(SealRefused::EpochGoesBack { epoch, after });
+        }
+        let (first, last) = self.profile.epochs;
+        if epoch < first || last.is_some_and(|last| epoch > last) {
+            return Err(SealRefused::EpochOutOfRange { epoch });
+        }
+        let Position { last, epoch_closed, .. } = self.chain.position;
+        if epoch_closed && last.is_some_and(|(_, closed)| closed == epoch) {
+            return Err(SealRefused::EpochClosed { epoch });
+        }
+        // The last index is never opened, so that the next one is always a number.
+        if self.chain.next_index.0 == u32::MAX { Err(SealRefused::IndexExhausted) } else { Ok(()) }
+    }
+
+    fn open(&mut self, epoch: EpochNumber) {
+        let index = self.chain.next_index;
+        self.open = Some(Opened { index, epoch, records: Vec::new(), count: 0 });
+        self.chain = Chain { next_index: SealIndex(index.0 + 1), epoch: Some(epoch), ..self.chain };
+    }
+
+    fn seal(&self, open: &Opened, last_in_epoch: bool) -> Result<Bundle, SealRefused> {
+        let profile = &self.profile;
+        let salt = self.salt_key.salt(profile.device, open.index);
+        let mut statement = Statement::new(profile.scheme, profile.group, profile.roster, profile.device, profile.levels);
+        statement.index = open.index;
+        statement.prev = self.chain.position.prev;
+        statement.last = self.chain.position.last;
+        statement.epoch = open.epoch;
+        statement.last_in_epoch = last_in_epoch;
+        statement.restart = open.index.0 != statement.last.map_or(0, |(index, _)| index.0 + 1);
+        statement.schema = profile.schema_digest;
+        statement.salt = salt;
+
+        let blocks;
+        let (root, events): (Digest, &[u8]);
+        let arranged;
+        match profile.scheme {
+            Scheme::Star => {
+                let by_level = Arranged::new(&self.engine, &statement, profile.framing, &open.records, open.count);
+                statement.counters = by_level.counters;
+                blocks = by_level.digests(profile.device, open.index);
+                root = star::root(&statement.counters, &blocks);
+                arranged = by_level.bytes;
+                events = &arranged;
+            }
+            Scheme::Tree => {
+                statement.counters = self.engine.counters(&salt, profile.levels, open.count);
+                blocks = Vec::new();
+                root = tree_root(&self.engine, profile.framing, &open.records);
+                events = &open.records;
+            }
+        }
+
+        let seal = Seal::new(statement, root, self.signer.algorithm());
+        let mut buffer = [0; moteseal_core::seal::MAX_MESSAGE];
+        let signature = self.signer.signature(seal.message(&mut buffer)).map_err(SealRefused::Sign)?;
+        let mut bytes = Vec::with_capacity(profile.schema.len() + events.len() + PART_OVERHEAD + 128);
+        write::schema(&mut bytes, &profile.schema);
+        let (prev, last) = (Some(seal.statement().prev), seal.statement().last);
+        write::open(&mut bytes, &Open { device: profile.device, roster_version: profile.roster_version, prev, last });
+        let part_start = bytes.len();
+        // Nothing is lost and no round is raised here, so every level that has events survives.
+        let all = Selection::Levels(seal.statement().surviving());
+        write::part(&mut bytes, &seal, all, &[], events, Some(&signature));
+        let chain = Chain { position: seal.position(), next_index: SealIndex(open.index.0 + 1), epoch: Some(open.epoch) };
+        Ok(Bundle { seal, blocks, bytes, part_start, events_length: events.len(), chain })
+    }
+}
+
+/// The events of a star's seal by level, finest first, as they lie in a bundle.
+struct Arranged {
+    counters: Counters,
+    bytes: Vec<u8>,
+    /// Where each level's block lies in `bytes`.
+    ranges: Vec<std::ops::Range<usize>>,
+}
+
+impl Arranged {
+    fn new(engine: &Host, statement: &Statement, framing: Framing, records: &[u8], count: u32) -> Self {
+        let levels = statement.counters.levels();
+        let mut level_of = vec![0; count as usize];
+        engine.levels(&statement.salt, levels, 0, &mut level_of);
+        let mut counters = Counters::new(levels);
+        let mut lengths = [0; MAX_LEVELS];
+        let split = |rest| framing.split_first(rest).map_or(0, |(_, tail)| <[u8]>::len(rest) - tail.len());
+        let mut rest = records;
+        for &level in &level_of {
+            let length = split(rest);
+            counters.as_mut_slice()[usize::from(level)] += 1;
+            lengths[usize::from(level)] += length;
+            rest = &rest[length..];
+        }
+        let mut ranges = vec![0..0; usize::from(levels)];
+        let mut at = 0;
+        for level in (0..usize::from(levels)).rev() {
+            ranges[level] = at..at + lengths[level];
+            at += lengths[level];
+        }
+        let mut bytes = vec![0; records.len()];
+        let mut cursors: Vec<usize> = ranges.iter().map(|range| range.start).collect();
+        let mut rest = records;
+        for &level in &level_of {
+            let length = split(rest);
+            let cursor = &mut cursors[usize::from(level)];
+            bytes[*cursor..*cursor + length].copy_from_slice(&rest[..length]);
+            *cursor += length;
+            rest = &rest[length..];
+        }
+        Self { counters, bytes, ranges }
+    }
+
+    #[allow(clippy::cast_possible_truncation)]
+    fn digests(&self, device: DeviceId, index: SealIndex) -> Vec<Digest> {
+        let blocks = self.ranges.iter().enumerate().map(|(level, range)| (Level(level as u8), &self.bytes[range.clone()]));
+        blocks
+            .map(|(level, block)| match self.counters.at(level) {
+                0 => Digest::NULL,
+                _ => star::block_digest(device, index, level, block),
+            })
+            .collect()
+    }
+}
+
+fn tree_root(engine: &Host, framing: Framing, records: &[u8]) -> Digest {
+    let mut tree = Tree::<32>::new();
+    match framing {
+        // The count is a u32, so a tree of height 32 has room for all.
+        Framing::Fixed(size) => {
+            let _ = tree.extend(engine, size.get().into(), records);
+        }
+        Framing::Prefixed => {
+            let mut rest = records;
+            while let Some((record, tail)) = framing.split_first(rest) {
+                let _ = tree.push_leaf(tree::leaf(record));
+                rest = tail;
+            }
+        }
+    }
+    tree.root()
+}

@@ -131,11 +131,17 @@ impl<'a> Certificate<'a> {
     /// [`CertificateError`].
     pub fn open(bytes: &'a [u8], operator: &PublicKey) -> Result<Self, CertificateError> {
         let certificate = Self::decode(bytes)?;
+        // What is longer than any suite's key would not fit the message either.
+        if certificate.key_bytes.len() != certificate.algorithm.public_key_length() {
+            return Err(CertificateError::Key(KeyError::KeyLength));
+        }
+        if certificate.key_bytes.len() > MAX_PUBLIC_KEY {
+            return Err(CertificateError::Key(KeyError::UnknownAlgorithm));
+        }
         if certificate.sign1.header.algorithm != operator.algorithm() {
             return Err(CertificateError::AlgorithmMismatch);
         }
         let mut scratch = [0; MAX_MESSAGE];
-        // A payload of seven fields with a key longer than any suite's does not fit.
         let message = certificate.sign1.message(&mut scratch).map_err(|_| CertificateError::Key(KeyError::KeyLength))?;
         operator.verify(message, certificate.sign1.signature).map_err(CertificateError::Signature)?;
         certificate.key().map_err(CertificateError::Key)?;
@@ -148,15 +154,14 @@ impl<'a> Certificate<'a> {
         let mut reader = Reader::new(sign1.payload)?;
         reader.array(7)?;
         reader.version()?;
-        Ok(Self {
-            sign1,
-            group: GroupId(reader.fixed()?),
-            device: DeviceId(reader.fixed()?),
-            serial: reader.u64()?,
-            algorithm: Algorithm::from_cose(reader.i64()?).ok_or(DecodeError::UnknownAlgorithm)?,
-            key_bytes: reader.bytes()?,
-            first_index: SealIndex(reader.uint()?),
-        })
+        let group = GroupId(reader.fixed()?);
+        let device = DeviceId(reader.fixed()?);
+        let serial = reader.u64()?;
+        let algorithm = reader.i64()?;
+        let key_bytes = reader.bytes()?;
+        let first_index = SealIndex(reader.uint()?);
+        let algorithm = Algorithm::from_cose(algorithm).ok_or(DecodeError::UnknownAlgorithm)?;
+        Ok(Self { sign1, group, device, serial, algorithm, key_bytes, first_index })
     }
 
     /// The certified key.

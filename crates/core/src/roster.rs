@@ -24,6 +24,9 @@ pub const MAX_NAME: usize = 64;
 /// What [`Roster::open`] needs of scratch beyond the length of the roster's bytes.
 pub const SCRATCH_OVERHEAD: usize = 64;
 
+/// A digest in deterministic CBOR: two bytes of head and 32.
+const HISTORY_ENTRY: usize = 34;
+
 /// Why a roster was refused, or not issued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -211,65 +214,75 @@ impl<'a> Roster<'a> {
         Ok(roster)
     }
 
-    /// Reads a payload and checks all that needs no key.
+    /// Reads a payload and checks all that needs no key: first the shape of everything, then what it says.
     fn read(payload: &'a [u8], own: Digest) -> Result<Self, RosterError> {
         let mut reader = Reader::new(payload)?;
         reader.array(12)?;
         reader.version()?;
+        let group_name = reader.text()?;
+        let group = GroupId(reader.fixed()?);
+        let version = reader.uint()?;
+        let history = read_history(&mut reader)?;
+        let epoch_ms = reader.u64()?;
+        let levels = reader.u64()?;
+        let budget = reader.optional(Reader::u64)?;
+        let first_epoch = EpochNumber(reader.u64()?);
+        let last_epoch = reader.optional(Reader::u64)?.map(EpochNumber);
+        let coordinator = reader.optional(Reader::bytes)?;
+        let devices = reader.raw()?;
+        let mut reader = Reader::resume(devices);
+        for _ in 0..reader.array_any()? {
+            let mut certificates = Reader::resume(Device::read(&mut reader)?.certificates);
+            for _ in 0..certificates.array_any()? {
+                certificates.bytes()?;
+            }
+        }
+
+        check_name(group_name)?;
+        if group != GroupId::of(group_name) {
+            return Err(RosterError::GroupMismatch);
+        }
+        if history.len() as u64 / HISTORY_ENTRY as u64 != u64::from(version) {
+            return Err(RosterError::HistoryLength);
+        }
+        if epoch_ms == 0 || epoch_ms > MAX_EPOCH_MS {
+            return Err(RosterError::EpochLengthOutOfRange);
+        }
+        let levels = u8::try_from(levels).ok().filter(|&levels| levels > 0 && usize::from(levels) <= MAX_LEVELS);
+        let levels = levels.ok_or(RosterError::LevelsOutOfRange)?;
+        if budget == Some(0) {
+            return Err(RosterError::BudgetOutOfRange);
+        }
+        if last_epoch.is_some_and(|last| last < first_epoch) {
+            return Err(RosterError::EpochRangeEmpty);
+        }
         let roster = Self {
             own,
-            group_name: reader.text()?,
-            group: GroupId(reader.fixed()?),
-            version: reader.uint()?,
-            history: reader.raw()?,
-            epoch_ms: reader.u64()?,
-            levels: reader.uint()?,
-            budget: reader.optional(Reader::u64)?,
-            first_epoch: EpochNumber(reader.u64()?),
-            last_epoch: reader.optional(Reader::u64)?.map(EpochNumber),
-            coordinator: reader.optional(Reader::bytes)?,
-            devices: reader.raw()?,
+            group_name,
+            group,
+            version,
+            history,
+            epoch_ms,
+            levels,
+            budget,
+            first_epoch,
+            last_epoch,
+            coordinator,
+            devices,
         };
-        roster.check()?;
+        roster.check_devices()?;
         Ok(roster)
     }
 
-    fn check(&self) -> Result<(), RosterError> {
-        check_name(self.group_name)?;
-        if self.group != GroupId::of(self.group_name) {
-            return Err(RosterError::GroupMismatch);
-        }
-        let mut history = Reader::new(self.history)?;
-        let entries = history.array_any()?;
-        if entries != u64::from(self.version) {
-            return Err(RosterError::HistoryLength);
-        }
-        for _ in 0..entries {
-            history.fixed::<32>()?;
-        }
-        if self.epoch_ms == 0 || self.epoch_ms > MAX_EPOCH_MS {
-            return Err(RosterError::EpochLengthOutOfRange);
-        }
-        if self.levels == 0 || usize::from(self.levels) > MAX_LEVELS {
-            return Err(RosterError::LevelsOutOfRange);
-        }
-        if self.budget == Some(0) {
-            return Err(RosterError::BudgetOutOfRange);
-        }
-        if self.last_epoch.is_some_and(|last| last < self.first_epoch) {
-            return Err(RosterError::EpochRangeEmpty);
-        }
+    fn check_devices(&self) -> Result<(), RosterError> {
         let coordinator = self.coordinator.map(Certificate::decode).transpose()?;
         if coordinator.is_some_and(|certificate| certificate.group != self.group) {
             return Err(RosterError::CertificateMismatch);
         }
-        let coordinator = coordinator.map(|certificate| certificate.device);
-        let mut reader = Reader::new(self.devices)?;
         let mut last = None;
-        for _ in 0..reader.array_any()? {
-            let device = Device::read(&mut reader)?;
+        for device in self.devices() {
             device.check(self.group_name, self.group)?;
-            if last == Some(device.id) || coordinator == Some(device.id) {
+            if last == Some(device.id) || coordinator.is_some_and(|certificate| certificate.device == device.id) {
                 return Err(RosterError::DuplicateDevice);
             }
             if last > Some(device.id) {
@@ -294,9 +307,7 @@ impl<'a> Roster<'a> {
 
     /// The digests of the versions before this one, from version 0.
     pub fn history(&self) -> impl ExactSizeIterator<Item = Digest> + use<'a> {
-        // Deterministic CBOR has one encoding of a 32-byte string: two bytes of head.
-        let entries = 34 * self.version as usize;
-        self.history[self.history.len() - entries..].chunks_exact(34).map(|entry| {
+        self.history.chunks_exact(HISTORY_ENTRY).map(|entry| {
             let mut digest = Digest::NULL;
             digest.0.copy_from_slice(&entry[2..]);
             digest
@@ -455,10 +466,9 @@ impl<'a> Device<'a> {
         if self.id != DeviceId::of(group_name, self.name) {
             return Err(RosterError::DeviceMismatch);
         }
-        let mut reader = Reader::new(self.certificates)?;
         let mut last = None;
-        for _ in 0..reader.array_any()? {
-            let certificate = Certificate::decode(reader.bytes()?)?;
+        for bytes in self.certificate_bytes() {
+            let certificate = Certificate::decode(bytes)?;
             if (certificate.group, certificate.device) != (group, self.id) {
                 return Err(RosterError::CertificateMismatch);
             }
@@ -500,6 +510,19 @@ impl fmt::Debug for Device<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Device").field("id", &self.id).field("name", &self.name).finish_non_exhaustive()
     }
+}
+
+/// The encodings of the digests in an array of them, without its head.
+fn read_history<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], DecodeError> {
+    let item = reader.raw()?;
+    let mut reader = Reader::resume(item);
+    let entries = reader.array_any()?;
+    for _ in 0..entries {
+        reader.fixed::<32>()?;
+    }
+    // The head is what the entries leave.
+    let length = usize::try_from(entries).unwrap_or(0) * HISTORY_ENTRY;
+    Ok(&item[item.len() - length..])
 }
 
 /// Control characters would make names look alike, and a zero byte would make ids collide.

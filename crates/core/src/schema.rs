@@ -253,29 +253,58 @@ impl<'a> Field<'a> {
     }
 
     fn check(&self) -> Result<(), SchemaError> {
-        if self.name.is_empty() || self.name.len() > MAX_NAME {
-            return Err(SchemaError::InvalidFieldName);
-        }
-        if !is_unit(self.unit) {
-            return Err(SchemaError::UnknownUnit);
-        }
+        check_words(self.name, self.unit)?;
         if self.divisor == 0 || (!self.kind.is_integer() && (self.divisor, self.offset) != (1, 0)) {
             return Err(SchemaError::ScaleOutOfRange);
         }
         Ok(())
     }
 
-    fn read_from(reader: &mut Reader<'a>) -> Result<Self, SchemaError> {
+    /// Reads a field that has been checked; of others, type and divisor may be nonsense.
+    fn resume(reader: &mut Reader<'a>) -> Option<Self> {
+        let shape = Shape::read(reader).ok()?;
+        Some(
+            Self::new(shape.name, shape.unit, FieldType::from_number(shape.kind)?)
+                .scaled(u32::try_from(shape.divisor).ok()?, shape.offset),
+        )
+    }
+}
+
+fn check_words(name: &str, unit: &str) -> Result<(), SchemaError> {
+    if name.is_empty() || name.len() > MAX_NAME {
+        return Err(SchemaError::InvalidFieldName);
+    }
+    if is_unit(unit) { Ok(()) } else { Err(SchemaError::UnknownUnit) }
+}
+
+/// A field as it stands in a schema, of the right types but not yet judged.
+struct Shape<'a> {
+    name: &'a str,
+    unit: &'a str,
+    kind: u64,
+    divisor: u64,
+    offset: i64,
+}
+
+impl<'a> Shape<'a> {
+    fn read(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
         reader.array(5)?;
-        let (name, unit) = (reader.text()?, reader.text()?);
-        let kind = FieldType::from_number(reader.u64()?).ok_or(SchemaError::UnknownFieldType)?;
-        let out_of_range = |error| match error {
-            DecodeError::FieldOutOfRange => SchemaError::ScaleOutOfRange,
-            other => SchemaError::Decode(other),
-        };
-        let divisor = reader.uint().map_err(out_of_range)?;
-        let offset = reader.i64().map_err(out_of_range)?;
-        Ok(Self::new(name, unit, kind).scaled(divisor, offset))
+        Ok(Self {
+            name: reader.text()?,
+            unit: reader.text()?,
+            kind: reader.u64()?,
+            divisor: reader.u64()?,
+            offset: reader.i64()?,
+        })
+    }
+
+    fn check(&self) -> Result<Field<'a>, SchemaError> {
+        check_words(self.name, self.unit)?;
+        let kind = FieldType::from_number(self.kind).ok_or(SchemaError::UnknownFieldType)?;
+        let divisor = u32::try_from(self.divisor).map_err(|_| SchemaError::ScaleOutOfRange)?;
+        let field = Field::new(self.name, self.unit, kind).scaled(divisor, self.offset);
+        field.check()?;
+        Ok(field)
     }
 }
 
@@ -316,14 +345,17 @@ impl<'a> Schema<'a> {
         reader.array(2)?;
         reader.version()?;
         let fields = usize::try_from(reader.array_any()?).unwrap_or(usize::MAX);
+        for _ in 0..fields {
+            Shape::read(&mut reader)?;
+        }
         if fields > MAX_FIELDS {
             return Err(SchemaError::TooManyFields);
         }
+        let mut reader = Self::reader(bytes);
         let mut names = [""; MAX_FIELDS];
         let mut record_size = 0;
         for at in 0..fields {
-            let field = Field::read_from(&mut reader)?;
-            field.check()?;
+            let field = Shape::read(&mut reader)?.check()?;
             if names[..at].contains(&field.name) {
                 return Err(SchemaError::DuplicateField);
             }
@@ -352,6 +384,13 @@ impl<'a> Schema<'a> {
         Self::decode(out.finish())
     }
 
+    /// A reader at the first field of a schema that has been read before.
+    fn reader(bytes: &'a [u8]) -> Reader<'a> {
+        let mut reader = Reader::resume(bytes);
+        let _ = reader.array_any().and_then(|_| reader.version()).and_then(|()| reader.array_any());
+        reader
+    }
+
     /// The encoding.
     #[must_use]
     pub const fn as_bytes(&self) -> &'a [u8] {
@@ -372,12 +411,11 @@ impl<'a> Schema<'a> {
 
     /// The fields in the order they stand in a record.
     pub fn fields(&self) -> impl ExactSizeIterator<Item = Field<'a>> + use<'a> {
-        let mut reader = Reader::resume(self.bytes);
-        // The bytes have been read once before: nothing here fails.
-        let _ = reader.array_any().and_then(|_| reader.version()).and_then(|()| reader.array_any());
+        let mut reader = Self::reader(self.bytes);
         let mut start = 0;
         (0..self.fields).map(move |_| {
-            let field = Field::read_from(&mut reader).unwrap_or(Field::new("", "", FieldType::U8));
+            // The bytes have been read once before: nothing here fails.
+            let field = Field::resume(&mut reader).unwrap_or(Field::new("", "", FieldType::U8));
             start += field.kind.size();
             Field { start: start - field.kind.size(), ..field }
         })

@@ -177,6 +177,47 @@ fn points_of_small_order_and_second_encodings_are_no_ed25519_keys() {
     assert!(canonical.contains(&true));
 }
 
+/// A signer can choose `R` of small order, and a key that is of mixed order has valid signatures with every such `R`: the
+/// equation holds, and strict verification refuses them all the same.
+#[test]
+fn valid_ed25519_signatures_with_r_of_small_order_are_refused() {
+    use curve25519_dalek::{EdwardsPoint, Scalar, constants::EIGHT_TORSION};
+    use ed25519_dalek::Verifier as _;
+
+    let secret = Scalar::from_bytes_mod_order([9; 32]);
+    for torsion in &EIGHT_TORSION[..2] {
+        let public = EdwardsPoint::mul_base(&secret) + torsion;
+        let key_bytes = public.compress().to_bytes();
+        let key = PublicKey::from_bytes(Algorithm::Ed25519, &key_bytes).unwrap();
+        let theirs = ed25519_dalek::VerifyingKey::from_bytes(&key_bytes).unwrap();
+        let mut found = std::collections::BTreeSet::new();
+        for message in 0u32..2000 {
+            let message = message.to_be_bytes();
+            for r in EIGHT_TORSION {
+                let r_bytes = r.compress().to_bytes();
+                let k = Scalar::from_bytes_mod_order_wide(&sha512(&[&r_bytes, &key_bytes, &message]));
+                if r + torsion * k != EIGHT_TORSION[0] {
+                    continue;
+                }
+                let signature = [r_bytes, (k * secret).to_bytes()].concat();
+                let parsed = ed25519_dalek::Signature::from_slice(&signature).unwrap();
+                assert!(theirs.verify(&message, &parsed).is_ok(), "the equation holds");
+                assert!(theirs.verify_strict(&message, &parsed).is_err());
+                assert_eq!(key.verify(&message, &signature), Err(SignatureError::NotAuthentic));
+                found.insert(r_bytes);
+            }
+        }
+        assert_eq!(found.len(), if *torsion == EIGHT_TORSION[0] { 1 } else { 8 });
+    }
+}
+
+fn sha512(parts: &[&[u8]]) -> [u8; 64] {
+    use sha2::Digest as _;
+    let mut hasher = sha2::Sha512::new();
+    parts.iter().for_each(|part| hasher.update(part));
+    hasher.finalize().into()
+}
+
 #[test]
 fn esp256_keys_are_uncompressed_points_of_the_curve_only() {
     let key = SecretKey::from_seed(Algorithm::Esp256, &[1; 32]).unwrap().public().to_bytes();

@@ -22,3 +22,21 @@ const SECONDARY: &[&str] = &[
 pub fn is_unit(unit: &str) -> bool {
     unit.is_empty() || [PRIMARY, ADDED, SECONDARY].iter().any(|units| units.contains(&unit))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn the_units_are_those_the_specification_lists() {
+        let page = include_str!("../../../../spec/formats.md");
+        let (_, list) = page.split_once("its secondary units):").unwrap_or_default();
+        let (list, _) = list.split_once(".\n").unwrap_or_default();
+        let listed: BTreeSet<&str> = list.split_whitespace().collect();
+        let known: BTreeSet<&str> = [PRIMARY, ADDED, SECONDARY].concat().into_iter().collect();
+        assert_eq!(known, listed);
+        assert_eq!(known.len(), PRIMARY.len() + ADDED.len() + SECONDARY.len(), "each once");
+    }
+}

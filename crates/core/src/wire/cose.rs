@@ -85,7 +85,8 @@ impl<'a> Protected<'a> {
         let mut reader = Reader::new(bytes)?;
         let (mut algorithm, mut found_typ, mut tree, mut statement) = (None, None, false, None);
         for _ in 0..reader.map()? {
-            match reader.i64()? {
+            // Labels may be text or of any size (RFC 9052, section 1.5); none of those is ours.
+            match reader.i64().map_err(|_| DecodeError::UnexpectedHeader)? {
                 LABEL_ALG => algorithm = Some(reader.i64()?),
                 LABEL_TYP => found_typ = Some(reader.text()?),
                 LABEL_VDS if reader.u64()? == VDS_RFC9162_SHA256 => tree = true,

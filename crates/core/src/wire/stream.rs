@@ -162,6 +162,10 @@ impl<'a> Item<'a> {
         let bytes = &bytes[..length];
         let mut reader = Reader::new(bytes)?;
         let fields = reader.array_any()?;
+        // An item is whole once it is here: an array without a kind is no item, and more bytes would not make it one.
+        if fields == 0 {
+            return Err(DecodeError::UnexpectedType);
+        }
         let kind = reader.u64()?;
         let expected = match kind {
             0 => 2,

@@ -113,6 +113,9 @@ pub struct Star<const L: usize> {
     framing: Framing,
     levels: [Running; L],
     total: u32,
+    /// The level of the event to come: it does not depend on the event, and where it is known early, a processor that runs ahead
+    /// need not guess which digest the event goes to.
+    next: Level,
 }
 
 impl<const L: usize> fmt::Debug for Star<L> {
@@ -132,8 +135,8 @@ impl<const L: usize> Star<L> {
     /// An empty star for the seal `index` of `device`.
     #[must_use]
     pub fn new(device: DeviceId, index: SealIndex, salt: &Salt, framing: Framing) -> Self {
-        let _ = Self::LEVELS;
-        Self { key: SipKey::new(salt), device, index, framing, levels: [Running::EMPTY; L], total: 0 }
+        let key = SipKey::new(salt);
+        Self { key, device, index, framing, levels: [Running::EMPTY; L], total: 0, next: key.level(0, Self::LEVELS) }
     }
 
     /// Events so far.
@@ -158,7 +161,8 @@ impl<const L: usize> Star<L> {
             return Err(PushError::Full);
         }
         let prefix = self.framing.prefix(event).ok_or(PushError::WrongLength)?;
-        let level = self.key.level(u64::from(self.total), Self::LEVELS);
+        let level = self.next;
+        self.next = self.key.level(u64::from(self.total) + 1, Self::LEVELS);
         let running = &mut self.levels[usize::from(level.0)];
         if running.count == 0 {
             compress256(&mut running.state, &[header(self.device, self.index, level)]);

@@ -1,6 +1,6 @@
 //! All that a mote runs and all that a verifier needs, without an operating system, a heap or `unsafe`.
 //!
-//! A device assigns every event a level ([`level`]), folds it into a running [`seal::Star`] or [`seal::Tree`], and signs
+//! A device assigns every event a level ([`level`]), folds it into a running [`seal::Star`] or [`Tree`](seal::tree::Tree), and signs
 //! once at the end of the epoch. Whoever receives any part of the epoch rebuilds the seal from what it got and checks the
 //! one signature. What a check has proven is a type: [`Seal<Unverified>`](seal::Seal) becomes `Seal<Authentic>` only by a
 //! signature or by the hash chain of a signed successor, and events come out of an authentic sample only.

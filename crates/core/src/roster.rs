@@ -3,6 +3,49 @@
 //!
 //! A [`Roster`] borrows the bytes of its file; opening one checks everything at once, so that nothing read from it can fail later.
 //! What a verifier of seals needs of it is the trait [`Directory`], which a host may implement over an index of its own.
+//!
+//! ```
+//! use moteseal_core::identity::{CertificateDraft, MAX_CERTIFICATE};
+//! use moteseal_core::roster::{DeviceDraft, Roster, RosterDraft, SCRATCH_OVERHEAD};
+//! use moteseal_core::signature::{Algorithm, SecretKey};
+//! use moteseal_core::{DeviceId, EpochNumber, GroupId, SealIndex};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // In earnest, from a source of randomness.
+//! let operator = SecretKey::from_seed(Algorithm::Ed25519, &[1; 32])?;
+//! let device = SecretKey::from_seed(Algorithm::Ed25519, &[2; 32])?.public();
+//!
+//! let draft = CertificateDraft {
+//!     group: GroupId::of("home"),
+//!     device: DeviceId::of("home", "dev1"),
+//!     serial: 0,
+//!     key: &device,
+//!     first_index: SealIndex(0),
+//! };
+//! let mut buffer = [0; MAX_CERTIFICATE];
+//! let certificate = draft.issue(&operator, &mut buffer)?;
+//!
+//! let draft = RosterDraft {
+//!     group_name: "home",
+//!     history: &[],
+//!     epoch_ms: 3_600_000,
+//!     levels: 16,
+//!     budget: None,
+//!     first_epoch: EpochNumber(0),
+//!     last_epoch: None,
+//!     coordinator: None,
+//!     // By ascending id.
+//!     devices: &[DeviceDraft { name: "dev1", certificates: &[certificate] }],
+//! };
+//! let (mut scratch, mut out) = (vec![0; draft.size()], vec![0; draft.size()]);
+//! let file = draft.sign(&operator, &mut scratch, &mut out)?;
+//!
+//! let mut scratch = vec![0; file.len() + SCRATCH_OVERHEAD];
+//! let roster = Roster::open(file, &operator.public(), &mut scratch)?;
+//! assert_eq!(roster.device_named("dev1").map(|device| device.id), Some(DeviceId::of("home", "dev1")));
+//! # Ok(())
+//! # }
+//! ```
 
 use core::fmt;
 

@@ -3,6 +3,25 @@
 //! spec/formats.md, section 2.3. A record is its fields in order, big-endian, without padding. Integers read back as
 //! `(raw + offset) / divisor`, exactly: [`Decimal`] keeps numerator and divisor, and [`Field::write`] takes a decimal text only if
 //! the scale can hold it.
+//!
+//! ```
+//! use moteseal_core::schema::{Field, MAX_SCHEMA, Schema, ValueError};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let fields = [Field::parse("temperature:Cel:i16/100")?, Field::parse("humidity:%RH:u16/100")?];
+//! let mut buffer = [0; MAX_SCHEMA];
+//! let schema = Schema::encode(&fields, &mut buffer)?;
+//!
+//! let mut record = [0; 4];
+//! for (field, text) in schema.fields().zip(["27.97", "41.5"]) {
+//!     field.write(text, &mut record)?;
+//! }
+//! assert_eq!(record, [0x0a, 0xed, 0x10, 0x36]);
+//! assert_eq!(fields[0].read(&record)?.to_string(), "27.97");
+//! assert_eq!(fields[0].write("27.971", &mut record), Err(ValueError::NotRepresentable));
+//! # Ok(())
+//! # }
+//! ```
 
 use core::fmt;
 

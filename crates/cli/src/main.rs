@@ -1,2 +1,55 @@
-//! The `moteseal` command.
-fn main() {}
+//! The `moteseal` command: every role and tool as a subcommand. Composition only; what a subcommand does lives in its role's room.
+//!
+//! Data goes to stdout, talk to stderr. Exit codes: 0 done and verified, 1 internal, 2 usage, 3 proof refused, 4 incomplete,
+//! 5 audit finding, 6 unreachable.
+
+#![forbid(unsafe_code)]
+
+mod failure;
+mod files;
+mod inspect;
+mod key;
+mod roster;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Sensor data that can be checked by whoever uses it, wherever it was stored.
+#[derive(Debug, Parser)]
+#[command(
+    name = "moteseal",
+    version,
+    about,
+    after_help = "Exit codes: 0 done and verified, 1 internal, 2 usage, 3 proof refused, 4 incomplete, 5 audit finding, 6 unreachable.\n\
+                  Start with: moteseal demo"
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Make keys.
+    #[command(subcommand)]
+    Key(key::Command),
+    /// Make and show a group's roster: its devices and their certified keys.
+    #[command(subcommand)]
+    Roster(roster::Command),
+    /// Show what a bundle, proof or roster says, without believing it.
+    Inspect(inspect::Arguments),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let result = match cli.command {
+        Command::Key(command) => key::run(command),
+        Command::Roster(command) => roster::run(command),
+        Command::Inspect(arguments) => inspect::run(&arguments),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}

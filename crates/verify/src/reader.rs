@@ -66,6 +66,8 @@ pub struct Proven<'a> {
 }
 
 /// What a stream says.
+// Passed on at once, never stored.
+#[allow(clippy::large_enum_variant)]
 #[derive(Debug)]
 pub enum Event<'a> {
     /// One part of a proven run.

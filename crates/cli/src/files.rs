@@ -1,0 +1,96 @@
+//! Reading keys and rosters, and writing files whole or not at all.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use moteseal_core::identity::{decode_public_pem, decode_secret_pem};
+use moteseal_core::level::SaltKey;
+use moteseal_core::signature::{PublicKey, SecretKey};
+use moteseal_verify::Roster;
+use zeroize::Zeroizing;
+
+use crate::failure::Failure;
+
+/// No key or roster is larger: 16 MiB hold a hundred thousand devices.
+const MAX_FILE: u64 = 16 << 20;
+
+/// Reads a small file.
+pub(crate) fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {
+    let fail = |error| Failure::file("read", path, &error);
+    let mut file = fs::File::open(path).map_err(fail)?;
+    let length = file.metadata().map_err(fail)?.len();
+    if length > MAX_FILE {
+        return Err(Failure::usage(format_args!("{} is too large: {length} bytes; is it the right file?", path.display())));
+    }
+    let mut bytes = Zeroizing::new(Vec::with_capacity(usize::try_from(length).unwrap_or_default()));
+    Read::by_ref(&mut file).take(MAX_FILE).read_to_end(&mut bytes).map_err(fail)?;
+    if bytes.is_empty() {
+        return Err(Failure::usage(format_args!("{} is empty", path.display())));
+    }
+    Ok(bytes)
+}
+
+/// Reads a public key.
+pub(crate) fn public_key(path: &Path) -> Result<PublicKey, Failure> {
+    decode_public_pem(&read(path)?).map_err(|error| {
+        Failure::usage(format_args!("{}: {error}; a public key file is a PEM like dev1.pub.pem", path.display()))
+    })
+}
+
+/// Reads a secret key.
+pub(crate) fn secret_key(path: &Path) -> Result<SecretKey, Failure> {
+    decode_secret_pem(&read(path)?).map_err(|error| {
+        Failure::usage(format_args!("{}: {error}; a secret key file is a PEM like dev1.key.pem", path.display()))
+    })
+}
+
+/// Where the salt key of a secret key lies: `dev1.salt.key` beside `dev1.key.pem`.
+pub(crate) fn salt_key_path(key: &Path) -> PathBuf {
+    let name = key.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    key.with_file_name(format!("{}.salt.key", name.strip_suffix(".key.pem").unwrap_or(name)))
+}
+
+/// Reads a salt key: 64 hexadecimal digits.
+pub(crate) fn salt_key(path: &Path) -> Result<SaltKey, Failure> {
+    let text = read(path)?;
+    let mut key = Zeroizing::new([0; 32]);
+    hex::decode_to_slice(text.trim_ascii(), &mut *key)
+        .map_err(|_| Failure::usage(format_args!("{}: a salt key file holds 64 hexadecimal digits", path.display())))?;
+    Ok(SaltKey::new(*key))
+}
+
+/// Reads a roster and checks that the operator signed it.
+pub(crate) fn roster(path: &Path, operator: &Path) -> Result<Roster, Failure> {
+    let key = public_key(operator)?;
+    Roster::open(&read(path)?, &key)
+        .map_err(|error| Failure::refused(format_args!("{}: {error} (operator {})", path.display(), operator.display())))
+}
+
+/// Writes a new file whole or not at all; never over another.
+pub(crate) fn create(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Failure> {
+    let fail = |error| Failure::file("write", path, &error);
+    if path.exists() {
+        return Err(Failure::usage(format_args!("{} exists already; remove it or name another file", path.display())));
+    }
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        fs::create_dir_all(folder).map_err(fail)?;
+    }
+    let temporary = beside(path);
+    let written = (|| {
+        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        // A link fails where a rename would replace what another process has made meanwhile.
+        fs::hard_link(&temporary, path)
+    })();
+    let _ = fs::remove_file(&temporary);
+    written.map_err(fail)
+}
+
+/// A name beside `path` for what is not finished yet.
+pub(crate) fn beside(path: &Path) -> PathBuf {
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    path.with_file_name(format!(".{name}.{}.part", std::process::id()))
+}

@@ -1,0 +1,83 @@
+//! `moteseal key`: key pairs and salt keys.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use moteseal_core::identity::{MAX_PEM, encode_public_pem, encode_secret_pem};
+use moteseal_core::signature::{Algorithm, SecretKey};
+use zeroize::Zeroizing;
+
+use crate::failure::{Exit, Failure};
+use crate::files;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Make a key pair, and a salt key for a device.
+    #[command(after_help = "Example: moteseal key new --out keys/dev1\n\
+                            makes keys/dev1.key.pem  the secret key (PKCS#8), stays on the device\n\
+                            \x20     keys/dev1.pub.pem  the public key (SPKI), goes to the operator\n\
+                            \x20     keys/dev1.salt.key the salt key, stays on the device\n\
+                            openssl reads the PEM files: openssl pkey -in keys/dev1.key.pem -noout -text")]
+    New(New),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct New {
+    /// Where to put the files: NAME.key.pem, NAME.pub.pem and NAME.salt.key
+    #[arg(long, value_name = "NAME")]
+    out: PathBuf,
+    /// The signature suite: ed25519; esp256 (ECDSA on P-256); ml-dsa-44 (post-quantum, 2,420 bytes a signature, hosts only)
+    #[arg(long, value_name = "SUITE", default_value = "ed25519", value_parser = ["ed25519", "esp256", "ml-dsa-44"])]
+    alg: String,
+}
+
+pub(crate) fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::New(arguments) => new(&arguments),
+    }
+}
+
+fn new(arguments: &New) -> Result<(), Failure> {
+    let name = arguments.out.file_name().and_then(|name| name.to_str()).ok_or_else(|| {
+        Failure::usage(format_args!("--out {} names no file; say for example --out keys/dev1", arguments.out.display()))
+    })?;
+    let path = |suffix: &str| arguments.out.with_file_name(format!("{name}.{suffix}"));
+    let paths = [path("key.pem"), path("pub.pem"), path("salt.key")];
+    if let Some(taken) = paths.iter().find(|path| path.exists()) {
+        return Err(Failure::usage(format_args!("{} exists already; keys are never replaced", taken.display())));
+    }
+    let algorithm = Algorithm::from_name(&arguments.alg)
+        .ok_or_else(|| Failure::usage(format_args!("--alg {}: one of ed25519, esp256, ml-dsa-44", arguments.alg)))?;
+    let secret = generate(algorithm)?;
+    let mut salt = Zeroizing::new([0; 32]);
+    random(&mut *salt)?;
+
+    let internal = |error| Failure::new(Exit::Internal, error);
+    let mut pem = Zeroizing::new([0; MAX_PEM]);
+    files::create(&paths[0], encode_secret_pem(&secret, &mut *pem).map_err(internal)?.as_bytes(), 0o600)?;
+    let salt_text = Zeroizing::new(hex::encode(*salt) + "\n");
+    files::create(&paths[2], salt_text.as_bytes(), 0o600)?;
+    let mut pem = [0; MAX_PEM];
+    files::create(&paths[1], encode_public_pem(&secret.public(), &mut pem).map_err(internal)?.as_bytes(), 0o644)?;
+    for (path, what) in paths.iter().zip(["secret key", "public key", "salt key"]) {
+        eprintln!("{what:<10}  {}", path.display());
+    }
+    Ok(())
+}
+
+/// A key from the system's randomness. A seed that is no key (for P-256 one in 2^32) is drawn again.
+pub(crate) fn generate(algorithm: Algorithm) -> Result<SecretKey, Failure> {
+    let mut seed = Zeroizing::new([0; 32]);
+    for _ in 0..16 {
+        random(&mut *seed)?;
+        if let Ok(key) = SecretKey::from_seed(algorithm, &seed) {
+            return Ok(key);
+        }
+    }
+    Err(Failure::new(Exit::Internal, "the system's random bytes make no key"))
+}
+
+/// Bytes from the system's randomness.
+pub(crate) fn random(bytes: &mut [u8]) -> Result<(), Failure> {
+    getrandom::fill(bytes).map_err(|error| Failure::new(Exit::Internal, format_args!("no randomness: {error}")))
+}

@@ -1,0 +1,155 @@
+//! `moteseal roster`: who belongs to a group, signed by its operator.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use moteseal_core::signature::PublicKey;
+use moteseal_verify::issue::FirstRoster;
+use serde_json::json;
+
+use crate::failure::Failure;
+use crate::files;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Certify devices' keys and sign the roster of a new group.
+    #[command(after_help = "Example:\n  moteseal key new --out keys/op\n  moteseal key new --out keys/dev1\n  \
+                            moteseal roster new --operator keys/op.key.pem --group home --epoch 1h --levels 16 \\\n      \
+                            --device dev1=keys/dev1.pub.pem --out roster.cbor")]
+    New(New),
+    /// Show a roster after checking that the operator signed it.
+    Show(Show),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct New {
+    /// The operator's secret key
+    #[arg(long, value_name = "KEY")]
+    operator: PathBuf,
+    /// The group's name
+    #[arg(long)]
+    group: String,
+    /// The length of an epoch: 500ms, 30s, 15m, 1h or 1d
+    #[arg(long, value_parser = duration)]
+    epoch: u64,
+    /// How many sampling levels: with L levels the lowest rate is 1/2^(L-1), and a device keeps 112 bytes a level
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u8).range(1..=32))]
+    levels: u8,
+    /// The most events an epoch that the group's coordinator may keep
+    #[arg(long, value_name = "EVENTS", value_parser = clap::value_parser!(u64).range(1..))]
+    budget: Option<u64>,
+    /// With --budget: the events that the group is expected to sense an epoch, to check that there are enough levels
+    #[arg(long, value_name = "EVENTS", requires = "budget")]
+    expected: Option<u64>,
+    /// A device and its public key; say it once a device
+    #[arg(long = "device", value_name = "NAME=PUBLIC_KEY", required = true, value_parser = device)]
+    devices: Vec<(String, PathBuf)>,
+    /// The file to write
+    #[arg(long)]
+    out: PathBuf,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Show {
+    /// The roster
+    roster: PathBuf,
+    /// The operator's public key
+    #[arg(long, value_name = "PUBLIC_KEY")]
+    operator: PathBuf,
+    /// JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::New(arguments) => new(&arguments),
+        Command::Show(arguments) => show(&arguments),
+    }
+}
+
+fn new(arguments: &New) -> Result<(), Failure> {
+    // DESIGN section 6: with too few levels the coordinator could not get down to its budget.
+    if let (Some(budget), Some(expected)) = (arguments.budget, arguments.expected) {
+        let enough = (1u128 << (arguments.levels - 1)) * u128::from(budget) >= 8 * u128::from(expected);
+        if !enough {
+            return Err(Failure::usage(format_args!(
+                "--levels {} is too few for {expected} events an epoch and a budget of {budget}: 2^(levels-1) must be at least 8 * expected / budget",
+                arguments.levels
+            )));
+        }
+    }
+    let operator = files::secret_key(&arguments.operator)?;
+    let mut keys: Vec<(&str, PublicKey)> = Vec::with_capacity(arguments.devices.len());
+    for (name, path) in &arguments.devices {
+        if keys.iter().any(|(known, _)| known == name) {
+            return Err(Failure::usage(format_args!("--device {name} is named twice")));
+        }
+        keys.push((name, files::public_key(path)?));
+    }
+    let roster = FirstRoster {
+        group: &arguments.group,
+        epoch_ms: arguments.epoch,
+        levels: arguments.levels,
+        budget: arguments.budget,
+        devices: &keys,
+    };
+    let bytes = roster.issue(&operator).map_err(Failure::usage)?;
+    files::create(&arguments.out, &bytes, 0o644)?;
+    eprintln!("roster of group {} with {} devices: {}", arguments.group, keys.len(), arguments.out.display());
+    Ok(())
+}
+
+fn show(arguments: &Show) -> Result<(), Failure> {
+    let roster = files::roster(&arguments.roster, &arguments.operator)?;
+    let mut out = std::io::stdout().lock();
+    if arguments.json {
+        let devices: Vec<_> =
+            roster.devices().map(|device| json!({ "name": device.name, "id": device.id.to_string() })).collect();
+        let object = json!({
+            "group": roster.group_name(),
+            "version": roster.version(),
+            "digest": roster.digest().to_string(),
+            "epoch_ms": roster.epoch_ms(),
+            "levels": roster.levels(),
+            "devices": devices,
+        });
+        writeln!(out, "{object}")?;
+        return Ok(());
+    }
+    writeln!(out, "group     {}", roster.group_name())?;
+    writeln!(out, "version   {}", roster.version())?;
+    writeln!(out, "digest    {}", roster.digest())?;
+    writeln!(out, "epoch     {} ms", roster.epoch_ms())?;
+    writeln!(out, "levels    {}", roster.levels())?;
+    for device in roster.devices() {
+        writeln!(out, "device    {}  {}", device.id, device.name)?;
+    }
+    Ok(())
+}
+
+/// A length of time in milliseconds: a number and a unit.
+fn duration(text: &str) -> Result<u64, String> {
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, unit) = text.split_at(digits);
+    let factor = match unit {
+        "ms" => 1,
+        "s" => 1000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return Err("a number and a unit: 500ms, 30s, 15m, 1h or 1d".to_owned()),
+    };
+    match number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor)) {
+        Some(length) if length > 0 => Ok(length),
+        _ => Err("a number above 0 and a unit: 500ms, 30s, 15m, 1h or 1d".to_owned()),
+    }
+}
+
+fn device(text: &str) -> Result<(String, PathBuf), String> {
+    match text.split_once('=') {
+        Some((name, path)) if !name.is_empty() && !path.is_empty() => Ok((name.to_owned(), path.into())),
+        _ => Err("NAME=PUBLIC_KEY, for example dev1=keys/dev1.pub.pem".to_owned()),
+    }
+}

@@ -4,6 +4,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod import;
 pub mod seal;
 
+pub use import::{Import, ImportError, Recording};
 pub use seal::{Bundle, Chain, Profile, SealRefused, Sealer};

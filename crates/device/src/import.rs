@@ -1,0 +1,423 @@
+//! Import of recorded readings: a table with a header becomes records of a stream schema, each with its instant.
+//!
+//! Values are taken exactly or not at all ([`Field::write`]), and every refusal names the file, the line, the column, the value
+//! and the way out. Nothing is sealed here.
+
+mod table;
+mod time;
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use moteseal_core::record::MAX_PAYLOAD;
+use moteseal_core::schema::{Field, FieldType, MAX_SCHEMA, Schema, SchemaError, ValueError};
+
+pub use table::Delimiter;
+use table::{Table, TableError};
+pub use time::{TimeFormat, display_ms};
+
+/// Where the instants come from.
+#[derive(Clone, Debug)]
+pub enum Clock {
+    /// A column: Unix seconds or milliseconds, RFC 3339, or `YYYY-MM-DD[ HH:MM:SS]` in UTC, whichever the first row has.
+    Column(String),
+    /// The table has no times: its rows are `every_ms` milliseconds apart from `start_ms` (Unix) on.
+    Every {
+        /// The first row's instant.
+        start_ms: u64,
+        /// From row to row.
+        every_ms: u64,
+    },
+}
+
+/// What to make of a table.
+#[derive(Clone, Debug)]
+pub struct Import {
+    /// The columns to seal, as `name:unit:type[/divisor][+offset]` ([`Field::parse`]); the names are the table's.
+    pub columns: Vec<String>,
+    /// Instead of columns: seal this one's text as it is, as opaque records.
+    pub opaque: Option<String>,
+    /// Where the instants come from.
+    pub clock: Clock,
+    /// Record each instant in a field of type `time`, as milliseconds since the start of its epoch of this many milliseconds.
+    pub keep_time: Option<u64>,
+    /// What separates columns; `None` to find out from the header.
+    pub delimiter: Option<Delimiter>,
+    /// Leave rows out that lack a value, instead of refusing them.
+    pub skip_incomplete: bool,
+    /// Put rows in order of their instants, instead of refusing a clock that goes back.
+    pub sort: bool,
+    /// Refuse instants after this one (Unix, ms): a wrong clock that is sealed once closes the time before it for good.
+    pub latest_ms: Option<u64>,
+}
+
+/// The readings of one device, in order of their instants.
+#[derive(Clone, Debug)]
+pub struct Recording {
+    /// The stream schema, encoded.
+    pub schema: Vec<u8>,
+    /// What separated the columns.
+    pub delimiter: Delimiter,
+    /// How the instants were written, if they were.
+    pub time_format: Option<TimeFormat>,
+    /// Rows that were left out because they lacked a value.
+    pub skipped: u64,
+    records: Vec<u8>,
+    rows: Vec<Row>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    unix_ms: u64,
+    start: usize,
+    length: u16,
+}
+
+impl Recording {
+    /// How many readings there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Instants (Unix, ms) and records, in order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (u64, &[u8])> {
+        self.rows.iter().map(|row| (row.unix_ms, &self.records[row.start..row.start + usize::from(row.length)]))
+    }
+}
+
+/// Why a table is not imported.
+#[derive(Debug)]
+pub struct ImportError {
+    /// The file, as given.
+    pub file: PathBuf,
+    /// The line, from 1, where one is at fault.
+    pub line: Option<u64>,
+    /// What is wrong.
+    pub kind: ImportErrorKind,
+}
+
+/// What is wrong with a table.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ImportErrorKind {
+    /// The file cannot be read.
+    Io(io::Error),
+    /// The file has no bytes.
+    Empty,
+    /// The file has a header and nothing else.
+    NoRows,
+    /// The text is not a table.
+    Table(TableError),
+    /// A column specification is refused.
+    Spec {
+        /// The specification.
+        spec: String,
+        /// Why.
+        error: SchemaError,
+    },
+    /// No columns are named.
+    NoColumns,
+    /// The table has no such column.
+    UnknownColumn {
+        /// The name.
+        name: String,
+        /// The columns that there are.
+        columns: Vec<String>,
+    },
+    /// A row has another number of columns than the header.
+    Width {
+        /// Columns in the row.
+        found: usize,
+        /// Columns in the header.
+        expected: usize,
+    },
+    /// A value cannot be recorded in its field.
+    Value {
+        /// The column.
+        column: String,
+        /// The field, as specified.
+        spec: String,
+        /// The value.
+        value: String,
+        /// Why.
+        error: ValueError,
+    },
+    /// A row lacks a value.
+    Missing {
+        /// The column.
+        column: String,
+    },
+    /// An opaque record is longer than 65,535 bytes.
+    TooLong {
+        /// The column.
+        column: String,
+        /// Its length.
+        length: usize,
+    },
+    /// An instant cannot be read.
+    Time {
+        /// The column.
+        column: String,
+        /// The value.
+        value: String,
+        /// How the first row was written; `None` in the first row.
+        expected: Option<TimeFormat>,
+    },
+    /// An instant is before the one in the row before.
+    ClockGoesBack {
+        /// The instant (Unix, ms).
+        unix_ms: u64,
+        /// The instant of the row before.
+        before_ms: u64,
+        /// The line of the row before.
+        before_line: u64,
+    },
+    /// An instant is in the future.
+    Future {
+        /// The instant (Unix, ms).
+        unix_ms: u64,
+    },
+    /// Epochs are too long for the 4 bytes of a `time` field.
+    EpochTooLong,
+}
+
+impl fmt::Display for ImportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.file.display())?;
+        if let Some(line) = self.line {
+            write!(f, ":{line}")?;
+        }
+        write!(f, ": {}", self.kind)
+    }
+}
+
+impl std::error::Error for ImportError {}
+
+impl fmt::Display for ImportErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(error) => error.fmt(f),
+            Self::Empty => {
+                f.write_str("the file is empty; it needs a header line with the columns' names, then a line a reading")
+            }
+            Self::NoRows => f.write_str("there are no readings below the header"),
+            Self::Table(error) => error.fmt(f),
+            Self::Spec { spec, error } => write!(f, "--column {spec}: {error}"),
+            Self::NoColumns => f.write_str("name the columns to seal with --column NAME:UNIT:TYPE[/DIVISOR][+OFFSET]"),
+            Self::UnknownColumn { name, columns } => {
+                write!(f, "there is no column {name:?}; the file has {}", columns.join(", "))
+            }
+            Self::Width { found, expected } => {
+                write!(f, "{found} columns, but the header has {expected}; if the separator was guessed wrong, give --delimiter")
+            }
+            Self::Value { column, spec, value, error } => write!(f, "column {column}: {value:?} does not fit {spec}: {error}"),
+            Self::Missing { column } => {
+                write!(f, "column {column}: there is no value; --skip-incomplete leaves such rows out")
+            }
+            Self::TooLong { column, length } => {
+                write!(f, "column {column}: {length} bytes, but a record has at most {MAX_PAYLOAD}; shorten it")
+            }
+            Self::Time { column, value, expected: None } => write!(
+                f,
+                "column {column}: {value:?} is no time; use Unix seconds or milliseconds, RFC 3339, or YYYY-MM-DD HH:MM:SS (UTC)"
+            ),
+            Self::Time { column, value, expected: Some(expected) } => {
+                write!(f, "column {column}: {value:?} is no time in the form of the first row, {expected}")
+            }
+            Self::ClockGoesBack { unix_ms, before_ms, before_line } => write!(
+                f,
+                "the clock goes back: {} is before {} in line {before_line}; sort the file by time, or give --sort",
+                display_ms(*unix_ms),
+                display_ms(*before_ms)
+            ),
+            Self::Future { unix_ms } => write!(
+                f,
+                "{} is in the future; once sealed, no earlier reading could follow: correct the clock, or give --allow-future",
+                display_ms(*unix_ms)
+            ),
+            Self::EpochTooLong => {
+                f.write_str("--keep-time holds at most 49 days in an epoch; use shorter epochs or leave it out")
+            }
+        }
+    }
+}
+
+/// A column of the table, and the field its values go to.
+struct Wanted<'s> {
+    column: usize,
+    field: Field<'s>,
+}
+
+impl Import {
+    /// Imports a file.
+    ///
+    /// # Errors
+    /// [`ImportError`].
+    pub fn file(&self, path: &Path) -> Result<Recording, ImportError> {
+        let io = |error| ImportError { file: path.to_owned(), line: None, kind: ImportErrorKind::Io(error) };
+        let file = File::open(path).map_err(io)?;
+        self.read(path, BufReader::with_capacity(1 << 16, file))
+    }
+
+    /// Imports a table; `name` is what errors call it.
+    ///
+    /// # Errors
+    /// [`ImportError`].
+    pub fn read(&self, name: &Path, from: impl Read) -> Result<Recording, ImportError> {
+        let mut line = None;
+        self.rows(from, &mut line).map_err(|kind| ImportError { file: name.to_owned(), line, kind })
+    }
+
+    fn rows(&self, from: impl Read, line: &mut Option<u64>) -> Result<Recording, ImportErrorKind> {
+        let mut table = Table::open(from, self.delimiter).map_err(|error| match error {
+            TableError::Io(error) => ImportErrorKind::Io(error),
+            TableError::Empty => ImportErrorKind::Empty,
+            error => ImportErrorKind::Table(error),
+        })?;
+        let find = |name: &str| {
+            table
+                .columns()
+                .iter()
+                .position(|column| column == name)
+                .ok_or_else(|| ImportErrorKind::UnknownColumn { name: name.to_owned(), columns: table.columns().to_vec() })
+        };
+        let time_column = match &self.clock {
+            Clock::Column(name) => Some(find(name)?),
+            Clock::Every { .. } => None,
+        };
+        let opaque = self.opaque.as_deref().map(find).transpose()?;
+
+        let specs: Vec<Field<'_>> = self.specs()?;
+        let columns: Vec<usize> = specs.iter().map(|field| find(field.name)).collect::<Result<_, _>>()?;
+        let mut fields = specs.clone();
+        let time_name = match &self.clock {
+            Clock::Column(name) if specs.iter().all(|field| field.name != name) => name.as_str(),
+            _ => "time",
+        };
+        if let Some(epoch_ms) = self.keep_time {
+            if epoch_ms > u64::from(u32::MAX) + 1 {
+                return Err(ImportErrorKind::EpochTooLong);
+            }
+            fields.insert(0, Field::new(time_name, "", FieldType::Time));
+        }
+        if opaque.is_some() {
+            fields.clear();
+        } else if specs.is_empty() {
+            return Err(ImportErrorKind::NoColumns);
+        }
+        let mut buffer = vec![0; MAX_SCHEMA];
+        let schema = Schema::encode(&fields, &mut buffer)
+            .map_err(|error| ImportErrorKind::Spec { spec: self.columns.join(" --column "), error })?;
+        let shift = usize::from(self.keep_time.is_some());
+        let wanted = schema.fields().skip(shift).zip(columns).map(|(field, column)| Wanted { column, field });
+        let wanted: Vec<Wanted<'_>> = wanted.collect();
+        let time_field = self.keep_time.and_then(|epoch_ms| Some((epoch_ms, schema.fields().next()?)));
+
+        let mut recording = Recording {
+            schema: schema.as_bytes().to_vec(),
+            delimiter: table.delimiter(),
+            time_format: None,
+            skipped: 0,
+            records: Vec::new(),
+            rows: Vec::new(),
+        };
+        let width = table.columns().len();
+        let names = table.columns().to_vec();
+        let mut record = vec![0; schema.record_size().unwrap_or(0)];
+        let (mut before, mut count) = (None, 0u64);
+        while let Some(row) = table.next_row().map_err(|(at, error)| {
+            *line = at;
+            match error {
+                TableError::Io(error) => ImportErrorKind::Io(error),
+                error => ImportErrorKind::Table(error),
+            }
+        })? {
+            *line = Some(row.line());
+            if row.len() != width {
+                return Err(ImportErrorKind::Width { found: row.len(), expected: width });
+            }
+            let needed = wanted.iter().map(|wanted| wanted.column).chain(time_column).chain(opaque);
+            if let Some(column) = needed.into_iter().find(|&column| row.value(column).is_empty() && Some(column) != opaque) {
+                if self.skip_incomplete {
+                    recording.skipped += 1;
+                    continue;
+                }
+                return Err(ImportErrorKind::Missing { column: names[column].clone() });
+            }
+            let unix_ms = match (&self.clock, time_column) {
+                (Clock::Every { start_ms, every_ms }, _) => start_ms.saturating_add(every_ms.saturating_mul(count)),
+                (Clock::Column(column), at) => {
+                    let value = row.value(at.unwrap_or(0));
+                    let expected = recording.time_format;
+                    let fail = || ImportErrorKind::Time { column: column.clone(), value: value.to_owned(), expected };
+                    let format = match expected {
+                        Some(format) => format,
+                        None => *recording.time_format.insert(TimeFormat::detect(value).ok_or_else(fail)?),
+                    };
+                    format.parse(value).ok_or_else(fail)?
+                }
+            };
+            count += 1;
+            if self.latest_ms.is_some_and(|latest| unix_ms > latest) {
+                return Err(ImportErrorKind::Future { unix_ms });
+            }
+            if let Some((before_ms, before_line)) = before.filter(|&(before_ms, _)| unix_ms < before_ms && !self.sort) {
+                return Err(ImportErrorKind::ClockGoesBack { unix_ms, before_ms, before_line });
+            }
+            before = Some((unix_ms, row.line()));
+
+            let start = recording.records.len();
+            if let Some(column) = opaque {
+                let value = row.value(column).as_bytes();
+                if value.len() > MAX_PAYLOAD {
+                    return Err(ImportErrorKind::TooLong { column: names[column].clone(), length: value.len() });
+                }
+                recording.records.extend_from_slice(value);
+            } else {
+                for Wanted { column, field } in &wanted {
+                    let value = row.number(*column);
+                    field.write(&value, &mut record).map_err(|error| ImportErrorKind::Value {
+                        column: names[*column].clone(),
+                        spec: field.to_string(),
+                        value: row.value(*column).to_owned(),
+                        error,
+                    })?;
+                }
+                if let Some((epoch_ms, field)) = &time_field {
+                    #[allow(clippy::cast_possible_truncation)]
+                    let since = (unix_ms % epoch_ms) as u32;
+                    record[field.start()..field.start() + 4].copy_from_slice(&since.to_be_bytes());
+                }
+                recording.records.extend_from_slice(&record);
+            }
+            #[allow(clippy::cast_possible_truncation)]
+            let length = (recording.records.len() - start) as u16;
+            recording.rows.push(Row { unix_ms, start, length });
+        }
+        if recording.is_empty() {
+            *line = None;
+            return Err(ImportErrorKind::NoRows);
+        }
+        if self.sort {
+            recording.rows.sort_by_key(|row| row.unix_ms);
+        }
+        Ok(recording)
+    }
+
+    fn specs(&self) -> Result<Vec<Field<'_>>, ImportErrorKind> {
+        let parse = |spec: &'_ String| -> Result<(), ImportErrorKind> {
+            Field::parse(spec).map(drop).map_err(|error| ImportErrorKind::Spec { spec: spec.clone(), error })
+        };
+        self.columns.iter().try_for_each(parse)?;
+        Ok(self.columns.iter().filter_map(|spec| Field::parse(spec).ok()).collect())
+    }
+}

@@ -5,7 +5,9 @@
 #![forbid(unsafe_code)]
 
 pub mod import;
+pub mod outbox;
 pub mod seal;
 
 pub use import::{Import, ImportError, Recording};
+pub use outbox::{Outbox, OutboxError};
 pub use seal::{Bundle, Chain, Profile, SealRefused, Sealer};

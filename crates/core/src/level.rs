@@ -181,3 +181,103 @@ impl Counters {
         self.counts.iter().map(|&count| u64::from(count)).sum()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::vec::Vec;
+
+    use proptest::prelude::*;
+    use siphasher::sip::SipHasher24;
+
+    use super::*;
+    use crate::digest::Digest;
+
+    fn salt(seed: u32) -> Salt {
+        Salt(*Digest::of(&[b"salt", &seed.to_be_bytes()]).0.first_chunk().unwrap())
+    }
+
+    /// Aumasson and Bernstein, "SipHash: a fast short-input PRF", test vectors of the reference implementation.
+    #[test]
+    fn the_hash_is_siphash_2_4() {
+        let key = SipKey::new(&Salt(core::array::from_fn(|i| u8::try_from(i).unwrap())));
+        assert_eq!(key.hash(0x0706_0504_0302_0100), 0x93f5_f579_9a93_2462);
+    }
+
+    /// By Python's `hmac`, for the key 00 01 .. 1f.
+    #[test]
+    fn a_salt_is_half_an_hmac_of_device_and_index() {
+        let key = SaltKey::new(core::array::from_fn(|i| u8::try_from(i).unwrap()));
+        let salt = key.salt(DeviceId(*b"device 1"), SealIndex(7));
+        assert_eq!(hex::encode(salt.0), "6a9ba82377b125e0b20864e36faea710");
+    }
+
+    proptest! {
+        #[test]
+        fn the_hash_is_that_of_siphasher(key: [u8; 16], message: u64) {
+            prop_assert_eq!(SipKey::new(&Salt(key)).hash(message), SipHasher24::new_with_key(&key).hash(&message.to_le_bytes()));
+        }
+
+        #[test]
+        fn a_level_is_the_leading_zeros_up_to_the_last(key: [u8; 16], seq: u64, levels in 1_u8..=32) {
+            let zeros = SipHasher24::new_with_key(&key).hash(&seq.to_le_bytes()).leading_zeros();
+            prop_assert_eq!(u32::from(Salt(key).level(Sequence(seq), levels).0), zeros.min(u32::from(levels) - 1));
+        }
+
+        #[test]
+        fn counters_count_levels(key: [u8; 16], n in 0_u32..500, levels in 1_u8..=32) {
+            let counters = Counters::of(&Salt(key), levels, n);
+            for level in (0..levels).map(Level) {
+                let expected = (0..u64::from(n)).filter(|&seq| Salt(key).level(Sequence(seq), levels) == level).count();
+                prop_assert_eq!(usize::try_from(counters.at(level)).unwrap(), expected);
+            }
+            prop_assert_eq!(counters.total(), u64::from(n));
+        }
+    }
+
+    /// The statistic of observed against expected counts.
+    fn chi_square(counts: impl IntoIterator<Item = (u32, f64)>) -> f64 {
+        counts.into_iter().map(|(count, expected)| (f64::from(count) - expected).powi(2) / expected).sum()
+    }
+
+    /// Over 2,000 salts every position of an epoch of 40 events is in each block equally often: chi-square with 39 degrees of
+    /// freedom stays below its 99.9 % quantile. Given how many events a block has, positions are exchangeable, so each event
+    /// counts with variance `p (1 - p)`, by which the statistic is scaled.
+    #[test]
+    fn blocks_are_uniform_in_position_over_2000_salts() {
+        const POSITIONS: u32 = 40;
+        const SALTS: u32 = 2000;
+        const QUANTILE: f64 = 72.05;
+        for level in (0..4).map(Level) {
+            let mut hits = [0_u32; POSITIONS as usize];
+            for seed in 0..SALTS {
+                let key = SipKey::new(&salt(seed));
+                for (seq, hits) in (0..).zip(&mut hits) {
+                    *hits += u32::from(key.level(seq, 5) == level);
+                }
+            }
+            let share = 0.5_f64.powi(i32::from(level.0) + 1);
+            let mean = hits.iter().sum::<u32>() as f64 / f64::from(POSITIONS);
+            let statistic = chi_square(hits.map(|count| (count, mean))) / (1.0 - share);
+            assert!(statistic < QUANTILE, "{level}: {statistic}");
+        }
+    }
+
+    /// Levels have the shares 1/2, 1/4, ... and the last one the rest: chi-square with 7 degrees of freedom.
+    #[test]
+    fn levels_are_geometric() {
+        let counts: Vec<u32> = (0..2000).fold(std::vec![0; 8], |sums, seed| {
+            let counters = Counters::of(&salt(seed), 8, 100);
+            sums.iter().zip(counters.as_slice()).map(|(sum, count)| sum + count).collect()
+        });
+        let expected = (0..8).map(|level| 200_000.0 * 0.5_f64.powi((level + 1).min(7)));
+        let statistic = chi_square(counts.into_iter().zip(expected));
+        assert!(statistic < 24.32, "{statistic}");
+    }
+
+    #[test]
+    fn a_salt_key_is_not_shown() {
+        assert_eq!(std::format!("{:?}", SaltKey::new([0x42; 32])), "SaltKey(secret)");
+    }
+}

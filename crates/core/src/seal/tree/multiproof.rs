@@ -1,38 +1,23 @@
 //! Compact multiproofs: the root of each maximal subtree without a selected leaf, left to right, each exactly once
 //! (spec/formats.md, section 4, "Tree").
 
-use core::fmt;
-
 use super::{Frontier, empty_root, geometry};
 use crate::digest::Digest;
 use crate::record::Sequence;
 
-/// Why digests and selected leaves cannot make a tree, whatever their values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum MultiproofError {
-    /// The selected positions do not ascend strictly.
-    Unsorted,
-    /// A selected position is not below the number of leaves, or there are `2^32` leaves or more.
-    OutOfRange,
-    /// Fewer digests than subtrees without a selected leaf, or a digest cut short.
-    TooFewDigests,
-    /// More digests than subtrees without a selected leaf.
-    TooManyDigests,
-}
-
-impl fmt::Display for MultiproofError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Unsorted => "Unsorted: selected positions do not ascend",
-            Self::OutOfRange => "OutOfRange: a selected position is not below the number of leaves",
-            Self::TooFewDigests => "TooFewDigests: fewer digests than subtrees without a selected leaf",
-            Self::TooManyDigests => "TooManyDigests: more digests than subtrees without a selected leaf",
-        })
+named_errors! {
+    /// Why digests and selected leaves cannot make a tree, whatever their values.
+    MultiproofError {
+        /// The selected positions do not ascend strictly.
+        Unsorted => "selected positions do not ascend",
+        /// A selected position is not below the number of leaves, or there are `2^32` leaves or more.
+        OutOfRange => "a selected position is not below the number of leaves",
+        /// Fewer digests than subtrees without a selected leaf, or a digest cut short.
+        TooFewDigests => "fewer digests than subtrees without a selected leaf",
+        /// More digests than subtrees without a selected leaf.
+        TooManyDigests => "more digests than subtrees without a selected leaf",
     }
 }
-
-impl core::error::Error for MultiproofError {}
 
 /// How many digests the multiproof for `selected` (ascending, below `n`) has, without hashing anything.
 pub fn sibling_count(n: u64, selected: impl IntoIterator<Item = Sequence>) -> u64 {

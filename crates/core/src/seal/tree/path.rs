@@ -1,31 +1,18 @@
 //! Inclusion paths of single leaves (RFC 9162, section 2.1.3).
 
-use core::fmt;
-
 use super::node;
 use crate::digest::Digest;
 use crate::record::Sequence;
 
-/// Why an inclusion path cannot be one, whatever its digests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum PathError {
-    /// The position is not below the number of leaves.
-    OutOfRange,
-    /// Another number of digests than the path to this position has.
-    DigestCount,
-}
-
-impl fmt::Display for PathError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::OutOfRange => "OutOfRange: the position is not below the number of leaves",
-            Self::DigestCount => "DigestCount: another number of digests than this path has",
-        })
+named_errors! {
+    /// Why an inclusion path cannot be one, whatever its digests.
+    PathError {
+        /// The position is not below the number of leaves.
+        OutOfRange => "the position is not below the number of leaves",
+        /// Another number of digests than the path to this position has.
+        DigestCount => "another number of digests than this path has",
     }
 }
-
-impl core::error::Error for PathError {}
 
 /// The root of a tree of `n` leaves that the leaf hash at `seq` and its path lead to (RFC 9162, section 2.1.3.2). `path` joins
 /// the 32-byte digests of the siblings from the leaf up. That the root is the right one is for the caller to check.

@@ -141,12 +141,8 @@ impl<'a> Certificate<'a> {
         if certificate.sign1.header.algorithm != operator.algorithm() {
             return Err(CertificateError::AlgorithmMismatch);
         }
-        if certificate.key_bytes.len() != certificate.algorithm.public_key_length() {
-            return Err(CertificateError::Key(KeyError::KeyLength));
-        }
         let mut scratch = [0; MAX_MESSAGE];
-        // Where ML-DSA is not built in its keys do not fit.
-        let message = certificate.sign1.message(&mut scratch).map_err(|_| CertificateError::Key(KeyError::UnknownAlgorithm))?;
+        let message = certificate.sign1.message(&mut scratch).map_err(|_| CertificateError::Key(KeyError::KeyLength))?;
         operator.verify(message, certificate.sign1.signature).map_err(CertificateError::Signature)?;
         certificate.key().map_err(CertificateError::Key)?;
         Ok(certificate)

@@ -6,6 +6,7 @@
 pub mod each;
 pub mod follow;
 pub mod history;
+mod receipt;
 pub mod star;
 mod statement;
 pub mod tree;
@@ -16,6 +17,7 @@ use core::marker::PhantomData;
 pub use each::UrgentEvent;
 pub use follow::{Follower, Limits, PartError, Rebuilt};
 pub use history::{Complete, History, Incomplete};
+pub use receipt::ReceiptError;
 pub use star::Star;
 pub use statement::{Answered, Lost, MAX_ANSWERED, Scheme, Statement};
 pub(crate) use statement::{decode_answered, decode_counts, encode_answered, encode_counts};

@@ -5,10 +5,13 @@
 
 #![forbid(unsafe_code)]
 
+pub mod explain;
 pub mod issue;
 pub mod reader;
+pub mod receipt;
 pub mod roster;
 pub mod write;
 
+pub use explain::{Explained, Finding, RunFinding, explain_run};
 pub use reader::{Event, Proven, ReadError, ReadErrorKind, SchemaEntry, StreamReader};
 pub use roster::Roster;

@@ -43,7 +43,7 @@ impl SchemaEntry {
         Ok(Self { digest: schema.digest(), framing, bytes: bytes.to_vec() })
     }
 
-    fn shape(&self) -> Shape {
+    pub(crate) fn shape(&self) -> Shape {
         Shape { digest: self.digest, framing: self.framing }
     }
 }
@@ -277,7 +277,10 @@ impl<'d, D: Directory + ?Sized> StreamReader<'d, D> {
         let (item, length) = match Item::decode(rest) {
             Ok(decoded) => decoded,
             Err(DecodeError::Truncated) if rest.len() <= MAX_RUN_BYTES + ITEM_SLACK => return Ok(Step::NeedMore),
-            Err(DecodeError::Truncated) => return Err(self.error(ReadErrorKind::RunTooLong).into()),
+            Err(DecodeError::Truncated) => {
+                self.judge(buffer)?;
+                return Err(self.error(ReadErrorKind::RunTooLong).into());
+            }
             Err(error) => {
                 self.judge(buffer)?;
                 return Err(self.error(ReadErrorKind::Decode(error)).into());
@@ -289,6 +292,7 @@ impl<'d, D: Directory + ?Sized> StreamReader<'d, D> {
                 self.run.push(Pending { range: range.clone(), item: self.items, schema: self.schema.clone() });
                 self.run_bytes += part.events.len();
                 if self.run.len() > MAX_RUN_PARTS || self.run_bytes > MAX_RUN_BYTES {
+                    self.judge(buffer)?;
                     return Err(self.error(ReadErrorKind::RunTooLong).into());
                 }
                 if part.signature.is_some() {
@@ -299,8 +303,13 @@ impl<'d, D: Directory + ?Sized> StreamReader<'d, D> {
                 Step::Item
             }
             Item::Schema(bytes) => {
-                let entry = SchemaEntry::decode(bytes).map_err(|error| self.error(ReadErrorKind::Schema(error)))?;
-                self.schema = Some(Arc::new(entry));
+                match SchemaEntry::decode(bytes) {
+                    Ok(entry) => self.schema = Some(Arc::new(entry)),
+                    Err(error) => {
+                        self.judge(buffer)?;
+                        return Err(self.error(ReadErrorKind::Schema(error)).into());
+                    }
+                }
                 Step::Item
             }
             Item::Open(open) => {

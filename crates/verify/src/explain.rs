@@ -1,0 +1,325 @@
+//! Naming what was wrong with a run that failed: its parts against the explaining form of their seals (spec/formats.md,
+//! section 6).
+//!
+//! A run fails as one. Here the store must show each seal as it was signed, with the digests behind its root; the first
+//! disagreement is the finding, and a store that does not show them is one, too.
+
+use std::fmt;
+
+use moteseal_core::digest::Digest;
+use moteseal_core::record::{DeviceId, Framing, Level, SealIndex, Sequence};
+use moteseal_core::roster::Directory;
+use moteseal_core::schema::SchemaError;
+use moteseal_core::seal::follow::{Limits, OpenError, PartError, Rebuilt, star_evidence};
+use moteseal_core::seal::tree::{Tree, geometry, leaf};
+use moteseal_core::seal::{Authentic, Follower, Scheme, Seal, SealError, Statement, Unverified};
+use moteseal_core::wire::cbor::DecodeError;
+use moteseal_core::wire::stream::{Item, Part, Select};
+use moteseal_lanes::Host;
+
+use crate::reader::SchemaEntry;
+use crate::write::leads_to_root;
+
+/// What was wrong with a part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Finding {
+    /// The run's bytes, or the explained seal, are not what they should be.
+    Decode(DecodeError),
+    /// A schema of the run does not decode.
+    Schema(SchemaError),
+    /// The run's open item cannot be followed.
+    Open(OpenError),
+    /// The part cannot be a part of any seal.
+    Part(PartError),
+    /// The explained seal is not proven.
+    Seal(SealError),
+    /// The store does not show the seal.
+    Withheld,
+    /// The device stated something else than the part says.
+    Statement {
+        /// The first field that differs.
+        field: &'static str,
+    },
+    /// Not as many digests as the explaining form has.
+    DigestCount,
+    /// The explained digests do not lead to the signed root.
+    Root,
+    /// The events of a level are not the ones that were sealed.
+    Block {
+        /// The level.
+        level: Level,
+    },
+    /// An event of a tree is not the one that was sealed.
+    Path {
+        /// The event, where the leaf hashes show which.
+        seq: Option<Sequence>,
+    },
+    /// The events are right, but the digests beside them are not.
+    Evidence,
+}
+
+impl Finding {
+    /// Its name: spec/errors.md.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Decode(error) => error.name(),
+            Self::Schema(error) => error.name(),
+            Self::Open(error) => error.name(),
+            Self::Part(error) => error.name(),
+            Self::Seal(error) => error.name(),
+            Self::Withheld => "Withheld",
+            Self::Statement { .. } => "StatementMismatch",
+            Self::DigestCount => "DigestCount",
+            Self::Root => "RootMismatch",
+            Self::Block { .. } => "BlockDigestMismatch",
+            Self::Path { .. } => "PathMismatch",
+            Self::Evidence => "EvidenceMismatch",
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Decode(error) => error.fmt(f),
+            Self::Schema(error) => error.fmt(f),
+            Self::Open(error) => error.fmt(f),
+            Self::Part(error) => error.fmt(f),
+            Self::Seal(error) => error.fmt(f),
+            Self::Withheld => f.write_str("Withheld: the store does not show the seal as it was signed"),
+            Self::Statement { field } => write!(f, "StatementMismatch: the device stated another {field}"),
+            Self::DigestCount => f.write_str("DigestCount: the explaining form has more or fewer digests than it should"),
+            Self::Root => f.write_str("RootMismatch: the explained digests do not lead to the signed root"),
+            Self::Block { level } => {
+                write!(f, "BlockDigestMismatch: the events of level {level} are not the ones that were sealed")
+            }
+            Self::Path { seq: Some(seq) } => write!(f, "PathMismatch: event {seq} is not the one that was sealed"),
+            Self::Path { seq: None } => f.write_str("PathMismatch: the events are not the ones that were sealed"),
+            Self::Evidence => f.write_str("EvidenceMismatch: the events are right, but the digests beside them are not"),
+        }
+    }
+}
+
+impl std::error::Error for Finding {}
+
+impl From<DecodeError> for Finding {
+    fn from(error: DecodeError) -> Self {
+        Self::Decode(error)
+    }
+}
+
+/// A seal as a store explains it: its tagged `COSE_Sign1`, and the digests of its explain item, joined.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explained {
+    /// The signed object.
+    pub seal: Vec<u8>,
+    /// The digests.
+    pub digests: Vec<u8>,
+}
+
+/// What was wrong with a run, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunFinding {
+    /// What.
+    pub finding: Finding,
+    /// The device, once the run has said which.
+    pub device: Option<DeviceId>,
+    /// The seal.
+    pub index: Option<SealIndex>,
+}
+
+impl fmt::Display for RunFinding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.finding.fmt(f)?;
+        match (self.device, self.index) {
+            (Some(device), Some(index)) => write!(f, " (device {device}, index {index})"),
+            (Some(device), None) => write!(f, " (device {device})"),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for RunFinding {}
+
+/// Takes the items of a failed run (schema, open, parts, signed or not) and names the first disagreement with what `explained`
+/// gives for each of its seals. `known` gives the digest of a seal that the receiver has, where the open item leaves it out.
+///
+/// # Errors
+/// [`RunFinding`]. `Ok` means that every event is the device's and only the run's own signature was not.
+pub fn explain_run<D: Directory + ?Sized>(
+    directory: &D,
+    limits: Limits,
+    run: &[u8],
+    known: &dyn Fn(DeviceId, SealIndex) -> Option<Digest>,
+    explained: &mut dyn FnMut(DeviceId, SealIndex) -> Option<Explained>,
+) -> Result<(), RunFinding> {
+    let mut follower = Follower::new(directory, Host::detect(), limits);
+    let mut schema: Option<SchemaEntry> = None;
+    let mut rest = run;
+    while !rest.is_empty() {
+        let device = follower.position().map(|(device, _)| device);
+        let fail = |finding| RunFinding { finding, device, index: None };
+        let (item, length) = Item::decode(rest).map_err(|error| fail(error.into()))?;
+        rest = &rest[length..];
+        match item {
+            Item::Schema(bytes) => schema = Some(SchemaEntry::decode(bytes).map_err(|error| fail(Finding::Schema(error)))?),
+            Item::Open(open) => {
+                let opened = follower.open(&open, |index| known(open.device, index));
+                opened.map_err(|error| RunFinding { device: Some(open.device), ..fail(Finding::Open(error)) })?;
+            }
+            Item::Part(part) => {
+                let shape = schema.as_ref().map(SchemaEntry::shape);
+                let rebuilt = follower.part(&part, shape.as_ref()).map_err(|error| fail(Finding::Part(error)))?;
+                let statement = rebuilt.seal.statement();
+                let (device, index) = (statement.device, statement.index);
+                let fail = |finding| RunFinding { finding, device: Some(device), index: Some(index) };
+                let shown = explained(device, index).ok_or_else(|| fail(Finding::Withheld))?;
+                let framing = shape.map_or(Framing::Prefixed, |shape| shape.framing);
+                explain(directory, &rebuilt, &part, framing, &shown).map_err(fail)?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Names the first disagreement between a rebuilt part and its explained seal.
+///
+/// # Errors
+/// [`Finding`].
+pub fn explain<D: Directory + ?Sized>(
+    directory: &D,
+    rebuilt: &Rebuilt<'_>,
+    part: &Part<'_>,
+    framing: Framing,
+    explained: &Explained,
+) -> Result<(), Finding> {
+    let (seal, signature) = Seal::decode(&explained.seal)?;
+    let stated = rebuilt.seal.statement();
+    let mut verified = Err(Finding::Part(PartError::IndexOutOfRange));
+    directory.with_key(stated.device, stated.index, &mut |key| {
+        verified = seal.clone().verify(key, signature).map_err(Finding::Seal);
+    });
+    let seal = verified?;
+    if let Some(field) = difference(stated, seal.statement()) {
+        return Err(Finding::Statement { field });
+    }
+    match stated.scheme {
+        Scheme::Star => explain_star(&seal, rebuilt, part, &explained.digests),
+        Scheme::Tree => explain_tree(&seal, &rebuilt.seal, part, framing, &explained.digests),
+    }
+}
+
+/// The first field in which two statements differ, by its name in section 3.
+fn difference(rebuilt: &Statement, explained: &Statement) -> Option<&'static str> {
+    let (a, b) = (rebuilt, explained);
+    let index = |statement: &Statement| statement.last.map(|(index, _)| index);
+    let epoch = |statement: &Statement| statement.last.map(|(_, epoch)| epoch);
+    [
+        (a.scheme == b.scheme, "scheme"),
+        (a.group == b.group, "group"),
+        (a.roster == b.roster, "roster"),
+        (a.device == b.device, "device"),
+        (a.index == b.index, "index"),
+        (a.prev == b.prev, "prev"),
+        (index(a) == index(b), "prev_index"),
+        (a.epoch == b.epoch, "epoch"),
+        (epoch(a) == epoch(b), "prev_epoch"),
+        (a.last_in_epoch == b.last_in_epoch, "last_in_epoch"),
+        (a.restart == b.restart, "restart"),
+        (a.schema == b.schema, "schema"),
+        (a.salt == b.salt, "salt"),
+        (a.round == b.round, "round"),
+        (a.own_round == b.own_round, "own_round"),
+        (a.counters == b.counters, "counters"),
+        (a.lost == b.lost, "lost"),
+        (a.answered().eq(b.answered()), "answered"),
+    ]
+    .into_iter()
+    .find_map(|(same, name)| (!same).then_some(name))
+}
+
+fn digests_of(joined: &[u8]) -> Option<Vec<Digest>> {
+    let (digests, rest) = joined.as_chunks::<32>();
+    rest.is_empty().then(|| digests.iter().copied().map(Digest).collect())
+}
+
+fn explain_star(seal: &Seal<Authentic>, rebuilt: &Rebuilt<'_>, part: &Part<'_>, digests: &[u8]) -> Result<(), Finding> {
+    let levels = seal.statement().counters.levels();
+    let digests = digests_of(digests).filter(|digests| digests.len() == usize::from(levels)).ok_or(Finding::DigestCount)?;
+    if !leads_to_root(seal, &digests) {
+        return Err(Finding::Root);
+    }
+    let mask = match part.select {
+        Select::Levels(mask) => mask,
+        Select::Events(_) => 0,
+    };
+    for level in (0..levels).filter(|level| mask >> level & 1 == 1) {
+        if rebuilt.blocks[usize::from(level)] != digests[usize::from(level)] {
+            return Err(Finding::Block { level: Level(level) });
+        }
+    }
+    let mut evidence = [Digest::NULL; moteseal_core::record::MAX_LEVELS];
+    let count = star_evidence(seal.statement(), &digests, mask, &mut evidence);
+    if evidence[..count].iter().flat_map(|digest| digest.0).eq(part.digests.iter().copied()) {
+        Ok(())
+    } else {
+        Err(Finding::Evidence)
+    }
+}
+
+fn explain_tree(
+    seal: &Seal<Authentic>,
+    rebuilt: &Seal<Unverified>,
+    part: &Part<'_>,
+    framing: Framing,
+    digests: &[u8],
+) -> Result<(), Finding> {
+    if digests.is_empty() {
+        return if rebuilt.root() == seal.root() { Ok(()) } else { Err(Finding::Path { seq: None }) };
+    }
+    let leaves = digests_of(digests).filter(|leaves| leaves.len() as u64 == u64::from(part.n)).ok_or(Finding::DigestCount)?;
+    if root_of(&leaves) != *seal.root() {
+        return Err(Finding::Root);
+    }
+    let selected = selected(seal.statement(), part);
+    let mut rest = part.events;
+    for &seq in &selected {
+        let Some((record, tail)) = framing.split_first(rest) else { return Err(Finding::Part(PartError::EventsLength)) };
+        if usize::try_from(seq.0).ok().and_then(|at| leaves.get(at)) != Some(&leaf(record)) {
+            return Err(Finding::Path { seq: Some(seq) });
+        }
+        rest = tail;
+    }
+    #[allow(clippy::cast_possible_truncation)]
+    let subtree = |range: std::ops::Range<u64>| root_of(&leaves[range.start as usize..range.end as usize]).0;
+    if geometry::siblings(u64::from(part.n), selected).flat_map(subtree).eq(part.digests.iter().copied()) {
+        Ok(())
+    } else {
+        Err(Finding::Evidence)
+    }
+}
+
+/// The events of a tree's part, ascending.
+fn selected(statement: &Statement, part: &Part<'_>) -> Vec<Sequence> {
+    match &part.select {
+        Select::Events(gaps) => gaps.iter().collect(),
+        Select::Levels(mask) => {
+            let levels = statement.counters.levels();
+            let all = (0..u64::from(part.n)).map(Sequence);
+            all.filter(|&seq| *mask >> statement.salt.level(seq, levels).0 & 1 == 1).collect()
+        }
+    }
+}
+
+/// The root over leaf hashes.
+fn root_of(leaves: &[Digest]) -> Digest {
+    let mut tree = Tree::<32>::new();
+    for &leaf in leaves {
+        // A part has fewer than 2^32 events.
+        let _ = tree.push_leaf(leaf);
+    }
+    tree.root()
+}

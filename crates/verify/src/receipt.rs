@@ -1,0 +1,34 @@
+//! COSE Receipts of inclusion (RFC 9942) from what an answer holds (spec/formats.md, section 7).
+
+use moteseal_core::digest::Digest;
+use moteseal_core::record::Sequence;
+use moteseal_core::seal::tree::geometry;
+use moteseal_core::seal::{Authentic, MAX_MESSAGE, ReceiptError, Seal};
+use moteseal_core::wire::cbor::Writer;
+
+/// The inclusion path of `seq` in a tree of `n` events, from the leaf up, out of the multiproof for that one event: the same
+/// subtrees, there from left to right. `None` if it is not the multiproof of that event.
+#[must_use]
+pub fn path_of(n: u64, seq: Sequence, multiproof: &[u8]) -> Option<Vec<Digest>> {
+    let (digests, rest) = multiproof.as_chunks::<32>();
+    let subtrees: Vec<_> = geometry::siblings(n, [seq]).collect();
+    if seq.0 >= n || !rest.is_empty() || digests.len() != subtrees.len() {
+        return None;
+    }
+    geometry::path(n, seq)
+        .map(|wanted| subtrees.iter().position(|subtree| *subtree == wanted).map(|at| Digest(digests[at])))
+        .collect()
+}
+
+/// The receipt of event `seq`: `signature` is the seal's own, and `path` as [`path_of`] gives it.
+///
+/// # Errors
+/// [`ReceiptError`].
+pub fn export(seal: &Seal<Authentic>, signature: &[u8], seq: Sequence, path: &[Digest]) -> Result<Vec<u8>, ReceiptError> {
+    let mut out = vec![0; MAX_MESSAGE + signature.len() + 34 * path.len() + 64];
+    let mut writer = Writer::new(&mut out);
+    seal.encode_receipt(&mut writer, signature, seq, path)?;
+    let length = writer.position();
+    out.truncate(length);
+    Ok(out)
+}

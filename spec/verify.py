@@ -1,0 +1,1786 @@
+#!/usr/bin/env python3
+"""A second verifier of Moteseal's formats, written from spec/ alone: formats.md, moteseal.cddl and errors.md.
+
+usage: verify.py --vectors DIR                                  replay every test vector, compare verdicts and error names
+       verify.py bundle FILE... --roster R --operator PUB.pem   verify streams: bundles (.mseal), answers, proofs (.mproof)
+       verify.py merkle DIR                                     check the tree against RFC 9162 answers from outside
+
+It shares no code with the implementation. It favours the order of the text over speed; section numbers are those of
+formats.md. Needs Python 3.11, cbor2 and cryptography. Exit codes: 0 all is well, 1 a disagreement or refusal, 2 usage.
+"""
+
+import argparse
+import base64
+import hashlib
+import hmac
+import json
+import pathlib
+import re
+import struct
+import sys
+import unicodedata
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import cbor2
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
+
+try:
+    from cryptography.hazmat.primitives.asymmetric import mldsa
+except ImportError:
+    mldsa = None
+
+
+class Refused(Exception):
+    """A refusal, by its name in errors.md."""
+
+    def __init__(self, name, detail=""):
+        super().__init__(f"{name}: {detail}" if detail else name)
+        self.name = name
+
+
+class Skipped(Exception):
+    """Something this installation cannot check."""
+
+
+# ---------------------------------------------------------------- section 1: encoding
+
+MAX_DEPTH = 12
+
+
+@dataclass
+class Tag:
+    number: int
+    value: object
+
+
+@dataclass
+class Map:
+    pairs: list
+
+
+class Form:
+    """Step 1: the form of one item, and its value."""
+
+    def __init__(self, data, at=0):
+        self.data, self.at = data, at
+
+    def take(self, length):
+        if self.at + length > len(self.data):
+            raise Refused("Truncated")
+        self.at += length
+        return self.data[self.at - length : self.at]
+
+    def item(self, depth=0):
+        if depth > MAX_DEPTH:
+            raise Refused("NonCanonical", "nested too deeply")
+        first = self.take(1)[0]
+        major, info = first >> 5, first & 31
+        if info < 24:
+            argument = info
+        elif info > 27:
+            raise Refused("NonCanonical", "an indefinite length or a reserved head")
+        else:
+            width = 1 << info - 24
+            argument = int.from_bytes(self.take(width), "big")
+            least = 24 if width == 1 else 1 << 4 * width
+            if argument < least or major == 7:
+                raise Refused("NonCanonical", "a longer head than needed")
+        if major == 0:
+            return argument
+        if major == 1:
+            return -1 - argument
+        if major == 2:
+            return bytes(self.take(argument))
+        if major == 3:
+            try:
+                return bytes(self.take(argument)).decode("utf-8", "strict")
+            except UnicodeDecodeError:
+                raise Refused("NonCanonical", "text that is not UTF-8") from None
+        if major == 4:
+            values = []
+            for _ in range(argument):
+                values.append(self.item(depth + 1))
+            return values
+        if major == 5:
+            pairs, last = [], None
+            for _ in range(argument):
+                start = self.at
+                key = self.item(depth + 1)
+                encoded = bytes(self.data[start : self.at])
+                if last is not None and last >= encoded:
+                    raise Refused("NonCanonical", "keys out of order")
+                last = encoded
+                pairs.append((key, self.item(depth + 1)))
+            return Map(pairs)
+        if major == 6:
+            return Tag(argument, self.item(depth + 1))
+        if argument not in (20, 21, 22):
+            raise Refused("NonCanonical", "a simple value other than false, true and null")
+        return {20: False, 21: True, 22: None}[argument]
+
+
+def decode(data):
+    """Steps 1 for a single item: its value."""
+    form = Form(data)
+    value = form.item()
+    if form.at != len(data):
+        raise Refused("TrailingBytes")
+    return value
+
+
+# Step 2: the shape of fields.
+
+
+def wrong_type(condition):
+    if condition:
+        raise Refused("UnexpectedType")
+
+
+def out_of_range(condition):
+    if condition:
+        raise Refused("FieldOutOfRange")
+
+
+def array(value, length=None):
+    wrong_type(type(value) is not list or (length is not None and len(value) != length))
+    return value
+
+
+def uint(value, bits=64):
+    wrong_type(type(value) is not int or value < 0)
+    out_of_range(value >> bits)
+    return value
+
+
+def sint(value):
+    wrong_type(type(value) is not int)
+    out_of_range(not -(1 << 63) <= value < 1 << 63)
+    return value
+
+
+def byte_string(value, length=None):
+    wrong_type(type(value) is not bytes or (length is not None and len(value) != length))
+    return value
+
+
+def text(value):
+    wrong_type(type(value) is not str)
+    return value
+
+
+def boolean(value):
+    wrong_type(type(value) is not bool)
+    return value
+
+
+def optional(value, read, *arguments):
+    return None if value is None else read(value, *arguments)
+
+
+def version_one(value):
+    if uint(value) != 1:
+        raise Refused("UnsupportedVersion")
+
+
+def counts(value):
+    out_of_range(len(array(value)) > 32)
+    return [uint(count, 32) for count in value]
+
+
+def answered(value):
+    out_of_range(len(array(value)) > 8)
+    read = []
+    for entry in value:
+        query, epoch = array(entry, 2)
+        read.append([byte_string(query, 16), uint(epoch)])
+    return read
+
+
+# ---------------------------------------------------------------- section 1: hashes, ids, levels
+
+
+def H(*parts):
+    return hashlib.sha256(b"".join(parts)).digest()
+
+
+def be(value, length):
+    return value.to_bytes(length, "big")
+
+
+def group_id(name):
+    return H(b"moteseal/1/group\0", name.encode())[:8]
+
+
+def device_id(group, name):
+    return H(b"moteseal/1/device\0", group.encode(), b"\0", name.encode())[:8]
+
+
+def salt_of(key, device, index):
+    return hmac.new(key, b"moteseal/1/salt" + device + be(index, 4), hashlib.sha256).digest()[:16]
+
+
+M64 = (1 << 64) - 1
+
+
+def siphash24(key, message):
+    """SipHash-2-4 (Aumasson and Bernstein) with a 64-bit result."""
+    k0, k1 = struct.unpack("<QQ", key)
+    v0, v1 = k0 ^ 0x736F6D6570736575, k1 ^ 0x646F72616E646F6D
+    v2, v3 = k0 ^ 0x6C7967656E657261, k1 ^ 0x7465646279746573
+
+    def rounds(count, v0, v1, v2, v3):
+        for _ in range(count):
+            v0 = (v0 + v1) & M64
+            v1 = ((v1 << 13 | v1 >> 51) & M64) ^ v0
+            v0 = (v0 << 32 | v0 >> 32) & M64
+            v2 = (v2 + v3) & M64
+            v3 = ((v3 << 16 | v3 >> 48) & M64) ^ v2
+            v0 = (v0 + v3) & M64
+            v3 = ((v3 << 21 | v3 >> 43) & M64) ^ v0
+            v2 = (v2 + v1) & M64
+            v1 = ((v1 << 17 | v1 >> 47) & M64) ^ v2
+            v2 = (v2 << 32 | v2 >> 32) & M64
+        return v0, v1, v2, v3
+
+    whole = len(message) // 8 * 8
+    words = list(struct.unpack(f"<{whole // 8}Q", message[:whole]))
+    words.append(int.from_bytes(message[whole:], "little") | (len(message) & 0xFF) << 56)
+    for word in words:
+        v0, v1, v2, v3 = rounds(2, v0, v1, v2, v3 ^ word)
+        v0 ^= word
+    v0, v1, v2, v3 = rounds(4, v0, v1, v2 ^ 0xFF, v3)
+    return v0 ^ v1 ^ v2 ^ v3
+
+
+def level_of(salt, seq, levels):
+    return min(64 - siphash24(salt, struct.pack("<Q", seq)).bit_length(), levels - 1)
+
+
+def levels_of(salt, levels, n):
+    return [level_of(salt, seq, levels) for seq in range(n)]
+
+
+def chacha12_words(key):
+    """The key stream of ChaCha with 12 rounds, nonce 0, 64-bit block counter from 0, as 64-bit little-endian words."""
+
+    def quarter(s, a, b, c, d):
+        for x, y, z, shift in ((a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7)):
+            s[x] = (s[x] + s[y]) & 0xFFFFFFFF
+            s[z] ^= s[x]
+            s[z] = (s[z] << shift | s[z] >> 32 - shift) & 0xFFFFFFFF
+
+    counter = 0
+    while True:
+        start = list(struct.unpack("<4I", b"expand 32-byte k")) + list(struct.unpack("<8I", key))
+        start += [counter & 0xFFFFFFFF, counter >> 32, 0, 0]
+        state = start[:]
+        for _ in range(6):
+            for column in range(4):
+                quarter(state, column, 4 + column, 8 + column, 12 + column)
+            for i in range(4):
+                quarter(state, i, 4 + (i + 1) % 4, 8 + (i + 2) % 4, 12 + (i + 3) % 4)
+        block = struct.pack("<16I", *((a + b) & 0xFFFFFFFF for a, b in zip(state, start)))
+        yield from struct.unpack("<8Q", block)
+        counter += 1
+
+
+def known_answers():
+    """What this file computes by hand, against answers from outside."""
+    key = bytes(range(16))
+    assert siphash24(key, bytes(range(15))) == 0xA129CA6149BE45E5  # the paper's appendix A
+    assert siphash24(key, b"") == 0x726FDB47DD0E0E31
+    assert siphash24(key, bytes(range(8))) == 0x93F5F5799A932462
+    words = chacha12_words(bytes(32))  # draft-strombergson-chacha-test-vectors, TC1
+    start = b"".join(struct.pack("<Q", next(words)) for _ in range(8))
+    assert start.hex().startswith("9bf49a6a0755f953811fce125f2683d50429c3bb49e074147e0089a52eae155f")
+    assert tree_root([]) == hashlib.sha256(b"").digest()  # RFC 9162, section 2.1.1
+    assert ed25519_point(bytes.fromhex("01" + "00" * 31)) == (0, 1)
+    for thing in (0, 23, 24, -70001, b"x" * 300, "temperature", [1, None, True], 1 << 63):
+        assert decode(cbor2.dumps(thing, canonical=True)) == thing
+
+
+# ---------------------------------------------------------------- section 2: signature suites
+
+P25519 = 2**255 - 19
+D25519 = -121665 * pow(121666, -1, P25519) % P25519
+
+
+def ed25519_point(encoded):
+    """The point of a canonical encoding (RFC 8032, section 5.1.3), or None."""
+    y = int.from_bytes(encoded, "little")
+    sign, y = y >> 255, y & (1 << 255) - 1
+    if y >= P25519:
+        return None
+    u, v = (y * y - 1) % P25519, (D25519 * y * y + 1) % P25519
+    x2 = u * pow(v, -1, P25519) % P25519
+    x = pow(x2, (P25519 + 3) // 8, P25519)
+    if (x * x - x2) % P25519:
+        x = x * pow(2, (P25519 - 1) // 4, P25519) % P25519
+    if (x * x - x2) % P25519 or (x == 0 and sign):
+        return None
+    return (P25519 - x if x & 1 != sign else x, y)
+
+
+def ed25519_small(point):
+    """Whether the point's order divides 8."""
+    for _ in range(3):
+        x, y = point
+        xy, xx, yy = x * y, x * x, y * y
+        product = D25519 * xx * yy % P25519
+        point = (
+            2 * xy * pow(1 + product, -1, P25519) % P25519,
+            (yy + xx) * pow(1 - product, -1, P25519) % P25519,
+        )
+    return point == (0, 1)
+
+
+P256_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+
+ALGORITHMS = {-19: "ed25519", -9: "esp256", -48: "ml-dsa-44"}
+KEY_LENGTH = {"ed25519": 32, "esp256": 65, "ml-dsa-44": 1312}
+SIGNATURE_LENGTH = {"ed25519": 64, "esp256": 64, "ml-dsa-44": 2420}
+
+
+@dataclass
+class Key:
+    alg: str
+    raw: bytes
+    prepared: object = None
+
+    def __post_init__(self):
+        if self.alg not in KEY_LENGTH:
+            raise Refused("UnknownAlgorithm")
+        if len(self.raw) != KEY_LENGTH[self.alg]:
+            raise Refused("KeyLength")
+        if self.alg == "ed25519":
+            point = ed25519_point(self.raw)
+            if point is None or ed25519_small(point):
+                raise Refused("InvalidPublicKey")
+            self.prepared = ed25519.Ed25519PublicKey.from_public_bytes(self.raw)
+        elif self.alg == "esp256":
+            try:
+                if self.raw[0] != 4:
+                    raise ValueError
+                self.prepared = ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), self.raw)
+            except ValueError:
+                raise Refused("InvalidPublicKey") from None
+
+    def verify(self, message, signature):
+        if len(signature) != SIGNATURE_LENGTH[self.alg]:
+            raise Refused("MalformedSignature")
+        try:
+            if self.alg == "ed25519":
+                r = ed25519_point(signature[:32])
+                if r is None or ed25519_small(r):
+                    raise InvalidSignature
+                self.prepared.verify(signature, message)
+            elif self.alg == "esp256":
+                r, s = int.from_bytes(signature[:32], "big"), int.from_bytes(signature[32:], "big")
+                if not (0 < r < P256_ORDER and 0 < s < P256_ORDER):
+                    raise InvalidSignature
+                self.prepared.verify(encode_dss_signature(r, s), message, ec.ECDSA(hashes.SHA256()))
+                if s > P256_ORDER // 2:
+                    raise Refused("HighS")
+            else:
+                if mldsa is None:
+                    raise Skipped("ML-DSA-44: this installation of cryptography does not have it")
+                try:
+                    mldsa.MLDSA44PublicKey.from_public_bytes(self.raw).verify(signature, message)
+                except UnsupportedAlgorithm:
+                    raise Skipped("ML-DSA-44: the OpenSSL behind cryptography does not have it") from None
+        except InvalidSignature:
+            raise Refused("NotAuthentic") from None
+
+
+def key_from_pem(data):
+    key = serialization.load_pem_public_key(data)
+    if isinstance(key, ed25519.Ed25519PublicKey):
+        return Key("ed25519", key.public_bytes_raw())
+    if isinstance(key, ec.EllipticCurvePublicKey):
+        form = serialization.PublicFormat.UncompressedPoint
+        return Key("esp256", key.public_bytes(serialization.Encoding.X962, form))
+    if mldsa is not None and isinstance(key, mldsa.MLDSA44PublicKey):
+        return Key("ml-dsa-44", key.public_bytes_raw())
+    raise Refused("UnknownAlgorithm", "the operator's key is not Ed25519, P-256 or ML-DSA-44")
+
+
+# ---------------------------------------------------------------- section 2: signed objects
+
+SEAL, EVENT = "moteseal-seal+cose", "moteseal-event+cose"
+CERTIFICATE, ROSTER = "moteseal-cert+cose", "moteseal-roster+cose"
+
+
+def sig_structure(protected, payload):
+    return cbor2.dumps(["Signature1", protected, b"", payload])
+
+
+@dataclass
+class Signed:
+    protected: bytes
+    payload: bytes
+    signature: bytes
+    alg: str
+    vds: bool
+    statement: object
+
+    @property
+    def message(self):
+        return sig_structure(self.protected, self.payload)
+
+    @property
+    def digest(self):
+        return H(self.message)
+
+    def verify(self, key):
+        """Step 5."""
+        if self.alg != key.alg:
+            raise Refused("AlgorithmMismatch")
+        key.verify(self.message, self.signature)
+
+
+def signed(data, typ):
+    """Steps 1 to 3."""
+    value = decode(data)
+    wrong_type(type(value) is not Tag or value.number != 18)
+    protected, unprotected, payload, signature = array(value.value, 4)
+    byte_string(protected)
+    wrong_type(type(unprotected) is not Map)
+    if unprotected.pairs:
+        raise Refused("UnexpectedHeader", "unprotected")
+    byte_string(payload)
+    byte_string(signature)
+    header = decode(protected)
+    wrong_type(type(header) is not Map)
+    alg = found_typ = statement = None
+    vds = has_statement = False
+    for label, entry in header.pairs:
+        if type(label) is not int:
+            raise Refused("UnexpectedHeader", str(label))
+        if label == 1:
+            alg = sint(entry)
+        elif label == 2:
+            raise Refused("UnknownCritical")
+        elif label == 16:
+            found_typ = text(entry)
+        elif label == 395:
+            if uint(entry) != 1:
+                raise Refused("UnexpectedHeader", "vds")
+            vds = True
+        elif label == -70001:
+            statement, has_statement = entry, True
+        else:
+            raise Refused("UnexpectedHeader", str(label))
+    if found_typ != typ:
+        raise Refused("WrongType", str(found_typ))
+    if alg not in ALGORITHMS:
+        raise Refused("UnknownAlgorithm", str(alg))
+    if has_statement != (typ in (SEAL, EVENT)) or (vds and typ != SEAL):
+        raise Refused("UnexpectedHeader")
+    return Signed(protected, payload, signature, ALGORITHMS[alg], vds, statement)
+
+
+# ---------------------------------------------------------------- sections 2.1 and 2.2: certificate, roster
+
+
+@dataclass
+class Certificate:
+    object: Signed
+    group: bytes
+    device: bytes
+    serial: int
+    alg: str
+    key_bytes: bytes
+    first_index: int
+
+    @property
+    def digest(self):
+        return self.object.digest
+
+
+def certificate_decode(data):
+    object = signed(data, CERTIFICATE)
+    fields = array(decode(object.payload), 7)
+    version_one(fields[0])
+    group, device, serial = byte_string(fields[1], 8), byte_string(fields[2], 8), uint(fields[3])
+    alg, key_bytes, first_index = sint(fields[4]), byte_string(fields[5]), uint(fields[6], 32)
+    if alg not in ALGORITHMS:
+        raise Refused("UnknownAlgorithm", str(alg))
+    return Certificate(object, group, device, serial, ALGORITHMS[alg], key_bytes, first_index)
+
+
+def certificate_prove(certificate, operator):
+    """What stands behind decoding; returns the certified key."""
+    if len(certificate.key_bytes) != KEY_LENGTH[certificate.alg]:
+        raise Refused("KeyLength")
+    certificate.object.verify(operator)
+    return Key(certificate.alg, certificate.key_bytes)
+
+
+def certificate_open(data, operator):
+    certificate = certificate_decode(data)
+    certificate_prove(certificate, operator)
+    return certificate
+
+
+@dataclass
+class Device:
+    id: bytes
+    name: str
+    certificates: list
+    keys: list = field(default_factory=list)
+
+    def key(self, index):
+        """The key of a seal: of the last certificate whose first index is not above the seal's."""
+        found = None
+        for certificate, key in zip(self.certificates, self.keys):
+            if certificate.first_index <= index:
+                found = key
+        return found
+
+
+@dataclass
+class Roster:
+    digest: bytes
+    group_name: str
+    group: bytes
+    version: int
+    history: list
+    epoch_ms: int
+    levels: int
+    budget: object
+    first_epoch: int
+    last_epoch: object
+    coordinator: object
+    devices: list
+
+    def device(self, id):
+        return next((device for device in self.devices if device.id == id), None)
+
+    def digest_of(self, version):
+        return (self.history + [self.digest])[version] if version <= self.version else None
+
+
+def check_name(name):
+    if not 1 <= len(name.encode()) <= 64 or any(unicodedata.category(letter) == "Cc" for letter in name):
+        raise Refused("InvalidName", name)
+
+
+def roster_open(data, operator):
+    object = signed(data, ROSTER)
+    object.verify(operator)
+    fields = array(decode(object.payload), 12)
+    version_one(fields[0])
+    roster = Roster(
+        object.digest,
+        text(fields[1]),
+        byte_string(fields[2], 8),
+        uint(fields[3], 32),
+        [byte_string(digest, 32) for digest in array(fields[4])],
+        uint(fields[5]),
+        uint(fields[6]),
+        optional(fields[7], uint),
+        uint(fields[8]),
+        optional(fields[9], uint),
+        optional(fields[10], byte_string),
+        [],
+    )
+    listed = []
+    for entry in array(fields[11]):
+        id, name, certificates = array(entry, 3)
+        listed.append((byte_string(id, 8), text(name), [byte_string(certificate) for certificate in array(certificates)]))
+    check_name(roster.group_name)
+    if roster.group != group_id(roster.group_name):
+        raise Refused("GroupMismatch")
+    if len(roster.history) != roster.version:
+        raise Refused("HistoryLength")
+    if not 1 <= roster.epoch_ms <= 1 << 53:
+        raise Refused("EpochLengthOutOfRange")
+    if not 1 <= roster.levels <= 32:
+        raise Refused("LevelsOutOfRange")
+    if roster.budget == 0:
+        raise Refused("BudgetOutOfRange")
+    if roster.last_epoch is not None and roster.last_epoch < roster.first_epoch:
+        raise Refused("EpochRangeEmpty")
+    if roster.coordinator is not None:
+        roster.coordinator = certificate_decode(roster.coordinator)
+        if roster.coordinator.group != roster.group:
+            raise Refused("CertificateMismatch", "of the coordinator")
+    for id, name, certificates in listed:
+        device = Device(id, name, [])
+        check_name(device.name)
+        if device.id != device_id(roster.group_name, device.name):
+            raise Refused("DeviceMismatch", device.name)
+        for encoded in certificates:
+            certificate = certificate_decode(encoded)
+            if (certificate.group, certificate.device) != (roster.group, device.id):
+                raise Refused("CertificateMismatch", device.name)
+            if device.certificates and device.certificates[-1].first_index >= certificate.first_index:
+                raise Refused("UnsortedCertificates", device.name)
+            device.certificates.append(certificate)
+        if not device.certificates:
+            raise Refused("CertificateMissing", device.name)
+        last = roster.devices[-1].id if roster.devices else None
+        if device.id == last or (roster.coordinator and roster.coordinator.device == device.id):
+            raise Refused("DuplicateDevice", device.name)
+        if last is not None and last > device.id:
+            raise Refused("UnsortedDevices", device.name)
+        roster.devices.append(device)
+
+    def prove(certificate):
+        try:
+            return certificate_prove(certificate, operator)
+        except Refused as refused:
+            if refused.name in ("AlgorithmMismatch", "MalformedSignature", "NotAuthentic", "HighS"):
+                raise Refused("CertificateNotAuthentic") from None
+            raise
+
+    if roster.coordinator is not None:
+        prove(roster.coordinator)
+    for device in roster.devices:
+        device.keys = [prove(certificate) for certificate in device.certificates]
+    return roster
+
+
+# ---------------------------------------------------------------- section 2.3: stream schema
+
+TYPES = ["u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64", "f32", "f64", "time"]
+FORMATS = [">B", ">b", ">H", ">h", ">I", ">i", ">Q", ">q", ">f", ">d", ">I"]
+
+UNITS = set(
+    """m kg g s A K cd mol Hz rad sr N Pa J W C V F Ohm S Wb T H Cel lm lx Bq Gy Sv kat m2 m3 l m/s m/s2 m3/s l/s W/m2 cd/m2 bit
+    bit/s lat lon pH dB dBW Bspl count / % %RH %EL EL 1/s 1/min beat/min beats S/m
+    B VA VAs var vars J/m kg/m3 deg
+    ms min h MHz kW kVA kvar Ah Wh kWh varh kvarh kVAh Wh/km KiB GB Mbit/s B/s MB/s mV mA dBm ug/m3 mm/h m/h ppm /100 /1000
+    hPa mm cm km km/h""".split()
+)
+
+
+@dataclass
+class Schema:
+    digest: bytes
+    fields: list
+
+    @property
+    def record_size(self):
+        """Bytes of a record, or None if records are opaque."""
+        return sum(struct.calcsize(FORMATS[kind]) for _, _, kind, _, _ in self.fields) if self.fields else None
+
+    def values(self, record):
+        """The values of a record's fields: exact for the integer types."""
+        read, at = [], 0
+        for _, _, kind, divisor, offset in self.fields:
+            form = FORMATS[kind]
+            if at + struct.calcsize(form) > len(record):
+                raise Refused("RecordTooShort")
+            (raw,) = struct.unpack_from(form, record, at)
+            at += struct.calcsize(form)
+            read.append((raw + offset, divisor) if kind < 8 else raw)
+        return read
+
+    def split(self, data, count):
+        """The first `count` records of joined ones and what follows them, or None if there are fewer."""
+        records, at, size = [], 0, self.record_size
+        for _ in range(count):
+            length = size
+            if size is None:
+                if at + 2 > len(data):
+                    return None
+                length = int.from_bytes(data[at : at + 2], "big")
+                at += 2
+            if at + length > len(data):
+                return None
+            records.append(data[at : at + length])
+            at += length
+        return records, data[at:]
+
+    def join(self, records):
+        if self.record_size is not None:
+            return b"".join(records)
+        return b"".join(be(len(record), 2) + record for record in records)
+
+
+def schema_decode(data):
+    version, fields = array(decode(data), 2)
+    version_one(version)
+    shapes = []
+    for entry in array(fields):
+        name, unit, kind, divisor, offset = array(entry, 5)
+        shapes.append((text(name), text(unit), uint(kind), uint(divisor), sint(offset)))
+    if len(shapes) > 64:
+        raise Refused("TooManyFields")
+    read = []
+    for name, unit, kind, divisor, offset in shapes:
+        if not 1 <= len(name.encode()) <= 64:
+            raise Refused("InvalidFieldName")
+        if unit and unit not in UNITS:
+            raise Refused("UnknownUnit", unit)
+        if kind >= len(TYPES):
+            raise Refused("UnknownFieldType", str(kind))
+        if not 1 <= divisor < 1 << 32 or (kind >= 8 and (divisor, offset) != (1, 0)):
+            raise Refused("ScaleOutOfRange")
+        if any(name == other[0] for other in read):
+            raise Refused("DuplicateField", name)
+        read.append((name, unit, kind, divisor, offset))
+    return Schema(H(b"moteseal/1/schema\0", data), read)
+
+
+# ---------------------------------------------------------------- section 3: star and tree
+
+NULL = bytes(32)
+CHAIN_START = b"moteseal/1/star/root".ljust(32, b"\0")
+
+
+def block_digest(device, index, level, block):
+    header = b"moteseal/1/star".ljust(32, b"\0") + device + be(index, 4) + be(level, 4)
+    return H(header.ljust(64, b"\0"), block)
+
+
+def star_chain(counters, digests, above=CHAIN_START):
+    for count, digest in zip(counters, digests):
+        above = H(above, be(count, 4), digest)
+    return above
+
+
+def leaf_hash(record):
+    return H(b"\0", record)
+
+
+def node_hash(left, right):
+    return H(b"\1", left, right)
+
+
+def split_point(size):
+    """The largest power of two below `size`, which is at least 2."""
+    return 1 << (size - 1).bit_length() - 1
+
+
+def tree_root(leaves):
+    """RFC 9162, section 2.1.1, over leaf hashes."""
+    if not leaves:
+        return H()
+    if len(leaves) == 1:
+        return leaves[0]
+    k = split_point(len(leaves))
+    return node_hash(tree_root(leaves[:k]), tree_root(leaves[k:]))
+
+
+def inclusion_path(leaves, seq):
+    """RFC 9162, section 2.1.3.1."""
+    if len(leaves) <= 1:
+        return []
+    k = split_point(len(leaves))
+    if seq < k:
+        return inclusion_path(leaves[:k], seq) + [tree_root(leaves[k:])]
+    return inclusion_path(leaves[k:], seq - k) + [tree_root(leaves[:k])]
+
+
+def path_root(leaf, seq, size, path):
+    """RFC 9162, section 2.1.3.2: the root that a leaf hash and its path lead to."""
+    if seq >= size:
+        raise Refused("OutOfRange")
+    fn, sn, r = seq, size - 1, leaf
+    for p in path:
+        if sn == 0:
+            raise Refused("DigestCount")
+        if fn & 1 or fn == sn:
+            r = node_hash(p, r)
+            while not fn & 1 and fn:
+                fn, sn = fn >> 1, sn >> 1
+        else:
+            r = node_hash(r, p)
+        fn, sn = fn >> 1, sn >> 1
+    if sn:
+        raise Refused("DigestCount")
+    return r
+
+
+def multiproof(leaves, selected):
+    """The roots of the maximal subtrees without a selected leaf, left to right."""
+
+    def walk(start, end, chosen):
+        if not chosen:
+            return [tree_root(leaves[start:end])]
+        if end - start == 1:
+            return []
+        middle = start + split_point(end - start)
+        left = [seq for seq in chosen if seq < middle]
+        return walk(start, middle, left) + walk(middle, end, chosen[len(left) :])
+
+    return walk(0, len(leaves), sorted(selected)) if leaves else []
+
+
+def multiproof_count(size, selected):
+    def walk(start, end, chosen):
+        if not chosen:
+            return 1
+        if len(chosen) == end - start:
+            return 0
+        middle = start + split_point(end - start)
+        left = [seq for seq in chosen if seq < middle]
+        return walk(start, middle, left) + walk(middle, end, chosen[len(left) :])
+
+    return walk(0, size, selected) if size else 0
+
+
+def multiproof_root(size, selected, digests):
+    """The root from the selected leaf hashes, `(seq, hash)` ascending, and the proof's digests."""
+    if size == 0:
+        return H()
+    given = iter(digests)
+
+    def walk(start, end, chosen):
+        if not chosen:
+            return next(given)
+        if end - start == 1:
+            return chosen[0][1]
+        middle = start + split_point(end - start)
+        left = [entry for entry in chosen if entry[0] < middle]
+        above = walk(start, middle, left)
+        return node_hash(above, walk(middle, end, chosen[len(left) :]))
+
+    return walk(0, size, selected)
+
+
+# ---------------------------------------------------------------- section 3: the seal
+
+FIELDS = """version scheme group roster device index prev prev_index epoch prev_epoch last_in_epoch restart schema salt round
+own_round counters lost answered""".split()
+
+
+@dataclass
+class Seal:
+    """A statement with its root. `fields` are those of section 3, in order."""
+
+    fields: dict
+    root: bytes
+    alg: str
+
+    def __getattr__(self, name):
+        try:
+            return self.__dict__["fields"][name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def null(self, level):
+        lost = self.lost[level] if self.lost else 0
+        return self.counters[level] == 0 or level < self.own_round or lost > 0
+
+    @property
+    def surviving(self):
+        return sum(1 << level for level in range(len(self.counters)) if not self.null(level))
+
+    @property
+    def protected(self):
+        alg = next(number for number, name in ALGORITHMS.items() if name == self.alg)
+        entries = [cbor2.dumps(1) + cbor2.dumps(alg), cbor2.dumps(16) + cbor2.dumps(SEAL)]
+        if self.scheme == 1:
+            entries.append(cbor2.dumps(395) + cbor2.dumps(1))
+        entries.append(cbor2.dumps(-70001) + cbor2.dumps(list(self.fields.values())))
+        return bytes([0xA0 + len(entries)]) + b"".join(entries)
+
+    @property
+    def message(self):
+        return sig_structure(self.protected, self.root)
+
+    @property
+    def digest(self):
+        return H(self.message)
+
+
+def seal_decode(data):
+    """A seal's COSE_Sign1, steps 1 to 4; the object and the seal."""
+    object = signed(data, SEAL)
+    fields = array(object.statement, 19)
+    version_one(fields[0])
+    scheme = uint(fields[1])
+    out_of_range(scheme > 1)
+    read = [1, scheme, byte_string(fields[2], 8), byte_string(fields[3], 32), byte_string(fields[4], 8)]
+    read += [uint(fields[5], 32), byte_string(fields[6], 32), optional(fields[7], uint, 32), uint(fields[8])]
+    read += [optional(fields[9], uint)]
+    out_of_range((read[7] is None) != (read[9] is None))
+    read += [boolean(fields[10]), boolean(fields[11]), byte_string(fields[12], 32), byte_string(fields[13], 16)]
+    read += [uint(fields[14], 8), uint(fields[15], 8), counts(fields[16])]
+    out_of_range(not read[16])
+    read += [counts(fields[17]), answered(fields[18])]
+    seal = Seal(dict(zip(FIELDS, read)), object.payload, object.alg)
+    levels = len(seal.counters)
+    if seal.lost:
+        out_of_range(len(seal.lost) != levels or not any(seal.lost))
+        out_of_range(any(lost > count for lost, count in zip(seal.lost, seal.counters)))
+    if seal.prev_index is not None:
+        out_of_range(seal.prev_index >= seal.index or seal.prev_epoch > seal.epoch)
+    out_of_range(not seal.round <= seal.own_round < levels)
+    out_of_range(scheme == 1 and (seal.own_round > 0 or seal.lost))
+    out_of_range(sum(seal.counters) > 0xFFFFFFFF)
+    byte_string(object.payload, 32)
+    if object.vds != (scheme == 1):
+        raise Refused("UnexpectedHeader", "vds")
+    return object, seal
+
+
+@dataclass
+class Urgent:
+    group: bytes
+    roster: bytes
+    device: bytes
+    index: int
+    epoch: int
+    seq: int
+    schema: bytes
+    record: bytes
+
+
+def urgent_open(data, roster):
+    object = signed(data, EVENT)
+    fields = array(object.statement, 8)
+    version_one(fields[0])
+    out_of_range(len(object.payload) > 0xFFFF)
+    event = Urgent(
+        byte_string(fields[1], 8),
+        byte_string(fields[2], 32),
+        byte_string(fields[3], 8),
+        uint(fields[4], 32),
+        uint(fields[5]),
+        uint(fields[6]),
+        byte_string(fields[7], 32),
+        object.payload,
+    )
+    if event.group != roster.group:
+        raise Refused("WrongGroup")
+    device = roster.device(event.device)
+    key = device.key(event.index) if device else None
+    if key is None:
+        raise Refused("UnknownDevice")
+    object.verify(key)
+    return event
+
+
+# ---------------------------------------------------------------- section 4: the stream
+
+MAX_RUN_PARTS = 256
+MAX_RUN_BYTES = 64 << 20
+MAX_EVENTS = 1 << 24
+
+
+@dataclass
+class Part:
+    scheme: int
+    last_in_epoch: bool
+    restart: bool
+    skipped: int
+    advance: int
+    salt: bytes
+    n: int
+    round: int
+    own_round: int
+    lost: list
+    answered: list
+    select: object  # a mask, or a list of sequence numbers
+    digests: bytes
+    events: bytes
+    signature: object
+
+
+def part_decode(fields):
+    flags = uint(fields[1], 8)
+    out_of_range(flags > 7)
+    skipped, advance, salt = uint(fields[2], 32), uint(fields[3]), byte_string(fields[4], 16)
+    n, round, own_round = uint(fields[5], 32), uint(fields[6], 8), uint(fields[7], 8)
+    lost, replies, select = counts(fields[8]), answered(fields[9]), fields[10]
+    if type(select) is list:
+        out_of_range(not select)
+        gaps, select, last = select, [], -1
+        for gap in gaps:
+            last += uint(gap) + 1
+            select.append(last)
+    else:
+        uint(select, 32)
+    digests, events = byte_string(fields[11]), byte_string(fields[12])
+    signature = optional(fields[13], byte_string)
+    return Part(
+        flags & 1, flags & 2 > 0, flags & 4 > 0, skipped, advance, salt, n, round, own_round,
+        lost, replies, select, digests, events, signature,
+    )  # fmt: skip
+
+
+ITEMS = {0: 2, 1: 7, 2: 14, 3: 1, 4: 3, 5: 3, 6: 3}
+
+
+def items(data):
+    """The items of a stream: kind and decoded fields."""
+    at = 0
+    while at < len(data):
+        form = Form(data, at)
+        value = form.item()
+        at = form.at
+        wrong_type(type(value) is not list or not value)
+        kind = uint(value[0])
+        if kind not in ITEMS:
+            raise Refused("UnknownItem", str(kind))
+        array(value, ITEMS[kind])
+        if kind == 0:
+            yield "schema", byte_string(value[1])
+        elif kind == 1:
+            version_one(value[1])
+            device, version = byte_string(value[2], 8), uint(value[3], 32)
+            prev = optional(value[4], byte_string, 32)
+            index, epoch = optional(value[5], uint, 32), optional(value[6], uint)
+            out_of_range((index is None) != (epoch is None))
+            yield "open", (device, version, prev, index, epoch)
+        elif kind == 2:
+            yield "part", part_decode(value)
+        elif kind == 3:
+            yield "end", None
+        elif kind == 4:
+            yield "problem", (text(value[1]), text(value[2]))
+        elif kind == 5:
+            version_one(value[1])
+            yield "proof", text(value[2])
+        else:
+            yield "explain", (byte_string(value[1]), byte_string(value[2]))
+
+
+def chunks(digests):
+    return [digests[at : at + 32] for at in range(0, len(digests), 32)]
+
+
+@dataclass
+class Rebuilt:
+    """A part with what did not travel."""
+
+    part: Part
+    schema: Schema
+    seal: Seal
+    levels: list  # of every event
+    rows: list  # (seq, level, record), ascending
+    blocks: dict  # of a star: the digest of each selected level
+
+
+class Reader:
+    """Follows a stream; `run` holds the rebuilt parts that no signature has proven yet."""
+
+    def __init__(self, roster, known=None, max_events=MAX_EVENTS):
+        self.roster, self.known, self.max_events = roster, known or {}, max_events
+        self.schema = self.device = None
+        self.run, self.run_bytes = [], 0
+
+    def read(self, data):
+        """Yields ("part", Rebuilt) once proven, and the other items as they come."""
+        for kind, value in items(data):
+            if kind == "schema":
+                self.schema = schema_decode(value)
+            elif kind == "open":
+                self.open(*value)
+            elif kind == "part":
+                self.run.append(self.part(value))
+                if value.signature is not None:
+                    self.prove()
+                    yield from (("part", rebuilt) for rebuilt in self.run)
+                    self.run, self.run_bytes = [], 0
+            else:
+                if kind == "end" and self.run:
+                    raise Refused("Unsigned")
+                yield kind, value
+        if self.run:
+            raise Refused("Unsigned")
+
+    def open(self, device, version, prev, index, epoch):
+        if self.run:
+            raise Refused("Unsigned")
+        self.device = self.roster.device(device)
+        if self.device is None:
+            raise Refused("UnknownDevice", device.hex())
+        self.roster_digest = self.roster.digest_of(version)
+        if self.roster_digest is None:
+            raise Refused("UnknownRoster", str(version))
+        first = self.device.certificates[0].digest
+        if index is None:
+            if prev not in (None, first):
+                raise Refused("PrevMismatch")
+            prev = first
+        elif prev is None:
+            prev = self.known.get((device, index))
+            if prev is None:
+                raise Refused("PrevUnknown")
+        self.prev, self.index, self.epoch, self.closed = prev, index, epoch, False
+
+    def part(self, part):
+        roster, levels = self.roster, self.roster.levels
+        if self.device is None:
+            raise Refused("NoOpen")
+        if self.schema is None:
+            raise Refused("SchemaUnknown")
+        index = part.skipped if self.index is None else self.index + 1 + part.skipped
+        if index > 0xFFFFFFFF:
+            raise Refused("IndexOutOfRange")
+        epoch = part.advance if self.epoch is None else self.epoch + part.advance
+        if epoch > M64 or epoch < roster.first_epoch or (roster.last_epoch is not None and epoch > roster.last_epoch):
+            raise Refused("EpochOutOfRange")
+        if part.skipped and not part.restart:
+            raise Refused("GapWithoutRestart")
+        if self.closed and part.advance == 0:
+            raise Refused("EpochClosed")
+        key = self.device.key(index)
+        if key is None:
+            raise Refused("IndexOutOfRange")
+        if part.round > part.own_round or part.own_round >= levels or (part.scheme == 1 and part.own_round):
+            raise Refused("RoundOutOfRange")
+        if part.n > self.max_events:
+            raise Refused("TooManyEvents")
+        of_events = levels_of(part.salt, levels, part.n)
+        counters = [0] * levels
+        for level in of_events:
+            counters[level] += 1
+        if part.lost and (
+            part.scheme == 1
+            or len(part.lost) != levels
+            or not any(part.lost)
+            or any(lost > count for lost, count in zip(part.lost, counters))
+        ):
+            raise Refused("LostOutOfRange")
+        fields = [1, part.scheme, roster.group, self.roster_digest, self.device.id, index, self.prev, self.index, epoch]
+        fields += [self.epoch, part.last_in_epoch, part.restart, self.schema.digest, part.salt, part.round]
+        fields += [part.own_round, counters, part.lost, part.answered]
+        seal = Seal(dict(zip(FIELDS, fields)), None, key.alg)
+
+        if len(part.digests) % 32:
+            raise Refused("DigestCount")
+        if type(part.select) is int:
+            if part.select & ~seal.surviving:
+                raise Refused("SelectOutOfRange")
+            selected = [seq for seq, level in enumerate(of_events) if part.select >> level & 1]
+        else:
+            selected = part.select
+            if part.scheme == 0 or selected[-1] >= part.n:
+                raise Refused("SelectOutOfRange")
+        expected = multiproof_count(part.n, selected) if part.scheme else self.star_digests(seal, part.select)
+        if len(part.digests) != 32 * expected:
+            raise Refused("DigestCount")
+        split = self.schema.split(part.events, len(selected))
+        if split is None or split[1]:
+            raise Refused("EventsLength")
+        if part.signature is not None and len(part.signature) != SIGNATURE_LENGTH[key.alg]:
+            raise Refused("MalformedSignature")
+        self.run_bytes += len(part.events)
+        if len(self.run) + 1 > MAX_RUN_PARTS or self.run_bytes > MAX_RUN_BYTES:
+            raise Refused("RunTooLong")
+
+        records, blocks = split[0], {}
+        if part.scheme == 0:
+            blocks, of_level = {}, {}
+            at = 0
+            for level in reversed(range(levels)):
+                if part.select >> level & 1:
+                    of_level[level] = records[at : at + counters[level]]
+                    at += counters[level]
+                    blocks[level] = block_digest(self.device.id, index, level, self.schema.join(of_level[level]))
+            seal.root = self.star_root(seal, part, blocks)
+            cursors = {level: iter(block) for level, block in of_level.items()}
+            rows = [(seq, of_events[seq], next(cursors[of_events[seq]])) for seq in selected]
+        else:
+            leaves = [(seq, leaf_hash(record)) for seq, record in zip(selected, records)]
+            seal.root = multiproof_root(part.n, leaves, chunks(part.digests))
+            rows = [(seq, of_events[seq], record) for seq, record in zip(selected, records)]
+        self.prev, self.index, self.epoch, self.closed = seal.digest, index, epoch, part.last_in_epoch
+        return Rebuilt(part, self.schema, seal, of_events, rows, blocks)
+
+    @staticmethod
+    def lowest(seal, mask):
+        return next((level for level in range(len(seal.counters)) if mask >> level & 1), len(seal.counters))
+
+    @classmethod
+    def star_digests(cls, seal, mask):
+        """How many digests a star's part carries."""
+        b, surviving = cls.lowest(seal, mask), seal.surviving
+        under = any(surviving >> level & 1 for level in range(b))
+        above = sum(surviving >> level & 1 and not mask >> level & 1 for level in range(b + 1, len(seal.counters)))
+        return under + above
+
+    @classmethod
+    def star_evidence(cls, seal, mask, digests):
+        """The digests that a star's part carries, given every D_i."""
+        b, surviving = cls.lowest(seal, mask), seal.surviving
+        found = []
+        if any(surviving >> level & 1 for level in range(b)):
+            found.append(star_chain(seal.counters[:b], digests[:b]))
+        found += [digests[i] for i in range(b + 1, len(seal.counters)) if surviving >> i & 1 and not mask >> i & 1]
+        return b"".join(found)
+
+    @classmethod
+    def star_root(cls, seal, part, blocks):
+        b, surviving = cls.lowest(seal, part.select), seal.surviving
+        given = iter(chunks(part.digests))
+        if any(surviving >> level & 1 for level in range(b)):
+            above = next(given)
+        else:
+            above = star_chain(seal.counters[:b], [NULL] * b)
+        digests = []
+        for level in range(b, len(seal.counters)):
+            if level in blocks:
+                digests.append(blocks[level])
+            else:
+                digests.append(next(given) if surviving >> level & 1 else NULL)
+        return star_chain(seal.counters[b:], digests, above)
+
+    def prove(self):
+        """The newest seal by its signature, the others by the chain: they are rebuilt with each other's digests."""
+        newest = self.run[-1]
+        key = self.device.key(newest.seal.index)
+        key.verify(newest.seal.message, newest.part.signature)
+
+
+# ---------------------------------------------------------------- section 5: what must be served
+
+
+def rate_mask(rate, levels):
+    """The levels of a rate, a Fraction."""
+    everything = (1 << levels) - 1
+    if rate == 1:
+        return everything
+    if not 0 < rate < 1:
+        raise Refused("RateUnavailable")
+    digits = levels - 1
+    k = int(rate * 2**digits)
+    if k == 0:
+        raise Refused("RateUnavailable")
+    while k % 2 == 0:
+        k, digits = k // 2, digits - 1
+    mask = everything & ~((1 << digits) - 1)
+    for b in range(1, digits):
+        if k >> digits - b & 1:
+            mask |= 1 << b - 1
+    return mask
+
+
+def seal_rate_mask(rate, seal):
+    mask = rate_mask(rate, len(seal.counters))
+    for level, count in enumerate(seal.counters):
+        if mask >> level & 1 and count and seal.null(level):
+            raise Refused("RateUnavailable")
+    return mask & seal.surviving
+
+
+def at_most_mask(seals, m):
+    """The levels that `at most m` serves of the parts of one epoch."""
+    levels, mask, left = len(seals[0].counters), 0, m
+    for level in range(levels):
+        if any(seal.counters[level] and seal.null(level) for seal in seals):
+            continue
+        count = sum(seal.counters[level] for seal in seals)
+        if count <= left:
+            left -= count
+            mask |= 1 << level
+    return mask
+
+
+def permutation(seed, device, epoch, total, m):
+    """The first m positions of a Fisher-Yates shuffle, in the order they are drawn."""
+    words = chacha12_words(H(b"moteseal/1/perm", seed, device, be(epoch, 8)))
+    moved, chosen = {}, []
+    for i in range(min(m, total)):
+        span = total - i
+        limit = (1 << 64) - (1 << 64) % span
+        w = next(word for word in words if word < limit)
+        j = i + w % span
+        here, there = moved.get(i, i), moved.get(j, j)
+        moved[i], moved[j] = there, here
+        chosen.append(there)
+    return chosen
+
+
+def check_choice(parts, choice):
+    """Whether the parts of one epoch of one device serve what was asked of it."""
+    seals = [rebuilt.seal for rebuilt in parts]
+    if "rate" in choice:
+        forced = [seal_rate_mask(choice["rate"], seal) for seal in seals]
+    elif "at_most" in choice:
+        mask = at_most_mask(seals, choice["at_most"])
+        forced = [mask & seal.surviving for seal in seals]
+    else:
+        if any(seal.scheme == 0 for seal in seals):
+            raise Refused("SchemeMismatch")
+        totals = [sum(seal.counters) for seal in seals]
+        drawn = permutation(choice["seed"], seals[0].device, seals[0].epoch, sum(totals), choice["count"])
+        forced, start = [], 0
+        for total in totals:
+            mine = sorted(position - start for position in drawn if start <= position < start + total)
+            forced.append(mine or 0)
+            start += total
+    for rebuilt, expected in zip(parts, forced):
+        if rebuilt.part.select != expected:
+            raise Refused("NotAsAsked", f"index {rebuilt.seal.index}")
+
+
+def check_history(seals, device, since, until):
+    """Whether the seals are all there are of a device's epochs since .. until-1; how many of them are in the range."""
+    ended, last, unknown, inside = since >= until, None, since, 0
+    for seal in seals:
+        if seal.device != device or seal.epoch < since or ended:
+            raise Refused("NotAsAsked", f"index {seal.index}")
+        if last is None:
+            if seal.prev_epoch is not None and seal.prev_epoch >= since:
+                raise Refused("Missing", f"index {seal.prev_index}")
+        elif seal.prev_index is None:
+            raise Refused("NotAsAsked", f"index {seal.index}")
+        elif seal.prev_index != last.index:
+            raise Refused("Missing", f"index {seal.prev_index}")
+        elif seal.prev != last.digest:
+            raise Refused("NotAsAsked", f"index {seal.index}")
+        last = seal
+        unknown = seal.epoch + seal.last_in_epoch
+        if seal.epoch >= until:
+            ended = True
+        else:
+            inside += 1
+            ended = seal.last_in_epoch and seal.epoch + 1 == until
+    if not ended:
+        raise Refused("TailUnknown", f"from epoch {unknown}")
+    return inside
+
+
+# ---------------------------------------------------------------- sections 6 and 7: explaining form, receipts
+
+
+def explain_check(roster, rebuilt, seal_bytes, digests):
+    """Names where an explained seal and a rebuilt part disagree."""
+    object, explained = seal_decode(seal_bytes)
+    device = roster.device(rebuilt.seal.device)
+    key = device.key(rebuilt.seal.index) if device else None
+    if key is None:
+        raise Refused("IndexOutOfRange")
+    object.verify(key)
+    for name in FIELDS:
+        if explained.fields[name] != rebuilt.seal.fields[name]:
+            raise Refused("StatementMismatch", name)
+    part, given = rebuilt.part, chunks(digests)
+    if explained.scheme == 0:
+        if len(digests) != 32 * len(explained.counters):
+            raise Refused("DigestCount")
+        if star_chain(explained.counters, given) != explained.root:
+            raise Refused("RootMismatch")
+        for level, digest in sorted(rebuilt.blocks.items()):
+            if digest != given[level]:
+                raise Refused("BlockDigestMismatch", f"level {level}")
+        if part.digests != Reader.star_evidence(explained, part.select, given):
+            raise Refused("EvidenceMismatch")
+        return
+    if not digests:
+        if rebuilt.seal.root != explained.root:
+            raise Refused("PathMismatch")
+        return
+    if len(digests) != 32 * part.n:
+        raise Refused("DigestCount")
+    if tree_root(given) != explained.root:
+        raise Refused("RootMismatch")
+    for seq, _, record in rebuilt.rows:
+        if leaf_hash(record) != given[seq]:
+            raise Refused("PathMismatch", f"event {seq}")
+    if part.digests != b"".join(multiproof(given, [seq for seq, _, _ in rebuilt.rows])):
+        raise Refused("EvidenceMismatch")
+
+
+def receipt_verify(receipt, record, key):
+    """A COSE Receipt of inclusion by RFC 9942, sections 4 and 5.2, and nothing of ours; returns the root."""
+    refused = Refused("ReceiptRefused")
+    try:
+        object = cbor2.loads(receipt)
+        if object.tag != 18:
+            raise refused
+        protected, unprotected, payload, signature = object.value
+        header = cbor2.loads(protected)
+        if header[395] != 1 or ALGORITHMS.get(header[1]) != key.alg or payload is not None:
+            raise refused
+        (proof,) = unprotected[396][-1]
+        size, leaf, path = cbor2.loads(proof)
+        if not path or any(len(digest) != 32 for digest in path):
+            raise refused
+        root = path_root(leaf_hash(record), leaf, size, path)
+        key.verify(cbor2.dumps(["Signature1", protected, b"", root]), signature)
+        return root
+    except (Refused, KeyError, ValueError, TypeError, AttributeError, cbor2.CBORDecodeError):
+        raise refused from None
+
+
+# ---------------------------------------------------------------- test vectors
+
+unhex = bytes.fromhex
+
+
+def operator_of(case):
+    return Key(case["operator"]["alg"], unhex(case["operator"]["key"]))
+
+
+def roster_of(case):
+    """The file's roster. Its own vectors show that it opens."""
+    return roster_open(unhex(case["roster"]), operator_of(case))
+
+
+def show_value(value):
+    if isinstance(value, tuple):
+        return f"{value[0]}/{value[1]}"
+    return struct.pack(">d", value).hex() if isinstance(value, float) else str(value)
+
+
+def show_part(rebuilt):
+    seal = rebuilt.seal
+    return {
+        "index": seal.index,
+        "epoch": seal.epoch,
+        "root": seal.root.hex(),
+        "digest": seal.digest.hex(),
+        "counters": seal.counters,
+        "rows": [[seq, level, record.hex()] for seq, level, record in rebuilt.rows],
+    }
+
+
+def reader_of(case, given):
+    known = {(unhex(entry["device"]), entry["index"]): unhex(entry["digest"]) for entry in given.get("known", [])}
+    return Reader(roster_of(case), known, case.get("max_events", MAX_EVENTS))
+
+
+def stream_read(case, given):
+    parts, others = [], []
+    for kind, value in reader_of(case, given).read(unhex(given["bytes"])):
+        if kind == "part":
+            parts.append(show_part(value))
+        else:
+            others.append(kind)
+    return {"parts": parts, "others": others}
+
+
+def choice_answer(case, given):
+    """One device's answer: the parts of each epoch serve the choice, the rest serves nothing, and the range is complete."""
+    reader, parts = reader_of(case, given), []
+    for kind, value in reader.read(unhex(given["bytes"])):
+        if kind == "part":
+            parts.append(value)
+    device, since, until = unhex(given["device"]), given["since"], given["until"]
+    seals = [rebuilt.seal for rebuilt in parts]
+    inside = check_history(seals, device, since, until)
+    for rebuilt in parts[inside:]:
+        if rebuilt.part.select != 0:
+            raise Refused("NotAsAsked", "events behind the range")
+    choice = dict(given["choice"])
+    if "rate" in choice:
+        choice["rate"] = Fraction(choice["rate"])
+    if "seed" in choice:
+        choice["seed"] = unhex(choice["seed"])
+    for epoch in sorted({seal.epoch for seal in seals[:inside]}):
+        check_choice([rebuilt for rebuilt in parts[:inside] if rebuilt.seal.epoch == epoch], choice)
+    rows = [[r.seal.index, seq, record.hex()] for r in parts for seq, _, record in r.rows]
+    return {"seals": inside, "rows": rows}
+
+
+def explain_run(case, given):
+    """The parts of a run that may have failed, against their explained seals."""
+    reader, rebuilt = reader_of(case, given), []
+    for kind, value in items(unhex(given["bytes"])):
+        if kind == "schema":
+            reader.schema = schema_decode(value)
+        elif kind == "open":
+            reader.open(*value)
+        elif kind == "part":
+            rebuilt.append(reader.part(value))
+    for part, encoded in zip(rebuilt, given["explained"]):
+        ((_, (seal, digests)),) = items(unhex(encoded))
+        explain_check(reader.roster, part, seal, digests)
+    return {}
+
+
+def star_seal(_case, given):
+    schema, salt, levels = schema_decode(unhex(given["schema"])), unhex(given["salt"]), given["levels"]
+    blocks = [[] for _ in range(levels)]
+    for seq, record in enumerate(given["records"]):
+        blocks[level_of(salt, seq, levels)].append(unhex(record))
+    counters = [len(block) for block in blocks]
+    device, index = unhex(given["device"]), given["index"]
+    digests = [
+        block_digest(device, index, level, schema.join(block)) if block else NULL for level, block in enumerate(blocks)
+    ]
+    joined = [schema.join(block).hex() for block in blocks]
+    return {
+        "counters": counters,
+        "blocks": joined,
+        "digests": [digest.hex() for digest in digests],
+        "root": star_chain(counters, digests).hex(),
+    }
+
+
+def leaves_of(given):
+    return [leaf_hash(unhex(record)) for record in given["records"]]
+
+
+def tree_multiproof(_case, given):
+    leaves, selected = leaves_of(given), given["selected"]
+    digests = multiproof(leaves, selected)
+    root = multiproof_root(len(leaves), [(seq, leaves[seq]) for seq in selected], digests)
+    assert root == tree_root(leaves) and len(digests) == multiproof_count(len(leaves), selected)
+    return {"digests": [digest.hex() for digest in digests], "root": root.hex()}
+
+
+def cose_object(_case, given):
+    object = signed(unhex(given["bytes"]), given["typ"])
+    return {"alg": object.alg, "vds": object.vds, "digest": object.digest.hex()}
+
+
+def cose_verify(_case, given):
+    object = signed(unhex(given["bytes"]), given["typ"])
+    object.verify(Key(given["alg"], unhex(given["key"])))
+    return {"digest": object.digest.hex()}
+
+
+def certificate_vector(case, given):
+    certificate = certificate_open(unhex(given["bytes"]), operator_of(case))
+    return {
+        "group": certificate.group.hex(),
+        "device": certificate.device.hex(),
+        "serial": certificate.serial,
+        "alg": certificate.alg,
+        "key": certificate.key_bytes.hex(),
+        "first_index": certificate.first_index,
+        "digest": certificate.digest.hex(),
+    }
+
+
+def roster_vector(case, given):
+    roster = roster_open(unhex(given["bytes"]), operator_of(case))
+    return {
+        "digest": roster.digest.hex(),
+        "group_name": roster.group_name,
+        "group": roster.group.hex(),
+        "version": roster.version,
+        "epoch_ms": roster.epoch_ms,
+        "levels": roster.levels,
+        "first_epoch": roster.first_epoch,
+        "last_epoch": roster.last_epoch,
+        "devices": [[device.id.hex(), device.name, len(device.certificates)] for device in roster.devices],
+    }
+
+
+def schema_vector(_case, given):
+    schema = schema_decode(unhex(given["bytes"]))
+    fields = [[name, unit, TYPES[kind], divisor, str(offset)] for name, unit, kind, divisor, offset in schema.fields]
+    return {"digest": schema.digest.hex(), "record_size": schema.record_size, "fields": fields}
+
+
+def seal_vector(_case, given):
+    object, seal = seal_decode(unhex(given["bytes"]))
+    assert seal.digest == object.digest, "what was decoded encodes to what was read"
+    return {"digest": seal.digest.hex(), "root": seal.root.hex(), "scheme": seal.scheme, "counters": seal.counters}
+
+
+def urgent_vector(case, given):
+    event = urgent_open(unhex(given["bytes"]), roster_of(case))
+    return {"device": event.device.hex(), "index": event.index, "seq": event.seq, "record": event.record.hex()}
+
+
+def at_most_vector(_case, given):
+    levels = len(given["parts"][0]["counters"])
+    seals = [
+        Seal({"counters": part["counters"], "own_round": part["own_round"], "lost": part["lost"]}, NULL, "ed25519")
+        for part in given["parts"]
+    ]
+    assert all(len(part["counters"]) == levels for part in given["parts"])
+    return {"mask": at_most_mask(seals, given["m"])}
+
+
+OPERATIONS = {
+    "cbor.item": lambda _, given: decode(unhex(given["bytes"])) and {} or {},
+    "cose.object": cose_object,
+    "cose.verify": cose_verify,
+    "cose.key": lambda _, given: Key(given["alg"], unhex(given["key"])) and {},
+    "cose.seal": seal_vector,
+    "certificate.open": certificate_vector,
+    "roster.open": roster_vector,
+    "schema.open": schema_vector,
+    "schema.record": lambda _, given: {
+        "values": [show_value(v) for v in schema_decode(unhex(given["schema"])).values(unhex(given["record"]))]
+    },
+    "level.level": lambda _, given: {
+        "levels": [level_of(unhex(given["salt"]), seq, given["levels"]) for seq in given["seqs"]]
+    },
+    "level.counters": lambda _, given: {
+        "counters": [
+            levels_of(unhex(given["salt"]), given["levels"], given["n"]).count(level) for level in range(given["levels"])
+        ]
+    },
+    "level.salt": lambda _, given: {"salt": salt_of(unhex(given["key"]), unhex(given["device"]), given["index"]).hex()},
+    "level.ids": lambda _, given: {
+        "group": group_id(given["group"]).hex(),
+        "device": device_id(given["group"], given["device"]).hex(),
+    },
+    "star.seal": star_seal,
+    "tree.root": lambda _, given: {"root": tree_root(leaves_of(given)).hex()},
+    "tree.path": lambda _, given: {"path": [d.hex() for d in inclusion_path(leaves_of(given), given["seq"])]},
+    "tree.multiproof": tree_multiproof,
+    "tree.path_root": lambda _, given: {
+        "root": path_root(unhex(given["leaf"]), given["seq"], given["size"], [unhex(d) for d in given["path"]]).hex()
+    },
+    "tree.receipt": lambda _, given: {
+        "root": receipt_verify(
+            unhex(given["bytes"]), unhex(given["record"]), Key(given["alg"], unhex(given["key"]))
+        ).hex()
+    },
+    "stream.read": stream_read,
+    "stream.explain": explain_run,
+    "urgent.open": urgent_vector,
+    "choice.rate": lambda _, given: {"mask": rate_mask(Fraction(given["rate"]), given["levels"])},
+    "choice.at_most": at_most_vector,
+    "choice.answer": choice_answer,
+    "permutation.choose": lambda _, given: {
+        "positions": permutation(
+            unhex(given["seed"]), unhex(given["device"]), given["epoch"], int(given["total"]), given["m"]
+        )
+    },
+}
+
+
+def verdict(case, op, given):
+    """What an operation gives: its output, or the name of its error."""
+    try:
+        return OPERATIONS[op](case, given), None
+    except Refused as refused:
+        return None, refused.name
+
+
+def mutated(case):
+    """The mutations of a file: for each base, every byte changed by each flip, then every truncation."""
+    for mutation in case.get("mutations", []):
+        base = bytearray(unhex(mutation["input"][mutation["field"]]))
+        names = iter(mutation["errors"])
+        for flip in mutation["flips"]:
+            for at in range(len(base)):
+                base[at] ^= flip
+                yield mutation, f"{mutation['name']}: byte {at} ^ {flip:#04x}", bytes(base), next(names)
+                base[at] ^= flip
+        for length in range(len(base)):
+            yield mutation, f"{mutation['name']}: cut at {length}", bytes(base[:length]), next(names)
+        assert next(names, None) is None
+
+
+def run_vectors(root):
+    """Replays every vector; prints disagreements; the exit code."""
+    known_answers()
+    names = set(re.findall(r"`([A-Z][A-Za-z]+)`", (pathlib.Path(__file__).parent / "errors.md").read_text()))
+    passed = failed = 0
+    skipped = {}
+    files = sorted(pathlib.Path(root).rglob("*.json"))
+    if not files:
+        print(f"no vectors under {root}", file=sys.stderr)
+        return 2
+
+    def judge(path, name, expected, case, op, given):
+        nonlocal passed, failed
+        try:
+            found = verdict(case, op, given)
+        except Skipped as reason:
+            skipped.setdefault(str(reason), []).append(name)
+            return
+        if found == expected and (expected[1] is None or expected[1] in names):
+            passed += 1
+            return
+        failed += 1
+        why = f"expected {expected[1] or expected[0]}, found {found[1] or found[0]}"
+        print(f"{path.parent.name}/{path.name}: {name}: {why if found != expected else 'the name is not in errors.md'}")
+
+    for path in files:
+        case = json.loads(path.read_text())
+        for entry in case["valid"]:
+            judge(path, entry["name"], (entry["output"], None), case, entry["op"], entry["input"])
+        for entry in case["invalid"]:
+            judge(path, entry["name"], (None, entry["error"]), case, entry["op"], entry["input"])
+        for mutation, name, changed, error in mutated(case):
+            given = {**mutation["input"], mutation["field"]: changed.hex()}
+            judge(path, name, (mutation["kept"], None) if error == "" else (None, error), case, mutation["op"], given)
+    for reason, which in skipped.items():
+        print(f"skipped {len(which)}: {reason} ({', '.join(which)})")
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+# ---------------------------------------------------------------- files
+
+
+def run_bundle(files, roster_path, operator_path):
+    """Verifies streams; prints a line a seal, and whether each file holds; the exit code."""
+    try:
+        operator = key_from_pem(pathlib.Path(operator_path).read_bytes())
+        roster = roster_open(pathlib.Path(roster_path).read_bytes(), operator)
+    except (Refused, ValueError, OSError) as error:
+        print(f"{roster_path}: {error}", file=sys.stderr)
+        return 1
+    worst = 0
+    for file in files:
+        try:
+            rows = 0
+            for kind, value in Reader(roster).read(pathlib.Path(file).read_bytes()):
+                if kind == "part":
+                    rows += len(value.rows)
+                    seal, name = value.seal, roster.device(value.seal.device).name
+                    scheme = "tree" if seal.scheme else "star"
+                    count = f"{len(value.rows)} of {sum(seal.counters)} events"
+                    print(f"{file}: {name} index {seal.index} epoch {seal.epoch} {scheme}: {count}")
+                elif kind == "problem":
+                    print(f"{file}: the server says {value[0]}: {value[1]}")
+            print(f"{file}: verified, {rows} events")
+        except Refused as refused:
+            print(f"{file}: refused, {refused}")
+            worst = 1
+        except Skipped as reason:
+            print(f"{file}: not checked: {reason}")
+            worst = 1
+        except OSError as error:
+            print(f"{file}: {error.strerror}", file=sys.stderr)
+            worst = 2
+    return worst
+
+
+def run_merkle(root):
+    """RFC 9162 inclusion probes as transparency-dev publishes them; the exit code."""
+    passed = failed = 0
+    for path in sorted(pathlib.Path(root).rglob("inclusion/**/*.json")):
+        probe = json.loads(path.read_text())
+        leaf, expected = base64.b64decode(probe["leafHash"] or ""), base64.b64decode(probe["root"] or "")
+        path_digests = [base64.b64decode(digest) for digest in probe["proof"] or []]
+        try:
+            digests = [leaf, expected, *path_digests]
+            good = all(len(digest) == 32 for digest in digests)
+            good = good and path_root(leaf, probe["leafIdx"], probe["treeSize"], path_digests) == expected
+        except Refused:
+            good = False
+        if good != probe["wantErr"]:
+            passed += 1
+        else:
+            failed += 1
+            print(f"{path}: {probe['desc']}")
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed or not passed else 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--vectors", metavar="DIR", help="replay the test vectors under DIR")
+    commands = parser.add_subparsers(dest="command")
+    bundle = commands.add_parser("bundle", help="verify bundles, answers and proofs")
+    bundle.add_argument("files", nargs="+", metavar="FILE")
+    bundle.add_argument("--roster", required=True)
+    bundle.add_argument("--operator", required=True, help="the operator's public key, PEM")
+    merkle = commands.add_parser("merkle", help="check RFC 9162 answers from outside")
+    merkle.add_argument("dir")
+    arguments = parser.parse_args()
+    if arguments.vectors:
+        return run_vectors(arguments.vectors)
+    if arguments.command == "bundle":
+        return run_bundle(arguments.files, arguments.roster, arguments.operator)
+    if arguments.command == "merkle":
+        return run_merkle(arguments.dir)
+    parser.print_usage(sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

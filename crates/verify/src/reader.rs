@@ -169,6 +169,7 @@ pub struct StreamReader<'d, D: ?Sized> {
     directory: &'d D,
     follower: Follower<'d, D, Host>,
     known: Option<Known<'d>>,
+    max_run_parts: usize,
     schema: Option<Arc<SchemaEntry>>,
     buffer: Vec<u8>,
     /// Where the next item starts in the buffer.
@@ -200,6 +201,7 @@ impl<'d, D: Directory + ?Sized> StreamReader<'d, D> {
             directory,
             follower: Follower::new(directory, Host::detect(), limits),
             known: None,
+            max_run_parts: MAX_RUN_PARTS,
             schema: None,
             buffer: Vec::new(),
             at: 0,
@@ -214,6 +216,14 @@ impl<'d, D: Directory + ?Sized> StreamReader<'d, D> {
     #[must_use]
     pub fn with_known(mut self, known: Known<'d>) -> Self {
         self.known = Some(known);
+        self
+    }
+
+    /// The same, refusing longer runs than `parts` (at least 1, at most 256). Where every part must be signed, as in an upload, 1
+    /// bounds the work for a stranger to one part before a signature is checked.
+    #[must_use]
+    pub fn with_run_parts(mut self, parts: usize) -> Self {
+        self.max_run_parts = parts.clamp(1, MAX_RUN_PARTS);
         self
     }
 
@@ -291,7 +301,7 @@ impl<'d, D: Directory + ?Sized> StreamReader<'d, D> {
             Item::Part(part) => {
                 self.run.push(Pending { range: range.clone(), item: self.items, schema: self.schema.clone() });
                 self.run_bytes += part.events.len();
-                if self.run.len() > MAX_RUN_PARTS || self.run_bytes > MAX_RUN_BYTES {
+                if self.run.len() > self.max_run_parts || self.run_bytes > MAX_RUN_BYTES {
                     self.judge(buffer)?;
                     return Err(self.error(ReadErrorKind::RunTooLong).into());
                 }
@@ -335,8 +345,9 @@ impl<'d, D: Directory + ?Sized> StreamReader<'d, D> {
         };
         self.at = range.end;
         self.items += 1;
-        // Bytes that nothing refers to any more are dropped once they are worth moving the rest.
-        Ok(if self.run.is_empty() && self.at >= 1 << 16 { Step::RunDone } else { step })
+        // Bytes that nothing refers to any more are dropped once they are at least as many as the rest that must be moved.
+        let worth_it = self.at >= 1 << 16 && self.at >= buffer.len() / 2;
+        Ok(if self.run.is_empty() && worth_it { Step::RunDone } else { step })
     }
 
     /// Rebuilds the pending parts, so that the first of them that cannot be is what is reported.

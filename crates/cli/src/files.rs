@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use moteseal_core::identity::{decode_public_pem, decode_secret_pem};
 use moteseal_core::level::SaltKey;
+use moteseal_core::record::DeviceId;
 use moteseal_core::signature::{PublicKey, SecretKey};
 use moteseal_verify::Roster;
 use zeroize::Zeroizing;
@@ -26,6 +27,15 @@ pub(crate) fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {
     }
     let mut bytes = Zeroizing::new(Vec::with_capacity(usize::try_from(length).unwrap_or_default()));
     Read::by_ref(&mut file).take(MAX_FILE).read_to_end(&mut bytes).map_err(fail)?;
+    if bytes.is_empty() {
+        return Err(Failure::usage(format_args!("{} is empty", path.display())));
+    }
+    Ok(bytes)
+}
+
+/// Reads a file of any size that memory holds.
+pub(crate) fn read_large(path: &Path) -> Result<Vec<u8>, Failure> {
+    let bytes = fs::read(path).map_err(|error| Failure::file("read", path, &error))?;
     if bytes.is_empty() {
         return Err(Failure::usage(format_args!("{} is empty", path.display())));
     }
@@ -66,6 +76,22 @@ pub(crate) fn roster(path: &Path, operator: &Path) -> Result<Roster, Failure> {
     let key = public_key(operator)?;
     Roster::open(&read(path)?, &key)
         .map_err(|error| Failure::refused(format_args!("{}: {error} (operator {})", path.display(), operator.display())))
+}
+
+/// The id of a device of a roster.
+pub(crate) fn device(roster: &Roster, path: &Path, name: &str) -> Result<DeviceId, Failure> {
+    roster.id(name).ok_or_else(|| {
+        let mut names: Vec<&str> = roster.devices().map(|device| device.name.as_str()).collect();
+        names.sort_unstable();
+        let more = names.len().saturating_sub(8);
+        names.truncate(8);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        Failure::usage(format_args!(
+            "UnknownDevice: {} has no device {name:?}; it has {}{more}",
+            path.display(),
+            names.join(", ")
+        ))
+    })
 }
 
 /// Writes a new file whole or not at all; never over another.

@@ -4,17 +4,18 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use clap::Args;
+use moteseal_core::record::{EpochNumber, SealIndex};
 use moteseal_core::schema::Schema;
-use moteseal_core::seal::Scheme;
 use moteseal_core::wire::stream::{Item, Open, Part, Select};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::files;
+use crate::progress::{bytes, thousands};
 
 /// Shows the items of a bundle (.mseal) or proof (.mproof). Nothing is verified: `moteseal verify` does that.
 #[derive(Args, Debug)]
-#[command(after_help = "Example: moteseal inspect bundles/dev1-0.mseal")]
+#[command(after_help = "Example: moteseal inspect bundles/dev1-0000000000.mseal")]
 pub(crate) struct Arguments {
     /// A .mseal or .mproof file
     file: PathBuf,
@@ -23,35 +24,137 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
+/// Where the chain of the device stands that the last open item went to.
+#[derive(Clone, Copy, Default)]
+struct At {
+    last: Option<(SealIndex, EpochNumber)>,
+}
+
+impl At {
+    /// Index and epoch of a part that follows; saturating, for nothing of this is verified.
+    fn step(&mut self, part: &Part<'_>) -> (u32, u64) {
+        let (index, epoch) = match self.last {
+            Some((index, epoch)) => {
+                (index.0.saturating_add(1).saturating_add(part.skipped), epoch.0.saturating_add(part.advance))
+            }
+            None => (part.skipped, part.advance),
+        };
+        self.last = Some((SealIndex(index), EpochNumber(epoch)));
+        (index, epoch)
+    }
+}
+
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let bytes = files::read(&arguments.file)?;
+    let file = files::read_large(&arguments.file)?;
     let mut out = std::io::stdout().lock();
-    let (mut at, mut number) = (0, 0);
-    while at < bytes.len() {
-        let (item, length) = Item::decode(&bytes[at..]).map_err(|error| {
-            Failure::refused(format_args!("{}: item {number} at byte {at}: {error}", arguments.file.display()))
+    let (mut position, mut number, mut at) = (0, 0, At::default());
+    while position < file.len() {
+        let (item, length) = Item::decode(&file[position..]).map_err(|error| {
+            Failure::refused(format_args!("{}: item {number} at byte {position}: {error}", arguments.file.display()))
         })?;
-        let fields = describe(&item, length);
+        if let Item::Open(open) = &item {
+            at.last = open.last;
+        }
+        let step = if let Item::Part(part) = &item { at.step(part) } else { (0, 0) };
         if arguments.json {
-            writeln!(out, "{fields}")?;
+            writeln!(out, "{}", object(&item, step, length))?;
         } else {
-            let object = fields.as_object().into_iter().flatten();
-            for (i, (name, value)) in object.enumerate() {
-                let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-                if i == 0 { writeln!(out, "{text}")? } else { writeln!(out, "  {name:<14} {text}")? }
+            for (i, line) in lines(&item, step, length).iter().enumerate() {
+                writeln!(out, "{}{line}", if i == 0 { "" } else { "          " })?;
             }
         }
-        at += length;
+        position += length;
         number += 1;
+    }
+    if !arguments.json {
+        eprintln!("{} items, {}; nothing of this is verified", number, bytes(file.len() as u64));
     }
     Ok(())
 }
 
-fn describe(item: &Item<'_>, length: usize) -> Value {
+/// An item for people: a headline, and what there is beside it.
+fn lines(item: &Item<'_>, (index, epoch): (u32, u64), length: usize) -> Vec<String> {
     match item {
-        Item::Schema(bytes) => schema(bytes),
-        Item::Open(open) => describe_open(open),
-        Item::Part(part) => describe_part(part, length),
+        Item::Schema(bytes) => match Schema::decode(bytes) {
+            Err(error) => vec![format!("schema    {error}")],
+            Ok(schema) => {
+                let size =
+                    schema.record_size().map_or_else(|| "opaque records".to_owned(), |size| format!("records of {size} bytes"));
+                let head = format!("schema    {size}, digest {}", schema.digest());
+                std::iter::once(head).chain(schema.fields().map(|field| field.to_string())).collect()
+            }
+        },
+        Item::Open(open) => vec![
+            format!("device    {}, roster version {}", open.device, open.roster_version),
+            match (open.last, open.prev) {
+                (None, _) => "its first seal follows".to_owned(),
+                (Some((index, epoch)), prev) => {
+                    let prev = prev.map_or_else(String::new, |prev| format!(", {prev}"));
+                    format!("after seal {index} of epoch {epoch}{prev}")
+                }
+            },
+        ],
+        Item::Part(part) => part_lines(part, index, epoch, length),
+        Item::End => vec!["end       the answer is whole".to_owned()],
+        Item::Problem { name, detail } => vec![format!("problem   {name:?}: {detail:?}")],
+        Item::Proof { query } => vec![format!("proof of  {query}")],
+        Item::Explain { seal, digests } => {
+            vec![format!("explain   a seal of {} bytes, {} block digests", seal.len(), digests.len() / 32)]
+        }
+    }
+}
+
+fn part_lines(part: &Part<'_>, index: u32, epoch: u64, length: usize) -> Vec<String> {
+    let mut marks = String::new();
+    for (set, mark) in [(part.last_in_epoch, ", closes its epoch"), (part.restart, ", after a restart")] {
+        marks += if set { mark } else { "" };
+    }
+    let here = match &part.select {
+        Select::Levels(0) => "none here".to_owned(),
+        Select::Levels(_) => format!("levels {} here", levels(part)),
+        Select::Events(gaps) => format!("{} single ones here", thousands(gaps.len().into())),
+    };
+    let mut lines = vec![
+        format!("seal {index:<4} epoch {epoch}, {}{marks}", part.scheme.as_str()),
+        format!("{} readings; {here}", thousands(part.n.into())),
+        format!(
+            "{} of readings, {} of digests, {} in all",
+            bytes(part.events.len() as u64),
+            bytes(part.digests.len() as u64),
+            bytes(length as u64)
+        ),
+        format!("salt {}", hex::encode(part.salt.0)),
+        part.signature
+            .map_or("proven by a later signature".to_owned(), |signature| format!("signature of {} bytes", signature.len())),
+    ];
+    if part.own_round.0 > 0 {
+        lines.push(format!("round {} announced, {} kept", part.round, part.own_round));
+    }
+    if let Some(lost) = &part.lost {
+        lines.push(format!("{} readings lost", thousands(lost.total())));
+    }
+    lines
+}
+
+fn levels(part: &Part<'_>) -> String {
+    let Select::Levels(mask) = &part.select else { return String::new() };
+    (0..32).filter(|level| mask >> level & 1 == 1).map(|level| level.to_string()).collect::<Vec<_>>().join(" ")
+}
+
+/// An item for programs.
+fn object(item: &Item<'_>, step: (u32, u64), length: usize) -> Value {
+    match item {
+        Item::Schema(bytes) => match Schema::decode(bytes) {
+            Err(error) => json!({ "item": "schema", "error": error.to_string() }),
+            Ok(schema) => json!({
+                "item": "schema",
+                "digest": schema.digest().to_string(),
+                "record_bytes": schema.record_size(),
+                "fields": schema.fields().map(|field| field.to_string()).collect::<Vec<_>>(),
+            }),
+        },
+        Item::Open(open) => open_object(open),
+        Item::Part(part) => part_object(part, step, length),
         Item::End => json!({ "item": "end" }),
         Item::Problem { name, detail } => json!({ "item": "problem", "name": name, "detail": detail }),
         Item::Proof { query } => json!({ "item": "proof", "query": query }),
@@ -59,22 +162,7 @@ fn describe(item: &Item<'_>, length: usize) -> Value {
     }
 }
 
-fn schema(bytes: &[u8]) -> Value {
-    match Schema::decode(bytes) {
-        Err(error) => json!({ "item": "schema", "error": error.to_string() }),
-        Ok(schema) => {
-            let fields: Vec<String> = schema.fields().map(|field| field.to_string()).collect();
-            json!({
-                "item": "schema",
-                "digest": schema.digest().to_string(),
-                "record_bytes": schema.record_size(),
-                "fields": fields.join(", "),
-            })
-        }
-    }
-}
-
-fn describe_open(open: &Open) -> Value {
+fn open_object(open: &Open) -> Value {
     json!({
         "item": "open",
         "device": open.device.to_string(),
@@ -85,22 +173,21 @@ fn describe_open(open: &Open) -> Value {
     })
 }
 
-fn describe_part(part: &Part<'_>, length: usize) -> Value {
-    let select = match &part.select {
-        Select::Levels(mask) => {
-            (0..32).filter(|level| mask >> level & 1 == 1).map(|level| level.to_string()).collect::<Vec<_>>().join(" ")
-        }
-        Select::Events(gaps) => format!("{} single events", gaps.len()),
+fn part_object(part: &Part<'_>, (index, epoch): (u32, u64), length: usize) -> Value {
+    let (mask, selected) = match &part.select {
+        Select::Levels(mask) => (Some(*mask), None),
+        Select::Events(gaps) => (None, Some(gaps.len())),
     };
     json!({
         "item": "part",
-        "scheme": if part.scheme == Scheme::Star { "star" } else { "tree" },
-        "skipped": part.skipped,
-        "advance": part.advance,
+        "scheme": part.scheme.as_str(),
+        "index": index,
+        "epoch": epoch,
         "last_in_epoch": part.last_in_epoch,
         "restart": part.restart,
         "events": part.n,
-        "levels_here": select,
+        "levels_mask": mask,
+        "selected_events": selected,
         "event_bytes": part.events.len(),
         "digests": part.digests.len() / 32,
         "round": part.round.0,

@@ -9,11 +9,15 @@ mod failure;
 mod files;
 mod inspect;
 mod key;
+mod progress;
 mod roster;
+mod seal;
+mod time;
+mod verify;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Sensor data that can be checked by whoever uses it, wherever it was stored.
 #[derive(Debug, Parser)]
@@ -37,8 +41,15 @@ enum Command {
     /// Make and show a group's roster: its devices and their certified keys.
     #[command(subcommand)]
     Roster(roster::Command),
-    /// Show what a bundle, proof or roster says, without believing it.
+    Seal(Box<seal::Arguments>),
     Inspect(inspect::Arguments),
+    Verify(verify::Arguments),
+    /// Print a completion script for a shell.
+    #[command(after_help = "Example: moteseal completions bash > ~/.local/share/bash-completion/completions/moteseal")]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
 }
 
 fn main() -> ExitCode {
@@ -46,7 +57,13 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Key(command) => key::run(command),
         Command::Roster(command) => roster::run(command),
+        Command::Seal(arguments) => seal::run(&arguments),
         Command::Inspect(arguments) => inspect::run(&arguments),
+        Command::Verify(arguments) => verify::run(&arguments),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "moteseal", &mut std::io::stdout());
+            Ok(())
+        }
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::failure::Failure;
 use crate::files;
+use crate::time;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -31,7 +32,7 @@ pub(crate) struct New {
     #[arg(long)]
     group: String,
     /// The length of an epoch: 500ms, 30s, 15m, 1h or 1d
-    #[arg(long, value_parser = duration)]
+    #[arg(long, value_parser = time::duration)]
     epoch: u64,
     /// How many sampling levels: with L levels the lowest rate is 1/2^(L-1), and a device keeps 112 bytes a level
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u8).range(1..=32))]
@@ -127,24 +128,6 @@ fn show(arguments: &Show) -> Result<(), Failure> {
         writeln!(out, "device    {}  {}", device.id, device.name)?;
     }
     Ok(())
-}
-
-/// A length of time in milliseconds: a number and a unit.
-fn duration(text: &str) -> Result<u64, String> {
-    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-    let (number, unit) = text.split_at(digits);
-    let factor = match unit {
-        "ms" => 1,
-        "s" => 1000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        "d" => 86_400_000,
-        _ => return Err("a number and a unit: 500ms, 30s, 15m, 1h or 1d".to_owned()),
-    };
-    match number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor)) {
-        Some(length) if length > 0 => Ok(length),
-        _ => Err("a number above 0 and a unit: 500ms, 30s, 15m, 1h or 1d".to_owned()),
-    }
 }
 
 fn device(text: &str) -> Result<(String, PathBuf), String> {

@@ -89,7 +89,7 @@ impl Recording {
     }
 
     /// Instants (Unix, ms) and records, in order.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = (u64, &[u8])> {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (u64, &[u8])> + DoubleEndedIterator {
         self.rows.iter().map(|row| (row.unix_ms, &self.records[row.start..row.start + usize::from(row.length)]))
     }
 }

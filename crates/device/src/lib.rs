@@ -4,10 +4,12 @@
 
 #![forbid(unsafe_code)]
 
+pub mod batch;
 pub mod import;
 pub mod outbox;
 pub mod seal;
 
+pub use batch::{Batch, BatchRefused, Sealed};
 pub use import::{Import, ImportError, Recording};
 pub use outbox::{Outbox, OutboxError};
 pub use seal::{Bundle, Chain, Profile, SealRefused, Sealer};

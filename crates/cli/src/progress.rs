@@ -1,0 +1,48 @@
+//! Progress on long work: on stderr, and only where that is a terminal.
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// A bar over `total` steps of `what`; it shows nothing where stderr is no terminal.
+pub(crate) fn bar(total: u64, what: &'static str) -> ProgressBar {
+    let bar = ProgressBar::new(total).with_message(what);
+    // The template is constant: it is wrong in tests or never.
+    if let Ok(style) = ProgressStyle::with_template("{msg:<10} {bar:32} {human_pos}/{human_len} {eta}") {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    bar
+}
+
+/// A number with thousands separated: `37,674`.
+pub(crate) fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// A number of bytes for people: `812 B`, `41.3 KB`, `2.0 MB`.
+#[allow(clippy::cast_precision_loss)]
+pub(crate) fn bytes(number: u64) -> String {
+    match number {
+        0..1000 => format!("{number} B"),
+        1000..1_000_000 => format!("{:.1} KB", number as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} MB", number as f64 / 1e6),
+        _ => format!("{:.1} GB", number as f64 / 1e9),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_read_well() {
+        assert_eq!([0, 999, 1000, 37_674, 1_000_000].map(thousands), ["0", "999", "1,000", "37,674", "1,000,000"]);
+        assert_eq!([999, 41_300, 2_000_000, 3_200_000_000].map(bytes), ["999 B", "41.3 KB", "2.0 MB", "3.2 GB"]);
+    }
+}

@@ -1,0 +1,192 @@
+//! `moteseal verify`: bundles and proofs, offline.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use clap::Args;
+use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
+use moteseal_core::seal::follow::Limits;
+use moteseal_core::seal::{Authentic, Seal};
+use moteseal_device::import::display_ms;
+use moteseal_verify::{Event, ReadError, Roster, StreamReader};
+use serde_json::{Value, json};
+
+use crate::failure::{Exit, Failure};
+use crate::files;
+use crate::progress::{bar, thousands};
+
+/// Verifies bundles (.mseal) or a proof (.mproof) against the group's roster. Needs no network, and believes nobody but the operator.
+///
+/// Of bundles, it checks every signature and every reading, and that no seal is missing between the first and the last of each
+/// device.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  moteseal verify bundles/*.mseal --roster roster.cbor --operator keys/op.pub.pem\n  \
+                        moteseal verify p.mproof --roster roster.cbor --operator keys/op.pub.pem\n\n\
+                        Exit codes: 0 all verified, 3 something was refused, 4 a seal is missing.")]
+pub(crate) struct Arguments {
+    /// The files
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+    /// The group's roster
+    #[arg(long)]
+    roster: PathBuf,
+    /// The operator's public key
+    #[arg(long, value_name = "PUBLIC_KEY")]
+    operator: PathBuf,
+    /// The result as JSON on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+/// A verified seal, and where it was found.
+struct Found {
+    seal: Seal<Authentic>,
+    file: PathBuf,
+}
+
+/// What is wrong, and how bad that is.
+struct Problem {
+    exit: Exit,
+    text: String,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let roster = files::roster(&arguments.roster, &arguments.operator)?;
+    let mut seals: BTreeMap<DeviceId, BTreeMap<SealIndex, Found>> = BTreeMap::new();
+    let mut problems = Vec::new();
+    let progress = bar(arguments.files.len() as u64, "verifying");
+    for path in &arguments.files {
+        let bytes = files::read_large(path)?;
+        let refuse = |error: ReadError| Problem { exit: Exit::Refused, text: format!("{}: {error}", path.display()) };
+        match read(&bytes, &roster) {
+            Err(error) => problems.push(refuse(error)),
+            Ok(found) if found.is_empty() => {
+                problems.push(Problem { exit: Exit::Refused, text: format!("{}: no seal is in it", path.display()) });
+            }
+            Ok(found) => {
+                for seal in found {
+                    let (device, index) = (seal.statement().device, seal.statement().index);
+                    let chain = seals.entry(device).or_default();
+                    match chain.get(&index) {
+                        Some(other) if other.seal.digest() != seal.digest() => problems.push(Problem {
+                            exit: Exit::Finding,
+                            text: format!(
+                                "{} and {}: Equivocation: device {} signed two different seals under index {index}",
+                                other.file.display(),
+                                path.display(),
+                                name(&roster, device)
+                            ),
+                        }),
+                        Some(_) => {}
+                        None => drop(chain.insert(index, Found { seal, file: path.clone() })),
+                    }
+                }
+            }
+        }
+        progress.inc(1);
+    }
+    progress.finish_and_clear();
+
+    let mut reports = Vec::new();
+    for (device, chain) in &seals {
+        problems.extend(gaps(&roster, *device, chain));
+        reports.push(report(&roster, *device, chain));
+    }
+    let mut out = std::io::stdout().lock();
+    if arguments.json {
+        let texts: Vec<&str> = problems.iter().map(|problem| problem.text.as_str()).collect();
+        let devices: Vec<&Value> = reports.iter().map(|(value, _)| value).collect();
+        writeln!(out, "{}", json!({ "verified": problems.is_empty(), "devices": devices, "problems": texts }))?;
+    } else {
+        for (_, line) in &reports {
+            writeln!(out, "{line}")?;
+        }
+    }
+    // The gravest last, as the one that the exit code tells of.
+    problems.sort_by_key(|problem| std::cmp::Reverse(problem.exit as u8));
+    let gravest =
+        problems.iter().position(|problem| problem.exit == Exit::Refused).map(|at| problems.remove(at)).or(problems.pop());
+    for problem in &problems {
+        eprintln!("moteseal: {}", problem.text);
+    }
+    gravest.map_or(Ok(()), |problem| Err(Failure::new(problem.exit, problem.text)))
+}
+
+fn name(roster: &Roster, device: DeviceId) -> String {
+    roster.name(device).map_or_else(|| device.to_string(), str::to_owned)
+}
+
+/// The authentic seals of a stream.
+fn read(bytes: &[u8], roster: &Roster) -> Result<Vec<Seal<Authentic>>, ReadError> {
+    let mut seals = Vec::new();
+    let mut reader = StreamReader::new(roster, Limits::default());
+    let mut visit = |event: Event<'_>| {
+        if let Event::Proven(proven) = event {
+            seals.push(proven.seal.clone());
+        }
+        Ok::<(), ReadError>(())
+    };
+    reader.feed(bytes, &mut visit)?;
+    reader.finish(&mut visit)?;
+    Ok(seals)
+}
+
+/// The seals that the chain names and nobody gave.
+fn gaps(roster: &Roster, device: DeviceId, chain: &BTreeMap<SealIndex, Found>) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for (before, after) in chain.values().zip(chain.values().skip(1)) {
+        let statement = after.seal.statement();
+        if statement.prev == before.seal.digest() {
+            continue;
+        }
+        let text = match statement.last {
+            Some((index, epoch)) if !chain.contains_key(&index) => {
+                format!(
+                    "Missing: seal {index} of {}, of epoch {epoch}, which seal {} names",
+                    name(roster, device),
+                    statement.index
+                )
+            }
+            _ => format!(
+                "{}: Missing: seal {} of {} names another predecessor than the one given",
+                after.file.display(),
+                statement.index,
+                name(roster, device)
+            ),
+        };
+        problems.push(Problem { exit: Exit::Incomplete, text });
+    }
+    problems
+}
+
+fn report(roster: &Roster, device: DeviceId, chain: &BTreeMap<SealIndex, Found>) -> (Value, String) {
+    let statements = || chain.values().map(|found| found.seal.statement());
+    let events: u64 = statements().map(|statement| statement.counters.total()).sum();
+    let restarts = statements().filter(|statement| statement.restart).count();
+    let (first, last) = (statements().next(), statements().next_back());
+    let range = first.zip(last).map(|(first, last)| ((first.index.0, last.index.0), (first.epoch, last.epoch)));
+    let ((from, to), (since, until)) = range.unwrap_or_default();
+    let start = |epoch: EpochNumber| roster.epoch_start_ms(epoch).map_or_else(|| format!("epoch {epoch}"), display_ms);
+    let end = start(EpochNumber(until.0.saturating_add(1)));
+    let name = name(roster, device);
+    let outages = if restarts > 0 { format!("  {restarts} restarts") } else { String::new() };
+    let line = format!(
+        "{name:<12} verified  {} seals ({from} to {to})  {} readings  {} to {end}{outages}",
+        thousands(chain.len() as u64),
+        thousands(events),
+        start(since),
+    );
+    let value = json!({
+        "device": device.to_string(),
+        "name": name,
+        "seals": chain.len(),
+        "first_index": from,
+        "last_index": to,
+        "first_epoch": since.0,
+        "last_epoch": until.0,
+        "events": events,
+        "restarts": restarts,
+    });
+    (value, line)
+}

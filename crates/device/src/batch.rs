@@ -1,0 +1,88 @@
+//! Sealing a whole recording at once.
+
+use std::fmt;
+
+use moteseal_core::record::EpochNumber;
+use moteseal_core::signature::Signer;
+
+use crate::import::{Recording, display_ms};
+use crate::seal::{Bundle, SealRefused, Sealer};
+
+/// How a recording is sealed.
+#[derive(Clone, Copy, Debug)]
+pub struct Batch {
+    /// The length of the group's epochs, in milliseconds.
+    pub epoch_ms: u64,
+    /// Leave readings out whose epochs the device has already closed or passed, instead of refusing them.
+    pub new_only: bool,
+    /// More readings of the last epoch will follow: it is not closed.
+    pub keep_open: bool,
+}
+
+/// Why a recording is not sealed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchRefused {
+    /// The instant (Unix, ms) of the reading in question.
+    pub unix_ms: u64,
+    /// Why.
+    pub refused: SealRefused,
+}
+
+impl fmt::Display for BatchRefused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = display_ms(self.unix_ms);
+        match self.refused {
+            SealRefused::EpochGoesBack { .. } | SealRefused::EpochClosed { .. } => write!(
+                f,
+                "the device has already sealed the time of the reading at {at} ({}); --new-only leaves such readings out",
+                self.refused.name()
+            ),
+            SealRefused::EpochOutOfRange { epoch } => {
+                write!(f, "the reading at {at} is in epoch {epoch}, which the roster does not allow (EpochOutOfRange)")
+            }
+            other => write!(f, "the reading at {at}: {other}"),
+        }
+    }
+}
+
+impl std::error::Error for BatchRefused {}
+
+/// What became of a recording.
+#[derive(Debug)]
+pub struct Sealed {
+    /// The bundles, in order.
+    pub bundles: Vec<Bundle>,
+    /// Readings that were left out because their epochs had been sealed before.
+    pub left_out: u64,
+}
+
+impl Batch {
+    /// Seals a recording; `taken` is called with the number of readings that have been, every few thousand and at the end.
+    ///
+    /// # Errors
+    /// [`BatchRefused`]; what was sealed until then is lost with the sealer.
+    pub fn seal<K: Signer>(
+        &self,
+        recording: &Recording,
+        sealer: &mut Sealer<K>,
+        taken: &mut dyn FnMut(u64),
+    ) -> Result<Sealed, BatchRefused> {
+        let mut sealed = Sealed { bundles: Vec::new(), left_out: 0 };
+        let mut last_ms = 0;
+        for (count, (unix_ms, record)) in (0..).zip(recording.iter()) {
+            last_ms = unix_ms;
+            match sealer.push(EpochNumber(unix_ms / self.epoch_ms), record) {
+                Ok(bundle) => sealed.bundles.extend(bundle),
+                Err(SealRefused::EpochGoesBack { .. } | SealRefused::EpochClosed { .. }) if self.new_only => sealed.left_out += 1,
+                Err(refused) => return Err(BatchRefused { unix_ms, refused }),
+            }
+            if count % 4096 == 0 {
+                taken(count);
+            }
+        }
+        taken(recording.len() as u64);
+        let last = sealer.close(!self.keep_open).map_err(|refused| BatchRefused { unix_ms: last_ms, refused })?;
+        sealed.bundles.extend(last);
+        Ok(sealed)
+    }
+}

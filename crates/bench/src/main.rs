@@ -31,9 +31,9 @@ fn main() -> ExitCode {
     };
     let report = suite();
     if json {
-        println!("{}", report.to_json())
+        println!("{}", report.to_json());
     } else {
-        print!("{report}")
+        print!("{report}");
     }
     if report.passes() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

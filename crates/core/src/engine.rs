@@ -3,7 +3,8 @@
 
 use crate::digest::Digest;
 use crate::level::{Counters, Salt, SipKey};
-use crate::seal::tree;
+use crate::record::{DeviceId, Level, SealIndex};
+use crate::seal::{star, tree};
 
 /// Hashing loops over many independent inputs. The provided methods are the reference.
 pub trait Engine {
@@ -18,6 +19,14 @@ pub trait Engine {
     /// The counts of `level(0) .. level(n - 1)`.
     fn counters(&self, salt: &Salt, levels: u8, n: u32) -> Counters {
         Counters::of(salt, levels, n)
+    }
+
+    /// The digests `D_i` of a star's blocks, `blocks[i]` that of level `i` as it lies in a bundle; null where a block is empty.
+    /// As many as `out` holds.
+    fn block_digests(&self, device: DeviceId, index: SealIndex, blocks: &[&[u8]], out: &mut [Digest]) {
+        for ((level, block), digest) in (0..).map(Level).zip(blocks).zip(out) {
+            *digest = if block.is_empty() { Digest::NULL } else { star::block_digest(device, index, level, block) };
+        }
     }
 
     /// RFC 9162 leaf hashes of the records of `size` bytes (at least 1) in `records`, as many as `out` holds.

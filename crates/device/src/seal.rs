@@ -12,7 +12,7 @@ use std::fmt;
 use moteseal_core::Digest;
 use moteseal_core::engine::Engine;
 use moteseal_core::level::{Counters, SaltKey};
-use moteseal_core::record::{DeviceId, EpochNumber, Framing, GroupId, Level, MAX_LEVELS, MAX_PAYLOAD, SealIndex};
+use moteseal_core::record::{DeviceId, EpochNumber, Framing, GroupId, MAX_LEVELS, MAX_PAYLOAD, SealIndex};
 use moteseal_core::roster::Directory as _;
 use moteseal_core::schema::Schema;
 use moteseal_core::seal::tree::{self, Tree};
@@ -371,7 +371,7 @@ impl<K: Signer> Sealer<K> {
             Scheme::Star => {
                 let by_level = Arranged::new(&self.engine, &statement, profile.framing, &open.records, open.count);
                 statement.counters = by_level.counters;
-                blocks = by_level.digests(profile.device, open.index);
+                blocks = by_level.digests(&self.engine, profile.device, open.index);
                 root = star::root(&statement.counters, &blocks);
                 arranged = by_level.bytes;
                 events = &arranged;
@@ -442,15 +442,11 @@ impl Arranged {
         Self { counters, bytes, ranges }
     }
 
-    #[allow(clippy::cast_possible_truncation)]
-    fn digests(&self, device: DeviceId, index: SealIndex) -> Vec<Digest> {
-        let blocks = self.ranges.iter().enumerate().map(|(level, range)| (Level(level as u8), &self.bytes[range.clone()]));
-        blocks
-            .map(|(level, block)| match self.counters.at(level) {
-                0 => Digest::NULL,
-                _ => star::block_digest(device, index, level, block),
-            })
-            .collect()
+    fn digests(&self, engine: &Host, device: DeviceId, index: SealIndex) -> Vec<Digest> {
+        let blocks: Vec<&[u8]> = self.ranges.iter().map(|range| &self.bytes[range.clone()]).collect();
+        let mut digests = vec![Digest::NULL; blocks.len()];
+        engine.block_digests(device, index, &blocks, &mut digests);
+        digests
     }
 }
 

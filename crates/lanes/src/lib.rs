@@ -11,9 +11,9 @@ pub mod merkle;
 #[allow(unsafe_code)]
 mod x86;
 
-use moteseal_core::Digest;
 use moteseal_core::engine::{Engine, Scalar};
 use moteseal_core::level::{Counters, Salt};
+use moteseal_core::{DeviceId, Digest, SealIndex};
 
 /// The fastest hashing loops of this machine.
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +67,12 @@ impl Engine for Host {
 
     fn counters(&self, salt: &Salt, levels: u8, n: u32) -> Counters {
         self.x86.counters(salt, levels, n).unwrap_or_else(|| Scalar.counters(salt, levels, n))
+    }
+
+    fn block_digests(&self, device: DeviceId, index: SealIndex, blocks: &[&[u8]], out: &mut [Digest]) {
+        if !self.x86.block_digests(device, index, blocks, out) {
+            Scalar.block_digests(device, index, blocks, out);
+        }
     }
 
     fn leaves(&self, size: usize, records: &[u8], out: &mut [Digest]) {

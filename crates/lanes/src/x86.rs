@@ -8,8 +8,10 @@ mod sha2x;
 mod sip4;
 mod sip8;
 
-use moteseal_core::Digest;
 use moteseal_core::level::{Counters, Salt, SipKey};
+use moteseal_core::seal::star;
+use moteseal_core::{DeviceId, Digest, Level, SealIndex};
+use sha2x::Message;
 
 /// What the machine has, of what the loops need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +88,25 @@ impl Features {
             return None;
         }
         Some(counters)
+    }
+
+    /// Hashes a star's blocks, if the machine has a loop for it.
+    pub(crate) fn block_digests(self, device: DeviceId, index: SealIndex, blocks: &[&[u8]], out: &mut [Digest]) -> bool {
+        if !self.sha {
+            return false;
+        }
+        let headers: Vec<_> = (0..=u8::MAX).zip(blocks).map(|(level, _)| star::header(device, index, Level(level))).collect();
+        let messages = headers.iter().zip(blocks).zip(out).filter_map(|((header, block), digest)| {
+            // An empty block has no digest.
+            *digest = Digest::NULL;
+            (!block.is_empty()).then(|| Message::new(header, block, digest))
+        });
+        let mut messages: Vec<_> = messages.collect();
+        // The longest first, so that the short ones fill the other lane beside it.
+        messages.sort_unstable_by_key(|message| core::cmp::Reverse(message.body_length()));
+        // SAFETY: the machine has the features.
+        unsafe { sha2x::messages(messages) };
+        true
     }
 
     /// Hashes the front of the records and says how many.

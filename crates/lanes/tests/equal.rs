@@ -4,7 +4,7 @@
 use moteseal_core::engine::{Engine, Scalar};
 use moteseal_core::level::Salt;
 use moteseal_core::seal::tree::{self, Tree};
-use moteseal_core::{Digest, Sequence};
+use moteseal_core::{DeviceId, Digest, SealIndex, Sequence};
 use moteseal_lanes::{Host, merkle};
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
@@ -47,6 +47,19 @@ proptest! {
         for host in hosts() {
             let mut out = vec![Digest::NULL; n];
             host.leaves(size, &records, &mut out);
+            prop_assert_eq!(&out, &expected, "{}", host.name());
+        }
+    }
+
+    #[test]
+    fn block_digests(device: [u8; 8], index: u32, lengths in vec(prop_oneof![Just(0_usize), 0_usize..300, 0_usize..5000], 0..=32)) {
+        let bytes: Vec<u8> = (0..5000_u32).map(|i| (i * 131 + i / 251).to_le_bytes()[0]).collect();
+        let blocks: Vec<&[u8]> = lengths.iter().map(|&length| &bytes[5000 - length..]).collect();
+        let mut expected = vec![Digest::NULL; blocks.len()];
+        Scalar.block_digests(DeviceId(device), SealIndex(index), &blocks, &mut expected);
+        for host in hosts() {
+            let mut out = vec![Digest([0xff; 32]); blocks.len()];
+            host.block_digests(DeviceId(device), SealIndex(index), &blocks, &mut out);
             prop_assert_eq!(&out, &expected, "{}", host.name());
         }
     }

@@ -13,8 +13,9 @@ use crate::record::{DeviceId, Framing, Level, MAX_LEVELS, SealIndex};
 const BLOCK_TAG: [u8; 32] = tag(b"moteseal/1/star");
 const ROOT_TAG: Digest = Digest(tag(b"moteseal/1/star/root"));
 
-/// The 64 bytes that start every block's digest.
-fn header(device: DeviceId, index: SealIndex, level: Level) -> [u8; 64] {
+/// The 64 bytes, a whole compression, that the digest of every block starts with.
+#[must_use]
+pub fn header(device: DeviceId, index: SealIndex, level: Level) -> [u8; 64] {
     let mut header = [0; 64];
     header[..32].copy_from_slice(&BLOCK_TAG);
     header[32..40].copy_from_slice(&device.0);

@@ -4,9 +4,10 @@ use core::arch::x86_64::{
     __m128i, _mm_add_epi32, _mm_alignr_epi8, _mm_blend_epi16, _mm_loadu_si128, _mm_set_epi64x, _mm_sha256msg1_epu32,
     _mm_sha256msg2_epu32, _mm_sha256rnds2_epu32, _mm_shuffle_epi8, _mm_shuffle_epi32, _mm_storeu_si128,
 };
+use core::slice;
 
 use moteseal_core::Digest;
-use moteseal_core::digest::{INITIAL, state_bytes};
+use moteseal_core::digest::{INITIAL, compress256, state_bytes};
 
 use super::{K, leaf_block, leaf_blocks};
 
@@ -95,6 +96,99 @@ fn compress(states: &mut [State; LANES], blocks: [&[u8; 64]; LANES]) {
     for (state, saved) in states.iter_mut().zip(saved) {
         state.abef = _mm_add_epi32(state.abef, saved.abef);
         state.cdgh = _mm_add_epi32(state.cdgh, saved.cdgh);
+    }
+}
+
+/// A message of a 64-byte header and a body, and where its digest goes.
+pub(super) struct Message<'a> {
+    header: &'a [u8; 64],
+    body: &'a [[u8; 64]],
+    /// The rest of the body, padded: one block or two.
+    tail: ([[u8; 64]; 2], usize),
+    digest: &'a mut Digest,
+}
+
+impl<'a> Message<'a> {
+    pub(super) fn new(header: &'a [u8; 64], body: &'a [u8], digest: &'a mut Digest) -> Self {
+        let (blocks, rest) = body.as_chunks::<64>();
+        let mut tail = [[0; 64]; 2];
+        tail[0][..rest.len()].copy_from_slice(rest);
+        tail[0][rest.len()] = 0x80;
+        let tails = if rest.len() < 56 { 1 } else { 2 };
+        tail[tails - 1][56..].copy_from_slice(&(8 * (64 + body.len() as u64)).to_be_bytes());
+        Self { header, body: blocks, tail: (tail, tails), digest }
+    }
+
+    pub(super) fn body_length(&self) -> usize {
+        self.body.len()
+    }
+
+    /// What is to be hashed from block `at` on, up to where the bytes are no longer next to each other.
+    fn run(&self, at: usize) -> &[[u8; 64]] {
+        let (tail, tails) = &self.tail;
+        match at.checked_sub(1) {
+            None => slice::from_ref(self.header),
+            Some(at) if at < self.body.len() => &self.body[at..],
+            Some(at) => &tail[at - self.body.len()..*tails],
+        }
+    }
+}
+
+/// A message in a lane: its state, and how many of its blocks are in it.
+struct Running<'a> {
+    message: Message<'a>,
+    state: State,
+    at: usize,
+}
+
+/// Hashes all of them: as soon as a lane is done with one it takes the next.
+#[target_feature(enable = "sha,sse4.1,ssse3")]
+pub(super) fn messages<'a>(messages: impl IntoIterator<Item = Message<'a>>) {
+    let initial = State::load(&INITIAL);
+    let mut queue = messages.into_iter().map(|message| Running { message, state: initial, at: 0 });
+    let (mut left, mut right) = (queue.next(), queue.next());
+    while let (Some(a), Some(b)) = (&mut left, &mut right) {
+        let (run_a, run_b) = (a.message.run(a.at), b.message.run(b.at));
+        let mut states = [a.state, b.state];
+        for (block_a, block_b) in run_a.iter().zip(run_b) {
+            compress(&mut states, [block_a, block_b]);
+        }
+        let done = run_a.len().min(run_b.len());
+        [a.state, b.state] = states;
+        a.at += done;
+        b.at += done;
+        if a.finish() {
+            left = queue.next();
+        }
+        if b.finish() {
+            right = queue.next();
+        }
+    }
+    // The last one has nothing beside it.
+    if let Some(mut last) = left.or(right) {
+        let mut words = last.state.words();
+        while !last.is_done() {
+            let run = last.message.run(last.at);
+            compress256(&mut words, run);
+            last.at += run.len();
+        }
+        *last.message.digest = Digest(state_bytes(&words));
+    }
+}
+
+impl Running<'_> {
+    fn is_done(&self) -> bool {
+        self.at == 1 + self.message.body.len() + self.message.tail.1
+    }
+
+    /// Writes the digest if all of the message is in it.
+    #[target_feature(enable = "sha,sse4.1,ssse3")]
+    fn finish(&mut self) -> bool {
+        let done = self.is_done();
+        if done {
+            *self.message.digest = Digest(state_bytes(&self.state.words()));
+        }
+        done
     }
 }
 

@@ -1,1 +1,27 @@
-//! Epoch stores behind one trait, and the durable journal.
+//! Epoch stores behind one trait.
+//!
+//! A store needs no trust, only durability: what it acknowledged survives a kill and a power loss. It is a grow-only set of
+//! bundles keyed by device, index and seal digest (DESIGN section 9), so that nothing in it is ever overwritten and writing
+//! something again changes nothing. [`EpochStore`] is the contract, [`RedbStore`] the embedded store in one file,
+//! [`conformance`] the suite that every implementation has to pass.
+//!
+//! What is written has been verified first, and [`Bundle`] is the type that says so. What is read back is
+//! [`Unverified`](moteseal_core::Unverified) again: disks lie too, and whoever receives it verifies anyway.
+
+#![forbid(unsafe_code)]
+
+mod bundle;
+
+#[cfg(feature = "conformance")]
+pub mod conformance;
+mod embedded;
+mod epochs;
+mod pages;
+mod stored;
+mod tiles;
+
+pub use bundle::{Bundle, BundleError, SealKey};
+pub use embedded::{OpenError, Options, RedbStore};
+pub use epochs::{EpochStore, Equivocation, Head, PutError, ReadError, Receipt, Reply};
+pub use stored::StoredSeal;
+pub use tiles::TreePart;

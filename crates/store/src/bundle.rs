@@ -1,0 +1,242 @@
+//! What goes into a store: one verified seal with the events it covers, laid out so that any sample is a few ranges.
+//!
+//! Every store keeps two byte strings a seal. The **head** holds the signed object and the digests `D_i` of a star. The **body**
+//! holds the events as they stand in a part with every surviving level: of a star the blocks from the finest to the coarsest,
+//! so that all levels from one up are a prefix; of a tree the records by `seq`, followed by what proves them in parts (see
+//! [`tiles`](crate::tiles)). A store may cut the body wherever it likes.
+
+use std::fmt;
+use std::sync::Arc;
+
+use moteseal_core::digest::Digest;
+use moteseal_core::record::{DeviceId, EpochNumber, Framing, Level, SealIndex};
+use moteseal_core::seal::follow::masked;
+use moteseal_core::seal::{Authentic, Scheme, Seal, star};
+use moteseal_lanes::Host;
+use moteseal_verify::{Proven, SchemaEntry, write};
+
+use crate::tiles;
+
+/// What addresses a seal: device, index, and the digest of the signed object, because a device can sign two under one index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SealKey {
+    /// The device.
+    pub device: DeviceId,
+    /// The seal's index.
+    pub index: SealIndex,
+    /// The digest of the signed object: [`Seal::digest`].
+    pub digest: Digest,
+}
+
+impl SealKey {
+    /// Bytes of [`to_bytes`](Self::to_bytes).
+    pub const LENGTH: usize = 8 + 4 + 32;
+
+    /// The key of a seal.
+    #[must_use]
+    pub fn of<S>(seal: &Seal<S>) -> Self {
+        Self { device: seal.statement().device, index: seal.statement().index, digest: seal.digest() }
+    }
+
+    /// Device, index (big-endian), digest: bytes that sort as keys do.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; Self::LENGTH] {
+        let mut bytes = [0; Self::LENGTH];
+        bytes[..8].copy_from_slice(&self.device.0);
+        bytes[8..12].copy_from_slice(&self.index.0.to_be_bytes());
+        bytes[12..].copy_from_slice(&self.digest.0);
+        bytes
+    }
+
+    /// The key of [`to_bytes`](Self::to_bytes).
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8; Self::LENGTH]) -> Self {
+        let mut key = Self { device: DeviceId([0; 8]), index: SealIndex(0), digest: Digest::NULL };
+        key.device.0.copy_from_slice(&bytes[..8]);
+        key.index.0 = u32::from_be_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]);
+        key.digest.0.copy_from_slice(&bytes[12..]);
+        key
+    }
+}
+
+impl fmt::Display for SealKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "seal {} of device {}", self.index, self.device)
+    }
+}
+
+/// Why a seal and its events cannot be stored. All of these are faults of the caller: a verified upload has none of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BundleError {
+    /// The schema is not the one that the seal names.
+    SchemaMismatch,
+    /// The part carries no signature; a store keeps signed seals only.
+    Unsigned,
+    /// The events are not all of the surviving ones, or digests and events do not lead to the root.
+    Partial,
+}
+
+impl BundleError {
+    /// The error's name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::SchemaMismatch => "SchemaMismatch",
+            Self::Unsigned => "Unsigned",
+            Self::Partial => "Partial",
+        }
+    }
+}
+
+impl fmt::Display for BundleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::SchemaMismatch => "SchemaMismatch: the schema is not the one that the seal names",
+            Self::Unsigned => "Unsigned: only parts with their own signature can be stored; upload each part signed",
+            Self::Partial => "Partial: only whole seals can be stored; upload every surviving level",
+        })
+    }
+}
+
+impl std::error::Error for BundleError {}
+
+/// One verified seal with all its surviving events, ready to be stored. All that costs time has been done by whoever made it.
+#[derive(Clone, Debug)]
+pub struct Bundle {
+    pub(crate) key: SealKey,
+    pub(crate) epoch: EpochNumber,
+    pub(crate) schema: Arc<SchemaEntry>,
+    pub(crate) head: Vec<u8>,
+    pub(crate) body: Vec<u8>,
+}
+
+/// The first byte of every head.
+pub(crate) const VERSION: u8 = 1;
+
+impl Bundle {
+    /// Lays out an authentic seal, its signature, and its events as they stand in a part with every surviving level. `blocks` are
+    /// a star's `D_0 .. D_{L-1}`, of which those of null levels are not looked at; a tree has none.
+    ///
+    /// Checks what costs little: lengths, the schema's digest, that the digests of a star lead to its root; of a tree
+    /// everything, because its hashes are needed. That a star's events have these digests is what the caller has verified.
+    ///
+    /// # Errors
+    /// [`BundleError`].
+    pub fn new(
+        seal: &Seal<Authentic>,
+        signature: &[u8],
+        schema: &Arc<SchemaEntry>,
+        blocks: &[Digest],
+        events: &[u8],
+    ) -> Result<Self, BundleError> {
+        let statement = seal.statement();
+        if statement.schema != schema.digest {
+            return Err(BundleError::SchemaMismatch);
+        }
+        if signature.len() != seal.algorithm().signature_length() {
+            return Err(BundleError::Unsigned);
+        }
+        let surviving = statement.surviving();
+        let framing = schema.framing;
+        if framing.length_of(events, masked(&statement.counters, surviving)) != Some(events.len()) {
+            return Err(BundleError::Partial);
+        }
+        let sign1 = write::sign1(seal, signature);
+        let mut head = Vec::with_capacity(64 + sign1.len() + 32 * surviving.count_ones() as usize);
+        head.push(VERSION);
+        head.extend_from_slice(&statement.epoch.0.to_be_bytes());
+        head.extend_from_slice(&record_size(framing).to_be_bytes());
+        head.extend_from_slice(&(events.len() as u64).to_be_bytes());
+        // The longest signed object is a statement of 800 bytes and a signature of 2,420.
+        #[allow(clippy::cast_possible_truncation)]
+        head.extend_from_slice(&(sign1.len() as u16).to_be_bytes());
+        head.extend_from_slice(&sign1);
+        let body = match statement.scheme {
+            Scheme::Star => {
+                let levels = statement.counters.levels();
+                let mut all = vec![Digest::NULL; usize::from(levels)];
+                for level in (0..levels).filter(|level| surviving >> level & 1 == 1) {
+                    let digest = blocks.get(usize::from(level)).ok_or(BundleError::Partial)?;
+                    all[usize::from(level)] = *digest;
+                    head.extend_from_slice(&digest.0);
+                }
+                if star::root(&statement.counters, &all) != *seal.root() {
+                    return Err(BundleError::Partial);
+                }
+                if framing == Framing::Prefixed {
+                    let mut rest = events;
+                    for level in (0..levels).rev().filter(|level| surviving >> level & 1 == 1) {
+                        let length = framing.length_of(rest, statement.counters.at(Level(level))).ok_or(BundleError::Partial)?;
+                        head.extend_from_slice(&(length as u64).to_be_bytes());
+                        rest = &rest[length..];
+                    }
+                }
+                events.to_vec()
+            }
+            Scheme::Tree => {
+                let (body, root) = tiles::lay_out(&Host::detect(), framing, statement.counters.total(), events);
+                if root != *seal.root() {
+                    return Err(BundleError::Partial);
+                }
+                body
+            }
+        };
+        Ok(Self { key: SealKey::of(seal), epoch: statement.epoch, schema: Arc::clone(schema), head, body })
+    }
+
+    /// A place for a bundle that is yet to be made.
+    #[cfg(feature = "conformance")]
+    pub(crate) fn empty() -> Self {
+        let key = SealKey { device: DeviceId([0; 8]), index: SealIndex(0), digest: Digest::NULL };
+        let schema = SchemaEntry { bytes: Vec::new(), digest: Digest::NULL, framing: Framing::Prefixed };
+        Self { key, epoch: EpochNumber(0), schema: Arc::new(schema), head: Vec::new(), body: Vec::new() }
+    }
+
+    /// Lays out a part that a [`StreamReader`](moteseal_verify::StreamReader) has proven.
+    ///
+    /// # Errors
+    /// [`BundleError`].
+    pub fn from_proven(proven: &Proven<'_>) -> Result<Self, BundleError> {
+        let signature = proven.part.signature.ok_or(BundleError::Unsigned)?;
+        Self::new(proven.seal, signature, proven.schema, proven.blocks, proven.part.events)
+    }
+
+    /// What addresses it.
+    #[must_use]
+    pub const fn key(&self) -> SealKey {
+        self.key
+    }
+
+    /// The bytes a store keeps of it, schema and index aside.
+    #[must_use]
+    pub const fn stored_bytes(&self) -> usize {
+        self.head.len() + self.body.len()
+    }
+
+    /// What a store has to keep: the head and the body. [`StoredSeal`](crate::StoredSeal) reads them back.
+    #[must_use]
+    pub fn rows(&self) -> (&[u8], &[u8]) {
+        (&self.head, &self.body)
+    }
+
+    /// The seal's epoch.
+    #[must_use]
+    pub const fn epoch(&self) -> EpochNumber {
+        self.epoch
+    }
+
+    /// The schema of its records.
+    #[must_use]
+    pub const fn schema(&self) -> &Arc<SchemaEntry> {
+        &self.schema
+    }
+}
+
+/// A framing in two bytes: the records' size, 0 for records behind their length.
+fn record_size(framing: Framing) -> u16 {
+    match framing {
+        Framing::Fixed(size) => size.get(),
+        Framing::Prefixed => 0,
+    }
+}

@@ -1,0 +1,281 @@
+//! The suite that every [`EpochStore`] has to pass: what the trait promises, tested with real seals.
+//!
+//! A store's tests call [`run`] with a function that opens a store by name: the same name again opens the same store, after
+//! the one opened before has been dropped.
+
+pub mod mote;
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, mpsc};
+use std::thread;
+
+use moteseal_core::digest::Digest;
+use moteseal_core::record::{EpochNumber, SealIndex, Sequence};
+use moteseal_core::seal::{Position, Scheme, tree};
+
+pub use mote::{Made, Mote, Motes};
+
+use crate::epochs::{EpochStore, Equivocation, Receipt};
+
+/// Opens the store of a name, and makes it if it is new.
+pub type Open<'o> = &'o dyn Fn(&str) -> Arc<dyn EpochStore>;
+
+/// Runs the whole suite.
+///
+/// # Panics
+/// If the store breaks a promise: the message says which.
+pub fn run(open: Open<'_>) {
+    an_empty_store_has_nothing(open);
+    what_was_put_reads_back(open);
+    putting_again_changes_nothing(open);
+    two_seals_of_one_index_are_both_kept(open);
+    ranges_of_indices_and_epochs_are_found(open);
+    seals_in_any_order_are_found(open);
+    devices_are_listed_with_their_newest_seal(open);
+    many_callers_are_each_answered_once(open);
+    what_was_acknowledged_is_there_after_opening_again(open);
+}
+
+#[allow(clippy::expect_used)]
+fn put(store: &dyn EpochStore, made: &[&Made]) -> Receipt {
+    store.put(made.iter().map(|made| made.bundle.clone()).collect()).expect("the store takes a batch")
+}
+
+/// Asserts that the store gives of one seal what was put: the head, every event, samples of it and their proofs.
+///
+/// # Panics
+/// If it does not.
+#[allow(clippy::expect_used, clippy::missing_panics_doc)]
+pub fn assert_reads_back(store: &dyn EpochStore, made: &Made) {
+    let key = made.bundle.key();
+    let found = store.seals_at(key.device, key.index).expect("the seals of an index are read");
+    let seal = found.iter().find(|seal| seal.key() == key).expect("the seal is there");
+    assert_eq!(seal.seal().statement(), &made.statement);
+    assert_eq!(seal.seal().digest(), key.digest);
+    let schema = store.schema(&made.statement.schema).expect("the schema is read");
+    assert_eq!(schema.as_ref(), Some(&made.bundle.schema().bytes), "the schema");
+    match made.statement.scheme {
+        Scheme::Star => {
+            for mask in [u32::MAX, 0, 1, 0b10, 0xfff8, 0b1010_1010, 0xfffe] {
+                assert_eq!(store.star_blocks(seal, mask).expect("blocks are read"), made.blocks(mask), "levels {mask:#b}");
+            }
+            assert_eq!(store.events(seal).expect("the events are read"), made.blocks(u32::MAX));
+        }
+        Scheme::Tree => {
+            assert_eq!(store.events(seal).expect("the events are read"), made.framed(|_| true));
+            let n = made.records.len() as u64;
+            for step in [1, 2, 7, 255, 256, 257, 1000, 70_000] {
+                let selected: BTreeSet<u64> = (0..n).step_by(step).chain(n.checked_sub(1)).collect();
+                let sequences: Vec<Sequence> = selected.iter().copied().map(Sequence).collect();
+                let part = store.tree_part(seal, &sequences).expect("a part of a tree is read");
+                assert_eq!(part.records, made.framed(|seq| selected.contains(&seq)), "every {step}th record");
+                let leaves = selected.iter().map(|&seq| (Sequence(seq), tree::leaf(&made.records[seq as usize])));
+                let root = tree::multiproof_root(n, leaves, &part.siblings).expect("a minimal proof");
+                assert_eq!(root, *seal.seal().root(), "the proof of every {step}th record of {n}");
+            }
+            let nothing = store.tree_part(seal, &[]).expect("an empty part is read");
+            assert_eq!(nothing.siblings.len(), 32 * usize::from(n > 0));
+        }
+    }
+}
+
+#[allow(clippy::expect_used)]
+fn an_empty_store_has_nothing(open: Open<'_>) {
+    let store = open("empty");
+    let device = Mote::new("nobody", false).device();
+    assert_eq!(store.devices(None, 10).expect("a list"), []);
+    assert!(store.seals(device, SealIndex(0), 10).expect("a list").is_empty());
+    assert!(store.seals_since(device, EpochNumber(0), 10).expect("a list").is_empty());
+    assert_eq!(store.schema(&Digest::NULL).expect("an answer"), None);
+    assert_eq!(store.equivocations(None, 10).expect("a list"), []);
+    assert_eq!(store.put(Vec::new()).expect("an empty batch is taken"), Receipt::default());
+}
+
+fn what_was_put_reads_back(open: Open<'_>) {
+    let store = open("shapes");
+    for opaque in [false, true] {
+        for scheme in [Scheme::Star, Scheme::Tree] {
+            let mut mote = Mote::new(if opaque { "opaque" } else { "fixed" }, opaque);
+            mote.position.last = Some((SealIndex(scheme as u32 * 100), EpochNumber(0)));
+            for n in [0, 1, 2, 100, 255, 256, 257, 1_000, 5_000, 70_000] {
+                mote.round = u8::from(n == 1_000) * 2;
+                let made = mote.seal_some(scheme, 1 + u64::from(n), n);
+                assert_eq!(put(&*store, &[&made]), Receipt { stored: 1, ..Receipt::default() });
+                assert_reads_back(&*store, &made);
+            }
+        }
+    }
+}
+
+fn putting_again_changes_nothing(open: Open<'_>) {
+    let store = open("idempotent");
+    let mut mote = Mote::new("again", false);
+    let made: Vec<Made> = (0..4).map(|epoch| mote.seal_some(Scheme::Star, epoch, 300)).collect();
+    let all: Vec<&Made> = made.iter().collect();
+    assert_eq!(put(&*store, &all[..2]), Receipt { stored: 2, ..Receipt::default() });
+    assert_eq!(put(&*store, &all), Receipt { stored: 2, known: 2, ..Receipt::default() });
+    assert_eq!(put(&*store, &[all[1], all[1]]), Receipt { known: 2, ..Receipt::default() });
+    made.iter().for_each(|made| assert_reads_back(&*store, made));
+}
+
+#[allow(clippy::expect_used)]
+fn two_seals_of_one_index_are_both_kept(open: Open<'_>) {
+    let store = open("equivocation");
+    let mut mote = Mote::new("twin", false);
+    let first = mote.seal_some(Scheme::Star, 1, 100);
+    let fork = mote.position;
+    let (one, behind) = (mote.seal_some(Scheme::Star, 2, 100), mote.seal_some(Scheme::Star, 3, 100));
+    mote.position = fork;
+    let other = mote.seal_some(Scheme::Star, 9, 50);
+    put(&*store, &[&first, &one, &behind]);
+    assert_eq!(store.equivocations(None, 10).expect("a list"), []);
+    let receipt = put(&*store, &[&other]);
+    let place = (mote.device(), SealIndex(1));
+    assert_eq!(receipt, Receipt { stored: 1, known: 0, equivocations: vec![place] });
+    let mut digests = vec![one.bundle.key().digest, other.bundle.key().digest];
+    digests.sort_unstable();
+    let expected = Equivocation { device: place.0, index: place.1, digests };
+    assert_eq!(store.equivocations(None, 10).expect("a list"), [expected]);
+    assert_eq!(store.equivocations(Some(place), 10).expect("a list"), []);
+    assert_eq!(put(&*store, &[&other, &one]), Receipt { known: 2, ..Receipt::default() });
+    for made in [&first, &one, &behind, &other] {
+        assert_reads_back(&*store, made);
+    }
+    // The honest chain is found by epoch all the same.
+    let found = store.seals_since(mote.device(), EpochNumber(3), 10).expect("a list");
+    assert!(found.iter().any(|seal| seal.key() == behind.bundle.key()), "a seal behind a fork is found by its epoch");
+}
+
+#[allow(clippy::expect_used)]
+fn ranges_of_indices_and_epochs_are_found(open: Open<'_>) {
+    let store = open("ranges");
+    let mut mote = Mote::new("ranger", false);
+    let mut made = Vec::new();
+    for i in 0..200u32 {
+        if i % 50 == 49 {
+            // Abandoned indices.
+            let Position { last: Some((index, epoch)), .. } = mote.position else { continue };
+            mote.position.last = Some((SealIndex(index.0 + i), epoch));
+        }
+        // Several seals an epoch, and epochs without one.
+        made.push(mote.seal_some(Scheme::Star, u64::from(i / 3 * 2 + i / 100 * 1000), 3));
+    }
+    // Others around it, which must not come into it.
+    let mut others = [Mote::new("a", false), Mote::new("b", false), Mote::new("c", false)];
+    let beside: Vec<Made> = others.iter_mut().map(|mote| mote.seal_some(Scheme::Star, 77, 3)).collect();
+    put(&*store, &beside.iter().collect::<Vec<_>>());
+    put(&*store, &made.iter().collect::<Vec<_>>());
+    for since in (0..150).chain(1100..1140).chain([u64::MAX]) {
+        let expected: Vec<_> =
+            made.iter().filter(|made| made.statement.epoch.0 >= since).take(7).map(|made| made.bundle.key()).collect();
+        let found = store.seals_since(mote.device(), EpochNumber(since), 7).expect("a list");
+        assert_eq!(found.iter().map(|seal| seal.key()).collect::<Vec<_>>(), expected, "from epoch {since}");
+    }
+    for from in [0, 1, 48, 49, 60, 199, 100_000, u32::MAX] {
+        let expected: Vec<_> =
+            made.iter().filter(|made| made.statement.index.0 >= from).take(9).map(|made| made.bundle.key()).collect();
+        let found = store.seals(mote.device(), SealIndex(from), 9).expect("a list");
+        assert_eq!(found.iter().map(|seal| seal.key()).collect::<Vec<_>>(), expected, "from index {from}");
+    }
+}
+
+#[allow(clippy::expect_used)]
+fn seals_in_any_order_are_found(open: Open<'_>) {
+    let store = open("disorder");
+    let mut mote = Mote::new("scrambled", false);
+    let made: Vec<Made> = (0..64).map(|epoch| mote.seal_some(Scheme::Star, epoch * 5, 4)).collect();
+    // Every seal once, far from in order: 23 and 64 have no common divisor.
+    for i in 0..64 {
+        assert_eq!(put(&*store, &[&made[i * 23 % 64]]).stored, 1);
+    }
+    for (i, expected) in made.iter().enumerate() {
+        let since = EpochNumber(i as u64 * 5);
+        let found = store.seals_since(mote.device(), since, 1).expect("a list");
+        assert_eq!(found.first().map(|seal| seal.key()), Some(expected.bundle.key()));
+    }
+    assert_eq!(store.equivocations(None, 10).expect("a list"), []);
+}
+
+#[allow(clippy::expect_used)]
+fn devices_are_listed_with_their_newest_seal(open: Open<'_>) {
+    let store = open("devices");
+    let mut expected = Vec::new();
+    for i in 0..20 {
+        let mut mote = Mote::new(&format!("device {i}"), false);
+        let made: Vec<Made> = (0..=i % 3).map(|epoch| mote.seal_some(Scheme::Star, epoch, 2)).collect();
+        put(&*store, &made.iter().collect::<Vec<_>>());
+        expected.extend(made.last().map(|made| (made.bundle.key(), made.bundle.epoch())));
+    }
+    expected.sort_unstable();
+    let mut found = Vec::new();
+    loop {
+        let after = found.last().map(|(key, _): &(crate::SealKey, _)| key.device);
+        let heads = store.devices(after, 7).expect("a list");
+        assert!(heads.len() <= 7);
+        if heads.is_empty() {
+            break;
+        }
+        found.extend(heads.iter().map(|head| (head.key, head.epoch)));
+    }
+    assert_eq!(found, expected);
+}
+
+#[allow(clippy::expect_used)]
+fn many_callers_are_each_answered_once(open: Open<'_>) {
+    const CALLERS: usize = 8;
+    const EACH: u64 = 40;
+    let store = open("callers");
+    let barrier = Arc::new(Barrier::new(CALLERS));
+    let callers: Vec<_> = (0..CALLERS)
+        .map(|caller| {
+            let (store, barrier) = (Arc::clone(&store), Arc::clone(&barrier));
+            thread::spawn(move || {
+                let mut mote = Mote::new(&format!("caller {caller}"), false);
+                let made: Vec<Made> = (0..EACH).map(|epoch| mote.seal_some(Scheme::Star, epoch, 20)).collect();
+                barrier.wait();
+                for made in &made {
+                    assert_eq!(put(&*store, &[made]).stored, 1);
+                    // What was acknowledged is seen by every read that starts afterwards.
+                    assert_reads_back(&*store, made);
+                }
+                made
+            })
+        })
+        .collect();
+    let made: Vec<Made> = callers.into_iter().flat_map(|caller| caller.join().expect("a caller ends well")).collect();
+    made.iter().for_each(|made| assert_reads_back(&*store, made));
+
+    // Without waiting: each reply comes once, and says of each bundle either that it was new or that it was known.
+    let (send, receive) = mpsc::channel();
+    let replies = Arc::new(AtomicUsize::new(0));
+    for made in &made {
+        let (send, replies) = (send.clone(), Arc::clone(&replies));
+        let reply = move |result: Result<Receipt, _>| {
+            replies.fetch_add(1, Ordering::Relaxed);
+            let _ = send.send(result.map(|receipt| receipt.known));
+        };
+        store.submit(vec![made.bundle.clone()], Box::new(reply)).expect("the queue has room for 320 small bundles");
+    }
+    drop(send);
+    let known: u64 = receive.iter().map(|known| known.expect("an answer")).sum();
+    assert_eq!((known, replies.load(Ordering::Relaxed)), (made.len() as u64, made.len()));
+}
+
+#[allow(clippy::expect_used)]
+fn what_was_acknowledged_is_there_after_opening_again(open: Open<'_>) {
+    let mut mote = Mote::new("lasting", false);
+    let mut made = Vec::new();
+    for round in 0..3 {
+        let store = open("lasting");
+        made.iter().for_each(|made| assert_reads_back(&*store, made));
+        for i in 0..5 {
+            let scheme = if i % 2 == 0 { Scheme::Star } else { Scheme::Tree };
+            made.push(mote.seal_some(scheme, round * 5 + i, 100 * (1 + round as u32 * 30)));
+            put(&*store, &[made.last().expect("one was just made")]);
+        }
+    }
+    let store = open("lasting");
+    made.iter().for_each(|made| assert_reads_back(&*store, made));
+    assert_eq!(put(&*store, &made.iter().collect::<Vec<_>>()).known, made.len() as u64);
+}

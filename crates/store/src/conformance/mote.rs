@@ -1,0 +1,214 @@
+//! A device that seals, for tests and measurements of stores: real keys, real seals, verified as a cloud verifies them.
+
+use std::sync::Arc;
+
+use moteseal_core::digest::Digest;
+use moteseal_core::level::SaltKey;
+use moteseal_core::record::{DeviceId, EpochNumber, Framing, GroupId, Level, Round, SealIndex, Sequence};
+use moteseal_core::roster::Directory;
+use moteseal_core::schema::{Field, FieldType, MAX_SCHEMA, Schema};
+use moteseal_core::seal::tree::Tree;
+use moteseal_core::seal::{MAX_MESSAGE, Position, Scheme, Seal, Star, Statement, star};
+use moteseal_core::signature::{Algorithm, PublicKey, SecretKey, Signer};
+use moteseal_verify::SchemaEntry;
+
+use crate::bundle::Bundle;
+
+/// The levels of every device here.
+pub const LEVELS: u8 = 16;
+
+/// A device with its keys and where its chain stands.
+#[derive(Debug)]
+pub struct Mote {
+    secret: SecretKey,
+    salt_key: SaltKey,
+    device: DeviceId,
+    schema: Arc<SchemaEntry>,
+    /// Where the next seal goes on; set it to seal an index again, or to skip one.
+    pub position: Position,
+    /// The round of the next seal: lower levels are not kept.
+    pub round: u8,
+}
+
+/// One seal as it was made.
+#[derive(Clone, Debug)]
+pub struct Made {
+    /// What goes into the store.
+    pub bundle: Bundle,
+    /// The statement.
+    pub statement: Statement,
+    /// All records, by `seq`, without length.
+    pub records: Vec<Vec<u8>>,
+    /// How they are framed.
+    pub framing: Framing,
+}
+
+impl Mote {
+    /// The device called `name`, with Ed25519 keys made from it. Records are of 4 bytes, or of any size if `opaque`.
+    ///
+    /// # Panics
+    /// Never: the schema and the key are fixed.
+    #[must_use]
+    #[allow(clippy::expect_used)]
+    pub fn new(name: &str, opaque: bool) -> Self {
+        let seed = Digest::of(&[name.as_bytes()]).0;
+        let mut buffer = [0; MAX_SCHEMA];
+        let fields = [Field::new("value", "", FieldType::U32)];
+        let schema = Schema::encode(if opaque { &[] } else { &fields }, &mut buffer).expect("a schema of at most one field");
+        Self {
+            secret: SecretKey::from_seed(Algorithm::Ed25519, &seed).expect("any 32 bytes are a seed of Ed25519"),
+            salt_key: SaltKey::new(seed),
+            device: DeviceId::of("conformance", name),
+            schema: Arc::new(SchemaEntry::decode(schema.as_bytes()).expect("a schema that was just encoded")),
+            position: Position::start(Digest::of(&[b"certificate of ", name.as_bytes()])),
+            round: 0,
+        }
+    }
+
+    /// The device's id.
+    #[must_use]
+    pub const fn device(&self) -> DeviceId {
+        self.device
+    }
+
+    /// The schema of its records.
+    #[must_use]
+    pub const fn schema(&self) -> &Arc<SchemaEntry> {
+        &self.schema
+    }
+
+    /// Seals records under the next index and goes on behind it.
+    ///
+    /// # Panics
+    /// If a record does not fit the schema.
+    #[allow(clippy::expect_used)]
+    pub fn seal(&mut self, scheme: Scheme, epoch: u64, records: Vec<Vec<u8>>) -> Made {
+        let framing = self.schema.framing;
+        let index = SealIndex(self.position.last.map_or(0, |(index, _)| index.0 + 1));
+        let mut statement = Statement::new(scheme, GroupId::of("conformance"), Digest([9; 32]), self.device, LEVELS);
+        statement.index = index;
+        statement.prev = self.position.prev;
+        statement.last = self.position.last;
+        statement.epoch = EpochNumber(epoch);
+        statement.last_in_epoch = true;
+        statement.schema = self.schema.digest;
+        statement.salt = self.salt_key.salt(self.device, index);
+        if scheme == Scheme::Star {
+            statement.round = Round(self.round);
+            statement.own_round = Round(self.round);
+        }
+        let mut star = Star::<{ LEVELS as usize }>::new(self.device, index, &statement.salt, framing);
+        let mut tree = Tree::<32>::new();
+        for record in &records {
+            star.push(record).expect("records fit the schema");
+            tree.push(record).expect("a tree holds 2^32 - 1 records");
+        }
+        let (counters, mut blocks) = star.close();
+        statement.counters = counters;
+        blocks[..usize::from(statement.own_round.0)].fill(Digest::NULL);
+        let root = match scheme {
+            Scheme::Star => star::root(&counters, &blocks),
+            Scheme::Tree => tree.root(),
+        };
+        let seal = Seal::new(statement.clone(), root, Algorithm::Ed25519);
+        let mut signature = [0; 64];
+        self.secret.sign(seal.message(&mut [0; MAX_MESSAGE]), &mut signature).expect("Ed25519 always signs");
+        let seal = seal.verify(&self.secret.public(), &signature).expect("the signature was just made");
+        self.position = seal.position();
+        let mut made = Made { bundle: Bundle::empty(), statement, records, framing };
+        let events = match scheme {
+            Scheme::Star => made.blocks(u32::MAX),
+            Scheme::Tree => made.framed(|_| true),
+        };
+        made.bundle = Bundle::new(&seal, &signature, &self.schema, &blocks, &events).expect("a whole seal");
+        made
+    }
+
+    /// Seals `n` records of 4 bytes, or of 0 to 40 bytes if they are opaque.
+    pub fn seal_some(&mut self, scheme: Scheme, epoch: u64, n: u32) -> Made {
+        let record = |i: u32| {
+            let hash = Digest::of(&[&epoch.to_be_bytes(), &i.to_be_bytes()]).0;
+            match self.schema.framing {
+                Framing::Fixed(size) => hash[..usize::from(size.get())].to_vec(),
+                Framing::Prefixed => [hash, hash].concat()[..usize::from(hash[0]) % 41].to_vec(),
+            }
+        };
+        let records = (0..n).map(record).collect();
+        self.seal(scheme, epoch, records)
+    }
+}
+
+impl Made {
+    /// The blocks of the levels of `mask` that survive, finest first: what a store must give.
+    #[must_use]
+    pub fn blocks(&self, mask: u32) -> Vec<u8> {
+        let mask = mask & self.statement.surviving();
+        let levels = (0..LEVELS).rev().filter(|level| mask >> level & 1 == 1);
+        levels.flat_map(|level| self.framed(|seq| self.level(seq) == Level(level))).collect()
+    }
+
+    /// The records whose number is wanted, as they are sent.
+    #[must_use]
+    #[allow(clippy::cast_possible_truncation)]
+    pub fn framed(&self, wanted: impl Fn(u64) -> bool) -> Vec<u8> {
+        let mut out = Vec::new();
+        for (seq, record) in (0..).zip(&self.records).filter(|(seq, _)| wanted(*seq)) {
+            let _: u64 = seq;
+            if self.framing == Framing::Prefixed {
+                out.extend_from_slice(&(record.len() as u16).to_be_bytes());
+            }
+            out.extend_from_slice(record);
+        }
+        out
+    }
+
+    /// The level of a record.
+    #[must_use]
+    pub fn level(&self, seq: u64) -> Level {
+        self.statement.salt.level(Sequence(seq), LEVELS)
+    }
+}
+
+/// What a verifier has to know of devices made here.
+#[derive(Clone, Debug, Default)]
+pub struct Motes(Vec<(DeviceId, PublicKey, Digest)>);
+
+impl Motes {
+    /// The directory of the devices with these names.
+    #[must_use]
+    pub fn new(names: &[&str]) -> Self {
+        let entry = |name: &&str| {
+            let mote = Mote::new(name, false);
+            (mote.device, mote.secret.public(), mote.position.prev)
+        };
+        Self(names.iter().map(entry).collect())
+    }
+}
+
+impl Directory for Motes {
+    fn group(&self) -> GroupId {
+        GroupId::of("conformance")
+    }
+
+    fn levels(&self) -> u8 {
+        LEVELS
+    }
+
+    fn epochs(&self) -> (EpochNumber, Option<EpochNumber>) {
+        (EpochNumber(0), None)
+    }
+
+    fn roster_digest(&self, version: u32) -> Option<Digest> {
+        (version == 0).then_some(Digest([9; 32]))
+    }
+
+    fn with_key(&self, device: DeviceId, _: SealIndex, use_key: &mut dyn FnMut(&PublicKey)) {
+        if let Some((_, key, _)) = self.0.iter().find(|(known, ..)| *known == device) {
+            use_key(key);
+        }
+    }
+
+    fn first_prev(&self, device: DeviceId) -> Option<Digest> {
+        self.0.iter().find(|(known, ..)| *known == device).map(|(.., prev)| *prev)
+    }
+}

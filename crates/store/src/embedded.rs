@@ -1,0 +1,350 @@
+//! The embedded store: one file of redb (a B-tree with copy on write), one writer thread, any number of readers.
+//!
+//! Heads lie in one table by device, index and digest; a body of up to about 7 KiB lies with its head, so that a bundle of a
+//! thousand readings is one insert; longer ones are cut into pieces of two pages each. There is no index by epoch: epochs
+//! never go back along a device's chain, so a range is located by bisection over the indices, about twenty lookups. Devices
+//! for which that does not hold (somebody else has their key) are noted and searched one seal after the other.
+//!
+//! Every page is verified when it is read (see [`pages`](crate::pages)), so nothing wrong is served, and nothing is missing
+//! without an error. redb asserts what it has not verified itself and may panic at a damaged page: every call into it stands
+//! behind [`guarded`], which makes that a [`ReadError::Damaged`]. A failed write closes redb's file for good; the writer then
+//! opens it again, so that a full disk needs no restart once there is space.
+
+mod commit;
+mod open;
+
+use std::fmt;
+use std::ops::{Range, RangeInclusive};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use moteseal_core::digest::Digest;
+use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
+use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable, StorageError, TableDefinition};
+
+pub use open::{OpenError, Options};
+
+use crate::bundle::{Bundle, SealKey};
+use crate::epochs::{EpochStore, Equivocation, Head, PutError, ReadError, Reply};
+use crate::stored::{self, StoredSeal};
+use commit::Writer;
+
+/// A [`SealKey`] to a head, and the body where it is short.
+pub(crate) const SEALS: TableDefinition<'_, [u8; SealKey::LENGTH], &[u8]> = TableDefinition::new("seals");
+/// A [`SealKey`] and the number of a piece (u32, big-endian) to [`PIECE`] bytes of the body, the last piece shorter.
+pub(crate) const PIECES: TableDefinition<'_, [u8; PIECE_KEY], &[u8]> = TableDefinition::new("pieces");
+/// A schema's digest to its encoding.
+pub(crate) const SCHEMAS: TableDefinition<'_, [u8; 32], &[u8]> = TableDefinition::new("schemas");
+/// Device and index (big-endian) of each index with more than one seal.
+pub(crate) const EQUIVOCATIONS: TableDefinition<'_, [u8; 12], ()> = TableDefinition::new("equivocations");
+/// Devices whose epochs do not ascend with their indices.
+pub(crate) const UNORDERED: TableDefinition<'_, [u8; 8], ()> = TableDefinition::new("unordered");
+
+pub(crate) const PIECE_KEY: usize = SealKey::LENGTH + 4;
+/// Two pages, less what redb needs beside one entry in a leaf: 8 bytes and the key.
+pub(crate) const PIECE: usize = 2 * 4096 - 64;
+/// The longest row of a head with its body: two pages as well.
+pub(crate) const ROW: usize = PIECE;
+
+pub(crate) fn piece_key(key: &SealKey, number: u32) -> [u8; PIECE_KEY] {
+    let mut bytes = [0; PIECE_KEY];
+    bytes[..SealKey::LENGTH].copy_from_slice(&key.to_bytes());
+    bytes[SealKey::LENGTH..].copy_from_slice(&number.to_be_bytes());
+    bytes
+}
+
+/// All keys of a device between two indices, both included.
+pub(crate) fn keys(device: DeviceId, from: SealIndex, to: SealIndex) -> RangeInclusive<[u8; SealKey::LENGTH]> {
+    let key = |index, digest| SealKey { device, index, digest }.to_bytes();
+    key(from, Digest([0; 32]))..=key(to, Digest([0xff; 32]))
+}
+
+/// An embedded store in one file.
+///
+/// Dropping it commits what is queued and closes the file.
+pub struct RedbStore {
+    shared: Arc<Shared>,
+    writer: Writer,
+}
+
+/// What readers and the writer share.
+struct Shared {
+    /// For messages.
+    name: String,
+    options: Options,
+    path: std::path::PathBuf,
+    /// Nothing only where the file could not be opened again after a failed write.
+    database: RwLock<Option<Database>>,
+}
+
+impl RedbStore {
+    /// Opens a store, and makes a new one if there is no such file and the options say so.
+    ///
+    /// After the process or the machine died, this reads the whole file once; [`Options::on_recovery`] says how far it is.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn open(path: &Path, options: Options) -> Result<Self, OpenError> {
+        let database = open::open(path, &options)?;
+        let shared = Arc::new(Shared {
+            name: path.display().to_string(),
+            options,
+            path: path.to_owned(),
+            database: RwLock::new(Some(database)),
+        });
+        let writer = Writer::start(Arc::clone(&shared)).map_err(|error| OpenError::io(path, &error))?;
+        Ok(Self { shared, writer })
+    }
+
+    fn read<T>(&self, read: impl FnOnce(&ReadTransaction) -> Result<T, ReadError>) -> Result<T, ReadError> {
+        let database = self.shared.database.read().unwrap_or_else(PoisonError::into_inner);
+        let database = database.as_ref().ok_or(ReadError::Closed)?;
+        guarded(|| read(&database.begin_read()?))
+    }
+}
+
+impl fmt::Debug for RedbStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedbStore").field("path", &self.shared.path).finish_non_exhaustive()
+    }
+}
+
+/// Runs a read; a panic of redb, which only a damaged file causes, becomes an error.
+///
+/// Whatever a panic interrupts is dropped with the transaction; redb keeps nothing of a reader's beyond that.
+pub(crate) fn guarded<T>(read: impl FnOnce() -> Result<T, ReadError>) -> Result<T, ReadError> {
+    catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| Err(damaged("a page of the file is damaged")))
+}
+
+pub(crate) fn damaged(what: &str) -> ReadError {
+    ReadError::Damaged { key: None, what: what.to_owned() }
+}
+
+impl From<StorageError> for ReadError {
+    fn from(error: StorageError) -> Self {
+        match error {
+            StorageError::Corrupted(what) => damaged(&what),
+            StorageError::DatabaseClosed => Self::Closed,
+            other => Self::Failed { what: other.to_string() },
+        }
+    }
+}
+
+impl From<redb::TransactionError> for ReadError {
+    fn from(error: redb::TransactionError) -> Self {
+        match error {
+            redb::TransactionError::Storage(error) => error.into(),
+            other => Self::Failed { what: other.to_string() },
+        }
+    }
+}
+
+impl From<redb::TableError> for ReadError {
+    fn from(error: redb::TableError) -> Self {
+        match error {
+            redb::TableError::Storage(error) => error.into(),
+            other => damaged(&other.to_string()),
+        }
+    }
+}
+
+/// Reads a head's row.
+pub(crate) fn decode(key: [u8; SealKey::LENGTH], row: &[u8]) -> Result<StoredSeal, ReadError> {
+    let key = SealKey::from_bytes(&key);
+    StoredSeal::decode(&key, row).ok_or_else(|| ReadError::damaged(key, "its head is not the one that was stored"))
+}
+
+fn epoch_of(key: [u8; SealKey::LENGTH], row: &[u8]) -> Result<EpochNumber, ReadError> {
+    stored::epoch(row).ok_or_else(|| ReadError::damaged(SealKey::from_bytes(&key), "its head is cut short"))
+}
+
+/// Reads a range of a body.
+pub(crate) fn read_body(
+    pieces: &impl ReadableTable<[u8; PIECE_KEY], &'static [u8]>,
+    seal: &StoredSeal,
+    range: Range<u64>,
+) -> Result<Vec<u8>, ReadError> {
+    let key = seal.key();
+    let missing = || ReadError::damaged(key, "a piece of its events is missing");
+    if range.start > range.end || range.end > seal.body_length() {
+        return Err(ReadError::damaged(key, "its events end too soon"));
+    }
+    if range.is_empty() {
+        return Ok(Vec::new());
+    }
+    #[allow(clippy::cast_possible_truncation)]
+    if let Some(body) = seal.inline_body() {
+        return Ok(body[range.start as usize..range.end as usize].to_vec());
+    }
+    let piece = PIECE as u64;
+    let number = |at: u64| u32::try_from(at / piece).map_err(|_| missing());
+    let (first, last) = (number(range.start)?, number(range.end - 1)?);
+    let mut body = Vec::with_capacity(usize::try_from(range.end - range.start).unwrap_or(0));
+    let mut expected = first;
+    for entry in pieces.range(piece_key(&key, first)..=piece_key(&key, last))? {
+        let (found, value) = entry?;
+        let (start, end) = (u64::from(expected) * piece, ((u64::from(expected) + 1) * piece).min(seal.body_length()));
+        if found.value() != piece_key(&key, expected) || value.value().len() as u64 != end - start {
+            return Err(missing());
+        }
+        #[allow(clippy::cast_possible_truncation)]
+        let part = (range.start.max(start) - start) as usize..(range.end.min(end) - start) as usize;
+        body.extend_from_slice(&value.value()[part]);
+        expected += 1;
+    }
+    if body.len() as u64 == range.end - range.start { Ok(body) } else { Err(missing()) }
+}
+
+impl EpochStore for RedbStore {
+    fn submit(&self, batch: Vec<Bundle>, reply: Reply) -> Result<(), PutError> {
+        self.writer.submit(batch, reply)
+    }
+
+    fn devices(&self, after: Option<DeviceId>, limit: usize) -> Result<Vec<Head>, ReadError> {
+        self.read(|transaction| {
+            let seals = transaction.open_table(SEALS)?;
+            let mut heads = Vec::new();
+            let mut from = match after {
+                Some(after) => next_device(after),
+                None => Some(DeviceId([0; 8])),
+            };
+            while let Some(at) = from.filter(|_| heads.len() < limit) {
+                let Some(first) = seals.range(*keys(at, SealIndex(0), SealIndex(0)).start()..)?.next() else { break };
+                let device = SealKey::from_bytes(&first?.0.value()).device;
+                let newest = seals.range(keys(device, SealIndex(0), SealIndex(u32::MAX)))?.next_back();
+                let (key, row) = newest.ok_or_else(|| damaged("the seals of a device are gone"))??;
+                let epoch = epoch_of(key.value(), row.value())?;
+                heads.push(Head { key: SealKey::from_bytes(&key.value()), epoch });
+                from = next_device(device);
+            }
+            Ok(heads)
+        })
+    }
+
+    fn seals(&self, device: DeviceId, from: SealIndex, limit: usize) -> Result<Vec<StoredSeal>, ReadError> {
+        self.read(|transaction| {
+            let seals = transaction.open_table(SEALS)?;
+            collect(&seals, keys(device, from, SealIndex(u32::MAX)), limit)
+        })
+    }
+
+    fn seals_since(&self, device: DeviceId, since: EpochNumber, limit: usize) -> Result<Vec<StoredSeal>, ReadError> {
+        self.read(|transaction| {
+            let seals = transaction.open_table(SEALS)?;
+            let ordered = transaction.open_table(UNORDERED)?.get(device.0)?.is_none();
+            let from = if ordered { bisect(&seals, device, since)? } else { scan(&seals, device, since)? };
+            from.map_or(Ok(Vec::new()), |from| collect(&seals, keys(device, from, SealIndex(u32::MAX)), limit))
+        })
+    }
+
+    fn body(&self, seal: &StoredSeal, range: Range<u64>) -> Result<Vec<u8>, ReadError> {
+        if seal.inline_body().is_some() {
+            // Nothing to read: the body came with the head. The table is only there for the type.
+            let start = usize::try_from(range.start).unwrap_or(usize::MAX);
+            let end = usize::try_from(range.end).unwrap_or(usize::MAX);
+            let part = seal.inline_body().and_then(|body| body.get(start..end));
+            return part.map(<[u8]>::to_vec).ok_or_else(|| ReadError::damaged(seal.key(), "its events end too soon"));
+        }
+        self.read(|transaction| read_body(&transaction.open_table(PIECES)?, seal, range))
+    }
+
+    fn schema(&self, digest: &Digest) -> Result<Option<Vec<u8>>, ReadError> {
+        self.read(|transaction| Ok(transaction.open_table(SCHEMAS)?.get(digest.0)?.map(|value| value.value().to_vec())))
+    }
+
+    fn equivocations(&self, after: Option<(DeviceId, SealIndex)>, limit: usize) -> Result<Vec<Equivocation>, ReadError> {
+        self.read(|transaction| {
+            let table = transaction.open_table(EQUIVOCATIONS)?;
+            let seals = transaction.open_table(SEALS)?;
+            let after = after.map(|(device, index)| index_key(device, index));
+            let mut found = Vec::new();
+            for entry in table.range(after.unwrap_or([0; 12])..)? {
+                let key = entry?.0.value();
+                if Some(key) == after {
+                    continue;
+                }
+                if found.len() == limit {
+                    break;
+                }
+                let (device, index) = index_of(&key);
+                let digests =
+                    seals.range(keys(device, index, index))?.map(|entry| Ok(SealKey::from_bytes(&entry?.0.value()).digest));
+                found.push(Equivocation { device, index, digests: digests.collect::<Result<_, ReadError>>()? });
+            }
+            Ok(found)
+        })
+    }
+}
+
+pub(crate) fn index_key(device: DeviceId, index: SealIndex) -> [u8; 12] {
+    let mut key = [0; 12];
+    key[..8].copy_from_slice(&device.0);
+    key[8..].copy_from_slice(&index.0.to_be_bytes());
+    key
+}
+
+pub(crate) fn index_of(key: &[u8; 12]) -> (DeviceId, SealIndex) {
+    let mut device = DeviceId([0; 8]);
+    device.0.copy_from_slice(&key[..8]);
+    (device, SealIndex(u32::from_be_bytes([key[8], key[9], key[10], key[11]])))
+}
+
+fn next_device(device: DeviceId) -> Option<DeviceId> {
+    u64::from_be_bytes(device.0).checked_add(1).map(|next| DeviceId(next.to_be_bytes()))
+}
+
+fn collect(
+    seals: &impl ReadableTable<[u8; SealKey::LENGTH], &'static [u8]>,
+    range: RangeInclusive<[u8; SealKey::LENGTH]>,
+    limit: usize,
+) -> Result<Vec<StoredSeal>, ReadError> {
+    let mut found = Vec::new();
+    for entry in seals.range(range)?.take(limit) {
+        let (key, row) = entry?;
+        found.push(decode(key.value(), row.value())?);
+    }
+    Ok(found)
+}
+
+/// The lowest index of a device whose epoch is not before `since`, where epochs ascend with the indices.
+fn bisect(
+    seals: &impl ReadableTable<[u8; SealKey::LENGTH], &'static [u8]>,
+    device: DeviceId,
+    since: EpochNumber,
+) -> Result<Option<SealIndex>, ReadError> {
+    // All indices below `low` have earlier epochs; `high` is the lowest known to have none.
+    let (mut low, mut high, mut found) = (0u64, 1u64 << 32, None);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        #[allow(clippy::cast_possible_truncation)]
+        let next = seals.range(keys(device, SealIndex(middle as u32), SealIndex(u32::MAX)))?.next();
+        let Some(entry) = next else {
+            high = middle;
+            continue;
+        };
+        let (key, row) = entry?;
+        let index = SealKey::from_bytes(&key.value()).index;
+        if epoch_of(key.value(), row.value())? < since {
+            low = u64::from(index.0) + 1;
+        } else {
+            found = Some(index);
+            high = middle;
+        }
+    }
+    Ok(found)
+}
+
+fn scan(
+    seals: &impl ReadableTable<[u8; SealKey::LENGTH], &'static [u8]>,
+    device: DeviceId,
+    since: EpochNumber,
+) -> Result<Option<SealIndex>, ReadError> {
+    for entry in seals.range(keys(device, SealIndex(0), SealIndex(u32::MAX)))? {
+        let (key, row) = entry?;
+        if epoch_of(key.value(), row.value())? >= since {
+            return Ok(Some(SealKey::from_bytes(&key.value()).index));
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,218 @@
+//! The store's file: redb's pages, each behind a checksum that every read verifies.
+//!
+//! redb checks its pages only when it repairs. Below it stands this backend: the first page, redb's header, is kept as it is
+//! (its commit slots carry checksums of their own); every later page of 4,096 bytes is followed by eight bytes of xxHash64,
+//! seeded with the page's number, so that a page in the wrong place is as wrong as a page with a flipped bit. A page that
+//! fails reads as zeros: redb then stops at a page that is neither leaf nor branch, and never follows a damaged pointer or
+//! serves a damaged value. (An error instead would make redb refuse everything from then on, for the sake of one page.)
+//!
+//! The last 32 bytes of the first page, which redb does not use, say that the file is a store of ours and of which version.
+//!
+//! [`Pages::frozen`] never writes the file: what redb writes (to repair, to note that it is open) stays in memory.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io;
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use redb::backends::FileBackend;
+use redb::{BackendError, StorageBackend};
+use xxhash_rust::xxh64::xxh64;
+
+const PAGE: u64 = 4096;
+const STRIDE: u64 = PAGE + 8;
+/// Where [`MARK`] stands.
+const MARK_AT: u64 = PAGE - 32;
+/// What tells a store from other files of redb.
+const MARK: &[u8; 32] = b"moteseal epoch store, version 1\n";
+
+/// Numbers of pages that were read and found damaged.
+pub(crate) type Damaged = Arc<Mutex<BTreeSet<u64>>>;
+
+/// The checked pages of one file.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    file: FileBackend,
+    damaged: Damaged,
+    overlay: Option<Mutex<Overlay>>,
+}
+
+/// What would have been written.
+#[derive(Debug)]
+struct Overlay {
+    length: u64,
+    /// The header, and pages by number, as far as they differ from the file.
+    header: Vec<u8>,
+    pages: BTreeMap<u64, Box<[u8]>>,
+}
+
+impl Pages {
+    /// Pages that are written to the file. `damaged` collects the numbers of damaged ones.
+    pub(crate) fn new(file: File, damaged: Damaged) -> io::Result<Self> {
+        Ok(Self { file: backend(file)?, damaged, overlay: None })
+    }
+
+    /// Pages of a file that stays as it is.
+    pub(crate) fn frozen(file: File, damaged: Damaged) -> io::Result<Self> {
+        let mut pages = Self::new(file, damaged)?;
+        let length = pages.len()?;
+        let mut header = vec![0; PAGE as usize];
+        pages.file.read(0, &mut header)?;
+        pages.overlay = Some(Mutex::new(Overlay { length, header, pages: BTreeMap::new() }));
+        Ok(pages)
+    }
+
+    fn read_page(&self, number: u64, out: &mut [u8], stored: u64) {
+        if xxh64(out, number) != stored {
+            // Pages that were never written are all zeros, checksum included; they are no damage and read the same.
+            if stored != 0 || out.iter().any(|&byte| byte != 0) {
+                self.damaged.lock().unwrap_or_else(PoisonError::into_inner).insert(number);
+            }
+            out.fill(0);
+        }
+    }
+}
+
+/// Marks a new file as a store.
+pub(crate) fn mark(file: &File) -> io::Result<()> {
+    backend(file.try_clone()?)?.write(MARK_AT, MARK)
+}
+
+/// Whether a file is marked as a store.
+pub(crate) fn is_marked(file: &File) -> io::Result<bool> {
+    if file.metadata()?.len() < PAGE {
+        return Ok(false);
+    }
+    let mut found = [0; MARK.len()];
+    backend(file.try_clone()?)?.read(MARK_AT, &mut found)?;
+    Ok(found == *MARK)
+}
+
+fn backend(file: File) -> io::Result<FileBackend> {
+    FileBackend::new(file).map_err(io::Error::other)
+}
+
+/// Where a page stands in the file, and where its number ends.
+const fn physical(page: u64) -> u64 {
+    if page == 0 { 0 } else { PAGE + (page - 1) * STRIDE }
+}
+
+fn aligned(offset: u64, length: usize) -> io::Result<std::ops::Range<u64>> {
+    let length = length as u64;
+    if offset == 0 || !offset.is_multiple_of(PAGE) || !length.is_multiple_of(PAGE) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "redb reads and writes whole pages"));
+    }
+    Ok(offset / PAGE..(offset + length) / PAGE)
+}
+
+fn past_end() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "a page past the end of the file")
+}
+
+impl StorageBackend for Pages {
+    fn len(&self) -> io::Result<u64> {
+        if let Some(overlay) = &self.overlay {
+            return Ok(overlay.lock().unwrap_or_else(PoisonError::into_inner).length);
+        }
+        let length = self.file.len()?;
+        Ok(if length <= PAGE { length } else { PAGE + (length - PAGE) / STRIDE * PAGE })
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        if offset + out.len() as u64 <= PAGE {
+            return match &self.overlay {
+                Some(overlay) => {
+                    let overlay = overlay.lock().unwrap_or_else(PoisonError::into_inner);
+                    out.copy_from_slice(&overlay.header[offset as usize..][..out.len()]);
+                    Ok(())
+                }
+                None => self.file.read(offset, out),
+            };
+        }
+        let pages = aligned(offset, out.len())?;
+        if pages.end * PAGE > self.len()? {
+            return Err(past_end());
+        }
+        let mut raw = vec![0; ((pages.end - pages.start) * STRIDE) as usize];
+        // A frozen file may have grown in memory only: what lies past the real end is zeros.
+        let real = self.file.len()?.saturating_sub(physical(pages.start)).min(raw.len() as u64);
+        self.file.read(physical(pages.start), &mut raw[..real as usize])?;
+        let overlay = self.overlay.as_ref().map(|overlay| overlay.lock().unwrap_or_else(PoisonError::into_inner));
+        for ((number, raw), out) in pages.zip(raw.chunks_exact(STRIDE as usize)).zip(out.chunks_exact_mut(PAGE as usize)) {
+            if let Some(page) = overlay.as_ref().and_then(|overlay| overlay.pages.get(&number)) {
+                out.copy_from_slice(page);
+                continue;
+            }
+            let (page, sum) = raw.split_at(PAGE as usize);
+            out.copy_from_slice(page);
+            self.read_page(number, out, u64::from_le_bytes(sum.try_into().unwrap_or_default()));
+        }
+        Ok(())
+    }
+
+    fn set_len(&self, length: u64) -> io::Result<()> {
+        if let Some(overlay) = &self.overlay {
+            overlay.lock().unwrap_or_else(PoisonError::into_inner).length = length;
+            return Ok(());
+        }
+        self.file.set_len(if length <= PAGE { length } else { physical(length.div_ceil(PAGE)) })
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        if self.overlay.is_some() { Ok(()) } else { self.file.sync_data() }
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let in_header = offset + data.len() as u64 <= PAGE;
+        let pages = if in_header { 0..0 } else { aligned(offset, data.len())? };
+        if let Some(overlay) = &self.overlay {
+            let mut overlay = overlay.lock().unwrap_or_else(PoisonError::into_inner);
+            if in_header {
+                overlay.header[offset as usize..][..data.len()].copy_from_slice(data);
+            }
+            for (number, page) in pages.zip(data.chunks_exact(PAGE as usize)) {
+                overlay.pages.insert(number, page.into());
+            }
+            return Ok(());
+        }
+        if in_header {
+            return self.file.write(offset, data);
+        }
+        let start = physical(pages.start);
+        let mut raw = Vec::with_capacity(((pages.end - pages.start) * STRIDE) as usize);
+        for (number, page) in pages.zip(data.chunks_exact(PAGE as usize)) {
+            raw.extend_from_slice(page);
+            raw.extend_from_slice(&xxh64(page, number).to_le_bytes());
+        }
+        self.file.write(start, &raw)
+    }
+
+    fn close(&self) -> io::Result<()> {
+        self.file.close()
+    }
+
+    fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.file.try_lock_range(start, end)
+    }
+
+    fn try_lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.file.try_lock_shared_range(start, end)
+    }
+
+    fn lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.file.lock_range(start, end)
+    }
+
+    fn lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.file.lock_shared_range(start, end)
+    }
+
+    fn unlock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.file.unlock_range(start, end)
+    }
+
+    fn query_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.file.query_lock_range(start, end)
+    }
+}

@@ -1,0 +1,191 @@
+//! What comes out of a store: a seal as it was laid out by [`Bundle`](crate::Bundle), and where its events lie.
+//!
+//! Nothing here is trusted for more than it is: the head decodes and belongs to its key (the digest is recomputed), which is
+//! what a cloud needs to serve it. Whether the seal is authentic and the events are the sealed ones is for whoever receives
+//! them, and for [`check`](crate::check), to verify.
+
+use std::ops::Range;
+
+use moteseal_core::Unverified;
+use moteseal_core::digest::Digest;
+use moteseal_core::record::{EpochNumber, Framing, Level, MAX_LEVELS};
+use moteseal_core::seal::follow::masked;
+use moteseal_core::seal::{Scheme, Seal};
+
+use crate::bundle::{SealKey, VERSION};
+use crate::tiles::Geometry;
+
+/// A stored seal: all but its events.
+#[derive(Clone, Debug)]
+pub struct StoredSeal {
+    seal: Seal<Unverified>,
+    sign1: Vec<u8>,
+    signature: Range<usize>,
+    blocks: Vec<Digest>,
+    framing: Framing,
+    /// Bytes of a star's block, by level.
+    lengths: [u64; MAX_LEVELS],
+    events: u64,
+    body: u64,
+    /// The body, where the store keeps it with the head.
+    inline: Option<Vec<u8>>,
+}
+
+impl StoredSeal {
+    /// Reads the head of the seal `key`, and the body where that follows. `None` if the bytes are not that.
+    #[must_use]
+    pub fn decode(key: &SealKey, bytes: &[u8]) -> Option<Self> {
+        let (fixed, rest) = bytes.split_at_checked(1 + 8 + 2 + 8 + 2)?;
+        let record_size = u16::from_be_bytes([fixed[9], fixed[10]]);
+        let events = u64::from_be_bytes(fixed[11..19].try_into().ok()?);
+        let (sign1, rest) = rest.split_at_checked(usize::from(u16::from_be_bytes([fixed[19], fixed[20]])))?;
+        let (seal, signature) = Seal::decode(sign1).ok()?;
+        if fixed[0] != VERSION || SealKey::of(&seal) != *key || epoch(bytes)? != seal.statement().epoch {
+            return None;
+        }
+        // The signature stands at the end of the object.
+        let signature = sign1.len() - signature.len()..sign1.len();
+        let framing = Framing::fixed(usize::from(record_size)).unwrap_or(Framing::Prefixed);
+        let statement = seal.statement();
+        let (counters, surviving) = (&statement.counters, statement.surviving());
+        let levels = counters.levels();
+        let mut stored = Self {
+            sign1: sign1.to_vec(),
+            signature,
+            blocks: Vec::new(),
+            framing,
+            lengths: [0; MAX_LEVELS],
+            events,
+            body: events,
+            inline: None,
+            seal: seal.clone(),
+        };
+        let mut rest = rest;
+        match statement.scheme {
+            Scheme::Star => {
+                stored.blocks = vec![Digest::NULL; usize::from(levels)];
+                for level in (0..levels).filter(|level| surviving >> level & 1 == 1) {
+                    let (digest, tail) = rest.split_first_chunk()?;
+                    stored.blocks[usize::from(level)] = Digest(*digest);
+                    rest = tail;
+                }
+                for level in (0..levels).rev().filter(|level| surviving >> level & 1 == 1) {
+                    stored.lengths[usize::from(level)] = match framing {
+                        Framing::Fixed(size) => u64::from(counters.at(Level(level))) * u64::from(size.get()),
+                        Framing::Prefixed => {
+                            let (length, tail) = rest.split_first_chunk()?;
+                            rest = tail;
+                            u64::from_be_bytes(*length)
+                        }
+                    };
+                }
+                if stored.lengths.iter().try_fold(0u64, |sum, &length| sum.checked_add(length)) != Some(events) {
+                    return None;
+                }
+            }
+            Scheme::Tree => {
+                let exact = match framing {
+                    Framing::Fixed(size) => events == counters.total() * u64::from(size.get()),
+                    Framing::Prefixed => events <= counters.total() * (2 + u64::from(u16::MAX)),
+                };
+                if !exact {
+                    return None;
+                }
+                stored.body = stored.geometry().body_length();
+            }
+        }
+        if !rest.is_empty() || stored.body == 0 {
+            if rest.len() as u64 != stored.body {
+                return None;
+            }
+            stored.inline = Some(rest.to_vec());
+        }
+        Some(stored)
+    }
+
+    /// What addresses it.
+    #[must_use]
+    pub fn key(&self) -> SealKey {
+        SealKey::of(&self.seal)
+    }
+
+    /// The seal. Its statement says what there is to know: epoch, counters, schema.
+    #[must_use]
+    pub const fn seal(&self) -> &Seal<Unverified> {
+        &self.seal
+    }
+
+    /// The seal's signature.
+    #[must_use]
+    pub fn signature(&self) -> &[u8] {
+        &self.sign1[self.signature.clone()]
+    }
+
+    /// The whole signed object, a tagged `COSE_Sign1`, as the explaining form carries it.
+    #[must_use]
+    pub fn sign1(&self) -> &[u8] {
+        &self.sign1
+    }
+
+    /// A star's `D_0 .. D_{L-1}`; of a tree none.
+    #[must_use]
+    pub fn blocks(&self) -> &[Digest] {
+        &self.blocks
+    }
+
+    /// How its records lie next to each other.
+    #[must_use]
+    pub const fn framing(&self) -> Framing {
+        self.framing
+    }
+
+    /// How many events are stored: those of the surviving levels.
+    #[must_use]
+    pub fn stored_events(&self) -> u32 {
+        masked(&self.seal.statement().counters, self.seal.statement().surviving())
+    }
+
+    /// How many bytes of events are stored.
+    #[must_use]
+    pub const fn events_length(&self) -> u64 {
+        self.events
+    }
+
+    /// The length of the body.
+    #[must_use]
+    pub const fn body_length(&self) -> u64 {
+        self.body
+    }
+
+    /// The body, where it was stored together with the head.
+    #[must_use]
+    pub fn inline_body(&self) -> Option<&[u8]> {
+        self.inline.as_deref()
+    }
+
+    /// Where the blocks of the levels `mask` lie in the body of a star, finest first; neighbours are joined.
+    pub(crate) fn block_ranges(&self, mask: u32) -> Vec<Range<u64>> {
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        let mut at = 0;
+        for level in (0..self.seal.statement().counters.levels()).rev() {
+            let end = at + self.lengths[usize::from(level)];
+            if mask >> level & 1 == 1 && at < end {
+                match ranges.last_mut() {
+                    Some(last) if last.end == at => last.end = end,
+                    _ => ranges.push(at..end),
+                }
+            }
+            at = end;
+        }
+        ranges
+    }
+
+    pub(crate) fn geometry(&self) -> Geometry {
+        Geometry { n: self.seal.statement().counters.total(), framing: self.framing, events: self.events }
+    }
+}
+
+/// The epoch that a head names, without reading the rest of it.
+pub(crate) fn epoch(head: &[u8]) -> Option<EpochNumber> {
+    Some(EpochNumber(u64::from_be_bytes(head.get(1..9)?.try_into().ok()?)))
+}

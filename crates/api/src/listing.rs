@@ -56,8 +56,6 @@ pub struct Newest {
     pub epoch: u64,
     /// Its digest: the `prev` of the next.
     pub digest: String,
-    /// Whether it closed its epoch.
-    pub last_in_epoch: bool,
 }
 
 /// A stretch of a device's seals.

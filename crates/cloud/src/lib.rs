@@ -1,1 +1,28 @@
-//! The untrusted store as a service.
+//! The untrusted store as a service: HTTP over an [`EpochStore`](moteseal_store::EpochStore).
+//!
+//! An upload is verified, made durable, and only then acknowledged. A query is answered with exactly the events that it forces,
+//! and the proof. Nobody has to trust any of it: clients verify, and the service verifies only so that strangers cannot fill it.
+//!
+//! [`Cloud::bind`] takes a [`Config`] and a store, [`Cloud::run`] serves until it is told to stop, so that a command, a test and
+//! a measurement start the same thing. [`Answer`] makes the items of an answer without any HTTP.
+
+#![forbid(unsafe_code)]
+
+pub mod answer;
+pub mod config;
+mod connection;
+mod listing;
+mod metrics;
+mod query;
+mod refusal;
+mod router;
+mod service;
+mod tls;
+pub mod token;
+mod upload;
+
+pub use answer::{Answer, Output, PartOutput, Selected};
+pub use config::{Config, Limits, TlsFiles};
+pub use query::explained;
+pub use router::OPENAPI;
+pub use service::{Cloud, StartError, stop_signal};

@@ -1,0 +1,500 @@
+//! The answer to a query, item by item, from any store: spec/formats.md, section 5. No sockets.
+//!
+//! What is served is forced by the query and the seals, so nothing here is a policy. [`Answer`] is an iterator of owned
+//! [`Output`] items; it reads one part at a time, and of each only the blocks that are asked for. A test that plays a lying
+//! cloud takes the items from here and alters them on their way out.
+
+use std::collections::VecDeque;
+
+use moteseal_api::problem::name;
+use moteseal_api::{Query, RUN_BYTES, RUN_PARTS};
+use moteseal_core::digest::Digest;
+use moteseal_core::engine::Engine;
+use moteseal_core::record::{DeviceId, EpochNumber, SealIndex, Sequence};
+use moteseal_core::roster::Directory;
+use moteseal_core::sample::choice::{Choice, EpochCounts, rate_levels};
+use moteseal_core::sample::permutation::{self, Swap};
+use moteseal_core::seal::Scheme;
+use moteseal_core::wire::stream::{Open, Selection};
+use moteseal_lanes::Host;
+use moteseal_store::{EpochStore, ReadError, StoredSeal};
+use moteseal_verify::{Roster, write};
+
+/// Seals read from the store at a time.
+const PAGE: usize = 64;
+/// Seals of one device's epoch that are looked at together, where the choice needs all of them.
+const EPOCH_PARTS: usize = 1 << 14;
+
+/// One item of an answer.
+#[derive(Clone, Debug)]
+pub enum Output {
+    /// The schema of the parts that follow, encoded.
+    Schema(Vec<u8>),
+    /// The device of the parts that follow, and where its chain stands.
+    Open(Open),
+    /// One seal, with the selected events.
+    Part(Box<PartOutput>),
+    /// The answer cannot go on; the last item.
+    Problem {
+        /// The error's name.
+        name: &'static str,
+        /// What happened, where, and what to do.
+        detail: String,
+    },
+    /// The answer is whole; the last item.
+    End,
+}
+
+/// A part on its way out.
+#[derive(Clone, Debug)]
+pub struct PartOutput {
+    /// The seal, with its own signature.
+    pub seal: StoredSeal,
+    /// Which events are selected.
+    pub selection: Selected,
+    /// What the root needs beside them: 32-byte digests, joined.
+    pub digests: Vec<u8>,
+    /// The records of the selected events.
+    pub events: Vec<u8>,
+    /// Whether the signature goes along, which ends the run.
+    pub signed: bool,
+}
+
+/// Which events of a part are selected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Selected {
+    /// All of these levels.
+    Levels(u32),
+    /// These events of a tree, ascending, not empty.
+    Events(Vec<Sequence>),
+}
+
+impl Output {
+    /// Appends the encoded item.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Schema(schema) => write::schema(out, schema),
+            Self::Open(open) => write::open(out, open),
+            Self::Part(part) => part.write(out),
+            Self::Problem { name, detail } => write::problem(out, name, detail),
+            Self::End => write::end(out),
+        }
+    }
+}
+
+impl PartOutput {
+    /// Reads what is selected of a stored seal.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub fn read(store: &dyn EpochStore, seal: StoredSeal, selection: Selected, signed: bool) -> Result<Self, ReadError> {
+        let statement = seal.seal().statement();
+        let surviving = statement.surviving();
+        let (digests, events) = match (&selection, statement.scheme) {
+            (Selected::Levels(mask), Scheme::Star) => {
+                let events = if *mask == 0 { Vec::new() } else { store.star_blocks(&seal, *mask)? };
+                (write::star_evidence(seal.seal(), seal.blocks(), *mask), events)
+            }
+            (Selected::Levels(mask), Scheme::Tree) if *mask == surviving => (Vec::new(), store.events(&seal)?),
+            (Selected::Levels(mask), Scheme::Tree) => {
+                let part = store.tree_part(&seal, &members(&seal, *mask))?;
+                (part.siblings, part.records)
+            }
+            (Selected::Events(sequence), _) => {
+                let part = store.tree_part(&seal, sequence)?;
+                (part.siblings, part.records)
+            }
+        };
+        Ok(Self { seal, selection, digests, events, signed })
+    }
+
+    /// Appends the encoded part.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        let selection = match &self.selection {
+            Selected::Levels(mask) => Selection::Levels(*mask),
+            Selected::Events(sequence) => Selection::Events(sequence),
+        };
+        let signature = self.signed.then(|| self.seal.signature());
+        out.reserve(self.events.len() + self.digests.len() + 512);
+        write::part(out, self.seal.seal(), selection, &self.digests, &self.events, signature);
+    }
+}
+
+/// The events of a tree at the levels `mask`, ascending.
+fn members(seal: &StoredSeal, mask: u32) -> Vec<Sequence> {
+    let statement = seal.seal().statement();
+    let total = if mask == 0 { 0 } else { statement.counters.total() };
+    let (engine, levels) = (Host::detect(), statement.counters.levels());
+    let mut members = Vec::new();
+    let mut chunk = [0; 1024];
+    let mut first = 0;
+    while first < total {
+        #[allow(clippy::cast_possible_truncation)]
+        let length = (total - first).min(chunk.len() as u64) as usize;
+        engine.levels(&statement.salt, levels, first, &mut chunk[..length]);
+        let selected = (first..).zip(&chunk[..length]).filter(|(_, level)| mask >> **level & 1 == 1);
+        members.extend(selected.map(|(seq, _)| Sequence(seq)));
+        first += length as u64;
+    }
+    members
+}
+
+/// Where the seals of a stored seal's device stand before it.
+pub(crate) fn open_before(roster: &Roster, seal: &StoredSeal) -> Option<Open> {
+    let statement = seal.seal().statement();
+    let roster_version = roster.version_of(&statement.roster)?;
+    Some(Open { device: statement.device, roster_version, prev: Some(statement.prev), last: statement.last })
+}
+
+/// Why an answer stops.
+#[derive(Debug)]
+struct Stop {
+    name: &'static str,
+    detail: String,
+}
+
+impl Stop {
+    fn at(name: &'static str, seal: &StoredSeal, detail: &str) -> Self {
+        let statement = seal.seal().statement();
+        Self { name, detail: format!("device {}, index {}: {detail}", statement.device, statement.index) }
+    }
+}
+
+impl From<ReadError> for Stop {
+    fn from(error: ReadError) -> Self {
+        Self { name: error.name(), detail: error.to_string() }
+    }
+}
+
+/// A seal with what is to be served of it.
+#[derive(Debug)]
+struct Planned {
+    seal: StoredSeal,
+    selection: Selected,
+}
+
+/// The items of an answer, in order. Ends behind [`Output::End`] or [`Output::Problem`].
+pub struct Answer<'s> {
+    store: &'s dyn EpochStore,
+    roster: &'s Roster,
+    query: Query,
+    /// The next device of the query.
+    next_device: usize,
+    device: Option<Cursor<'s>>,
+    /// Planned parts of an epoch whose choice needed all of them.
+    epoch: VecDeque<Planned>,
+    /// The part after the one being written: what it is decides whether a run goes on.
+    ahead: Option<Result<Planned, Stop>>,
+    /// The schema that the reader goes by.
+    schema: Option<Digest>,
+    run_parts: usize,
+    run_bytes: usize,
+    ready: VecDeque<Output>,
+    started: bool,
+    ended: bool,
+}
+
+impl std::fmt::Debug for Answer<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Answer").field("query", &self.query).finish_non_exhaustive()
+    }
+}
+
+impl<'s> Answer<'s> {
+    /// The answer to `query` from `store`. Devices that the roster does not have get no parts: refuse them before.
+    #[must_use]
+    pub fn new(store: &'s dyn EpochStore, roster: &'s Roster, query: Query) -> Self {
+        Self {
+            store,
+            roster,
+            query,
+            next_device: 0,
+            device: None,
+            epoch: VecDeque::new(),
+            ahead: None,
+            schema: None,
+            run_parts: 0,
+            run_bytes: 0,
+            ready: VecDeque::new(),
+            started: false,
+            ended: false,
+        }
+    }
+
+    /// The next planned part, over all devices; `None` at the end.
+    fn plan(&mut self) -> Option<Result<Planned, Stop>> {
+        loop {
+            if let Some(planned) = self.epoch.pop_front() {
+                return Some(Ok(planned));
+            }
+            if self.device.is_none() {
+                let device = *self.query.devices.get(self.next_device)?;
+                self.next_device += 1;
+                self.device = Some(Cursor::new(self.store, device, self.query.since, self.query.until));
+            }
+            let cursor = self.device.as_mut()?;
+            match cursor.next() {
+                Err(stop) => return Some(Err(stop)),
+                Ok(Some(Found::Boundary(seal))) => return Some(Ok(Planned { seal, selection: Selected::Levels(0) })),
+                Ok(Some(Found::Seal(seal))) => match self.query.choice {
+                    Choice::Rate(rate) => {
+                        return Some(match rate_levels(rate, seal.seal().statement()) {
+                            Ok(mask) => Ok(Planned { seal, selection: Selected::Levels(mask) }),
+                            Err(error) => Err(Stop::at("RateUnavailable", &seal, &error.to_string())),
+                        });
+                    }
+                    Choice::AtMost(most) => match cursor.rest_of_epoch(seal) {
+                        Ok(parts) => self.epoch = at_most(parts, self.roster.levels(), most),
+                        Err(stop) => return Some(Err(stop)),
+                    },
+                    Choice::Sample { count, seed } => {
+                        let parts = cursor.rest_of_epoch(seal);
+                        match parts.and_then(|parts| permuted(parts, count, &seed)) {
+                            Ok(epoch) => self.epoch = epoch,
+                            Err(stop) => return Some(Err(stop)),
+                        }
+                    }
+                },
+                Ok(None) => self.device = None,
+            }
+        }
+    }
+
+    /// Puts the next part, with what must stand before it, in `ready`.
+    fn step(&mut self) -> Result<(), Stop> {
+        if !self.started {
+            self.started = true;
+            self.ahead = self.plan();
+        }
+        let Some(current) = self.ahead.take() else {
+            self.ready.push_back(Output::End);
+            self.ended = true;
+            return Ok(());
+        };
+        let current = current?;
+        self.ahead = self.plan();
+        if self.run_parts == 0 {
+            let schema = current.seal.seal().statement().schema;
+            if self.schema != Some(schema) {
+                let bytes = self.store.schema(&schema)?;
+                let bytes = bytes.ok_or_else(|| Stop::at("StoreDamaged", &current.seal, "its schema is not in the store"))?;
+                self.schema = Some(schema);
+                self.ready.push_back(Output::Schema(bytes));
+            }
+            let open = open_before(self.roster, &current.seal);
+            let unknown = || Stop::at("UnknownRoster", &current.seal, "it names a roster that this service does not know");
+            self.ready.push_back(Output::Open(open.ok_or_else(unknown)?));
+        }
+        let follows = self.ahead.as_ref().is_some_and(|ahead| ahead.as_ref().is_ok_and(|ahead| follows(&current, ahead)));
+        let Planned { seal, selection } = current;
+        let mut part = PartOutput::read(self.store, seal, selection, false)?;
+        self.run_parts += 1;
+        self.run_bytes += part.events.len();
+        part.signed = !follows || self.run_parts >= RUN_PARTS || self.run_bytes >= RUN_BYTES;
+        if part.signed {
+            (self.run_parts, self.run_bytes) = (0, 0);
+        }
+        self.ready.push_back(Output::Part(Box::new(part)));
+        Ok(())
+    }
+}
+
+impl Iterator for Answer<'_> {
+    type Item = Output;
+
+    fn next(&mut self) -> Option<Output> {
+        while self.ready.is_empty() && !self.ended {
+            if let Err(stop) = self.step() {
+                self.ready.clear();
+                self.ready.push_back(Output::Problem { name: stop.name, detail: stop.detail });
+                self.ended = true;
+            }
+        }
+        self.ready.pop_front()
+    }
+}
+
+/// Whether `next` can stand behind `part` under one open item and one signature.
+fn follows(part: &Planned, next: &Planned) -> bool {
+    let (before, after) = (part.seal.seal(), next.seal.seal());
+    let (old, new) = (before.statement(), after.statement());
+    new.prev == before.digest() && new.device == old.device && new.roster == old.roster && new.schema == old.schema
+}
+
+/// The whole levels that fit `most` events, for each part of an epoch.
+fn at_most(parts: Vec<StoredSeal>, levels: u8, most: u64) -> VecDeque<Planned> {
+    let mut counts = EpochCounts::new(levels);
+    for seal in &parts {
+        counts.add(seal.seal().statement());
+    }
+    let mask = counts.at_most(most);
+    let plan = |seal: StoredSeal| {
+        let selection = Selected::Levels(mask & seal.seal().statement().surviving());
+        Planned { seal, selection }
+    };
+    parts.into_iter().map(plan).collect()
+}
+
+/// The events that a seed chooses, for each part of an epoch.
+fn permuted(parts: Vec<StoredSeal>, count: u32, seed: &[u8; 32]) -> Result<VecDeque<Planned>, Stop> {
+    let Some(first) = parts.first() else { return Ok(VecDeque::new()) };
+    if let Some(star) = parts.iter().find(|seal| seal.seal().statement().scheme == Scheme::Star) {
+        let detail = "a sample by count and seed needs epochs sealed as trees; ask for a rate or a number at most";
+        return Err(Stop::at("SchemeMismatch", star, detail));
+    }
+    let (device, epoch) = (first.seal().statement().device, first.seal().statement().epoch);
+    let total: u64 = parts.iter().map(|seal| seal.seal().statement().counters.total()).sum();
+    let most = usize::try_from(total.min(u64::from(count))).unwrap_or(usize::MAX);
+    let mut chosen = vec![0; most];
+    let mut scratch = vec![Swap::FREE; permutation::scratch_for(most)];
+    // The scratch is as long as asked for, so the choice cannot fail.
+    let _ = permutation::choose(seed, device, epoch, total, &mut chosen, &mut scratch);
+    chosen.sort_unstable();
+    let mut chosen = chosen.into_iter().peekable();
+    let mut start = 0;
+    let mut plan = |seal: StoredSeal| {
+        let end = start + seal.seal().statement().counters.total();
+        let mut sequence = Vec::new();
+        while let Some(position) = chosen.next_if(|&position| position < end) {
+            sequence.push(Sequence(position - start));
+        }
+        start = end;
+        let selection = if sequence.is_empty() { Selected::Levels(0) } else { Selected::Events(sequence) };
+        Planned { seal, selection }
+    };
+    Ok(parts.into_iter().map(&mut plan).collect())
+}
+
+/// A seal of the range, or the one behind it.
+enum Found {
+    Seal(StoredSeal),
+    /// The next seal after the range: it proves that none lies between.
+    Boundary(StoredSeal),
+}
+
+/// The seals of one device from the first of the range on.
+struct Cursor<'s> {
+    store: &'s dyn EpochStore,
+    device: DeviceId,
+    since: EpochNumber,
+    until: Option<EpochNumber>,
+    page: VecDeque<StoredSeal>,
+    /// From which index on to read the next page; `None` before the first.
+    from: Option<SealIndex>,
+    exhausted: bool,
+    /// The next index under which the device signed more than one seal.
+    conflict: Option<SealIndex>,
+    /// The range closed itself: its last seal was the last of the range's last epoch.
+    closed: bool,
+    done: bool,
+}
+
+impl<'s> Cursor<'s> {
+    fn new(store: &'s dyn EpochStore, device: DeviceId, since: EpochNumber, until: Option<EpochNumber>) -> Self {
+        Self {
+            store,
+            device,
+            since,
+            until,
+            page: VecDeque::new(),
+            from: None,
+            exhausted: false,
+            conflict: None,
+            closed: false,
+            done: false,
+        }
+    }
+
+    fn fill(&mut self) -> Result<(), Stop> {
+        if !self.page.is_empty() || self.exhausted {
+            return Ok(());
+        }
+        let page = match self.from {
+            None => self.store.seals_since(self.device, self.since, PAGE)?,
+            Some(from) => self.store.seals(self.device, from, PAGE)?,
+        };
+        let index = |seal: Option<&StoredSeal>| seal.map(|seal| seal.seal().statement().index);
+        if self.from.is_none() {
+            if let Some(first) = index(page.first()) {
+                self.conflict = conflict_from(self.store, self.device, first)?;
+            }
+        }
+        let last = index(page.last());
+        self.exhausted = page.len() < PAGE;
+        match last.and_then(|last| last.0.checked_add(1)) {
+            Some(next) => self.from = Some(SealIndex(next)),
+            None => self.exhausted = true,
+        }
+        self.page = page.into();
+        Ok(())
+    }
+
+    /// The next seal without taking it, unless an equivocation lies there.
+    fn peek(&mut self) -> Result<Option<&StoredSeal>, Stop> {
+        self.fill()?;
+        let Some(seal) = self.page.front() else { return Ok(None) };
+        let index = seal.seal().statement().index;
+        if self.conflict.is_some_and(|conflict| index >= conflict) {
+            let detail = "Equivocation: the device signed different seals under this index, or its key is in other hands; \
+                          its explain path holds the evidence, and other ranges and devices can still be asked for";
+            return Err(Stop::at(name::EQUIVOCATION, seal, detail));
+        }
+        Ok(Some(seal))
+    }
+
+    fn next(&mut self) -> Result<Option<Found>, Stop> {
+        if self.done {
+            return Ok(None);
+        }
+        let until = self.until;
+        let behind = |seal: &StoredSeal| until.is_some_and(|until| seal.seal().statement().epoch >= until);
+        let (closed, peeked) = (self.closed, self.peek()?);
+        let boundary = match peeked {
+            None => {
+                self.done = true;
+                return Ok(None);
+            }
+            Some(seal) => behind(seal),
+        };
+        if boundary {
+            self.done = true;
+            return Ok(if closed { None } else { self.page.pop_front().map(Found::Boundary) });
+        }
+        let seal = self.page.pop_front();
+        if let Some(seal) = &seal {
+            let statement = seal.seal().statement();
+            self.closed = statement.last_in_epoch && until.is_some_and(|until| statement.epoch.0 + 1 == until.0);
+            // What closes the range ends it: the next seal is not even looked for.
+            self.done = self.closed;
+        }
+        Ok(seal.map(Found::Seal))
+    }
+
+    /// All seals of the epoch of `first`, itself included.
+    fn rest_of_epoch(&mut self, first: StoredSeal) -> Result<Vec<StoredSeal>, Stop> {
+        let epoch = first.seal().statement().epoch;
+        let mut parts = vec![first];
+        while !self.done && self.peek()?.is_some_and(|next| next.seal().statement().epoch == epoch) {
+            match self.next()? {
+                Some(Found::Seal(seal)) => parts.push(seal),
+                _ => break,
+            }
+            if parts.len() > EPOCH_PARTS {
+                let detail = format!("the epoch has more than {EPOCH_PARTS} seals, which is too many to choose among; ask for a rate");
+                return Err(Stop::at(name::QUERY_TOO_LARGE, &parts[0], &detail));
+            }
+        }
+        Ok(parts)
+    }
+}
+
+/// The first index from `from` on under which a device signed more than one seal.
+fn conflict_from(store: &dyn EpochStore, device: DeviceId, from: SealIndex) -> Result<Option<SealIndex>, ReadError> {
+    let after = match from.0.checked_sub(1) {
+        Some(before) => Some((device, SealIndex(before))),
+        // Behind everything of the device before.
+        None => u64::from_be_bytes(device.0).checked_sub(1).map(|id| (DeviceId(id.to_be_bytes()), SealIndex(u32::MAX))),
+    };
+    let found = store.equivocations(after, 1)?.into_iter().next();
+    Ok(found.filter(|found| found.device == device).map(|found| found.index))
+}

@@ -1,0 +1,127 @@
+//! Listings: what there is. They prove nothing; a client that wants to know asks and verifies.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, State};
+use axum::response::Json;
+use moteseal_api::problem::name;
+use moteseal_api::{DeviceEntry, DeviceList, Newest, SealEntry, SealList};
+use moteseal_core::record::{DeviceId, SealIndex};
+use moteseal_store::{Head, ReadError, StoredSeal};
+use serde::Deserialize;
+
+use crate::query::{device, unreadable};
+use crate::refusal::Refusal;
+use crate::service::Shared;
+
+/// Devices read from the store at a time.
+const PAGE: usize = 1024;
+
+/// `GET /v1/devices`.
+pub(crate) async fn devices(State(shared): State<Arc<Shared>>) -> Result<Json<DeviceList>, Refusal> {
+    blocking(move || {
+        let heads = heads(&shared).map_err(unreadable)?;
+        let roster = &shared.roster;
+        let entry = |device: &moteseal_verify::roster::Device| DeviceEntry {
+            id: device.id.to_string(),
+            name: device.name.clone(),
+            newest: heads.get(&device.id).map(|head| Newest {
+                index: head.key.index.0,
+                epoch: head.epoch.0,
+                digest: head.key.digest.to_string(),
+            }),
+        };
+        Ok(Json(DeviceList {
+            group: roster.group_name().to_owned(),
+            roster_version: roster.version(),
+            roster_digest: roster.digest().to_string(),
+            devices: roster.devices().map(entry).collect(),
+        }))
+    })
+    .await
+}
+
+fn heads(shared: &Shared) -> Result<HashMap<DeviceId, Head>, ReadError> {
+    let mut heads = HashMap::new();
+    let mut after = None;
+    loop {
+        let page = shared.store.devices(after, PAGE)?;
+        let more = page.len() == PAGE;
+        after = page.last().map(|head| head.key.device);
+        heads.extend(page.into_iter().map(|head| (head.key.device, head)));
+        if !more {
+            return Ok(heads);
+        }
+    }
+}
+
+/// What may stand behind the `?` of a listing's path.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Page {
+    from: Option<u32>,
+    limit: Option<usize>,
+}
+
+/// `GET /v1/devices/{device}/seals`.
+pub(crate) async fn seals(
+    State(shared): State<Arc<Shared>>,
+    Path(text): Path<String>,
+    page: Result<Query<Page>, QueryRejection>,
+) -> Result<Json<SealList>, Refusal> {
+    let Query(page) = page.map_err(|error| Refusal::bad_query(error.body_text()))?;
+    let device = device(&shared, &text)?;
+    let most = shared.limits.page;
+    let limit = page.limit.unwrap_or(most).clamp(1, most);
+    blocking(move || {
+        let (seals, next) = page_of(&shared, device, SealIndex(page.from.unwrap_or(0)), limit).map_err(unreadable)?;
+        let index = |at: usize| seals.get(at).map(|seal| seal.seal().statement().index);
+        let entries = (0..seals.len()).map(|at| {
+            let twin = index(at + 1) == index(at) || (at > 0 && index(at - 1) == index(at));
+            entry(&seals[at], twin)
+        });
+        Ok(Json(SealList { device: device.to_string(), seals: entries.collect(), next: next.map(|next| next.0) }))
+    })
+    .await
+}
+
+/// About `limit` seals from an index on, never some but not all under one index, and where the next page starts.
+fn page_of(
+    shared: &Shared,
+    device: DeviceId,
+    from: SealIndex,
+    limit: usize,
+) -> Result<(Vec<StoredSeal>, Option<SealIndex>), ReadError> {
+    let mut seals = shared.store.seals(device, from, limit + 1)?;
+    let index = |seal: &StoredSeal| seal.seal().statement().index;
+    let Some(next) = seals.get(limit).map(index) else { return Ok((seals, None)) };
+    seals.retain(|seal| index(seal) < next);
+    if seals.is_empty() {
+        let twins = shared.store.seals_at(device, next)?;
+        return Ok((twins, next.0.checked_add(1).map(SealIndex)));
+    }
+    Ok((seals, Some(next)))
+}
+
+fn entry(seal: &StoredSeal, conflict: bool) -> SealEntry {
+    let statement = seal.seal().statement();
+    SealEntry {
+        index: statement.index.0,
+        epoch: statement.epoch.0,
+        digest: seal.seal().digest().to_string(),
+        prev: statement.prev.to_string(),
+        scheme: statement.scheme.as_str().to_owned(),
+        events: statement.counters.total(),
+        last_in_epoch: statement.last_in_epoch,
+        restart: statement.restart,
+        conflict,
+    }
+}
+
+/// Runs what reads the store where it may wait for the disk.
+async fn blocking<T: Send + 'static>(read: impl FnOnce() -> Result<T, Refusal> + Send + 'static) -> Result<T, Refusal> {
+    let failed = |_| Refusal::new(name::STORE_FAILED, 500, "reading failed unexpectedly; ask again");
+    tokio::task::spawn_blocking(read).await.map_err(failed)?
+}

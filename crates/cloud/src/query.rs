@@ -1,0 +1,250 @@
+//! What is streamed: answers to queries, whole bundles, explaining forms.
+//!
+//! Items are made on a blocking thread, one part at a time, and handed over in pieces; when the receiver is slower than the
+//! store, the thread waits. A problem before the first byte is an HTTP refusal, a later one the stream's last item.
+
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Path, Query as Parameters, Request, State};
+use axum::http::Response;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::HeaderValue;
+use futures_util::stream;
+use moteseal_api::problem::name;
+use moteseal_api::{CBOR_SEQ, JSON, Problem, Query, parse_device};
+use moteseal_core::record::{DeviceId, SealIndex};
+use moteseal_core::sample::Choice;
+use moteseal_core::seal::Scheme;
+use moteseal_store::{ReadError, StoredSeal};
+use moteseal_verify::write;
+use serde::Deserialize;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+
+use crate::answer::{Answer, Output, PartOutput, Selected, open_before};
+use crate::refusal::Refusal;
+use crate::service::Shared;
+use crate::upload::{content_length, media_type, read};
+
+/// Items are handed over in pieces of about this many bytes.
+const PIECE: usize = 128 << 10;
+/// Pieces made ahead of the receiver.
+const AHEAD: usize = 2;
+/// The longest query: 4096 devices are some 80 KiB.
+const QUERY_BYTES: usize = 1 << 20;
+
+/// `POST /v1/query`.
+pub(crate) async fn query(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response<Body>, Refusal> {
+    let permit = answer_permit(&shared)?;
+    let (head, body) = request.into_parts();
+    media_type(&head.headers, JSON)?;
+    let limits = &shared.limits;
+    let body = read(body, content_length(&head.headers), QUERY_BYTES, limits.body_stall, limits.body_time).await?;
+    let query = Query::from_json(&body).map_err(|error| Refusal::bad_query(error.to_string()))?;
+    judge(&shared, &query)?;
+    let (send, receive) = mpsc::channel(AHEAD);
+    let producer = Arc::clone(&shared);
+    tokio::task::spawn_blocking(move || produce(&producer, query, &send));
+    respond(receive, permit).await
+}
+
+/// What can be refused before anything is read.
+fn judge(shared: &Shared, query: &Query) -> Result<(), Refusal> {
+    let limits = &shared.limits;
+    let too_large = |detail: String| Err(Refusal::new(name::QUERY_TOO_LARGE, 413, detail));
+    if query.devices.len() > limits.query_devices {
+        return too_large(format!("a query may name {} devices; ask for fewer at once", limits.query_devices));
+    }
+    let span = query.until.map_or(u64::MAX, |until| until.0) - query.since.0;
+    if span > limits.query_epochs {
+        return too_large(format!("a query may span {} epochs; ask for fewer at once", limits.query_epochs));
+    }
+    if let Some(device) = query.devices.iter().find(|&&device| shared.roster.device(device).is_none()) {
+        let detail = format!("UnknownDevice: the roster has no device {device}; /v1/devices lists those there are");
+        return Err(Refusal::new("UnknownDevice", 404, detail));
+    }
+    match query.choice {
+        Choice::Sample { count, .. } if count > limits.query_sample => {
+            too_large(format!("a sample may have {} events an epoch; ask for fewer", limits.query_sample))
+        }
+        Choice::Rate(rate) if rate.levels(shared.roster.levels()).is_none() => {
+            let detail = format!("RateUnavailable: with {} levels, rate {rate} rounds to 0; ask for more", shared.roster.levels());
+            Err(Refusal::new("RateUnavailable", 422, detail))
+        }
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn answer_permit(shared: &Shared) -> Result<OwnedSemaphorePermit, Refusal> {
+    Arc::clone(&shared.answers)
+        .try_acquire_owned()
+        .map_err(|_| Refusal::new(name::TOO_MANY_REQUESTS, 429, "too many answers are being sent; try again shortly"))
+}
+
+/// A piece of an answer, or why there is none.
+type Piece = Result<Bytes, Problem>;
+
+/// Writes the answer until it ends or nobody listens any more.
+fn produce(shared: &Shared, query: Query, send: &mpsc::Sender<Piece>) {
+    let mut piece = Vec::new();
+    let mut sent = false;
+    for output in Answer::new(&*shared.store, &shared.roster, query) {
+        if let (Output::Problem { name, detail }, false) = (&output, sent || !piece.is_empty()) {
+            let _ = send.blocking_send(Err(Problem::new(*name, problem_status(name), detail.clone())));
+            return;
+        }
+        output.write(&mut piece);
+        if piece.len() >= PIECE {
+            shared.metrics.answer_bytes.increment(piece.len() as u64);
+            if send.blocking_send(Ok(std::mem::take(&mut piece).into())).is_err() {
+                return;
+            }
+            sent = true;
+        }
+    }
+    shared.metrics.answer_bytes.increment(piece.len() as u64);
+    let _ = send.blocking_send(Ok(piece.into()));
+}
+
+/// The status of a problem that stands where an answer should begin.
+fn problem_status(name: &str) -> u16 {
+    match name {
+        name::EQUIVOCATION => 409,
+        name::QUERY_TOO_LARGE => 413,
+        "Closed" => 503,
+        "StoreFailed" | "StoreDamaged" | "UnknownRoster" => 500,
+        _ => 422,
+    }
+}
+
+/// A response that streams the pieces. The permit goes with the body, so that as many are sent at once as there are permits.
+async fn respond(mut pieces: mpsc::Receiver<Piece>, permit: OwnedSemaphorePermit) -> Result<Response<Body>, Refusal> {
+    let first = match pieces.recv().await {
+        Some(Ok(piece)) => piece,
+        Some(Err(problem)) => return Err(problem.into()),
+        None => return Err(Refusal::new(name::STORE_FAILED, 500, "the answer failed unexpectedly; ask again")),
+    };
+    let rest = stream::unfold((Some(first), pieces, permit), |(first, mut pieces, permit)| async move {
+        let piece = match first {
+            Some(piece) => Ok(piece),
+            None => pieces.recv().await?,
+        };
+        Some((piece, (None, pieces, permit)))
+    });
+    let mut response = Response::new(Body::from_stream(rest));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(CBOR_SEQ));
+    Ok(response)
+}
+
+/// What may stand behind the `?` of a bundle's path.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Which {
+    digest: Option<String>,
+}
+
+/// `GET /v1/devices/{device}/bundles/{index}`.
+pub(crate) async fn bundle(
+    State(shared): State<Arc<Shared>>,
+    Path((device, index)): Path<(String, String)>,
+    which: Result<Parameters<Which>, axum::extract::rejection::QueryRejection>,
+) -> Result<Response<Body>, Refusal> {
+    let Parameters(which) = which.map_err(|error| Refusal::bad_query(error.body_text()))?;
+    let permit = answer_permit(&shared)?;
+    let (device, index) = place(&shared, &device, &index)?;
+    let (send, receive) = mpsc::channel(AHEAD);
+    tokio::task::spawn_blocking(move || {
+        let made = one(&shared, device, index, which.digest.as_deref()).map_err(|refusal| refusal.problem().clone());
+        let _ = send.blocking_send(made.map(Bytes::from));
+    });
+    respond(receive, permit).await
+}
+
+fn one(shared: &Shared, device: DeviceId, index: SealIndex, digest: Option<&str>) -> Result<Vec<u8>, Refusal> {
+    let mut seals = found(shared, device, index)?;
+    if let Some(digest) = digest {
+        seals.retain(|seal| seal.key().digest.to_string() == digest.to_ascii_lowercase());
+    }
+    let Some(seal) = seals.pop() else {
+        return Err(Refusal::not_found(format!("device {device} has no seal {index} of that digest")));
+    };
+    if !seals.is_empty() {
+        let detail = format!(
+            "Equivocation: device {device} signed different seals under index {index}; name one by ?digest=, \
+             the listing has their digests"
+        );
+        return Err(Refusal::new(name::EQUIVOCATION, 409, detail));
+    }
+    let statement = seal.seal().statement();
+    let schema = shared.store.schema(&statement.schema).map_err(unreadable)?;
+    let schema = schema.ok_or_else(|| damaged(format!("the schema of seal {index} of device {device} is not in the store")))?;
+    let unknown = || damaged(format!("seal {index} of device {device} names a roster that this service does not know"));
+    let open = open_before(&shared.roster, &seal).ok_or_else(unknown)?;
+    let selection = Selected::Levels(statement.surviving());
+    let part = PartOutput::read(&*shared.store, seal, selection, true).map_err(unreadable)?;
+    let mut out = Vec::with_capacity(part.events.len() + schema.len() + 4096);
+    for output in [Output::Schema(schema), Output::Open(open), Output::Part(Box::new(part)), Output::End] {
+        output.write(&mut out);
+    }
+    shared.metrics.answer_bytes.increment(out.len() as u64);
+    Ok(out)
+}
+
+/// `GET /v1/devices/{device}/seals/{index}/explain`.
+pub(crate) async fn explain(
+    State(shared): State<Arc<Shared>>,
+    Path((device, index)): Path<(String, String)>,
+) -> Result<Response<Body>, Refusal> {
+    let permit = answer_permit(&shared)?;
+    let (device, index) = place(&shared, &device, &index)?;
+    let (send, receive) = mpsc::channel(AHEAD);
+    tokio::task::spawn_blocking(move || {
+        let made = found(&shared, device, index).map(|seals| explained(&seals));
+        let _ = send.blocking_send(made.map(Bytes::from).map_err(|refusal| refusal.problem().clone()));
+    });
+    respond(receive, permit).await
+}
+
+/// The explaining form of seals: spec/formats.md, section 6.
+#[must_use]
+pub fn explained(seals: &[StoredSeal]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for seal in seals {
+        let digests = if seal.seal().statement().scheme == Scheme::Star { seal.blocks() } else { &[] };
+        write::explain(&mut out, seal.sign1(), digests);
+    }
+    write::end(&mut out);
+    out
+}
+
+fn found(shared: &Shared, device: DeviceId, index: SealIndex) -> Result<Vec<StoredSeal>, Refusal> {
+    let seals = shared.store.seals_at(device, index).map_err(unreadable)?;
+    if seals.is_empty() {
+        return Err(Refusal::not_found(format!("device {device} has no seal {index} here; its seals are listed at its path")));
+    }
+    Ok(seals)
+}
+
+/// The device of a path, which the roster must have.
+pub(crate) fn device(shared: &Shared, text: &str) -> Result<DeviceId, Refusal> {
+    let device = parse_device(text)
+        .ok_or_else(|| Refusal::bad_query("a device stands in a path as its id, 16 hexadecimal digits; /v1/devices lists them"))?;
+    if shared.roster.device(device).is_none() {
+        return Err(Refusal::not_found(format!("the roster has no device {device}; /v1/devices lists those there are")));
+    }
+    Ok(device)
+}
+
+fn place(shared: &Shared, device: &str, index: &str) -> Result<(DeviceId, SealIndex), Refusal> {
+    let device = self::device(shared, device)?;
+    let index = index.parse().map_err(|_| Refusal::bad_query("an index is a number from 0 to 4294967295"))?;
+    Ok((device, SealIndex(index)))
+}
+
+fn damaged(detail: String) -> Refusal {
+    Refusal::new("StoreDamaged", 500, detail)
+}
+
+pub(crate) fn unreadable(error: ReadError) -> Refusal {
+    Problem::new(error.name(), problem_status(error.name()), error.to_string()).into()
+}

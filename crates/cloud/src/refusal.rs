@@ -1,0 +1,73 @@
+//! Problems as responses (RFC 9457), each with what a client needs to do better.
+
+use axum::body::Body;
+use axum::http::header::{ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::{HeaderValue, Response, StatusCode};
+use axum::response::IntoResponse;
+use moteseal_api::problem::name;
+use moteseal_api::{PROBLEM_JSON, Problem};
+
+/// A problem on its way out. Boxed: the way that succeeds carries it around for nothing.
+#[derive(Debug)]
+pub(crate) struct Refusal(Box<Problem>);
+
+impl Refusal {
+    pub(crate) fn new(name: &'static str, status: u16, detail: impl Into<String>) -> Self {
+        Self(Box::new(Problem::new(name, status, detail)))
+    }
+
+    pub(crate) fn not_found(detail: impl Into<String>) -> Self {
+        Self::new(name::NOT_FOUND, 404, detail)
+    }
+
+    pub(crate) fn bad_query(detail: impl Into<String>) -> Self {
+        Self::new(name::BAD_QUERY, 400, detail)
+    }
+
+    /// The service does enough already; a second later it may not.
+    pub(crate) fn busy(detail: impl Into<String>) -> Self {
+        Self::new(name::UNAVAILABLE, 503, detail)
+    }
+
+    pub(crate) fn problem(&self) -> &Problem {
+        &self.0
+    }
+}
+
+impl From<Problem> for Refusal {
+    fn from(problem: Problem) -> Self {
+        Self(Box::new(problem))
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response<Body> {
+        let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = Response::new(Body::from(self.0.to_json()));
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
+        match self.0.status {
+            401 => {
+                headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            // Only the allowed method's own handler knows others; every path here has exactly one.
+            405 => {
+                let allowed = self.0.detail.rsplit(' ').next().and_then(|method| HeaderValue::from_str(method).ok());
+                headers.insert(ALLOW, allowed.unwrap_or(HeaderValue::from_static("GET")));
+            }
+            // The rest of the body is not read, so the connection cannot be used again.
+            408 | 413 => {
+                headers.insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            429 | 503 => {
+                headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            }
+            507 => {
+                headers.insert(RETRY_AFTER, HeaderValue::from_static("60"));
+            }
+            _ => {}
+        }
+        response
+    }
+}

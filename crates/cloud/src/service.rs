@@ -1,0 +1,253 @@
+//! A running cloud: it listens, serves connections, and stops in an orderly way.
+
+use std::fmt;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use moteseal_store::EpochStore;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tracing::{debug, info, warn};
+
+use crate::config::{Config, Limits};
+use crate::connection::Guarded;
+use crate::metrics::{self, Metrics};
+use crate::token::Tokens;
+use crate::{router, tls};
+
+/// What one connection too many hears. It is sent without reading the request, so that a flood costs nothing.
+const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-type: application/problem+json\r\ncontent-length: 138\r\n\r\n{\"type\":\"urn:moteseal:problem:Unavailable\",\"title\":\"Unavailable\",\"status\":503,\"detail\":\"too many connections are open; try again shortly\"}";
+
+/// What every request is answered with.
+pub(crate) struct Shared {
+    pub(crate) roster: moteseal_verify::Roster,
+    pub(crate) store: Arc<dyn EpochStore>,
+    pub(crate) tokens: Option<Tokens>,
+    pub(crate) limits: Limits,
+    pub(crate) metrics: Metrics,
+    pub(crate) stopping: AtomicBool,
+    /// One permit a request being answered.
+    pub(crate) requests: Semaphore,
+    /// One permit a streamed answer.
+    pub(crate) answers: Arc<Semaphore>,
+    /// One permit a KiB of uploads being read and verified.
+    pub(crate) upload_kib: Semaphore,
+    /// One permit a core: uploads too long to verify between other requests wait here.
+    pub(crate) verifiers: Semaphore,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
+
+/// Why a cloud does not start: one line that names the thing and the way out.
+#[derive(Debug)]
+pub struct StartError(String);
+
+impl StartError {
+    pub(crate) fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// A cloud that listens and has not begun to serve.
+#[derive(Debug)]
+pub struct Cloud {
+    listener: TcpListener,
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    tls: Option<TlsAcceptor>,
+}
+
+impl Cloud {
+    /// Checks the configuration and listens. Nothing is served before [`run`](Self::run).
+    ///
+    /// # Errors
+    /// [`StartError`] if the address cannot be had, or a file of tokens or certificates cannot be used.
+    pub async fn bind(config: Config, store: Arc<dyn EpochStore>) -> Result<Self, StartError> {
+        let tokens = config.tokens.as_deref().map(Tokens::read).transpose().map_err(StartError)?;
+        let tls = config.tls.as_ref().map(tls::acceptor).transpose().map_err(StartError)?;
+        let listen = config.listen;
+        let refused = |error: std::io::Error| {
+            StartError(match error.kind() {
+                std::io::ErrorKind::AddrInUse => format!(
+                    "{listen} is in use by another process; stop it, or listen elsewhere (port 0 takes a free port)"
+                ),
+                std::io::ErrorKind::AddrNotAvailable => {
+                    format!("{listen} is no address of this machine; listen on 127.0.0.1 or 0.0.0.0")
+                }
+                std::io::ErrorKind::PermissionDenied => {
+                    format!("this user may not listen on {listen}; take a port from 1024 on")
+                }
+                _ => format!("cannot listen on {listen}: {error}"),
+            })
+        };
+        let listener = TcpListener::bind(listen).await.map_err(refused)?;
+        let address = listener.local_addr().map_err(refused)?;
+        let limits = config.limits;
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let shared = Shared {
+            roster: config.roster,
+            store,
+            tokens,
+            metrics: Metrics::new(),
+            stopping: AtomicBool::new(false),
+            requests: Semaphore::new(limits.requests),
+            answers: Arc::new(Semaphore::new(limits.answers)),
+            upload_kib: Semaphore::new(limits.upload_bytes.div_ceil(1024).min(Semaphore::MAX_PERMITS)),
+            verifiers: Semaphore::new(cores),
+            limits,
+        };
+        Ok(Self { listener, address, shared: Arc::new(shared), tls })
+    }
+
+    /// The address it listens on.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where clients find it.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("{}://{}", if self.tls.is_some() { "https" } else { "http" }, self.address)
+    }
+
+    /// Serves until `stop` is done; then takes no more connections, finishes the requests under way, for as long as
+    /// [`Limits::stop_time`] allows, and returns.
+    pub async fn run(self, stop: impl Future<Output = ()> + Send) {
+        let Self { listener, shared, tls, .. } = self;
+        info!(url = %format_args!("{}", self.address), tls = tls.is_some(), tokens = shared.tokens.is_some(), "serving");
+        let router = router::router(Arc::clone(&shared));
+        let slots = Arc::new(Semaphore::new(shared.limits.connections));
+        let (tell, told) = watch::channel(());
+        let mut connections = JoinSet::new();
+        let mut stop = pin!(stop);
+        let mut upkeep = tokio::time::interval(metrics::UPKEEP);
+        loop {
+            tokio::select! {
+                () = &mut stop => break,
+                _ = upkeep.tick() => shared.metrics.upkeep(),
+                Some(_) = connections.join_next() => {}
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, peer)) => {
+                        let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else {
+                            shared.metrics.connections_refused.increment(1);
+                            if tls.is_none() {
+                                // A fresh socket's buffer holds it; whoever floods us need not hear it.
+                                let _ = stream.try_write(FULL);
+                            }
+                            continue;
+                        };
+                        debug!(%peer, "connected");
+                        let told = told.clone();
+                        connections.spawn(accept(stream, tls.clone(), Arc::clone(&shared), router.clone(), told, slot));
+                    }
+                    Err(error) => {
+                        // Out of file descriptors, most likely: others must close first.
+                        warn!(%error, "cannot accept a connection");
+                        tokio::time::sleep(Duration::from_millis(100)).await;
+                    }
+                },
+            }
+        }
+        drop(listener);
+        shared.stopping.store(true, Ordering::Relaxed);
+        info!(connections = connections.len(), "stopping");
+        let _ = tell.send(());
+        let finished = async { while connections.join_next().await.is_some() {} };
+        if tokio::time::timeout(shared.limits.stop_time, finished).await.is_err() {
+            warn!("requests were still under way when the time to stop was over");
+            connections.shutdown().await;
+        }
+        info!("stopped");
+    }
+}
+
+async fn accept(
+    stream: TcpStream,
+    tls: Option<TlsAcceptor>,
+    shared: Arc<Shared>,
+    router: Router,
+    told: watch::Receiver<()>,
+    slot: OwnedSemaphorePermit,
+) {
+    shared.metrics.connections.increment(1);
+    let _ = stream.set_nodelay(true);
+    let stream = Guarded::new(stream, shared.limits.write_stall);
+    match tls {
+        None => serve(stream, &shared.limits, router, told).await,
+        Some(tls) => match tokio::time::timeout(shared.limits.head_time, tls.accept(stream)).await {
+            Ok(Ok(stream)) => serve(stream, &shared.limits, router, told).await,
+            Ok(Err(error)) => debug!(%error, "no TLS"),
+            Err(_) => debug!("no TLS in time"),
+        },
+    }
+    shared.metrics.connections.decrement(1);
+    drop(slot);
+}
+
+async fn serve<T: AsyncRead + AsyncWrite + Unpin + Send>(
+    stream: T,
+    limits: &Limits,
+    router: Router,
+    mut told: watch::Receiver<()>,
+) {
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.head_time)
+        .max_headers(64)
+        .max_buf_size(128 << 10)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    let mut connection = pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        _ = told.changed() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        debug!(%error, "connection failed");
+    }
+}
+
+/// Done when the process is asked to stop: SIGTERM or SIGINT.
+///
+/// # Errors
+/// If no signals can be received.
+pub async fn stop_signal() -> std::io::Result<()> {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        Ok(())
+    }
+    #[cfg(not(unix))]
+    tokio::signal::ctrl_c().await
+}

@@ -11,7 +11,6 @@ use moteseal_api::{Query, RUN_BYTES, RUN_PARTS};
 use moteseal_core::digest::Digest;
 use moteseal_core::engine::Engine;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex, Sequence};
-use moteseal_core::roster::Directory;
 use moteseal_core::sample::choice::{Choice, EpochCounts, rate_levels};
 use moteseal_core::sample::permutation::{self, Swap};
 use moteseal_core::seal::Scheme;
@@ -480,7 +479,8 @@ impl<'s> Cursor<'s> {
                 _ => break,
             }
             if parts.len() > EPOCH_PARTS {
-                let detail = format!("the epoch has more than {EPOCH_PARTS} seals, which is too many to choose among; ask for a rate");
+                let detail =
+                    format!("the epoch has more than {EPOCH_PARTS} seals, which is too many to choose among; ask for a rate");
                 return Err(Stop::at(name::QUERY_TOO_LARGE, &parts[0], &detail));
             }
         }

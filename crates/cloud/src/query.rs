@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Path, Query as Parameters, Request, State};
+use axum::http::HeaderValue;
 use axum::http::Response;
 use axum::http::header::CONTENT_TYPE;
-use axum::http::HeaderValue;
 use futures_util::stream;
 use moteseal_api::problem::name;
 use moteseal_api::{CBOR_SEQ, JSON, Problem, Query, parse_device};
@@ -68,7 +68,8 @@ fn judge(shared: &Shared, query: &Query) -> Result<(), Refusal> {
             too_large(format!("a sample may have {} events an epoch; ask for fewer", limits.query_sample))
         }
         Choice::Rate(rate) if rate.levels(shared.roster.levels()).is_none() => {
-            let detail = format!("RateUnavailable: with {} levels, rate {rate} rounds to 0; ask for more", shared.roster.levels());
+            let detail =
+                format!("RateUnavailable: with {} levels, rate {rate} rounds to 0; ask for more", shared.roster.levels());
             Err(Refusal::new("RateUnavailable", 422, detail))
         }
         _ => Ok(()),
@@ -227,8 +228,9 @@ fn found(shared: &Shared, device: DeviceId, index: SealIndex) -> Result<Vec<Stor
 
 /// The device of a path, which the roster must have.
 pub(crate) fn device(shared: &Shared, text: &str) -> Result<DeviceId, Refusal> {
-    let device = parse_device(text)
-        .ok_or_else(|| Refusal::bad_query("a device stands in a path as its id, 16 hexadecimal digits; /v1/devices lists them"))?;
+    let device = parse_device(text).ok_or_else(|| {
+        Refusal::bad_query("a device stands in a path as its id, 16 hexadecimal digits; /v1/devices lists them")
+    })?;
     if shared.roster.device(device).is_none() {
         return Err(Refusal::not_found(format!("the roster has no device {device}; /v1/devices lists those there are")));
     }

@@ -57,12 +57,6 @@ impl fmt::Debug for Shared {
 #[derive(Debug)]
 pub struct StartError(String);
 
-impl StartError {
-    pub(crate) fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-}
-
 impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -72,12 +66,17 @@ impl fmt::Display for StartError {
 impl std::error::Error for StartError {}
 
 /// A cloud that listens and has not begun to serve.
-#[derive(Debug)]
 pub struct Cloud {
     listener: TcpListener,
     address: SocketAddr,
     shared: Arc<Shared>,
     tls: Option<TlsAcceptor>,
+}
+
+impl fmt::Debug for Cloud {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cloud").field("url", &self.url()).finish_non_exhaustive()
+    }
 }
 
 impl Cloud {
@@ -91,9 +90,9 @@ impl Cloud {
         let listen = config.listen;
         let refused = |error: std::io::Error| {
             StartError(match error.kind() {
-                std::io::ErrorKind::AddrInUse => format!(
-                    "{listen} is in use by another process; stop it, or listen elsewhere (port 0 takes a free port)"
-                ),
+                std::io::ErrorKind::AddrInUse => {
+                    format!("{listen} is in use by another process; stop it, or listen elsewhere (port 0 takes a free port)")
+                }
                 std::io::ErrorKind::AddrNotAvailable => {
                     format!("{listen} is no address of this machine; listen on 127.0.0.1 or 0.0.0.0")
                 }
@@ -137,8 +136,9 @@ impl Cloud {
     /// Serves until `stop` is done; then takes no more connections, finishes the requests under way, for as long as
     /// [`Limits::stop_time`] allows, and returns.
     pub async fn run(self, stop: impl Future<Output = ()> + Send) {
+        let url = self.url();
         let Self { listener, shared, tls, .. } = self;
-        info!(url = %format_args!("{}", self.address), tls = tls.is_some(), tokens = shared.tokens.is_some(), "serving");
+        info!(url = url, tls = tls.is_some(), tokens = shared.tokens.is_some(), "serving");
         let router = router::router(Arc::clone(&shared));
         let slots = Arc::new(Semaphore::new(shared.limits.connections));
         let (tell, told) = watch::channel(());

@@ -14,7 +14,7 @@ use crate::config::TlsFiles;
 ///
 /// # Errors
 /// One line that names the file and what is wrong with it.
-pub fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, String> {
+pub(crate) fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, String> {
     // Another part of the process may have installed it already, which is as good.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let chain = CertificateDer::pem_file_iter(&files.chain)
@@ -24,9 +24,10 @@ pub fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, String> {
         return Err(format!("there is no certificate in {}; it must hold a PEM chain", files.chain.display()));
     }
     let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| unreadable("private key", &files.key, &error))?;
-    let mut config = ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key).map_err(|error| {
-        format!("{} and {} do not belong together: {error}", files.chain.display(), files.key.display())
-    })?;
+    let mut config = ServerConfig::builder()
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .map_err(|error| format!("{} and {} do not belong together: {error}", files.chain.display(), files.key.display()))?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
 }

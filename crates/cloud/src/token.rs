@@ -64,7 +64,8 @@ impl Tokens {
     /// # Errors
     /// One line that names the file, the line and what is wrong with it, never a token.
     pub fn read(path: &Path) -> Result<Self, String> {
-        let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read the tokens in {}: {error}", path.display()))?;
+        let text =
+            std::fs::read_to_string(path).map_err(|error| format!("cannot read the tokens in {}: {error}", path.display()))?;
         Self::parse(&text).map_err(|error| format!("{}: {error}", path.display()))
     }
 
@@ -132,7 +133,9 @@ mod tests {
 
     #[test]
     fn a_token_is_good_for_its_scopes_only() {
-        let tokens = Tokens::parse("# ours\nread aaaaaaaaaaaaaaaa\nwrite bbbbbbbbbbbbbbbb # the gateway\n\nread,write cccccccccccccccc").unwrap();
+        let tokens =
+            Tokens::parse("# ours\nread aaaaaaaaaaaaaaaa\nwrite bbbbbbbbbbbbbbbb # the gateway\n\nread,write cccccccccccccccc")
+                .unwrap();
         let judge = |value: &str, scope| tokens.judge(Some(value.as_bytes()), scope);
         assert_eq!(judge("Bearer aaaaaaaaaaaaaaaa", Scope::Read), Verdict::Allowed);
         assert_eq!(judge("bearer aaaaaaaaaaaaaaaa", Scope::Write), Verdict::OtherScope);
@@ -146,7 +149,9 @@ mod tests {
 
     #[test]
     fn a_bad_file_is_refused_without_showing_a_token() {
-        for text in ["", "# nothing", "read", "reed aaaaaaaaaaaaaaaa", "read short", "read aaaaaaaaaaaaaaaa bbbb", "aaaaaaaaaaaaaaaaaaaa"] {
+        for text in
+            ["", "# nothing", "read", "reed aaaaaaaaaaaaaaaa", "read short", "read aaaaaaaaaaaaaaaa bbbb", "aaaaaaaaaaaaaaaaaaaa"]
+        {
             let error = Tokens::parse(text).unwrap_err();
             assert!(!error.contains("aaaa"), "{error}");
         }

@@ -165,7 +165,8 @@ fn weigh(shared: &Shared, body: &[u8]) -> Result<(), Refusal> {
                     return Err(Refusal::new(name::TOO_MANY_PARTS, 413, detail));
                 }
                 if events > u64::from(shared.limits.events) {
-                    let detail = format!("TooManyEvents: an upload may cover {} events; send fewer at once", shared.limits.events);
+                    let detail =
+                        format!("TooManyEvents: an upload may cover {} events; send fewer at once", shared.limits.events);
                     return Err(refuse("TooManyEvents", &detail, Place { item: Some(number), ..Place::default() }));
                 }
                 if part.signature.is_none() {

@@ -1,0 +1,266 @@
+//! What is uploaded comes back, in every selection, verified, and equal to what a slow oracle chooses; over real HTTP.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod support;
+
+use moteseal_api::{DeviceList, Receipt, SealList, paths};
+use moteseal_cloud::Config;
+use moteseal_core::level::SaltKey;
+use moteseal_core::record::{DeviceId, EpochNumber, Level, SealIndex, Sequence};
+use moteseal_core::sample::permutation::{self, Swap};
+use moteseal_core::sample::{Choice, Rate};
+use moteseal_core::seal::Scheme::{self, Star, Tree};
+use support::{LEVELS, Mote, Read, Running, group, problem, query, verified};
+
+/// A seal as its device remembers it.
+struct Sealed {
+    device: DeviceId,
+    index: u32,
+    epoch: u64,
+    events: Vec<u32>,
+}
+
+impl Sealed {
+    fn level(&self, seq: usize) -> Level {
+        SaltKey::new([3; 32]).salt(self.device, SealIndex(self.index)).level(Sequence(seq as u64), LEVELS)
+    }
+
+    fn rows(&self, chosen: impl Fn(usize) -> bool) -> Vec<(DeviceId, u32, u64, u32)> {
+        let rows = self.events.iter().enumerate().filter(|(seq, _)| chosen(*seq));
+        rows.map(|(seq, value)| (self.device, self.index, seq as u64, *value)).collect()
+    }
+}
+
+/// Seals and uploads: each device by its scheme, epochs 10 to 14, of which 12 has two parts and 13 no events.
+async fn filled(cloud: &Running, motes: &mut [Mote], schemes: &[Scheme]) -> Vec<Sealed> {
+    let mut all = Vec::new();
+    let mut body = Vec::new();
+    for (mote, scheme) in motes.iter_mut().zip(schemes) {
+        for (index, (epoch, last, count)) in
+            (0..).zip([(10, true, 300), (11, true, 7), (12, false, 600), (12, true, 80), (13, true, 0), (14, true, 50)])
+        {
+            let events: Vec<u32> = (0..count).map(|i| i * 3 + epoch as u32 * 1000).collect();
+            body.extend(mote.seal(*scheme, epoch, last, &events));
+            all.push(Sealed { device: mote.id, index, epoch, events });
+        }
+    }
+    let receipt: Receipt = cloud.put(body).await.json().await.unwrap();
+    assert_eq!(receipt, Receipt { stored: all.len() as u64, ..Receipt::default() });
+    all
+}
+
+async fn asked(cloud: &Running, roster: &moteseal_verify::Roster, query: &moteseal_api::Query) -> Read {
+    let response = cloud.ask(query).await;
+    assert_eq!(response.status(), 200);
+    assert_eq!(response.headers()["content-type"], moteseal_api::CBOR_SEQ);
+    let read = verified(roster, &response.bytes().await.unwrap()).unwrap();
+    assert!(read.ended && read.problem.is_none(), "{read:?}");
+    read
+}
+
+#[tokio::test]
+async fn a_rate_gets_exactly_its_levels_of_stars_and_trees() {
+    let (roster, mut motes) = group(&["a", "b"]);
+    let directory = tempfile::tempdir().unwrap();
+    let cloud = Running::start(directory.path(), Config::new(roster.clone())).await;
+    let all = filled(&cloud, &mut motes, &[Star, Tree]).await;
+    let devices = [motes[1].id, motes[0].id];
+    for text in ["1", "1/2", "1/8", "5/8", "3/128"] {
+        let rate: Rate = text.parse().unwrap();
+        let mask = rate.levels(LEVELS).unwrap();
+        let read = asked(&cloud, &roster, &query(&devices, 10, Some(14), Choice::Rate(rate))).await;
+        let of = |device| all.iter().filter(move |sealed: &&Sealed| sealed.device == device && sealed.epoch < 14);
+        let expected: Vec<_> = devices
+            .iter()
+            .flat_map(|&device| of(device).flat_map(|sealed| sealed.rows(|seq| mask >> sealed.level(seq).0 & 1 == 1)))
+            .collect();
+        assert_eq!(read.rows, expected, "rate {text}");
+        // Epoch 13 closes the range by itself, so no seal stands behind it: five seals a device, one signature each.
+        assert_eq!(read.parts.len(), 10);
+        assert_eq!(read.parts.iter().filter(|(.., signed)| *signed).count(), 2);
+    }
+    cloud.stop().await;
+}
+
+#[tokio::test]
+async fn at_most_gets_whole_levels_from_the_coarsest_over_all_parts_of_an_epoch() {
+    let (roster, mut motes) = group(&["a", "b"]);
+    let directory = tempfile::tempdir().unwrap();
+    let cloud = Running::start(directory.path(), Config::new(roster.clone())).await;
+    let all = filled(&cloud, &mut motes, &[Star, Tree]).await;
+    for most in [0, 1, 20, 100, 400, 10_000] {
+        let devices = [motes[0].id, motes[1].id];
+        let read = asked(&cloud, &roster, &query(&devices, 0, None, Choice::AtMost(most))).await;
+        let mut expected = Vec::new();
+        for device in devices {
+            for epoch in 10..=14 {
+                let parts: Vec<_> = all.iter().filter(|sealed| sealed.device == device && sealed.epoch == epoch).collect();
+                let mut left = most as usize;
+                let mut mask = 0;
+                for level in 0..LEVELS {
+                    let at = |sealed: &&&Sealed| (0..sealed.events.len()).filter(|&seq| sealed.level(seq).0 == level).count();
+                    let count: usize = parts.iter().map(|sealed| at(&sealed)).sum();
+                    if count <= left {
+                        left -= count;
+                        mask |= 1 << level;
+                    }
+                }
+                expected.extend(parts.iter().flat_map(|sealed| sealed.rows(|seq| mask >> sealed.level(seq).0 & 1 == 1)));
+            }
+        }
+        assert_eq!(read.rows, expected, "at most {most}");
+        assert_eq!(read.parts.len(), 12);
+    }
+    cloud.stop().await;
+}
+
+#[tokio::test]
+async fn a_sample_gets_the_events_of_the_permutation_and_a_star_refuses_it() {
+    let (roster, mut motes) = group(&["a", "b"]);
+    let directory = tempfile::tempdir().unwrap();
+    let cloud = Running::start(directory.path(), Config::new(roster.clone())).await;
+    let all = filled(&cloud, &mut motes, &[Tree, Star]).await;
+    let (device, seed) = (motes[0].id, [9; 32]);
+    for count in [1, 33, 680, 5000] {
+        let read = asked(&cloud, &roster, &query(&[device], 11, Some(15), Choice::Sample { count, seed })).await;
+        let mut expected = Vec::new();
+        for epoch in 11..15 {
+            let parts: Vec<_> = all.iter().filter(|sealed| sealed.device == device && sealed.epoch == epoch).collect();
+            let total: usize = parts.iter().map(|sealed| sealed.events.len()).sum();
+            let mut chosen = vec![0; total.min(count as usize)];
+            let mut scratch = vec![Swap::FREE; permutation::scratch_for(chosen.len())];
+            permutation::choose(&seed, device, EpochNumber(epoch), total as u64, &mut chosen, &mut scratch).unwrap();
+            let mut start = 0;
+            for sealed in parts {
+                expected.extend(sealed.rows(|seq| chosen.contains(&(start + seq as u64))));
+                start += sealed.events.len() as u64;
+            }
+        }
+        assert_eq!(read.rows, expected, "sample {count}");
+    }
+    let refused = problem(cloud.ask(&query(&[motes[1].id], 10, Some(11), Choice::Sample { count: 3, seed })).await).await;
+    assert_eq!((refused.name(), refused.status), ("SchemeMismatch", 422));
+    cloud.stop().await;
+}
+
+#[tokio::test]
+async fn a_range_that_does_not_close_by_itself_ends_with_the_next_seal() {
+    let (roster, mut motes) = group(&["a"]);
+    let directory = tempfile::tempdir().unwrap();
+    let cloud = Running::start(directory.path(), Config::new(roster.clone())).await;
+    filled(&cloud, &mut motes, &[Star]).await;
+    let mote = &mut motes[0];
+    // Epochs 15 to 19 are silent; 20 is open.
+    let receipt: Receipt = cloud.put(mote.seal(Star, 20, false, &[1, 2, 3])).await.json().await.unwrap();
+    assert_eq!(receipt.stored, 1);
+    let all = Choice::Rate(Rate::ALL);
+    let indices = |read: &Read| read.parts.iter().map(|(_, index, ..)| *index).collect::<Vec<_>>();
+    let mut cases = Vec::new();
+    for (since, until, expected, rows) in [
+        // Silence: the next seal names the one before, and nothing of it is selected.
+        (15, Some(20), vec![6], 0),
+        (16, Some(17), vec![6], 0),
+        (14, Some(18), vec![5, 6], 50),
+        // Before everything.
+        (0, Some(10), vec![0], 0),
+        // Closed by its own last seal.
+        (14, Some(15), vec![5], 50),
+        // The tail: epoch 20 is not closed and there is nothing behind it.
+        (20, Some(21), vec![6], 3),
+        (20, None, vec![6], 3),
+        (21, Some(30), vec![], 0),
+        (12, Some(13), vec![2, 3], 680),
+    ] {
+        let read = asked(&cloud, &roster, &query(&[mote.id], since, until, all)).await;
+        cases.push((indices(&read), read.rows.len()));
+        assert_eq!(cases.last().unwrap(), &(expected, rows), "{since}..{until:?}");
+    }
+    cloud.stop().await;
+}
+
+#[tokio::test]
+async fn long_answers_come_in_runs_of_64_parts_with_one_signature_each() {
+    let (roster, mut motes) = group(&["a"]);
+    let directory = tempfile::tempdir().unwrap();
+    let cloud = Running::start(directory.path(), Config::new(roster.clone())).await;
+    let body: Vec<u8> = (0..150).flat_map(|epoch| motes[0].seal(Star, epoch, true, &[epoch as u32; 5])).collect();
+    assert_eq!(cloud.put(body).await.status(), 200);
+    let read = asked(&cloud, &roster, &query(&[motes[0].id], 0, None, Choice::Rate(Rate::ALL))).await;
+    let signed: Vec<u32> = read.parts.iter().filter(|(.., signed)| *signed).map(|(_, index, ..)| *index).collect();
+    assert_eq!((read.parts.len(), signed), (150, vec![63, 127, 149]));
+    cloud.stop().await;
+}
+
+#[tokio::test]
+async fn a_missing_seal_ends_the_run_and_is_left_for_the_client_to_name() {
+    let (roster, mut motes) = group(&["a"]);
+    let directory = tempfile::tempdir().unwrap();
+    let cloud = Running::start(directory.path(), Config::new(roster.clone())).await;
+    for epoch in 0..5 {
+        let bundle = motes[0].seal(Tree, epoch, true, &[7; 20]);
+        if epoch != 2 {
+            assert_eq!(cloud.put(bundle).await.status(), 200);
+        }
+    }
+    let read = asked(&cloud, &roster, &query(&[motes[0].id], 0, Some(5), Choice::Rate(Rate::ALL))).await;
+    let parts: Vec<_> = read.parts.iter().map(|(_, index, _, signed)| (*index, *signed)).collect();
+    assert_eq!(parts, [(0, false), (1, true), (3, false), (4, true)]);
+    cloud.stop().await;
+}
+
+#[tokio::test]
+async fn bundles_listings_and_explanations_are_what_was_uploaded() {
+    let (roster, mut motes) = group(&["a", "quiet"]);
+    let directory = tempfile::tempdir().unwrap();
+    let cloud = Running::start(directory.path(), Config::new(roster.clone())).await;
+    let all = filled(&cloud, &mut motes[..1], &[Star]).await;
+    let device = motes[0].id;
+
+    let list: DeviceList = cloud.get(paths::DEVICES).await.json().await.unwrap();
+    assert_eq!((list.group.as_str(), list.roster_version, list.devices.len()), ("home", 0, 2));
+    assert_eq!(list.roster_digest, roster.digest().to_string());
+    let entry = |name: &str| list.devices.iter().find(|device| device.name == name).unwrap();
+    let newest = entry("a").newest.clone().unwrap();
+    assert_eq!((newest.index, newest.epoch, newest.digest), (5, 14, motes[0].position.prev.to_string()));
+    assert_eq!((entry("quiet").newest.clone(), &entry("quiet").id), (None, &motes[1].id.to_string()));
+
+    let mut from = Some(SealIndex(0));
+    let mut seals = Vec::new();
+    while let Some(next) = from {
+        let page: SealList = cloud.get(&paths::seals(device, next, 4)).await.json().await.unwrap();
+        assert!(page.seals.len() <= 4 && !page.seals.is_empty());
+        seals.extend(page.seals);
+        from = page.next.map(SealIndex);
+    }
+    let listed: Vec<_> = seals.iter().map(|seal| (seal.index, seal.epoch, seal.events as usize, seal.conflict)).collect();
+    let expected: Vec<_> = all.iter().map(|sealed| (sealed.index, sealed.epoch, sealed.events.len(), false)).collect();
+    assert_eq!(listed, expected);
+    assert!(seals.windows(2).all(|pair| pair[1].prev == pair[0].digest));
+
+    let bundle = cloud.get(&paths::bundle(device, SealIndex(2))).await.bytes().await.unwrap();
+    let read = verified(&roster, &bundle).unwrap();
+    assert_eq!((read.rows, read.ended), (all[2].rows(|_| true), true));
+    // What comes out can go in again, and is known.
+    let receipt: Receipt = cloud.put(bundle.to_vec()).await.json().await.unwrap();
+    assert_eq!((receipt.stored, receipt.known), (0, 1));
+
+    let explained = cloud.get(&paths::explain(device, SealIndex(2))).await.bytes().await.unwrap();
+    let (item, length) = moteseal_core::wire::stream::Item::decode(&explained).unwrap();
+    let moteseal_core::wire::stream::Item::Explain { seal, digests } = item else { panic!("an explain item") };
+    let (seal, _) = moteseal_core::Seal::decode(seal).unwrap();
+    assert_eq!(seal.digest().to_string(), seals[2].digest);
+    assert_eq!(digests.len(), 32 * usize::from(LEVELS));
+    assert_eq!(&explained[length..], [0x81, 0x03]);
+
+    for path in [paths::bundle(device, SealIndex(99)), paths::explain(device, SealIndex(99))] {
+        assert_eq!(problem(cloud.get(&path).await).await.name(), "NotFound");
+    }
+    for path in ["/v1/devices/zz/seals", "/v1/devices/zz/bundles/0"] {
+        assert_eq!(problem(cloud.get(path).await).await.name(), "BadQuery");
+    }
+    let stranger = DeviceId([1; 8]);
+    assert_eq!(problem(cloud.get(&paths::seals(stranger, SealIndex(0), 1)).await).await.name(), "NotFound");
+    assert_eq!(problem(cloud.get(&format!("/v1/devices/{device}/bundles/-1")).await).await.name(), "BadQuery");
+    assert_eq!(problem(cloud.get(&format!("/v1/devices/{device}/seals?form=1")).await).await.name(), "BadQuery");
+    cloud.stop().await;
+}

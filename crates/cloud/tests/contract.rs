@@ -1,0 +1,74 @@
+//! The OpenAPI document and the router say the same.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod support;
+
+use std::collections::BTreeSet;
+
+use moteseal_api::paths;
+use moteseal_cloud::{Config, OPENAPI};
+use serde_json::Value;
+use support::{Running, group};
+
+#[tokio::test]
+async fn every_route_is_documented_and_every_documented_route_is_there() {
+    let document: Value = serde_json::from_str(OPENAPI).unwrap();
+    let documented: BTreeSet<(String, String)> = document["paths"]
+        .as_object()
+        .unwrap()
+        .iter()
+        .flat_map(|(path, methods)| methods.as_object().unwrap().keys().map(|method| (path.clone(), method.clone())))
+        .collect();
+    let listed: BTreeSet<_> = paths::ALL.iter().map(|(path, method)| ((*path).to_owned(), (*method).to_owned())).collect();
+    assert_eq!(documented, listed);
+
+    let (roster, motes) = group(&["a"]);
+    let directory = tempfile::tempdir().unwrap();
+    let cloud = Running::start(directory.path(), Config::new(roster)).await;
+    for (path, method) in paths::ALL {
+        let filled = path.replace("{device}", &motes[0].id.to_string()).replace("{index}", "0");
+        let method: reqwest::Method = method.to_uppercase().parse().unwrap();
+        let response = cloud.http.request(method.clone(), cloud.at(&filled)).send().await.unwrap();
+        // An empty query is no query, and there is no bundle yet: but the route is there, and says what it documents.
+        let status = response.status().as_u16();
+        let documented = &document["paths"][path][method.as_str().to_lowercase()]["responses"];
+        assert!(documented.get(status.to_string()).is_some(), "{method} {path}: {status} is not documented");
+        if status == 404 {
+            let problem = support::problem(response).await;
+            assert!(problem.detail.contains("has no seal"), "{method} {path}: {}", problem.detail);
+        }
+        let other = cloud.http.delete(cloud.at(&filled)).send().await.unwrap();
+        assert_eq!(other.headers()["allow"], method.as_str());
+        assert_eq!(support::problem(other).await.name(), "MethodNotAllowed");
+    }
+    let served: Value = cloud.get(paths::OPENAPI).await.json().await.unwrap();
+    assert_eq!(served, document);
+    assert_eq!(support::problem(cloud.get("/v2/devices").await).await.name(), "NotFound");
+    cloud.stop().await;
+}
+
+#[test]
+fn every_reference_of_the_document_leads_somewhere() {
+    fn references<'v>(value: &'v Value, found: &mut Vec<&'v str>) {
+        match value {
+            Value::Object(map) => {
+                for (key, value) in map {
+                    match value.as_str() {
+                        Some(target) if key == "$ref" => found.push(target),
+                        _ => references(value, found),
+                    }
+                }
+            }
+            Value::Array(values) => values.iter().for_each(|value| references(value, found)),
+            _ => {}
+        }
+    }
+    let document: Value = serde_json::from_str(OPENAPI).unwrap();
+    let mut found = Vec::new();
+    references(&document, &mut found);
+    assert!(found.len() > 20);
+    for target in found {
+        let pointer = target.strip_prefix('#').unwrap();
+        assert!(document.pointer(pointer).is_some(), "{target}");
+    }
+}

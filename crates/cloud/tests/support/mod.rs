@@ -1,0 +1,254 @@
+//! Motes that seal, a roster that knows them, and a cloud on a free port with a store in a fresh directory.
+#![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use moteseal_api::{Query, paths};
+use moteseal_cloud::{Cloud, Config};
+use moteseal_core::level::SaltKey;
+use moteseal_core::record::{DeviceId, EpochNumber, Framing, MAX_LEVELS, SealIndex, Sequence};
+use moteseal_core::roster::Directory as _;
+use moteseal_core::sample::Choice;
+use moteseal_core::schema::Schema;
+use moteseal_core::seal::follow::Limits as SealLimits;
+use moteseal_core::seal::tree::Tree;
+use moteseal_core::seal::{Position, Scheme, Seal, Star, Statement, Unverified, star};
+use moteseal_core::signature::{Algorithm, SecretKey, Signer};
+use moteseal_core::wire::stream::{Open, Selection};
+use moteseal_core::{Digest, Level};
+use moteseal_store::{EpochStore, Options, RedbStore};
+use moteseal_verify::issue::FirstRoster;
+use moteseal_verify::{Event, ReadError, Roster, StreamReader, write};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+pub const LEVELS: u8 = 8;
+pub const EPOCH_MS: u64 = 60_000;
+
+/// The group's roster, and a secret key a device.
+pub fn group(names: &[&str]) -> (Roster, Vec<Mote>) {
+    let operator = SecretKey::from_seed(Algorithm::Ed25519, &[77; 32]).unwrap();
+    let secret = |i: usize| SecretKey::from_seed(Algorithm::Ed25519, &[u8::try_from(i).unwrap() + 1; 32]).unwrap();
+    let devices: Vec<_> = names.iter().enumerate().map(|(i, name)| (*name, secret(i).public())).collect();
+    let first = FirstRoster { group: "home", epoch_ms: EPOCH_MS, levels: LEVELS, budget: None, devices: &devices };
+    let roster = Roster::open(&first.issue(&operator).unwrap(), &operator.public()).unwrap();
+    let motes = names.iter().enumerate().map(|(i, name)| Mote::new(&roster, name, secret(i))).collect();
+    (roster, motes)
+}
+
+/// One unsigned 32-bit number a record.
+pub fn schema() -> Vec<u8> {
+    use moteseal_core::schema::Field;
+    let field: Field<'_> = Field::parse("count::u32").unwrap();
+    let mut out = vec![0; 256];
+    let schema = Schema::encode(&[field], &mut out).unwrap();
+    schema.as_bytes().to_vec()
+}
+
+/// A device that seals.
+#[derive(Clone)]
+pub struct Mote {
+    pub id: DeviceId,
+    secret: SecretKey,
+    salt_key: SaltKey,
+    roster: Roster,
+    pub position: Position,
+}
+
+impl Mote {
+    fn new(roster: &Roster, name: &str, secret: SecretKey) -> Self {
+        let id = roster.id(name).unwrap();
+        let position = Position::start(roster.first_prev(id).unwrap());
+        Self { id, secret, salt_key: SaltKey::new([3; 32]), roster: roster.clone(), position }
+    }
+
+    /// Seals events; returns the bundle. `last` says whether the seal closes its epoch.
+    pub fn seal(&mut self, scheme: Scheme, epoch: u64, last: bool, events: &[u32]) -> Vec<u8> {
+        let position = self.position;
+        let (seal, blocks, records) = self.made(scheme, epoch, last, events);
+        self.position = seal.position();
+        self.bundle(position, &seal, &blocks, &records)
+    }
+
+    /// As [`seal`](Self::seal), without remembering it: the next seal will have the same index.
+    pub fn fork(&self, scheme: Scheme, epoch: u64, last: bool, events: &[u32]) -> Vec<u8> {
+        self.clone().seal(scheme, epoch, last, events)
+    }
+
+    fn made(&self, scheme: Scheme, epoch: u64, last: bool, events: &[u32]) -> (Seal<Unverified>, Vec<Digest>, Vec<u8>) {
+        let schema = schema();
+        let index = SealIndex(self.position.last.map_or(0, |(index, _)| index.0 + 1));
+        let salt = self.salt_key.salt(self.id, index);
+        let mut statement = Statement::new(scheme, self.roster.group(), self.roster.digest(), self.id, LEVELS);
+        statement.index = index;
+        statement.prev = self.position.prev;
+        statement.last = self.position.last;
+        statement.epoch = EpochNumber(epoch);
+        statement.last_in_epoch = last;
+        statement.schema = Schema::decode(&schema).unwrap().digest();
+        statement.salt = salt;
+        let mut star = Star::<8>::new(self.id, index, &salt, Framing::fixed(4).unwrap());
+        let mut tree = Tree::<24>::new();
+        for event in events {
+            star.push(&event.to_be_bytes()).unwrap();
+            tree.push(&event.to_be_bytes()).unwrap();
+        }
+        let (counters, blocks) = star.close();
+        statement.counters = counters;
+        let root = if scheme == Scheme::Star { star::root(&counters, &blocks) } else { tree.root() };
+        let mut order: Vec<usize> = (0..events.len()).collect();
+        if scheme == Scheme::Star {
+            // Stable: within a level the order of sequence stays.
+            order.sort_by_key(|&seq| std::cmp::Reverse(salt.level(Sequence(seq as u64), LEVELS)));
+        }
+        let records = order.iter().flat_map(|&seq| events[seq].to_be_bytes()).collect();
+        (Seal::new(statement, root, Algorithm::Ed25519), blocks.to_vec(), records)
+    }
+
+    fn bundle(&self, before: Position, seal: &Seal<Unverified>, _: &[Digest], records: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        write::schema(&mut out, &schema());
+        write::open(&mut out, &Open { device: self.id, roster_version: 0, prev: Some(before.prev), last: before.last });
+        self.part(&mut out, seal, seal.statement().surviving(), &[], records, true);
+        out
+    }
+
+    fn part(&self, out: &mut Vec<u8>, seal: &Seal<Unverified>, mask: u32, digests: &[u8], records: &[u8], signed: bool) {
+        let mut signature = [0; 64];
+        self.secret.sign(seal.message(&mut [0; 1024]), &mut signature).unwrap();
+        write::part(out, seal, Selection::Levels(mask), digests, records, signed.then_some(&signature[..]));
+    }
+
+    /// A bundle that verifies but is not one: without its finest levels, or without its signature but followed by a signed one.
+    pub fn partial(&self, epoch: u64, events: &[u32]) -> Vec<u8> {
+        let (seal, blocks, _) = self.made(Scheme::Star, epoch, true, events);
+        let mut out = Vec::new();
+        write::schema(&mut out, &schema());
+        let Position { prev, last, .. } = self.position;
+        write::open(&mut out, &Open { device: self.id, roster_version: 0, prev: Some(prev), last });
+        self.part(&mut out, &seal, 0, &write::star_evidence(&seal, &blocks, 0), &[], true);
+        out
+    }
+
+    /// The same bundle with `prev` left out.
+    pub fn without_prev(bundle: &[u8]) -> Vec<u8> {
+        use moteseal_core::wire::stream::Item;
+        let (mut at, mut out) = (0, Vec::new());
+        while at < bundle.len() {
+            let (item, length) = Item::decode(&bundle[at..]).unwrap();
+            match item {
+                Item::Open(open) => write::open(&mut out, &Open { prev: None, ..open }),
+                _ => out.extend_from_slice(&bundle[at..at + length]),
+            }
+            at += length;
+        }
+        out
+    }
+}
+
+/// A cloud that serves.
+pub struct Running {
+    pub url: String,
+    pub address: std::net::SocketAddr,
+    pub http: reqwest::Client,
+    stop: Option<oneshot::Sender<()>>,
+    task: JoinHandle<()>,
+    pub store: Arc<RedbStore>,
+}
+
+pub fn open_store(directory: &Path) -> Arc<RedbStore> {
+    Arc::new(RedbStore::open(&directory.join("epochs.redb"), Options::default()).unwrap())
+}
+
+impl Running {
+    pub async fn start(directory: &Path, config: Config) -> Self {
+        let store = open_store(directory);
+        let cloud = Cloud::bind(config, Arc::clone(&store) as Arc<dyn EpochStore>).await.unwrap();
+        let (url, address) = (cloud.url(), cloud.address());
+        let (stop, stopped) = oneshot::channel();
+        let task = tokio::spawn(cloud.run(async {
+            let _ = stopped.await;
+        }));
+        Self { url, address, http: reqwest::Client::new(), stop: Some(stop), task, store }
+    }
+
+    /// Tells it to stop and waits until it has.
+    pub async fn stop(mut self) {
+        self.begin_stop();
+        self.task.await.unwrap();
+    }
+
+    pub fn begin_stop(&mut self) {
+        let _ = self.stop.take().unwrap().send(());
+    }
+
+    pub fn at(&self, path: &str) -> String {
+        format!("{}{path}", self.url)
+    }
+
+    pub async fn put(&self, body: Vec<u8>) -> reqwest::Response {
+        let request = self.http.put(self.at(paths::BUNDLES)).header("content-type", moteseal_api::CBOR_SEQ);
+        request.body(body).send().await.unwrap()
+    }
+
+    pub async fn ask(&self, query: &Query) -> reqwest::Response {
+        let request = self.http.post(self.at(paths::QUERY)).header("content-type", moteseal_api::JSON);
+        request.body(query.to_json()).send().await.unwrap()
+    }
+
+    pub async fn get(&self, path: &str) -> reqwest::Response {
+        self.http.get(self.at(path)).send().await.unwrap()
+    }
+}
+
+pub async fn problem(response: reqwest::Response) -> moteseal_api::Problem {
+    assert_eq!(response.headers()["content-type"], moteseal_api::PROBLEM_JSON);
+    let status = response.status().as_u16();
+    let problem: moteseal_api::Problem = serde_json::from_slice(&response.bytes().await.unwrap()).unwrap();
+    assert_eq!(problem.status, status);
+    assert!(!problem.detail.contains('\n'), "one line: {}", problem.detail);
+    problem
+}
+
+pub fn query(devices: &[DeviceId], since: u64, until: Option<u64>, choice: Choice) -> Query {
+    Query { devices: devices.to_vec(), since: EpochNumber(since), until: until.map(EpochNumber), choice }
+}
+
+/// What a verified answer says.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Read {
+    /// Device, index, epoch, the mask or count of what is selected, whether the part was signed.
+    pub parts: Vec<(DeviceId, u32, u64, bool)>,
+    /// Device, index, seq, value.
+    pub rows: Vec<(DeviceId, u32, u64, u32)>,
+    pub ended: bool,
+    pub problem: Option<(String, String)>,
+}
+
+/// Reads and verifies an answer.
+pub fn verified(roster: &Roster, bytes: &[u8]) -> Result<Read, ReadError> {
+    let mut reader = StreamReader::new(roster, SealLimits::default());
+    let mut read = Read::default();
+    let mut visit = |event: Event<'_>| -> Result<(), ReadError> {
+        match event {
+            Event::Proven(proven) => {
+                let statement = proven.seal.statement();
+                read.parts.push((statement.device, statement.index.0, statement.epoch.0, proven.part.signature.is_some()));
+                proven.sample.for_each(&moteseal_core::engine::Scalar, |seq: Sequence, _: Level, record: &[u8]| {
+                    let value = u32::from_be_bytes(record.try_into().unwrap());
+                    read.rows.push((statement.device, statement.index.0, seq.0, value));
+                });
+            }
+            Event::End => read.ended = true,
+            Event::Problem(name, detail) => read.problem = Some((name.to_owned(), detail.to_owned())),
+            _ => {}
+        }
+        Ok(())
+    };
+    reader.feed(bytes, &mut visit)?;
+    reader.finish(&mut visit)?;
+    Ok(read)
+}
+
+const _: () = assert!(LEVELS as usize <= MAX_LEVELS);

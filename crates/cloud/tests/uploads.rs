@@ -1,0 +1,178 @@
+//! What is stored and what is refused: verified first, all or nothing, the same again changes nothing; over real HTTP.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod support;
+
+use moteseal_api::{Receipt, SealList, paths};
+use moteseal_cloud::Config;
+use moteseal_core::record::SealIndex;
+use moteseal_core::sample::{Choice, Rate};
+use moteseal_core::seal::Scheme::{Star, Tree};
+use support::{Mote, Running, group, problem, query, verified};
+
+async fn stored(cloud: &Running, mote: &Mote) -> usize {
+    let list: SealList = cloud.get(&paths::seals(mote.id, SealIndex(0), 1000)).await.json().await.unwrap();
+    list.seals.len()
+}
+
+#[tokio::test]
+async fn the_same_upload_again_changes_nothing() {
+    let (roster, mut motes) = group(&["a"]);
+    let directory = tempfile::tempdir().unwrap();
+    let cloud = Running::start(directory.path(), Config::new(roster)).await;
+    let body = [motes[0].seal(Star, 1, true, &[1; 40]), motes[0].seal(Tree, 2, true, &[2; 40])].concat();
+    let first: Receipt = cloud.put(body.clone()).await.json().await.unwrap();
+    let second: Receipt = cloud.put(body).await.json().await.unwrap();
+    assert_eq!((first.stored, first.known), (2, 0));
+    assert_eq!((second.stored, second.known), (0, 2));
+    assert_eq!(stored(&cloud, &motes[0]).await, 2);
+    let nothing: Receipt = cloud.put(Vec::new()).await.json().await.unwrap();
+    assert_eq!(nothing, Receipt::default());
+    cloud.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_acknowledged_is_there_after_a_restart() {
+    let (roster, mut motes) = group(&["a"]);
+    let directory = tempfile::tempdir().unwrap();
+    let cloud = Running::start(directory.path(), Config::new(roster.clone())).await;
+    assert_eq!(cloud.put(motes[0].seal(Star, 1, true, &[1, 2, 3])).await.status(), 200);
+    cloud.stop().await;
+    let cloud = Running::start(directory.path(), Config::new(roster.clone())).await;
+    let answer = cloud.ask(&query(&[motes[0].id], 0, None, Choice::Rate(Rate::ALL))).await.bytes().await.unwrap();
+    assert_eq!(verified(&roster, &answer).unwrap().rows.len(), 3);
+    cloud.stop().await;
+}
+
+#[tokio::test]
+async fn one_bad_bundle_and_nothing_of_the_upload_is_stored() {
+    let (roster, mut motes) = group(&["a"]);
+    let directory = tempfile::tempdir().unwrap();
+    let cloud = Running::start(directory.path(), Config::new(roster)).await;
+    let good = motes[0].seal(Star, 1, true, &[1; 40]);
+    let mut bad = motes[0].seal(Star, 2, true, &[2; 40]);
+    let middle = bad.len() - 80;
+    bad[middle] ^= 1;
+    let refused = problem(cloud.put([good, bad].concat()).await).await;
+    assert_eq!((refused.name(), refused.status), ("NotAuthentic", 422));
+    let place = refused.place.clone().unwrap();
+    assert_eq!((place.item, place.first_index, place.device), (Some(5), Some(1), Some(motes[0].id.to_string())));
+    assert_eq!(stored(&cloud, &motes[0]).await, 0);
+    cloud.stop().await;
+}
+
+#[tokio::test]
+async fn each_bad_upload_is_refused_by_name() {
+    let (roster, motes) = group(&["a", "b"]);
+    let (_, mut strangers) = group(&["a", "b", "c"]);
+    let directory = tempfile::tempdir().unwrap();
+    let cloud = Running::start(directory.path(), Config::new(roster)).await;
+    let good = motes[0].clone().seal(Star, 1, true, &[1; 40]);
+    let [schema, open] = [good[..].len(), 0].map(|_| &good[..]);
+    let lengths = {
+        let (_, first) = moteseal_core::wire::stream::Item::decode(schema).unwrap();
+        let (_, second) = moteseal_core::wire::stream::Item::decode(&open[first..]).unwrap();
+        (first, first + second)
+    };
+    let cases: Vec<(&str, u16, Vec<u8>)> = vec![
+        ("Truncated", 422, good[..good.len() - 1].to_vec()),
+        ("UnknownItem", 422, vec![0x81, 0x09]),
+        ("NoOpen", 422, [&good[..lengths.0], &good[lengths.1..]].concat()),
+        ("SchemaUnknown", 422, good[lengths.0..].to_vec()),
+        ("UnknownDevice", 422, strangers[2].seal(Star, 1, true, &[1])),
+        // The same names and ids, but a roster of three.
+        ("PrevMismatch", 422, {
+            let mut altered = good.clone();
+            let prev = altered.windows(32).position(|bytes| bytes == motes[0].position.prev.0).unwrap();
+            altered[prev] ^= 1;
+            altered
+        }),
+        ("NotWhole", 422, motes[0].partial(1, &[1; 40])),
+        ("BadBody", 400, [&good[..], &[0x83, 0x04, 0x61, b'x', 0x61, b'y']].concat()),
+        ("PrevUnknown", 409, {
+            let mut later = motes[1].clone();
+            later.seal(Star, 1, true, &[1]);
+            Mote::without_prev(&later.seal(Star, 2, true, &[1]))
+        }),
+    ];
+    for (name, status, body) in cases {
+        let refused = problem(cloud.put(body).await).await;
+        assert_eq!((refused.name(), refused.status), (name, status), "{}", refused.detail);
+    }
+    // After all that the service still takes what is right.
+    let receipt: Receipt = cloud.put(good).await.json().await.unwrap();
+    assert_eq!(receipt.stored, 1);
+    let metrics = cloud.get(paths::METRICS).await.text().await.unwrap();
+    assert!(metrics.contains("moteseal_uploads_refused_total{name=\"NotWhole\"} 1"), "{metrics}");
+    assert!(metrics.contains("moteseal_bundles_stored_total 1"), "{metrics}");
+    assert!(metrics.contains("moteseal_requests_total{route=\"/v1/bundles\",status=\"2xx\"} 1"), "{metrics}");
+    cloud.stop().await;
+}
+
+#[tokio::test]
+async fn a_seal_whose_predecessor_is_stored_or_in_the_same_upload_needs_no_prev() {
+    let (roster, mut motes) = group(&["a"]);
+    let directory = tempfile::tempdir().unwrap();
+    let cloud = Running::start(directory.path(), Config::new(roster)).await;
+    let bundles: Vec<Vec<u8>> = (0..4).map(|epoch| Mote::without_prev(&motes[0].seal(Star, epoch, true, &[5; 9]))).collect();
+    assert_eq!(cloud.put(bundles[..1].concat()).await.status(), 200);
+    assert_eq!(cloud.put(bundles[1..].concat()).await.status(), 200);
+    assert_eq!(stored(&cloud, &motes[0]).await, 4);
+    cloud.stop().await;
+}
+
+#[tokio::test]
+async fn two_seals_under_one_index_are_kept_and_reported_everywhere() {
+    let (roster, mut motes) = group(&["a", "b"]);
+    let directory = tempfile::tempdir().unwrap();
+    let cloud = Running::start(directory.path(), Config::new(roster.clone())).await;
+    let mote = &mut motes[0];
+    assert_eq!(cloud.put(mote.seal(Star, 1, true, &[1; 9])).await.status(), 200);
+    let fork = mote.fork(Star, 2, true, &[8; 9]);
+    assert_eq!(cloud.put(mote.seal(Star, 2, true, &[2; 9])).await.status(), 200);
+    assert_eq!(cloud.put(mote.seal(Star, 3, true, &[3; 9])).await.status(), 200);
+    let receipt: Receipt = cloud.put(fork.clone()).await.json().await.unwrap();
+    assert_eq!(receipt.stored, 1);
+    assert_eq!(receipt.conflicts.len(), 1);
+    assert_eq!((receipt.conflicts[0].index, receipt.conflicts[0].device.clone()), (1, mote.id.to_string()));
+
+    let list: SealList = cloud.get(&paths::seals(mote.id, SealIndex(0), 2)).await.json().await.unwrap();
+    assert_eq!((list.seals.len(), list.next), (1, Some(1)));
+    let list: SealList = cloud.get(&paths::seals(mote.id, SealIndex(1), 1)).await.json().await.unwrap();
+    assert_eq!(list.seals.iter().map(|seal| (seal.index, seal.conflict)).collect::<Vec<_>>(), [(1, true), (1, true)]);
+    assert_eq!(list.next, Some(2));
+
+    // The answer stops where the two part; before and behind them it does not.
+    let ask = |since, until| query(&[mote.id], since, until, Choice::Rate(Rate::ALL));
+    let answer = cloud.ask(&ask(0, None)).await.bytes().await.unwrap();
+    let read = verified(&roster, &answer).unwrap();
+    assert_eq!((read.rows.len(), read.ended), (9, false));
+    let (name, detail) = read.problem.unwrap();
+    assert!(name == "Equivocation" && detail.contains("index 1"), "{name} {detail}");
+    let refused = problem(cloud.ask(&ask(2, Some(3))).await).await;
+    assert_eq!((refused.name(), refused.status), ("Equivocation", 409));
+    for (since, until) in [(0, Some(2)), (3, Some(4))] {
+        let answer = cloud.ask(&ask(since, until)).await.bytes().await.unwrap();
+        let read = verified(&roster, &answer).unwrap();
+        assert_eq!((read.rows.len(), read.ended), (9, true), "{since}");
+    }
+
+    let refused = problem(cloud.get(&paths::bundle(mote.id, SealIndex(1))).await).await;
+    assert_eq!((refused.name(), refused.status), ("Equivocation", 409));
+    for seal in &list.seals {
+        let path = format!("{}?digest={}", paths::bundle(mote.id, SealIndex(1)), seal.digest);
+        let read = verified(&roster, &cloud.get(&path).await.bytes().await.unwrap()).unwrap();
+        assert_eq!((read.rows.len(), read.ended), (9, true));
+    }
+    let explained = cloud.get(&paths::explain(mote.id, SealIndex(1))).await.bytes().await.unwrap();
+    let (_, first) = moteseal_core::wire::stream::Item::decode(&explained).unwrap();
+    assert!(matches!(
+        moteseal_core::wire::stream::Item::decode(&explained[first..]).unwrap().0,
+        moteseal_core::wire::stream::Item::Explain { .. }
+    ));
+
+    // Which of the two a next seal follows must now be said.
+    let next = Mote::without_prev(&mote.clone().seal(Star, 4, true, &[4]));
+    assert_eq!(cloud.put(next).await.status(), 200, "index 2 is not in doubt");
+    cloud.stop().await;
+}

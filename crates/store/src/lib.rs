@@ -1,4 +1,4 @@
-//! Epoch stores behind one trait.
+//! Epoch stores behind one trait, and the durable journal.
 //!
 //! A store needs no trust, only durability: what it acknowledged survives a kill and a power loss. It is a grow-only set of
 //! bundles keyed by device, index and seal digest (DESIGN section 9), so that nothing in it is ever overwritten and writing
@@ -16,6 +16,7 @@ mod bundle;
 pub mod conformance;
 mod embedded;
 mod epochs;
+pub mod journal;
 mod pages;
 mod stored;
 mod tiles;
@@ -23,5 +24,6 @@ mod tiles;
 pub use bundle::{Bundle, BundleError, SealKey};
 pub use embedded::{OpenError, Options, RedbStore};
 pub use epochs::{EpochStore, Equivocation, Head, PutError, ReadError, Receipt, Reply};
+pub use journal::Journal;
 pub use stored::StoredSeal;
 pub use tiles::TreePart;

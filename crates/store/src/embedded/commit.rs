@@ -19,6 +19,7 @@ use redb::{Database, Durability, ReadableTable, Table};
 use super::{EQUIVOCATIONS, PIECE, PIECES, ROW, SCHEMAS, SEALS, Shared, UNORDERED, index_key, keys, open, piece_key};
 use crate::bundle::{Bundle, SealKey};
 use crate::epochs::{PutError, Receipt, Reply};
+use crate::journal::is_full;
 use crate::stored;
 
 /// The handle of the writer's thread.
@@ -112,9 +113,7 @@ fn run(shared: &Shared, queue: &Queue) {
 
 fn write(shared: &Shared, known: &mut Known, jobs: &VecDeque<Job>) -> Result<Vec<Receipt>, PutError> {
     let failed = |error: redb::Error| match error {
-        redb::Error::Io(error) if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
-            PutError::DiskFull { store: shared.name.clone() }
-        }
+        redb::Error::Io(error) if is_full(error.kind()) => PutError::DiskFull { store: shared.name.clone() },
         other => PutError::Failed { store: shared.name.clone(), what: other.to_string() },
     };
     let unopened = || PutError::Failed { store: shared.name.clone(), what: "it could not be opened again".to_owned() };

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use redb::{Database, DatabaseError, StorageError};
 
 use super::{EQUIVOCATIONS, PIECES, SCHEMAS, SEALS, UNORDERED};
+use crate::journal::{is_full, sync_directory};
 use crate::pages::{self, Damaged, Pages};
 
 /// Called with the share of the work done (0 to 1) while a store recovers.
@@ -72,7 +73,7 @@ impl OpenError {
     pub(crate) fn io(path: &Path, error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::NotFound => Self::NotFound(path.to_owned()),
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::DiskFull(path.to_owned()),
+            kind if is_full(kind) => Self::DiskFull(path.to_owned()),
             kind => Self::Io(path.to_owned(), error.raw_os_error().map_or_else(|| kind.into(), io::Error::from_raw_os_error)),
         }
     }
@@ -186,8 +187,7 @@ fn make(path: &Path, options: &Options) -> Result<(), OpenError> {
     let made = make_at(&temporary, options).and_then(|()| {
         let io = |error: io::Error| OpenError::io(path, &error);
         fs::rename(&temporary, path).map_err(io)?;
-        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        File::open(directory).and_then(|directory| directory.sync_all()).map_err(io)
+        sync_directory(path).map_err(io)
     });
     made.inspect_err(|_| {
         let _ = fs::remove_file(&temporary);

@@ -1,0 +1,355 @@
+//! The durable journal: an append-only file of records, for a device's outbox.
+//!
+//! Records are gathered in memory and written by [`Journal::sync`] as one frame: four bytes that start every frame, the length
+//! of what follows (u32), a checksum (xxHash64 over all of it, seeded with the frame's place in the file), then each record
+//! behind its length (u32). All numbers are big-endian. One frame is written and synced before the next is begun, so a crash
+//! can tear the last frame only: it is dropped when the journal is opened, and what was synced before it is all there. A frame
+//! that fails its checksum while a whole one stands behind it was damaged later; that is an error which names the place.
+//!
+//! What cannot be told from a torn frame is damage to the very last one; [`Journal::torn_bytes`] says how much was dropped.
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use xxhash_rust::xxh64::xxh64;
+
+const HEADER: &[u8; 20] = b"moteseal journal, 1\n";
+const FRAME: [u8; 4] = *b"\xf7MJ\n";
+/// The bytes before a frame's records.
+const FRAME_HEAD: u64 = 16;
+/// The most that may wait to be synced, in bytes.
+pub const MAX_PENDING: usize = 256 << 20;
+
+/// An open journal. The file is locked against other processes.
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    file: File,
+    /// Where the next frame goes.
+    end: u64,
+    /// How many records are in the file.
+    synced: u64,
+    /// The next frame, its head not yet filled in.
+    pending: Vec<u8>,
+    torn: u64,
+}
+
+/// Why a journal cannot be opened, read or written.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum JournalError {
+    /// Another process has it open.
+    Locked(PathBuf),
+    /// The file is something else.
+    NotAJournal(PathBuf),
+    /// A frame was damaged after it had been synced.
+    Damaged {
+        /// The journal.
+        path: PathBuf,
+        /// Where the damaged frame starts, in bytes.
+        offset: u64,
+        /// The number of its first record, from 0.
+        record: u64,
+    },
+    /// More waits than a frame holds.
+    TooMuch(PathBuf),
+    /// The disk is full; what waits still waits.
+    DiskFull(PathBuf),
+    /// Another failure of the operating system.
+    Io(PathBuf, io::Error),
+}
+
+impl JournalError {
+    /// The error's name.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Locked(_) => "JournalLocked",
+            Self::NotAJournal(_) => "NotAJournal",
+            Self::Damaged { .. } => "JournalDamaged",
+            Self::TooMuch(_) => "JournalTooMuch",
+            Self::DiskFull(_) => "DiskFull",
+            Self::Io(..) => "JournalFailed",
+        }
+    }
+
+    fn io(path: &Path, error: io::Error) -> Self {
+        match error.kind() {
+            kind if is_full(kind) => Self::DiskFull(path.to_owned()),
+            _ => Self::Io(path.to_owned(), error),
+        }
+    }
+}
+
+impl fmt::Display for JournalError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.name();
+        match self {
+            Self::Locked(path) => write!(f, "{name}: another process has {} open; stop it first", path.display()),
+            Self::NotAJournal(path) => write!(f, "{name}: {} is not a journal; check the path", path.display()),
+            Self::Damaged { path, offset, record } => write!(
+                f,
+                "{name}: {} is damaged at byte {offset}, from record {record} on; restore it, or move it away to start anew",
+                path.display()
+            ),
+            Self::TooMuch(path) => write!(f, "{name}: too much waits to be written to {}; sync more often", path.display()),
+            Self::DiskFull(path) => write!(f, "{name}: no space left for {}; free some and try again", path.display()),
+            Self::Io(path, error) => write!(f, "{name}: {}: {error}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for JournalError {}
+
+impl Journal {
+    /// Opens the journal at `path`, and makes an empty one if there is none. What a crash tore off is cut away.
+    ///
+    /// # Errors
+    /// [`JournalError`].
+    pub fn open(path: &Path) -> Result<Self, JournalError> {
+        let io = |error| JournalError::io(path, error);
+        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(io)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(JournalError::Locked(path.to_owned())),
+            Err(TryLockError::Error(error)) => return Err(io(error)),
+        }
+        let length = file.metadata().map_err(io)?.len();
+        let mut header = Vec::new();
+        (&file).take(HEADER.len() as u64).read_to_end(&mut header).map_err(io)?;
+        if !HEADER.starts_with(&header) {
+            return Err(JournalError::NotAJournal(path.to_owned()));
+        }
+        let mut journal = Self { path: path.to_owned(), end: HEADER.len() as u64, synced: 0, pending: Vec::new(), torn: 0, file };
+        if header.len() < HEADER.len() {
+            // New, or torn while it was made.
+            file = journal.handle()?;
+            file.seek(SeekFrom::Start(0)).and_then(|_| file.write_all(HEADER)).map_err(io)?;
+            file.sync_all().map_err(io)?;
+            sync_directory(path).map_err(io)?;
+            return Ok(journal);
+        }
+        while let Some(records) = journal.read_frame(journal.end, length)? {
+            journal.synced += split(&records).count() as u64;
+            journal.end += FRAME_HEAD + records.len() as u64;
+        }
+        journal.torn = length - journal.end;
+        if journal.torn > 0 {
+            if journal.whole_frame_behind(journal.end, length)? {
+                return Err(JournalError::Damaged { path: path.to_owned(), offset: journal.end, record: journal.synced });
+            }
+            journal.file.set_len(journal.end).and_then(|()| journal.file.sync_all()).map_err(io)?;
+        }
+        Ok(journal)
+    }
+
+    /// How many bytes of a torn frame were dropped when the journal was opened: nothing of it had been synced.
+    #[must_use]
+    pub const fn torn_bytes(&self) -> u64 {
+        self.torn
+    }
+
+    /// How many records are synced.
+    #[must_use]
+    pub const fn synced_records(&self) -> u64 {
+        self.synced
+    }
+
+    /// Adds a record. It is durable after the next [`sync`](Self::sync).
+    ///
+    /// # Errors
+    /// [`JournalError::TooMuch`].
+    pub fn append(&mut self, record: &[u8]) -> Result<(), JournalError> {
+        if self.pending.len() + 4 + record.len() > MAX_PENDING {
+            return Err(JournalError::TooMuch(self.path.clone()));
+        }
+        // The limit is below 2^32.
+        #[allow(clippy::cast_possible_truncation)]
+        self.pending.extend_from_slice(&(record.len() as u32).to_be_bytes());
+        self.pending.extend_from_slice(record);
+        Ok(())
+    }
+
+    /// Makes everything appended so far durable. Once this returns, it survives a kill and a power loss; after an error nothing
+    /// of it counts as written, and it can be tried again.
+    ///
+    /// # Errors
+    /// [`JournalError`].
+    pub fn sync(&mut self) -> Result<(), JournalError> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        let written = self.write_frame();
+        if let Err(error) = written {
+            // A part of a frame must not stay in the middle of the file.
+            let _ = self.file.set_len(self.end);
+            return Err(JournalError::io(&self.path, error));
+        }
+        self.synced += split(&self.pending).count() as u64;
+        self.end += FRAME_HEAD + self.pending.len() as u64;
+        self.pending.clear();
+        Ok(())
+    }
+
+    fn write_frame(&mut self) -> io::Result<()> {
+        let head = frame_head(self.end, &self.pending);
+        self.file.seek(SeekFrom::Start(self.end))?;
+        self.file.write_all(&head)?;
+        self.file.write_all(&self.pending)?;
+        self.file.sync_data()
+    }
+
+    /// All records in order: those that are synced, read again and checked, then those that wait.
+    pub fn iter(&self) -> impl Iterator<Item = Result<Vec<u8>, JournalError>> + '_ {
+        let (mut at, mut number, mut failed) = (HEADER.len() as u64, 0, false);
+        let frames = std::iter::from_fn(move || {
+            if at >= self.end || failed {
+                return None;
+            }
+            let damaged = || JournalError::Damaged { path: self.path.clone(), offset: at, record: number };
+            let records = self.read_frame(at, self.end).and_then(|records| records.ok_or_else(damaged));
+            match records {
+                Ok(records) => {
+                    at += FRAME_HEAD + records.len() as u64;
+                    let records: Vec<_> = split(&records).map(|record| Ok(record.to_vec())).collect();
+                    number += records.len() as u64;
+                    Some(records)
+                }
+                Err(error) => {
+                    failed = true;
+                    Some(vec![Err(error)])
+                }
+            }
+        });
+        frames.flatten().chain(split(&self.pending).map(|record| Ok(record.to_vec())))
+    }
+
+    /// Drops all records, those that wait too. Durable when it returns.
+    ///
+    /// # Errors
+    /// [`JournalError`].
+    pub fn reset(&mut self) -> Result<(), JournalError> {
+        let start = HEADER.len() as u64;
+        self.file.set_len(start).and_then(|()| self.file.sync_all()).map_err(|error| JournalError::io(&self.path, error))?;
+        (self.end, self.synced) = (start, 0);
+        self.pending.clear();
+        Ok(())
+    }
+
+    /// Keeps only these records, in one step that a crash either leaves undone or finds done: what waits is dropped too, unless
+    /// it is among them.
+    ///
+    /// # Errors
+    /// [`JournalError`]; the journal is then as it was.
+    pub fn compact<'r>(&mut self, records: impl IntoIterator<Item = &'r [u8]>) -> Result<(), JournalError> {
+        let mut name = self.path.as_os_str().to_owned();
+        name.push(".new");
+        let temporary = PathBuf::from(name);
+        let compacted = self.write_compact(&temporary, records);
+        if compacted.is_err() {
+            let _ = fs::remove_file(&temporary);
+        }
+        *self = compacted?;
+        Ok(())
+    }
+
+    fn write_compact<'r>(&self, temporary: &Path, records: impl IntoIterator<Item = &'r [u8]>) -> Result<Self, JournalError> {
+        let _ = fs::remove_file(temporary);
+        // The lock of the new file is taken before it gets its name, so no other process comes between.
+        let mut journal = Self::open(temporary)?;
+        for record in records {
+            if journal.pending.len() + 4 + record.len() > MAX_PENDING {
+                journal.sync()?;
+            }
+            journal.append(record)?;
+        }
+        journal.sync()?;
+        fs::rename(temporary, &self.path)
+            .and_then(|()| sync_directory(&self.path))
+            .map_err(|error| JournalError::io(&self.path, error))?;
+        journal.path.clone_from(&self.path);
+        Ok(journal)
+    }
+
+    fn handle(&self) -> Result<File, JournalError> {
+        self.file.try_clone().map_err(|error| JournalError::io(&self.path, error))
+    }
+
+    /// The records of the frame at `offset` of a file of `length` bytes; `None` if there is no whole frame.
+    fn read_frame(&self, offset: u64, length: u64) -> Result<Option<Vec<u8>>, JournalError> {
+        let read = || -> io::Result<Option<Vec<u8>>> {
+            let Some(room) = length.checked_sub(offset + FRAME_HEAD) else { return Ok(None) };
+            let mut file = &self.file;
+            file.seek(SeekFrom::Start(offset))?;
+            let mut head = [0; FRAME_HEAD as usize];
+            file.read_exact(&mut head)?;
+            let size = u32::from_be_bytes([head[4], head[5], head[6], head[7]]);
+            if head[..4] != FRAME || u64::from(size) > room {
+                return Ok(None);
+            }
+            let mut records = vec![0; size as usize];
+            file.read_exact(&mut records)?;
+            Ok((frame_head(offset, &records) == head && is_whole(&records)).then_some(records))
+        };
+        read().map_err(|error| JournalError::io(&self.path, error))
+    }
+
+    /// Whether a whole frame starts anywhere behind `offset`.
+    fn whole_frame_behind(&self, offset: u64, length: u64) -> Result<bool, JournalError> {
+        let mut rest = Vec::new();
+        let mut file = &self.file;
+        file.seek(SeekFrom::Start(offset))
+            .and_then(|_| file.read_to_end(&mut rest))
+            .map_err(|error| JournalError::io(&self.path, error))?;
+        for (at, _) in rest.windows(FRAME.len()).enumerate().skip(1).filter(|(_, bytes)| *bytes == FRAME) {
+            if self.read_frame(offset + at as u64, length)?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+fn frame_head(offset: u64, records: &[u8]) -> [u8; FRAME_HEAD as usize] {
+    let mut head = [0; FRAME_HEAD as usize];
+    head[..4].copy_from_slice(&FRAME);
+    // The limit on what waits is below 2^32.
+    #[allow(clippy::cast_possible_truncation)]
+    head[4..8].copy_from_slice(&(records.len() as u32).to_be_bytes());
+    let sum = xxh64(records, xxh64(&head[..8], offset));
+    head[8..].copy_from_slice(&sum.to_be_bytes());
+    head
+}
+
+/// Splits the first record off.
+fn split_first(records: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = records.split_first_chunk()?;
+    rest.split_at_checked(u32::from_be_bytes(*length) as usize)
+}
+
+fn split(records: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = records;
+    std::iter::from_fn(move || {
+        let (record, tail) = split_first(rest)?;
+        rest = tail;
+        Some(record)
+    })
+}
+
+/// Whether these are records and nothing but.
+fn is_whole(records: &[u8]) -> bool {
+    split(records).map(|record| 4 + record.len()).sum::<usize>() == records.len()
+}
+
+/// Whether an error of the operating system means that there is no room left: on the disk, in the quota, or in the largest file.
+pub(crate) fn is_full(kind: io::ErrorKind) -> bool {
+    matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge)
+}
+
+/// A new or renamed file is durable once its directory is.
+pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(directory)?.sync_all()
+}

@@ -1,0 +1,204 @@
+//! The journal keeps what it synced, drops what a crash tore, and names what was damaged.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use std::fs;
+use std::path::PathBuf;
+
+use moteseal_store::journal::{Journal, JournalError, MAX_PENDING};
+use proptest::prelude::*;
+
+fn place() -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("outbox.journal");
+    (directory, path)
+}
+
+fn all(journal: &Journal) -> Vec<Vec<u8>> {
+    journal.iter().map(Result::unwrap).collect()
+}
+
+/// A journal with these frames.
+fn written(path: &PathBuf, frames: &[Vec<Vec<u8>>]) {
+    let mut journal = Journal::open(path).unwrap();
+    for frame in frames {
+        frame.iter().for_each(|record| journal.append(record).unwrap());
+        journal.sync().unwrap();
+    }
+}
+
+fn frames() -> impl Strategy<Value = Vec<Vec<Vec<u8>>>> {
+    let record = prop::collection::vec(any::<u8>(), 0..40);
+    prop::collection::vec(prop::collection::vec(record, 0..4), 0..5)
+}
+
+proptest! {
+    // Every frame is a sync; a handful of cases keeps a busy disk from taking minutes.
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    #[test]
+    fn records_come_back_in_order(frames in frames()) {
+        let (_directory, path) = place();
+        written(&path, &frames);
+        let mut journal = Journal::open(&path).unwrap();
+        prop_assert_eq!(all(&journal), frames.concat());
+        prop_assert_eq!(journal.synced_records(), frames.concat().len() as u64);
+        journal.append(b"waiting").unwrap();
+        let records = all(&journal);
+        prop_assert_eq!(records.last().map(Vec::as_slice), Some(&b"waiting"[..]));
+    }
+}
+
+#[test]
+fn every_truncation_leaves_whole_frames() {
+    let record = |length: u8| vec![length; usize::from(length)];
+    let frames = [vec![record(3), record(0)], vec![record(1)], vec![record(0), record(0), record(9)], vec![record(20)]];
+    let (_directory, path) = place();
+    written(&path, &frames);
+    let whole = fs::read(&path).unwrap();
+    let prefixes: Vec<Vec<Vec<u8>>> = (0..=frames.len()).map(|count| frames[..count].concat()).collect();
+    let mut seen = 0;
+    for length in 0..=whole.len() {
+        fs::write(&path, &whole[..length]).unwrap();
+        let mut journal = Journal::open(&path).unwrap();
+        let records = all(&journal);
+        assert!(prefixes.contains(&records), "{length} bytes give {records:?}");
+        assert!(records.len() >= seen, "fewer records from more bytes");
+        seen = records.len();
+        if length % 5 > 0 {
+            continue;
+        }
+        // It goes on from there.
+        journal.append(b"next").unwrap();
+        journal.sync().unwrap();
+        drop(journal);
+        let mut expected = records;
+        expected.push(b"next".to_vec());
+        assert_eq!(all(&Journal::open(&path).unwrap()), expected);
+    }
+    assert_eq!(seen, frames.concat().len());
+}
+
+#[test]
+fn damage_before_the_last_frame_is_named_and_never_read() {
+    let (_directory, path) = place();
+    let frames: Vec<Vec<Vec<u8>>> = (0..4u8).map(|i| vec![vec![i; 5], vec![i; 3]]).collect();
+    let mut starts = Vec::new();
+    for count in 0..=frames.len() {
+        let _ = fs::remove_file(&path);
+        written(&path, &frames[..count]);
+        starts.push(fs::metadata(&path).unwrap().len());
+    }
+    let whole = fs::read(&path).unwrap();
+    for at in 0..whole.len() {
+        for flip in [1, 0x10, 0x80, 0xff] {
+            let mut bytes = whole.clone();
+            bytes[at] ^= flip;
+            fs::write(&path, &bytes).unwrap();
+            let frame = starts.iter().filter(|&&start| start <= at as u64).count();
+            match Journal::open(&path) {
+                Err(JournalError::NotAJournal(_)) => assert_eq!(frame, 0),
+                Err(JournalError::Damaged { offset, record, .. }) => {
+                    assert!(frame < frames.len(), "the last frame cannot be told from a torn one");
+                    assert_eq!((offset, record), (starts[frame - 1], 2 * (frame as u64 - 1)));
+                }
+                Err(other) => panic!("{other}"),
+                Ok(journal) => {
+                    assert_eq!(frame, frames.len(), "byte {at} ^ {flip:#x} went unnoticed");
+                    assert_eq!(all(&journal), frames[..3].concat());
+                    assert_eq!(journal.torn_bytes(), starts[4] - starts[3]);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn damage_that_comes_while_it_is_open_is_named_when_read() {
+    let (_directory, path) = place();
+    written(&path, &[vec![b"one".to_vec()], vec![b"two".to_vec()]]);
+    let journal = Journal::open(&path).unwrap();
+    let mut bytes = fs::read(&path).unwrap();
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    fs::write(&path, &bytes).unwrap();
+    let read: Vec<_> = journal.iter().collect();
+    assert!(matches!(&read[..], [Ok(one), Err(JournalError::Damaged { record: 1, .. })] if one == b"one"));
+}
+
+#[test]
+fn a_crash_between_append_and_sync_loses_only_what_was_not_synced() {
+    let (_directory, path) = place();
+    let mut journal = Journal::open(&path).unwrap();
+    journal.append(b"kept").unwrap();
+    journal.sync().unwrap();
+    journal.append(b"lost").unwrap();
+    drop(journal);
+    assert_eq!(all(&Journal::open(&path).unwrap()), [b"kept"]);
+}
+
+#[test]
+fn reset_and_compact_last() {
+    let (_directory, path) = place();
+    written(&path, &[vec![b"a".to_vec(), b"b".to_vec()], vec![b"c".to_vec()]]);
+    let mut journal = Journal::open(&path).unwrap();
+    journal.append(b"waiting").unwrap();
+    journal.compact([&b"b"[..], b"c"]).unwrap();
+    assert_eq!(all(&journal), [b"b", b"c"]);
+    journal.append(b"d").unwrap();
+    journal.sync().unwrap();
+    assert!(matches!(Journal::open(&path), Err(JournalError::Locked(_))), "the compacted file is locked too");
+    drop(journal);
+    let mut journal = Journal::open(&path).unwrap();
+    assert_eq!(all(&journal), [b"b", b"c", b"d"]);
+    journal.reset().unwrap();
+    assert_eq!(all(&journal).len(), 0);
+    journal.append(b"e").unwrap();
+    journal.sync().unwrap();
+    drop(journal);
+    assert_eq!(all(&Journal::open(&path).unwrap()), [b"e"]);
+}
+
+#[test]
+fn errors_name_the_file_and_the_way_out() {
+    let (directory, path) = place();
+    let _journal = Journal::open(&path).unwrap();
+    let error = Journal::open(&path).unwrap_err().to_string();
+    assert!(error.starts_with("JournalLocked: ") && error.contains("outbox.journal") && error.ends_with("stop it first"));
+    let other = directory.path().join("notes.txt");
+    fs::write(&other, "not a journal").unwrap();
+    let error = Journal::open(&other).unwrap_err().to_string();
+    assert!(error.starts_with("NotAJournal: ") && error.contains("notes.txt"), "{error}");
+    assert_eq!(fs::read(&other).unwrap(), b"not a journal", "another file is left as it is");
+    let error = Journal::open(&directory.path().join("missing/journal")).unwrap_err().to_string();
+    assert!(error.starts_with("JournalFailed: ") && error.contains("missing/journal"), "{error}");
+    let mut journal = Journal::open(&directory.path().join("long")).unwrap();
+    let error = journal.append(&vec![0; MAX_PENDING]).unwrap_err().to_string();
+    assert!(error.starts_with("JournalTooMuch: "), "{error}");
+}
+
+/// Runs in a process whose files may not grow beyond 64 KiB: see below.
+#[test]
+#[ignore = "run by a_full_disk_is_named_and_loses_nothing in a process with a limit"]
+fn fill_the_disk() {
+    let Ok(path) = std::env::var("MOTESEAL_JOURNAL") else { return };
+    let mut journal = Journal::open(PathBuf::from(path).as_path()).unwrap();
+    journal.append(b"small").unwrap();
+    journal.sync().unwrap();
+    journal.append(&[7; 100_000]).unwrap();
+    for _ in 0..2 {
+        let error = journal.sync().unwrap_err().to_string();
+        assert!(error.starts_with("DiskFull: no space left for ") && error.ends_with("free some and try again"), "{error}");
+    }
+    assert_eq!(all(&journal).len(), 2, "what waits still waits");
+}
+
+#[test]
+fn a_full_disk_is_named_and_loses_nothing() {
+    let (_directory, path) = place();
+    let limited = "trap '' XFSZ; ulimit -f 128; exec \"$0\" --exact fill_the_disk --ignored";
+    let this = std::env::current_exe().unwrap();
+    let status = std::process::Command::new("sh").args(["-c", limited]).arg(this).env("MOTESEAL_JOURNAL", &path).status();
+    assert!(status.unwrap().success());
+    let journal = Journal::open(&path).unwrap();
+    assert_eq!((all(&journal), journal.torn_bytes()), (vec![b"small".to_vec()], 0));
+}

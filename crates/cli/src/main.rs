@@ -5,11 +5,13 @@
 
 #![forbid(unsafe_code)]
 
+mod cloud;
 mod failure;
 mod files;
 mod inspect;
 mod key;
 mod progress;
+mod push;
 mod roster;
 mod seal;
 mod time;
@@ -44,6 +46,10 @@ enum Command {
     Seal(Box<seal::Arguments>),
     Inspect(inspect::Arguments),
     Verify(verify::Arguments),
+    /// Run the untrusted store as a service.
+    #[command(subcommand)]
+    Cloud(cloud::Command),
+    Push(push::Arguments),
     /// Print a completion script for a shell.
     #[command(after_help = "Example: moteseal completions bash > ~/.local/share/bash-completion/completions/moteseal")]
     Completions {
@@ -60,6 +66,8 @@ fn main() -> ExitCode {
         Command::Seal(arguments) => seal::run(&arguments),
         Command::Inspect(arguments) => inspect::run(&arguments),
         Command::Verify(arguments) => verify::run(&arguments),
+        Command::Cloud(command) => cloud::run(command),
+        Command::Push(arguments) => push::run(&arguments),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "moteseal", &mut std::io::stdout());
             Ok(())

@@ -7,6 +7,7 @@
 pub mod batch;
 pub mod import;
 pub mod outbox;
+pub mod push;
 pub mod seal;
 
 pub use batch::{Batch, BatchRefused, Sealed};

@@ -1,0 +1,123 @@
+//! `moteseal cloud`: the untrusted store as a service.
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::{Args, Subcommand, ValueEnum};
+use moteseal_cloud::{Cloud, Config, TlsFiles, stop_signal};
+use moteseal_store::{EpochStore, OpenError, Options, RedbStore};
+use tracing_subscriber::EnvFilter;
+
+use crate::failure::{Exit, Failure};
+use crate::files;
+use crate::progress::bar;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a cloud: verify and store what devices push, and serve any part of it with proof.
+    #[command(after_help = "Example:\n  \
+                            moteseal cloud run --store epochs.redb --roster roster.cbor \\\n      \
+                            --operator keys/op.pub.pem --listen 127.0.0.1:8080\n\n\
+                            Nobody has to trust a cloud: whoever gets from it verifies. It verifies too, so that only the\n\
+                            group's devices can fill it. The address is printed on stdout once it takes connections.\n\
+                            SIGTERM or Ctrl-C stops it in order. /metrics, /healthz, /readyz and /openapi.json are there.")]
+    Run(Run),
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Log {
+    Text,
+    Json,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Run {
+    /// The store's file; made if there is none
+    #[arg(long, value_name = "FILE")]
+    store: PathBuf,
+    /// The group's roster
+    #[arg(long)]
+    roster: PathBuf,
+    /// The operator's public key
+    #[arg(long, value_name = "PUBLIC_KEY")]
+    operator: PathBuf,
+    /// Where to listen; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8080")]
+    listen: SocketAddr,
+    /// Serve HTTPS with this certificate chain (PEM), the server's own first
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The private key of --tls-cert (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// A file of bearer tokens; without it everyone may read and push
+    #[arg(long, value_name = "FILE")]
+    tokens: Option<PathBuf>,
+    /// How to write the log to stderr; RUST_LOG chooses how much
+    #[arg(long, value_enum, default_value = "text")]
+    log: Log,
+}
+
+pub(crate) fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Run(arguments) => serve(arguments),
+    }
+}
+
+fn serve(arguments: Run) -> Result<(), Failure> {
+    let roster = files::roster(&arguments.roster, &arguments.operator)?;
+    log(arguments.log);
+    let tls = arguments.tls_cert.zip(arguments.tls_key).map(|(chain, key)| TlsFiles { chain, key });
+    let config = Config { listen: arguments.listen, tls, tokens: arguments.tokens, ..Config::new(roster) };
+    let store = open(&arguments.store)?;
+    runtime()?.block_on(async move {
+        let cloud = Cloud::bind(config, store).await.map_err(Failure::usage)?;
+        // A reader that has gone away does not stop the service.
+        let _ = writeln!(std::io::stdout(), "{}", cloud.url());
+        cloud.run(async { drop(stop_signal().await) }).await;
+        Ok(())
+    })
+}
+
+/// Opens the store, and shows how far it is where it has to recover first.
+fn open(path: &std::path::Path) -> Result<Arc<dyn EpochStore>, Failure> {
+    let progress = bar(1000, "recovering");
+    let shown = progress.clone();
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    let on_recovery = Arc::new(move |share: f64| shown.set_position((share * 1000.0) as u64));
+    let options = Options { on_recovery: Some(on_recovery), ..Options::default() };
+    let store = RedbStore::open(path, options);
+    progress.finish_and_clear();
+    Ok(Arc::new(store.map_err(|error| store_failure(&error))?))
+}
+
+/// A store that cannot be opened: the caller's mistake if it is another file, the machine's if the disk is full or damaged.
+pub(crate) fn store_failure(error: &OpenError) -> Failure {
+    let exit = match error {
+        OpenError::NotFound(_) | OpenError::Locked(_) | OpenError::Empty(_) | OpenError::NotAStore(_) => Exit::Usage,
+        OpenError::Damaged(..) => Exit::Finding,
+        _ => Exit::Internal,
+    };
+    Failure::new(exit, error)
+}
+
+/// A runtime for commands that use the network.
+pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(Exit::Internal, format_args!("cannot start threads: {error}")))
+}
+
+fn log(format: Log) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match format {
+        Log::Text => builder
+            .with_ansi(std::env::var_os("NO_COLOR").is_none() && std::io::IsTerminal::is_terminal(&std::io::stderr()))
+            .init(),
+        Log::Json => builder.json().init(),
+    }
+}

@@ -1,0 +1,107 @@
+//! `moteseal push`: bundles go to a cloud.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use clap::Args;
+use moteseal_device::push::{Push, PushError};
+use moteseal_net::{Client, NetError, Options, Token};
+use serde_json::json;
+
+use crate::cloud::runtime;
+use crate::failure::{Exit, Failure};
+use crate::progress::{bar, bytes, thousands};
+
+/// Pushes a directory's bundles to a cloud, in the order of their chains. Run it again after an interruption: it goes on where it
+/// stopped.
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  moteseal push bundles/ --to http://127.0.0.1:8080\n\n\
+                        The bundles stay where they are. Exit codes: 0 the cloud has all of them, 3 it refused one,\n\
+                        5 a device has signed two different seals under one index, 6 it does not answer.")]
+pub(crate) struct Arguments {
+    /// A directory of bundles, or one bundle
+    bundles: PathBuf,
+    /// The cloud's address
+    #[arg(long, value_name = "URL")]
+    to: String,
+    #[command(flatten)]
+    access: Access,
+    /// The result as JSON on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+/// How to reach a cloud.
+#[derive(Args, Debug)]
+pub(crate) struct Access {
+    /// A file with the bearer token that opens the cloud
+    #[arg(long, value_name = "FILE")]
+    token: Option<PathBuf>,
+    /// Certificate authorities (PEM) to believe besides the system's
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+}
+
+impl Access {
+    /// A client of the cloud at `url`.
+    pub(crate) fn client(&self, url: &str) -> Result<Client, Failure> {
+        let token = self.token.as_deref().map(Token::read).transpose().map_err(Failure::usage)?;
+        Client::new(url, &Options { ca: self.ca.clone(), token, ..Options::default() }).map_err(Failure::usage)
+    }
+}
+
+/// What a cloud's refusal means for the exit code.
+pub(crate) fn net_failure(error: &NetError, message: impl std::fmt::Display) -> Failure {
+    let exit = match error {
+        NetError::Refused { status: 400 | 409 | 422, .. } => Exit::Refused,
+        NetError::Refused { status: 500.., .. } => Exit::Internal,
+        NetError::Refused { .. } | NetError::BadAddress { .. } | NetError::BadFile { .. } | NetError::TokenInClear { .. } => {
+            Exit::Usage
+        }
+        _ => Exit::Unreachable,
+    };
+    Failure::new(exit, message)
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let cloud = arguments.access.client(&arguments.to)?;
+    let push = Push::open(&arguments.bundles).map_err(|error| failure(&error))?;
+    let progress = bar(push.len() as u64, "pushing");
+    let pushed = runtime()?.block_on(push.to(&cloud, &mut |done| progress.set_position(done)));
+    progress.finish_and_clear();
+    let pushed = pushed.map_err(|error| failure(&error))?;
+    eprintln!(
+        "{}: {} bundles stored, {} were there already; {} in {} requests",
+        arguments.to,
+        thousands(pushed.stored),
+        thousands(pushed.known),
+        bytes(pushed.bytes),
+        pushed.requests
+    );
+    if arguments.json {
+        let object = json!({
+            "stored": pushed.stored,
+            "known": pushed.known,
+            "bytes": pushed.bytes,
+            "requests": pushed.requests,
+            "conflicts": pushed.conflicts,
+        });
+        writeln!(std::io::stdout().lock(), "{object}")?;
+    }
+    if pushed.conflicts > 0 {
+        let message = format_args!(
+            "Equivocation: under {} indices the cloud has two different seals of one device; its key is in two hands: revoke it",
+            pushed.conflicts
+        );
+        return Err(Failure::new(Exit::Finding, message));
+    }
+    Ok(())
+}
+
+fn failure(error: &PushError) -> Failure {
+    match error {
+        PushError::Net { error: cause, .. } => net_failure(cause, error),
+        PushError::Io { path, error } => Failure::file("read", path, error),
+        _ => Failure::usage(error),
+    }
+}

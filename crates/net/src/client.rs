@@ -1,0 +1,370 @@
+//! The HTTP client: one cloud, its options, and answers that come in chunks.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bytes::Bytes;
+use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use reqwest::{Method, Response, StatusCode, Url};
+
+use crate::error::{NetError, innermost};
+use crate::tls;
+
+/// The longest token, in bytes.
+const MAX_TOKEN: u64 = 4096;
+/// The longest problem that is read.
+const MAX_PROBLEM: usize = 64 << 10;
+/// The media type of problems (RFC 9457).
+const PROBLEM_TYPE: &str = "application/problem+json";
+
+/// How to speak to a cloud.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// A PEM file of certificate authorities to believe besides the platform's.
+    pub ca: Option<PathBuf>,
+    /// The token that opens the cloud.
+    pub token: Option<Token>,
+    /// How long a connection may take.
+    pub connect_timeout: Duration,
+    /// How long the cloud may be silent.
+    pub idle_timeout: Duration,
+    /// When to try again.
+    pub retry: Retry,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            ca: None,
+            token: None,
+            connect_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(60),
+            retry: Retry::default(),
+        }
+    }
+}
+
+/// When to try again after 429 (Too Many Requests) and 503 (Service Unavailable).
+#[derive(Clone, Copy, Debug)]
+pub struct Retry {
+    /// How often to ask at most, the first time included.
+    pub attempts: u32,
+    /// How long to wait after the first refusal, doubled after each; what `Retry-After` asks for, if that is longer.
+    pub first_wait: Duration,
+    /// No single wait is longer.
+    pub longest_wait: Duration,
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Self { attempts: 6, first_wait: Duration::from_millis(200), longest_wait: Duration::from_secs(30) }
+    }
+}
+
+impl Retry {
+    /// How long to wait after the refusal `attempt` (from 1); `spread` in 0..1 keeps clients from coming back all at once.
+    fn wait(&self, attempt: u32, asked: Option<Duration>, spread: f64) -> Duration {
+        let doubled = self.first_wait.saturating_mul(1 << (attempt - 1).min(16));
+        let own = doubled.min(self.longest_wait).mul_f64(0.5 + 0.5 * spread);
+        own.max(asked.unwrap_or_default()).min(self.longest_wait)
+    }
+}
+
+/// A bearer token (RFC 6750). It is never shown.
+#[derive(Clone)]
+pub struct Token(HeaderValue);
+
+impl Token {
+    /// Reads a token from a file: one line.
+    ///
+    /// # Errors
+    /// [`NetError::BadFile`].
+    pub fn read(path: &Path) -> Result<Self, NetError> {
+        let bytes = tls::read_small(path, MAX_TOKEN)?;
+        let text = std::str::from_utf8(&bytes).unwrap_or_default().trim();
+        let bad = |cause: &str| NetError::BadFile { path: path.to_owned(), cause: cause.to_owned() };
+        if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(bad("a token is one line of printable ASCII without spaces"));
+        }
+        let mut header = HeaderValue::try_from(format!("Bearer {text}")).map_err(|_| bad("not a token"))?;
+        header.set_sensitive(true);
+        Ok(Self(header))
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(secret)")
+    }
+}
+
+/// Speaks to one cloud. Cheap to clone; clones share their connections.
+#[derive(Clone, Debug)]
+pub struct Client {
+    http: reqwest::Client,
+    base: Url,
+    token: Option<Token>,
+    retry: Retry,
+}
+
+impl Client {
+    /// A client of the cloud at `base`, such as `http://127.0.0.1:8080` or `https://cloud.example/moteseal`.
+    ///
+    /// # Errors
+    /// `BadAddress`, `BadFile`, or `TokenInClear` if a token would go unencrypted to another machine. Nothing is sent yet.
+    pub fn new(base: &str, options: &Options) -> Result<Self, NetError> {
+        let bad = |cause: &str| NetError::BadAddress { url: base.to_owned(), cause: cause.to_owned() };
+        let mut url = Url::parse(base).map_err(|error| bad(&error.to_string()))?;
+        if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
+            return Err(bad("neither http nor https"));
+        }
+        if !url.username().is_empty() || url.password().is_some() || url.query().is_some() || url.fragment().is_some() {
+            return Err(bad("it must not hold a user, a query or a fragment"));
+        }
+        if !url.path().ends_with('/') {
+            let path = format!("{}/", url.path());
+            url.set_path(&path);
+        }
+        if options.token.is_some() && url.scheme() == "http" && !is_this_machine(&url) {
+            return Err(NetError::TokenInClear { url: url.to_string() });
+        }
+        tls::install_provider();
+        let mut builder = reqwest::Client::builder()
+            .user_agent(concat!("moteseal/", env!("CARGO_PKG_VERSION")))
+            .connect_timeout(options.connect_timeout)
+            .read_timeout(options.idle_timeout)
+            .redirect(reqwest::redirect::Policy::none());
+        if let Some(path) = &options.ca {
+            builder = builder.tls_certs_merge(tls::authorities(path)?);
+        }
+        let http = builder.build().map_err(|error| match &options.ca {
+            Some(path) => NetError::BadFile { path: path.clone(), cause: innermost(&error) },
+            None => NetError::BadAddress { url: base.to_owned(), cause: innermost(&error) },
+        })?;
+        Ok(Self { http, base: url, token: options.token.clone(), retry: options.retry })
+    }
+
+    /// The cloud's address.
+    #[must_use]
+    pub fn base(&self) -> &str {
+        self.base.as_str()
+    }
+
+    /// Gets a resource. `path` is relative to the cloud's address, such as `v1/devices`; a leading slash does not matter.
+    ///
+    /// # Errors
+    /// [`NetError`].
+    pub async fn get(&self, path: &str) -> Result<Answer, NetError> {
+        self.send(Method::GET, path, None).await
+    }
+
+    /// Posts a body: a question, so that asking again does no harm.
+    ///
+    /// # Errors
+    /// [`NetError`].
+    pub async fn post(&self, path: &str, media_type: &'static str, body: Bytes) -> Result<Answer, NetError> {
+        self.send(Method::POST, path, Some((media_type, body))).await
+    }
+
+    /// Puts a body: the contract makes it idempotent.
+    ///
+    /// # Errors
+    /// [`NetError`].
+    pub async fn put(&self, path: &str, media_type: &'static str, body: Bytes) -> Result<Answer, NetError> {
+        self.send(Method::PUT, path, Some((media_type, body))).await
+    }
+
+    async fn send(&self, method: Method, path: &str, body: Option<(&'static str, Bytes)>) -> Result<Answer, NetError> {
+        let url = self.base.join(path.trim_start_matches('/'));
+        let url = url.map_err(|error| NetError::BadAddress { url: path.to_owned(), cause: error.to_string() })?;
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let mut request = self.http.request(method.clone(), url.clone());
+            request = request.header(ACCEPT, "application/cbor-seq, application/json, application/problem+json");
+            if let Some(token) = &self.token {
+                request = request.header(AUTHORIZATION, token.0.clone());
+            }
+            if let Some((media_type, body)) = &body {
+                request = request.header(CONTENT_TYPE, *media_type).body(body.clone());
+            }
+            let response = request
+                .send()
+                .await
+                .map_err(|error| NetError::Unreachable { url: url.to_string(), cause: cause_of(&error) })?;
+            let status = response.status();
+            if status.is_success() {
+                return Ok(Answer { url, response });
+            }
+            let asked = retry_after(&response);
+            if !matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
+                return Err(refusal(Answer { url, response }).await);
+            }
+            if attempt >= self.retry.attempts {
+                return Err(NetError::Busy { url: url.to_string(), status: status.as_u16(), attempts: attempt });
+            }
+            tokio::time::sleep(self.retry.wait(attempt, asked, spread())).await;
+        }
+    }
+}
+
+/// An answer on its way.
+#[derive(Debug)]
+pub struct Answer {
+    url: Url,
+    response: Response,
+}
+
+impl Answer {
+    /// The address that answers.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        self.url.as_str()
+    }
+
+    /// The media type of the answer, without parameters; empty if it has none.
+    #[must_use]
+    pub fn media_type(&self) -> &str {
+        let header = self.response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        header.split(';').next().unwrap_or_default().trim()
+    }
+
+    /// Checks the media type.
+    ///
+    /// # Errors
+    /// `NotACloud`.
+    pub fn expect(self, media_type: &str) -> Result<Self, NetError> {
+        if self.media_type().eq_ignore_ascii_case(media_type) {
+            return Ok(self);
+        }
+        let cause = format!("answered with {:?} instead of {media_type}", self.media_type());
+        Err(NetError::NotACloud { url: self.url.to_string(), cause })
+    }
+
+    /// The next bytes; `None` at the end.
+    ///
+    /// # Errors
+    /// `Interrupted`.
+    pub async fn chunk(&mut self) -> Result<Option<Bytes>, NetError> {
+        let chunk = self.response.chunk().await;
+        chunk.map_err(|error| NetError::Interrupted { url: self.url.to_string(), cause: cause_of(&error) })
+    }
+
+    /// The whole answer, of at most `limit` bytes.
+    ///
+    /// # Errors
+    /// `Interrupted`; `NotACloud` if it is longer.
+    pub async fn bytes(mut self, limit: usize) -> Result<Vec<u8>, NetError> {
+        let mut bytes = Vec::new();
+        while let Some(chunk) = self.chunk().await? {
+            if bytes.len() + chunk.len() > limit {
+                let cause = format!("the answer is longer than {limit} bytes");
+                return Err(NetError::NotACloud { url: self.url.to_string(), cause });
+            }
+            bytes.extend_from_slice(&chunk);
+        }
+        Ok(bytes)
+    }
+}
+
+/// Reads a problem (RFC 9457), as far as it is one.
+async fn refusal(answer: Answer) -> NetError {
+    let (url, status) = (answer.url.to_string(), answer.response.status());
+    let is_problem = answer.media_type() == PROBLEM_TYPE;
+    let body = answer.bytes(MAX_PROBLEM).await.unwrap_or_default();
+    let problem = is_problem.then(|| serde_json::from_slice::<serde_json::Value>(&body).ok()).flatten();
+    let text = |field: &str| problem.as_ref().and_then(|problem| problem.get(field)).and_then(|value| value.as_str());
+    let name = text("type").and_then(|name| name.rsplit(':').next()).filter(|name| is_name(name));
+    match (name, text("detail").or_else(|| text("title"))) {
+        (Some(name), detail) => {
+            let detail = one_line(detail.unwrap_or("no detail was given"));
+            NetError::Refused { url, status: status.as_u16(), name: name.to_owned(), detail }
+        }
+        (None, _) if status == StatusCode::UNAUTHORIZED => NetError::Refused {
+            url,
+            status: 401,
+            name: "Unauthorized".to_owned(),
+            detail: "it wants a token; give one in a file".to_owned(),
+        },
+        (None, _) => {
+            let cause = format!("answered {} without a problem we know", status.as_u16());
+            NetError::NotACloud { url, cause }
+        }
+    }
+}
+
+/// What a stranger calls an error must not reach a terminal unseen.
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && name.len() <= 64 && name.bytes().all(|byte| byte.is_ascii_alphanumeric())
+}
+
+/// A stranger's text on one line, without control characters, and not too long.
+fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(400).collect()
+}
+
+fn is_this_machine(url: &Url) -> bool {
+    url.host_str().is_some_and(|host| {
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+    })
+}
+
+/// The seconds of a `Retry-After`; the form with a date is not used by clouds of ours.
+fn retry_after(response: &Response) -> Option<Duration> {
+    let value = response.headers().get(RETRY_AFTER)?.to_str().ok()?;
+    value.trim().parse().ok().map(Duration::from_secs)
+}
+
+fn cause_of(error: &reqwest::Error) -> String {
+    if error.is_timeout() { "no answer in time".to_owned() } else { innermost(error) }
+}
+
+/// A number in 0..1 that differs between processes and calls; it need not be unpredictable.
+fn spread() -> f64 {
+    use std::hash::{BuildHasher, Hasher};
+    let random = std::collections::hash_map::RandomState::new().build_hasher().finish();
+    f64::from((random >> 32) as u32) / f64::from(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn waits_double_and_heed_the_cloud_up_to_a_limit() {
+        let retry = Retry::default();
+        assert_eq!(retry.wait(1, None, 1.0), Duration::from_millis(200));
+        assert_eq!(retry.wait(3, None, 1.0), Duration::from_millis(800));
+        assert_eq!(retry.wait(3, None, 0.0), Duration::from_millis(400));
+        assert_eq!(retry.wait(1, Some(Duration::from_secs(2)), 0.0), Duration::from_secs(2));
+        assert_eq!(retry.wait(1, Some(Duration::from_secs(9999)), 0.0), retry.longest_wait);
+        assert_eq!(retry.wait(40, None, 1.0), retry.longest_wait);
+    }
+
+    #[test]
+    fn an_address_is_checked_before_anything_is_sent() {
+        for url in ["", "cloud", "ftp://x/", "http://", "http://user@host/", "http://host/?q", "http://host/#f"] {
+            assert_eq!(Client::new(url, &Options::default()).unwrap_err().name(), "BadAddress", "{url}");
+        }
+        assert_eq!(Client::new("http://[::1]:80/a", &Options::default()).unwrap().base(), "http://[::1]:80/a/");
+    }
+
+    #[test]
+    fn a_token_goes_unencrypted_to_this_machine_only() {
+        let file = std::env::temp_dir().join(format!("moteseal-token-{}", std::process::id()));
+        std::fs::write(&file, "sesame\n").unwrap();
+        let token = Token::read(&file);
+        std::fs::write(&file, "open sesame\n").unwrap();
+        assert_eq!(Token::read(&file).unwrap_err().name(), "BadFile");
+        std::fs::remove_file(&file).unwrap();
+        let options = Options { token: Some(token.unwrap()), ..Options::default() };
+        assert_eq!(Client::new("http://cloud.example", &options).unwrap_err().name(), "TokenInClear");
+        for url in ["http://127.0.0.1:1", "http://localhost:1", "http://[::1]:1", "https://cloud.example"] {
+            assert!(Client::new(url, &options).is_ok(), "{url}");
+        }
+        assert!(!format!("{options:?}").contains("sesame"));
+    }
+}

@@ -1,0 +1,133 @@
+//! What can go wrong between here and a cloud.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// Why a cloud did not do what it was asked to.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum NetError {
+    /// The address is none, or of another scheme than `http` and `https`.
+    BadAddress {
+        /// The address as given.
+        url: String,
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// A file with certificates or a token cannot be used.
+    BadFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// A token would travel unencrypted to another machine.
+    TokenInClear {
+        /// The address.
+        url: String,
+    },
+    /// Nobody answers there: no route, no listener, no common TLS, or no answer in time.
+    Unreachable {
+        /// The address.
+        url: String,
+        /// The innermost cause.
+        cause: String,
+    },
+    /// The connection broke while the answer was on its way.
+    Interrupted {
+        /// The address.
+        url: String,
+        /// The innermost cause.
+        cause: String,
+    },
+    /// The cloud has been busy for as long as we were ready to wait.
+    Busy {
+        /// The address.
+        url: String,
+        /// What the cloud last answered.
+        status: u16,
+        /// How often it was asked.
+        attempts: u32,
+    },
+    /// The cloud refuses, and says why (RFC 9457).
+    Refused {
+        /// The address.
+        url: String,
+        /// The status code.
+        status: u16,
+        /// The problem's name, such as `UnknownDevice`; the status text if it gave none.
+        name: String,
+        /// What happened and what to do.
+        detail: String,
+    },
+    /// What answers there does not speak our contract.
+    NotACloud {
+        /// The address.
+        url: String,
+        /// What is strange about the answer.
+        cause: String,
+    },
+}
+
+impl NetError {
+    /// The error's name: for a refusal, the one that the cloud gives.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::BadAddress { .. } => "BadAddress",
+            Self::BadFile { .. } => "BadFile",
+            Self::TokenInClear { .. } => "TokenInClear",
+            Self::Unreachable { .. } => "Unreachable",
+            Self::Interrupted { .. } => "Interrupted",
+            Self::Busy { .. } => "Busy",
+            Self::Refused { name, .. } => name,
+            Self::NotACloud { .. } => "NotACloud",
+        }
+    }
+
+    /// Whether the cloud could not be reached, or not long enough (exit code 6), rather than having refused.
+    #[must_use]
+    pub const fn is_unreachable(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::Interrupted { .. } | Self::Busy { .. })
+    }
+}
+
+impl fmt::Display for NetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BadAddress { url, cause } => {
+                write!(f, "BadAddress: {url:?} is no address of a cloud ({cause}); give one like http://127.0.0.1:8080")
+            }
+            Self::BadFile { path, cause } => write!(f, "BadFile: {}: {cause}", path.display()),
+            Self::TokenInClear { url } => {
+                write!(f, "TokenInClear: the token would travel unencrypted to {url}; use https, or leave the token out")
+            }
+            Self::Unreachable { url, cause } => {
+                write!(f, "Unreachable: {url}: {cause}; is the cloud running there, and the address right?")
+            }
+            Self::Interrupted { url, cause } => {
+                write!(f, "Interrupted: {url}: the answer broke off ({cause}); nothing was kept, try again")
+            }
+            Self::Busy { url, status, attempts } => {
+                write!(f, "Busy: {url} answered {status} to {attempts} attempts; try again later, or ask for less")
+            }
+            Self::Refused { url, status, name, detail } => write!(f, "{name}: {url} answered {status}: {detail}"),
+            Self::NotACloud { url, cause } => write!(f, "NotACloud: {url}: {cause}; is it the address of a Moteseal cloud?"),
+        }
+    }
+}
+
+impl std::error::Error for NetError {}
+
+/// The innermost cause: the layers above it say little more than that there was one.
+pub(crate) fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut cause = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    let text = cause.to_string();
+    match text.find(" (os error ") {
+        Some(at) => text[..at].to_lowercase(),
+        None => text,
+    }
+}

@@ -71,9 +71,21 @@ fn serve(arguments: Run) -> Result<(), Failure> {
     log(arguments.log);
     let tls = arguments.tls_cert.zip(arguments.tls_key).map(|(chain, key)| TlsFiles { chain, key });
     let config = Config { listen: arguments.listen, tls, tokens: arguments.tokens, ..Config::new(roster) };
+    let existed = arguments.store.exists();
     let store = open(&arguments.store)?;
     runtime()?.block_on(async move {
-        let cloud = Cloud::bind(config, store).await.map_err(Failure::usage)?;
+        let cloud = match Cloud::bind(config, Arc::clone(&store)).await {
+            Ok(cloud) => cloud,
+            Err(error) => {
+                drop(store);
+                if !existed {
+                    // Nothing has been stored; an empty store would only puzzle.
+                    let _ = std::fs::remove_file(&arguments.store);
+                }
+                return Err(Failure::usage(error));
+            }
+        };
+        drop(store);
         // A reader that has gone away does not stop the service.
         let _ = writeln!(std::io::stdout(), "{}", cloud.url());
         cloud.run(async { drop(stop_signal().await) }).await;

@@ -105,8 +105,11 @@ pub(super) struct Table<R> {
     rows: Rows<R>,
 }
 
+/// The header that has been read already, and the rest.
+type Rewound<R> = io::Chain<io::Cursor<Vec<u8>>, BufReader<R>>;
+
 enum Rows<R> {
-    Quoted { reader: Box<csv::Reader<io::Chain<io::Cursor<Vec<u8>>, BufReader<R>>>>, record: csv::StringRecord },
+    Quoted { reader: Box<csv::Reader<Rewound<R>>>, record: csv::StringRecord },
     Plain { reader: BufReader<R>, text: String, ends: Vec<(usize, usize)>, line: u64 },
 }
 

@@ -1,0 +1,184 @@
+//! Bad input, end to end through the binary: one line that names the thing and the way out, the right exit code, nothing half-written.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod scene;
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use scene::{COLUMNS, Scene};
+
+const USAGE: i32 = 2;
+const REFUSED: i32 = 3;
+
+#[test]
+fn a_wrong_column_is_answered_with_the_columns_that_there_are() {
+    let scene = Scene::new();
+    scene.table("data.csv", 10);
+    let run = scene.seal("data.csv", "dev1", &["--column", "pressure:hPa:u16/10"]);
+    let line = run.failed(USAGE);
+    assert!(line.contains("data.csv: there is no column \"pressure\"; the file has ts, humidity, temperature"), "{line}");
+    assert_eq!(scene.names("bundles"), [""; 0]);
+}
+
+#[test]
+fn an_unknown_device_is_answered_with_the_devices_of_the_roster() {
+    let scene = Scene::new();
+    scene.table("data.csv", 10);
+    let run = scene.seal("data.csv", "stranger", &[]);
+    assert!(run.failed(USAGE).contains("has no device \"stranger\"; it has dev1, dev2"), "{run:?}");
+    // The right name with another device's key.
+    let key = ["--key", "keys/stranger.key.pem", "--out", "bundles"];
+    let run = scene.with_roster(&[&["seal", "data.csv", "--device", "dev1"][..], &key[..], &COLUMNS[..]].concat());
+    assert!(run.failed(USAGE).contains("not the key that roster.cbor certifies for dev1"), "{run:?}");
+    assert_eq!(scene.names("bundles"), [""; 0]);
+}
+
+#[test]
+fn a_clock_that_goes_back_is_named_with_both_lines() {
+    let scene = Scene::new();
+    scene.write("data.csv", "ts,humidity,temperature\n7200,40,20\n7260,40,20\n3600,40,20\n");
+    let run = scene.seal("data.csv", "dev1", &[]);
+    let line = run.failed(USAGE);
+    let expected =
+        "data.csv:4: the clock goes back: 1970-01-01T01:00:00Z is before 1970-01-01T02:01:00Z in line 3; sort the file";
+    assert!(line.contains(expected), "{line}");
+    assert_eq!(scene.names("bundles"), [""; 0]);
+    scene.seal("data.csv", "dev1", &["--sort"]).done();
+    // Across files: what is sealed stays sealed.
+    let sealed = scene.names("bundles");
+    let run = scene.seal("data.csv", "dev1", &["--sort"]);
+    assert!(run.failed(USAGE).contains("has already sealed the time of the reading at 1970-01-01T01:00:00Z"), "{run:?}");
+    assert!(run.failed(USAGE).contains("--new-only"), "{run:?}");
+    scene.seal("data.csv", "dev1", &["--sort", "--new-only"]).done();
+    assert_eq!(scene.names("bundles"), sealed);
+}
+
+#[test]
+fn a_clock_in_the_future_is_not_sealed_by_mistake() {
+    let scene = Scene::new();
+    scene.write("data.csv", "ts,humidity,temperature\n2100-01-01,40,20\n");
+    let run = scene.seal("data.csv", "dev1", &[]);
+    assert!(run.failed(USAGE).contains("data.csv:2: 2100-01-01T00:00:00Z is in the future"), "{run:?}");
+    assert_eq!(scene.names("bundles"), [""; 0]);
+    scene.seal("data.csv", "dev1", &["--allow-future"]).done();
+}
+
+#[test]
+fn a_full_disk_leaves_nothing_behind() {
+    let scene = Scene::new();
+    scene.table("data.csv", 200);
+    fs::create_dir(scene.path("bundles")).unwrap();
+    // The kernel answers every write to /dev/full with "no space left on device".
+    symlink("/dev/full", scene.path("bundles/dev1-0000000002.mseal.tmp")).unwrap();
+    let run = scene.seal("data.csv", "dev1", &[]);
+    let line = run.failed(1);
+    assert!(line.contains("bundles/dev1-0000000002.mseal.tmp: the disk is full; nothing was stored: make room"), "{line}");
+    assert_eq!(scene.names("bundles"), [""; 0]);
+    // With room again it goes on as if nothing had been: no index was used up.
+    scene.seal("data.csv", "dev1", &[]).done();
+    assert_eq!(scene.names("bundles").len(), 5);
+    let verified = scene.with_roster(&["verify", "--json", "bundles/dev1-0000000000.mseal"]).done();
+    assert_eq!(verified.json()["devices"][0]["restarts"], 0);
+}
+
+#[test]
+fn a_full_disk_behind_stdout_is_an_error() {
+    let scene = Scene::new();
+    let arguments = ["roster", "show", "roster.cbor", "--operator", "keys/op.pub.pem"];
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let status = scene.command(&arguments).stdout(full).stderr(std::process::Stdio::null()).status().unwrap();
+    assert_eq!(status.code(), Some(1));
+}
+
+#[test]
+fn a_port_in_use_is_named_and_leaves_no_store() {
+    let scene = Scene::new();
+    let cloud = scene.cloud("epochs.redb");
+    let address = format!("127.0.0.1:{}", cloud.port());
+    let run = scene.with_roster(&["cloud", "run", "--store", "other.redb", "--listen", &address]);
+    assert!(run.failed(USAGE).contains(&format!("{address} is in use")), "{run:?}");
+    assert!(!scene.path("other.redb").exists());
+    let run = scene.with_roster(&["cloud", "run", "--store", "epochs.redb", "--listen", "127.0.0.1:0"]);
+    assert!(run.failed(USAGE).contains("another process has epochs.redb open"), "{run:?}");
+}
+
+#[test]
+fn a_roster_of_another_operator_is_refused_everywhere() {
+    let scene = Scene::new();
+    scene.table("data.csv", 10);
+    scene.seal("data.csv", "dev1", &[]).done();
+    scene.roster("home", "keys/stranger.key.pem", "false.cbor");
+    let who = ["--roster", "false.cbor", "--operator", "keys/op.pub.pem"];
+    let seal =
+        [&["seal", "data.csv", "--device", "dev1", "--key", "keys/dev1.key.pem", "--out", "more"][..], &COLUMNS[..]].concat();
+    for command in [
+        &seal[..],
+        &["verify", "bundles/dev1-0000000000.mseal"],
+        &["cloud", "run", "--store", "epochs.redb", "--listen", "127.0.0.1:0"],
+    ] {
+        let run = scene.run(&[command, &who[..]].concat());
+        let line = run.failed(REFUSED);
+        assert!(line.contains("false.cbor: NotAuthentic: the roster is not signed by this operator"), "{line}");
+        assert!(line.contains("keys/op.pub.pem"), "{line}");
+    }
+    assert!(!scene.path("more").exists() && !scene.path("epochs.redb").exists());
+}
+
+#[test]
+fn bundles_of_another_group_are_refused_by_name() {
+    let scene = Scene::new();
+    scene.table("data.csv", 10);
+    scene.seal("data.csv", "dev1", &[]).done();
+    scene.roster("away", "keys/op.key.pem", "away.cbor");
+    let run = scene.run(&["verify", "bundles/dev1-0000000000.mseal", "--roster", "away.cbor", "--operator", "keys/op.pub.pem"]);
+    assert!(run.failed(REFUSED).contains("bundles/dev1-0000000000.mseal: UnknownDevice"), "{run:?}");
+}
+
+#[test]
+fn an_empty_file_is_called_that_wherever_it_is_given() {
+    let scene = Scene::new();
+    scene.write("empty", "");
+    scene.table("data.csv", 10);
+    let who = ["--roster", "roster.cbor", "--operator", "keys/op.pub.pem"];
+    let seal = |table: &'static str, key: &'static str| {
+        [&["seal", table, "--device", "dev1", "--key", key, "--out", "bundles"][..], &COLUMNS[..], &who[..]].concat()
+    };
+    for arguments in [
+        seal("empty", "keys/dev1.key.pem"),
+        seal("data.csv", "empty"),
+        [&["verify", "empty"][..], &who[..]].concat(),
+        vec!["inspect", "empty"],
+        vec!["roster", "show", "empty", "--operator", "keys/op.pub.pem"],
+        vec!["roster", "show", "roster.cbor", "--operator", "empty"],
+        [&["cloud", "run", "--listen", "127.0.0.1:0", "--store", "empty"][..], &who[..]].concat(),
+    ] {
+        let run = scene.run(&arguments);
+        let line = run.failed(USAGE);
+        assert!(line.contains("empty") && line.contains("is empty"), "{line}");
+    }
+    assert_eq!(scene.names("bundles"), [""; 0]);
+}
+
+#[test]
+fn keys_are_never_replaced_and_never_shown() {
+    let scene = Scene::new();
+    let before = fs::read(scene.path("keys/dev1.key.pem")).unwrap();
+    let run = scene.run(&["key", "new", "--out", "keys/dev1"]);
+    assert!(run.failed(USAGE).contains("keys/dev1.key.pem exists already"), "{run:?}");
+    assert_eq!(fs::read(scene.path("keys/dev1.key.pem")).unwrap(), before);
+    use std::os::unix::fs::PermissionsExt as _;
+    for (name, mode) in [("keys/dev1.key.pem", 0o600), ("keys/dev1.salt.key", 0o600)] {
+        assert_eq!(fs::metadata(scene.path(name)).unwrap().permissions().mode() & 0o777, mode, "{name}");
+    }
+}
+
+#[test]
+fn too_few_levels_for_a_budget_are_refused() {
+    let scene = Scene::new();
+    let arguments = ["roster", "new", "--operator", "keys/op.key.pem", "--group", "g", "--epoch", "1h", "--levels", "4"];
+    let budget = ["--budget", "10", "--expected", "1000", "--device", "d=keys/dev1.pub.pem", "--out", "small.cbor"];
+    let run = scene.run(&[&arguments[..], &budget[..]].concat());
+    assert!(run.failed(USAGE).contains("--levels 4 is too few for 1000 events"), "{run:?}");
+    assert!(!scene.path("small.cbor").exists());
+}

@@ -83,7 +83,7 @@ pub fn rows(bytes: &[u8]) -> Vec<Row> {
 fn prove(run: Vec<Rebuilt<'_>>, signature: &[u8]) -> Option<Vec<Row>> {
     let mut rows = Vec::new();
     let mut successor: Option<Seal<Authentic>> = None;
-    for Rebuilt { seal, sample } in run.into_iter().rev() {
+    for Rebuilt { seal, sample, .. } in run.into_iter().rev() {
         let (device, index) = (seal.statement().device, seal.statement().index);
         let seal = match &successor {
             Some(successor) => seal.proven_by(successor).ok()?,

@@ -189,10 +189,8 @@ impl Client {
             if let Some((media_type, body)) = &body {
                 request = request.header(CONTENT_TYPE, *media_type).body(body.clone());
             }
-            let response = request
-                .send()
-                .await
-                .map_err(|error| NetError::Unreachable { url: url.to_string(), cause: cause_of(&error) })?;
+            let response =
+                request.send().await.map_err(|error| NetError::Unreachable { url: url.to_string(), cause: cause_of(&error) })?;
             let status = response.status();
             if status.is_success() {
                 return Ok(Answer { url, response });

@@ -10,12 +10,12 @@ use moteseal_core::level::Salt;
 use moteseal_core::record::{Framing, Round};
 use moteseal_core::roster::Directory;
 use moteseal_core::seal::follow::Shape;
-use moteseal_core::seal::tree::Tree;
+use moteseal_core::seal::tree::{MultiproofError, Tree};
 use moteseal_core::seal::{Follower, Limits, MAX_ANSWERED, MAX_MESSAGE, Scheme, Seal, Star, Statement, Unverified, star};
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey, Signer};
 use moteseal_core::wire::stream::{Open, Part, Select};
-use moteseal_core::{DeviceId, Digest, EpochNumber, GroupId, SealIndex};
-use moteseal_lanes::Host;
+use moteseal_core::{DeviceId, Digest, EpochNumber, GroupId, SealIndex, Sequence};
+use moteseal_lanes::{Host, merkle};
 use sha2::Sha256;
 
 use crate::measure::{Bar, Contender, Report, interleaved};
@@ -36,6 +36,7 @@ pub(crate) fn run() -> Report {
     verification(&mut report, host, &events[..MILLION]);
     tree_sealing(&mut report, host, &events[..1000]);
     tree_sealing(&mut report, host, &events[..MILLION]);
+    tree_sampling(&mut report, host, &events[..MILLION]);
     growth(&mut report, &events);
     signing_each(&mut report, &events[..298]);
     signing_each(&mut report, &events[..MILLION]);
@@ -270,6 +271,28 @@ fn tree_sealing(report: &mut Report, host: Host, events: &[[u8; 4]]) {
     report.add(format!("tree of {n}, faster than ct-merkle 0.3"), times.ratio(5, 2), "x", Bar::AtLeast(6.0));
     report.add("  pushed singly, faster than rs_merkle 1.5", times.ratio(4, 1), "x", None);
     report.add("  pushed singly, faster than ct-merkle 0.3", times.ratio(5, 1), "x", None);
+}
+
+/// An eighth of a tree's leaves, by level, and one compact multiproof for the rest.
+fn tree_sampling(report: &mut Report, host: Host, events: &[[u8; 4]]) {
+    let mut levels = vec![0; events.len()];
+    host.levels(&SALT, 16, 0, &mut levels);
+    let chosen: Vec<Sequence> = (0..).map(Sequence).zip(&levels).filter(|(_, level)| **level >= 3).map(|(seq, _)| seq).collect();
+    let records: Vec<u8> = events.iter().zip(&levels).filter(|(_, level)| **level >= 3).flat_map(|(event, _)| *event).collect();
+    let leaves = merkle::leaves(&host, 4, events.as_flattened());
+    let proof: Vec<u8> = merkle::multiproof(&host, &leaves, chosen.iter().copied()).iter().flat_map(|digest| digest.0).collect();
+    let (n, expected) = (events.len() as u64, merkle::root(&host, &leaves));
+    let verify = |engine: &dyn Fn(&mut dyn Iterator<Item = Sequence>) -> Result<Digest, MultiproofError>| {
+        assert_eq!(engine(&mut chosen.iter().copied()), Ok(expected));
+    };
+    let mut contenders = [
+        dependent_compressions(),
+        Contender::new(chosen.len(), || verify(&|chosen| host.multiproof_root(n, framing(), &records, chosen, &proof))),
+        Contender::new(chosen.len(), || verify(&|chosen| Scalar.multiproof_root(n, framing(), &records, chosen, &proof))),
+    ];
+    let times = interleaved(7, &mut contenders);
+    report.add("tree of 1000000, an eighth verified, a leaf of it", times.ratio(1, 0), "D", None);
+    report.add("  by core's loops alone", times.ratio(2, 0), "D", None);
 }
 
 /// Sealing time an event from a thousand events to ten million.

@@ -3,8 +3,9 @@
 
 use crate::digest::Digest;
 use crate::level::{Counters, Salt, SipKey};
-use crate::record::{DeviceId, Level, SealIndex};
-use crate::seal::{star, tree};
+use crate::record::{DeviceId, Framing, Level, SealIndex, Sequence};
+use crate::seal::star;
+use crate::seal::tree::{self, MultiproofError};
 
 /// Hashing loops over many independent inputs. The provided methods are the reference.
 pub trait Engine {
@@ -34,6 +35,28 @@ pub trait Engine {
         for (record, leaf) in records.chunks_exact(size).zip(out) {
             *leaf = tree::leaf(record);
         }
+    }
+
+    /// The root of a tree of `n` leaves from the records at the positions `selected`, ascending, as they lie in `records`, and the
+    /// multiproof of the rest: [`multiproof_root`](tree::multiproof_root).
+    ///
+    /// # Errors
+    /// [`MultiproofError`], either one where two things are wrong; a missing record counts as an empty one.
+    fn multiproof_root(
+        &self,
+        n: u64,
+        framing: Framing,
+        records: &[u8],
+        selected: &mut dyn Iterator<Item = Sequence>,
+        siblings: &[u8],
+    ) -> Result<Digest, MultiproofError> {
+        let mut rest = records;
+        let leaves = selected.map(|seq| {
+            let (record, tail) = framing.split_first(rest).unwrap_or((&[], &[]));
+            rest = tail;
+            (seq, tree::leaf(record))
+        });
+        tree::multiproof_root(n, leaves, siblings)
     }
 
     /// RFC 9162 node hashes of neighbouring pairs: `children` holds twice as many as `out`.

@@ -13,7 +13,9 @@ mod x86;
 
 use moteseal_core::engine::{Engine, Scalar};
 use moteseal_core::level::{Counters, Salt};
-use moteseal_core::{DeviceId, Digest, SealIndex};
+use moteseal_core::record::Framing;
+use moteseal_core::seal::tree::MultiproofError;
+use moteseal_core::{DeviceId, Digest, SealIndex, Sequence};
 
 /// The fastest hashing loops of this machine.
 #[derive(Clone, Copy, Debug)]
@@ -78,6 +80,17 @@ impl Engine for Host {
     fn leaves(&self, size: usize, records: &[u8], out: &mut [Digest]) {
         let done = self.x86.leaves(size, records, out);
         Scalar.leaves(size, &records[done * size..], &mut out[done..]);
+    }
+
+    fn multiproof_root(
+        &self,
+        n: u64,
+        framing: Framing,
+        records: &[u8],
+        selected: &mut dyn Iterator<Item = Sequence>,
+        siblings: &[u8],
+    ) -> Result<Digest, MultiproofError> {
+        merkle::multiproof_root(self, n, framing, records, selected, siblings)
     }
 
     fn nodes(&self, children: &[Digest], out: &mut [Digest]) {

@@ -1,10 +1,12 @@
-//! The proofs a store serves, made from the leaf hashes of a whole epoch: linear time, a digest of memory for every leaf.
+//! The proofs a store serves, made from the leaf hashes of a whole epoch, and their check: level by level, so that an engine's lanes
+//! stay full however small the subtrees are. Linear time, a digest of memory for every leaf or sibling.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use moteseal_core::engine::Engine;
-use moteseal_core::seal::tree::{self, geometry};
+use moteseal_core::record::Framing;
+use moteseal_core::seal::tree::{self, MultiproofError, geometry};
 use moteseal_core::{Digest, Sequence};
 
 /// The leaf hashes of the records of `size` bytes each (at least 1) in `records`; a rest that is no whole record is left out.
@@ -38,14 +40,12 @@ pub fn path(engine: &impl Engine, leaves: &[Digest], seq: Sequence) -> Vec<Diges
 }
 
 /// The roots of subtrees of the tree over these leaf hashes, in the order asked.
-///
-/// Goes up level by level over the whole tree, so that an engine's lanes stay full however small the subtrees are.
 fn subtree_roots(engine: &impl Engine, leaves: &[Digest], subtrees: impl Iterator<Item = Range<u64>>) -> Vec<Digest> {
     // For each height, which results stand at it and where.
     let mut wanted = vec![Vec::new(); u64::BITS as usize + 1];
     let mut count = 0;
     for subtree in subtrees {
-        let height = (subtree.end - subtree.start).next_power_of_two().ilog2() as usize;
+        let height = height(&subtree);
         wanted[height].push((count, usize::try_from(subtree.start >> height).unwrap_or(usize::MAX)));
         count += 1;
     }
@@ -69,4 +69,110 @@ fn subtree_roots(engine: &impl Engine, leaves: &[Digest], subtrees: impl Iterato
         level = Cow::Owned(parents);
     }
     roots
+}
+
+/// The root of a tree of `n` leaves from some of its records and the multiproof of the rest: what core's
+/// [`tree::multiproof_root`] gives, with memory for a digest of every record and sibling.
+///
+/// # Errors
+/// [`MultiproofError`], either one where two things are wrong; a missing record counts as an empty one.
+pub fn multiproof_root(
+    engine: &impl Engine,
+    n: u64,
+    framing: Framing,
+    records: &[u8],
+    selected: &mut dyn Iterator<Item = Sequence>,
+    siblings: &[u8],
+) -> Result<Digest, MultiproofError> {
+    if n > u64::from(u32::MAX) {
+        return Err(MultiproofError::OutOfRange);
+    }
+    // The known nodes of one height, selected leaves first: their places, from the left, and their roots.
+    let mut places = Vec::new();
+    for Sequence(seq) in selected {
+        if seq >= n {
+            return Err(MultiproofError::OutOfRange);
+        }
+        if places.last().is_some_and(|&last| last >= seq) {
+            return Err(MultiproofError::Unsorted);
+        }
+        places.push(seq);
+    }
+    let mut roots = leaves_of(engine, framing, records, places.len());
+    let (digests, rest) = siblings.as_chunks::<32>();
+    let given = siblings_by_height(n, &places, digests.len())?;
+    if !rest.is_empty() {
+        return Err(MultiproofError::TooManyDigests);
+    }
+
+    // How many nodes the whole tree has at this height.
+    let mut width = n;
+    let mut children = Vec::new();
+    for given in given {
+        children.clear();
+        let mut parents = Vec::with_capacity(places.len());
+        let mut known = places.iter().copied().zip(&roots).peekable();
+        let mut given = given.into_iter().peekable();
+        while let Some((place, root)) = known
+            .next_if(|(place, _)| given.peek().is_none_or(|(other, _)| place < other))
+            .map(|(place, root)| (place, *root))
+            .or_else(|| given.next().map(|(place, digest)| (place, Digest(digests[digest]))))
+        {
+            if place % 2 == 0 {
+                parents.push(place / 2);
+            }
+            children.push(root);
+        }
+        if width <= 1 {
+            break;
+        }
+        // Selected leaves and siblings tile the tree: every node has its neighbour, but for the last one of an odd width, which is
+        // its own parent.
+        let pairs = children.len() / 2;
+        roots.resize(children.len() - pairs, Digest::NULL);
+        engine.nodes(&children[..2 * pairs], &mut roots[..pairs]);
+        if let Some(edge) = children.get(2 * pairs) {
+            roots[pairs] = *edge;
+        }
+        (places, width) = (parents, width.div_ceil(2));
+    }
+    Ok(children.first().copied().unwrap_or_else(tree::empty_root))
+}
+
+/// The leaf hashes of the first `count` records.
+fn leaves_of(engine: &impl Engine, framing: Framing, records: &[u8], count: usize) -> Vec<Digest> {
+    let mut rest = records;
+    let mut hashes = match framing {
+        Framing::Fixed(size) => {
+            let size = usize::from(size.get());
+            let length = rest.len().min(count * size);
+            let whole = leaves(engine, size, &rest[..length]);
+            rest = &rest[whole.len() * size..];
+            whole
+        }
+        Framing::Prefixed => Vec::new(),
+    };
+    while hashes.len() < count {
+        let (record, tail) = framing.split_first(rest).unwrap_or((&[], &[]));
+        hashes.push(tree::leaf(record));
+        rest = tail;
+    }
+    hashes
+}
+
+/// The siblings' places at each height, from the left, each with the number of its digest, of which there are `count`.
+fn siblings_by_height(n: u64, selected: &[u64], count: usize) -> Result<Vec<Vec<(u64, usize)>>, MultiproofError> {
+    let mut by_height = vec![Vec::new(); u64::BITS as usize + 1];
+    let mut digests = 0..count;
+    for subtree in geometry::siblings(n, selected.iter().copied().map(Sequence)) {
+        let digest = digests.next().ok_or(MultiproofError::TooFewDigests)?;
+        let height = height(&subtree);
+        by_height[height].push((subtree.start >> height, digest));
+    }
+    if digests.is_empty() { Ok(by_height) } else { Err(MultiproofError::TooManyDigests) }
+}
+
+/// The height at which a subtree stands in the tree; the ragged right edge stands where a whole one would.
+fn height(subtree: &Range<u64>) -> usize {
+    (subtree.end - subtree.start).next_power_of_two().ilog2() as usize
 }

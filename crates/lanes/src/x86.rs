@@ -2,6 +2,9 @@
 //!
 //! There are two kinds of it: calls of functions that need a CPU feature, each behind the field of [`Features`] that says the
 //! machine has it, and loads and stores of whole vectors from arrays of exactly their size.
+//!
+//! Arrays of vectors are walked by `for`, not by `map`: `map` itself is compiled without the CPU features, so that nothing is inlined
+//! into it and its vectors go through memory.
 
 mod sha16;
 mod sha2x;

@@ -3,6 +3,7 @@
 
 use moteseal_core::engine::{Engine, Scalar};
 use moteseal_core::level::Salt;
+use moteseal_core::record::Framing;
 use moteseal_core::seal::tree::{self, Tree};
 use moteseal_core::{DeviceId, Digest, SealIndex, Sequence};
 use moteseal_lanes::{Host, merkle};
@@ -92,6 +93,40 @@ proptest! {
                 rest = later;
             }
             prop_assert_eq!(tree.root(), expected.root(), "{}", host.name());
+        }
+    }
+
+    #[test]
+    fn multiproof_roots(
+        n in 0_u64..600,
+        selected in prop_oneof![btree_set(0_u64..600, 0..20), btree_set(0_u64..600, 0..500)],
+        size in prop_oneof![Just(0_usize), 1_usize..12],
+        cut in prop_oneof![Just(0_usize), 1_usize..70],
+        surplus in prop_oneof![Just(0_usize), 1_usize..70],
+    ) {
+        // Size 0: records of several lengths.
+        let framing = Framing::fixed(size).unwrap_or(Framing::Prefixed);
+        let record = |seq: u64| match size {
+            0 => [&[0, (seq % 7) as u8][..], &[seq as u8; 7][..(seq % 7) as usize]].concat(),
+            size => seq.to_be_bytes().repeat(2)[16 - size..].to_vec(),
+        };
+        let leaf = |seq: u64| tree::leaf(&record(seq)[if size == 0 { 2 } else { 0 }..]);
+        let leaves: Vec<Digest> = (0..n).map(leaf).collect();
+        let records: Vec<u8> = selected.iter().flat_map(|&seq| record(seq)).collect();
+        let inside = selected.iter().copied().filter(|seq| *seq < n).map(Sequence);
+        let proof = merkle::multiproof(&Scalar, &leaves, inside);
+        let mut siblings: Vec<u8> = proof.iter().flat_map(|digest| digest.0).collect();
+        siblings.truncate(siblings.len().saturating_sub(cut));
+        siblings.extend(vec![7; surplus]);
+        let positions = || selected.iter().copied().map(Sequence);
+        let expected = Scalar.multiproof_root(n, framing, &records, &mut positions(), &siblings);
+        if selected.last().is_none_or(|last| *last < n) && cut == 0 && surplus == 0 {
+            prop_assert_eq!(expected, Ok(merkle::root(&Scalar, &leaves)));
+        }
+        for host in hosts() {
+            let root = host.multiproof_root(n, framing, &records, &mut positions(), &siblings);
+            // Where two things are wrong, either may be named.
+            prop_assert_eq!(root.ok(), expected.ok(), "{}", host.name());
         }
     }
 

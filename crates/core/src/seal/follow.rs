@@ -260,15 +260,25 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
             return Err(PartError::MalformedSignature);
         }
         match (&part.select, statement.scheme) {
-            (Select::Levels(mask), Scheme::Star) => Ok(star_root(statement, *mask, part, framing, blocks)),
+            (Select::Levels(mask), Scheme::Star) => Ok(star_root(&self.engine, statement, *mask, part, framing, blocks)),
             (Select::Levels(mask), Scheme::Tree) if *mask == surviving && part.n > 0 => Ok(self.whole_tree_root(part, framing)),
-            (Select::Levels(mask), Scheme::Tree) => tree_root(part, framing, self.members(statement, *mask)),
-            (Select::Events(gaps), _) => tree_root(part, framing, gaps.iter()),
+            (Select::Levels(mask), Scheme::Tree) => self.tree_root(part, framing, &mut self.members(statement, *mask)),
+            (Select::Events(gaps), _) => self.tree_root(part, framing, &mut gaps.iter()),
         }
     }
 
     fn members<'s>(&'s self, statement: &'s Statement, mask: u32) -> impl Iterator<Item = Sequence> + Clone + 's {
         crate::sample::members(&self.engine, &statement.salt, statement.counters.levels(), part_total(&statement.counters), mask)
+    }
+
+    fn tree_root(
+        &self,
+        part: &Part<'_>,
+        framing: Framing,
+        selected: &mut dyn Iterator<Item = Sequence>,
+    ) -> Result<Digest, PartError> {
+        let root = self.engine.multiproof_root(u64::from(part.n), framing, part.events, selected, part.digests);
+        root.map_err(|_| PartError::DigestCount)
     }
 
     fn whole_tree_root(&self, part: &Part<'_>, framing: Framing) -> Digest {
@@ -290,16 +300,23 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
     }
 }
 
-fn star_root(statement: &Statement, mask: u32, part: &Part<'_>, framing: Framing, blocks: &mut [Digest; MAX_LEVELS]) -> Digest {
+fn star_root(
+    engine: &impl Engine,
+    statement: &Statement,
+    mask: u32,
+    part: &Part<'_>,
+    framing: Framing,
+    blocks: &mut [Digest; MAX_LEVELS],
+) -> Digest {
     let counters = &statement.counters;
     let levels = counters.levels();
+    let mut served = [&[][..]; MAX_LEVELS];
     let mut rest = part.events;
     for level in (0..levels).rev().filter(|level| mask >> level & 1 == 1) {
         let length = framing.length_of(rest, counters.at(Level(level))).unwrap_or(rest.len());
-        let (block, tail) = rest.split_at(length);
-        blocks[usize::from(level)] = star::block_digest(statement.device, statement.index, Level(level), block);
-        rest = tail;
+        (served[usize::from(level)], rest) = rest.split_at(length);
     }
+    engine.block_digests(statement.device, statement.index, &served, blocks);
     let lowest = lowest(mask, levels);
     let surviving = statement.surviving();
     let mut given = part.digests.chunks_exact(32).map(digest);
@@ -320,16 +337,6 @@ fn star_root(statement: &Statement, mask: u32, part: &Part<'_>, framing: Framing
         above = star::link(&above, counters.at(Level(level)), &block);
     }
     above
-}
-
-fn tree_root(part: &Part<'_>, framing: Framing, selected: impl Iterator<Item = Sequence>) -> Result<Digest, PartError> {
-    let mut rest = part.events;
-    let leaves = selected.map(|seq| {
-        let (record, tail) = framing.split_first(rest).unwrap_or((&[], &[]));
-        rest = tail;
-        (seq, tree::leaf(record))
-    });
-    tree::multiproof_root(u64::from(part.n), leaves, part.digests).map_err(|_| PartError::DigestCount)
 }
 
 #[allow(clippy::cast_possible_truncation)]

@@ -71,7 +71,11 @@ impl States {
     #[inline]
     #[target_feature(enable = "avx512f")]
     fn initial() -> Self {
-        Self(INITIAL.map(|word| broadcast(word)))
+        let mut words = [broadcast(0); 8];
+        for (vector, word) in words.iter_mut().zip(INITIAL) {
+            *vector = broadcast(word);
+        }
+        Self(words)
     }
 
     /// FIPS 180-4, section 6.2.2.
@@ -110,7 +114,10 @@ impl States {
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw")]
     fn digests(self, out: &mut [Digest; LANES]) {
-        let s = self.0.map(|word| swap_bytes(word));
+        let mut s = self.0;
+        for word in &mut s {
+            *word = swap_bytes(*word);
+        }
         // Four words of every fourth message, the digest's first half, then its second.
         for (half, s) in s.as_chunks::<4>().0.iter().enumerate() {
             let at = 16 * half;
@@ -226,15 +233,15 @@ pub(super) fn nodes(children: &[Digest], out: &mut [Digest]) -> usize {
             block[32..].copy_from_slice(&right.0);
         }
         // The prefix moves every byte up by one place.
-        let digests_words = words(&blocks);
+        let mut first = words(&blocks);
         let mut before = broadcast(1);
-        let moved = digests_words.map(|word| {
-            let moved = _mm512_or_si512(_mm512_slli_epi32::<24>(before), _mm512_srli_epi32::<8>(word));
-            before = word;
-            moved
-        });
+        for word in &mut first {
+            let moved = _mm512_or_si512(_mm512_slli_epi32::<24>(before), _mm512_srli_epi32::<8>(*word));
+            before = *word;
+            *word = moved;
+        }
         let mut states = States::initial();
-        states.compress(moved);
+        states.compress(first);
         let mut rest = [broadcast(0); 16];
         rest[0] = _mm512_or_si512(_mm512_slli_epi32::<24>(before), broadcast(0x0080_0000));
         rest[15] = broadcast(8 * 65);

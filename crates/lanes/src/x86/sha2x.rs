@@ -63,6 +63,12 @@ impl State {
         let high = store_words(_mm_alignr_epi8::<8>(dchg, feba));
         [low[0], low[1], low[2], low[3], high[0], high[1], high[2], high[3]]
     }
+
+    #[inline]
+    #[target_feature(enable = "sha,sse4.1,ssse3")]
+    fn digest(self) -> Digest {
+        Digest(state_bytes(&self.words()))
+    }
 }
 
 /// Compresses one block into each state.
@@ -71,10 +77,12 @@ impl State {
 fn compress(states: &mut [State; LANES], blocks: [&[u8; 64]; LANES]) {
     let big_endian = _mm_set_epi64x(0x0c0d_0e0f_0809_0a0b, 0x0405_0607_0001_0203);
     let saved = *states;
-    let mut w = blocks.map(|block| {
-        let (quarters, _) = block.as_chunks::<16>();
-        [0, 1, 2, 3].map(|i| _mm_shuffle_epi8(load_bytes(&quarters[i]), big_endian))
-    });
+    let mut w = [[big_endian; 4]; LANES];
+    for (w, block) in w.iter_mut().zip(blocks) {
+        for (w, quarter) in w.iter_mut().zip(block.as_chunks::<16>().0) {
+            *w = _mm_shuffle_epi8(load_bytes(quarter), big_endian);
+        }
+    }
     let (constants, _) = K.as_chunks::<4>();
     macro_rules! rounds {
         ($($r:literal)*) => { $({
@@ -186,7 +194,7 @@ impl Running<'_> {
     fn finish(&mut self) -> bool {
         let done = self.is_done();
         if done {
-            *self.message.digest = Digest(state_bytes(&self.state.words()));
+            *self.message.digest = self.state.digest();
         }
         done
     }
@@ -204,7 +212,9 @@ pub(super) fn leaves(size: usize, records: &[u8], out: &mut [Digest]) -> usize {
         for block in 0..leaf_blocks(size) {
             compress(&mut states, [&leaf_block(left, block), &leaf_block(right, block)]);
         }
-        *pair = states.map(|state| Digest(state_bytes(&state.words())));
+        for (digest, state) in pair.iter_mut().zip(states) {
+            *digest = state.digest();
+        }
         done += LANES;
     }
     done
@@ -222,7 +232,9 @@ pub(super) fn nodes(children: &[Digest], out: &mut [Digest]) -> usize {
         let mut states = [initial; LANES];
         compress(&mut states, [&blocks[0][0], &blocks[1][0]]);
         compress(&mut states, [&blocks[0][1], &blocks[1][1]]);
-        *pair = states.map(|state| Digest(state_bytes(&state.words())));
+        for (digest, state) in pair.iter_mut().zip(states) {
+            *digest = state.digest();
+        }
         done += LANES;
     }
     done

@@ -58,7 +58,7 @@ impl Lanes {
 
     /// The levels of the sequence numbers in two vectors.
     #[inline]
-    #[target_feature(enable = "avx2")]
+    #[target_feature(enable = "avx2,lzcnt")]
     #[allow(clippy::cast_possible_truncation)]
     fn levels(&self, messages: [__m256i; 2]) -> [u8; STEP] {
         let length = broadcast(8 << 56);
@@ -110,7 +110,11 @@ impl Lanes {
             // SAFETY: the array has the size of the vector.
             unsafe { _mm256_storeu_si256(four.as_mut_ptr().cast(), hash) };
         }
-        hashes.map(|hash| (hash | self.stop).leading_zeros() as u8)
+        let mut levels = [0; STEP];
+        for (level, hash) in levels.iter_mut().zip(hashes) {
+            *level = (hash | self.stop).leading_zeros() as u8;
+        }
+        levels
     }
 }
 
@@ -118,13 +122,14 @@ impl Lanes {
 #[target_feature(enable = "avx2")]
 fn first_messages(first: u64) -> [__m256i; 2] {
     let first = broadcast(first);
-    [_mm256_setr_epi64x(0, 1, 2, 3), _mm256_setr_epi64x(4, 5, 6, 7)].map(|lane| _mm256_add_epi64(first, lane))
+    [_mm256_add_epi64(first, _mm256_setr_epi64x(0, 1, 2, 3)), _mm256_add_epi64(first, _mm256_setr_epi64x(4, 5, 6, 7))]
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn advance(messages: [__m256i; 2]) -> [__m256i; 2] {
-    messages.map(|seq| _mm256_add_epi64(seq, broadcast(STEP as u64)))
+fn advance([low, high]: [__m256i; 2]) -> [__m256i; 2] {
+    let step = broadcast(STEP as u64);
+    [_mm256_add_epi64(low, step), _mm256_add_epi64(high, step)]
 }
 
 /// Writes the levels of `first, first + 1, ...` to whole steps of `out`; says how many.

@@ -81,10 +81,12 @@ impl Lanes {
         round!();
         round!();
         round!();
-        s.map(|[v0, v1, v2, v3]| {
+        let mut levels = messages;
+        for (level, [v0, v1, v2, v3]) in levels.iter_mut().zip(s) {
             let hash = _mm512_xor_si512(_mm512_xor_si512(v0, v1), _mm512_xor_si512(v2, v3));
-            _mm512_lzcnt_epi64(_mm512_or_si512(hash, self.stop))
-        })
+            *level = _mm512_lzcnt_epi64(_mm512_or_si512(hash, self.stop));
+        }
+        levels
     }
 }
 
@@ -96,6 +98,13 @@ fn first_messages(first: u64) -> [__m512i; 2] {
         _mm512_add_epi64(first, _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7)),
         _mm512_add_epi64(first, _mm512_setr_epi64(8, 9, 10, 11, 12, 13, 14, 15)),
     ]
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn advance([low, high]: [__m512i; 2]) -> [__m512i; 2] {
+    let step = broadcast(STEP as u64);
+    [_mm512_add_epi64(low, step), _mm512_add_epi64(high, step)]
 }
 
 /// Writes the levels of `first, first + 1, ...` to whole steps of `out`; says how many.
@@ -110,7 +119,7 @@ pub(super) fn levels(state: [u64; 4], levels: u8, first: u64, out: &mut [u8]) ->
             // SAFETY: each half holds the eight bytes that are stored.
             unsafe { _mm_storel_epi64(half.as_mut_ptr().cast(), _mm512_cvtepi64_epi8(level)) };
         }
-        messages = messages.map(|seq| _mm512_add_epi64(seq, broadcast(STEP as u64)));
+        messages = advance(messages);
     }
     steps.len() * STEP
 }
@@ -141,7 +150,7 @@ pub(super) fn count(key: SipKey, levels: u8, n: u32, counts: &mut [u32]) {
                     counts[usize::from(level.to_le_bytes()[0])] += 1;
                 }
             }
-            messages = messages.map(|seq| _mm512_add_epi64(seq, broadcast(STEP as u64)));
+            messages = advance(messages);
         }
         for lane in unpack(bytes) {
             for (count, byte) in counts.iter_mut().zip(lane.to_le_bytes()) {

@@ -1,0 +1,140 @@
+//! Crash safety: a cloud process is killed at random moments under load, thirty times over one store. Every bundle that it
+//! acknowledged is there afterwards, and verifies.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use moteseal_api::{Receipt, paths};
+use moteseal_cloud::{Cloud, Config};
+use moteseal_core::record::DeviceId;
+use moteseal_core::sample::{Choice, Rate};
+use moteseal_core::seal::Scheme;
+use moteseal_store::EpochStore;
+use support::{Mote, group, open_store, query, verified};
+
+const KILLS: u32 = 30;
+const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+const DIRECTORY: &str = "MOTESEAL_CRASH_TEST_DIRECTORY";
+
+/// The process that is killed: a cloud that says its address on its standard output.
+#[test]
+#[ignore = "started, and killed, by the test below"]
+fn serve() {
+    let Some(directory) = std::env::var_os(DIRECTORY) else { return };
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let store = open_store(Path::new(&directory)) as Arc<dyn EpochStore>;
+        let cloud = Cloud::bind(Config::new(group(&NAMES).0), store).await.unwrap();
+        println!("listening {}", cloud.url());
+        std::io::stdout().flush().unwrap();
+        cloud.run(std::future::pending()).await;
+    });
+}
+
+struct Process {
+    child: Child,
+    url: String,
+}
+
+impl Process {
+    fn start(directory: &Path) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "serve", "--ignored", "--nocapture"]).env(DIRECTORY, directory);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let said = lines.map_while(Result::ok).find_map(|line| line.split_once("listening ").map(|(_, url)| url.to_owned()));
+        Self { child, url: said.expect("the cloud starts over the store of a killed one") }
+    }
+
+    /// SIGKILL: no handler runs, nothing is flushed.
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+/// Uploads one bundle after the other, and says how many were acknowledged, until the cloud is gone. Returns the mote and the
+/// bundle that was on its way then: it may be there or not, and is sent again.
+async fn upload(
+    url: String,
+    mut mote: Mote,
+    mut pending: Option<Vec<u8>>,
+    acknowledged: Arc<AtomicU64>,
+) -> (Mote, Option<Vec<u8>>) {
+    let http = reqwest::Client::new();
+    loop {
+        let bundle = pending.take().unwrap_or_else(|| {
+            let index = mote.position.last.map_or(0, |(index, _)| u64::from(index.0) + 1);
+            let scheme = if index.is_multiple_of(3) { Scheme::Tree } else { Scheme::Star };
+            let events: Vec<u32> = (0..200).map(|i| i + index as u32).collect();
+            mote.seal(scheme, index, true, &events)
+        });
+        let request = http.put(format!("{url}{}", paths::BUNDLES)).body(bundle.clone());
+        let Ok(response) = request.send().await else { return (mote, Some(bundle)) };
+        assert_eq!(response.status(), 200);
+        let Ok(receipt) = response.json::<Receipt>().await else { return (mote, Some(bundle)) };
+        assert_eq!(receipt.stored + receipt.known, 1);
+        acknowledged.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn every_acknowledged_bundle_survives_kills() {
+    let directory = tempfile::tempdir().unwrap();
+    let (roster, motes) = group(&NAMES);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let mut state: Vec<(Mote, Option<Vec<u8>>)> = motes.into_iter().map(|mote| (mote, None)).collect();
+    let counts: BTreeMap<DeviceId, Arc<AtomicU64>> = state.iter().map(|(mote, _)| (mote.id, Arc::default())).collect();
+    // A fixed sequence of moments; what the machine does in between is random enough.
+    let mut random = 0x2545_f491_4f6c_dd1d_u64;
+    for kill in 0..KILLS {
+        let process = Process::start(directory.path());
+        let uploads: Vec<_> = state
+            .drain(..)
+            .map(|(mote, pending)| {
+                let count = Arc::clone(&counts[&mote.id]);
+                runtime.spawn(upload(process.url.clone(), mote, pending, count))
+            })
+            .collect();
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        std::thread::sleep(Duration::from_millis(20 + random % 300));
+        process.kill();
+        state = uploads.into_iter().map(|upload| runtime.block_on(upload).unwrap()).collect();
+        let total: u64 = counts.values().map(|count| count.load(Ordering::Relaxed)).sum();
+        assert!(kill < 5 || total > 0, "the load is real");
+    }
+
+    let process = Process::start(directory.path());
+    let mut acknowledged = 0;
+    for (mote, _) in &state {
+        let all = query(&[mote.id], 0, None, Choice::Rate(Rate::ALL));
+        let answer = runtime.block_on(async {
+            let request = reqwest::Client::new().post(format!("{}{}", process.url, paths::QUERY)).body(all.to_json());
+            request.send().await.unwrap().bytes().await.unwrap()
+        });
+        let read = verified(&roster, &answer).unwrap();
+        assert!(read.ended, "{:?}", read.problem);
+        // The bundles were acknowledged in order, so that many must be there, without a gap; one more may be.
+        let count = counts[&mote.id].load(Ordering::Relaxed);
+        let there = read.parts.len() as u64;
+        assert!(there == count || there == count + 1, "{there} of {count} acknowledged bundles of {} are there", mote.id);
+        let expected: Vec<_> = (0..there)
+            .flat_map(|index| (0..200).map(move |i| (index as u32, i, i as u32 + index as u32)))
+            .map(|(index, seq, value)| (mote.id, index, seq, value))
+            .collect();
+        assert_eq!(read.rows, expected);
+        acknowledged += count;
+    }
+    process.kill();
+    assert!(acknowledged > u64::from(KILLS), "only {acknowledged} bundles were acknowledged in {KILLS} runs");
+    println!("{acknowledged} bundles acknowledged over {KILLS} kills, none lost");
+}

@@ -413,10 +413,10 @@ impl<'s> Cursor<'s> {
             Some(from) => self.store.seals(self.device, from, PAGE)?,
         };
         let index = |seal: Option<&StoredSeal>| seal.map(|seal| seal.seal().statement().index);
-        if self.from.is_none() {
-            if let Some(first) = index(page.first()) {
-                self.conflict = conflict_from(self.store, self.device, first)?;
-            }
+        if self.from.is_none()
+            && let Some(first) = index(page.first())
+        {
+            self.conflict = conflict_from(self.store, self.device, first)?;
         }
         let last = index(page.last());
         self.exhausted = page.len() < PAGE;

@@ -207,7 +207,7 @@ impl From<ReadError> for Refusal {
             first_index: error.run.map(|(first, _)| first.0),
             last_index: error.run.map(|(_, last)| last.0),
         };
-        let status = upload_status(&name);
+        let status = upload_status(name);
         Problem::new(name, status, error.to_string()).at(place).into()
     }
 }

@@ -23,7 +23,7 @@ demo: setup-build ## Seal, store, sample and verify real readings, then watch th
 	@cargo run --release --quiet $(CARGO_FLAGS) -p moteseal -- demo $(DEMO_FLAGS)
 
 .PHONY: test
-test: lint mote rust-test ## Everything that must hold: lints, the mote's build, all tests
+test: lint mote rust-test spec ## Everything that must hold: lints, the mote's build, all tests
 
 .PHONY: lint
 lint: setup-test ## Formatting, clippy, dependencies, hygiene of the files
@@ -48,6 +48,16 @@ mote: setup-build ## Build what a mote runs for a Cortex-M3, without an operatin
 rust-test: setup-test
 	$(call step,tests)
 	cargo test $(CARGO_FLAGS) --workspace
+
+.PHONY: spec
+spec: setup-test ## Replay every test vector with the second verifier, spec/verify.py
+	$(call step,the second verifier)
+	@$(VENV_PYTHON) spec/verify.py --vectors spec/vectors/v1
+	@$(VENV_PYTHON) spec/verify.py merkle
+
+.PHONY: vectors
+vectors: setup-build ## Write the test vectors anew
+	@MOTESEAL_WRITE_VECTORS=1 cargo test --quiet $(CARGO_FLAGS) -p moteseal-verify --test vectors
 
 .PHONY: fuzz-smoke
 fuzz-smoke: setup-build ## Coverage-guided fuzzing of every parser, FUZZ_SECONDS each

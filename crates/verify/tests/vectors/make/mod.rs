@@ -1,0 +1,144 @@
+//! Making the vectors: what goes in and, for what is invalid, which error must come out.
+
+mod cose;
+mod explained;
+mod identity;
+mod order;
+mod parts;
+mod served;
+mod sums;
+
+use std::collections::BTreeMap;
+
+use moteseal_core::signature::SecretKey;
+use serde_json::{Map, Value, json};
+
+use crate::ops::Shared;
+use crate::{changed_input, changes};
+
+/// Every file, by its path below v1.
+pub fn files() -> BTreeMap<String, Value> {
+    let mut files = Files::default();
+    sums::make(&mut files);
+    cose::make(&mut files);
+    identity::make(&mut files);
+    parts::make(&mut files);
+    order::make(&mut files);
+    explained::make(&mut files);
+    served::make(&mut files);
+    assert!(files.wrong.is_empty(), "{}", files.wrong.join("\n"));
+    files.made
+}
+
+#[derive(Default)]
+pub struct Files {
+    made: BTreeMap<String, Value>,
+    /// Cases that do not give what they should.
+    wrong: Vec<String>,
+}
+
+impl Files {
+    /// Runs the cases of a file and takes it in.
+    pub fn add(&mut self, file: File) {
+        let mut object = file.shared;
+        let shared = Shared::new(&Value::Object(object.clone()));
+        let mut valid = Vec::new();
+        for (name, op, input) in file.valid {
+            match shared.run(op, &input) {
+                Ok(output) => valid.push(json!({ "name": name, "op": op, "input": input, "output": output })),
+                Err(error) => self.wrong.push(format!("{}: {name}: {error}", file.path)),
+            }
+        }
+        let mut invalid = Vec::new();
+        for (name, op, input, error) in file.invalid {
+            match shared.run(op, &input) {
+                Err(found) if found == error => {
+                    invalid.push(json!({ "name": name, "op": op, "input": input, "error": error }));
+                }
+                found => self.wrong.push(format!("{}: {name}: expected {error}, found {found:?}", file.path)),
+            }
+        }
+        let mut mutations = Vec::new();
+        for (name, op, input, field, flips) in file.mutations {
+            let mut mutation = json!({ "name": name, "op": op, "input": input, "field": field, "flips": flips });
+            let (mut verdicts, mut kept): (Vec<(String, u32)>, _) = (Vec::new(), None);
+            for changed in changes(&mutation) {
+                let verdict = match shared.run(op, &changed_input(&mutation, &changed)) {
+                    Err(error) => error,
+                    Ok(output) => {
+                        // What is left when a stream is cut between its items: no part of it.
+                        if kept.get_or_insert_with(|| output.clone()) != &output {
+                            self.wrong.push(format!("{}: {name}: a change is accepted: {output}", file.path));
+                        }
+                        "kept".to_owned()
+                    }
+                };
+                match verdicts.last_mut() {
+                    Some((last, times)) if *last == verdict => *times += 1,
+                    _ => verdicts.push((verdict, 1)),
+                }
+            }
+            mutation["verdicts"] = json!(verdicts);
+            if let Some(kept) = kept {
+                mutation["kept"] = kept;
+            }
+            mutations.push(mutation);
+        }
+        object.insert("about".to_owned(), json!(file.about));
+        object.insert("valid".to_owned(), json!(valid));
+        object.insert("invalid".to_owned(), json!(invalid));
+        if !mutations.is_empty() {
+            object.insert("mutations".to_owned(), json!(mutations));
+        }
+        self.made.insert(file.path.to_owned(), Value::Object(object));
+    }
+}
+
+/// A file to be.
+pub struct File {
+    path: &'static str,
+    about: &'static str,
+    shared: Map<String, Value>,
+    valid: Vec<(String, &'static str, Value)>,
+    invalid: Vec<(String, &'static str, Value, &'static str)>,
+    mutations: Vec<(String, &'static str, Value, &'static str, Vec<u8>)>,
+}
+
+impl File {
+    pub fn new(path: &'static str, about: &'static str) -> Self {
+        Self { path, about, shared: Map::new(), valid: Vec::new(), invalid: Vec::new(), mutations: Vec::new() }
+    }
+
+    pub fn shared(mut self, field: &str, value: Value) -> Self {
+        self.shared.insert(field.to_owned(), value);
+        self
+    }
+
+    pub fn operator(self, operator: &SecretKey) -> Self {
+        self.shared("operator", public(operator))
+    }
+
+    pub fn valid(&mut self, name: impl Into<String>, op: &'static str, input: Value) {
+        self.valid.push((name.into(), op, input));
+    }
+
+    pub fn invalid(&mut self, name: impl Into<String>, op: &'static str, input: Value, error: &'static str) {
+        self.invalid.push((name.into(), op, input, error));
+    }
+
+    /// All changes of `field`: see spec/README.md.
+    pub fn mutate(&mut self, name: impl Into<String>, op: &'static str, input: Value, field: &'static str, flips: &[u8]) {
+        self.mutations.push((name.into(), op, input, field, flips.to_vec()));
+    }
+}
+
+/// A public key: its suite and raw bytes.
+pub fn public(secret: &SecretKey) -> Value {
+    let key = secret.public();
+    json!({ "alg": key.algorithm().name(), "key": hex::encode(key.to_bytes()) })
+}
+
+/// Input of bytes alone.
+pub fn of(bytes: &[u8]) -> Value {
+    json!({ "bytes": hex::encode(bytes) })
+}

@@ -23,6 +23,7 @@ use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
 use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable, StorageError, TableDefinition};
 
+pub(crate) use open::open_frozen;
 pub use open::{OpenError, Options};
 
 use crate::bundle::{Bundle, SealKey};
@@ -181,8 +182,7 @@ pub(crate) fn read_body(
     let number = |at: u64| u32::try_from(at / piece).map_err(|_| missing());
     let (first, last) = (number(range.start)?, number(range.end - 1)?);
     let mut body = Vec::with_capacity(usize::try_from(range.end - range.start).unwrap_or(0));
-    let mut expected = first;
-    for entry in pieces.range(piece_key(&key, first)..=piece_key(&key, last))? {
+    for (expected, entry) in (first..).zip(pieces.range(piece_key(&key, first)..=piece_key(&key, last))?) {
         let (found, value) = entry?;
         let (start, end) = (u64::from(expected) * piece, ((u64::from(expected) + 1) * piece).min(seal.body_length()));
         if found.value() != piece_key(&key, expected) || value.value().len() as u64 != end - start {
@@ -191,7 +191,6 @@ pub(crate) fn read_body(
         #[allow(clippy::cast_possible_truncation)]
         let part = (range.start.max(start) - start) as usize..(range.end.min(end) - start) as usize;
         body.extend_from_slice(&value.value()[part]);
-        expected += 1;
     }
     if body.len() as u64 == range.end - range.start { Ok(body) } else { Err(missing()) }
 }

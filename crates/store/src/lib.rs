@@ -3,7 +3,7 @@
 //! A store needs no trust, only durability: what it acknowledged survives a kill and a power loss. It is a grow-only set of
 //! bundles keyed by device, index and seal digest (DESIGN section 9), so that nothing in it is ever overwritten and writing
 //! something again changes nothing. [`EpochStore`] is the contract, [`RedbStore`] the embedded store in one file,
-//! [`conformance`] the suite that every implementation has to pass.
+//! [`conformance`] the suite that every implementation has to pass, [`check`] what finds and names damage.
 //!
 //! What is written has been verified first, and [`Bundle`] is the type that says so. What is read back is
 //! [`Unverified`](moteseal_core::Unverified) again: disks lie too, and whoever receives it verifies anyway.
@@ -12,6 +12,7 @@
 
 mod bundle;
 
+pub mod check;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod embedded;

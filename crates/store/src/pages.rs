@@ -63,14 +63,17 @@ impl Pages {
         Ok(pages)
     }
 
-    fn read_page(&self, number: u64, out: &mut [u8], stored: u64) {
-        if xxh64(out, number) != stored {
-            // Pages that were never written are all zeros, checksum included; they are no damage and read the same.
-            if stored != 0 || out.iter().any(|&byte| byte != 0) {
-                self.damaged.lock().unwrap_or_else(PoisonError::into_inner).insert(number);
-            }
-            out.fill(0);
+    /// Whether a page is as it was written.
+    fn verify(&self, number: u64, page: &[u8], stored: u64) -> bool {
+        if xxh64(page, number) == stored {
+            return true;
         }
+        // Pages that were never written are all zeros, checksum included: they are no damage.
+        let unwritten = stored == 0 && page.iter().all(|&byte| byte == 0);
+        if !unwritten {
+            self.damaged.lock().unwrap_or_else(PoisonError::into_inner).insert(number);
+        }
+        unwritten
     }
 }
 
@@ -139,14 +142,19 @@ impl StorageBackend for Pages {
         let real = self.file.len()?.saturating_sub(physical(pages.start)).min(raw.len() as u64);
         self.file.read(physical(pages.start), &mut raw[..real as usize])?;
         let overlay = self.overlay.as_ref().map(|overlay| overlay.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut whole = true;
         for ((number, raw), out) in pages.zip(raw.chunks_exact(STRIDE as usize)).zip(out.chunks_exact_mut(PAGE as usize)) {
             if let Some(page) = overlay.as_ref().and_then(|overlay| overlay.pages.get(&number)) {
                 out.copy_from_slice(page);
                 continue;
             }
             let (page, sum) = raw.split_at(PAGE as usize);
+            whole &= self.verify(number, page, u64::from_le_bytes(sum.try_into().unwrap_or_default()));
             out.copy_from_slice(page);
-            self.read_page(number, out, u64::from_le_bytes(sum.try_into().unwrap_or_default()));
+        }
+        if !whole {
+            // redb reads a long value as one: none of it may look sound.
+            out.fill(0);
         }
         Ok(())
     }

@@ -70,7 +70,7 @@ pub(crate) fn lay_out(engine: &impl Engine, framing: Framing, n: u64, records: &
             while let Some((record, tail)) = framing.split_first(rest) {
                 hashes.push(tree::leaf(record));
                 rest = tail;
-                if hashes.len() as u64 % WIDTH == 0 || rest.is_empty() {
+                if (hashes.len() as u64).is_multiple_of(WIDTH) || rest.is_empty() {
                     body.extend_from_slice(&((records.len() - rest.len()) as u64).to_be_bytes());
                 }
             }

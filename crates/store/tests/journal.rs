@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use moteseal_store::journal::{Journal, JournalError, MAX_PENDING};
 use proptest::prelude::*;
@@ -18,7 +18,7 @@ fn all(journal: &Journal) -> Vec<Vec<u8>> {
 }
 
 /// A journal with these frames.
-fn written(path: &PathBuf, frames: &[Vec<Vec<u8>>]) {
+fn written(path: &Path, frames: &[Vec<Vec<u8>>]) {
     let mut journal = Journal::open(path).unwrap();
     for frame in frames {
         frame.iter().for_each(|record| journal.append(record).unwrap());

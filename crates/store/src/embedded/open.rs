@@ -81,6 +81,9 @@ impl OpenError {
     fn redb(path: &Path, error: DatabaseError) -> Self {
         match error {
             DatabaseError::DatabaseAlreadyOpen => Self::Locked(path.to_owned()),
+            DatabaseError::Storage(StorageError::Io(error)) if error.kind() == io::ErrorKind::InvalidData => {
+                Self::Damaged(path.to_owned(), "its first bytes are not those of a store".to_owned())
+            }
             DatabaseError::Storage(StorageError::Io(error)) => Self::io(path, &error),
             other => Self::Damaged(path.to_owned(), other.to_string()),
         }

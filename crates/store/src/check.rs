@@ -1,0 +1,418 @@
+//! `moteseal store check`: reads everything that a read can reach, verifies every seal anew, and names each damage.
+//!
+//! The file is never written: what redb would repair stays in memory. Pages are verified by their checksums as they are read;
+//! each seal by its signature, its place in the chain and the digests of its events; the tables by each other, both ways; the
+//! whole of the file at last by redb's own checksums. Where rows cannot be read, the search goes on behind them, and the
+//! finding names the device and the indices between the last and the next row that can.
+
+mod walk;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+use std::path::Path;
+use std::sync::PoisonError;
+
+use moteseal_core::digest::Digest;
+use moteseal_core::engine::Engine;
+use moteseal_core::record::{DeviceId, EpochNumber, Level, SealIndex};
+use moteseal_core::roster::Directory;
+use moteseal_core::seal::{Scheme, SealError, star};
+use moteseal_lanes::Host;
+use moteseal_verify::SchemaEntry;
+use redb::{Database, ReadableDatabase, ReadableTable};
+
+use crate::bundle::SealKey;
+use crate::embedded::{self, EQUIVOCATIONS, PIECES, SCHEMAS, UNORDERED, guarded, open_frozen, read_body};
+use crate::embedded::{OpenError, Options};
+use crate::epochs::ReadError;
+use crate::pages::Damaged;
+use crate::stored::StoredSeal;
+use crate::tiles;
+
+/// How far a check is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Seals read.
+    pub seals: u64,
+    /// Bytes of heads and bodies read.
+    pub bytes: u64,
+    /// Bytes of the file: more than will be read.
+    pub file_bytes: u64,
+}
+
+/// What a check found.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Seals read.
+    pub seals: u64,
+    /// Events that their devices sealed and the store holds.
+    pub events: u64,
+    /// Bytes of heads and bodies read.
+    pub bytes: u64,
+    /// Every damage, in the order it was found.
+    pub damage: Vec<Finding>,
+    /// Seals that a stored one names as its predecessor and that are not there. A device that has not pushed everything yet
+    /// leaves such gaps, and so does damage; no store can tell.
+    pub gaps: Vec<Finding>,
+}
+
+impl Report {
+    /// Whether nothing is damaged.
+    #[must_use]
+    pub const fn is_clean(&self) -> bool {
+        self.damage.is_empty()
+    }
+}
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// What kind of thing: see spec/errors.md for the names it shares with verifiers.
+    pub name: &'static str,
+    /// The device; `None` where all of the store is concerned.
+    pub device: Option<DeviceId>,
+    /// The first and the last index concerned; `None` where all of a device is.
+    pub indices: Option<(SealIndex, SealIndex)>,
+    /// What is wrong, in a few words.
+    pub what: String,
+}
+
+impl Finding {
+    fn file(what: impl Into<String>) -> Self {
+        Self { name: "StoreDamaged", device: None, indices: None, what: what.into() }
+    }
+
+    fn seal(name: &'static str, key: &SealKey, what: impl Into<String>) -> Self {
+        Self { name, device: Some(key.device), indices: Some((key.index, key.index)), what: what.into() }
+    }
+
+    /// Whether it concerns a seal: by its index, or because it concerns all of the device or of the store.
+    #[must_use]
+    pub fn concerns(&self, device: DeviceId, index: SealIndex) -> bool {
+        self.device.is_none_or(|found| found == device)
+            && self.indices.is_none_or(|(first, last)| first <= index && index <= last)
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.name)?;
+        if let Some(device) = self.device {
+            write!(f, "device {device}")?;
+            match self.indices {
+                Some((first, last)) if first == last => write!(f, ", index {first}")?,
+                Some((first, SealIndex(u32::MAX))) => write!(f, ", indices from {first} on")?,
+                Some((first, last)) => write!(f, ", indices {first} to {last}")?,
+                None => {}
+            }
+            f.write_str(": ")?;
+        }
+        f.write_str(&self.what)
+    }
+}
+
+/// Checks the store at `path` against the keys that `directory` knows. `progress` is called after every seal.
+///
+/// The store must not be open elsewhere.
+///
+/// # Errors
+/// [`OpenError`] if there is nothing to check: no file, another kind of file, or one that is in use. A file that is damaged
+/// where all of it hangs on is a finding, not an error.
+pub fn check(path: &Path, directory: &dyn Directory, progress: &mut dyn FnMut(Progress)) -> Result<Report, OpenError> {
+    let damaged = Damaged::default();
+    let mut report = Report::default();
+    let mut database = match open_frozen(path, &Options { create: false, ..Options::default() }, &damaged) {
+        Ok(database) => database,
+        Err(OpenError::Damaged(_, what)) => {
+            report.damage.push(Finding::file(format!("nothing can be read: {what}")));
+            return Ok(report);
+        }
+        Err(error) => return Err(error),
+    };
+    let file_bytes = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
+    let mut check = Check {
+        database: &database,
+        directory,
+        engine: Host::detect(),
+        schemas: HashMap::new(),
+        long: HashMap::new(),
+        chain: Chain::default(),
+        doubled: BTreeSet::new(),
+        unordered: BTreeSet::new(),
+        report,
+        progress,
+        file_bytes,
+    };
+    walk::seals(&mut check);
+    check.end_device();
+    check.pieces();
+    check.tables();
+    report = check.report;
+    // redb's own checksums cover what no seal stands in: inner pages, its lists of free pages.
+    let whole = guarded(|| match database.check_integrity() {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(embedded::damaged("redb's lists of its pages do not agree with the pages")),
+        Err(error) => Err(embedded::damaged(&error.to_string())),
+    });
+    let _ = guarded(|| {
+        drop(database);
+        Ok(())
+    });
+    if let Err(error) = whole {
+        let pages = damaged.lock().unwrap_or_else(PoisonError::into_inner);
+        let pages: Vec<String> = pages.iter().map(u64::to_string).collect();
+        let what = match error {
+            ReadError::Damaged { what, .. } => what,
+            other => other.to_string(),
+        };
+        let which =
+            if pages.is_empty() { String::new() } else { format!("; pages that fail their checksum: {}", pages.join(", ")) };
+        report.damage.push(Finding::file(format!("the file as a whole does not verify: {what}{which}")));
+    }
+    Ok(report)
+}
+
+struct Check<'c> {
+    database: &'c Database,
+    directory: &'c dyn Directory,
+    engine: Host,
+    /// Schemas that were looked up; `None` for those that are damaged or not there.
+    schemas: HashMap<Digest, Option<SchemaEntry>>,
+    /// Seals whose bodies are in pieces, with the number of pieces.
+    long: HashMap<SealKey, u64>,
+    chain: Chain,
+    /// Indices with more than one seal.
+    doubled: BTreeSet<[u8; 12]>,
+    /// Devices whose epochs do not ascend with their indices, or with doubled ones.
+    unordered: BTreeSet<[u8; 8]>,
+    report: Report,
+    progress: &'c mut dyn FnMut(Progress),
+    file_bytes: u64,
+}
+
+/// What was seen of the device that the walk is at.
+#[derive(Default)]
+struct Chain {
+    device: Option<DeviceId>,
+    seals: BTreeMap<SealIndex, Vec<Digest>>,
+    newest: Option<(SealIndex, EpochNumber)>,
+}
+
+impl Check<'_> {
+    fn found(&mut self, finding: Finding) {
+        self.report.damage.push(finding);
+    }
+
+    /// Takes the next row of the table of seals.
+    fn row(&mut self, key: [u8; SealKey::LENGTH], row: &[u8]) {
+        let address = SealKey::from_bytes(&key);
+        self.report.seals += 1;
+        self.report.bytes += row.len() as u64;
+        match StoredSeal::decode(&address, row) {
+            Some(seal) => {
+                self.chain(&seal);
+                self.verify(&seal);
+            }
+            None => self.found(Finding::seal("HeadMismatch", &address, "the head is not one that belongs to this key")),
+        }
+        let Report { seals, bytes, .. } = self.report;
+        (self.progress)(Progress { seals, bytes, file_bytes: self.file_bytes });
+    }
+
+    fn chain(&mut self, seal: &StoredSeal) {
+        let (statement, key) = (seal.seal().statement(), seal.key());
+        if self.chain.device != Some(key.device) {
+            self.end_device();
+            self.chain = Chain { device: Some(key.device), ..Chain::default() };
+        }
+        match self.chain.newest {
+            Some((index, _)) if index == key.index => {
+                self.doubled.insert(embedded::index_key(key.device, key.index));
+                self.unordered.insert(key.device.0);
+            }
+            Some((_, epoch)) if epoch > statement.epoch => {
+                self.unordered.insert(key.device.0);
+            }
+            _ => {}
+        }
+        self.chain.newest = Some((key.index, statement.epoch));
+        self.chain.seals.entry(key.index).or_default().push(key.digest);
+        match statement.last {
+            None => match self.directory.first_prev(key.device) {
+                Some(prev) if prev != statement.prev => {
+                    self.found(Finding::seal(
+                        "PrevMismatch",
+                        &key,
+                        "the first seal does not name the device's first certificate",
+                    ));
+                }
+                _ => {}
+            },
+            Some((before, _)) => {
+                let there = self.chain.seals.get(&before).is_some_and(|digests| digests.contains(&statement.prev));
+                if !there {
+                    let what = format!("seal {} names it as its predecessor, and it is not there", key.index);
+                    self.report.gaps.push(Finding::seal("Missing", &SealKey { index: before, ..key }, what));
+                }
+            }
+        }
+    }
+
+    fn end_device(&mut self) {
+        self.chain = Chain::default();
+    }
+
+    fn verify(&mut self, seal: &StoredSeal) {
+        let (statement, key) = (seal.seal().statement(), seal.key());
+        let mut verdict = None;
+        self.directory.with_key(key.device, key.index, &mut |public| {
+            verdict = Some(seal.seal().clone().verify(public, seal.signature()).map(|_| ()));
+        });
+        match verdict {
+            None => self.found(Finding::seal("UnknownDevice", &key, "the roster has no key for it, so it cannot be verified")),
+            Some(Ok(())) => {}
+            Some(Err(SealError::Signature(error))) => {
+                self.found(Finding::seal(error.name(), &key, "the signature does not hold"));
+            }
+            Some(Err(error)) => self.found(Finding::seal("NotAuthentic", &key, error.to_string())),
+        }
+        let counters = &statement.counters;
+        let n = u32::try_from(counters.total()).unwrap_or(u32::MAX);
+        if self.engine.counters(&statement.salt, counters.levels(), n) != *counters {
+            self.found(Finding::seal("StatementMismatch", &key, "the counters do not follow from the salt"));
+        }
+        self.schema(seal);
+        if seal.inline_body().is_none() && seal.body_length() > 0 {
+            self.long.insert(key, seal.body_length().div_ceil(embedded::PIECE as u64));
+        }
+        match self.body(seal) {
+            Ok(body) => {
+                self.report.bytes += if seal.inline_body().is_some() { 0 } else { body.len() as u64 };
+                self.report.events += u64::from(seal.stored_events());
+                self.events(seal, &body);
+            }
+            Err(error) => {
+                let what = match error {
+                    ReadError::Damaged { what, .. } | ReadError::Failed { what } => what,
+                    other => other.to_string(),
+                };
+                self.found(Finding::seal("EventsUnreadable", &key, what));
+            }
+        }
+    }
+
+    fn body(&self, seal: &StoredSeal) -> Result<Vec<u8>, ReadError> {
+        if let Some(body) = seal.inline_body() {
+            return Ok(body.to_vec());
+        }
+        guarded(|| read_body(&self.database.begin_read()?.open_table(PIECES)?, seal, 0..seal.body_length()))
+    }
+
+    fn events(&mut self, seal: &StoredSeal, body: &[u8]) {
+        let (statement, key) = (seal.seal().statement(), seal.key());
+        match statement.scheme {
+            Scheme::Star => {
+                if star::root(&statement.counters, seal.blocks()) != *seal.seal().root() {
+                    self.found(Finding::seal("RootMismatch", &key, "the digests of its blocks do not lead to the root"));
+                }
+                for level in (0..statement.counters.levels()).filter(|level| statement.surviving() >> level & 1 == 1) {
+                    // A surviving level has events, so a block; only empty records make one without bytes.
+                    #[allow(clippy::cast_possible_truncation)]
+                    let range =
+                        seal.block_ranges(1 << level).pop().map_or(0..0, |range| range.start as usize..range.end as usize);
+                    let digest = star::block_digest(key.device, key.index, Level(level), body.get(range).unwrap_or_default());
+                    if seal.blocks().get(usize::from(level)) != Some(&digest) {
+                        self.found(Finding::seal(
+                            "BlockDigestMismatch",
+                            &key,
+                            format!("the events of level {level} are not the sealed ones"),
+                        ));
+                    }
+                }
+            }
+            Scheme::Tree => {
+                #[allow(clippy::cast_possible_truncation)]
+                let records = body.get(..seal.events_length() as usize).unwrap_or_default();
+                let n = statement.counters.total();
+                let whole = u32::try_from(n).ok().and_then(|n| seal.framing().length_of(records, n)) == Some(records.len());
+                if !whole {
+                    self.found(Finding::seal("EventsLength", &key, "the records are not as many as were sealed"));
+                    return;
+                }
+                let (expected, root) = tiles::lay_out(&self.engine, seal.framing(), n, records);
+                if root != *seal.seal().root() {
+                    self.found(Finding::seal("PathMismatch", &key, "the records do not lead to the root"));
+                } else if expected != body {
+                    self.found(Finding::seal("PathMismatch", &key, "the stored hashes are not those of the records"));
+                }
+            }
+        }
+    }
+
+    fn schema(&mut self, seal: &StoredSeal) {
+        let (digest, key) = (seal.seal().statement().schema, seal.key());
+        if !self.schemas.contains_key(&digest) {
+            let read = guarded(|| {
+                let schemas = self.database.begin_read()?.open_table(SCHEMAS)?;
+                Ok(schemas.get(digest.0)?.map(|value| value.value().to_vec()))
+            });
+            let entry =
+                read.ok().flatten().and_then(|bytes| SchemaEntry::decode(&bytes).ok()).filter(|entry| entry.digest == digest);
+            self.schemas.insert(digest, entry);
+        }
+        match self.schemas.get(&digest) {
+            Some(Some(entry)) if entry.framing == seal.framing() => {}
+            Some(Some(_)) => self.found(Finding::seal("SchemaMismatch", &key, "the records are laid out for another schema")),
+            _ => self.found(Finding::seal("SchemaUnknown", &key, format!("the schema {digest} is damaged or not there"))),
+        }
+    }
+
+    /// Pieces that no head needs. Those that a head needs have been read with it.
+    fn pieces(&mut self) {
+        let read = guarded(|| {
+            let transaction = self.database.begin_read()?;
+            let (mut last, mut found) = (None, Vec::new());
+            for entry in transaction.open_table(PIECES)?.iter()? {
+                let bytes = entry?.0.value();
+                let Some((key, number)) = bytes.split_first_chunk() else { continue };
+                let (key, number) = (SealKey::from_bytes(key), u32::from_be_bytes(number.try_into().unwrap_or_default()));
+                let expected = self.long.get(&key).is_some_and(|count| u64::from(number) < *count);
+                if !expected && last != Some(key) {
+                    last = Some(key);
+                    found.push(Finding::seal("PieceWithoutHead", &key, "events are there that no seal needs"));
+                }
+            }
+            Ok(found)
+        });
+        // Where pieces cannot be read, their seals have been named already.
+        self.report.damage.extend(read.unwrap_or_default());
+    }
+
+    /// The small tables, against what the walk over the seals saw.
+    fn tables(&mut self) {
+        let read = guarded(|| {
+            let transaction = self.database.begin_read()?;
+            let (doubled, unordered) = (transaction.open_table(EQUIVOCATIONS)?, transaction.open_table(UNORDERED)?);
+            let doubled = doubled.iter()?.map(|entry| Ok(entry?.0.value())).collect::<Result<BTreeSet<_>, ReadError>>()?;
+            let unordered = unordered.iter()?.map(|entry| Ok(entry?.0.value())).collect::<Result<BTreeSet<_>, ReadError>>()?;
+            Ok((doubled, unordered))
+        });
+        let Ok((doubled, unordered)) = read else {
+            return self.found(Finding::file("the lists of equivocations and unordered devices cannot be read"));
+        };
+        for key in doubled.symmetric_difference(&self.doubled).copied().collect::<Vec<_>>() {
+            let (device, index) = embedded::index_of(&key);
+            let what = if doubled.contains(&key) {
+                "is listed as signed twice, and is not"
+            } else {
+                "was signed twice, and is not listed"
+            };
+            self.found(Finding::seal("IndexMismatch", &SealKey { device, index, digest: Digest::NULL }, what));
+        }
+        for device in unordered.symmetric_difference(&self.unordered).copied().collect::<Vec<_>>() {
+            let what =
+                if unordered.contains(&device) { "is listed as unordered, and is not" } else { "is unordered, and not listed" };
+            self.found(Finding { name: "IndexMismatch", device: Some(DeviceId(device)), indices: None, what: what.to_owned() });
+        }
+    }
+}

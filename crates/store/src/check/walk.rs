@@ -1,0 +1,110 @@
+//! The walk over the table of seals, which goes on behind what cannot be read.
+
+use std::ops::Bound;
+
+use moteseal_core::record::{DeviceId, SealIndex};
+use redb::ReadableDatabase;
+
+use super::{Check, Finding};
+use crate::bundle::SealKey;
+use crate::embedded::{SEALS, guarded};
+
+type Key = [u8; SealKey::LENGTH];
+
+/// Device and index as one number: the order of keys, digests aside.
+fn place(key: &Key) -> u128 {
+    key[..12].iter().fold(0, |place, &byte| place << 8 | u128::from(byte))
+}
+
+const PLACES: u128 = 1 << 96;
+
+/// The lowest key of a place.
+fn lowest(place: u128) -> Key {
+    let mut key = [0; SealKey::LENGTH];
+    key[..12].copy_from_slice(&place.to_be_bytes()[4..]);
+    key
+}
+
+fn parts(place: u128) -> (DeviceId, SealIndex) {
+    let key = SealKey::from_bytes(&lowest(place));
+    (key.device, key.index)
+}
+
+/// Hands every row that can be read to the check, and names what lies between them where some cannot.
+pub(super) fn seals(check: &mut Check<'_>) {
+    let mut from = Bound::Unbounded;
+    loop {
+        // The last row that was read, whatever ended the walk behind it.
+        let mut last = match from {
+            Bound::Excluded(key) => Some(key),
+            _ => None,
+        };
+        let database = check.database;
+        let ended = guarded(|| {
+            let transaction = database.begin_read()?;
+            let table = transaction.open_table(SEALS)?;
+            for entry in table.range::<Key>((from, Bound::Unbounded))? {
+                let (key, row) = entry?;
+                check.row(key.value(), row.value());
+                last = Some(key.value());
+            }
+            Ok(())
+        });
+        if ended.is_ok() {
+            return;
+        }
+        let next = resume(check, last.as_ref());
+        name_the_gap(check, last.as_ref(), next.as_ref());
+        match next {
+            Some(next) => from = Bound::Included(next),
+            None => return,
+        }
+    }
+}
+
+/// The first row that can be read again behind `last`, looked for in steps that double.
+fn resume(check: &Check<'_>, last: Option<&Key>) -> Option<Key> {
+    let behind = last.map_or(0, |last| place(last) + 1);
+    let mut step = 0;
+    while behind + step < PLACES {
+        let found = guarded(|| {
+            let transaction = check.database.begin_read()?;
+            let table = transaction.open_table(SEALS)?;
+            let entry = table.range(lowest(behind + step)..)?.next();
+            Ok(entry.transpose()?.map(|(key, _)| key.value()))
+        });
+        match found {
+            Ok(next) => return next,
+            Err(_) => step = (step * 2).max(1),
+        }
+    }
+    None
+}
+
+fn name_the_gap(check: &mut Check<'_>, last: Option<&Key>, next: Option<&Key>) {
+    let mut name = |device, first, last| {
+        let what = "the rows of these seals cannot be read".to_owned();
+        check.found(Finding { name: "SealsUnreadable", device, indices: Some((first, last)), what });
+    };
+    // A row under the same index as its neighbour may be lost as well, so both ends are included.
+    let behind = last.map(|last| parts(place(last)));
+    let before = next.map(|next| parts(place(next)));
+    match (behind, before) {
+        (Some((device, first)), Some((other, last))) if device == other => name(Some(device), first, last),
+        (behind, before) => {
+            if let Some((device, first)) = behind {
+                name(Some(device), first, SealIndex(u32::MAX));
+            }
+            if let Some((device, last)) = before {
+                name(Some(device), SealIndex(0), last);
+            }
+            let what = match (behind, before) {
+                (Some((first, _)), Some((last, _))) => format!("devices between {first} and {last} cannot be listed"),
+                (Some((first, _)), None) => format!("devices behind {first} cannot be listed"),
+                (None, Some((last, _))) => format!("devices before {last} cannot be listed"),
+                (None, None) => "no device can be listed".to_owned(),
+            };
+            check.found(Finding { name: "SealsUnreadable", device: None, indices: None, what });
+        }
+    }
+}

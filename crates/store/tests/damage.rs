@@ -1,0 +1,243 @@
+//! Damage to the file: found and named by the check, and never served.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use std::fs;
+use std::path::Path;
+
+use moteseal_core::record::{EpochNumber, SealIndex, Sequence};
+use moteseal_core::seal::Scheme;
+use moteseal_store::check::{Report, check};
+use moteseal_store::conformance::{Made, Mote, Motes};
+use moteseal_store::{EpochStore, OpenError, Options, ReadError, RedbStore};
+
+const NAMES: [&str; 3] = ["one", "two", "three"];
+
+/// A store with every kind of thing in it: short and long stars and trees, records of any size, an equivocation.
+fn store_of_everything(path: &Path) -> Vec<Made> {
+    let store = RedbStore::open(path, Options::default()).unwrap();
+    let mut made = Vec::new();
+    for (i, name) in NAMES.into_iter().enumerate() {
+        let mut mote = Mote::new(name, i == 1);
+        let mut fork = mote.position;
+        for epoch in 0..12 {
+            let scheme = if epoch % 3 == 2 { Scheme::Tree } else { Scheme::Star };
+            let n = [3, 40, 298, 1000, 5000][(i + epoch as usize) % 5];
+            if epoch == 5 {
+                fork = mote.position;
+            }
+            made.push(mote.seal_some(scheme, epoch, n));
+        }
+        if i == 2 {
+            mote.position = fork;
+            made.push(mote.seal_some(Scheme::Star, 20, 10));
+        }
+    }
+    for made in made.chunks(4) {
+        store.put(made.iter().map(|made| made.bundle.clone()).collect()).unwrap();
+    }
+    made
+}
+
+fn run_check(path: &Path) -> Result<Report, OpenError> {
+    check(path, &Motes::new(&NAMES), &mut |_| {})
+}
+
+/// Reads a seal in every way; says whether all of it was there, and panics if anything read is not what was put.
+fn reads_back(store: &RedbStore, made: &Made) -> Result<bool, ReadError> {
+    let key = made.bundle.key();
+    let found = store.seals_at(key.device, key.index)?;
+    let Some(seal) = found.iter().find(|seal| seal.key() == key) else { return Ok(false) };
+    assert_eq!(seal.seal().statement(), &made.statement);
+    let since = store.seals_since(key.device, EpochNumber(made.statement.epoch.0), 100)?;
+    let listed = since.iter().any(|seal| seal.key() == key);
+    match store.schema(&made.statement.schema)? {
+        None => return Ok(false),
+        Some(schema) => assert_eq!(schema, made.bundle.schema().bytes),
+    }
+    if made.statement.scheme == Scheme::Star {
+        for mask in [u32::MAX, 0xfff8, 0b10] {
+            assert!(store.star_blocks(seal, mask)? == made.blocks(mask), "other events than were put");
+        }
+    } else {
+        assert!(store.events(seal)? == made.framed(|_| true), "other events than were put");
+        let selected: Vec<Sequence> = (0..made.records.len() as u64).step_by(97).map(Sequence).collect();
+        let part = store.tree_part(seal, &selected)?;
+        assert!(part.records == made.framed(|seq| seq % 97 == 0), "other records than were put");
+        let leaves = selected.iter().map(|&seq| (seq, moteseal_core::seal::tree::leaf(&made.records[seq.0 as usize])));
+        let n = made.records.len() as u64;
+        let root = moteseal_core::seal::tree::multiproof_root(n, leaves, &part.siblings).unwrap();
+        assert_eq!(root, *seal.seal().root());
+    }
+    Ok(listed)
+}
+
+#[test]
+fn a_whole_store_is_clean() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("epochs");
+    let made = store_of_everything(&path);
+    let before = fs::read(&path).unwrap();
+    let mut seen = 0;
+    let report = check(&path, &Motes::new(&NAMES), &mut |progress| {
+        assert!(progress.seals > seen && progress.bytes <= progress.file_bytes);
+        seen = progress.seals;
+    })
+    .unwrap();
+    assert!(report.is_clean(), "{:?}", report.damage);
+    assert_eq!((report.seals, report.gaps.len()), (made.len() as u64, 0));
+    assert_eq!(seen, made.len() as u64);
+    assert_eq!(fs::read(&path).unwrap(), before, "a check writes nothing");
+    // Other keys: every signature fails, nothing else does.
+    let report = check(&path, &Motes::new(&["stranger"]), &mut |_| {}).unwrap();
+    assert!(report.damage.iter().all(|finding| finding.name == "UnknownDevice"), "{:?}", report.damage);
+    assert_eq!(report.damage.len(), made.len());
+}
+
+#[test]
+fn a_missing_predecessor_is_a_gap_and_no_damage() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("epochs");
+    let mut mote = Mote::new("one", false);
+    let made: Vec<Made> = (0..4).map(|epoch| mote.seal_some(Scheme::Star, epoch, 10)).collect();
+    let store = RedbStore::open(&path, Options::default()).unwrap();
+    store.put(vec![made[0].bundle.clone(), made[3].bundle.clone()]).unwrap();
+    let error = run_check(&path).unwrap_err().to_string();
+    assert!(error.starts_with("StoreLocked: another process has "), "{error}");
+    drop(store);
+    let report = run_check(&path).unwrap();
+    assert!(report.is_clean());
+    let gaps: Vec<String> = report.gaps.iter().map(ToString::to_string).collect();
+    let device = mote.device();
+    assert_eq!(gaps, [format!("Missing: device {device}, index 2: seal 3 names it as its predecessor, and it is not there")]);
+}
+
+/// One byte after another, all over the file: what any read can reach is named, what is served is what was put.
+fn flip_impl(positions: impl Iterator<Item = (u64, u8)>, directory: &Path, made: &[Made]) -> (usize, usize) {
+    let path = directory.join("epochs");
+    let whole = fs::read(&path).unwrap();
+    let flipped = directory.join("flipped");
+    let (mut named, mut harmless) = (0, 0);
+    for (at, flip) in positions {
+        let mut bytes = whole.clone();
+        bytes[at as usize] ^= flip;
+        fs::write(&flipped, &bytes).unwrap();
+        let report = match run_check(&flipped) {
+            Ok(report) => report,
+            // The few bytes that say what kind of file it is.
+            Err(OpenError::NotAStore(_)) if at < 4096 => {
+                named += 1;
+                continue;
+            }
+            Err(error) => panic!("byte {at} ^ {flip:#x}: {error}"),
+        };
+        assert_eq!(fs::read(&flipped).unwrap(), bytes, "a check writes nothing");
+        let what = |made: &Made| format!("byte {at} ^ {flip:#x}, {}: {:#?}", made.bundle.key(), report.damage);
+        match RedbStore::open(&flipped, Options { create: false, ..Options::default() }) {
+            Err(error) => {
+                assert!(matches!(error, OpenError::Damaged(..)), "byte {at} ^ {flip:#x}: {error}");
+                assert!(!report.is_clean(), "byte {at} ^ {flip:#x}: {error}");
+            }
+            Ok(store) => {
+                for made in made {
+                    let whole = reads_back(&store, made);
+                    let key = made.bundle.key();
+                    // That the file as a whole does not verify names nothing; something else has to.
+                    let mut naming = report.damage.iter().filter(|finding| !finding.what.starts_with("the file as a whole"));
+                    let concerned = naming.any(|finding| finding.concerns(key.device, key.index));
+                    assert!(whole == Ok(true) || concerned, "{whole:?} {}", what(made));
+                }
+                let heads = store.devices(None, 100);
+                assert!(heads.is_ok_and(|heads| heads.len() == NAMES.len()) || !report.is_clean(), "byte {at} ^ {flip:#x}");
+                let doubled = store.equivocations(None, 100);
+                assert!(doubled.is_ok_and(|doubled| doubled.len() == 1) || !report.is_clean(), "byte {at} ^ {flip:#x}");
+            }
+        }
+        if report.is_clean() {
+            harmless += 1;
+        } else {
+            named += 1;
+        }
+    }
+    (named, harmless)
+}
+
+#[test]
+fn flips_all_over_the_file_are_named_or_harmless() {
+    let directory = tempfile::tempdir().unwrap();
+    let made = store_of_everything(&directory.path().join("epochs"));
+    let length = fs::metadata(directory.path().join("epochs")).unwrap().len();
+    let mut state = 1u64;
+    let random = std::iter::repeat_with(move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((state >> 16) % length, 1 << (state >> 60 & 7))
+    });
+    let (named, harmless) = flip_impl(random.take(150), directory.path(), &made);
+    assert!(named > 30 && harmless > 10, "{named} named, {harmless} harmless");
+}
+
+#[test]
+fn flips_in_the_header_are_named_or_harmless() {
+    let directory = tempfile::tempdir().unwrap();
+    let made = store_of_everything(&directory.path().join("epochs"));
+    let header = (0..320).chain(4064..4096).map(|at| (at, 1 << (at % 8)));
+    flip_impl(header, directory.path(), &made);
+}
+
+#[test]
+fn flips_in_every_page_are_named_or_harmless() {
+    let directory = tempfile::tempdir().unwrap();
+    let made = store_of_everything(&directory.path().join("epochs"));
+    let length = fs::metadata(directory.path().join("epochs")).unwrap().len();
+    // The first bytes of a page say what it is and where it leads.
+    let pages = (0..(length - 4096) / 4104).map(|page| (4096 + page * 4104 + page % 24, 0x40));
+    let used: Vec<(u64, u8)> = pages.collect();
+    let (named, _) = flip_impl(used.into_iter().step_by(3), directory.path(), &made);
+    assert!(named > 10, "{named} named");
+}
+
+#[test]
+fn a_truncated_file_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("epochs");
+    store_of_everything(&path);
+    let whole = fs::read(&path).unwrap();
+    for length in [1, 100, 4095, 4096, 5000, whole.len() / 2, whole.len() - 1] {
+        fs::write(&path, &whole[..length]).unwrap();
+        match run_check(&path) {
+            Ok(report) => assert!(!report.is_clean(), "{length} bytes of {}", whole.len()),
+            Err(error) => assert!(matches!(error, OpenError::NotAStore(_)), "{length} bytes: {error}"),
+        }
+    }
+}
+
+#[test]
+fn every_way_in_has_an_error_that_names_the_file_and_the_way_out() {
+    let directory = tempfile::tempdir().unwrap();
+    let open = |name: &str, create| RedbStore::open(&directory.path().join(name), Options { create, ..Options::default() });
+    let _held = open("held", true).unwrap();
+    fs::write(directory.path().join("empty"), "").unwrap();
+    fs::write(directory.path().join("notes.txt"), "not a store at all").unwrap();
+    fs::write(directory.path().join("long.bin"), vec![7; 100_000]).unwrap();
+    fs::create_dir(directory.path().join("folder")).unwrap();
+    redb::Database::create(directory.path().join("other.redb")).unwrap();
+    for (name, create, error, way_out) in [
+        ("held", true, "StoreLocked", "stop it first"),
+        ("empty", true, "StoreEmpty", "delete it to start a new store"),
+        ("notes.txt", true, "NotAStore", "check the path"),
+        ("long.bin", true, "NotAStore", "check the path"),
+        ("other.redb", true, "NotAStore", "check the path"),
+        ("missing", false, "StoreNotFound", "check the path"),
+        ("missing/deep", true, "StoreNotFound", "check the path"),
+        ("folder", true, "StoreFailed", "folder"),
+    ] {
+        let found = open(name, create).unwrap_err();
+        let text = found.to_string();
+        assert_eq!(found.name(), error, "{text}");
+        assert!(text.starts_with(error) && text.contains(name) && text.contains(way_out), "{text}");
+        assert!(!text.contains('\n'));
+    }
+    assert_eq!(fs::read(directory.path().join("notes.txt")).unwrap(), b"not a store at all");
+    assert!(!directory.path().join("missing").exists());
+    let store = open("made", true).unwrap();
+    assert!(store.seals(Mote::new("one", false).device(), SealIndex(0), 1).unwrap().is_empty());
+}

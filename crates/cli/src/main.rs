@@ -12,8 +12,10 @@ mod inspect;
 mod key;
 mod progress;
 mod push;
+mod replay;
 mod roster;
 mod seal;
+mod source;
 mod time;
 mod verify;
 
@@ -44,6 +46,7 @@ enum Command {
     #[command(subcommand)]
     Roster(roster::Command),
     Seal(Box<seal::Arguments>),
+    Replay(Box<replay::Arguments>),
     Inspect(inspect::Arguments),
     Verify(verify::Arguments),
     /// Run the untrusted store as a service.
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         Command::Key(command) => key::run(command),
         Command::Roster(command) => roster::run(command),
         Command::Seal(arguments) => seal::run(&arguments),
+        Command::Replay(arguments) => replay::run(&arguments),
         Command::Inspect(arguments) => inspect::run(&arguments),
         Command::Verify(arguments) => verify::run(&arguments),
         Command::Cloud(command) => cloud::run(command),

@@ -65,11 +65,11 @@ pub(crate) fn net_failure(error: &NetError, message: impl std::fmt::Display) -> 
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let cloud = arguments.access.client(&arguments.to)?;
-    let push = Push::open(&arguments.bundles).map_err(|error| failure(&error))?;
+    let push = Push::open(&arguments.bundles).map_err(|error| push_failure(&error))?;
     let progress = bar(push.len() as u64, "pushing");
     let pushed = runtime()?.block_on(push.to(&cloud, &mut |done| progress.set_position(done)));
     progress.finish_and_clear();
-    let pushed = pushed.map_err(|error| failure(&error))?;
+    let pushed = pushed.map_err(|error| push_failure(&error))?;
     eprintln!(
         "{}: {} bundles stored, {} were there already; {} in {} requests",
         arguments.to,
@@ -98,7 +98,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-fn failure(error: &PushError) -> Failure {
+/// Why bundles were not pushed.
+pub(crate) fn push_failure(error: &PushError) -> Failure {
     match error {
         PushError::Net { error: cause, .. } => net_failure(cause, error),
         PushError::Io { path, error } => Failure::file("read", path, error),

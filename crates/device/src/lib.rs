@@ -8,9 +8,12 @@ pub mod batch;
 pub mod import;
 pub mod outbox;
 pub mod push;
+pub mod recorder;
+pub mod replay;
 pub mod seal;
 
 pub use batch::{Batch, BatchRefused, Sealed};
 pub use import::{Import, ImportError, Recording};
 pub use outbox::{Outbox, OutboxError};
+pub use recorder::Recorder;
 pub use seal::{Bundle, Chain, Profile, SealRefused, Sealer};

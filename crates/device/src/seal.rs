@@ -273,13 +273,7 @@ impl<K: Signer> Sealer<K> {
     /// # Errors
     /// [`SealRefused`]; the reading was not taken and nothing has changed.
     pub fn push(&mut self, epoch: EpochNumber, record: &[u8]) -> Result<Option<Bundle>, SealRefused> {
-        let fits = match self.profile.framing {
-            Framing::Fixed(size) => record.len() == usize::from(size.get()),
-            Framing::Prefixed => record.len() <= MAX_PAYLOAD,
-        };
-        if !fits {
-            return Err(SealRefused::WrongLength { length: record.len() });
-        }
+        self.check_length(record.len())?;
         let mut bundle = None;
         if self.would_open(epoch, record.len()).is_some() {
             self.check(epoch)?;
@@ -328,8 +322,29 @@ impl<K: Signer> Sealer<K> {
         open.count >= self.profile.max_events.max(1) || (open.count > 0 && open.records.len() + framed > self.profile.max_bytes)
     }
 
+    /// Whether a record of this length, in bytes, is one of the schema.
+    ///
+    /// # Errors
+    /// `WrongLength`.
+    pub fn check_length(&self, length: usize) -> Result<(), SealRefused> {
+        let fits = match self.profile.framing {
+            Framing::Fixed(size) => length == usize::from(size.get()),
+            Framing::Prefixed => length <= MAX_PAYLOAD,
+        };
+        if fits { Ok(()) } else { Err(SealRefused::WrongLength { length }) }
+    }
+
+    /// The epoch of the seal that is open, if one is.
+    #[must_use]
+    pub fn epoch(&self) -> Option<EpochNumber> {
+        self.open.as_ref().map(|open| open.epoch)
+    }
+
     /// Whether a seal of `epoch` may be opened.
-    fn check(&self, epoch: EpochNumber) -> Result<(), SealRefused> {
+    ///
+    /// # Errors
+    /// [`SealRefused`].
+    pub fn check(&self, epoch: EpochNumber) -> Result<(), SealRefused> {
         if let Some(after) = self.chain.epoch.filter(|&after| epoch < after) {
             return Err(SealRefused::EpochGoesBack { epoch, after });
         }

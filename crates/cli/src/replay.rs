@@ -1,0 +1,106 @@
+//! `moteseal replay`: recorded readings come again, at a chosen speed, as if they were sensed now.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use moteseal_device::import::display_ms;
+use moteseal_device::recorder::Recorder;
+use moteseal_device::replay::{Replay, uplink};
+
+use crate::cloud::runtime;
+use crate::failure::{Exit, Failure};
+use crate::progress::{bar, thousands};
+use crate::push::{Access, push_failure};
+use crate::source::{Source, TABLES};
+
+/// Replays recorded readings at a chosen speed, as if the device sensed them now: each is durable in a journal before it counts, each
+/// epoch is sealed when it has passed, and with --to each bundle is pushed as soon as it is there.
+///
+/// It can be stopped or killed at any moment; run again, it goes on after the last reading of a sealed epoch, and the chain says
+/// that the device restarted. While the cloud does not answer, bundles wait in the directory.
+#[derive(Args, Debug)]
+#[command(after_help = format!(
+    "Example, a day in 24 minutes:\n  \
+     moteseal replay data.csv --speed 60 --to http://127.0.0.1:8080 --time ts \\\n      \
+     --column temperature:Cel:i16/100 --column humidity:%RH:u16/100 \\\n      \
+     --device dev1 --key keys/dev1.key.pem \\\n      \
+     --roster roster.cbor --operator keys/op.pub.pem --out bundles/\n\n{TABLES}"
+))]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    source: Source,
+    /// Recorded seconds a second: 1 is as it was, 60 a minute a second; max as fast as it goes
+    #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = speed)]
+    speed: Speed,
+    /// Push each bundle to this cloud
+    #[arg(long, value_name = "URL")]
+    to: Option<String>,
+    #[command(flatten)]
+    access: Access,
+    /// Where unsealed readings rest; a hidden file in --out unless given
+    #[arg(long, value_name = "FILE")]
+    journal: Option<PathBuf>,
+}
+
+/// Recorded seconds a second; `None` for as fast as it goes.
+#[derive(Clone, Copy, Debug)]
+struct Speed(Option<f64>);
+
+fn speed(text: &str) -> Result<Speed, String> {
+    match text.parse::<f64>() {
+        _ if text == "max" => Ok(Speed(None)),
+        Ok(factor) if factor.is_finite() && factor >= 1e-6 => Ok(Speed(Some(factor))),
+        _ => Err("a factor above 0 such as 1 or 60, or max".to_owned()),
+    }
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let cloud = arguments.to.as_deref().map(|url| arguments.access.client(url)).transpose()?;
+    let ready = arguments.source.ready()?;
+    let state = ready.outbox.state_path().to_owned();
+    let journal = arguments.journal.clone().unwrap_or_else(|| state.with_extension("journal"));
+    let record = |error| Failure::new(Exit::Internal, format_args!("{error}"));
+    let (mut recorder, recovered) = Recorder::open(ready.sealer, ready.outbox, &journal).map_err(record)?;
+    if recovered.readings > 0 {
+        eprintln!("{}: {} readings of an unsealed epoch were in the journal", arguments.source.device, recovered.readings);
+    }
+
+    let progress = bar(ready.recording.len() as u64, "replaying");
+    let replay = Replay { epoch_ms: ready.roster.epoch_ms(), speed: arguments.speed.0, recovered: recovered.readings };
+    let (sender, receiver) = tokio::sync::mpsc::unbounded_channel();
+    let (replayed, pushed) = runtime()?.block_on(async {
+        let mut sender = Some(sender);
+        let sensing = async {
+            let mut stored = |path| {
+                if let Some(sender) = &sender {
+                    // Without an uplink nobody listens.
+                    let _ = sender.send(path);
+                }
+            };
+            let replayed =
+                replay.run(&ready.recording, &mut recorder, &mut |count| progress.set_position(count), &mut stored).await;
+            sender = None;
+            replayed
+        };
+        let sending = async {
+            match &cloud {
+                Some(cloud) => uplink(cloud, receiver).await,
+                None => Ok(0),
+            }
+        };
+        tokio::join!(sensing, sending)
+    });
+    progress.finish_and_clear();
+    let replayed = replayed.map_err(|(at, error)| {
+        Failure::usage(format_args!("{}: the reading at {}: {error}", arguments.source.table.display(), display_ms(at)))
+    })?;
+    let pushed = pushed.map_err(|error| push_failure(&error))?;
+    eprintln!(
+        "{}: {} readings replayed, {} left out that were taken before; {} bundles stored, {pushed} pushed",
+        arguments.source.device,
+        thousands(replayed.readings),
+        thousands(replayed.left_out),
+        replayed.bundles,
+    );
+    Ok(())
+}

@@ -1,0 +1,124 @@
+//! From a table to a cloud: sealing goes on where it stopped, a push is resumable, and a replay survives being killed.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod scene;
+
+use std::fs;
+use std::process::Stdio;
+use std::time::Duration;
+
+use scene::{COLUMNS, Scene};
+
+#[test]
+fn a_second_table_continues_the_chain_of_the_first() {
+    let scene = Scene::new();
+    scene.table("all.csv", 300);
+    let text = fs::read_to_string(scene.path("all.csv")).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    scene.write("first.csv", &lines[..181].join("\n"));
+    scene.write("second.csv", &[&lines[..1], &lines[181..]].concat().join("\n"));
+    let first = scene.seal("first.csv", "dev1", &["--json"]).done().json();
+    assert_eq!(first["bundles"].as_array().unwrap().len(), 3);
+    let second = scene.seal("second.csv", "dev1", &["--json", "--scheme", "tree"]).done().json();
+    assert_eq!(second["bundles"][0]["index"], 3);
+    let files: Vec<String> =
+        scene.names("bundles").iter().filter(|name| !name.starts_with('.')).map(|name| format!("bundles/{name}")).collect();
+    let files: Vec<&str> = files.iter().map(String::as_str).collect();
+    let verified = scene.with_roster(&[&["verify", "--json"][..], &files].concat()).done().json();
+    assert_eq!(verified["devices"][0]["events"], 300);
+    assert_eq!(verified["devices"][0]["seals"], 5);
+    // A seal left out, and one byte changed.
+    let run = scene.with_roster(&["verify", files[0], files[2]]);
+    assert!(run.failed(4).contains("Missing: seal 1 of dev1"), "{run:?}");
+    let mut bytes = fs::read(scene.path(files[4])).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(scene.path("bent.mseal"), bytes).unwrap();
+    let run = scene.with_roster(&["verify", files[0], "bent.mseal"]);
+    assert!(run.failed(3).contains("bent.mseal: "), "{run:?}");
+}
+
+#[test]
+fn a_key_in_two_hands_is_found_out() {
+    let scene = Scene::new();
+    scene.table("data.csv", 10);
+    scene.table("other.csv", 20);
+    scene.seal("data.csv", "dev1", &[]).done();
+    let key = ["--device", "dev1", "--key", "keys/dev1.key.pem", "--out", "elsewhere"];
+    scene.with_roster(&[&["seal", "other.csv"][..], &key, &COLUMNS].concat()).done();
+    let files = ["bundles/dev1-0000000000.mseal", "elsewhere/dev1-0000000000.mseal"];
+    let run = scene.with_roster(&[&["verify"][..], &files].concat());
+    assert!(run.failed(5).contains("Equivocation: device dev1 signed two different seals under index 0"), "{run:?}");
+}
+
+#[test]
+fn a_push_sends_what_the_cloud_does_not_have() {
+    let scene = Scene::new();
+    scene.table("data.csv", 300);
+    for device in ["dev1", "dev2"] {
+        scene.seal("data.csv", device, &[]).done();
+    }
+    let cloud = scene.cloud("epochs.redb");
+    let one = scene.run(&["push", "bundles/dev2-0000000000.mseal", "--to", &cloud.url, "--json"]).done().json();
+    assert_eq!((one["stored"].as_u64(), one["known"].as_u64()), (Some(1), Some(0)));
+    let rest = scene.run(&["push", "bundles", "--to", &cloud.url, "--json"]).done().json();
+    assert_eq!((rest["stored"].as_u64(), rest["known"].as_u64()), (Some(9), Some(1)));
+    let again = scene.run(&["push", "bundles", "--to", &cloud.url, "--json"]).done().json();
+    assert_eq!((again["stored"].as_u64(), again["known"].as_u64(), again["bytes"].as_u64()), (Some(0), Some(10), Some(0)));
+
+    fs::create_dir(scene.path("nothing")).unwrap();
+    let run = scene.run(&["push", "nothing", "--to", &cloud.url]);
+    assert!(run.failed(2).contains("nothing: there are no bundles (.mseal) in it"), "{run:?}");
+    scene.write("nothing/x.mseal", "not a bundle");
+    let run = scene.run(&["push", "nothing", "--to", &cloud.url]);
+    assert!(run.failed(2).contains("nothing/x.mseal: not a bundle"), "{run:?}");
+
+    // A cloud refuses what is not of its group, by name.
+    scene.roster("away", "keys/op.key.pem", "away.cbor");
+    let arguments = ["seal", "data.csv", "--device", "dev1", "--key", "keys/dev1.key.pem", "--out", "away"];
+    let who = ["--roster", "away.cbor", "--operator", "keys/op.pub.pem"];
+    scene.run(&[&arguments[..], &COLUMNS, &who].concat()).done();
+    let run = scene.run(&["push", "away", "--to", &cloud.url]);
+    assert!(run.talk.contains("UnknownDevice"), "{run:?}");
+    assert_ne!(run.code, 0);
+
+    let url = cloud.url.clone();
+    drop(cloud);
+    let run = scene.run(&["push", "bundles", "--to", &url]);
+    assert!(run.failed(6).contains("Unreachable"), "{run:?}");
+    let run = scene.run(&["push", "bundles", "--to", "ftp://x"]);
+    assert!(run.failed(2).contains("BadAddress"), "{run:?}");
+}
+
+#[test]
+fn a_replay_that_is_killed_goes_on_and_loses_no_sealed_reading() {
+    let scene = Scene::new();
+    scene.table("data.csv", 300);
+    let cloud = scene.cloud("epochs.redb");
+    let who = ["--device", "dev1", "--key", "keys/dev1.key.pem", "--out", "bundles", "--to", &cloud.url];
+    let replay = |speed| {
+        [
+            &["replay", "data.csv", "--roster", "roster.cbor", "--operator", "keys/op.pub.pem", "--speed", speed][..],
+            &COLUMNS,
+            &who,
+        ]
+        .concat()
+    };
+    // Five hours in about half a second: killed on the way.
+    let mut process = scene.command(&replay("36000")).stderr(Stdio::null()).spawn().unwrap();
+    while scene.names("bundles").iter().filter(|name| name.ends_with(".mseal")).count() < 2 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    process.kill().unwrap();
+    process.wait().unwrap();
+    scene.run(&replay("max")).done();
+    let files: Vec<String> =
+        scene.names("bundles").iter().filter(|name| name.ends_with(".mseal")).map(|name| format!("bundles/{name}")).collect();
+    let files: Vec<&str> = files.iter().map(String::as_str).collect();
+    let verified = scene.with_roster(&[&["verify", "--json"][..], &files].concat()).done().json();
+    let device = &verified["devices"][0];
+    assert_eq!(device["events"].as_u64(), Some(300), "every reading is sealed once");
+    assert!(device["restarts"].as_u64().unwrap() <= 1, "{device}");
+    // What was stored and not pushed when it was killed is what a push is for.
+    scene.run(&["push", "bundles", "--to", &cloud.url]).done();
+}

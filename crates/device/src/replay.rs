@@ -1,0 +1,146 @@
+//! Replaying a recording as if it were sensed now, at a chosen speed, while an uplink takes the bundles.
+//!
+//! The uplink may fail for as long as it likes: bundles wait in the outbox, in order.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use moteseal_core::record::EpochNumber;
+use moteseal_core::signature::Signer;
+use moteseal_net::Client;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+
+use crate::import::Recording;
+use crate::push::{Push, PushError};
+use crate::recorder::{RecordError, Recorder};
+use crate::seal::SealRefused;
+
+/// Readings that come faster than this many between two waits are made durable together.
+const SYNC_EVERY: u32 = 256;
+/// How long the uplink waits before it tries a bundle again, at first and at most.
+const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// How to replay.
+#[derive(Clone, Copy, Debug)]
+pub struct Replay {
+    /// The length of the group's epochs, in milliseconds.
+    pub epoch_ms: u64,
+    /// Recorded seconds a second; `None` for as fast as it goes.
+    pub speed: Option<f64>,
+    /// How many readings of the open epoch an earlier replay has left in the journal
+    /// ([`Recovered::readings`](crate::recorder::Recovered::readings)): as many are not taken again.
+    pub recovered: u64,
+}
+
+/// What was replayed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Replayed {
+    /// Readings taken.
+    pub readings: u64,
+    /// Readings left out because an earlier replay has taken them, or their epochs were sealed before.
+    pub left_out: u64,
+    /// Bundles stored.
+    pub bundles: u64,
+}
+
+impl Replay {
+    /// Takes the readings of a recording at their pace, and closes the last epoch. `taken` is called with the number of readings so
+    /// far, `stored` with each new bundle. Dropping the future is safe at any moment: what was taken rests in the journal.
+    ///
+    /// # Errors
+    /// [`RecordError`], with the instant (Unix, ms) of the reading in question.
+    pub async fn run<K: Signer>(
+        &self,
+        recording: &Recording,
+        recorder: &mut Recorder<K>,
+        taken: &mut dyn FnMut(u64),
+        stored: &mut dyn FnMut(PathBuf),
+    ) -> Result<Replayed, (u64, RecordError)> {
+        let mut replayed = Replayed::default();
+        let (start, mut first, mut unsynced, mut last_ms) = (Instant::now(), None, 0, 0);
+        let mut recovered = self.recovered;
+        for (unix_ms, record) in recording.iter() {
+            if recovered > 0 && recorder.epoch() == Some(EpochNumber(unix_ms / self.epoch_ms)) {
+                recovered -= 1;
+                replayed.left_out += 1;
+                continue;
+            }
+            let first_ms = *first.get_or_insert(unix_ms);
+            let fail = |error| (unix_ms, error);
+            if let Some(speed) = self.speed {
+                #[allow(clippy::cast_precision_loss)]
+                let due = start + Duration::from_secs_f64((unix_ms - first_ms) as f64 / 1000.0 / speed);
+                if due > Instant::now() {
+                    recorder.sync().map_err(fail)?;
+                    unsynced = 0;
+                    sleep_until(due).await;
+                }
+            }
+            match recorder.record(EpochNumber(unix_ms / self.epoch_ms), record) {
+                Ok(path) => {
+                    replayed.readings += 1;
+                    if let Some(path) = path {
+                        replayed.bundles += 1;
+                        stored(path);
+                    }
+                }
+                Err(RecordError::Refused(SealRefused::EpochGoesBack { .. } | SealRefused::EpochClosed { .. })) => {
+                    replayed.left_out += 1;
+                    // The pace is that of the readings that are new.
+                    first = None;
+                }
+                Err(error) => return Err(fail(error)),
+            }
+            unsynced += 1;
+            if unsynced == SYNC_EVERY {
+                recorder.sync().map_err(fail)?;
+                unsynced = 0;
+                tokio::task::yield_now().await;
+            }
+            taken(replayed.readings + replayed.left_out);
+            last_ms = unix_ms;
+        }
+        if let Some(path) = recorder.close(true).map_err(|error| (last_ms, error))? {
+            replayed.bundles += 1;
+            stored(path);
+        }
+        Ok(replayed)
+    }
+}
+
+/// Pushes bundles as they come, in order, and tries again for as long as the cloud does not answer. Ends when `bundles` is closed and
+/// everything is pushed; says how many were.
+///
+/// # Errors
+/// [`PushError`] where the cloud refuses a bundle, or its file cannot be read.
+pub async fn uplink(cloud: &Client, mut bundles: mpsc::UnboundedReceiver<PathBuf>) -> Result<u64, PushError> {
+    let mut waiting = VecDeque::new();
+    let mut pushed = 0;
+    loop {
+        if waiting.is_empty() {
+            let Some(path) = bundles.recv().await else { return Ok(pushed) };
+            waiting.push_back(path);
+        }
+        while let Ok(path) = bundles.try_recv() {
+            waiting.push_back(path);
+        }
+        let Some(path) = waiting.front() else { continue };
+        let push = Push::open(path)?;
+        let mut wait = AGAIN.0;
+        loop {
+            match push.to(cloud, &mut |_| {}).await {
+                Ok(_) => break,
+                Err(PushError::Net { error, .. }) if error.is_unreachable() => {
+                    tracing::warn!(%error, seconds = wait.as_secs(), "the bundle waits in the outbox");
+                    tokio::time::sleep(wait).await;
+                    wait = (wait * 2).min(AGAIN.1);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        waiting.pop_front();
+        pushed += 1;
+    }
+}

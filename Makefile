@@ -22,6 +22,10 @@ help: ## List the targets
 demo: setup-build ## Seal, store, sample and verify real readings, then watch the cloud lie
 	@cargo run --release --quiet $(CARGO_FLAGS) -p moteseal -- demo $(DEMO_FLAGS)
 
+.PHONY: bench
+bench: setup-build ## Measure speed against peers and physical limits; fails where a bar is missed
+	@cargo run --release --quiet $(CARGO_FLAGS) -p moteseal-bench -- hashing
+
 .PHONY: test
 test: lint mote rust-test spec ## Everything that must hold: lints, the mote's build, all tests
 

@@ -14,7 +14,8 @@ use moteseal_core::record::{DeviceId, EpochNumber, SealIndex, Sequence};
 use moteseal_core::sample::choice::{Choice, EpochCounts, rate_levels};
 use moteseal_core::sample::permutation::{self, Swap};
 use moteseal_core::seal::Scheme;
-use moteseal_core::wire::stream::{Open, Selection};
+use moteseal_core::wire::cbor::{BufferTooSmall, Writer};
+use moteseal_core::wire::stream::{Open, PART_OVERHEAD, Selection, encode_part_head, encode_part_tail};
 use moteseal_lanes::Host;
 use moteseal_store::{EpochStore, ReadError, StoredSeal};
 use moteseal_verify::{Roster, write};
@@ -109,14 +110,38 @@ impl PartOutput {
 
     /// Appends the encoded part.
     pub fn write(&self, out: &mut Vec<u8>) {
-        let selection = match &self.selection {
-            Selected::Levels(mask) => Selection::Levels(*mask),
-            Selected::Events(sequence) => Selection::Events(sequence),
-        };
-        let signature = self.signed.then(|| self.seal.signature());
-        out.reserve(self.events.len() + self.digests.len() + 512);
-        write::part(out, self.seal.seal(), selection, &self.digests, &self.events, signature);
+        self.write_head(out);
+        out.extend_from_slice(&self.events);
+        self.write_tail(out);
     }
+
+    /// Appends what stands before the events.
+    pub(crate) fn write_head(&self, out: &mut Vec<u8>) {
+        let (selection, gaps) = match &self.selection {
+            Selected::Levels(mask) => (Selection::Levels(*mask), 0),
+            Selected::Events(sequence) => (Selection::Events(sequence), 9 * sequence.len()),
+        };
+        append(out, PART_OVERHEAD + gaps + self.digests.len(), |writer| {
+            encode_part_head(writer, self.seal.seal(), selection, &self.digests, self.events.len())
+        });
+    }
+
+    /// Appends what stands behind the events.
+    pub(crate) fn write_tail(&self, out: &mut Vec<u8>) {
+        let signature = self.signed.then(|| self.seal.signature());
+        append(out, PART_OVERHEAD, |writer| encode_part_tail(writer, signature));
+    }
+}
+
+/// Appends what `write` writes, which takes at most `bound` bytes.
+fn append(out: &mut Vec<u8>, bound: usize, write: impl FnOnce(&mut Writer<'_>) -> Result<(), BufferTooSmall>) {
+    let start = out.len();
+    out.resize(start + bound, 0);
+    let mut writer = Writer::new(&mut out[start..]);
+    let result = write(&mut writer);
+    let length = writer.position();
+    debug_assert!(result.is_ok(), "the bound holds");
+    out.truncate(start + length);
 }
 
 /// The events of a tree at the levels `mask`, ascending.
@@ -172,11 +197,15 @@ struct Planned {
     selection: Selected,
 }
 
+/// Called before a part is read, with the bytes of events that it has at most.
+type Gate<'s> = Box<dyn FnMut(u64) + 's>;
+
 /// The items of an answer, in order. Ends behind [`Output::End`] or [`Output::Problem`].
 pub struct Answer<'s> {
     store: &'s dyn EpochStore,
     roster: &'s Roster,
     query: Query,
+    gate: Option<Gate<'s>>,
     /// The next device of the query.
     next_device: usize,
     device: Option<Cursor<'s>>,
@@ -207,6 +236,7 @@ impl<'s> Answer<'s> {
             store,
             roster,
             query,
+            gate: None,
             next_device: 0,
             device: None,
             epoch: VecDeque::new(),
@@ -218,6 +248,13 @@ impl<'s> Answer<'s> {
             started: false,
             ended: false,
         }
+    }
+
+    /// Calls `gate` before a part is read, with the bytes of events that it has at most: who sends many answers at once waits
+    /// there until there is memory for it.
+    #[must_use]
+    pub fn with_gate(self, gate: impl FnMut(u64) + 's) -> Self {
+        Self { gate: Some(Box::new(gate)), ..self }
     }
 
     /// The next planned part, over all devices; `None` at the end.
@@ -286,6 +323,9 @@ impl<'s> Answer<'s> {
         }
         let follows = self.ahead.as_ref().is_some_and(|ahead| ahead.as_ref().is_ok_and(|ahead| follows(&current, ahead)));
         let Planned { seal, selection } = current;
+        if let (Some(gate), true) = (&mut self.gate, selection != Selected::Levels(0)) {
+            gate(seal.events_length());
+        }
         let mut part = PartOutput::read(self.store, seal, selection, false)?;
         self.run_parts += 1;
         self.run_bytes += part.events.len();

@@ -47,9 +47,11 @@ pub struct Limits {
     pub requests: usize,
     /// Queries and bundles being streamed at once; one more is answered 429. Default 32.
     pub answers: usize,
+    /// Memory for the events of all long parts being sent; an answer waits for its share. Default 256 MiB.
+    pub answer_bytes: usize,
     /// Bytes of one upload; more is 413. Default 64 MiB.
     pub body_bytes: usize,
-    /// Bytes of all uploads being read and verified; more is 503. Default 256 MiB.
+    /// Memory for all uploads being read, verified and stored, three times their bytes; more is 503. Default 512 MiB.
     pub upload_bytes: usize,
     /// Bundles in one upload; more is 413. Default 4096.
     pub upload_parts: usize,
@@ -82,8 +84,9 @@ impl Default for Limits {
             connections: 1024,
             requests: 256,
             answers: 32,
+            answer_bytes: 256 << 20,
             body_bytes: 64 << 20,
-            upload_bytes: 256 << 20,
+            upload_bytes: 512 << 20,
             upload_parts: 4096,
             events: 1 << 24,
             query_devices: 4096,

@@ -3,6 +3,7 @@
 //! Items are made on a blocking thread, one part at a time, and handed over in pieces; when the receiver is slower than the
 //! store, the thread waits. A problem before the first byte is an HTTP refusal, a later one the stream's last item.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
@@ -19,6 +20,7 @@ use moteseal_core::seal::Scheme;
 use moteseal_store::{ReadError, StoredSeal};
 use moteseal_verify::write;
 use serde::Deserialize;
+use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use crate::answer::{Answer, Output, PartOutput, Selected, open_before};
@@ -87,24 +89,87 @@ type Piece = Result<Bytes, Problem>;
 
 /// Writes the answer until it ends or nobody listens any more.
 fn produce(shared: &Shared, query: Query, send: &mpsc::Sender<Piece>) {
-    let mut piece = Vec::new();
-    let mut sent = false;
-    for output in Answer::new(&*shared.store, &shared.roster, query) {
-        if let (Output::Problem { name, detail }, false) = (&output, sent || !piece.is_empty()) {
-            let _ = send.blocking_send(Err(Problem::new(*name, problem_status(name), detail.clone())));
-            return;
+    let room = RefCell::new(None);
+    let runtime = Handle::current();
+    // Long parts wait for their share of the memory; short ones fit the pieces.
+    let gate = |bytes: u64| {
+        if bytes > PIECE as u64 {
+            room.replace(None);
+            let kib = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX).min(shared.most_answer_kib());
+            room.replace(runtime.block_on(Arc::clone(&shared.answer_kib).acquire_many_owned(kib)).ok());
         }
-        output.write(&mut piece);
-        if piece.len() >= PIECE {
-            shared.metrics.answer_bytes.increment(piece.len() as u64);
-            if send.blocking_send(Ok(std::mem::take(&mut piece).into())).is_err() {
+    };
+    let mut outgoing = Outgoing { shared, send, piece: Vec::new(), sent: false };
+    for output in Answer::new(&*shared.store, &shared.roster, query).with_gate(gate) {
+        let written = match output {
+            Output::Problem { name, detail } if !outgoing.begun() => {
+                let _ = send.blocking_send(Err(Problem::new(name, problem_status(name), detail)));
                 return;
             }
-            sent = true;
+            Output::Part(part) if part.events.len() > PIECE => outgoing.long_part(*part, room.take()),
+            output => {
+                output.write(&mut outgoing.piece);
+                if outgoing.piece.len() >= PIECE { outgoing.flush() } else { Ok(()) }
+            }
+        };
+        if written.is_err() {
+            return;
         }
     }
-    shared.metrics.answer_bytes.increment(piece.len() as u64);
-    let _ = send.blocking_send(Ok(piece.into()));
+    let _ = outgoing.flush();
+}
+
+/// Nobody listens any more.
+struct Gone;
+
+/// An answer on its way out, in pieces.
+struct Outgoing<'s> {
+    shared: &'s Shared,
+    send: &'s mpsc::Sender<Piece>,
+    piece: Vec<u8>,
+    sent: bool,
+}
+
+impl Outgoing<'_> {
+    fn begun(&self) -> bool {
+        self.sent || !self.piece.is_empty()
+    }
+
+    fn send(&mut self, piece: Bytes) -> Result<(), Gone> {
+        self.shared.metrics.answer_bytes.increment(piece.len() as u64);
+        self.sent = true;
+        self.send.blocking_send(Ok(piece)).map_err(|_| Gone)
+    }
+
+    fn flush(&mut self) -> Result<(), Gone> {
+        let piece = std::mem::take(&mut self.piece);
+        self.send(piece.into())
+    }
+
+    /// Sends a part's events without copying them; their room is free again when the last piece of them is gone.
+    fn long_part(&mut self, mut part: PartOutput, room: Option<OwnedSemaphorePermit>) -> Result<(), Gone> {
+        part.write_head(&mut self.piece);
+        self.flush()?;
+        part.write_tail(&mut self.piece);
+        let mut events = Bytes::from_owner(Roomed { bytes: std::mem::take(&mut part.events), _room: room });
+        while !events.is_empty() {
+            let piece = events.split_to(events.len().min(PIECE));
+            self.send(piece)?;
+        }
+        Ok(())
+    }
+}
+
+/// Bytes that hold their share of the memory.
+struct Roomed {
+    bytes: Vec<u8>,
+    _room: Option<OwnedSemaphorePermit>,
+}
+
+impl AsRef<[u8]> for Roomed {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 /// The status of a problem that stands where an answer should begin.

@@ -117,5 +117,11 @@ async fn ready(State(shared): State<Arc<Shared>>) -> Result<&'static str, Refusa
     if shared.stopping.load(Ordering::Relaxed) {
         return Err(Refusal::busy("the service is stopping"));
     }
-    Ok("ready\n")
+    let store = Arc::clone(&shared.store);
+    let read = tokio::task::spawn_blocking(move || store.devices(None, 1)).await;
+    match read {
+        Ok(Ok(_)) => Ok("ready\n"),
+        Ok(Err(error)) => Err(Refusal::busy(error.to_string())),
+        Err(_) => Err(Refusal::busy("the store does not answer")),
+    }
 }

@@ -41,10 +41,30 @@ pub(crate) struct Shared {
     pub(crate) requests: Semaphore,
     /// One permit a streamed answer.
     pub(crate) answers: Arc<Semaphore>,
-    /// One permit a KiB of uploads being read and verified.
+    /// One permit a KiB of long parts being sent.
+    pub(crate) answer_kib: Arc<Semaphore>,
+    /// One permit a KiB of memory for uploads.
     pub(crate) upload_kib: Semaphore,
     /// One permit a core: uploads too long to verify between other requests wait here.
     pub(crate) verifiers: Semaphore,
+}
+
+impl Shared {
+    /// Everything that answers may take: the longest part gets no more, and waits until it has all of it.
+    pub(crate) fn most_answer_kib(&self) -> u32 {
+        kib(self.limits.answer_bytes)
+    }
+
+    /// Everything that uploads may take.
+    pub(crate) fn most_upload_kib(&self) -> u32 {
+        kib(self.limits.upload_bytes)
+    }
+}
+
+/// Bytes in KiB, at least 1, as many as a semaphore counts.
+fn kib(bytes: usize) -> u32 {
+    let most = u32::try_from(Semaphore::MAX_PERMITS).unwrap_or(u32::MAX);
+    u32::try_from(bytes.div_ceil(1024)).unwrap_or(most).clamp(1, most)
 }
 
 impl fmt::Debug for Shared {
@@ -114,7 +134,8 @@ impl Cloud {
             stopping: AtomicBool::new(false),
             requests: Semaphore::new(limits.requests),
             answers: Arc::new(Semaphore::new(limits.answers)),
-            upload_kib: Semaphore::new(limits.upload_bytes.div_ceil(1024).min(Semaphore::MAX_PERMITS)),
+            answer_kib: Arc::new(Semaphore::new(kib(limits.answer_bytes) as usize)),
+            upload_kib: Semaphore::new(kib(limits.upload_bytes) as usize),
             verifiers: Semaphore::new(cores),
             limits,
         };

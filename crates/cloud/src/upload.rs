@@ -49,9 +49,9 @@ async fn receive(shared: &Arc<Shared>, request: Request) -> Result<Receipt, Refu
     if length.is_some_and(|length| length > most as u64) {
         return Err(too_large(most));
     }
-    // Without a length, room for the longest body is set aside.
-    let kib = length.map_or(most as u64, |length| length).div_ceil(1024);
-    let kib = u32::try_from(kib).unwrap_or(u32::MAX);
+    // As read, as verified, as stored. Without a length, room for the longest body is set aside.
+    let kib = (3 * length.unwrap_or(most as u64)).div_ceil(1024);
+    let kib = u32::try_from(kib).unwrap_or(u32::MAX).min(shared.most_upload_kib());
     let Ok(_room) = shared.upload_kib.try_acquire_many(kib) else {
         return Err(Refusal::busy("too many bytes of uploads are under way; try again shortly"));
     };

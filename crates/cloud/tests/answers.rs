@@ -264,3 +264,59 @@ async fn bundles_listings_and_explanations_are_what_was_uploaded() {
     assert_eq!(problem(cloud.get(&format!("/v1/devices/{device}/seals?form=1")).await).await.name(), "BadQuery");
     cloud.stop().await;
 }
+
+#[tokio::test]
+async fn levels_that_a_device_did_not_keep_are_not_served_and_not_pretended() {
+    let (roster, mut motes) = group(&["a"]);
+    let directory = tempfile::tempdir().unwrap();
+    let cloud = Running::start(directory.path(), Config::new(roster.clone())).await;
+    let mote = &mut motes[0];
+    let events: Vec<u32> = (0..400).collect();
+    let mut body = mote.seal(Star, 1, true, &events);
+    mote.own_round = 2;
+    body.extend(mote.seal(Star, 2, true, &events));
+    assert_eq!(cloud.put(body).await.status(), 200);
+    let sealed = |index| Sealed { device: mote.id, index, epoch: 0, events: events.clone() };
+    let read = asked(&cloud, &roster, &query(&[mote.id], 1, Some(3), Choice::Rate("1/4".parse().unwrap()))).await;
+    let kept = |sealed: &Sealed| sealed.rows(|seq| sealed.level(seq).0 >= 2);
+    assert_eq!(read.rows, [kept(&sealed(0)), kept(&sealed(1))].concat());
+    // The first epoch has everything, the second has not.
+    let refused = cloud.ask(&query(&[mote.id], 1, Some(3), Choice::Rate("1/2".parse().unwrap()))).await;
+    let read = verified(&roster, &refused.bytes().await.unwrap()).unwrap();
+    assert_eq!((read.parts.len(), read.ended), (1, false));
+    let (name, detail) = read.problem.unwrap();
+    assert!(name == "RateUnavailable" && detail.contains("index 1"), "{detail}");
+    let refused = problem(cloud.ask(&query(&[mote.id], 2, Some(3), Choice::Rate(Rate::ALL))).await).await;
+    assert_eq!((refused.name(), refused.status), ("RateUnavailable", 422));
+    let read = asked(&cloud, &roster, &query(&[mote.id], 2, Some(3), Choice::AtMost(1000))).await;
+    assert_eq!(read.rows, kept(&sealed(1)));
+    cloud.stop().await;
+}
+
+/// Long parts wait for memory that all answers share: many at once are slower, not refused, and not cut.
+#[tokio::test]
+async fn long_parts_share_a_bounded_memory() {
+    let (roster, mut motes) = group(&["a"]);
+    let directory = tempfile::tempdir().unwrap();
+    let mut config = Config::new(roster.clone());
+    config.limits.answer_bytes = 1 << 20;
+    let cloud = Running::start(directory.path(), config).await;
+    let events: Vec<u32> = (0..300_000).collect();
+    for (epoch, scheme) in [(1, Star), (2, Tree), (3, Star)] {
+        assert_eq!(cloud.put(motes[0].seal(scheme, epoch, true, &events)).await.status(), 200);
+    }
+    for rate in [Rate::ALL, "1/2".parse().unwrap()] {
+        let query = query(&[motes[0].id], 0, None, Choice::Rate(rate));
+        let mut answers = tokio::task::JoinSet::new();
+        for _ in 0..8 {
+            let (http, url, body) = (cloud.http.clone(), cloud.at(paths::QUERY), query.to_json());
+            answers.spawn(async move { http.post(url).body(body).send().await.unwrap().bytes().await.unwrap() });
+        }
+        let answers = answers.join_all().await;
+        let read = verified(&roster, &answers[0]).unwrap();
+        let rows = read.rows.len();
+        assert!(read.ended && if rate == Rate::ALL { rows == 900_000 } else { (440_000..460_000).contains(&rows) }, "{rows}");
+        assert!(answers.iter().all(|answer| *answer == answers[0]));
+    }
+    cloud.stop().await;
+}

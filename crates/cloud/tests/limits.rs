@@ -100,7 +100,7 @@ async fn too_many_parts_or_events_are_refused_before_they_are_hashed() {
 
 #[tokio::test]
 async fn uploads_share_a_bounded_memory() {
-    let (cloud, mut motes, _directory) = limited(Limits { upload_bytes: 64 << 10, ..Limits::default() }).await;
+    let (cloud, mut motes, _directory) = limited(Limits { upload_bytes: 192 << 10, ..Limits::default() }).await;
     let mut slow = TcpStream::connect(cloud.address).await.unwrap();
     slow.write_all(b"PUT /v1/bundles HTTP/1.1\r\nhost: x\r\ncontent-length: 60000\r\n\r\nx").await.unwrap();
     tokio::time::sleep(Duration::from_millis(200)).await;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use moteseal_api::{Query, paths};
 use moteseal_cloud::{Cloud, Config};
 use moteseal_core::level::SaltKey;
-use moteseal_core::record::{DeviceId, EpochNumber, Framing, MAX_LEVELS, SealIndex, Sequence};
+use moteseal_core::record::{DeviceId, EpochNumber, Framing, MAX_LEVELS, Round, SealIndex, Sequence};
 use moteseal_core::roster::Directory as _;
 use moteseal_core::sample::Choice;
 use moteseal_core::schema::Schema;
@@ -54,13 +54,15 @@ pub struct Mote {
     salt_key: SaltKey,
     roster: Roster,
     pub position: Position,
+    /// Levels below this are counted and not kept, in stars.
+    pub own_round: u8,
 }
 
 impl Mote {
     fn new(roster: &Roster, name: &str, secret: SecretKey) -> Self {
         let id = roster.id(name).unwrap();
         let position = Position::start(roster.first_prev(id).unwrap());
-        Self { id, secret, salt_key: SaltKey::new([3; 32]), roster: roster.clone(), position }
+        Self { id, secret, salt_key: SaltKey::new([3; 32]), roster: roster.clone(), position, own_round: 0 }
     }
 
     /// Seals events; returns the bundle. `last` says whether the seal closes its epoch.
@@ -94,13 +96,17 @@ impl Mote {
             star.push(&event.to_be_bytes()).unwrap();
             tree.push(&event.to_be_bytes()).unwrap();
         }
-        let (counters, blocks) = star.close();
+        let (counters, mut blocks) = star.close();
         statement.counters = counters;
+        let own_round = if scheme == Scheme::Star { self.own_round } else { 0 };
+        statement.own_round = Round(own_round);
+        blocks[..usize::from(own_round)].fill(Digest::NULL);
         let root = if scheme == Scheme::Star { star::root(&counters, &blocks) } else { tree.root() };
         let mut order: Vec<usize> = (0..events.len()).collect();
         if scheme == Scheme::Star {
             // Stable: within a level the order of sequence stays.
             order.sort_by_key(|&seq| std::cmp::Reverse(salt.level(Sequence(seq as u64), LEVELS)));
+            order.retain(|&seq| salt.level(Sequence(seq as u64), LEVELS).0 >= own_round);
         }
         let records = order.iter().flat_map(|&seq| events[seq].to_be_bytes()).collect();
         (Seal::new(statement, root, Algorithm::Ed25519), blocks.to_vec(), records)

@@ -164,3 +164,39 @@ fn the_root_of_leaves_is_the_root_of_the_online_tree() {
         assert_eq!(merkle::root(&host, &merkle::leaves(&host, 4, &records)), tree.root());
     }
 }
+
+/// One more and one less than the lanes, the steps and the portions of each loop; records around the ends of blocks.
+#[test]
+fn every_length_around_the_boundaries() {
+    let salt = Salt(*b"0123456789abcdef");
+    let bytes: Vec<u8> = (0..50 * 130_u32).map(|i| (i * 131 + i / 251).to_le_bytes()[0]).collect();
+    let children = digests(100, 9);
+    for host in hosts() {
+        for n in 0..=50 {
+            let (mut expected, mut out) = (vec![Digest::NULL; n], vec![Digest::NULL; n]);
+            for size in [1, 3, 4, 5, 8, 53, 54, 55, 56, 62, 63, 64, 117, 118, 119, 127, 128, 129] {
+                Scalar.leaves(size, &bytes[..n * size], &mut expected);
+                host.leaves(size, &bytes[..n * size], &mut out);
+                assert_eq!(out, expected, "{} {n} leaves of {size}", host.name());
+            }
+            Scalar.nodes(&children[..2 * n], &mut expected);
+            host.nodes(&children[..2 * n], &mut out);
+            assert_eq!(out, expected, "{} {n} nodes", host.name());
+
+            let (mut expected, mut out) = (vec![0; n], vec![0; n]);
+            Scalar.levels(&salt, 16, u64::MAX - 1000, &mut expected);
+            host.levels(&salt, 16, u64::MAX - 1000, &mut out);
+            assert_eq!(out, expected, "{} {n} levels", host.name());
+        }
+        for n in (0..50).chain(2025..2050).chain(4060..4070).chain([65_535, 65_536, 1_000_003]) {
+            assert_eq!(host.counters(&salt, 16, n), Scalar.counters(&salt, 16, n), "{} {n} counters", host.name());
+        }
+        for length in 0..=400 {
+            let blocks = [&bytes[..length], &bytes[..400 - length], &bytes[..64]];
+            let (mut expected, mut out) = ([Digest::NULL; 3], [Digest::NULL; 3]);
+            Scalar.block_digests(DeviceId([1; 8]), SealIndex(2), &blocks, &mut expected);
+            host.block_digests(DeviceId([1; 8]), SealIndex(2), &blocks, &mut out);
+            assert_eq!(out, expected, "{} a block of {length}", host.name());
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! A process that writes is killed at random moments: every batch that it acknowledged is there, whole, and verifies.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use std::collections::BTreeMap;
+use std::env;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use moteseal_core::record::SealIndex;
+use moteseal_core::seal::Scheme;
+use moteseal_store::check::check;
+use moteseal_store::conformance::{Made, Mote, Motes, assert_reads_back};
+use moteseal_store::{EpochStore, Options, PutError, RedbStore};
+
+const ROUNDS: usize = 30;
+const WRITERS: usize = 4;
+/// Seals in a batch: all of them are there, or none.
+const BATCH: usize = 3;
+
+fn name(round: usize, writer: usize) -> String {
+    format!("round {round} writer {writer}")
+}
+
+/// Batches of a device, the same in every process: small ones, and now and then one with seals that take many pages.
+fn batches(name: &str) -> impl Iterator<Item = Vec<Made>> {
+    let mut mote = Mote::new(name, false);
+    (0..).map(move |batch: u64| {
+        let n = if batch % 8 == 7 { 6_000 } else { 30 };
+        let scheme = if batch.is_multiple_of(2) { Scheme::Star } else { Scheme::Tree };
+        (0..BATCH as u64).map(|i| mote.seal_some(scheme, batch * BATCH as u64 + i, n)).collect()
+    })
+}
+
+/// The process that is killed: writes as fast as it can and says on its output what was acknowledged.
+#[test]
+#[ignore = "started and killed by what_was_acknowledged_survives_kill_9"]
+fn write_until_killed() {
+    let (Ok(path), Ok(round)) = (env::var("MOTESEAL_STORE"), env::var("MOTESEAL_ROUND")) else { return };
+    let store = Arc::new(RedbStore::open(Path::new(&path), Options::default()).unwrap());
+    let output = Arc::new(Mutex::new(std::io::stdout()));
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|writer| {
+            let (store, output, name) = (Arc::clone(&store), Arc::clone(&output), name(round.parse().unwrap(), writer));
+            thread::spawn(move || {
+                for (number, batch) in batches(&name).enumerate() {
+                    let receipt = store.put(batch.iter().map(|made| made.bundle.clone()).collect()).unwrap();
+                    assert_eq!(receipt.stored, BATCH as u64);
+                    let mut output = output.lock().unwrap();
+                    writeln!(output, "acknowledged {writer} {number}").and_then(|()| output.flush()).unwrap();
+                }
+            })
+        })
+        .collect();
+    writers.into_iter().for_each(|writer| writer.join().unwrap());
+}
+
+/// Starts the writing process, kills it `after` a while, and returns how many batches of each writer it acknowledged.
+fn kill_one(path: &Path, round: usize, after: Duration) -> BTreeMap<usize, usize> {
+    let mut child = Command::new(env::current_exe().unwrap())
+        .args(["--exact", "write_until_killed", "--ignored", "--nocapture"])
+        .env("MOTESEAL_STORE", path)
+        .env("MOTESEAL_ROUND", round.to_string())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let output = child.stdout.take().unwrap();
+    let reader = thread::spawn(move || {
+        let mut acknowledged = BTreeMap::new();
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            let Some((_, what)) = line.split_once("acknowledged ") else { continue };
+            // The last line may be cut off; a batch is only said to be there once its line is whole.
+            if let Some((writer, number)) = what.split_once(' ')
+                && let (Ok(writer), Ok(number)) = (writer.parse::<usize>(), number.parse::<usize>())
+            {
+                let count: &mut usize = acknowledged.entry(writer).or_default();
+                *count = (*count).max(number + 1);
+            }
+        }
+        acknowledged
+    });
+    thread::sleep(after);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    reader.join().unwrap()
+}
+
+#[test]
+fn what_was_acknowledged_survives_kill_9() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("epochs");
+    let mut all: Vec<(String, usize)> = Vec::new();
+    let mut state = u64::from(std::process::id());
+    for round in 0..ROUNDS {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        // From before the store is there to well into the writing.
+        let acknowledged = kill_one(&path, round, Duration::from_millis(5 + (state >> 33) % 400));
+        let store = RedbStore::open(&path, Options::default()).unwrap();
+        for writer in 0..WRITERS {
+            let name = name(round, writer);
+            let count = acknowledged.get(&writer).copied().unwrap_or(0);
+            let seals = store.seals(Mote::new(&name, false).device(), SealIndex(0), usize::MAX).unwrap();
+            assert_eq!(seals.len() % BATCH, 0, "a part of a batch is there");
+            assert!(seals.len() >= count * BATCH, "{count} batches were acknowledged, {} seals are there", seals.len());
+            let expected = batches(&name).take(count).flatten();
+            for (made, seal) in expected.zip(&seals) {
+                assert_eq!(made.bundle.key(), seal.key());
+                if seal.key().index.0 % 7 == 0 {
+                    assert_reads_back(&store, &made);
+                }
+            }
+            all.push((name, count));
+        }
+    }
+    let store = RedbStore::open(&path, Options::default()).unwrap();
+    for (name, count) in &all {
+        let seals = store.seals(Mote::new(name, false).device(), SealIndex(0), usize::MAX).unwrap();
+        assert!(seals.len() >= count * BATCH, "{name}: a later crash took what an earlier one had left");
+    }
+    drop(store);
+    let acknowledged: usize = all.iter().map(|(_, count)| count).sum();
+    assert!(acknowledged > ROUNDS, "only {acknowledged} batches were acknowledged in {ROUNDS} rounds: nothing was tested");
+    let names: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect();
+    let report = check(&path, &Motes::new(&names), &mut |_| {}).unwrap();
+    assert!(report.is_clean() && report.gaps.is_empty(), "{:?} {:?}", report.damage, report.gaps);
+}
+
+/// Runs in a process whose files may not grow beyond 2 MiB.
+#[test]
+#[ignore = "run by a_full_disk_fails_the_batch_and_nothing_else in a process with a limit"]
+fn fill_the_disk() {
+    let Ok(path) = env::var("MOTESEAL_STORE") else { return };
+    let store = RedbStore::open(Path::new(&path), Options::default()).unwrap();
+    let mut refused = 0;
+    for (number, batch) in batches("filler").enumerate() {
+        match store.put(batch.iter().map(|made| made.bundle.clone()).collect()) {
+            // A small batch may still fit where a long one did not.
+            Ok(_) => println!("acknowledged {number}"),
+            Err(error) => {
+                let text = error.to_string();
+                assert!(matches!(error, PutError::DiskFull { .. }), "{text}");
+                assert!(text.starts_with("DiskFull: no space left for ") && text.contains("epochs"), "{text}");
+                refused += 1;
+                // What is there can still be read.
+                let first = batches("filler").next().unwrap();
+                assert_reads_back(&store, &first[0]);
+                if refused == 3 {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_fails_the_batch_and_nothing_else() {
+    let directory = tempfile::tempdir().unwrap();
+    let path: PathBuf = directory.path().join("epochs");
+    drop(RedbStore::open(&path, Options::default()).unwrap());
+    let limited = "trap '' XFSZ; ulimit -f 4096; exec \"$0\" --exact fill_the_disk --ignored --nocapture";
+    let mut child = Command::new("sh")
+        .args(["-c", limited])
+        .arg(env::current_exe().unwrap())
+        .env("MOTESEAL_STORE", &path)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut output = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut output).unwrap();
+    assert!(child.wait().unwrap().success(), "{output}");
+    let acknowledged = output.lines().filter_map(|line| line.split_once("acknowledged "));
+    let acknowledged: Vec<usize> = acknowledged.map(|(_, number)| number.parse().unwrap()).collect();
+    assert!(acknowledged.len() > 3, "{output}");
+    // With space again, what was refused is stored and what was stored is there.
+    let store = RedbStore::open(&path, Options::default()).unwrap();
+    for (number, batch) in batches("filler").take(acknowledged.last().unwrap() + 3).enumerate() {
+        let receipt = store.put(batch.iter().map(|made| made.bundle.clone()).collect()).unwrap();
+        let gone = acknowledged.contains(&number) && receipt.known < BATCH as u64;
+        assert!(!gone, "batch {number} was acknowledged and is gone");
+        assert_reads_back(&store, &batch[0]);
+    }
+}
+
+#[test]
+fn a_full_queue_says_busy() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options { queue_bytes: 10_000, ..Options::default() };
+    let store = RedbStore::open(&directory.path().join("epochs"), options).unwrap();
+    let mut mote = Mote::new("pushy", false);
+    let (send, receive) = std::sync::mpsc::channel();
+    let (mut taken, mut busy) = (0, 0);
+    let started = Instant::now();
+    while busy == 0 && started.elapsed() < Duration::from_secs(60) {
+        let made = mote.seal_some(Scheme::Star, taken, 200);
+        for _ in 0..20 {
+            let send = send.clone();
+            let reply = move |result: Result<_, PutError>| send.send(result).unwrap();
+            match store.submit(vec![made.bundle.clone()], Box::new(reply)) {
+                Ok(()) => taken += 1,
+                Err(error) => {
+                    assert_eq!(error, PutError::Busy);
+                    busy += 1;
+                }
+            }
+        }
+    }
+    assert!(busy > 0, "a queue of 10 kB took {taken} bundles of 2 kB without a break");
+    drop(send);
+    let answers: Vec<_> = receive.iter().collect();
+    assert_eq!(answers.len() as u64, taken, "every batch that was taken is answered, none that was refused");
+    assert!(answers.iter().all(Result::is_ok));
+    // One batch is taken whatever its size.
+    let big = mote.seal_some(Scheme::Star, taken, 50_000);
+    assert_eq!(store.put(vec![big.bundle.clone()]).unwrap().stored, 1);
+}
+
+#[test]
+fn closing_writes_what_is_queued() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("epochs");
+    let store = RedbStore::open(&path, Options::default()).unwrap();
+    let mut mote = Mote::new("last words", false);
+    let made: Vec<Made> = (0..20).map(|epoch| mote.seal_some(Scheme::Star, epoch, 20)).collect();
+    for made in &made {
+        store.submit(vec![made.bundle.clone()], Box::new(|result| assert!(result.is_ok()))).unwrap();
+    }
+    drop(store);
+    let store = RedbStore::open(&path, Options::default()).unwrap();
+    made.iter().for_each(|made| assert_reads_back(&store, made));
+}

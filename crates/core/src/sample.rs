@@ -4,12 +4,14 @@
 //! hold, so that whoever answers has none: a sample whose choice was forced is [`UniformSample`].
 
 pub mod choice;
+mod kept;
 pub mod permutation;
 
 use core::fmt;
 use core::marker::PhantomData;
 
 pub use choice::{Choice, ChoiceError, Rate, UniformSample};
+pub use kept::Kept;
 
 use crate::digest::Digest;
 use crate::engine::Engine;

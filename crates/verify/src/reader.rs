@@ -13,7 +13,7 @@ use moteseal_core::roster::Directory;
 use moteseal_core::sample::Sample;
 use moteseal_core::schema::{Schema, SchemaError};
 use moteseal_core::seal::follow::{Limits, OpenError, PartError, Rebuilt, Shape};
-use moteseal_core::seal::{Authentic, Follower, Seal, SealError};
+use moteseal_core::seal::{Authentic, Follower, Seal, SealError, Unverified};
 use moteseal_core::wire::cbor::DecodeError;
 use moteseal_core::wire::stream::{Item, MAX_RUN_BYTES, MAX_RUN_PARTS, Part};
 use moteseal_lanes::Host;
@@ -161,6 +161,19 @@ impl fmt::Display for ReadError {
 
 impl std::error::Error for ReadError {}
 
+/// One part of a run that failed: what a store's explanation is compared with. Nothing of it is proven.
+#[derive(Clone, Debug)]
+pub struct Suspect {
+    /// The seal as rebuilt from what came.
+    pub seal: Seal<Unverified>,
+    /// A star's `D_i` of each level that came; null elsewhere, and for a tree.
+    pub blocks: [Digest; MAX_LEVELS],
+    /// The part item's bytes.
+    pub item: Vec<u8>,
+    /// The schema it came under.
+    pub schema: Arc<SchemaEntry>,
+}
+
 /// Gives the digest of a seal that the receiver has: of a device, by index.
 pub type Known<'d> = Box<dyn Fn(DeviceId, SealIndex) -> Option<Digest> + Send + 'd>;
 
@@ -179,6 +192,7 @@ pub struct StreamReader<'d, D: ?Sized> {
     run_bytes: usize,
     items: usize,
     failed: bool,
+    suspects: Vec<Suspect>,
 }
 
 struct Pending {
@@ -209,6 +223,7 @@ impl<'d, D: Directory + ?Sized> StreamReader<'d, D> {
             run_bytes: 0,
             items: 0,
             failed: false,
+            suspects: Vec::new(),
         }
     }
 
@@ -256,6 +271,12 @@ impl<'d, D: Directory + ?Sized> StreamReader<'d, D> {
         self.refuse_unsigned()?;
         let _ = visit;
         Ok(())
+    }
+
+    /// The parts of the run that failed to prove, oldest first; empty unless `feed` has failed for that reason.
+    #[must_use]
+    pub fn suspects(&self) -> &[Suspect] {
+        &self.suspects
     }
 
     fn error(&self, kind: ReadErrorKind) -> ReadError {
@@ -386,8 +407,8 @@ impl<'d, D: Directory + ?Sized> StreamReader<'d, D> {
         let fail = |kind| ReadError { kind, item: self.items, device: self.follower.position().map(|(device, _)| device), run };
 
         let mut proven: Vec<Seal<Authentic>> = Vec::with_capacity(rebuilt.len());
-        for (part, rebuilt) in rebuilt.iter().rev() {
-            let seal = rebuilt.seal.clone();
+        for (part, unproven) in rebuilt.iter().rev() {
+            let seal = unproven.seal.clone();
             let seal = match proven.last() {
                 Some(successor) => seal.proven_by(successor),
                 None => {
@@ -398,7 +419,14 @@ impl<'d, D: Directory + ?Sized> StreamReader<'d, D> {
                     result
                 }
             };
-            proven.push(seal.map_err(|error| fail(ReadErrorKind::Seal(error)))?);
+            match seal {
+                Ok(seal) => proven.push(seal),
+                Err(error) => {
+                    let error = fail(ReadErrorKind::Seal(error));
+                    self.suspects = self.suspected(buffer, &rebuilt);
+                    return Err(error.into());
+                }
+            }
         }
         proven.reverse();
         for (((part, rebuilt), seal), pending) in rebuilt.into_iter().zip(&proven).zip(&self.run) {
@@ -407,6 +435,17 @@ impl<'d, D: Directory + ?Sized> StreamReader<'d, D> {
             visit(Event::Proven(Proven { seal, sample, part: &part, bytes, blocks: &rebuilt.blocks, schema }))?;
         }
         Ok(())
+    }
+}
+
+impl<D: ?Sized> StreamReader<'_, D> {
+    fn suspected(&self, buffer: &[u8], rebuilt: &[(Part<'_>, Rebuilt<'_>)]) -> Vec<Suspect> {
+        let parts = rebuilt.iter().zip(&self.run);
+        let suspect = |((_, rebuilt), pending): (&(Part<'_>, Rebuilt<'_>), &Pending)| {
+            let (seal, blocks, schema) = (rebuilt.seal.clone(), rebuilt.blocks, pending.schema.clone()?);
+            Some(Suspect { seal, blocks, item: buffer[pending.range.clone()].to_vec(), schema })
+        };
+        parts.filter_map(suspect).collect()
     }
 }
 

@@ -116,6 +116,16 @@ pub struct Gaps<'a> {
 }
 
 impl<'a> Gaps<'a> {
+    /// Gaps that have been read before: `encoded` is what [`encoded`](Self::encoded) gave, for `length` events.
+    pub(crate) const fn checked(encoded: &'a [u8], length: u32) -> Self {
+        Self { encoded, length }
+    }
+
+    /// The elements as they are encoded.
+    pub(crate) const fn encoded(&self) -> &'a [u8] {
+        self.encoded
+    }
+
     /// How many events are selected.
     #[must_use]
     pub const fn len(&self) -> u32 {

@@ -1,0 +1,156 @@
+//! Asking a cloud: query, verify, and let it explain what failed.
+
+use std::fmt;
+
+use bytes::Bytes;
+use moteseal_api::{CBOR_SEQ, JSON, Query, paths};
+use moteseal_net::{Client, NetError};
+use moteseal_verify::{Roster, Suspect};
+
+use crate::explain::{Disagreement, Finding, Verdict, examine, examine_tree};
+use crate::memory::Memory;
+use crate::output::OutputError;
+use crate::proof::ProofWriter;
+use crate::refusal::Refused;
+use crate::report::Report;
+use crate::rows::Sink;
+use crate::session::{Session, Stop};
+
+/// The longest explanation of one seal: its largest signature, statement and digests take 5 KiB.
+const MAX_EXPLANATION: usize = 16 << 10;
+/// The longest bundle that is fetched to explain a tree.
+const MAX_BUNDLE: usize = 80 << 20;
+
+/// Why there are no verified rows.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Failure {
+    /// The cloud could not be asked.
+    Net(NetError),
+    /// What it answered is refused.
+    Refused(Box<Refused>),
+    /// What was verified could not be written.
+    Output(OutputError),
+}
+
+impl Failure {
+    /// The name of what was wrong.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self {
+            Self::Net(error) => error.name().to_owned(),
+            Self::Refused(refused) => refused.name(),
+            Self::Output(_) => "OutputFailed".to_owned(),
+        }
+    }
+
+    /// 1 internal, 2 usage, 3 refused, 4 incomplete, 6 unreachable.
+    #[must_use]
+    pub const fn exit_code(&self) -> u8 {
+        match self {
+            Self::Net(error) if error.is_unreachable() => 6,
+            Self::Net(NetError::Refused { .. }) => 4,
+            Self::Net(_) => 2,
+            Self::Refused(refused) => refused.refusal.exit_code(),
+            Self::Output(_) => 1,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Net(error) => error.fmt(f),
+            Self::Refused(refused) => refused.fmt(f),
+            Self::Output(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl From<NetError> for Failure {
+    fn from(error: NetError) -> Self {
+        Self::Net(error)
+    }
+}
+
+impl From<OutputError> for Failure {
+    fn from(error: OutputError) -> Self {
+        Self::Output(error)
+    }
+}
+
+impl From<Stop> for Failure {
+    fn from(stop: Stop) -> Self {
+        match stop {
+            Stop::Refused(refusal) => Self::Refused(Box::new(refusal.into())),
+            Stop::Output(error) => Self::Output(error),
+        }
+    }
+}
+
+/// Asks the cloud of `client`, verifies the answer, and gives `sink` its rows. `proof` receives the answer as it came; whether it
+/// is kept is up to the caller. What the answer proves of each device's newest seal goes into `memory`, which is not saved.
+///
+/// # Errors
+/// [`Failure`]; whatever `sink` and `proof` took is then to be thrown away.
+pub async fn get(
+    client: &Client,
+    roster: &Roster,
+    query: &Query,
+    memory: Option<&mut Memory>,
+    mut proof: Option<&mut ProofWriter>,
+    sink: &mut dyn Sink,
+) -> Result<Report, Failure> {
+    let body = Bytes::from(query.to_json());
+    let mut answer = client.post(paths::QUERY, JSON, body).await?.expect(CBOR_SEQ)?;
+    let mut session = Session::new(roster, query.clone(), memory.as_deref());
+    while let Some(chunk) = answer.chunk().await? {
+        if let Some(proof) = proof.as_deref_mut() {
+            proof.write(&chunk)?;
+        }
+        if let Err(stop) = session.feed(&chunk, sink) {
+            return Err(explained(client, roster, &session, stop).await);
+        }
+    }
+    let (report, newest) = session.finish(sink)?;
+    if let Some(memory) = memory {
+        newest.into_iter().for_each(|(device, seal)| memory.remember(roster, device, seal));
+    }
+    Ok(report)
+}
+
+async fn explained(client: &Client, roster: &Roster, session: &Session<'_>, stop: Stop) -> Failure {
+    let Stop::Refused(refusal) = stop else { return stop.into() };
+    let finding = if refusal.is_unproven_run() { explain(client, roster, session.suspects()).await } else { None };
+    Failure::Refused(Box::new(Refused { refusal, finding }))
+}
+
+/// Compares the parts of a run that is not proven with their explaining forms, oldest first, and gives the first disagreement.
+async fn explain(client: &Client, roster: &Roster, suspects: &[Suspect]) -> Option<Finding> {
+    for suspect in suspects {
+        let statement = suspect.seal.statement();
+        let (device, index, epoch) = (statement.device, statement.index, statement.epoch);
+        let verdict = match fetch(client, &paths::explain(device, index), MAX_EXPLANATION).await {
+            Ok(answer) => examine(suspect, roster, &answer),
+            Err(error) => Verdict::Differs(Disagreement::Withheld { cause: error.to_string() }),
+        };
+        let what = match verdict {
+            Verdict::Agrees => continue,
+            Verdict::Differs(what) => what,
+            Verdict::NeedsBundle(seal) => match fetch(client, &paths::bundle(device, index), MAX_BUNDLE).await {
+                Ok(bundle) => examine_tree(suspect, roster, &seal, &bundle),
+                Err(_) => Disagreement::Path { seq: None },
+            },
+        };
+        return Some(Finding { device, index, epoch, what });
+    }
+    let statement = suspects.last()?.seal.statement();
+    let (device, index, epoch) = (statement.device, statement.index, statement.epoch);
+    Some(Finding { device, index, epoch, what: Disagreement::Signature })
+}
+
+async fn fetch(client: &Client, path: &str, limit: usize) -> Result<Vec<u8>, NetError> {
+    client.get(path).await?.expect(CBOR_SEQ)?.bytes(limit).await
+}

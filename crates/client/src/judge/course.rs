@@ -1,0 +1,131 @@
+//! One device's course through an answer: its history, what we remember of it, and what is counted on the way.
+
+use moteseal_core::record::{DeviceId, EpochNumber};
+use moteseal_core::seal::{Authentic, History, Incomplete, Seal};
+
+use crate::memory::Remembered;
+use crate::refusal::Refusal;
+use crate::report::{DeviceReport, Outage, Standing};
+
+/// More outages than these are counted but not listed.
+const MAX_OUTAGES: usize = 256;
+
+#[derive(Debug)]
+pub(super) struct Course {
+    device: DeviceId,
+    since: EpochNumber,
+    until: Option<EpochNumber>,
+    history: History,
+    remembered: Option<Remembered>,
+    newest: Option<Remembered>,
+    last_epoch: Option<EpochNumber>,
+    report: DeviceReport,
+}
+
+impl Course {
+    pub(super) fn new(
+        device: DeviceId,
+        since: EpochNumber,
+        until: Option<EpochNumber>,
+        remembered: Option<Remembered>,
+    ) -> Self {
+        let report = DeviceReport {
+            device,
+            name: String::new(),
+            since,
+            until,
+            seals: 0,
+            epochs: 0,
+            events: 0,
+            rows: 0,
+            lost: 0,
+            outages: Vec::new(),
+            standing: Standing::Complete,
+        };
+        let history = History::new(device, since, until.unwrap_or(EpochNumber(u64::MAX)));
+        Self { device, since, until, history, remembered, newest: None, last_epoch: None, report }
+    }
+
+    pub(super) const fn device(&self) -> DeviceId {
+        self.device
+    }
+
+    pub(super) const fn add_rows(&mut self, rows: u64) {
+        self.report.rows += rows;
+    }
+
+    /// Takes the next seal of the answer, and says whether its events are in the range.
+    pub(super) fn take(&mut self, seal: &Seal<Authentic>) -> Result<bool, Refusal> {
+        let here = Remembered { index: seal.statement().index, epoch: seal.statement().epoch, digest: seal.digest() };
+        for known in [self.newest, self.remembered].into_iter().flatten() {
+            self.agree(seal, &here, &known)?;
+        }
+        if self.newest.is_some_and(|newest| here.index <= newest.index) {
+            return Err(Refusal::NotAsAsked { device: Some(self.device), index: Some(here.index) });
+        }
+        let in_range = self.history.next(seal).map_err(|error| refusal(&error))?;
+        self.newest = Some(here);
+        if in_range {
+            let statement = seal.statement();
+            self.report.seals += 1;
+            self.report.epochs += u64::from(self.last_epoch != Some(statement.epoch));
+            self.last_epoch = Some(statement.epoch);
+            self.report.events += statement.counters.total();
+            self.report.lost += statement.lost.map_or(0, |lost| lost.total());
+            if statement.restart && self.report.outages.len() < MAX_OUTAGES {
+                let from = statement.last.map(|(_, epoch)| epoch);
+                self.report.outages.push(Outage { from, to: statement.epoch, index: statement.index });
+            }
+        }
+        Ok(in_range)
+    }
+
+    /// Whether two authentic seals can stand in one history: where they cannot, the device signed two.
+    fn agree(&self, seal: &Seal<Authentic>, here: &Remembered, known: &Remembered) -> Result<(), Refusal> {
+        let statement = seal.statement();
+        let parted = Err(Refusal::Equivocation { device: self.device, index: known.index });
+        if here.index == known.index {
+            return if here.digest == known.digest { Ok(()) } else { parted };
+        }
+        if here.index < known.index {
+            return if here.epoch > known.epoch { parted } else { Ok(()) };
+        }
+        if here.epoch < known.epoch {
+            return parted;
+        }
+        match statement.last {
+            Some((before, _)) if before == known.index && statement.prev != known.digest => parted,
+            Some((before, _)) if before >= known.index => Ok(()),
+            // The seal names as its predecessor one before a seal that the device has signed as well.
+            _ => parted,
+        }
+    }
+
+    /// Ends the device's part of the answer.
+    pub(super) fn finish(self, name: String) -> Result<(DeviceReport, Option<Remembered>), Refusal> {
+        if let Some(known) = self.remembered {
+            let reached = self.newest.is_some_and(|newest| newest.index >= known.index);
+            if !reached && known.epoch >= self.since && self.history.tail().is_some() {
+                let (device, index, epoch) = (self.device, known.index, Some(known.epoch));
+                return Err(Refusal::Missing { device, index, epoch, remembered: true });
+            }
+        }
+        let standing = match self.history.finish() {
+            Ok(_) => Standing::Complete,
+            Err(Incomplete::TailUnknown { from, .. }) => Standing::TailUnknown { from },
+            Err(error) => return Err(refusal(&error)),
+        };
+        debug_assert!(self.until.is_some() || matches!(standing, Standing::TailUnknown { .. }));
+        Ok((DeviceReport { name, standing, ..self.report }, self.newest))
+    }
+}
+
+fn refusal(error: &Incomplete) -> Refusal {
+    match *error {
+        Incomplete::Missing { device, index, epoch } => Refusal::Missing { device, index, epoch, remembered: false },
+        Incomplete::NotAsked { device, index } => Refusal::NotAsAsked { device: Some(device), index: Some(index) },
+        // Incomplete may grow; what it says is then that something was not as asked.
+        Incomplete::TailUnknown { device, .. } => Refusal::NotAsAsked { device: Some(device), index: None },
+        _ => Refusal::NotAsAsked { device: None, index: None },
+    }
+}

@@ -1,0 +1,147 @@
+//! What a verified answer holds, device by device.
+
+use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
+use serde_json::{Value, json};
+
+/// A verified answer in numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// By the order of the query.
+    pub devices: Vec<DeviceReport>,
+    /// Signatures that were checked.
+    pub signatures: u64,
+    /// Bytes of the answer.
+    pub bytes: u64,
+}
+
+/// One device's part of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceReport {
+    /// The device.
+    pub device: DeviceId,
+    /// Its name in the roster.
+    pub name: String,
+    /// The first epoch that was asked for.
+    pub since: EpochNumber,
+    /// The epoch behind the last; `None` where everything so far was asked for.
+    pub until: Option<EpochNumber>,
+    /// Seals in that range.
+    pub seals: u64,
+    /// Epochs with a seal in that range.
+    pub epochs: u64,
+    /// Events that those seals count.
+    pub events: u64,
+    /// Rows handed out.
+    pub rows: u64,
+    /// Events that the device admits to have lost.
+    pub lost: u64,
+    /// Where the device admits to have been off, in order; the first 256 of them.
+    pub outages: Vec<Outage>,
+    /// How complete this is.
+    pub standing: Standing,
+}
+
+/// A device restarted: what it may have sensed before was not sealed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outage {
+    /// The epoch of the seal before; `None` before the first.
+    pub from: Option<EpochNumber>,
+    /// The epoch of the first seal after.
+    pub to: EpochNumber,
+    /// That seal.
+    pub index: SealIndex,
+}
+
+/// How complete a device's part of an answer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Nothing of the range is missing.
+    Complete,
+    /// Nothing is missing before this epoch; nothing shows what the device sealed from then on.
+    TailUnknown {
+        /// The first epoch of which nothing is known.
+        from: EpochNumber,
+    },
+}
+
+impl DeviceReport {
+    /// Whether the device's part is as complete as it was asked for: everything of the range, or, where no end was given,
+    /// everything up to some newest seal.
+    #[must_use]
+    pub const fn is_complete(&self) -> bool {
+        match self.standing {
+            Standing::Complete => true,
+            Standing::TailUnknown { .. } => self.until.is_none() && self.seals > 0,
+        }
+    }
+
+    /// The epoch before which nothing is missing.
+    #[must_use]
+    pub fn complete_until(&self) -> EpochNumber {
+        match self.standing {
+            Standing::Complete => self.until.unwrap_or(EpochNumber(u64::MAX)),
+            Standing::TailUnknown { from } => from,
+        }
+    }
+}
+
+impl Report {
+    /// Whether every device is as complete as it was asked for; exit code 4 where not.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.devices.iter().all(DeviceReport::is_complete)
+    }
+
+    /// All rows.
+    #[must_use]
+    pub fn rows(&self) -> u64 {
+        self.devices.iter().map(|device| device.rows).sum()
+    }
+
+    /// All events that the seals count.
+    #[must_use]
+    pub fn events(&self) -> u64 {
+        self.devices.iter().map(|device| device.events).sum()
+    }
+
+    /// All seals.
+    #[must_use]
+    pub fn seals(&self) -> u64 {
+        self.devices.iter().map(|device| device.seals).sum()
+    }
+
+    /// The report for programs.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        json!({
+            "complete": self.is_complete(),
+            "rows": self.rows(),
+            "events": self.events(),
+            "seals": self.seals(),
+            "signatures": self.signatures,
+            "bytes": self.bytes,
+            "devices": self.devices.iter().map(DeviceReport::to_json).collect::<Vec<_>>(),
+        })
+    }
+}
+
+impl DeviceReport {
+    fn to_json(&self) -> Value {
+        let outage = |outage: &Outage| json!({"from": outage.from.map(|from| from.0), "to": outage.to.0, "index": outage.index.0});
+        json!({
+            "device": self.device.to_string(),
+            "name": self.name,
+            "since": self.since.0,
+            "until": self.until.map(|until| until.0),
+            "complete": self.is_complete(),
+            "complete_until": self.complete_until().0,
+            "standing": match self.standing { Standing::Complete => "Complete", Standing::TailUnknown { .. } => "TailUnknown" },
+            "seals": self.seals,
+            "epochs": self.epochs,
+            "events": self.events,
+            "rows": self.rows,
+            "lost": self.lost,
+            "outages": self.outages.iter().map(outage).collect::<Vec<_>>(),
+        })
+    }
+}

@@ -1,0 +1,92 @@
+//! Verified rows: what a sink receives, one part of an epoch at a time.
+
+use std::sync::Arc;
+
+use moteseal_core::record::{DeviceId, Level, Sequence};
+use moteseal_core::sample::UniformSample;
+use moteseal_core::seal::Statement;
+use moteseal_lanes::Host;
+use moteseal_verify::SchemaEntry;
+
+use crate::output::OutputError;
+
+/// The events of one part that were asked for: authentic, and chosen by nobody.
+#[derive(Debug)]
+pub struct Rows<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) statement: &'a Statement,
+    pub(crate) start_ms: Option<u64>,
+    pub(crate) sample: &'a UniformSample<'a>,
+    pub(crate) schema: &'a Arc<SchemaEntry>,
+    pub(crate) engine: &'a Host,
+}
+
+impl<'a> Rows<'a> {
+    /// The device.
+    #[must_use]
+    pub const fn device(&self) -> DeviceId {
+        self.statement.device
+    }
+
+    /// Its name in the roster.
+    #[must_use]
+    pub const fn name(&self) -> &'a str {
+        self.name
+    }
+
+    /// What the device states of the part these are of.
+    #[must_use]
+    pub const fn statement(&self) -> &'a Statement {
+        self.statement
+    }
+
+    /// When the epoch starts, in Unix milliseconds; `None` past 2^64.
+    #[must_use]
+    pub const fn start_ms(&self) -> Option<u64> {
+        self.start_ms
+    }
+
+    /// What a record holds.
+    #[must_use]
+    pub const fn schema(&self) -> &'a Arc<SchemaEntry> {
+        self.schema
+    }
+
+    /// The sample: what estimators take.
+    #[must_use]
+    pub const fn sample(&self) -> &'a UniformSample<'a> {
+        self.sample
+    }
+
+    /// How many rows these are.
+    #[must_use]
+    pub fn len(&self) -> u32 {
+        self.sample.sample().len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Calls `each` with sequence number, level and record of every row, by ascending sequence number.
+    pub fn for_each(&self, each: impl FnMut(Sequence, Level, &'a [u8])) {
+        self.sample.sample().for_each(self.engine, each);
+    }
+}
+
+/// Takes verified rows.
+pub trait Sink {
+    /// Takes the rows of one part, which may be none.
+    ///
+    /// # Errors
+    /// [`OutputError`]; the session then stops.
+    fn rows(&mut self, rows: &Rows<'_>) -> Result<(), OutputError>;
+}
+
+impl<F: FnMut(&Rows<'_>) -> Result<(), OutputError>> Sink for F {
+    fn rows(&mut self, rows: &Rows<'_>) -> Result<(), OutputError> {
+        self(rows)
+    }
+}

@@ -1,0 +1,94 @@
+//! A session judges the bytes of one answer, without I/O: bytes in, verified rows and a report out.
+
+use moteseal_api::Query;
+use moteseal_core::record::DeviceId;
+use moteseal_core::seal::follow::Limits;
+use moteseal_verify::{ReadError, Roster, StreamReader, Suspect};
+
+use crate::judge::Judge;
+use crate::memory::{Memory, Remembered};
+use crate::output::OutputError;
+use crate::refusal::Refusal;
+use crate::report::Report;
+use crate::rows::Sink;
+
+/// Judges one answer. Feed it chunks of any size, then finish it.
+#[derive(Debug)]
+pub struct Session<'r> {
+    reader: StreamReader<'r, Roster>,
+    judge: Judge<'r>,
+}
+
+/// Why a session stopped.
+#[derive(Debug)]
+pub enum Stop {
+    /// The answer is refused.
+    Refused(Refusal),
+    /// The sink takes no more.
+    Output(OutputError),
+}
+
+impl From<ReadError> for Stop {
+    fn from(error: ReadError) -> Self {
+        Self::Refused(error.into())
+    }
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl From<OutputError> for Stop {
+    fn from(error: OutputError) -> Self {
+        Self::Output(error)
+    }
+}
+
+impl<'r> Session<'r> {
+    /// A session for the answer to `query`. What `memory` holds of the devices must not be contradicted or left out.
+    #[must_use]
+    pub fn new(roster: &'r Roster, query: Query, memory: Option<&Memory>) -> Self {
+        Self { reader: StreamReader::new(roster, Limits::default()), judge: Judge::new(roster, Some(query), memory) }
+    }
+
+    /// A session for a proof, which brings its query along.
+    #[must_use]
+    pub fn of_proof(roster: &'r Roster, memory: Option<&Memory>) -> Self {
+        Self { reader: StreamReader::new(roster, Limits::default()), judge: Judge::new(roster, None, memory) }
+    }
+
+    /// The query; of a proof once its first item has been read.
+    #[must_use]
+    pub const fn query(&self) -> Option<&Query> {
+        self.judge.query()
+    }
+
+    /// Takes the next bytes, and gives `sink` the rows that they complete.
+    ///
+    /// # Errors
+    /// [`Stop`]; feeding then has no effect any more, and what was given to `sink` is part of a refused answer.
+    pub fn feed(&mut self, bytes: &[u8], sink: &mut dyn Sink) -> Result<(), Stop> {
+        let Self { reader, judge } = self;
+        judge.count_bytes(bytes.len());
+        reader.feed::<Stop>(bytes, &mut |event| judge.event(event, sink))
+    }
+
+    /// Ends the answer. The second value is the newest seal of each device that had one: what to remember.
+    ///
+    /// # Errors
+    /// [`Stop`].
+    pub fn finish(self, sink: &mut dyn Sink) -> Result<(Report, Vec<(DeviceId, Remembered)>), Stop> {
+        let Self { reader, mut judge } = self;
+        reader.finish::<Stop>(&mut |event| judge.event(event, sink))?;
+        judge.finish()
+    }
+
+    /// The parts of the run that was not proven, oldest first: what an explanation is compared with. Empty unless `feed` has
+    /// refused a run.
+    #[must_use]
+    pub fn suspects(&self) -> &[Suspect] {
+        self.reader.suspects()
+    }
+}

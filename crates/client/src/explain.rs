@@ -135,8 +135,7 @@ pub(crate) fn examine(suspect: &Suspect, roster: &Roster, answer: &[u8]) -> Verd
     if rebuilt.scheme == Scheme::Tree {
         return Verdict::NeedsBundle(Box::new(explained));
     }
-    let digests: Vec<Digest> =
-        digests.chunks_exact(32).map(|bytes| bytes.try_into().map_or(Digest::NULL, Digest)).collect();
+    let digests: Vec<Digest> = digests.chunks_exact(32).map(|bytes| bytes.try_into().map_or(Digest::NULL, Digest)).collect();
     if !write::leads_to_root(&explained, &digests) {
         return Verdict::Differs(Disagreement::Root);
     }

@@ -127,8 +127,11 @@ impl<'r> Judge<'r> {
         }
         match query.choice {
             Choice::Rate(rate) => {
-                let sample = UniformSample::by_rate(proven.sample, statement, rate)
-                    .map_err(|error| Refusal::Choice { error, device, index })?;
+                let sample = UniformSample::by_rate(proven.sample, statement, rate).map_err(|error| Refusal::Choice {
+                    error,
+                    device,
+                    index,
+                })?;
                 course.add_rows(hand_out(self.roster, &self.engine, statement, &sample, proven.schema, sink)?);
                 Ok(())
             }

@@ -130,7 +130,6 @@ fn parse(text: &[u8]) -> Option<BTreeMap<Digest, Remembered>> {
     text.get("devices")?.as_object()?.iter().map(entry).collect()
 }
 
-
 /// A digest from its 64 hexadecimal digits.
 pub(crate) fn digest(text: &str) -> Option<Digest> {
     let mut digest = Digest::NULL;
@@ -168,7 +167,9 @@ mod tests {
     fn a_file_of_another_kind_is_left_alone() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notes.txt");
-        for text in ["", "dear diary", "{}", r#"{"moteseal_memory":2,"devices":{}}"#, r#"{"moteseal_memory":1,"devices":{"x":{}}}"#] {
+        for text in
+            ["", "dear diary", "{}", r#"{"moteseal_memory":2,"devices":{}}"#, r#"{"moteseal_memory":1,"devices":{"x":{}}}"#]
+        {
             std::fs::write(&path, text).unwrap();
             let error = Memory::open(&path).unwrap_err().to_string();
             assert!(error.contains("notes.txt") && error.contains("not a memory"), "{error}");

@@ -83,8 +83,8 @@ impl Refusal {
     #[must_use]
     pub fn name(&self) -> String {
         match self {
-            Self::Read(error) => error.name(),
-            Self::Choice { error, .. } => error.to_string().split(':').next().unwrap_or_default().to_owned(),
+            Self::Read(error) => error.name().to_owned(),
+            Self::Choice { error, .. } => error.name().to_owned(),
             Self::NotAsAsked { .. } => "NotAsAsked".into(),
             Self::Missing { .. } => "Missing".into(),
             Self::Equivocation { .. } => "Equivocation".into(),

@@ -23,12 +23,7 @@ pub(super) struct Course {
 }
 
 impl Course {
-    pub(super) fn new(
-        device: DeviceId,
-        since: EpochNumber,
-        until: Option<EpochNumber>,
-        remembered: Option<Remembered>,
-    ) -> Self {
+    pub(super) fn new(device: DeviceId, since: EpochNumber, until: Option<EpochNumber>, remembered: Option<Remembered>) -> Self {
         let report = DeviceReport {
             device,
             name: String::new(),

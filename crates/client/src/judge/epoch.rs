@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex, Sequence};
+use moteseal_core::sample::choice::EpochCounts;
 use moteseal_core::sample::permutation::{Swap, choose, scratch_for};
 use moteseal_core::sample::{Choice, ChoiceError, Kept, UniformSample};
-use moteseal_core::sample::choice::EpochCounts;
 use moteseal_core::seal::{Authentic, Seal};
 use moteseal_lanes::Host;
 use moteseal_verify::{Proven, Roster, SchemaEntry};
@@ -81,12 +81,13 @@ fn judged(parts: &[Held], device: DeviceId, choice: Choice) -> Result<Vec<Unifor
     match choice {
         Choice::AtMost(most) => {
             let mask = counts.at_most(most);
-            let judge = |part| -> Result<_, Refusal> {
-                let Held { seal, kept, .. } = part;
-                let statement = seal.statement();
-                UniformSample::by_levels(kept.sample(), statement, mask).map_err(at(statement.index))
-            };
-            parts.iter().map(judge).collect()
+            parts
+                .iter()
+                .map(|part| {
+                    let statement = part.seal.statement();
+                    UniformSample::by_levels(part.kept.sample(), statement, mask).map_err(at(statement.index))
+                })
+                .collect()
         }
         Choice::Sample { count, seed } => {
             let total = counts.total();

@@ -1,0 +1,208 @@
+//! Verified rows as tables, CSV, JSON lines, Arrow IPC streams and Parquet, with named, typed columns.
+//!
+//! Every format has the same columns: `epoch`, `epoch_start`, `device`, `seq`, then the schema's fields. Text formats show values
+//! exactly, to the last digit of their scale; Arrow and Parquet hold scaled values as Float64, with unit, divisor and offset in the
+//! column's metadata. A `time` field becomes an absolute timestamp. Memory is bounded: batches of a few thousand rows.
+
+mod columns;
+mod file;
+mod text;
+
+use std::fmt;
+use std::io::{self, Write};
+use std::path::Path;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use arrow_ipc::writer::StreamWriter;
+use moteseal_core::schema::Schema;
+use moteseal_verify::SchemaEntry;
+use parquet::arrow::ArrowWriter;
+use parquet::basic::Compression;
+use parquet::file::properties::WriterProperties;
+
+pub use file::AtomicFile;
+
+use crate::rows::{Rows, Sink};
+use columns::Columns;
+use text::{Csv, JsonLines, Table};
+
+/// Why rows could not be written, or a file of ours not be read: names the file and the way out.
+#[derive(Debug)]
+pub struct OutputError(String);
+
+impl OutputError {
+    /// An error of the system's about a file.
+    pub(crate) fn new(path: &Path, error: &io::Error) -> Self {
+        Self(format!("cannot use {}: {error}", path.display()))
+    }
+
+    /// A file that is not what it should be.
+    pub(crate) fn because(path: &Path, what: &str) -> Self {
+        Self(format!("cannot use {}: {what}", path.display()))
+    }
+
+    /// What went wrong where no file is at hand.
+    pub(crate) fn of(error: impl fmt::Display) -> Self {
+        Self(format!("cannot write the rows: {error}"))
+    }
+}
+
+impl fmt::Display for OutputError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for OutputError {}
+
+/// How rows are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Aligned columns, for people.
+    Table,
+    /// Comma-separated values (RFC 4180) with a header line.
+    Csv,
+    /// One JSON object a line.
+    JsonLines,
+    /// An Arrow IPC stream.
+    Arrow,
+    /// A Parquet file.
+    Parquet,
+}
+
+impl Format {
+    /// All formats, by the name that [`from_str`](FromStr::from_str) takes.
+    pub const NAMES: [(&'static str, Self); 5] = [
+        ("table", Self::Table),
+        ("csv", Self::Csv),
+        ("jsonl", Self::JsonLines),
+        ("arrow", Self::Arrow),
+        ("parquet", Self::Parquet),
+    ];
+}
+
+impl FromStr for Format {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let named = Self::NAMES.into_iter().find(|(name, _)| *name == text);
+        named.map(|(_, format)| format).ok_or_else(|| "one of table, csv, jsonl, arrow, parquet".to_owned())
+    }
+}
+
+/// Writes verified rows in one format. Call [`finish`](Self::finish) at the end: Arrow and Parquet are not whole before.
+pub struct Writer<W: Write + Send> {
+    format: Format,
+    state: State<W>,
+}
+
+enum State<W: Write + Send> {
+    /// No rows yet, so no columns.
+    Waiting(W),
+    Table(Table<W>),
+    Csv(Csv<W>),
+    JsonLines(JsonLines<W>),
+    Arrow(Columns, Box<StreamWriter<W>>),
+    Parquet(Columns, Box<ArrowWriter<W>>),
+    /// An error has been returned.
+    Failed,
+}
+
+impl<W: Write + Send> fmt::Debug for Writer<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Writer").field("format", &self.format).finish_non_exhaustive()
+    }
+}
+
+impl<W: Write + Send> Writer<W> {
+    /// A writer to `out`, which should be buffered.
+    #[must_use]
+    pub const fn new(format: Format, out: W) -> Self {
+        Self { format, state: State::Waiting(out) }
+    }
+
+    fn start(format: Format, out: W, schema: &Arc<SchemaEntry>) -> Result<State<W>, OutputError> {
+        Ok(match format {
+            Format::Table => State::Table(Table::new(out, schema)?),
+            Format::Csv => State::Csv(Csv::new(out, schema)?),
+            Format::JsonLines => State::JsonLines(JsonLines::new(out)),
+            Format::Arrow => {
+                let columns = Columns::new(schema)?;
+                let writer = StreamWriter::try_new(out, columns.schema()).map_err(OutputError::of)?;
+                State::Arrow(columns, Box::new(writer))
+            }
+            Format::Parquet => {
+                let columns = Columns::new(schema)?;
+                let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
+                let writer = ArrowWriter::try_new(out, columns.schema().clone(), Some(properties)).map_err(OutputError::of)?;
+                State::Parquet(columns, Box::new(writer))
+            }
+        })
+    }
+
+    /// Writes what is buffered, and the format's end.
+    ///
+    /// # Errors
+    /// [`OutputError`].
+    pub fn finish(self) -> Result<(), OutputError> {
+        match self.state {
+            // Nothing came that would have said what the columns are: an empty stream of the columns that all have.
+            State::Waiting(out) => match Self::start(self.format, out, &none()?)? {
+                State::Waiting(_) | State::Failed => Ok(()),
+                state => Self { format: self.format, state }.finish(),
+            },
+            State::Table(table) => table.finish(),
+            State::Csv(csv) => csv.finish(),
+            State::JsonLines(lines) => lines.finish(),
+            State::Arrow(mut columns, mut writer) => {
+                if let Some(batch) = columns.take()? {
+                    writer.write(&batch).map_err(OutputError::of)?;
+                }
+                writer.finish().map_err(OutputError::of)
+            }
+            State::Parquet(mut columns, mut writer) => {
+                if let Some(batch) = columns.take()? {
+                    writer.write(&batch).map_err(OutputError::of)?;
+                }
+                let mut out = writer.into_inner().map_err(OutputError::of)?;
+                out.flush().map_err(OutputError::of)
+            }
+            State::Failed => Ok(()),
+        }
+    }
+}
+
+impl<W: Write + Send> Sink for Writer<W> {
+    fn rows(&mut self, rows: &Rows<'_>) -> Result<(), OutputError> {
+        if let State::Waiting(_) = self.state {
+            let State::Waiting(out) = std::mem::replace(&mut self.state, State::Failed) else { return Ok(()) };
+            self.state = Self::start(self.format, out, rows.schema())?;
+        }
+        match &mut self.state {
+            State::Table(table) => table.rows(rows),
+            State::Csv(csv) => csv.rows(rows),
+            State::JsonLines(lines) => lines.rows(rows),
+            State::Arrow(columns, writer) => columns.rows(rows, &mut |batch| writer.write(&batch).map_err(OutputError::of)),
+            State::Parquet(columns, writer) => columns.rows(rows, &mut |batch| writer.write(&batch).map_err(OutputError::of)),
+            State::Waiting(_) | State::Failed => Ok(()),
+        }
+    }
+}
+
+/// The schema of nothing.
+fn none() -> Result<Arc<SchemaEntry>, OutputError> {
+    SchemaEntry::decode(Schema::OPAQUE.as_bytes()).map(Arc::new).map_err(OutputError::of)
+}
+
+/// An error for rows whose schema is another than the one that the columns were made for.
+fn same_schema(columns: &SchemaEntry, rows: &Rows<'_>) -> Result<(), OutputError> {
+    if columns.digest == rows.schema().digest {
+        return Ok(());
+    }
+    Err(OutputError::of(format_args!(
+        "device {} has other columns from epoch {} on; ask for devices and epochs of one schema at a time, or use --format jsonl",
+        rows.name(),
+        rows.statement().epoch
+    )))
+}

@@ -1,0 +1,71 @@
+//! A file that appears whole or not at all.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use super::OutputError;
+
+/// A file being written beside its final place. It goes there when it is [committed](Self::commit), replacing what was there; dropped
+/// before, it leaves nothing.
+#[derive(Debug)]
+pub struct AtomicFile {
+    path: PathBuf,
+    temporary: PathBuf,
+    file: Option<BufWriter<File>>,
+}
+
+impl AtomicFile {
+    /// Starts a file for `path`.
+    ///
+    /// # Errors
+    /// [`OutputError`].
+    pub fn create(path: &Path) -> Result<Self, OutputError> {
+        let Some(name) = path.file_name() else {
+            return Err(OutputError::because(path, "it names no file"));
+        };
+        if path.is_dir() {
+            return Err(OutputError::because(path, "it is a folder; name a file in it"));
+        }
+        let temporary = path.with_file_name(format!(".{}.{}.part", name.to_string_lossy(), std::process::id()));
+        let file = OpenOptions::new().write(true).create(true).truncate(true).open(&temporary);
+        let file = file.map_err(|error| OutputError::new(path, &error))?;
+        Ok(Self { path: path.to_owned(), temporary, file: Some(BufWriter::with_capacity(1 << 16, file)) })
+    }
+
+    /// Puts the file in its place, durably.
+    ///
+    /// # Errors
+    /// [`OutputError`]; nothing is then left of it.
+    pub fn commit(mut self) -> Result<(), OutputError> {
+        let Some(writer) = self.file.take() else { return Ok(()) };
+        let done = writer
+            .into_inner()
+            .map_err(io::IntoInnerError::into_error)
+            .and_then(|file| file.sync_all())
+            .and_then(|()| std::fs::rename(&self.temporary, &self.path));
+        if let Err(error) = &done {
+            let _ = std::fs::remove_file(&self.temporary);
+            return Err(OutputError::new(&self.path, error));
+        }
+        Ok(())
+    }
+}
+
+impl Write for AtomicFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.as_mut().map_or(Ok(bytes.len()), |file| file.write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.as_mut().map_or(Ok(()), Write::flush)
+    }
+}
+
+impl Drop for AtomicFile {
+    fn drop(&mut self) {
+        if self.file.take().is_some() {
+            let _ = std::fs::remove_file(&self.temporary);
+        }
+    }
+}

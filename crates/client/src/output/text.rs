@@ -1,0 +1,196 @@
+//! Rows as text: tables, CSV and JSON lines. Values are exact.
+
+use std::fmt::Write as _;
+use std::io::Write;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use moteseal_core::schema::{Field, FieldType, Schema, Value};
+use moteseal_verify::SchemaEntry;
+use serde_json::value::RawValue;
+
+use super::{OutputError, same_schema};
+use crate::rows::Rows;
+
+/// Rows of a table that are held to find how wide its columns are.
+const MEASURED_ROWS: usize = 1000;
+
+/// An instant in Unix milliseconds as RFC 3339, or nothing if it is past the year 9999.
+fn instant(ms: Option<u64>) -> String {
+    let time = ms.and_then(|ms| i64::try_from(ms).ok()).and_then(|ms| Timestamp::from_millisecond(ms).ok());
+    time.map(|time| time.to_string()).unwrap_or_default()
+}
+
+/// A field's value as text.
+fn text(field: &Field<'_>, record: &[u8], start_ms: Option<u64>) -> Result<String, OutputError> {
+    Ok(match field.read(record).map_err(OutputError::of)? {
+        Value::TimeMs(ms) => instant(start_ms.and_then(|start| start.checked_add(u64::from(ms)))),
+        value => value.to_string(),
+    })
+}
+
+fn schema_of(entry: &SchemaEntry) -> Result<Schema<'_>, OutputError> {
+    Schema::decode(&entry.bytes).map_err(OutputError::of)
+}
+
+/// Calls `each` with the cells of every row: epoch, epoch_start, device, seq, then the fields, or the payload as hexadecimal.
+fn cells(rows: &Rows<'_>, each: &mut dyn FnMut(&[String]) -> Result<(), OutputError>) -> Result<(), OutputError> {
+    let schema = schema_of(rows.schema())?;
+    let epoch = rows.statement().epoch.to_string();
+    let mut row = vec![epoch, instant(rows.start_ms()), rows.name().to_owned()];
+    let mut result = Ok(());
+    rows.for_each(|seq, _, record| {
+        if result.is_err() {
+            return;
+        }
+        row.truncate(3);
+        row.push(seq.to_string());
+        if schema.record_size().is_none() {
+            row.push(hex::encode(record));
+        }
+        for field in schema.fields() {
+            match text(&field, record, rows.start_ms()) {
+                Ok(text) => row.push(text),
+                Err(error) => {
+                    result = Err(error);
+                    return;
+                }
+            }
+        }
+        result = each(&row);
+    });
+    result
+}
+
+/// The columns' names, with or without their units.
+fn names(entry: &SchemaEntry, units: bool) -> Result<Vec<String>, OutputError> {
+    let schema = schema_of(entry)?;
+    let mut names: Vec<String> = ["epoch", "epoch_start", "device", "seq"].map(str::to_owned).to_vec();
+    if schema.record_size().is_none() {
+        names.push("payload".to_owned());
+    }
+    for field in schema.fields() {
+        let unit = if units && !field.unit.is_empty() { format!(" [{}]", field.unit) } else { String::new() };
+        names.push(format!("{}{unit}", field.name));
+    }
+    Ok(names)
+}
+
+/// Aligned columns: widths follow from the header and the first thousand rows.
+pub(super) struct Table<W> {
+    out: W,
+    schema: Arc<SchemaEntry>,
+    /// Until the widths are known.
+    held: Vec<Vec<String>>,
+    widths: Option<Vec<usize>>,
+}
+
+impl<W: Write> Table<W> {
+    pub(super) fn new(out: W, schema: &Arc<SchemaEntry>) -> Result<Self, OutputError> {
+        Ok(Self { out, schema: schema.clone(), held: vec![names(schema, true)?], widths: None })
+    }
+
+    pub(super) fn rows(&mut self, rows: &Rows<'_>) -> Result<(), OutputError> {
+        same_schema(&self.schema, rows)?;
+        cells(rows, &mut |row| {
+            if let Some(widths) = &self.widths {
+                return line(&mut self.out, row, widths);
+            }
+            self.held.push(row.to_vec());
+            if self.held.len() > MEASURED_ROWS { release(&mut self.out, &mut self.held, &mut self.widths) } else { Ok(()) }
+        })
+    }
+
+    pub(super) fn finish(mut self) -> Result<(), OutputError> {
+        release(&mut self.out, &mut self.held, &mut self.widths)?;
+        self.out.flush().map_err(OutputError::of)
+    }
+}
+
+/// Finds the widths, and writes what was held for them.
+fn release(out: &mut impl Write, held: &mut Vec<Vec<String>>, widths: &mut Option<Vec<usize>>) -> Result<(), OutputError> {
+    if widths.is_none() {
+        let columns = held.first().map_or(0, Vec::len);
+        let width = |column: usize| held.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+        *widths = Some((0..columns).map(|column| width(column).unwrap_or(0)).collect());
+    }
+    let widths = widths.as_deref().unwrap_or_default();
+    held.drain(..).try_for_each(|row| line(out, &row, widths))
+}
+
+fn line(out: &mut impl Write, row: &[String], widths: &[usize]) -> Result<(), OutputError> {
+    let mut text = String::new();
+    for (column, (cell, width)) in row.iter().zip(widths).enumerate() {
+        let gap = if column == 0 { "" } else { "  " };
+        // The device's name and the start of the epoch are words; all else are numbers.
+        let result =
+            if matches!(column, 1 | 2) { write!(text, "{gap}{cell:<width$}") } else { write!(text, "{gap}{cell:>width$}") };
+        result.map_err(OutputError::of)?;
+    }
+    writeln!(out, "{}", text.trim_end()).map_err(OutputError::of)
+}
+
+/// Comma-separated values.
+pub(super) struct Csv<W: Write> {
+    out: csv::Writer<W>,
+    schema: Arc<SchemaEntry>,
+}
+
+impl<W: Write> Csv<W> {
+    pub(super) fn new(out: W, schema: &Arc<SchemaEntry>) -> Result<Self, OutputError> {
+        let mut out = csv::Writer::from_writer(out);
+        out.write_record(names(schema, false)?).map_err(OutputError::of)?;
+        Ok(Self { out, schema: schema.clone() })
+    }
+
+    pub(super) fn rows(&mut self, rows: &Rows<'_>) -> Result<(), OutputError> {
+        same_schema(&self.schema, rows)?;
+        cells(rows, &mut |row| self.out.write_record(row).map_err(OutputError::of))
+    }
+
+    pub(super) fn finish(mut self) -> Result<(), OutputError> {
+        self.out.flush().map_err(OutputError::of)
+    }
+}
+
+/// One JSON object a line. Rows of different schemas may follow each other.
+pub(super) struct JsonLines<W> {
+    out: W,
+}
+
+impl<W: Write> JsonLines<W> {
+    pub(super) const fn new(out: W) -> Self {
+        Self { out }
+    }
+
+    pub(super) fn rows(&mut self, rows: &Rows<'_>) -> Result<(), OutputError> {
+        let schema = schema_of(rows.schema())?;
+        let numeric: Vec<bool> = schema.fields().map(|field| field.kind != FieldType::Time).collect();
+        let keys: Vec<String> = names(rows.schema(), false)?.iter().map(|name| quoted(name)).collect();
+        cells(rows, &mut |row| {
+            let mut text = String::with_capacity(128);
+            for (column, (key, cell)) in keys.iter().zip(row).enumerate() {
+                let number = matches!(column, 0 | 3) || (column >= 4 && numeric.get(column - 4).copied().unwrap_or(false));
+                // A float that is no number has no JSON but null.
+                let is_json = number && RawValue::from_string(cell.clone()).is_ok();
+                let value = if is_json {
+                    cell.clone()
+                } else if number {
+                    "null".to_owned()
+                } else {
+                    quoted(cell)
+                };
+                let _ = write!(text, "{}{key}:{value}", if column == 0 { "{" } else { "," });
+            }
+            writeln!(self.out, "{text}}}").map_err(OutputError::of)
+        })
+    }
+
+    pub(super) fn finish(mut self) -> Result<(), OutputError> {
+        self.out.flush().map_err(OutputError::of)
+    }
+}
+
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}

@@ -12,6 +12,8 @@
 
 mod commit;
 mod open;
+#[cfg(test)]
+mod power;
 
 use std::fmt;
 use std::ops::{Range, RangeInclusive};

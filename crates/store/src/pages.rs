@@ -32,8 +32,8 @@ pub(crate) type Damaged = Arc<Mutex<BTreeSet<u64>>>;
 
 /// The checked pages of one file.
 #[derive(Debug)]
-pub(crate) struct Pages {
-    file: FileBackend,
+pub(crate) struct Pages<B = FileBackend> {
+    file: B,
     damaged: Damaged,
     overlay: Option<Mutex<Overlay>>,
 }
@@ -47,20 +47,10 @@ struct Overlay {
     pages: BTreeMap<u64, Box<[u8]>>,
 }
 
-impl Pages {
-    /// Pages that are written to the file. `damaged` collects the numbers of damaged ones.
-    pub(crate) fn new(file: File, damaged: Damaged) -> io::Result<Self> {
-        Ok(Self { file: backend(file)?, damaged, overlay: None })
-    }
-
-    /// Pages of a file that stays as it is.
-    pub(crate) fn frozen(file: File, damaged: Damaged) -> io::Result<Self> {
-        let mut pages = Self::new(file, damaged)?;
-        let length = pages.len()?;
-        let mut header = vec![0; PAGE as usize];
-        pages.file.read(0, &mut header)?;
-        pages.overlay = Some(Mutex::new(Overlay { length, header, pages: BTreeMap::new() }));
-        Ok(pages)
+impl<B: StorageBackend> Pages<B> {
+    /// Pages on any storage.
+    pub(crate) const fn on(file: B, damaged: Damaged) -> Self {
+        Self { file, damaged, overlay: None }
     }
 
     /// Whether a page is as it was written.
@@ -74,6 +64,23 @@ impl Pages {
             self.damaged.lock().unwrap_or_else(PoisonError::into_inner).insert(number);
         }
         unwritten
+    }
+}
+
+impl Pages {
+    /// Pages that are written to the file. `damaged` collects the numbers of damaged ones.
+    pub(crate) fn new(file: File, damaged: Damaged) -> io::Result<Self> {
+        Ok(Self::on(backend(file)?, damaged))
+    }
+
+    /// Pages of a file that stays as it is.
+    pub(crate) fn frozen(file: File, damaged: Damaged) -> io::Result<Self> {
+        let mut pages = Self::new(file, damaged)?;
+        let length = pages.len()?;
+        let mut header = vec![0; PAGE as usize];
+        pages.file.read(0, &mut header)?;
+        pages.overlay = Some(Mutex::new(Overlay { length, header, pages: BTreeMap::new() }));
+        Ok(pages)
     }
 }
 
@@ -113,7 +120,7 @@ fn past_end() -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, "a page past the end of the file")
 }
 
-impl StorageBackend for Pages {
+impl<B: StorageBackend> StorageBackend for Pages<B> {
     fn len(&self) -> io::Result<u64> {
         if let Some(overlay) = &self.overlay {
             return Ok(overlay.lock().unwrap_or_else(PoisonError::into_inner).length);

@@ -42,10 +42,10 @@ struct State {
     closing: bool,
 }
 
-struct Job {
-    batch: Vec<Bundle>,
-    bytes: usize,
-    reply: Reply,
+pub(super) struct Job {
+    pub(super) batch: Vec<Bundle>,
+    pub(super) bytes: usize,
+    pub(super) reply: Reply,
 }
 
 impl Writer {
@@ -138,7 +138,7 @@ fn reopen(shared: &Shared) {
 
 /// What the writer remembers of the store, so that it need not look it up for each bundle.
 #[derive(Default)]
-struct Known {
+pub(super) struct Known {
     schemas: HashSet<Digest>,
     /// The newest seal of a device; `None` if it has none.
     heads: HashMap<DeviceId, Option<(SealIndex, EpochNumber)>>,
@@ -147,7 +147,12 @@ struct Known {
 type Seals<'t> = Table<'t, [u8; SealKey::LENGTH], &'static [u8]>;
 
 /// One transaction for all jobs.
-fn commit(database: &Database, sync: bool, known: &mut Known, jobs: &VecDeque<Job>) -> Result<Vec<Receipt>, redb::Error> {
+pub(super) fn commit(
+    database: &Database,
+    sync: bool,
+    known: &mut Known,
+    jobs: &VecDeque<Job>,
+) -> Result<Vec<Receipt>, redb::Error> {
     let mut transaction = database.begin_write()?;
     transaction.set_durability(if sync { Durability::Immediate } else { Durability::None })?;
     let mut receipts = Vec::with_capacity(jobs.len());

@@ -203,19 +203,21 @@ fn make_at(path: &Path, options: &Options) -> Result<(), OpenError> {
     let handle = file.try_clone().map_err(io)?;
     let database = database(path, Pages::new(file, Damaged::default()).map_err(io)?, options)?;
     pages::mark(&handle).map_err(io)?;
-    let made = || -> Result<(), redb::Error> {
-        let transaction = database.begin_write()?;
-        transaction.open_table(SEALS)?;
-        transaction.open_table(PIECES)?;
-        transaction.open_table(SCHEMAS)?;
-        transaction.open_table(EQUIVOCATIONS)?;
-        transaction.open_table(UNORDERED)?;
-        Ok(transaction.commit()?)
-    };
-    made().map_err(|error| match error {
+    make_tables(&database).map_err(|error| match error {
         redb::Error::Io(error) => OpenError::io(path, &error),
         other => OpenError::Damaged(path.to_owned(), other.to_string()),
     })?;
     drop(database);
     handle.sync_all().map_err(io)
+}
+
+/// Every table is there from the start, so that no read has to ask.
+pub(super) fn make_tables(database: &Database) -> Result<(), redb::Error> {
+    let transaction = database.begin_write()?;
+    transaction.open_table(SEALS)?;
+    transaction.open_table(PIECES)?;
+    transaction.open_table(SCHEMAS)?;
+    transaction.open_table(EQUIVOCATIONS)?;
+    transaction.open_table(UNORDERED)?;
+    Ok(transaction.commit()?)
 }

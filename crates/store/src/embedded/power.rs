@@ -1,0 +1,180 @@
+//! Power loss, simulated: a disk that keeps any part of what was not synced, sector by sector, in any order.
+//!
+//! Every sync is a moment at which the power may go: some sectors of the writes since the last one are on the disk, some are
+//! not, some hold an earlier one of several writes. Whatever it is, everything that had been acknowledged by then is there.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use moteseal_core::seal::Scheme;
+use redb::{Database, ReadableDatabase, StorageBackend};
+
+use super::commit::{Job, Known, commit};
+use super::open::make_tables;
+use super::{PIECES, SEALS, decode, read_body};
+use crate::Bundle;
+use crate::conformance::Mote;
+use crate::pages::{Damaged, Pages};
+
+const SECTOR: usize = 512;
+
+#[derive(Debug, Default)]
+struct Disk {
+    /// What is on the disk for certain.
+    synced: Vec<u8>,
+    /// What a process sees.
+    current: Vec<u8>,
+    /// Contents that sectors have had since the last sync, oldest first.
+    unsynced: BTreeMap<usize, Vec<Vec<u8>>>,
+    acknowledged: usize,
+    /// What the disk may hold after a power loss, with how many batches had been acknowledged.
+    losses: Vec<(usize, Vec<u8>)>,
+    random: u64,
+}
+
+impl Disk {
+    fn random(&mut self, below: usize) -> usize {
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.random >> 33) as usize % below
+    }
+
+    /// The disk as the next start may find it.
+    fn lose_power(&mut self) -> Vec<u8> {
+        // From nearly nothing written to nearly everything.
+        let (keep, of) = (self.random(9), 8);
+        let mut image = self.synced.clone();
+        if self.random(2) == 0 || self.synced.len() > self.current.len() {
+            image.resize(self.current.len(), 0);
+        }
+        let sectors: Vec<(usize, Vec<Vec<u8>>)> = self.unsynced.clone().into_iter().collect();
+        for (sector, contents) in sectors {
+            if self.random(of) >= keep {
+                continue;
+            }
+            let content = &contents[self.random(contents.len())];
+            let end = (sector * SECTOR + content.len()).min(self.current.len());
+            if image.len() < end {
+                // Data behind the end that the disk knew made it longer.
+                image.resize(self.current.len(), 0);
+            }
+            image[sector * SECTOR..end].copy_from_slice(&content[..end - sector * SECTOR]);
+        }
+        image
+    }
+
+    fn sync(&mut self) {
+        for _ in 0..4 {
+            let image = self.lose_power();
+            self.losses.push((self.acknowledged, image));
+        }
+        self.synced.clone_from(&self.current);
+        self.unsynced.clear();
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct Storage(Arc<Mutex<Disk>>);
+
+impl StorageBackend for Storage {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.lock().unwrap().current.len() as u64)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let disk = self.0.lock().unwrap();
+        let bytes = disk.current.get(offset as usize..offset as usize + out.len());
+        out.copy_from_slice(bytes.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+
+    fn set_len(&self, length: u64) -> io::Result<()> {
+        self.0.lock().unwrap().current.resize(length as usize, 0);
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.lock().unwrap().sync();
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let mut disk = self.0.lock().unwrap();
+        let (start, end) = (offset as usize, offset as usize + data.len());
+        if disk.current.len() < end {
+            disk.current.resize(end, 0);
+        }
+        disk.current[start..end].copy_from_slice(data);
+        for sector in start / SECTOR..end.div_ceil(SECTOR) {
+            let content = disk.current[sector * SECTOR..((sector + 1) * SECTOR).min(disk.current.len())].to_vec();
+            disk.unsynced.entry(sector).or_default().push(content);
+        }
+        Ok(())
+    }
+}
+
+fn database(storage: Storage) -> Database {
+    Database::builder().create_with_backend(Pages::on(storage, Damaged::default())).unwrap()
+}
+
+fn put(database: &Database, known: &mut Known, batch: Vec<Bundle>) {
+    let job = Job { batch, bytes: 0, reply: Box::new(|_| {}) };
+    commit(database, true, known, &VecDeque::from([job])).unwrap();
+}
+
+fn assert_there(database: &Database, bundle: &Bundle) {
+    let transaction = database.begin_read().unwrap();
+    let seals = transaction.open_table(SEALS).unwrap();
+    let row = seals.get(bundle.key.to_bytes()).unwrap().expect("an acknowledged seal is there");
+    let seal = decode(bundle.key.to_bytes(), row.value()).unwrap();
+    let pieces = transaction.open_table(PIECES).unwrap();
+    assert!(read_body(&pieces, &seal, 0..seal.body_length()).unwrap() == bundle.body, "its events are whole");
+}
+
+#[test]
+fn what_was_acknowledged_survives_a_power_loss() {
+    let disk = Storage::default();
+    disk.0.lock().unwrap().random = 7;
+    let store = database(disk.clone());
+    make_tables(&store).unwrap();
+    // Before this the file has no name: see `open::make`.
+    disk.0.lock().unwrap().losses.clear();
+
+    let mut motes = [Mote::new("one", false), Mote::new("two", true)];
+    let mut known = Known::default();
+    let mut batches: Vec<Vec<Bundle>> = Vec::new();
+    for i in 0..40u64 {
+        let n = if i % 10 == 9 { 8_000 } else { 200 + 10 * i as u32 };
+        let scheme = if i % 3 == 0 { Scheme::Tree } else { Scheme::Star };
+        let batch: Vec<Bundle> = motes.iter_mut().map(|mote| mote.seal_some(scheme, i, n).bundle).collect();
+        put(&store, &mut known, batch.clone());
+        batches.push(batch);
+        disk.0.lock().unwrap().acknowledged = batches.len();
+    }
+    let losses = std::mem::take(&mut disk.0.lock().unwrap().losses);
+    assert!(losses.len() >= 4 * batches.len());
+    let mut rolled_back = 0;
+    for (acknowledged, image) in losses {
+        let after = Storage::default();
+        after.0.lock().unwrap().current.clone_from(&image);
+        after.0.lock().unwrap().synced = image;
+        let store = database(after.clone());
+        batches[..acknowledged].iter().flatten().for_each(|bundle| assert_there(&store, bundle));
+        // A batch that was on its way is there as a whole, or not at all.
+        let seals = store.begin_read().unwrap().open_table(SEALS).unwrap();
+        let next = batches.get(acknowledged).map_or(&[][..], Vec::as_slice);
+        let there = next.iter().filter(|bundle| seals.get(bundle.key.to_bytes()).unwrap().is_some()).count();
+        assert!(there == 0 || there == next.len(), "half a batch is there");
+        rolled_back += usize::from(there == 0);
+        drop(seals);
+        // And it goes on from there.
+        let mut mote = Mote::new("three", false);
+        let next = mote.seal_some(Scheme::Star, 0, 100).bundle;
+        put(&store, &mut Known::default(), vec![next.clone()]);
+        assert_there(&store, &next);
+        batches[..acknowledged].iter().flatten().for_each(|bundle| assert_there(&store, bundle));
+    }
+    assert!(rolled_back > 10, "the simulation tears something");
+}

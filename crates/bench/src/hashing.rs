@@ -6,7 +6,7 @@ use std::hint::black_box;
 use aws_lc_rs::signature::Ed25519KeyPair;
 use moteseal_core::digest::{INITIAL, compress256, state_bytes};
 use moteseal_core::engine::{Engine, Scalar};
-use moteseal_core::level::Salt;
+use moteseal_core::level::{Salt, SipKey};
 use moteseal_core::record::{Framing, Round};
 use moteseal_core::roster::Directory;
 use moteseal_core::seal::follow::Shape;
@@ -101,9 +101,38 @@ fn star_sealing(report: &mut Report, events: &[[u8; 4]]) {
             black_box(&levels);
         }
     });
-    let times = interleaved(21, &mut [dependent_compressions(), star, levels]);
+    let paper = Contender::new(events.len(), || {
+        black_box(papers_star(black_box(events)));
+    });
+    let times = interleaved(21, &mut [dependent_compressions(), star, levels, paper]);
     report.add("star, an event pushed (1,000,000 of 4 bytes)", times.ratio(1, 0), "D", Bar::AtMost(0.35));
     report.add("  of which its level alone takes, by core's loop", times.ratio(2, 0), "D", None);
+    report.add("  by the paper's step, with the same levels", times.ratio(3, 0), "D", None);
+    report.add("  faster than by the paper's step", times.ratio(3, 1), "x", None);
+}
+
+/// The paper's star (section IV.C): `D = H(H(event) || D)` for the event's level, by as few instructions as ours.
+fn papers_star(events: &[[u8; 4]]) -> [Digest; LEVELS] {
+    let key = SipKey::new(&SALT);
+    let mut digests = [Digest::NULL; LEVELS];
+    for (seq, event) in (0..).zip(events) {
+        let level = key.level(seq, 16);
+        let digest = &mut digests[usize::from(level.0)];
+        let (mut short, mut long, mut padding) = ([0; 64], [0; 64], [0; 64]);
+        short[..4].copy_from_slice(event);
+        short[4] = 0x80;
+        short[63] = 8 * 4;
+        let mut state = INITIAL;
+        compress256(&mut state, &[short]);
+        long[..32].copy_from_slice(&state_bytes(&state));
+        long[32..].copy_from_slice(&digest.0);
+        padding[0] = 0x80;
+        padding[62..].copy_from_slice(&(8 * 64_u16).to_be_bytes());
+        let mut state = INITIAL;
+        compress256(&mut state, &[long, padding]);
+        *digest = Digest(state_bytes(&state));
+    }
+    digests
 }
 
 /// A group of one device.
@@ -342,5 +371,21 @@ fn signing_each(report: &mut Report, events: &[[u8; 4]]) {
     report.add(format!("star of {n} with one signature, faster than signing each"), times.ratio(0, 1), "x", Bar::AtLeast(50.0));
     if n == SIGNATURES {
         report.add("  one Ed25519 signature (aws-lc-rs)", times.nanoseconds(0), "ns", None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_papers_step_is_what_the_paper_says() {
+        let events = events(300);
+        let mut digests = [Digest::NULL; LEVELS];
+        for (seq, event) in (0..).map(Sequence).zip(&events) {
+            let digest = &mut digests[usize::from(SALT.level(seq, 16).0)];
+            *digest = Digest::of(&[&Digest::of(&[event]).0, &digest.0]);
+        }
+        assert_eq!(papers_star(&events), digests);
     }
 }

@@ -32,7 +32,7 @@ pub mod name {
     pub const BAD_BODY: &str = "BadBody";
     /// 413: the query asks for more devices, epochs or events than the service answers at once.
     pub const QUERY_TOO_LARGE: &str = "QueryTooLarge";
-    /// 429: too many requests of this kind at once.
+    /// 429: as many answers are being sent as the service sends at once.
     pub const TOO_MANY_REQUESTS: &str = "TooManyRequests";
     /// 503: too much at once, or stopping.
     pub const UNAVAILABLE: &str = "Unavailable";
@@ -42,7 +42,7 @@ pub mod name {
     pub const STORE_FAILED: &str = "StoreFailed";
     /// 422: an upload's part lacks its signature or a surviving level.
     pub const NOT_WHOLE: &str = "NotWhole";
-    /// Two different seals under one index: evidence against the device, kept and reported.
+    /// 409: two different seals under one index: evidence against the device, kept and reported.
     pub const EQUIVOCATION: &str = "Equivocation";
 }
 
@@ -81,11 +81,12 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// A problem called `name`.
+    /// A problem called `name`. The detail does not begin with that name; where it does, as errors' texts do, the name is cut off.
     #[must_use]
-    pub fn new(name: impl Into<Cow<'static, str>>, status: u16, detail: impl Into<String>) -> Self {
+    pub fn new(name: impl Into<Cow<'static, str>>, status: u16, detail: impl AsRef<str>) -> Self {
         let title = name.into();
-        Self { kind: format!("{TYPE_PREFIX}{title}"), title, status, detail: detail.into(), place: None }
+        let detail = without_name(&title, detail.as_ref()).to_owned();
+        Self { kind: format!("{TYPE_PREFIX}{title}"), title, status, detail, place: None }
     }
 
     /// The same problem, at a place.
@@ -116,6 +117,12 @@ impl fmt::Display for Problem {
 
 impl std::error::Error for Problem {}
 
+/// An error's text without its name and the colon behind it.
+#[must_use]
+pub fn without_name<'t>(name: &str, text: &'t str) -> &'t str {
+    text.strip_prefix(name).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(text)
+}
+
 /// The status of an upload that fails verification: 409 where the sender can mend it by sending more, 413 where a limit
 /// is passed, else 422.
 #[must_use]
@@ -132,6 +139,30 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
+    /// The specification has every name, and the status that comes with it.
+    #[test]
+    fn every_name_is_specified() {
+        let source = include_str!("problem.rs");
+        let specified = include_str!("../../../spec/errors.md");
+        let mut found = 0;
+        for pair in source.lines().collect::<Vec<_>>().windows(2) {
+            let Some((_, value)) = pair[1].trim().strip_prefix("pub const ").and_then(|line| line.split_once(": &str = \""))
+            else {
+                continue;
+            };
+            let name = value.trim_end_matches("\";");
+            if name.starts_with("urn:") {
+                continue;
+            }
+            found += 1;
+            let row = specified.lines().find(|line| line.starts_with(&format!("| `{name}` |")));
+            let row = row.unwrap_or_else(|| panic!("spec/errors.md does not have {name}"));
+            let status: String = pair[0].chars().filter(char::is_ascii_digit).take(3).collect();
+            assert!(row.contains(&format!("| {status} |")), "{name}: {row}");
+        }
+        assert_eq!(found, 17);
+    }
+
     #[test]
     fn problems_read_back_with_and_without_a_place() {
         let bare = Problem::new(name::NOT_FOUND, 404, "no such device; see /v1/devices");
@@ -139,6 +170,7 @@ mod tests {
             bare.to_json(),
             r#"{"type":"urn:moteseal:problem:NotFound","title":"NotFound","status":404,"detail":"no such device; see /v1/devices"}"#
         );
+        assert_eq!(Problem::new("NoOpen", 422, "NoOpen: a part").to_string(), "NoOpen: a part (HTTP 422)");
         let placed = Problem::new("NotAuthentic".to_owned(), 422, "x").at(Place {
             item: Some(2),
             device: Some("0123456789abcdef".into()),

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use moteseal_api::problem::name;
+use moteseal_api::problem::{name, without_name};
 use moteseal_api::{Query, RUN_BYTES, RUN_PARTS};
 use moteseal_core::digest::Digest;
 use moteseal_core::engine::Engine;
@@ -180,13 +180,14 @@ struct Stop {
 impl Stop {
     fn at(name: &'static str, seal: &StoredSeal, detail: &str) -> Self {
         let statement = seal.seal().statement();
+        let detail = without_name(name, detail);
         Self { name, detail: format!("device {}, index {}: {detail}", statement.device, statement.index) }
     }
 }
 
 impl From<ReadError> for Stop {
     fn from(error: ReadError) -> Self {
-        Self { name: error.name(), detail: error.to_string() }
+        Self { name: error.name(), detail: without_name(error.name(), &error.to_string()).to_owned() }
     }
 }
 
@@ -474,7 +475,7 @@ impl<'s> Cursor<'s> {
         let Some(seal) = self.page.front() else { return Ok(None) };
         let index = seal.seal().statement().index;
         if self.conflict.is_some_and(|conflict| index >= conflict) {
-            let detail = "Equivocation: the device signed different seals under this index, or its key is in other hands; \
+            let detail = "the device signed different seals under this index, or its key is in other hands; \
                           its explain path holds the evidence, and other ranges and devices can still be asked for";
             return Err(Stop::at(name::EQUIVOCATION, seal, detail));
         }

@@ -45,8 +45,11 @@ pub(crate) async fn query(State(shared): State<Arc<Shared>>, request: Request) -
     let query = Query::from_json(&body).map_err(|error| Refusal::bad_query(error.to_string()))?;
     judge(&shared, &query)?;
     let (send, receive) = mpsc::channel(AHEAD);
-    let producer = Arc::clone(&shared);
-    tokio::task::spawn_blocking(move || produce(&producer, query, &send));
+    let (producer, working) = (Arc::clone(&shared), Arc::clone(&permit));
+    tokio::task::spawn_blocking(move || {
+        produce(&producer, query, &send);
+        drop(working);
+    });
     respond(receive, permit).await
 }
 
@@ -62,7 +65,7 @@ fn judge(shared: &Shared, query: &Query) -> Result<(), Refusal> {
         return too_large(format!("a query may span {} epochs; ask for fewer at once", limits.query_epochs));
     }
     if let Some(device) = query.devices.iter().find(|&&device| shared.roster.device(device).is_none()) {
-        let detail = format!("UnknownDevice: the roster has no device {device}; /v1/devices lists those there are");
+        let detail = format!("the roster has no device {device}; /v1/devices lists those there are");
         return Err(Refusal::new("UnknownDevice", 404, detail));
     }
     match query.choice {
@@ -70,18 +73,21 @@ fn judge(shared: &Shared, query: &Query) -> Result<(), Refusal> {
             too_large(format!("a sample may have {} events an epoch; ask for fewer", limits.query_sample))
         }
         Choice::Rate(rate) if rate.levels(shared.roster.levels()).is_none() => {
-            let detail =
-                format!("RateUnavailable: with {} levels, rate {rate} rounds to 0; ask for more", shared.roster.levels());
+            let detail = format!("with {} levels, rate {rate} rounds to 0; ask for more", shared.roster.levels());
             Err(Refusal::new("RateUnavailable", 422, detail))
         }
         _ => Ok(()),
     }
 }
 
-pub(crate) fn answer_permit(shared: &Shared) -> Result<OwnedSemaphorePermit, Refusal> {
-    Arc::clone(&shared.answers)
-        .try_acquire_owned()
-        .map_err(|_| Refusal::new(name::TOO_MANY_REQUESTS, 429, "too many answers are being sent; try again shortly"))
+/// A place among the answers at once. The thread that makes an answer and the body that carries it both hold it: who hangs up
+/// frees it only once the thread has noticed.
+type Place = Arc<OwnedSemaphorePermit>;
+
+fn answer_permit(shared: &Shared) -> Result<Place, Refusal> {
+    let permit = Arc::clone(&shared.answers).try_acquire_owned();
+    let busy = |_| Refusal::new(name::TOO_MANY_REQUESTS, 429, "too many answers are being sent; try again shortly");
+    permit.map(Arc::new).map_err(busy)
 }
 
 /// A piece of an answer, or why there is none.
@@ -183,8 +189,8 @@ fn problem_status(name: &str) -> u16 {
     }
 }
 
-/// A response that streams the pieces. The permit goes with the body, so that as many are sent at once as there are permits.
-async fn respond(mut pieces: mpsc::Receiver<Piece>, permit: OwnedSemaphorePermit) -> Result<Response<Body>, Refusal> {
+/// A response that streams the pieces.
+async fn respond(mut pieces: mpsc::Receiver<Piece>, permit: Place) -> Result<Response<Body>, Refusal> {
     let first = match pieces.recv().await {
         Some(Ok(piece)) => piece,
         Some(Err(problem)) => return Err(problem.into()),
@@ -219,7 +225,9 @@ pub(crate) async fn bundle(
     let permit = answer_permit(&shared)?;
     let (device, index) = place(&shared, &device, &index)?;
     let (send, receive) = mpsc::channel(AHEAD);
+    let working = Arc::clone(&permit);
     tokio::task::spawn_blocking(move || {
+        let _working = working;
         let made = one(&shared, device, index, which.digest.as_deref()).map_err(|refusal| refusal.problem().clone());
         let _ = send.blocking_send(made.map(Bytes::from));
     });
@@ -236,7 +244,7 @@ fn one(shared: &Shared, device: DeviceId, index: SealIndex, digest: Option<&str>
     };
     if !seals.is_empty() {
         let detail = format!(
-            "Equivocation: device {device} signed different seals under index {index}; name one by ?digest=, \
+            "device {device} signed different seals under index {index}; name one by ?digest=, \
              the listing has their digests"
         );
         return Err(Refusal::new(name::EQUIVOCATION, 409, detail));
@@ -264,7 +272,9 @@ pub(crate) async fn explain(
     let permit = answer_permit(&shared)?;
     let (device, index) = place(&shared, &device, &index)?;
     let (send, receive) = mpsc::channel(AHEAD);
+    let working = Arc::clone(&permit);
     tokio::task::spawn_blocking(move || {
+        let _working = working;
         let made = found(&shared, device, index).map(|seals| explained(&seals));
         let _ = send.blocking_send(made.map(Bytes::from).map_err(|refusal| refusal.problem().clone()));
     });

@@ -12,20 +12,20 @@ use moteseal_api::{PROBLEM_JSON, Problem};
 pub(crate) struct Refusal(Box<Problem>);
 
 impl Refusal {
-    pub(crate) fn new(name: &'static str, status: u16, detail: impl Into<String>) -> Self {
+    pub(crate) fn new(name: &'static str, status: u16, detail: impl AsRef<str>) -> Self {
         Self(Box::new(Problem::new(name, status, detail)))
     }
 
-    pub(crate) fn not_found(detail: impl Into<String>) -> Self {
+    pub(crate) fn not_found(detail: impl AsRef<str>) -> Self {
         Self::new(name::NOT_FOUND, 404, detail)
     }
 
-    pub(crate) fn bad_query(detail: impl Into<String>) -> Self {
+    pub(crate) fn bad_query(detail: impl AsRef<str>) -> Self {
         Self::new(name::BAD_QUERY, 400, detail)
     }
 
     /// The service does enough already; a second later it may not.
-    pub(crate) fn busy(detail: impl Into<String>) -> Self {
+    pub(crate) fn busy(detail: impl AsRef<str>) -> Self {
         Self::new(name::UNAVAILABLE, 503, detail)
     }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use ::metrics::Gauge;
 use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -44,9 +45,9 @@ pub(crate) struct Shared {
     /// One permit a KiB of long parts being sent.
     pub(crate) answer_kib: Arc<Semaphore>,
     /// One permit a KiB of memory for uploads.
-    pub(crate) upload_kib: Semaphore,
+    pub(crate) upload_kib: Arc<Semaphore>,
     /// One permit a core: uploads too long to verify between other requests wait here.
-    pub(crate) verifiers: Semaphore,
+    pub(crate) verifiers: Arc<Semaphore>,
 }
 
 impl Shared {
@@ -135,8 +136,8 @@ impl Cloud {
             requests: Semaphore::new(limits.requests),
             answers: Arc::new(Semaphore::new(limits.answers)),
             answer_kib: Arc::new(Semaphore::new(kib(limits.answer_bytes) as usize)),
-            upload_kib: Semaphore::new(kib(limits.upload_bytes) as usize),
-            verifiers: Semaphore::new(cores),
+            upload_kib: Arc::new(Semaphore::new(kib(limits.upload_bytes) as usize)),
+            verifiers: Arc::new(Semaphore::new(cores)),
             limits,
         };
         Ok(Self { listener, address, shared: Arc::new(shared), tls })
@@ -214,7 +215,7 @@ async fn accept(
     told: watch::Receiver<()>,
     slot: OwnedSemaphorePermit,
 ) {
-    shared.metrics.connections.increment(1);
+    let _counted = Counted::new(&shared.metrics.connections);
     let _ = stream.set_nodelay(true);
     let stream = Guarded::new(stream, shared.limits.write_stall);
     match tls {
@@ -225,8 +226,23 @@ async fn accept(
             Err(_) => debug!("no TLS in time"),
         },
     }
-    shared.metrics.connections.decrement(1);
     drop(slot);
+}
+
+/// One more in a gauge, for as long as it lives: connections also end by being dropped.
+struct Counted(Gauge);
+
+impl Counted {
+    fn new(gauge: &Gauge) -> Self {
+        gauge.increment(1);
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.decrement(1);
+    }
 }
 
 async fn serve<T: AsyncRead + AsyncWrite + Unpin + Send>(

@@ -13,7 +13,7 @@ use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use axum::response::{IntoResponse, Json};
 use http_body_util::BodyExt;
-use moteseal_api::problem::{name, upload_status};
+use moteseal_api::problem::{name, upload_status, without_name};
 use moteseal_api::{CBOR_SEQ, Conflict, Place, Problem, Receipt};
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, SealIndex};
@@ -30,6 +30,8 @@ use crate::service::Shared;
 
 /// Uploads up to this length are verified where they are read: handing them to another thread would cost more than it frees.
 const INLINE: usize = 64 << 10;
+/// The same for events, whose levels are computed whether or not they are sent: about a nanosecond each.
+const INLINE_EVENTS: u64 = 1 << 16;
 
 /// `PUT /v1/bundles`.
 pub(crate) async fn bundles(State(shared): State<Arc<Shared>>, request: Request) -> Result<impl IntoResponse, Refusal> {
@@ -52,18 +54,25 @@ async fn receive(shared: &Arc<Shared>, request: Request) -> Result<Receipt, Refu
     // As read, as verified, as stored. Without a length, room for the longest body is set aside.
     let kib = (3 * length.unwrap_or(most as u64)).div_ceil(1024);
     let kib = u32::try_from(kib).unwrap_or(u32::MAX).min(shared.most_upload_kib());
-    let Ok(_room) = shared.upload_kib.try_acquire_many(kib) else {
+    let Ok(room) = Arc::clone(&shared.upload_kib).try_acquire_many_owned(kib) else {
         return Err(Refusal::busy("too many bytes of uploads are under way; try again shortly"));
     };
     let body = read(body, length, most, shared.limits.body_stall, shared.limits.body_time).await?;
     let bytes = body.len() as u64;
-    let bundles = if body.len() <= INLINE {
-        judge(shared, &body)?
+    let light = body.len() <= INLINE && weigh(shared, &body)? <= INLINE_EVENTS;
+    let (bundles, _room) = if light {
+        (judge(shared, &body)?, room)
     } else {
-        let _core = shared.verifiers.acquire().await;
+        let core = Arc::clone(&shared.verifiers).acquire_owned().await;
         let shared = Arc::clone(shared);
-        let judged = tokio::task::spawn_blocking(move || judge(&shared, &body)).await;
-        judged.map_err(|_| Refusal::new(name::STORE_FAILED, 500, "verification failed unexpectedly; send the upload again"))??
+        // Core and room go along: a sender that hangs up frees neither before the work is done.
+        let judged = tokio::task::spawn_blocking(move || {
+            let _core = core;
+            weigh(&shared, &body)?;
+            judge(&shared, &body).map(|bundles| (bundles, room))
+        });
+        let failed = |_| Refusal::new(name::STORE_FAILED, 500, "verification failed unexpectedly; send the upload again");
+        judged.await.map_err(failed)??
     };
     let receipt = store(shared, bundles).await?;
     shared.metrics.upload_bytes.increment(bytes);
@@ -126,7 +135,6 @@ pub(crate) async fn read(
 
 /// Verifies a body: nothing comes out unless all of it is right.
 fn judge(shared: &Shared, body: &[u8]) -> Result<Vec<Bundle>, Refusal> {
-    weigh(shared, body)?;
     let accepted: Mutex<Accepted> = Mutex::default();
     let known = |device, index| {
         let accepted = accepted.lock().unwrap_or_else(PoisonError::into_inner);
@@ -138,7 +146,7 @@ fn judge(shared: &Shared, body: &[u8]) -> Result<Vec<Bundle>, Refusal> {
         let Event::Proven(proven) = event else { return Ok(()) };
         let statement = proven.seal.statement();
         if !whole(statement, &proven.part.select) {
-            let detail = "NotWhole: an upload's part must carry every surviving level; send the whole bundle";
+            let detail = "an upload's part must carry every surviving level; send the whole bundle";
             return Err(refuse(name::NOT_WHOLE, detail, place(statement)));
         }
         let mut accepted = accepted.lock().unwrap_or_else(PoisonError::into_inner);
@@ -152,8 +160,9 @@ fn judge(shared: &Shared, body: &[u8]) -> Result<Vec<Bundle>, Refusal> {
     Ok(accepted.into_inner().unwrap_or_else(PoisonError::into_inner).bundles)
 }
 
-/// Judges an upload's weight, and what can be seen without hashing. What does not decode is left to the reader to name.
-fn weigh(shared: &Shared, body: &[u8]) -> Result<(), Refusal> {
+/// Judges an upload's weight, and what can be seen without hashing; returns the events that it covers. What does not decode is
+/// left to the reader to name.
+fn weigh(shared: &Shared, body: &[u8]) -> Result<u64, Refusal> {
     let (mut at, mut number, mut parts, mut events) = (0, 0, 0, 0);
     while let Ok((item, length)) = Item::decode(&body[at..]) {
         match item {
@@ -165,12 +174,11 @@ fn weigh(shared: &Shared, body: &[u8]) -> Result<(), Refusal> {
                     return Err(Refusal::new(name::TOO_MANY_PARTS, 413, detail));
                 }
                 if events > u64::from(shared.limits.events) {
-                    let detail =
-                        format!("TooManyEvents: an upload may cover {} events; send fewer at once", shared.limits.events);
+                    let detail = format!("an upload may cover {} events; send fewer at once", shared.limits.events);
                     return Err(refuse("TooManyEvents", &detail, Place { item: Some(number), ..Place::default() }));
                 }
                 if part.signature.is_none() {
-                    let detail = "NotWhole: every part of an upload must carry its own signature";
+                    let detail = "every part of an upload must carry its own signature";
                     return Err(refuse(name::NOT_WHOLE, detail, Place { item: Some(number), ..Place::default() }));
                 }
             }
@@ -182,7 +190,7 @@ fn weigh(shared: &Shared, body: &[u8]) -> Result<(), Refusal> {
         }
         (at, number) = (at + length, number + 1);
     }
-    Ok(())
+    Ok(events)
 }
 
 fn whole(statement: &Statement, select: &Select<'_>) -> bool {
@@ -257,13 +265,13 @@ async fn store(shared: &Shared, bundles: Vec<Bundle>) -> Result<Receipt, Refusal
             PutError::DiskFull { .. } => (name::STORE_FULL, 507),
             _ => (name::STORE_FAILED, 500),
         };
-        Refusal::new(name, status, error.to_string())
+        Refusal::new(name, status, without_name(error.name(), &error.to_string()))
     })?;
     shared.metrics.stored.increment(receipt.stored);
     shared.metrics.known.increment(receipt.known);
     shared.metrics.conflicts.increment(receipt.equivocations.len() as u64);
     for (device, index) in &receipt.equivocations {
-        warn!(%device, %index, "Equivocation: the device signed different seals under one index");
+        warn!(%device, %index, "the device signed different seals under one index");
     }
     let conflict = |(device, index): &(DeviceId, SealIndex)| Conflict { device: device.to_string(), index: index.0 };
     let conflicts = receipt.equivocations.iter().map(conflict).collect();

@@ -176,3 +176,63 @@ async fn two_seals_under_one_index_are_kept_and_reported_everywhere() {
     assert_eq!(cloud.put(next).await.status(), 200, "index 2 is not in doubt");
     cloud.stop().await;
 }
+
+/// Every byte of a bundle changed in three ways, and every truncation: a refusal, never a failure of the service, and nothing
+/// is stored but what the device sealed.
+#[tokio::test]
+async fn no_altered_bundle_is_taken() {
+    for scheme in [Star, Tree] {
+        let (roster, mut motes) = group(&["a"]);
+        let directory = tempfile::tempdir().unwrap();
+        let cloud = Running::start(directory.path(), Config::new(roster.clone())).await;
+        let bundle = motes[0].seal(scheme, 7, true, &[1, 2, 3, 4, 5, 6]);
+        let altered = (0..bundle.len()).flat_map(|at| {
+            let flip = |flip: u8| {
+                let mut altered = bundle.clone();
+                altered[at] ^= flip;
+                altered
+            };
+            [flip(1), flip(0x80), flip(0xff), bundle[..at].to_vec()]
+        });
+        let whole = [bundle.len(), 0];
+        for altered in altered {
+            let cut = altered.len();
+            let response = cloud.put(altered).await;
+            let status = response.status().as_u16();
+            // Cut between two items it is a shorter stream, which stores nothing.
+            let harmless = status == 200 && cut < whole[0] && response.json::<Receipt>().await.unwrap().stored == 0;
+            assert!(harmless || [400, 409, 413, 422].contains(&status), "{status}");
+        }
+        assert_eq!(stored(&cloud, &motes[0]).await, 0);
+        let receipt: Receipt = cloud.put(bundle).await.json().await.unwrap();
+        assert_eq!(receipt.stored, 1);
+        cloud.stop().await;
+    }
+}
+
+/// A few hundred bytes that claim sixteen million events, most of them not kept: the levels must be computed to find the
+/// forgery, but the small uploads of others do not wait for it.
+#[tokio::test]
+async fn a_heavy_forgery_does_not_hold_up_others() {
+    use std::time::{Duration, Instant};
+    let (roster, mut motes) = group(&["a", "b"]);
+    let directory = tempfile::tempdir().unwrap();
+    let cloud = Running::start(directory.path(), Config::new(roster)).await;
+    let forged = motes[0].claiming(5, (1 << 24) - 1);
+    assert!(forged.len() < 1000);
+    let mut forgeries = tokio::task::JoinSet::new();
+    for _ in 0..16 {
+        let request = cloud.http.put(cloud.at(paths::BUNDLES)).body(forged.clone());
+        forgeries.spawn(async move { request.send().await.unwrap() });
+    }
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let start = Instant::now();
+    assert_eq!(cloud.put(motes[1].seal(Star, 1, true, &[1; 10])).await.status(), 200);
+    let others = start.elapsed();
+    while let Some(refused) = forgeries.join_next().await {
+        assert_eq!(problem(refused.unwrap()).await.name(), "DigestCount");
+    }
+    let all = start.elapsed();
+    assert!(others < all * 3 / 4 || all < Duration::from_millis(200), "{others:?} of {all:?}");
+    cloud.stop().await;
+}

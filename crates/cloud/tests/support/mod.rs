@@ -137,6 +137,20 @@ impl Mote {
         out
     }
 
+    /// A forged part of no events that claims `n`, all above the device's round but none of them there.
+    pub fn claiming(&self, epoch: u64, n: u32) -> Vec<u8> {
+        let (seal, ..) = self.made(Scheme::Star, epoch, true, &[]);
+        let mut statement = seal.statement().clone();
+        statement.counters.as_mut_slice()[usize::from(LEVELS) - 1] = n;
+        let forged = Seal::new(statement, *seal.root(), Algorithm::Ed25519);
+        let mut out = Vec::new();
+        write::schema(&mut out, &schema());
+        let Position { prev, last, .. } = self.position;
+        write::open(&mut out, &Open { device: self.id, roster_version: 0, prev: Some(prev), last });
+        self.part(&mut out, &forged, 1 << (LEVELS - 1), &[], &[], true);
+        out
+    }
+
     /// The same bundle with `prev` left out.
     pub fn without_prev(bundle: &[u8]) -> Vec<u8> {
         use moteseal_core::wire::stream::Item;

@@ -1,0 +1,225 @@
+//! What the service is measured with: a fleet that seals, uploaders that send, and the service in a process of its own.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+use moteseal_core::level::SaltKey;
+use moteseal_core::record::EpochNumber;
+use moteseal_core::schema::{Field, Schema};
+use moteseal_core::seal::Scheme;
+use moteseal_core::signature::{Algorithm, SecretKey};
+use moteseal_device::seal::{Bundle, Chain, Profile, Sealer};
+use moteseal_verify::Roster;
+use moteseal_verify::issue::FirstRoster;
+
+pub(crate) type Failed = Box<dyn std::error::Error + Send + Sync>;
+
+/// Devices of one group, each with its chain.
+pub(crate) struct Fleet {
+    pub(crate) roster: Roster,
+    operator: SecretKey,
+    sealers: Vec<Sealer<SecretKey>>,
+    epoch: u64,
+}
+
+impl Fleet {
+    /// `devices` devices, Ed25519, 16 levels, epochs of an hour, records of 4 bytes.
+    pub(crate) fn new(devices: u8, scheme: Scheme) -> Result<Self, Failed> {
+        let operator = SecretKey::from_seed(Algorithm::Ed25519, &[0xff; 32])?;
+        let names: Vec<String> = (0..devices).map(|device| format!("dev{device}")).collect();
+        let secrets: Vec<SecretKey> =
+            (0..devices).map(|device| SecretKey::from_seed(Algorithm::Ed25519, &[device; 32])).collect::<Result<_, _>>()?;
+        let keys: Vec<_> = names.iter().map(String::as_str).zip(secrets.iter().map(SecretKey::public)).collect();
+        let group = FirstRoster { group: "fleet", epoch_ms: 3_600_000, levels: 16, budget: None, devices: &keys };
+        let roster = Roster::open(&group.issue(&operator)?, &operator.public())?;
+        let mut buffer = [0; 256];
+        let schema = Schema::encode(&[Field::parse("reading::u32")?], &mut buffer)?;
+        let mut sealers = Vec::new();
+        for (device, (name, secret)) in (0..devices).zip(names.iter().zip(secrets)) {
+            let profile = Profile::new(&roster, name, scheme, &schema).ok_or("a device of the roster is not in it")?;
+            let chain = Chain::start(profile.certificate);
+            sealers.push(Sealer::new(profile, secret, SaltKey::new([device ^ 0x55; 32]), chain));
+        }
+        Ok(Self { roster, operator, sealers, epoch: 400_000 })
+    }
+
+    /// Each device's next `epochs` bundles, of `events` readings each.
+    pub(crate) fn seal(&mut self, epochs: u64, events: u32) -> Result<Vec<Vec<Bundle>>, Failed> {
+        let first = self.epoch;
+        self.epoch += epochs;
+        let mut fleet = Vec::new();
+        for sealer in &mut self.sealers {
+            let mut bundles = Vec::new();
+            for epoch in first..first + epochs {
+                for reading in 0..events {
+                    bundles.extend(sealer.push(EpochNumber(epoch), &(reading ^ epoch as u32).to_be_bytes())?);
+                }
+            }
+            bundles.extend(sealer.close(true)?);
+            fleet.push(bundles);
+        }
+        Ok(fleet)
+    }
+
+    /// The next epoch that will be sealed.
+    pub(crate) const fn next_epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Writes roster and operator key where a service can read them.
+    pub(crate) fn write(&self, folder: &Path) -> Result<(), Failed> {
+        let mut pem = [0; moteseal_core::identity::MAX_PEM];
+        std::fs::write(folder.join("roster.cbor"), self.roster.bytes())?;
+        std::fs::write(
+            folder.join("op.pub.pem"),
+            moteseal_core::identity::encode_public_pem(&self.operator.public(), &mut pem)?,
+        )?;
+        Ok(())
+    }
+}
+
+/// The cloud in a process of its own, so that its processor time is its own.
+pub(crate) struct Service {
+    child: Child,
+    pub(crate) address: String,
+}
+
+impl Service {
+    /// Starts a cloud over a new store in `folder`, where [`Fleet::write`] has been.
+    pub(crate) fn start(folder: &Path, sync: bool) -> Result<Self, Failed> {
+        let name = if sync { "synced.redb" } else { "unsynced.redb" };
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(["serve", &folder.display().to_string(), name, if sync { "sync" } else { "no-sync" }])
+            .stdout(Stdio::piped())
+            .stdin(Stdio::piped())
+            .spawn()?;
+        let mut address = String::new();
+        let stdout = child.stdout.take().ok_or("the service has no stdout")?;
+        BufReader::new(stdout).read_line(&mut address)?;
+        let address = address.trim().to_owned();
+        if address.is_empty() {
+            return Err("the service did not start".into());
+        }
+        Ok(Self { child, address })
+    }
+
+    /// Processor time that the service has used, in user and kernel.
+    pub(crate) fn processor_time(&self) -> Result<Duration, Failed> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
+        let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
+        let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<u64>().ok()).unwrap_or_default();
+        // Fields 14 and 15 of proc(5), in hundredths of a second; the first two have been cut off.
+        Ok(Duration::from_millis((ticks(11) + ticks(12)) * 10))
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        // Closing its stdin tells it to stop.
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+/// Serves until stdin closes: what [`Service::start`] runs.
+pub(crate) fn serve(folder: &Path, name: &str, sync: bool) -> Result<(), Failed> {
+    let operator = moteseal_core::identity::decode_public_pem(&std::fs::read(folder.join("op.pub.pem"))?)?;
+    let roster = Roster::open(&std::fs::read(folder.join("roster.cbor"))?, &operator)?;
+    let options = moteseal_store::Options { sync, ..moteseal_store::Options::default() };
+    let store = moteseal_store::RedbStore::open(&folder.join(name), options)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        let cloud = moteseal_cloud::Cloud::bind(moteseal_cloud::Config::new(roster), std::sync::Arc::new(store)).await?;
+        println!("{}", cloud.address());
+        let (tell, told) = tokio::sync::oneshot::channel();
+        std::thread::spawn(move || {
+            let _ = io::stdin().read_to_end(&mut Vec::new());
+            let _ = tell.send(());
+        });
+        cloud
+            .run(async {
+                let _ = told.await;
+            })
+            .await;
+        Ok(())
+    })
+}
+
+/// Upload requests, ready to send: `per_request` bundles each.
+pub(crate) fn requests(bundles: &[Bundle], per_request: usize) -> Vec<Vec<u8>> {
+    bundles
+        .chunks(per_request)
+        .map(|chunk| {
+            let body: usize = chunk.iter().map(|bundle| bundle.bytes.len()).sum();
+            let mut request = format!(
+                "PUT /v1/bundles HTTP/1.1\r\nhost: bench\r\ncontent-type: application/cbor-seq\r\ncontent-length: {body}\r\n\r\n"
+            )
+            .into_bytes();
+            chunk.iter().for_each(|bundle| request.extend_from_slice(&bundle.bytes));
+            request
+        })
+        .collect()
+}
+
+/// Sends each uploader's requests over a connection of its own, all uploaders at once; how long it took.
+pub(crate) fn upload(address: &str, uploaders: &[Vec<Vec<u8>>]) -> Result<Duration, Failed> {
+    let barrier = Barrier::new(uploaders.len() + 1);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = uploaders
+            .iter()
+            .map(|requests| {
+                let barrier = &barrier;
+                scope.spawn(move || -> Result<(), Failed> {
+                    let stream = TcpStream::connect(address);
+                    barrier.wait();
+                    let mut stream = stream?;
+                    stream.set_nodelay(true)?;
+                    let mut answer = vec![0; 4096];
+                    for request in requests {
+                        stream.write_all(request)?;
+                        acknowledged(&mut stream, &mut answer)?;
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        barrier.wait();
+        let start = Instant::now();
+        for thread in threads {
+            thread.join().map_err(|_| "an uploader panicked")??;
+        }
+        Ok(start.elapsed())
+    })
+}
+
+/// Reads one answer, which must be a 200.
+fn acknowledged(stream: &mut TcpStream, buffer: &mut [u8]) -> Result<(), Failed> {
+    let mut length = 0;
+    loop {
+        let read = stream.read(&mut buffer[length..])?;
+        length += read;
+        let text = &buffer[..length];
+        if let Some(end) = text.windows(4).position(|window| window == b"\r\n\r\n") {
+            let head = String::from_utf8_lossy(&text[..end]).to_lowercase();
+            let body: usize = head
+                .lines()
+                .find_map(|line| line.strip_prefix("content-length:"))
+                .and_then(|value| value.trim().parse().ok())
+                .ok_or("an answer without a length")?;
+            if length >= end + 4 + body {
+                return if head.starts_with("http/1.1 200") {
+                    Ok(())
+                } else {
+                    Err(String::from_utf8_lossy(text).into_owned().into())
+                };
+            }
+        }
+        if read == 0 || length == buffer.len() {
+            return Err(format!("a broken answer: {}", String::from_utf8_lossy(&buffer[..length])).into());
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! The service, end to end: durable ingest against a bare loop that appends and syncs, and what a sample costs against everything.
+//!
+//! The bare loop is the physical limit of storing one bundle after the other: the same bytes, appended to a growing file, with
+//! fdatasync after each. The service must also verify every signature and digest, and answer over HTTP.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use moteseal_core::seal::Scheme;
+use moteseal_device::seal::Bundle;
+
+use crate::load::{Failed, Fleet, Service, requests, upload};
+use crate::measure::{Bar, Report, median};
+
+const UPLOADERS: u8 = 8;
+const EVENTS: u32 = 1000;
+const PAIRS: usize = 7;
+/// Bundles an uploader sends in each measurement.
+const BUNDLES: u64 = 400;
+
+pub(crate) fn run() -> Result<Report, Failed> {
+    // On the disk that the target directory is on; a temporary file system would sync for free.
+    let folder = tempfile::tempdir_in(std::env::current_exe()?.parent().ok_or("no folder to measure in")?)?;
+    let mut report = Report::new(format!(
+        "durable ingest: {UPLOADERS} uploaders, bundles of {EVENTS} readings of 4 bytes, every signature and digest verified, medians of {PAIRS} interleaved runs"
+    ));
+    ingest(folder.path(), &mut report)?;
+    Ok(report)
+}
+
+fn ingest(folder: &Path, report: &mut Report) -> Result<(), Failed> {
+    let mut fleet = Fleet::new(UPLOADERS, Scheme::Star)?;
+    fleet.write(folder)?;
+    let synced = Service::start(folder, true)?;
+    let unsynced = Service::start(folder, false)?;
+    let bundles = BUNDLES * u64::from(UPLOADERS);
+    let mut bare_file = File::create(folder.join("bare"))?;
+    let mut ratios = vec![Vec::new(); 4];
+    let (mut rates, mut processor) = (vec![Vec::new(); 4], Vec::new());
+    for pair in 0..=PAIRS {
+        let one = fleet.seal(BUNDLES, EVENTS)?;
+        let many = fleet.seal(BUNDLES, EVENTS)?;
+        let single: Vec<_> = one.iter().map(|bundles| requests(bundles, 1)).collect();
+        let batched: Vec<_> = many.iter().map(|bundles| requests(bundles, 16)).collect();
+        let bare = bare_loop(&mut bare_file, &one)?;
+        let before = synced.processor_time()?;
+        let durable = upload(&synced.address, &single)?;
+        let used = synced.processor_time()? - before;
+        let durable_batched = upload(&synced.address, &batched)?;
+        let not_durable = upload(&unsynced.address, &single)?;
+        upload(&unsynced.address, &batched)?;
+        // The first run warms caches and grows files.
+        if pair == 0 {
+            continue;
+        }
+        let rate = |time: Duration| bundles as f64 / time.as_secs_f64();
+        let against = |time: Duration, base: Duration| base.as_secs_f64() / time.as_secs_f64();
+        for (slot, time) in rates.iter_mut().zip([bare, durable, durable_batched, not_durable]) {
+            slot.push(rate(time));
+        }
+        ratios[0].push(against(durable, bare));
+        ratios[1].push(against(durable_batched, bare));
+        ratios[2].push(against(durable, not_durable));
+        processor.push(used.as_secs_f64() * 1e6 / bundles as f64);
+    }
+    for (name, rates) in ["bare loop", "service, a bundle a request", "service, 16 bundles a request", "service, not syncing"]
+        .into_iter()
+        .zip(rates)
+    {
+        report.add(format!("{name}: bundles a second"), median(rates), "/s", None);
+    }
+    let [single, batched, synced_share, _] = ratios.try_into().map_err(|_| "four ratios")?;
+    report.add("a bundle a request, against the bare loop", median(single), "x", Bar::AtLeast(1.0));
+    report.add("16 bundles a request, against the bare loop", median(batched), "x", Bar::AtLeast(1.0));
+    report.add("a bundle a request, against not syncing", median(synced_share), "x", Bar::AtLeast(0.5));
+    report.add("server's processor time a bundle", median(processor), "us", Bar::AtMost(120.0));
+    Ok(())
+}
+
+/// Appends each bundle and syncs it, one after the other.
+fn bare_loop(file: &mut File, fleet: &[Vec<Bundle>]) -> Result<Duration, Failed> {
+    let start = Instant::now();
+    for bundle in fleet.iter().flatten() {
+        file.write_all(&bundle.bytes)?;
+        file.sync_data()?;
+    }
+    Ok(start.elapsed())
+}

@@ -55,6 +55,9 @@ pub(crate) struct Run {
     /// A file of bearer tokens; without it everyone may read and push
     #[arg(long, value_name = "FILE")]
     tokens: Option<PathBuf>,
+    /// Set a limit; may be given several times. docs/cloud.md has all of them
+    #[arg(long = "limit", value_name = "NAME=VALUE")]
+    limits: Vec<String>,
     /// How to write the log to stderr; RUST_LOG chooses how much
     #[arg(long, value_enum, default_value = "text")]
     log: Log,
@@ -70,7 +73,10 @@ fn serve(arguments: Run) -> Result<(), Failure> {
     let roster = files::roster(&arguments.roster, &arguments.operator)?;
     log(arguments.log);
     let tls = arguments.tls_cert.zip(arguments.tls_key).map(|(chain, key)| TlsFiles { chain, key });
-    let config = Config { listen: arguments.listen, tls, tokens: arguments.tokens, ..Config::new(roster) };
+    let mut config = Config { listen: arguments.listen, tls, tokens: arguments.tokens, ..Config::new(roster) };
+    for limit in &arguments.limits {
+        config.limits.set(limit).map_err(Failure::usage)?;
+    }
     let existed = arguments.store.exists();
     let store = open(&arguments.store)?;
     runtime()?.block_on(async move {

@@ -11,6 +11,7 @@
 pub mod answer;
 pub mod config;
 mod connection;
+pub mod limits;
 mod listing;
 mod metrics;
 mod query;
@@ -22,7 +23,8 @@ pub mod token;
 mod upload;
 
 pub use answer::{Answer, Output, PartOutput, Selected};
-pub use config::{Config, Limits, TlsFiles};
+pub use config::{Config, TlsFiles};
+pub use limits::Limits;
 pub use query::explained;
 pub use router::OPENAPI;
 pub use service::{Cloud, StartError, stop_signal};

@@ -1,5 +1,7 @@
 //! Problems as responses (RFC 9457), each with what a client needs to do better.
 
+use std::borrow::Cow;
+
 use axum::body::Body;
 use axum::http::header::{ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, Response, StatusCode};
@@ -40,11 +42,19 @@ impl From<Problem> for Refusal {
     }
 }
 
+/// What a refused response was for, for the log.
+#[derive(Clone, Debug)]
+pub(crate) struct Reason {
+    pub(crate) name: Cow<'static, str>,
+    pub(crate) detail: String,
+}
+
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response<Body> {
         let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = Response::new(Body::from(self.0.to_json()));
         *response.status_mut() = status;
+        response.extensions_mut().insert(Reason { name: self.0.title.clone(), detail: self.0.detail.clone() });
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
         match self.0.status {

@@ -16,7 +16,7 @@ use moteseal_api::problem::name;
 use moteseal_api::{JSON, paths};
 use tracing::{debug, info, warn};
 
-use crate::refusal::Refusal;
+use crate::refusal::{Reason, Refusal};
 use crate::service::Shared;
 use crate::token::{Scope, Verdict};
 use crate::{listing, query, upload};
@@ -57,7 +57,7 @@ async fn gate(State(shared): State<Arc<Shared>>, matched: Option<MatchedPath>, r
     let start = Instant::now();
     let route = matched.as_ref().map_or("other", MatchedPath::as_str);
     let method = request.method().clone();
-    let path = request.uri().path().to_owned();
+    let uri = request.uri().clone();
     let refused = |refusal: Refusal| refusal.into_response();
     let mut response = match allowed(&shared, route, &request) {
         Err(refusal) => refused(refusal),
@@ -73,10 +73,10 @@ async fn gate(State(shared): State<Arc<Shared>>, matched: Option<MatchedPath>, r
     }
     let (status, took) = (response.status().as_u16(), start.elapsed());
     shared.metrics.request(route, status, took);
-    let took_us = took.as_micros();
-    match status {
-        500.. => warn!(%method, path, status, took_us, "failed"),
-        400.. => info!(%method, path, status, took_us, "refused"),
+    let (path, took_us) = (uri.path(), took.as_micros());
+    match (status, response.extensions().get::<Reason>()) {
+        (500.., Some(Reason { name, detail })) => warn!(%method, path, status, %name, detail, took_us, "failed"),
+        (_, Some(Reason { name, detail })) => info!(%method, path, status, %name, detail, took_us, "refused"),
         _ => debug!(%method, path, status, took_us, "answered"),
     }
     response

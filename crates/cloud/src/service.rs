@@ -21,8 +21,9 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, info, warn};
 
-use crate::config::{Config, Limits};
+use crate::config::Config;
 use crate::connection::Guarded;
+use crate::limits::Limits;
 use crate::metrics::{self, Metrics};
 use crate::token::Tokens;
 use crate::{router, tls};

@@ -23,7 +23,7 @@ use moteseal_core::wire::stream::{Item, Select};
 use moteseal_store::{Bundle, PutError};
 use moteseal_verify::{Event, ReadError, StreamReader};
 use tokio::sync::oneshot;
-use tracing::{info, warn};
+use tracing::warn;
 
 use crate::refusal::Refusal;
 use crate::service::Shared;
@@ -38,7 +38,6 @@ pub(crate) async fn bundles(State(shared): State<Arc<Shared>>, request: Request)
     let result = receive(&shared, request).await;
     if let Err(refusal) = &result {
         shared.metrics.refused_upload(refusal.problem().name());
-        info!(name = refusal.problem().name(), detail = refusal.problem().detail, "upload refused");
     }
     result.map(Json)
 }

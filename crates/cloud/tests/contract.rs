@@ -72,3 +72,46 @@ fn every_reference_of_the_document_leads_somewhere() {
         assert!(document.pointer(pointer).is_some(), "{target}");
     }
 }
+
+/// The first cells of a table's rows in the operator's page.
+fn cells(page: &str, head: &str) -> Vec<(String, String)> {
+    let rows = page.lines().skip_while(|line| !line.starts_with(head)).skip(2).take_while(|line| line.starts_with('|'));
+    let cell = |text: &str| text.trim().trim_matches('`').to_owned();
+    rows.map(|row| (cell(row.split('|').nth(1).unwrap()), cell(row.split('|').nth(2).unwrap()))).collect()
+}
+
+const PAGE: &str = include_str!("../../../docs/cloud.md");
+
+#[tokio::test]
+async fn the_operators_page_has_every_metric_and_no_other() {
+    let (roster, mut motes) = group(&["a"]);
+    let directory = tempfile::tempdir().unwrap();
+    let cloud = Running::start(directory.path(), Config::new(roster)).await;
+    let bundle = motes[0].seal(moteseal_core::seal::Scheme::Star, 1, true, &[1]);
+    assert_eq!(cloud.put(bundle[1..].to_vec()).await.status(), 422);
+    assert_eq!(cloud.put(bundle).await.status(), 200);
+    let text = cloud.get(paths::METRICS).await.text().await.unwrap();
+    let served: BTreeSet<_> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE "))
+        .map(|line| line.split(' ').next().unwrap().to_owned())
+        .collect();
+    let documented: BTreeSet<_> = cells(PAGE, "| metric").into_iter().map(|(name, _)| name).collect();
+    assert_eq!(documented, served);
+    for name in &served {
+        assert!(text.contains(&format!("# HELP {name} ")), "{name} is not described");
+    }
+    cloud.stop().await;
+}
+
+#[test]
+fn the_operators_page_has_every_limit_with_its_default() {
+    let rows = cells(PAGE, "| limit");
+    assert_eq!(rows.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), moteseal_cloud::limits::NAMES);
+    let defaults = format!("{:?}", moteseal_cloud::Limits::default());
+    for (name, default) in rows {
+        let mut limits = moteseal_cloud::Limits::default();
+        limits.set(&format!("{name}={default}")).unwrap();
+        assert_eq!(format!("{limits:?}"), defaults, "{name}");
+    }
+}

@@ -53,6 +53,11 @@ impl Failure {
         Self::new(exit, format_args!("cannot {action} {}: {error}", path.display()))
     }
 
+    /// The same failure, said of a file.
+    pub(crate) fn about(self, path: &Path) -> Self {
+        Self { message: format!("{}: {}", path.display(), self.message), ..self }
+    }
+
     /// Whether stdout's reader went away, which is no failure (`moteseal ... | head`).
     fn is_broken_pipe(&self) -> bool {
         self.message.contains("Broken pipe")

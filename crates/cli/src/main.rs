@@ -8,14 +8,17 @@
 mod cloud;
 mod failure;
 mod files;
+mod get;
 mod inspect;
 mod key;
 mod progress;
 mod push;
 mod replay;
 mod roster;
+mod rows;
 mod seal;
 mod source;
+mod store;
 mod time;
 mod verify;
 
@@ -53,6 +56,10 @@ enum Command {
     #[command(subcommand)]
     Cloud(cloud::Command),
     Push(push::Arguments),
+    Get(Box<get::Arguments>),
+    /// Take care of a cloud's store.
+    #[command(subcommand)]
+    Store(store::Command),
     /// Print a completion script for a shell.
     #[command(after_help = "Example: moteseal completions bash > ~/.local/share/bash-completion/completions/moteseal")]
     Completions {
@@ -72,6 +79,8 @@ fn main() -> ExitCode {
         Command::Verify(arguments) => verify::run(&arguments),
         Command::Cloud(command) => cloud::run(command),
         Command::Push(arguments) => push::run(&arguments),
+        Command::Get(arguments) => get::run(&arguments),
+        Command::Store(command) => store::run(command),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "moteseal", &mut std::io::stdout());
             Ok(())

@@ -12,6 +12,15 @@ pub(crate) fn bar(total: u64, what: &'static str) -> ProgressBar {
     bar
 }
 
+/// A count of `what` that grows to nobody knows what.
+pub(crate) fn spinner(what: &'static str) -> ProgressBar {
+    let bar = ProgressBar::new_spinner().with_message(what);
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {human_pos} {msg}") {
+        bar.set_style(style);
+    }
+    bar
+}
+
 /// A number with thousands separated: `37,674`.
 pub(crate) fn thousands(number: u64) -> String {
     let digits = number.to_string();

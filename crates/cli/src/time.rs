@@ -1,5 +1,8 @@
 //! Times and lengths of time on the command line.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use moteseal_core::record::EpochNumber;
 use moteseal_device::import::TimeFormat;
 
 /// A length of time in milliseconds: a number and a unit.
@@ -27,4 +30,70 @@ pub(crate) fn instant(text: &str) -> Result<u64, String> {
     format
         .and_then(|format| format.parse(text))
         .ok_or_else(|| "a time such as 2026-01-31T12:00:00Z, or a day such as 2026-01-31".to_owned())
+}
+
+/// An end of a range of epochs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum When {
+    /// A Unix instant, in milliseconds.
+    Instant(u64),
+    /// This long ago, in milliseconds.
+    Ago(u64),
+    /// An epoch by its number.
+    Epoch(u64),
+}
+
+/// Reads `2026-01-31T12:00:00Z`, `2026-01-31`, `@4711` or `-7d`.
+pub(crate) fn when(text: &str) -> Result<When, String> {
+    if let Some(number) = text.strip_prefix('@') {
+        return number.parse().map(When::Epoch).map_err(|_| "an epoch's number behind the @".to_owned());
+    }
+    if let Some(ago) = text.strip_prefix('-') {
+        return duration(ago).map(When::Ago).map_err(|error| format!("behind the minus, {error}"));
+    }
+    instant(text).map(When::Instant).map_err(|error| format!("{error}, -7d for seven days ago, or @N for epoch N"))
+}
+
+impl When {
+    /// The epoch that this instant lies in.
+    pub(crate) fn epoch(self, epoch_ms: u64) -> EpochNumber {
+        let now =
+            || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
+        EpochNumber(match self {
+            Self::Instant(unix_ms) => unix_ms / epoch_ms,
+            Self::Ago(ms) => now().saturating_sub(ms) / epoch_ms,
+            Self::Epoch(number) => number,
+        })
+    }
+
+    /// The first epoch that is not before this instant: where a range that ends here ends.
+    pub(crate) fn epoch_after(self, epoch_ms: u64) -> EpochNumber {
+        match self {
+            Self::Instant(unix_ms) => EpochNumber(unix_ms.div_ceil(epoch_ms)),
+            other => other.epoch(epoch_ms),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_form_of_a_time_is_read() {
+        assert_eq!(when("@7"), Ok(When::Epoch(7)));
+        assert_eq!(when("-2h"), Ok(When::Ago(7_200_000)));
+        assert_eq!(when("1970-01-02"), Ok(When::Instant(86_400_000)));
+        assert_eq!(when("1970-01-01T01:00:00+01:00"), Ok(When::Instant(0)));
+        for wrong in ["", "@", "@x", "-7", "-d", "tomorrow", "17"] {
+            assert!(when(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_range_holds_every_epoch_that_it_touches() {
+        let (from, to) = (When::Instant(1500), When::Instant(2500));
+        assert_eq!((from.epoch(1000), to.epoch_after(1000)), (EpochNumber(1), EpochNumber(3)));
+        assert_eq!(When::Instant(3000).epoch_after(1000), EpochNumber(3));
+    }
 }

@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
+use moteseal_client::output::OutputError;
+use moteseal_client::proof::verify;
+use moteseal_client::{Rows, Sink};
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
 use moteseal_core::seal::follow::Limits;
 use moteseal_core::seal::{Authentic, Seal};
@@ -14,7 +17,9 @@ use serde_json::{Value, json};
 
 use crate::failure::{Exit, Failure};
 use crate::files;
-use crate::progress::{bar, thousands};
+use crate::get::{get_failure, open_memory};
+use crate::progress::{bar, spinner, thousands};
+use crate::rows::{Destination, incomplete, say};
 
 /// Verifies bundles (.mseal) or a proof (.mproof) against the group's roster. Needs no network, and believes nobody but the operator.
 ///
@@ -34,6 +39,15 @@ pub(crate) struct Arguments {
     /// The operator's public key
     #[arg(long, value_name = "PUBLIC_KEY")]
     operator: PathBuf,
+    /// Of a proof: the rows too
+    #[command(flatten)]
+    destination: Destination,
+    /// Where the newest seals are remembered that a proof must not contradict; in the user's state directory unless given
+    #[arg(long, value_name = "FILE", conflicts_with = "no_memory")]
+    memory: Option<PathBuf>,
+    /// Judge a proof without what earlier answers proved
+    #[arg(long)]
+    no_memory: bool,
     /// The result as JSON on stdout
     #[arg(long)]
     json: bool,
@@ -53,6 +67,20 @@ struct Problem {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let roster = files::roster(&arguments.roster, &arguments.operator)?;
+    match &arguments.files[..] {
+        [path] if is_proof(path)? => return proof(arguments, path, &roster),
+        [_] => {}
+        several => {
+            for path in several {
+                if is_proof(path)? {
+                    return Err(Failure::usage(format_args!("{} is a proof; verify each proof by itself", path.display())));
+                }
+            }
+        }
+    }
+    if arguments.destination.is_given() {
+        return Err(Failure::usage("--out and --format are for the rows of a proof; a bundle's come from `moteseal get`"));
+    }
     let mut seals: BTreeMap<DeviceId, BTreeMap<SealIndex, Found>> = BTreeMap::new();
     let mut problems = Vec::new();
     let progress = bar(arguments.files.len() as u64, "verifying");
@@ -111,6 +139,46 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         eprintln!("moteseal: {}", problem.text);
     }
     gravest.map_or(Ok(()), |problem| Err(Failure::new(problem.exit, problem.text)))
+}
+
+/// Verifies a proof, and writes its rows where that was asked for.
+fn proof(arguments: &Arguments, path: &Path, roster: &Roster) -> Result<(), Failure> {
+    let memory = open_memory(arguments.memory.as_deref(), arguments.no_memory, roster)?;
+    let file = std::fs::File::open(path).map_err(|error| Failure::file("read", path, &error))?;
+    let (query, report) = if arguments.destination.is_given() {
+        let mut output = arguments.destination.open(None, spinner("verified rows"))?;
+        let verified = verify(file, path, roster, memory.as_ref(), &mut output).map_err(|error| proof_failure(path, &error))?;
+        output.keep()?;
+        verified
+    } else {
+        verify(file, path, roster, memory.as_ref(), &mut Nothing).map_err(|error| proof_failure(path, &error))?
+    };
+    say(&report, roster);
+    if arguments.json {
+        let mut value = report.to_json();
+        if let Some(object) = value.as_object_mut() {
+            object.insert("verified".to_owned(), true.into());
+            object.insert("query".to_owned(), serde_json::from_str(&query.to_json()).unwrap_or_default());
+        }
+        writeln!(std::io::stdout().lock(), "{value}")?;
+    } else if !arguments.destination.is_given() {
+        writeln!(std::io::stdout().lock(), "{}: verified, {}", path.display(), query.to_json())?;
+    }
+    incomplete(&report, roster).map_or(Ok(()), Err)
+}
+
+fn proof_failure(path: &Path, error: &moteseal_client::Failure) -> Failure {
+    let failure = get_failure(error);
+    failure.about(path)
+}
+
+/// Wants no rows.
+struct Nothing;
+
+impl Sink for Nothing {
+    fn rows(&mut self, _: &Rows<'_>) -> Result<(), OutputError> {
+        Ok(())
+    }
 }
 
 fn name(roster: &Roster, device: DeviceId) -> String {
@@ -189,4 +257,14 @@ fn report(roster: &Roster, device: DeviceId, chain: &BTreeMap<SealIndex, Found>)
         "restarts": restarts,
     });
     (value, line)
+}
+
+/// Whether a file is a proof: its first item says so.
+fn is_proof(path: &Path) -> Result<bool, Failure> {
+    use std::io::Read as _;
+    let fail = |error| Failure::file("read", path, &error);
+    let mut head = [0; 2];
+    let read = std::fs::File::open(path).and_then(|mut file| file.read(&mut head)).map_err(fail)?;
+    // An array of three whose first element is 5: spec/formats.md, section 4.
+    Ok(read == 2 && head == [0x83, 0x05])
 }

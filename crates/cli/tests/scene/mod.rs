@@ -137,6 +137,15 @@ impl Cloud {
     }
 }
 
+impl Cloud {
+    /// Asks the cloud to stop, and waits until it has.
+    pub(crate) fn stop(&mut self) {
+        let asked = Command::new("kill").arg(self.process.id().to_string()).status().unwrap();
+        assert!(asked.success());
+        assert!(self.process.wait().unwrap().success());
+    }
+}
+
 impl Drop for Cloud {
     fn drop(&mut self) {
         let _ = self.process.kill();

@@ -1,0 +1,216 @@
+//! `moteseal get`: verified rows from a cloud that nobody trusts.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use clap::{ArgGroup, Args};
+use moteseal_api::Query;
+use moteseal_client::estimate::Estimator;
+use moteseal_client::proof::ProofWriter;
+use moteseal_client::{Failure as GetFailure, Memory, get};
+use moteseal_core::record::EpochNumber;
+use moteseal_core::sample::{Choice, Rate};
+use moteseal_net::NetError;
+use moteseal_verify::Roster;
+use serde_json::json;
+
+use crate::cloud::runtime;
+use crate::failure::{Exit, Failure};
+use crate::files;
+use crate::key::random;
+use crate::progress::{spinner, thousands};
+use crate::push::{Access, net_failure};
+use crate::rows::{Destination, incomplete, output_failure, say};
+use crate::time::{When, when};
+
+/// Gets a part of what devices sealed, verified: authentic, complete, and chosen by nobody. Or a refusal that names what was wrong.
+#[derive(Args, Debug)]
+#[command(
+    group(ArgGroup::new("choice").required(true).args(["rate", "at_most", "sample"])),
+    group(ArgGroup::new("who").required(true).args(["devices", "all"])),
+    after_help = "Examples:\n  \
+                  moteseal get dev1 dev2 --from http://127.0.0.1:8080 --roster roster.cbor \\\n      \
+                  --operator keys/op.pub.pem --rate 1/8 --proof p.mproof -o out.csv\n  \
+                  moteseal get --all --from https://cloud.example --roster roster.cbor \\\n      \
+                  --operator keys/op.pub.pem --since -30d --at-most 100 --format jsonl\n\n\
+                  Times are RFC 3339, YYYY-MM-DD, -7d for seven days ago, or @N for epoch N. Whole epochs are served:\n\
+                  the one that --since lies in, to the one before or around --until.\n\n\
+                  No row appears before everything is verified. The newest seal of each device is remembered, so that\n\
+                  a cloud that forgets later is found out.\n\n\
+                  Exit codes: 0 verified, 3 refused, 4 something is withheld or not yet sealed, 6 the cloud does not answer."
+)]
+pub(crate) struct Arguments {
+    /// The devices, by name
+    #[arg(value_name = "DEVICE")]
+    devices: Vec<String>,
+    /// Every device of the roster
+    #[arg(long)]
+    all: bool,
+    /// The cloud's address
+    #[arg(long, value_name = "URL")]
+    from: String,
+    #[command(flatten)]
+    access: Access,
+    /// The group's roster
+    #[arg(long)]
+    roster: PathBuf,
+    /// The operator's public key
+    #[arg(long, value_name = "PUBLIC_KEY")]
+    operator: PathBuf,
+    /// From the epoch that this time lies in; everything unless given
+    #[arg(long, value_name = "TIME", value_parser = when, allow_hyphen_values = true)]
+    since: Option<When>,
+    /// Up to this time; everything sealed so far unless given
+    #[arg(long, value_name = "TIME", value_parser = when, allow_hyphen_values = true)]
+    until: Option<When>,
+    /// The share of all readings: 1, 1/8, 3/16, 0.25
+    #[arg(long, value_parser = rate)]
+    rate: Option<Rate>,
+    /// As many readings an epoch as fit this number
+    #[arg(long, value_name = "READINGS", value_parser = clap::value_parser!(u64).range(1..))]
+    at_most: Option<u64>,
+    /// This many readings an epoch, drawn by --seed; of trees only
+    #[arg(long, value_name = "READINGS", value_parser = clap::value_parser!(u32).range(1..))]
+    sample: Option<u32>,
+    /// What draws the sample, 64 hexadecimal digits; made and shown unless given
+    #[arg(long, value_name = "HEX", requires = "sample", value_parser = seed)]
+    seed: Option<[u8; 32]>,
+    #[command(flatten)]
+    destination: Destination,
+    /// Keep the answer as a proof that `moteseal verify` checks later, elsewhere, offline
+    #[arg(long, value_name = "FILE")]
+    proof: Option<PathBuf>,
+    /// Estimate the mean of this field over all readings, from the sample of a --rate
+    #[arg(long, value_name = "FIELD", requires = "rate")]
+    mean: Option<String>,
+    /// Where the newest seals are remembered; in the user's state directory unless given
+    #[arg(long, value_name = "FILE", conflicts_with = "no_memory")]
+    memory: Option<PathBuf>,
+    /// Neither use nor keep what earlier answers proved
+    #[arg(long)]
+    no_memory: bool,
+    /// What was verified, as JSON on stdout; needs --out for the rows
+    #[arg(long, requires = "out")]
+    json: bool,
+}
+
+fn rate(text: &str) -> Result<Rate, String> {
+    text.parse().map_err(|error: moteseal_core::sample::choice::RateError| error.to_string())
+}
+
+fn seed(text: &str) -> Result<[u8; 32], String> {
+    let mut seed = [0; 32];
+    hex::decode_to_slice(text, &mut seed).map_err(|_| "64 hexadecimal digits".to_owned())?;
+    Ok(seed)
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let roster = files::roster(&arguments.roster, &arguments.operator)?;
+    let query = arguments.query(&roster)?;
+    let cloud = arguments.access.client(&arguments.from)?;
+    let mut memory = open_memory(arguments.memory.as_deref(), arguments.no_memory, &roster)?;
+    let mut proof =
+        arguments.proof.as_deref().map(|path| ProofWriter::create(path, &query, &roster)).transpose().map_err(output_failure)?;
+    let mut output = arguments.destination.open(arguments.mean.as_deref(), spinner("verified rows"))?;
+
+    let answer = runtime()?.block_on(get(&cloud, &roster, &query, memory.as_mut(), proof.as_mut(), &mut output));
+    let report = answer.map_err(|error| get_failure(&error))?;
+    let mean = output.keep()?;
+    if let Some(proof) = proof {
+        proof.keep().map_err(output_failure)?;
+    }
+    if let Some(memory) = &mut memory {
+        memory.save().map_err(output_failure)?;
+    }
+    say(&report, &roster);
+    let mean = mean.and_then(|mean| arguments.tell(&mean));
+    if arguments.json {
+        let mut value = report.to_json();
+        if let (Some(object), Some(mean)) = (value.as_object_mut(), mean) {
+            object.insert("mean".to_owned(), mean);
+        }
+        writeln!(std::io::stdout().lock(), "{value}")?;
+    }
+    incomplete(&report, &roster).map_or(Ok(()), Err)
+}
+
+impl Arguments {
+    fn query(&self, roster: &Roster) -> Result<Query, Failure> {
+        let devices = if self.all {
+            roster.devices().map(|device| device.id).collect()
+        } else {
+            let id = |name: &String| files::device(roster, &self.roster, name);
+            self.devices.iter().map(id).collect::<Result<Vec<_>, _>>()?
+        };
+        let since = self.since.map_or(EpochNumber(0), |since| since.epoch(roster.epoch_ms()));
+        let until = self.until.map(|until| until.epoch_after(roster.epoch_ms()));
+        let choice = match (self.rate, self.at_most, self.sample) {
+            (Some(rate), ..) => Choice::Rate(rate),
+            (_, Some(most), _) => Choice::AtMost(most),
+            (.., Some(count)) => Choice::Sample { count, seed: self.seed()? },
+            _ => return Err(Failure::usage("say how much: --rate 1/8, --at-most 100, or --sample 100")),
+        };
+        let query = Query { devices, since, until, choice };
+        // The same checks that the cloud makes of it.
+        Query::from_json(query.to_json().as_bytes()).map_err(Failure::usage)
+    }
+
+    fn seed(&self) -> Result<[u8; 32], Failure> {
+        match self.seed {
+            Some(seed) => Ok(seed),
+            None => {
+                let mut seed = [0; 32];
+                random(&mut seed)?;
+                eprintln!("--seed {}", hex::encode(seed));
+                Ok(seed)
+            }
+        }
+    }
+
+    /// Says what the mean is estimated to be, and gives it for programs.
+    fn tell(&self, mean: &Estimator) -> Option<serde_json::Value> {
+        let field = self.mean.as_deref()?;
+        let Some(estimate) = mean.mean() else {
+            eprintln!("{field}: fewer than two readings in the sample, of which no mean can be estimated");
+            return None;
+        };
+        eprintln!(
+            "{field}: mean {:.4} \u{b1} {:.4} (95 %), from {} of {} readings",
+            estimate.value,
+            estimate.half_width,
+            thousands(estimate.sampled),
+            thousands(estimate.population)
+        );
+        Some(json!({
+            "field": field,
+            "mean": estimate.value,
+            "half_width_95": estimate.half_width,
+            "sampled": estimate.sampled,
+            "population": estimate.population,
+        }))
+    }
+}
+
+/// What earlier answers proved.
+pub(crate) fn open_memory(path: Option<&std::path::Path>, none: bool, roster: &Roster) -> Result<Option<Memory>, Failure> {
+    if none {
+        return Ok(None);
+    }
+    let path = path.map(std::path::Path::to_owned).or_else(|| Memory::default_path(roster));
+    path.map(|path| Memory::open(&path)).transpose().map_err(output_failure)
+}
+
+/// Why there are no verified rows.
+pub(crate) fn get_failure(error: &GetFailure) -> Failure {
+    if let GetFailure::Net(cause @ (NetError::BadAddress { .. } | NetError::BadFile { .. } | NetError::TokenInClear { .. })) = error {
+        return net_failure(cause, error);
+    }
+    let exit = match error.exit_code() {
+        1 => Exit::Internal,
+        2 => Exit::Usage,
+        4 => Exit::Incomplete,
+        6 => Exit::Unreachable,
+        _ => Exit::Refused,
+    };
+    Failure::new(exit, error)
+}

@@ -1,0 +1,196 @@
+//! Where verified rows go: a file that appears whole or not at all, or stdout once everything is verified.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Seek as _, Write};
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use indicatif::ProgressBar;
+use moteseal_client::estimate::Estimator;
+use moteseal_client::output::{AtomicFile, Format, OutputError, Writer};
+use moteseal_client::{Report, Rows, Sink, Standing};
+use moteseal_device::import::display_ms;
+use moteseal_verify::Roster;
+
+use crate::failure::{Exit, Failure};
+use crate::progress::{bytes, thousands};
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum FormatName {
+    /// Aligned columns, for people
+    Table,
+    /// Comma-separated values
+    Csv,
+    /// One JSON object a line
+    Jsonl,
+    /// An Arrow IPC stream
+    Arrow,
+    /// A Parquet file
+    Parquet,
+}
+
+/// Where rows go, and how they are written.
+#[derive(Args, Debug)]
+pub(crate) struct Destination {
+    /// How to write the rows; what --out ends in, else a table
+    #[arg(long, value_enum)]
+    format: Option<FormatName>,
+    /// The file for the rows; stdout unless given
+    #[arg(short, long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+impl Destination {
+    fn format(&self) -> Format {
+        let ending = || self.out.as_ref()?.extension()?.to_str()?.parse().ok();
+        match self.format {
+            None => ending().unwrap_or(Format::Table),
+            Some(FormatName::Table) => Format::Table,
+            Some(FormatName::Csv) => Format::Csv,
+            Some(FormatName::Jsonl) => Format::JsonLines,
+            Some(FormatName::Arrow) => Format::Arrow,
+            Some(FormatName::Parquet) => Format::Parquet,
+        }
+    }
+
+    /// Whether rows are asked for at all.
+    pub(crate) const fn is_given(&self) -> bool {
+        self.out.is_some() || self.format.is_some()
+    }
+
+    /// Starts writing. `field` is one to estimate the mean of.
+    pub(crate) fn open(&self, field: Option<&str>, progress: ProgressBar) -> Result<Output, Failure> {
+        let (writer, kept): (Box<dyn Write + Send>, Kept) = match &self.out {
+            Some(path) => {
+                let shared = Shared::new(AtomicFile::create(path).map_err(output_failure)?);
+                (Box::new(shared.clone()), Kept::File(shared))
+            }
+            None => {
+                let none = |error| Failure::new(Exit::Internal, format_args!("cannot make a temporary file: {error}"));
+                let spool = tempfile::tempfile().map_err(none)?;
+                let again = spool.try_clone().map_err(none)?;
+                (Box::new(BufWriter::with_capacity(1 << 16, spool)), Kept::Spool(again))
+            }
+        };
+        Ok(Output { writer: Writer::new(self.format(), writer), kept, mean: field.map(Estimator::new), progress })
+    }
+}
+
+/// A file that the writer fills and we commit.
+#[derive(Clone)]
+struct Shared(std::sync::Arc<std::sync::Mutex<Option<AtomicFile>>>);
+
+impl Shared {
+    fn new(file: AtomicFile) -> Self {
+        Self(std::sync::Arc::new(std::sync::Mutex::new(Some(file))))
+    }
+
+    fn take(&self) -> Option<AtomicFile> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
+    }
+}
+
+impl Write for Shared {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut *self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner) {
+            Some(file) => file.write(bytes),
+            None => Err(io::Error::other("the file is closed")),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match &mut *self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner) {
+            Some(file) => file.flush(),
+            None => Ok(()),
+        }
+    }
+}
+
+enum Kept {
+    File(Shared),
+    Spool(File),
+}
+
+/// Takes verified rows; nobody sees them before [`keep`](Self::keep).
+pub(crate) struct Output {
+    writer: Writer<Box<dyn Write + Send>>,
+    kept: Kept,
+    mean: Option<Estimator>,
+    progress: ProgressBar,
+}
+
+impl Sink for Output {
+    fn rows(&mut self, rows: &Rows<'_>) -> Result<(), OutputError> {
+        self.progress.inc(u64::from(rows.len()));
+        if let Some(mean) = &mut self.mean {
+            mean.rows(rows)?;
+        }
+        self.writer.rows(rows)
+    }
+}
+
+impl Output {
+    /// Hands the rows out: everything is verified. Gives the estimator back, if there is one.
+    pub(crate) fn keep(self) -> Result<Option<Estimator>, Failure> {
+        self.progress.finish_and_clear();
+        self.writer.finish().map_err(output_failure)?;
+        match self.kept {
+            Kept::File(shared) => {
+                if let Some(file) = shared.take() {
+                    file.commit().map_err(output_failure)?;
+                }
+            }
+            Kept::Spool(mut file) => {
+                file.rewind()?;
+                let mut out = io::stdout().lock();
+                io::copy(&mut file, &mut out)?;
+                out.flush()?;
+            }
+        }
+        Ok(self.mean)
+    }
+}
+
+/// Rows that could not be written.
+pub(crate) fn output_failure(error: OutputError) -> Failure {
+    Failure::new(Exit::Internal, error)
+}
+
+/// Says what was verified, a line a device, on stderr.
+pub(crate) fn say(report: &Report, roster: &Roster) {
+    for device in &report.devices {
+        let until = match device.standing {
+            Standing::Complete => "complete".to_owned(),
+            Standing::TailUnknown { from } => {
+                let at = roster.epoch_start_ms(from).map_or_else(|| format!("epoch {from}"), display_ms);
+                format!("complete to {at}")
+            }
+        };
+        let outages = match device.outages.len() {
+            0 => String::new(),
+            count => format!(", {count} restarts"),
+        };
+        eprintln!(
+            "{:<12} verified  {} of {} readings, {} epochs, {until}{outages}",
+            device.name,
+            thousands(device.rows),
+            thousands(device.events),
+            thousands(device.epochs),
+        );
+    }
+    eprintln!("{} signatures checked, {} received", thousands(report.signatures), bytes(report.bytes));
+}
+
+/// What is missing of what was asked for, as the failure that says so.
+pub(crate) fn incomplete(report: &Report, roster: &Roster) -> Option<Failure> {
+    let device = report.devices.iter().find(|device| !device.is_complete())?;
+    let from = device.complete_until();
+    let at = roster.epoch_start_ms(from).map_or_else(|| format!("epoch {from}"), display_ms);
+    Some(Failure::new(
+        Exit::Incomplete,
+        format_args!(
+            "TailUnknown: nothing shows what {} sealed from {at} on; ask with --until {at}, or again when it has sealed more",
+            device.name
+        ),
+    ))
+}

@@ -1,0 +1,106 @@
+//! `moteseal store`: care of a cloud's store.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use moteseal_store::check::{Finding, check};
+use moteseal_verify::Roster;
+use serde_json::{Value, json};
+
+use crate::cloud::store_failure;
+use crate::failure::{Exit, Failure};
+use crate::files;
+use crate::progress::{bar, bytes, thousands};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Read all of a store, verify every seal anew, and name each damage that a read could meet.
+    #[command(after_help = "Example:\n  \
+                            moteseal store check epochs.redb --roster roster.cbor --operator keys/op.pub.pem\n\n\
+                            The file is not written. Stop the cloud first. Exit codes: 0 all is whole, 5 something is damaged.\n\
+                            What is damaged can be pushed again by its device into a new store.")]
+    Check(Check),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Check {
+    /// The store's file
+    store: PathBuf,
+    /// The group's roster
+    #[arg(long)]
+    roster: PathBuf,
+    /// The operator's public key
+    #[arg(long, value_name = "PUBLIC_KEY")]
+    operator: PathBuf,
+    /// The result as JSON on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Check(arguments) => run_check(&arguments),
+    }
+}
+
+fn run_check(arguments: &Check) -> Result<(), Failure> {
+    let roster = files::roster(&arguments.roster, &arguments.operator)?;
+    let progress = bar(0, "checking");
+    let report = check(&arguments.store, &roster, &mut |now| {
+        progress.set_length(now.file_bytes);
+        progress.set_position(now.bytes);
+    });
+    progress.finish_and_clear();
+    let report = report.map_err(|error| store_failure(&error))?;
+
+    let mut out = std::io::stdout().lock();
+    if arguments.json {
+        let list = |findings: &[Finding]| findings.iter().map(|finding| object(&roster, finding)).collect::<Vec<_>>();
+        let value = json!({
+            "clean": report.is_clean(),
+            "seals": report.seals,
+            "events": report.events,
+            "bytes": report.bytes,
+            "damage": list(&report.damage),
+            "gaps": list(&report.gaps),
+        });
+        writeln!(out, "{value}")?;
+    } else {
+        for finding in report.damage.iter().chain(&report.gaps) {
+            writeln!(out, "{finding}")?;
+        }
+        let verdict = if report.is_clean() { "whole" } else { "DAMAGED" };
+        writeln!(
+            out,
+            "{}: {verdict}; {} seals, {} readings, {} verified",
+            arguments.store.display(),
+            thousands(report.seals),
+            thousands(report.events),
+            bytes(report.bytes)
+        )?;
+    }
+    if report.is_clean() {
+        return Ok(());
+    }
+    let first = report.damage.first().map_or_else(String::new, Finding::to_string);
+    Err(Failure::new(
+        Exit::Finding,
+        format_args!(
+            "{}: {} damaged, the first: {first}; restore the file, or push the devices' bundles into a new one",
+            arguments.store.display(),
+            report.damage.len()
+        ),
+    ))
+}
+
+fn object(roster: &Roster, finding: &Finding) -> Value {
+    json!({
+        "name": finding.name,
+        "device": finding.device.map(|device| device.to_string()),
+        "device_name": finding.device.and_then(|device| roster.name(device)),
+        "first_index": finding.indices.map(|(first, _)| first.0),
+        "last_index": finding.indices.map(|(_, last)| last.0),
+        "what": finding.what,
+    })
+}

@@ -202,7 +202,9 @@ pub(crate) fn open_memory(path: Option<&std::path::Path>, none: bool, roster: &R
 
 /// Why there are no verified rows.
 pub(crate) fn get_failure(error: &GetFailure) -> Failure {
-    if let GetFailure::Net(cause @ (NetError::BadAddress { .. } | NetError::BadFile { .. } | NetError::TokenInClear { .. })) = error {
+    if let GetFailure::Net(cause @ (NetError::BadAddress { .. } | NetError::BadFile { .. } | NetError::TokenInClear { .. })) =
+        error
+    {
         return net_failure(cause, error);
     }
     let exit = match error.exit_code() {

@@ -44,12 +44,23 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
     }
 }
 
+/// Without the panic messages of a library that meets damage: the check catches them and names the damage itself.
+fn quietly<T>(work: impl FnOnce() -> T) -> T {
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let result = work();
+    std::panic::set_hook(hook);
+    result
+}
+
 fn run_check(arguments: &Check) -> Result<(), Failure> {
     let roster = files::roster(&arguments.roster, &arguments.operator)?;
     let progress = bar(0, "checking");
-    let report = check(&arguments.store, &roster, &mut |now| {
-        progress.set_length(now.file_bytes);
-        progress.set_position(now.bytes);
+    let report = quietly(|| {
+        check(&arguments.store, &roster, &mut |now| {
+            progress.set_length(now.file_bytes);
+            progress.set_position(now.bytes);
+        })
     });
     progress.finish_and_clear();
     let report = report.map_err(|error| store_failure(&error))?;

@@ -114,13 +114,18 @@ impl Scene {
 
     /// A cloud on a free port.
     pub(crate) fn cloud(&self, store: &str) -> Cloud {
+        self.cloud_with(store, &[])
+    }
+
+    /// The same with more options.
+    pub(crate) fn cloud_with(&self, store: &str, more: &[&str]) -> Cloud {
         let arguments = ["cloud", "run", "--store", store, "--listen", "127.0.0.1:0"];
-        let mut command = self.command(&[&arguments[..], &WHO[..]].concat());
+        let mut command = self.command(&[&arguments[..], &WHO[..], more].concat());
         let mut process = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut url = String::new();
         BufReader::new(process.stdout.as_mut().unwrap()).read_line(&mut url).unwrap();
         let url = url.trim().to_owned();
-        assert!(url.starts_with("http://127.0.0.1:"), "{url}");
+        assert!(url.contains("://127.0.0.1:"), "{url}");
         Cloud { process, url }
     }
 }

@@ -1,1 +1,36 @@
-//! The schemes the papers compare with: nothing a product needs.
+//! What the papers compare with, and what they themselves propose to the letter: nothing a product needs.
+//!
+//! Every scheme seals an epoch, serves a part of it and opens what was served behind one interface, [`Scheme`], so that a table of
+//! costs compares like with like. The schemes of `core` stand behind it too ([`EpochSeal`]).
+//!
+//! | scheme | source | what it cannot do |
+//! |---|---|---|
+//! | [`SignEach`] | Li et al. 2019, section IV.A | show that an event is missing, or that a choice was fair; one signature an event |
+//! | [`Concatenate`] | section IV.A | prove less than all |
+//! | [`OfflineChain`] | Gennaro and Rohatgi 2001, section 3 | start sending before the end; leave out an event before the last wanted |
+//! | [`OnlineChain`] | Gennaro and Rohatgi 2001, section 4 | leave out an event before the last wanted; 2 KiB of signature an event |
+//! | [`PaperStar`] | Li et al., section IV.C | sample equal readings independently; say which event of the epoch a row is |
+//! | [`PaperTree`] | Li et al., section IV.B | show that a level is whole; tell an event from an inner node |
+//!
+//! None of this is hardened for use: there are no seals, chains of seals, rosters or schemas here, only what is needed to
+//! compare, and messages carry tags that no product accepts.
+
+#![forbid(unsafe_code)]
+
+pub mod chain;
+mod concatenate;
+pub mod content;
+mod each;
+mod epoch_seal;
+mod paper_star;
+mod paper_tree;
+mod scheme;
+mod wire;
+
+pub use chain::{OfflineChain, OnlineChain};
+pub use concatenate::Concatenate;
+pub use each::SignEach;
+pub use epoch_seal::EpochSeal;
+pub use paper_star::{PaperStar, RunningStar};
+pub use paper_tree::PaperTree;
+pub use scheme::{Ask, Context, OpenError, Row, Scheme, Sealed, Unsupported};

@@ -1,0 +1,155 @@
+//! The one interface of all schemes: a device seals an epoch, a cloud serves a part of it, an application opens what it was served.
+
+use std::fmt;
+
+use moteseal_core::digest::Digest;
+use moteseal_core::level::Salt;
+use moteseal_core::record::{DeviceId, EpochNumber, Framing};
+use moteseal_core::sample::Rate;
+use moteseal_core::signature::{Algorithm, PublicKey, SignError, Signer};
+
+/// Whose events these are, when, and how they lie next to each other.
+#[derive(Clone, Copy, Debug)]
+pub struct Context {
+    /// The device.
+    pub device: DeviceId,
+    /// The epoch.
+    pub epoch: EpochNumber,
+    /// Fixed-size records travel raw, others behind their length.
+    pub framing: Framing,
+    /// The device's salt; only [`EpochSeal`](crate::EpochSeal) uses it, and an application learns it from what is served.
+    pub salt: Salt,
+}
+
+/// What an application wants of an epoch.
+#[derive(Clone, Copy, Debug)]
+pub enum Ask<'a> {
+    /// Every event.
+    All,
+    /// A fair sample at a rate.
+    Rate(Rate),
+    /// The events with these sequence numbers, ascending and not empty.
+    Events(&'a [u64]),
+}
+
+/// What a device hands to the cloud: its events, and beside them what the scheme needs.
+#[derive(Clone, Debug)]
+pub struct Sealed {
+    /// The suite of its signatures.
+    pub algorithm: Algorithm,
+    /// The events, in order.
+    pub events: Vec<Vec<u8>>,
+    /// Signatures: one, or one an event.
+    pub signatures: Vec<Vec<u8>>,
+    /// Digests that only the device can make.
+    pub digests: Vec<Digest>,
+    /// Bytes sent beside the events.
+    pub overhead: usize,
+}
+
+/// An event that an application got.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Row {
+    /// Its place in the epoch, where the scheme proves it.
+    pub seq: Option<u64>,
+    /// The event.
+    pub event: Vec<u8>,
+}
+
+/// The scheme has no way to serve that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unsupported;
+
+impl fmt::Display for Unsupported {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Unsupported: the scheme cannot serve this")
+    }
+}
+
+impl std::error::Error for Unsupported {}
+
+/// Why nothing was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// Not bytes that the scheme serves.
+    Malformed,
+    /// The signature does not prove what was served.
+    NotAuthentic,
+    /// It is authentic, but provably not what was asked for.
+    NotAsAsked,
+    /// The scheme has no way to prove that.
+    Unsupported,
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Malformed => "Malformed: not what the scheme serves",
+            Self::NotAuthentic => "NotAuthentic: the signature does not prove what was served",
+            Self::NotAsAsked => "NotAsAsked: authentic, but not what was asked for",
+            Self::Unsupported => "Unsupported: the scheme cannot prove this",
+        })
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+/// A way to sign an epoch's events.
+pub trait Scheme {
+    /// Its name in tables.
+    fn name(&self) -> &'static str;
+
+    /// The device's part.
+    ///
+    /// # Errors
+    /// As the signer.
+    fn seal(&self, context: &Context, signer: &dyn Signer, events: &[Vec<u8>]) -> Result<Sealed, SignError>;
+
+    /// The cloud's part: as few bytes as the scheme allows for what is asked. Sequence numbers are below the number of events.
+    ///
+    /// # Errors
+    /// [`Unsupported`].
+    fn serve(&self, context: &Context, sealed: &Sealed, ask: &Ask<'_>) -> Result<Vec<u8>, Unsupported>;
+
+    /// The application's part: the rows that are proven and were asked for.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    fn open(&self, context: &Context, key: &PublicKey, served: &[u8], ask: &Ask<'_>) -> Result<Vec<Row>, OpenError>;
+
+    /// Bytes that the device must remember after `events` events of `size` bytes, beside its keys.
+    fn device_state(&self, events: u64, size: usize) -> u64;
+}
+
+impl Context {
+    /// The bytes that are signed over `digest`: no product accepts their tag.
+    pub(crate) fn message(&self, scheme: &str, digest: &[u8]) -> Vec<u8> {
+        let mut message = b"moteseal/research/".to_vec();
+        message.extend(scheme.as_bytes());
+        message.push(0);
+        message.extend(self.device.0);
+        message.extend(self.epoch.0.to_be_bytes());
+        message.extend(digest);
+        message
+    }
+}
+
+/// The rows that an application which holds all events picks for itself.
+pub(crate) fn pick(events: Vec<&[u8]>, ask: &Ask<'_>) -> Result<Vec<Row>, OpenError> {
+    let row = |seq: u64, event: &[u8]| Row { seq: Some(seq), event: event.to_vec() };
+    let wanted: Box<dyn Fn(u64) -> bool> = match ask {
+        Ask::All => Box::new(|_| true),
+        Ask::Rate(rate) => {
+            let mask = rate.levels(crate::content::LEVELS).ok_or(OpenError::Unsupported)?;
+            Box::new(move |seq| mask >> crate::content::level(&seq.to_be_bytes()) & 1 == 1)
+        }
+        Ask::Events(chosen) => {
+            if chosen.last().is_none_or(|&last| last >= events.len() as u64) {
+                return Err(OpenError::NotAsAsked);
+            }
+            Box::new(|seq| chosen.binary_search(&seq).is_ok())
+        }
+    };
+    Ok((0..).zip(events).filter(|&(seq, _)| wanted(seq)).map(|(seq, event)| row(seq, event)).collect())
+}

@@ -1,15 +1,16 @@
-//! Measurements against peers and physical limits, as ratios in one run: `moteseal-bench hashing|service [--json]`.
+//! Measurements against peers and physical limits, as ratios in one run: `moteseal-bench hashing|service|retrieval [--json]`.
 //!
 //! Exits with 1 if a bar is missed.
 
 mod hashing;
 mod load;
 mod measure;
+mod retrieval;
 mod service;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: moteseal-bench hashing|service [--json]";
+const USAGE: &str = "usage: moteseal-bench hashing|service|retrieval [--json]";
 
 fn main() -> ExitCode {
     if let [mode, folder, name, sync] = std::env::args().skip(1).collect::<Vec<_>>().as_slice()
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
                 suite = Some((|| Ok(hashing::run())) as fn() -> Result<measure::Report, load::Failed>)
             }
             "service" if suite.is_none() => suite = Some(service::run),
+            "retrieval" if suite.is_none() => suite = Some(retrieval::run),
             "--help" | "-h" => {
                 println!("{USAGE}");
                 return ExitCode::SUCCESS;

@@ -24,7 +24,8 @@ demo: setup-build ## Seal, store, sample and verify real readings, then watch th
 
 .PHONY: bench
 bench: setup-build ## Measure speed against peers and physical limits; fails where a bar is missed
-	@cargo run --release --quiet $(CARGO_FLAGS) -p moteseal-bench -- hashing
+	@status=0; for suite in hashing service retrieval; do \
+		cargo run --release --quiet $(CARGO_FLAGS) -p moteseal-bench -- $$suite || status=1; done; exit $$status
 
 .PHONY: test
 test: lint mote spec rust-test ## Everything that must hold: lints, the mote's build, both verifiers, all tests

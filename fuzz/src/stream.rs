@@ -45,11 +45,8 @@ pub fn rows(bytes: &[u8]) -> Vec<Row> {
                 let framing = schema.record_size().map_or(Some(Framing::Prefixed), Framing::fixed);
                 shape = framing.map(|framing| Shape { digest: schema.digest(), framing });
             }
-            Item::Open(open) => {
-                if !pending.is_empty() || follower.open(&open, |_| None).is_err() {
-                    break;
-                }
-            }
+            Item::Open(open) if !pending.is_empty() || follower.open(&open, |_| None).is_err() => break,
+            Item::Open(_) => {}
             Item::Part(part) => {
                 let Ok(rebuilt) = follower.part(&part, shape.as_ref()) else { break };
                 pending.push(rebuilt);

@@ -239,6 +239,10 @@ impl EpochStore for RedbStore {
         })
     }
 
+    fn seals_at(&self, device: DeviceId, index: SealIndex) -> Result<Vec<StoredSeal>, ReadError> {
+        self.read(|transaction| collect(&transaction.open_table(SEALS)?, keys(device, index, index), usize::MAX))
+    }
+
     fn body(&self, seal: &StoredSeal, range: Range<u64>) -> Result<Vec<u8>, ReadError> {
         if seal.inline_body().is_some() {
             // Nothing to read: the body came with the head. The table is only there for the type.

@@ -76,19 +76,7 @@ pub trait EpochStore: Send + Sync {
     ///
     /// # Errors
     /// [`ReadError`].
-    fn seals_at(&self, device: DeviceId, index: SealIndex) -> Result<Vec<StoredSeal>, ReadError> {
-        const BATCH: usize = 16;
-        let mut limit = BATCH;
-        loop {
-            let mut seals = self.seals(device, index, limit)?;
-            let found = seals.len();
-            seals.retain(|seal| seal.seal().statement().index == index);
-            if seals.len() < limit || found < limit {
-                return Ok(seals);
-            }
-            limit *= 2;
-        }
-    }
+    fn seals_at(&self, device: DeviceId, index: SealIndex) -> Result<Vec<StoredSeal>, ReadError>;
 
     /// A range of the body of a seal: see [`Bundle::rows`].
     ///

@@ -69,6 +69,11 @@ impl EpochStore for Model {
         Ok(state.all().filter(wanted).take(limit).collect())
     }
 
+    fn seals_at(&self, device: DeviceId, index: SealIndex) -> Result<Vec<StoredSeal>, ReadError> {
+        let state = self.state.lock().unwrap();
+        Ok(state.all().filter(|seal| (seal.key().device, seal.key().index) == (device, index)).collect())
+    }
+
     fn seals_since(&self, device: DeviceId, since: EpochNumber, limit: usize) -> Result<Vec<StoredSeal>, ReadError> {
         let all = self.seals(device, SealIndex(0), usize::MAX)?;
         let first = all.iter().find(|seal| seal.seal().statement().epoch >= since).map(|seal| seal.key().index);
@@ -203,6 +208,10 @@ impl<S: EpochStore> EpochStore for Counting<S> {
 
     fn seals_since(&self, device: DeviceId, since: EpochNumber, limit: usize) -> Result<Vec<StoredSeal>, ReadError> {
         self.store.seals_since(device, since, limit)
+    }
+
+    fn seals_at(&self, device: DeviceId, index: SealIndex) -> Result<Vec<StoredSeal>, ReadError> {
+        self.store.seals_at(device, index)
     }
 
     fn body(&self, seal: &StoredSeal, range: Range<u64>) -> Result<Vec<u8>, ReadError> {

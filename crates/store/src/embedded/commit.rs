@@ -14,9 +14,9 @@ use std::thread::{self, JoinHandle};
 
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
-use redb::{Database, Durability, ReadableTable, Table};
+use redb::{Database, Durability, ReadableDatabase, ReadableTable, Table};
 
-use super::{EQUIVOCATIONS, PIECE, PIECES, ROW, SCHEMAS, SEALS, Shared, UNORDERED, index_key, keys, open, piece_key};
+use super::{EQUIVOCATIONS, PIECE, PIECES, ROW, SCHEMAS, SEALS, Shared, UNORDERED, guarded, index_key, keys, open, piece_key};
 use crate::bundle::{Bundle, SealKey};
 use crate::epochs::{PutError, Receipt, Reply};
 use crate::journal::is_full;
@@ -95,36 +95,85 @@ fn run(shared: &Shared, queue: &Queue) {
                 }
                 state = queue.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
-            mem::take(&mut state.jobs)
+            Vec::from(mem::take(&mut state.jobs))
         };
-        let written = write(shared, &mut known, &jobs);
-        let done = jobs.iter().map(|job| job.bytes).sum::<usize>();
-        queue.state.lock().unwrap_or_else(PoisonError::into_inner).bytes -= done;
-        match written {
-            Ok(receipts) => jobs.into_iter().zip(receipts).for_each(|(job, receipt)| (job.reply)(Ok(receipt))),
-            Err(error) => {
-                known = Known::default();
-                jobs.into_iter().for_each(|job| (job.reply)(Err(error.clone())));
-                reopen(shared);
+        let bytes = jobs.iter().map(|job| job.bytes).sum::<usize>();
+        let results = write(shared, &mut known, &jobs);
+        queue.state.lock().unwrap_or_else(PoisonError::into_inner).bytes -= bytes;
+        jobs.into_iter().zip(results).for_each(|(job, result)| (job.reply)(result));
+    }
+}
+
+/// Writes all jobs in one commit. Where that meets a damaged page, each gets a commit of its own, so that only those fail
+/// that need the page.
+fn write(shared: &Shared, known: &mut Known, jobs: &[Job]) -> Vec<Result<Receipt, PutError>> {
+    let written = if can_be_placed(shared, known, jobs) { try_write(shared, known, jobs) } else { Err(Failure::Damaged) };
+    match written {
+        Ok(receipts) => receipts.into_iter().map(Ok).collect(),
+        Err(failure) => {
+            *known = Known::default();
+            match failure {
+                Failure::Damaged if jobs.len() > 1 => {
+                    jobs.iter().flat_map(|job| write(shared, known, std::slice::from_ref(job))).collect()
+                }
+                Failure::Damaged => {
+                    let what = "a page of the file is damaged; stop the service and run `moteseal store check`".to_owned();
+                    jobs.iter().map(|_| Err(PutError::Failed { store: shared.name.clone(), what: what.clone() })).collect()
+                }
+                Failure::Unwritable(error) => {
+                    reopen(shared);
+                    jobs.iter().map(|_| Err(error.clone())).collect()
+                }
             }
         }
     }
 }
 
-fn write(shared: &Shared, known: &mut Known, jobs: &VecDeque<Job>) -> Result<Vec<Receipt>, PutError> {
-    let failed = |error: redb::Error| match error {
-        redb::Error::Io(error) if is_full(error.kind()) => PutError::DiskFull { store: shared.name.clone() },
-        other => PutError::Failed { store: shared.name.clone(), what: other.to_string() },
-    };
-    let unopened = || PutError::Failed { store: shared.name.clone(), what: "it could not be opened again".to_owned() };
+/// Reads the rows between which the first bundles of devices will stand.
+///
+/// A commit would meet a damaged page as well, but as a panic within redb's own writing, after which it closes no file cleanly.
+fn can_be_placed(shared: &Shared, known: &Known, jobs: &[Job]) -> bool {
+    let database = shared.database.read().unwrap_or_else(PoisonError::into_inner);
+    let Some(database) = database.as_ref() else { return true };
+    let mut first =
+        jobs.iter().flat_map(|job| &job.batch).filter(|bundle| !known.heads.contains_key(&bundle.key.device)).peekable();
+    if first.peek().is_none() {
+        return true;
+    }
+    guarded(|| {
+        let seals = database.begin_read()?.open_table(SEALS)?;
+        for bundle in first {
+            let key = bundle.key.to_bytes();
+            seals.range(..key)?.next_back().transpose()?;
+            seals.range(key..)?.next().transpose()?;
+        }
+        Ok(())
+    })
+    .is_ok()
+}
+
+/// Why a commit did not take place.
+enum Failure {
+    /// A page that it needed is damaged; others may not need it.
+    Damaged,
+    /// The file could not be written, and redb writes it no more.
+    Unwritable(PutError),
+}
+
+fn try_write(shared: &Shared, known: &mut Known, jobs: &[Job]) -> Result<Vec<Receipt>, Failure> {
     if shared.database.read().unwrap_or_else(PoisonError::into_inner).is_none() {
         reopen(shared);
     }
+    let failed = |what: &str| Failure::Unwritable(PutError::Failed { store: shared.name.clone(), what: what.to_owned() });
     let database = shared.database.read().unwrap_or_else(PoisonError::into_inner);
-    let database = database.as_ref().ok_or_else(unopened)?;
+    let database = database.as_ref().ok_or_else(|| failed("it could not be opened again"))?;
     match catch_unwind(AssertUnwindSafe(|| commit(database, shared.options.sync, known, jobs))) {
-        Ok(result) => result.map_err(failed),
-        Err(_) => Err(PutError::Failed { store: shared.name.clone(), what: "a page of the file is damaged".to_owned() }),
+        Ok(Ok(receipts)) => Ok(receipts),
+        Ok(Err(redb::Error::Io(error))) if is_full(error.kind()) => {
+            Err(Failure::Unwritable(PutError::DiskFull { store: shared.name.clone() }))
+        }
+        Ok(Err(redb::Error::Corrupted(_))) | Err(_) => Err(Failure::Damaged),
+        Ok(Err(other)) => Err(failed(&other.to_string())),
     }
 }
 
@@ -147,12 +196,7 @@ pub(super) struct Known {
 type Seals<'t> = Table<'t, [u8; SealKey::LENGTH], &'static [u8]>;
 
 /// One transaction for all jobs.
-pub(super) fn commit(
-    database: &Database,
-    sync: bool,
-    known: &mut Known,
-    jobs: &VecDeque<Job>,
-) -> Result<Vec<Receipt>, redb::Error> {
+pub(super) fn commit(database: &Database, sync: bool, known: &mut Known, jobs: &[Job]) -> Result<Vec<Receipt>, redb::Error> {
     let mut transaction = database.begin_write()?;
     transaction.set_durability(if sync { Durability::Immediate } else { Durability::None })?;
     let mut receipts = Vec::with_capacity(jobs.len());

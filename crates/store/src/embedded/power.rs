@@ -5,7 +5,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex};
 
@@ -121,7 +121,7 @@ fn database(storage: Storage) -> Database {
 
 fn put(database: &Database, known: &mut Known, batch: Vec<Bundle>) {
     let job = Job { batch, bytes: 0, reply: Box::new(|_| {}) };
-    commit(database, true, known, &VecDeque::from([job])).unwrap();
+    commit(database, true, known, &[job]).unwrap();
 }
 
 fn assert_there(database: &Database, bundle: &Bundle) {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use axum::extract::rejection::QueryRejection;
+use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::response::Json;
 use moteseal_api::problem::name;
@@ -68,9 +68,10 @@ pub(crate) struct Page {
 /// `GET /v1/devices/{device}/seals`.
 pub(crate) async fn seals(
     State(shared): State<Arc<Shared>>,
-    Path(text): Path<String>,
+    path: Result<Path<String>, PathRejection>,
     page: Result<Query<Page>, QueryRejection>,
 ) -> Result<Json<SealList>, Refusal> {
+    let Path(text) = path.map_err(|error| Refusal::bad_query(error.body_text()))?;
     let Query(page) = page.map_err(|error| Refusal::bad_query(error.body_text()))?;
     let device = device(&shared, &text)?;
     let most = shared.limits.page;

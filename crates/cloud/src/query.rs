@@ -7,6 +7,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
+use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query as Parameters, Request, State};
 use axum::http::HeaderValue;
 use axum::http::Response;
@@ -218,12 +219,12 @@ pub(crate) struct Which {
 /// `GET /v1/devices/{device}/bundles/{index}`.
 pub(crate) async fn bundle(
     State(shared): State<Arc<Shared>>,
-    Path((device, index)): Path<(String, String)>,
-    which: Result<Parameters<Which>, axum::extract::rejection::QueryRejection>,
+    path: Result<Path<(String, String)>, PathRejection>,
+    which: Result<Parameters<Which>, QueryRejection>,
 ) -> Result<Response<Body>, Refusal> {
     let Parameters(which) = which.map_err(|error| Refusal::bad_query(error.body_text()))?;
     let permit = answer_permit(&shared)?;
-    let (device, index) = place(&shared, &device, &index)?;
+    let (device, index) = place(&shared, path)?;
     let (send, receive) = mpsc::channel(AHEAD);
     let working = Arc::clone(&permit);
     tokio::task::spawn_blocking(move || {
@@ -267,10 +268,10 @@ fn one(shared: &Shared, device: DeviceId, index: SealIndex, digest: Option<&str>
 /// `GET /v1/devices/{device}/seals/{index}/explain`.
 pub(crate) async fn explain(
     State(shared): State<Arc<Shared>>,
-    Path((device, index)): Path<(String, String)>,
+    path: Result<Path<(String, String)>, PathRejection>,
 ) -> Result<Response<Body>, Refusal> {
     let permit = answer_permit(&shared)?;
-    let (device, index) = place(&shared, &device, &index)?;
+    let (device, index) = place(&shared, path)?;
     let (send, receive) = mpsc::channel(AHEAD);
     let working = Arc::clone(&permit);
     tokio::task::spawn_blocking(move || {
@@ -312,8 +313,9 @@ pub(crate) fn device(shared: &Shared, text: &str) -> Result<DeviceId, Refusal> {
     Ok(device)
 }
 
-fn place(shared: &Shared, device: &str, index: &str) -> Result<(DeviceId, SealIndex), Refusal> {
-    let device = self::device(shared, device)?;
+fn place(shared: &Shared, path: Result<Path<(String, String)>, PathRejection>) -> Result<(DeviceId, SealIndex), Refusal> {
+    let Path((device, index)) = path.map_err(|error| Refusal::bad_query(error.body_text()))?;
+    let device = self::device(shared, &device)?;
     let index = index.parse().map_err(|_| Refusal::bad_query("an index is a number from 0 to 4294967295"))?;
     Ok((device, SealIndex(index)))
 }

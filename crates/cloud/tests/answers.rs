@@ -255,7 +255,7 @@ async fn bundles_listings_and_explanations_are_what_was_uploaded() {
     for path in [paths::bundle(device, SealIndex(99)), paths::explain(device, SealIndex(99))] {
         assert_eq!(problem(cloud.get(&path).await).await.name(), "NotFound");
     }
-    for path in ["/v1/devices/zz/seals", "/v1/devices/zz/bundles/0"] {
+    for path in ["/v1/devices/zz/seals", "/v1/devices/zz/bundles/0", "/v1/devices/%ff/seals", "/v1/devices/%ff/bundles/%fe"] {
         assert_eq!(problem(cloud.get(path).await).await.name(), "BadQuery");
     }
     let stranger = DeviceId([1; 8]);

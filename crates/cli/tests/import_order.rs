@@ -1,6 +1,7 @@
 //! Who may import whom (ARCHITECTURE.md): a room imports only rooms further down the list, the roles never import each
-//! other, and no product imports what is there for comparison only. Read from `cargo metadata`, so it holds for what is
-//! built, not for what a page says. Tests of a crate (its dev-dependencies) keep the order too, but may use `research`.
+//! other, and no product imports what is there for comparison or for lying only. Read from `cargo metadata`, so it holds for what is
+//! built, not for what a page says. Tests of a crate (its dev-dependencies) keep the order too, but may use `research` and
+//! `adversary`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,13 +18,15 @@ const FLOORS: &[&[&str]] = &[
     &["moteseal-net"],
     &["moteseal-store"],
     &["moteseal-api"],
-    &["moteseal-research"],
+    &["moteseal-research", "moteseal-adversary"],
+    &["moteseal-verify"],
     &["moteseal-lanes"],
     &["moteseal-core"],
 ];
 const ROLES: &[&str] = &["moteseal-client", "moteseal-cloud", "moteseal-gateway", "moteseal-device"];
-const COMPARISON: &str = "moteseal-research";
-const COMPARERS: &[&str] = &["moteseal-lab", "moteseal-bench"];
+/// Rooms that no product needs, and who may import them nevertheless: everybody's tests, and these.
+const SPECIAL: &[(&str, &str, &[&str])] =
+    &[("moteseal-research", "comparison", &["moteseal-lab", "moteseal-bench"]), ("moteseal-adversary", "lying", &["moteseal"])];
 
 /// An import: who, whom, and whether only the importer's tests need it.
 type Arrow<'a> = (&'a str, &'a str, bool);
@@ -41,10 +44,9 @@ fn objection((from, to, in_tests): Arrow<'_>) -> Option<String> {
         Some(format!("{from} -> {to}: imports upward"))
     } else if ROLES.contains(&from) && ROLES.contains(&to) {
         Some(format!("{from} -> {to}: roles never import each other"))
-    } else if to == COMPARISON && !in_tests && !COMPARERS.contains(&from) {
-        Some(format!("{from} -> {to}: {to} is there for comparison only"))
     } else {
-        None
+        let special = SPECIAL.iter().find(|(room, _, users)| *room == to && !in_tests && !users.contains(&from));
+        special.map(|(_, purpose, _)| format!("{from} -> {to}: {to} is there for {purpose} only"))
     }
 }
 
@@ -78,6 +80,8 @@ fn wrong_arrows_are_named() {
         ("moteseal-client", "moteseal-device", true),
         ("moteseal-cloud", "moteseal-research", false),
         ("moteseal", "moteseal-research", false),
+        ("moteseal-client", "moteseal-adversary", false),
+        ("moteseal-verify", "moteseal-adversary", true),
         ("moteseal", "moteseal-attic", false),
     ] {
         assert!(objection(arrow).is_some(), "{arrow:?}");
@@ -87,6 +91,8 @@ fn wrong_arrows_are_named() {
         ("moteseal-client", "moteseal-net", false),
         ("moteseal-bench", "moteseal-research", false),
         ("moteseal-store", "moteseal-research", true),
+        ("moteseal", "moteseal-adversary", false),
+        ("moteseal-client", "moteseal-adversary", true),
     ] {
         assert_eq!(objection(arrow), None, "{arrow:?}");
     }

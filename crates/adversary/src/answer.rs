@@ -1,0 +1,318 @@
+//! The items of an answer as owned values, every field open to change (spec/formats.md, section 4).
+
+use moteseal_core::record::{DeviceId, EpochNumber, Round, SealIndex};
+use moteseal_core::seal::Scheme;
+use moteseal_core::wire::cbor::{DecodeError, head};
+use moteseal_core::wire::stream::{self, Open};
+
+/// An answer: items in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// The items.
+    pub items: Vec<Item>,
+}
+
+/// One item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Item {
+    /// The schema of the parts that follow, encoded.
+    Schema(Vec<u8>),
+    /// The device of the parts that follow, and where its chain stands.
+    Open(Open),
+    /// One seal with some of its events.
+    Part(Box<Part>),
+    /// The answer is whole.
+    End,
+    /// The server could not go on.
+    Problem {
+        /// The error's name.
+        name: String,
+        /// What happened.
+        detail: String,
+    },
+    /// The first item of a proof file: its query.
+    Proof(String),
+    /// The explaining form of one seal.
+    Explain {
+        /// Its tagged `COSE_Sign1`.
+        seal: Vec<u8>,
+        /// Its digests, joined.
+        digests: Vec<u8>,
+    },
+    /// Bytes as they are: no item, or half of one.
+    Raw(Vec<u8>),
+}
+
+/// A part: one seal with some of its events, in the fields of its item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Star or tree.
+    pub scheme: Scheme,
+    /// No further seal covers this epoch.
+    pub last_in_epoch: bool,
+    /// The device restarted since the seal before.
+    pub restart: bool,
+    /// Indices abandoned since the seal before.
+    pub skipped: u32,
+    /// Epochs since the seal before.
+    pub advance: u64,
+    /// The salt of the levels.
+    pub salt: [u8; 16],
+    /// All events under the seal.
+    pub n: u32,
+    /// The highest round announced.
+    pub round: Round,
+    /// The device's own round.
+    pub own_round: Round,
+    /// Events that were abandoned, per level; empty if none were.
+    pub lost: Vec<u32>,
+    /// Query epochs that the device answered: query id and epoch.
+    pub answered: Vec<([u8; 16], u64)>,
+    /// Which events these are.
+    pub select: Select,
+    /// The digests beside them, joined.
+    pub digests: Vec<u8>,
+    /// The records of the selected events.
+    pub events: Vec<u8>,
+    /// The seal's signature.
+    pub signature: Option<Vec<u8>>,
+}
+
+/// Which events a part carries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Select {
+    /// All of these levels: bit `i` for level `i`.
+    Levels(u32),
+    /// These events of a tree, ascending.
+    Events(Vec<u64>),
+}
+
+/// Where a part of an answer belongs, by what the items before it say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its position among the items.
+    pub item: usize,
+    /// Its device.
+    pub device: DeviceId,
+    /// Its index.
+    pub index: SealIndex,
+    /// Its epoch.
+    pub epoch: EpochNumber,
+}
+
+impl Answer {
+    /// Reads an answer's bytes.
+    ///
+    /// # Errors
+    /// As [`stream::Item::decode`].
+    pub fn decode(mut bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut items = Vec::new();
+        while !bytes.is_empty() {
+            let (item, length) = stream::Item::decode(bytes)?;
+            items.push(Item::from(&item));
+            bytes = &bytes[length..];
+        }
+        Ok(Self { items })
+    }
+
+    /// The bytes of the answer.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.items.iter().for_each(|item| item.encode(&mut out));
+        out
+    }
+
+    /// Where the parts stand. Index and epoch saturate where an edited answer overflows them.
+    #[must_use]
+    pub fn places(&self) -> Vec<Place> {
+        let mut places = Vec::new();
+        let mut at: Option<(DeviceId, Option<(SealIndex, EpochNumber)>)> = None;
+        for (item, entry) in self.items.iter().enumerate() {
+            match entry {
+                Item::Open(open) => at = Some((open.device, open.last)),
+                Item::Part(part) => {
+                    let Some((device, last)) = at else { continue };
+                    let index = last.map_or(part.skipped, |(index, _)| index.0.saturating_add(1).saturating_add(part.skipped));
+                    let epoch = last.map_or(part.advance, |(_, epoch)| epoch.0.saturating_add(part.advance));
+                    let (index, epoch) = (SealIndex(index), EpochNumber(epoch));
+                    at = Some((device, Some((index, epoch))));
+                    places.push(Place { item, device, index, epoch });
+                }
+                _ => {}
+            }
+        }
+        places
+    }
+
+    /// The part at an item's position.
+    #[must_use]
+    pub fn part(&self, item: usize) -> Option<&Part> {
+        match self.items.get(item) {
+            Some(Item::Part(part)) => Some(part),
+            _ => None,
+        }
+    }
+
+    /// The same, to be changed.
+    pub fn part_mut(&mut self, item: usize) -> Option<&mut Part> {
+        match self.items.get_mut(item) {
+            Some(Item::Part(part)) => Some(part),
+            _ => None,
+        }
+    }
+}
+
+impl From<&stream::Item<'_>> for Item {
+    fn from(item: &stream::Item<'_>) -> Self {
+        match item {
+            stream::Item::Schema(bytes) => Self::Schema(bytes.to_vec()),
+            stream::Item::Open(open) => Self::Open(*open),
+            stream::Item::Part(part) => Self::Part(Box::new(Part::from(part))),
+            stream::Item::End => Self::End,
+            stream::Item::Problem { name, detail } => Self::Problem { name: (*name).to_owned(), detail: (*detail).to_owned() },
+            stream::Item::Proof { query } => Self::Proof((*query).to_owned()),
+            stream::Item::Explain { seal, digests } => Self::Explain { seal: seal.to_vec(), digests: digests.to_vec() },
+        }
+    }
+}
+
+impl From<&stream::Part<'_>> for Part {
+    fn from(part: &stream::Part<'_>) -> Self {
+        Self {
+            scheme: part.scheme,
+            last_in_epoch: part.last_in_epoch,
+            restart: part.restart,
+            skipped: part.skipped,
+            advance: part.advance,
+            salt: part.salt.0,
+            n: part.n,
+            round: part.round,
+            own_round: part.own_round,
+            lost: part.lost.as_ref().map_or_else(Vec::new, |lost| lost.as_slice().to_vec()),
+            answered: part.answered.iter().flatten().map(|answer| (answer.query, answer.epoch)).collect(),
+            select: match &part.select {
+                stream::Select::Levels(mask) => Select::Levels(*mask),
+                stream::Select::Events(gaps) => Select::Events(gaps.iter().map(|seq| seq.0).collect()),
+            },
+            digests: part.digests.to_vec(),
+            events: part.events.to_vec(),
+            signature: part.signature.map(<[u8]>::to_vec),
+        }
+    }
+}
+
+fn put(out: &mut Vec<u8>, major: u8, argument: u64) {
+    let (bytes, length) = head(major, argument);
+    out.extend_from_slice(&bytes[..length]);
+}
+
+fn uint(out: &mut Vec<u8>, value: impl Into<u64>) {
+    put(out, 0, value.into());
+}
+
+fn bytes(out: &mut Vec<u8>, value: &[u8]) {
+    put(out, 2, value.len() as u64);
+    out.extend_from_slice(value);
+}
+
+fn text(out: &mut Vec<u8>, value: &str) {
+    put(out, 3, value.len() as u64);
+    out.extend_from_slice(value.as_bytes());
+}
+
+fn array(out: &mut Vec<u8>, length: usize) {
+    put(out, 4, length as u64);
+}
+
+fn optional<T>(out: &mut Vec<u8>, value: Option<T>, write: impl FnOnce(&mut Vec<u8>, T)) {
+    match value {
+        None => out.push(0xf6),
+        Some(value) => write(out, value),
+    }
+}
+
+impl Item {
+    /// Appends the item's bytes.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Schema(schema) => {
+                array(out, 2);
+                uint(out, 0u8);
+                bytes(out, schema);
+            }
+            Self::Open(open) => {
+                array(out, 7);
+                uint(out, 1u8);
+                uint(out, 1u8);
+                bytes(out, &open.device.0);
+                uint(out, open.roster_version);
+                optional(out, open.prev, |out, prev| bytes(out, &prev.0));
+                optional(out, open.last, |out, (index, _)| uint(out, index.0));
+                optional(out, open.last, |out, (_, epoch)| uint(out, epoch.0));
+            }
+            Self::Part(part) => part.encode(out),
+            Self::End => {
+                array(out, 1);
+                uint(out, 3u8);
+            }
+            Self::Problem { name, detail } => {
+                array(out, 3);
+                uint(out, 4u8);
+                text(out, name);
+                text(out, detail);
+            }
+            Self::Proof(query) => {
+                array(out, 3);
+                uint(out, 5u8);
+                uint(out, 1u8);
+                text(out, query);
+            }
+            Self::Explain { seal, digests } => {
+                array(out, 3);
+                uint(out, 6u8);
+                bytes(out, seal);
+                bytes(out, digests);
+            }
+            Self::Raw(raw) => out.extend_from_slice(raw),
+        }
+    }
+}
+
+impl Part {
+    /// Appends the item's bytes.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        array(out, 14);
+        uint(out, 2u8);
+        let tree = self.scheme == Scheme::Tree;
+        uint(out, u8::from(tree) | u8::from(self.last_in_epoch) << 1 | u8::from(self.restart) << 2);
+        uint(out, self.skipped);
+        uint(out, self.advance);
+        bytes(out, &self.salt);
+        uint(out, self.n);
+        uint(out, self.round.0);
+        uint(out, self.own_round.0);
+        array(out, self.lost.len());
+        self.lost.iter().for_each(|&lost| uint(out, lost));
+        array(out, self.answered.len());
+        for (query, epoch) in &self.answered {
+            array(out, 2);
+            bytes(out, query);
+            uint(out, *epoch);
+        }
+        match &self.select {
+            Select::Levels(mask) => uint(out, *mask),
+            Select::Events(sequence) => {
+                array(out, sequence.len());
+                let mut next = 0;
+                for &seq in sequence {
+                    uint(out, seq - next);
+                    next = seq + 1;
+                }
+            }
+        }
+        bytes(out, &self.digests);
+        bytes(out, &self.events);
+        optional(out, self.signature.as_deref(), bytes);
+    }
+}

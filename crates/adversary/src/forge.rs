@@ -1,0 +1,204 @@
+//! What lies are made of: honest parts put together in other ways, and dishonest ones that are right in every size.
+
+use moteseal_core::digest::Digest;
+use moteseal_core::level::{Counters, Salt};
+use moteseal_core::record::{DeviceId, Framing, Level, SealIndex, Sequence};
+use moteseal_core::seal::follow::{masked, star_digests};
+use moteseal_core::seal::tree::{self, Tree, geometry};
+use moteseal_core::seal::{Scheme, Seal, star};
+
+use crate::answer::{Answer, Item, Part, Place, Select};
+use crate::holdings::{Held, Holdings, frame};
+use crate::lie::Context;
+
+/// Parts to a run, as an honest cloud has them.
+const RUN_PARTS: usize = 64;
+
+/// One seal that is served, and what of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Served {
+    pub device: DeviceId,
+    pub index: SealIndex,
+    pub select: Select,
+}
+
+/// What an honest answer serves, in order.
+pub(crate) fn served(answer: &Answer) -> Vec<Served> {
+    let parts = answer.places().into_iter().filter_map(|place| Some((place, answer.part(place.item)?)));
+    parts.map(|(place, part)| Served { device: place.device, index: place.index, select: part.select.clone() }).collect()
+}
+
+/// The answer that serves these, with every signature that it needs: nothing in it is false.
+pub(crate) fn compose(holdings: &Holdings, served: &[Served]) -> Answer {
+    let held: Vec<(&Held, &Select)> =
+        served.iter().filter_map(|serve| Some((holdings.get(serve.device, serve.index)?, &serve.select))).collect();
+    let mut items = Vec::new();
+    let (mut schema, mut run): (Option<&[u8]>, usize) = (None, 0);
+    for (at, (current, select)) in held.iter().enumerate() {
+        if run == 0 {
+            if schema != Some(current.schema.as_slice()) {
+                schema = Some(&current.schema);
+                items.push(Item::Schema(current.schema.clone()));
+            }
+            items.push(Item::Open(current.open));
+        }
+        run += 1;
+        let follows = held.get(at + 1).is_some_and(|(next, _)| {
+            let (old, new) = (current.seal.statement(), next.seal.statement());
+            new.device == old.device && new.prev == current.seal.digest() && new.schema == old.schema && new.roster == old.roster
+        });
+        let signed = !follows || run == RUN_PARTS;
+        items.push(Item::Part(Box::new(current.part((*select).clone(), signed))));
+        if signed {
+            run = 0;
+        }
+    }
+    items.push(Item::End);
+    Answer { items }
+}
+
+/// Replaces the answer by what `change` makes of what it serves; false if that is nothing else.
+pub(crate) fn serve_otherwise(
+    answer: &mut Answer,
+    context: &Context<'_>,
+    change: impl FnOnce(&mut Vec<Served>) -> Option<()>,
+) -> bool {
+    let mut list = served(answer);
+    let honest = list.clone();
+    if change(&mut list).is_none() || list == honest {
+        return false;
+    }
+    *answer = compose(context.holdings, &list);
+    true
+}
+
+/// The parts of the asked range, from the middle outward: a lie in the middle is the hardest to see.
+pub(crate) fn inner_places(answer: &Answer, context: &Context<'_>) -> Vec<Place> {
+    let places: Vec<Place> = answer.places().into_iter().filter(|place| context.question.covers(place.epoch)).collect();
+    let middle = places.len() / 2;
+    let mut order: Vec<usize> = (0..places.len()).collect();
+    order.sort_by_key(|&at| (at.abs_diff(middle), at));
+    order.into_iter().map(|at| places[at]).collect()
+}
+
+/// Tries `change` on the parts of the asked range, from the middle outward, until one lets itself be changed.
+pub(crate) fn change_part(
+    answer: &mut Answer,
+    context: &Context<'_>,
+    mut change: impl FnMut(&mut Part, &Held, &Place) -> bool,
+) -> bool {
+    for place in inner_places(answer, context) {
+        let Some(held) = context.holdings.get(place.device, place.index) else { continue };
+        let Some(part) = answer.part(place.item) else { continue };
+        let mut changed = part.clone();
+        if change(&mut changed, held, &place) && changed != *part {
+            answer.items[place.item] = Item::Part(Box::new(changed));
+            return true;
+        }
+    }
+    false
+}
+
+/// The events of a part in the order in which they lie: sequence number, level, and where the record starts and ends.
+pub(crate) fn layout(part: &Part, held: &Held) -> Vec<(u64, u8, std::ops::Range<usize>)> {
+    let statement = held.seal.statement();
+    let levels = statement.counters.levels();
+    let level = |seq: u64| statement.salt.level(Sequence(seq), levels).0;
+    let mut sequence = match &part.select {
+        Select::Levels(mask) => held.members(*mask),
+        Select::Events(sequence) => sequence.clone(),
+    };
+    if statement.scheme == Scheme::Star {
+        sequence.sort_by_key(|&seq| std::cmp::Reverse(level(seq)));
+    }
+    let mut places = Vec::new();
+    let mut rest = part.events.as_slice();
+    for seq in sequence {
+        let Some((record, tail)) = held.framing.split_first(rest) else { break };
+        let end = part.events.len() - tail.len();
+        places.push((seq, level(seq), end - record.len()..end));
+        rest = tail;
+    }
+    places
+}
+
+/// Counters, surviving levels, and how many digests and events a part with these fields must have.
+fn sizes(part: &Part, levels: u8) -> (Counters, u32, u64, u32) {
+    let counters = Counters::of(&Salt(part.salt), levels, part.n);
+    let lost = |level: usize| part.lost.get(level).is_some_and(|&lost| lost > 0);
+    let survives = |level: &u8| counters.at(Level(*level)) > 0 && *level >= part.own_round.0 && !lost(usize::from(*level));
+    let surviving = (0..levels).filter(survives).fold(0, |mask: u32, level| mask | 1 << level);
+    let key = Salt(part.salt);
+    let (digests, events) = match (&part.select, part.scheme) {
+        (Select::Levels(mask), Scheme::Star) => (u64::from(star_digests(surviving, *mask)), masked(&counters, *mask)),
+        (Select::Levels(mask), Scheme::Tree) => {
+            let members = (0..u64::from(part.n)).map(Sequence).filter(|&seq| mask >> key.level(seq, levels).0 & 1 == 1);
+            (geometry::siblings(u64::from(part.n), members).count() as u64, masked(&counters, *mask))
+        }
+        (Select::Events(sequence), _) => {
+            let siblings = geometry::siblings(u64::from(part.n), sequence.iter().map(|&seq| Sequence(seq)));
+            (siblings.count() as u64, u32::try_from(sequence.len()).unwrap_or(u32::MAX))
+        }
+    };
+    (counters, surviving, digests, events)
+}
+
+/// Whether a part has as many digests and events as its fields ask for, so that only its proof can fail.
+pub(crate) fn fits(part: &Part, framing: Framing, levels: u8) -> bool {
+    let (_, surviving, digests, events) = sizes(part, levels);
+    let selectable = match part.select {
+        Select::Levels(mask) => mask & !surviving == 0,
+        Select::Events(_) => true,
+    };
+    selectable && part.digests.len() as u64 == 32 * digests && framing.length_of(&part.events, events) == Some(part.events.len())
+}
+
+/// How many events a part with these fields has.
+pub(crate) fn selected_count(part: &Part, levels: u8) -> u32 {
+    sizes(part, levels).3
+}
+
+/// Cuts or fills up the digests to as many as the part's fields ask for.
+pub(crate) fn refit_digests(part: &mut Part, levels: u8) {
+    let (.., digests, _) = sizes(part, levels);
+    part.digests.resize(usize::try_from(32 * digests).unwrap_or(0), 0x5a);
+}
+
+/// Replaces the bytes of one record.
+pub(crate) fn put_record(part: &mut Part, at: &std::ops::Range<usize>, record: &[u8]) -> bool {
+    if at.len() != record.len() || part.events[at.clone()] == *record {
+        return false;
+    }
+    part.events[at.clone()].copy_from_slice(record);
+    true
+}
+
+/// The same seal over other records, signed by `sign`.
+pub(crate) fn reseal(held: &Held, records: Vec<Vec<u8>>, sign: &dyn Fn(&[u8]) -> Option<Vec<u8>>) -> Option<Held> {
+    let statement = held.seal.statement().clone();
+    let levels = statement.counters.levels();
+    let (root, blocks) = match statement.scheme {
+        Scheme::Star => {
+            let block = |level: u8| {
+                let mut bytes = Vec::new();
+                for seq in held.members(1 << level) {
+                    frame(&mut bytes, held.framing, &records[usize::try_from(seq).unwrap_or(0)]);
+                }
+                let empty = held.blocks.get(usize::from(level)) == Some(&Digest::NULL);
+                if empty { Digest::NULL } else { star::block_digest(statement.device, statement.index, Level(level), &bytes) }
+            };
+            let blocks: Vec<Digest> = (0..levels).map(block).collect();
+            (star::root(&statement.counters, &blocks), blocks)
+        }
+        Scheme::Tree => {
+            let mut whole = Tree::<32>::new();
+            for record in &records {
+                let _ = whole.push_leaf(tree::leaf(record));
+            }
+            (whole.root(), Vec::new())
+        }
+    };
+    let seal = Seal::new(statement, root, held.seal.algorithm());
+    let signature = sign(seal.message(&mut [0; moteseal_core::seal::MAX_MESSAGE]))?;
+    Some(Held { seal, signature, blocks, records, ..held.clone() })
+}

@@ -1,0 +1,225 @@
+//! What a cloud holds: every bundle it was ever given. From it any part can be served, honestly or not.
+
+use std::collections::BTreeMap;
+
+use moteseal_core::digest::Digest;
+use moteseal_core::record::{DeviceId, Framing, SealIndex, Sequence};
+use moteseal_core::roster::Directory;
+use moteseal_core::seal::follow::{Follower, Limits};
+use moteseal_core::seal::tree::{self, Tree, geometry};
+use moteseal_core::seal::{Scheme, Seal, Unverified};
+use moteseal_core::wire::stream::{self, Open};
+use moteseal_lanes::Host;
+use moteseal_verify::{SchemaEntry, write};
+
+use crate::answer::{Item, Part, Select};
+
+/// One seal with everything under it.
+#[derive(Clone, Debug)]
+pub struct Held {
+    /// The seal.
+    pub seal: Seal<Unverified>,
+    /// Its signature.
+    pub signature: Vec<u8>,
+    /// Its schema, encoded.
+    pub schema: Vec<u8>,
+    /// How its records lie next to each other.
+    pub framing: Framing,
+    /// A star's `D_0 .. D_{L-1}`; empty for a tree.
+    pub blocks: Vec<Digest>,
+    /// All records, by `seq`, without their lengths.
+    pub records: Vec<Vec<u8>>,
+    /// The open item that goes before it.
+    pub open: Open,
+    /// Its part with every event, signed.
+    pub(crate) whole: Part,
+}
+
+/// All that a cloud holds.
+#[derive(Clone, Debug, Default)]
+pub struct Holdings {
+    devices: BTreeMap<DeviceId, BTreeMap<SealIndex, Held>>,
+}
+
+impl Holdings {
+    /// Takes a bundle (`.mseal`): one schema, one open, one part with every event and a signature.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words.
+    pub fn take(&mut self, roster: &dyn Directory, bundle: &[u8]) -> Result<(), String> {
+        let mut follower = Follower::new(roster, Host::detect(), Limits::default());
+        let (mut schema, mut opened) = (None, None);
+        let mut rest = bundle;
+        while !rest.is_empty() {
+            let (item, length) = stream::Item::decode(rest).map_err(|error| error.to_string())?;
+            rest = &rest[length..];
+            match item {
+                stream::Item::Schema(bytes) => schema = Some(SchemaEntry::decode(bytes).map_err(|error| error.to_string())?),
+                stream::Item::Open(open) => {
+                    follower.open(&open, |_| None).map_err(|error| error.to_string())?;
+                    opened = Some(open);
+                }
+                stream::Item::Part(part) => {
+                    let (Some(schema), Some(open)) = (&schema, opened) else { return Err("no schema or no open item".into()) };
+                    let shape = moteseal_core::seal::follow::Shape { digest: schema.digest, framing: schema.framing };
+                    let rebuilt = follower.part(&part, Some(&shape)).map_err(|error| error.to_string())?;
+                    let statement = rebuilt.seal.statement();
+                    let (device, index) = (statement.device, statement.index);
+                    let star = statement.scheme == Scheme::Star;
+                    let levels = usize::from(statement.counters.levels());
+                    let whole = Part::from(&part);
+                    let held = Held {
+                        signature: part.signature.ok_or("a part without a signature")?.to_vec(),
+                        schema: schema.bytes.clone(),
+                        framing: schema.framing,
+                        blocks: if star { rebuilt.blocks[..levels].to_vec() } else { Vec::new() },
+                        records: records(&rebuilt.seal, schema.framing, part.events),
+                        open: Open { prev: Some(statement.prev), ..open },
+                        whole,
+                        seal: rebuilt.seal,
+                    };
+                    self.devices.entry(device).or_default().insert(index, held);
+                }
+                _ => return Err("an item that no bundle has".into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// The devices, by id.
+    pub fn devices(&self) -> impl Iterator<Item = DeviceId> + '_ {
+        self.devices.keys().copied()
+    }
+
+    /// The seals of a device, by index.
+    pub fn seals(&self, device: DeviceId) -> impl DoubleEndedIterator<Item = &Held> {
+        self.devices.get(&device).into_iter().flat_map(BTreeMap::values)
+    }
+
+    /// One seal.
+    #[must_use]
+    pub fn get(&self, device: DeviceId, index: SealIndex) -> Option<&Held> {
+        self.devices.get(&device)?.get(&index)
+    }
+}
+
+/// The records under a whole part, by `seq`.
+fn records(seal: &Seal<Unverified>, framing: Framing, events: &[u8]) -> Vec<Vec<u8>> {
+    let statement = seal.statement();
+    let n = statement.counters.total();
+    let mut split = Vec::new();
+    let mut rest = events;
+    while let Some((record, tail)) = framing.split_first(rest).filter(|_| !rest.is_empty()) {
+        split.push(record.to_vec());
+        rest = tail;
+    }
+    if statement.scheme == Scheme::Tree {
+        return split;
+    }
+    // A star's blocks lie from the finest to the coarsest level.
+    let levels = statement.counters.levels();
+    let mut order: Vec<u64> = (0..n).collect();
+    order.sort_by_key(|&seq| std::cmp::Reverse(statement.salt.level(Sequence(seq), levels)));
+    let mut by_seq: Vec<(u64, Vec<u8>)> = order.into_iter().zip(split).collect();
+    by_seq.sort_by_key(|(seq, _)| *seq);
+    by_seq.into_iter().map(|(_, record)| record).collect()
+}
+
+impl Held {
+    /// The sequence numbers of the events at the levels `mask`, ascending.
+    #[must_use]
+    pub fn members(&self, mask: u32) -> Vec<u64> {
+        let statement = self.seal.statement();
+        let levels = statement.counters.levels();
+        let selected = |seq: &u64| mask >> statement.salt.level(Sequence(*seq), levels).0 & 1 == 1;
+        (0..self.records.len() as u64).filter(selected).collect()
+    }
+
+    /// The digests that a part with this selection carries.
+    #[must_use]
+    pub fn digests(&self, select: &Select) -> Vec<u8> {
+        match (select, self.seal.statement().scheme) {
+            (Select::Levels(mask), Scheme::Star) => write::star_evidence(&self.seal, &self.blocks, *mask),
+            (Select::Levels(mask), Scheme::Tree) => self.multiproof(&self.members(*mask)),
+            (Select::Events(sequence), _) => self.multiproof(sequence),
+        }
+    }
+
+    fn multiproof(&self, sequence: &[u64]) -> Vec<u8> {
+        let selected = sequence.iter().map(|&seq| Sequence(seq));
+        geometry::siblings(self.records.len() as u64, selected).flat_map(|range| self.subtree(range).0).collect()
+    }
+
+    fn subtree(&self, range: std::ops::Range<u64>) -> Digest {
+        let mut subtree = Tree::<32>::new();
+        let range = usize::try_from(range.start).unwrap_or(0)..usize::try_from(range.end).unwrap_or(0);
+        for record in &self.records[range] {
+            // A part has fewer than 2^32 events.
+            let _ = subtree.push_leaf(tree::leaf(record));
+        }
+        subtree.root()
+    }
+
+    /// The records of a selection as they lie in a part.
+    #[must_use]
+    pub fn events(&self, select: &Select) -> Vec<u8> {
+        let statement = self.seal.statement();
+        let levels = statement.counters.levels();
+        let mut sequence = match select {
+            Select::Levels(mask) => self.members(*mask),
+            Select::Events(sequence) => sequence.clone(),
+        };
+        if statement.scheme == Scheme::Star {
+            sequence.sort_by_key(|&seq| std::cmp::Reverse(statement.salt.level(Sequence(seq), levels)));
+        }
+        let mut events = Vec::new();
+        for seq in sequence {
+            let record = usize::try_from(seq).ok().and_then(|seq| self.records.get(seq)).map_or(&[][..], Vec::as_slice);
+            frame(&mut events, self.framing, record);
+        }
+        events
+    }
+
+    /// The honest part with this selection; signed or not.
+    #[must_use]
+    pub fn part(&self, select: Select, signed: bool) -> Part {
+        Part {
+            digests: self.digests(&select),
+            events: self.events(&select),
+            signature: signed.then(|| self.signature.clone()),
+            select,
+            ..self.whole.clone()
+        }
+    }
+
+    /// The items of a run of this one seal: schema, open and signed part.
+    #[must_use]
+    pub fn run(&self, select: Select) -> [Item; 3] {
+        let part = Item::Part(Box::new(self.part(select, true)));
+        [Item::Schema(self.schema.clone()), Item::Open(self.open), part]
+    }
+
+    /// The signed object, a tagged `COSE_Sign1`.
+    #[must_use]
+    pub fn sign1(&self) -> Vec<u8> {
+        write::sign1(&self.seal, &self.signature)
+    }
+
+    /// The digests of the explaining form, joined: a star's `D_0 .. D_{L-1}`, a tree's leaf hashes.
+    #[must_use]
+    pub fn explaining(&self) -> Vec<u8> {
+        if self.seal.statement().scheme == Scheme::Star {
+            return self.blocks.iter().flat_map(|digest| digest.0).collect();
+        }
+        self.records.iter().flat_map(|record| tree::leaf(record).0).collect()
+    }
+}
+
+/// Appends a record as it lies in a part.
+pub(crate) fn frame(out: &mut Vec<u8>, framing: Framing, record: &[u8]) {
+    if framing == Framing::Prefixed {
+        #[allow(clippy::cast_possible_truncation)]
+        out.extend_from_slice(&(record.len() as u16).to_be_bytes());
+    }
+    out.extend_from_slice(record);
+}

@@ -1,0 +1,19 @@
+//! What an untrusted cloud might do to an honest answer: a table of lies, for tests and the demo. No product crate links this.
+//!
+//! An [`Answer`] is an answer's items with every field open to change; unchanged it encodes to the bytes it was read from. What
+//! the cloud holds, and so can serve in any selection with all signatures its devices ever gave it, is [`Holdings`]. Each [`Lie`]
+//! of [`LIES`] says what it does, by which names a verifier may refuse it, and what the explaining form then shows. Lies about the
+//! explaining form itself are [`EXPLAIN_LIES`].
+
+#![forbid(unsafe_code)]
+
+pub mod answer;
+mod forge;
+pub mod holdings;
+mod honest;
+pub mod lie;
+mod lies;
+
+pub use answer::{Answer, Item, Part, Select};
+pub use holdings::{Held, Holdings};
+pub use lie::{Accomplice, Context, EXPLAIN_LIES, ExplainLie, Explains, Explanation, LIES, Lie, Question, Schemes, find};

@@ -1,0 +1,285 @@
+//! The table of lies: what each does, by which names it is refused, and what the explaining form then shows.
+
+use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
+use moteseal_core::sample::Choice;
+use moteseal_core::seal::Scheme;
+
+use crate::answer::Answer;
+use crate::holdings::Holdings;
+use crate::lies::{choice, explaining, proof, range, readings, statement, stream};
+
+/// What was asked.
+#[derive(Clone, Copy, Debug)]
+pub struct Question {
+    /// The first epoch.
+    pub since: EpochNumber,
+    /// The epoch behind the last; `None` for everything so far.
+    pub until: Option<EpochNumber>,
+    /// Which events of each epoch.
+    pub choice: Choice,
+}
+
+impl Question {
+    /// Whether an epoch was asked for.
+    #[must_use]
+    pub fn covers(&self, epoch: EpochNumber) -> bool {
+        epoch >= self.since && self.until.is_none_or(|until| epoch < until)
+    }
+}
+
+/// Signs a message as a device does; `None` for a device that is not in on it.
+pub type Accomplice<'a> = dyn Fn(DeviceId, &[u8]) -> Option<Vec<u8>> + 'a;
+
+/// What a liar has to lie with.
+#[derive(Clone, Copy)]
+pub struct Context<'a> {
+    /// All that the cloud holds.
+    pub holdings: &'a Holdings,
+    /// What was asked.
+    pub question: Question,
+    /// The signature of a device over a message: for what only a device that is in on it can do. `None` for a cloud alone.
+    pub accomplice: Option<&'a Accomplice<'a>>,
+}
+
+impl std::fmt::Debug for Context<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Context").field("question", &self.question).finish_non_exhaustive()
+    }
+}
+
+/// Which schemes a lie can be told about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Schemes {
+    /// Stars only.
+    Star,
+    /// Trees only.
+    Tree,
+    /// Both.
+    Both,
+}
+
+impl Schemes {
+    /// Whether this is one of them.
+    #[must_use]
+    pub const fn include(self, scheme: Scheme) -> bool {
+        matches!((self, scheme), (Self::Both, _) | (Self::Star, Scheme::Star) | (Self::Tree, Scheme::Tree))
+    }
+}
+
+/// What the explaining form names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Explains {
+    /// Of a star.
+    pub star: &'static str,
+    /// Of a tree.
+    pub tree: &'static str,
+}
+
+impl Explains {
+    /// The name for a scheme.
+    #[must_use]
+    pub const fn of(self, scheme: Scheme) -> &'static str {
+        match scheme {
+            Scheme::Star => self.star,
+            Scheme::Tree => self.tree,
+        }
+    }
+}
+
+/// A lie about an answer.
+#[derive(Clone, Copy, Debug)]
+pub struct Lie {
+    /// Its name: lower case, words joined by hyphens.
+    pub name: &'static str,
+    /// What it does, in a few words.
+    pub what: &'static str,
+    /// The names by which a verifier refuses it: one of these.
+    pub expected: &'static [&'static str],
+    /// What the explaining form names, where the refusal is that of an unproven run (`NotAuthentic`).
+    pub explained: Option<Explains>,
+    /// Which schemes it can be told about.
+    pub schemes: Schemes,
+    /// Whether it moves tens of megabytes.
+    pub heavy: bool,
+    /// Tells it. False if this answer gives no occasion: then it is unchanged.
+    pub alter: fn(&mut Answer, &Context<'_>) -> bool,
+}
+
+/// An explaining form: the item's two fields, or nothing where it is withheld.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explanation {
+    /// The tagged `COSE_Sign1`.
+    pub seal: Vec<u8>,
+    /// The digests, joined.
+    pub digests: Vec<u8>,
+}
+
+/// A lie about the explaining form of a seal whose run was altered.
+#[derive(Clone, Copy, Debug)]
+pub struct ExplainLie {
+    /// Its name.
+    pub name: &'static str,
+    /// What it does, in a few words.
+    pub what: &'static str,
+    /// What a verifier names: one of these.
+    pub expected: &'static [&'static str],
+    /// Which schemes it can be told about.
+    pub schemes: Schemes,
+    /// What is given in place of the honest explanation of this seal; `None` withholds it.
+    pub alter: fn(&Explanation, DeviceId, SealIndex, &Context<'_>) -> Option<Explanation>,
+}
+
+/// The lie of this name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Lie> {
+    LIES.iter().find(|lie| lie.name == name)
+}
+
+type Alter = fn(&mut Answer, &Context<'_>) -> bool;
+
+const fn lie(name: &'static str, what: &'static str, expected: &'static [&'static str], alter: Alter) -> Lie {
+    Lie { name, what, expected, explained: None, schemes: Schemes::Both, heavy: false, alter }
+}
+
+impl Lie {
+    const fn explained(self, star: &'static str, tree: &'static str) -> Self {
+        Self { explained: Some(Explains { star, tree }), ..self }
+    }
+
+    const fn only(self, schemes: Schemes) -> Self {
+        Self { schemes, ..self }
+    }
+}
+
+const UNPROVEN: &[&str] = &["NotAuthentic"];
+const OTHER: &[&str] = &["NotAsAsked"];
+const BLOCK: &str = "BlockDigestMismatch";
+const PATH: &str = "PathMismatch";
+const STATED: &str = "StatementMismatch";
+
+/// Every lie about an answer.
+pub const LIES: &[Lie] = &[
+    // The readings themselves.
+    lie("altered-reading", "one bit of a reading flipped", UNPROVEN, readings::altered).explained(BLOCK, PATH),
+    lie("duplicated-reading", "a reading told twice, in place of another", UNPROVEN, readings::duplicated).explained(BLOCK, PATH),
+    lie("reordered-readings", "two readings change places", UNPROVEN, readings::reordered).explained(BLOCK, PATH),
+    lie("reading-of-other-epoch", "readings of another epoch in this one", UNPROVEN, readings::of_other_epoch)
+        .explained(BLOCK, PATH),
+    lie("reading-of-other-device", "readings of another device in this one's", UNPROVEN, readings::of_other_device)
+        .explained(BLOCK, PATH),
+    lie("sealed-anew", "altered readings under a seal of the cloud's own making", UNPROVEN, readings::sealed_anew)
+        .explained(BLOCK, PATH),
+    lie("dropped-reading", "a reading left out, the count made to fit", &["NotAuthentic", "NotAsAsked"], readings::dropped)
+        .explained(STATED, STATED),
+    lie("added-reading", "a reading invented, the count made to fit", UNPROVEN, readings::added).explained(STATED, STATED),
+    lie("short-events", "the last reading cut off", &["EventsLength"], readings::cut_off),
+    lie("surplus-events", "a reading too many", &["EventsLength"], readings::surplus),
+    // The choice of what is served.
+    lie("other-rate", "all of it at half the rate", OTHER, choice::other_rate),
+    lie("fewer-levels", "one level of one epoch kept back", OTHER, choice::fewer_levels),
+    lie("more-levels", "one level more than asked, in one epoch", OTHER, choice::more_levels),
+    lie("other-event", "one event of the drawn sample replaced by its neighbour", OTHER, choice::other_event).only(Schemes::Tree),
+    lie("drawn-again", "a sample that another seed draws", OTHER, choice::drawn_again).only(Schemes::Tree),
+    // What is withheld, and what was not asked for.
+    lie("withheld-epoch", "an epoch in the middle withheld", &["Missing"], range::withheld_epoch),
+    lie("withheld-first", "the first epoch withheld", &["Missing"], range::withheld_first),
+    lie("withheld-tail", "the newest epochs withheld", &["TailUnknown", "Missing"], range::withheld_tail),
+    lie("withheld-boundary", "the seal behind the range withheld", &["TailUnknown", "Missing"], range::withheld_boundary),
+    lie("withheld-device", "a device withheld", &["TailUnknown", "Missing"], range::withheld_device),
+    lie("denied-epoch", "an epoch removed as if it never was", UNPROVEN, range::denied_epoch).explained(STATED, STATED),
+    lie("invented-outage", "an epoch removed and passed off as an outage", UNPROVEN, range::invented_outage)
+        .explained(STATED, STATED),
+    lie("epoch-before-range", "an epoch before the ones asked for", OTHER, range::before),
+    lie("epoch-behind-range", "an epoch behind the ones asked for", OTHER, range::behind),
+    lie("replayed-epoch", "an old epoch under a newer one's number", UNPROVEN, range::replayed_epoch).explained(STATED, STATED),
+    lie("replayed-run", "a device's epochs told twice", OTHER, range::replayed_run),
+    lie("other-devices-run", "another device's readings under this device's name", UNPROVEN, range::other_device)
+        .explained(STATED, STATED),
+    lie("devices-out-of-order", "two devices change places", OTHER, range::devices_swapped),
+    lie(
+        "equivocation",
+        "two seals under one index, by a device that is in on it",
+        &["Equivocation", "NotAsAsked"],
+        range::equivocation,
+    ),
+    // What the device stated.
+    lie("junk-signature", "random bytes for a signature", UNPROVEN, proof::junk_signature)
+        .explained("NotAuthentic", "NotAuthentic"),
+    lie("stripped-signature", "a run without its signature", &["Unsigned"], proof::stripped_signature),
+    lie("short-signature", "a signature of another length", &["MalformedSignature"], proof::short_signature),
+    lie("unknown-roster", "a roster version that never was", &["UnknownRoster"], statement::roster_version),
+    lie("unknown-device", "a device that the roster does not have", &["UnknownDevice"], statement::unknown_device),
+    lie("forged-prev", "another seal named as the one before", &["NotAuthentic", "PrevMismatch"], statement::prev)
+        .explained(STATED, STATED),
+    lie("forged-count", "more events counted than there were", UNPROVEN, statement::count).explained(STATED, STATED),
+    lie("forged-salt", "another salt, so that other readings are the sample", UNPROVEN, statement::salt)
+        .explained(STATED, STATED),
+    lie("not-last-in-epoch", "an epoch that was closed left open", &["NotAuthentic", "EpochClosed"], statement::last_in_epoch)
+        .explained(STATED, STATED),
+    lie("invented-restart", "a restart that never was", UNPROVEN, statement::restart).explained(STATED, STATED),
+    lie("skipped-index", "an index passed over", &["GapWithoutRestart"], statement::skipped),
+    lie("raised-round", "levels declared not kept", &["NotAuthentic", "RoundOutOfRange"], statement::round)
+        .explained(STATED, STATED),
+    lie("claimed-lost", "readings declared lost", &["NotAuthentic", "LostOutOfRange"], statement::lost).explained(STATED, STATED),
+    lie("other-unit", "another unit in the schema", UNPROVEN, statement::unit).explained(STATED, STATED),
+    lie("other-scale", "another divisor in the schema", UNPROVEN, statement::scale).explained(STATED, STATED),
+    lie("swapped-columns", "two columns of the schema change names", UNPROVEN, statement::columns).explained(STATED, STATED),
+    // The digests beside the events.
+    lie("altered-digest", "a digest beside the events flipped", UNPROVEN, proof::altered_digest)
+        .explained("EvidenceMismatch", "EvidenceMismatch"),
+    lie("surplus-digest", "a digest too many", &["DigestCount"], proof::surplus_digest),
+    lie("missing-digest", "a digest too few", &["DigestCount"], proof::missing_digest),
+    // The stream.
+    lie("truncated", "the answer breaks off", &["Truncated", "Unsigned"], stream::truncated),
+    lie("no-end", "the end item missing", &["Truncated"], stream::no_end),
+    lie("end-within-run", "the end declared before the signature", &["Unsigned"], stream::end_within_run),
+    lie("after-the-end", "more behind the end", &["TrailingBytes"], stream::after_the_end),
+    lie("unknown-item", "an item of no known kind", &["UnknownItem"], stream::unknown_item),
+    lie("other-encoding", "an item in a longer encoding", &["NonCanonical"], stream::other_encoding),
+    lie("no-schema", "no word of what the bytes mean", &["SchemaUnknown"], stream::no_schema),
+    lie("no-device", "no word of whose epochs these are", &["NoOpen"], stream::no_device),
+    lie("proof-in-answer", "a proof's query in the middle", OTHER, stream::proof_in_answer),
+    lie("feigned-problem", "a problem feigned halfway", &["StoreDamaged"], stream::feigned_problem),
+    lie("endless-run", "257 parts before any signature", &["RunTooLong"], stream::endless_run),
+    lie("endless-claim", "an item that claims a terabyte", &["Truncated"], stream::endless_claim),
+    Lie { heavy: true, ..lie("endless-item", "an item of 69 MiB", &["RunTooLong"], stream::endless_item) },
+];
+
+/// Every lie about an explaining form. They follow [`altered-reading`](LIES).
+pub const EXPLAIN_LIES: &[ExplainLie] = &[
+    ExplainLie {
+        name: "withheld-explanation",
+        what: "the explaining form withheld",
+        expected: &["Withheld"],
+        schemes: Schemes::Both,
+        alter: explaining::withheld,
+    },
+    ExplainLie {
+        name: "explained-by-another-seal",
+        what: "another seal shown as the explanation",
+        expected: &["StatementMismatch"],
+        schemes: Schemes::Both,
+        alter: explaining::another_seal,
+    },
+    ExplainLie {
+        name: "made-up-explanation",
+        what: "an explanation that the device never signed",
+        expected: &["NotAuthentic"],
+        schemes: Schemes::Both,
+        alter: explaining::made_up,
+    },
+    ExplainLie {
+        name: "explained-by-other-digests",
+        what: "digests that do not lead to the root",
+        expected: &["RootMismatch"],
+        schemes: Schemes::Both,
+        alter: explaining::other_digests,
+    },
+    ExplainLie {
+        name: "explained-by-fewer-digests",
+        what: "one digest of the explanation missing",
+        expected: &["DigestCount"],
+        schemes: Schemes::Both,
+        alter: explaining::fewer_digests,
+    },
+];

@@ -1,0 +1,9 @@
+//! The lies, by what they are about.
+
+pub(crate) mod choice;
+pub(crate) mod explaining;
+pub(crate) mod proof;
+pub(crate) mod range;
+pub(crate) mod readings;
+pub(crate) mod statement;
+pub(crate) mod stream;

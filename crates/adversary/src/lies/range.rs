@@ -1,0 +1,242 @@
+//! Lies about which epochs there are: withheld, replayed, told under another name.
+
+use moteseal_core::record::{DeviceId, SealIndex};
+use moteseal_core::sample::Choice;
+
+use crate::answer::{Answer, Item, Place, Select};
+use crate::forge::{Served, change_part, inner_places, reseal, serve_otherwise, served};
+use crate::holdings::Held;
+use crate::lie::Context;
+
+/// The parts of the asked range by device, each as positions in `served`.
+fn by_device(served: &[Served], context: &Context<'_>) -> Vec<(DeviceId, Vec<usize>)> {
+    let mut devices: Vec<(DeviceId, Vec<usize>)> = Vec::new();
+    for (at, serve) in served.iter().enumerate() {
+        let held = context.holdings.get(serve.device, serve.index);
+        if !held.is_some_and(|held| context.question.covers(held.seal.statement().epoch)) {
+            continue;
+        }
+        match devices.last_mut() {
+            Some((device, list)) if *device == serve.device => list.push(at),
+            _ => devices.push((serve.device, vec![at])),
+        }
+    }
+    devices
+}
+
+/// A device in the middle of the answer that has at least `parts` in the range.
+fn middle_device(served: &[Served], context: &Context<'_>, parts: usize) -> Option<(DeviceId, Vec<usize>)> {
+    let mut devices = by_device(served, context);
+    devices.retain(|(_, list)| list.len() >= parts);
+    let middle = devices.len() / 2;
+    (!devices.is_empty()).then(|| devices.swap_remove(middle))
+}
+
+pub(crate) fn withheld_epoch(answer: &mut Answer, context: &Context<'_>) -> bool {
+    serve_otherwise(answer, context, |served| {
+        let (_, parts) = middle_device(served, context, 3)?;
+        served.remove(parts[parts.len() / 2]);
+        Some(())
+    })
+}
+
+pub(crate) fn withheld_first(answer: &mut Answer, context: &Context<'_>) -> bool {
+    serve_otherwise(answer, context, |served| {
+        let (_, parts) = middle_device(served, context, 2)?;
+        served.remove(parts[0]);
+        Some(())
+    })
+}
+
+pub(crate) fn withheld_tail(answer: &mut Answer, context: &Context<'_>) -> bool {
+    serve_otherwise(answer, context, |served| {
+        let (device, parts) = middle_device(served, context, 2)?;
+        let from = parts[parts.len() - parts.len() / 2];
+        let mut at = 0;
+        served.retain(|serve| {
+            at += 1;
+            serve.device != device || at <= from
+        });
+        Some(())
+    })
+}
+
+pub(crate) fn withheld_boundary(answer: &mut Answer, context: &Context<'_>) -> bool {
+    serve_otherwise(answer, context, |served| {
+        let behind = |serve: &Served| {
+            let held = context.holdings.get(serve.device, serve.index);
+            held.is_some_and(|held| context.question.until.is_some_and(|until| held.seal.statement().epoch >= until))
+        };
+        let at = served.iter().position(behind)?;
+        served.remove(at);
+        Some(())
+    })
+}
+
+pub(crate) fn withheld_device(answer: &mut Answer, context: &Context<'_>) -> bool {
+    serve_otherwise(answer, context, |served| {
+        let (device, _) = middle_device(served, context, 1)?;
+        served.retain(|serve| serve.device != device);
+        Some(())
+    })
+}
+
+/// Removes a part that another one of the same run follows, and gives the follower to `patch`.
+fn remove_within_run(answer: &mut Answer, context: &Context<'_>, patch: impl Fn(&mut Answer, &Place, u64)) -> bool {
+    let places = inner_places(answer, context);
+    let follower = |place: &&Place| {
+        let next = places.iter().find(|next| next.item == place.item + 1 && next.device == place.device);
+        answer.part(place.item).is_some_and(|part| part.signature.is_none()) && next.is_some()
+    };
+    let Some(place) = places.iter().find(follower).copied() else { return false };
+    let removed = answer.part(place.item).map_or(0, |part| part.advance);
+    answer.items.remove(place.item);
+    patch(answer, &place, removed);
+    true
+}
+
+pub(crate) fn denied_epoch(answer: &mut Answer, context: &Context<'_>) -> bool {
+    remove_within_run(answer, context, |answer, place, removed| {
+        if let Some(next) = answer.part_mut(place.item) {
+            next.advance += removed;
+        }
+    })
+}
+
+pub(crate) fn invented_outage(answer: &mut Answer, context: &Context<'_>) -> bool {
+    remove_within_run(answer, context, |answer, place, removed| {
+        if let Some(next) = answer.part_mut(place.item) {
+            next.advance += removed;
+            next.skipped += 1;
+            next.restart = true;
+        }
+    })
+}
+
+/// What the question selects of a seal that it does not cover.
+fn selection(held: &Held, context: &Context<'_>) -> Select {
+    let statement = held.seal.statement();
+    let mask = match context.question.choice {
+        Choice::Rate(rate) => rate.levels(statement.counters.levels()).unwrap_or(u32::MAX),
+        Choice::AtMost(_) | Choice::Sample { .. } => u32::MAX,
+    };
+    Select::Levels(mask & statement.surviving())
+}
+
+pub(crate) fn before(answer: &mut Answer, context: &Context<'_>) -> bool {
+    serve_otherwise(answer, context, |served| {
+        let (device, parts) = middle_device(served, context, 1)?;
+        let first = served[parts[0]].index;
+        let held = context.holdings.seals(device).rfind(|held| held.seal.statement().index < first)?;
+        let serve = Served { device, index: held.seal.statement().index, select: selection(held, context) };
+        served.insert(parts[0], serve);
+        Some(())
+    })
+}
+
+pub(crate) fn behind(answer: &mut Answer, context: &Context<'_>) -> bool {
+    serve_otherwise(answer, context, |served| {
+        let (device, parts) = middle_device(served, context, 1)?;
+        let last = *parts.last()?;
+        let held = context.holdings.seals(device).find(|held| held.seal.statement().index > served[last].index)?;
+        let serve = Served { device, index: held.seal.statement().index, select: selection(held, context) };
+        // In place of the boundary, if there is one: its seal is the same, only with events.
+        match served.get(last + 1) {
+            Some(next) if next.device == device => served[last + 1] = serve,
+            _ => served.insert(last + 1, serve),
+        }
+        Some(())
+    })
+}
+
+pub(crate) fn replayed_epoch(answer: &mut Answer, context: &Context<'_>) -> bool {
+    change_part(answer, context, |part, held, place| {
+        let select = |old: &Held| match &part.select {
+            Select::Levels(mask) => Some(Select::Levels(mask & old.seal.statement().surviving())),
+            Select::Events(sequence) => {
+                let there = sequence.last().is_some_and(|last| *last < old.records.len() as u64);
+                there.then(|| part.select.clone())
+            }
+        };
+        let mut older = context.holdings.seals(place.device).filter(|old| {
+            let (old, new) = (old.seal.statement(), held.seal.statement());
+            old.index < new.index && old.schema == new.schema
+        });
+        let Some((old, select)) = older.find_map(|old| Some((old, select(old)?))) else { return false };
+        let replayed = old.part(select, false);
+        let (skipped, advance) = (part.skipped, part.advance);
+        *part = crate::answer::Part { skipped, advance, signature: part.signature.clone(), ..replayed };
+        true
+    })
+}
+
+pub(crate) fn replayed_run(answer: &mut Answer, _: &Context<'_>) -> bool {
+    let Some(open) = answer.items.iter().position(|item| matches!(item, Item::Open(_))) else { return false };
+    let length = answer.items[open..].iter().position(|item| matches!(item, Item::Part(part) if part.signature.is_some()));
+    let Some(length) = length else { return false };
+    let run = answer.items[open..=open + length].to_vec();
+    answer.items.splice(open + length + 1..open + length + 1, run);
+    true
+}
+
+pub(crate) fn other_device(answer: &mut Answer, context: &Context<'_>) -> bool {
+    let devices: Vec<DeviceId> = by_device(&served(answer), context).into_iter().map(|(device, _)| device).collect();
+    let Some(&device) = devices.get(devices.len() / 2) else { return false };
+    let Some(&other) = devices.iter().find(|other| **other != device) else { return false };
+    let foreign: Vec<Served> = served(answer).into_iter().filter(|serve| serve.device == other).collect();
+    // The other device's whole course, told as this one's.
+    let mut told: Vec<Item> = crate::forge::compose(context.holdings, &foreign).items;
+    told.retain(|item| !matches!(item, Item::End));
+    for item in &mut told {
+        if let Item::Open(open) = item {
+            open.device = device;
+            if open.last.is_none() {
+                open.prev = None;
+            }
+        }
+    }
+    let own = |item: &Item| matches!(item, Item::Open(open) if open.device == device);
+    let Some(start) = answer.items.iter().position(own) else { return false };
+    let ends = |item: &Item| matches!(item, Item::End) || matches!(item, Item::Open(open) if open.device != device);
+    let Some(length) = answer.items[start..].iter().position(ends) else { return false };
+    answer.items.splice(start..start + length, told);
+    true
+}
+
+pub(crate) fn devices_swapped(answer: &mut Answer, context: &Context<'_>) -> bool {
+    serve_otherwise(answer, context, |served| {
+        let first = served.first()?.device;
+        let split = served.iter().position(|serve| serve.device != first)?;
+        served.rotate_left(split);
+        Some(())
+    })
+}
+
+pub(crate) fn equivocation(answer: &mut Answer, context: &Context<'_>) -> bool {
+    let Some(accomplice) = context.accomplice else { return false };
+    let places = answer.places();
+    // A device's newest seal of the answer: what a client compares the next one with.
+    let newest = |place: &&Place| {
+        let end = places.iter().rfind(|other| other.device == place.device).map(|other| other.item);
+        end == Some(place.item) && context.question.covers(place.epoch)
+    };
+    let candidates = places.iter().filter(newest);
+    for place in candidates {
+        let Some(held) = context.holdings.get(place.device, place.index) else { continue };
+        let mut records = held.records.clone();
+        let Some(byte) = records.first_mut().and_then(|record| record.last_mut()) else { continue };
+        *byte ^= 1;
+        let sign = |message: &[u8]| accomplice(place.device, message);
+        let Some(forged) = reseal(held, records, &sign) else { continue };
+        let Some(select) = answer.part(place.item).map(|part| part.select.clone()) else { continue };
+        answer.items.splice(place.item + 1..place.item + 1, forged.run(select));
+        return true;
+    }
+    false
+}
+
+/// The seal of this index, if the cloud has it, and the one after it.
+pub(crate) fn neighbour<'a>(context: &Context<'a>, device: DeviceId, index: SealIndex) -> Option<&'a Held> {
+    let seals = || context.holdings.seals(device);
+    seals().find(|held| held.seal.statement().index > index).or_else(|| seals().rfind(|held| held.seal.statement().index < index))
+}

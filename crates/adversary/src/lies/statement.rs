@@ -1,0 +1,166 @@
+//! Lies about what the device stated: numbers, flags, salts, schemas.
+
+use moteseal_core::digest::Digest;
+use moteseal_core::record::{DeviceId, Level, Round};
+use moteseal_core::schema::{Field, FieldType, Schema};
+use moteseal_core::seal::Scheme;
+
+use crate::answer::{Answer, Item, Select};
+use crate::forge::{change_part, fits, refit_digests};
+use crate::holdings::Held;
+use crate::lie::Context;
+
+fn levels(held: &Held) -> u8 {
+    held.seal.statement().counters.levels()
+}
+
+/// The open item in the middle.
+fn middle_open(answer: &mut Answer) -> Option<&mut moteseal_core::wire::stream::Open> {
+    let opens = answer.items.iter().filter(|item| matches!(item, Item::Open(_))).count();
+    let mut opens_mut = answer.items.iter_mut().filter_map(|item| match item {
+        Item::Open(open) => Some(open),
+        _ => None,
+    });
+    opens_mut.nth(opens / 2)
+}
+
+pub(crate) fn roster_version(answer: &mut Answer, _: &Context<'_>) -> bool {
+    middle_open(answer).is_some_and(|open| {
+        open.roster_version = open.roster_version.wrapping_add(1000);
+        true
+    })
+}
+
+pub(crate) fn unknown_device(answer: &mut Answer, _: &Context<'_>) -> bool {
+    middle_open(answer).is_some_and(|open| {
+        open.device = DeviceId(open.device.0.map(|byte| !byte));
+        true
+    })
+}
+
+pub(crate) fn prev(answer: &mut Answer, _: &Context<'_>) -> bool {
+    middle_open(answer).is_some_and(|open| {
+        open.prev = Some(Digest::of(&[b"another seal"]));
+        true
+    })
+}
+
+pub(crate) fn count(answer: &mut Answer, context: &Context<'_>) -> bool {
+    change_part(answer, context, |part, held, _| {
+        (0..256).any(|_| {
+            part.n += 1;
+            fits(part, held.framing, levels(held))
+        })
+    })
+}
+
+pub(crate) fn salt(answer: &mut Answer, context: &Context<'_>) -> bool {
+    change_part(answer, context, |part, held, _| {
+        (0..1u32 << 14).any(|attempt| {
+            let digest = Digest::of(&[b"forged salt", &attempt.to_be_bytes()]);
+            part.salt.copy_from_slice(&digest.0[..16]);
+            fits(part, held.framing, levels(held))
+        })
+    })
+}
+
+pub(crate) fn last_in_epoch(answer: &mut Answer, context: &Context<'_>) -> bool {
+    change_part(answer, context, |part, _, _| {
+        part.last_in_epoch = !part.last_in_epoch;
+        true
+    })
+}
+
+pub(crate) fn restart(answer: &mut Answer, context: &Context<'_>) -> bool {
+    change_part(answer, context, |part, _, _| {
+        // A restart cannot be taken back where indices are skipped: that would be refused for the gap.
+        part.restart = !part.restart;
+        part.skipped == 0
+    })
+}
+
+pub(crate) fn skipped(answer: &mut Answer, context: &Context<'_>) -> bool {
+    change_part(answer, context, |part, _, _| {
+        part.skipped += 1;
+        !part.restart
+    })
+}
+
+pub(crate) fn round(answer: &mut Answer, context: &Context<'_>) -> bool {
+    change_part(answer, context, |part, held, _| {
+        let Select::Levels(mask) = part.select else { return false };
+        let lowest = if mask == 0 { levels(held) - 1 } else { u8::try_from(mask.trailing_zeros()).unwrap_or(0) };
+        if lowest == 0 {
+            return false;
+        }
+        (part.round, part.own_round) = (Round(lowest), Round(lowest));
+        if part.scheme == Scheme::Star {
+            refit_digests(part, levels(held));
+        }
+        true
+    })
+}
+
+pub(crate) fn lost(answer: &mut Answer, context: &Context<'_>) -> bool {
+    change_part(answer, context, |part, held, _| {
+        let Select::Levels(mask) = part.select else { return false };
+        let statement = held.seal.statement();
+        let spare = statement.surviving() & !mask;
+        if spare == 0 || !part.lost.is_empty() {
+            return false;
+        }
+        let level = spare.trailing_zeros() as usize;
+        part.lost = vec![0; usize::from(levels(held))];
+        part.lost[level] = statement.counters.at(Level(u8::try_from(level).unwrap_or(0)));
+        if part.scheme == Scheme::Star {
+            refit_digests(part, levels(held));
+        }
+        true
+    })
+}
+
+/// Changes the fields of the first schema that lets itself be changed, to ones of the same record size.
+fn change_schema(answer: &mut Answer, change: impl Fn(&mut Vec<Field<'_>>) -> bool) -> bool {
+    for item in &mut answer.items {
+        let Item::Schema(bytes) = item else { continue };
+        let Ok(schema) = Schema::decode(bytes) else { continue };
+        let mut fields: Vec<Field<'_>> = schema.fields().collect();
+        if !change(&mut fields) {
+            continue;
+        }
+        let mut out = vec![0; bytes.len() + 64];
+        let Ok(changed) = Schema::encode(&fields, &mut out).map(|schema| schema.as_bytes().to_vec()) else { continue };
+        *bytes = changed;
+        return true;
+    }
+    false
+}
+
+pub(crate) fn unit(answer: &mut Answer, _: &Context<'_>) -> bool {
+    change_schema(answer, |fields| {
+        fields.first_mut().is_some_and(|field| {
+            field.unit = if field.unit == "K" { "Cel" } else { "K" };
+            true
+        })
+    })
+}
+
+pub(crate) fn scale(answer: &mut Answer, _: &Context<'_>) -> bool {
+    change_schema(answer, |fields| {
+        let whole = |kind: FieldType| !matches!(kind, FieldType::F32 | FieldType::F64 | FieldType::Time);
+        fields.iter_mut().find(|field| whole(field.kind)).is_some_and(|field| {
+            field.divisor = if field.divisor == 10 { 100 } else { 10 };
+            true
+        })
+    })
+}
+
+pub(crate) fn columns(answer: &mut Answer, _: &Context<'_>) -> bool {
+    change_schema(answer, |fields| match fields.as_mut_slice() {
+        [first, second, ..] => {
+            std::mem::swap(&mut first.name, &mut second.name);
+            true
+        }
+        _ => false,
+    })
+}

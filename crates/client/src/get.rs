@@ -5,9 +5,9 @@ use std::fmt;
 use bytes::Bytes;
 use moteseal_api::{CBOR_SEQ, JSON, Query, paths};
 use moteseal_net::{Client, NetError};
-use moteseal_verify::{Roster, Suspect};
+use moteseal_verify::{Explained, Roster, Suspect};
 
-use crate::explain::{Disagreement, Finding, Verdict, examine, examine_tree};
+use crate::explain::{Disagreement, Finding, examine, explanation, leaves};
 use crate::memory::Memory;
 use crate::output::OutputError;
 use crate::proof::ProofWriter;
@@ -132,23 +132,33 @@ async fn explain(client: &Client, roster: &Roster, suspects: &[Suspect]) -> Opti
     for suspect in suspects {
         let statement = suspect.seal.statement();
         let (device, index, epoch) = (statement.device, statement.index, statement.epoch);
-        let verdict = match fetch(client, &paths::explain(device, index), MAX_EXPLANATION).await {
-            Ok(answer) => examine(suspect, roster, &answer),
-            Err(error) => Verdict::Differs(Disagreement::Withheld { cause: error.to_string() }),
-        };
-        let what = match verdict {
-            Verdict::Agrees => continue,
-            Verdict::Differs(what) => what,
-            Verdict::NeedsBundle(seal) => match fetch(client, &paths::bundle(device, index), MAX_BUNDLE).await {
-                Ok(bundle) => examine_tree(suspect, roster, &seal, &bundle),
-                Err(_) => Disagreement::Path { seq: None },
-            },
-        };
-        return Some(Finding { device, index, epoch, what });
+        if let Some(what) = disagreement(client, roster, suspect).await {
+            return Some(Finding { device, index, epoch, what });
+        }
     }
     let statement = suspects.last()?.seal.statement();
     let (device, index, epoch) = (statement.device, statement.index, statement.epoch);
     Some(Finding { device, index, epoch, what: Disagreement::Signature })
+}
+
+/// Compares one part with its explaining form; `None` if it is what the device sealed.
+async fn disagreement(client: &Client, roster: &Roster, suspect: &Suspect) -> Option<Disagreement> {
+    let (device, index) = (suspect.seal.statement().device, suspect.seal.statement().index);
+    let explained = match fetch(client, &paths::explain(device, index), MAX_EXPLANATION).await.map(|answer| explanation(&answer))
+    {
+        Ok(Ok(explained)) => explained,
+        Ok(Err(what)) => return Some(what),
+        Err(error) => return Some(Disagreement::Withheld { cause: error.to_string() }),
+    };
+    let found = examine(suspect, roster, &explained).err()?;
+    if found != (moteseal_verify::Finding::Path { seq: None }) {
+        return Some(Disagreement::Differs(found));
+    }
+    // A tree's events or the digests beside them: the whole bundle shows which, where the store gives it.
+    let bundle = fetch(client, &paths::bundle(device, index), MAX_BUNDLE).await.ok();
+    let digests = bundle.and_then(|bundle| leaves(roster, &explained, &bundle, suspect.schema.framing));
+    let precise = digests.and_then(|digests| examine(suspect, roster, &Explained { digests, ..explained }).err());
+    Some(Disagreement::Differs(precise.unwrap_or(found)))
 }
 
 async fn fetch(client: &Client, path: &str, limit: usize) -> Result<Vec<u8>, NetError> {

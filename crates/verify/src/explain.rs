@@ -7,10 +7,10 @@
 use std::fmt;
 
 use moteseal_core::digest::Digest;
-use moteseal_core::record::{DeviceId, Framing, Level, SealIndex, Sequence};
+use moteseal_core::record::{DeviceId, Framing, Level, MAX_LEVELS, SealIndex, Sequence};
 use moteseal_core::roster::Directory;
 use moteseal_core::schema::SchemaError;
-use moteseal_core::seal::follow::{Limits, OpenError, PartError, Rebuilt, star_evidence};
+use moteseal_core::seal::follow::{Limits, OpenError, PartError, star_evidence};
 use moteseal_core::seal::tree::{Tree, geometry, leaf};
 use moteseal_core::seal::{Authentic, Follower, Scheme, Seal, SealError, Statement, Unverified};
 use moteseal_core::wire::cbor::DecodeError;
@@ -177,7 +177,7 @@ pub fn explain_run<D: Directory + ?Sized>(
                 let fail = |finding| RunFinding { finding, device: Some(device), index: Some(index) };
                 let shown = explained(device, index).ok_or_else(|| fail(Finding::Withheld))?;
                 let framing = shape.map_or(Framing::Prefixed, |shape| shape.framing);
-                explain(directory, &rebuilt, &part, framing, &shown).map_err(fail)?;
+                explain(directory, &rebuilt.seal, &rebuilt.blocks, &part, framing, &shown).map_err(fail)?;
             }
             _ => {}
         }
@@ -185,19 +185,21 @@ pub fn explain_run<D: Directory + ?Sized>(
     Ok(())
 }
 
-/// Names the first disagreement between a rebuilt part and its explained seal.
+/// Names the first disagreement between a part and its explained seal. `rebuilt` and `blocks` are what the part was rebuilt to: the
+/// seal, and a star's `D_i` of each selected level.
 ///
 /// # Errors
 /// [`Finding`].
 pub fn explain<D: Directory + ?Sized>(
     directory: &D,
-    rebuilt: &Rebuilt<'_>,
+    rebuilt: &Seal<Unverified>,
+    blocks: &[Digest; MAX_LEVELS],
     part: &Part<'_>,
     framing: Framing,
     explained: &Explained,
 ) -> Result<(), Finding> {
     let (seal, signature) = Seal::decode(&explained.seal)?;
-    let stated = rebuilt.seal.statement();
+    let stated = rebuilt.statement();
     let mut verified = Err(Finding::Part(PartError::IndexOutOfRange));
     directory.with_key(stated.device, stated.index, &mut |key| {
         verified = seal.clone().verify(key, signature).map_err(Finding::Seal);
@@ -207,8 +209,8 @@ pub fn explain<D: Directory + ?Sized>(
         return Err(Finding::Statement { field });
     }
     match stated.scheme {
-        Scheme::Star => explain_star(&seal, rebuilt, part, &explained.digests),
-        Scheme::Tree => explain_tree(&seal, &rebuilt.seal, part, framing, &explained.digests),
+        Scheme::Star => explain_star(&seal, blocks, part, &explained.digests),
+        Scheme::Tree => explain_tree(&seal, rebuilt, part, framing, &explained.digests),
     }
 }
 
@@ -246,7 +248,7 @@ fn digests_of(joined: &[u8]) -> Option<Vec<Digest>> {
     rest.is_empty().then(|| digests.iter().copied().map(Digest).collect())
 }
 
-fn explain_star(seal: &Seal<Authentic>, rebuilt: &Rebuilt<'_>, part: &Part<'_>, digests: &[u8]) -> Result<(), Finding> {
+fn explain_star(seal: &Seal<Authentic>, blocks: &[Digest; MAX_LEVELS], part: &Part<'_>, digests: &[u8]) -> Result<(), Finding> {
     let levels = seal.statement().counters.levels();
     let digests = digests_of(digests).filter(|digests| digests.len() == usize::from(levels)).ok_or(Finding::DigestCount)?;
     if !leads_to_root(seal, &digests) {
@@ -257,11 +259,11 @@ fn explain_star(seal: &Seal<Authentic>, rebuilt: &Rebuilt<'_>, part: &Part<'_>, 
         Select::Events(_) => 0,
     };
     for level in (0..levels).filter(|level| mask >> level & 1 == 1) {
-        if rebuilt.blocks[usize::from(level)] != digests[usize::from(level)] {
+        if blocks[usize::from(level)] != digests[usize::from(level)] {
             return Err(Finding::Block { level: Level(level) });
         }
     }
-    let mut evidence = [Digest::NULL; moteseal_core::record::MAX_LEVELS];
+    let mut evidence = [Digest::NULL; MAX_LEVELS];
     let count = star_evidence(seal.statement(), &digests, mask, &mut evidence);
     if evidence[..count].iter().flat_map(|digest| digest.0).eq(part.digests.iter().copied()) {
         Ok(())

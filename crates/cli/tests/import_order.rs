@@ -61,8 +61,12 @@ fn every_import_in_the_workspace_points_down() {
     let mut arrows = 0;
     for package in metadata.workspace_packages() {
         for dependency in package.dependencies.iter().filter(|dependency| dependency.path.is_some()) {
-            arrows += 1;
             let in_tests = dependency.kind == DependencyKind::Development;
+            // A crate's tests turn on its own features that way.
+            if in_tests && dependency.name == package.name.as_str() {
+                continue;
+            }
+            arrows += 1;
             objections.extend(objection((package.name.as_str(), &dependency.name, in_tests)));
         }
     }

@@ -73,7 +73,7 @@ async fn gate(State(shared): State<Arc<Shared>>, matched: Option<MatchedPath>, r
     }
     let (status, took) = (response.status().as_u16(), start.elapsed());
     shared.metrics.request(route, status, took);
-    let (path, took_us) = (uri.path(), took.as_micros());
+    let (path, took_us) = (uri.path(), u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
     match (status, response.extensions().get::<Reason>()) {
         (500.., Some(Reason { name, detail })) => warn!(%method, path, status, %name, detail, took_us, "failed"),
         (_, Some(Reason { name, detail })) => info!(%method, path, status, %name, detail, took_us, "refused"),

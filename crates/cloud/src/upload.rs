@@ -33,6 +33,9 @@ const INLINE: usize = 64 << 10;
 /// The same for events, whose levels are computed whether or not they are sent: about a nanosecond each.
 const INLINE_EVENTS: u64 = 1 << 16;
 
+/// How long a refused body is passed over.
+const DRAIN: Duration = Duration::from_secs(2);
+
 /// `PUT /v1/bundles`.
 pub(crate) async fn bundles(State(shared): State<Arc<Shared>>, request: Request) -> Result<impl IntoResponse, Refusal> {
     let result = receive(&shared, request).await;
@@ -48,7 +51,7 @@ async fn receive(shared: &Arc<Shared>, request: Request) -> Result<Receipt, Refu
     let most = shared.limits.body_bytes;
     let length = content_length(&head.headers);
     if length.is_some_and(|length| length > most as u64) {
-        return Err(too_large(most));
+        return Err(drained(body, too_large(most)).await);
     }
     // As read, as verified, as stored. Without a length, room for the longest body is set aside.
     let kib = (3 * length.unwrap_or(most as u64)).div_ceil(1024);
@@ -96,6 +99,14 @@ fn too_large(most: usize) -> Refusal {
     Refusal::new(name::BODY_TOO_LARGE, 413, format!("a request may have {most} bytes; send less at once"))
 }
 
+/// Passes over the rest of a body for a moment: a sender that is cut off in the middle of it would see a torn connection and not
+/// the refusal.
+async fn drained(mut body: Body, refusal: Refusal) -> Refusal {
+    let rest = async { while let Some(Ok(_)) = body.frame().await {} };
+    let _ = tokio::time::timeout(DRAIN, rest).await;
+    refusal
+}
+
 /// Reads a whole body of at most `most` bytes, each next piece of it within `stall`, all of it within `time`.
 pub(crate) async fn read(
     mut body: Body,
@@ -115,7 +126,7 @@ pub(crate) async fn read(
         let Ok(data) = frame.into_data() else { continue };
         let so_far = whole.as_ref().map_or(joined.len(), Bytes::len);
         if so_far + data.len() > most {
-            return Err(too_large(most));
+            return Err(drained(body, too_large(most)).await);
         }
         // The usual small body comes in one piece, which is not copied.
         match (whole.take(), joined.is_empty()) {

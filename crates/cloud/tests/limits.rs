@@ -40,6 +40,11 @@ async fn a_body_that_is_too_long_is_refused_before_and_while_it_is_read() {
     let (cloud, ..) = limited(Limits { body_bytes: 1000, ..Limits::default() }).await;
     let answer = raw(&cloud, b"PUT /v1/bundles HTTP/1.1\r\nhost: x\r\ncontent-length: 1001\r\n\r\n").await;
     assert!(answer.starts_with("HTTP/1.1 413") && name_of(&answer) == "BodyTooLarge", "{answer}");
+    // A sender in full flow hears why, instead of a torn connection.
+    for _ in 0..5 {
+        let refused = problem(cloud.put(vec![0; 5_000_000]).await).await;
+        assert_eq!((refused.name(), refused.status), ("BodyTooLarge", 413));
+    }
     let mut chunked = b"PUT /v1/bundles HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
     for _ in 0..3 {
         chunked.extend_from_slice(b"190\r\n");

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod cloud;
+mod demo;
 mod failure;
 mod files;
 mod get;
@@ -60,6 +61,7 @@ enum Command {
     /// Take care of a cloud's store.
     #[command(subcommand)]
     Store(store::Command),
+    Demo(demo::Arguments),
     /// Print a completion script for a shell.
     #[command(after_help = "Example: moteseal completions bash > ~/.local/share/bash-completion/completions/moteseal")]
     Completions {
@@ -81,6 +83,7 @@ fn main() -> ExitCode {
         Command::Push(arguments) => push::run(&arguments),
         Command::Get(arguments) => get::run(&arguments),
         Command::Store(command) => store::run(command),
+        Command::Demo(arguments) => demo::run(&arguments),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "moteseal", &mut std::io::stdout());
             Ok(())

@@ -1,0 +1,331 @@
+//! `moteseal demo`: the whole of it in one command, on real readings, with the real service and the real client. Then the cloud
+//! lies.
+
+mod fleet;
+mod liar;
+mod readings;
+mod show;
+mod verdict;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use moteseal_adversary::{EXPLAIN_LIES, Holdings, LIES};
+use moteseal_api::Query;
+use moteseal_client::estimate::{Estimate, Estimator};
+use moteseal_client::output::OutputError;
+use moteseal_client::{Report, Rows, Sink, get};
+use moteseal_cloud::{Cloud, Config};
+use moteseal_core::Digest;
+use moteseal_core::record::EpochNumber;
+use moteseal_core::sample::{Choice, Rate};
+use moteseal_core::seal::Scheme;
+use moteseal_device::push::{Push, Pushed};
+use moteseal_net::{Client, Options};
+use moteseal_store::{EpochStore, RedbStore};
+use tokio::sync::oneshot;
+
+use crate::cloud::{runtime, store_failure};
+use crate::failure::{Exit, Failure};
+use crate::progress::bar;
+use crate::push::push_failure;
+use fleet::Fleet;
+use liar::Liar;
+use readings::Mote;
+use verdict::Verdict;
+
+/// Epochs of each mote that `--quick` takes.
+const QUICK_EPOCHS: u64 = 8;
+/// Epochs that the lies are about.
+const LIED_ABOUT: u64 = 20;
+/// Events an epoch that the drawn sample has.
+const DRAWN: u32 = 20;
+
+/// Shows all of it on the readings of eight real motes: sealed, stored, sampled, verified. Then the cloud lies.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+                        moteseal demo                        everything, in a few seconds\n  \
+                        moteseal demo --tamper forged-salt   one lie in detail; an unknown kind lists all\n  \
+                        moteseal demo --keep try             leaves keys, roster, bundles and store in try/\n\n\
+                        Everything runs on this machine; nothing is fetched. Exit codes: 0 every lie was caught, 1 honest data was\n\
+                        refused, 3 a lie was not caught.")]
+pub(crate) struct Arguments {
+    /// Fewer epochs
+    #[arg(long)]
+    quick: bool,
+    /// Tell one lie only, and show it in detail
+    #[arg(long, value_name = "KIND")]
+    tamper: Option<String>,
+    /// Leave keys, roster, bundles and store in a new directory
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
+    /// The result as one JSON object on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+/// Everything that the demo measured.
+#[derive(Debug)]
+struct Results {
+    motes: Vec<Mote>,
+    fleet: Fleet,
+    pushed: Pushed,
+    push_time: Duration,
+    store_bytes: u64,
+    /// Nanoseconds of one SHA-256 compression that waits for the one before.
+    compression_ns: f64,
+    rate: Rate,
+    sampled: Report,
+    sample_time: Duration,
+    all: Report,
+    all_time: Duration,
+    drawn: Report,
+    estimates: Vec<Estimated>,
+    verdicts: Vec<Verdict>,
+    /// Lies that found no occasion in these answers.
+    untold: Vec<&'static str>,
+}
+
+/// An estimate beside the truth.
+#[derive(Debug)]
+struct Estimated {
+    field: &'static str,
+    unit: &'static str,
+    estimate: Estimate,
+    truth: f64,
+}
+
+impl Results {
+    fn uncaught(&self) -> usize {
+        self.verdicts.iter().filter(|verdict| !verdict.caught).count()
+    }
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    if let Some(kind) = arguments.tamper.as_deref().filter(|kind| !verdict::kinds().contains(kind)) {
+        let kinds = verdict::kinds().join("\n  ");
+        return Err(Failure::usage(format_args!("--tamper {kind}: there is no such lie; the kinds are\n  {kinds}")));
+    }
+    let temporary = tempfile::tempdir()?;
+    let home = match &arguments.keep {
+        Some(home) => {
+            keep(home)?;
+            home.as_path()
+        }
+        None => temporary.path(),
+    };
+    let results = runtime()?.block_on(play(arguments, home))?;
+    if arguments.json {
+        show::json(&results)?;
+    } else if arguments.tamper.is_some() {
+        show::one(&results)?;
+    } else {
+        show::all(&results, arguments.quick)?;
+    }
+    if let (Some(home), false) = (&arguments.keep, arguments.json) {
+        show::kept(home, &results)?;
+    }
+    match results.uncaught() {
+        0 => Ok(()),
+        count => {
+            Err(Failure::refused(format_args!("{count} LIES WERE NOT CAUGHT: this is a fault of Moteseal; please report it")))
+        }
+    }
+}
+
+/// A directory of its own for what is kept.
+fn keep(home: &Path) -> Result<(), Failure> {
+    let fail = |error| Failure::file("make", home, &error);
+    std::fs::create_dir_all(home).map_err(fail)?;
+    match std::fs::read_dir(home).map_err(fail)?.next() {
+        None => Ok(()),
+        Some(_) => Err(Failure::usage(format_args!("--keep {}: the directory is not empty; name a new one", home.display()))),
+    }
+}
+
+fn internal(error: impl std::fmt::Display) -> Failure {
+    Failure::new(Exit::Internal, error)
+}
+
+async fn play(arguments: &Arguments, home: &Path) -> Result<Results, Failure> {
+    let motes = readings::motes(arguments.quick.then_some(QUICK_EPOCHS))?;
+    let fleet = fleet::build(home, &motes)?;
+
+    let path = home.join("epochs.redb");
+    let store: Arc<dyn EpochStore> =
+        Arc::new(RedbStore::open(&path, moteseal_store::Options::default()).map_err(|error| store_failure(&error))?);
+    let cloud = Cloud::bind(Config::new(fleet.roster.clone()), Arc::clone(&store)).await.map_err(internal)?;
+    drop(store);
+    let client = Client::new(&cloud.url(), &Options::default()).map_err(internal)?;
+    let (stop, stopped) = oneshot::channel::<()>();
+    let serving = tokio::spawn(cloud.run(async { drop(stopped.await) }));
+
+    let push = Push::open(&fleet.bundles).map_err(|error| push_failure(&error))?;
+    let progress = bar(push.len() as u64, "pushing");
+    let start = Instant::now();
+    let pushed = push.to(&client, &mut |done| progress.set_position(done)).await;
+    let push_time = start.elapsed();
+    progress.finish_and_clear();
+    let pushed = pushed.map_err(|error| push_failure(&error))?;
+
+    let first = fleet.stars.bundles.iter().map(moteseal_device::Bundle::epoch).min().unwrap_or(EpochNumber(0));
+    let query = |devices: &[_], until, choice| Query { devices: devices.to_vec(), since: first, until, choice };
+    let rate = Rate::new(1, 8).map_err(internal)?;
+    let mut measured = Both::new();
+    let (sampled, sample_time) =
+        ask(&client, &fleet, &query(&fleet.stars.devices, None, Choice::Rate(rate)), &mut measured).await?;
+    let mut nothing = |_: &Rows<'_>| Ok(());
+    let (all, all_time) = ask(&client, &fleet, &query(&fleet.stars.devices, None, Choice::Rate(Rate::ALL)), &mut nothing).await?;
+    let seed = Digest::of(&[b"the demo's seed"]).0;
+    let draw = Choice::Sample { count: DRAWN, seed };
+    let (drawn, _) = ask(&client, &fleet, &query(&fleet.trees.devices, None, draw), &mut nothing).await?;
+    let estimates = measured.estimates(&motes);
+
+    let (verdicts, untold) = lies(arguments, client, &fleet, first, (rate, draw)).await?;
+    let store_bytes = std::fs::metadata(&path).map(|file| file.len()).unwrap_or_default();
+    // The service ends before its store is left to whoever comes next.
+    let _ = stop.send(());
+    let _ = serving.await;
+    Ok(Results {
+        compression_ns: compression(),
+        motes,
+        fleet,
+        pushed,
+        push_time,
+        store_bytes,
+        rate,
+        sampled,
+        sample_time,
+        all,
+        all_time,
+        drawn,
+        estimates,
+        verdicts,
+        untold,
+    })
+}
+
+/// Asks the honest cloud. A refusal here is a fault, and said so.
+async fn ask(client: &Client, fleet: &Fleet, query: &Query, sink: &mut dyn Sink) -> Result<(Report, Duration), Failure> {
+    let start = Instant::now();
+    let report = get(client, &fleet.roster, query, None, None, sink).await;
+    let time = start.elapsed();
+    match report {
+        Ok(report) if report.is_complete() => Ok((report, time)),
+        Ok(_) => Err(internal("HONEST DATA WAS REFUSED as incomplete: this is a fault of Moteseal; please report it")),
+        Err(error) => {
+            Err(internal(format_args!("HONEST DATA WAS REFUSED: this is a fault of Moteseal; please report it: {error}")))
+        }
+    }
+}
+
+/// Lets a cloud lie in every way, or in one.
+async fn lies(
+    arguments: &Arguments,
+    honest: Client,
+    fleet: &Fleet,
+    first: EpochNumber,
+    (rate, draw): (Rate, Choice),
+) -> Result<(Vec<Verdict>, Vec<&'static str>), Failure> {
+    let mut holdings = Holdings::default();
+    for bundle in fleet.stars.bundles.iter().chain(&fleet.trees.bundles) {
+        holdings.take(&fleet.roster, &bundle.bytes).map_err(internal)?;
+    }
+    let liar = Liar::new(honest, holdings, fleet.keys.clone());
+    let url = Arc::clone(&liar).serve().await?;
+    let client = Client::new(&url, &Options::default()).map_err(internal)?;
+
+    // One epoch before and some behind the range stay out of it, so that there is something that was not asked for.
+    let epochs = if arguments.quick { QUICK_EPOCHS } else { LIED_ABOUT + 2 };
+    let range = |devices: &[_], choice| {
+        let (since, until) = (EpochNumber(first.0 + 1), Some(EpochNumber(first.0 + epochs - 1)));
+        Query { devices: devices.to_vec(), since, until, choice }
+    };
+    let queries = [
+        (Scheme::Star, vec![range(&fleet.stars.devices, Choice::Rate(rate))]),
+        (Scheme::Tree, vec![range(&fleet.trees.devices, Choice::Rate(rate)), range(&fleet.trees.devices, draw)]),
+    ];
+    for query in queries.iter().flat_map(|(_, queries)| queries) {
+        let heard = verdict::honest(&liar, &client, &fleet.roster, query).await;
+        heard.map_err(|error| {
+            internal(format_args!("HONEST DATA WAS REFUSED: this is a fault of Moteseal; please report it: {error}"))
+        })?;
+    }
+    let wanted = |name: &str| arguments.tamper.as_deref().is_none_or(|kind| kind == name);
+    let (mut verdicts, mut untold) = (Vec::new(), Vec::new());
+    let progress = bar((LIES.len() + EXPLAIN_LIES.len()) as u64, "lying");
+    for lie in LIES.iter().filter(|lie| wanted(lie.name)) {
+        progress.inc(1);
+        // What moves tens of megabytes is left out of a quick round, unless it is asked for.
+        let left_out = lie.heavy && arguments.quick && arguments.tamper.is_none();
+        let before = verdicts.len();
+        for (scheme, queries) in queries.iter().filter(|(scheme, _)| lie.schemes.include(*scheme) && !left_out) {
+            verdicts.extend(verdict::tell(&liar, &client, &fleet.roster, (lie, *scheme), queries).await);
+        }
+        if verdicts.len() == before {
+            untold.push(lie.name);
+        }
+    }
+    for lie in EXPLAIN_LIES.iter().filter(|lie| wanted(lie.name)) {
+        progress.inc(1);
+        let before = verdicts.len();
+        for (scheme, queries) in queries.iter().filter(|(scheme, _)| lie.schemes.include(*scheme)) {
+            let told = verdict::tell_explanation(&liar, &client, &fleet.roster, (lie, *scheme), &queries[0]).await;
+            verdicts.extend(told);
+        }
+        if verdicts.len() == before {
+            untold.push(lie.name);
+        }
+    }
+    progress.finish_and_clear();
+    Ok((verdicts, untold))
+}
+
+/// Estimates temperature and humidity in one pass.
+struct Both {
+    temperature: Estimator,
+    humidity: Estimator,
+}
+
+impl Both {
+    fn new() -> Self {
+        Self { temperature: Estimator::new("temperature"), humidity: Estimator::new("humidity") }
+    }
+
+    #[allow(clippy::cast_precision_loss)]
+    fn estimates(&self, motes: &[Mote]) -> Vec<Estimated> {
+        let truth = |at: usize| {
+            let (sum, count) =
+                motes.iter().flat_map(|mote| &mote.raw).fold((0.0, 0_u64), |(sum, count), raw| (sum + raw[at], count + 1));
+            sum / count.max(1) as f64
+        };
+        let fields = [("temperature", "Cel", &self.temperature, truth(0)), ("humidity", "%RH", &self.humidity, truth(1))];
+        let estimated = fields
+            .into_iter()
+            .map(|(field, unit, estimator, truth)| estimator.mean().map(|estimate| Estimated { field, unit, estimate, truth }));
+        estimated.flatten().collect()
+    }
+}
+
+impl Sink for Both {
+    fn rows(&mut self, rows: &Rows<'_>) -> Result<(), OutputError> {
+        self.temperature.rows(rows)?;
+        self.humidity.rows(rows)
+    }
+}
+
+/// Nanoseconds of one SHA-256 compression, each waiting for the one before: the best of five rounds.
+#[allow(clippy::cast_precision_loss)]
+fn compression() -> f64 {
+    const ROUND: u32 = 20_000;
+    let rounds = (0..5).map(|_| {
+        let start = Instant::now();
+        // 32 bytes are one compression.
+        let end = (0..ROUND).fold(Digest::NULL, |digest, _| Digest::of(&[&digest.0]));
+        std::hint::black_box(end);
+        start.elapsed().as_nanos() as f64 / f64::from(ROUND)
+    });
+    rounds.fold(f64::INFINITY, f64::min)
+}

@@ -1,0 +1,143 @@
+//! The demo's devices: keys, a roster, and everything they seal. Each mote is there twice, as a star and as a tree, so that one
+//! cloud holds both.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use moteseal_core::identity::{MAX_PEM, encode_public_pem, encode_secret_pem};
+use moteseal_core::level::SaltKey;
+use moteseal_core::record::DeviceId;
+use moteseal_core::schema::Schema;
+use moteseal_core::seal::Scheme;
+use moteseal_core::signature::{Algorithm, PublicKey, SecretKey, Signer};
+use moteseal_device::{Batch, Bundle, Outbox, Profile, Sealer};
+use moteseal_verify::Roster;
+use moteseal_verify::issue::FirstRoster;
+use zeroize::Zeroizing;
+
+use super::readings::{EPOCH_MS, Mote};
+use crate::failure::{Exit, Failure};
+use crate::progress::bar;
+use crate::source::outbox_failure;
+use crate::{files, key};
+
+/// The group's levels.
+pub(super) const LEVELS: u8 = 16;
+const GROUP: &str = "telosb";
+
+/// Devices, what they sealed, and where it lies.
+#[derive(Debug)]
+pub(super) struct Fleet {
+    pub roster: Roster,
+    pub keys: BTreeMap<DeviceId, SecretKey>,
+    pub stars: Sealing,
+    pub trees: Sealing,
+    /// Where the bundles are.
+    pub bundles: PathBuf,
+}
+
+/// What the motes sealed under one scheme.
+#[derive(Debug)]
+pub(super) struct Sealing {
+    pub scheme: Scheme,
+    pub devices: Vec<DeviceId>,
+    pub bundles: Vec<Bundle>,
+    pub events: u64,
+    pub time: Duration,
+}
+
+impl Sealing {
+    /// Bytes that travel beside the events.
+    pub(super) fn overhead(&self) -> usize {
+        self.bundles.iter().map(Bundle::uplink_overhead).sum()
+    }
+
+    /// Nanoseconds an event, signatures and all.
+    #[allow(clippy::cast_precision_loss)]
+    pub(super) fn ns_per_event(&self) -> f64 {
+        self.time.as_nanos() as f64 / self.events.max(1) as f64
+    }
+}
+
+fn internal(error: impl std::fmt::Display) -> Failure {
+    Failure::new(Exit::Internal, error)
+}
+
+/// Makes keys and roster below `home`, and seals all readings into `home/bundles`.
+pub(super) fn build(home: &Path, motes: &[Mote]) -> Result<Fleet, Failure> {
+    let operator = keys(&home.join("keys"), "op")?.0;
+    let mut devices = Vec::new();
+    for mote in motes {
+        for name in [mote.name.to_owned(), tree_name(mote.name)] {
+            let (secret, salt) = keys(&home.join("keys"), &name)?;
+            devices.push((name, secret, salt));
+        }
+    }
+    let public: Vec<(&str, PublicKey)> = devices.iter().map(|(name, secret, _)| (name.as_str(), secret.public())).collect();
+    let issued = FirstRoster { group: GROUP, epoch_ms: EPOCH_MS, levels: LEVELS, budget: None, devices: &public };
+    let issued = issued.issue(&operator).map_err(internal)?;
+    files::create(&home.join("roster.cbor"), &issued, 0o644)?;
+    let roster = Roster::open(&issued, &operator.public()).map_err(internal)?;
+
+    let bundles = home.join("bundles");
+    let total: u64 = motes.iter().map(|mote| mote.recording.len() as u64).sum();
+    let progress = bar(2 * total, "sealing");
+    let seal = |scheme: Scheme| -> Result<Sealing, Failure> {
+        let mut sealing = Sealing { scheme, devices: Vec::new(), bundles: Vec::new(), events: 0, time: Duration::ZERO };
+        for mote in motes {
+            let name = if scheme == Scheme::Star { mote.name.to_owned() } else { tree_name(mote.name) };
+            let (_, secret, salt) = devices.iter().find(|(of, ..)| *of == name).ok_or_else(|| internal("a mote without keys"))?;
+            let schema = Schema::decode(&mote.recording.schema).map_err(internal)?;
+            let profile = Profile::new(&roster, &name, scheme, &schema).ok_or_else(|| internal("a mote without a profile"))?;
+            let device = profile.device;
+            let (outbox, chain) = Outbox::open(&bundles, None, &roster, device).map_err(outbox_failure)?;
+            let mut sealer = Sealer::new(profile, secret.clone(), SaltKey::new(**salt), chain);
+            let batch = Batch { epoch_ms: EPOCH_MS, new_only: false, keep_open: false };
+            let start = Instant::now();
+            let sealed = batch.seal(&mote.recording, &mut sealer, &mut |_| {}).map_err(internal)?;
+            sealing.time += start.elapsed();
+            outbox.store(&sealed.bundles, &mut |_| {}).map_err(outbox_failure)?;
+            sealing.events += sealed.bundles.iter().map(Bundle::events).sum::<u64>();
+            sealing.bundles.extend(sealed.bundles);
+            sealing.devices.push(device);
+            progress.inc(mote.recording.len() as u64);
+        }
+        Ok(sealing)
+    };
+    let (stars, trees) = (seal(Scheme::Star)?, seal(Scheme::Tree)?);
+    progress.finish_and_clear();
+    let keys = devices.into_iter().filter_map(|(name, secret, _)| Some((roster.id(&name)?, secret))).collect();
+    Ok(Fleet { keys, stars, trees, bundles, roster })
+}
+
+/// The name under which a mote seals by tree.
+pub(super) fn tree_name(mote: &str) -> String {
+    format!("{mote}-tree")
+}
+
+/// Makes a key pair and a salt key, as `moteseal key new` does.
+fn keys(folder: &Path, name: &str) -> Result<(SecretKey, Zeroizing<[u8; 32]>), Failure> {
+    let secret = key::generate(Algorithm::Ed25519)?;
+    let mut salt = Zeroizing::new([0; 32]);
+    key::random(&mut *salt)?;
+    let path = |suffix: &str| folder.join(format!("{name}.{suffix}"));
+    let mut pem = Zeroizing::new([0; MAX_PEM]);
+    files::create(&path("key.pem"), encode_secret_pem(&secret, &mut *pem).map_err(internal)?.as_bytes(), 0o600)?;
+    let mut pem = [0; MAX_PEM];
+    files::create(&path("pub.pem"), encode_public_pem(&secret.public(), &mut pem).map_err(internal)?.as_bytes(), 0o644)?;
+    if name != "op" {
+        let text = Zeroizing::new(hex::encode(*salt) + "\n");
+        files::create(&path("salt.key"), text.as_bytes(), 0o600)?;
+    }
+    Ok((secret, salt))
+}
+
+/// A device's signature over a message: what a device that is in on a lie gives.
+pub(super) fn sign(keys: &BTreeMap<DeviceId, SecretKey>, device: DeviceId, message: &[u8]) -> Option<Vec<u8>> {
+    let key = keys.get(&device)?;
+    let mut signature = vec![0; key.public().algorithm().signature_length()];
+    let length = key.sign(message, &mut signature).ok()?;
+    signature.truncate(length);
+    Some(signature)
+}

@@ -1,0 +1,304 @@
+//! What the demo shows: aligned text for people, one object for programs.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+
+use moteseal_core::sample::Choice;
+use moteseal_core::seal::Scheme;
+use serde_json::{Value, json};
+
+use super::fleet::{LEVELS, Sealing};
+use super::readings::EPOCH_MS;
+use super::verdict::Verdict;
+use super::{DRAWN, Results};
+use crate::failure::Failure;
+use crate::progress::{bytes, thousands};
+
+/// Colours, on a terminal that wants them.
+struct Ink(bool);
+
+impl Ink {
+    fn new() -> Self {
+        Self(io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()))
+    }
+
+    fn paint(&self, code: &str, text: &str) -> String {
+        if self.0 { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    fn bold(&self, text: &str) -> String {
+        self.paint("1", text)
+    }
+
+    fn dim(&self, text: &str) -> String {
+        self.paint("2", text)
+    }
+
+    fn green(&self, text: &str) -> String {
+        self.paint("32", text)
+    }
+
+    fn red(&self, text: &str) -> String {
+        self.paint("1;31", text)
+    }
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn per(part: usize, whole: u64) -> f64 {
+    part as f64 / whole.max(1) as f64
+}
+
+fn row(out: &mut impl Write, ink: &Ink, label: &str, text: &str) -> io::Result<()> {
+    writeln!(out, "  {}  {text}", ink.bold(&format!("{label:<9}")))
+}
+
+/// The whole demo.
+pub(super) fn all(results: &Results, quick: bool) -> Result<(), Failure> {
+    let (mut out, ink) = (io::stdout().lock(), Ink::new());
+    let readings: u64 = results.fleet.stars.events;
+    writeln!(
+        out,
+        "\n  {} motes · {} readings of temperature and humidity · epochs of {} min · {LEVELS} levels · Ed25519\n",
+        results.motes.len(),
+        thousands(readings),
+        EPOCH_MS / 60_000
+    )?;
+    sealed(&mut out, &ink, results)?;
+    verified(&mut out, &ink, results)?;
+    told(&mut out, &ink, results)?;
+    let next = if quick { "moteseal demo" } else { "moteseal demo --keep try" };
+    let why = if quick { "all epochs" } else { "the same, and go on from its keys, bundles and store" };
+    writeln!(out, "\n  {}  {next:<34}{}", ink.bold("try next "), ink.dim(why))?;
+    let lie = "moteseal demo --tamper forged-salt";
+    writeln!(out, "             {lie:<34}{}\n", ink.dim(" one lie in detail"))?;
+    Ok(())
+}
+
+fn sealed(out: &mut impl Write, ink: &Ink, results: &Results) -> io::Result<()> {
+    for (label, sealing) in [("sealed", &results.fleet.stars), ("", &results.fleet.trees)] {
+        let text = format!(
+            "{} by {}: {} seals, {:.2} B/reading beside the data, {:.0} ns/reading ({:.1}x one SHA-256 compression)",
+            thousands(sealing.events),
+            sealing.scheme.as_str(),
+            thousands(sealing.bundles.len() as u64),
+            per(sealing.overhead(), sealing.events),
+            sealing.ns_per_event(),
+            sealing.ns_per_event() / results.compression_ns
+        );
+        row(out, ink, label, &text)?;
+    }
+    let pushed = format!(
+        "{} seals over HTTP, {}, each durable before it is acknowledged, in {:.2} s",
+        thousands(results.pushed.stored),
+        bytes(results.pushed.bytes),
+        results.push_time.as_secs_f64()
+    );
+    row(out, ink, "stored", &pushed)
+}
+
+fn verified(out: &mut impl Write, ink: &Ink, results: &Results) -> io::Result<()> {
+    let (sampled, all) = (&results.sampled, &results.all);
+    let asked = format!(
+        "{} of everything: {} readings in {} instead of {} in {}",
+        results.rate,
+        thousands(sampled.rows()),
+        bytes(sampled.bytes),
+        thousands(all.rows()),
+        bytes(all.bytes)
+    );
+    row(out, ink, "asked", &asked)?;
+    let verified = format!(
+        "{} devices, {} seals by {} signatures, nothing missing, the choice forced, in {:.0} ms",
+        sampled.devices.len(),
+        thousands(sampled.seals()),
+        sampled.signatures,
+        results.sample_time.as_secs_f64() * 1e3
+    );
+    row(out, ink, "verified", &verified)?;
+    let drawn = format!(
+        "{DRAWN} readings an epoch from the trees by a seed: {} in {}, {} signatures",
+        thousands(results.drawn.rows()),
+        bytes(results.drawn.bytes),
+        results.drawn.signatures
+    );
+    row(out, ink, "", &drawn)?;
+    for (at, estimated) in results.estimates.iter().enumerate() {
+        let text = format!(
+            "{:<12} {:>6.2} ± {:.2} {:<4} (95 %)   truth {:.2}",
+            estimated.field, estimated.estimate.value, estimated.estimate.half_width, estimated.unit, estimated.truth
+        );
+        row(out, ink, if at == 0 { "estimated" } else { "" }, &text)?;
+    }
+    Ok(())
+}
+
+fn told(out: &mut impl Write, ink: &Ink, results: &Results) -> io::Result<()> {
+    writeln!(out, "\n  {}", ink.bold("now the cloud lies"))?;
+    let mut at = 0;
+    while let Some(first) = results.verdicts.get(at) {
+        let same: Vec<&Verdict> = results.verdicts[at..].iter().take_while(|verdict| verdict.name == first.name).collect();
+        at += same.len();
+        let mark = if same.iter().all(|verdict| verdict.caught) { ink.green("x") } else { ink.red("NOT CAUGHT") };
+        let name = |verdict: &Verdict| verdict.most_telling().to_owned();
+        let other = same.get(1).filter(|other| name(other) != name(first));
+        let other = other.map(|other| format!("  tree: {}", name(other))).unwrap_or_default();
+        let line = format!("    {mark} {:<27} {:<20} {:<30}{}", first.name, name(first), first.place, ink.dim(&other));
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    let (told, caught) = (results.verdicts.len(), results.verdicts.len() - results.uncaught());
+    let kinds = kinds(results);
+    writeln!(
+        out,
+        "\n  {kinds} kinds of lie told {told} times, about stars and trees; {caught} refused by name, no false row accepted"
+    )?;
+    if !results.untold.is_empty() {
+        writeln!(out, "  {}", ink.dim(&format!("no occasion in these answers: {}", results.untold.join(", "))))?;
+    }
+    Ok(())
+}
+
+fn kinds(results: &Results) -> usize {
+    let mut names: Vec<&str> = results.verdicts.iter().map(|verdict| verdict.name).collect();
+    names.dedup();
+    names.len()
+}
+
+fn choice(choice: Choice) -> String {
+    match choice {
+        Choice::Rate(rate) => format!("{rate} of the readings"),
+        Choice::AtMost(most) => format!("at most {most} readings an epoch"),
+        Choice::Sample { count, .. } => format!("{count} readings an epoch, drawn by a seed"),
+    }
+}
+
+/// One lie in detail.
+pub(super) fn one(results: &Results) -> Result<(), Failure> {
+    let (mut out, ink) = (io::stdout().lock(), Ink::new());
+    let Some(first) = results.verdicts.first() else {
+        writeln!(out, "no occasion for this lie in the demo's answers: {}", results.untold.join(", "))?;
+        return Ok(());
+    };
+    writeln!(out, "\n  {}: {}", ink.bold(first.name), first.what)?;
+    for verdict in &results.verdicts {
+        let Verdict { query, told, .. } = verdict;
+        let until = query.until.map_or_else(|| "now".to_owned(), |until| until.to_string());
+        writeln!(out, "\n  {}", ink.bold(verdict.scheme.as_str()))?;
+        let asked = format!("{} of {} devices, epochs {} until {until}", choice(query.choice), query.devices.len(), query.since);
+        row(&mut out, &ink, "asked", &asked)?;
+        row(&mut out, &ink, "honest", &format!("{}, accepted", bytes(told.honest_bytes as u64)))?;
+        row(&mut out, &ink, "told", &format!("{}, other from item {} on", bytes(told.bytes as u64), told.item))?;
+        row(&mut out, &ink, "refused", &verdict.refused)?;
+        if let Some(named) = &verdict.named {
+            row(&mut out, &ink, "explained", named)?;
+        }
+        if !verdict.place.is_empty() {
+            row(&mut out, &ink, "where", &verdict.place)?;
+        }
+        row(&mut out, &ink, "in full", &verdict.detail)?;
+        let caught = if verdict.caught { ink.green("caught") } else { ink.red("NOT CAUGHT") };
+        row(&mut out, &ink, "verdict", &caught)?;
+    }
+    writeln!(out, "\n  {}  moteseal demo\n", ink.bold("try next "))?;
+    Ok(())
+}
+
+/// What `--keep` left, and how to go on with it.
+pub(super) fn kept(home: &Path, results: &Results) -> Result<(), Failure> {
+    let (mut out, ink) = (io::stdout().lock(), Ink::new());
+    let home = home.display();
+    let since = results.sampled.devices.first().map_or(0, |device| device.since.0);
+    writeln!(
+        out,
+        "  {} keys/ roster.cbor bundles/ epochs.redb ({})",
+        ink.bold(&format!("kept in {home}:")),
+        bytes(results.store_bytes)
+    )?;
+    writeln!(out, "  Run the cloud in one terminal, and ask it in another:\n")?;
+    let trust = format!("--roster {home}/roster.cbor --operator {home}/keys/op.pub.pem");
+    writeln!(out, "    moteseal cloud run --store {home}/epochs.redb {trust} --listen 127.0.0.1:8080")?;
+    writeln!(out, "    moteseal get mote-1 mote-2 --from http://127.0.0.1:8080 {trust} --rate 1/8")?;
+    let first = results.fleet.bundles.join("mote-1-0000000000.mseal");
+    writeln!(out, "    moteseal inspect {}", first.display())?;
+    writeln!(out, "    moteseal verify {home}/bundles/*.mseal {trust}")?;
+    writeln!(out, "\n  The first epoch is {since}.\n")?;
+    Ok(())
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn sealing_json(sealing: &Sealing, compression_ns: f64) -> Value {
+    json!({
+        "devices": sealing.devices.len(),
+        "events": sealing.events,
+        "seals": sealing.bundles.len(),
+        "uplink_overhead_bytes": sealing.overhead(),
+        "uplink_overhead_bytes_per_event": per(sealing.overhead(), sealing.events),
+        "ns_per_event": sealing.ns_per_event(),
+        "compressions_per_event": sealing.ns_per_event() / compression_ns,
+    })
+}
+
+fn verdict_json(verdict: &Verdict) -> Value {
+    json!({
+        "kind": verdict.name,
+        "what": verdict.what,
+        "scheme": verdict.scheme.as_str(),
+        "refused": verdict.refused,
+        "named": verdict.named,
+        "place": verdict.place,
+        "detail": verdict.detail,
+        "caught": verdict.caught,
+    })
+}
+
+/// All of it for programs.
+pub(super) fn json(results: &Results) -> Result<(), Failure> {
+    let estimates: Vec<Value> = results
+        .estimates
+        .iter()
+        .map(|estimated| {
+            json!({
+                "field": estimated.field,
+                "unit": estimated.unit,
+                "mean": estimated.estimate.value,
+                "half_width_95": estimated.estimate.half_width,
+                "sampled": estimated.estimate.sampled,
+                "population": estimated.estimate.population,
+                "truth": estimated.truth,
+            })
+        })
+        .collect();
+    let object = json!({
+        "motes": results.motes.len(),
+        "readings": results.fleet.stars.events,
+        "epoch_ms": EPOCH_MS,
+        "levels": LEVELS,
+        "compression_ns": results.compression_ns,
+        "sealed": {
+            Scheme::Star.as_str(): sealing_json(&results.fleet.stars, results.compression_ns),
+            Scheme::Tree.as_str(): sealing_json(&results.fleet.trees, results.compression_ns),
+        },
+        "stored": {
+            "bundles": results.pushed.stored,
+            "bytes": results.pushed.bytes,
+            "seconds": results.push_time.as_secs_f64(),
+            "store_bytes": results.store_bytes,
+        },
+        "asked": {
+            "rate": results.rate.to_string(),
+            "bytes": results.sampled.bytes,
+            "bytes_of_all": results.all.bytes,
+            "seconds": results.sample_time.as_secs_f64(),
+            "seconds_of_all": results.all_time.as_secs_f64(),
+        },
+        "verified": results.sampled.to_json(),
+        "drawn": results.drawn.to_json(),
+        "estimates": estimates,
+        "lies": results.verdicts.iter().map(verdict_json).collect::<Vec<_>>(),
+        "kinds": kinds(results),
+        "told": results.verdicts.len(),
+        "caught": results.verdicts.len() - results.uncaught(),
+        "untold": results.untold,
+    });
+    writeln!(io::stdout().lock(), "{object}")?;
+    Ok(())
+}

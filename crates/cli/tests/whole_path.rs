@@ -50,7 +50,7 @@ fn a_share_of_everything_is_verified_and_proven() {
     assert_eq!(json["events"], 8834);
     assert_eq!(json["complete"], true);
     let csv = fs::read_to_string(scene.path("out.csv")).unwrap();
-    assert!(csv.starts_with("epoch,epoch_start,device,seq,temperature,humidity\n"), "{csv}");
+    assert!(csv.starts_with("epoch,epoch_start,device,index,seq,temperature,humidity\n"), "{csv}");
     assert_eq!(csv.lines().count() as u64 - 1, json["rows"].as_u64().unwrap());
 
     // Every row is one of the table's readings: dev1's by its place in the epoch, 720 readings an hour.
@@ -58,8 +58,8 @@ fn a_share_of_everything_is_verified_and_proven() {
     let truth = temperatures(&table, 1);
     for row in csv.lines().skip(1).filter(|row| row.contains(",dev1,")) {
         let cells: Vec<&str> = row.split(',').collect();
-        let place = (cells[0].parse::<usize>().unwrap() - 353_721) * 720 + cells[3].parse::<usize>().unwrap();
-        assert_eq!(cells[4].parse::<f64>().unwrap(), truth[place], "{row}");
+        let place = (cells[0].parse::<usize>().unwrap() - 353_721) * 720 + cells[4].parse::<usize>().unwrap();
+        assert_eq!(cells[5].parse::<f64>().unwrap(), truth[place], "{row}");
     }
     let all = [truth, temperatures(&fs::read_to_string(repository("data/examples/dev2.csv")).unwrap(), 1)].concat();
     let mean = all.iter().sum::<f64>() / all.len() as f64;

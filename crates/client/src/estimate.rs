@@ -1,9 +1,14 @@
 //! Estimates from uniform samples, with intervals conditional on the signed counts.
 //!
-//! A mean's interval is Student's t with finite-population correction (Cochran, Sampling Techniques, 3rd ed., sections 2.5 to
-//! 2.8): the sample is one without replacement of the `N` events that the seals count. Nothing but a
-//! [`UniformSample`](moteseal_core::sample::UniformSample) is taken, for anything else would be an estimate of what the cloud chose.
+//! At a rate every event is in the sample or not, independently of all others, so that all epochs and devices together are one
+//! sample without replacement of the `N` events that the seals count: a mean's interval is Student's t with finite-population
+//! correction (Cochran, Sampling Techniques, 3rd ed., sections 2.5 to 2.8). A number an epoch (*at most*, *sample*) makes each
+//! device's epoch a stratum with a rate of its own; their means are weighted by the counts, and the degrees of freedom are
+//! Satterthwaite's (sections 5.3 and 5.4). Nothing but a [`UniformSample`](moteseal_core::sample::UniformSample) is taken, for
+//! anything else would be an estimate of what the cloud chose.
 
+use moteseal_core::record::{DeviceId, EpochNumber};
+use moteseal_core::sample::Choice;
 use moteseal_core::schema::Schema;
 
 use crate::output::OutputError;
@@ -13,11 +18,73 @@ use crate::rows::{Rows, Sink};
 #[derive(Clone, Debug)]
 pub struct Estimator {
     field: String,
+    /// The stratum that rows go to: of a device's epoch, or the one of all where a rate was asked for.
+    at: Option<(DeviceId, EpochNumber)>,
+    stratum: Stratum,
+    closed: Strata,
+}
+
+/// A part of the population that is sampled at one rate.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stratum {
     population: u64,
     sampled: u64,
     /// Welford's running mean and sum of squared deviations.
     mean: f64,
     squares: f64,
+}
+
+impl Stratum {
+    fn take(&mut self, value: f64) {
+        self.sampled += 1;
+        let before = value - self.mean;
+        #[allow(clippy::cast_precision_loss)]
+        let count = self.sampled as f64;
+        self.mean += before / count;
+        self.squares += before * (value - self.mean);
+    }
+
+    /// The variance of the estimated total; `None` if the sample is too small to tell.
+    #[allow(clippy::cast_precision_loss)]
+    fn variance(&self) -> Option<f64> {
+        if self.sampled >= self.population {
+            return Some(0.0);
+        }
+        let (n, population) = (self.sampled as f64, self.population as f64);
+        (self.sampled >= 2).then(|| population * (population - n) * self.squares / (n - 1.0) / n)
+    }
+}
+
+/// Strata whose rows are all there.
+#[derive(Clone, Copy, Debug, Default)]
+struct Strata {
+    population: u64,
+    sampled: u64,
+    /// The estimated total of the field, and its variance.
+    total: f64,
+    variance: f64,
+    /// The sum of squared variances, each by its degrees of freedom.
+    by_freedom: f64,
+    /// Some stratum is sampled too thinly to say anything of it.
+    blind: bool,
+}
+
+impl Strata {
+    #[allow(clippy::cast_precision_loss)]
+    fn close(mut self, stratum: &Stratum) -> Self {
+        self.population += stratum.population;
+        self.sampled += stratum.sampled;
+        self.total += stratum.mean * stratum.population as f64;
+        match stratum.variance() {
+            Some(variance) if variance > 0.0 => {
+                self.variance += variance;
+                self.by_freedom += variance * variance / (stratum.sampled - 1) as f64;
+            }
+            Some(_) => {}
+            None => self.blind = true,
+        }
+        self
+    }
 }
 
 /// An estimate with a 95 % interval.
@@ -37,46 +104,50 @@ impl Estimator {
     /// An estimator of the field called `field`.
     #[must_use]
     pub fn new(field: &str) -> Self {
-        Self { field: field.to_owned(), population: 0, sampled: 0, mean: 0.0, squares: 0.0 }
+        Self { field: field.to_owned(), at: None, stratum: Stratum::default(), closed: Strata::default() }
     }
 
-    /// Takes a sampled value.
-    fn take(&mut self, value: f64) {
-        self.sampled += 1;
-        let before = value - self.mean;
-        #[allow(clippy::cast_precision_loss)]
-        let count = self.sampled as f64;
-        self.mean += before / count;
-        self.squares += before * (value - self.mean);
-    }
-
-    /// The mean over all counted events; `None` of fewer than two sampled ones, of which nothing can be said.
+    /// The mean over all counted events; `None` where a stratum has fewer than two sampled events and more that are not: nothing
+    /// can be said of it, and leaving it out would be an estimate of something else.
     #[must_use]
     #[allow(clippy::cast_precision_loss)]
     pub fn mean(&self) -> Option<Estimate> {
-        if self.sampled < 2 {
+        let all = self.closed.close(&self.stratum);
+        if all.blind || all.population == 0 {
             return None;
         }
-        let (n, population) = (self.sampled as f64, self.population as f64);
-        let variance = self.squares / (n - 1.0);
-        let correction = ((population - n) / population).max(0.0);
-        let half_width = student_t_975(self.sampled - 1) * (variance / n * correction).sqrt();
-        Some(Estimate { value: self.mean, half_width, sampled: self.sampled, population: self.population })
+        let population = all.population as f64;
+        let half_width = if all.variance > 0.0 {
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+            let freedom = (all.variance * all.variance / all.by_freedom + 1e-6) as u64;
+            student_t_975(freedom.max(1)) * all.variance.sqrt() / population
+        } else {
+            0.0
+        };
+        Some(Estimate { value: all.total / population, half_width, sampled: all.sampled, population: all.population })
     }
 
-    /// The sum over all counted events.
+    /// The sum over all counted events; `None` as of [`mean`](Self::mean).
     #[must_use]
     #[allow(clippy::cast_precision_loss)]
     pub fn sum(&self) -> Option<Estimate> {
-        let population = self.population as f64;
         let mean = self.mean()?;
+        let population = mean.population as f64;
         Some(Estimate { value: mean.value * population, half_width: mean.half_width * population, ..mean })
     }
 
-    /// The number of events: not an estimate, the device has signed it.
+    /// The number of events: not an estimate, the devices have signed it.
     #[must_use]
     pub const fn count(&self) -> u64 {
-        self.population
+        self.closed.population + self.stratum.population
+    }
+
+    /// Goes to the stratum of rows, which come epoch by epoch.
+    fn go_to(&mut self, at: Option<(DeviceId, EpochNumber)>) {
+        if at != self.at {
+            self.closed = self.closed.close(&std::mem::take(&mut self.stratum));
+            self.at = at;
+        }
     }
 }
 
@@ -87,10 +158,14 @@ impl Sink for Estimator {
             let names: Vec<&str> = schema.fields().map(|field| field.name).collect();
             OutputError::of(format_args!("there is no field {}; there are {}", self.field, names.join(", ")))
         })?;
-        self.population += rows.statement().counters.total();
+        self.go_to(match rows.choice() {
+            Choice::Rate(_) => None,
+            Choice::AtMost(_) | Choice::Sample { .. } => Some((rows.device(), rows.statement().epoch)),
+        });
+        self.stratum.population += rows.statement().counters.total();
         let mut result = Ok(());
         rows.for_each(|_, _, record| match field.read_f64(record) {
-            Ok(value) => self.take(value),
+            Ok(value) => self.stratum.take(value),
             Err(error) => result = Err(OutputError::of(error)),
         });
         result
@@ -136,21 +211,52 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_sample_of_everything_leaves_no_doubt() {
+    fn stratum(population: u64, values: &[f64]) -> Stratum {
+        let mut stratum = Stratum { population, ..Stratum::default() };
+        values.iter().for_each(|&value| stratum.take(value));
+        stratum
+    }
+
+    fn estimator(strata: &[Stratum]) -> Estimator {
         let mut estimator = Estimator::new("x");
-        [1.0, 2.0, 6.0].into_iter().for_each(|value| estimator.take(value));
-        estimator.population = 3;
-        let mean = estimator.mean().unwrap();
-        assert_eq!((mean.value, mean.half_width), (3.0, 0.0));
-        assert_eq!(estimator.sum().unwrap().value, 9.0);
-        assert_eq!(estimator.count(), 3);
+        for (epoch, stratum) in strata.iter().enumerate() {
+            estimator.go_to(Some((DeviceId([0; 8]), EpochNumber(epoch as u64))));
+            estimator.stratum = *stratum;
+        }
+        estimator
     }
 
     #[test]
-    fn nothing_is_said_of_fewer_than_two() {
-        let mut estimator = Estimator::new("x");
-        estimator.take(1.0);
-        assert_eq!(estimator.mean(), None);
+    fn a_sample_of_everything_leaves_no_doubt() {
+        let estimator = estimator(&[stratum(3, &[1.0, 2.0, 6.0]), stratum(1, &[7.0])]);
+        let mean = estimator.mean().unwrap();
+        assert_eq!((mean.value, mean.half_width), (4.0, 0.0));
+        assert_eq!(estimator.sum().unwrap().value, 16.0);
+        assert_eq!(estimator.count(), 4);
+    }
+
+    /// A textbook interval: 2.5 +- t(3) * sqrt(s^2 / n * (1 - n / N)) with s^2 = 5/3.
+    #[test]
+    fn one_stratum_is_a_simple_random_sample() {
+        let mean = estimator(&[stratum(10, &[1.0, 2.0, 3.0, 4.0])]).mean().unwrap();
+        let expected = student_t_975(3) * (5.0 / 3.0 / 4.0 * 0.6f64).sqrt();
+        assert!((mean.value - 2.5).abs() < 1e-12 && (mean.half_width - expected).abs() < 1e-9, "{mean:?}");
+    }
+
+    #[test]
+    fn epochs_of_other_sizes_are_weighted_by_their_counts() {
+        // Two of 100 around 10, two of 10 around 20: the plain mean of the rows would be 15.
+        let mean = estimator(&[stratum(100, &[9.0, 11.0]), stratum(10, &[19.0, 21.0])]).mean().unwrap();
+        assert!((mean.value - 1200.0 / 110.0).abs() < 1e-12, "{mean:?}");
+        // V = N (N - n) s^2 / n with s^2 = 2: 9800 and 80; the degrees of freedom are (V1 + V2)^2 / (V1^2 + V2^2) = 1.02.
+        assert!((mean.half_width - student_t_975(1) * 9880f64.sqrt() / 110.0).abs() < 1e-9, "{mean:?}");
+    }
+
+    #[test]
+    fn nothing_is_said_of_a_stratum_without_two_samples() {
+        assert_eq!(estimator(&[stratum(9, &[1.0])]).mean(), None);
+        assert_eq!(estimator(&[stratum(9, &[1.0, 2.0]), stratum(5, &[])]).mean(), None);
+        assert_eq!(estimator(&[]).mean(), None);
+        assert!(estimator(&[stratum(9, &[1.0, 2.0]), stratum(0, &[])]).mean().is_some());
     }
 }

@@ -132,7 +132,7 @@ impl<'r> Judge<'r> {
                     device,
                     index,
                 })?;
-                course.add_rows(hand_out(self.roster, &self.engine, statement, &sample, proven.schema, sink)?);
+                course.add_rows(hand_out(self.roster, &self.engine, query.choice, statement, &sample, proven.schema, sink)?);
                 Ok(())
             }
             Choice::AtMost(_) | Choice::Sample { .. } => Ok(self.held.hold(proven)?),
@@ -197,13 +197,14 @@ impl<'r> Judge<'r> {
 fn hand_out(
     roster: &Roster,
     engine: &Host,
+    choice: Choice,
     statement: &Statement,
     sample: &UniformSample<'_>,
     schema: &Arc<SchemaEntry>,
     sink: &mut dyn Sink,
 ) -> Result<u64, Stop> {
     let name = roster.name(statement.device).unwrap_or_default();
-    let rows = Rows { name, statement, start_ms: roster.epoch_start_ms(statement.epoch), sample, schema, engine };
+    let rows = Rows { name, statement, start_ms: roster.epoch_start_ms(statement.epoch), sample, schema, engine, choice };
     sink.rows(&rows)?;
     Ok(rows.len().into())
 }

@@ -1,6 +1,7 @@
 //! Verified rows as tables, CSV, JSON lines, Arrow IPC streams and Parquet, with named, typed columns.
 //!
-//! Every format has the same columns: `epoch`, `epoch_start`, `device`, `seq`, then the schema's fields. Text formats show values
+//! Every format has the same columns: `epoch`, `epoch_start`, `device`, `index` (of the seal), `seq` (under that seal), then the
+//! schema's fields. Text formats show values
 //! exactly, to the last digit of their scale; Arrow and Parquet hold scaled values as Float64, with unit, divisor and offset in the
 //! column's metadata. A `time` field becomes an absolute timestamp. Memory is bounded: batches of a few thousand rows.
 
@@ -188,6 +189,22 @@ impl<W: Write + Send> Sink for Writer<W> {
             State::Waiting(_) | State::Failed => Ok(()),
         }
     }
+}
+
+/// The columns that all rows have.
+const COMMON: [&str; 5] = ["epoch", "epoch_start", "device", "index", "seq"];
+
+/// The names of a schema's columns: those of its fields, with underscores behind one that another column has already.
+fn field_names(schema: &Schema<'_>) -> Vec<String> {
+    let mut taken: Vec<String> = COMMON.map(str::to_owned).to_vec();
+    for field in schema.fields() {
+        let mut name = field.name.to_owned();
+        while taken.contains(&name) || (name != field.name && schema.field(&name).is_some()) {
+            name.push('_');
+        }
+        taken.push(name);
+    }
+    taken.split_off(COMMON.len())
 }
 
 /// The schema of nothing.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use moteseal_core::record::{DeviceId, Level, Sequence};
-use moteseal_core::sample::UniformSample;
+use moteseal_core::sample::{Choice, UniformSample};
 use moteseal_core::seal::Statement;
 use moteseal_lanes::Host;
 use moteseal_verify::SchemaEntry;
@@ -19,6 +19,7 @@ pub struct Rows<'a> {
     pub(crate) sample: &'a UniformSample<'a>,
     pub(crate) schema: &'a Arc<SchemaEntry>,
     pub(crate) engine: &'a Host,
+    pub(crate) choice: Choice,
 }
 
 impl<'a> Rows<'a> {
@@ -56,6 +57,12 @@ impl<'a> Rows<'a> {
     #[must_use]
     pub const fn sample(&self) -> &'a UniformSample<'a> {
         self.sample
+    }
+
+    /// What was asked for: whether the epoch has a rate of its own.
+    #[must_use]
+    pub const fn choice(&self) -> Choice {
+        self.choice
     }
 
     /// How many rows these are.

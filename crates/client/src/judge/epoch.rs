@@ -66,7 +66,7 @@ impl Epoch {
         self.bytes = 0;
         let mut rows = 0;
         for (held, sample) in parts.iter().zip(judged(&parts, device, choice)?) {
-            rows += hand_out(roster, engine, held.seal.statement(), &sample, &held.schema, sink)?;
+            rows += hand_out(roster, engine, choice, held.seal.statement(), &sample, &held.schema, sink)?;
         }
         Ok(rows)
     }

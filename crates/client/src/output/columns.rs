@@ -11,7 +11,7 @@ use arrow_schema::{DataType, Field as ArrowField, Schema as ArrowSchema, SchemaR
 use moteseal_core::schema::{Field, FieldType, Schema, Value};
 use moteseal_verify::SchemaEntry;
 
-use super::{OutputError, same_schema};
+use super::{OutputError, field_names, same_schema};
 use crate::rows::Rows;
 
 /// Rows a batch.
@@ -107,6 +107,7 @@ pub(super) struct Columns {
     epoch: UInt64Builder,
     epoch_start: TimestampMillisecondBuilder,
     device: StringBuilder,
+    index: UInt64Builder,
     seq: UInt64Builder,
     /// Opaque records.
     payload: Option<BinaryBuilder>,
@@ -120,19 +121,20 @@ impl Columns {
             ArrowField::new("epoch", DataType::UInt64, false),
             ArrowField::new("epoch_start", instant_type(), true),
             ArrowField::new("device", DataType::Utf8, false),
+            ArrowField::new("index", DataType::UInt64, false),
             ArrowField::new("seq", DataType::UInt64, false),
         ];
         let opaque = schema.record_size().is_none();
         if opaque {
             columns.push(ArrowField::new("payload", DataType::Binary, false));
         }
-        for field in schema.fields() {
+        for (field, name) in schema.fields().zip(field_names(&schema)) {
             let metadata = HashMap::from([
                 ("unit".to_owned(), field.unit.to_owned()),
                 ("divisor".to_owned(), field.divisor.to_string()),
                 ("offset".to_owned(), field.offset.to_string()),
             ]);
-            columns.push(ArrowField::new(field.name, Kind::of(&field).data_type(), true).with_metadata(metadata));
+            columns.push(ArrowField::new(name, Kind::of(&field).data_type(), true).with_metadata(metadata));
         }
         let metadata = HashMap::from([("moteseal.schema".to_owned(), entry.digest.to_string())]);
         Ok(Self {
@@ -141,6 +143,7 @@ impl Columns {
             epoch: UInt64Builder::new(),
             epoch_start: instants(),
             device: StringBuilder::new(),
+            index: UInt64Builder::new(),
             seq: UInt64Builder::new(),
             payload: opaque.then(BinaryBuilder::new),
             fields: schema.fields().map(|field| Builder::new(Kind::of(&field))).collect(),
@@ -160,6 +163,7 @@ impl Columns {
         same_schema(&self.entry, rows)?;
         let entry = self.entry.clone();
         let schema = Schema::decode(&entry.bytes).map_err(OutputError::of)?;
+        let fields: Vec<Field<'_>> = schema.fields().collect();
         let start = rows.start_ms().and_then(|ms| i64::try_from(ms).ok());
         let mut result = Ok(());
         rows.for_each(|seq, _, record| {
@@ -169,13 +173,13 @@ impl Columns {
             self.epoch.append_value(rows.statement().epoch.0);
             self.epoch_start.append_option(start);
             self.device.append_value(rows.name());
+            self.index.append_value(rows.statement().index.0.into());
             self.seq.append_value(seq.0);
             if let Some(payload) = &mut self.payload {
                 payload.append_value(record);
             }
-            let fields = self.fields.iter_mut().zip(schema.fields());
-            for (builder, field) in fields {
-                if let Err(error) = builder.push(&field, record, rows.start_ms()) {
+            for (builder, field) in self.fields.iter_mut().zip(&fields) {
+                if let Err(error) = builder.push(field, record, rows.start_ms()) {
                     result = Err(error);
                     return;
                 }
@@ -196,6 +200,7 @@ impl Columns {
             Arc::new(self.epoch.finish()),
             Arc::new(self.epoch_start.finish()),
             Arc::new(self.device.finish()),
+            Arc::new(self.index.finish()),
             Arc::new(self.seq.finish()),
         ];
         if let Some(payload) = &mut self.payload {

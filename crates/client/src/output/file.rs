@@ -28,7 +28,9 @@ impl AtomicFile {
             return Err(OutputError::because(path, "it is a folder; name a file in it"));
         }
         let temporary = path.with_file_name(format!(".{}.{}.part", name.to_string_lossy(), std::process::id()));
-        let file = OpenOptions::new().write(true).create(true).truncate(true).open(&temporary);
+        // What an earlier process of this number left behind is replaced, never written through.
+        let _ = std::fs::remove_file(&temporary);
+        let file = OpenOptions::new().write(true).create_new(true).open(&temporary);
         let file = file.map_err(|error| OutputError::new(path, &error))?;
         Ok(Self { path: path.to_owned(), temporary, file: Some(BufWriter::with_capacity(1 << 16, file)) })
     }

@@ -9,7 +9,7 @@ use moteseal_core::schema::{Field, FieldType, Schema, Value};
 use moteseal_verify::SchemaEntry;
 use serde_json::value::RawValue;
 
-use super::{OutputError, same_schema};
+use super::{COMMON, OutputError, field_names, same_schema};
 use crate::rows::Rows;
 
 /// Rows of a table that are held to find how wide its columns are.
@@ -33,23 +33,25 @@ fn schema_of(entry: &SchemaEntry) -> Result<Schema<'_>, OutputError> {
     Schema::decode(&entry.bytes).map_err(OutputError::of)
 }
 
-/// Calls `each` with the cells of every row: epoch, epoch_start, device, seq, then the fields, or the payload as hexadecimal.
+/// Calls `each` with the cells of every row: the columns that all have, then the fields, or the payload as hexadecimal.
 fn cells(rows: &Rows<'_>, each: &mut dyn FnMut(&[String]) -> Result<(), OutputError>) -> Result<(), OutputError> {
     let schema = schema_of(rows.schema())?;
-    let epoch = rows.statement().epoch.to_string();
-    let mut row = vec![epoch, instant(rows.start_ms()), rows.name().to_owned()];
+    let fields: Vec<Field<'_>> = schema.fields().collect();
+    let (epoch, index) = (rows.statement().epoch.to_string(), rows.statement().index.to_string());
+    let mut row = vec![epoch, instant(rows.start_ms()), rows.name().to_owned(), index];
+    let common = row.len();
     let mut result = Ok(());
     rows.for_each(|seq, _, record| {
         if result.is_err() {
             return;
         }
-        row.truncate(3);
+        row.truncate(common);
         row.push(seq.to_string());
         if schema.record_size().is_none() {
             row.push(hex::encode(record));
         }
-        for field in schema.fields() {
-            match text(&field, record, rows.start_ms()) {
+        for field in &fields {
+            match text(field, record, rows.start_ms()) {
                 Ok(text) => row.push(text),
                 Err(error) => {
                     result = Err(error);
@@ -65,13 +67,15 @@ fn cells(rows: &Rows<'_>, each: &mut dyn FnMut(&[String]) -> Result<(), OutputEr
 /// The columns' names, with or without their units.
 fn names(entry: &SchemaEntry, units: bool) -> Result<Vec<String>, OutputError> {
     let schema = schema_of(entry)?;
-    let mut names: Vec<String> = ["epoch", "epoch_start", "device", "seq"].map(str::to_owned).to_vec();
+    let mut names: Vec<String> = COMMON.map(str::to_owned).to_vec();
     if schema.record_size().is_none() {
         names.push("payload".to_owned());
     }
-    for field in schema.fields() {
-        let unit = if units && !field.unit.is_empty() { format!(" [{}]", field.unit) } else { String::new() };
-        names.push(format!("{}{unit}", field.name));
+    for (field, mut name) in schema.fields().zip(field_names(&schema)) {
+        if units && !field.unit.is_empty() {
+            let _ = write!(name, " [{}]", field.unit);
+        }
+        names.push(name);
     }
     Ok(names)
 }
@@ -170,7 +174,8 @@ impl<W: Write> JsonLines<W> {
         cells(rows, &mut |row| {
             let mut text = String::with_capacity(128);
             for (column, (key, cell)) in keys.iter().zip(row).enumerate() {
-                let number = matches!(column, 0 | 3) || (column >= 4 && numeric.get(column - 4).copied().unwrap_or(false));
+                let number = matches!(column, 0 | 3 | 4)
+                    || column.checked_sub(COMMON.len()).and_then(|at| numeric.get(at)).is_some_and(|is| *is);
                 // A float that is no number has no JSON but null.
                 let is_json = number && RawValue::from_string(cell.clone()).is_ok();
                 let value = if is_json {

@@ -5,9 +5,9 @@ mod support;
 
 use std::sync::{Arc, Mutex};
 
+use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int64Type, TimestampMillisecondType, UInt64Type};
-use arrow_array::{Array, RecordBatch};
 use arrow_ipc::reader::StreamReader;
 use moteseal_client::output::{Format, Writer};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;

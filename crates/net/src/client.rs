@@ -347,7 +347,7 @@ mod tests {
         for url in ["", "cloud", "ftp://x/", "http://", "http://user@host/", "http://host/?q", "http://host/#f"] {
             assert_eq!(Client::new(url, &Options::default()).unwrap_err().name(), "BadAddress", "{url}");
         }
-        assert_eq!(Client::new("http://[::1]:80/a", &Options::default()).unwrap().base(), "http://[::1]:80/a/");
+        assert_eq!(Client::new("http://[::1]:81/a", &Options::default()).unwrap().base(), "http://[::1]:81/a/");
     }
 
     #[test]

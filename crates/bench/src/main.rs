@@ -29,7 +29,7 @@ fn main() -> ExitCode {
         match argument.as_str() {
             "--json" => json = true,
             "hashing" if suite.is_none() => {
-                suite = Some((|| Ok(hashing::run())) as fn() -> Result<measure::Report, load::Failed>)
+                suite = Some((|| Ok(hashing::run())) as fn() -> Result<measure::Report, load::Failed>);
             }
             "service" if suite.is_none() => suite = Some(service::run),
             "retrieval" if suite.is_none() => suite = Some(retrieval::run),

@@ -75,7 +75,8 @@ pub(crate) fn serve_otherwise(
 /// The parts of the asked range, from the middle outward: a lie in the middle is the hardest to see.
 pub(crate) fn inner_places(answer: &Answer, context: &Context<'_>) -> Vec<Place> {
     let places: Vec<Place> = answer.places().into_iter().filter(|place| context.question.covers(place.epoch)).collect();
-    let middle = places.len() / 2;
+    // Past the middle: with several devices, the middle itself is the start of one.
+    let middle = places.len() * 9 / 16;
     let mut order: Vec<usize> = (0..places.len()).collect();
     order.sort_by_key(|&at| (at.abs_diff(middle), at));
     order.into_iter().map(|at| places[at]).collect()

@@ -23,10 +23,10 @@ pub(crate) fn other_rate(answer: &mut Answer, context: &Context<'_>) -> bool {
     })
 }
 
-/// The middle one of the parts that `select` can change.
+/// A part past the middle that `select` can change.
 fn change_one(served: &mut [Served], select: impl Fn(&Served) -> Option<Select>) -> Option<()> {
     let changed: Vec<(usize, Select)> = served.iter().enumerate().filter_map(|(at, serve)| Some((at, select(serve)?))).collect();
-    let (at, select) = changed.into_iter().rev().min_by_key(|(at, _)| at.abs_diff(served.len() / 2))?;
+    let (at, select) = changed.into_iter().rev().min_by_key(|(at, _)| at.abs_diff(served.len() * 9 / 16))?;
     served[at].select = select;
     Some(())
 }

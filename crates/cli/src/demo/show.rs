@@ -52,6 +52,11 @@ fn row(out: &mut impl Write, ink: &Ink, label: &str, text: &str) -> io::Result<(
     writeln!(out, "  {}  {text}", ink.bold(&format!("{label:<9}")))
 }
 
+/// How this program was called, so that the commands shown can be typed as they stand.
+fn program() -> String {
+    std::env::args().next().filter(|name| !name.is_empty()).unwrap_or_else(|| "moteseal".to_owned())
+}
+
 /// The whole demo.
 pub(super) fn all(results: &Results, quick: bool) -> Result<(), Failure> {
     let (mut out, ink) = (io::stdout().lock(), Ink::new());
@@ -66,18 +71,20 @@ pub(super) fn all(results: &Results, quick: bool) -> Result<(), Failure> {
     sealed(&mut out, &ink, results)?;
     verified(&mut out, &ink, results)?;
     told(&mut out, &ink, results)?;
-    let next = if quick { "moteseal demo" } else { "moteseal demo --keep try" };
+    let program = program();
+    let next = format!("{program} demo{}", if quick { "" } else { " --keep try" });
     let why = if quick { "all epochs" } else { "the same, and go on from its keys, bundles and store" };
-    writeln!(out, "\n  {}  {next:<34}{}", ink.bold("try next "), ink.dim(why))?;
-    let lie = "moteseal demo --tamper forged-salt";
-    writeln!(out, "             {lie:<34}{}\n", ink.dim(" one lie in detail"))?;
+    let lie = format!("{program} demo --tamper forged-salt");
+    let width = lie.len() + 2;
+    writeln!(out, "\n  {}  {next:<width$}{}", ink.bold("try next "), ink.dim(why))?;
+    writeln!(out, "             {lie:<width$}{}\n", ink.dim("one lie in detail"))?;
     Ok(())
 }
 
 fn sealed(out: &mut impl Write, ink: &Ink, results: &Results) -> io::Result<()> {
     for (label, sealing) in [("sealed", &results.fleet.stars), ("", &results.fleet.trees)] {
         let text = format!(
-            "{} by {}: {} seals, {:.2} B/reading beside the data, {:.0} ns/reading ({:.1}x one SHA-256 compression)",
+            "{} by {}: {} seals, {:.2} B/reading beside the data, {:.0} ns/reading with its share of the signature ({:.1}x one SHA-256 compression)",
             thousands(sealing.events),
             sealing.scheme.as_str(),
             thousands(sealing.bundles.len() as u64),
@@ -198,14 +205,14 @@ pub(super) fn one(results: &Results) -> Result<(), Failure> {
         let caught = if verdict.caught { ink.green("caught") } else { ink.red("NOT CAUGHT") };
         row(&mut out, &ink, "verdict", &caught)?;
     }
-    writeln!(out, "\n  {}  moteseal demo\n", ink.bold("try next "))?;
+    writeln!(out, "\n  {}  {} demo\n", ink.bold("try next "), program())?;
     Ok(())
 }
 
 /// What `--keep` left, and how to go on with it.
 pub(super) fn kept(home: &Path, results: &Results) -> Result<(), Failure> {
     let (mut out, ink) = (io::stdout().lock(), Ink::new());
-    let home = home.display();
+    let (home, program) = (home.display(), program());
     let since = results.sampled.devices.first().map_or(0, |device| device.since.0);
     writeln!(
         out,
@@ -215,11 +222,11 @@ pub(super) fn kept(home: &Path, results: &Results) -> Result<(), Failure> {
     )?;
     writeln!(out, "  Run the cloud in one terminal, and ask it in another:\n")?;
     let trust = format!("--roster {home}/roster.cbor --operator {home}/keys/op.pub.pem");
-    writeln!(out, "    moteseal cloud run --store {home}/epochs.redb {trust} --listen 127.0.0.1:8080")?;
-    writeln!(out, "    moteseal get mote-1 mote-2 --from http://127.0.0.1:8080 {trust} --rate 1/8")?;
+    writeln!(out, "    {program} cloud run --store {home}/epochs.redb {trust} --listen 127.0.0.1:8080")?;
+    writeln!(out, "    {program} get mote-1 mote-2 --from http://127.0.0.1:8080 {trust} --rate 1/8")?;
     let first = results.fleet.bundles.join("mote-1-0000000000.mseal");
-    writeln!(out, "    moteseal inspect {}", first.display())?;
-    writeln!(out, "    moteseal verify {home}/bundles/*.mseal {trust}")?;
+    writeln!(out, "    {program} inspect {}", first.display())?;
+    writeln!(out, "    {program} verify {home}/bundles/*.mseal {trust}")?;
     writeln!(out, "\n  The first epoch is {since}.\n")?;
     Ok(())
 }

@@ -1,0 +1,89 @@
+//! The demo: every lie is caught, honest data is accepted, and what `--keep` leaves can be gone on with.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn moteseal(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_moteseal")).args(arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn every_lie_is_caught() {
+    let output = moteseal(&["demo", "--quick", "--json"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let lies = result["lies"].as_array().unwrap();
+    let uncaught: Vec<&Value> = lies.iter().filter(|lie| lie["caught"] != true).collect();
+    assert!(uncaught.is_empty(), "{uncaught:#?}");
+    assert!(lies.len() >= 100, "only {} lies", lies.len());
+    assert_eq!((&result["told"], &result["caught"]), (&lies.len().into(), &lies.len().into()));
+    for scheme in ["star", "tree"] {
+        let kinds = lies.iter().filter(|lie| lie["scheme"] == scheme).count();
+        assert!(kinds >= 50, "only {kinds} about a {scheme}");
+    }
+}
+
+#[test]
+fn the_honest_answer_is_small_complete_and_near_the_truth() {
+    let result: Value = serde_json::from_slice(&moteseal(&["demo", "--quick", "--json"]).stdout).unwrap();
+    assert_eq!(result["readings"], 8 * 8 * 180);
+    assert_eq!(result["verified"]["complete"], true);
+    assert_eq!(result["verified"]["signatures"], 8, "one run a device");
+    let number = |value: &Value| value.as_f64().unwrap();
+    assert!(number(&result["asked"]["bytes"]) < number(&result["asked"]["bytes_of_all"]) / 3.0);
+    for estimate in result["estimates"].as_array().unwrap() {
+        // Four times the half-width of a 95 % interval is missed once in 10^14.
+        let off = (number(&estimate["mean"]) - number(&estimate["truth"])).abs();
+        assert!(off < 4.0 * number(&estimate["half_width_95"]), "{estimate}");
+        assert_eq!(estimate["population"], result["readings"]);
+    }
+}
+
+#[test]
+fn one_lie_is_shown_in_detail() {
+    let output = moteseal(&["demo", "--quick", "--tamper", "forged-salt"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let shown = text(&output.stdout);
+    for word in ["forged-salt", "star", "tree", "NotAuthentic", "StatementMismatch", "salt", "caught"] {
+        assert!(shown.contains(word), "{word} is not in\n{shown}");
+    }
+    assert!(!shown.contains('\u{1b}'), "no colours where stdout is no terminal");
+}
+
+#[test]
+fn an_unknown_lie_lists_the_known_ones() {
+    let output = moteseal(&["demo", "--tamper", "white-lie"]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = text(&output.stderr);
+    assert!(said.contains("white-lie") && said.contains("withheld-epoch") && said.contains("made-up-explanation"), "{said}");
+}
+
+#[test]
+fn what_is_kept_can_be_gone_on_with() {
+    let folder = tempfile::tempdir().unwrap();
+    let home = folder.path().join("try");
+    let path = |name: &str| home.join(name).to_str().unwrap().to_owned();
+    let output = moteseal(&["demo", "--quick", "--tamper", "altered-reading", "--keep", home.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("moteseal cloud run --store"), "{}", text(&output.stdout));
+    for name in ["roster.cbor", "epochs.redb", "keys/op.pub.pem", "keys/mote-8-tree.salt.key"] {
+        assert!(Path::new(&path(name)).exists(), "{name}");
+    }
+    let trust = ["--roster", &path("roster.cbor"), "--operator", &path("keys/op.pub.pem")];
+    let bundle = path("bundles/mote-1-0000000000.mseal");
+    let verified = moteseal(&[&["verify", &bundle][..], &trust].concat());
+    assert!(verified.status.success(), "{}", text(&verified.stderr));
+    let checked = moteseal(&[&["store", "check", &path("epochs.redb")][..], &trust].concat());
+    assert!(checked.status.success(), "{}", text(&checked.stderr));
+
+    let again = moteseal(&["demo", "--keep", home.to_str().unwrap()]);
+    assert_eq!(again.status.code(), Some(2));
+    assert!(text(&again.stderr).contains("not empty"), "{}", text(&again.stderr));
+}

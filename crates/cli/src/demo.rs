@@ -247,11 +247,17 @@ async fn lies(
         (Scheme::Star, vec![range(&fleet.stars.devices, Choice::Rate(rate))]),
         (Scheme::Tree, vec![range(&fleet.trees.devices, Choice::Rate(rate)), range(&fleet.trees.devices, draw)]),
     ];
-    for query in queries.iter().flat_map(|(_, queries)| queries) {
-        let heard = verdict::honest(&liar, &client, &fleet.roster, query).await;
-        heard.map_err(|error| {
-            internal(format_args!("HONEST DATA WAS REFUSED: this is a fault of Moteseal; please report it: {error}"))
-        })?;
+    let mut asked = Vec::new();
+    for (scheme, queries) in queries {
+        let mut heard = Vec::new();
+        for query in queries {
+            let memory = verdict::honest(&liar, &client, &fleet.roster, &query).await;
+            let memory = memory.map_err(|error| {
+                internal(format_args!("HONEST DATA WAS REFUSED: this is a fault of Moteseal; please report it: {error}"))
+            })?;
+            heard.push((query, memory));
+        }
+        asked.push((scheme, heard));
     }
     let wanted = |name: &str| arguments.tamper.as_deref().is_none_or(|kind| kind == name);
     let (mut verdicts, mut untold) = (Vec::new(), Vec::new());
@@ -261,7 +267,7 @@ async fn lies(
         // What moves tens of megabytes is left out of a quick round, unless it is asked for.
         let left_out = lie.heavy && arguments.quick && arguments.tamper.is_none();
         let before = verdicts.len();
-        for (scheme, queries) in queries.iter().filter(|(scheme, _)| lie.schemes.include(*scheme) && !left_out) {
+        for (scheme, queries) in asked.iter().filter(|(scheme, _)| lie.schemes.include(*scheme) && !left_out) {
             verdicts.extend(verdict::tell(&liar, &client, &fleet.roster, (lie, *scheme), queries).await);
         }
         if verdicts.len() == before {
@@ -271,8 +277,8 @@ async fn lies(
     for lie in EXPLAIN_LIES.iter().filter(|lie| wanted(lie.name)) {
         progress.inc(1);
         let before = verdicts.len();
-        for (scheme, queries) in queries.iter().filter(|(scheme, _)| lie.schemes.include(*scheme)) {
-            let told = verdict::tell_explanation(&liar, &client, &fleet.roster, (lie, *scheme), &queries[0]).await;
+        for (scheme, queries) in asked.iter().filter(|(scheme, _)| lie.schemes.include(*scheme)) {
+            let told = verdict::tell_explanation(&liar, &client, &fleet.roster, (lie, *scheme), &queries[0].0).await;
             verdicts.extend(told);
         }
         if verdicts.len() == before {

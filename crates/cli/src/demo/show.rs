@@ -148,7 +148,9 @@ fn told(out: &mut impl Write, ink: &Ink, results: &Results) -> io::Result<()> {
         let mark = if same.iter().all(|verdict| verdict.caught) { ink.green("x") } else { ink.red("NOT CAUGHT") };
         let name = |verdict: &Verdict| verdict.most_telling().to_owned();
         let other = same.get(1).filter(|other| name(other) != name(first));
-        let other = other.map(|other| format!("  tree: {}", name(other))).unwrap_or_default();
+        let other = other.map(|other| format!("  tree: {}", name(other)));
+        let remembered = first.remembered.as_ref().map(|name| format!("  seen before: {name}"));
+        let other = other.or(remembered).unwrap_or_default();
         let line = format!("    {mark} {:<27} {:<20} {:<30}{}", first.name, name(first), first.place, ink.dim(&other));
         writeln!(out, "{}", line.trim_end())?;
     }
@@ -197,6 +199,9 @@ pub(super) fn one(results: &Results) -> Result<(), Failure> {
         row(&mut out, &ink, "refused", &verdict.refused)?;
         if let Some(named) = &verdict.named {
             row(&mut out, &ink, "explained", named)?;
+        }
+        if let Some(remembered) = &verdict.remembered {
+            row(&mut out, &ink, "", &format!("{remembered}, by a client that has seen the withheld seals before"))?;
         }
         if !verdict.place.is_empty() {
             row(&mut out, &ink, "where", &verdict.place)?;
@@ -251,6 +256,7 @@ fn verdict_json(verdict: &Verdict) -> Value {
         "scheme": verdict.scheme.as_str(),
         "refused": verdict.refused,
         "named": verdict.named,
+        "remembered": verdict.remembered,
         "place": verdict.place,
         "detail": verdict.detail,
         "caught": verdict.caught,

@@ -2,7 +2,7 @@
 
 use moteseal_adversary::{EXPLAIN_LIES, ExplainLie, Explains, LIES, Lie};
 use moteseal_api::Query;
-use moteseal_client::{Disagreement, Failure as GetFailure, Refusal, Refused, Rows, get};
+use moteseal_client::{Disagreement, Failure as GetFailure, Memory, Refusal, Refused, Rows, get};
 use moteseal_core::record::SealIndex;
 use moteseal_core::seal::Scheme;
 use moteseal_net::Client;
@@ -20,6 +20,8 @@ pub(super) struct Verdict {
     pub refused: String,
     /// What the explaining form then named.
     pub named: Option<String>,
+    /// By which name a client refuses it that has seen the withheld seals before, where to others nothing shows them.
+    pub remembered: Option<String>,
     /// Which device, seal, level, event or field.
     pub place: String,
     /// All of it, in a sentence.
@@ -44,9 +46,9 @@ struct Outcome {
     detail: String,
 }
 
-async fn ask(client: &Client, roster: &Roster, query: &Query) -> Outcome {
+async fn ask(client: &Client, roster: &Roster, query: &Query, memory: Option<&mut Memory>) -> Outcome {
     let mut sink = |_: &Rows<'_>| Ok(());
-    match get(client, roster, query, None, None, &mut sink).await {
+    match get(client, roster, query, memory, None, &mut sink).await {
         Ok(report) => match report.devices.iter().find(|device| !device.is_complete()) {
             None => Outcome {
                 refused: "accepted".into(),
@@ -97,11 +99,15 @@ fn place(roster: &Roster, refused: &Refused) -> String {
     index.map_or_else(|| name.clone(), |index| format!("{name} seal {index}"))
 }
 
-/// Whether honest answers are accepted through the liar's own proxy: the cloud's name for what it told instead, if not.
-pub(super) async fn honest(liar: &Liar, client: &Client, roster: &Roster, query: &Query) -> Result<(), String> {
+/// Asks through the liar while it tells the truth, and gives what a client then remembers.
+///
+/// # Errors
+/// Why the honest answer was refused.
+pub(super) async fn honest(liar: &Liar, client: &Client, roster: &Roster, query: &Query) -> Result<Memory, String> {
     liar.tell(Tale::default());
-    let outcome = ask(client, roster, query).await;
-    if outcome.refused == "accepted" { Ok(()) } else { Err(outcome.detail) }
+    let mut memory = Memory::new();
+    let outcome = ask(client, roster, query, Some(&mut memory)).await;
+    if outcome.refused == "accepted" { Ok(memory) } else { Err(outcome.detail) }
 }
 
 /// Tells a lie about the first of these queries that gives an occasion.
@@ -110,15 +116,21 @@ pub(super) async fn tell(
     client: &Client,
     roster: &Roster,
     (lie, scheme): (&'static Lie, Scheme),
-    queries: &[Query],
+    queries: &[(Query, Memory)],
 ) -> Option<Verdict> {
-    for query in queries {
+    for (query, memory) in queries {
         liar.tell(Tale { lie: Some(lie), explanation: None });
-        let Outcome { refused, named, place, detail } = ask(client, roster, query).await;
+        let Outcome { refused, named, place, detail } = ask(client, roster, query, None).await;
         let Some(told) = liar.told() else { continue };
-        let caught = lie.expected.contains(&refused.as_str()) && explained(lie.explained, scheme, &refused, named.as_deref());
-        let query = query.clone();
-        return Some(Verdict { name: lie.name, what: lie.what, scheme, refused, named, place, detail, caught, told, query });
+        let mut caught = lie.expected.contains(&refused.as_str()) && explained(lie.explained, scheme, &refused, named.as_deref());
+        let mut remembered = None;
+        if refused == "TailUnknown" {
+            let name = ask(client, roster, query, Some(&mut memory.clone())).await.refused;
+            caught &= name == "Missing";
+            remembered = Some(name);
+        }
+        let (name, what, query) = (lie.name, lie.what, query.clone());
+        return Some(Verdict { name, what, scheme, refused, named, remembered, place, detail, caught, told, query });
     }
     None
 }
@@ -140,11 +152,11 @@ pub(super) async fn tell_explanation(
     query: &Query,
 ) -> Option<Verdict> {
     liar.tell(Tale { lie: moteseal_adversary::find("altered-reading"), explanation: Some(lie) });
-    let Outcome { refused, named, place, detail } = ask(client, roster, query).await;
+    let Outcome { refused, named, place, detail } = ask(client, roster, query, None).await;
     let told = liar.told()?;
     let caught = refused == "NotAuthentic" && named.as_deref().is_some_and(|name| lie.expected.contains(&name));
-    let query = query.clone();
-    Some(Verdict { name: lie.name, what: lie.what, scheme, refused, named, place, detail, caught, told, query })
+    let (name, what, query) = (lie.name, lie.what, query.clone());
+    Some(Verdict { name, what, scheme, refused, named, remembered: None, place, detail, caught, told, query })
 }
 
 /// Every kind of lie, by name.

@@ -45,13 +45,31 @@ impl AtomicFile {
             .into_inner()
             .map_err(io::IntoInnerError::into_error)
             .and_then(|file| file.sync_all())
-            .and_then(|()| std::fs::rename(&self.temporary, &self.path));
+            .and_then(|()| std::fs::rename(&self.temporary, &self.path))
+            .and_then(|()| sync_folder(&self.path));
         if let Err(error) = &done {
             let _ = std::fs::remove_file(&self.temporary);
             return Err(OutputError::new(&self.path, error));
         }
         Ok(())
     }
+}
+
+/// Makes the new name of a file survive a loss of power: it is the folder's, not the file's.
+#[cfg(unix)]
+fn sync_folder(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
+    match File::open(folder).and_then(|folder| folder.sync_all()) {
+        // A folder that may be written but not read, or one of a file system that cannot sync folders: more cannot be done there.
+        Err(error) if matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput) => Ok(()),
+        done => done,
+    }
+}
+
+/// Other systems cannot open a folder.
+#[cfg(not(unix))]
+fn sync_folder(_: &Path) -> io::Result<()> {
+    Ok(())
 }
 
 impl Write for AtomicFile {

@@ -60,9 +60,10 @@ fn record_of(field: &Field, key: &Key, cells: &[String]) -> Vec<u8> {
     record
 }
 
-fn row_is(field: &Field, key: &Key, head: [&str; 4], cells: &[String]) {
+/// Whether a row is this event: `head` is epoch, epoch_start, device, index and seq.
+fn row_is(field: &Field, key: &Key, head: [&str; 5], cells: &[String]) {
     let start: jiff::Timestamp = head[1].parse().unwrap();
-    assert_eq!((head[0].parse(), head[3].parse()), (Ok(key.1), Ok(key.3)));
+    assert_eq!((head[0].parse(), head[3].parse(), head[4].parse()), (Ok(key.1), Ok(key.2), Ok(key.3)));
     assert_eq!(start.as_millisecond(), i64::try_from(key.1 * EPOCH_MS).unwrap());
     assert_eq!(field.roster.id(head[2]), Some(key.0));
     assert_eq!(record_of(field, key, cells), field.truth[key].0, "{key:?}");
@@ -81,12 +82,12 @@ async fn text_formats_read_back_as_the_sealed_records() {
     let mut reader = csv::Reader::from_path(&path).unwrap();
     let head: Vec<String> = reader.headers().unwrap().iter().map(str::to_owned).collect();
     let names = ["temperature", "humidity", "energy", "pressure", "current", "taken"];
-    assert_eq!(head, [&["epoch", "epoch_start", "device", "seq"][..], &names].concat());
+    assert_eq!(head, [&["epoch", "epoch_start", "device", "index", "seq"][..], &names].concat());
     let rows: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
     assert_eq!(rows.len(), keys.len());
     for (row, key) in rows.iter().zip(&keys) {
-        let cells: Vec<String> = row.iter().skip(4).map(str::to_owned).collect();
-        row_is(&field, key, [&row[0], &row[1], &row[2], &row[3]], &cells);
+        let cells: Vec<String> = row.iter().skip(5).map(str::to_owned).collect();
+        row_is(&field, key, [&row[0], &row[1], &row[2], &row[3], &row[4]], &cells);
     }
 
     let path = folder.path().join("rows.jsonl");
@@ -97,10 +98,10 @@ async fn text_formats_read_back_as_the_sealed_records() {
         // Numbers stay text: a JSON reader that makes floats of them would lose digits.
         let row: std::collections::BTreeMap<String, Box<serde_json::value::RawValue>> = serde_json::from_str(line).unwrap();
         let cell = |name: &str| row[name].get().trim_matches('"').to_owned();
-        assert_eq!(row.len(), 4 + names.len());
+        assert_eq!(row.len(), 5 + names.len());
         assert!(!row["energy"].get().starts_with('"') && row["taken"].get().starts_with('"'), "{line}");
-        let (epoch, start, device, seq) = (cell("epoch"), cell("epoch_start"), cell("device"), cell("seq"));
-        row_is(&field, key, [&epoch, &start, &device, &seq], &names.map(cell));
+        let [epoch, start, device, index, seq] = ["epoch", "epoch_start", "device", "index", "seq"].map(cell);
+        row_is(&field, key, [&epoch, &start, &device, &index, &seq], &names.map(cell));
     }
 
     let path = folder.path().join("rows.txt");
@@ -111,7 +112,7 @@ async fn text_formats_read_back_as_the_sealed_records() {
     assert!(head.contains("temperature [Cel]") && head.contains("humidity [%RH]"), "{head}");
     for (line, key) in lines.clone().zip(&keys) {
         let row: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-        row_is(&field, key, [&row[0], &row[1], &row[2], &row[3]], &row[4..]);
+        row_is(&field, key, [&row[0], &row[1], &row[2], &row[3], &row[4]], &row[5..]);
     }
     assert_eq!(lines.clone().count(), keys.len());
     // Of the rows that were measured, every cell of a column ends, or of the words starts, at the same place.
@@ -126,7 +127,7 @@ async fn text_formats_read_back_as_the_sealed_records() {
     };
     let first = edges(lines.clone().next().unwrap());
     lines.take(1000).for_each(|line| assert_eq!(edges(line), first, "{line}"));
-    assert_eq!(first[4], head.find("temperature [Cel]").unwrap() + "temperature [Cel]".len());
+    assert_eq!(first[5], head.find("temperature [Cel]").unwrap() + "temperature [Cel]".len());
 }
 
 fn batches_are(field: &Field, keys: &[Key], batches: &[RecordBatch]) {
@@ -149,6 +150,7 @@ fn batches_are(field: &Field, keys: &[Key], batches: &[RecordBatch]) {
             let key = keys.next().unwrap();
             let record = &field.truth[key].0;
             assert_eq!(column("epoch").as_primitive::<UInt64Type>().value(row), key.1);
+            assert_eq!(u32::try_from(column("index").as_primitive::<UInt64Type>().value(row)), Ok(key.2));
             assert_eq!(column("seq").as_primitive::<UInt64Type>().value(row), key.3);
             assert_eq!(field.roster.id(column("device").as_string::<i32>().value(row)), Some(key.0));
             let start = i64::try_from(key.1 * EPOCH_MS).unwrap();
@@ -219,7 +221,7 @@ async fn export_over(field: &Field, cloud: &Honest, path: &Path) {
     writer.finish().unwrap();
     assert_eq!(fs::read_to_string(path).unwrap(), "what was there before");
     file.commit().unwrap();
-    assert!(fs::read_to_string(path).unwrap().starts_with("epoch,epoch_start,device,seq,"));
+    assert!(fs::read_to_string(path).unwrap().starts_with("epoch,epoch_start,device,index,seq,"));
 }
 
 /// A proof, and how many rows it proves.

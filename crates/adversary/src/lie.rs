@@ -221,6 +221,17 @@ pub const LIES: &[Lie] = &[
     lie("raised-round", "levels declared not kept", &["NotAuthentic", "RoundOutOfRange"], statement::round)
         .explained(STATED, STATED),
     lie("claimed-lost", "readings declared lost", &["NotAuthentic", "LostOutOfRange"], statement::lost).explained(STATED, STATED),
+    lie("withheld-prev", "the seal before not named", &["PrevUnknown"], statement::withheld_prev),
+    lie("other-scheme", "a star passed off as a tree, or the reverse", UNPROVEN, statement::scheme).explained(STATED, STATED),
+    lie("shifted-epoch", "an epoch dated one later", &["NotAuthentic", "EpochClosed"], statement::epoch)
+        .explained(STATED, STATED),
+    lie("emptied-epoch", "an epoch in which nothing was sensed", UNPROVEN, statement::emptied).explained(STATED, STATED),
+    lie("invented-answers", "an answer to a query that the device never gave", UNPROVEN, statement::answered)
+        .explained(STATED, STATED),
+    lie("far-index", "an index past the last possible", &["IndexOutOfRange"], statement::far_index),
+    lie("far-epoch", "an epoch past the last possible", &["EpochOutOfRange"], statement::far_epoch),
+    lie("vast-count", "four thousand million events counted", &["TooManyEvents"], statement::vast_count),
+    lie("impossible-level", "a level that the group does not have", &["SelectOutOfRange"], statement::impossible_level),
     lie("other-unit", "another unit in the schema", UNPROVEN, statement::unit).explained(STATED, STATED),
     lie("other-scale", "another divisor in the schema", UNPROVEN, statement::scale).explained(STATED, STATED),
     lie("swapped-columns", "two columns of the schema change names", UNPROVEN, statement::columns).explained(STATED, STATED),
@@ -250,7 +261,7 @@ pub const EXPLAIN_LIES: &[ExplainLie] = &[
     ExplainLie {
         name: "withheld-explanation",
         what: "the explaining form withheld",
-        expected: &["Withheld"],
+        expected: &["ExplanationWithheld"],
         schemes: Schemes::Both,
         alter: explaining::withheld,
     },

@@ -47,7 +47,7 @@ impl Finding {
         match &self.what {
             Disagreement::Differs(finding) => finding.name(),
             Disagreement::Signature => "NotAuthentic",
-            Disagreement::Withheld { .. } => "Withheld",
+            Disagreement::Withheld { .. } => "ExplanationWithheld",
         }
     }
 }
@@ -61,7 +61,7 @@ impl fmt::Display for Finding {
                 f.write_str("NotAuthentic: the signature is not the device's; all else is as it was sealed")?;
             }
             Disagreement::Withheld { cause } => {
-                write!(f, "Withheld: the store does not show what the device signed ({cause})")?;
+                write!(f, "ExplanationWithheld: the store does not show what the device signed ({cause})")?;
             }
         }
         write!(f, " (device {device}, index {index}, epoch {epoch})")

@@ -119,6 +119,80 @@ pub(crate) fn lost(answer: &mut Answer, context: &Context<'_>) -> bool {
     })
 }
 
+pub(crate) fn withheld_prev(answer: &mut Answer, _: &Context<'_>) -> bool {
+    middle_open(answer).is_some_and(|open| {
+        // A device's first seal needs none: its certificate is known.
+        open.prev = None;
+        open.last.is_some()
+    })
+}
+
+pub(crate) fn scheme(answer: &mut Answer, context: &Context<'_>) -> bool {
+    change_part(answer, context, |part, held, _| {
+        part.scheme = match part.scheme {
+            Scheme::Star => Scheme::Tree,
+            Scheme::Tree if matches!(part.select, Select::Levels(_)) => Scheme::Star,
+            Scheme::Tree => return false,
+        };
+        refit_digests(part, levels(held));
+        true
+    })
+}
+
+pub(crate) fn epoch(answer: &mut Answer, context: &Context<'_>) -> bool {
+    change_part(answer, context, |part, _, _| {
+        part.advance += 1;
+        true
+    })
+}
+
+pub(crate) fn emptied(answer: &mut Answer, context: &Context<'_>) -> bool {
+    change_part(answer, context, |part, held, _| {
+        part.n = 0;
+        part.select = Select::Levels(0);
+        part.events.clear();
+        refit_digests(part, levels(held));
+        true
+    })
+}
+
+pub(crate) fn answered(answer: &mut Answer, context: &Context<'_>) -> bool {
+    change_part(answer, context, |part, _, place| {
+        part.answered.push(([0x51; 16], place.epoch.0));
+        part.answered.len() == 1
+    })
+}
+
+pub(crate) fn far_index(answer: &mut Answer, context: &Context<'_>) -> bool {
+    change_part(answer, context, |part, _, place| {
+        part.skipped = u32::MAX;
+        part.restart = true;
+        place.index.0 > 0
+    })
+}
+
+pub(crate) fn far_epoch(answer: &mut Answer, context: &Context<'_>) -> bool {
+    change_part(answer, context, |part, _, place| {
+        part.advance = u64::MAX;
+        place.index.0 > 0
+    })
+}
+
+pub(crate) fn vast_count(answer: &mut Answer, context: &Context<'_>) -> bool {
+    change_part(answer, context, |part, _, _| {
+        part.n = u32::MAX;
+        true
+    })
+}
+
+pub(crate) fn impossible_level(answer: &mut Answer, context: &Context<'_>) -> bool {
+    change_part(answer, context, |part, held, _| {
+        let Select::Levels(mask) = &mut part.select else { return false };
+        *mask |= 1 << 31;
+        levels(held) < 32
+    })
+}
+
 /// Changes the fields of the first schema that lets itself be changed, to ones of the same record size.
 fn change_schema(answer: &mut Answer, change: impl Fn(&mut Vec<Field<'_>>) -> bool) -> bool {
     for item in &mut answer.items {

@@ -965,6 +965,9 @@ def urgent_open(data, roster):
 
 MAX_RUN_PARTS = 256
 MAX_RUN_BYTES = 64 << 20
+MAX_ITEM = MAX_RUN_BYTES + (4 << 20)
+MAX_RUN_ITEMS = 2 * MAX_ITEM
+MAX_RUN_EVENTS = 1 << 24
 MAX_EVENTS = 1 << 24
 
 
@@ -1013,37 +1016,42 @@ ITEMS = {0: 2, 1: 7, 2: 14, 3: 1, 4: 3, 5: 3, 6: 3}
 
 
 def items(data):
-    """The items of a stream: kind and decoded fields."""
+    """The items of a stream: kind, decoded fields, and length in bytes."""
     at = 0
     while at < len(data):
         form = Form(data, at)
         value = form.item()
-        at = form.at
-        wrong_type(type(value) is not list or not value)
-        kind = uint(value[0])
-        if kind not in ITEMS:
-            raise Refused("UnknownItem", str(kind))
-        array(value, ITEMS[kind])
-        if kind == 0:
-            yield "schema", byte_string(value[1])
-        elif kind == 1:
-            version_one(value[1])
-            device, version = byte_string(value[2], 8), uint(value[3], 32)
-            prev = optional(value[4], byte_string, 32)
-            index, epoch = optional(value[5], uint, 32), optional(value[6], uint)
-            out_of_range((index is None) != (epoch is None))
-            yield "open", (device, version, prev, index, epoch)
-        elif kind == 2:
-            yield "part", part_decode(value)
-        elif kind == 3:
-            yield "end", None
-        elif kind == 4:
-            yield "problem", (text(value[1]), text(value[2]))
-        elif kind == 5:
-            version_one(value[1])
-            yield "proof", text(value[2])
-        else:
-            yield "explain", (byte_string(value[1]), byte_string(value[2]))
+        length, at = form.at - at, form.at
+        if length > MAX_ITEM:
+            raise Refused("RunTooLong")
+        yield *item_decode(value), length
+
+
+def item_decode(value):
+    wrong_type(type(value) is not list or not value)
+    kind = uint(value[0])
+    if kind not in ITEMS:
+        raise Refused("UnknownItem", str(kind))
+    array(value, ITEMS[kind])
+    if kind == 0:
+        return "schema", byte_string(value[1])
+    if kind == 1:
+        version_one(value[1])
+        device, version = byte_string(value[2], 8), uint(value[3], 32)
+        prev = optional(value[4], byte_string, 32)
+        index, epoch = optional(value[5], uint, 32), optional(value[6], uint)
+        out_of_range((index is None) != (epoch is None))
+        return "open", (device, version, prev, index, epoch)
+    if kind == 2:
+        return "part", part_decode(value)
+    if kind == 3:
+        return "end", None
+    if kind == 4:
+        return "problem", (text(value[1]), text(value[2]))
+    if kind == 5:
+        version_one(value[1])
+        return "proof", text(value[2])
+    return "explain", (byte_string(value[1]), byte_string(value[2]))
 
 
 def chunks(digests):
@@ -1068,27 +1076,39 @@ class Reader:
     def __init__(self, roster, known=None, max_events=MAX_EVENTS):
         self.roster, self.known, self.max_events = roster, known or {}, max_events
         self.schema = self.device = None
-        self.run, self.run_bytes = [], 0
+        self.next_run()
 
     def read(self, data):
         """Yields ("part", Rebuilt) once proven, and the other items as they come."""
-        for kind, value in items(data):
+        for kind, value, length in items(data):
+            if kind in ("schema", "open", "part"):
+                self.run_items += length
             if kind == "schema":
                 self.schema = schema_decode(value)
+                self.bound()
             elif kind == "open":
                 self.open(*value)
+                self.bound()
             elif kind == "part":
                 self.run.append(self.part(value))
                 if value.signature is not None:
                     self.prove()
                     yield from (("part", rebuilt) for rebuilt in self.run)
-                    self.run, self.run_bytes = [], 0
+                    self.next_run()
             else:
                 if kind == "end" and self.run:
                     raise Refused("Unsigned")
                 yield kind, value
         if self.run:
             raise Refused("Unsigned")
+
+    def next_run(self):
+        self.run, self.run_bytes, self.run_items, self.run_events, self.latest = [], 0, 0, 0, 0
+
+    def bound(self):
+        """What may come before a signature: the run's records, all its items, and the events claimed before its last part."""
+        if self.run_bytes > MAX_RUN_BYTES or self.run_items > MAX_RUN_ITEMS or self.run_events > MAX_RUN_EVENTS:
+            raise Refused("RunTooLong")
 
     def open(self, device, version, prev, index, epoch):
         if self.run:
@@ -1168,8 +1188,10 @@ class Reader:
         if part.signature is not None and len(part.signature) != SIGNATURE_LENGTH[key.alg]:
             raise Refused("MalformedSignature")
         self.run_bytes += len(part.events)
-        if len(self.run) + 1 > MAX_RUN_PARTS or self.run_bytes > MAX_RUN_BYTES:
+        self.run_events, self.latest = self.run_events + self.latest, part.n
+        if len(self.run) + 1 > MAX_RUN_PARTS:
             raise Refused("RunTooLong")
+        self.bound()
 
         records, blocks = split[0], {}
         if part.scheme == 0:
@@ -1480,7 +1502,7 @@ def choice_answer(case, given):
 def explain_run(case, given):
     """The parts of a run that may have failed, against their explained seals."""
     reader, rebuilt = reader_of(case, given), []
-    for kind, value in items(unhex(given["bytes"])):
+    for kind, value, _ in items(unhex(given["bytes"])):
         if kind == "schema":
             reader.schema = schema_decode(value)
         elif kind == "open":
@@ -1490,7 +1512,7 @@ def explain_run(case, given):
     for at, part in enumerate(rebuilt):
         if at >= len(given["explained"]):
             raise Refused("ExplanationWithheld")
-        ((_, (seal, digests)),) = items(unhex(given["explained"][at]))
+        ((_, (seal, digests), _),) = items(unhex(given["explained"][at]))
         explain_check(reader.roster, part, seal, digests)
     return {}
 

@@ -23,7 +23,7 @@ pub const PROBLEM_JSON: &str = "application/problem+json";
 
 /// An answer's runs have at most this many parts, so that a client need not hold more before it may use any.
 pub const RUN_PARTS: usize = 64;
-/// An answer's runs end with the part that takes their events past this many bytes.
+/// An answer's runs end with the part that takes them past this many bytes.
 pub const RUN_BYTES: usize = 16 << 20;
 
 /// A device id from its sixteen hexadecimal digits; `None` if these are others.

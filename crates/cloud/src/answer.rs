@@ -14,8 +14,7 @@ use moteseal_core::record::{DeviceId, EpochNumber, SealIndex, Sequence};
 use moteseal_core::sample::choice::{Choice, EpochCounts, rate_levels};
 use moteseal_core::sample::permutation::{self, Swap};
 use moteseal_core::seal::Scheme;
-use moteseal_core::wire::cbor::{BufferTooSmall, Writer};
-use moteseal_core::wire::stream::{Open, PART_OVERHEAD, Selection, encode_part_head, encode_part_tail};
+use moteseal_core::wire::stream::{MAX_ITEM, MAX_RUN_EVENTS, Open, Selection};
 use moteseal_lanes::Host;
 use moteseal_store::{EpochStore, ReadError, StoredSeal};
 use moteseal_verify::{Roster, write};
@@ -108,6 +107,11 @@ impl PartOutput {
         Ok(Self { seal, selection, digests, events, signed })
     }
 
+    /// What the encoded part takes at most.
+    fn most_bytes(&self) -> usize {
+        write::part_bound(self.selection.as_written(), self.digests.len(), self.events.len())
+    }
+
     /// Appends the encoded part.
     pub fn write(&self, out: &mut Vec<u8>) {
         self.write_head(out);
@@ -117,31 +121,22 @@ impl PartOutput {
 
     /// Appends what stands before the events.
     pub(crate) fn write_head(&self, out: &mut Vec<u8>) {
-        let (selection, gaps) = match &self.selection {
-            Selected::Levels(mask) => (Selection::Levels(*mask), 0),
-            Selected::Events(sequence) => (Selection::Events(sequence), 9 * sequence.len()),
-        };
-        append(out, PART_OVERHEAD + gaps + self.digests.len(), |writer| {
-            encode_part_head(writer, self.seal.seal(), selection, &self.digests, self.events.len())
-        });
+        write::part_head(out, self.seal.seal(), self.selection.as_written(), &self.digests, self.events.len());
     }
 
     /// Appends what stands behind the events.
     pub(crate) fn write_tail(&self, out: &mut Vec<u8>) {
-        let signature = self.signed.then(|| self.seal.signature());
-        append(out, PART_OVERHEAD, |writer| encode_part_tail(writer, signature));
+        write::part_tail(out, self.signed.then(|| self.seal.signature()));
     }
 }
 
-/// Appends what `write` writes, which takes at most `bound` bytes.
-fn append(out: &mut Vec<u8>, bound: usize, write: impl FnOnce(&mut Writer<'_>) -> Result<(), BufferTooSmall>) {
-    let start = out.len();
-    out.resize(start + bound, 0);
-    let mut writer = Writer::new(&mut out[start..]);
-    let result = write(&mut writer);
-    let length = writer.position();
-    debug_assert!(result.is_ok(), "the bound holds");
-    out.truncate(start + length);
+impl Selected {
+    fn as_written(&self) -> Selection<'_> {
+        match self {
+            Self::Levels(mask) => Selection::Levels(*mask),
+            Self::Events(sequence) => Selection::Events(sequence),
+        }
+    }
 }
 
 /// The events of a tree at the levels `mask`, ascending.
@@ -218,6 +213,7 @@ pub struct Answer<'s> {
     schema: Option<Digest>,
     run_parts: usize,
     run_bytes: usize,
+    run_events: u64,
     ready: VecDeque<Output>,
     started: bool,
     ended: bool,
@@ -245,6 +241,7 @@ impl<'s> Answer<'s> {
             schema: None,
             run_parts: 0,
             run_bytes: 0,
+            run_events: 0,
             ready: VecDeque::new(),
             started: false,
             ended: false,
@@ -328,11 +325,17 @@ impl<'s> Answer<'s> {
             gate(seal.events_length());
         }
         let mut part = PartOutput::read(self.store, seal, selection, false)?;
+        if part.most_bytes() > MAX_ITEM {
+            let detail = "what proves this part of it is larger than a reader takes; ask for fewer events, or for all";
+            return Err(Stop::at(name::QUERY_TOO_LARGE, &part.seal, detail));
+        }
         self.run_parts += 1;
-        self.run_bytes += part.events.len();
-        part.signed = !follows || self.run_parts >= RUN_PARTS || self.run_bytes >= RUN_BYTES;
+        self.run_bytes += part.most_bytes();
+        self.run_events += part.seal.seal().statement().counters.total();
+        let is_full = self.run_parts >= RUN_PARTS || self.run_bytes >= RUN_BYTES || self.run_events > MAX_RUN_EVENTS;
+        part.signed = !follows || is_full;
         if part.signed {
-            (self.run_parts, self.run_bytes) = (0, 0);
+            (self.run_parts, self.run_bytes, self.run_events) = (0, 0, 0);
         }
         self.ready.push_back(Output::Part(Box::new(part)));
         Ok(())

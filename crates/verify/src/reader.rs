@@ -1,7 +1,7 @@
 //! Reading a stream run by run: nothing is handed out before a signature has proven it.
 //!
-//! Items arrive in chunks of any size. Parts are buffered until a signed one ends their run (at most 256 parts and 64 MiB), then
-//! rebuilt, proven newest first, and handed out oldest first.
+//! Items arrive in chunks of any size. Parts are buffered until a signed one ends their run, then rebuilt, proven newest first, and
+//! handed out oldest first. What comes before a signature is bounded in parts, in bytes and in work (`RunTooLong`).
 
 use std::fmt;
 use std::ops::Range;
@@ -14,12 +14,9 @@ use moteseal_core::sample::Sample;
 use moteseal_core::schema::{Schema, SchemaError};
 use moteseal_core::seal::follow::{Limits, OpenError, PartError, Rebuilt, Shape};
 use moteseal_core::seal::{Authentic, Follower, Seal, SealError, Unverified};
-use moteseal_core::wire::cbor::DecodeError;
-use moteseal_core::wire::stream::{Item, MAX_RUN_BYTES, MAX_RUN_PARTS, Part};
+use moteseal_core::wire::cbor::{DecodeError, Scanner};
+use moteseal_core::wire::stream::{Item, MAX_ITEM, MAX_RUN_BYTES, MAX_RUN_EVENTS, MAX_RUN_ITEMS, MAX_RUN_PARTS, Part};
 use moteseal_lanes::Host;
-
-/// Heads, digests and signature of a part fit this beside its events.
-const ITEM_SLACK: usize = 4 << 20;
 
 /// A stream schema in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,7 +95,7 @@ pub enum ReadErrorKind {
     Seal(SealError),
     /// The stream ends, or goes to another device, within a run.
     Unsigned,
-    /// A run of more than 256 parts, or 64 MiB of events.
+    /// A run of more parts, events or bytes than a run may have.
     RunTooLong,
 }
 
@@ -140,7 +137,7 @@ impl fmt::Display for ReadErrorKind {
             Self::Part(error) => error.fmt(f),
             Self::Seal(error) => error.fmt(f),
             Self::Unsigned => f.write_str("Unsigned: the stream ends, or goes elsewhere, before a signature proves its parts"),
-            Self::RunTooLong => f.write_str("RunTooLong: more than 256 parts or 64 MiB of events under one signature"),
+            Self::RunTooLong => f.write_str("RunTooLong: more parts, events or bytes than may come under one signature"),
         }
     }
 }
@@ -187,12 +184,46 @@ pub struct StreamReader<'d, D: ?Sized> {
     buffer: Vec<u8>,
     /// Where the next item starts in the buffer.
     at: usize,
+    /// How far the next item has been looked at.
+    scanner: Scanner,
     /// The parts of the run so far: where each lies, its item number and schema.
     run: Vec<Pending>,
-    run_bytes: usize,
+    /// What the run has come to.
+    load: Load,
     items: usize,
     failed: bool,
     suspects: Vec<Suspect>,
+}
+
+/// What has come since the last proven run, to be bounded.
+#[derive(Clone, Copy, Debug, Default)]
+struct Load {
+    /// Bytes of schema, open and part items.
+    items: usize,
+    /// Bytes of the parts' records.
+    records: usize,
+    /// Events that the parts claim to cover, the newest part's apart.
+    claimed: u64,
+    newest: u64,
+}
+
+impl Load {
+    fn add(&mut self, item: &Item<'_>, length: usize) {
+        match item {
+            Item::Part(part) => {
+                self.records += part.events.len();
+                self.claimed += self.newest;
+                self.newest = u64::from(part.n);
+            }
+            Item::Schema(_) | Item::Open(_) => {}
+            Item::Proof { .. } | Item::Explain { .. } | Item::Problem { .. } | Item::End => return,
+        }
+        self.items += length;
+    }
+
+    const fn is_too_much(&self) -> bool {
+        self.records > MAX_RUN_BYTES || self.items > MAX_RUN_ITEMS || self.claimed > MAX_RUN_EVENTS
+    }
 }
 
 struct Pending {
@@ -219,8 +250,9 @@ impl<'d, D: Directory + ?Sized> StreamReader<'d, D> {
             schema: None,
             buffer: Vec::new(),
             at: 0,
+            scanner: Scanner::default(),
             run: Vec::new(),
-            run_bytes: 0,
+            load: Load::default(),
             items: 0,
             failed: false,
             suspects: Vec::new(),
@@ -305,31 +337,33 @@ impl<'d, D: Directory + ?Sized> StreamReader<'d, D> {
         if rest.is_empty() {
             return Ok(if self.run.is_empty() && self.at > 0 { Step::RunDone } else { Step::NeedMore });
         }
-        let (item, length) = match Item::decode(rest) {
+        // Whatever stands behind the longest item does not matter.
+        let decoded = match self.scanner.scan(&rest[..rest.len().min(MAX_ITEM + 1)]) {
+            Ok(length) if length <= MAX_ITEM => Item::decode_whole(&rest[..length]).map(|item| (item, length)),
+            Err(DecodeError::Truncated) if rest.len() <= MAX_ITEM => return Ok(Step::NeedMore),
+            Ok(_) | Err(DecodeError::Truncated) => return Err(self.too_long(buffer).into()),
+            Err(error) => Err(error),
+        };
+        self.scanner = Scanner::default();
+        let (item, length) = match decoded {
             Ok(decoded) => decoded,
-            Err(DecodeError::Truncated) if rest.len() <= MAX_RUN_BYTES + ITEM_SLACK => return Ok(Step::NeedMore),
-            Err(DecodeError::Truncated) => {
-                self.judge(buffer)?;
-                return Err(self.error(ReadErrorKind::RunTooLong).into());
-            }
             Err(error) => {
                 self.judge(buffer)?;
                 return Err(self.error(ReadErrorKind::Decode(error)).into());
             }
         };
+        self.load.add(&item, length);
         let range = self.at..self.at + length;
         let step = match item {
             Item::Part(part) => {
                 self.run.push(Pending { range: range.clone(), item: self.items, schema: self.schema.clone() });
-                self.run_bytes += part.events.len();
-                if self.run.len() > self.max_run_parts || self.run_bytes > MAX_RUN_BYTES {
-                    self.judge(buffer)?;
-                    return Err(self.error(ReadErrorKind::RunTooLong).into());
+                if self.run.len() > self.max_run_parts || self.load.is_too_much() {
+                    return Err(self.too_long(buffer).into());
                 }
                 if part.signature.is_some() {
                     self.prove(buffer, visit)?;
                     self.run.clear();
-                    self.run_bytes = 0;
+                    self.load = Load::default();
                 }
                 Step::Item
             }
@@ -341,6 +375,9 @@ impl<'d, D: Directory + ?Sized> StreamReader<'d, D> {
                         return Err(self.error(ReadErrorKind::Schema(error)).into());
                     }
                 }
+                if self.load.is_too_much() {
+                    return Err(self.too_long(buffer).into());
+                }
                 Step::Item
             }
             Item::Open(open) => {
@@ -351,6 +388,9 @@ impl<'d, D: Directory + ?Sized> StreamReader<'d, D> {
                 let known = self.known.as_deref();
                 let opened = self.follower.open(&open, |index| known.and_then(|known| known(open.device, index)));
                 opened.map_err(|error| ReadError { device: Some(open.device), ..self.error(ReadErrorKind::Open(error)) })?;
+                if self.load.is_too_much() {
+                    return Err(self.too_long(buffer).into());
+                }
                 Step::Item
             }
             Item::Proof { query } => visit(Event::Proof(query)).map(|()| Step::Item)?,
@@ -369,6 +409,11 @@ impl<'d, D: Directory + ?Sized> StreamReader<'d, D> {
         // Bytes that nothing refers to any more are dropped once they are at least as many as the rest that must be moved.
         let worth_it = self.at >= 1 << 16 && self.at >= buffer.len() / 2;
         Ok(if self.run.is_empty() && worth_it { Step::RunDone } else { step })
+    }
+
+    /// What comes before a signature is too much, unless one of the pending parts is refused for itself.
+    fn too_long(&mut self, buffer: &[u8]) -> ReadError {
+        self.judge(buffer).err().unwrap_or_else(|| self.error(ReadErrorKind::RunTooLong))
     }
 
     /// Rebuilds the pending parts, so that the first of them that cannot be is what is reported.

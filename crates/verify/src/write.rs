@@ -27,6 +27,17 @@ pub fn open(out: &mut Vec<u8>, open: &Open) {
     append(out, 96, |writer| open.encode(writer));
 }
 
+/// What a part takes at most.
+#[must_use]
+pub const fn part_bound(selection: Selection<'_>, digests: usize, events: usize) -> usize {
+    let gaps = match selection {
+        Selection::Levels(_) => 0,
+        // Sequence numbers under a seal are below 2^32.
+        Selection::Events(sequence) => sequence.len() * 5,
+    };
+    PART_OVERHEAD + gaps + digests + events
+}
+
 /// Appends a part of `seal`: the selected events as they lie in a part, and the digests that the root needs beside them.
 pub fn part<S>(
     out: &mut Vec<u8>,
@@ -36,15 +47,21 @@ pub fn part<S>(
     events: &[u8],
     signature: Option<&[u8]>,
 ) {
-    let gaps = match selection {
-        Selection::Levels(_) => 0,
-        Selection::Events(sequence) => sequence.len() * 9,
-    };
-    append(out, PART_OVERHEAD + gaps + digests.len(), |writer| {
-        stream::encode_part_head(writer, seal, selection, digests, events.len())
-    });
+    part_head(out, seal, selection, digests, events.len());
     out.extend_from_slice(events);
-    append(out, signature.map_or(1, |bytes| bytes.len() + 9), |writer| stream::encode_part_tail(writer, signature));
+    part_tail(out, signature);
+}
+
+/// Appends what stands before a part's events, of which there are `events` bytes.
+pub fn part_head<S>(out: &mut Vec<u8>, seal: &Seal<S>, selection: Selection<'_>, digests: &[u8], events: usize) {
+    append(out, part_bound(selection, digests.len(), 0), |writer| {
+        stream::encode_part_head(writer, seal, selection, digests, events)
+    });
+}
+
+/// Appends what stands behind a part's events.
+pub fn part_tail(out: &mut Vec<u8>, signature: Option<&[u8]>) {
+    append(out, PART_OVERHEAD, |writer| stream::encode_part_tail(writer, signature));
 }
 
 /// Appends the end item.

@@ -3,8 +3,12 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::OutputError;
+
+/// Files that this process has started, so that each has a temporary name of its own.
+static WRITERS: AtomicU64 = AtomicU64::new(0);
 
 /// A file being written beside its final place. It goes there when it is [committed](Self::commit), replacing what was there; dropped
 /// before, it leaves nothing.
@@ -27,7 +31,9 @@ impl AtomicFile {
         if path.is_dir() {
             return Err(OutputError::because(path, "it is a folder; name a file in it"));
         }
-        let temporary = path.with_file_name(format!(".{}.{}.part", name.to_string_lossy(), std::process::id()));
+        // Two writers of one process do not meet; the last one to commit wins.
+        let writer = WRITERS.fetch_add(1, Ordering::Relaxed);
+        let temporary = path.with_file_name(format!(".{}.{}-{writer}.part", name.to_string_lossy(), std::process::id()));
         // What an earlier process of this number left behind is replaced, never written through.
         let _ = std::fs::remove_file(&temporary);
         let file = OpenOptions::new().write(true).create_new(true).open(&temporary);

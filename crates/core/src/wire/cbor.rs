@@ -50,7 +50,7 @@ impl From<minicbor::decode::Error> for DecodeError {
 /// `Truncated` if the item goes on past the input, `NonCanonical` if it is not deterministic CBOR of the types the formats use
 /// (integers, strings, arrays, maps, tags, booleans, null).
 pub fn item_length(bytes: &[u8]) -> Result<usize, DecodeError> {
-    Scan { bytes, at: 0 }.item(0)
+    Scanner::default().scan(bytes)
 }
 
 /// Checks that `bytes` are one deterministic item and no more.
@@ -61,86 +61,109 @@ pub fn check_item(bytes: &[u8]) -> Result<(), DecodeError> {
     if item_length(bytes)? == bytes.len() { Ok(()) } else { Err(DecodeError::TrailingBytes) }
 }
 
-struct Scan<'a> {
-    bytes: &'a [u8],
+/// [`item_length`] for an item that comes in pieces: what has been looked at is not looked at again.
+#[derive(Clone, Debug, Default)]
+pub struct Scanner {
     at: usize,
+    depth: usize,
+    open: [Nest; MAX_DEPTH],
 }
 
-impl Scan<'_> {
-    fn take(&mut self, length: u64) -> Result<usize, DecodeError> {
-        let start = self.at;
-        let length = usize::try_from(length).map_err(|_| DecodeError::Truncated)?;
-        match start.checked_add(length) {
-            Some(end) if end <= self.bytes.len() => {
-                self.at = end;
-                Ok(start)
-            }
-            _ => Err(DecodeError::Truncated),
-        }
-    }
+/// An array, map or tag that the scan is within.
+#[derive(Clone, Copy, Debug, Default)]
+struct Nest {
+    /// Items still to come; of a map, keys and values.
+    left: u64,
+    is_map: bool,
+    /// Of a map, where the latest key starts, and where it ends once it has.
+    key: Option<(usize, usize)>,
+    /// Where the item that is being scanned starts.
+    start: usize,
+}
 
-    /// Major type and argument of the head at the cursor.
-    fn head(&mut self) -> Result<(u8, u64), DecodeError> {
-        let first = self.bytes[self.take(1)?];
-        let (major, info) = (first >> 5, first & 31);
-        let (width, least) = match info {
-            0..=23 => return Ok((major, u64::from(info))),
-            24 => (1, 24),
-            25 => (2, 1 << 8),
-            26 => (4, 1 << 16),
-            27 => (8, 1 << 32),
-            _ => return Err(DecodeError::NonCanonical),
-        };
-        let start = self.take(width)?;
-        let argument = self.bytes[start..self.at].iter().fold(0, |value, &byte| value << 8 | u64::from(byte));
-        if argument < least || major == 7 { Err(DecodeError::NonCanonical) } else { Ok((major, argument)) }
-    }
-
-    fn item(&mut self, depth: usize) -> Result<usize, DecodeError> {
-        if depth > MAX_DEPTH {
-            return Err(DecodeError::NonCanonical);
-        }
-        let (major, argument) = self.head()?;
-        match major {
-            0 | 1 => {}
-            2 => {
-                self.take(argument)?;
-            }
-            3 => {
-                let start = self.take(argument)?;
-                core::str::from_utf8(&self.bytes[start..self.at]).map_err(|_| DecodeError::NonCanonical)?;
-            }
-            // Each element takes at least a byte, so the loops are bounded by the input.
-            4 => {
-                for _ in 0..argument {
-                    self.item(depth + 1)?;
-                }
-            }
-            5 => {
-                let mut last: Option<(usize, usize)> = None;
-                for _ in 0..argument {
-                    let start = self.at;
-                    self.item(depth + 1)?;
-                    let end = self.at;
-                    if last.is_some_and(|(from, to)| self.bytes[from..to] >= self.bytes[start..end]) {
+impl Scanner {
+    /// Goes on with the item: `bytes` starts with what the calls before were given.
+    ///
+    /// # Errors
+    /// As [`item_length`]. After `Truncated` the scan can go on with more bytes; after `NonCanonical` it is over.
+    pub fn scan(&mut self, bytes: &[u8]) -> Result<usize, DecodeError> {
+        loop {
+            let (start, (major, argument, end)) = (self.at, head_at(bytes, self.at)?);
+            let opened = match major {
+                0 | 1 => None,
+                2 | 3 => {
+                    let string_end = usize::try_from(argument).ok().and_then(|length| end.checked_add(length));
+                    let string = string_end.and_then(|string_end| bytes.get(end..string_end)).ok_or(DecodeError::Truncated)?;
+                    if major == 3 && core::str::from_utf8(string).is_err() {
                         return Err(DecodeError::NonCanonical);
                     }
-                    last = Some((start, end));
-                    self.item(depth + 1)?;
+                    self.at = end + string.len();
+                    None
                 }
+                4 => Some((argument, false)),
+                // What cannot be counted cannot come: each item takes at least a byte. The number stays even.
+                5 => Some((argument.checked_mul(2).unwrap_or(u64::MAX - 1), true)),
+                6 => Some((1, false)),
+                // false, true, null
+                _ if (20..=22).contains(&argument) => None,
+                _ => return Err(DecodeError::NonCanonical),
+            };
+            self.at = self.at.max(end);
+            if let Some(nest) = self.depth.checked_sub(1).and_then(|last| self.open.get_mut(last)) {
+                nest.start = start;
             }
-            6 => {
-                self.item(depth + 1)?;
-            }
-            // false, true, null
-            _ => {
-                if !(20..=22).contains(&argument) {
-                    return Err(DecodeError::NonCanonical);
+            match opened {
+                Some((left, is_map)) if left > 0 => {
+                    *self.open.get_mut(self.depth).ok_or(DecodeError::NonCanonical)? = Nest { left, is_map, ..Nest::default() };
+                    self.depth += 1;
+                }
+                _ => {
+                    if self.close(bytes)? {
+                        return Ok(self.at);
+                    }
                 }
             }
         }
-        Ok(self.at)
     }
+
+    /// Counts the item that ends here, and all that end with it; whether that was the outermost.
+    fn close(&mut self, bytes: &[u8]) -> Result<bool, DecodeError> {
+        while let Some(last) = self.depth.checked_sub(1) {
+            let nest = &mut self.open[last];
+            // Of a map, an even number left means that a key has ended.
+            if nest.is_map && nest.left.is_multiple_of(2) {
+                let key = (nest.start, self.at);
+                if nest.key.is_some_and(|(from, to)| bytes[from..to] >= bytes[key.0..key.1]) {
+                    return Err(DecodeError::NonCanonical);
+                }
+                nest.key = Some(key);
+            }
+            nest.left -= 1;
+            if nest.left > 0 {
+                return Ok(false);
+            }
+            self.depth = last;
+        }
+        Ok(true)
+    }
+}
+
+/// Major type, argument and end of the head at `at`.
+fn head_at(bytes: &[u8], at: usize) -> Result<(u8, u64, usize), DecodeError> {
+    let &first = bytes.get(at).ok_or(DecodeError::Truncated)?;
+    let (major, info) = (first >> 5, first & 31);
+    let (width, least) = match info {
+        0..=23 => return Ok((major, u64::from(info), at + 1)),
+        24 => (1, 24),
+        25 => (2, 1 << 8),
+        26 => (4, 1 << 16),
+        27 => (8, 1 << 32),
+        _ => return Err(DecodeError::NonCanonical),
+    };
+    let end = at + 1 + width;
+    let argument = bytes.get(at + 1..end).ok_or(DecodeError::Truncated)?;
+    let argument = argument.iter().fold(0, |value, &byte| value << 8 | u64::from(byte));
+    if argument < least || major == 7 { Err(DecodeError::NonCanonical) } else { Ok((major, argument, end)) }
 }
 
 /// Reads what [`item_length`] has let pass.

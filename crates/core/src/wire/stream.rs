@@ -12,6 +12,12 @@ use crate::seal::{Answered, Lost, MAX_ANSWERED, Scheme, Seal};
 pub const MAX_RUN_PARTS: usize = 256;
 /// At most this many bytes of events make a run.
 pub const MAX_RUN_BYTES: usize = 64 << 20;
+/// An item has at most this many bytes: a run's events, and 4 MiB beside them.
+pub const MAX_ITEM: usize = MAX_RUN_BYTES + (4 << 20);
+/// The items from one proven run to the end of the next have at most this many bytes.
+pub const MAX_RUN_ITEMS: usize = 2 * MAX_ITEM;
+/// No part stands in a run behind parts that claim more events than this, together.
+pub const MAX_RUN_EVENTS: u64 = 1 << 24;
 
 const FLAG_TREE: u8 = 1;
 const FLAG_LAST: u8 = 2;
@@ -169,7 +175,14 @@ impl<'a> Item<'a> {
     /// `Truncated` if more bytes are needed; the others of [`DecodeError`] if the bytes are no item.
     pub fn decode(bytes: &'a [u8]) -> Result<(Self, usize), DecodeError> {
         let length = item_length(bytes)?;
-        let bytes = &bytes[..length];
+        Ok((Self::decode_whole(&bytes[..length])?, length))
+    }
+
+    /// Reads the item that `bytes` is.
+    ///
+    /// # Errors
+    /// [`DecodeError`].
+    pub fn decode_whole(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes)?;
         let fields = reader.array_any()?;
         // An item is whole once it is here: an array without a kind is no item, and more bytes would not make it one.
@@ -200,7 +213,7 @@ impl<'a> Item<'a> {
             }
             _ => Self::Explain { seal: reader.bytes()?, digests: reader.bytes()? },
         };
-        Ok((item, length))
+        Ok(item)
     }
 }
 

@@ -1,0 +1,154 @@
+//! What a stranger can make a reader hoard, or work, before a signature is checked: never more than the formats say.
+#![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::value::{Value, encode_sequence, head, sequence};
+use common::world::{Device, Epoch, FIXED, Pick, operator, roster, schema, stream};
+use moteseal_core::seal::Scheme;
+use moteseal_core::seal::follow::Limits;
+use moteseal_core::signature::Algorithm;
+use moteseal_core::wire::stream::{MAX_ITEM, MAX_RUN_ITEMS};
+use moteseal_verify::{Event, ReadError, Roster, StreamReader, write};
+
+const PIECE: usize = 1 << 20;
+
+fn group() -> Roster {
+    let devices: &[(&str, &[(Algorithm, u32)])] = &[("ed", &[(Algorithm::Ed25519, 0)])];
+    Roster::open(&roster(devices), &operator().public()).unwrap()
+}
+
+/// The items of `epochs` seals without events, all but the last unsigned.
+fn run(group: &Roster, epochs: u64) -> Vec<Value> {
+    let fixed = schema(FIXED);
+    let mut device = Device::new(group, "ed", &fixed);
+    let sealed: Vec<_> = (0..epochs).map(|epoch| device.seal(&Epoch::new(Scheme::Star, 50 + epoch, 5))).collect();
+    sequence(&stream(&fixed, &sealed, &Pick::Levels(0)))
+}
+
+/// Field 5 of a part: the number of events that it claims.
+fn claim(item: &mut Value, events: u64) {
+    let Value::Array(fields) = item else { panic!("an item") };
+    assert_eq!(fields[0], Value::Uint(2), "a part");
+    fields[5] = Value::Uint(events);
+}
+
+struct Feed<'d> {
+    reader: StreamReader<'d, Roster>,
+    bytes: usize,
+    rows: usize,
+}
+
+impl<'d> Feed<'d> {
+    fn new(group: &'d Roster) -> Self {
+        Self { reader: StreamReader::new(group, Limits::default()), bytes: 0, rows: 0 }
+    }
+
+    fn feed(&mut self, bytes: &[u8]) -> Result<(), ReadError> {
+        self.bytes += bytes.len();
+        self.reader.feed(bytes, &mut |event| {
+            self.rows += usize::from(matches!(event, Event::Proven(_)));
+            Ok::<_, ReadError>(())
+        })
+    }
+
+    /// Feeds `bytes` again and again until they are refused, which must be before `limit` bytes.
+    fn feed_endlessly(&mut self, bytes: &[u8], limit: usize) -> &'static str {
+        loop {
+            if let Err(error) = self.feed(bytes) {
+                return error.name();
+            }
+            assert!(self.bytes <= limit + PIECE, "{} bytes were taken", self.bytes);
+        }
+    }
+}
+
+#[test]
+fn endless_schemas_behind_an_unsigned_part_are_refused() {
+    let group = group();
+    let mut feed = Feed::new(&group);
+    let items = run(&group, 2);
+    let (unsigned, _) = items.split_at(items.len() - 1);
+    feed.feed(&encode_sequence(unsigned)).unwrap();
+    let piece = encode_sequence(&items[..1]).repeat(PIECE / 64);
+    assert_eq!(feed.feed_endlessly(&piece, MAX_RUN_ITEMS), "RunTooLong");
+}
+
+#[test]
+fn endless_schemas_and_opens_without_any_part_are_refused() {
+    let group = group();
+    for item in 0..2 {
+        let mut feed = Feed::new(&group);
+        let items = run(&group, 1);
+        let piece = encode_sequence(&items[item..=item]).repeat(PIECE / 64);
+        assert_eq!(feed.feed_endlessly(&piece, MAX_RUN_ITEMS), "RunTooLong", "item {item}");
+    }
+}
+
+#[test]
+fn what_has_been_proven_no_longer_counts() {
+    let group = group();
+    let mut feed = Feed::new(&group);
+    let items = run(&group, 1);
+    let schemas = encode_sequence(&items[..1]).repeat(MAX_RUN_ITEMS / 2 / 64);
+    for _ in 0..5 {
+        feed.feed(&schemas).unwrap();
+        feed.feed(&encode_sequence(&items)).unwrap();
+    }
+    assert_eq!(feed.rows, 5);
+    assert!(feed.bytes > 2 * MAX_RUN_ITEMS / 3);
+}
+
+#[test]
+fn an_item_of_any_kind_is_refused_before_it_is_longer_than_items_are() {
+    let group = group();
+    let string = head(2, 1 << 40);
+    let endless = [
+        ("a schema", [vec![0x82, 0], string.clone()].concat()),
+        ("a part's salt", [vec![0x8e, 2, 0, 0, 0], string.clone()].concat()),
+        ("an explanation", [vec![0x83, 6], string].concat()),
+        ("a long array", head(4, 1 << 40)),
+    ];
+    for (what, start) in endless {
+        let mut feed = Feed::new(&group);
+        feed.feed(&start).unwrap();
+        assert_eq!(feed.feed_endlessly(&vec![0; PIECE], MAX_ITEM), "RunTooLong", "{what}");
+    }
+}
+
+#[test]
+fn a_run_that_claims_too_many_events_is_refused_before_they_are_counted() {
+    let group = group();
+    let mut items = run(&group, 200);
+    items[2..].iter_mut().for_each(|part| claim(part, 1 << 23));
+    let mut feed = Feed::new(&group);
+    let start = Instant::now();
+    let refused = feed.feed(&encode_sequence(&items)).unwrap_err();
+    assert_eq!(refused.name(), "RunTooLong");
+    // The schema, the open, and three parts: 2^24 events are allowed to stand before a part, not before the one behind it.
+    assert_eq!(refused.item, 5);
+    // Four times 2^23 levels take a tenth of a second in a release build, 200 times that much far more than this in any.
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+}
+
+#[test]
+fn an_item_that_comes_byte_by_byte_is_read_once() {
+    let group = group();
+    // Half a million events of a tree, without the digests between them, picked one by one: looked at from its start with each byte, this would take hours.
+    let mut item = vec![0x8e, 2, 1, 0, 0x18, 50];
+    item.extend([head(2, 16), vec![0; 16], head(0, 1 << 20), vec![0, 0, 0x80, 0x80]].concat());
+    item.extend([head(4, 500_000), vec![1; 500_000], vec![0x40, 0x40, 0xf6]].concat());
+    let mut feed = Feed::new(&group);
+    let items = run(&group, 1);
+    feed.feed(&encode_sequence(&items[..2])).unwrap();
+    let start = Instant::now();
+    for byte in &item {
+        feed.feed(&[*byte]).unwrap();
+    }
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    let mut end = Vec::new();
+    write::end(&mut end);
+    assert_eq!(feed.feed(&end).unwrap_err().name(), "DigestCount");
+}

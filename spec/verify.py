@@ -1081,14 +1081,14 @@ class Reader:
     def read(self, data):
         """Yields ("part", Rebuilt) once proven, and the other items as they come."""
         for kind, value, length in items(data):
-            if kind in ("schema", "open", "part"):
+            if kind in ("schema", "open", "part") or self.run:
                 self.run_items += length
+            if kind != "part":
+                self.bound()
             if kind == "schema":
                 self.schema = schema_decode(value)
-                self.bound()
             elif kind == "open":
                 self.open(*value)
-                self.bound()
             elif kind == "part":
                 self.run.append(self.part(value))
                 if value.signature is not None:

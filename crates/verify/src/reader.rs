@@ -198,7 +198,7 @@ pub struct StreamReader<'d, D: ?Sized> {
 /// What has come since the last proven run, to be bounded.
 #[derive(Clone, Copy, Debug, Default)]
 struct Load {
-    /// Bytes of schema, open and part items.
+    /// Bytes of schema, open and part items, and of all others within a run.
     items: usize,
     /// Bytes of the parts' records.
     records: usize,
@@ -208,7 +208,7 @@ struct Load {
 }
 
 impl Load {
-    fn add(&mut self, item: &Item<'_>, length: usize) {
+    fn add(&mut self, item: &Item<'_>, length: usize, within_run: bool) {
         match item {
             Item::Part(part) => {
                 self.records += part.events.len();
@@ -216,7 +216,9 @@ impl Load {
                 self.newest = u64::from(part.n);
             }
             Item::Schema(_) | Item::Open(_) => {}
-            Item::Proof { .. } | Item::Explain { .. } | Item::Problem { .. } | Item::End => return,
+            // Handed out at once, unless they stand where nothing may be let go.
+            Item::Proof { .. } | Item::Explain { .. } | Item::Problem { .. } | Item::End if !within_run => return,
+            Item::Proof { .. } | Item::Explain { .. } | Item::Problem { .. } | Item::End => {}
         }
         self.items += length;
     }
@@ -352,14 +354,16 @@ impl<'d, D: Directory + ?Sized> StreamReader<'d, D> {
                 return Err(self.error(ReadErrorKind::Decode(error)).into());
             }
         };
-        self.load.add(&item, length);
+        self.load.add(&item, length, !self.run.is_empty());
         let range = self.at..self.at + length;
+        if let Item::Part(_) = item {
+            self.run.push(Pending { range: range.clone(), item: self.items, schema: self.schema.clone() });
+        }
+        if self.run.len() > self.max_run_parts || self.load.is_too_much() {
+            return Err(self.too_long(buffer).into());
+        }
         let step = match item {
             Item::Part(part) => {
-                self.run.push(Pending { range: range.clone(), item: self.items, schema: self.schema.clone() });
-                if self.run.len() > self.max_run_parts || self.load.is_too_much() {
-                    return Err(self.too_long(buffer).into());
-                }
                 if part.signature.is_some() {
                     self.prove(buffer, visit)?;
                     self.run.clear();
@@ -375,9 +379,6 @@ impl<'d, D: Directory + ?Sized> StreamReader<'d, D> {
                         return Err(self.error(ReadErrorKind::Schema(error)).into());
                     }
                 }
-                if self.load.is_too_much() {
-                    return Err(self.too_long(buffer).into());
-                }
                 Step::Item
             }
             Item::Open(open) => {
@@ -388,9 +389,6 @@ impl<'d, D: Directory + ?Sized> StreamReader<'d, D> {
                 let known = self.known.as_deref();
                 let opened = self.follower.open(&open, |index| known.and_then(|known| known(open.device, index)));
                 opened.map_err(|error| ReadError { device: Some(open.device), ..self.error(ReadErrorKind::Open(error)) })?;
-                if self.load.is_too_much() {
-                    return Err(self.too_long(buffer).into());
-                }
                 Step::Item
             }
             Item::Proof { query } => visit(Event::Proof(query)).map(|()| Step::Item)?,

@@ -77,6 +77,23 @@ fn endless_schemas_behind_an_unsigned_part_are_refused() {
 }
 
 #[test]
+fn endless_items_of_other_kinds_behind_an_unsigned_part_are_refused() {
+    let group = group();
+    let items = run(&group, 2);
+    let long = |major| [head(major, 1000), vec![b'x'; 1000]].concat();
+    let others = [
+        ("a proof", [vec![0x83, 5, 1], long(3)].concat()),
+        ("an explanation", [vec![0x83, 6, 0x40], long(2)].concat()),
+        ("a problem", [vec![0x83, 4, 0x60], long(3)].concat()),
+    ];
+    for (what, other) in others {
+        let mut feed = Feed::new(&group);
+        feed.feed(&encode_sequence(&items[..items.len() - 1])).unwrap();
+        assert_eq!(feed.feed_endlessly(&other.repeat(PIECE / 1004), MAX_RUN_ITEMS), "RunTooLong", "{what}");
+    }
+}
+
+#[test]
 fn endless_schemas_and_opens_without_any_part_are_refused() {
     let group = group();
     for item in 0..2 {

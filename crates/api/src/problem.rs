@@ -123,13 +123,14 @@ pub fn without_name<'t>(name: &str, text: &'t str) -> &'t str {
     text.strip_prefix(name).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(text)
 }
 
-/// The status of an upload that fails verification: 409 where the sender can mend it by sending more, 413 where a limit
-/// is passed, else 422.
+/// The status of an upload that fails verification: 400 where it holds what does not belong in it, 409 where the sender
+/// can mend it by sending more, 413 where a limit is passed, else 422.
 #[must_use]
 pub fn upload_status(name: &str) -> u16 {
     match name {
         "PrevUnknown" | "UnknownRoster" => 409,
-        "TooManyEvents" | "RunTooLong" => 413,
+        name::TOO_MANY_PARTS | "TooManyEvents" | "RunTooLong" => 413,
+        name::BAD_BODY => 400,
         _ => 422,
     }
 }

@@ -14,7 +14,7 @@ use moteseal_core::record::{DeviceId, EpochNumber, SealIndex, Sequence};
 use moteseal_core::sample::choice::{Choice, EpochCounts, rate_levels};
 use moteseal_core::sample::permutation::{self, Swap};
 use moteseal_core::seal::Scheme;
-use moteseal_core::wire::stream::{MAX_ITEM, MAX_RUN_EVENTS, Open, Selection};
+use moteseal_core::wire::stream::{MAX_ITEM, MAX_RUN_BYTES, MAX_RUN_EVENTS, Open, Selection};
 use moteseal_lanes::Host;
 use moteseal_store::{EpochStore, ReadError, StoredSeal};
 use moteseal_verify::{Roster, write};
@@ -193,6 +193,38 @@ struct Planned {
     selection: Selected,
 }
 
+impl Planned {
+    /// How many bytes of records are served at most.
+    fn most_records(&self) -> u64 {
+        if self.selection == Selected::Levels(0) { 0 } else { self.seal.events_length() }
+    }
+}
+
+/// The parts since the last signature, which the next one has to prove.
+#[derive(Debug, Default)]
+struct Run {
+    parts: usize,
+    bytes: u64,
+    events: u64,
+}
+
+impl Run {
+    /// Adds a part of at most `bytes` that covers `events`, and says whether it must be signed. `next` are the bytes of records
+    /// that the part behind it has at most, if that can stand in the same run: one that would take the run past what a reader
+    /// takes (spec/formats.md, section 4) is left to the next.
+    fn ends(&mut self, bytes: usize, events: u64, next: Option<u64>) -> bool {
+        self.parts += 1;
+        self.bytes += bytes as u64;
+        self.events += events;
+        let is_full = self.parts >= RUN_PARTS || self.bytes >= RUN_BYTES as u64 || self.events > MAX_RUN_EVENTS;
+        let ends = is_full || next.is_none_or(|next| self.bytes + next > MAX_RUN_BYTES as u64);
+        if ends {
+            *self = Self::default();
+        }
+        ends
+    }
+}
+
 /// Called before a part is read, with the bytes of events that it has at most.
 type Gate<'s> = Box<dyn FnMut(u64) + 's>;
 
@@ -211,9 +243,7 @@ pub struct Answer<'s> {
     ahead: Option<Result<Planned, Stop>>,
     /// The schema that the reader goes by.
     schema: Option<Digest>,
-    run_parts: usize,
-    run_bytes: usize,
-    run_events: u64,
+    run: Run,
     ready: VecDeque<Output>,
     started: bool,
     ended: bool,
@@ -239,9 +269,7 @@ impl<'s> Answer<'s> {
             epoch: VecDeque::new(),
             ahead: None,
             schema: None,
-            run_parts: 0,
-            run_bytes: 0,
-            run_events: 0,
+            run: Run::default(),
             ready: VecDeque::new(),
             started: false,
             ended: false,
@@ -307,7 +335,7 @@ impl<'s> Answer<'s> {
         };
         let current = current?;
         self.ahead = self.plan();
-        if self.run_parts == 0 {
+        if self.run.parts == 0 {
             let schema = current.seal.seal().statement().schema;
             if self.schema != Some(schema) {
                 let bytes = self.store.schema(&schema)?;
@@ -319,7 +347,8 @@ impl<'s> Answer<'s> {
             let unknown = || Stop::at("UnknownRoster", &current.seal, "it names a roster that this service does not know");
             self.ready.push_back(Output::Open(open.ok_or_else(unknown)?));
         }
-        let follows = self.ahead.as_ref().is_some_and(|ahead| ahead.as_ref().is_ok_and(|ahead| follows(&current, ahead)));
+        let ahead = self.ahead.as_ref().and_then(|ahead| ahead.as_ref().ok());
+        let next = ahead.filter(|ahead| follows(&current, ahead)).map(Planned::most_records);
         let Planned { seal, selection } = current;
         if let (Some(gate), true) = (&mut self.gate, selection != Selected::Levels(0)) {
             gate(seal.events_length());
@@ -329,14 +358,7 @@ impl<'s> Answer<'s> {
             let detail = "what proves this part of it is larger than a reader takes; ask for fewer events, or for all";
             return Err(Stop::at(name::QUERY_TOO_LARGE, &part.seal, detail));
         }
-        self.run_parts += 1;
-        self.run_bytes += part.most_bytes();
-        self.run_events += part.seal.seal().statement().counters.total();
-        let is_full = self.run_parts >= RUN_PARTS || self.run_bytes >= RUN_BYTES || self.run_events > MAX_RUN_EVENTS;
-        part.signed = !follows || is_full;
-        if part.signed {
-            (self.run_parts, self.run_bytes, self.run_events) = (0, 0, 0);
-        }
+        part.signed = self.run.ends(part.most_bytes(), part.seal.seal().statement().counters.total(), next);
         self.ready.push_back(Output::Part(Box::new(part)));
         Ok(())
     }
@@ -541,4 +563,44 @@ fn conflict_from(store: &dyn EpochStore, device: DeviceId, from: SealIndex) -> R
     };
     let found = store.equivocations(after, 1)?.into_iter().next();
     Ok(found.filter(|found| found.device == device).map(|found| found.index))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use moteseal_core::wire::stream::MAX_RUN_PARTS;
+
+    const MIB: usize = 1 << 20;
+
+    #[test]
+    fn a_part_that_would_take_its_run_past_what_a_reader_takes_begins_a_new_one() {
+        let mut run = Run::default();
+        assert!(run.ends(15 * MIB, 10, Some(52 * MIB as u64)), "67 MiB under one signature");
+        assert!(!run.ends(11 * MIB, 10, Some(52 * MIB as u64)));
+        assert!(run.ends(52 * MIB, 10, Some(0)), "long enough");
+        assert!(run.ends(1, 1, None), "nothing follows");
+    }
+
+    /// What section 4 of the formats asks of a run, for any lengths of parts.
+    #[test]
+    fn no_run_is_longer_than_a_reader_takes() {
+        let lengths = [0, 1, 100, MIB, 12 * MIB, 15 * MIB, 16 * MIB - 1, 17 * MIB, 48 * MIB, 49 * MIB, 52 * MIB, 64 * MIB];
+        let mut seed = 1_u64;
+        let mut draw = |most: usize| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            usize::try_from(seed >> 33).unwrap_or(0) % most
+        };
+        let parts: Vec<(usize, u64)> = (0..20_000).map(|_| (lengths[draw(lengths.len())], draw(1 << 24) as u64)).collect();
+        let mut run = Run::default();
+        let (mut records, mut claimed, mut count) = (0, 0, 0);
+        for (i, &(bytes, events)) in parts.iter().enumerate() {
+            assert!(claimed <= MAX_RUN_EVENTS, "behind parts of {claimed} events");
+            (records, claimed, count) = (records + bytes, claimed + events, count + 1);
+            assert!(records <= MAX_RUN_BYTES && count <= MAX_RUN_PARTS, "{records} bytes, {count} parts");
+            if run.ends(bytes, events, parts.get(i + 1).map(|&(bytes, _)| bytes as u64)) {
+                (records, claimed, count) = (0, 0, 0);
+            }
+        }
+        assert_eq!(count, 0, "the last part is signed");
+    }
 }

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod answer;
+mod body;
 pub mod config;
 mod connection;
 pub mod limits;
@@ -18,6 +19,7 @@ mod query;
 mod refusal;
 mod router;
 mod service;
+mod share;
 mod tls;
 pub mod token;
 mod upload;

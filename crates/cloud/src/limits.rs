@@ -3,11 +3,16 @@
 use std::time::Duration;
 
 /// How much is done at once, and how long anything may take. Whatever passes a limit is refused before memory is taken for it.
+/// Nothing is taken for bytes that have not come.
 #[derive(Clone, Debug)]
 pub struct Limits {
+    /// Of connections, requests, answers and memory one address (IPv6: one /64) may take more than this many percent only while
+    /// half is free, so that one peer cannot keep all from others; 100 treats all alike, for a proxy that limits its clients itself.
+    /// Default 25.
+    pub peer_percent: u8,
     /// Open connections; one more is answered 503 and closed. Default 1024.
     pub connections: usize,
-    /// Requests being answered at once; one more is answered 503. Default 256.
+    /// Requests being answered at once, those whose body is still coming not counted; one more is answered 503. Default 256.
     pub requests: usize,
     /// Queries and bundles being streamed at once; one more is answered 429. Default 32.
     pub answers: usize,
@@ -15,7 +20,9 @@ pub struct Limits {
     pub answer_bytes: usize,
     /// Bytes of one upload; more is 413. Default 64 MiB.
     pub body_bytes: usize,
-    /// Memory for all uploads being read, verified and stored, three times their bytes; more is 503. Default 512 MiB.
+    /// Memory for all uploads: a third for bodies that are coming, which take of it what they have sent, and are refused with 503
+    /// when there is no more; the rest for bundles being verified and stored, which wait for it. The longest body fits, however
+    /// little this is. Default 512 MiB.
     pub upload_bytes: usize,
     /// Bundles in one upload; more is 413. Default 4096.
     pub upload_parts: usize,
@@ -32,12 +39,17 @@ pub struct Limits {
     pub page: usize,
     /// A request's head must be there in this time, also the first byte of the next on an idle connection. Default 30 s.
     pub head_time: Duration,
-    /// The next bytes of a request's body must come in this time. Default 10 s.
+    /// How often a body's pace is judged: in each such time it must bring what [`body_rate`](Self::body_rate) asks. Default 10 s.
     pub body_stall: Duration,
+    /// Bytes a second that a request's body must bring. Default 1 KiB.
+    pub body_rate: u64,
     /// A request's whole body must come in this time. Default 120 s.
     pub body_time: Duration,
-    /// The receiver of an answer must take bytes in this time. Default 30 s.
+    /// How often the pace of an answer's receiver is judged: of each such time spent waiting for it, it must have taken what
+    /// [`write_rate`](Self::write_rate) asks. Default 30 s.
     pub write_stall: Duration,
+    /// Bytes a second that the receiver of an answer must take. Default 16 KiB.
+    pub write_rate: u64,
     /// Requests under way when the service is told to stop may take this long. Default 10 s.
     pub stop_time: Duration,
 }
@@ -45,6 +57,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
+            peer_percent: 25,
             connections: 1024,
             requests: 256,
             answers: 32,
@@ -59,15 +72,18 @@ impl Default for Limits {
             page: 1000,
             head_time: Duration::from_secs(30),
             body_stall: Duration::from_secs(10),
+            body_rate: 1 << 10,
             body_time: Duration::from_secs(120),
             write_stall: Duration::from_secs(30),
+            write_rate: 16 << 10,
             stop_time: Duration::from_secs(10),
         }
     }
 }
 
 /// The limits by name, as [`Limits::set`] takes them.
-pub const NAMES: [&str; 17] = [
+pub const NAMES: [&str; 20] = [
+    "peer_percent",
     "connections",
     "requests",
     "answers",
@@ -82,8 +98,10 @@ pub const NAMES: [&str; 17] = [
     "page",
     "head_time",
     "body_stall",
+    "body_rate",
     "body_time",
     "write_stall",
+    "write_rate",
     "stop_time",
 ];
 
@@ -95,6 +113,7 @@ impl Limits {
     pub fn set(&mut self, assignment: &str) -> Result<(), String> {
         let (name, value) = assignment.split_once('=').ok_or_else(|| format!("\"{assignment}\" is not NAME=VALUE"))?;
         match name {
+            "peer_percent" => self.peer_percent = number(name, value)?,
             "connections" => self.connections = number(name, value)?,
             "requests" => self.requests = number(name, value)?,
             "answers" => self.answers = number(name, value)?,
@@ -109,8 +128,10 @@ impl Limits {
             "page" => self.page = number(name, value)?,
             "head_time" => self.head_time = time(name, value)?,
             "body_stall" => self.body_stall = time(name, value)?,
+            "body_rate" => self.body_rate = number(name, value)?,
             "body_time" => self.body_time = time(name, value)?,
             "write_stall" => self.write_stall = time(name, value)?,
+            "write_rate" => self.write_rate = number(name, value)?,
             "stop_time" => self.stop_time = time(name, value)?,
             _ => return Err(format!("there is no limit \"{name}\"; there are {}", NAMES.join(", "))),
         }

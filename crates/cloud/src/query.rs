@@ -6,6 +6,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query as Parameters, Request, State};
@@ -22,12 +23,13 @@ use moteseal_store::{ReadError, StoredSeal};
 use moteseal_verify::write;
 use serde::Deserialize;
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 
 use crate::answer::{Answer, Output, PartOutput, Selected, open_before};
+use crate::body;
 use crate::refusal::Refusal;
 use crate::service::Shared;
-use crate::upload::{content_length, media_type, read};
+use crate::share::{Held, Peer};
 
 /// Items are handed over in pieces of about this many bytes.
 const PIECE: usize = 128 << 10;
@@ -37,18 +39,22 @@ const AHEAD: usize = 2;
 const QUERY_BYTES: usize = 1 << 20;
 
 /// `POST /v1/query`.
-pub(crate) async fn query(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response<Body>, Refusal> {
-    let permit = answer_permit(&shared)?;
+pub(crate) async fn query(
+    State(shared): State<Arc<Shared>>,
+    Extension(peer): Extension<Peer>,
+    request: Request,
+) -> Result<Response<Body>, Refusal> {
     let (head, body) = request.into_parts();
-    media_type(&head.headers, JSON)?;
-    let limits = &shared.limits;
-    let body = read(body, content_length(&head.headers), QUERY_BYTES, limits.body_stall, limits.body_time).await?;
+    let (body, room) = body::read(&shared, peer, (&head.headers, body), JSON, QUERY_BYTES).await?;
+    let _place = body::request_place(&shared, peer)?;
     let query = Query::from_json(&body).map_err(|error| Refusal::bad_query(error.to_string()))?;
+    drop((body, room));
     judge(&shared, &query)?;
+    let permit = answer_permit(&shared, peer)?;
     let (send, receive) = mpsc::channel(AHEAD);
     let (producer, working) = (Arc::clone(&shared), Arc::clone(&permit));
     tokio::task::spawn_blocking(move || {
-        produce(&producer, query, &send);
+        produce(&producer, peer, query, &send);
         drop(working);
     });
     respond(receive, permit).await
@@ -83,27 +89,31 @@ fn judge(shared: &Shared, query: &Query) -> Result<(), Refusal> {
 
 /// A place among the answers at once. The thread that makes an answer and the body that carries it both hold it: who hangs up
 /// frees it only once the thread has noticed.
-type Place = Arc<OwnedSemaphorePermit>;
+type Place = Arc<Held>;
 
-fn answer_permit(shared: &Shared) -> Result<Place, Refusal> {
-    let permit = Arc::clone(&shared.answers).try_acquire_owned();
-    let busy = |_| Refusal::new(name::TOO_MANY_REQUESTS, 429, "too many answers are being sent; try again shortly");
-    permit.map(Arc::new).map_err(busy)
+fn answer_permit(shared: &Shared, peer: Peer) -> Result<Place, Refusal> {
+    let busy = || Refusal::new(name::TOO_MANY_REQUESTS, 429, "too many answers are being sent; try again shortly");
+    shared.answers.take(peer, 1).map(Arc::new).ok_or_else(busy)
 }
 
 /// A piece of an answer, or why there is none.
 type Piece = Result<Bytes, Problem>;
 
 /// Writes the answer until it ends or nobody listens any more.
-fn produce(shared: &Shared, query: Query, send: &mpsc::Sender<Piece>) {
+fn produce(shared: &Shared, peer: Peer, query: Query, send: &mpsc::Sender<Piece>) {
     let room = RefCell::new(None);
     let runtime = Handle::current();
-    // Long parts wait for their share of the memory; short ones fit the pieces.
+    // Long parts wait for their share of the memory, as long as somebody listens; short ones fit the pieces.
     let gate = |bytes: u64| {
         if bytes > PIECE as u64 {
             room.replace(None);
-            let kib = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX).min(shared.most_answer_kib());
-            room.replace(runtime.block_on(Arc::clone(&shared.answer_kib).acquire_many_owned(kib)).ok());
+            let held = runtime.block_on(async {
+                tokio::select! {
+                    held = shared.answer_bytes.wait(peer, bytes) => held,
+                    () = send.closed() => None,
+                }
+            });
+            room.replace(held);
         }
     };
     let mut outgoing = Outgoing { shared, send, piece: Vec::new(), sent: false };
@@ -154,7 +164,7 @@ impl Outgoing<'_> {
     }
 
     /// Sends a part's events without copying them; their room is free again when the last piece of them is gone.
-    fn long_part(&mut self, mut part: PartOutput, room: Option<OwnedSemaphorePermit>) -> Result<(), Gone> {
+    fn long_part(&mut self, mut part: PartOutput, room: Option<Held>) -> Result<(), Gone> {
         part.write_head(&mut self.piece);
         self.flush()?;
         part.write_tail(&mut self.piece);
@@ -170,7 +180,7 @@ impl Outgoing<'_> {
 /// Bytes that hold their share of the memory.
 struct Roomed {
     bytes: Vec<u8>,
-    _room: Option<OwnedSemaphorePermit>,
+    _room: Option<Held>,
 }
 
 impl AsRef<[u8]> for Roomed {
@@ -219,11 +229,12 @@ pub(crate) struct Which {
 /// `GET /v1/devices/{device}/bundles/{index}`.
 pub(crate) async fn bundle(
     State(shared): State<Arc<Shared>>,
+    Extension(peer): Extension<Peer>,
     path: Result<Path<(String, String)>, PathRejection>,
     which: Result<Parameters<Which>, QueryRejection>,
 ) -> Result<Response<Body>, Refusal> {
     let Parameters(which) = which.map_err(|error| Refusal::bad_query(error.body_text()))?;
-    let permit = answer_permit(&shared)?;
+    let permit = answer_permit(&shared, peer)?;
     let (device, index) = place(&shared, path)?;
     let (send, receive) = mpsc::channel(AHEAD);
     let working = Arc::clone(&permit);
@@ -268,9 +279,10 @@ fn one(shared: &Shared, device: DeviceId, index: SealIndex, digest: Option<&str>
 /// `GET /v1/devices/{device}/seals/{index}/explain`.
 pub(crate) async fn explain(
     State(shared): State<Arc<Shared>>,
+    Extension(peer): Extension<Peer>,
     path: Result<Path<(String, String)>, PathRejection>,
 ) -> Result<Response<Body>, Refusal> {
-    let permit = answer_permit(&shared)?;
+    let permit = answer_permit(&shared, peer)?;
     let (device, index) = place(&shared, path)?;
     let (send, receive) = mpsc::channel(AHEAD);
     let working = Arc::clone(&permit);

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
 use axum::http::header::{AUTHORIZATION, CONNECTION, CONTENT_TYPE};
@@ -12,14 +11,16 @@ use axum::http::{HeaderValue, Method, Response};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::IntoResponse;
 use axum::routing::{get, post, put};
+use axum::{Extension, Router};
 use moteseal_api::problem::name;
 use moteseal_api::{JSON, paths};
 use tracing::{debug, info, warn};
 
 use crate::refusal::{Reason, Refusal};
 use crate::service::Shared;
+use crate::share::Peer;
 use crate::token::{Scope, Verdict};
-use crate::{listing, query, upload};
+use crate::{body, listing, query, upload};
 
 /// The contract, as OpenAPI 3.1.
 pub const OPENAPI: &str = include_str!("openapi.json");
@@ -53,19 +54,35 @@ fn scope(route: &str) -> Option<Scope> {
     }
 }
 
-async fn gate(State(shared): State<Arc<Shared>>, matched: Option<MatchedPath>, request: Request, next: Next) -> Response<Body> {
+/// Whether requests of a route have a body that is read.
+fn has_body(route: &str) -> bool {
+    matches!(route, paths::BUNDLES | paths::QUERY)
+}
+
+async fn gate(
+    State(shared): State<Arc<Shared>>,
+    Extension(peer): Extension<Peer>,
+    matched: Option<MatchedPath>,
+    request: Request,
+    next: Next,
+) -> Response<Body> {
     let start = Instant::now();
     let route = matched.as_ref().map_or("other", MatchedPath::as_str);
     let method = request.method().clone();
     let uri = request.uri().clone();
     let refused = |refusal: Refusal| refusal.into_response();
     let mut response = match allowed(&shared, route, &request) {
-        Err(refusal) => refused(refusal),
+        Err(refusal) => {
+            let (head, body) = request.into_parts();
+            refused(body::drained(&head.headers, body, refusal).await)
+        }
         // Whether the service is well can be asked however much it does.
         Ok(()) if scope(route).is_none() => next.run(request).await,
-        Ok(()) => match shared.requests.try_acquire() {
-            Err(_) => refused(Refusal::busy("too many requests are under way; try again shortly")),
-            Ok(_permit) => next.run(request).await,
+        // Their handlers take a place once the body is there: one that is slow to come holds up nobody.
+        Ok(()) if has_body(route) => next.run(request).await,
+        Ok(()) => match body::request_place(&shared, peer) {
+            Err(refusal) => refused(refusal),
+            Ok(_place) => next.run(request).await,
         },
     };
     if shared.stopping.load(Ordering::Relaxed) {

@@ -10,13 +10,15 @@ use std::time::Duration;
 
 use ::metrics::Gauge;
 use axum::Router;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use moteseal_store::EpochStore;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, info, warn};
@@ -25,6 +27,7 @@ use crate::config::Config;
 use crate::connection::Guarded;
 use crate::limits::Limits;
 use crate::metrics::{self, Metrics};
+use crate::share::{Held, Peer, Pool};
 use crate::token::Tokens;
 use crate::{router, tls};
 
@@ -39,34 +42,18 @@ pub(crate) struct Shared {
     pub(crate) limits: Limits,
     pub(crate) metrics: Metrics,
     pub(crate) stopping: AtomicBool,
-    /// One permit a request being answered.
-    pub(crate) requests: Semaphore,
-    /// One permit a streamed answer.
-    pub(crate) answers: Arc<Semaphore>,
-    /// One permit a KiB of long parts being sent.
-    pub(crate) answer_kib: Arc<Semaphore>,
-    /// One permit a KiB of memory for uploads.
-    pub(crate) upload_kib: Arc<Semaphore>,
+    /// Requests being answered, from the last byte of their body on.
+    pub(crate) requests: Arc<Pool>,
+    /// Streamed answers.
+    pub(crate) answers: Arc<Pool>,
+    /// Bytes of long parts being sent.
+    pub(crate) answer_bytes: Arc<Pool>,
+    /// Bytes of bodies that are coming or have come.
+    pub(crate) bodies: Arc<Pool>,
+    /// Bytes of uploads being verified and stored, beside their bodies: as read, and as stored.
+    pub(crate) bundles: Arc<Pool>,
     /// One permit a core: uploads too long to verify between other requests wait here.
     pub(crate) verifiers: Arc<Semaphore>,
-}
-
-impl Shared {
-    /// Everything that answers may take: the longest part gets no more, and waits until it has all of it.
-    pub(crate) fn most_answer_kib(&self) -> u32 {
-        kib(self.limits.answer_bytes)
-    }
-
-    /// Everything that uploads may take.
-    pub(crate) fn most_upload_kib(&self) -> u32 {
-        kib(self.limits.upload_bytes)
-    }
-}
-
-/// Bytes in KiB, at least 1, as many as a semaphore counts.
-fn kib(bytes: usize) -> u32 {
-    let most = u32::try_from(Semaphore::MAX_PERMITS).unwrap_or(u32::MAX);
-    u32::try_from(bytes.div_ceil(1024)).unwrap_or(most).clamp(1, most)
 }
 
 impl fmt::Debug for Shared {
@@ -128,16 +115,20 @@ impl Cloud {
         let address = listener.local_addr().map_err(refused)?;
         let limits = config.limits;
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let (percent, body) = (limits.peer_percent, limits.body_bytes as u64);
+        let pool = |total: usize| Pool::new(total as u64, percent, 1);
         let shared = Shared {
             roster: config.roster,
             store,
             tokens,
             metrics: Metrics::new(),
             stopping: AtomicBool::new(false),
-            requests: Semaphore::new(limits.requests),
-            answers: Arc::new(Semaphore::new(limits.answers)),
-            answer_kib: Arc::new(Semaphore::new(kib(limits.answer_bytes) as usize)),
-            upload_kib: Arc::new(Semaphore::new(kib(limits.upload_bytes) as usize)),
+            requests: pool(limits.requests),
+            answers: pool(limits.answers),
+            answer_bytes: pool(limits.answer_bytes),
+            // Whoever sends one body only can send the longest.
+            bodies: Pool::new((limits.upload_bytes as u64 / 3).max(body), percent, body),
+            bundles: pool(limits.upload_bytes / 3 * 2),
             verifiers: Arc::new(Semaphore::new(cores)),
             limits,
         };
@@ -163,7 +154,7 @@ impl Cloud {
         let Self { listener, shared, tls, .. } = self;
         info!(url = url, tls = tls.is_some(), tokens = shared.tokens.is_some(), "serving");
         let router = router::router(Arc::clone(&shared));
-        let slots = Arc::new(Semaphore::new(shared.limits.connections));
+        let slots = Pool::new(shared.limits.connections as u64, shared.limits.peer_percent, 1);
         let (tell, told) = watch::channel(());
         let mut connections = JoinSet::new();
         let mut stop = pin!(stop);
@@ -174,8 +165,9 @@ impl Cloud {
                 _ = upkeep.tick() => shared.metrics.upkeep(),
                 Some(_) = connections.join_next() => {}
                 accepted = listener.accept() => match accepted {
-                    Ok((stream, peer)) => {
-                        let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else {
+                    Ok((stream, address)) => {
+                        let peer = Peer::from(address.ip());
+                        let Some(slot) = slots.take(peer, 1) else {
                             shared.metrics.connections_refused.increment(1);
                             if tls.is_none() {
                                 // A fresh socket's buffer holds it; whoever floods us need not hear it.
@@ -183,9 +175,9 @@ impl Cloud {
                             }
                             continue;
                         };
-                        debug!(%peer, "connected");
+                        debug!(peer = %address, "connected");
                         let told = told.clone();
-                        connections.spawn(accept(stream, tls.clone(), Arc::clone(&shared), router.clone(), told, slot));
+                        connections.spawn(accept(stream, tls.clone(), Arc::clone(&shared), router.clone(), told, (peer, slot)));
                     }
                     Err(error) => {
                         // Out of file descriptors, most likely: others must close first.
@@ -214,15 +206,15 @@ async fn accept(
     shared: Arc<Shared>,
     router: Router,
     told: watch::Receiver<()>,
-    slot: OwnedSemaphorePermit,
+    (peer, slot): (Peer, Held),
 ) {
     let _counted = Counted::new(&shared.metrics.connections);
     let _ = stream.set_nodelay(true);
-    let stream = Guarded::new(stream, shared.limits.write_stall);
+    let stream = Guarded::new(stream, shared.limits.write_stall, shared.limits.write_rate);
     match tls {
-        None => serve(stream, &shared.limits, router, told).await,
+        None => serve(stream, peer, &shared.limits, router, told).await,
         Some(tls) => match tokio::time::timeout(shared.limits.head_time, tls.accept(stream)).await {
-            Ok(Ok(stream)) => serve(stream, &shared.limits, router, told).await,
+            Ok(Ok(stream)) => serve(stream, peer, &shared.limits, router, told).await,
             Ok(Err(error)) => debug!(%error, "no TLS"),
             Err(_) => debug!("no TLS in time"),
         },
@@ -248,16 +240,22 @@ impl Drop for Counted {
 
 async fn serve<T: AsyncRead + AsyncWrite + Unpin + Send>(
     stream: T,
+    peer: Peer,
     limits: &Limits,
     router: Router,
     mut told: watch::Receiver<()>,
 ) {
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(|mut request: hyper::Request<Incoming>| {
+        request.extensions_mut().insert(peer);
+        router.call(request)
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head_time)
         .max_headers(64)
         .max_buf_size(128 << 10)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+        .serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,

@@ -1,77 +1,67 @@
 //! Uploads: read within limits, verify everything, store all of it durably, only then acknowledge.
 //!
-//! A stranger gets bounded work: the length is judged before the body is read, the number of parts and events before anything
-//! is hashed, and the first thing that is wrong ends the request with nothing stored.
+//! A stranger gets bounded work: the length is judged while the body comes ([`crate::body`]), each part's number, claimed events
+//! and signature before its events are hashed, and the first thing that is wrong ends the request with nothing stored.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use axum::body::{Body, Bytes};
+use axum::Extension;
 use axum::extract::{Request, State};
-use axum::http::HeaderMap;
-use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use axum::response::{IntoResponse, Json};
-use http_body_util::BodyExt;
 use moteseal_api::problem::{name, upload_status, without_name};
 use moteseal_api::{CBOR_SEQ, Conflict, Place, Problem, Receipt};
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, SealIndex};
 use moteseal_core::seal::Statement;
 use moteseal_core::seal::follow::Limits as SealLimits;
-use moteseal_core::wire::stream::{Item, Select};
+use moteseal_core::wire::stream::Select;
 use moteseal_store::{Bundle, PutError};
-use moteseal_verify::{Event, ReadError, StreamReader};
+use moteseal_verify::{Bundles, Event, ReadError, StreamReader};
 use tokio::sync::oneshot;
 use tracing::warn;
 
+use crate::body;
 use crate::refusal::Refusal;
 use crate::service::Shared;
+use crate::share::Peer;
 
 /// Uploads up to this length are verified where they are read: handing them to another thread would cost more than it frees.
 const INLINE: usize = 64 << 10;
 /// The same for events, whose levels are computed whether or not they are sent: about a nanosecond each.
 const INLINE_EVENTS: u64 = 1 << 16;
 
-/// How long a refused body is passed over.
-const DRAIN: Duration = Duration::from_secs(2);
-
 /// `PUT /v1/bundles`.
-pub(crate) async fn bundles(State(shared): State<Arc<Shared>>, request: Request) -> Result<impl IntoResponse, Refusal> {
-    let result = receive(&shared, request).await;
+pub(crate) async fn bundles(
+    State(shared): State<Arc<Shared>>,
+    Extension(peer): Extension<Peer>,
+    request: Request,
+) -> Result<impl IntoResponse, Refusal> {
+    let result = receive(&shared, peer, request).await;
     if let Err(refusal) = &result {
         shared.metrics.refused_upload(refusal.problem().name());
     }
     result.map(Json)
 }
 
-async fn receive(shared: &Arc<Shared>, request: Request) -> Result<Receipt, Refusal> {
+async fn receive(shared: &Arc<Shared>, peer: Peer, request: Request) -> Result<Receipt, Refusal> {
     let (head, body) = request.into_parts();
-    media_type(&head.headers, CBOR_SEQ)?;
-    let most = shared.limits.body_bytes;
-    let length = content_length(&head.headers);
-    if length.is_some_and(|length| length > most as u64) {
-        return Err(drained(body, too_large(most)).await);
-    }
-    // As read, as verified, as stored. Without a length, room for the longest body is set aside.
-    let kib = (3 * length.unwrap_or(most as u64)).div_ceil(1024);
-    let kib = u32::try_from(kib).unwrap_or(u32::MAX).min(shared.most_upload_kib());
-    let Ok(room) = Arc::clone(&shared.upload_kib).try_acquire_many_owned(kib) else {
-        return Err(Refusal::busy("too many bytes of uploads are under way; try again shortly"));
-    };
-    let body = read(body, length, most, shared.limits.body_stall, shared.limits.body_time).await?;
+    let (body, room) = body::read(shared, peer, (&head.headers, body), CBOR_SEQ, shared.limits.body_bytes).await?;
+    let _place = body::request_place(shared, peer)?;
+    // As the reader holds it, and as it is stored; the body has its own room. Nobody who has this waits for more.
+    let more = shared.bundles.wait(peer, 2 * body.len() as u64).await;
     let bytes = body.len() as u64;
-    let light = body.len() <= INLINE && weigh(shared, &body)? <= INLINE_EVENTS;
-    let (bundles, _room) = if light {
-        (judge(shared, &body)?, room)
+    let light = if body.len() <= INLINE { light(shared, &body)? } else { None };
+    let (bundles, _room) = if let Some(bundles) = light {
+        (bundles, (room, more))
     } else {
         let core = Arc::clone(&shared.verifiers).acquire_owned().await;
         let shared = Arc::clone(shared);
         // Core and room go along: a sender that hangs up frees neither before the work is done.
         let judged = tokio::task::spawn_blocking(move || {
             let _core = core;
-            weigh(&shared, &body)?;
-            judge(&shared, &body).map(|bundles| (bundles, room))
+            judge(&shared, &body, u64::from(shared.limits.events)).map(|bundles| (bundles, (room, more)))
         });
         let failed = |_| Refusal::new(name::STORE_FAILED, 500, "verification failed unexpectedly; send the upload again");
         judged.await.map_err(failed)??
@@ -81,77 +71,27 @@ async fn receive(shared: &Arc<Shared>, request: Request) -> Result<Receipt, Refu
     Ok(receipt)
 }
 
-/// Refuses a body that says it is something else. One that says nothing is taken at its bytes.
-pub(crate) fn media_type(headers: &HeaderMap, expected: &str) -> Result<(), Refusal> {
-    let Some(found) = headers.get(CONTENT_TYPE) else { return Ok(()) };
-    let found = found.to_str().unwrap_or_default();
-    if found.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(expected) {
-        return Ok(());
+/// Verifies a short body, unless its bundles claim so many events that other requests would wait: then there is `None`, for at
+/// most as much work as a light one makes.
+fn light(shared: &Shared, body: &[u8]) -> Result<Option<Vec<Bundle>>, Refusal> {
+    let most = INLINE_EVENTS.min(u64::from(shared.limits.events));
+    match judge(shared, body, most) {
+        Err(refusal) if refusal.problem().name() == "TooManyEvents" && most == INLINE_EVENTS => Ok(None),
+        judged => judged.map(Some),
     }
-    Err(Refusal::new(name::UNSUPPORTED_MEDIA_TYPE, 415, format!("the body must be {expected}")))
 }
 
-pub(crate) fn content_length(headers: &HeaderMap) -> Option<u64> {
-    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
-}
-
-fn too_large(most: usize) -> Refusal {
-    Refusal::new(name::BODY_TOO_LARGE, 413, format!("a request may have {most} bytes; send less at once"))
-}
-
-/// Passes over the rest of a body for a moment: a sender that is cut off in the middle of it would see a torn connection and not
-/// the refusal.
-async fn drained(mut body: Body, refusal: Refusal) -> Refusal {
-    let rest = async { while let Some(Ok(_)) = body.frame().await {} };
-    let _ = tokio::time::timeout(DRAIN, rest).await;
-    refusal
-}
-
-/// Reads a whole body of at most `most` bytes, each next piece of it within `stall`, all of it within `time`.
-pub(crate) async fn read(
-    mut body: Body,
-    length: Option<u64>,
-    most: usize,
-    stall: Duration,
-    time: Duration,
-) -> Result<Bytes, Refusal> {
-    let slow = || Refusal::new(name::REQUEST_TIMEOUT, 408, "the body did not arrive in time; send it again, faster or in parts");
-    let start = Instant::now();
-    let mut whole: Option<Bytes> = None;
-    let mut joined: Vec<u8> = Vec::new();
-    loop {
-        let left = time.checked_sub(start.elapsed()).ok_or_else(slow)?;
-        let Some(frame) = tokio::time::timeout(stall.min(left), body.frame()).await.map_err(|_| slow())? else { break };
-        let frame = frame.map_err(|error| Refusal::new(name::BAD_BODY, 400, format!("the body was torn: {error}")))?;
-        let Ok(data) = frame.into_data() else { continue };
-        let so_far = whole.as_ref().map_or(joined.len(), Bytes::len);
-        if so_far + data.len() > most {
-            return Err(drained(body, too_large(most)).await);
-        }
-        // The usual small body comes in one piece, which is not copied.
-        match (whole.take(), joined.is_empty()) {
-            (None, true) => whole = Some(data),
-            (None, false) => joined.extend_from_slice(&data),
-            (Some(first), _) => {
-                let expected = length.and_then(|length| usize::try_from(length).ok()).unwrap_or(0);
-                joined.reserve(expected.max(first.len() + data.len()));
-                joined.extend_from_slice(&first);
-                joined.extend_from_slice(&data);
-            }
-        }
-    }
-    Ok(whole.unwrap_or_else(|| joined.into()))
-}
-
-/// Verifies a body: nothing comes out unless all of it is right.
-fn judge(shared: &Shared, body: &[u8]) -> Result<Vec<Bundle>, Refusal> {
+/// Verifies a body of bundles that claim at most `events` together: nothing comes out unless all of it is right.
+fn judge(shared: &Shared, body: &[u8], events: u64) -> Result<Vec<Bundle>, Refusal> {
     let accepted: Mutex<Accepted> = Mutex::default();
     let known = |device, index| {
         let accepted = accepted.lock().unwrap_or_else(PoisonError::into_inner);
         accepted.digests.get(&(device, index)).copied().or_else(|| known(shared, device, index))
     };
     let limits = SealLimits { max_events: shared.limits.events };
-    let mut reader = StreamReader::new(&shared.roster, limits).with_known(Box::new(known));
+    let mut reader = StreamReader::new(&shared.roster, limits)
+        .with_known(Box::new(known))
+        .of_bundles(Bundles { parts: shared.limits.upload_parts, events });
     let mut visit = |event: Event<'_>| -> Result<(), Refusal> {
         let Event::Proven(proven) = event else { return Ok(()) };
         let statement = proven.seal.statement();
@@ -168,39 +108,6 @@ fn judge(shared: &Shared, body: &[u8]) -> Result<Vec<Bundle>, Refusal> {
     reader.feed(body, &mut visit)?;
     reader.finish(&mut visit)?;
     Ok(accepted.into_inner().unwrap_or_else(PoisonError::into_inner).bundles)
-}
-
-/// Judges an upload's weight, and what can be seen without hashing; returns the events that it covers. What does not decode is
-/// left to the reader to name.
-fn weigh(shared: &Shared, body: &[u8]) -> Result<u64, Refusal> {
-    let (mut at, mut number, mut parts, mut events) = (0, 0, 0, 0);
-    while let Ok((item, length)) = Item::decode(&body[at..]) {
-        match item {
-            Item::Part(part) => {
-                parts += 1;
-                events += u64::from(part.n);
-                if parts > shared.limits.upload_parts {
-                    let detail = format!("an upload may have {} bundles; send fewer at once", shared.limits.upload_parts);
-                    return Err(Refusal::new(name::TOO_MANY_PARTS, 413, detail));
-                }
-                if events > u64::from(shared.limits.events) {
-                    let detail = format!("an upload may cover {} events; send fewer at once", shared.limits.events);
-                    return Err(refuse("TooManyEvents", &detail, Place { item: Some(number), ..Place::default() }));
-                }
-                if part.signature.is_none() {
-                    let detail = "every part of an upload must carry its own signature";
-                    return Err(refuse(name::NOT_WHOLE, detail, Place { item: Some(number), ..Place::default() }));
-                }
-            }
-            Item::Schema(_) | Item::Open(_) | Item::End => {}
-            Item::Problem { .. } | Item::Proof { .. } | Item::Explain { .. } => {
-                let detail = format!("item {number} does not belong in an upload; send schema, open and part items only");
-                return Err(Refusal::new(name::BAD_BODY, 400, detail));
-            }
-        }
-        (at, number) = (at + length, number + 1);
-    }
-    Ok(events)
 }
 
 fn whole(statement: &Statement, select: &Select<'_>) -> bool {

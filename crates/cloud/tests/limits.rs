@@ -12,7 +12,7 @@ use moteseal_core::sample::{Choice, Rate};
 use moteseal_core::seal::Scheme::Star;
 use support::{Running, group, problem, query};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 async fn limited(limits: Limits) -> (Running, Vec<support::Mote>, tempfile::TempDir) {
     let (roster, motes) = group(&["a"]);
@@ -28,6 +28,42 @@ async fn raw(cloud: &Running, bytes: &[u8]) -> String {
     let mut answer = Vec::new();
     let _ = tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut answer)).await.expect("closed in time");
     String::from_utf8_lossy(&answer).into_owned()
+}
+
+/// An address that is not the one honest clients come from.
+const STRANGER: [u8; 4] = [127, 0, 0, 2];
+
+async fn from(address: [u8; 4], cloud: &Running) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind((address, 0).into()).unwrap();
+    socket.connect(cloud.address).await.unwrap()
+}
+
+/// Sends `bytes` and then a byte now and then; returns what comes back once the cloud closes the connection, at most its start.
+async fn drip(mut stream: TcpStream, bytes: Vec<u8>) -> String {
+    let _ = stream.write_all(&bytes).await;
+    let (mut receive, mut send) = stream.into_split();
+    let sender = tokio::spawn(async move {
+        while send.write_all(b" ").await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    });
+    let mut answer = vec![0; 4096];
+    let length = receive.read(&mut answer).await.unwrap_or(0);
+    sender.abort();
+    String::from_utf8_lossy(&answer[..length]).into_owned()
+}
+
+/// An upload and a query, each answered well within the time that an honest client may expect.
+async fn served(cloud: &Running, mote: &mut support::Mote, epoch: u64, events: usize) {
+    let promised = Duration::from_secs(5);
+    let body = mote.seal(Star, epoch, true, &vec![1; events]);
+    let response = tokio::time::timeout(promised, cloud.put(body)).await.expect("stored in time");
+    assert_eq!(response.status(), 200, "{}", response.text().await.unwrap());
+    let query = query(&[mote.id], epoch, Some(epoch + 1), Choice::Rate(Rate::ALL));
+    let response = tokio::time::timeout(promised, cloud.ask(&query)).await.expect("answered in time");
+    assert_eq!(response.status(), 200);
+    assert!(response.bytes().await.unwrap().len() > events * 4);
 }
 
 fn name_of(raw: &str) -> String {
@@ -104,27 +140,107 @@ async fn too_many_parts_or_events_are_refused_before_they_are_hashed() {
 }
 
 #[tokio::test]
-async fn uploads_share_a_bounded_memory() {
-    let (cloud, mut motes, _directory) = limited(Limits { upload_bytes: 192 << 10, ..Limits::default() }).await;
-    let mut slow = TcpStream::connect(cloud.address).await.unwrap();
-    slow.write_all(b"PUT /v1/bundles HTTP/1.1\r\nhost: x\r\ncontent-length: 60000\r\n\r\nx").await.unwrap();
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    let body = motes[0].seal(Star, 1, true, &[1; 3000]);
-    let response = cloud.put(body.clone()).await;
-    assert_eq!(response.headers()["retry-after"], "1");
-    let refused = problem(response).await;
-    assert_eq!((refused.name(), refused.status), ("Unavailable", 503));
-    drop(slow);
-    // Once the slow one is gone there is room again, as the refusal said.
-    let mut status = 0;
-    for _ in 0..50 {
-        status = cloud.put(body.clone()).await.status().as_u16();
-        if status == 200 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
+async fn what_is_declared_and_not_sent_holds_up_nobody() {
+    let (cloud, mut motes, _directory) = limited(Limits::default()).await;
+    let mut idle = Vec::new();
+    for mib in [64, 64, 42, 64, 64, 64, 64, 64] {
+        let mut stream = TcpStream::connect(cloud.address).await.unwrap();
+        let head = format!("PUT /v1/bundles HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\nx", mib << 20);
+        stream.write_all(head.as_bytes()).await.unwrap();
+        idle.push(stream);
     }
-    assert_eq!(status, 200);
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    served(&cloud, &mut motes[0], 1, 3000).await;
+    drop(idle);
+    cloud.stop().await;
+}
+
+/// From one address, more connections than there may be: uploads and queries whose bodies hardly come. From others, and on a
+/// connection of the same address that is open, everything goes on.
+#[tokio::test]
+async fn slow_bodies_of_one_address_hold_up_nobody() {
+    let limits = Limits { connections: 64, requests: 4, answers: 2, body_stall: Duration::from_secs(2), ..Limits::default() };
+    let (cloud, mut motes, _directory) = limited(limits).await;
+    let mut slow = tokio::task::JoinSet::new();
+    for i in 0..100 {
+        let target = if i % 2 == 0 { "PUT /v1/bundles" } else { "POST /v1/query" };
+        let head = format!("{target} HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n");
+        slow.spawn(drip(from(STRANGER, &cloud).await, head.into_bytes()));
+    }
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    for epoch in 0..5 {
+        served(&cloud, &mut motes[0], epoch, 3000).await;
+    }
+    let start = Instant::now();
+    let (mut given_up, mut refused) = (0, 0);
+    while let Some(answer) = slow.join_next().await {
+        match answer.unwrap() {
+            answer if answer.starts_with("HTTP/1.1 408") => given_up += 1,
+            answer if answer.starts_with("HTTP/1.1 503") || answer.is_empty() => refused += 1,
+            answer => panic!("{answer}"),
+        }
+    }
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    assert!((1..=32).contains(&given_up) && refused >= 68, "half of the connections: {given_up} given up, {refused} refused");
+    cloud.stop().await;
+}
+
+#[tokio::test]
+async fn bodies_share_a_bounded_memory_of_which_one_address_gets_no_more_than_half() {
+    let limits = Limits { upload_bytes: 6 << 20, body_bytes: 256 << 10, body_stall: Duration::from_secs(2), ..Limits::default() };
+    let (cloud, mut motes, _directory) = limited(limits).await;
+    let mut slow = tokio::task::JoinSet::new();
+    for _ in 0..20 {
+        let mut bytes = b"PUT /v1/bundles HTTP/1.1\r\nhost: x\r\ncontent-length: 262144\r\n\r\n".to_vec();
+        bytes.resize(bytes.len() + 250_000, 0);
+        slow.spawn(drip(from(STRANGER, &cloud).await, bytes));
+    }
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    for epoch in 0..5 {
+        served(&cloud, &mut motes[0], epoch, 40_000).await;
+    }
+    let (mut given_up, mut refused) = (0, 0);
+    while let Some(answer) = slow.join_next().await {
+        match answer.unwrap() {
+            answer if answer.starts_with("HTTP/1.1 408") => given_up += 1,
+            answer if answer.starts_with("HTTP/1.1 503") && answer.contains("retry-after: 1") => refused += 1,
+            answer => panic!("{answer}"),
+        }
+    }
+    assert!(given_up <= 4 && refused >= 16, "half of 2 MiB: {given_up} given up, {refused} refused");
+    // Their room is free again.
+    served(&cloud, &mut motes[0], 9, 50_000).await;
+    cloud.stop().await;
+}
+
+/// Without reading on for a moment, the refusal of a long body would reach its sender as a torn connection.
+#[tokio::test]
+async fn a_sender_in_full_flow_hears_why_it_is_refused() {
+    let (roster, _) = group(&["a"]);
+    let directory = tempfile::tempdir().unwrap();
+    let tokens = directory.path().join("tokens");
+    std::fs::write(&tokens, "read 4q9mB0xJ2kTqvYfB\nwrite Zr7Qd0cM5hU1nWxK\n").unwrap();
+    let cloud = Running::start(directory.path(), Config { tokens: Some(tokens), ..Config::new(roster) }).await;
+    let cases = [
+        (None, moteseal_api::CBOR_SEQ, "Unauthorized", 401),
+        (Some("4q9mB0xJ2kTqvYfB"), moteseal_api::CBOR_SEQ, "Forbidden", 403),
+        (Some("Zr7Qd0cM5hU1nWxK"), "text/plain", "UnsupportedMediaType", 415),
+    ];
+    for (token, media_type, name, status) in cases {
+        for _ in 0..5 {
+            let mut request = cloud.http.put(cloud.at(paths::BUNDLES)).header("content-type", media_type);
+            if let Some(token) = token {
+                request = request.bearer_auth(token);
+            }
+            let refused = problem(request.body(vec![0; 20_000_000]).send().await.unwrap()).await;
+            assert_eq!((refused.name(), refused.status), (name, status));
+        }
+    }
+    // Who asks first is refused at once, and not made to send.
+    let head = "PUT /v1/bundles HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 1000\r\n\r\n";
+    let start = Instant::now();
+    let answer = raw(&cloud, head.as_bytes()).await;
+    assert!(answer.starts_with("HTTP/1.1 401") && start.elapsed() < Duration::from_secs(1), "{answer}");
     cloud.stop().await;
 }
 
@@ -155,32 +271,54 @@ async fn queries_are_limited_and_told_how() {
     cloud.stop().await;
 }
 
+/// Forgeries that claim many events keep the only place for as long as that takes to find out.
 #[tokio::test]
-async fn one_request_or_connection_too_many_is_told_to_come_back() {
-    let (cloud, ..) = limited(Limits { requests: 1, answers: 1, connections: 3, ..Limits::default() }).await;
-    // A request that does not end holds the only place.
-    let mut slow = TcpStream::connect(cloud.address).await.unwrap();
-    slow.write_all(b"POST /v1/query HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n").await.unwrap();
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    let response = cloud.get(paths::DEVICES).await;
-    assert_eq!(response.headers()["retry-after"], "1");
-    assert_eq!(problem(response).await.name(), "Unavailable");
-    assert_eq!(cloud.get(paths::HEALTHZ).await.status(), 200, "health is not held up");
-    let _third = TcpStream::connect(cloud.address).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    let mut fourth = TcpStream::connect(cloud.address).await.unwrap();
-    let mut answer = String::new();
-    fourth.read_to_string(&mut answer).await.unwrap();
-    assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("retry-after: 1"), "{answer}");
-    assert_eq!(name_of(&answer), "Unavailable");
+async fn one_request_too_many_is_told_to_come_back() {
+    let (cloud, motes, _directory) = limited(Limits { requests: 1, ..Limits::default() }).await;
+    let forged = motes[0].claiming(5, (1 << 24) - 1);
+    let mut uploads = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let request = cloud.http.put(cloud.at(paths::BUNDLES)).body(forged.clone());
+        uploads.spawn(async move { request.send().await.unwrap() });
+    }
+    let (mut judged, mut busy) = (0, 0);
+    while let Some(response) = uploads.join_next().await {
+        let response = response.unwrap();
+        let retry_after = response.headers().get("retry-after").cloned();
+        match problem(response).await.name() {
+            "DigestCount" => judged += 1,
+            "Unavailable" => busy += usize::from(retry_after.is_some_and(|after| after == "1")),
+            name => panic!("{name}"),
+        }
+    }
+    assert!(judged >= 1 && busy >= 1 && judged + busy == 8, "{judged} judged, {busy} busy");
+    assert_eq!(cloud.get(paths::DEVICES).await.status(), 200, "the place is free again");
     cloud.stop().await;
 }
 
-/// The answer is far longer than what lies between: without back-pressure the cloud would hold it, without the stall limit
-/// the reader would hold the only place.
 #[tokio::test]
-async fn a_reader_that_takes_nothing_loses_its_place() {
-    let limits = Limits { answers: 1, write_stall: Duration::from_millis(500), ..Limits::default() };
+async fn one_connection_too_many_is_told_to_come_back() {
+    for (peer_percent, places) in [(100, 4), (25, 2)] {
+        let (cloud, ..) = limited(Limits { connections: 4, peer_percent, ..Limits::default() }).await;
+        let mut open = Vec::new();
+        for _ in 0..places {
+            open.push(from(STRANGER, &cloud).await);
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let mut answer = String::new();
+        from(STRANGER, &cloud).await.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("retry-after: 1"), "{answer}");
+        assert_eq!(name_of(&answer), "Unavailable");
+        drop(open);
+        cloud.stop().await;
+    }
+}
+
+/// The answer is far longer than what lies between: without back-pressure the cloud would hold it, without a minimum pace the
+/// reader would hold its place for as long as it likes.
+#[tokio::test]
+async fn a_reader_that_takes_nothing_or_next_to_nothing_loses_its_place_and_holds_up_nobody() {
+    let limits = Limits { answers: 2, write_stall: Duration::from_secs(1), ..Limits::default() };
     let (cloud, mut motes, _directory) = limited(limits).await;
     let events: Vec<u32> = (0..500_000).collect();
     for epoch in 0..8 {
@@ -188,25 +326,37 @@ async fn a_reader_that_takes_nothing_loses_its_place() {
     }
     let query = query(&[motes[0].id], 0, None, Choice::Rate(Rate::ALL));
     let body = query.to_json();
-    let mut idle = TcpStream::connect(cloud.address).await.unwrap();
     let head = format!("POST /v1/query HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}", body.len());
-    idle.write_all(head.as_bytes()).await.unwrap();
-    let mut first = [0; 12];
-    idle.read_exact(&mut first).await.unwrap();
-    assert_eq!(&first, b"HTTP/1.1 200");
-    let refused = problem(cloud.ask(&query).await).await;
-    assert_eq!((refused.name(), refused.status), ("TooManyRequests", 429));
-    let mut status = 0;
-    for _ in 0..50 {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        let response = cloud.ask(&query).await;
-        status = response.status().as_u16();
-        if status == 200 {
-            assert_eq!(response.bytes().await.unwrap().len() / (500_000 * 4), 8);
-            break;
+    for bytes_at_once in [0, 100] {
+        let mut slow = from(STRANGER, &cloud).await;
+        slow.write_all(head.as_bytes()).await.unwrap();
+        let mut first = [0; 12];
+        slow.read_exact(&mut first).await.unwrap();
+        assert_eq!(&first, b"HTTP/1.1 200");
+        let slow = tokio::spawn(async move {
+            let mut bytes = vec![0; bytes_at_once];
+            while slow.read_exact(&mut bytes).await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        });
+        let mut second = from(STRANGER, &cloud).await;
+        second.write_all(head.as_bytes()).await.unwrap();
+        second.read_exact(&mut first).await.unwrap();
+        assert_eq!(&first, b"HTTP/1.1 429", "the other place is for others");
+        let whole = tokio::time::timeout(Duration::from_secs(5), async { cloud.ask(&query).await.bytes().await.unwrap() });
+        assert_eq!(whole.await.expect("answered in time").len() / (500_000 * 4), 8);
+        let start = Instant::now();
+        while first != *b"HTTP/1.1 200" {
+            assert!(start.elapsed() < Duration::from_secs(10), "the slow reader still has its place");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            let mut again = from(STRANGER, &cloud).await;
+            again.write_all(head.as_bytes()).await.unwrap();
+            again.read_exact(&mut first).await.unwrap();
         }
+        slow.abort();
+        // The last one hangs up, which the cloud must notice before the place is free again.
+        tokio::time::sleep(Duration::from_millis(500)).await;
     }
-    assert_eq!(status, 200);
     cloud.stop().await;
 }
 

@@ -13,5 +13,5 @@ pub mod roster;
 pub mod write;
 
 pub use explain::{Explained, Finding, RunFinding, explain_run};
-pub use reader::{Event, Proven, ReadError, ReadErrorKind, SchemaEntry, StreamReader, Suspect};
+pub use reader::{Bundles, Event, Proven, ReadError, ReadErrorKind, SchemaEntry, StreamReader, Suspect};
 pub use roster::Roster;

@@ -97,6 +97,14 @@ pub enum ReadErrorKind {
     Unsigned,
     /// A run of more parts, events or bytes than a run may have.
     RunTooLong,
+    /// More bundles than this receiver takes at once: so many.
+    TooManyParts(usize),
+    /// Bundles that together claim more events than this receiver takes at once: so many.
+    TooManyEvents(u64),
+    /// A part without a signature of its own, among bundles.
+    NotWhole,
+    /// An item that is no schema, open, part or end, among bundles.
+    NoBundle,
 }
 
 /// Why a stream is refused, and where.
@@ -124,6 +132,10 @@ impl ReadError {
             ReadErrorKind::Seal(error) => error.name(),
             ReadErrorKind::Unsigned => "Unsigned",
             ReadErrorKind::RunTooLong => "RunTooLong",
+            ReadErrorKind::TooManyParts(_) => "TooManyParts",
+            ReadErrorKind::TooManyEvents(_) => "TooManyEvents",
+            ReadErrorKind::NotWhole => "NotWhole",
+            ReadErrorKind::NoBundle => "BadBody",
         }
     }
 }
@@ -138,6 +150,12 @@ impl fmt::Display for ReadErrorKind {
             Self::Seal(error) => error.fmt(f),
             Self::Unsigned => f.write_str("Unsigned: the stream ends, or goes elsewhere, before a signature proves its parts"),
             Self::RunTooLong => f.write_str("RunTooLong: more parts, events or bytes than may come under one signature"),
+            Self::TooManyParts(most) => write!(f, "TooManyParts: at most {most} bundles are taken at once; send fewer"),
+            Self::TooManyEvents(most) => {
+                write!(f, "TooManyEvents: bundles that cover at most {most} events are taken at once; send fewer")
+            }
+            Self::NotWhole => f.write_str("NotWhole: a bundle's part must carry its own signature"),
+            Self::NoBundle => f.write_str("BadBody: among bundles stand schema, open and part items only"),
         }
     }
 }
@@ -174,12 +192,22 @@ pub struct Suspect {
 /// Gives the digest of a seal that the receiver has: of a device, by index.
 pub type Known<'d> = Box<dyn Fn(DeviceId, SealIndex) -> Option<Digest> + Send + 'd>;
 
+/// How much a stream of bundles may hold, as uploads are: every part signed for itself, and no items of answers or proofs.
+#[derive(Clone, Copy, Debug)]
+pub struct Bundles {
+    /// At most so many parts; the next one is `TooManyParts`.
+    pub parts: usize,
+    /// The parts may claim at most so many events together; the part that passes it is `TooManyEvents`.
+    pub events: u64,
+}
+
 /// Reads a stream.
 pub struct StreamReader<'d, D: ?Sized> {
     directory: &'d D,
     follower: Follower<'d, D, Host>,
     known: Option<Known<'d>>,
-    max_run_parts: usize,
+    /// What is left of the bundles that may come, and of their events; `None` takes any stream.
+    bundles: Option<(Bundles, Bundles)>,
     schema: Option<Arc<SchemaEntry>>,
     buffer: Vec<u8>,
     /// Where the next item starts in the buffer.
@@ -248,7 +276,7 @@ impl<'d, D: Directory + ?Sized> StreamReader<'d, D> {
             directory,
             follower: Follower::new(directory, Host::detect(), limits),
             known: None,
-            max_run_parts: MAX_RUN_PARTS,
+            bundles: None,
             schema: None,
             buffer: Vec::new(),
             at: 0,
@@ -268,11 +296,11 @@ impl<'d, D: Directory + ?Sized> StreamReader<'d, D> {
         self
     }
 
-    /// The same, refusing longer runs than `parts` (at least 1, at most 256). Where every part must be signed, as in an upload, 1
-    /// bounds the work for a stranger to one part before a signature is checked.
+    /// The same, taking nothing but bundles, and no more than `most`. A part that passes it, that has no signature of its own, or
+    /// any other item is refused before any of its events is hashed.
     #[must_use]
-    pub fn with_run_parts(mut self, parts: usize) -> Self {
-        self.max_run_parts = parts.clamp(1, MAX_RUN_PARTS);
+    pub const fn of_bundles(mut self, most: Bundles) -> Self {
+        self.bundles = Some((most, most));
         self
     }
 
@@ -354,12 +382,15 @@ impl<'d, D: Directory + ?Sized> StreamReader<'d, D> {
                 return Err(self.error(ReadErrorKind::Decode(error)).into());
             }
         };
+        if let Some(kind) = self.no_bundle(&item) {
+            return Err(self.error(kind).into());
+        }
         self.load.add(&item, length, !self.run.is_empty());
         let range = self.at..self.at + length;
         if let Item::Part(_) = item {
             self.run.push(Pending { range: range.clone(), item: self.items, schema: self.schema.clone() });
         }
-        if self.run.len() > self.max_run_parts || self.load.is_too_much() {
+        if self.run.len() > MAX_RUN_PARTS || self.load.is_too_much() {
             return Err(self.too_long(buffer).into());
         }
         let step = match item {
@@ -407,6 +438,23 @@ impl<'d, D: Directory + ?Sized> StreamReader<'d, D> {
         // Bytes that nothing refers to any more are dropped once they are at least as many as the rest that must be moved.
         let worth_it = self.at >= 1 << 16 && self.at >= buffer.len() / 2;
         Ok(if self.run.is_empty() && worth_it { Step::RunDone } else { step })
+    }
+
+    /// Why an item cannot come where only so many bundles may.
+    fn no_bundle(&mut self, item: &Item<'_>) -> Option<ReadErrorKind> {
+        let (most, left) = self.bundles.as_mut()?;
+        match item {
+            Item::Part(part) => {
+                let (Some(parts), Some(events)) = (left.parts.checked_sub(1), left.events.checked_sub(part.n.into())) else {
+                    let parts = (left.parts == 0).then_some(ReadErrorKind::TooManyParts(most.parts));
+                    return Some(parts.unwrap_or(ReadErrorKind::TooManyEvents(most.events)));
+                };
+                *left = Bundles { parts, events };
+                part.signature.is_none().then_some(ReadErrorKind::NotWhole)
+            }
+            Item::Schema(_) | Item::Open(_) | Item::End => None,
+            Item::Proof { .. } | Item::Explain { .. } | Item::Problem { .. } => Some(ReadErrorKind::NoBundle),
+        }
     }
 
     /// What comes before a signature is too much, unless one of the pending parts is refused for itself.

@@ -5,13 +5,13 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::value::{Value, encode_sequence, head, sequence};
+use common::value::{NULL, Value, encode_sequence, head, sequence};
 use common::world::{Device, Epoch, FIXED, Pick, operator, roster, schema, stream};
 use moteseal_core::seal::Scheme;
 use moteseal_core::seal::follow::Limits;
 use moteseal_core::signature::Algorithm;
 use moteseal_core::wire::stream::{MAX_ITEM, MAX_RUN_ITEMS};
-use moteseal_verify::{Event, ReadError, Roster, StreamReader, write};
+use moteseal_verify::{Bundles, Event, ReadError, Roster, StreamReader, write};
 
 const PIECE: usize = 1 << 20;
 
@@ -168,4 +168,41 @@ fn an_item_that_comes_byte_by_byte_is_read_once() {
     let mut end = Vec::new();
     write::end(&mut end);
     assert_eq!(feed.feed(&end).unwrap_err().name(), "DigestCount");
+}
+
+/// What an upload may hold is judged item by item, before a part's events are counted or hashed.
+#[test]
+fn of_bundles_no_more_are_taken_than_the_receiver_asks_for() {
+    let group = group();
+    let fixed = schema(FIXED);
+    let mut device = Device::new(&group, "ed", &fixed);
+    let sealed: Vec<_> = (0..3).map(|epoch| device.seal(&Epoch::new(Scheme::Star, 50 + epoch, 5))).collect();
+    let bundles: Vec<u8> =
+        sealed.iter().flat_map(|sealed| stream(&fixed, std::slice::from_ref(sealed), &Pick::Levels(0xff))).collect();
+    let read = |bytes: &[u8], parts, events| {
+        let mut proven = 0;
+        let mut reader = StreamReader::new(&group, Limits::default()).of_bundles(Bundles { parts, events });
+        let result = reader.feed(bytes, &mut |event| {
+            proven += usize::from(matches!(event, Event::Proven(_)));
+            Ok::<_, ReadError>(())
+        });
+        (proven, result.err().map(|error| error.name()))
+    };
+    assert_eq!(read(&bundles, 3, 15), (3, None));
+    assert_eq!(read(&bundles, 2, 15), (2, Some("TooManyParts")));
+    assert_eq!(read(&bundles, 3, 14), (2, Some("TooManyEvents")));
+    let mut unsigned = sequence(&bundles);
+    let Some(Value::Array(fields)) = unsigned.iter_mut().find(|item| matches!(item, Value::Array(f) if f[0] == Value::Uint(2)))
+    else {
+        panic!("a part")
+    };
+    *fields.last_mut().unwrap() = NULL;
+    assert_eq!(read(&encode_sequence(&unsigned), 3, 15), (0, Some("NotWhole")));
+    let mut problem = bundles;
+    write::problem(&mut problem, "x", "y");
+    assert_eq!(read(&problem, 3, 15), (3, Some("BadBody")));
+    // Sixteen million claimed events that nobody counts.
+    let mut claiming = sequence(&stream(&fixed, &sealed[..1], &Pick::Levels(0xff)));
+    claim(claiming.last_mut().unwrap(), 1 << 24);
+    assert_eq!(read(&encode_sequence(&claiming), 3, 1 << 16), (0, Some("TooManyEvents")));
 }

@@ -28,7 +28,7 @@ bench: setup-build ## Measure speed against peers and physical limits; fails whe
 		cargo run --release --quiet $(CARGO_FLAGS) -p moteseal-bench -- $$suite || status=1; done; exit $$status
 
 .PHONY: test
-test: lint mote spec rust-test ## Everything that must hold: lints, the mote's build, both verifiers, all tests
+test: lint mote spec rust-test absent-data ## Everything that must hold: lints, the mote's build, both verifiers, all tests
 
 .PHONY: lint
 lint: setup-test ## Formatting, clippy, dependencies, hygiene of the files
@@ -53,6 +53,11 @@ mote: setup-build ## Build what a mote runs for a Cortex-M3, without an operatin
 rust-test: setup-test
 	$(call step,tests)
 	cargo test $(CARGO_FLAGS) --workspace
+
+.PHONY: absent-data
+absent-data:
+	$(call step,data from outside)
+	@tools/absent_data.py
 
 .PHONY: spec
 spec: setup-test ## Replay every test vector with the second verifier, spec/verify.py

@@ -12,12 +12,15 @@ use serde_json::Value;
 /// Half the order of P-256, rounded down.
 const HALF_ORDER: &str = "7fffffff800000007fffffffffffffffde737d56d38bcf4279dce5617e3192a8";
 
-/// A file of the folder of vectors, beside the repository or where `MOTESEAL_DATA` says; skips with a line where it is not.
+/// A file of the folder of vectors, beside the repository or where `MOTESEAL_DATA` says; `None` where it is not, which `make
+/// test` tells (tools/absent_data.py) and `MOTESEAL_DATA_REQUIRED=1` makes a failure.
 fn data(path: &str) -> Option<Vec<u8>> {
     let beside = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
     let path = std::env::var_os("MOTESEAL_DATA").map_or_else(beside, PathBuf::from).join(path);
     if !path.exists() {
-        println!("skipped: {} is not here; set MOTESEAL_DATA to the folder of vectors", path.display());
+        let absent = format!("{} is not here; set MOTESEAL_DATA to the folder of vectors", path.display());
+        assert!(std::env::var_os("MOTESEAL_DATA_REQUIRED").is_none_or(|required| required != "1"), "{absent}");
+        println!("SKIPPED: {absent}");
         return None;
     }
     Some(std::fs::read(path).unwrap())

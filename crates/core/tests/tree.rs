@@ -231,7 +231,9 @@ fn vectors() -> Option<&'static Path> {
             .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"), PathBuf::from);
         let folder = data.join("vectors_merkle");
         if !folder.is_dir() {
-            eprintln!("skipped: no vectors_merkle in {}; set MOTESEAL_DATA", data.display());
+            let absent = format!("no vectors_merkle in {}; set MOTESEAL_DATA", data.display());
+            assert!(std::env::var_os("MOTESEAL_DATA_REQUIRED").is_none_or(|required| required != "1"), "{absent}");
+            println!("SKIPPED: {absent}");
             return None;
         }
         let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("vectors_merkle");

@@ -142,7 +142,7 @@ pub enum SchemaError {
     Decode(DecodeError),
     /// More than [`MAX_FIELDS`] fields.
     TooManyFields,
-    /// A field's name that is empty or longer than [`MAX_NAME`] bytes.
+    /// A field's name that is empty, longer than [`MAX_NAME`] bytes, or has control characters.
     InvalidFieldName,
     /// Two fields of one name.
     DuplicateField,
@@ -181,7 +181,9 @@ impl fmt::Display for SchemaError {
         f.write_str(match self {
             Self::Decode(error) => return error.fmt(f),
             Self::TooManyFields => "TooManyFields: a schema has at most 64 fields",
-            Self::InvalidFieldName => "InvalidFieldName: a field's name must be 1 to 64 bytes",
+            Self::InvalidFieldName => {
+                "InvalidFieldName: a field's name must be 1 to 64 bytes of UTF-8 without control characters"
+            }
             Self::DuplicateField => "DuplicateField: two fields have the same name",
             Self::UnknownUnit => "UnknownUnit: the unit is not a SenML unit such as Cel, %RH or V; leave it empty for none",
             Self::UnknownFieldType => {
@@ -290,7 +292,8 @@ impl<'a> Field<'a> {
 }
 
 fn check_words(name: &str, unit: &str) -> Result<(), SchemaError> {
-    if name.is_empty() || name.len() > MAX_NAME {
+    // A name stands in headers of tables and on terminals: it must not act there.
+    if name.is_empty() || name.len() > MAX_NAME || name.chars().any(char::is_control) {
         return Err(SchemaError::InvalidFieldName);
     }
     if is_unit(unit) { Ok(()) } else { Err(SchemaError::UnknownUnit) }

@@ -226,6 +226,11 @@ fn each_property_of_a_schema_has_its_name() {
     assert!(encode(&[Field::new(&long[1..], "", FieldType::U8)]).is_ok());
     assert_eq!(encode(&[Field::new(&long, "", FieldType::U8)]), Err(SchemaError::InvalidFieldName));
     assert_eq!(encode(&[Field::new("", "", FieldType::U8)]), Err(SchemaError::InvalidFieldName));
+    for name in ["\u{1b}[31m", "a\nb", "a\0", "\t", "\u{7f}", "\u{85}", "\u{9b}0m"] {
+        assert_eq!(encode(&[Field::new(name, "", FieldType::U8)]), Err(SchemaError::InvalidFieldName), "{name:?}");
+        assert_eq!(Field::parse(&format!("{name}::u8")), Err(SchemaError::InvalidFieldName), "{name:?}");
+    }
+    assert!(encode(&[Field::new("\u{a0}\u{6e29}\u{5ea6} [31m", "", FieldType::U8)]).is_ok());
     let (a, b) = (Field::new("a", "", FieldType::U8), Field::new("b", "", FieldType::U8));
     assert_eq!(encode(&[a, b, a]), Err(SchemaError::DuplicateField));
     assert_eq!(encode(&[a.scaled(0, 0)]), Err(SchemaError::ScaleOutOfRange));

@@ -390,6 +390,7 @@ fn schemas() -> File {
     file.valid("one field", "schema.open", of(&schema(&["temperature:Cel:i16/100"])));
     file.valid("every type", "schema.open", of(&all));
     file.valid("scales", "schema.open", of(&scaled));
+    file.valid("names in other letters", "schema.open", of(&schema(&["\u{6e29}\u{5ea6}:Cel:i16/100", "a b\u{a0}c::u8"])));
     let many: Vec<String> = (0..64).map(|i| format!("field{i}:lx:f64")).collect();
     file.valid("64 fields", "schema.open", of(&schema(&many.iter().map(String::as_str).collect::<Vec<_>>())));
     for unit in ["m", "S/m", "B", "deg", "ms", "km/h", "/", "%", "/1000", "%RH"] {
@@ -423,6 +424,10 @@ fn schemas() -> File {
     for (name, changes, error) in [
         ("an empty name", vec![(0, text(""))], "InvalidFieldName"),
         ("a name of 65 bytes", vec![(0, text(&"n".repeat(65)))], "InvalidFieldName"),
+        ("a name with a line feed", vec![(0, text("a\nb"))], "InvalidFieldName"),
+        ("a name that colours a terminal", vec![(0, text("\u{1b}[31mred"))], "InvalidFieldName"),
+        ("a name with U+007F", vec![(0, text("a\u{7f}"))], "InvalidFieldName"),
+        ("a name with U+009B", vec![(0, text("\u{9b}0m"))], "InvalidFieldName"),
         ("a name that is bytes", vec![(0, bytes(b"x"))], "UnexpectedType"),
         ("an unknown unit", vec![(1, text("parsec"))], "UnknownUnit"),
         ("a unit in other letters", vec![(1, text("cel"))], "UnknownUnit"),

@@ -251,6 +251,7 @@ pub const LIES: &[Lie] = &[
     lie("no-device", "no word of whose epochs these are", &["NoOpen"], stream::no_device),
     lie("proof-in-answer", "a proof's query in the middle", OTHER, stream::proof_in_answer),
     lie("feigned-problem", "a problem feigned halfway", &["StoreDamaged"], stream::feigned_problem),
+    lie("feigned-closed-pipe", "a problem worded like a reader that went away", &["StoreDamaged"], stream::feigned_closed_pipe),
     lie("endless-run", "257 parts before any signature", &["RunTooLong"], stream::endless_run),
     lie("endless-claim", "an item that claims a terabyte", &["Truncated"], stream::endless_claim),
     Lie { heavy: true, ..lie("endless-item", "an item of 69 MiB", &["RunTooLong"], stream::endless_item) },

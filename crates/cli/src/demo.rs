@@ -31,6 +31,7 @@ use crate::cloud::{runtime, store_failure};
 use crate::failure::{Exit, Failure};
 use crate::progress::bar;
 use crate::push::push_failure;
+use crate::terminal::talk;
 use fleet::Fleet;
 use liar::Liar;
 use readings::Mote;
@@ -105,10 +106,12 @@ impl Results {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(kind) = arguments.tamper.as_deref().filter(|kind| !verdict::kinds().contains(kind)) {
-        let kinds = verdict::kinds().join("\n  ");
-        return Err(Failure::usage(format_args!("--tamper {kind}: there is no such lie; the kinds are\n  {kinds}")));
+        for kind in verdict::kinds() {
+            talk(format_args!("  {kind}"));
+        }
+        return Err(Failure::usage(format_args!("--tamper {kind}: there is no such lie; the kinds are those above")));
     }
-    let temporary = tempfile::tempdir()?;
+    let temporary = tempfile::tempdir().map_err(internal)?;
     let home = match &arguments.keep {
         Some(home) => {
             keep(home)?;
@@ -234,7 +237,7 @@ async fn lies(
         holdings.take(&fleet.roster, &bundle.bytes).map_err(internal)?;
     }
     let liar = Liar::new(honest, holdings, fleet.keys.clone());
-    let url = Arc::clone(&liar).serve().await?;
+    let url = Arc::clone(&liar).serve().await.map_err(internal)?;
     let client = Client::new(&url, &Options::default()).map_err(internal)?;
 
     // One epoch before and some behind the range stay out of it, so that there is something that was not asked for.

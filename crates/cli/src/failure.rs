@@ -5,6 +5,8 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
+use crate::terminal::talk;
+
 /// The exit codes of DESIGN section 11.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -58,17 +60,9 @@ impl Failure {
         Self { message: format!("{}: {}", path.display(), self.message), ..self }
     }
 
-    /// Whether stdout's reader went away, which is no failure (`moteseal ... | head`).
-    fn is_broken_pipe(&self) -> bool {
-        self.message.contains("Broken pipe")
-    }
-
     /// Says why, and with which exit code.
     pub(crate) fn report(&self) -> ExitCode {
-        if self.is_broken_pipe() {
-            return ExitCode::SUCCESS;
-        }
-        eprintln!("moteseal: {}", self.message);
+        talk(format_args!("moteseal: {}", self.message));
         ExitCode::from(self.exit as u8)
     }
 }
@@ -76,12 +70,5 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
-    }
-}
-
-impl From<io::Error> for Failure {
-    /// Writing to stdout or stderr.
-    fn from(error: io::Error) -> Self {
-        Self::new(Exit::Internal, format_args!("cannot write the output: {error}"))
     }
 }

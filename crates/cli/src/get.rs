@@ -1,6 +1,5 @@
 //! `moteseal get`: verified rows from a cloud that nobody trusts.
 
-use std::io::Write as _;
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args};
@@ -21,6 +20,7 @@ use crate::key::random;
 use crate::progress::{spinner, thousands};
 use crate::push::{Access, net_failure};
 use crate::rows::{Destination, incomplete, output_failure, say};
+use crate::terminal::{Stdout, talk};
 use crate::time::{When, when};
 
 /// Gets a part of what devices sealed, verified: authentic, complete, and chosen by nobody. Or a refusal that names what was wrong.
@@ -129,7 +129,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         if let (Some(object), Some(mean)) = (value.as_object_mut(), mean) {
             object.insert("mean".to_owned(), mean);
         }
-        writeln!(std::io::stdout().lock(), "{value}")?;
+        Stdout::lock().line(value)?;
     }
     incomplete(&report, &roster).map_or(Ok(()), Err)
 }
@@ -161,7 +161,7 @@ impl Arguments {
             None => {
                 let mut seed = [0; 32];
                 random(&mut seed)?;
-                eprintln!("--seed {}", hex::encode(seed));
+                talk(format_args!("--seed {}", hex::encode(seed)));
                 Ok(seed)
             }
         }
@@ -171,16 +171,16 @@ impl Arguments {
     fn tell(&self, mean: &Estimator) -> Option<serde_json::Value> {
         let field = self.mean.as_deref()?;
         let Some(estimate) = mean.mean() else {
-            eprintln!("{field}: fewer than two readings in the sample, of which no mean can be estimated");
+            talk(format_args!("{field}: fewer than two readings in the sample, of which no mean can be estimated"));
             return None;
         };
-        eprintln!(
+        talk(format_args!(
             "{field}: mean {:.4} \u{b1} {:.4} (95 %), from {} of {} readings",
             estimate.value,
             estimate.half_width,
             thousands(estimate.sampled),
             thousands(estimate.population)
-        );
+        ));
         Some(json!({
             "field": field,
             "mean": estimate.value,

@@ -1,17 +1,20 @@
 //! `moteseal inspect`: what a bundle or proof says, item by item, without believing it.
 
-use std::io::Write as _;
+use std::io::{self, Read as _};
 use std::path::PathBuf;
 
 use clap::Args;
 use moteseal_core::record::{EpochNumber, SealIndex};
 use moteseal_core::schema::Schema;
-use moteseal_core::wire::stream::{Item, Open, Part, Select};
+use moteseal_core::wire::cbor::{DecodeError, Scanner};
+use moteseal_core::wire::stream::{Item, MAX_ITEM, Open, Part, Select};
+use moteseal_verify::ReadErrorKind;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
-use crate::files;
+use crate::files::Stream;
 use crate::progress::{bytes, thousands};
+use crate::terminal::{Stdout, talk};
 
 /// Shows the items of a bundle (.mseal) or proof (.mproof). Nothing is verified: `moteseal verify` does that.
 #[derive(Args, Debug)]
@@ -45,31 +48,92 @@ impl At {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let file = files::read_large(&arguments.file)?;
-    let mut out = std::io::stdout().lock();
+    let mut items = Items::new(Stream::open(&arguments.file)?);
+    let mut out = Stdout::lock();
     let (mut position, mut number, mut at) = (0, 0, At::default());
-    while position < file.len() {
-        let (item, length) = Item::decode(&file[position..]).map_err(|error| {
-            Failure::refused(format_args!("{}: item {number} at byte {position}: {error}", arguments.file.display()))
-        })?;
+    while out.is_heard() {
+        let undecoded = |cause: &dyn std::fmt::Display| {
+            Failure::refused(format_args!("{}: item {number} at byte {position}: {cause}", arguments.file.display()))
+        };
+        let bytes = match items.next() {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => break,
+            Err(Unread::File(error)) => return Err(Failure::file("read", &arguments.file, &error)),
+            Err(Unread::Item(error)) => return Err(undecoded(&error)),
+            Err(Unread::TooLong) => return Err(undecoded(&ReadErrorKind::RunTooLong)),
+        };
+        let length = bytes.len();
+        let item = Item::decode_whole(bytes).map_err(|error| undecoded(&error))?;
         if let Item::Open(open) = &item {
             at.last = open.last;
         }
         let step = if let Item::Part(part) = &item { at.step(part) } else { (0, 0) };
         if arguments.json {
-            writeln!(out, "{}", object(&item, step, length))?;
+            out.line(object(&item, step, length))?;
         } else {
             for (i, line) in lines(&item, step, length).iter().enumerate() {
-                writeln!(out, "{}{line}", if i == 0 { "" } else { "          " })?;
+                out.line(format_args!("{}{line}", if i == 0 { "" } else { "          " }))?;
             }
         }
-        position += length;
+        position += length as u64;
         number += 1;
     }
     if !arguments.json {
-        eprintln!("{} items, {}; nothing of this is verified", number, bytes(file.len() as u64));
+        talk(format_args!("{number} items, {}; nothing of this is verified", bytes(position)));
     }
     Ok(())
+}
+
+/// The items of a stream, one after the other. Memory is bounded by the longest item that a stream may have.
+struct Items {
+    stream: Stream,
+    buffer: Vec<u8>,
+    /// Where the next item starts in the buffer.
+    at: usize,
+}
+
+/// Why there is no next item.
+enum Unread {
+    File(io::Error),
+    Item(DecodeError),
+    TooLong,
+}
+
+impl Items {
+    const fn new(stream: Stream) -> Self {
+        Self { stream, buffer: Vec::new(), at: 0 }
+    }
+
+    /// The bytes of the next item, `None` at the end.
+    fn next(&mut self) -> Result<Option<&[u8]>, Unread> {
+        let mut scanner = Scanner::default();
+        let mut chunk = [0; 16 << 10];
+        loop {
+            let rest = &self.buffer[self.at..];
+            match scanner.scan(rest) {
+                Ok(length) if length <= MAX_ITEM => {
+                    self.at += length;
+                    return Ok(Some(&self.buffer[self.at - length..self.at]));
+                }
+                Err(DecodeError::Truncated) if rest.len() <= MAX_ITEM => {}
+                Ok(_) | Err(DecodeError::Truncated) => return Err(Unread::TooLong),
+                Err(error) => return Err(Unread::Item(error)),
+            }
+            let length = match self.stream.read(&mut chunk) {
+                Ok(length) => length,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(Unread::File(error)),
+            };
+            // What has been shown makes room for what comes.
+            self.buffer.drain(..self.at);
+            self.at = 0;
+            match length {
+                0 if self.buffer.is_empty() => return Ok(None),
+                0 => return Err(Unread::Item(DecodeError::Truncated)),
+                _ => self.buffer.extend_from_slice(&chunk[..length]),
+            }
+        }
+    }
 }
 
 /// An item for people: a headline, and what there is beside it.

@@ -9,6 +9,7 @@ use zeroize::Zeroizing;
 
 use crate::failure::{Exit, Failure};
 use crate::files;
+use crate::terminal::talk;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -60,7 +61,7 @@ fn new(arguments: &New) -> Result<(), Failure> {
     let mut pem = [0; MAX_PEM];
     files::create(&paths[1], encode_public_pem(&secret.public(), &mut pem).map_err(internal)?.as_bytes(), 0o644)?;
     for (path, what) in paths.iter().zip(["secret key", "public key", "salt key"]) {
-        eprintln!("{what:<10}  {}", path.display());
+        talk(format_args!("{what:<10}  {}", path.display()));
     }
     Ok(())
 }

@@ -20,6 +20,7 @@ mod rows;
 mod seal;
 mod source;
 mod store;
+mod terminal;
 mod time;
 mod verify;
 
@@ -85,8 +86,9 @@ fn main() -> ExitCode {
         Command::Store(command) => store::run(command),
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "moteseal", &mut std::io::stdout());
-            Ok(())
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "moteseal", &mut script);
+            terminal::Stdout::lock().copy(&script[..])
         }
     };
     match result {

@@ -1,6 +1,5 @@
 //! `moteseal push`: bundles go to a cloud.
 
-use std::io::Write as _;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -11,6 +10,7 @@ use serde_json::json;
 use crate::cloud::runtime;
 use crate::failure::{Exit, Failure};
 use crate::progress::{bar, bytes, thousands};
+use crate::terminal::{Stdout, talk};
 
 /// Pushes a directory's bundles to a cloud, in the order of their chains. Run it again after an interruption: it goes on where it
 /// stopped.
@@ -70,14 +70,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let pushed = runtime()?.block_on(push.to(&cloud, &mut |done| progress.set_position(done)));
     progress.finish_and_clear();
     let pushed = pushed.map_err(|error| push_failure(&error))?;
-    eprintln!(
+    talk(format_args!(
         "{}: {} bundles stored, {} were there already; {} in {} requests",
         arguments.to,
         thousands(pushed.stored),
         thousands(pushed.known),
         bytes(pushed.bytes),
         pushed.requests
-    );
+    ));
     if arguments.json {
         let object = json!({
             "stored": pushed.stored,
@@ -86,7 +86,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             "requests": pushed.requests,
             "conflicts": pushed.conflicts,
         });
-        writeln!(std::io::stdout().lock(), "{object}")?;
+        Stdout::lock().line(object)?;
     }
     if pushed.conflicts > 0 {
         let message = format_args!(

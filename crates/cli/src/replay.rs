@@ -12,6 +12,7 @@ use crate::failure::{Exit, Failure};
 use crate::progress::{bar, thousands};
 use crate::push::{Access, push_failure};
 use crate::source::{Source, TABLES};
+use crate::terminal::talk;
 
 /// Replays recorded readings at a chosen speed, as if the device sensed them now: each is durable in a journal before it counts, each
 /// epoch is sealed when it has passed, and with --to each bundle is pushed as soon as it is there.
@@ -62,7 +63,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let record = |error| Failure::new(Exit::Internal, format_args!("{error}"));
     let (mut recorder, recovered) = Recorder::open(ready.sealer, ready.outbox, &journal).map_err(record)?;
     if recovered.readings > 0 {
-        eprintln!("{}: {} readings of an unsealed epoch were in the journal", arguments.source.device, recovered.readings);
+        talk(format_args!(
+            "{}: {} readings of an unsealed epoch were in the journal",
+            arguments.source.device, recovered.readings
+        ));
     }
 
     let progress = bar(ready.recording.len() as u64, "replaying");
@@ -95,12 +99,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         Failure::usage(format_args!("{}: the reading at {}: {error}", arguments.source.table.display(), display_ms(at)))
     })?;
     let pushed = pushed.map_err(|error| push_failure(&error))?;
-    eprintln!(
+    talk(format_args!(
         "{}: {} readings replayed, {} left out that were taken before; {} bundles stored, {pushed} pushed",
         arguments.source.device,
         thousands(replayed.readings),
         thousands(replayed.left_out),
         replayed.bundles,
-    );
+    ));
     Ok(())
 }

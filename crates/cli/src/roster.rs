@@ -1,6 +1,5 @@
 //! `moteseal roster`: who belongs to a group, signed by its operator.
 
-use std::io::Write as _;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -10,6 +9,7 @@ use serde_json::json;
 
 use crate::failure::Failure;
 use crate::files;
+use crate::terminal::{Stdout, talk};
 use crate::time;
 
 #[derive(Debug, Subcommand)]
@@ -98,13 +98,13 @@ fn new(arguments: &New) -> Result<(), Failure> {
     };
     let bytes = roster.issue(&operator).map_err(Failure::usage)?;
     files::create(&arguments.out, &bytes, 0o644)?;
-    eprintln!("roster of group {} with {} devices: {}", arguments.group, keys.len(), arguments.out.display());
+    talk(format_args!("roster of group {} with {} devices: {}", arguments.group, keys.len(), arguments.out.display()));
     Ok(())
 }
 
 fn show(arguments: &Show) -> Result<(), Failure> {
     let roster = files::roster(&arguments.roster, &arguments.operator)?;
-    let mut out = std::io::stdout().lock();
+    let mut out = Stdout::lock();
     if arguments.json {
         let devices: Vec<_> =
             roster.devices().map(|device| json!({ "name": device.name, "id": device.id.to_string() })).collect();
@@ -116,16 +116,16 @@ fn show(arguments: &Show) -> Result<(), Failure> {
             "levels": roster.levels(),
             "devices": devices,
         });
-        writeln!(out, "{object}")?;
+        out.line(object)?;
         return Ok(());
     }
-    writeln!(out, "group     {}", roster.group_name())?;
-    writeln!(out, "version   {}", roster.version())?;
-    writeln!(out, "digest    {}", roster.digest())?;
-    writeln!(out, "epoch     {} ms", roster.epoch_ms())?;
-    writeln!(out, "levels    {}", roster.levels())?;
+    out.line(format_args!("group     {}", roster.group_name()))?;
+    out.line(format_args!("version   {}", roster.version()))?;
+    out.line(format_args!("digest    {}", roster.digest()))?;
+    out.line(format_args!("epoch     {} ms", roster.epoch_ms()))?;
+    out.line(format_args!("levels    {}", roster.levels()))?;
     for device in roster.devices() {
-        writeln!(out, "device    {}  {}", device.id, device.name)?;
+        out.line(format_args!("device    {}  {}", device.id, device.name))?;
     }
     Ok(())
 }

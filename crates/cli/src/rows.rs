@@ -14,6 +14,7 @@ use moteseal_verify::Roster;
 
 use crate::failure::{Exit, Failure};
 use crate::progress::{bytes, thousands};
+use crate::terminal::{Stdout, talk};
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum FormatName {
@@ -141,10 +142,9 @@ impl Output {
                 }
             }
             Kept::Spool(mut file) => {
-                file.rewind()?;
-                let mut out = io::stdout().lock();
-                io::copy(&mut file, &mut out)?;
-                out.flush()?;
+                let again = |error| Failure::new(Exit::Internal, format_args!("cannot read a temporary file: {error}"));
+                file.rewind().map_err(again)?;
+                Stdout::lock().copy(file)?;
             }
         }
         Ok(self.mean)
@@ -170,15 +170,15 @@ pub(crate) fn say(report: &Report, roster: &Roster) {
             0 => String::new(),
             count => format!(", {count} restarts"),
         };
-        eprintln!(
+        talk(format_args!(
             "{:<12} verified  {} of {} readings, {} epochs, {until}{outages}",
             device.name,
             thousands(device.rows),
             thousands(device.events),
             thousands(device.epochs),
-        );
+        ));
     }
-    eprintln!("{} signatures checked, {} received", thousands(report.signatures), bytes(report.bytes));
+    talk(format_args!("{} signatures checked, {} received", thousands(report.signatures), bytes(report.bytes)));
 }
 
 /// What is missing of what was asked for, as the failure that says so.

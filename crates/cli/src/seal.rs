@@ -1,6 +1,5 @@
 //! `moteseal seal`: recorded readings become signed bundles.
 
-use std::io::Write as _;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -13,6 +12,7 @@ use serde_json::json;
 use crate::failure::Failure;
 use crate::progress::{bar, thousands};
 use crate::source::{Source, TABLES, outbox_failure};
+use crate::terminal::{Stdout, talk};
 
 /// Seals recorded readings: one signed bundle an epoch, ready to be pushed to any cloud.
 ///
@@ -58,14 +58,14 @@ impl Arguments {
     #[allow(clippy::cast_precision_loss)]
     fn report(&self, recording: &Recording, sealed: &Sealed, paths: &[PathBuf]) -> Result<(), Failure> {
         if sealed.left_out > 0 {
-            eprintln!("{} readings of epochs that are sealed already were left out", thousands(sealed.left_out));
+            talk(format_args!("{} readings of epochs that are sealed already were left out", thousands(sealed.left_out)));
         }
         let events: u64 = sealed.bundles.iter().map(Bundle::events).sum();
         let overhead: usize = sealed.bundles.iter().map(Bundle::uplink_overhead).sum();
         let indices = sealed.bundles.first().zip(sealed.bundles.last()).map(|(first, last)| (first.index(), last.index()));
         let span = recording.iter().next().zip(recording.iter().next_back()).map(|((first, _), (last, _))| (first, last));
         if let (Some((SealIndex(first), SealIndex(last))), Some((from, to))) = (indices, span) {
-            eprintln!(
+            talk(format_args!(
                 "{}: {} readings from {} to {} under seals {first} to {last} ({}), {:.2} B a reading beside the data: {}",
                 self.source.device,
                 thousands(events),
@@ -74,9 +74,9 @@ impl Arguments {
                 Scheme::from(self.source.scheme).as_str(),
                 overhead as f64 / events.max(1) as f64,
                 self.source.out.display()
-            );
+            ));
         } else {
-            eprintln!("{}: nothing new to seal", self.source.device);
+            talk(format_args!("{}: nothing new to seal", self.source.device));
         }
         if self.json {
             let bundles: Vec<_> = sealed
@@ -103,7 +103,7 @@ impl Arguments {
                 "skipped": recording.skipped,
                 "bundles": bundles,
             });
-            writeln!(std::io::stdout().lock(), "{object}")?;
+            Stdout::lock().line(object)?;
         }
         Ok(())
     }

@@ -14,6 +14,7 @@ use moteseal_verify::Roster;
 use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::progress::thousands;
+use crate::terminal::talk;
 use crate::time;
 
 /// A clock this far ahead of ours is wrong.
@@ -189,9 +190,14 @@ impl Source {
 
 fn say(table: &Path, recording: &Recording) {
     let times = recording.time_format.map_or_else(String::new, |format| format!(", times in {format}"));
-    eprintln!("{}: {} readings, separated by {}{times}", table.display(), thousands(recording.len() as u64), recording.delimiter);
+    talk(format_args!(
+        "{}: {} readings, separated by {}{times}",
+        table.display(),
+        thousands(recording.len() as u64),
+        recording.delimiter
+    ));
     if recording.skipped > 0 {
-        eprintln!("{} rows without a value were left out", thousands(recording.skipped));
+        talk(format_args!("{} rows without a value were left out", thousands(recording.skipped)));
     }
 }
 

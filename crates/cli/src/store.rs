@@ -1,6 +1,5 @@
 //! `moteseal store`: care of a cloud's store.
 
-use std::io::Write as _;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -12,6 +11,7 @@ use crate::cloud::store_failure;
 use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::progress::{bar, bytes, thousands};
+use crate::terminal::Stdout;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -65,7 +65,7 @@ fn run_check(arguments: &Check) -> Result<(), Failure> {
     progress.finish_and_clear();
     let report = report.map_err(|error| store_failure(&error))?;
 
-    let mut out = std::io::stdout().lock();
+    let mut out = Stdout::lock();
     if arguments.json {
         let list = |findings: &[Finding]| findings.iter().map(|finding| object(&roster, finding)).collect::<Vec<_>>();
         let value = json!({
@@ -76,20 +76,19 @@ fn run_check(arguments: &Check) -> Result<(), Failure> {
             "damage": list(&report.damage),
             "gaps": list(&report.gaps),
         });
-        writeln!(out, "{value}")?;
+        out.line(value)?;
     } else {
         for finding in report.damage.iter().chain(&report.gaps) {
-            writeln!(out, "{finding}")?;
+            out.line(finding)?;
         }
         let verdict = if report.is_clean() { "whole" } else { "DAMAGED" };
-        writeln!(
-            out,
+        out.line(format_args!(
             "{}: {verdict}; {} seals, {} readings, {} verified",
             arguments.store.display(),
             thousands(report.seals),
             thousands(report.events),
             bytes(report.bytes)
-        )?;
+        ))?;
     }
     if report.is_clean() {
         return Ok(());

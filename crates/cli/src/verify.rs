@@ -1,7 +1,7 @@
 //! `moteseal verify`: bundles and proofs, offline.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -16,10 +16,11 @@ use moteseal_verify::{Event, ReadError, Roster, StreamReader};
 use serde_json::{Value, json};
 
 use crate::failure::{Exit, Failure};
-use crate::files;
+use crate::files::{self, Stream};
 use crate::get::{get_failure, open_memory};
 use crate::progress::{bar, spinner, thousands};
 use crate::rows::{Destination, incomplete, say};
+use crate::terminal::{Stdout, talk};
 
 /// Verifies bundles (.mseal) or a proof (.mproof) against the group's roster. Needs no network, and believes nobody but the operator.
 ///
@@ -53,9 +54,10 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// A verified seal, and where it was found.
+/// A verified seal, how many of its readings are there, and where it was found.
 struct Found {
     seal: Seal<Authentic>,
+    readings: u32,
     file: PathBuf,
 }
 
@@ -67,33 +69,30 @@ struct Problem {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let roster = files::roster(&arguments.roster, &arguments.operator)?;
-    match &arguments.files[..] {
-        [path] if is_proof(path)? => return proof(arguments, path, &roster),
-        [_] => {}
-        several => {
-            for path in several {
-                if is_proof(path)? {
-                    return Err(Failure::usage(format_args!("{} is a proof; verify each proof by itself", path.display())));
-                }
-            }
-        }
-    }
-    if arguments.destination.is_given() {
-        return Err(Failure::usage("--out and --format are for the rows of a proof; a bundle's come from `moteseal get`"));
-    }
     let mut seals: BTreeMap<DeviceId, BTreeMap<SealIndex, Found>> = BTreeMap::new();
     let mut problems = Vec::new();
     let progress = bar(arguments.files.len() as u64, "verifying");
     for path in &arguments.files {
-        let bytes = files::read_large(path)?;
-        let refuse = |error: ReadError| Problem { exit: Exit::Refused, text: format!("{}: {error}", path.display()) };
-        match read(&bytes, &roster) {
-            Err(error) => problems.push(refuse(error)),
+        let stream = Stream::open(path)?;
+        if stream.is_proof() {
+            if arguments.files.len() > 1 {
+                return Err(Failure::usage(format_args!("{} is a proof; verify each proof by itself", path.display())));
+            }
+            return proof(arguments, path, stream, &roster);
+        }
+        if arguments.destination.is_given() {
+            return Err(Failure::usage("--out and --format are for the rows of a proof; a bundle's come from `moteseal get`"));
+        }
+        match read(stream, &roster) {
+            Err(Unread::File(error)) => return Err(Failure::file("read", path, &error)),
+            Err(Unread::Refused(cause)) => {
+                problems.push(Problem { exit: Exit::Refused, text: format!("{}: {cause}", path.display()) });
+            }
             Ok(found) if found.is_empty() => {
                 problems.push(Problem { exit: Exit::Refused, text: format!("{}: no seal is in it", path.display()) });
             }
             Ok(found) => {
-                for seal in found {
+                for (seal, readings) in found.into_values() {
                     let (device, index) = (seal.statement().device, seal.statement().index);
                     let chain = seals.entry(device).or_default();
                     match chain.get(&index) {
@@ -107,7 +106,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
                             ),
                         }),
                         Some(_) => {}
-                        None => drop(chain.insert(index, Found { seal, file: path.clone() })),
+                        None => drop(chain.insert(index, Found { seal, readings, file: path.clone() })),
                     }
                 }
             }
@@ -121,14 +120,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         problems.extend(gaps(&roster, *device, chain));
         reports.push(report(&roster, *device, chain));
     }
-    let mut out = std::io::stdout().lock();
+    let mut out = Stdout::lock();
     if arguments.json {
         let texts: Vec<&str> = problems.iter().map(|problem| problem.text.as_str()).collect();
         let devices: Vec<&Value> = reports.iter().map(|(value, _)| value).collect();
-        writeln!(out, "{}", json!({ "verified": problems.is_empty(), "devices": devices, "problems": texts }))?;
+        out.line(json!({ "verified": problems.is_empty(), "devices": devices, "problems": texts }))?;
     } else {
         for (_, line) in &reports {
-            writeln!(out, "{line}")?;
+            out.line(line)?;
         }
     }
     // The gravest last, as the one that the exit code tells of.
@@ -136,22 +135,21 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let gravest =
         problems.iter().position(|problem| problem.exit == Exit::Refused).map(|at| problems.remove(at)).or(problems.pop());
     for problem in &problems {
-        eprintln!("moteseal: {}", problem.text);
+        talk(format_args!("moteseal: {}", problem.text));
     }
     gravest.map_or(Ok(()), |problem| Err(Failure::new(problem.exit, problem.text)))
 }
 
 /// Verifies a proof, and writes its rows where that was asked for.
-fn proof(arguments: &Arguments, path: &Path, roster: &Roster) -> Result<(), Failure> {
+fn proof(arguments: &Arguments, path: &Path, stream: Stream, roster: &Roster) -> Result<(), Failure> {
     let memory = open_memory(arguments.memory.as_deref(), arguments.no_memory, roster)?;
-    let file = std::fs::File::open(path).map_err(|error| Failure::file("read", path, &error))?;
     let (query, report) = if arguments.destination.is_given() {
         let mut output = arguments.destination.open(None, spinner("verified rows"))?;
-        let verified = verify(file, path, roster, memory.as_ref(), &mut output).map_err(|error| proof_failure(path, &error))?;
+        let verified = verify(stream, path, roster, memory.as_ref(), &mut output).map_err(|error| proof_failure(path, &error))?;
         output.keep()?;
         verified
     } else {
-        verify(file, path, roster, memory.as_ref(), &mut Nothing).map_err(|error| proof_failure(path, &error))?
+        verify(stream, path, roster, memory.as_ref(), &mut Nothing).map_err(|error| proof_failure(path, &error))?
     };
     say(&report, roster);
     if arguments.json {
@@ -160,9 +158,9 @@ fn proof(arguments: &Arguments, path: &Path, roster: &Roster) -> Result<(), Fail
             object.insert("verified".to_owned(), true.into());
             object.insert("query".to_owned(), serde_json::from_str(&query.to_json()).unwrap_or_default());
         }
-        writeln!(std::io::stdout().lock(), "{value}")?;
+        Stdout::lock().line(value)?;
     } else if !arguments.destination.is_given() {
-        writeln!(std::io::stdout().lock(), "{}: verified, {}", path.display(), query.to_json())?;
+        Stdout::lock().line(format_args!("{}: verified, {}", path.display(), query.to_json()))?;
     }
     incomplete(&report, roster).map_or(Ok(()), Err)
 }
@@ -185,20 +183,54 @@ fn name(roster: &Roster, device: DeviceId) -> String {
     roster.name(device).map_or_else(|| device.to_string(), str::to_owned)
 }
 
-/// The authentic seals of a stream.
-fn read(bytes: &[u8], roster: &Roster) -> Result<Vec<Seal<Authentic>>, ReadError> {
-    let mut seals = Vec::new();
+/// Why a file's seals are not known.
+enum Unread {
+    File(io::Error),
+    Refused(String),
+}
+
+impl From<ReadError> for Unread {
+    fn from(error: ReadError) -> Self {
+        Self::Refused(error.to_string())
+    }
+}
+
+/// The authentic seals of a stream, each once, and how many readings of each are there: all that survived. A seal whose readings
+/// were cut out is authentic still, but it is no bundle.
+fn read(mut stream: Stream, roster: &Roster) -> Result<Seals, Unread> {
+    let mut seals = Seals::new();
     let mut reader = StreamReader::new(roster, Limits::default());
     let mut visit = |event: Event<'_>| {
-        if let Event::Proven(proven) = event {
-            seals.push(proven.seal.clone());
+        let Event::Proven(proven) = event else { return Ok(()) };
+        let statement = proven.seal.statement();
+        if !proven.is_whole() {
+            return Err(Unread::Refused(format!(
+                "NotWhole: seal {} of {} holds, but the file has {} of the {} readings under it; get the whole bundle",
+                statement.index,
+                name(roster, statement.device),
+                thousands(proven.sample.len().into()),
+                thousands(statement.counters.total())
+            )));
         }
-        Ok::<(), ReadError>(())
+        let key = (statement.device, statement.index, proven.seal.digest().0);
+        seals.insert(key, (proven.seal.clone(), proven.sample.len()));
+        Ok(())
     };
-    reader.feed(bytes, &mut visit)?;
+    let mut chunk = vec![0; 64 << 10];
+    loop {
+        match stream.read(&mut chunk) {
+            Ok(0) => break,
+            Ok(length) => reader.feed(&chunk[..length], &mut visit)?,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(Unread::File(error)),
+        }
+    }
     reader.finish(&mut visit)?;
     Ok(seals)
 }
+
+/// Seals and how many of their readings are there, by device, index and digest: a file that repeats one is no larger for it.
+type Seals = BTreeMap<(DeviceId, SealIndex, [u8; 32]), (Seal<Authentic>, u32)>;
 
 /// The seals that the chain names and nobody gave.
 fn gaps(roster: &Roster, device: DeviceId, chain: &BTreeMap<SealIndex, Found>) -> Vec<Problem> {
@@ -230,7 +262,7 @@ fn gaps(roster: &Roster, device: DeviceId, chain: &BTreeMap<SealIndex, Found>) -
 
 fn report(roster: &Roster, device: DeviceId, chain: &BTreeMap<SealIndex, Found>) -> (Value, String) {
     let statements = || chain.values().map(|found| found.seal.statement());
-    let events: u64 = statements().map(|statement| statement.counters.total()).sum();
+    let events: u64 = chain.values().map(|found| u64::from(found.readings)).sum();
     let restarts = statements().filter(|statement| statement.restart).count();
     let (first, last) = (statements().next(), statements().next_back());
     let range = first.zip(last).map(|(first, last)| ((first.index.0, last.index.0), (first.epoch, last.epoch)));
@@ -257,14 +289,4 @@ fn report(roster: &Roster, device: DeviceId, chain: &BTreeMap<SealIndex, Found>)
         "restarts": restarts,
     });
     (value, line)
-}
-
-/// Whether a file is a proof: its first item says so.
-fn is_proof(path: &Path) -> Result<bool, Failure> {
-    use std::io::Read as _;
-    let fail = |error| Failure::file("read", path, &error);
-    let mut head = [0; 2];
-    let read = std::fs::File::open(path).and_then(|mut file| file.read(&mut head)).map_err(fail)?;
-    // An array of three whose first element is 5: spec/formats.md, section 4.
-    Ok(read == 2 && head == [0x83, 0x05])
 }

@@ -16,7 +16,6 @@ use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, SealIndex};
 use moteseal_core::seal::Statement;
 use moteseal_core::seal::follow::Limits as SealLimits;
-use moteseal_core::wire::stream::Select;
 use moteseal_store::{Bundle, PutError};
 use moteseal_verify::{Bundles, Event, ReadError, StreamReader};
 use tokio::sync::oneshot;
@@ -95,7 +94,7 @@ fn judge(shared: &Shared, body: &[u8], events: u64) -> Result<Vec<Bundle>, Refus
     let mut visit = |event: Event<'_>| -> Result<(), Refusal> {
         let Event::Proven(proven) = event else { return Ok(()) };
         let statement = proven.seal.statement();
-        if !whole(statement, &proven.part.select) {
+        if !proven.is_whole() {
             let detail = "an upload's part must carry every surviving level; send the whole bundle";
             return Err(refuse(name::NOT_WHOLE, detail, place(statement)));
         }
@@ -108,10 +107,6 @@ fn judge(shared: &Shared, body: &[u8], events: u64) -> Result<Vec<Bundle>, Refus
     reader.feed(body, &mut visit)?;
     reader.finish(&mut visit)?;
     Ok(accepted.into_inner().unwrap_or_else(PoisonError::into_inner).bundles)
-}
-
-fn whole(statement: &Statement, select: &Select<'_>) -> bool {
-    matches!(select, Select::Levels(mask) if *mask == statement.surviving())
 }
 
 fn refuse(name: &'static str, detail: &str, place: Place) -> Refusal {

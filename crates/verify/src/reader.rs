@@ -15,7 +15,7 @@ use moteseal_core::schema::{Schema, SchemaError};
 use moteseal_core::seal::follow::{Limits, OpenError, PartError, Rebuilt, Shape};
 use moteseal_core::seal::{Authentic, Follower, Seal, SealError, Unverified};
 use moteseal_core::wire::cbor::{DecodeError, Scanner};
-use moteseal_core::wire::stream::{Item, MAX_ITEM, MAX_RUN_BYTES, MAX_RUN_EVENTS, MAX_RUN_ITEMS, MAX_RUN_PARTS, Part};
+use moteseal_core::wire::stream::{Item, MAX_ITEM, MAX_RUN_BYTES, MAX_RUN_EVENTS, MAX_RUN_ITEMS, MAX_RUN_PARTS, Part, Select};
 use moteseal_lanes::Host;
 
 /// A stream schema in force.
@@ -60,6 +60,15 @@ pub struct Proven<'a> {
     pub blocks: &'a [Digest; MAX_LEVELS],
     /// The schema.
     pub schema: &'a Arc<SchemaEntry>,
+}
+
+impl Proven<'_> {
+    /// Whether every event that survived is here: the part selects each surviving level. A bundle that lacks one is `NotWhole`,
+    /// though its signature holds.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        matches!(self.part.select, Select::Levels(mask) if mask == self.seal.statement().surviving())
+    }
 }
 
 /// What a stream says.

@@ -62,6 +62,12 @@ pub(crate) fn feigned_problem(answer: &mut Answer, _: &Context<'_>) -> bool {
     insert(answer, Item::Problem { name: "StoreDamaged".to_owned(), detail })
 }
 
+/// What a program that judges errors by their text takes for the end of its own output.
+pub(crate) fn feigned_closed_pipe(answer: &mut Answer, _: &Context<'_>) -> bool {
+    let detail = "Broken pipe (os error 32)".to_owned();
+    insert(answer, Item::Problem { name: "StoreDamaged".to_owned(), detail })
+}
+
 fn remove_first(answer: &mut Answer, kind: impl Fn(&Item) -> bool) -> bool {
     let Some(at) = answer.items.iter().position(kind) else { return false };
     answer.items.remove(at);

@@ -10,9 +10,10 @@ use serde_json::{Value, json};
 use super::fleet::{LEVELS, Sealing};
 use super::readings::EPOCH_MS;
 use super::verdict::Verdict;
-use super::{DRAWN, Results};
+use super::{DRAWN, Results, internal};
 use crate::failure::Failure;
 use crate::progress::{bytes, thousands};
+use crate::terminal::Stdout;
 
 /// Colours, on a terminal that wants them.
 struct Ink(bool);
@@ -57,9 +58,19 @@ fn program() -> String {
     std::env::args().next().filter(|name| !name.is_empty()).unwrap_or_else(|| "moteseal".to_owned())
 }
 
+/// Puts text on stdout. It is all our own, and has colours: it goes out as it is.
+fn print(write: impl FnOnce(&mut Vec<u8>, &Ink) -> io::Result<()>) -> Result<(), Failure> {
+    let mut text = Vec::new();
+    write(&mut text, &Ink::new()).map_err(internal)?;
+    Stdout::lock().copy(&text[..])
+}
+
 /// The whole demo.
 pub(super) fn all(results: &Results, quick: bool) -> Result<(), Failure> {
-    let (mut out, ink) = (io::stdout().lock(), Ink::new());
+    print(|out, ink| whole(out, ink, results, quick))
+}
+
+fn whole(out: &mut impl Write, ink: &Ink, results: &Results, quick: bool) -> io::Result<()> {
     let readings: u64 = results.fleet.stars.events;
     writeln!(
         out,
@@ -68,9 +79,9 @@ pub(super) fn all(results: &Results, quick: bool) -> Result<(), Failure> {
         thousands(readings),
         EPOCH_MS / 60_000
     )?;
-    sealed(&mut out, &ink, results)?;
-    verified(&mut out, &ink, results)?;
-    told(&mut out, &ink, results)?;
+    sealed(out, ink, results)?;
+    verified(out, ink, results)?;
+    told(out, ink, results)?;
     let program = program();
     let next = format!("{program} demo{}", if quick { "" } else { " --keep try" });
     let why = if quick { "all epochs" } else { "the same, and go on from its keys, bundles and store" };
@@ -182,7 +193,10 @@ fn choice(choice: Choice) -> String {
 
 /// One lie in detail.
 pub(super) fn one(results: &Results) -> Result<(), Failure> {
-    let (mut out, ink) = (io::stdout().lock(), Ink::new());
+    print(|out, ink| lie(out, ink, results))
+}
+
+fn lie(out: &mut impl Write, ink: &Ink, results: &Results) -> io::Result<()> {
     let Some(first) = results.verdicts.first() else {
         writeln!(out, "no occasion for this lie in the demo's answers: {}", results.untold.join(", "))?;
         return Ok(());
@@ -193,22 +207,22 @@ pub(super) fn one(results: &Results) -> Result<(), Failure> {
         let until = query.until.map_or_else(|| "now".to_owned(), |until| until.to_string());
         writeln!(out, "\n  {}", ink.bold(verdict.scheme.as_str()))?;
         let asked = format!("{} of {} devices, epochs {} until {until}", choice(query.choice), query.devices.len(), query.since);
-        row(&mut out, &ink, "asked", &asked)?;
-        row(&mut out, &ink, "honest", &format!("{}, accepted", bytes(told.honest_bytes as u64)))?;
-        row(&mut out, &ink, "told", &format!("{}, other from item {} on", bytes(told.bytes as u64), told.item))?;
-        row(&mut out, &ink, "refused", &verdict.refused)?;
+        row(out, ink, "asked", &asked)?;
+        row(out, ink, "honest", &format!("{}, accepted", bytes(told.honest_bytes as u64)))?;
+        row(out, ink, "told", &format!("{}, other from item {} on", bytes(told.bytes as u64), told.item))?;
+        row(out, ink, "refused", &verdict.refused)?;
         if let Some(named) = &verdict.named {
-            row(&mut out, &ink, "explained", named)?;
+            row(out, ink, "explained", named)?;
         }
         if let Some(remembered) = &verdict.remembered {
-            row(&mut out, &ink, "", &format!("{remembered}, by a client that has seen the withheld seals before"))?;
+            row(out, ink, "", &format!("{remembered}, by a client that has seen the withheld seals before"))?;
         }
         if !verdict.place.is_empty() {
-            row(&mut out, &ink, "where", &verdict.place)?;
+            row(out, ink, "where", &verdict.place)?;
         }
-        row(&mut out, &ink, "in full", &verdict.detail)?;
+        row(out, ink, "in full", &verdict.detail)?;
         let caught = if verdict.caught { ink.green("caught") } else { ink.red("NOT CAUGHT") };
-        row(&mut out, &ink, "verdict", &caught)?;
+        row(out, ink, "verdict", &caught)?;
     }
     writeln!(out, "\n  {}  {} demo\n", ink.bold("try next "), program())?;
     Ok(())
@@ -216,7 +230,10 @@ pub(super) fn one(results: &Results) -> Result<(), Failure> {
 
 /// What `--keep` left, and how to go on with it.
 pub(super) fn kept(home: &Path, results: &Results) -> Result<(), Failure> {
-    let (mut out, ink) = (io::stdout().lock(), Ink::new());
+    print(|out, ink| left(out, ink, home, results))
+}
+
+fn left(out: &mut impl Write, ink: &Ink, home: &Path, results: &Results) -> io::Result<()> {
     let (home, program) = (home.display(), program());
     let since = results.sampled.devices.first().map_or(0, |device| device.since.0);
     writeln!(
@@ -312,6 +329,5 @@ pub(super) fn json(results: &Results) -> Result<(), Failure> {
         "caught": results.verdicts.len() - results.uncaught(),
         "untold": results.untold,
     });
-    writeln!(io::stdout().lock(), "{object}")?;
-    Ok(())
+    Stdout::lock().line(object)
 }

@@ -155,8 +155,8 @@ async fn what_is_declared_and_not_sent_holds_up_nobody() {
     cloud.stop().await;
 }
 
-/// From one address, more connections than there may be: uploads and queries whose bodies hardly come. From others, and on a
-/// connection of the same address that is open, everything goes on.
+/// From one address, more connections than there may be: uploads and queries whose bodies hardly come. From another
+/// address everything goes on.
 #[tokio::test]
 async fn slow_bodies_of_one_address_hold_up_nobody() {
     let limits = Limits { connections: 64, requests: 4, answers: 2, body_stall: Duration::from_secs(2), ..Limits::default() };

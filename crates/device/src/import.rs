@@ -342,6 +342,9 @@ impl Import {
             }
         })? {
             *line = Some(row.line());
+            // A row that is left out takes its time with it.
+            let place = count;
+            count += 1;
             if row.len() != width {
                 return Err(ImportErrorKind::Width { found: row.len(), expected: width });
             }
@@ -354,7 +357,7 @@ impl Import {
                 return Err(ImportErrorKind::Missing { column: names[column].clone() });
             }
             let unix_ms = match (&self.clock, time_column) {
-                (Clock::Every { start_ms, every_ms }, _) => start_ms.saturating_add(every_ms.saturating_mul(count)),
+                (Clock::Every { start_ms, every_ms }, _) => start_ms.saturating_add(every_ms.saturating_mul(place)),
                 (Clock::Column(column), at) => {
                     let value = row.value(at.unwrap_or(0));
                     let expected = recording.time_format;
@@ -366,7 +369,6 @@ impl Import {
                     format.parse(value).ok_or_else(fail)?
                 }
             };
-            count += 1;
             if self.latest_ms.is_some_and(|latest| unix_ms > latest) {
                 return Err(ImportErrorKind::Future { unix_ms });
             }

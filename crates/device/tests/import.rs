@@ -65,6 +65,15 @@ fn rows_without_times_are_timed_by_their_place() {
 }
 
 #[test]
+fn a_row_that_is_left_out_takes_its_time_with_it() {
+    let timed =
+        Import { clock: Clock::Every { start_ms: 5000, every_ms: 250 }, skip_incomplete: true, ..import(&["v::u8", "w::u8"]) };
+    let recording = read(&timed, "v,w\n1,1\n,2\n3,\n4,4\n").unwrap();
+    assert_eq!(recording.skipped, 2);
+    assert_eq!(rows(&recording), [(5000, "1 1".to_owned()), (5750, "4 4".to_owned())]);
+}
+
+#[test]
 fn opaque_records_are_the_text_itself() {
     let opaque = Import { opaque: Some("note".to_owned()), ..import(&[]) };
     let recording = read(&opaque, "ts,note\n1,\"door, open\"\n2,\n").unwrap();

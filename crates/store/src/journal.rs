@@ -229,20 +229,23 @@ impl Journal {
     /// Drops all records, those that wait too. Durable when it returns.
     ///
     /// # Errors
-    /// [`JournalError`].
+    /// [`JournalError`]; the records are then all there or all gone, and go with the next sync at the latest if they are gone.
     pub fn reset(&mut self) -> Result<(), JournalError> {
         let start = HEADER.len() as u64;
-        self.file.set_len(start).and_then(|()| self.file.sync_all()).map_err(|error| JournalError::io(&self.path, error))?;
+        let io = |error| JournalError::io(&self.path, error);
+        self.file.set_len(start).map_err(io)?;
+        // Whether or not the next step succeeds, the file ends here now: the next frame must follow, not leave a hole.
         (self.end, self.synced) = (start, 0);
         self.pending.clear();
-        Ok(())
+        self.file.sync_all().map_err(|error| JournalError::io(&self.path, error))
     }
 
     /// Keeps only these records, in one step that a crash either leaves undone or finds done: what waits is dropped too, unless
     /// it is among them.
     ///
     /// # Errors
-    /// [`JournalError`]; the journal is then as it was.
+    /// [`JournalError`]; the journal is then as it was, unless only its folder could not be synced: then it holds these records, and
+    /// a power loss may bring back what it was.
     pub fn compact<'r>(&mut self, records: impl IntoIterator<Item = &'r [u8]>) -> Result<(), JournalError> {
         let mut name = self.path.as_os_str().to_owned();
         name.push(".new");
@@ -252,7 +255,8 @@ impl Journal {
             let _ = fs::remove_file(&temporary);
         }
         *self = compacted?;
-        Ok(())
+        // The file has its name: from here on it is the journal, or what follows would be written to one that is not there any more.
+        sync_directory(&self.path).map_err(|error| JournalError::io(&self.path, error))
     }
 
     fn write_compact<'r>(&self, temporary: &Path, records: impl IntoIterator<Item = &'r [u8]>) -> Result<Self, JournalError> {
@@ -266,9 +270,7 @@ impl Journal {
             journal.append(record)?;
         }
         journal.sync()?;
-        fs::rename(temporary, &self.path)
-            .and_then(|()| sync_directory(&self.path))
-            .map_err(|error| JournalError::io(&self.path, error))?;
+        fs::rename(temporary, &self.path).map_err(|error| JournalError::io(&self.path, error))?;
         journal.path.clone_from(&self.path);
         Ok(journal)
     }

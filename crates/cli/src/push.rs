@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use moteseal_device::push::{Push, PushError};
+use moteseal_device::push::{Conflict, Push, PushError};
 use moteseal_net::{Client, NetError, Options, Token};
 use serde_json::json;
 
@@ -84,18 +84,24 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             "known": pushed.known,
             "bytes": pushed.bytes,
             "requests": pushed.requests,
-            "conflicts": pushed.conflicts,
+            "conflicts": pushed.conflicts.iter().map(|conflict| json!({
+                "device": conflict.device.to_string(),
+                "index": conflict.index.0,
+                "digests": conflict.digests,
+                "file": conflict.path.display().to_string(),
+            })).collect::<Vec<_>>(),
         });
         Stdout::lock().line(object)?;
     }
-    if pushed.conflicts > 0 {
-        let message = format_args!(
-            "Equivocation: under {} indices the cloud has two different seals of one device; its key is in two hands: revoke it",
-            pushed.conflicts
-        );
-        return Err(Failure::new(Exit::Finding, message));
-    }
-    Ok(())
+    equivocation(&pushed.conflicts)
+}
+
+/// An audit finding, if there are different seals under one index; it names the first.
+pub(crate) fn equivocation(conflicts: &[Conflict]) -> Result<(), Failure> {
+    let Some(first) = conflicts.first() else { return Ok(()) };
+    let more = if conflicts.len() > 1 { format!(" (and {} indices more)", conflicts.len() - 1) } else { String::new() };
+    let message = format_args!("{first}{more}; its chain was started twice, or its key is in two hands: find out, and revoke it");
+    Err(Failure::new(Exit::Finding, message))
 }
 
 /// Why bundles were not pushed.

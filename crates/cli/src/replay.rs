@@ -5,20 +5,20 @@ use std::path::PathBuf;
 use clap::Args;
 use moteseal_device::import::display_ms;
 use moteseal_device::recorder::Recorder;
-use moteseal_device::replay::{Replay, uplink};
+use moteseal_device::replay::{Replay, Uplinked, uplink};
 
 use crate::cloud::runtime;
-use crate::failure::{Exit, Failure};
+use crate::failure::Failure;
 use crate::progress::{bar, thousands};
-use crate::push::{Access, push_failure};
-use crate::source::{Source, TABLES};
+use crate::push::{Access, equivocation, push_failure};
+use crate::source::{Source, TABLES, outbox_failure, record_failure};
 use crate::terminal::talk;
 
 /// Replays recorded readings at a chosen speed, as if the device sensed them now: each is durable in a journal before it counts, each
 /// epoch is sealed when it has passed, and with --to each bundle is pushed as soon as it is there.
 ///
-/// It can be stopped or killed at any moment; run again, it goes on after the last reading of a sealed epoch, and the chain says
-/// that the device restarted. While the cloud does not answer, bundles wait in the directory.
+/// It can be stopped or killed at any moment; run again, it goes on after the last reading that was durable, and the chain says
+/// that the device restarted. While the cloud does not answer, bundles wait in the directory, from earlier runs too.
 #[derive(Args, Debug)]
 #[command(after_help = format!(
     "Example, a day in 24 minutes:\n  \
@@ -38,7 +38,7 @@ pub(crate) struct Arguments {
     to: Option<String>,
     #[command(flatten)]
     access: Access,
-    /// Where unsealed readings rest; a hidden file in --out unless given
+    /// Where unsealed readings rest; beside the chain's state unless given
     #[arg(long, value_name = "FILE")]
     journal: Option<PathBuf>,
 }
@@ -58,10 +58,9 @@ fn speed(text: &str) -> Result<Speed, String> {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let cloud = arguments.to.as_deref().map(|url| arguments.access.client(url)).transpose()?;
     let ready = arguments.source.ready()?;
-    let state = ready.outbox.state_path().to_owned();
-    let journal = arguments.journal.clone().unwrap_or_else(|| state.with_extension("journal"));
-    let record = |error| Failure::new(Exit::Internal, format_args!("{error}"));
-    let (mut recorder, recovered) = Recorder::open(ready.sealer, ready.outbox, &journal).map_err(record)?;
+    let journal = arguments.journal.clone().unwrap_or_else(|| ready.journal());
+    let (mut recorder, recovered) =
+        Recorder::open(ready.sealer, ready.outbox, &journal).map_err(|error| record_failure(&error, &error))?;
     if recovered.readings > 0 {
         talk(format_args!(
             "{}: {} readings of an unsealed epoch were in the journal",
@@ -70,7 +69,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 
     let progress = bar(ready.recording.len() as u64, "replaying");
-    let replay = Replay { epoch_ms: ready.roster.epoch_ms(), speed: arguments.speed.0, recovered: recovered.readings };
+    let replay = Replay { epoch_ms: ready.roster.epoch_ms(), speed: arguments.speed.0 };
+    let waiting = recorder.outbox().bundles().map_err(outbox_failure)?.into_iter().map(|(_, path)| path).collect();
     let (sender, receiver) = tokio::sync::mpsc::unbounded_channel();
     let (replayed, pushed) = runtime()?.block_on(async {
         let mut sender = Some(sender);
@@ -88,23 +88,25 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         };
         let sending = async {
             match &cloud {
-                Some(cloud) => uplink(cloud, receiver).await,
-                None => Ok(0),
+                Some(cloud) => uplink(cloud, waiting, receiver).await,
+                None => Ok(Uplinked::default()),
             }
         };
         tokio::join!(sensing, sending)
     });
     progress.finish_and_clear();
     let replayed = replayed.map_err(|(at, error)| {
-        Failure::usage(format_args!("{}: the reading at {}: {error}", arguments.source.table.display(), display_ms(at)))
+        let message = format_args!("{}: the reading at {}: {error}", arguments.source.table.display(), display_ms(at));
+        record_failure(&error, message)
     })?;
     let pushed = pushed.map_err(|error| push_failure(&error))?;
     talk(format_args!(
-        "{}: {} readings replayed, {} left out that were taken before; {} bundles stored, {pushed} pushed",
+        "{}: {} readings replayed, {} left out that were taken before; {} bundles stored, the cloud has {}",
         arguments.source.device,
         thousands(replayed.readings),
         thousands(replayed.left_out),
         replayed.bundles,
+        thousands(pushed.pushed),
     ));
-    Ok(())
+    equivocation(&pushed.conflicts)
 }

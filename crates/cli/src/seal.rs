@@ -6,17 +6,18 @@ use clap::Args;
 use moteseal_core::record::SealIndex;
 use moteseal_core::seal::Scheme;
 use moteseal_device::import::display_ms;
+use moteseal_device::recorder::left_in;
 use moteseal_device::{Batch, Bundle, Recording, Sealed};
 use serde_json::json;
 
 use crate::failure::Failure;
 use crate::progress::{bar, thousands};
-use crate::source::{Source, TABLES, outbox_failure};
+use crate::source::{Source, TABLES, outbox_failure, record_failure};
 use crate::terminal::{Stdout, talk};
 
 /// Seals recorded readings: one signed bundle an epoch, ready to be pushed to any cloud.
 ///
-/// Sealing another file into the same directory continues the device's chain.
+/// Sealing another file continues the device's chain, whatever directory its bundles go to: the chain's state lies beside the key.
 #[derive(Args, Debug)]
 #[command(after_help = format!(
     "Example:\n  \
@@ -41,6 +42,15 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut ready = arguments.source.ready()?;
+    let journal = ready.journal();
+    let left = left_in(&journal, &ready.sealer).map_err(|error| record_failure(&error, &error))?;
+    if left > 0 {
+        return Err(Failure::usage(format_args!(
+            "{}: {left} readings that a replay of {} left are not sealed yet; run that replay again first, it goes on",
+            journal.display(),
+            arguments.source.device
+        )));
+    }
     let recording = &ready.recording;
     let batch = Batch { epoch_ms: ready.roster.epoch_ms(), new_only: arguments.new_only, keep_open: arguments.keep_open };
     let progress = bar(recording.len() as u64, "sealing");

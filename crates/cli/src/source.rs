@@ -4,10 +4,13 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{ArgGroup, Args, ValueEnum};
+use moteseal_core::record::{DeviceId, SealIndex};
 use moteseal_core::schema::Schema;
 use moteseal_core::seal::Scheme;
 use moteseal_core::signature::SecretKey;
 use moteseal_device::import::{Clock, Delimiter, ImportErrorKind};
+use moteseal_device::outbox::state_beside;
+use moteseal_device::recorder::RecordError;
 use moteseal_device::{Import, Outbox, OutboxError, Profile, Recording, Sealer};
 use moteseal_verify::Roster;
 
@@ -103,7 +106,7 @@ pub(crate) struct Source {
     /// The directory for the bundles
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) out: PathBuf,
-    /// Where the device keeps its chain's state; a hidden file in --out unless given
+    /// Where the device keeps its chain's state, the same file every time; beside the key, as NAME.DEVICE-ID.chain, unless given
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
     /// What separates columns; found out from the header unless given
@@ -131,6 +134,15 @@ pub(crate) struct Ready {
     pub(crate) outbox: Outbox,
 }
 
+impl Ready {
+    /// Where a replay of the device keeps its journal unless told otherwise.
+    pub(crate) fn journal(&self) -> PathBuf {
+        let mut name = self.outbox.state_path().as_os_str().to_owned();
+        name.push(".journal");
+        PathBuf::from(name)
+    }
+}
+
 impl Source {
     /// Reads everything; seals nothing.
     pub(crate) fn ready(&self) -> Result<Ready, Failure> {
@@ -144,9 +156,22 @@ impl Source {
         let mut profile = Profile::new(&roster, &self.device, self.scheme.into(), &schema)
             .ok_or_else(|| Failure::new(Exit::Internal, "the roster has lost the device"))?;
         profile.max_events = self.max_events.unwrap_or(profile.max_events);
-        let (outbox, chain) = Outbox::open(&self.out, self.state.as_deref(), &roster, device).map_err(outbox_failure)?;
-        let certified = roster.device(device).and_then(|device| device.key(chain.next_index));
-        if certified != Some(&key.public()) {
+        let state = self.state(device)?;
+        let (outbox, chain) = Outbox::open(&self.out, &state, &roster, device).map_err(outbox_failure)?;
+        let entry = roster.device(device);
+        if entry.and_then(|device| device.key(chain.next_index)) != Some(&key.public()) {
+            if entry
+                .is_some_and(|device| [SealIndex(0), SealIndex(u32::MAX)].iter().any(|&at| device.key(at) == Some(&key.public())))
+            {
+                return Err(Failure::usage(format_args!(
+                    "{} certifies {} for other seals of {} than {}, which is the next by {}; name the state of its chain with --state",
+                    self.roster.display(),
+                    self.key.display(),
+                    self.device,
+                    chain.next_index,
+                    state.display()
+                )));
+            }
             return Err(Failure::usage(format_args!(
                 "{} is not the key that {} certifies for {}; use the secret key beside the public key that the roster was made with",
                 self.key.display(),
@@ -155,6 +180,20 @@ impl Source {
             )));
         }
         Ok(Ready { sealer: Sealer::new(profile, key, salt_key, chain), roster, recording, outbox })
+    }
+
+    /// Where the chain's state is. A chain that has one is not given another.
+    fn state(&self, device: DeviceId) -> Result<PathBuf, Failure> {
+        let beside = state_beside(&self.key, device);
+        let Some(state) = &self.state else { return beside.map_err(outbox_failure) };
+        match beside {
+            Ok(beside) if beside.exists() && !state.exists() => Err(Failure::usage(format_args!(
+                "{} is not there, but the chain has its state in {}; leave --state out, or move that file to the new place",
+                state.display(),
+                beside.display()
+            ))),
+            _ => Ok(state.clone()),
+        }
     }
 
     fn import(&self, roster: &Roster) -> Result<Recording, Failure> {
@@ -207,4 +246,13 @@ pub(crate) fn outbox_failure(error: OutboxError) -> Failure {
         OutboxError::Io { .. } => Failure::new(Exit::Internal, error),
         _ => Failure::usage(error),
     }
+}
+
+/// A recorder that cannot go on: the machine's fault or the caller's.
+pub(crate) fn record_failure(error: &RecordError, message: impl std::fmt::Display) -> Failure {
+    let exit = match error {
+        RecordError::Journal(_) | RecordError::Outbox(OutboxError::Io { .. }) => Exit::Internal,
+        _ => Exit::Usage,
+    };
+    Failure::new(exit, message)
 }

@@ -4,6 +4,7 @@
 mod scene;
 
 use std::fs;
+use std::io::Write as _;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -38,17 +39,87 @@ fn a_second_table_continues_the_chain_of_the_first() {
     assert!(run.failed(3).contains("bent.mseal: "), "{run:?}");
 }
 
+/// Two tables of one device, the second later than the first.
+fn january_and_february(scene: &Scene) {
+    scene.table("all.csv", 120);
+    let text = fs::read_to_string(scene.path("all.csv")).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    scene.write("january.csv", &lines[..61].join("\n"));
+    scene.write("february.csv", &[&lines[..1], &lines[61..]].concat().join("\n"));
+}
+
+fn seal_into(scene: &Scene, table: &str, key: &str, out: &str, more: &[&str]) -> scene::Run {
+    let arguments = ["seal", table, "--device", "dev1", "--key", key, "--out", out, "--json"];
+    scene.with_roster(&[&arguments[..], &COLUMNS, more].concat())
+}
+
+#[test]
+fn another_directory_continues_the_chain_of_the_key() {
+    let scene = Scene::new();
+    january_and_february(&scene);
+    let key = "keys/dev1.key.pem";
+    seal_into(&scene, "january.csv", key, "jan", &[]).done();
+    let second = seal_into(&scene, "february.csv", key, "feb", &[]).done().json();
+    assert_eq!(second["bundles"][0]["index"], 1);
+    let cloud = scene.cloud("epochs.redb");
+    for out in ["jan", "feb"] {
+        let pushed = scene.run(&["push", out, "--to", &cloud.url, "--json"]).done().json();
+        assert_eq!((pushed["stored"].as_u64(), pushed["known"].as_u64()), (Some(1), Some(0)), "{out}");
+    }
+    // A second state would be a second chain.
+    let run = seal_into(&scene, "february.csv", key, "mar", &["--state", "new.chain"]);
+    assert!(run.failed(2).contains("new.chain is not there, but the chain has its state in "), "{run:?}");
+    assert!(scene.names("mar").is_empty());
+}
+
+#[test]
+fn a_key_beside_which_nothing_can_lie_needs_a_state() {
+    let scene = Scene::new();
+    scene.table("data.csv", 10);
+    let seal = |more: &[&str]| {
+        let arguments = ["seal", "data.csv", "--device", "dev1", "--key", "/dev/stdin", "--salt-key", "keys/dev1.salt.key"];
+        let who = ["--roster", "roster.cbor", "--operator", "keys/op.pub.pem", "--out", "bundles"];
+        let mut command = scene.command(&[&arguments[..], &who, &COLUMNS, more].concat());
+        let mut process = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let key = fs::read(scene.path("keys/dev1.key.pem")).unwrap();
+        process.stdin.take().unwrap().write_all(&key).unwrap();
+        process.wait_with_output().unwrap()
+    };
+    let output = seal(&[]);
+    let talk = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{talk}");
+    assert!(talk.contains("/dev/stdin: the chain's state cannot be kept here") && talk.contains("--state"), "{talk}");
+    assert!(seal(&["--state", "dev1.chain"]).status.success());
+    assert_eq!(scene.names("bundles"), ["dev1-0000000000.mseal"]);
+}
+
 #[test]
 fn a_key_in_two_hands_is_found_out() {
     let scene = Scene::new();
-    scene.table("data.csv", 10);
-    scene.table("other.csv", 20);
-    scene.seal("data.csv", "dev1", &[]).done();
-    let key = ["--device", "dev1", "--key", "keys/dev1.key.pem", "--out", "elsewhere"];
-    scene.with_roster(&[&["seal", "other.csv"][..], &key, &COLUMNS].concat()).done();
+    january_and_february(&scene);
+    // A copy of the key elsewhere knows nothing of the chain.
+    fs::create_dir(scene.path("copy")).unwrap();
+    for name in ["dev1.key.pem", "dev1.salt.key"] {
+        fs::copy(scene.path("keys").join(name), scene.path("copy").join(name)).unwrap();
+    }
+    let first = seal_into(&scene, "january.csv", "keys/dev1.key.pem", "bundles", &[]).done().json();
+    let second = seal_into(&scene, "february.csv", "copy/dev1.key.pem", "elsewhere", &[]).done().json();
+    let digests = [&first, &second].map(|sealed| sealed["bundles"][0]["digest"].as_str().unwrap().to_owned());
     let files = ["bundles/dev1-0000000000.mseal", "elsewhere/dev1-0000000000.mseal"];
     let run = scene.with_roster(&[&["verify"][..], &files].concat());
     assert!(run.failed(5).contains("Equivocation: device dev1 signed two different seals under index 0"), "{run:?}");
+
+    // The cloud is given both, and the second push says so, however often.
+    let cloud = scene.cloud("epochs.redb");
+    scene.run(&["push", "bundles", "--to", &cloud.url]).done();
+    for stored in [1, 0] {
+        let run = scene.run(&["push", "elsewhere", "--to", &cloud.url, "--json"]);
+        let line = run.failed(5);
+        assert!(line.contains("signed different seals under index 0") && line.contains(files[1]), "{line}");
+        assert!(digests.iter().all(|digest| line.contains(digest.as_str())), "{line}");
+        assert_eq!(run.json()["stored"], stored, "{run:?}");
+        assert_eq!(run.json()["conflicts"][0]["index"], 0, "{run:?}");
+    }
 }
 
 #[test]
@@ -119,6 +190,37 @@ fn a_replay_that_is_killed_goes_on_and_loses_no_sealed_reading() {
     let device = &verified["devices"][0];
     assert_eq!(device["events"].as_u64(), Some(300), "every reading is sealed once");
     assert!(device["restarts"].as_u64().unwrap() <= 1, "{device}");
-    // What was stored and not pushed when it was killed is what a push is for.
-    scene.run(&["push", "bundles", "--to", &cloud.url]).done();
+    // What was stored and not pushed when it was killed, the second run has pushed.
+    let pushed = scene.run(&["push", "bundles", "--to", &cloud.url, "--json"]).done().json();
+    assert_eq!((pushed["stored"].as_u64(), pushed["known"].as_u64()), (Some(0), Some(files.len() as u64)), "{pushed}");
+}
+
+#[test]
+fn sealing_waits_for_what_a_replay_left() {
+    let scene = Scene::new();
+    scene.table("data.csv", 70);
+    let who = ["--device", "dev1", "--key", "keys/dev1.key.pem", "--out", "bundles"];
+    let group = ["--roster", "roster.cbor", "--operator", "keys/op.pub.pem"];
+    // The first reading is due at once, the second in a minute.
+    let arguments = [&["replay", "data.csv"][..], &who, &group, &COLUMNS].concat();
+    let mut process = scene.command(&arguments).stderr(Stdio::null()).spawn().unwrap();
+    let waits = || {
+        let journal = scene.names("keys").into_iter().find(|name| name.ends_with(".journal"));
+        journal.is_some_and(|name| fs::metadata(scene.path("keys").join(name)).unwrap().len() > 60)
+    };
+    while !waits() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // Nobody else seals with the key meanwhile, wherever to.
+    let run = seal_into(&scene, "data.csv", "keys/dev1.key.pem", "elsewhere", &[]);
+    assert!(run.failed(2).contains("another process is sealing with it"), "{run:?}");
+    process.kill().unwrap();
+    process.wait().unwrap();
+    // If the device sealed by other means now, the reading would be passed over.
+    let run = scene.seal("data.csv", "dev1", &[]);
+    assert!(run.failed(2).contains("1 readings that a replay of dev1 left are not sealed yet"), "{run:?}");
+    scene.run(&[&arguments[..], &["--speed", "max"]].concat()).done();
+    let files = ["bundles/dev1-0000000001.mseal", "bundles/dev1-0000000002.mseal"];
+    let verified = scene.with_roster(&[&["verify", "--json"][..], &files].concat()).done().json();
+    assert_eq!(verified["devices"][0]["events"].as_u64(), Some(70));
 }

@@ -1,13 +1,18 @@
 //! Where a device's signed bundles and its chain's state rest: a directory with one `.mseal` file a seal, and one small state file.
 //!
+//! The state belongs to the device's key, not to the directory: by default it lies beside the key ([`state_beside`]), so that a key
+//! has one chain whatever directories its bundles go to.
+//!
 //! A batch of bundles is stored whole or not at all. The order of writes is the one of DESIGN section 5: every bundle's bytes are
 //! durable under a temporary name, then the state says that their indices are opened, then they get their names, then the state says
 //! that they are signed. A crash between the last steps leaves signed bundles beyond the state; [`Outbox::open`] takes them up again,
-//! so that no index is ever signed twice. A lock on the directory keeps two processes from sealing at once.
+//! from the directory that the state names, so that no index is ever signed twice. Locks on the state and on the directory keep two
+//! processes from sealing at once.
 
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -26,8 +31,8 @@ use crate::seal::{Bundle, Chain};
 pub const EXTENSION: &str = "mseal";
 /// How many bundles are written at once.
 const WRITERS: usize = 16;
-/// The longest encoding of the state, and its digest.
-const MAX_STATE: usize = 160;
+/// The longest encoding of the state without the directory.
+const MAX_STATE: usize = 192;
 
 /// Why the outbox cannot be used.
 #[derive(Debug)]
@@ -40,11 +45,18 @@ pub enum OutboxError {
         /// Why.
         error: io::Error,
     },
-    /// Another process is sealing into the directory.
+    /// Another process is sealing with the state or into the directory.
     Locked(PathBuf),
+    /// The chain's state cannot be kept at this place.
+    NoState {
+        /// The place: a state's file, or the key beside which it would lie.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
     /// The state file is not one, or not whole, or another device's.
     BadState(PathBuf),
-    /// A bundle stands where the next one would go, but the state does not know of it.
+    /// A bundle stands where the next one would go, or behind it, but the state does not know of it.
     Unknown {
         /// The bundle.
         bundle: PathBuf,
@@ -60,7 +72,13 @@ impl fmt::Display for OutboxError {
                 write!(f, "{}: the disk is full; nothing was stored: make room and run it again", path.display())
             }
             Self::Io { path, error } => write!(f, "{}: {error}", path.display()),
-            Self::Locked(path) => write!(f, "{}: another process is sealing into it; wait for it to end", path.display()),
+            Self::Locked(path) => write!(f, "{}: another process is sealing with it; wait for it to end", path.display()),
+            Self::NoState { path, error } => write!(
+                f,
+                "{}: the chain's state cannot be kept here: {error}; name a file for it with --state, in a folder that lasts, and the \
+                 same one every time",
+                path.display()
+            ),
             Self::BadState(path) => write!(
                 f,
                 "{}: not this device's chain state, or damaged; restore it from a backup, or start a new device name",
@@ -68,7 +86,8 @@ impl fmt::Display for OutboxError {
             ),
             Self::Unknown { bundle, state } => write!(
                 f,
-                "{}: exists, but {} does not know of it; restore the state, or choose another directory for another chain",
+                "{}: exists, but {} does not know of it; restore the state or name the right one with --state: without it the device \
+                 would sign an index twice, and must get a new name; another group's bundles belong into a directory of their own",
                 bundle.display(),
                 state.display()
             ),
@@ -82,34 +101,58 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> OutboxError + '_ {
     |error| OutboxError::Io { path: path.to_owned(), error }
 }
 
+/// Where the state of a device's chain lies unless it is told otherwise: beside the device's secret key, `dev1.<device id>.chain` for
+/// `dev1.key.pem`. Links are followed, so that a key has one state however it is called.
+///
+/// # Errors
+/// `NoState` if the key is no file in a directory: a pipe, for example.
+pub fn state_beside(key: &Path, device: DeviceId) -> Result<PathBuf, OutboxError> {
+    let no_state = |error| OutboxError::NoState { path: key.to_owned(), error };
+    let file = fs::canonicalize(key).map_err(no_state)?;
+    if !file.is_file() {
+        return Err(no_state(io::Error::other("the key is not a file")));
+    }
+    let name = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    Ok(file.with_file_name(format!("{}.{device}.chain", name.strip_suffix(".key.pem").unwrap_or(&name))))
+}
+
 /// One device's outbox.
 #[derive(Debug)]
 pub struct Outbox {
     directory: PathBuf,
+    /// The directory as the state names it: whole, and without links.
+    whole: PathBuf,
     state: PathBuf,
     stem: String,
     device: DeviceId,
-    /// Held for as long as the outbox is open.
-    _lock: File,
+    /// Held for as long as the outbox is open: on the state, and on the directory.
+    _locks: [File; 2],
 }
 
 impl Outbox {
-    /// Opens the outbox of the device called `name`, makes the directory if there is none, and says where the chain stands. The
-    /// state is at `state`, or in the directory as a hidden file.
+    /// Opens the outbox of a device, makes the directory if there is none, and says where the chain stands. A chain has one state,
+    /// whatever directory its bundles go to: it is at `state`, for example [`state_beside`] the key. Its folder must be there.
     ///
     /// # Errors
     /// [`OutboxError`].
-    pub fn open(directory: &Path, state: Option<&Path>, roster: &Roster, device: DeviceId) -> Result<(Self, Chain), OutboxError> {
+    pub fn open(directory: &Path, state: &Path, roster: &Roster, device: DeviceId) -> Result<(Self, Chain), OutboxError> {
+        // The state itself is replaced whenever it is written, so its lock is a file of its own, which stays.
+        let no_state = |error| OutboxError::NoState { path: state.to_owned(), error };
+        let mut options = File::options();
+        let lock_path = with_suffix(state, ".lock");
+        let state_lock = options.read(true).write(true).create(true).truncate(false).open(&lock_path).map_err(no_state)?;
+        lock(&state_lock, state)?;
         fs::create_dir_all(directory).map_err(at(directory))?;
-        let lock = File::open(directory).map_err(at(directory))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(fs::TryLockError::WouldBlock) => return Err(OutboxError::Locked(directory.to_owned())),
-            Err(fs::TryLockError::Error(error)) => return Err(at(directory)(error)),
-        }
-        let stem = stem(roster.name(device).unwrap_or_default(), device);
-        let state = state.map_or_else(|| directory.join(format!(".{stem}.chain")), Path::to_owned);
-        let outbox = Self { directory: directory.to_owned(), state, stem, device, _lock: lock };
+        let directory_lock = File::open(directory).map_err(at(directory))?;
+        lock(&directory_lock, directory)?;
+        let outbox = Self {
+            directory: directory.to_owned(),
+            whole: fs::canonicalize(directory).map_err(at(directory))?,
+            state: state.to_owned(),
+            stem: stem(roster.name(device).unwrap_or_default(), device),
+            device,
+            _locks: [state_lock, directory_lock],
+        };
         let chain = outbox.recover(roster)?;
         Ok((outbox, chain))
     }
@@ -117,8 +160,33 @@ impl Outbox {
     /// The file of a bundle.
     #[must_use]
     pub fn path(&self, index: SealIndex) -> PathBuf {
+        self.directory.join(self.file_name(index))
+    }
+
+    fn file_name(&self, index: SealIndex) -> String {
         // Ten digits: names sort as indices do.
-        self.directory.join(format!("{}-{:010}.{EXTENSION}", self.stem, index.0))
+        format!("{}-{:010}.{EXTENSION}", self.stem, index.0)
+    }
+
+    /// The device's bundles in the directory, by ascending index.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn bundles(&self) -> Result<Vec<(SealIndex, PathBuf)>, OutboxError> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&self.directory).map_err(at(&self.directory))? {
+            let name = entry.map_err(at(&self.directory))?.file_name();
+            let name = name.to_string_lossy();
+            let digits = name.strip_prefix(&self.stem).and_then(|rest| rest.strip_prefix('-'));
+            let digits = digits.and_then(|rest| rest.strip_suffix(EXTENSION)).and_then(|rest| rest.strip_suffix('.'));
+            if let Some(index) = digits.and_then(|digits| digits.parse().ok()).map(SealIndex)
+                && name == self.file_name(index)
+            {
+                found.push((index, self.path(index)));
+            }
+        }
+        found.sort_unstable();
+        Ok(found)
     }
 
     /// The file of the state.
@@ -132,28 +200,35 @@ impl Outbox {
     /// # Errors
     /// `Io`; the state is then the one before.
     pub fn persist(&self, chain: &Chain) -> Result<(), OutboxError> {
-        write_durably(&self.state, &encode(self.device, chain)).map_err(at(&self.state))?;
+        write_durably(&self.state, &encode(self.device, chain, &self.whole)).map_err(at(&self.state))?;
         let directory = self.state.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
         sync_directory(directory)
     }
 
-    /// Stores bundles of one chain, in order: all of them, durably, or none. `stored` is called after each.
+    /// Stores bundles of one chain, in order: all of them, durably, or none. `stored` is called after each. What failed can be
+    /// stored again: a bundle that is there already, byte for byte, stays.
     ///
     /// # Errors
-    /// `Io` or `Unknown`; nothing is stored.
+    /// `Io` or `Unknown`; nothing is stored, or, if a file could not get its name at the very end, the bundles before it.
     pub fn store(&self, bundles: &[Bundle], stored: &mut dyn FnMut(&Bundle)) -> Result<Vec<PathBuf>, OutboxError> {
         let Some(last) = bundles.last() else { return Ok(Vec::new()) };
         let mut staged = Staged(Vec::with_capacity(bundles.len()));
+        let mut missing = Vec::with_capacity(bundles.len());
         for bundle in bundles {
             let path = self.path(bundle.index());
-            if path.exists() {
-                return Err(OutboxError::Unknown { bundle: path, state: self.state.clone() });
+            match fs::read(&path) {
+                Ok(bytes) if bytes == bundle.bytes => stored(bundle),
+                Ok(_) => return Err(OutboxError::Unknown { bundle: path, state: self.state.clone() }),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    staged.0.push(path.with_extension(format!("{EXTENSION}.tmp")));
+                    missing.push(bundle);
+                }
+                Err(error) => return Err(at(&path)(error)),
             }
-            staged.0.push(path.with_extension(format!("{EXTENSION}.tmp")));
         }
-        write_all(bundles, &staged.0, stored)?;
-        let before = self.read_state()?;
-        let mut opened = before.unwrap_or(Chain { position: Position::start(Digest::NULL), ..last.chain });
+        write_all(&missing, &staged.0, stored)?;
+        let before = self.read_state()?.map(|(chain, _)| chain);
+        let mut opened = before.unwrap_or(Chain { position: Position::start(Digest::NULL), readings: 0, ..last.chain });
         if let (None, Some(first)) = (before, bundles.first()) {
             let statement = first.seal.statement();
             opened.position = Position { prev: statement.prev, last: statement.last, epoch_closed: false };
@@ -162,18 +237,17 @@ impl Outbox {
         // After a crash the chain goes on behind what got its name; no later epoch of this batch is closed to it.
         opened.epoch = bundles.first().map(Bundle::epoch);
         self.persist(&opened)?;
-        let mut paths = Vec::with_capacity(bundles.len());
-        for (bundle, temporary) in bundles.iter().zip(&staged.0) {
+        for (bundle, temporary) in missing.iter().zip(&staged.0) {
             let path = self.path(bundle.index());
             fs::rename(temporary, &path).map_err(at(&path))?;
-            paths.push(path);
         }
         sync_directory(&self.directory)?;
         self.persist(&last.chain)?;
-        Ok(paths)
+        Ok(bundles.iter().map(|bundle| self.path(bundle.index())).collect())
     }
 
-    fn read_state(&self) -> Result<Option<Chain>, OutboxError> {
+    /// The chain as the state has it, and the directory that its newest bundles went to.
+    fn read_state(&self) -> Result<Option<(Chain, PathBuf)>, OutboxError> {
         match fs::read(&self.state) {
             Ok(bytes) => decode(self.device, &bytes).ok_or_else(|| OutboxError::BadState(self.state.clone())).map(Some),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -184,22 +258,42 @@ impl Outbox {
     /// The chain as the state has it, and what was signed beyond.
     fn recover(&self, roster: &Roster) -> Result<Chain, OutboxError> {
         let certificate = roster.device(self.device).map_or(Digest::NULL, |device| device.certificate);
-        let mut chain = self.read_state()?.unwrap_or(Chain::start(certificate));
+        let (mut chain, newest) = self.read_state()?.unwrap_or_else(|| (Chain::start(certificate), self.whole.clone()));
         let from = chain.position.last.map_or(0, |(index, _)| index.0 + 1);
         for index in (from..chain.next_index.0).map(SealIndex) {
-            let path = self.path(index);
-            let Some(position) = fs::read(&path).ok().and_then(|bytes| proven(&bytes, roster, self.device)) else { continue };
-            if position.0 == chain.position.prev {
-                chain.position = position.1;
-                chain.epoch = chain.epoch.max(position.1.last.map(|(_, epoch)| epoch));
+            // The directory that the state names may have been renamed since.
+            for directory in [&newest, &self.directory] {
+                let bytes = fs::read(directory.join(self.file_name(index))).ok();
+                let Some(found) = bytes.and_then(|bytes| proven(&bytes, roster, self.device)) else { continue };
+                if found.prev == chain.position.prev && found.position.last.is_some_and(|(of, _)| of == index) {
+                    let epoch = |position: Position| position.last.map(|(_, epoch)| epoch);
+                    let before = if epoch(chain.position) == epoch(found.position) { chain.readings } else { 0 };
+                    chain.readings = before + found.readings;
+                    chain.position = found.position;
+                    chain.epoch = chain.epoch.max(epoch(found.position));
+                    break;
+                }
             }
         }
-        let next = self.path(chain.next_index);
-        if next.exists() {
-            return Err(OutboxError::Unknown { bundle: next, state: self.state.clone() });
+        match self.bundles()?.pop() {
+            Some((index, bundle)) if index >= chain.next_index => Err(OutboxError::Unknown { bundle, state: self.state.clone() }),
+            _ => Ok(chain),
         }
-        Ok(chain)
     }
+}
+
+fn lock(file: &File, path: &Path) -> Result<(), OutboxError> {
+    match file.try_lock() {
+        Ok(()) => Ok(()),
+        Err(fs::TryLockError::WouldBlock) => Err(OutboxError::Locked(path.to_owned())),
+        Err(fs::TryLockError::Error(error)) => Err(at(path)(error)),
+    }
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
 }
 
 /// Temporary files that have not got their names; they go when this does.
@@ -214,14 +308,27 @@ impl Drop for Staged {
     }
 }
 
-/// The `prev` of the one seal that a bundle proves, and the position behind it.
-fn proven(bytes: &[u8], roster: &Roster, device: DeviceId) -> Option<(Digest, Position)> {
+/// What a bundle proves.
+struct Found {
+    /// The `prev` of its seal.
+    prev: Digest,
+    /// The position behind it.
+    position: Position,
+    /// How many readings it covers.
+    readings: u64,
+}
+
+fn proven(bytes: &[u8], roster: &Roster, device: DeviceId) -> Option<Found> {
     let mut found = None;
     let mut reader = StreamReader::new(roster, Limits::default());
     let mut visit = |event: Event<'_>| {
         if let Event::Proven(proven) = event {
             let statement = proven.seal.statement();
-            found = (statement.device == device).then(|| (statement.prev, proven.seal.position()));
+            found = (statement.device == device).then(|| Found {
+                prev: statement.prev,
+                position: proven.seal.position(),
+                readings: statement.counters.total(),
+            });
         }
         Ok::<(), ReadError>(())
     };
@@ -240,34 +347,36 @@ fn stem(name: &str, device: DeviceId) -> String {
     format!("{name}-{}", &device.to_string()[..8])
 }
 
-/// `[1, device, prev, prev_index / null, prev_epoch / null, closed, next index, epoch / null]` and its SHA-256.
-fn encode(device: DeviceId, chain: &Chain) -> Vec<u8> {
-    let mut buffer = [0; MAX_STATE];
+/// `[1, device, prev, prev_index / null, prev_epoch / null, closed, next index, epoch / null, readings, directory]` and its SHA-256.
+fn encode(device: DeviceId, chain: &Chain, directory: &Path) -> Vec<u8> {
+    let directory = directory.as_os_str().as_bytes();
+    let mut buffer = vec![0; MAX_STATE + directory.len()];
     let mut out = Writer::new(&mut buffer);
     let position = &chain.position;
     let mut write = || -> Result<(), moteseal_core::wire::cbor::BufferTooSmall> {
-        out.array(8)?.uint(1u8)?.bytes(&device.0)?.bytes(&position.prev.0)?;
+        out.array(10)?.uint(1u8)?.bytes(&device.0)?.bytes(&position.prev.0)?;
         out.optional(position.last, |out, (index, _)| out.uint(index.0))?;
         out.optional(position.last, |out, (_, epoch)| out.uint(epoch.0))?;
         out.bool(position.epoch_closed)?.uint(chain.next_index.0)?;
         out.optional(chain.epoch, |out, epoch| out.uint(epoch.0))?;
+        out.uint(chain.readings)?.bytes(directory)?;
         Ok(())
     };
     let written = write();
-    debug_assert!(written.is_ok(), "at most 9 + 34 + 5 + 9 + 1 + 5 + 9 + 2 bytes");
+    debug_assert!(written.is_ok(), "at most 2 + 9 + 34 + 5 + 9 + 1 + 5 + 9 + 9 + 9 bytes and the directory");
     let length = out.position();
     let digest = Digest::of(&[&buffer[..length]]);
     [&buffer[..length], &digest.0].concat()
 }
 
-fn decode(device: DeviceId, bytes: &[u8]) -> Option<Chain> {
+fn decode(device: DeviceId, bytes: &[u8]) -> Option<(Chain, PathBuf)> {
     let (state, digest) = bytes.split_last_chunk::<32>()?;
     if Digest::of(&[state]).0 != *digest {
         return None;
     }
-    let read = || -> Result<(DeviceId, Chain), DecodeError> {
+    let read = || -> Result<(DeviceId, (Chain, PathBuf)), DecodeError> {
         let mut reader = Reader::new(state)?;
-        reader.array(8)?;
+        reader.array(10)?;
         reader.version()?;
         let device = DeviceId(reader.fixed()?);
         let prev = Digest(reader.fixed()?);
@@ -276,20 +385,22 @@ fn decode(device: DeviceId, bytes: &[u8]) -> Option<Chain> {
         let epoch_closed = reader.bool()?;
         let position = Position { prev, last: index.zip(epoch), epoch_closed };
         let next_index = SealIndex(reader.uint()?);
-        Ok((device, Chain { position, next_index, epoch: reader.optional(Reader::u64)?.map(EpochNumber) }))
+        let epoch = reader.optional(Reader::u64)?.map(EpochNumber);
+        let chain = Chain { position, next_index, epoch, readings: reader.u64()? };
+        Ok((device, (chain, PathBuf::from(std::ffi::OsString::from_vec(reader.bytes()?.to_vec())))))
     };
-    read().ok().filter(|(found, _)| *found == device).map(|(_, chain)| chain)
+    read().ok().filter(|(found, _)| *found == device).map(|(_, state)| state)
 }
 
 /// Writes every bundle to its path, durably. Several at once, for one commit of a file system's journal serves many files.
-fn write_all(bundles: &[Bundle], paths: &[PathBuf], stored: &mut dyn FnMut(&Bundle)) -> Result<(), OutboxError> {
+fn write_all(bundles: &[&Bundle], paths: &[PathBuf], stored: &mut dyn FnMut(&Bundle)) -> Result<(), OutboxError> {
     let next = AtomicUsize::new(0);
     let (send, written) = mpsc::channel();
     thread::scope(|scope| {
         for _ in 0..WRITERS.min(bundles.len()) {
             let (send, next) = (send.clone(), &next);
             scope.spawn(move || {
-                while let Some((bundle, path)) = {
+                while let Some((&bundle, path)) = {
                     let i = next.fetch_add(1, Ordering::Relaxed);
                     bundles.get(i).zip(paths.get(i))
                 } {
@@ -323,9 +434,7 @@ fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 /// Replaces a file at once: whoever reads it sees the old bytes or the new ones.
 fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".tmp");
-    let temporary = Staged(vec![PathBuf::from(name)]);
+    let temporary = Staged(vec![with_suffix(path, ".tmp")]);
     write_file(&temporary.0[0], bytes)?;
     fs::rename(&temporary.0[0], path)
 }

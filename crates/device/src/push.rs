@@ -1,18 +1,21 @@
 //! Pushing an outbox to a cloud: every bundle in the order of its chain, many a request, resumable.
 //!
-//! The cloud is asked first what it has, so that a push that was interrupted goes on where it stopped. Sending something twice would
-//! do no harm: uploads are idempotent. Nothing is deleted here.
+//! The cloud is asked first what it has, so that a push that was interrupted goes on where it stopped. A bundle is passed over only
+//! if the cloud lists the very seal that it holds: by its digest, which the next bundle of the chain names, or by its signature.
+//! Sending something twice does no harm: uploads are idempotent. Another seal under the same index is evidence against the device,
+//! and is sent, and reported. Nothing is deleted here.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use moteseal_api::{CBOR_SEQ, JSON, Receipt, SealList, paths};
-use moteseal_core::record::{DeviceId, SealIndex};
-use moteseal_core::wire::stream::Item;
+use moteseal_api::{CBOR_SEQ, JSON, Receipt, SealEntry, SealList, paths};
+use moteseal_core::Digest;
+use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
+use moteseal_core::wire::stream::{Item, Part};
 use moteseal_net::{Client, NetError};
 
 use crate::outbox::EXTENSION;
@@ -25,18 +28,42 @@ const REQUEST_BUNDLES: usize = 512;
 const MAX_BUNDLE: u64 = 80 << 20;
 /// A listing's page or a receipt is never longer.
 const MAX_JSON: usize = 4 << 20;
+/// The explaining form of one seal, without a tree's leaves, is never longer.
+const MAX_EXPLANATION: usize = 64 << 10;
 /// How many seals to ask for at once.
 const PAGE: u32 = 1000;
 /// How often a request is sent again when the connection breaks.
 const ATTEMPTS: u32 = 5;
 
-/// A bundle's file, as far as its open item says.
+/// A bundle's file, as far as it says without a roster.
 #[derive(Clone, Debug)]
 struct File {
     path: PathBuf,
     device: DeviceId,
-    /// The seal before, by which a chain's bundles are in order.
+    /// The seal before, by which a chain's bundles are in order, and its digest.
     after: Option<SealIndex>,
+    prev: Option<Digest>,
+    /// Its seal; `None` where a file has more or less than one, which is sent as it is.
+    seal: Option<Outline>,
+}
+
+/// What a listing also says of a seal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Outline {
+    index: u32,
+    epoch: u64,
+    events: u64,
+    scheme: &'static str,
+    last_in_epoch: bool,
+    restart: bool,
+    signature: Vec<u8>,
+}
+
+impl Outline {
+    fn fits(&self, entry: &SealEntry) -> bool {
+        (entry.index, entry.epoch, entry.events) == (self.index, self.epoch, self.events)
+            && (entry.last_in_epoch, entry.restart, entry.scheme.as_str()) == (self.last_in_epoch, self.restart, self.scheme)
+    }
 }
 
 /// Why bundles were not pushed.
@@ -84,8 +111,29 @@ impl fmt::Display for PushError {
 
 impl std::error::Error for PushError {}
 
+/// Different seals of one device under one index: its chain was started twice, or its key is in two hands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conflict {
+    /// The device.
+    pub device: DeviceId,
+    /// The index.
+    pub index: SealIndex,
+    /// The bundle that holds one of them.
+    pub path: PathBuf,
+    /// The digests of all that the cloud has, ascending.
+    pub digests: Vec<String>,
+}
+
+impl fmt::Display for Conflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { device, index, path, digests } = self;
+        write!(f, "Equivocation: device {device} signed different seals under index {index}, {}", digests.join(" and "))?;
+        write!(f, "; one of them is {}", path.display())
+    }
+}
+
 /// What became of a push.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pushed {
     /// Bundles that the cloud has stored now.
     pub stored: u64,
@@ -95,8 +143,8 @@ pub struct Pushed {
     pub bytes: u64,
     /// Requests sent.
     pub requests: u64,
-    /// Indices under which the cloud has now seen two different seals of one device: its key is in two hands.
-    pub conflicts: u64,
+    /// Where the cloud has different seals of one device under one index, of those pushed here.
+    pub conflicts: Vec<Conflict>,
 }
 
 /// The bundles of one directory, ready to be pushed.
@@ -126,7 +174,15 @@ impl Push {
         if found.is_empty() {
             return Err(PushError::NoBundles(path.to_owned()));
         }
-        let mut files: Vec<File> = found.into_iter().map(head).collect::<Result<_, _>>()?;
+        Self::of(found)
+    }
+
+    /// Takes these files.
+    ///
+    /// # Errors
+    /// `Io` or `NotABundle`.
+    pub fn of(paths: Vec<PathBuf>) -> Result<Self, PushError> {
+        let mut files: Vec<File> = paths.into_iter().map(outline).collect::<Result<_, _>>()?;
         files.sort_by(|a, b| (a.device, a.after, &a.path).cmp(&(b.device, b.after, &b.path)));
         Ok(Self { files })
     }
@@ -137,7 +193,7 @@ impl Push {
         self.files.len()
     }
 
-    /// Never: a directory without bundles is an error.
+    /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.files.is_empty()
@@ -149,31 +205,82 @@ impl Push {
     /// `Io` or `Net`; what was acknowledged stays stored.
     pub async fn to(&self, cloud: &Client, done: &mut dyn FnMut(u64)) -> Result<Pushed, PushError> {
         let mut pushed = Pushed::default();
+        let digests = self.digests();
+        // Indices under which the cloud has, or may have, another seal.
+        let mut doubtful: BTreeSet<(DeviceId, u32)> = BTreeSet::new();
         let (mut body, mut count) = (Vec::new(), 0);
-        let mut have: Option<(DeviceId, HashSet<Option<u32>>)> = None;
-        for file in &self.files {
-            if have.as_ref().is_none_or(|(device, _)| *device != file.device) {
-                let stored = known(cloud, file.device).await.map_err(|error| pushed.failed(error))?;
-                have = Some((file.device, stored));
-            }
-            let bytes = fs::read(&file.path).map_err(|error| PushError::Io { path: file.path.clone(), error })?;
-            if have.as_ref().is_some_and(|(_, stored)| stored.contains(&index(&bytes))) {
-                pushed.known += 1;
-                done(pushed.stored + pushed.known);
-                continue;
-            }
-            body.extend_from_slice(&bytes);
-            count += 1;
-            if body.len() >= REQUEST_BYTES || count == REQUEST_BUNDLES {
-                pushed.request(cloud, &mut body, &mut count).await?;
-                done(pushed.stored + pushed.known);
+        for files in self.files.chunk_by(|a, b| a.device == b.device) {
+            let Some(device) = files.first().map(|file| file.device) else { continue };
+            let wanted: BTreeSet<u32> = files.iter().filter_map(|file| file.seal.as_ref()).map(|seal| seal.index).collect();
+            let listed = list(cloud, device, &wanted).await.map_err(|error| pushed.failed(error))?;
+            for file in files {
+                if let Some(seal) = &file.seal
+                    && let Some(entries) = listed.get(&seal.index)
+                {
+                    let known = match digests.get(&(device, seal.index)) {
+                        Some(Some(digest)) => entries.iter().any(|entry| {
+                            seal.fits(entry)
+                                && entry.digest == digest.to_string()
+                                && file.prev.is_none_or(|prev| entry.prev == prev.to_string())
+                        }),
+                        _ => entries.iter().any(|entry| seal.fits(entry)) && has_signature(cloud, device, seal).await,
+                    };
+                    if entries.iter().any(|entry| entry.digest != entries[0].digest) || !known {
+                        doubtful.insert((device, seal.index));
+                    }
+                    if known {
+                        pushed.known += 1;
+                        done(pushed.stored + pushed.known);
+                        continue;
+                    }
+                }
+                let bytes = fs::read(&file.path).map_err(|error| PushError::Io { path: file.path.clone(), error })?;
+                body.extend_from_slice(&bytes);
+                count += 1;
+                if body.len() >= REQUEST_BYTES || count == REQUEST_BUNDLES {
+                    doubtful.extend(pushed.request(cloud, &mut body, &mut count, &self.files).await?);
+                    done(pushed.stored + pushed.known);
+                }
             }
         }
         if count > 0 {
-            pushed.request(cloud, &mut body, &mut count).await?;
+            doubtful.extend(pushed.request(cloud, &mut body, &mut count, &self.files).await?);
             done(pushed.stored + pushed.known);
         }
+        pushed.conflicts = self.conflicts(cloud, doubtful).await.map_err(|error| pushed.failed(error))?;
         Ok(pushed)
+    }
+
+    /// The digests of seals that another bundle names as its predecessor; `None` where two name different ones.
+    fn digests(&self) -> HashMap<(DeviceId, u32), Option<Digest>> {
+        let mut digests = HashMap::new();
+        for file in &self.files {
+            if let (Some(SealIndex(index)), Some(prev)) = (file.after, file.prev) {
+                let digest = digests.entry((file.device, index)).or_insert(Some(prev));
+                *digest = digest.filter(|digest| *digest == prev);
+            }
+        }
+        digests
+    }
+
+    /// Where the cloud has different seals under one of these indices, asked again now that it has ours.
+    async fn conflicts(&self, cloud: &Client, doubtful: BTreeSet<(DeviceId, u32)>) -> Result<Vec<Conflict>, NetError> {
+        let mut of_device: BTreeMap<DeviceId, BTreeSet<u32>> = BTreeMap::new();
+        for (device, index) in doubtful {
+            of_device.entry(device).or_default().insert(index);
+        }
+        let mut conflicts = Vec::new();
+        for (device, indices) in of_device {
+            for (index, entries) in list(cloud, device, &indices).await? {
+                let digests: BTreeSet<String> = entries.into_iter().map(|entry| entry.digest).collect();
+                let holds = |file: &&File| file.device == device && file.seal.as_ref().is_some_and(|seal| seal.index == index);
+                if let (true, Some(file)) = (digests.len() > 1, self.files.iter().find(holds)) {
+                    let (index, path) = (SealIndex(index), file.path.clone());
+                    conflicts.push(Conflict { device, index, path, digests: digests.into_iter().collect() });
+                }
+            }
+        }
+        Ok(conflicts)
     }
 }
 
@@ -182,8 +289,14 @@ impl Pushed {
         PushError::Net { error, pushed: self.stored }
     }
 
-    /// Sends a request's bundles, again if the connection breaks.
-    async fn request(&mut self, cloud: &Client, body: &mut Vec<u8>, count: &mut usize) -> Result<(), PushError> {
+    /// Sends a request's bundles, again if the connection breaks. Says which of `files` are not alone under their indices.
+    async fn request(
+        &mut self,
+        cloud: &Client,
+        body: &mut Vec<u8>,
+        count: &mut usize,
+        files: &[File],
+    ) -> Result<Vec<(DeviceId, u32)>, PushError> {
         let bytes = bytes::Bytes::from(std::mem::take(body));
         *count = 0;
         let mut attempt = 1;
@@ -202,8 +315,12 @@ impl Pushed {
         self.bytes += bytes.len() as u64;
         self.stored += receipt.stored;
         self.known += receipt.known;
-        self.conflicts += receipt.conflicts.len() as u64;
-        Ok(())
+        let named: BTreeSet<(&str, u32)> = receipt.conflicts.iter().map(|at| (at.device.as_str(), at.index)).collect();
+        if named.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ours = files.iter().filter_map(|file| Some((file.device, file.seal.as_ref()?.index)));
+        Ok(ours.filter(|(device, index)| named.contains(&(device.to_string().as_str(), *index))).collect())
     }
 }
 
@@ -218,26 +335,61 @@ async fn parse<T: serde::de::DeserializeOwned>(answer: moteseal_net::Answer) -> 
     serde_json::from_slice(&bytes).map_err(|error| NetError::NotACloud { url, cause: error.to_string() })
 }
 
-/// The indices that the cloud has of a device. It is not trusted: what it claims to have without having it, verification misses.
-async fn known(cloud: &Client, device: DeviceId) -> Result<HashSet<Option<u32>>, NetError> {
-    let (mut from, mut found) = (0, HashSet::new());
-    loop {
+/// What the cloud lists under these indices of a device. It is not trusted: what it claims to have without having it, verification
+/// misses. It is asked once an index at most, and nothing but these indices is kept, whatever it says.
+async fn list(cloud: &Client, device: DeviceId, wanted: &BTreeSet<u32>) -> Result<BTreeMap<u32, Vec<SealEntry>>, NetError> {
+    let mut found: BTreeMap<u32, Vec<SealEntry>> = BTreeMap::new();
+    let mut rest = wanted.range(..);
+    while let Some(&from) = rest.next() {
         let answer = match cloud.get(&paths::seals(device, SealIndex(from), PAGE)).await {
             // A device that the cloud's roster does not have: the upload will be refused with the reason.
             Err(NetError::Refused { status: 404, .. }) => return Ok(found),
             answer => answer?.expect(JSON)?,
         };
-        let list: SealList = parse(answer).await?;
-        found.extend(list.seals.iter().map(|seal| Some(seal.index)));
-        match list.next {
-            Some(next) if next > from => from = next,
-            _ => return Ok(found),
+        let url = answer.url().to_owned();
+        let page: SealList = parse(answer).await?;
+        if !ascends(&page, from) {
+            return Err(NetError::NotACloud { url, cause: "a listing whose indices do not ascend".to_owned() });
         }
+        let is_digest = |text: &str| text.len() == 64 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
+        if !page.seals.iter().all(|seal| is_digest(&seal.digest)) {
+            return Err(NetError::NotACloud { url, cause: "a listing with digests that are none".to_owned() });
+        }
+        for seal in page.seals.into_iter().filter(|seal| wanted.contains(&seal.index)) {
+            found.entry(seal.index).or_default().push(seal);
+        }
+        let Some(next) = page.next else { break };
+        rest = wanted.range(next..);
     }
+    Ok(found)
 }
 
-/// The device and the seal before, from a bundle's first items.
-fn head(path: PathBuf) -> Result<File, PushError> {
+/// Whether a page's seals stand by ascending index, from `from` on and before the next page.
+fn ascends(page: &SealList, from: u32) -> bool {
+    let indices = page.seals.iter().map(|seal| seal.index);
+    indices.is_sorted()
+        && page.seals.iter().all(|seal| seal.index >= from && page.next.is_none_or(|next| seal.index < next))
+        && page.next.is_none_or(|next| next > from)
+}
+
+/// Whether the seal that the cloud shows under this index has the bundle's signature. If it does not answer that, it has not.
+async fn has_signature(cloud: &Client, device: DeviceId, seal: &Outline) -> bool {
+    let path = paths::explain(device, SealIndex(seal.index));
+    let Ok(answer) = cloud.get(&path).await.and_then(|answer| answer.expect(CBOR_SEQ)) else { return false };
+    let Ok(bytes) = answer.bytes(MAX_EXPLANATION).await else { return false };
+    let mut rest = bytes.as_slice();
+    while let Ok((Item::Explain { seal: signed, .. }, length)) = Item::decode(rest) {
+        // The signature is the last element of a COSE_Sign1.
+        if !seal.signature.is_empty() && signed.ends_with(&seal.signature) {
+            return true;
+        }
+        rest = &rest[length..];
+    }
+    false
+}
+
+/// What a file says of its bundle.
+fn outline(path: PathBuf) -> Result<File, PushError> {
     let io = |error| PushError::Io { path: path.clone(), error };
     let length = fs::metadata(&path).map_err(io)?.len();
     let not = |cause: &dyn fmt::Display| PushError::NotABundle { path: path.clone(), cause: cause.to_string() };
@@ -245,30 +397,62 @@ fn head(path: PathBuf) -> Result<File, PushError> {
         return Err(not(&"it is too large"));
     }
     let bytes = fs::read(&path).map_err(io)?;
-    let mut at = 0;
+    let (mut at, mut opens, mut seals) = (0, Vec::new(), Vec::new());
     while at < bytes.len() {
-        match Item::decode(&bytes[at..]) {
-            Ok((Item::Schema(_), length)) => at += length,
-            Ok((Item::Open(open), _)) => {
-                return Ok(File { device: open.device, after: open.last.map(|(index, _)| index), path });
-            }
-            Ok(_) => break,
-            Err(error) => return Err(not(&error)),
-        }
-    }
-    Err(not(&"it has no open item"))
-}
-
-/// The index of the last seal in a bundle.
-fn index(bytes: &[u8]) -> Option<u32> {
-    let (mut at, mut index) = (0, None);
-    while let Ok((item, length)) = Item::decode(bytes.get(at..)?) {
-        match item {
-            Item::Open(open) => index = open.last.map(|(index, _)| index.0),
-            Item::Part(part) => index = Some(index.map_or(0, |before| before.saturating_add(1)).saturating_add(part.skipped)),
-            _ => {}
+        let (item, length) = Item::decode(&bytes[at..]).map_err(|error| not(&error))?;
+        match (item, opens.last()) {
+            (Item::Schema(_), _) => {}
+            (Item::Open(open), _) => opens.push(open),
+            (Item::Part(part), Some(open)) => seals.push(seal(open.last, &part).ok_or_else(|| not(&"its index overflows"))?),
+            _ => return Err(not(&"it has other items than schemas, opens and parts")),
         }
         at += length;
     }
-    index
+    let Some(open) = opens.first() else { return Err(not(&"it has no open item")) };
+    let seal = if opens.len() == 1 && seals.len() == 1 { seals.pop() } else { None };
+    Ok(File { device: open.device, after: open.last.map(|(index, _)| index), prev: open.prev, seal, path })
+}
+
+/// The seal that a part behind `last` belongs to.
+fn seal(last: Option<(SealIndex, EpochNumber)>, part: &Part<'_>) -> Option<Outline> {
+    let (index, epoch) = last.map_or(Some((0, 0)), |(index, epoch)| Some((index.0.checked_add(1)?, epoch.0)))?;
+    Some(Outline {
+        index: index.checked_add(part.skipped)?,
+        epoch: epoch.checked_add(part.advance)?,
+        events: part.n.into(),
+        scheme: part.scheme.as_str(),
+        last_in_epoch: part.last_in_epoch,
+        restart: part.restart,
+        signature: part.signature.unwrap_or_default().to_vec(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn page(indices: &[u32], next: Option<u32>) -> SealList {
+        let seal = |&index| SealEntry {
+            index,
+            epoch: 0,
+            digest: String::new(),
+            prev: String::new(),
+            scheme: String::new(),
+            events: 0,
+            last_in_epoch: false,
+            restart: false,
+            conflict: false,
+        };
+        SealList { device: String::new(), seals: indices.iter().map(seal).collect(), next }
+    }
+
+    #[test]
+    fn a_listing_that_does_not_ascend_is_none() {
+        assert!(ascends(&page(&[3, 3, 5], Some(6)), 3));
+        assert!(ascends(&page(&[], None), 3));
+        for (indices, next) in [(&[3, 5, 4][..], None), (&[2, 3], None), (&[3, 6], Some(6)), (&[], Some(3)), (&[], Some(2))] {
+            assert!(!ascends(&page(indices, next), 3), "{indices:?} {next:?}");
+        }
+    }
 }

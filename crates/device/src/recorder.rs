@@ -2,19 +2,23 @@
 //!
 //! The readings of the open seal rest in a journal, signed bundles and the chain's state in the [`Outbox`]. After a crash
 //! [`Recorder::open`] finds the readings again: their seal was opened and never signed, so they go under the next index, which
-//! says that the device restarted (DESIGN section 5). A crash between the outbox and the journal leaves readings in both; the index at
-//! the journal's start shows that they are sealed.
+//! says that the device restarted (DESIGN section 5). A crash between the outbox and the journal leaves readings in both; the index
+//! before them in the journal shows that they are sealed.
+//!
+//! The journal's records are `0, device (8), index (4), schema digest (32)` where a seal was opened, and `1, epoch (8), record` for
+//! each of its readings; numbers are big-endian.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::slice;
 
-use moteseal_core::record::{EpochNumber, SealIndex};
+use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
 use moteseal_core::signature::Signer;
 use moteseal_store::Journal;
 use moteseal_store::journal::JournalError;
 
 use crate::outbox::{Outbox, OutboxError};
-use crate::seal::{Bundle, SealRefused, Sealer};
+use crate::seal::{Bundle, Profile, SealRefused, Sealer};
 
 /// Why a reading is not recorded.
 #[derive(Debug)]
@@ -26,6 +30,10 @@ pub enum RecordError {
     Journal(JournalError),
     /// The outbox failed.
     Outbox(OutboxError),
+    /// The journal is another device's, or no recorder's.
+    NotThisDevice(PathBuf),
+    /// The journal has readings of another schema that are not sealed yet.
+    OtherSchema(PathBuf),
 }
 
 impl fmt::Display for RecordError {
@@ -34,6 +42,15 @@ impl fmt::Display for RecordError {
             Self::Refused(error) => error.fmt(f),
             Self::Journal(error) => error.fmt(f),
             Self::Outbox(error) => error.fmt(f),
+            Self::NotThisDevice(path) => {
+                write!(f, "{}: not a journal of this device; name another with --journal", path.display())
+            }
+            Self::OtherSchema(path) => write!(
+                f,
+                "{}: holds readings that are not sealed yet, with other columns; run once more with those columns, or move the file \
+                 away to give the readings up",
+                path.display()
+            ),
         }
     }
 }
@@ -67,38 +84,92 @@ pub struct Recovered {
     pub restarted: bool,
 }
 
+/// How many readings of the device an earlier recorder has left in a journal. Whoever seals without the journal must not before they
+/// are sealed: the chain would pass over them. A journal that is not there has none.
+///
+/// # Errors
+/// [`RecordError`].
+pub fn left_in<K: Signer>(journal: &Path, sealer: &Sealer<K>) -> Result<u64, RecordError> {
+    if !journal.exists() {
+        return Ok(0);
+    }
+    Ok(unsealed(&Journal::open(journal)?, journal, sealer)?.len() as u64)
+}
+
 /// Records readings one by one.
 #[derive(Debug)]
 pub struct Recorder<K> {
     sealer: Sealer<K>,
     outbox: Outbox,
     journal: Journal,
+    /// A bundle that is signed and not stored: it is the only one there may be under its index, so it is stored before all else.
+    unstored: Option<Bundle>,
+    /// A bundle that was stored in a call that failed later, still to be handed out.
+    unreported: Option<PathBuf>,
+    /// Whether all readings in the journal are sealed and stored.
+    stale: bool,
 }
 
 impl<K: Signer> Recorder<K> {
-    /// Goes on where the device stopped. `sealer` stands where `outbox` says; the journal is made if there is none.
+    /// Goes on where the device stopped. `sealer` stands where `outbox` says; the journal is made if there is none. Readings in it
+    /// stay in it until they are in a bundle that is stored.
     ///
     /// # Errors
-    /// [`RecordError`].
+    /// [`RecordError`]; the readings are still in the journal.
     pub fn open(sealer: Sealer<K>, outbox: Outbox, journal: &Path) -> Result<(Self, Recovered), RecordError> {
-        let mut journal = Journal::open(journal)?;
-        let entries: Vec<Vec<u8>> = journal.iter().collect::<Result<_, _>>()?;
-        let signed = sealer.chain().position.last.map(|(index, _)| index);
-        let left = match entries.split_first() {
-            Some((head, readings)) if index_of(head).is_some_and(|index| signed.is_none_or(|signed| index > signed)) => readings,
-            _ => &[],
-        };
-        let readings: Vec<(EpochNumber, &[u8])> = left.iter().filter_map(|entry| reading_of(entry)).collect();
-        journal.reset()?;
-        let restarted = sealer.chain().restarted();
-        let mut recorder = Self { sealer, outbox, journal };
-        let mut recovered = Recovered { readings: 0, restarted };
-        for (epoch, record) in readings {
-            recorder.record(epoch, record)?;
-            recovered.readings += 1;
-        }
-        recorder.sync()?;
+        let path = journal;
+        let journal = Journal::open(path)?;
+        let left = unsealed(&journal, path, &sealer)?;
+        let recovered = Recovered { readings: left.len() as u64, restarted: sealer.chain().restarted() };
+        let stale = left.is_empty();
+        let mut recorder = Self { sealer, outbox, journal, unstored: None, unreported: None, stale };
+        recorder.take_again(&left)?;
+        recorder.settle()?;
         Ok((recorder, recovered))
+    }
+
+    /// Takes readings that an earlier run left: the journal is replaced in one step by one that has them under their new indices.
+    fn take_again(&mut self, left: &[Reading]) -> Result<(), RecordError> {
+        let Some(first) = left.first() else { return Ok(()) };
+        for reading in left {
+            self.sealer.check_length(reading.record.len())?;
+            self.sealer.check(reading.epoch)?;
+        }
+        if let Some(opened) = self.sealer.would_open(first.epoch, first.record.len()) {
+            self.outbox.persist(&opened)?;
+        }
+        // They may take more than one seal, if seals have become smaller since.
+        let profile = self.sealer.profile();
+        let mut entries: Vec<Vec<u8>> = Vec::with_capacity(left.len() + 1);
+        let (mut index, mut open) = (self.sealer.chain().next_index, None);
+        for Reading { epoch, record } in left {
+            let (count, bytes) = match open {
+                Some((of, count, bytes)) if of == *epoch && !profile.is_full(count, bytes, record.len()) => (count, bytes),
+                _ => {
+                    index = SealIndex(index.0.saturating_add(u32::from(open.is_some())));
+                    entries.push(opening(profile, index));
+                    (0, 0)
+                }
+            };
+            open = Some((*epoch, count + 1, bytes + profile.framed(record.len())));
+            entries.push(taking(*epoch, record));
+        }
+        self.journal.compact(entries.iter().map(Vec::as_slice))?;
+        for Reading { epoch, record } in left {
+            if let Some(open) = self.sealer.epoch()
+                && self.sealer.would_open(*epoch, record.len()).is_some()
+            {
+                // The journal keeps its readings: the next seal's lie behind them.
+                if let Some(bundle) = self.sealer.close(open < *epoch)? {
+                    self.outbox.store(slice::from_ref(&bundle), &mut |_| {})?;
+                }
+                if let Some(opened) = self.sealer.would_open(*epoch, record.len()) {
+                    self.outbox.persist(&opened)?;
+                }
+            }
+            self.sealer.push(*epoch, record)?;
+        }
+        Ok(())
     }
 
     /// The outbox.
@@ -113,26 +184,33 @@ impl<K: Signer> Recorder<K> {
         self.sealer.epoch()
     }
 
+    /// The epoch of the newest seal, signed or open, that has readings, and how many of its readings are sealed or in the journal.
+    #[must_use]
+    pub fn taken(&self) -> Option<(EpochNumber, u64)> {
+        self.sealer.taken()
+    }
+
     /// Takes a reading; it is durable after the next [`sync`](Self::sync). Hands out the file of the seal before, if this reading
     /// opened another one.
     ///
     /// # Errors
-    /// [`RecordError`]; the reading was not taken.
+    /// [`RecordError`]; the reading was not taken, and can be tried again.
     pub fn record(&mut self, epoch: EpochNumber, record: &[u8]) -> Result<Option<PathBuf>, RecordError> {
+        self.settle()?;
         self.sealer.check_length(record.len())?;
-        let mut stored = None;
         if self.sealer.would_open(epoch, record.len()).is_some() {
             self.sealer.check(epoch)?;
-            stored = self.close(self.sealer.epoch().is_some_and(|open| open < epoch))?;
+            self.seal(self.sealer.epoch().is_some_and(|open| open < epoch))?;
             if let Some(opened) = self.sealer.would_open(epoch, record.len()) {
                 self.outbox.persist(&opened)?;
                 let index = SealIndex(opened.next_index.0 - 1);
-                self.journal.append(&index.0.to_be_bytes())?;
+                self.journal.append(&opening(self.sealer.profile(), index))?;
             }
         }
+        // The sealer takes it for certain, the journal may not.
+        self.journal.append(&taking(epoch, record))?;
         self.sealer.push(epoch, record)?;
-        self.journal.append(&[&epoch.0.to_be_bytes(), record].concat())?;
-        Ok(stored)
+        Ok(self.unreported.take())
     }
 
     /// Makes every reading taken so far durable.
@@ -149,18 +227,83 @@ impl<K: Signer> Recorder<K> {
     /// # Errors
     /// [`RecordError`].
     pub fn close(&mut self, last_in_epoch: bool) -> Result<Option<PathBuf>, RecordError> {
-        let Some(bundle): Option<Bundle> = self.sealer.close(last_in_epoch)? else { return Ok(None) };
-        let mut paths = self.outbox.store(&[bundle], &mut |_| {})?;
-        self.journal.reset()?;
-        Ok(paths.pop())
+        self.settle()?;
+        self.seal(last_in_epoch)?;
+        Ok(self.unreported.take())
+    }
+
+    fn seal(&mut self, last_in_epoch: bool) -> Result<(), RecordError> {
+        // From here on the sealer stands behind the bundle, whether or not it can be stored yet.
+        self.unstored = self.sealer.close(last_in_epoch)?;
+        self.settle()
+    }
+
+    /// Finishes what an earlier call could not: stores the bundle that is signed, and empties the journal of what is sealed.
+    fn settle(&mut self) -> Result<(), RecordError> {
+        if let Some(bundle) = &self.unstored {
+            self.unreported = self.outbox.store(slice::from_ref(bundle), &mut |_| {})?.pop();
+            self.unstored = None;
+            self.stale = true;
+        }
+        if self.stale {
+            self.journal.reset()?;
+            self.stale = false;
+        }
+        Ok(())
     }
 }
 
-fn index_of(entry: &[u8]) -> Option<SealIndex> {
-    entry.try_into().ok().map(|bytes| SealIndex(u32::from_be_bytes(bytes)))
+/// A reading that was durable and never sealed.
+struct Reading {
+    epoch: EpochNumber,
+    record: Vec<u8>,
 }
 
-fn reading_of(entry: &[u8]) -> Option<(EpochNumber, &[u8])> {
-    let (epoch, record) = entry.split_first_chunk()?;
+/// The readings of a journal that are not under a signed seal.
+fn unsealed<K: Signer>(journal: &Journal, path: &Path, sealer: &Sealer<K>) -> Result<Vec<Reading>, RecordError> {
+    let foreign = || RecordError::NotThisDevice(path.to_owned());
+    let profile = sealer.profile();
+    let signed = sealer.chain().position.last.map(|(index, _)| index);
+    let mut left = Vec::new();
+    // Whether the seal whose readings follow is signed, and its schema.
+    let mut seal: Option<(bool, Vec<u8>)> = None;
+    for entry in journal.iter() {
+        let entry = entry?;
+        if let Some((device, index, schema)) = opening_of(&entry) {
+            if device != profile.device {
+                return Err(foreign());
+            }
+            seal = Some((signed.is_some_and(|signed| index <= signed), schema.to_vec()));
+        } else {
+            let (epoch, record) = taking_of(&entry).ok_or_else(foreign)?;
+            let (is_sealed, schema) = seal.as_ref().ok_or_else(foreign)?;
+            if *is_sealed {
+                continue;
+            }
+            if *schema != profile.schema_digest.0 {
+                return Err(RecordError::OtherSchema(path.to_owned()));
+            }
+            left.push(Reading { epoch, record: record.to_vec() });
+        }
+    }
+    Ok(left)
+}
+
+fn opening(profile: &Profile, index: SealIndex) -> Vec<u8> {
+    [&[0][..], &profile.device.0, &index.0.to_be_bytes(), &profile.schema_digest.0].concat()
+}
+
+fn opening_of(entry: &[u8]) -> Option<(DeviceId, SealIndex, &[u8; 32])> {
+    let (device, rest) = entry.strip_prefix(&[0])?.split_first_chunk()?;
+    let (index, schema) = rest.split_first_chunk()?;
+    Some((DeviceId(*device), SealIndex(u32::from_be_bytes(*index)), schema.try_into().ok()?))
+}
+
+fn taking(epoch: EpochNumber, record: &[u8]) -> Vec<u8> {
+    [&[1][..], &epoch.0.to_be_bytes(), record].concat()
+}
+
+fn taking_of(entry: &[u8]) -> Option<(EpochNumber, &[u8])> {
+    let (epoch, record) = entry.strip_prefix(&[1])?.split_first_chunk()?;
     Some((EpochNumber(u64::from_be_bytes(*epoch)), record))
 }

@@ -2,7 +2,6 @@
 //!
 //! The uplink may fail for as long as it likes: bundles wait in the outbox, in order.
 
-use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 use crate::import::Recording;
-use crate::push::{Push, PushError};
+use crate::push::{Conflict, Push, PushError};
 use crate::recorder::{RecordError, Recorder};
 use crate::seal::SealRefused;
 
@@ -29,9 +28,6 @@ pub struct Replay {
     pub epoch_ms: u64,
     /// Recorded seconds a second; `None` for as fast as it goes.
     pub speed: Option<f64>,
-    /// How many readings of the open epoch an earlier replay has left in the journal
-    /// ([`Recovered::readings`](crate::recorder::Recovered::readings)): as many are not taken again.
-    pub recovered: u64,
 }
 
 /// What was replayed.
@@ -46,7 +42,8 @@ pub struct Replayed {
 }
 
 impl Replay {
-    /// Takes the readings of a recording at their pace, and closes the last epoch. `taken` is called with the number of readings so
+    /// Takes the readings of a recording at their pace, and closes the last epoch. Of the newest epoch as many readings are passed
+    /// over as an earlier replay of the recording has taken ([`Recorder::taken`]). `taken` is called with the number of readings so
     /// far, `stored` with each new bundle. Dropping the future is safe at any moment: what was taken rests in the journal.
     ///
     /// # Errors
@@ -60,10 +57,12 @@ impl Replay {
     ) -> Result<Replayed, (u64, RecordError)> {
         let mut replayed = Replayed::default();
         let (start, mut first, mut unsynced, mut last_ms) = (Instant::now(), None, 0, 0);
-        let mut recovered = self.recovered;
+        let mut before = recorder.taken();
         for (unix_ms, record) in recording.iter() {
-            if recovered > 0 && recorder.epoch() == Some(EpochNumber(unix_ms / self.epoch_ms)) {
-                recovered -= 1;
+            if let Some((epoch, left @ 1..)) = &mut before
+                && *epoch == EpochNumber(unix_ms / self.epoch_ms)
+            {
+                *left -= 1;
                 replayed.left_out += 1;
                 continue;
             }
@@ -110,37 +109,51 @@ impl Replay {
     }
 }
 
-/// Pushes bundles as they come, in order, and tries again for as long as the cloud does not answer. Ends when `bundles` is closed and
-/// everything is pushed; says how many were.
+/// What an uplink has done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Uplinked {
+    /// Bundles that the cloud has now.
+    pub pushed: u64,
+    /// Two different seals under one index.
+    pub conflicts: Vec<Conflict>,
+}
+
+/// Pushes the bundles that wait, then others as they come, in order, and tries again for as long as the cloud does not answer. Ends
+/// when `bundles` is closed and everything is pushed.
 ///
 /// # Errors
 /// [`PushError`] where the cloud refuses a bundle, or its file cannot be read.
-pub async fn uplink(cloud: &Client, mut bundles: mpsc::UnboundedReceiver<PathBuf>) -> Result<u64, PushError> {
-    let mut waiting = VecDeque::new();
-    let mut pushed = 0;
+pub async fn uplink(
+    cloud: &Client,
+    waiting: Vec<PathBuf>,
+    mut bundles: mpsc::UnboundedReceiver<PathBuf>,
+) -> Result<Uplinked, PushError> {
+    let mut waiting = waiting;
+    let mut done = Uplinked::default();
     loop {
         if waiting.is_empty() {
-            let Some(path) = bundles.recv().await else { return Ok(pushed) };
-            waiting.push_back(path);
+            let Some(path) = bundles.recv().await else { return Ok(done) };
+            waiting.push(path);
         }
         while let Ok(path) = bundles.try_recv() {
-            waiting.push_back(path);
+            waiting.push(path);
         }
-        let Some(path) = waiting.front() else { continue };
-        let push = Push::open(path)?;
+        let push = Push::of(std::mem::take(&mut waiting))?;
         let mut wait = AGAIN.0;
-        loop {
+        let pushed = loop {
             match push.to(cloud, &mut |_| {}).await {
-                Ok(_) => break,
+                Ok(pushed) => break pushed,
                 Err(PushError::Net { error, .. }) if error.is_unreachable() => {
-                    tracing::warn!(%error, seconds = wait.as_secs(), "the bundle waits in the outbox");
+                    tracing::warn!(%error, seconds = wait.as_secs(), "bundles wait in the outbox");
                     tokio::time::sleep(wait).await;
                     wait = (wait * 2).min(AGAIN.1);
                 }
                 Err(error) => return Err(error),
             }
-        }
-        waiting.pop_front();
-        pushed += 1;
+        };
+        done.pushed += pushed.stored + pushed.known;
+        done.conflicts.extend(pushed.conflicts);
+        done.conflicts.sort_by_key(|conflict| (conflict.device, conflict.index));
+        done.conflicts.dedup_by_key(|conflict| (conflict.device, conflict.index));
     }
 }

@@ -79,6 +79,16 @@ impl Profile {
             max_bytes: DEFAULT_MAX_BYTES,
         })
     }
+
+    /// How many bytes a record of `length` bytes takes in a seal.
+    pub(crate) fn framed(&self, length: usize) -> usize {
+        length + if self.framing == Framing::Prefixed { 2 } else { 0 }
+    }
+
+    /// Whether a seal of `count` events in `bytes` bytes is closed before a record of `length` bytes.
+    pub(crate) fn is_full(&self, count: u32, bytes: usize, length: usize) -> bool {
+        count >= self.max_events.max(1) || (count > 0 && bytes + self.framed(length) > self.max_bytes)
+    }
 }
 
 /// What a device remembers of its chain across restarts.
@@ -90,13 +100,15 @@ pub struct Chain {
     pub next_index: SealIndex,
     /// The epoch of the seal that was opened last, whether or not it was signed: epochs never go back.
     pub epoch: Option<EpochNumber>,
+    /// How many readings the signed seals of the last one's epoch cover together.
+    pub readings: u64,
 }
 
 impl Chain {
     /// The chain of a device that has not sealed anything; `certificate` is the digest of its first certificate.
     #[must_use]
     pub const fn start(certificate: Digest) -> Self {
-        Self { position: Position::start(certificate), next_index: SealIndex(0), epoch: None }
+        Self { position: Position::start(certificate), next_index: SealIndex(0), epoch: None, readings: 0 }
     }
 
     /// Whether indices were opened that were never signed: the next seal must say that the device restarted.
@@ -259,6 +271,15 @@ impl<K: Signer> Sealer<K> {
         self.chain
     }
 
+    /// The epoch of the newest seal, signed or open, that has readings, and how many of its readings have been taken so far.
+    #[must_use]
+    pub fn taken(&self) -> Option<(EpochNumber, u64)> {
+        let signed = self.chain.position.last.map(|(_, epoch)| (epoch, self.chain.readings));
+        let Some(open) = &self.open else { return signed };
+        let before = signed.filter(|(epoch, _)| *epoch == open.epoch).map_or(0, |(_, readings)| readings);
+        Some((open.epoch, before + u64::from(open.count)))
+    }
+
     /// What must be persisted before [`push`](Self::push) takes a reading of `epoch` with `length` bytes, if that opens a seal.
     #[must_use]
     pub fn would_open(&self, epoch: EpochNumber, length: usize) -> Option<Chain> {
@@ -318,8 +339,7 @@ impl<K: Signer> Sealer<K> {
     }
 
     fn is_full(&self, open: &Opened, length: usize) -> bool {
-        let framed = length + if self.profile.framing == Framing::Prefixed { 2 } else { 0 };
-        open.count >= self.profile.max_events.max(1) || (open.count > 0 && open.records.len() + framed > self.profile.max_bytes)
+        self.profile.is_full(open.count, open.records.len(), length)
     }
 
     /// Whether a record of this length, in bytes, is one of the schema.
@@ -410,7 +430,13 @@ impl<K: Signer> Sealer<K> {
         // Nothing is lost and no round is raised here, so every level that has events survives.
         let all = Selection::Levels(seal.statement().surviving());
         write::part(&mut bytes, &seal, all, &[], events, Some(&signature));
-        let chain = Chain { position: seal.position(), next_index: SealIndex(open.index.0 + 1), epoch: Some(open.epoch) };
+        let before = self.chain.position.last.filter(|(_, epoch)| *epoch == open.epoch).map_or(0, |_| self.chain.readings);
+        let chain = Chain {
+            position: seal.position(),
+            next_index: SealIndex(open.index.0 + 1),
+            epoch: Some(open.epoch),
+            readings: before + u64::from(open.count),
+        };
         Ok(Bundle { seal, blocks, bytes, part_start, events_length: events.len(), chain })
     }
 }

@@ -11,6 +11,7 @@ use moteseal_core::record::DeviceId;
 use moteseal_core::schema::Schema;
 use moteseal_core::seal::Scheme;
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey, Signer};
+use moteseal_device::outbox::state_beside;
 use moteseal_device::{Batch, Bundle, Outbox, Profile, Sealer};
 use moteseal_verify::Roster;
 use moteseal_verify::issue::FirstRoster;
@@ -91,7 +92,8 @@ pub(super) fn build(home: &Path, motes: &[Mote]) -> Result<Fleet, Failure> {
             let schema = Schema::decode(&mote.recording.schema).map_err(internal)?;
             let profile = Profile::new(&roster, &name, scheme, &schema).ok_or_else(|| internal("a mote without a profile"))?;
             let device = profile.device;
-            let (outbox, chain) = Outbox::open(&bundles, None, &roster, device).map_err(outbox_failure)?;
+            let state = state_beside(&home.join("keys").join(format!("{name}.key.pem")), device).map_err(outbox_failure)?;
+            let (outbox, chain) = Outbox::open(&bundles, &state, &roster, device).map_err(outbox_failure)?;
             let mut sealer = Sealer::new(profile, secret.clone(), SaltKey::new(**salt), chain);
             let batch = Batch { epoch_ms: EPOCH_MS, new_only: false, keep_open: false };
             let start = Instant::now();

@@ -2,7 +2,7 @@
 //!
 //! The file is never written: what redb would repair stays in memory. Pages are verified by their checksums as they are read;
 //! each seal by its signature, its place in the chain and the digests of its events; the tables by each other, both ways; the
-//! whole of the file at last by redb's own checksums. Where rows cannot be read, the search goes on behind them, and the
+//! whole of the file at last by redb's own checksums. What a crash left in the store's journal is checked with the rest. Where rows cannot be read, the search goes on behind them, and the
 //! finding names the device and the indices between the last and the next row that can.
 
 mod walk;
@@ -22,7 +22,7 @@ use moteseal_verify::SchemaEntry;
 use redb::{Database, ReadableDatabase, ReadableTable};
 
 use crate::bundle::SealKey;
-use crate::embedded::{self, EQUIVOCATIONS, PIECES, SCHEMAS, UNORDERED, guarded, open_frozen, read_body};
+use crate::embedded::{self, EQUIVOCATIONS, PIECES, SCHEMAS, UNORDERED, frozen_journal, guarded, open_frozen, read_body};
 use crate::embedded::{OpenError, Options};
 use crate::epochs::ReadError;
 use crate::pages::Damaged;
@@ -129,6 +129,15 @@ pub fn check(path: &Path, directory: &dyn Directory, progress: &mut dyn FnMut(Pr
         }
         Err(error) => return Err(error),
     };
+    match frozen_journal(path, &database) {
+        Ok(()) => {}
+        Err(error @ (OpenError::Locked(_) | OpenError::Io(..))) => return Err(error),
+        Err(error) => {
+            let text = error.to_string();
+            let what = text.strip_prefix(error.name()).and_then(|text| text.strip_prefix(": ")).unwrap_or(&text);
+            report.damage.push(Finding { name: error.name(), device: None, indices: None, what: what.to_owned() });
+        }
+    }
     let file_bytes = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
     let mut check = Check {
         database: &database,

@@ -1,4 +1,9 @@
-//! The embedded store: one file of redb (a B-tree with copy on write), one writer thread, any number of readers.
+//! The embedded store: one file of redb (a B-tree with copy on write), a journal before it, two threads that write, any number
+//! of readers.
+//!
+//! A batch is durable once it stands in the journal, which is appended to and synced once for all who wait; from there it is
+//! brought into the tables in large transactions (docs/decisions/0007). A read first waits until what had been acknowledged
+//! is in the tables. Closing the store empties and removes the journal, opening it applies what a crash left there.
 //!
 //! Heads lie in one table by device, index and digest; a body of up to about 7 KiB lies with its head, so that a bundle of a
 //! thousand readings is one insert; longer ones are cut into pieces of two pages each. There is no index by epoch: epochs
@@ -7,31 +12,38 @@
 //!
 //! Every page is verified when it is read (see [`pages`](crate::pages)), so nothing wrong is served, and nothing is missing
 //! without an error. redb asserts what it has not verified itself and may panic at a damaged page: every call into it stands
-//! behind [`guarded`], which makes that a [`ReadError::Damaged`]. A failed write closes redb's file for good; the writer then
-//! opens it again, so that a full disk needs no restart once there is space.
+//! behind [`guarded`], which makes that a [`ReadError::Damaged`]. A failed write closes redb's file for good; it is then opened
+//! again, so that a full disk needs no restart once there is space.
 
+mod apply;
 mod commit;
 mod open;
 #[cfg(test)]
 mod power;
+mod record;
+mod writer;
 
 use std::fmt;
 use std::ops::{Range, RangeInclusive};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Instant;
 
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
 use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable, StorageError, TableDefinition};
 
-pub(crate) use open::open_frozen;
 pub use open::{OpenError, Options};
+pub(crate) use open::{frozen_journal, open_frozen};
 
 use crate::bundle::{Bundle, SealKey};
 use crate::epochs::{EpochStore, Equivocation, Head, PutError, ReadError, Reply};
+use crate::journal::Journal;
 use crate::stored::{self, StoredSeal};
-use commit::Writer;
+use apply::Withheld;
+use writer::{Job, Pending, Writer};
 
 /// A [`SealKey`] to a head, and the body where it is short.
 pub(crate) const SEALS: TableDefinition<'_, [u8; SealKey::LENGTH], &[u8]> = TableDefinition::new("seals");
@@ -63,15 +75,16 @@ pub(crate) fn keys(device: DeviceId, from: SealIndex, to: SealIndex) -> RangeInc
     key(from, Digest([0; 32]))..=key(to, Digest([0xff; 32]))
 }
 
-/// An embedded store in one file.
+/// An embedded store: one file, and its journal while it is open.
 ///
-/// Dropping it commits what is queued and closes the file.
+/// Dropping it stores what is queued, removes the journal and closes the file.
 pub struct RedbStore {
     shared: Arc<Shared>,
+    // Dropped, and so ended, before what it writes to.
     writer: Writer,
 }
 
-/// What readers and the writer share.
+/// What readers and the two writing threads share. Locks are taken in the order journal, database, state.
 struct Shared {
     /// For messages.
     name: String,
@@ -79,10 +92,60 @@ struct Shared {
     path: std::path::PathBuf,
     /// Nothing only where the file could not be opened again after a failed write.
     database: RwLock<Option<Database>>,
+    /// Nothing once the store is closed.
+    journal: Mutex<Option<Journal>>,
+    state: Mutex<State>,
+    /// Something is queued, or the store closes.
+    queued: Condvar,
+    /// Something is to be applied, or the store closes.
+    due: Condvar,
+    /// Something was applied.
+    applied: Condvar,
+    /// Batches that are journaled and not applied.
+    unapplied: AtomicU64,
+    /// Whether anything is withheld.
+    withholding: AtomicBool,
+}
+
+/// Where every batch is that was taken.
+#[derive(Default)]
+struct State {
+    queue: Vec<Job>,
+    /// Bytes of the jobs that are queued or being journaled.
+    queued_bytes: usize,
+    pending: Vec<Pending>,
+    /// Bytes of what is pending or being applied.
+    pending_bytes: usize,
+    /// Since when something has been pending.
+    since: Option<Instant>,
+    /// How many batches were journaled since the store was opened, how many of them are applied, and how many somebody waits for.
+    journaled: u64,
+    applied: u64,
+    wanted: u64,
+    withheld: Withheld,
+    /// A batch that was journaled could not be applied, and was refused.
+    distrusted: bool,
+    /// Why the file cannot be written, until it can.
+    held: Option<PutError>,
+    /// Nothing more is taken.
+    closing: bool,
+    /// Nothing more is journaled.
+    ended: bool,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn journal(&self) -> MutexGuard<'_, Option<Journal>> {
+        self.journal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl RedbStore {
-    /// Opens a store, and makes a new one if there is no such file and the options say so.
+    /// Opens a store, and makes a new one if there is no such file and the options say so. What a crash left in the journal
+    /// is brought into the store.
     ///
     /// After the process or the machine died, this reads the whole file once; [`Options::on_recovery`] says how far it is.
     ///
@@ -90,17 +153,31 @@ impl RedbStore {
     /// [`OpenError`].
     pub fn open(path: &Path, options: Options) -> Result<Self, OpenError> {
         let database = open::open(path, &options)?;
+        let (journal, withheld) = open::journal(path, &database)?;
         let shared = Arc::new(Shared {
             name: path.display().to_string(),
             options,
             path: path.to_owned(),
             database: RwLock::new(Some(database)),
+            journal: Mutex::new(Some(journal)),
+            withholding: AtomicBool::new(!withheld.devices.is_empty()),
+            state: Mutex::new(State { withheld, ..State::default() }),
+            queued: Condvar::new(),
+            due: Condvar::new(),
+            applied: Condvar::new(),
+            unapplied: AtomicU64::new(0),
         });
         let writer = Writer::start(Arc::clone(&shared)).map_err(|error| OpenError::io(path, &error))?;
         Ok(Self { shared, writer })
     }
 
-    fn read<T>(&self, read: impl FnOnce(&ReadTransaction) -> Result<T, ReadError>) -> Result<T, ReadError> {
+    /// Reads the tables once everything acknowledged so far is in them; of one device, or of all.
+    fn read<T>(
+        &self,
+        device: Option<DeviceId>,
+        read: impl FnOnce(&ReadTransaction) -> Result<T, ReadError>,
+    ) -> Result<T, ReadError> {
+        self.shared.settle(device)?;
         let database = self.shared.database.read().unwrap_or_else(PoisonError::into_inner);
         let database = database.as_ref().ok_or(ReadError::Closed)?;
         guarded(|| read(&database.begin_read()?))
@@ -203,7 +280,7 @@ impl EpochStore for RedbStore {
     }
 
     fn devices(&self, after: Option<DeviceId>, limit: usize) -> Result<Vec<Head>, ReadError> {
-        self.read(|transaction| {
+        self.read(None, |transaction| {
             let seals = transaction.open_table(SEALS)?;
             let mut heads = Vec::new();
             let mut from = match after {
@@ -224,14 +301,14 @@ impl EpochStore for RedbStore {
     }
 
     fn seals(&self, device: DeviceId, from: SealIndex, limit: usize) -> Result<Vec<StoredSeal>, ReadError> {
-        self.read(|transaction| {
+        self.read(Some(device), |transaction| {
             let seals = transaction.open_table(SEALS)?;
             collect(&seals, keys(device, from, SealIndex(u32::MAX)), limit)
         })
     }
 
     fn seals_since(&self, device: DeviceId, since: EpochNumber, limit: usize) -> Result<Vec<StoredSeal>, ReadError> {
-        self.read(|transaction| {
+        self.read(Some(device), |transaction| {
             let seals = transaction.open_table(SEALS)?;
             let ordered = transaction.open_table(UNORDERED)?.get(device.0)?.is_none();
             let from = if ordered { bisect(&seals, device, since)? } else { scan(&seals, device, since)? };
@@ -240,7 +317,7 @@ impl EpochStore for RedbStore {
     }
 
     fn seals_at(&self, device: DeviceId, index: SealIndex) -> Result<Vec<StoredSeal>, ReadError> {
-        self.read(|transaction| collect(&transaction.open_table(SEALS)?, keys(device, index, index), usize::MAX))
+        self.read(Some(device), |transaction| collect(&transaction.open_table(SEALS)?, keys(device, index, index), usize::MAX))
     }
 
     fn body(&self, seal: &StoredSeal, range: Range<u64>) -> Result<Vec<u8>, ReadError> {
@@ -251,15 +328,15 @@ impl EpochStore for RedbStore {
             let part = seal.inline_body().and_then(|body| body.get(start..end));
             return part.map(<[u8]>::to_vec).ok_or_else(|| ReadError::damaged(seal.key(), "its events end too soon"));
         }
-        self.read(|transaction| read_body(&transaction.open_table(PIECES)?, seal, range))
+        self.read(Some(seal.key().device), |transaction| read_body(&transaction.open_table(PIECES)?, seal, range))
     }
 
     fn schema(&self, digest: &Digest) -> Result<Option<Vec<u8>>, ReadError> {
-        self.read(|transaction| Ok(transaction.open_table(SCHEMAS)?.get(digest.0)?.map(|value| value.value().to_vec())))
+        self.read(None, |transaction| Ok(transaction.open_table(SCHEMAS)?.get(digest.0)?.map(|value| value.value().to_vec())))
     }
 
     fn equivocations(&self, after: Option<(DeviceId, SealIndex)>, limit: usize) -> Result<Vec<Equivocation>, ReadError> {
-        self.read(|transaction| {
+        self.read(None, |transaction| {
             let table = transaction.open_table(EQUIVOCATIONS)?;
             let seals = transaction.open_table(SEALS)?;
             let after = after.map(|(device, index)| index_key(device, index));

@@ -1,4 +1,4 @@
-//! The durable journal: an append-only file of records, for a device's outbox.
+//! The durable journal: an append-only file of records, for a device's outbox and before the embedded store.
 //!
 //! Records are gathered in memory and written by [`Journal::sync`] as one frame: four bytes that start every frame, the length
 //! of what follows (u32), a checksum (xxHash64 over all of it, seeded with the frame's place in the file), then each record
@@ -6,7 +6,9 @@
 //! can tear the last frame only: it is dropped when the journal is opened, and what was synced before it is all there. A frame
 //! that fails its checksum while a whole one stands behind it was damaged later; that is an error which names the place.
 //!
-//! What cannot be told from a torn frame is damage to the very last one; [`Journal::torn_bytes`] says how much was dropped.
+//! Damage to the very last frame looks much like a torn one: [`Journal::open`] drops it, and [`Journal::torn_bytes`] says how
+//! much. The embedded store, whose acknowledgements hang on it, opens its journal strictly: a last frame that is there in its
+//! full length, with no sector of it missing, is damage and named as such.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -19,6 +21,8 @@ const HEADER: &[u8; 20] = b"moteseal journal, 1\n";
 const FRAME: [u8; 4] = *b"\xf7MJ\n";
 /// The bytes before a frame's records.
 const FRAME_HEAD: u64 = 16;
+/// What a disk writes as a whole, or not at all.
+const SECTOR: u64 = 512;
 /// The most that may wait to be synced, in bytes.
 pub const MAX_PENDING: usize = 256 << 20;
 
@@ -109,21 +113,35 @@ impl Journal {
     /// # Errors
     /// [`JournalError`].
     pub fn open(path: &Path) -> Result<Self, JournalError> {
+        Self::open_as(path, Tail::Lenient)
+    }
+
+    /// The same, but a last frame that is wrong and cannot have been torn is [`JournalError::Damaged`].
+    pub(crate) fn open_strict(path: &Path) -> Result<Self, JournalError> {
+        Self::open_as(path, Tail::Strict)
+    }
+
+    /// Opens a journal that is there, to be read only: as [`open_strict`](Self::open_strict), but nothing is written or cut.
+    pub(crate) fn open_frozen(path: &Path) -> Result<Self, JournalError> {
+        let io = |error| JournalError::io(path, error);
+        // Locks need a file that is open for writing.
+        let file = OpenOptions::new().read(true).write(true).open(path).map_err(io)?;
+        lock(path, &file)?;
+        let length = file.metadata().map_err(io)?.len();
+        let mut journal = Self { path: path.to_owned(), end: HEADER.len() as u64, synced: 0, pending: Vec::new(), torn: 0, file };
+        if journal.has_header()? {
+            journal.find_end(length, Tail::Strict)?;
+        }
+        Ok(journal)
+    }
+
+    fn open_as(path: &Path, tail: Tail) -> Result<Self, JournalError> {
         let io = |error| JournalError::io(path, error);
         let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(io)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(JournalError::Locked(path.to_owned())),
-            Err(TryLockError::Error(error)) => return Err(io(error)),
-        }
+        lock(path, &file)?;
         let length = file.metadata().map_err(io)?.len();
-        let mut header = Vec::new();
-        (&file).take(HEADER.len() as u64).read_to_end(&mut header).map_err(io)?;
-        if !HEADER.starts_with(&header) {
-            return Err(JournalError::NotAJournal(path.to_owned()));
-        }
         let mut journal = Self { path: path.to_owned(), end: HEADER.len() as u64, synced: 0, pending: Vec::new(), torn: 0, file };
-        if header.len() < HEADER.len() {
+        if !journal.has_header()? {
             // New, or torn while it was made.
             file = journal.handle()?;
             file.seek(SeekFrom::Start(0)).and_then(|_| file.write_all(HEADER)).map_err(io)?;
@@ -131,18 +149,52 @@ impl Journal {
             sync_directory(path).map_err(io)?;
             return Ok(journal);
         }
-        while let Some(records) = journal.read_frame(journal.end, length)? {
-            journal.synced += split(&records).count() as u64;
-            journal.end += FRAME_HEAD + records.len() as u64;
-        }
-        journal.torn = length - journal.end;
+        journal.find_end(length, tail)?;
         if journal.torn > 0 {
-            if journal.whole_frame_behind(journal.end, length)? {
-                return Err(JournalError::Damaged { path: path.to_owned(), offset: journal.end, record: journal.synced });
-            }
             journal.file.set_len(journal.end).and_then(|()| journal.file.sync_all()).map_err(io)?;
         }
         Ok(journal)
+    }
+
+    /// Whether the file starts as a journal does; not if it is too short to say.
+    fn has_header(&self) -> Result<bool, JournalError> {
+        let mut header = Vec::new();
+        (&self.file).take(HEADER.len() as u64).read_to_end(&mut header).map_err(|error| JournalError::io(&self.path, error))?;
+        if HEADER.starts_with(&header) {
+            Ok(header.len() == HEADER.len())
+        } else {
+            Err(JournalError::NotAJournal(self.path.clone()))
+        }
+    }
+
+    /// Finds the end of what was synced, in a file of `length` bytes.
+    fn find_end(&mut self, length: u64, tail: Tail) -> Result<(), JournalError> {
+        while let Some(records) = self.read_frame(self.end, length)? {
+            self.synced += split(&records).count() as u64;
+            self.end += FRAME_HEAD + records.len() as u64;
+        }
+        self.torn = length - self.end;
+        if self.torn > 0 && (self.whole_frame_behind(self.end, length)? || (tail == Tail::Strict && !self.can_be_torn()?)) {
+            return Err(JournalError::Damaged { path: self.path.clone(), offset: self.end, record: self.synced });
+        }
+        Ok(())
+    }
+
+    /// Whether what stands behind the last whole frame can be what a crash left of the next: its beginning, or all of it
+    /// with sectors that were never written.
+    fn can_be_torn(&self) -> Result<bool, JournalError> {
+        let rest = self.read_from(self.end)?;
+        let Some((head, records)) = rest.split_first_chunk::<{ FRAME_HEAD as usize }>() else { return Ok(true) };
+        #[allow(clippy::cast_possible_truncation)]
+        let first = ((SECTOR - self.end % SECTOR) as usize).min(rest.len());
+        let (first, others) = rest.split_at(first);
+        if std::iter::once(first).chain(others.chunks(SECTOR as usize)).any(|sector| sector.iter().all(|&byte| byte == 0)) {
+            return Ok(true);
+        }
+        let size = u32::from_be_bytes([head[4], head[5], head[6], head[7]]);
+        // A frame that is whole but for the length it names ends where the file does.
+        let whole = frame_head(self.end, records)[8..] == head[8..];
+        Ok(head[..4] == FRAME && u64::from(size) > records.len() as u64 && !whole)
     }
 
     /// How many bytes of a torn frame were dropped when the journal was opened: nothing of it had been synced.
@@ -178,10 +230,15 @@ impl Journal {
     /// # Errors
     /// [`JournalError`].
     pub fn sync(&mut self) -> Result<(), JournalError> {
+        self.write(true)
+    }
+
+    /// As [`sync`](Self::sync); without `sync` the disk is not waited for, and nothing is promised.
+    pub(crate) fn write(&mut self, sync: bool) -> Result<(), JournalError> {
         if self.pending.is_empty() {
             return Ok(());
         }
-        let written = self.write_frame();
+        let written = self.write_frame(sync);
         if let Err(error) = written {
             // A part of a frame must not stay in the middle of the file.
             let _ = self.file.set_len(self.end);
@@ -193,12 +250,31 @@ impl Journal {
         Ok(())
     }
 
-    fn write_frame(&mut self) -> io::Result<()> {
+    fn write_frame(&mut self, sync: bool) -> io::Result<()> {
         let head = frame_head(self.end, &self.pending);
         self.file.seek(SeekFrom::Start(self.end))?;
         self.file.write_all(&head)?;
         self.file.write_all(&self.pending)?;
-        self.file.sync_data()
+        if sync { self.file.sync_data() } else { Ok(()) }
+    }
+
+    /// Forgets what was appended and not synced.
+    pub(crate) fn discard(&mut self) {
+        self.pending.clear();
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// How long the file is, in bytes.
+    pub(crate) const fn length(&self) -> u64 {
+        self.end
+    }
+
+    /// Removes the file. Durable when it returns.
+    pub(crate) fn remove(self) -> Result<(), JournalError> {
+        fs::remove_file(&self.path).and_then(|()| sync_directory(&self.path)).map_err(|error| JournalError::io(&self.path, error))
     }
 
     /// All records in order: those that are synced, read again and checked, then those that wait.
@@ -298,19 +374,41 @@ impl Journal {
         read().map_err(|error| JournalError::io(&self.path, error))
     }
 
-    /// Whether a whole frame starts anywhere behind `offset`.
-    fn whole_frame_behind(&self, offset: u64, length: u64) -> Result<bool, JournalError> {
+    fn read_from(&self, offset: u64) -> Result<Vec<u8>, JournalError> {
         let mut rest = Vec::new();
         let mut file = &self.file;
         file.seek(SeekFrom::Start(offset))
             .and_then(|_| file.read_to_end(&mut rest))
             .map_err(|error| JournalError::io(&self.path, error))?;
+        Ok(rest)
+    }
+
+    /// Whether a whole frame starts anywhere behind `offset`.
+    fn whole_frame_behind(&self, offset: u64, length: u64) -> Result<bool, JournalError> {
+        let rest = self.read_from(offset)?;
         for (at, _) in rest.windows(FRAME.len()).enumerate().skip(1).filter(|(_, bytes)| *bytes == FRAME) {
             if self.read_frame(offset + at as u64, length)?.is_some() {
                 return Ok(true);
             }
         }
         Ok(false)
+    }
+}
+
+/// How the end of a file is judged that is no whole frame.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tail {
+    /// Torn, whatever it is.
+    Lenient,
+    /// Torn only if it can be.
+    Strict,
+}
+
+fn lock(path: &Path, file: &File) -> Result<(), JournalError> {
+    match file.try_lock() {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => Err(JournalError::Locked(path.to_owned())),
+        Err(TryLockError::Error(error)) => Err(JournalError::io(path, error)),
     }
 }
 

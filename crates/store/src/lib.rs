@@ -2,7 +2,7 @@
 //!
 //! A store needs no trust, only durability: what it acknowledged survives a kill and a power loss. It is a grow-only set of
 //! bundles keyed by device, index and seal digest (DESIGN section 9), so that nothing in it is ever overwritten and writing
-//! something again changes nothing. [`EpochStore`] is the contract, [`RedbStore`] the embedded store in one file,
+//! something again changes nothing. [`EpochStore`] is the contract, [`RedbStore`] the embedded store in one file with a journal,
 //! [`conformance`] the suite that every implementation has to pass, [`check`] what finds and names damage.
 //!
 //! What is written has been verified first, and [`Bundle`] is the type that says so. What is read back is

@@ -1,191 +1,107 @@
-//! The writer: one thread that drains the whole queue into each commit and answers when the disk has it.
+//! One transaction: what it does to the tables, and how it fails.
 //!
-//! While one commit waits for the disk, callers queue up; the next commit takes them all. So the store is as fast as the disk
-//! allows with any number of callers, and one caller waits for one sync. A commit is one sync: redb's commit in one phase
-//! writes data and header together and lets checksums decide after a crash whether it took place.
+//! All that is pending goes into one transaction. Where that meets a damaged page, each batch gets a transaction of its own,
+//! so that only those fail that need the page. A transaction without a sync is visible at once and lost at a crash: its
+//! batches then still stand in the journal.
 
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet, VecDeque};
-use std::io;
-use std::mem;
+use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
 
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
 use redb::{Database, Durability, ReadableDatabase, ReadableTable, Table};
 
-use super::{EQUIVOCATIONS, PIECE, PIECES, ROW, SCHEMAS, SEALS, Shared, UNORDERED, guarded, index_key, keys, open, piece_key};
+use super::{EQUIVOCATIONS, PIECE, PIECES, ROW, SCHEMAS, SEALS, UNORDERED, guarded, index_key, keys, piece_key};
 use crate::bundle::{Bundle, SealKey};
-use crate::epochs::{PutError, Receipt, Reply};
+use crate::epochs::{PutError, Receipt};
 use crate::journal::is_full;
 use crate::stored;
 
-/// The handle of the writer's thread.
-pub(super) struct Writer {
-    queue: Arc<Queue>,
-    thread: Option<JoinHandle<()>>,
-}
+/// A batch could not be written because of a damaged page that it needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Damaged;
 
-struct Queue {
-    limit: usize,
-    state: Mutex<State>,
-    filled: Condvar,
-}
-
-#[derive(Default)]
-struct State {
-    jobs: VecDeque<Job>,
-    /// Bytes of the jobs that are queued or being written.
-    bytes: usize,
-    closing: bool,
-}
-
-pub(super) struct Job {
-    pub(super) batch: Vec<Bundle>,
-    pub(super) bytes: usize,
-    pub(super) reply: Reply,
-}
-
-impl Writer {
-    pub(super) fn start(shared: Arc<Shared>) -> io::Result<Self> {
-        let queue = Arc::new(Queue { limit: shared.options.queue_bytes, state: Mutex::default(), filled: Condvar::new() });
-        let thread = {
-            let queue = Arc::clone(&queue);
-            thread::Builder::new().name("epoch-store".to_owned()).spawn(move || run(&shared, &queue))?
-        };
-        Ok(Self { queue, thread: Some(thread) })
+/// Writes batches, in their order. An error says that the file could not be written, and redb writes it no more: what had not
+/// been synced is gone from it.
+pub(super) fn write(
+    database: &Database,
+    store: &str,
+    sync: bool,
+    known: &mut Known,
+    batches: &[&[Bundle]],
+) -> Result<Vec<Result<Receipt, Damaged>>, PutError> {
+    let written = if can_be_placed(database, known, batches) { attempt(database, store, sync, known, batches) } else { Ok(None) };
+    if let Ok(Some(receipts)) = written {
+        return Ok(receipts.into_iter().map(Ok).collect());
     }
-
-    pub(super) fn submit(&self, batch: Vec<Bundle>, reply: Reply) -> Result<(), PutError> {
-        let bytes = batch.iter().map(Bundle::stored_bytes).sum();
-        let mut state = self.queue.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.closing {
-            return Err(PutError::Closed);
-        }
-        if state.bytes > 0 && state.bytes.saturating_add(bytes) > self.queue.limit {
-            return Err(PutError::Busy);
-        }
-        state.bytes += bytes;
-        state.jobs.push_back(Job { batch, bytes, reply });
-        self.queue.filled.notify_one();
-        Ok(())
+    *known = Known::default();
+    written?;
+    if batches.len() <= 1 {
+        return Ok(batches.iter().map(|_| Err(Damaged)).collect());
     }
+    let mut results = Vec::with_capacity(batches.len());
+    for batch in batches {
+        results.append(&mut write(database, store, sync, known, std::slice::from_ref(batch))?);
+    }
+    Ok(results)
 }
 
-impl Drop for Writer {
-    fn drop(&mut self) {
-        self.queue.state.lock().unwrap_or_else(PoisonError::into_inner).closing = true;
-        self.queue.filled.notify_one();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
+/// Makes everything durable that was written before. Says whether it is: not where a damaged page is in the way.
+pub(super) fn sync(database: &Database, store: &str) -> Result<bool, PutError> {
+    Ok(attempt(database, store, true, &mut Known::default(), &[])?.is_some())
 }
 
-fn run(shared: &Shared, queue: &Queue) {
-    let mut known = Known::default();
-    loop {
-        let jobs = {
-            let mut state = queue.state.lock().unwrap_or_else(PoisonError::into_inner);
-            while state.jobs.is_empty() {
-                if state.closing {
-                    return;
-                }
-                state = queue.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
-            }
-            Vec::from(mem::take(&mut state.jobs))
-        };
-        let bytes = jobs.iter().map(|job| job.bytes).sum::<usize>();
-        let results = write(shared, &mut known, &jobs);
-        queue.state.lock().unwrap_or_else(PoisonError::into_inner).bytes -= bytes;
-        jobs.into_iter().zip(results).for_each(|(job, result)| (job.reply)(result));
-    }
-}
-
-/// Writes all jobs in one commit. Where that meets a damaged page, each gets a commit of its own, so that only those fail
-/// that need the page.
-fn write(shared: &Shared, known: &mut Known, jobs: &[Job]) -> Vec<Result<Receipt, PutError>> {
-    let written = if can_be_placed(shared, known, jobs) { try_write(shared, known, jobs) } else { Err(Failure::Damaged) };
-    match written {
-        Ok(receipts) => receipts.into_iter().map(Ok).collect(),
-        Err(failure) => {
-            *known = Known::default();
-            match failure {
-                Failure::Damaged if jobs.len() > 1 => {
-                    jobs.iter().flat_map(|job| write(shared, known, std::slice::from_ref(job))).collect()
-                }
-                Failure::Damaged => {
-                    let what = "a page of the file is damaged; stop the service and run `moteseal store check`".to_owned();
-                    jobs.iter().map(|_| Err(PutError::Failed { store: shared.name.clone(), what: what.clone() })).collect()
-                }
-                Failure::Unwritable(error) => {
-                    reopen(shared);
-                    jobs.iter().map(|_| Err(error.clone())).collect()
-                }
-            }
-        }
-    }
-}
-
-/// Reads the rows between which the first bundles of devices will stand.
+/// Reads the rows between which the first bundles of devices will stand, and those of their schemas and long bodies.
 ///
 /// A commit would meet a damaged page as well, but as a panic within redb's own writing, after which it closes no file cleanly.
-fn can_be_placed(shared: &Shared, known: &Known, jobs: &[Job]) -> bool {
-    let database = shared.database.read().unwrap_or_else(PoisonError::into_inner);
-    let Some(database) = database.as_ref() else { return true };
-    let mut first =
-        jobs.iter().flat_map(|job| &job.batch).filter(|bundle| !known.heads.contains_key(&bundle.key.device)).peekable();
+fn can_be_placed(database: &Database, known: &Known, batches: &[&[Bundle]]) -> bool {
+    let needed = |bundle: &&Bundle| {
+        !known.heads.contains_key(&bundle.key.device)
+            || !known.schemas.contains(&bundle.schema.digest)
+            || bundle.stored_bytes() > ROW
+    };
+    let mut first = batches.iter().copied().flatten().filter(needed).peekable();
     if first.peek().is_none() {
         return true;
     }
     guarded(|| {
-        let seals = database.begin_read()?.open_table(SEALS)?;
+        let transaction = database.begin_read()?;
+        let (seals, schemas) = (transaction.open_table(SEALS)?, transaction.open_table(SCHEMAS)?);
+        let pieces = transaction.open_table(PIECES)?;
         for bundle in first {
             let key = bundle.key.to_bytes();
             seals.range(..key)?.next_back().transpose()?;
             seals.range(key..)?.next().transpose()?;
+            schemas.get(bundle.schema.digest.0)?;
+            if bundle.stored_bytes() > ROW {
+                let key = piece_key(&bundle.key, 0);
+                pieces.range(..key)?.next_back().transpose()?;
+                pieces.range(key..)?.next().transpose()?;
+            }
         }
         Ok(())
     })
     .is_ok()
 }
 
-/// Why a commit did not take place.
-enum Failure {
-    /// A page that it needed is damaged; others may not need it.
-    Damaged,
-    /// The file could not be written, and redb writes it no more.
-    Unwritable(PutError),
-}
-
-fn try_write(shared: &Shared, known: &mut Known, jobs: &[Job]) -> Result<Vec<Receipt>, Failure> {
-    if shared.database.read().unwrap_or_else(PoisonError::into_inner).is_none() {
-        reopen(shared);
-    }
-    let failed = |what: &str| Failure::Unwritable(PutError::Failed { store: shared.name.clone(), what: what.to_owned() });
-    let database = shared.database.read().unwrap_or_else(PoisonError::into_inner);
-    let database = database.as_ref().ok_or_else(|| failed("it could not be opened again"))?;
-    match catch_unwind(AssertUnwindSafe(|| commit(database, shared.options.sync, known, jobs))) {
-        Ok(Ok(receipts)) => Ok(receipts),
-        Ok(Err(redb::Error::Io(error))) if is_full(error.kind()) => {
-            Err(Failure::Unwritable(PutError::DiskFull { store: shared.name.clone() }))
-        }
-        Ok(Err(redb::Error::Corrupted(_))) | Err(_) => Err(Failure::Damaged),
-        Ok(Err(other)) => Err(failed(&other.to_string())),
+/// One transaction; `None` if a damaged page stopped it.
+fn attempt(
+    database: &Database,
+    store: &str,
+    sync: bool,
+    known: &mut Known,
+    batches: &[&[Bundle]],
+) -> Result<Option<Vec<Receipt>>, PutError> {
+    match catch_unwind(AssertUnwindSafe(|| commit(database, sync, known, batches))) {
+        Ok(Ok(receipts)) => Ok(Some(receipts)),
+        Ok(Err(redb::Error::Io(error))) if is_full(error.kind()) => Err(PutError::DiskFull { store: store.to_owned() }),
+        Ok(Err(redb::Error::Corrupted(_))) | Err(_) => Ok(None),
+        Ok(Err(other)) => Err(PutError::Failed { store: store.to_owned(), what: other.to_string() }),
     }
 }
 
-/// Opens the file again: redb does nothing more with a file that it could not write.
-fn reopen(shared: &Shared) {
-    let mut database = shared.database.write().unwrap_or_else(PoisonError::into_inner);
-    // It must be closed first: the file is locked.
-    let _ = catch_unwind(AssertUnwindSafe(|| drop(database.take())));
-    *database = open::open(&shared.path, &open::Options { create: false, ..shared.options.clone() }).ok();
-}
-
-/// What the writer remembers of the store, so that it need not look it up for each bundle.
+/// What is remembered of the store, so that it need not be looked up for each bundle.
 #[derive(Default)]
 pub(super) struct Known {
     schemas: HashSet<Digest>,
@@ -195,19 +111,24 @@ pub(super) struct Known {
 
 type Seals<'t> = Table<'t, [u8; SealKey::LENGTH], &'static [u8]>;
 
-/// One transaction for all jobs.
-pub(super) fn commit(database: &Database, sync: bool, known: &mut Known, jobs: &[Job]) -> Result<Vec<Receipt>, redb::Error> {
+/// One transaction for all batches.
+pub(super) fn commit(
+    database: &Database,
+    sync: bool,
+    known: &mut Known,
+    batches: &[&[Bundle]],
+) -> Result<Vec<Receipt>, redb::Error> {
     let mut transaction = database.begin_write()?;
     transaction.set_durability(if sync { Durability::Immediate } else { Durability::None })?;
-    let mut receipts = Vec::with_capacity(jobs.len());
+    let mut receipts = Vec::with_capacity(batches.len());
     {
         let mut seals = transaction.open_table(SEALS)?;
         // Opening a table costs; most commits need no other.
         let mut pieces = None;
         let mut row = Vec::new();
-        for job in jobs {
+        for batch in batches {
             let mut receipt = Receipt::default();
-            for bundle in &job.batch {
+            for bundle in *batch {
                 let key = bundle.key.to_bytes();
                 let place = Place::of(&seals, known, bundle)?;
                 if place == Place::Known {

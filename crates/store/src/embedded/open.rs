@@ -1,4 +1,4 @@
-//! Opening and making the file of an embedded store, with errors that name the file and the way out.
+//! Opening and making the file and the journal of an embedded store, with errors that name the file and the way out.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -6,11 +6,15 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use redb::{Database, DatabaseError, StorageError};
 
+use super::apply::{Failure, Withheld, replay};
+use super::commit::{Known, sync};
 use super::{EQUIVOCATIONS, PIECES, SCHEMAS, SEALS, UNORDERED};
-use crate::journal::{is_full, sync_directory};
+use crate::epochs::PutError;
+use crate::journal::{Journal, JournalError, is_full, sync_directory};
 use crate::pages::{self, Damaged, Pages};
 
 /// Called with the share of the work done (0 to 1) while a store recovers.
@@ -21,20 +25,33 @@ type OnRecovery = Arc<dyn Fn(f64) + Send + Sync>;
 pub struct Options {
     /// Make a new store if there is no such file.
     pub create: bool,
-    /// Sync each commit to the disk before it is acknowledged. Without it the store breaks its promise: for measurements only.
+    /// Sync the journal to the disk before a batch is acknowledged. Without it the store breaks its promise: for measurements only.
     pub sync: bool,
     /// Bytes of memory for pages.
     pub cache_bytes: usize,
-    /// Bytes that may wait to be written before [`PutError::Busy`](crate::PutError::Busy). One batch may always wait, whatever its size.
+    /// Bytes that may wait to be journaled and applied before [`PutError::Busy`](crate::PutError::Busy). One batch may always wait, whatever its size.
     pub queue_bytes: usize,
+    /// How long a batch may stand in the journal before it is brought into the tables, if no read needs it earlier.
+    pub apply_after: Duration,
+    /// How long the journal may become, in bytes, before the tables are synced and it is emptied.
+    pub journal_bytes: u64,
     /// Called with the share of the work done (0 to 1) while the store recovers after the process or the machine died.
     pub on_recovery: Option<OnRecovery>,
 }
 
 impl Default for Options {
-    /// A store that is there or made, synced, with 256 MiB of pages and 64 MiB of queue.
+    /// A store that is there or made, synced, with 256 MiB of pages, 64 MiB of queue and a journal of 32 MiB that is applied
+    /// after 50 ms.
     fn default() -> Self {
-        Self { create: true, sync: true, cache_bytes: 256 << 20, queue_bytes: 64 << 20, on_recovery: None }
+        Self {
+            create: true,
+            sync: true,
+            cache_bytes: 256 << 20,
+            queue_bytes: 64 << 20,
+            apply_after: Duration::from_millis(50),
+            journal_bytes: 32 << 20,
+            on_recovery: None,
+        }
     }
 }
 
@@ -45,6 +62,8 @@ impl fmt::Debug for Options {
             .field("sync", &self.sync)
             .field("cache_bytes", &self.cache_bytes)
             .field("queue_bytes", &self.queue_bytes)
+            .field("apply_after", &self.apply_after)
+            .field("journal_bytes", &self.journal_bytes)
             .finish_non_exhaustive()
     }
 }
@@ -65,6 +84,12 @@ pub enum OpenError {
     DiskFull(PathBuf),
     /// The file is damaged where all of it hangs on: what is wrong.
     Damaged(PathBuf, String),
+    /// A journal without its store.
+    Orphaned(PathBuf),
+    /// The store's journal is damaged: where.
+    JournalDamaged(PathBuf, String),
+    /// What stands in the store's journal's place is something else.
+    NotAJournal(PathBuf),
     /// Another failure of the operating system.
     Io(PathBuf, io::Error),
 }
@@ -75,6 +100,20 @@ impl OpenError {
             io::ErrorKind::NotFound => Self::NotFound(path.to_owned()),
             kind if is_full(kind) => Self::DiskFull(path.to_owned()),
             kind => Self::Io(path.to_owned(), error.raw_os_error().map_or_else(|| kind.into(), io::Error::from_raw_os_error)),
+        }
+    }
+
+    pub(crate) fn journal(error: JournalError) -> Self {
+        match error {
+            JournalError::Locked(path) => Self::Locked(path),
+            JournalError::NotAJournal(path) => Self::NotAJournal(path),
+            JournalError::Damaged { path, offset, record } => {
+                Self::JournalDamaged(path, format!("at byte {offset}, from record {record} on"))
+            }
+            JournalError::DiskFull(path) => Self::DiskFull(path),
+            JournalError::Io(path, error) => Self::io(&path, &error),
+            // Nothing is appended while a store is opened.
+            JournalError::TooMuch(path) => Self::JournalDamaged(path, "a record is too long".to_owned()),
         }
     }
 
@@ -99,6 +138,9 @@ impl OpenError {
             Self::NotAStore(_) => "NotAStore",
             Self::DiskFull(_) => "DiskFull",
             Self::Damaged(..) => "StoreDamaged",
+            Self::Orphaned(_) => "JournalOrphaned",
+            Self::JournalDamaged(..) => "JournalDamaged",
+            Self::NotAJournal(_) => "NotAJournal",
             Self::Io(..) => "StoreFailed",
         }
     }
@@ -122,6 +164,19 @@ impl fmt::Display for OpenError {
                     path.display()
                 )
             }
+            Self::Orphaned(path) => write!(
+                f,
+                "{name}: {} is there and its store is not; restore the store beside it, or move the journal away to start anew",
+                path.display()
+            ),
+            Self::JournalDamaged(path, at) => write!(
+                f,
+                "{name}: {} is damaged {at}, and with it what was acknowledged last; restore it from a copy, or move it away and let the devices push again",
+                path.display()
+            ),
+            Self::NotAJournal(path) => {
+                write!(f, "{name}: {} is in the place of the store's journal and is none; move it away", path.display())
+            }
             Self::Io(path, error) => write!(f, "{name}: {}: {error}", path.display()),
         }
     }
@@ -129,10 +184,62 @@ impl fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
+/// Where a store's journal lies: beside it.
+pub(crate) fn journal_path(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push("-journal");
+    PathBuf::from(name)
+}
+
+/// Opens a store's journal, or makes one. What stands in it is brought into the store, durably, but for what a damaged page
+/// keeps out.
+pub(super) fn journal(path: &Path, database: &Database) -> Result<(Journal, Withheld), OpenError> {
+    let mut journal = Journal::open_strict(&journal_path(path)).map_err(OpenError::journal)?;
+    if journal.synced_records() == 0 {
+        return Ok((journal, Withheld::default()));
+    }
+    let name = path.display().to_string();
+    let replayed = replay(database, &name, &mut Known::default(), &journal, usize::MAX)
+        .and_then(|withheld| Ok((withheld, sync(database, &name).map_err(Failure::Unwritable)?)));
+    let (withheld, synced) = replayed.map_err(|failure| match failure {
+        Failure::Journal(error) => OpenError::journal(error),
+        Failure::NotABatch(number) => {
+            OpenError::JournalDamaged(journal.path().to_owned(), format!("in record {number}, which is not a batch"))
+        }
+        Failure::Unwritable(PutError::DiskFull { .. }) => OpenError::DiskFull(path.to_owned()),
+        Failure::Unwritable(error) => OpenError::Io(path.to_owned(), io::Error::other(error.to_string())),
+    })?;
+    if synced {
+        withheld.empty(&mut journal).map_err(OpenError::journal)?;
+    }
+    Ok((journal, withheld))
+}
+
+/// Brings what stands in a store's journal into a frozen store, so that it is checked with the rest. Neither file is written.
+pub(crate) fn frozen_journal(path: &Path, database: &Database) -> Result<(), OpenError> {
+    let path = journal_path(path);
+    if !path.exists() {
+        return Ok(());
+    }
+    let journal = Journal::open_frozen(&path).map_err(OpenError::journal)?;
+    match replay(database, &path.display().to_string(), &mut Known::default(), &journal, usize::MAX) {
+        Ok(withheld) if withheld.devices.is_empty() => Ok(()),
+        Ok(_) => Err(OpenError::Damaged(path, "a page that its batches need is damaged".to_owned())),
+        Err(Failure::Journal(error)) => Err(OpenError::journal(error)),
+        Err(Failure::NotABatch(number)) => {
+            Err(OpenError::JournalDamaged(path, format!("in record {number}, which is not a batch")))
+        }
+        Err(Failure::Unwritable(error)) => Err(OpenError::Io(path, io::Error::other(error.to_string()))),
+    }
+}
+
 /// Opens a store, or makes one.
 pub(crate) fn open(path: &Path, options: &Options) -> Result<Database, OpenError> {
     let file = match OpenOptions::new().read(true).write(true).open(path) {
         Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound && journal_path(path).exists() => {
+            return Err(OpenError::Orphaned(journal_path(path)));
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound && options.create => {
             make(path, options)?;
             OpenOptions::new().read(true).write(true).open(path).map_err(|error| OpenError::io(path, &error))?

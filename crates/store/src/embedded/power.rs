@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use moteseal_core::seal::Scheme;
 use redb::{Database, ReadableDatabase, StorageBackend};
 
-use super::commit::{Job, Known, commit};
+use super::commit::{Known, commit};
 use super::open::make_tables;
 use super::{PIECES, SEALS, decode, read_body};
 use crate::Bundle;
@@ -120,8 +120,7 @@ fn database(storage: Storage) -> Database {
 }
 
 fn put(database: &Database, known: &mut Known, batch: Vec<Bundle>) {
-    let job = Job { batch, bytes: 0, reply: Box::new(|_| {}) };
-    commit(database, true, known, &[job]).unwrap();
+    commit(database, true, known, &[&batch]).unwrap();
 }
 
 fn assert_there(database: &Database, bundle: &Bundle) {

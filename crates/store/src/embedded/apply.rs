@@ -1,0 +1,319 @@
+//! From the journal into the tables: in large transactions, on a thread of its own, while the next syncs go on.
+//!
+//! What is journaled is applied when enough of it is pending, when it has waited for a while, when a read or a receipt needs it,
+//! and on closing. The transactions are not synced, for the journal holds what a crash takes from them. Only before the journal
+//! is emptied, when it has grown long and on closing, is everything made durable in the tables.
+//!
+//! After a failed write redb's file is opened again and the journal's records are applied anew. If the disk is full, the file
+//! is opened frozen, and what was acknowledged is applied in memory: it can be read, and nothing more is taken until the file
+//! can be written again. Batches that a damaged page keeps out of the tables are withheld: reads of their devices fail, and
+//! they stay in the journal.
+
+use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use moteseal_core::record::DeviceId;
+use redb::Database;
+
+use super::commit::{Damaged, Known, sync, write};
+use super::writer::Pending;
+use super::{Shared, State, open, record};
+use crate::bundle::Bundle;
+use crate::epochs::{PutError, Receipt};
+use crate::journal::{Journal, JournalError};
+use crate::pages;
+
+/// Pending bytes and batches that are enough for a transaction.
+const BYTES: usize = 4 << 20;
+const BATCHES: usize = 1024;
+
+/// Acknowledged batches that a damaged page keeps out of the tables.
+#[derive(Default)]
+pub(super) struct Withheld {
+    pub(super) devices: HashSet<DeviceId>,
+    /// As the journal holds them.
+    records: Vec<Vec<u8>>,
+}
+
+impl Withheld {
+    fn add(&mut self, batch: &[Bundle]) {
+        self.devices.extend(batch.iter().map(|bundle| bundle.key.device));
+        self.records.extend(record::encode(batch));
+    }
+
+    /// Drops everything else from a journal.
+    pub(super) fn empty(&self, journal: &mut Journal) -> Result<(), JournalError> {
+        if self.records.is_empty() { journal.reset() } else { journal.compact(self.records.iter().map(Vec::as_slice)) }
+    }
+}
+
+impl State {
+    /// Whether what is pending should be applied now.
+    pub(super) fn is_due(&self, shared: &Shared) -> bool {
+        let bytes = BYTES.min(shared.options.queue_bytes / 4);
+        !self.pending.is_empty()
+            && (self.ended
+                || self.wanted > self.applied
+                || self.pending_bytes >= bytes
+                || self.pending.len() >= BATCHES
+                || self.since.is_none_or(|since| since.elapsed() >= shared.options.apply_after))
+    }
+}
+
+pub(super) fn run(shared: &Shared) {
+    let mut known = Known::default();
+    while let Some(pending) = next(shared) {
+        apply(shared, &mut known, None, pending);
+        let long = shared.journal().as_ref().is_some_and(|journal| journal.length() >= shared.options.journal_bytes);
+        if long && shared.state().held.is_none() {
+            checkpoint(shared, &mut known);
+        }
+    }
+    close(shared);
+}
+
+/// What is pending, once it is due; `None` when the store closes.
+fn next(shared: &Shared) -> Option<Vec<Pending>> {
+    let mut state = shared.state();
+    loop {
+        if state.is_due(shared) {
+            return Some(state.take());
+        }
+        if state.pending.is_empty() && state.ended {
+            return None;
+        }
+        let left = match state.since.filter(|_| !state.pending.is_empty()) {
+            Some(since) => shared.options.apply_after.saturating_sub(since.elapsed()),
+            None => Duration::MAX,
+        };
+        state = shared.due.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+    }
+}
+
+impl State {
+    fn take(&mut self) -> Vec<Pending> {
+        self.since = None;
+        std::mem::take(&mut self.pending)
+    }
+}
+
+/// Brings batches into the tables, tells whoever waits, and answers those that are not answered. Says whether they are there,
+/// or have become [`Withheld`].
+fn apply(shared: &Shared, known: &mut Known, journal: Option<&Journal>, pending: Vec<Pending>) -> bool {
+    let batches: Vec<&[Bundle]> = pending.iter().map(|pending| &pending.batch[..]).collect();
+    let written = {
+        let database = shared.database.read().unwrap_or_else(PoisonError::into_inner);
+        match database.as_ref() {
+            Some(database) => write(database, &shared.name, false, known, &batches),
+            None => Err(shared.unopened()),
+        }
+    };
+    let results = written.or_else(|error| {
+        *known = Known::default();
+        match journal {
+            Some(journal) => rebuild(shared, journal, &batches, error),
+            None => shared
+                .journal()
+                .as_ref()
+                .map_or_else(|| Err(shared.unopened()), |journal| rebuild(shared, journal, &batches, error)),
+        }
+    });
+    let done = results.is_ok();
+    let results: Vec<Result<Receipt, Option<PutError>>> = match results {
+        Ok(results) => results.into_iter().map(|result| result.map_err(|Damaged| None)).collect(),
+        Err(error) => batches.iter().map(|_| Err(Some(error.clone()))).collect(),
+    };
+    let mut answers = Vec::new();
+    let mut state = shared.state();
+    for (pending, result) in pending.into_iter().zip(results) {
+        state.applied += 1;
+        state.pending_bytes -= pending.bytes;
+        shared.unapplied.fetch_sub(1, Ordering::SeqCst);
+        match (pending.reply, result) {
+            (Some(reply), result) => {
+                state.distrusted |= result.is_err();
+                answers.push((reply, result.map_err(|error| error.unwrap_or_else(|| shared.page_damaged()))));
+            }
+            (None, Err(None)) => {
+                state.withheld.add(&pending.batch);
+                shared.withholding.store(true, Ordering::SeqCst);
+            }
+            // It stays in the journal, and nothing can be read until that has been applied.
+            (None, Err(Some(_)) | Ok(_)) => {}
+        }
+    }
+    drop(state);
+    shared.applied.notify_all();
+    answers.into_iter().for_each(|(reply, result)| reply(result));
+    done
+}
+
+impl Shared {
+    fn unopened(&self) -> PutError {
+        PutError::Failed { store: self.name.clone(), what: "it could not be opened again".to_owned() }
+    }
+
+    /// Syncs the tables; not where a damaged page is in the way.
+    fn sync_tables(&self) -> Result<bool, PutError> {
+        let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
+        sync(database.as_ref().ok_or_else(|| self.unopened())?, &self.name)
+    }
+}
+
+/// Makes the tables durable and empties the journal. Journaling waits for the end of it only.
+fn checkpoint(shared: &Shared, known: &mut Known) {
+    // Most of the work, while the journal is still written.
+    let sync = || if shared.options.sync { shared.sync_tables() } else { Ok(true) };
+    let synced = sync();
+    let mut guard = shared.journal();
+    let Some(journal) = guard.as_mut() else { return };
+    let pending = shared.state().take();
+    let applied = apply(shared, known, Some(journal), pending);
+    if !applied || shared.state().held.is_some() {
+        return;
+    }
+    match synced.and_then(|_| sync()) {
+        Ok(true) => empty(shared, journal),
+        // The journal cannot be emptied, so it must not grow.
+        Ok(false) => shared.state().held = Some(shared.page_damaged()),
+        Err(error) => {
+            *known = Known::default();
+            let _ = rebuild(shared, journal, &[], error);
+        }
+    }
+}
+
+/// Drops what the tables hold durably from the journal.
+fn empty(shared: &Shared, journal: &mut Journal) {
+    let mut state = shared.state();
+    if let Err(error) = state.withheld.empty(journal) {
+        // Nothing must be written behind what may or may not be there after a crash.
+        state.held = Some(PutError::Failed { store: shared.name.clone(), what: error.to_string() });
+    }
+}
+
+/// Tries to write the file again, after it could not be.
+pub(super) fn retry(shared: &Shared) -> Result<(), PutError> {
+    // Whoever calls this is the only one to journal, so nothing is pending from here on.
+    let state = shared.state();
+    let journaled = state.journaled;
+    drop(shared.wait_until(state, journaled));
+    let mut guard = shared.journal();
+    let Some(journal) = guard.as_mut() else { return Err(shared.unopened()) };
+    let error = shared.state().held.take();
+    let Some(error) = error else { return Ok(()) };
+    let _ = rebuild(shared, journal, &[], error);
+    if shared.state().held.is_none() {
+        empty(shared, journal);
+    }
+    shared.state().held.clone().map_or(Ok(()), Err)
+}
+
+/// Opens the file again, applies the journal's records, and then `batches`, its last that are not pending.
+fn rebuild(
+    shared: &Shared,
+    journal: &Journal,
+    batches: &[&[Bundle]],
+    error: PutError,
+) -> Result<Vec<Result<Receipt, Damaged>>, PutError> {
+    let waiting = shared.state().pending.len() + batches.len();
+    let applied = usize::try_from(journal.synced_records()).unwrap_or(usize::MAX).saturating_sub(waiting);
+    // Readers wait: what they would see lacks what was acknowledged.
+    let mut database = shared.database.write().unwrap_or_else(PoisonError::into_inner);
+    // It must be closed first: the file is locked.
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(database.take())));
+    let options = open::Options { create: false, ..shared.options.clone() };
+    for frozen in [false, true] {
+        let opened = if frozen {
+            open::open_frozen(&shared.path, &options, &pages::Damaged::default())
+        } else {
+            open::open(&shared.path, &options)
+        };
+        let Ok(opened) = opened else { continue };
+        let mut known = Known::default();
+        let written = replay(&opened, &shared.name, &mut known, journal, applied).and_then(|withheld| {
+            let results = write(&opened, &shared.name, false, &mut known, batches).map_err(Failure::Unwritable)?;
+            // Only what has reached the disk proves that there is room for it.
+            let synced = sync(&opened, &shared.name).map_err(Failure::Unwritable)?;
+            Ok((withheld, results, synced))
+        });
+        if let Ok((withheld, results, synced)) = written {
+            let mut state = shared.state();
+            shared.withholding.store(!withheld.devices.is_empty(), Ordering::SeqCst);
+            state.withheld = withheld;
+            state.held = if frozen { Some(error) } else { (!synced).then(|| shared.page_damaged()) };
+            *database = Some(opened);
+            return Ok(results);
+        }
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(opened)));
+    }
+    shared.state().held = Some(error.clone());
+    Err(error)
+}
+
+/// Why a journal could not be applied.
+pub(super) enum Failure {
+    /// It could not be read.
+    Journal(JournalError),
+    /// A record is whole and not a batch: its number, from 0.
+    NotABatch(u64),
+    /// The file could not be written.
+    Unwritable(PutError),
+}
+
+/// Applies the first `count` records of a journal; what is there already stays as it is. Returns what damage keeps out.
+pub(super) fn replay(
+    database: &Database,
+    store: &str,
+    known: &mut Known,
+    journal: &Journal,
+    count: usize,
+) -> Result<Withheld, Failure> {
+    let mut withheld = Withheld::default();
+    let mut batches: Vec<Vec<Bundle>> = Vec::new();
+    let mut bytes = 0;
+    let mut write_all = |batches: &mut Vec<Vec<Bundle>>| {
+        let results = write(database, store, false, known, &batches.iter().map(Vec::as_slice).collect::<Vec<_>>());
+        for (batch, result) in batches.iter().zip(results.map_err(Failure::Unwritable)?) {
+            if result.is_err() {
+                withheld.add(batch);
+            }
+        }
+        batches.clear();
+        Ok(())
+    };
+    for (number, record) in (0..).zip(journal.iter().take(count)) {
+        let record = record.map_err(Failure::Journal)?;
+        bytes += record.len();
+        batches.push(record::decode(&record).ok_or(Failure::NotABatch(number))?);
+        if bytes >= BYTES {
+            write_all(&mut batches)?;
+            bytes = 0;
+        }
+    }
+    write_all(&mut batches)?;
+    Ok(withheld)
+}
+
+/// Makes everything durable in the tables and removes the journal, so that one file is left. What cannot be written stays in
+/// the journal.
+fn close(shared: &Shared) {
+    if shared.state().held.is_some() && retry(shared).is_err() {
+        return;
+    }
+    let mut guard = shared.journal();
+    if shared.sync_tables() != Ok(true) {
+        return;
+    }
+    if shared.state().withheld.records.is_empty() {
+        if let Some(journal) = guard.take() {
+            // If it stays, its records are applied again, which changes nothing.
+            let _ = journal.remove();
+        }
+    } else if let Some(journal) = guard.as_mut() {
+        empty(shared, journal);
+    }
+}

@@ -1,0 +1,149 @@
+//! One batch as the store's journal keeps it: a version, the schemas it needs, then its bundles. All numbers are big-endian.
+//!
+//! A record is only ever read after its frame's checksum was found right. Reading is strict all the same: what is not exactly
+//! one batch, or whose heads and bodies do not belong to their keys, is no record.
+
+use std::sync::Arc;
+
+use moteseal_verify::SchemaEntry;
+
+use crate::bundle::{Bundle, SealKey};
+use crate::stored::{self, StoredSeal};
+
+const VERSION: u8 = 1;
+
+/// Writes a batch. `None` if it has more than 2^32 - 1 bundles, or one of them a part that is longer than that.
+pub(super) fn encode(batch: &[Bundle]) -> Option<Vec<u8>> {
+    let mut schemas: Vec<&Arc<SchemaEntry>> = Vec::new();
+    let mut bundles =
+        Vec::with_capacity(batch.iter().map(|bundle| bundle.stored_bytes() + SealKey::LENGTH + 12).sum::<usize>() + 256);
+    for bundle in batch {
+        let known = schemas.iter().position(|schema| schema.digest == bundle.schema.digest);
+        let number = known.unwrap_or_else(|| {
+            schemas.push(&bundle.schema);
+            schemas.len() - 1
+        });
+        bundles.extend_from_slice(&u32::try_from(number).ok()?.to_be_bytes());
+        bundles.extend_from_slice(&bundle.key.to_bytes());
+        put(&mut bundles, &bundle.head)?;
+        put(&mut bundles, &bundle.body)?;
+    }
+    let mut record = Vec::with_capacity(9 + schemas.iter().map(|schema| 4 + schema.bytes.len()).sum::<usize>() + bundles.len());
+    record.push(VERSION);
+    record.extend_from_slice(&u32::try_from(schemas.len()).ok()?.to_be_bytes());
+    for schema in schemas {
+        put(&mut record, &schema.bytes)?;
+    }
+    record.extend_from_slice(&u32::try_from(batch.len()).ok()?.to_be_bytes());
+    record.extend_from_slice(&bundles);
+    Some(record)
+}
+
+fn put(out: &mut Vec<u8>, bytes: &[u8]) -> Option<()> {
+    out.extend_from_slice(&u32::try_from(bytes.len()).ok()?.to_be_bytes());
+    out.extend_from_slice(bytes);
+    Some(())
+}
+
+/// Reads a batch. `None` if the bytes are not exactly one.
+pub(super) fn decode(record: &[u8]) -> Option<Vec<Bundle>> {
+    let (&version, rest) = record.split_first()?;
+    if version != VERSION {
+        return None;
+    }
+    let mut rest = Rest(rest);
+    let mut schemas = Vec::new();
+    for _ in 0..rest.number()? {
+        schemas.push(Arc::new(SchemaEntry::decode(rest.bytes()?).ok()?));
+    }
+    let mut batch = Vec::new();
+    for _ in 0..rest.number()? {
+        let schema = Arc::clone(schemas.get(rest.number()? as usize)?);
+        let key = SealKey::from_bytes(rest.take(SealKey::LENGTH)?.try_into().ok()?);
+        let (head, body) = (rest.bytes()?.to_vec(), rest.bytes()?.to_vec());
+        let epoch = stored::epoch(&head)?;
+        let seal = StoredSeal::decode(&key, &head)?;
+        // A head that carries its body would be taken for a longer one.
+        let sound = seal.body_length() == body.len() as u64
+            && seal.seal().statement().schema == schema.digest
+            && seal.framing() == schema.framing
+            && (body.is_empty() || seal.inline_body().is_none());
+        if !sound {
+            return None;
+        }
+        batch.push(Bundle { key, epoch, schema, head, body });
+    }
+    rest.0.is_empty().then_some(batch)
+}
+
+/// What has not been read yet.
+struct Rest<'r>(&'r [u8]);
+
+impl<'r> Rest<'r> {
+    fn take(&mut self, length: usize) -> Option<&'r [u8]> {
+        let (taken, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn number(&mut self) -> Option<u32> {
+        Some(u32::from_be_bytes(self.take(4)?.try_into().ok()?))
+    }
+
+    fn bytes(&mut self) -> Option<&'r [u8]> {
+        let length = self.number()?;
+        self.take(usize::try_from(length).ok()?)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use moteseal_core::seal::Scheme;
+
+    use super::{decode, encode};
+    use crate::Bundle;
+    use crate::conformance::Mote;
+
+    fn batch() -> Vec<Bundle> {
+        let (mut plain, mut opaque) = (Mote::new("plain", false), Mote::new("opaque", true));
+        let mut batch = Vec::new();
+        for (epoch, n) in [(0, 0), (1, 3), (2, 300)] {
+            for scheme in [Scheme::Star, Scheme::Tree] {
+                batch.push(plain.seal_some(scheme, epoch, n).bundle);
+                batch.push(opaque.seal_some(scheme, epoch, n).bundle);
+            }
+        }
+        batch
+    }
+
+    #[test]
+    fn a_batch_comes_back_as_it_was() {
+        for batch in [Vec::new(), batch()] {
+            let back = decode(&encode(&batch).unwrap()).unwrap();
+            assert_eq!(back.len(), batch.len());
+            for (back, put) in back.iter().zip(&batch) {
+                assert_eq!((back.key, back.epoch, &back.schema), (put.key, put.epoch, &put.schema));
+                assert!(back.rows() == put.rows());
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_exactly_one_batch_is_no_record() {
+        let record = encode(&batch()).unwrap();
+        for length in (0..record.len()).step_by(7) {
+            assert!(decode(&record[..length]).is_none(), "{length} of {} bytes", record.len());
+        }
+        assert!(decode(&[&record[..], b"\0"].concat()).is_none(), "a byte too many");
+        // A head is covered by its key, and a body's length by the head: only events may differ unnoticed, which the checksum
+        // of the frame covers.
+        let other = encode(&batch()[..1]).unwrap();
+        for at in 0..other.len() {
+            let mut bent = other.clone();
+            bent[at] ^= 1;
+            let same = |back: Vec<Bundle>| back.len() == 1 && back[0].key == batch()[0].key;
+            assert!(decode(&bent).is_none_or(same), "byte {at}");
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! The writer: one thread that drains the whole queue into one record of the journal each, syncs once, and answers.
+//!
+//! While one sync waits for the disk, callers queue up; the next takes them all. So the store is as fast as the disk appends,
+//! with any number of callers, and one caller waits for one sync. What is journaled is handed to the thread that brings it into
+//! the tables (see [`apply`](super::apply)).
+//!
+//! A batch whose bundles all come behind everything of their devices is new, whatever the tables will say: it is answered once
+//! it is synced. Any other is answered when it has been applied, with the receipt of its transaction; so is the first of each
+//! device and schema since the store was opened, because only then is it known that no damaged page is in its way; and so is
+//! everything while the tables are far behind, which slows callers down before they are refused.
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use moteseal_core::digest::Digest;
+use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
+use redb::ReadableDatabase;
+
+use super::{ROW, ReadError, SEALS, Shared, State, apply, damaged, epoch_of, guarded, keys, record};
+use crate::bundle::{Bundle, SealKey};
+use crate::epochs::{PutError, Receipt, Reply};
+use crate::journal::{Journal, JournalError};
+
+/// How long a store that could not be written is left alone before the next try.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// The handle of the store's two threads.
+pub(super) struct Writer {
+    shared: Arc<Shared>,
+    journaling: Option<JoinHandle<()>>,
+    applying: Option<JoinHandle<()>>,
+}
+
+/// A batch that waits to be journaled.
+pub(super) struct Job {
+    batch: Vec<Bundle>,
+    bytes: usize,
+    reply: Reply,
+}
+
+/// A batch that is journaled and not yet in the tables.
+pub(super) struct Pending {
+    pub(super) batch: Vec<Bundle>,
+    pub(super) bytes: usize,
+    /// Where it is not acknowledged yet.
+    pub(super) reply: Option<Reply>,
+}
+
+impl Writer {
+    pub(super) fn start(shared: Arc<Shared>) -> io::Result<Self> {
+        let mut writer = Self { shared: Arc::clone(&shared), journaling: None, applying: None };
+        let applied = Arc::clone(&shared);
+        writer.applying = Some(thread::Builder::new().name("epoch-apply".to_owned()).spawn(move || apply::run(&applied))?);
+        writer.journaling = Some(thread::Builder::new().name("epoch-journal".to_owned()).spawn(move || run(&shared))?);
+        Ok(writer)
+    }
+
+    pub(super) fn submit(&self, batch: Vec<Bundle>, reply: Reply) -> Result<(), PutError> {
+        let bytes = batch.iter().map(Bundle::stored_bytes).sum();
+        let limit = self.shared.options.queue_bytes;
+        let mut state = self.shared.state();
+        if state.closing {
+            return Err(PutError::Closed);
+        }
+        let fits = state.queued_bytes == 0 || state.queued_bytes.saturating_add(bytes) <= limit;
+        if !fits || state.queued_bytes.saturating_add(state.pending_bytes) > limit {
+            return Err(PutError::Busy);
+        }
+        state.queued_bytes += bytes;
+        state.queue.push(Job { batch, bytes, reply });
+        self.shared.queued.notify_one();
+        Ok(())
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.shared.state().closing = true;
+        self.shared.queued.notify_one();
+        if let Some(thread) = self.journaling.take() {
+            let _ = thread.join();
+        }
+        self.shared.state().ended = true;
+        self.shared.due.notify_one();
+        if let Some(thread) = self.applying.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(shared: &Shared) {
+    let mut heads = Heads::default();
+    let mut tried: Option<Instant> = None;
+    while let Some(jobs) = shared.next_jobs() {
+        let mut held = shared.state().held.clone();
+        if held.is_some() && tried.is_none_or(|tried| tried.elapsed() >= RETRY) {
+            held = apply::retry(shared).err();
+            tried = Some(Instant::now());
+        }
+        match held {
+            Some(error) => {
+                shared.state().queued_bytes -= jobs.iter().map(|job| job.bytes).sum::<usize>();
+                jobs.into_iter().for_each(|job| (job.reply)(Err(error.clone())));
+            }
+            None => journal(shared, &mut heads, jobs),
+        }
+    }
+}
+
+impl Shared {
+    /// All jobs that wait, once some do; `None` when the store closes.
+    fn next_jobs(&self) -> Option<Vec<Job>> {
+        let mut state = self.state();
+        while state.queue.is_empty() {
+            if state.closing {
+                return None;
+            }
+            state = self.queued.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        Some(std::mem::take(&mut state.queue))
+    }
+}
+
+/// Journals jobs, as a rule with one sync, and answers those that can be.
+fn journal(shared: &Shared, heads: &mut Heads, jobs: Vec<Job>) {
+    let mut answers: Vec<(Reply, Result<Receipt, PutError>)> = Vec::with_capacity(jobs.len());
+    let mut group = Group::default();
+    heads.catch_up(shared);
+    let mut journal = shared.journal();
+    for job in jobs {
+        let placed = match heads.place(shared, &job.batch, group.jobs.len() as u64 + 1) {
+            Ok(placed) => placed,
+            Err(error) => {
+                shared.state().queued_bytes -= job.bytes;
+                answers.push((job.reply, Err(error)));
+                continue;
+            }
+        };
+        let appended = match append(&mut journal, &job.batch) {
+            Err(JournalError::TooMuch(_)) if !group.jobs.is_empty() => {
+                group = flush(shared, heads, &mut journal, group, &mut answers);
+                append(&mut journal, &job.batch)
+            }
+            appended => appended,
+        };
+        if let Err(error) = appended {
+            heads.forget = true;
+            shared.state().queued_bytes -= job.bytes;
+            answers.push((job.reply, Err(shared.journal_failed(&error))));
+            continue;
+        }
+        let far_behind = group.bytes + heads.behind > shared.options.queue_bytes / 2;
+        group.bytes += job.bytes;
+        group.jobs.push((job, placed == Placed::New && !far_behind));
+    }
+    flush(shared, heads, &mut journal, group, &mut answers);
+    drop(journal);
+    answers.into_iter().for_each(|(reply, result)| reply(result));
+}
+
+fn append(journal: &mut Option<Journal>, batch: &[Bundle]) -> Result<(), JournalError> {
+    let Some(journal) = journal else { return Ok(()) };
+    match record::encode(batch) {
+        Some(record) => journal.append(&record),
+        None => Err(JournalError::TooMuch(journal.path().to_owned())),
+    }
+}
+
+/// Jobs that come into one frame, each with whether it can be answered once that is synced.
+#[derive(Default)]
+struct Group {
+    jobs: Vec<(Job, bool)>,
+    bytes: usize,
+}
+
+/// Writes and syncs a frame, and hands its batches on.
+fn flush(
+    shared: &Shared,
+    heads: &mut Heads,
+    journal: &mut MutexGuard<'_, Option<Journal>>,
+    group: Group,
+    answers: &mut Vec<(Reply, Result<Receipt, PutError>)>,
+) -> Group {
+    let written =
+        journal.as_mut().map_or(Ok(()), |journal| journal.write(shared.options.sync).inspect_err(|_| journal.discard()));
+    // Under the journal's lock, so that whoever holds it knows which of its records are pending.
+    let mut state = shared.state();
+    state.queued_bytes -= group.bytes;
+    if let Err(error) = written {
+        drop(state);
+        heads.forget = true;
+        let error = shared.journal_failed(&error);
+        answers.extend(group.jobs.into_iter().map(|(job, _)| (job.reply, Err(error.clone()))));
+        return Group::default();
+    }
+    let idle = state.pending.is_empty();
+    for (job, new) in group.jobs {
+        let mut reply = Some(job.reply);
+        if new {
+            let receipt = Receipt { stored: job.batch.len() as u64, ..Receipt::default() };
+            answers.extend(reply.take().map(|reply| (reply, Ok(receipt))));
+        }
+        state.journaled += 1;
+        if reply.is_some() {
+            state.wanted = state.journaled;
+        }
+        state.pending_bytes += job.bytes;
+        state.pending.push(Pending { batch: job.batch, bytes: job.bytes, reply });
+        shared.unapplied.fetch_add(1, Ordering::SeqCst);
+    }
+    if idle {
+        state.since = Some(Instant::now());
+    }
+    if idle || state.is_due(shared) {
+        shared.due.notify_one();
+    }
+    (heads.base, heads.behind) = (state.journaled, state.pending_bytes);
+    Group::default()
+}
+
+impl Shared {
+    fn journal_failed(&self, error: &JournalError) -> PutError {
+        match error {
+            JournalError::DiskFull(_) => PutError::DiskFull { store: self.name.clone() },
+            other => PutError::Failed { store: self.name.clone(), what: other.to_string() },
+        }
+    }
+}
+
+/// Whether a batch can be answered without looking into the tables.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Placed {
+    /// All of it is new, and nothing stands in its way.
+    New,
+    /// Only its transaction can tell.
+    Unknown,
+}
+
+/// The newest seal of each device, what is pending included.
+#[derive(Default)]
+struct Heads {
+    devices: HashMap<DeviceId, Newest>,
+    /// Schemas, with the number of the job that brought them first.
+    schemas: HashMap<Digest, u64>,
+    /// Devices whose first batch since the opening failed, or was not journaled: what is known here may be wrong.
+    forget: bool,
+    /// How many jobs have been journaled, and applied.
+    base: u64,
+    applied: u64,
+    /// Bytes that wait to be applied.
+    behind: usize,
+}
+
+struct Newest {
+    seal: Option<(SealIndex, EpochNumber)>,
+    /// The numbers of the jobs that wrote a short and a long bundle of it first.
+    first: [Option<u64>; 2],
+}
+
+impl Heads {
+    /// Takes note of what has been applied since.
+    fn catch_up(&mut self, shared: &Shared) {
+        let mut state = shared.state();
+        if std::mem::take(&mut state.distrusted) || self.forget {
+            // What is pending is not in the tables, where the heads will be read again.
+            let journaled = state.journaled;
+            state = shared.wait_until(state, journaled);
+            self.devices.clear();
+            self.schemas.clear();
+            (self.forget, state.distrusted) = (false, false);
+        }
+        (self.base, self.applied, self.behind) = (state.journaled, state.applied, state.pending_bytes);
+    }
+
+    /// Where a batch comes to stand that will be the `ahead`th to be journaled from now.
+    fn place(&mut self, shared: &Shared, batch: &[Bundle], ahead: u64) -> Result<Placed, PutError> {
+        let (number, applied) = (self.base + ahead, self.applied);
+        // Everything that can fail comes first: a batch that is refused must leave no trace.
+        for bundle in batch {
+            let device = bundle.key.device;
+            if shared.withholds(Some(device)) {
+                return Err(shared.page_damaged());
+            }
+            if let Entry::Vacant(entry) = self.devices.entry(device) {
+                let seal = shared.newest(bundle).map_err(|error| match error {
+                    ReadError::Damaged { .. } => shared.page_damaged(),
+                    other => PutError::Failed { store: shared.name.clone(), what: other.to_string() },
+                })?;
+                entry.insert(Newest { seal, first: [None; 2] });
+            }
+        }
+        let mut placed = Placed::New;
+        for bundle in batch {
+            let (index, epoch) = (bundle.key.index, bundle.epoch);
+            let tried = |first: &mut Option<u64>| *first.get_or_insert(number) <= applied;
+            let Some(device) = self.devices.get_mut(&bundle.key.device) else { continue };
+            let schema = *self.schemas.entry(bundle.schema.digest).or_insert(number) <= applied;
+            if !tried(&mut device.first[usize::from(bundle.stored_bytes() > ROW)]) || !schema {
+                placed = Placed::Unknown;
+            }
+            match device.seal {
+                Some((newest, last)) if newest >= index || last > epoch => {
+                    placed = Placed::Unknown;
+                    if newest < index {
+                        device.seal = Some((index, epoch));
+                    }
+                }
+                _ => device.seal = Some((index, epoch)),
+            }
+        }
+        Ok(placed)
+    }
+}
+
+impl Shared {
+    /// The newest seal of a bundle's device in the tables. Reads the rows beside the bundle's place, too.
+    fn newest(&self, bundle: &Bundle) -> Result<Option<(SealIndex, EpochNumber)>, ReadError> {
+        let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
+        let database = database.as_ref().ok_or(ReadError::Closed)?;
+        guarded(|| {
+            let seals = database.begin_read()?.open_table(SEALS)?;
+            let key = bundle.key.to_bytes();
+            seals.range(..key)?.next_back().transpose()?;
+            seals.range(key..)?.next().transpose()?;
+            let newest = seals.range(keys(bundle.key.device, SealIndex(0), SealIndex(u32::MAX)))?.next_back().transpose()?;
+            newest
+                .map(|(key, row)| Ok((SealKey::from_bytes(&key.value()).index, epoch_of(key.value(), row.value())?)))
+                .transpose()
+        })
+    }
+
+    pub(super) fn page_damaged(&self) -> PutError {
+        let what = "a page of the file is damaged; stop the service and run `moteseal store check`".to_owned();
+        PutError::Failed { store: self.name.clone(), what }
+    }
+
+    /// Whether acknowledged bundles of a device, or of any, cannot be brought into the tables.
+    pub(super) fn withholds(&self, device: Option<DeviceId>) -> bool {
+        self.withholding.load(Ordering::SeqCst) && {
+            let devices: &HashSet<DeviceId> = &self.state().withheld.devices;
+            device.is_none_or(|device| devices.contains(&device))
+        }
+    }
+
+    /// What the state is for a read, or a writer that has to know the tables: everything journaled up to `number` is in them.
+    pub(super) fn wait_until<'s>(&'s self, mut state: MutexGuard<'s, State>, number: u64) -> MutexGuard<'s, State> {
+        if state.applied < number {
+            state.wanted = state.wanted.max(number);
+            self.due.notify_one();
+        }
+        while state.applied < number {
+            state = self.applied.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state
+    }
+
+    /// Waits until everything that was acknowledged before can be read: one atomic load when nothing is pending.
+    pub(super) fn settle(&self, device: Option<DeviceId>) -> Result<(), ReadError> {
+        if self.unapplied.load(Ordering::SeqCst) > 0 {
+            let state = self.state();
+            let journaled = state.journaled;
+            drop(self.wait_until(state, journaled));
+        }
+        if self.withholds(device) {
+            return Err(damaged(
+                "stored bundles lie in the journal and cannot be brought into the tables, for a page is damaged",
+            ));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,311 @@
+//! The journal before the store: what it holds after a crash comes into the store once, damage to it is named, and while the
+//! store runs nobody can tell that there is one.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use moteseal_core::record::SealIndex;
+use moteseal_core::seal::Scheme;
+use moteseal_store::check::check;
+use moteseal_store::conformance::{Made, Mote, Motes, assert_reads_back};
+use moteseal_store::{EpochStore, Options, Receipt, RedbStore};
+
+const NAME: &str = "mote";
+
+fn journal_of(path: &Path) -> PathBuf {
+    PathBuf::from(format!("{}-journal", path.display()))
+}
+
+/// A store that applies nothing unless something needs it.
+fn lazy() -> Options {
+    Options { apply_after: Duration::from_secs(3600), ..Options::default() }
+}
+
+fn bundles(count: usize) -> Vec<Made> {
+    let mut mote = Mote::new(NAME, false);
+    (0..count as u64).map(|epoch| mote.seal_some(Scheme::Star, epoch, 3)).collect()
+}
+
+/// The files of a store as a kill leaves them, after each of `made` was acknowledged.
+fn killed(directory: &Path, made: &[Made]) -> (Vec<u8>, Vec<u8>) {
+    let path = directory.join("running");
+    let store = RedbStore::open(&path, lazy()).unwrap();
+    for made in made {
+        assert_eq!(store.put(vec![made.bundle.clone()]).unwrap(), Receipt { stored: 1, ..Receipt::default() });
+    }
+    // Nobody writes now: nothing is queued, and nothing is applied before an hour is over.
+    let files = (fs::read(&path).unwrap(), fs::read(journal_of(&path)).unwrap());
+    drop(store);
+    fs::remove_file(&path).unwrap();
+    files
+}
+
+fn place(directory: &Path, (store, journal): (&[u8], &[u8])) -> PathBuf {
+    let path = directory.join("epochs");
+    fs::write(&path, store).unwrap();
+    fs::write(journal_of(&path), journal).unwrap();
+    path
+}
+
+fn count(store: &RedbStore) -> usize {
+    store.seals(Mote::new(NAME, false).device(), SealIndex(0), usize::MAX).unwrap().len()
+}
+
+/// Where each frame of a journal starts, and the end.
+fn frames(journal: &[u8]) -> Vec<usize> {
+    let mut starts = vec![20];
+    while let Some(head) = journal.get(starts[starts.len() - 1]..).filter(|rest| !rest.is_empty()) {
+        let size = u32::from_be_bytes(head[4..8].try_into().unwrap()) as usize;
+        starts.push(starts[starts.len() - 1] + 16 + size);
+    }
+    starts
+}
+
+#[test]
+fn what_is_journaled_only_is_there_after_a_kill() {
+    let directory = tempfile::tempdir().unwrap();
+    let made = bundles(5);
+    let (store, journal) = killed(directory.path(), &made);
+    let empty = RedbStore::open(&directory.path().join("empty"), lazy()).unwrap();
+    drop(empty);
+    // The journal alone must carry it: the tables are those of a new store.
+    let new = fs::read(directory.path().join("empty")).unwrap();
+    for tables in [&store, &new] {
+        let path = place(directory.path(), (tables, &journal));
+        let report = check(&path, &Motes::new(&[NAME]), &mut |_| {}).unwrap();
+        assert!(report.is_clean() && report.seals == 5, "{report:?}");
+        assert_eq!(
+            (&fs::read(&path).unwrap(), &fs::read(journal_of(&path)).unwrap()),
+            (tables, &journal),
+            "a check writes nothing"
+        );
+        let store = RedbStore::open(&path, lazy()).unwrap();
+        made.iter().for_each(|made| assert_reads_back(&store, made));
+        assert_eq!(store.put(vec![made[4].bundle.clone()]).unwrap().known, 1);
+        drop(store);
+        assert!(!journal_of(&path).exists(), "at rest there is one file");
+        // As a crash between the last sync of the tables and the removal of the journal leaves it: all is applied again.
+        let applied = fs::read(&path).unwrap();
+        let path = place(directory.path(), (&applied, &journal));
+        let store = RedbStore::open(&path, lazy()).unwrap();
+        assert_eq!((count(&store), store.equivocations(None, 9).unwrap().len()), (5, 0));
+        drop(store);
+        let report = check(&path, &Motes::new(&[NAME]), &mut |_| {}).unwrap();
+        assert!(report.is_clean() && report.seals == 5, "{report:?}");
+    }
+}
+
+#[test]
+fn a_torn_last_frame_takes_nothing_that_was_acknowledged() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, journal) = killed(directory.path(), &bundles(3));
+    let starts = frames(&journal);
+    assert_eq!((starts.len(), starts[3]), (4, journal.len()));
+    for length in (0..20).chain(starts[2]..=journal.len()) {
+        let path = place(directory.path(), (&store, &journal[..length]));
+        let expected = if length == journal.len() { 3 } else { 2 };
+        let store = RedbStore::open(&path, lazy()).unwrap();
+        assert!(length < 20 || count(&store) == expected, "{length} of {} bytes", journal.len());
+    }
+}
+
+#[test]
+fn a_flipped_byte_of_the_journal_is_named_and_nothing_is_dropped() {
+    let directory = tempfile::tempdir().unwrap();
+    let made = bundles(3);
+    let (store, journal) = killed(directory.path(), &made);
+    let path = place(directory.path(), (&store, &journal));
+    drop(RedbStore::open(&path, lazy()).unwrap());
+    let applied = fs::read(&path).unwrap();
+    for (at, tables) in (0..journal.len())
+        .step_by(5)
+        .chain(frames(&journal)[2]..frames(&journal)[2] + 16)
+        .zip([&store, &applied].into_iter().cycle())
+    {
+        let mut bent = journal.clone();
+        bent[at] ^= 1 << (at % 8);
+        let path = place(directory.path(), (tables, &bent));
+        let text = RedbStore::open(&path, lazy()).unwrap_err().to_string();
+        let named = text.starts_with("JournalDamaged: ") || (at < 20 && text.starts_with("NotAJournal: "));
+        assert!(named && text.contains("epochs-journal"), "byte {at}: {text}");
+        assert_eq!(fs::read(journal_of(&path)).unwrap(), bent, "it is left as it was");
+        let report = check(&path, &Motes::new(&[NAME]), &mut |_| {}).unwrap();
+        let journal = |name| name == "JournalDamaged" || name == "NotAJournal";
+        assert!(report.damage.iter().any(|finding| journal(finding.name)), "byte {at}: {report:?}");
+    }
+}
+
+#[test]
+fn a_journal_without_its_store_is_an_error() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, journal) = killed(directory.path(), &bundles(2));
+    let path = place(directory.path(), (&store, &journal));
+    fs::remove_file(&path).unwrap();
+    let text = RedbStore::open(&path, Options::default()).unwrap_err().to_string();
+    assert!(
+        text.starts_with("JournalOrphaned: ") && text.contains("epochs-journal") && text.contains("restore the store"),
+        "{text}"
+    );
+    assert!(!path.exists() && fs::read(journal_of(&path)).unwrap() == journal);
+}
+
+#[test]
+fn the_journal_is_emptied_when_it_is_long() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("epochs");
+    let store = RedbStore::open(&path, Options { journal_bytes: 20_000, ..Options::default() }).unwrap();
+    let mut mote = Mote::new(NAME, false);
+    let mut emptied = 0;
+    let mut last = 0;
+    for epoch in 0..200 {
+        let made = mote.seal_some(Scheme::Star, epoch, 300);
+        assert_eq!(store.put(vec![made.bundle.clone()]).unwrap().stored, 1);
+        if epoch % 5 == 0 {
+            assert_reads_back(&store, &made);
+        }
+        let length = fs::metadata(journal_of(&path)).unwrap().len();
+        emptied += usize::from(length < last);
+        last = length;
+    }
+    assert!(emptied > 5, "emptied {emptied} times");
+    drop(store);
+    assert_eq!(count(&RedbStore::open(&path, lazy()).unwrap()), 200);
+}
+
+/// A read that starts after an acknowledgement sees it, whoever reads, while others write.
+#[test]
+fn what_was_acknowledged_is_seen_by_other_threads_under_load() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Arc::new(RedbStore::open(&directory.path().join("epochs"), lazy()).unwrap());
+    let stop = Arc::new(AtomicBool::new(false));
+    let load: Vec<_> = (0..3)
+        .map(|i| {
+            let (store, stop) = (Arc::clone(&store), Arc::clone(&stop));
+            thread::spawn(move || {
+                let mut mote = Mote::new(&format!("load {i}"), false);
+                for epoch in 0.. {
+                    if stop.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    store.put(vec![mote.seal_some(Scheme::Star, epoch, 50).bundle]).unwrap();
+                }
+            })
+        })
+        .collect();
+    let (tell, told) = mpsc::channel::<Made>();
+    let reader = {
+        let store = Arc::clone(&store);
+        thread::spawn(move || told.iter().map(|made| assert_reads_back(&*store, &made)).count())
+    };
+    let mut mote = Mote::new(NAME, false);
+    for epoch in 0..300 {
+        let made = mote.seal_some(
+            if epoch % 50 == 7 { Scheme::Tree } else { Scheme::Star },
+            epoch,
+            if epoch % 40 == 9 { 3000 } else { 9 },
+        );
+        store.put(vec![made.bundle.clone()]).unwrap();
+        tell.send(made).unwrap();
+    }
+    drop(tell);
+    assert_eq!(reader.join().unwrap(), 300);
+    stop.store(true, Ordering::Relaxed);
+    load.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+/// Of all who send the same at once, exactly one is told that it was new; what one device signs twice, exactly one brings.
+#[test]
+fn receipts_are_exact_under_concurrent_duplicates() {
+    const CALLERS: usize = 6;
+    let directory = tempfile::tempdir().unwrap();
+    let store = Arc::new(RedbStore::open(&directory.path().join("epochs"), Options::default()).unwrap());
+    let mut mote = Mote::new(NAME, false);
+    let (mut made, mut forks) = (Vec::new(), BTreeSet::new());
+    for epoch in 0..60u64 {
+        let before = mote.position;
+        made.push(mote.seal_some(Scheme::Star, epoch, 5));
+        if epoch % 7 == 3 {
+            let after = std::mem::replace(&mut mote.position, before);
+            made.push(mote.seal_some(Scheme::Star, epoch, 6));
+            forks.insert(SealIndex(epoch as u32));
+            mote.position = after;
+        }
+    }
+    let made = Arc::new(made);
+    let barrier = Arc::new(Barrier::new(CALLERS));
+    let callers: Vec<_> = (0..CALLERS)
+        .map(|caller| {
+            let (store, made, barrier) = (Arc::clone(&store), Arc::clone(&made), Arc::clone(&barrier));
+            thread::spawn(move || {
+                let mut total = Receipt::default();
+                barrier.wait();
+                // Pairs that overlap, so that batches are partly known; each caller starts elsewhere.
+                for i in 0..made.len() {
+                    let first = (i + caller * (caller % 3)) % made.len();
+                    let batch = [first, (first + 1) % made.len(), first].map(|i| made[i].bundle.clone());
+                    let receipt = store.put(batch.to_vec()).unwrap();
+                    assert_eq!(receipt.stored + receipt.known, 3);
+                    total.stored += receipt.stored;
+                    total.known += receipt.known;
+                    total.equivocations.extend(receipt.equivocations);
+                }
+                total
+            })
+        })
+        .collect();
+    let totals: Vec<Receipt> = callers.into_iter().map(|caller| caller.join().unwrap()).collect();
+    let stored: u64 = totals.iter().map(|total| total.stored).sum();
+    assert_eq!(stored, made.len() as u64, "each is new once");
+    let equivocations: Vec<SealIndex> = totals.iter().flat_map(|total| &total.equivocations).map(|(_, index)| *index).collect();
+    assert_eq!((equivocations.len(), equivocations.into_iter().collect::<BTreeSet<_>>()), (forks.len(), forks));
+    made.iter().for_each(|made| assert_reads_back(&*store, made));
+}
+
+/// Puts what it is told to, says so, and closes.
+#[test]
+#[ignore = "started and killed by a_kill_while_it_closes_loses_nothing"]
+fn put_and_close() {
+    let Ok(path) = std::env::var("MOTESEAL_STORE") else { return };
+    let store = RedbStore::open(Path::new(&path), lazy()).unwrap();
+    for made in bundles(400) {
+        store.put(vec![made.bundle]).unwrap();
+    }
+    println!("acknowledged");
+    drop(store);
+    println!("closed");
+}
+
+#[test]
+fn a_kill_while_it_closes_loses_nothing() {
+    use std::io::{BufRead, BufReader};
+    let directory = tempfile::tempdir().unwrap();
+    let mut left = 0;
+    for round in 0..12u64 {
+        let path = directory.path().join(format!("epochs{round}"));
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "put_and_close", "--ignored", "--nocapture"])
+            .env("MOTESEAL_STORE", &path)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        assert!(output.lines().map_while(Result::ok).any(|line| line.contains("acknowledged")));
+        // The applying and the closing take some milliseconds: it dies before, within or behind them.
+        thread::sleep(Duration::from_micros(round * round * 150));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        left += usize::from(journal_of(&path).exists());
+        assert_eq!(count(&RedbStore::open(&path, Options::default()).unwrap()), 400, "round {round}");
+        let report = check(&path, &Motes::new(&[NAME]), &mut |_| {}).unwrap();
+        assert!(report.is_clean(), "{:?}", report.damage);
+    }
+    assert!(left > 0, "no kill came before the end");
+}

@@ -1319,6 +1319,8 @@ def permutation(seed, device, epoch, total, m):
 def check_choice(parts, choice):
     """Whether the parts of one epoch of one device serve what was asked of it."""
     seals = [rebuilt.seal for rebuilt in parts]
+    if "rate" not in choice and any(seal.last_in_epoch for seal in seals[:-1]):
+        raise Refused("EpochClosed")
     if "rate" in choice:
         forced = [seal_rate_mask(choice["rate"], seal) for seal in seals]
     elif "at_most" in choice:
@@ -1340,28 +1342,32 @@ def check_choice(parts, choice):
 
 
 def check_history(seals, device, since, until):
-    """Whether the seals are all there are of a device's epochs since .. until-1; how many of them are in the range."""
-    ended, last, unknown, inside = since >= until, None, since, 0
+    """Whether the seals are all there are of a device's epochs since .. until-1 (up to some newest seal, if until is None); how many of
+    them are in the range."""
+    end = float("inf") if until is None else until
+    ended, last, unknown, inside = since >= end, None, since, 0
     for seal in seals:
         if seal.device != device or seal.epoch < since or ended:
             raise Refused("NotAsAsked", f"index {seal.index}")
         if last is None:
             if seal.prev_epoch is not None and seal.prev_epoch >= since:
                 raise Refused("Missing", f"index {seal.prev_index}")
-        elif seal.prev_index is None:
+        elif seal.index == last.index and seal.digest != last.digest:
+            raise Refused("Equivocation", f"index {seal.index}")
+        elif seal.index <= last.index:
             raise Refused("NotAsAsked", f"index {seal.index}")
-        elif seal.prev_index != last.index:
+        elif seal.prev_index is not None and seal.prev_index > last.index:
             raise Refused("Missing", f"index {seal.prev_index}")
-        elif seal.prev != last.digest:
-            raise Refused("NotAsAsked", f"index {seal.index}")
+        elif seal.prev_index != last.index or seal.prev != last.digest:
+            raise Refused("Equivocation", f"index {last.index}")
         last = seal
         unknown = seal.epoch + seal.last_in_epoch
-        if seal.epoch >= until:
+        if seal.epoch >= end:
             ended = True
         else:
             inside += 1
-            ended = seal.last_in_epoch and seal.epoch + 1 == until
-    if not ended:
+            ended = seal.last_in_epoch and seal.epoch + 1 == end
+    if not ended and until is not None:
         raise Refused("TailUnknown", f"from epoch {unknown}")
     return inside
 
@@ -1493,10 +1499,14 @@ def choice_answer(case, given):
         choice["rate"] = Fraction(choice["rate"])
     if "seed" in choice:
         choice["seed"] = unhex(choice["seed"])
-    for epoch in sorted({seal.epoch for seal in seals[:inside]}):
-        check_choice([rebuilt for rebuilt in parts[:inside] if rebuilt.seal.epoch == epoch], choice)
-    rows = [[r.seal.index, seq, record.hex()] for r in parts for seq, _, record in r.rows]
-    return {"seals": inside, "rows": rows}
+    judged = parts[:inside]
+    if "rate" not in choice and until is None and judged and not judged[-1].seal.last_in_epoch:
+        # Nothing shows the last part of the newest epoch, so that nothing is known of what that epoch must serve.
+        judged = [rebuilt for rebuilt in judged if rebuilt.seal.epoch != judged[-1].seal.epoch]
+    for epoch in sorted({rebuilt.seal.epoch for rebuilt in judged}):
+        check_choice([rebuilt for rebuilt in judged if rebuilt.seal.epoch == epoch], choice)
+    rows = [[r.seal.index, seq, record.hex()] for r in judged for seq, _, record in r.rows]
+    return {"seals": len(judged), "rows": rows}
 
 
 def explain_run(case, given):

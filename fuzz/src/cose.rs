@@ -1,7 +1,6 @@
 //! Signed objects: what decodes has exactly one encoding, and only what was signed verifies.
 
 use moteseal_core::identity::Certificate;
-use moteseal_core::roster::Directory;
 use moteseal_core::seal::{MAX_MESSAGE, Seal, UrgentEvent};
 use moteseal_core::wire::cbor::Writer;
 use moteseal_core::wire::cose::{Sign1, Typ};
@@ -16,13 +15,8 @@ pub fn run(bytes: &[u8]) {
         seal.encode(&mut writer, signature).expect("what was read can be written");
         assert_eq!(&*writer.finish(), bytes, "two encodings of one seal");
 
-        let statement = seal.statement();
-        let mut verifies = false;
-        fixture::directory().with_key(statement.device, statement.index, &mut |key| {
-            verifies = seal.clone().verify(key, signature).is_ok();
-        });
         let ours = fixture::sealed().iter().flatten().any(|sealed| sealed.seal.digest() == seal.digest());
-        assert!(!verifies || ours, "a seal that was never signed verifies");
+        assert!(seal.verify(fixture::directory(), signature).is_err() || ours, "a seal that was never signed verifies");
     }
     for typ in [Typ::Seal, Typ::Event, Typ::Certificate, Typ::Roster] {
         if let Ok(object) = Sign1::decode(bytes, typ) {

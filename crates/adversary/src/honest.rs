@@ -40,7 +40,7 @@ impl Holdings {
 }
 
 /// What the choice forces of the parts of one epoch.
-fn select(device: DeviceId, parts: &[&Held], choice: Choice) -> Vec<Select> {
+pub(crate) fn select(device: DeviceId, parts: &[&Held], choice: Choice) -> Vec<Select> {
     let statements = parts.iter().map(|held| held.seal.statement());
     match choice {
         Choice::Rate(rate) => statements

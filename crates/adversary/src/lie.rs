@@ -184,6 +184,12 @@ pub const LIES: &[Lie] = &[
     lie("withheld-epoch", "an epoch in the middle withheld", &["Missing"], range::withheld_epoch),
     lie("withheld-first", "the first epoch withheld", &["Missing"], range::withheld_first),
     lie("withheld-tail", "the newest epochs withheld", &["TailUnknown", "Missing"], range::withheld_tail),
+    lie(
+        "shortened-epoch",
+        "the last part of the newest epoch withheld, the sample drawn anew",
+        &["TailUnknown"],
+        range::shortened_epoch,
+    ),
     lie("withheld-boundary", "the seal behind the range withheld", &["TailUnknown", "Missing"], range::withheld_boundary),
     lie("withheld-device", "a device withheld", &["TailUnknown", "Missing"], range::withheld_device),
     lie("denied-epoch", "an epoch removed as if it never was", UNPROVEN, range::denied_epoch).explained(STATED, STATED),

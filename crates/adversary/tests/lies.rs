@@ -135,6 +135,8 @@ fn judge(world: &World, question: &Question, bytes: &[u8]) -> Result<(), String>
     let mut histories: Vec<History> = Vec::new();
     let mut at: Option<usize> = None;
     let mut ended = false;
+    // What is forced follows from whole epochs: whether these are all there is judged first.
+    let mut as_forced = true;
     let mut reader = StreamReader::new(&world.roster, Limits::default());
     for chunk in bytes.chunks(1 << 20) {
         reader.feed::<Refused>(chunk, &mut |event| {
@@ -155,9 +157,10 @@ fn judge(world: &World, question: &Question, bytes: &[u8]) -> Result<(), String>
                     histories[place].next(proven.seal).map_err(|error| Refused(error.name().into()))?;
                     let select = format!("{:?}", moteseal_adversary::Part::from(proven.part).select);
                     match honest.get(&(statement.device, statement.index.0)) {
-                        Some(forced) if *forced == select => Ok(()),
-                        _ => Err("NotAsAsked".into()),
+                        Some(forced) => as_forced &= *forced == select,
+                        None => return Err("NotAsAsked".into()),
                     }
+                    Ok(())
                 }
                 Event::End => {
                     ended = true;
@@ -175,7 +178,8 @@ fn judge(world: &World, question: &Question, bytes: &[u8]) -> Result<(), String>
     if histories.len() < world.devices.len() {
         return Err("TailUnknown".into());
     }
-    histories.into_iter().try_for_each(|history| history.finish().map(|_| ()).map_err(|error| error.name().to_owned()))
+    histories.into_iter().try_for_each(|history| history.finish().map(|_| ()).map_err(|error| error.name().to_owned()))?;
+    if as_forced { Ok(()) } else { Err("NotAsAsked".into()) }
 }
 
 #[derive(Debug)]

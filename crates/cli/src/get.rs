@@ -34,7 +34,8 @@ use crate::time::{When, when};
                   moteseal get --all --from https://cloud.example --roster roster.cbor \\\n      \
                   --operator keys/op.pub.pem --since -30d --at-most 100 --format jsonl\n\n\
                   Times are RFC 3339, YYYY-MM-DD, -7d for seven days ago, or @N for epoch N. Whole epochs are served:\n\
-                  the one that --since lies in, to the one before or around --until.\n\n\
+                  the one that --since lies in, to the one before or around --until. --at-most and --sample follow from\n\
+                  the whole of an epoch: one that is not closed yet gives no rows.\n\n\
                   No row appears before everything is verified. The newest seal of each device is remembered, so that\n\
                   a cloud that forgets later is found out.\n\n\
                   Exit codes: 0 verified, 3 refused, 4 something is withheld or not yet sealed, 6 the cloud does not answer."
@@ -115,13 +116,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 
     let answer = runtime()?.block_on(get(&cloud, &roster, &query, memory.as_mut(), proof.as_mut(), &mut output));
     let report = answer.map_err(|error| get_failure(&error))?;
-    let mean = output.keep()?;
-    if let Some(proof) = proof {
-        proof.keep().map_err(output_failure)?;
+    // The rows come last: whoever has them has their proof, and we remember what they were taken from. What can fail for want of
+    // space fails before anything is in its place.
+    let (rows, mean) = output.finish()?;
+    if let Some(proof) = &mut proof {
+        proof.settle().map_err(output_failure)?;
     }
     if let Some(memory) = &mut memory {
         memory.save().map_err(output_failure)?;
     }
+    if let Some(proof) = proof {
+        proof.keep().map_err(output_failure)?;
+    }
+    rows.release()?;
     say(&report, &roster);
     let mean = mean.and_then(|mean| arguments.tell(&mean));
     if arguments.json {

@@ -112,7 +112,7 @@ enum Kept {
     Spool(File),
 }
 
-/// Takes verified rows; nobody sees them before [`keep`](Self::keep).
+/// Takes verified rows; nobody sees them before they are [released](Finished::release).
 pub(crate) struct Output {
     writer: Writer<Box<dyn Write + Send>>,
     kept: Kept,
@@ -131,23 +131,46 @@ impl Sink for Output {
 }
 
 impl Output {
-    /// Hands the rows out: everything is verified. Gives the estimator back, if there is one.
-    pub(crate) fn keep(self) -> Result<Option<Estimator>, Failure> {
+    /// Ends the rows: all of them are written, and nobody sees them yet. Gives the estimator back, if there is one.
+    pub(crate) fn finish(self) -> Result<(Finished, Option<Estimator>), Failure> {
         self.progress.finish_and_clear();
         self.writer.finish().map_err(output_failure)?;
-        match self.kept {
+        let ready = match self.kept {
             Kept::File(shared) => {
-                if let Some(file) = shared.take() {
-                    file.commit().map_err(output_failure)?;
-                }
+                let mut file = shared.take();
+                file.as_mut().map_or(Ok(()), AtomicFile::settle).map_err(output_failure)?;
+                Ready::File(file)
             }
             Kept::Spool(mut file) => {
                 let again = |error| Failure::new(Exit::Internal, format_args!("cannot read a temporary file: {error}"));
                 file.rewind().map_err(again)?;
-                Stdout::lock().copy(file)?;
+                Ready::Spool(file)
             }
+        };
+        Ok((Finished(ready), self.mean))
+    }
+
+    /// Hands the rows out: everything is verified, and they are all there is to keep.
+    pub(crate) fn keep(self) -> Result<(), Failure> {
+        self.finish()?.0.release()
+    }
+}
+
+enum Ready {
+    File(Option<AtomicFile>),
+    Spool(File),
+}
+
+/// All rows, written but not handed out. Dropped, it leaves nothing.
+pub(crate) struct Finished(Ready);
+
+impl Finished {
+    /// Hands the rows out: the file goes to its place, or the rows to stdout.
+    pub(crate) fn release(self) -> Result<(), Failure> {
+        match self.0 {
+            Ready::File(file) => file.map_or(Ok(()), AtomicFile::commit).map_err(output_failure),
+            Ready::Spool(file) => Stdout::lock().copy(file),
         }
-        Ok(self.mean)
     }
 }
 
@@ -166,12 +189,13 @@ pub(crate) fn say(report: &Report, roster: &Roster) {
                 format!("complete to {at}")
             }
         };
+        let newer = if device.newer.is_some() { "; newer seals are known" } else { "" };
         let outages = match device.outages.len() {
             0 => String::new(),
             count => format!(", {count} restarts"),
         };
         talk(format_args!(
-            "{:<12} verified  {} of {} readings, {} epochs, {until}{outages}",
+            "{:<12} verified  {} of {} readings, {} epochs, {until}{outages}{newer}",
             device.name,
             thousands(device.rows),
             thousands(device.events),

@@ -10,7 +10,7 @@ use moteseal_client::proof::verify;
 use moteseal_client::{Rows, Sink};
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
 use moteseal_core::seal::follow::Limits;
-use moteseal_core::seal::{Authentic, Seal};
+use moteseal_core::seal::{Authentic, History, Incomplete, Seal};
 use moteseal_device::import::display_ms;
 use moteseal_verify::{Event, ReadError, Roster, StreamReader};
 use serde_json::{Value, json};
@@ -232,30 +232,38 @@ fn read(mut stream: Stream, roster: &Roster) -> Result<Seals, Unread> {
 /// Seals and how many of their readings are there, by device, index and digest: a file that repeats one is no larger for it.
 type Seals = BTreeMap<(DeviceId, SealIndex, [u8; 32]), (Seal<Authentic>, u32)>;
 
-/// The seals that the chain names and nobody gave.
+/// Where the seals given of a device are no one history: from the first of them on, whatever lies before it.
 fn gaps(roster: &Roster, device: DeviceId, chain: &BTreeMap<SealIndex, Found>) -> Vec<Problem> {
     let mut problems = Vec::new();
-    for (before, after) in chain.values().zip(chain.values().skip(1)) {
-        let statement = after.seal.statement();
-        if statement.prev == before.seal.digest() {
-            continue;
-        }
-        let text = match statement.last {
-            Some((index, epoch)) if !chain.contains_key(&index) => {
-                format!(
-                    "Missing: seal {index} of {}, of epoch {epoch}, which seal {} names",
-                    name(roster, device),
-                    statement.index
+    let mut found = chain.values();
+    let Some(mut history) = found.next().map(|first| History::behind(&first.seal)) else { return problems };
+    for Found { seal, file, .. } in found {
+        let Err(error) = history.next(seal) else { continue };
+        // What follows is measured by this seal.
+        history = History::behind(seal);
+        let (exit, what) = match error {
+            Incomplete::Missing { index, epoch, .. } => {
+                let epoch = epoch.map_or_else(String::new, |epoch| format!(", of epoch {epoch}"));
+                (
+                    Exit::Incomplete,
+                    format!(
+                        "Missing: seal {index} of {}{epoch}, which seal {} names",
+                        name(roster, device),
+                        seal.statement().index
+                    ),
                 )
             }
-            _ => format!(
-                "{}: Missing: seal {} of {} names another predecessor than the one given",
-                after.file.display(),
-                statement.index,
-                name(roster, device)
+            Incomplete::Equivocation { index, .. } => (
+                Exit::Finding,
+                format!(
+                    "Equivocation: device {} signed two histories that part at index {index}; seal {} names another predecessor",
+                    name(roster, device),
+                    seal.statement().index
+                ),
             ),
+            error => (Exit::Refused, error.to_string()),
         };
-        problems.push(Problem { exit: Exit::Incomplete, text });
+        problems.push(Problem { exit, text: format!("{}: {what}", file.display()) });
     }
     problems
 }

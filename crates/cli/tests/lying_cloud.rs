@@ -3,17 +3,18 @@
 
 mod field;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
 use axum::http::{Response, StatusCode};
-use field::{Checked, Field, Honest, client};
+use field::{Checked, Field, Honest, Key, client};
 use moteseal_adversary::{Answer, Context, EXPLAIN_LIES, ExplainLie, Explanation, Item, LIES, Lie, Question, find};
 use moteseal_api::{CBOR_SEQ, JSON, PROBLEM_JSON, Query, paths};
 use moteseal_client::{Failure, Report, get};
-use moteseal_core::record::{DeviceId, SealIndex};
+use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
 use moteseal_core::sample::Choice;
 use moteseal_core::seal::Scheme;
 use moteseal_net::{Client, NetError};
@@ -132,13 +133,23 @@ impl Scene {
         lie: Option<&'static Lie>,
         explain: Option<&'static ExplainLie>,
     ) -> (Result<Report, Failure>, usize, bool) {
-        let query: Query = self.liar.field.query(choice);
-        let question = Question { since: query.since, until: query.until, choice };
+        let (outcome, seen, done) = self.ask_for(&self.liar.field.query(choice), lie, explain).await;
+        (outcome, seen.len(), done)
+    }
+
+    /// The same of any query, with the rows that the sink took.
+    async fn ask_for(
+        &self,
+        query: &Query,
+        lie: Option<&'static Lie>,
+        explain: Option<&'static ExplainLie>,
+    ) -> (Result<Report, Failure>, BTreeMap<Key, Vec<u8>>, bool) {
+        let question = Question { since: query.since, until: query.until, choice: query.choice };
         *self.liar.told.lock().unwrap() = Told { lie, explain, question: Some(question), done: false };
         let mut sink = Checked::new(&self.liar.field);
-        let outcome = get(&self.client, &self.liar.field.roster, &query, None, None, &mut sink).await;
+        let outcome = get(&self.client, &self.liar.field.roster, query, None, None, &mut sink).await;
         let done = self.liar.told.lock().unwrap().done;
-        (outcome, sink.seen.len(), done)
+        (outcome, sink.seen, done)
     }
 }
 
@@ -198,6 +209,38 @@ async fn every_lie_is_refused_by_its_name_and_no_false_row_comes_out() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cloud_that_leaves_parts_out_has_no_sample_to_choose_from() {
+    let lie = find("shortened-epoch").unwrap();
+    for scheme in [Scheme::Star, Scheme::Tree] {
+        let scene = Scene::new(scheme).await;
+        let west = scene.liar.field.devices[2];
+        for choice in choices(scheme) {
+            for until in [None, Some(EpochNumber(107))] {
+                let query = Query { until, ..scene.liar.field.query(choice) };
+                let newest = EpochNumber(until.map_or(108, |until| until.0 - 1));
+                let (honest, all, _) = scene.ask_for(&query, None, None).await;
+                let (told, rows, done) = scene.ask_for(&query, Some(lie), None).await;
+                assert!(done, "{scheme:?} {choice:?}: not told");
+                let (honest, told) = (honest.unwrap(), told.unwrap());
+                assert!(honest.is_complete() && honest.devices[2].complete_until() == EpochNumber(newest.0 + 1));
+                assert_eq!(told.devices[2].complete_until(), newest);
+                assert_eq!(told.is_complete(), until.is_none(), "nothing is missing before the epoch that it leaves open");
+                let within = |key: &&Key| key.0 == west && key.1 == newest.0;
+                assert!(all.keys().filter(within).count() > 0);
+                match choice {
+                    // A rate is forced part by part: fewer rows, and no other ones.
+                    Choice::Rate(_) => assert!(rows.keys().all(|key| all.contains_key(key))),
+                    _ => assert_eq!(rows.keys().filter(within).count(), 0, "{scheme:?} {choice:?} {until:?}"),
+                }
+                assert_eq!(told.rows(), rows.len() as u64);
+                let rest = |key: &&Key| !within(key);
+                assert!(rows.keys().filter(rest).eq(all.keys().filter(rest)), "the closed epochs stay as they are");
+            }
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

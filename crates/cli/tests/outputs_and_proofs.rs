@@ -347,11 +347,22 @@ async fn what_was_seen_once_cannot_be_taken_back() {
         let outcome = get(&client(&rolled_back.url), &field.roster, &query, Some(&mut memory), None, &mut sink).await;
         assert_eq!(outcome.unwrap_err().name(), "Equivocation");
 
-        // A proof of the short history is complete to a stranger, and Missing to who has seen more.
+        // A proof stays a proof of what was there when it was kept. Who has seen more since is told so.
         let path = folder.path().join("short.mproof");
-        prove(&field, &short, &everything, &path).await;
+        let rows = prove(&field, &short, &everything, &path).await;
         let kept = fs::read(&path).unwrap();
-        assert!(verify(&field, &kept, &field.roster, None).unwrap().1.is_complete());
-        assert_eq!(verify(&field, &kept, &field.roster, Some(&memory)).unwrap_err().name(), "Missing");
+        let (_, stranger, _) = verify(&field, &kept, &field.roster, None).unwrap();
+        assert!(stranger.is_complete() && stranger.devices.iter().all(|device| device.newer.is_none()));
+        let (_, report, proven) = verify(&field, &kept, &field.roster, Some(&memory)).unwrap();
+        assert_eq!((report.is_complete(), proven), (true, rows));
+        for (old, now) in stranger.devices.iter().zip(&report.devices) {
+            assert_eq!(now.newer, memory.of(&field.roster, now.device).map(|known| (known.index, known.epoch)));
+            assert_eq!(now.complete_until(), old.complete_until());
+        }
+        // One that contradicts what was seen is refused: another history of the same devices, kept as a proof.
+        let path = folder.path().join("twin.mproof");
+        prove(&twin, &rolled_back, &everything, &path).await;
+        let refused = verify(&twin, &fs::read(&path).unwrap(), &field.roster, Some(&memory)).unwrap_err();
+        assert_eq!((refused.name().as_str(), refused.exit_code()), ("Equivocation", 3), "{refused}");
     }
 }

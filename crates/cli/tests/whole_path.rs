@@ -147,6 +147,44 @@ fn a_cloud_that_forgets_is_found_out_by_memory() {
     ask(&other.url, &["--no-memory"]).done();
 }
 
+#[cfg(unix)]
+#[test]
+fn rows_come_out_after_all_else_is_kept_or_not_at_all() {
+    let (scene, cloud) = home();
+    // Reads as a memory that is not there yet, and can never be written.
+    std::os::unix::fs::symlink("nowhere/deep", scene.path("link")).unwrap();
+    let get = ["get", "dev1", "--from", &cloud.url, "--rate", "1/8", "--format", "csv", "--proof", "p.mproof"];
+    let before = scene.names(".");
+    for more in [&["-o", "out.csv"][..], &[]] {
+        let run = scene.with_roster(&[&get[..], &["--memory", "link/memory.json"], more].concat());
+        assert!(run.failed(1).contains("link/memory.json"), "{run:?}");
+        assert_eq!(run.out, "", "no row is printed");
+        assert_eq!(scene.names("."), before, "neither rows nor proof are left");
+    }
+    let run = scene.with_roster(&[&get[..], &["--memory", "memory.json"]].concat()).done();
+    assert!(run.out.lines().count() > 1 && scene.path("p.mproof").exists() && scene.path("memory.json").exists());
+}
+
+#[test]
+fn a_proof_stays_good_when_its_device_seals_more() {
+    let (scene, cloud) = home();
+    // A cloud that has the first seals only: what it answers is what there was at that time.
+    let early = scene.cloud("early.redb");
+    for index in 0..4 {
+        scene.run(&["push", &format!("bundles/dev1-{index:010}.mseal"), "--to", &early.url]).done();
+    }
+    let get = |url: &str, more: &[&str]| {
+        scene.with_roster(&[&["get", "dev1", "--from", url, "--rate", "1/8", "-o", "out.csv"][..], more].concat()).done()
+    };
+    get(&early.url, &["--proof", "old.mproof"]);
+    let verify = || scene.with_roster(&["verify", "old.mproof", "--json"]).done();
+    assert!(verify().json()["devices"][0]["newer_known"].is_null());
+    get(&cloud.url, &[]);
+    let run = verify();
+    assert!(run.talk.contains("newer seals are known"), "{run:?}");
+    assert!(run.json()["complete"] == true && run.json()["devices"][0]["newer_known"]["index"].as_u64() > Some(3), "{run:?}");
+}
+
 #[test]
 fn a_proof_for_another_roster_is_refused_by_name() {
     let (scene, cloud) = home();

@@ -1,7 +1,7 @@
 //! Judging what a stream proves: is it what was asked for, is anything missing, was the choice forced.
 //!
 //! A rate is judged part by part. For *at most* and *sample* an epoch's parts are held until the last of them is there, since
-//! the choice follows from all of them.
+//! the choice follows from all of them; those of an epoch of which nothing shows the last part give no rows.
 
 mod course;
 mod epoch;
@@ -31,6 +31,8 @@ pub(crate) struct Judge<'r> {
     /// `None` until a proof has named it.
     query: Option<Query>,
     memory: Option<Memory>,
+    /// Whether a store answers now; a proof was kept.
+    live: bool,
     /// The device that the stream is at: its place in the query and its course.
     at: Option<(usize, Course)>,
     /// How many devices of the query are done.
@@ -46,6 +48,7 @@ impl<'r> Judge<'r> {
         Self {
             roster,
             engine: Host::detect(),
+            live: query.is_some(),
             query,
             memory: memory.cloned(),
             at: None,
@@ -114,11 +117,15 @@ impl<'r> Judge<'r> {
         self.go_to(statement, sink)?;
         let (Some((_, course)), Some(query)) = (&mut self.at, &self.query) else { return Ok(()) };
         let (device, index) = (statement.device, statement.index);
+        let in_range = course.take(proven.seal)?;
         if self.held.holds_other_than(statement.epoch) {
-            let rows = self.held.release(device, query.choice, self.roster, &self.engine, sink)?;
-            course.add_rows(rows);
+            self.held.release(
+                Some(proven.seal),
+                query.choice,
+                &mut Judged { roster: self.roster, engine: &self.engine, course, sink },
+            )?;
         }
-        if !course.take(proven.seal)? {
+        if !in_range {
             // The seal behind the range shows that none lies between; its events were not asked for.
             return match proven.part.select {
                 Select::Levels(0) => Ok(()),
@@ -127,13 +134,10 @@ impl<'r> Judge<'r> {
         }
         match query.choice {
             Choice::Rate(rate) => {
-                let sample = UniformSample::by_rate(proven.sample, statement, rate).map_err(|error| Refusal::Choice {
-                    error,
-                    device,
-                    index,
-                })?;
-                course.add_rows(hand_out(self.roster, &self.engine, query.choice, statement, &sample, proven.schema, sink)?);
-                Ok(())
+                let sample = UniformSample::by_rate(proven.sample, proven.seal, rate);
+                let sample = sample.map_err(|error| Refusal::Choice { error, device, index })?;
+                let mut judged = Judged { roster: self.roster, engine: &self.engine, course, sink };
+                judged.hand_out(query.choice, statement, &sample, proven.schema)
             }
             Choice::AtMost(_) | Choice::Sample { .. } => Ok(self.held.hold(proven)?),
         }
@@ -158,8 +162,8 @@ impl<'r> Judge<'r> {
 
     fn leave_device(&mut self, sink: &mut dyn Sink) -> Result<(), Stop> {
         let (Some((place, mut course)), Some(query)) = (self.at.take(), &self.query) else { return Ok(()) };
-        let rows = self.held.release(course.device(), query.choice, self.roster, &self.engine, sink)?;
-        course.add_rows(rows);
+        let mut judged = Judged { roster: self.roster, engine: &self.engine, course: &mut course, sink };
+        self.held.release(None, query.choice, &mut judged)?;
         self.done = place + 1;
         self.close(course)?;
         Ok(())
@@ -180,7 +184,7 @@ impl<'r> Judge<'r> {
         let query = self.query.as_ref()?;
         let device = *query.devices.get(place)?;
         let remembered = self.memory.as_ref().and_then(|memory| memory.of(self.roster, device));
-        Some(Course::new(device, query.since, query.until, remembered))
+        Some(Course::new(device, (query.since, query.until), remembered, self.live))
     }
 
     fn close(&mut self, course: Course) -> Result<(), Refusal> {
@@ -193,20 +197,30 @@ impl<'r> Judge<'r> {
     }
 }
 
-/// Gives a part's rows to the sink, and says how many they were.
-fn hand_out(
-    roster: &Roster,
-    engine: &Host,
-    choice: Choice,
-    statement: &Statement,
-    sample: &UniformSample<'_>,
-    schema: &Arc<SchemaEntry>,
-    sink: &mut dyn Sink,
-) -> Result<u64, Stop> {
-    let name = roster.name(statement.device).unwrap_or_default();
-    let rows = Rows { name, statement, start_ms: roster.epoch_start_ms(statement.epoch), sample, schema, engine, choice };
-    sink.rows(&rows)?;
-    Ok(rows.len().into())
+/// Where the parts of a device go that have been judged.
+struct Judged<'j> {
+    roster: &'j Roster,
+    engine: &'j Host,
+    course: &'j mut Course,
+    sink: &'j mut dyn Sink,
+}
+
+impl Judged<'_> {
+    /// Gives a part's rows to the sink, and counts them.
+    fn hand_out(
+        &mut self,
+        choice: Choice,
+        statement: &Statement,
+        sample: &UniformSample<'_>,
+        schema: &Arc<SchemaEntry>,
+    ) -> Result<(), Stop> {
+        let name = self.roster.name(statement.device).unwrap_or_default();
+        let start_ms = self.roster.epoch_start_ms(statement.epoch);
+        let rows = Rows { name, statement, start_ms, sample, schema, engine: self.engine, choice };
+        self.sink.rows(&rows)?;
+        self.course.count(statement, rows.len());
+        Ok(())
+    }
 }
 
 /// What a store says must not reach a terminal unseen.

@@ -43,6 +43,14 @@ impl ProofWriter {
         self.file.write_all(bytes).map_err(|error| OutputError::new(&self.path, &error))
     }
 
+    /// Brings the whole proof to the disk, and not yet into its place.
+    ///
+    /// # Errors
+    /// [`OutputError`].
+    pub fn settle(&mut self) -> Result<(), OutputError> {
+        self.file.settle()
+    }
+
     /// Keeps the proof: its answer has been verified.
     ///
     /// # Errors
@@ -75,8 +83,9 @@ pub(crate) fn read_query(text: &str) -> Result<(Query, Option<String>), String> 
     Ok((query, roster))
 }
 
-/// Verifies a proof and gives `sink` its rows. `memory`, if given, must not be contradicted: a proof that was cut shortly before
-/// the newest seal we know of is `Missing`.
+/// Verifies a proof and gives `sink` its rows. `memory`, if given, must not be contradicted: another seal under an index that we
+/// remember is `Equivocation`. That we know of a newer seal is no fault of the proof, which proves what was there when it was kept:
+/// the report names that seal.
 ///
 /// # Errors
 /// [`Failure`]: refused, or `source` cannot be read; `path` is what an error calls it.

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
-use moteseal_core::sample::ChoiceError;
+use moteseal_core::sample::{ChoiceError, EpochError};
 use moteseal_verify::{ReadError, ReadErrorKind};
 
 use crate::explain::Finding;
@@ -22,6 +22,15 @@ pub enum Refusal {
         device: DeviceId,
         /// The seal's index.
         index: SealIndex,
+    },
+    /// The parts of an epoch, which have to be judged together, are not those of one epoch.
+    Epoch {
+        /// What is wrong with them.
+        error: EpochError,
+        /// The device.
+        device: DeviceId,
+        /// The epoch.
+        epoch: EpochNumber,
     },
     /// A device or seal that was not asked for, in a place where it does not belong, or an item that no answer has.
     NotAsAsked {
@@ -85,6 +94,7 @@ impl Refusal {
         match self {
             Self::Read(error) => error.name().to_owned(),
             Self::Choice { error, .. } => error.name().to_owned(),
+            Self::Epoch { error, .. } => error.name().to_owned(),
             Self::NotAsAsked { .. } => "NotAsAsked".into(),
             Self::Missing { .. } => "Missing".into(),
             Self::Equivocation { .. } => "Equivocation".into(),
@@ -102,6 +112,7 @@ impl Refusal {
     pub const fn exit_code(&self) -> u8 {
         match self {
             Self::Missing { .. } | Self::Stopped { .. } => 4,
+            Self::Epoch { error: EpochError::Missing | EpochError::TailUnknown, .. } => 4,
             _ => 3,
         }
     }
@@ -112,6 +123,7 @@ impl Refusal {
         match self {
             Self::Read(error) => error.device,
             Self::Choice { device, .. }
+            | Self::Epoch { device, .. }
             | Self::Missing { device, .. }
             | Self::Equivocation { device, .. }
             | Self::EpochTooLarge { device, .. } => Some(*device),
@@ -138,6 +150,7 @@ impl fmt::Display for Refusal {
         match self {
             Self::Read(error) => error.fmt(f),
             Self::Choice { error, device, index } => write!(f, "{error} (device {device}, index {index})"),
+            Self::Epoch { error, device, epoch } => write!(f, "{error} (device {device}, epoch {epoch})"),
             Self::NotAsAsked { device, index } => {
                 f.write_str("NotAsAsked: the answer holds what was not asked for")?;
                 match (device, index) {

@@ -25,9 +25,9 @@ pub struct DeviceReport {
     pub since: EpochNumber,
     /// The epoch behind the last; `None` where everything so far was asked for.
     pub until: Option<EpochNumber>,
-    /// Seals in that range.
+    /// Seals in that range that were judged: for *at most* and *sample* not those of a newest epoch whose last part is not known.
     pub seals: u64,
-    /// Epochs with a seal in that range.
+    /// Epochs of these.
     pub epochs: u64,
     /// Events that those seals count.
     pub events: u64,
@@ -39,6 +39,9 @@ pub struct DeviceReport {
     pub outages: Vec<Outage>,
     /// How complete this is.
     pub standing: Standing,
+    /// Of a proof only: index and epoch of a newer seal of the range that an earlier answer held. A proof does not grow; a store's
+    /// answer without that seal is refused (`Missing`).
+    pub newer: Option<(SealIndex, EpochNumber)>,
 }
 
 /// A device restarted: what it may have sensed before was not sealed.
@@ -143,6 +146,7 @@ impl DeviceReport {
             "rows": self.rows,
             "lost": self.lost,
             "outages": self.outages.iter().map(outage).collect::<Vec<_>>(),
+            "newer_known": self.newer.map(|(index, epoch)| json!({"index": index.0, "epoch": epoch.0})),
         })
     }
 }

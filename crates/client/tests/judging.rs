@@ -113,6 +113,93 @@ fn seals_left_out_repeated_or_unasked_are_named() {
     assert_eq!(group.judge(one, None, &group.answer(&[(a, mask >> 1 << 2)]), &mut nowhere()).unwrap_err(), "NotAsAsked");
 }
 
+/// What *at most* forces of an epoch that these parts are taken for.
+fn at_most(parts: &[Sealed], most: u64) -> u32 {
+    let mut counts = moteseal_core::sample::choice::EpochCounts::new(support::LEVELS);
+    parts.iter().for_each(|part| counts.add(part.seal.statement()));
+    counts.at_most(most)
+}
+
+#[test]
+fn an_epoch_whose_last_part_is_not_shown_gives_no_sample() {
+    const MOST: u64 = 30;
+    let group = Group::new();
+    let mut position = group.start("mote-1");
+    let records: Vec<Vec<u8>> = (0..40).map(|value| vec![value]).collect();
+    let first = group.seal("mote-1", &mut position, EPOCH, &["a:V:u8"], &records);
+    let mut part = |last| group.seal_part("mote-1", &mut position, (EPOCH + 1, last), &["a:V:u8"], &records);
+    let parts = [part(false), part(false), part(false), part(true)];
+    let after = group.seal("mote-1", &mut position, EPOCH + 2, &["a:V:u8"], &records);
+    let masks: Vec<u32> = (1..=4).map(|shown| at_most(&parts[..shown], MOST)).collect();
+    assert!(masks.windows(2).any(|pair| pair[0] != pair[1]), "there is something to choose from: {masks:?}");
+    let alone = at_most(std::slice::from_ref(&first), MOST);
+    let epoch_before = u64::from(moteseal_core::sample::choice::selected_count(&first.seal.statement().counters, alone));
+
+    let to_newest = || group.query(&["mote-1"], None, Choice::AtMost(MOST));
+    let ranged = || group.query(&["mote-1"], Some(EPOCH + 2), Choice::AtMost(MOST));
+    for shown in 1..4 {
+        let mut served = vec![(&first, alone)];
+        served.extend(parts[..shown].iter().map(|part| (part, masks[shown - 1])));
+        for (query, complete) in [(to_newest(), true), (ranged(), false)] {
+            let report = group.judge(query, None, &group.answer(&served), &mut nowhere()).unwrap();
+            assert_eq!(report.devices[0].standing, Standing::TailUnknown { from: EpochNumber(EPOCH + 1) });
+            assert_eq!((report.rows(), report.seals(), report.events()), (epoch_before, 1, 40), "{shown} parts shown");
+            assert_eq!(report.is_complete(), complete);
+        }
+        // With nothing before it there is nothing to have.
+        let only = group.query(&["mote-1"], None, Choice::AtMost(MOST));
+        let only = moteseal_api::Query { since: EpochNumber(EPOCH + 1), ..only };
+        let report = group.judge(only, None, &group.answer(&served[1..]), &mut nowhere()).unwrap();
+        assert_eq!((report.rows(), report.is_complete()), (0, false));
+        // A seal of a later epoch does not make the prefix whole: it names what was left out.
+        let mut around = served.clone();
+        around.push((&after, 0));
+        assert_eq!(group.judge(ranged(), None, &group.answer(&around), &mut nowhere()).unwrap_err(), "Missing");
+        // A rate is forced part by part.
+        let parts: Vec<(&Sealed, u32)> = served.iter().map(|(part, _)| (*part, ALL)).collect();
+        let report =
+            group.judge(group.query(&["mote-1"], None, everything()), None, &group.answer(&parts), &mut nowhere()).unwrap();
+        assert_eq!(report.rows(), 40 * (shown as u64 + 1));
+    }
+    let mut whole = vec![(&first, alone)];
+    whole.extend(parts.iter().map(|part| (part, masks[3])));
+    for query in [to_newest(), ranged()] {
+        let report = group.judge(query, None, &group.answer(&whole), &mut nowhere()).unwrap();
+        assert!(report.is_complete() && report.seals() == 5 && report.rows() <= epoch_before + MOST);
+        assert_eq!(report.devices[0].complete_until(), EpochNumber(EPOCH + 2));
+    }
+}
+
+#[test]
+fn an_epoch_left_open_is_whole_once_a_later_one_is_shown() {
+    let group = Group::new();
+    let mut position = group.start("mote-1");
+    let records: Vec<Vec<u8>> = (0..40).map(|value| vec![value]).collect();
+    let open = group.seal_part("mote-1", &mut position, (EPOCH, false), &["a:V:u8"], &records);
+    let after = group.seal_part("mote-1", &mut position, (EPOCH + 1, false), &["a:V:u8"], &records);
+    let mask = at_most(std::slice::from_ref(&open), 20);
+    let ask = |until, parts: &[(&Sealed, u32)]| {
+        let query = group.query(&["mote-1"], until, Choice::AtMost(20));
+        group.judge(query, None, &group.answer(parts), &mut nowhere()).unwrap()
+    };
+    assert_eq!(ask(None, &[(&open, mask)]).rows(), 0);
+    let behind = ask(Some(EPOCH + 1), &[(&open, mask), (&after, 0)]);
+    assert!(behind.is_complete() && behind.rows() > 0 && behind.seals() == 1);
+    // The seal that follows is itself of an open epoch.
+    let both = ask(None, &[(&open, mask), (&after, at_most(std::slice::from_ref(&after), 20))]);
+    assert_eq!((both.rows(), both.seals(), both.is_complete()), (behind.rows(), 1, true));
+}
+
+#[test]
+fn a_part_behind_the_last_of_its_epoch_is_refused() {
+    let group = Group::new();
+    let mut position = group.start("mote-1");
+    let records: Vec<Vec<u8>> = (0..4).map(|value| vec![value]).collect();
+    let parts: Vec<Sealed> = (0..2).map(|_| group.seal("mote-1", &mut position, EPOCH, &["a:V:u8"], &records)).collect();
+    let query = group.query(&["mote-1"], None, Choice::AtMost(100));
+    assert_eq!(group.judge(query, None, &whole(&group, &parts), &mut nowhere()).unwrap_err(), "EpochClosed");
+}
+
 #[test]
 fn an_answer_ends_with_its_end_and_nothing_behind_it() {
     let (group, sealed) = five();

@@ -4,6 +4,7 @@
 //! hold, so that whoever answers has none: a sample whose choice was forced is [`UniformSample`].
 
 pub mod choice;
+pub mod epoch;
 mod kept;
 pub mod permutation;
 
@@ -11,6 +12,7 @@ use core::fmt;
 use core::marker::PhantomData;
 
 pub use choice::{Choice, ChoiceError, Rate, UniformSample};
+pub use epoch::{EpochError, WholeEpoch};
 pub use kept::Kept;
 
 use crate::digest::Digest;

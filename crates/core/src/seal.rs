@@ -1,7 +1,8 @@
 //! The seal: one signature over everything a device says under one index (spec/formats.md, section 3).
 //!
 //! A [`Seal`] is rebuilt by whoever received any part of its events, and is [`Unverified`] until either its signature or the
-//! hash chain of an authentic successor has proven it. Nothing makes a `Seal<Authentic>` but those two checks.
+//! hash chain of an authentic successor has proven it. Nothing makes a `Seal<Authentic>` but those two checks, and the key of the
+//! first is the one that a [`Directory`] has for the device: what is trusted is the roster.
 
 pub mod each;
 pub mod follow;
@@ -24,6 +25,7 @@ pub(crate) use statement::{decode_answered, decode_counts, encode_answered, enco
 
 use crate::digest::Digest;
 use crate::record::{EpochNumber, SealIndex};
+use crate::roster::Directory;
 use crate::signature::{Algorithm, PublicKey, SignatureError};
 use crate::wire::cbor::{BufferTooSmall, DecodeError, Writer};
 use crate::wire::cose::{self, Protected, Sign1, Typ};
@@ -144,17 +146,36 @@ impl Seal<Unverified> {
         Ok((Self::new(statement, root, object.header.algorithm), object.signature))
     }
 
-    /// Proves the seal by its signature.
+    /// Proves the seal by its signature, under the key that the directory has for its device and index.
+    ///
+    /// A key of the caller's choice proves nothing of a device, so none is taken:
+    ///
+    /// ```compile_fail
+    /// # use moteseal_core::{Authentic, Seal, Unverified, signature::PublicKey};
+    /// fn forge(seal: Seal<Unverified>, my_own: &PublicKey, signature: &[u8]) -> Option<Seal<Authentic>> {
+    ///     seal.verify(my_own, signature).ok()
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`SealError::NoKey`] if the directory has none, [`SealError::Algorithm`] if it is of another suite, else what the suite says of
+    /// the signature.
+    pub fn verify<D: Directory + ?Sized>(self, directory: &D, signature: &[u8]) -> Result<Seal<Authentic>, SealError> {
+        let mut verdict = Err(SealError::NoKey);
+        directory.with_key(self.statement.device, self.statement.index, &mut |key| verdict = self.signed_by(key, signature));
+        verdict.map(|()| self.proven())
+    }
+
+    /// Whether this key signed it. Whose key that is, nothing here says, so the seal stays unverified.
     ///
     /// # Errors
     /// [`SealError::Algorithm`] if the key is of another suite, else what the suite says of the signature.
-    pub fn verify(self, key: &PublicKey, signature: &[u8]) -> Result<Seal<Authentic>, SealError> {
+    pub fn signed_by(&self, key: &PublicKey, signature: &[u8]) -> Result<(), SealError> {
         if key.algorithm() != self.algorithm {
             return Err(SealError::Algorithm);
         }
         let mut buffer = [0; MAX_MESSAGE];
-        key.verify(self.message(&mut buffer), signature).map_err(SealError::Signature)?;
-        Ok(self.proven())
+        key.verify(self.message(&mut buffer), signature).map_err(SealError::Signature)
     }
 
     /// Proves the seal by the chain: an authentic seal of the same device names it as its predecessor.
@@ -197,6 +218,8 @@ impl Position {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SealError {
+    /// The roster has no key for the device and index.
+    NoKey,
     /// The key that the roster names is of another suite.
     Algorithm,
     /// The signature does not hold.
@@ -210,6 +233,7 @@ impl SealError {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            Self::NoKey => "IndexOutOfRange",
             Self::Algorithm => "AlgorithmMismatch",
             Self::Signature(error) => error.name(),
             Self::PrevMismatch => "PrevMismatch",
@@ -220,6 +244,7 @@ impl SealError {
 impl fmt::Display for SealError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::NoKey => f.write_str("IndexOutOfRange: the roster has no key for the seal's device and index"),
             Self::Algorithm => f.write_str("AlgorithmMismatch: the seal is signed with another suite than the roster names"),
             Self::Signature(error) => error.fmt(f),
             Self::PrevMismatch => f.write_str("PrevMismatch: the next seal of the device names another predecessor"),

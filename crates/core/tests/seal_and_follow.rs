@@ -6,6 +6,9 @@ use moteseal_core::engine::Scalar;
 use moteseal_core::level::{SaltKey, SipKey};
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, GroupId, Level, MAX_LEVELS, SealIndex, Sequence};
 use moteseal_core::roster::Directory;
+use moteseal_core::sample::epoch::{EpochError, WholeEpoch};
+use moteseal_core::sample::permutation::Swap;
+use moteseal_core::sample::{ChoiceError, Rate, UniformSample};
 use moteseal_core::seal::follow::{Limits, Shape, star_evidence};
 use moteseal_core::seal::tree::{self, Tree};
 use moteseal_core::seal::{
@@ -71,6 +74,10 @@ impl Device {
     }
 
     fn seal(&mut self, scheme: Scheme, epoch: u64, events: &[[u8; 4]]) {
+        self.seal_part(scheme, (epoch, true), events);
+    }
+
+    fn seal_part(&mut self, scheme: Scheme, (epoch, last_in_epoch): (u64, bool), events: &[[u8; 4]]) {
         let device = self.directory.device;
         let index = SealIndex(self.position.last.map_or(0, |(index, _)| index.0 + 1));
         let salt = self.salt_key.salt(device, index);
@@ -80,7 +87,7 @@ impl Device {
         statement.prev = self.position.prev;
         statement.last = self.position.last;
         statement.epoch = EpochNumber(epoch);
-        statement.last_in_epoch = true;
+        statement.last_in_epoch = last_in_epoch;
         statement.schema = Digest([3; 32]);
         statement.salt = salt;
         let mut star = Star::<8>::new(device, index, &salt, framing);
@@ -181,7 +188,7 @@ fn read(device: &Device, bytes: &[u8]) -> Result<(Vec<Seal<Authentic>>, Vec<Row>
     let mut samples = Vec::new();
     for rebuilt in rebuilt.into_iter().rev() {
         let seal = match seals.last() {
-            None => rebuilt.seal.verify(&device.directory.key, signature.ok_or("Unsigned")?),
+            None => rebuilt.seal.verify(&device.directory, signature.ok_or("Unsigned")?),
             Some(successor) => rebuilt.seal.proven_by(successor),
         };
         let seal = seal.map_err(|error| error.to_string())?;
@@ -297,7 +304,7 @@ fn an_unbroken_chain_is_complete() {
     assert_eq!(history.next(&seals[2]), Ok(true));
     assert_eq!(history.clone().finish(), Err(Incomplete::TailUnknown { device: id, from: EpochNumber(6) }));
     assert_eq!(history.next(&seals[3]), Ok(false));
-    assert_eq!(history.finish().unwrap().seals, 2);
+    assert_eq!(history.finish().unwrap().seals(), 2);
     // A seal left out in the middle, or before the first, is missing.
     let mut history = History::new(id, EpochNumber(3), EpochNumber(8));
     assert_eq!(history.next(&seals[1]), Ok(true));
@@ -315,6 +322,105 @@ fn an_unbroken_chain_is_complete() {
 }
 
 #[test]
+fn two_histories_of_one_device_are_an_equivocation() {
+    let (mut one, mut other) = (Device::new(), Device::new());
+    for epoch in [2, 3, 5, 7] {
+        one.seal(Scheme::Star, epoch, &[[1; 4]]);
+        other.seal(Scheme::Star, epoch, &[[if epoch == 2 { 1 } else { 2 }; 4]]);
+    }
+    let (one, other, id) = (authentic(&one), authentic(&other), one.directory.device);
+    let equivocation = |index| Err(Incomplete::Equivocation { device: id, index: SealIndex(index) });
+    let not_asked = |index| Err(Incomplete::NotAsked { device: id, index: SealIndex(index) });
+    let two = || {
+        let mut history = History::new(id, EpochNumber(2), EpochNumber(9));
+        assert_eq!((history.next(&one[0]), history.next(&one[1])), (Ok(true), Ok(true)));
+        history
+    };
+    assert_eq!(two().next(&other[1]), equivocation(1));
+    assert_eq!(two().next(&other[2]), equivocation(1), "it names another seal 1");
+    assert_eq!(two().next(&one[1]), not_asked(1));
+    assert_eq!(two().next(&one[0]), not_asked(0));
+    assert_eq!(two().next(&one[2]), Ok(true));
+    // From a seal on, whatever lies before it.
+    let mut history = History::behind(&one[1]);
+    assert_eq!((history.clone().next(&one[2]), history.clone().next(&other[2])), (Ok(true), equivocation(1)));
+    let missing = Incomplete::Missing { device: id, index: SealIndex(2), epoch: Some(EpochNumber(5)) };
+    assert_eq!(history.next(&one[3]), Err(missing));
+}
+
+#[test]
+fn an_epoch_is_whole_with_all_its_parts_only() {
+    let mut device = Device::new();
+    for (epoch, last_in_epoch) in [(2, true), (3, false), (3, false), (3, true), (4, false), (5, true), (5, true)] {
+        device.seal_part(Scheme::Tree, (epoch, last_in_epoch), &[[7; 4]; 30]);
+    }
+    let prove = |sealed: &Sealed| {
+        let mut signature = [0; 64];
+        device.secret.sign(sealed.seal.message(&mut [0; 1024]), &mut signature).unwrap();
+        sealed.seal.clone().verify(&device.directory, &signature).unwrap()
+    };
+    let seals: Vec<Seal<Authentic>> = device.sealed.iter().map(prove).collect();
+    let whole = |range: std::ops::Range<usize>, next: Option<usize>| {
+        WholeEpoch::new(&seals[range], next.map(|next| &seals[next])).map(|whole| whole.parts().len())
+    };
+    assert_eq!((whole(0..1, None), whole(1..4, None), whole(4..5, Some(5))), (Ok(1), Ok(3), Ok(1)));
+    for (range, next, error) in [
+        (1..1, None, EpochError::Missing),
+        (2..4, None, EpochError::Missing),
+        (0..2, None, EpochError::Missing),
+        (1..2, None, EpochError::TailUnknown),
+        (1..3, Some(3), EpochError::TailUnknown),
+        (1..3, Some(4), EpochError::TailUnknown),
+        (4..5, None, EpochError::TailUnknown),
+        (4..5, Some(6), EpochError::TailUnknown),
+        (5..7, None, EpochError::EpochClosed),
+    ] {
+        assert_eq!(whole(range.clone(), next), Err(error), "{range:?}, {next:?}");
+    }
+    let without_the_middle = [seals[1].clone(), seals[3].clone()];
+    assert_eq!(WholeEpoch::new(&without_the_middle, None).map(|_| ()), Err(EpochError::Missing));
+
+    // What is forced of each part is the whole epoch's draw, and memory that does not hold it is refused.
+    let epoch = WholeEpoch::new(&seals[1..4], None).unwrap();
+    let (mut chosen, mut scratch) = ([0; 90], [Swap::FREE; 181]);
+    assert_eq!(epoch.draw(90, &[5; 32], &mut [0; 89], &mut scratch).unwrap_err(), ChoiceError::ScratchTooSmall);
+    assert_eq!(epoch.draw(u32::MAX, &[5; 32], &mut chosen, &mut scratch).unwrap().parts().count(), 3);
+    assert_eq!(
+        epoch.at_most(50).parts().map(|part| part.seal().digest()).collect::<Vec<_>>(),
+        [1, 2, 3].map(|at| seals[at].digest())
+    );
+}
+
+#[test]
+fn a_sample_is_uniform_of_its_own_seal_only() {
+    let mut device = Device::new();
+    device.seal(Scheme::Star, 2, &[]);
+    device.seal(Scheme::Star, 3, &[]);
+    let seals = authentic(&device);
+    let sample = || {
+        let bytes = device.stream(0xff);
+        let mut follower = Follower::new(&device.directory, Scalar, Limits::default());
+        let shape = Shape { digest: Digest([3; 32]), framing: Framing::fixed(4).unwrap() };
+        let (Item::Open(open), length) = Item::decode(&bytes).unwrap() else { panic!("an open item") };
+        follower.open(&open, |_| None).unwrap();
+        let (Item::Part(part), _) = Item::decode(&bytes[length..]).unwrap() else { panic!("a part") };
+        let rebuilt = follower.part(&part, Some(&shape)).unwrap();
+        // It borrows from the bytes, which are as long-lived as the test needs.
+        rebuilt.sample.proven(&seals[0]).unwrap().keep::<Vec<u8>>()
+    };
+    let kept = sample();
+    assert!(UniformSample::by_rate(kept.sample(), &seals[0], Rate::ALL).is_ok());
+    let forced = |of: usize| {
+        let of = std::slice::from_ref(&seals[of]);
+        WholeEpoch::new(of, None).unwrap().at_most(9).parts().next().unwrap().check(kept.sample()).map(|_| ())
+    };
+    assert_eq!(forced(0), Ok(()));
+    // The other seal's levels are the same: none. It is the seal that differs.
+    assert_eq!(UniformSample::by_rate(kept.sample(), &seals[1], Rate::ALL).unwrap_err(), ChoiceError::NotAsAsked);
+    assert_eq!(forced(1), Err(ChoiceError::NotAsAsked));
+}
+
+#[test]
 fn a_signature_of_another_key_is_refused() {
     let mut device = Device::new();
     device.seal(Scheme::Star, 0, &[[1; 4]]);
@@ -324,7 +430,7 @@ fn a_signature_of_another_key_is_refused() {
     device.directory.key = SecretKey::from_seed(Algorithm::Esp256, &[8; 32]).unwrap().public();
     assert!(read(&device, &bytes).unwrap_err().starts_with("NotAuthentic"));
     assert!(matches!(
-        device.sealed[0].seal.clone().verify(&SecretKey::from_seed(Algorithm::Ed25519, &[8; 32]).unwrap().public(), &[0; 64]),
+        device.sealed[0].seal.signed_by(&SecretKey::from_seed(Algorithm::Ed25519, &[8; 32]).unwrap().public(), &[0; 64]),
         Err(SealError::Signature(_))
     ));
 }

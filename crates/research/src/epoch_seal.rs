@@ -5,14 +5,14 @@ use moteseal_core::engine::Scalar;
 use moteseal_core::level::Salt;
 use moteseal_core::record::{DeviceId, EpochNumber, GroupId, Level, MAX_LEVELS, SealIndex, Sequence};
 use moteseal_core::roster::Directory;
-use moteseal_core::sample::{UniformSample, choice};
+use moteseal_core::sample::{Rate, UniformSample, choice};
 use moteseal_core::schema::Schema;
 use moteseal_core::seal::follow::{Limits, Shape, star_evidence};
 use moteseal_core::seal::tree::{self, Tree};
 use moteseal_core::seal::{Follower, MAX_MESSAGE, Scheme as Kind, Seal, Star, Statement, Unverified, star};
 use moteseal_core::signature::{Algorithm, PublicKey, SignError, Signer};
 use moteseal_core::wire::cbor::{BufferTooSmall, Writer};
-use moteseal_core::wire::stream::{self, Item, Open, PART_OVERHEAD, Selection};
+use moteseal_core::wire::stream::{self, Item, Open, PART_OVERHEAD, Select, Selection};
 
 use crate::content::LEVELS;
 use crate::scheme::{Ask, Context, OpenError, Row, Scheme, Sealed, Unsupported};
@@ -191,20 +191,29 @@ impl Scheme for EpochSeal {
         }
         let rebuilt = follower.part(&part, Some(&shape(context))).map_err(|_| OpenError::NotAuthentic)?;
         let signature = part.signature.ok_or(OpenError::NotAuthentic)?;
-        let seal = rebuilt.seal.verify(key, signature).map_err(|_| OpenError::NotAuthentic)?;
+        let seal = rebuilt.seal.verify(&directory, signature).map_err(|_| OpenError::NotAuthentic)?;
         let sample = rebuilt.sample.proven(&seal).ok_or(OpenError::NotAuthentic)?;
         let statement = seal.statement();
         if statement.epoch != context.epoch || statement.scheme != self.0 {
             return Err(OpenError::NotAsAsked);
         }
-        let uniform = match ask {
-            Ask::All => UniformSample::by_levels(sample, statement, statement.surviving()),
-            Ask::Rate(rate) => UniformSample::by_rate(sample, statement, *rate),
-            Ask::Events(chosen) => UniformSample::by_permutation(sample, statement, chosen.iter().copied().map(Sequence)),
-        };
-        let uniform = uniform.map_err(|_| OpenError::NotAsAsked)?;
         let mut rows = Vec::new();
         let take = |seq: Sequence, _: Level, event: &[u8]| rows.push(Row { seq: Some(seq.0), event: event.to_vec() });
+        let rate = match ask {
+            Ask::All => Rate::ALL,
+            Ask::Rate(rate) => *rate,
+            // Events that somebody picked are authentic, and no uniform sample.
+            Ask::Events(chosen) => {
+                return match sample.select() {
+                    Select::Events(gaps) if chosen.iter().copied().map(Sequence).eq(gaps.iter()) => {
+                        sample.for_each(&Scalar, take);
+                        Ok(rows)
+                    }
+                    _ => Err(OpenError::NotAsAsked),
+                };
+            }
+        };
+        let uniform = UniformSample::by_rate(sample, &seal, rate).map_err(|_| OpenError::NotAsAsked)?;
         uniform.sample().for_each(&Scalar, take);
         Ok(rows)
     }

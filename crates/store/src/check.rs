@@ -273,17 +273,15 @@ impl Check<'_> {
 
     fn verify(&mut self, seal: &StoredSeal) {
         let (statement, key) = (seal.seal().statement(), seal.key());
-        let mut verdict = None;
-        self.directory.with_key(key.device, key.index, &mut |public| {
-            verdict = Some(seal.seal().clone().verify(public, seal.signature()).map(|_| ()));
-        });
-        match verdict {
-            None => self.found(Finding::seal("UnknownDevice", &key, "the roster has no key for it, so it cannot be verified")),
-            Some(Ok(())) => {}
-            Some(Err(SealError::Signature(error))) => {
+        match seal.seal().clone().verify(self.directory, seal.signature()) {
+            Err(SealError::NoKey) => {
+                self.found(Finding::seal("UnknownDevice", &key, "the roster has no key for it, so it cannot be verified"));
+            }
+            Ok(_) => {}
+            Err(SealError::Signature(error)) => {
                 self.found(Finding::seal(error.name(), &key, "the signature does not hold"));
             }
-            Some(Err(error)) => self.found(Finding::seal("NotAuthentic", &key, error.to_string())),
+            Err(error) => self.found(Finding::seal("NotAuthentic", &key, error.to_string())),
         }
         let counters = &statement.counters;
         let n = u32::try_from(counters.total()).unwrap_or(u32::MAX);

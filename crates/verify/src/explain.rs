@@ -202,12 +202,14 @@ pub fn explain<D: Directory + ?Sized>(
     let stated = rebuilt.statement();
     let mut verified = Err(Finding::Part(PartError::IndexOutOfRange));
     directory.with_key(stated.device, stated.index, &mut |key| {
-        verified = seal.clone().verify(key, signature).map_err(Finding::Seal);
+        verified = seal.signed_by(key, signature).map_err(Finding::Seal);
     });
-    let seal = verified?;
+    verified?;
     if let Some(field) = difference(stated, seal.statement()) {
         return Err(Finding::Statement { field });
     }
+    // Only now is the key that of the explained seal's own device and index.
+    let seal = seal.verify(directory, signature).map_err(Finding::Seal)?;
     match stated.scheme {
         Scheme::Star => explain_star(&seal, blocks, part, &explained.digests),
         Scheme::Tree => explain_tree(&seal, rebuilt, part, framing, &explained.digests),

@@ -511,13 +511,7 @@ impl<'d, D: Directory + ?Sized> StreamReader<'d, D> {
             let seal = unproven.seal.clone();
             let seal = match proven.last() {
                 Some(successor) => seal.proven_by(successor),
-                None => {
-                    let statement = seal.statement();
-                    let (device, index, signature) = (statement.device, statement.index, part.signature.unwrap_or_default());
-                    let mut result = Err(SealError::Algorithm);
-                    self.directory.with_key(device, index, &mut |key| result = seal.clone().verify(key, signature));
-                    result
-                }
+                None => seal.verify(self.directory, part.signature.unwrap_or_default()),
             };
             match seal {
                 Ok(seal) => proven.push(seal),

@@ -61,6 +61,33 @@ pub(crate) fn withheld_tail(answer: &mut Answer, context: &Context<'_>) -> bool 
     })
 }
 
+/// With every part of the newest epoch that it leaves out, a cloud draws another sample: as many to choose from as there are parts.
+pub(crate) fn shortened_epoch(answer: &mut Answer, context: &Context<'_>) -> bool {
+    serve_otherwise(answer, context, |served| {
+        let held = |serve: &Served| context.holdings.get(serve.device, serve.index);
+        for (device, parts) in by_device(served, context).into_iter().rev() {
+            let epoch_of = |at: &usize| held(&served[*at]).map(|held| held.seal.statement().epoch);
+            let newest = parts.last().and_then(epoch_of);
+            let shown: Vec<usize> = parts.iter().copied().filter(|at| epoch_of(at) == newest).collect();
+            let Some((last, shown)) = shown.split_last().filter(|(_, shown)| !shown.is_empty()) else { continue };
+            let kept: Vec<&Held> = shown.iter().filter_map(|at| held(&served[*at])).collect();
+            let selects = crate::honest::select(device, &kept, context.question.choice);
+            for (at, select) in shown.iter().zip(selects) {
+                served[*at].select = select;
+            }
+            let last = *last;
+            // The seal behind the range, too: it would show that a part is missing.
+            let mut at = 0;
+            served.retain(|serve| {
+                at += 1;
+                serve.device != device || at <= last
+            });
+            return Some(());
+        }
+        None
+    })
+}
+
 pub(crate) fn withheld_boundary(answer: &mut Answer, context: &Context<'_>) -> bool {
     serve_otherwise(answer, context, |served| {
         let behind = |serve: &Served| {

@@ -1,7 +1,7 @@
 //! One device's course through an answer: its history, what we remember of it, and what is counted on the way.
 
 use moteseal_core::record::{DeviceId, EpochNumber};
-use moteseal_core::seal::{Authentic, History, Incomplete, Seal};
+use moteseal_core::seal::{Authentic, History, Incomplete, Seal, Statement};
 
 use crate::memory::Remembered;
 use crate::refusal::Refusal;
@@ -17,13 +17,22 @@ pub(super) struct Course {
     until: Option<EpochNumber>,
     history: History,
     remembered: Option<Remembered>,
+    /// Whether this is an answer from a store now, and not one that was kept: only that may be held to what came later.
+    live: bool,
     newest: Option<Remembered>,
     last_epoch: Option<EpochNumber>,
     report: DeviceReport,
 }
 
 impl Course {
-    pub(super) fn new(device: DeviceId, since: EpochNumber, until: Option<EpochNumber>, remembered: Option<Remembered>) -> Self {
+    /// `live` says that a store answers now. What was kept is as old as it is: that the device has sealed more since is no fault of
+    /// it.
+    pub(super) fn new(
+        device: DeviceId,
+        (since, until): (EpochNumber, Option<EpochNumber>),
+        remembered: Option<Remembered>,
+        live: bool,
+    ) -> Self {
         let report = DeviceReport {
             device,
             name: String::new(),
@@ -36,46 +45,43 @@ impl Course {
             lost: 0,
             outages: Vec::new(),
             standing: Standing::Complete,
+            newer: None,
         };
         let history = History::new(device, since, until.unwrap_or(EpochNumber(u64::MAX)));
-        Self { device, since, until, history, remembered, newest: None, last_epoch: None, report }
+        Self { device, since, until, history, remembered, live, newest: None, last_epoch: None, report }
     }
 
     pub(super) const fn device(&self) -> DeviceId {
         self.device
     }
 
-    pub(super) const fn add_rows(&mut self, rows: u64) {
-        self.report.rows += rows;
+    /// Counts a part that was judged, and its rows that were handed out.
+    pub(super) fn count(&mut self, statement: &Statement, rows: u32) {
+        self.report.rows += u64::from(rows);
+        self.report.seals += 1;
+        self.report.epochs += u64::from(self.last_epoch != Some(statement.epoch));
+        self.last_epoch = Some(statement.epoch);
+        self.report.events += statement.counters.total();
+        self.report.lost += statement.lost.map_or(0, |lost| lost.total());
+        if statement.restart && self.report.outages.len() < MAX_OUTAGES {
+            let from = statement.last.map(|(_, epoch)| epoch);
+            self.report.outages.push(Outage { from, to: statement.epoch, index: statement.index });
+        }
     }
 
     /// Takes the next seal of the answer, and says whether its events are in the range.
     pub(super) fn take(&mut self, seal: &Seal<Authentic>) -> Result<bool, Refusal> {
         let here = Remembered { index: seal.statement().index, epoch: seal.statement().epoch, digest: seal.digest() };
-        for known in [self.newest, self.remembered].into_iter().flatten() {
+        if let Some(known) = self.remembered {
             self.agree(seal, &here, &known)?;
-        }
-        if self.newest.is_some_and(|newest| here.index <= newest.index) {
-            return Err(Refusal::NotAsAsked { device: Some(self.device), index: Some(here.index) });
         }
         let in_range = self.history.next(seal).map_err(|error| refusal(&error))?;
         self.newest = Some(here);
-        if in_range {
-            let statement = seal.statement();
-            self.report.seals += 1;
-            self.report.epochs += u64::from(self.last_epoch != Some(statement.epoch));
-            self.last_epoch = Some(statement.epoch);
-            self.report.events += statement.counters.total();
-            self.report.lost += statement.lost.map_or(0, |lost| lost.total());
-            if statement.restart && self.report.outages.len() < MAX_OUTAGES {
-                let from = statement.last.map(|(_, epoch)| epoch);
-                self.report.outages.push(Outage { from, to: statement.epoch, index: statement.index });
-            }
-        }
         Ok(in_range)
     }
 
-    /// Whether two authentic seals can stand in one history: where they cannot, the device signed two.
+    /// Whether a seal can stand in one history with the one that is remembered: where they cannot, the device signed two. Of the
+    /// seals of one answer the [`History`] says so.
     fn agree(&self, seal: &Seal<Authentic>, here: &Remembered, known: &Remembered) -> Result<(), Refusal> {
         let statement = seal.statement();
         let parted = Err(Refusal::Equivocation { device: self.device, index: known.index });
@@ -98,26 +104,29 @@ impl Course {
 
     /// Ends the device's part of the answer.
     pub(super) fn finish(self, name: String) -> Result<(DeviceReport, Option<Remembered>), Refusal> {
-        if let Some(known) = self.remembered {
+        let beyond = |known: &Remembered| {
             let reached = self.newest.is_some_and(|newest| newest.index >= known.index);
-            if !reached && known.epoch >= self.since && self.history.tail().is_some() {
-                let (device, index, epoch) = (self.device, known.index, Some(known.epoch));
-                return Err(Refusal::Missing { device, index, epoch, remembered: true });
-            }
+            !reached && known.epoch >= self.since && self.history.tail().is_some()
+        };
+        let newer = self.remembered.filter(beyond);
+        if let Some(Remembered { index, epoch, .. }) = newer.filter(|_| self.live) {
+            return Err(Refusal::Missing { device: self.device, index, epoch: Some(epoch), remembered: true });
         }
+        let newer = newer.map(|known| (known.index, known.epoch));
         let standing = match self.history.finish() {
             Ok(_) => Standing::Complete,
             Err(Incomplete::TailUnknown { from, .. }) => Standing::TailUnknown { from },
             Err(error) => return Err(refusal(&error)),
         };
         debug_assert!(self.until.is_some() || matches!(standing, Standing::TailUnknown { .. }));
-        Ok((DeviceReport { name, standing, ..self.report }, self.newest))
+        Ok((DeviceReport { name, standing, newer, ..self.report }, self.newest))
     }
 }
 
 fn refusal(error: &Incomplete) -> Refusal {
     match *error {
         Incomplete::Missing { device, index, epoch } => Refusal::Missing { device, index, epoch, remembered: false },
+        Incomplete::Equivocation { device, index } => Refusal::Equivocation { device, index },
         Incomplete::NotAsked { device, index } => Refusal::NotAsAsked { device: Some(device), index: Some(index) },
         // Incomplete may grow; what it says is then that something was not as asked.
         Incomplete::TailUnknown { device, .. } => Refusal::NotAsAsked { device: Some(device), index: None },

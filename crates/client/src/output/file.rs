@@ -41,6 +41,15 @@ impl AtomicFile {
         Ok(Self { path: path.to_owned(), temporary, file: Some(BufWriter::with_capacity(1 << 16, file)) })
     }
 
+    /// Brings all that was written to the disk, and not yet into its place: what fails for want of space fails here.
+    ///
+    /// # Errors
+    /// [`OutputError`].
+    pub fn settle(&mut self) -> Result<(), OutputError> {
+        let Some(writer) = &mut self.file else { return Ok(()) };
+        writer.flush().and_then(|()| writer.get_ref().sync_all()).map_err(|error| OutputError::new(&self.path, &error))
+    }
+
     /// Puts the file in its place, durably.
     ///
     /// # Errors

@@ -52,8 +52,20 @@ impl Group {
         Position::start(self.roster.device(self.device(name)).unwrap().certificate)
     }
 
-    /// Seals records as one part of an epoch, behind `position`, which moves on.
+    /// Seals records as the last part of an epoch, behind `position`, which moves on.
     pub fn seal(&self, name: &str, position: &mut Position, epoch: u64, fields: &[&str], records: &[Vec<u8>]) -> Sealed {
+        self.seal_part(name, position, (epoch, true), fields, records)
+    }
+
+    /// The same for a part that may not be the last.
+    pub fn seal_part(
+        &self,
+        name: &str,
+        position: &mut Position,
+        (epoch, last_in_epoch): (u64, bool),
+        fields: &[&str],
+        records: &[Vec<u8>],
+    ) -> Sealed {
         let fields: Vec<Field<'_>> = fields.iter().map(|field| Field::parse(field).unwrap()).collect();
         let mut buffer = [0; 1024];
         let schema = SchemaEntry::decode(Schema::encode(&fields, &mut buffer).unwrap().as_bytes()).unwrap();
@@ -64,7 +76,7 @@ impl Group {
         statement.prev = position.prev;
         statement.last = position.last;
         statement.epoch = EpochNumber(epoch);
-        statement.last_in_epoch = true;
+        statement.last_in_epoch = last_in_epoch;
         statement.schema = schema.digest;
         statement.salt = SaltKey::new([7; 32]).salt(device, index);
         let mut star = Star::<{ LEVELS as usize }>::new(device, index, &statement.salt, schema.framing);

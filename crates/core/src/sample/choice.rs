@@ -5,8 +5,8 @@ use core::str::FromStr;
 
 use super::Sample;
 use crate::level::Counters;
-use crate::record::{Level, MAX_LEVELS, Sequence};
-use crate::seal::{Authentic, Scheme, Statement};
+use crate::record::{Level, MAX_LEVELS};
+use crate::seal::{Authentic, Seal, Statement};
 use crate::wire::stream::Select;
 
 /// A sampling rate `k / 2^d`, in lowest terms: 1, or between 0 and 1.
@@ -135,6 +135,8 @@ named_errors! {
         RateUnavailable => "the rate is below 2^-(levels-1), or needs a level that was not kept; ask for another",
         /// A sample by permutation needs a tree.
         SchemeMismatch => "a sample by count and seed needs epochs sealed as trees; ask for a rate",
+        /// The memory that was given does not hold what is drawn.
+        ScratchTooSmall => "give memory for every chosen event, and for two swaps each",
     }
 }
 
@@ -205,49 +207,42 @@ impl EpochCounts {
 }
 
 /// A sample whose choice was forced: no one who held the data could have chosen another. The only thing estimators take.
+///
+/// For a rate each part is forced by itself ([`by_rate`](Self::by_rate)), for *at most* and *sample* by all parts of its epoch
+/// ([`ForcedPart::check`](super::epoch::ForcedPart::check)). Nothing else makes one, and no statement does that is not authentic:
+///
+/// ```compile_fail
+/// # use moteseal_core::sample::{Sample, UniformSample};
+/// fn forge(sample: Sample<'_, moteseal_core::Authentic>) -> UniformSample<'_> {
+///     UniformSample { sample }
+/// }
+/// ```
+///
+/// ```compile_fail
+/// # use moteseal_core::sample::{Rate, Sample, UniformSample};
+/// fn forge<'a>(sample: Sample<'a, moteseal_core::Authentic>, seal: &moteseal_core::Seal<moteseal_core::Unverified>) {
+///     let _ = UniformSample::by_rate(sample, seal, Rate::ALL);
+/// }
+/// ```
 #[derive(Debug)]
 pub struct UniformSample<'a> {
     sample: Sample<'a, Authentic>,
 }
 
 impl<'a> UniformSample<'a> {
-    /// Checks a part for a rate.
+    /// Checks a part for a rate. `seal` is the part's.
     ///
     /// # Errors
-    /// [`ChoiceError`].
-    pub fn by_rate(sample: Sample<'a, Authentic>, statement: &Statement, rate: Rate) -> Result<Self, ChoiceError> {
-        let mask = rate_levels(rate, statement)?;
-        Self::by_levels(sample, statement, mask)
+    /// `NotAsAsked` if the sample is of another seal, or holds other levels; else as [`rate_levels`].
+    pub fn by_rate(sample: Sample<'a, Authentic>, seal: &Seal<Authentic>, rate: Rate) -> Result<Self, ChoiceError> {
+        let mask = rate_levels(rate, seal.statement())?;
+        let forced = matches!(sample.select, Select::Levels(selected) if selected == mask);
+        if forced && sample.seal == seal.digest() { Ok(Self { sample }) } else { Err(ChoiceError::NotAsAsked) }
     }
 
-    /// Checks a part for the levels that [`EpochCounts::at_most`] gave for its epoch.
-    ///
-    /// # Errors
-    /// `NotAsAsked`.
-    pub fn by_levels(sample: Sample<'a, Authentic>, statement: &Statement, mask: u32) -> Result<Self, ChoiceError> {
-        match sample.select {
-            Select::Levels(selected) if selected == mask & statement.surviving() => Ok(Self { sample }),
-            _ => Err(ChoiceError::NotAsAsked),
-        }
-    }
-
-    /// Checks a tree's part for the chosen sequence numbers, ascending, that fall to it.
-    ///
-    /// # Errors
-    /// `NotAsAsked` or `SchemeMismatch`.
-    pub fn by_permutation(
-        sample: Sample<'a, Authentic>,
-        statement: &Statement,
-        chosen: impl Iterator<Item = Sequence>,
-    ) -> Result<Self, ChoiceError> {
-        if statement.scheme != Scheme::Tree {
-            return Err(ChoiceError::SchemeMismatch);
-        }
-        let forced = match &sample.select {
-            Select::Events(gaps) => chosen.eq(gaps.iter()),
-            Select::Levels(mask) => *mask == 0 && chosen.count() == 0,
-        };
-        if forced { Ok(Self { sample }) } else { Err(ChoiceError::NotAsAsked) }
+    /// A sample that is what its part was forced to serve.
+    pub(super) const fn forced(sample: Sample<'a, Authentic>) -> Self {
+        Self { sample }
     }
 
     /// The events.

@@ -5,23 +5,59 @@
 
 use core::fmt;
 
-use super::{Authentic, Seal};
+use super::{Authentic, Seal, Statement};
 use crate::digest::Digest;
 use crate::record::{DeviceId, EpochNumber, SealIndex};
 
-/// Proof that the seals of one device for the epochs `since .. until` are all there.
+/// Proof that the seals of one device for a range of epochs are all there.
+///
+/// Nothing but [`History::finish`] makes one:
+///
+/// ```compile_fail
+/// use moteseal_core::record::{DeviceId, EpochNumber};
+/// use moteseal_core::seal::Complete;
+/// let (since, until) = (EpochNumber(0), EpochNumber(9));
+/// let forged = Complete { device: DeviceId([0; 8]), since, until, seals: 9, outages: 0 };
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Complete {
+    device: DeviceId,
+    since: EpochNumber,
+    until: EpochNumber,
+    seals: u32,
+    outages: u32,
+}
+
+impl Complete {
     /// The device.
-    pub device: DeviceId,
+    #[must_use]
+    pub const fn device(&self) -> DeviceId {
+        self.device
+    }
+
     /// The first epoch.
-    pub since: EpochNumber,
+    #[must_use]
+    pub const fn since(&self) -> EpochNumber {
+        self.since
+    }
+
     /// The epoch after the last.
-    pub until: EpochNumber,
+    #[must_use]
+    pub const fn until(&self) -> EpochNumber {
+        self.until
+    }
+
     /// Seals that cover an epoch of the range.
-    pub seals: u32,
+    #[must_use]
+    pub const fn seals(&self) -> u32 {
+        self.seals
+    }
+
     /// Seals that admit an outage before them: the device restarted, and what it may have sensed is not there.
-    pub outages: u32,
+    #[must_use]
+    pub const fn outages(&self) -> u32 {
+        self.outages
+    }
 }
 
 /// Why a range is not known to be complete.
@@ -44,7 +80,14 @@ pub enum Incomplete {
         /// The first epoch of which nothing is known.
         from: EpochNumber,
     },
-    /// A seal of another device, or outside the range, or after the one that ended it.
+    /// The device signed two histories: two seals under one index, or a seal whose chain leads around one that it signed.
+    Equivocation {
+        /// The device.
+        device: DeviceId,
+        /// The index at which they part.
+        index: SealIndex,
+    },
+    /// A seal of another device, or outside the range, or out of order, or after the one that ended it.
     NotAsked {
         /// The seal's device.
         device: DeviceId,
@@ -60,6 +103,7 @@ impl Incomplete {
         match self {
             Self::Missing { .. } => "Missing",
             Self::TailUnknown { .. } => "TailUnknown",
+            Self::Equivocation { .. } => "Equivocation",
             Self::NotAsked { .. } => "NotAsAsked",
         }
     }
@@ -74,6 +118,9 @@ impl fmt::Display for Incomplete {
             Self::Missing { device, index, epoch: None } => write!(f, "Missing: the seal {index} of device {device} is withheld"),
             Self::TailUnknown { device, from } => {
                 write!(f, "TailUnknown: nothing shows what device {device} sealed from epoch {from} on")
+            }
+            Self::Equivocation { device, index } => {
+                write!(f, "Equivocation: device {device} signed two histories that part at index {index}")
             }
             Self::NotAsked { device, index } => write!(f, "NotAsAsked: the seal {index} of device {device} was not asked for"),
         }
@@ -103,6 +150,14 @@ impl History {
         Self { device, since, until, last: None, unknown: since, ended: since.0 >= until.0, seals: 0, outages: 0 }
     }
 
+    /// The history of a device from one of its seals on, whatever lies before it: every later seal is of the range.
+    #[must_use]
+    pub fn behind(seal: &Seal<Authentic>) -> Self {
+        let Statement { device, epoch, .. } = *seal.statement();
+        let whole = Self::new(device, epoch, EpochNumber(u64::MAX));
+        Self { last: Some((seal.statement().index, seal.digest())), ..whole }
+    }
+
     /// Takes the next seal: one of the range, or the first after it. Says whether its events are in the range.
     ///
     /// # Errors
@@ -119,16 +174,7 @@ impl History {
                 return Err(Incomplete::Missing { device, index: before, epoch: Some(at) });
             }
             (None, _) => {}
-            (Some((index_before, digest)), Some((before, at))) if before != index_before || statement.prev != digest => {
-                return Err(if before == index_before {
-                    // The same index with another digest: one of two seals that the device signed under it.
-                    Incomplete::NotAsked { device, index }
-                } else {
-                    Incomplete::Missing { device, index: before, epoch: Some(at) }
-                });
-            }
-            (Some(_), None) => return Err(Incomplete::NotAsked { device, index }),
-            (Some(_), Some(_)) => {}
+            (Some((known, digest)), named) => follows(known, digest, named, seal)?,
         }
         self.last = Some((index, seal.digest()));
         self.unknown = EpochNumber(epoch.0.saturating_add(u64::from(statement.last_in_epoch)));
@@ -169,5 +215,23 @@ impl History {
                 outages: self.outages,
             }),
         }
+    }
+}
+
+/// Whether a seal follows the one before it: index and digest of that, and the predecessor that the seal names.
+fn follows(
+    known: SealIndex,
+    digest: Digest,
+    named: Option<(SealIndex, EpochNumber)>,
+    seal: &Seal<Authentic>,
+) -> Result<(), Incomplete> {
+    let Statement { device, index, prev, .. } = *seal.statement();
+    match named {
+        _ if seal.digest() != digest && index == known => Err(Incomplete::Equivocation { device, index }),
+        _ if index <= known => Err(Incomplete::NotAsked { device, index }),
+        Some((before, epoch)) if before > known => Err(Incomplete::Missing { device, index: before, epoch: Some(epoch) }),
+        Some((before, _)) if before == known && prev == digest => Ok(()),
+        // It names another seal under that index, or one before it, or none: the chain leads around a seal that the device signed.
+        _ => Err(Incomplete::Equivocation { device, index: known }),
     }
 }

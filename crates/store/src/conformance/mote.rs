@@ -113,7 +113,8 @@ impl Mote {
         let seal = Seal::new(statement.clone(), root, Algorithm::Ed25519);
         let mut signature = [0; 64];
         self.secret.sign(seal.message(&mut [0; MAX_MESSAGE]), &mut signature).expect("Ed25519 always signs");
-        let seal = seal.verify(&self.secret.public(), &signature).expect("the signature was just made");
+        let myself = Motes(vec![(self.device, self.secret.public(), self.position.prev)]);
+        let seal = seal.verify(&myself, &signature).expect("the signature was just made");
         self.position = seal.position();
         let mut made = Made { bundle: Bundle::empty(), statement, records, framing };
         let events = match scheme {

@@ -8,11 +8,12 @@ use moteseal_core::level::{Counters, Salt, SaltKey};
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, GroupId, Level, SealIndex, Sequence};
 use moteseal_core::roster::Roster as CoreRoster;
 use moteseal_core::sample::choice::{EpochCounts, Rate, UniformSample, rate_levels};
+use moteseal_core::sample::epoch::{EpochError, WholeEpoch};
 use moteseal_core::sample::permutation::{self, Swap};
 use moteseal_core::schema::{Schema, Value as FieldValue};
 use moteseal_core::seal::follow::Limits;
 use moteseal_core::seal::tree::{self, path_root};
-use moteseal_core::seal::{Authentic, History, Scheme, Seal, Star, Statement, UrgentEvent, star};
+use moteseal_core::seal::{Authentic, History, Incomplete, Scheme, Seal, Star, Statement, UrgentEvent, star};
 use moteseal_core::signature::{Algorithm, PublicKey};
 use moteseal_core::wire::cbor;
 use moteseal_core::wire::cose::{Sign1, Typ};
@@ -264,18 +265,7 @@ impl Shared {
 
     /// One device's answer, as a client judges it: complete, and every epoch as asked.
     fn choice_answer(&self, input: &Value) -> Verdict {
-        let mut answer = Answer {
-            device: DeviceId(fixed(input, "device")),
-            since: number(input, "since"),
-            until: number(input, "until"),
-            choice: &input["choice"],
-            history: None,
-            inside: 0,
-            rows: Vec::new(),
-            refused: None,
-            epoch: Vec::new(),
-        };
-        answer.history = Some(History::new(answer.device, EpochNumber(answer.since), EpochNumber(answer.until)));
+        let until = (!input["until"].is_null()).then(|| number::<u64>(input, "until"));
         // Every part of an epoch is needed to judge it, so a first pass collects the seals.
         let mut seals: Vec<Seal<Authentic>> = Vec::new();
         self.read(input, &mut |event| {
@@ -283,8 +273,18 @@ impl Shared {
                 seals.push(proven.seal.clone());
             }
         })?;
-        answer.complete(&seals)?;
-        answer.epoch = seals[..answer.inside].iter().map(|seal| seal.statement().clone()).collect();
+        let device = DeviceId(fixed(input, "device"));
+        let end = EpochNumber(until.unwrap_or(u64::MAX));
+        let mut history = History::new(device, EpochNumber(number(input, "since")), end);
+        let mut inside = 0;
+        for seal in &seals {
+            inside += usize::from(history.next(seal).map_err(name)?);
+        }
+        match history.finish() {
+            Err(Incomplete::TailUnknown { .. }) if until.is_none() => {}
+            finished => drop(finished.map_err(name)?),
+        }
+        let mut answer = Answer { seals: &seals, inside, choice: &input["choice"], judged: 0, rows: Vec::new(), refused: None };
         let mut at = 0;
         self.read(input, &mut |event| {
             if let Event::Proven(proven) = event {
@@ -294,76 +294,71 @@ impl Shared {
         })?;
         match answer.refused {
             Some(name) => Err(name),
-            None => Ok(json!({ "seals": answer.inside, "rows": answer.rows })),
+            None => Ok(json!({ "seals": answer.judged, "rows": answer.rows })),
         }
     }
 }
 
 struct Answer<'c> {
-    device: DeviceId,
-    since: u64,
-    until: u64,
-    choice: &'c Value,
-    history: Option<History>,
+    seals: &'c [Seal<Authentic>],
+    /// How many of the seals are in the range.
     inside: usize,
+    choice: &'c Value,
+    judged: usize,
     rows: Vec<Value>,
     refused: Option<String>,
-    /// The statements of the range.
-    epoch: Vec<Statement>,
 }
 
 impl Answer<'_> {
-    fn complete(&mut self, seals: &[Seal<Authentic>]) -> Result<(), String> {
-        let mut history = self.history.take().unwrap();
-        for seal in seals {
-            self.inside += usize::from(history.next(seal).map_err(name)?);
-        }
-        history.finish().map(|_| ()).map_err(name)
-    }
-
     /// Takes the next part; the first that is not as asked is what counts, but events behind the range come before all.
     fn judge(&mut self, at: usize, proven: moteseal_verify::Proven<'_>) {
         let statement = proven.seal.statement();
-        proven.sample.for_each(&moteseal_core::engine::Scalar, |seq, _, record| {
-            self.rows.push(json!([statement.index.0, seq.0, hex_of(record)]));
-        });
         if at >= self.inside {
             if !matches!(proven.sample.select(), Select::Levels(0)) {
                 self.refused = Some("NotAsAsked".to_owned());
             }
             return;
         }
-        let parts: Vec<&Statement> = self.epoch.iter().filter(|other| other.epoch == statement.epoch).collect();
+        let in_epoch = |seal: &Seal<Authentic>| seal.statement().epoch == statement.epoch;
+        let start = self.seals.iter().position(in_epoch).unwrap();
+        let end = start + self.seals[start..self.inside].iter().take_while(|seal| in_epoch(seal)).count();
+        let parts = &self.seals[start..end];
         let judged = if let Some(rate) = self.choice.get("rate") {
             let rate: Rate = rate.as_str().unwrap().parse().unwrap();
             // The first part of an epoch that cannot have the rate refuses it for the whole epoch.
             parts
                 .iter()
-                .try_for_each(|part| rate_levels(rate, part).map(|_| ()))
-                .and_then(|()| UniformSample::by_rate(proven.sample, statement, rate).map(|_| ()))
-        } else if self.choice.get("at_most").is_some() {
-            let mut counts = EpochCounts::new(statement.counters.levels());
-            parts.iter().for_each(|part| counts.add(part));
-            let mask = counts.at_most(number(self.choice, "at_most"));
-            UniformSample::by_levels(proven.sample, statement, mask).map(|_| ())
-        } else if parts.iter().any(|part| part.scheme == Scheme::Star) {
-            Err(moteseal_core::sample::choice::ChoiceError::SchemeMismatch)
+                .try_for_each(|part| rate_levels(rate, part.statement()).map(|_| ()))
+                .and_then(|()| UniformSample::by_rate(proven.sample, proven.seal, rate))
+                .map_err(name)
         } else {
-            let total: u64 = parts.iter().map(|part| part.counters.total()).sum();
-            let before: u64 =
-                parts.iter().take_while(|part| part.index != statement.index).map(|part| part.counters.total()).sum();
-            let count: usize = number(self.choice, "count");
-            let (mut chosen, mut scratch) = (vec![0; count], vec![Swap::FREE; permutation::scratch_for(count)]);
-            let seed = fixed(self.choice, "seed");
-            let chosen = permutation::choose(&seed, self.device, statement.epoch, total, &mut chosen, &mut scratch).unwrap();
-            chosen.sort_unstable();
-            let mine = before..before + statement.counters.total();
-            let mine: Vec<Sequence> =
-                chosen.iter().filter(|position| mine.contains(position)).map(|position| Sequence(position - before)).collect();
-            UniformSample::by_permutation(proven.sample, statement, mine.into_iter()).map(|_| ())
+            let whole = match WholeEpoch::new(parts, self.seals.get(end)) {
+                Ok(whole) => whole,
+                Err(EpochError::TailUnknown) => return,
+                Err(error) => {
+                    self.refused.get_or_insert(name(error));
+                    return;
+                }
+            };
+            let (mut chosen, mut scratch) = (Vec::new(), Vec::new());
+            let forced = if self.choice.get("at_most").is_some() {
+                Ok(whole.at_most(number(self.choice, "at_most")))
+            } else {
+                let count: u32 = number(self.choice, "count");
+                chosen.resize(count as usize, 0);
+                scratch.resize(permutation::scratch_for(count as usize), Swap::FREE);
+                whole.draw(count, &fixed(self.choice, "seed"), &mut chosen, &mut scratch)
+            };
+            forced.and_then(|forced| forced.parts().nth(at - start).unwrap().check(proven.sample)).map_err(name)
         };
-        if let (Err(error), None) = (judged, &self.refused) {
-            self.refused = Some(name(error));
+        match judged {
+            Ok(uniform) => {
+                self.judged += 1;
+                uniform.sample().for_each(&moteseal_core::engine::Scalar, |seq, _, record| {
+                    self.rows.push(json!([statement.index.0, seq.0, hex_of(record)]));
+                });
+            }
+            Err(error) => drop(self.refused.get_or_insert(error)),
         }
     }
 }

@@ -178,7 +178,7 @@ fn ranges() -> File {
     for (name, which, error) in [
         ("a seal in the middle is missing", vec![0, 1, 3, 4], "Missing"),
         ("an epoch is missing", vec![0, 3, 4], "Missing"),
-        ("a seal twice", vec![0, 1, 1, 2, 3, 4], "Missing"),
+        ("a seal twice", vec![0, 1, 1, 2, 3, 4], "NotAsAsked"),
         ("two seals swapped", vec![0, 2, 1, 3, 4], "Missing"),
         ("the first seal again", vec![0, 1, 0, 2, 3, 4], "NotAsAsked"),
         ("the last but one is missing", vec![0, 1, 2, 4], "Missing"),
@@ -195,10 +195,39 @@ fn ranges() -> File {
     out.extend(all[0].part(&Pick::Levels(0xff), true));
     out.extend(other.open(true));
     out.extend(other.part(&Pick::Levels(0xff), true));
-    file.invalid("a seal of another history", "choice.answer", case(&out, 10, 12, rate()), "NotAsAsked");
+    file.invalid("a seal of another history", "choice.answer", case(&out, 10, 12, rate()), "Equivocation");
+    out.clear();
+    write::schema(&mut out, &schema(FIXED));
+    for one in [&all[0], &all[1], &other] {
+        out.extend(one.open(true));
+        out.extend(one.part(&Pick::Levels(0xff), true));
+    }
+    file.invalid("two seals under one index", "choice.answer", case(&out, 10, 12, rate()), "Equivocation");
     let mut theirs = Device::new(&group(), "p256", &schema(FIXED));
     let foreign = theirs.seal(&Epoch::new(Scheme::Star, 10, 5));
     file.invalid("another device's seals", "choice.answer", case(&masked(&[foreign], 0xff, None), 10, 11, rate()), "NotAsAsked");
+    // Without an end: up to the newest seal that is shown.
+    let open = |to: usize, choice: Json| {
+        let mut case = case(&masked(&all[..to], 0xff, None), 10, 0, choice);
+        case["until"] = Json::Null;
+        case
+    };
+    let at_most = || json!({ "at_most": 1000 });
+    file.valid("no end: to a seal that closes its epoch", "choice.answer", open(3, at_most()));
+    file.valid("no end: an epoch of which nothing shows the last part gives no rows", "choice.answer", open(2, at_most()));
+    file.valid("no end: a rate is forced part by part", "choice.answer", open(2, rate()));
+    // A device that goes on in an epoch that it has closed. Within a run the reader refuses it.
+    let mut device = Device::new(&group(), "ed", &schema(FIXED));
+    let broken = [device.seal(&Epoch::new(Scheme::Star, 10, 30)), device.seal(&Epoch::new(Scheme::Star, 10, 9))];
+    let mut out = Vec::new();
+    write::schema(&mut out, &schema(FIXED));
+    for one in &broken {
+        out.extend(one.open(true));
+        out.extend(one.part(&Pick::Levels(0xff), true));
+    }
+    let mut closed = case(&out, 10, 0, at_most());
+    closed["until"] = Json::Null;
+    file.invalid("a part behind the last of its epoch", "choice.answer", closed, "EpochClosed");
     file
 }
 

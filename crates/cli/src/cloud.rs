@@ -114,8 +114,13 @@ fn open(path: &std::path::Path) -> Result<Arc<dyn EpochStore>, Failure> {
 /// A store that cannot be opened: the caller's mistake if it is another file, the machine's if the disk is full or damaged.
 pub(crate) fn store_failure(error: &OpenError) -> Failure {
     let exit = match error {
-        OpenError::NotFound(_) | OpenError::Locked(_) | OpenError::Empty(_) | OpenError::NotAStore(_) => Exit::Usage,
-        OpenError::Damaged(..) => Exit::Finding,
+        OpenError::NotFound(_)
+        | OpenError::Locked(_)
+        | OpenError::Empty(_)
+        | OpenError::NotAStore(_)
+        | OpenError::NotAJournal(_)
+        | OpenError::Orphaned(_) => Exit::Usage,
+        OpenError::Damaged(..) | OpenError::JournalDamaged(..) => Exit::Finding,
         _ => Exit::Internal,
     };
     Failure::new(exit, error)

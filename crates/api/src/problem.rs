@@ -156,10 +156,10 @@ mod tests {
                 continue;
             }
             found += 1;
-            let row = specified.lines().find(|line| line.starts_with(&format!("| `{name}` |")));
-            let row = row.unwrap_or_else(|| panic!("spec/errors.md does not have {name}"));
             let status: String = pair[0].chars().filter(char::is_ascii_digit).take(3).collect();
-            assert!(row.contains(&format!("| {status} |")), "{name}: {row}");
+            // What a problem is called may also be what an answer is refused with, in a table of its own.
+            let start = format!("| `{name}` | {status} |");
+            assert!(specified.lines().any(|line| line.starts_with(&start)), "spec/errors.md does not have {start}");
         }
         assert_eq!(found, 17);
     }

@@ -57,7 +57,9 @@ fn bundles_of_every_suite_and_scheme_verify() {
         for scheme in ["star", "tree"] {
             let (out, key) = (format!("{suite}-{scheme}"), format!("keys/{suite}.key.pem"));
             let who = ["--roster", &roster, "--operator", "keys/op.pub.pem", "--key", &key, "--device", "mote"];
-            let seal = ["seal", "data.csv", "--scheme", scheme, "--out", &out];
+            // One table sealed twice by one key: two chains, of which a device could only have one.
+            let state = format!("{out}.chain");
+            let seal = ["seal", "data.csv", "--scheme", scheme, "--out", &out, "--state", &state];
             scene.run(&[&seal[..], &who[..], &COLUMNS[..]].concat()).done();
             let names = scene.names(&out).into_iter().filter(|name| name.ends_with(".mseal"));
             let files: Vec<String> = names.map(|name| format!("{out}/{name}")).collect();
@@ -74,7 +76,8 @@ fn bad_bundles_are_refused_by_the_same_name() {
     scene.table("data.csv", 60);
     let mut files = Vec::new();
     for scheme in ["star", "tree"] {
-        let key = ["--key", "keys/dev1.key.pem", "--out", scheme, "--scheme", scheme];
+        let state = format!("{scheme}.chain");
+        let key = ["--key", "keys/dev1.key.pem", "--out", scheme, "--scheme", scheme, "--state", &state];
         scene.with_roster(&[&["seal", "data.csv", "--device", "dev1"][..], &key[..], &COLUMNS[..]].concat()).done();
         let good = scene.names(scheme).into_iter().find(|name| name.ends_with(".mseal")).unwrap();
         let good = fs::read(scene.path(scheme).join(good)).unwrap();

@@ -8,6 +8,8 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 
 CARGO_FLAGS ?= --locked
+# Cargo's progress is for people: it is shown where stderr is a terminal.
+CARGO_TALK = $(shell [ -t 2 ] || echo --quiet)
 VENV_PYTHON := .venv/bin/python
 # Seconds that `make fuzz-smoke` spends on each target.
 FUZZ_SECONDS ?= 20
@@ -20,6 +22,8 @@ help: ## List the targets
 
 .PHONY: demo
 demo: setup-build ## Seal, store, sample and verify real readings, then watch the cloud lie
+	@[ -x "$${CARGO_TARGET_DIR:-target}/release/moteseal" ] || echo 'building moteseal, a few minutes the first time' >&2
+	@cargo build --release $(CARGO_TALK) $(CARGO_FLAGS) -p moteseal
 	@cargo run --release --quiet $(CARGO_FLAGS) -p moteseal -- demo $(DEMO_FLAGS)
 
 .PHONY: bench

@@ -9,7 +9,6 @@ use moteseal_client::proof::ProofWriter;
 use moteseal_client::{Failure as GetFailure, Memory, get};
 use moteseal_core::record::EpochNumber;
 use moteseal_core::sample::{Choice, Rate};
-use moteseal_net::NetError;
 use moteseal_verify::Roster;
 use serde_json::json;
 
@@ -18,12 +17,12 @@ use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::key::random;
 use crate::progress::{spinner, thousands};
-use crate::push::{Access, net_failure};
-use crate::rows::{Destination, incomplete, output_failure, say};
+use crate::push::Access;
+use crate::rows::{Destination, distinct, incomplete, output_failure, say};
 use crate::terminal::{Stdout, talk};
 use crate::time::{When, when};
 
-/// Gets a part of what devices sealed, verified: authentic, complete, and chosen by nobody. Or a refusal that names what was wrong.
+/// Get a part of what devices sealed, verified: authentic, complete, and chosen by nobody. Or a refusal that names what was wrong.
 #[derive(Args, Debug)]
 #[command(
     group(ArgGroup::new("choice").required(true).args(["rate", "at_most", "sample"])),
@@ -110,6 +109,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let query = arguments.query(&roster)?;
     let cloud = arguments.access.client(&arguments.from)?;
     let mut memory = open_memory(arguments.memory.as_deref(), arguments.no_memory, &roster)?;
+    let (out, read) = (arguments.destination.out(), [&arguments.roster, &arguments.operator]);
+    distinct(&[("--out", out), ("--proof", arguments.proof.as_deref()), ("--memory", arguments.memory.as_deref())], &read)?;
     let mut proof =
         arguments.proof.as_deref().map(|path| ProofWriter::create(path, &query, &roster)).transpose().map_err(output_failure)?;
     let mut output = arguments.destination.open(arguments.mean.as_deref(), spinner("verified rows"))?;
@@ -129,7 +130,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         proof.keep().map_err(output_failure)?;
     }
     rows.release()?;
-    say(&report, &roster);
+    say(&report, &roster, "received");
     let mean = mean.and_then(|mean| arguments.tell(&mean));
     if arguments.json {
         let mut value = report.to_json();
@@ -209,11 +210,6 @@ pub(crate) fn open_memory(path: Option<&std::path::Path>, none: bool, roster: &R
 
 /// Why there are no verified rows.
 pub(crate) fn get_failure(error: &GetFailure) -> Failure {
-    if let GetFailure::Net(cause @ (NetError::BadAddress { .. } | NetError::BadFile { .. } | NetError::TokenInClear { .. })) =
-        error
-    {
-        return net_failure(cause, error);
-    }
     let exit = match error.exit_code() {
         1 => Exit::Internal,
         2 => Exit::Usage,

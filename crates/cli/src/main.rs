@@ -11,6 +11,7 @@ mod failure;
 mod files;
 mod get;
 mod inspect;
+mod interrupt;
 mod key;
 mod progress;
 mod push;
@@ -73,6 +74,10 @@ enum Command {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    // A cloud stops in order by itself.
+    if let Err(failure) = interrupt::watch(!matches!(cli.command, Command::Cloud(_))) {
+        return failure.report();
+    }
     let result = match cli.command {
         Command::Key(command) => key::run(command),
         Command::Roster(command) => roster::run(command),

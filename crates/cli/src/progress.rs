@@ -34,6 +34,16 @@ pub(crate) fn thousands(number: u64) -> String {
     out
 }
 
+/// A number of things for people: `1 reading`, `1,234 readings`.
+pub(crate) fn count(number: u64, thing: &str) -> String {
+    format!("{} {thing}{}", thousands(number), if number == 1 { "" } else { "s" })
+}
+
+/// A range of things that have numbers, both ends in it: `seal 7`, `seals 0 to 23`.
+pub(crate) fn range(thing: &str, first: u32, last: u32) -> String {
+    if first == last { format!("{thing} {first}") } else { format!("{thing}s {first} to {last}") }
+}
+
 /// A number of bytes for people: `812 B`, `41.3 KB`, `2.0 MB`.
 #[allow(clippy::cast_precision_loss)]
 pub(crate) fn bytes(number: u64) -> String {
@@ -52,6 +62,8 @@ mod tests {
     #[test]
     fn numbers_read_well() {
         assert_eq!([0, 999, 1000, 37_674, 1_000_000].map(thousands), ["0", "999", "1,000", "37,674", "1,000,000"]);
+        assert_eq!([0, 1, 1000].map(|number| count(number, "seal")), ["0 seals", "1 seal", "1,000 seals"]);
+        assert_eq!([range("seal", 7, 7), range("seal", 0, 23)], ["seal 7", "seals 0 to 23"]);
         assert_eq!([999, 41_300, 2_000_000, 3_200_000_000].map(bytes), ["999 B", "41.3 KB", "2.0 MB", "3.2 GB"]);
     }
 }

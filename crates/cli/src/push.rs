@@ -1,6 +1,7 @@
 //! `moteseal push`: bundles go to a cloud.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use moteseal_device::push::{Conflict, Push, PushError};
@@ -12,7 +13,10 @@ use crate::failure::{Exit, Failure};
 use crate::progress::{bar, bytes, thousands};
 use crate::terminal::{Stdout, talk};
 
-/// Pushes a directory's bundles to a cloud, in the order of their chains. Run it again after an interruption: it goes on where it
+/// How long to wait for a cloud that has just been started beside us.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Push a directory's bundles to a cloud, in the order of their chains. Run it again after an interruption: it goes on where it
 /// stopped.
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  moteseal push bundles/ --to http://127.0.0.1:8080\n\n\
@@ -46,21 +50,18 @@ impl Access {
     /// A client of the cloud at `url`.
     pub(crate) fn client(&self, url: &str) -> Result<Client, Failure> {
         let token = self.token.as_deref().map(Token::read).transpose().map_err(Failure::usage)?;
-        Client::new(url, &Options { ca: self.ca.clone(), token, ..Options::default() }).map_err(Failure::usage)
+        Client::new(url, &Options { ca: self.ca.clone(), token, patience: PATIENCE, ..Options::default() })
+            .map_err(Failure::usage)
     }
 }
 
-/// What a cloud's refusal means for the exit code.
-pub(crate) fn net_failure(error: &NetError, message: impl std::fmt::Display) -> Failure {
-    let exit = match error {
+/// What a cloud's refusal of an upload means for the exit code.
+fn net_exit(error: &NetError) -> Exit {
+    match error {
+        error if error.is_no_cloud() => Exit::Unreachable,
         NetError::Refused { status: 400 | 409 | 422, .. } => Exit::Refused,
-        NetError::Refused { status: 500.., .. } => Exit::Internal,
-        NetError::Refused { .. } | NetError::BadAddress { .. } | NetError::BadFile { .. } | NetError::TokenInClear { .. } => {
-            Exit::Usage
-        }
-        _ => Exit::Unreachable,
-    };
-    Failure::new(exit, message)
+        _ => Exit::Usage,
+    }
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
@@ -107,7 +108,7 @@ pub(crate) fn equivocation(conflicts: &[Conflict]) -> Result<(), Failure> {
 /// Why bundles were not pushed.
 pub(crate) fn push_failure(error: &PushError) -> Failure {
     match error {
-        PushError::Net { error: cause, .. } => net_failure(cause, error),
+        PushError::Net { error: cause, .. } => Failure::new(net_exit(cause), error),
         PushError::Io { path, error } => Failure::file("read", path, error),
         _ => Failure::usage(error),
     }

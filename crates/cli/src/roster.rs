@@ -1,5 +1,6 @@
 //! `moteseal roster`: who belongs to a group, signed by its operator.
 
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -9,6 +10,7 @@ use serde_json::json;
 
 use crate::failure::Failure;
 use crate::files;
+use crate::progress::count;
 use crate::terminal::{Stdout, talk};
 use crate::time;
 
@@ -83,11 +85,21 @@ fn new(arguments: &New) -> Result<(), Failure> {
     }
     let operator = files::secret_key(&arguments.operator)?;
     let mut keys: Vec<(&str, PublicKey)> = Vec::with_capacity(arguments.devices.len());
+    let mut speaks: HashMap<Vec<u8>, &str> = HashMap::with_capacity(arguments.devices.len());
+    let mut names = HashSet::with_capacity(arguments.devices.len());
     for (name, path) in &arguments.devices {
-        if keys.iter().any(|(known, _)| known == name) {
+        if !names.insert(name) {
             return Err(Failure::usage(format_args!("--device {name} is named twice")));
         }
-        keys.push((name, files::public_key(path)?));
+        let key = files::public_key(path)?;
+        // Who holds a key that two devices have could say the one's readings in the name of the other.
+        if let Some(other) = speaks.insert(key.to_bytes().to_vec(), name) {
+            return Err(Failure::usage(format_args!(
+                "--device {name}: {} is the key of {other} too, and one key must not speak for two devices; make it its own: moteseal key new",
+                path.display()
+            )));
+        }
+        keys.push((name, key));
     }
     let roster = FirstRoster {
         group: &arguments.group,
@@ -98,7 +110,8 @@ fn new(arguments: &New) -> Result<(), Failure> {
     };
     let bytes = roster.issue(&operator).map_err(Failure::usage)?;
     files::create(&arguments.out, &bytes, 0o644)?;
-    talk(format_args!("roster of group {} with {} devices: {}", arguments.group, keys.len(), arguments.out.display()));
+    let devices = count(keys.len() as u64, "device");
+    talk(format_args!("roster of group {} with {devices}: {}", arguments.group, arguments.out.display()));
     Ok(())
 }
 
@@ -130,8 +143,14 @@ fn show(arguments: &Show) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A device's name and key. The name becomes that of files: letters, digits, dot, dash and underscore, and no dot first.
 fn device(text: &str) -> Result<(String, PathBuf), String> {
+    let plain = |c: char| c.is_alphanumeric() || matches!(c, '.' | '-' | '_');
     match text.split_once('=') {
+        Some((name, _)) if !name.chars().all(plain) || name.starts_with(['.', '-']) => {
+            Err("a device's name names files too: letters, digits, '.', '-' and '_', the first a letter, a digit or '_'"
+                .to_owned())
+        }
         Some((name, path)) if !name.is_empty() && !path.is_empty() => Ok((name.to_owned(), path.into())),
         _ => Err("NAME=PUBLIC_KEY, for example dev1=keys/dev1.pub.pem".to_owned()),
     }

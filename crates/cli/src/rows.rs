@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, Seek as _, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
@@ -13,7 +13,7 @@ use moteseal_device::import::display_ms;
 use moteseal_verify::Roster;
 
 use crate::failure::{Exit, Failure};
-use crate::progress::{bytes, thousands};
+use crate::progress::{bytes, count, thousands};
 use crate::terminal::{Stdout, talk};
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -54,6 +54,11 @@ impl Destination {
         }
     }
 
+    /// The file for the rows, if there is one.
+    pub(crate) fn out(&self) -> Option<&Path> {
+        self.out.as_deref()
+    }
+
     /// Whether rows are asked for at all.
     pub(crate) const fn is_given(&self) -> bool {
         self.out.is_some() || self.format.is_some()
@@ -67,7 +72,7 @@ impl Destination {
                 (Box::new(shared.clone()), Kept::File(shared))
             }
             None => {
-                let none = |error| Failure::new(Exit::Internal, format_args!("cannot make a temporary file: {error}"));
+                let none = |error| output_failure(OutputError::temporary(&error));
                 let spool = tempfile::tempfile().map_err(none)?;
                 let again = spool.try_clone().map_err(none)?;
                 (Box::new(BufWriter::with_capacity(1 << 16, spool)), Kept::Spool(again))
@@ -174,13 +179,33 @@ impl Finished {
     }
 }
 
-/// Rows that could not be written.
-pub(crate) fn output_failure(error: OutputError) -> Failure {
-    Failure::new(Exit::Internal, error)
+/// Refuses to write two things into one file, or over one that is read.
+pub(crate) fn distinct(written: &[(&str, Option<&Path>)], read: &[&PathBuf]) -> Result<(), Failure> {
+    let written: Vec<(&str, &Path)> = written.iter().filter_map(|(option, path)| Some((*option, (*path)?))).collect();
+    for (at, (option, path)) in written.iter().enumerate() {
+        if let Some((other, _)) = written[..at].iter().find(|(_, other)| AtomicFile::is_same(path, other)) {
+            return Err(Failure::usage(format_args!(
+                "{other} and {option} are both {}: one would replace the other; name two files",
+                path.display()
+            )));
+        }
+        if read.iter().any(|read| AtomicFile::is_same(path, read)) {
+            return Err(Failure::usage(format_args!(
+                "{option} {} would replace a file that is read here; name another",
+                path.display()
+            )));
+        }
+    }
+    Ok(())
 }
 
-/// Says what was verified, a line a device, on stderr.
-pub(crate) fn say(report: &Report, roster: &Roster) {
+/// Rows that could not be written: the caller's mistake, or the machine's.
+pub(crate) fn output_failure(error: OutputError) -> Failure {
+    Failure::new(if error.is_misuse() { Exit::Usage } else { Exit::Internal }, error)
+}
+
+/// Says what was verified, a line a device, on stderr. `came` is what happened to the bytes: received, or read.
+pub(crate) fn say(report: &Report, roster: &Roster, came: &str) {
     for device in &report.devices {
         let until = match device.standing {
             Standing::Complete => "complete".to_owned(),
@@ -192,17 +217,17 @@ pub(crate) fn say(report: &Report, roster: &Roster) {
         let newer = if device.newer.is_some() { "; newer seals are known" } else { "" };
         let outages = match device.outages.len() {
             0 => String::new(),
-            count => format!(", {count} restarts"),
+            number => format!(", {}", count(number as u64, "restart")),
         };
         talk(format_args!(
-            "{:<12} verified  {} of {} readings, {} epochs, {until}{outages}{newer}",
+            "{:<12} verified  {} of {}, {}, {until}{outages}{newer}",
             device.name,
             thousands(device.rows),
-            thousands(device.events),
-            thousands(device.epochs),
+            count(device.events, "reading"),
+            count(device.epochs, "epoch"),
         ));
     }
-    talk(format_args!("{} signatures checked, {} received", thousands(report.signatures), bytes(report.bytes)));
+    talk(format_args!("{} checked, {} {came}", count(report.signatures, "signature"), bytes(report.bytes)));
 }
 
 /// What is missing of what was asked for, as the failure that says so.

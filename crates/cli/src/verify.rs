@@ -151,7 +151,7 @@ fn proof(arguments: &Arguments, path: &Path, stream: Stream, roster: &Roster) ->
     } else {
         verify(stream, path, roster, memory.as_ref(), &mut Nothing).map_err(|error| proof_failure(path, &error))?
     };
-    say(&report, roster);
+    say(&report, roster, "read");
     if arguments.json {
         let mut value = report.to_json();
         if let Some(object) = value.as_object_mut() {

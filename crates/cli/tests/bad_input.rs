@@ -182,3 +182,85 @@ fn too_few_levels_for_a_budget_are_refused() {
     assert!(run.failed(USAGE).contains("--levels 4 is too few for 1000 events"), "{run:?}");
     assert!(!scene.path("small.cbor").exists());
 }
+
+#[test]
+fn one_file_is_not_written_for_two_things() {
+    let scene = Scene::new();
+    fs::create_dir(scene.path("sub")).unwrap();
+    symlink("same", scene.path("link")).unwrap();
+    let get = ["get", "dev1", "--from", "http://127.0.0.1:1", "--rate", "1"];
+    for (one, other) in [("same", "same"), ("same", "./sub/../same"), ("link", "same")] {
+        for option in ["--proof", "--memory"] {
+            let run = scene.with_roster(&[&get[..], &["-o", one, option, other]].concat());
+            assert!(run.failed(USAGE).contains("one would replace the other; name two files"), "{run:?}");
+        }
+    }
+    let run = scene.with_roster(&[&get[..], &["-o", "./roster.cbor"]].concat());
+    assert!(run.failed(USAGE).contains("--out ./roster.cbor would replace a file that is read here"), "{run:?}");
+}
+
+#[test]
+fn an_output_that_cannot_be_is_a_mistake_of_the_caller() {
+    let scene = Scene::new();
+    let get = ["get", "dev1", "--from", "http://127.0.0.1:1", "--rate", "1"];
+    for (option, name, says) in [
+        ("-o", "nodir/x.csv", "nodir/x.csv: there is no folder nodir; make it first"),
+        ("--proof", "nodir/x.mproof", "nodir/x.mproof: there is no folder nodir; make it first"),
+        ("-o", "keys", "keys: it is a folder; name a file in it"),
+        ("-o", "roster.cbor/x", "roster.cbor/x: roster.cbor is not a folder"),
+    ] {
+        let run = scene.with_roster(&[&get[..], &[option, name]].concat());
+        assert!(run.failed(USAGE).contains(says), "{run:?}");
+    }
+}
+
+#[test]
+fn an_address_where_no_cloud_is_is_the_same_to_all() {
+    let scene = Scene::new();
+    scene.table("data.csv", 10);
+    scene.seal("data.csv", "dev1", &[]).done();
+    let cloud = scene.cloud("epochs.redb");
+    let elsewhere = format!("{}/elsewhere", cloud.url);
+    let https = cloud.url.replace("http://", "https://");
+    for (url, says) in [(&elsewhere, "elsewhere"), (&https, "it speaks no TLS; with http:// it may")] {
+        let get = ["get", "dev1", "--from", url, "--rate", "1", "--format", "csv"];
+        for run in [scene.with_roster(&get), scene.run(&["push", "bundles", "--to", url])] {
+            let says = says.replace("it speaks", "speaks");
+            assert!(run.failed(6).contains(&says), "{run:?}");
+        }
+    }
+}
+
+#[test]
+fn a_push_waits_for_a_cloud_that_is_being_started() {
+    let scene = Scene::new();
+    scene.table("data.csv", 10);
+    scene.seal("data.csv", "dev1", &[]).done();
+    // A port that was free a moment ago.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let address = format!("127.0.0.1:{port}");
+    let mut push = scene.command(&["push", "bundles", "--to", &format!("http://{address}")]);
+    let mut push = push.stderr(std::process::Stdio::null()).spawn().unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let _cloud = scene.cloud_at("epochs.redb", &address);
+    assert!(push.wait().unwrap().success());
+}
+
+#[test]
+fn a_group_has_one_key_a_device_and_names_that_files_can_have() {
+    let scene = Scene::new();
+    let roster = |devices: &[&str]| {
+        let arguments = ["roster", "new", "--operator", "keys/op.key.pem", "--group", "g", "--epoch", "1h", "--out", "new.cbor"];
+        let devices = devices.iter().flat_map(|device| ["--device", device]);
+        scene.run(&arguments.into_iter().chain(devices).collect::<Vec<_>>())
+    };
+    let run = roster(&["a=keys/dev1.pub.pem", "b=keys/dev1.pub.pem"]);
+    assert!(run.failed(USAGE).contains("--device b: keys/dev1.pub.pem is the key of a too"), "{run:?}");
+    for name in ["../../x", "a/b", ".hidden", "-o", "a b", "a\nb"] {
+        let run = roster(&[&format!("{name}=keys/dev1.pub.pem")]);
+        assert_eq!(run.code, USAGE, "{run:?}");
+        assert!(run.talk.contains("a device's name names files too"), "{run:?}");
+    }
+    assert!(!scene.path("new.cbor").exists());
+    roster(&["Mote_1.a-b=keys/dev1.pub.pem", "b=keys/dev2.pub.pem"]).done();
+}

@@ -209,9 +209,19 @@ async fn a_file_appears_whole_or_not_at_all() {
     }
     export_over(&field, &cloud, &path).await;
     assert_eq!(names(), ["rows.csv"]);
-    let error = AtomicFile::create(folder.path()).unwrap_err().to_string();
-    assert!(error.contains("name a file in it"), "{error}");
-    assert!(AtomicFile::create(&folder.path().join("nowhere/rows.csv")).is_err());
+    let error = AtomicFile::create(folder.path()).unwrap_err();
+    assert!(error.is_misuse() && error.to_string().contains("name a file in it"), "{error}");
+    let error = AtomicFile::create(&folder.path().join("nowhere/rows.csv")).unwrap_err();
+    assert!(error.is_misuse() && error.to_string().contains("nowhere; make it first"), "{error}");
+    // A row, and then no more room: whatever the format, the file is named and the way out.
+    for format in Format::NAMES.map(|(_, format)| format) {
+        let mut file = AtomicFile::create(Path::new("/dev/full")).unwrap();
+        let mut writer = Writer::new(format, &mut file);
+        get(&client(&cloud.url), &field.roster, &field.query(rate("1/8")), None, None, &mut writer).await.unwrap();
+        writer.finish().unwrap();
+        let error = file.commit().unwrap_err();
+        assert!(!error.is_misuse() && error.to_string().contains("/dev/full: the disk is full; make room"), "{error}");
+    }
 }
 
 async fn export_over(field: &Field, cloud: &Honest, path: &Path) {

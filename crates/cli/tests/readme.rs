@@ -1,5 +1,5 @@
-//! README.md's tour, run as it stands: every `sh` block, in order, in one shell, with nothing between the lines but waiting for a
-//! server that a block has put into the background.
+//! README.md's tour, run as it stands: every `sh` block, in order, as one script, with nothing between the lines. That a server in
+//! the background is not up at once is what `push` waits for.
 //!
 //! The shell starts in a folder that looks like a fresh clone after `cargo build --release`. Two commands are not run but checked,
 //! because this test is a part of what they do: `make X` must be a target that make can plan, and `cargo` is taken as done.
@@ -35,21 +35,17 @@ fn blocks(markdown: &str) -> Vec<String> {
     blocks
 }
 
-/// One script of all blocks. After a block that ends in `&`, it waits until somebody listens on the tour's port.
+/// One script of all blocks.
 fn script(blocks: &[String], port: u16) -> String {
     let mut script = String::from(
         "set -euo pipefail\n\
          trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n\
          make() { command make --dry-run \"$@\" >/dev/null; }\n\
          cargo() { :; }\n\
-         listening() { for _ in $(seq 300); do (exec 3<>/dev/tcp/127.0.0.1/$1) 2>/dev/null && return; sleep 0.1; done; return 1; }\n\
          set -x\n",
     );
     for block in blocks {
         script.push_str(&block.replace(ADDRESS, &format!("127.0.0.1:{port}")));
-        if block.trim_end().ends_with('&') {
-            writeln!(script, "listening {port}").unwrap();
-        }
     }
     script
 }

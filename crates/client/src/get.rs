@@ -46,12 +46,14 @@ impl Failure {
 
     /// 1 internal, 2 usage, 3 refused, 4 incomplete, 6 unreachable.
     #[must_use]
-    pub const fn exit_code(&self) -> u8 {
+    pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Net(error) if error.is_unreachable() => 6,
+            Self::Net(error) if error.is_no_cloud() => 6,
+            Self::Net(NetError::Refused { status: 401 | 403, .. }) => 2,
             Self::Net(NetError::Refused { .. }) => 4,
             Self::Net(_) => 2,
             Self::Refused(refused) => refused.refusal.exit_code(),
+            Self::Output(error) if error.is_misuse() => 2,
             Self::Output(_) => 1,
         }
     }

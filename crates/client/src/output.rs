@@ -30,28 +30,80 @@ use text::{Csv, JsonLines, Table};
 
 /// Why rows could not be written, or a file of ours not be read: names the file and the way out.
 #[derive(Debug)]
-pub struct OutputError(String);
+pub struct OutputError {
+    message: String,
+    is_misuse: bool,
+}
 
 impl OutputError {
     /// An error of the system's about a file.
     pub(crate) fn new(path: &Path, error: &io::Error) -> Self {
-        Self(format!("cannot use {}: {error}", path.display()))
+        // What a writer of ours has named is not named again.
+        if let Some(inner) = error.get_ref().and_then(|inner| inner.downcast_ref::<Self>()) {
+            return Self { message: inner.message.clone(), is_misuse: inner.is_misuse };
+        }
+        Self::missing_folder(path, error).unwrap_or_else(|| Self::because(path, &cause(error)))
     }
 
     /// A file that is not what it should be.
     pub(crate) fn because(path: &Path, what: &str) -> Self {
-        Self(format!("cannot use {}: {what}", path.display()))
+        Self { message: format!("cannot use {}: {what}", path.display()), is_misuse: false }
+    }
+
+    /// A name that the caller should not have given.
+    pub(crate) fn misused(path: &Path, what: &str) -> Self {
+        Self { is_misuse: true, ..Self::because(path, what) }
+    }
+
+    /// Where the error is that there is no folder for the file: which one.
+    fn missing_folder(path: &Path, error: &io::Error) -> Option<Self> {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty())?;
+        let text = match error.kind() {
+            io::ErrorKind::NotFound if !folder.exists() => format!("there is no folder {}; make it first", folder.display()),
+            io::ErrorKind::NotADirectory => format!("{} is not a folder", folder.display()),
+            _ => return None,
+        };
+        Some(Self::misused(path, &text))
+    }
+
+    /// A temporary file that could not be made.
+    #[must_use]
+    pub fn temporary(error: &io::Error) -> Self {
+        let folder = std::env::temp_dir();
+        let message =
+            format!("cannot make a temporary file in {}: {}; TMPDIR names another folder", folder.display(), cause(error));
+        Self { message, is_misuse: false }
     }
 
     /// What went wrong where no file is at hand.
     pub(crate) fn of(error: impl fmt::Display) -> Self {
-        Self(format!("cannot write the rows: {error}"))
+        Self { message: format!("cannot write the rows: {error}"), is_misuse: false }
+    }
+
+    /// Whether another command line would have done: a file in no folder, or rows that do not fit the format.
+    #[must_use]
+    pub const fn is_misuse(&self) -> bool {
+        self.is_misuse
+    }
+}
+
+/// A system's error in words, with the way out where there is one.
+fn cause(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::StorageFull => "the disk is full; make room, or name a file on another one".to_owned(),
+        io::ErrorKind::QuotaExceeded => "your quota is used up; make room, or name a file on another disk".to_owned(),
+        io::ErrorKind::FileTooLarge => {
+            "it would be larger than is allowed here (ulimit -f); ask for less, or raise that".to_owned()
+        }
+        io::ErrorKind::PermissionDenied => "permission denied; name a file where you may write".to_owned(),
+        io::ErrorKind::ReadOnlyFilesystem => "the file system is read-only; name a file on another one".to_owned(),
+        _ => error.to_string(),
     }
 }
 
 impl fmt::Display for OutputError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.message)
     }
 }
 
@@ -217,9 +269,10 @@ fn same_schema(columns: &SchemaEntry, rows: &Rows<'_>) -> Result<(), OutputError
     if columns.digest == rows.schema().digest {
         return Ok(());
     }
-    Err(OutputError::of(format_args!(
+    let error = OutputError::of(format_args!(
         "device {} has other columns from epoch {} on; ask for devices and epochs of one schema at a time, or use --format jsonl",
         rows.name(),
         rows.statement().epoch
-    )))
+    ));
+    Err(OutputError { is_misuse: true, ..error })
 }

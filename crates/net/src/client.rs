@@ -2,7 +2,9 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
@@ -17,6 +19,8 @@ const MAX_TOKEN: u64 = 4096;
 const MAX_PROBLEM: usize = 64 << 10;
 /// The media type of problems (RFC 9457).
 const PROBLEM_TYPE: &str = "application/problem+json";
+/// How long to wait after a refused connection while there is patience.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// How to speak to a cloud.
 #[derive(Clone, Debug)]
@@ -31,6 +35,8 @@ pub struct Options {
     pub idle_timeout: Duration,
     /// When to try again.
     pub retry: Retry,
+    /// How long to wait for a cloud that is being started: for so long, refused connections are tried again until one succeeds.
+    pub patience: Duration,
 }
 
 impl Default for Options {
@@ -41,6 +47,7 @@ impl Default for Options {
             connect_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(60),
             retry: Retry::default(),
+            patience: Duration::ZERO,
         }
     }
 }
@@ -106,6 +113,9 @@ pub struct Client {
     base: Url,
     token: Option<Token>,
     retry: Retry,
+    patience: Duration,
+    /// Whether somebody has answered: who is gone then is not waited for.
+    answered: Arc<AtomicBool>,
 }
 
 impl Client {
@@ -142,7 +152,9 @@ impl Client {
             Some(path) => NetError::BadFile { path: path.clone(), cause: innermost(&error) },
             None => NetError::BadAddress { url: base.to_owned(), cause: innermost(&error) },
         })?;
-        Ok(Self { http, base: url, token: options.token.clone(), retry: options.retry })
+        let answered = Arc::new(AtomicBool::new(false));
+        let (token, retry, patience) = (options.token.clone(), options.retry, options.patience);
+        Ok(Self { http, base: url, token, retry, patience, answered })
     }
 
     /// The cloud's address.
@@ -178,9 +190,8 @@ impl Client {
     async fn send(&self, method: Method, path: &str, body: Option<(&'static str, Bytes)>) -> Result<Answer, NetError> {
         let url = self.base.join(path.trim_start_matches('/'));
         let url = url.map_err(|error| NetError::BadAddress { url: path.to_owned(), cause: error.to_string() })?;
-        let mut attempt = 0;
+        let (mut attempt, start) = (0, Instant::now());
         loop {
-            attempt += 1;
             let mut request = self.http.request(method.clone(), url.clone());
             request = request.header(ACCEPT, "application/cbor-seq, application/json, application/problem+json");
             if let Some(token) = &self.token {
@@ -189,8 +200,15 @@ impl Client {
             if let Some((media_type, body)) = &body {
                 request = request.header(CONTENT_TYPE, *media_type).body(body.clone());
             }
-            let response =
-                request.send().await.map_err(|error| NetError::Unreachable { url: url.to_string(), cause: cause_of(&error) })?;
+            let response = match request.send().await {
+                Err(error) if is_refused(&error) && !self.answered.load(Ordering::Relaxed) && start.elapsed() < self.patience => {
+                    tokio::time::sleep(PAUSE).await;
+                    continue;
+                }
+                sent => sent.map_err(|error| NetError::Unreachable { url: url.to_string(), cause: unreached(&url, &error) })?,
+            };
+            attempt += 1;
+            self.answered.store(true, Ordering::Relaxed);
             let status = response.status();
             if status.is_success() {
                 return Ok(Answer { url, response });
@@ -313,6 +331,29 @@ fn is_this_machine(url: &Url) -> bool {
 fn retry_after(response: &Response) -> Option<Duration> {
     let value = response.headers().get(RETRY_AFTER)?.to_str().ok()?;
     value.trim().parse().ok().map(Duration::from_secs)
+}
+
+/// Whether nobody listens there.
+fn is_refused(error: &reqwest::Error) -> bool {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+/// Why there is no answer, and whether it may be the scheme.
+fn unreached(url: &Url, error: &reqwest::Error) -> String {
+    let cause = cause_of(error);
+    // What rustls says of bytes that are no TLS, and hyper of bytes that are no HTTP.
+    match url.scheme() {
+        "https" if cause.contains("InvalidContentType") => "what answers there speaks no TLS; with http:// it may".to_owned(),
+        "http" if cause.contains("invalid HTTP version") => "what answers there speaks no HTTP; with https:// it may".to_owned(),
+        _ => cause,
+    }
 }
 
 fn cause_of(error: &reqwest::Error) -> String {

@@ -85,7 +85,20 @@ impl NetError {
         }
     }
 
-    /// Whether the cloud could not be reached, or not long enough (exit code 6), rather than having refused.
+    /// Whether no cloud could be made to answer there (exit code 6): nobody does, or another service, or one that is out of order.
+    /// Whether to try again is another question: [`is_unreachable`](Self::is_unreachable).
+    #[must_use]
+    pub fn is_no_cloud(&self) -> bool {
+        match self {
+            // A path that no cloud has: the address leads into another service, or past this one's place in it.
+            Self::Refused { status: 404 | 405, name, .. } => matches!(name.as_str(), "NotFound" | "MethodNotAllowed"),
+            Self::Refused { status, .. } => *status >= 500,
+            Self::NotACloud { .. } => true,
+            _ => self.is_unreachable(),
+        }
+    }
+
+    /// Whether the cloud could not be reached, or not long enough, so that trying again may help.
     #[must_use]
     pub const fn is_unreachable(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::Interrupted { .. } | Self::Busy { .. })

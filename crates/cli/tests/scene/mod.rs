@@ -119,7 +119,16 @@ impl Scene {
 
     /// The same with more options.
     pub(crate) fn cloud_with(&self, store: &str, more: &[&str]) -> Cloud {
-        let arguments = ["cloud", "run", "--store", store, "--listen", "127.0.0.1:0"];
+        self.serve(store, "127.0.0.1:0", more)
+    }
+
+    /// A cloud at an address of its own.
+    pub(crate) fn cloud_at(&self, store: &str, address: &str) -> Cloud {
+        self.serve(store, address, &[])
+    }
+
+    fn serve(&self, store: &str, address: &str, more: &[&str]) -> Cloud {
+        let arguments = ["cloud", "run", "--store", store, "--listen", address];
         let mut command = self.command(&[&arguments[..], &WHO[..], more].concat());
         let mut process = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut url = String::new();

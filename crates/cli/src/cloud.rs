@@ -77,6 +77,13 @@ fn serve(arguments: Run) -> Result<(), Failure> {
     for limit in &arguments.limits {
         config.limits.set(limit).map_err(Failure::usage)?;
     }
+    if arguments.store.is_dir() {
+        return Err(Failure::usage(format_args!("--store {} is a directory; name a file in it", arguments.store.display())));
+    }
+    if let Some(folder) = arguments.store.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir()) {
+        let store = arguments.store.display();
+        return Err(Failure::usage(format_args!("--store {store}: there is no directory {}; make it first", folder.display())));
+    }
     let existed = arguments.store.exists();
     let store = open(&arguments.store)?;
     runtime()?.block_on(async move {

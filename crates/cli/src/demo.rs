@@ -44,7 +44,7 @@ const LIED_ABOUT: u64 = 20;
 /// Events an epoch that the drawn sample has.
 const DRAWN: u32 = 20;
 
-/// Shows all of it on the readings of eight real motes: sealed, stored, sampled, verified. Then the cloud lies.
+/// Show all of it on the readings of eight real motes: sealed, stored, sampled, verified. Then the cloud lies.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
                         moteseal demo                        everything, in a few seconds\n  \

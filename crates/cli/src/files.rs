@@ -105,8 +105,44 @@ pub(crate) fn salt_key(path: &Path) -> Result<SaltKey, Failure> {
 /// Reads a roster and checks that the operator signed it.
 pub(crate) fn roster(path: &Path, operator: &Path) -> Result<Roster, Failure> {
     let key = public_key(operator)?;
-    Roster::open(&read(path)?, &key)
-        .map_err(|error| Failure::refused(format_args!("{}: {error} (operator {})", path.display(), operator.display())))
+    let bytes = read(path)?;
+    Roster::open(&bytes, &key).map_err(|error| match looks_like(&bytes[..bytes.len().min(64)]) {
+        Some(like) if !bytes.starts_with(&[0xd2, 0x84]) => Failure::usage(format_args!(
+            "{} is not a roster, it looks like {like}; `moteseal roster new` makes one",
+            path.display()
+        )),
+        _ => Failure::refused(format_args!("{}: {error} (operator {})", path.display(), operator.display())),
+    })
+}
+
+/// A message with a device's name instead of its id.
+pub(crate) fn with_name(roster: &Roster, device: DeviceId, message: &str) -> String {
+    roster.name(device).map_or_else(|| message.to_owned(), |name| message.replace(&device.to_string(), name))
+}
+
+/// What a file seems to be by its first bytes, if it is none of the streams that we write.
+pub(crate) fn looks_like(head: &[u8]) -> Option<&'static str> {
+    let is_text = || head.iter().all(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace() || *byte >= 0x80);
+    match head {
+        [] => None,
+        head if head.starts_with(b"-----BEGIN ") => Some("a key (PEM)"),
+        // A COSE_Sign1, tagged: spec/formats.md, section 2.2.
+        [0xd2, 0x84, ..] => Some("a roster or a certificate"),
+        head if head.starts_with(b"PAR1") => Some("a Parquet file"),
+        head if head.starts_with(b"redb") => Some("a cloud's store"),
+        // No stream of ours begins with a letter.
+        [first, ..] if first.is_ascii() && is_text() => Some("a text, such as a CSV"),
+        _ => None,
+    }
+}
+
+/// `; it looks like ...` where a file's first bytes say so.
+pub(crate) fn likeness(path: &Path) -> String {
+    let mut head = Vec::with_capacity(64);
+    let is_file = fs::metadata(path).is_ok_and(|found| found.is_file());
+    let read = is_file && fs::File::open(path).is_ok_and(|file| file.take(64).read_to_end(&mut head).is_ok());
+    let like = if read { looks_like(&head) } else { None };
+    like.map_or_else(String::new, |like| format!("; this is no bundle or proof, it looks like {like}"))
 }
 
 /// The id of a device of a roster.

@@ -116,7 +116,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut output = arguments.destination.open(arguments.mean.as_deref(), spinner("verified rows"))?;
 
     let answer = runtime()?.block_on(get(&cloud, &roster, &query, memory.as_mut(), proof.as_mut(), &mut output));
-    let report = answer.map_err(|error| get_failure(&error))?;
+    let report = answer.map_err(|error| get_failure(&roster, &error))?;
     // The rows come last: whoever has them has their proof, and we remember what they were taken from. What can fail for want of
     // space fails before anything is in its place.
     let (rows, mean) = output.finish()?;
@@ -209,7 +209,7 @@ pub(crate) fn open_memory(path: Option<&std::path::Path>, none: bool, roster: &R
 }
 
 /// Why there are no verified rows.
-pub(crate) fn get_failure(error: &GetFailure) -> Failure {
+pub(crate) fn get_failure(roster: &Roster, error: &GetFailure) -> Failure {
     let exit = match error.exit_code() {
         1 => Exit::Internal,
         2 => Exit::Usage,
@@ -217,5 +217,12 @@ pub(crate) fn get_failure(error: &GetFailure) -> Failure {
         6 => Exit::Unreachable,
         _ => Exit::Refused,
     };
-    Failure::new(exit, error)
+    match error {
+        GetFailure::Refused(refused) => {
+            let device = refused.refusal.device();
+            let text = error.to_string();
+            Failure::new(exit, device.map_or_else(|| text.clone(), |device| files::with_name(roster, device, &text)))
+        }
+        _ => Failure::new(exit, error),
+    }
 }

@@ -12,11 +12,11 @@ use moteseal_verify::ReadErrorKind;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
-use crate::files::Stream;
-use crate::progress::{bytes, thousands};
+use crate::files::{Stream, likeness};
+use crate::progress::{bytes, count, thousands};
 use crate::terminal::{Stdout, talk};
 
-/// Shows the items of a bundle (.mseal) or proof (.mproof). Nothing is verified: `moteseal verify` does that.
+/// Show the items of a bundle (.mseal) or proof (.mproof). Nothing is verified: `moteseal verify` does that.
 #[derive(Args, Debug)]
 #[command(after_help = "Example: moteseal inspect bundles/dev1-0000000000.mseal")]
 pub(crate) struct Arguments {
@@ -53,7 +53,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let (mut position, mut number, mut at) = (0, 0, At::default());
     while out.is_heard() {
         let undecoded = |cause: &dyn std::fmt::Display| {
-            Failure::refused(format_args!("{}: item {number} at byte {position}: {cause}", arguments.file.display()))
+            let like = if position == 0 { likeness(&arguments.file) } else { String::new() };
+            Failure::refused(format_args!("{}: item {number} at byte {position}: {cause}{like}", arguments.file.display()))
         };
         let bytes = match items.next() {
             Ok(Some(bytes)) => bytes,
@@ -79,7 +80,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         number += 1;
     }
     if !arguments.json {
-        talk(format_args!("{number} items, {}; nothing of this is verified", bytes(position)));
+        talk(format_args!("{}, {}; nothing of this is verified", count(number, "item"), bytes(position)));
     }
     Ok(())
 }
@@ -180,7 +181,7 @@ fn part_lines(part: &Part<'_>, index: u32, epoch: u64, length: usize) -> Vec<Str
     };
     let mut lines = vec![
         format!("seal {index:<4} epoch {epoch}, {}{marks}", part.scheme.as_str()),
-        format!("{} readings; {here}", thousands(part.n.into())),
+        format!("{}; {here}", count(part.n.into(), "reading")),
         format!(
             "{} of readings, {} of digests, {} in all",
             bytes(part.events.len() as u64),
@@ -195,7 +196,7 @@ fn part_lines(part: &Part<'_>, index: u32, epoch: u64, length: usize) -> Vec<Str
         lines.push(format!("round {} announced, {} kept", part.round, part.own_round));
     }
     if let Some(lost) = &part.lost {
-        lines.push(format!("{} readings lost", thousands(lost.total())));
+        lines.push(format!("{} lost", count(lost.total(), "reading")));
     }
     lines
 }

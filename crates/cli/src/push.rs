@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::cloud::runtime;
 use crate::failure::{Exit, Failure};
-use crate::progress::{bar, bytes, thousands};
+use crate::progress::{bar, bytes, count, thousands};
 use crate::terminal::{Stdout, talk};
 
 /// How long to wait for a cloud that has just been started beside us.
@@ -72,12 +72,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     progress.finish_and_clear();
     let pushed = pushed.map_err(|error| push_failure(&error))?;
     talk(format_args!(
-        "{}: {} bundles stored, {} were there already; {} in {} requests",
+        "{}: {} stored, {} there already; {} in {}",
         arguments.to,
-        thousands(pushed.stored),
+        count(pushed.stored, "bundle"),
         thousands(pushed.known),
         bytes(pushed.bytes),
-        pushed.requests
+        count(pushed.requests, "request")
     ));
     if arguments.json {
         let object = json!({

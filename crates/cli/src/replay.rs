@@ -9,12 +9,12 @@ use moteseal_device::replay::{Replay, Uplinked, uplink};
 
 use crate::cloud::runtime;
 use crate::failure::Failure;
-use crate::progress::{bar, thousands};
+use crate::progress::{bar, count, thousands};
 use crate::push::{Access, equivocation, push_failure};
 use crate::source::{Source, TABLES, outbox_failure, record_failure};
 use crate::terminal::talk;
 
-/// Replays recorded readings at a chosen speed, as if the device sensed them now: each is durable in a journal before it counts, each
+/// Replay recorded readings at a chosen speed, as if the device sensed them now: each is durable in a journal before it counts, each
 /// epoch is sealed when it has passed, and with --to each bundle is pushed as soon as it is there.
 ///
 /// It can be stopped or killed at any moment; run again, it goes on after the last reading that was durable, and the chain says
@@ -63,8 +63,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         Recorder::open(ready.sealer, ready.outbox, &journal).map_err(|error| record_failure(&error, &error))?;
     if recovered.readings > 0 {
         talk(format_args!(
-            "{}: {} readings of an unsealed epoch were in the journal",
-            arguments.source.device, recovered.readings
+            "{}: {} of an unsealed epoch in the journal",
+            arguments.source.device,
+            count(recovered.readings, "reading")
         ));
     }
 
@@ -101,11 +102,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     })?;
     let pushed = pushed.map_err(|error| push_failure(&error))?;
     talk(format_args!(
-        "{}: {} readings replayed, {} left out that were taken before; {} bundles stored, the cloud has {}",
+        "{}: {} replayed, {} left out that were taken before; {} stored, the cloud has {}",
         arguments.source.device,
-        thousands(replayed.readings),
+        count(replayed.readings, "reading"),
         thousands(replayed.left_out),
-        replayed.bundles,
+        count(replayed.bundles, "bundle"),
         thousands(pushed.pushed),
     ));
     equivocation(&pushed.conflicts)

@@ -1,21 +1,24 @@
 //! `moteseal seal`: recorded readings become signed bundles.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use moteseal_core::record::SealIndex;
 use moteseal_core::seal::Scheme;
-use moteseal_device::import::display_ms;
+use moteseal_device::outbox::EXTENSION;
 use moteseal_device::recorder::left_in;
 use moteseal_device::{Batch, Bundle, Recording, Sealed};
+use moteseal_verify::Roster;
 use serde_json::json;
 
 use crate::failure::Failure;
-use crate::progress::{bar, thousands};
+use crate::interrupt;
+use crate::progress::{bar, count, range};
 use crate::source::{Source, TABLES, outbox_failure, record_failure};
 use crate::terminal::{Stdout, talk};
+use crate::time::span;
 
-/// Seals recorded readings: one signed bundle an epoch, ready to be pushed to any cloud.
+/// Seal recorded readings: one signed bundle an epoch, ready to be pushed to any cloud.
 ///
 /// Sealing another file continues the device's chain, whatever directory its bundles go to: the chain's state lies beside the key.
 #[derive(Args, Debug)]
@@ -42,12 +45,16 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut ready = arguments.source.ready()?;
+    clear_temporaries(&arguments.source.out);
+    let folder = arguments.source.out.clone();
+    interrupt::on_stop(move || clear_temporaries(&folder));
     let journal = ready.journal();
     let left = left_in(&journal, &ready.sealer).map_err(|error| record_failure(&error, &error))?;
     if left > 0 {
         return Err(Failure::usage(format_args!(
-            "{}: {left} readings that a replay of {} left are not sealed yet; run that replay again first, it goes on",
+            "{}: {} that a replay of {} left, not sealed yet; run that replay again first, it goes on",
             journal.display(),
+            count(left, "reading"),
             arguments.source.device
         )));
     }
@@ -61,28 +68,43 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let stored = ready.outbox.store(&sealed.bundles, &mut |_| progress.inc(1));
     progress.finish_and_clear();
     let paths = stored.map_err(outbox_failure)?;
-    arguments.report(recording, &sealed, &paths)
+    arguments.report(&ready.roster, recording, &sealed, &paths)
+}
+
+/// Removes the bundles in a directory that never got their names. Its outbox is ours: nobody else seals into it now.
+fn clear_temporaries(folder: &Path) {
+    let ending = format!(".{EXTENSION}.tmp");
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let is_ours = entry.file_name().to_str().is_some_and(|name| name.ends_with(&ending));
+        if is_ours && entry.file_type().is_ok_and(|kind| kind.is_file()) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
 }
 
 impl Arguments {
     #[allow(clippy::cast_precision_loss)]
-    fn report(&self, recording: &Recording, sealed: &Sealed, paths: &[PathBuf]) -> Result<(), Failure> {
+    fn report(&self, roster: &Roster, recording: &Recording, sealed: &Sealed, paths: &[PathBuf]) -> Result<(), Failure> {
         if sealed.left_out > 0 {
-            talk(format_args!("{} readings of epochs that are sealed already were left out", thousands(sealed.left_out)));
+            talk(format_args!("left out: {} of epochs that are sealed already", count(sealed.left_out, "reading")));
         }
         let events: u64 = sealed.bundles.iter().map(Bundle::events).sum();
         let overhead: usize = sealed.bundles.iter().map(Bundle::uplink_overhead).sum();
         let indices = sealed.bundles.first().zip(sealed.bundles.last()).map(|(first, last)| (first.index(), last.index()));
-        let span = recording.iter().next().zip(recording.iter().next_back()).map(|((first, _), (last, _))| (first, last));
-        if let (Some((SealIndex(first), SealIndex(last))), Some((from, to))) = (indices, span) {
+        // What the files hold more than the uplink: schema and chain, which a cloud knows after the first bundle.
+        let more: usize = sealed.bundles.iter().map(|bundle| bundle.bytes.len()).sum();
+        let data: usize = sealed.bundles.iter().map(Bundle::events_length).sum();
+        let epochs = sealed.bundles.first().zip(sealed.bundles.last()).map(|(first, last)| (first.epoch(), last.epoch()));
+        if let (Some((SealIndex(first), SealIndex(last))), Some((since, until))) = (indices, epochs) {
             talk(format_args!(
-                "{}: {} readings from {} to {} under seals {first} to {last} ({}), {:.2} B a reading beside the data: {}",
+                "{}: {} under {} ({}), epochs from {}; beside the data {:.2} B a reading on the uplink, {:.2} B in the files: {}",
                 self.source.device,
-                thousands(events),
-                display_ms(from),
-                display_ms(to),
+                count(events, "reading"),
+                range("seal", first, last),
                 Scheme::from(self.source.scheme).as_str(),
+                span(roster, since, until),
                 overhead as f64 / events.max(1) as f64,
+                (more - data) as f64 / events.max(1) as f64,
                 self.source.out.display()
             ));
         } else {

@@ -1,5 +1,6 @@
 //! What `moteseal seal` and `moteseal replay` share: a table, and the device whose readings it holds.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -16,7 +17,7 @@ use moteseal_verify::Roster;
 
 use crate::failure::{Exit, Failure};
 use crate::files;
-use crate::progress::thousands;
+use crate::progress::count;
 use crate::terminal::talk;
 use crate::time;
 
@@ -230,19 +231,27 @@ impl Source {
 fn say(table: &Path, recording: &Recording) {
     let times = recording.time_format.map_or_else(String::new, |format| format!(", times in {format}"));
     talk(format_args!(
-        "{}: {} readings, separated by {}{times}",
+        "{}: {}, separated by {}{times}",
         table.display(),
-        thousands(recording.len() as u64),
+        count(recording.len() as u64, "reading"),
         recording.delimiter
     ));
     if recording.skipped > 0 {
-        talk(format_args!("{} rows without a value were left out", thousands(recording.skipped)));
+        talk(format_args!("left out: {} without a value", count(recording.skipped, "row")));
     }
+}
+
+/// Whether a file stands where a directory should.
+fn is_in_the_way(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory)
 }
 
 /// An outbox that cannot be used: the machine's fault or the caller's.
 pub(crate) fn outbox_failure(error: OutboxError) -> Failure {
-    match error {
+    match &error {
+        OutboxError::Io { path, error: cause } if is_in_the_way(cause) => {
+            Failure::usage(format_args!("--out {}: that is a file, or lies in one; name a directory", path.display()))
+        }
         OutboxError::Io { .. } => Failure::new(Exit::Internal, error),
         _ => Failure::usage(error),
     }

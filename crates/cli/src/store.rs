@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::cloud::store_failure;
 use crate::failure::{Exit, Failure};
 use crate::files;
-use crate::progress::{bar, bytes, thousands};
+use crate::progress::{bar, bytes, count};
 use crate::terminal::Stdout;
 
 #[derive(Debug, Subcommand)]
@@ -55,6 +55,9 @@ fn quietly<T>(work: impl FnOnce() -> T) -> T {
 
 fn run_check(arguments: &Check) -> Result<(), Failure> {
     let roster = files::roster(&arguments.roster, &arguments.operator)?;
+    if arguments.store.is_dir() {
+        return Err(Failure::usage(format_args!("{} is a directory; name a store's file", arguments.store.display())));
+    }
     let progress = bar(0, "checking");
     let report = quietly(|| {
         check(&arguments.store, &roster, &mut |now| {
@@ -79,21 +82,21 @@ fn run_check(arguments: &Check) -> Result<(), Failure> {
         out.line(value)?;
     } else {
         for finding in report.damage.iter().chain(&report.gaps) {
-            out.line(finding)?;
+            out.line(named(&roster, finding))?;
         }
         let verdict = if report.is_clean() { "whole" } else { "DAMAGED" };
         out.line(format_args!(
-            "{}: {verdict}; {} seals, {} readings, {} verified",
+            "{}: {verdict}; {}, {}, {} verified",
             arguments.store.display(),
-            thousands(report.seals),
-            thousands(report.events),
+            count(report.seals, "seal"),
+            count(report.events, "reading"),
             bytes(report.bytes)
         ))?;
     }
     if report.is_clean() {
         return Ok(());
     }
-    let first = report.damage.first().map_or_else(String::new, Finding::to_string);
+    let first = report.damage.first().map_or_else(String::new, |finding| named(&roster, finding));
     Err(Failure::new(
         Exit::Finding,
         format_args!(
@@ -102,6 +105,11 @@ fn run_check(arguments: &Check) -> Result<(), Failure> {
             report.damage.len()
         ),
     ))
+}
+
+/// A finding with the device's name instead of its id.
+fn named(roster: &Roster, finding: &Finding) -> String {
+    finding.device.map_or_else(|| finding.to_string(), |device| files::with_name(roster, device, &finding.to_string()))
 }
 
 fn object(roster: &Roster, finding: &Finding) -> Value {

@@ -3,7 +3,8 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use moteseal_core::record::EpochNumber;
-use moteseal_device::import::TimeFormat;
+use moteseal_device::import::{TimeFormat, display_ms};
+use moteseal_verify::Roster;
 
 /// A length of time in milliseconds: a number and a unit.
 pub(crate) fn duration(text: &str) -> Result<u64, String> {
@@ -30,6 +31,12 @@ pub(crate) fn instant(text: &str) -> Result<u64, String> {
     format
         .and_then(|format| format.parse(text))
         .ok_or_else(|| "a time such as 2026-01-31T12:00:00Z, or a day such as 2026-01-31".to_owned())
+}
+
+/// The time that epochs cover: from the start of the first to the end of the last.
+pub(crate) fn span(roster: &Roster, first: EpochNumber, last: EpochNumber) -> String {
+    let start = |epoch: EpochNumber| roster.epoch_start_ms(epoch).map_or_else(|| format!("epoch {epoch}"), display_ms);
+    format!("{} to {}", start(first), start(EpochNumber(last.0.saturating_add(1))))
 }
 
 /// An end of a range of epochs.

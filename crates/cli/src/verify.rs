@@ -5,24 +5,28 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use moteseal_api::Query;
 use moteseal_client::output::OutputError;
 use moteseal_client::proof::verify;
 use moteseal_client::{Rows, Sink};
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
+use moteseal_core::sample::{Choice, Rate};
 use moteseal_core::seal::follow::Limits;
 use moteseal_core::seal::{Authentic, History, Incomplete, Seal};
 use moteseal_device::import::display_ms;
+use moteseal_device::outbox::EXTENSION;
 use moteseal_verify::{Event, ReadError, Roster, StreamReader};
 use serde_json::{Value, json};
 
 use crate::failure::{Exit, Failure};
 use crate::files::{self, Stream};
 use crate::get::{get_failure, open_memory};
-use crate::progress::{bar, spinner, thousands};
-use crate::rows::{Destination, incomplete, say};
+use crate::progress::{bar, count, range, spinner, thousands};
+use crate::rows::{Destination, distinct, incomplete, say};
 use crate::terminal::{Stdout, talk};
+use crate::time::span;
 
-/// Verifies bundles (.mseal) or a proof (.mproof) against the group's roster. Needs no network, and believes nobody but the operator.
+/// Verify bundles (.mseal) or a proof (.mproof) against the group's roster. This needs no network, and believes nobody but the operator.
 ///
 /// Of bundles, it checks every signature and every reading, and that no seal is missing between the first and the last of each
 /// device.
@@ -31,7 +35,7 @@ use crate::terminal::{Stdout, talk};
                         moteseal verify p.mproof --roster roster.cbor --operator keys/op.pub.pem\n\n\
                         Exit codes: 0 all verified, 3 something was refused, 4 a seal is missing.")]
 pub(crate) struct Arguments {
-    /// The files
+    /// The files, or directories of bundles
     #[arg(required = true)]
     files: Vec<PathBuf>,
     /// The group's roster
@@ -69,13 +73,18 @@ struct Problem {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let roster = files::roster(&arguments.roster, &arguments.operator)?;
+    let given = expand(&arguments.files)?;
+    let read_here: Vec<&PathBuf> = given.iter().chain([&arguments.roster, &arguments.operator]).collect();
+    distinct(&[("--out", arguments.destination.out())], &read_here)?;
     let mut seals: BTreeMap<DeviceId, BTreeMap<SealIndex, Found>> = BTreeMap::new();
     let mut problems = Vec::new();
-    let progress = bar(arguments.files.len() as u64, "verifying");
-    for path in &arguments.files {
+    // Which of the problems are signatures that do not hold.
+    let mut unauthentic = Vec::new();
+    let progress = bar(given.len() as u64, "verifying");
+    for path in &given {
         let stream = Stream::open(path)?;
         if stream.is_proof() {
-            if arguments.files.len() > 1 {
+            if given.len() > 1 {
                 return Err(Failure::usage(format_args!("{} is a proof; verify each proof by itself", path.display())));
             }
             return proof(arguments, path, stream, &roster);
@@ -85,8 +94,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         }
         match read(stream, &roster) {
             Err(Unread::File(error)) => return Err(Failure::file("read", path, &error)),
-            Err(Unread::Refused(cause)) => {
+            Err(Unread::NotAuthentic(cause)) => {
+                unauthentic.push(problems.len());
                 problems.push(Problem { exit: Exit::Refused, text: format!("{}: {cause}", path.display()) });
+            }
+            Err(Unread::Refused(cause)) => {
+                let text = format!("{}: {cause}{}", path.display(), files::likeness(path));
+                problems.push(Problem { exit: Exit::Refused, text });
             }
             Ok(found) if found.is_empty() => {
                 problems.push(Problem { exit: Exit::Refused, text: format!("{}: no seal is in it", path.display()) });
@@ -120,6 +134,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         problems.extend(gaps(&roster, *device, chain));
         reports.push(report(&roster, *device, chain));
     }
+    // By name: ids are in no order that means anything.
+    reports.sort_by(|(_, one), (_, other)| one.cmp(other));
+    if seals.is_empty() {
+        // Nothing holds: rather the roster is another than that all of it is forged.
+        for at in unauthentic {
+            let Some(problem) = problems.get_mut(at) else { continue };
+            problem.text += &format!(
+                " (no seal of what was given holds under {}: was it made by the operator who certified these devices?)",
+                arguments.roster.display()
+            );
+        }
+    }
     let mut out = Stdout::lock();
     if arguments.json {
         let texts: Vec<&str> = problems.iter().map(|problem| problem.text.as_str()).collect();
@@ -130,14 +156,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             out.line(line)?;
         }
     }
-    // The gravest last, as the one that the exit code tells of.
-    problems.sort_by_key(|problem| std::cmp::Reverse(problem.exit as u8));
-    let gravest =
-        problems.iter().position(|problem| problem.exit == Exit::Refused).map(|at| problems.remove(at)).or(problems.pop());
+    // Each once, in the order of the files; the exit code tells of the gravest.
+    let gravest = [Exit::Refused, Exit::Finding, Exit::Incomplete];
+    let gravest = gravest.into_iter().find(|exit| problems.iter().any(|problem| problem.exit == *exit));
+    let last = problems.pop();
     for problem in &problems {
         talk(format_args!("moteseal: {}", problem.text));
     }
-    gravest.map_or(Ok(()), |problem| Err(Failure::new(problem.exit, problem.text)))
+    last.map_or(Ok(()), |last| Err(Failure::new(gravest.unwrap_or(last.exit), last.text)))
 }
 
 /// Verifies a proof, and writes its rows where that was asked for.
@@ -145,11 +171,12 @@ fn proof(arguments: &Arguments, path: &Path, stream: Stream, roster: &Roster) ->
     let memory = open_memory(arguments.memory.as_deref(), arguments.no_memory, roster)?;
     let (query, report) = if arguments.destination.is_given() {
         let mut output = arguments.destination.open(None, spinner("verified rows"))?;
-        let verified = verify(stream, path, roster, memory.as_ref(), &mut output).map_err(|error| proof_failure(path, &error))?;
+        let verified =
+            verify(stream, path, roster, memory.as_ref(), &mut output).map_err(|error| proof_failure(roster, path, &error))?;
         output.keep()?;
         verified
     } else {
-        verify(stream, path, roster, memory.as_ref(), &mut Nothing).map_err(|error| proof_failure(path, &error))?
+        verify(stream, path, roster, memory.as_ref(), &mut Nothing).map_err(|error| proof_failure(roster, path, &error))?
     };
     say(&report, roster, "read");
     if arguments.json {
@@ -160,14 +187,58 @@ fn proof(arguments: &Arguments, path: &Path, stream: Stream, roster: &Roster) ->
         }
         Stdout::lock().line(value)?;
     } else if !arguments.destination.is_given() {
-        Stdout::lock().line(format_args!("{}: verified, {}", path.display(), query.to_json()))?;
+        Stdout::lock().line(format_args!("{}: verified, {}", path.display(), in_words(&query, roster)))?;
     }
     incomplete(&report, roster).map_or(Ok(()), Err)
 }
 
-fn proof_failure(path: &Path, error: &moteseal_client::Failure) -> Failure {
-    let failure = get_failure(error);
+fn proof_failure(roster: &Roster, path: &Path, error: &moteseal_client::Failure) -> Failure {
+    let failure = get_failure(roster, error);
     failure.about(path)
+}
+
+/// A query for people: `1/8 of dev1, dev2, from 2026-01-01T00:00:00Z on`.
+fn in_words(query: &Query, roster: &Roster) -> String {
+    let choice = match query.choice {
+        Choice::Rate(rate) if rate == Rate::ALL => "all".to_owned(),
+        Choice::Rate(rate) => rate.to_string(),
+        Choice::AtMost(most) => format!("at most {} an epoch", count(most, "reading")),
+        Choice::Sample { count: drawn, .. } => format!("{} an epoch, drawn by a seed,", count(drawn.into(), "reading")),
+    };
+    let devices: Vec<String> = query.devices.iter().map(|device| name(roster, *device)).collect();
+    let start = |epoch: EpochNumber| roster.epoch_start_ms(epoch).map_or_else(|| format!("epoch {epoch}"), display_ms);
+    let range = match (query.since, query.until) {
+        (EpochNumber(0), None) => "everything sealed so far".to_owned(),
+        (EpochNumber(0), Some(until)) => format!("up to {}", start(until)),
+        (since, None) => format!("from {} on", start(since)),
+        (since, Some(until)) => format!("from {} to {}", start(since), start(until)),
+    };
+    format!("{choice} of {}, {range}", devices.join(", "))
+}
+
+/// The files given; of a directory, the bundles in it, in order of their names.
+fn expand(given: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+    let mut files = Vec::with_capacity(given.len());
+    for path in given {
+        if !path.is_dir() {
+            files.push(path.clone());
+            continue;
+        }
+        let fail = |error| Failure::file("read", path, &error);
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir(path).map_err(fail)? {
+            let file = entry.map_err(fail)?.path();
+            if file.extension().is_some_and(|extension| extension == EXTENSION) {
+                found.push(file);
+            }
+        }
+        if found.is_empty() {
+            return Err(Failure::usage(format_args!("{}: there are no bundles (.{EXTENSION}) in it", path.display())));
+        }
+        found.sort();
+        files.append(&mut found);
+    }
+    Ok(files)
 }
 
 /// Wants no rows.
@@ -186,12 +257,17 @@ fn name(roster: &Roster, device: DeviceId) -> String {
 /// Why a file's seals are not known.
 enum Unread {
     File(io::Error),
+    /// A signature is not that of the device which the roster has.
+    NotAuthentic(String),
     Refused(String),
 }
 
 impl From<ReadError> for Unread {
     fn from(error: ReadError) -> Self {
-        Self::Refused(error.to_string())
+        match error.name() {
+            "NotAuthentic" => Self::NotAuthentic(error.to_string()),
+            _ => Self::Refused(error.to_string()),
+        }
     }
 }
 
@@ -273,17 +349,16 @@ fn report(roster: &Roster, device: DeviceId, chain: &BTreeMap<SealIndex, Found>)
     let events: u64 = chain.values().map(|found| u64::from(found.readings)).sum();
     let restarts = statements().filter(|statement| statement.restart).count();
     let (first, last) = (statements().next(), statements().next_back());
-    let range = first.zip(last).map(|(first, last)| ((first.index.0, last.index.0), (first.epoch, last.epoch)));
-    let ((from, to), (since, until)) = range.unwrap_or_default();
-    let start = |epoch: EpochNumber| roster.epoch_start_ms(epoch).map_or_else(|| format!("epoch {epoch}"), display_ms);
-    let end = start(EpochNumber(until.0.saturating_add(1)));
+    let ends = first.zip(last).map(|(first, last)| ((first.index.0, last.index.0), (first.epoch, last.epoch)));
+    let ((from, to), (since, until)) = ends.unwrap_or_default();
     let name = name(roster, device);
-    let outages = if restarts > 0 { format!("  {restarts} restarts") } else { String::new() };
+    let outages = if restarts > 0 { format!("  {}", count(restarts as u64, "restart")) } else { String::new() };
     let line = format!(
-        "{name:<12} verified  {} seals ({from} to {to})  {} readings  {} to {end}{outages}",
+        "{name:<12} verified  {} of {}  {}  epochs from {}{outages}",
         thousands(chain.len() as u64),
-        thousands(events),
-        start(since),
+        range("seal", from, to),
+        count(events, "reading"),
+        span(roster, since, until),
     );
     let value = json!({
         "device": device.to_string(),

@@ -256,11 +256,84 @@ fn a_group_has_one_key_a_device_and_names_that_files_can_have() {
     };
     let run = roster(&["a=keys/dev1.pub.pem", "b=keys/dev1.pub.pem"]);
     assert!(run.failed(USAGE).contains("--device b: keys/dev1.pub.pem is the key of a too"), "{run:?}");
-    for name in ["../../x", "a/b", ".hidden", "-o", "a b", "a\nb"] {
+    for name in ["../../x", "a/b", ".hidden", "a b", "a\nb"] {
         let run = roster(&[&format!("{name}=keys/dev1.pub.pem")]);
         assert_eq!(run.code, USAGE, "{run:?}");
         assert!(run.talk.contains("a device's name names files too"), "{run:?}");
     }
     assert!(!scene.path("new.cbor").exists());
     roster(&["Mote_1.a-b=keys/dev1.pub.pem", "b=keys/dev2.pub.pem"]).done();
+}
+
+#[test]
+fn a_file_of_another_kind_is_called_what_it_looks_like() {
+    let scene = Scene::new();
+    scene.table("data.csv", 10);
+    for (file, like) in [
+        ("data.csv", "a text, such as a CSV"),
+        ("keys/dev1.pub.pem", "a key (PEM)"),
+        ("roster.cbor", "a roster or a certificate"),
+    ] {
+        for run in [scene.with_roster(&["verify", file]), scene.run(&["inspect", file])] {
+            assert!(run.failed(REFUSED).contains(&format!("this is no bundle or proof, it looks like {like}")), "{run:?}");
+        }
+        if file != "roster.cbor" {
+            let run = scene.run(&["roster", "show", file, "--operator", "keys/op.pub.pem"]);
+            assert!(run.failed(USAGE).contains(&format!("{file} is not a roster, it looks like {like}")), "{run:?}");
+        }
+    }
+}
+
+#[test]
+fn a_directory_in_the_place_of_a_file_and_the_other_way_round() {
+    let scene = Scene::new();
+    scene.table("data.csv", 10);
+    for (store, says) in [("keys", "--store keys is a directory"), ("nodir/x.redb", "there is no directory nodir; make it first")]
+    {
+        let run = scene.with_roster(&["cloud", "run", "--listen", "127.0.0.1:0", "--store", store]);
+        assert!(run.failed(USAGE).contains(says), "{run:?}");
+    }
+    assert!(scene.with_roster(&["store", "check", "keys"]).failed(USAGE).contains("keys is a directory"));
+    scene.write("bundles", "");
+    let run = scene.seal("data.csv", "dev1", &[]);
+    assert!(run.failed(USAGE).contains("--out bundles: that is a file, or lies in one; name a directory"), "{run:?}");
+}
+
+#[test]
+fn a_roster_of_another_operator_is_named_as_the_cause_and_every_file_once() {
+    let scene = Scene::new();
+    scene.table("data.csv", 200);
+    scene.seal("data.csv", "dev1", &[]).done();
+    scene.roster("home", "keys/stranger.key.pem", "other.cbor");
+    let names = scene.names("bundles");
+    assert_eq!(names.len(), 4);
+    // A directory stands for the bundles in it.
+    let run = scene.run(&["verify", "bundles", "--roster", "other.cbor", "--operator", "keys/stranger.pub.pem"]);
+    assert_eq!(run.code, REFUSED, "{run:?}");
+    let lines: Vec<&str> = run.talk.lines().filter(|line| line.starts_with("moteseal: ")).collect();
+    assert_eq!(lines.len(), names.len(), "{run:?}");
+    for (line, name) in lines.iter().zip(&names) {
+        assert!(line.contains(name) && line.contains("no seal of what was given holds under other.cbor"), "{line}");
+    }
+    let run = scene.with_roster(&["verify", "bundles"]).done();
+    assert!(
+        run.out.contains("4 of seals 0 to 3  200 readings  epochs from 2026-01-01T00:00:00Z to 2026-01-01T04:00:00Z"),
+        "{run:?}"
+    );
+}
+
+#[test]
+fn a_file_that_may_not_grow_is_an_error_and_leaves_nothing() {
+    let scene = Scene::new();
+    scene.table("data.csv", 3000);
+    let arguments = ["seal", "data.csv", "--device", "dev1", "--key", "keys/dev1.key.pem", "--max-events", "3000"];
+    let group = ["--roster", "roster.cbor", "--operator", "keys/op.pub.pem", "--out", "bundles"];
+    let binary = scene.command(&[&arguments[..], &group, &COLUMNS].concat());
+    // At most 0 bytes a file: nothing can be written.
+    let mut limited = std::process::Command::new("bash");
+    limited.args(["-c", "ulimit -f 0; exec \"$0\" \"$@\" 2>&1 | cat; exit ${PIPESTATUS[0]}"]).arg(binary.get_program());
+    let output = limited.args(binary.get_args()).current_dir(scene.path("")).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("moteseal: "), "{output:?}");
+    assert!(!scene.names("bundles").iter().any(|name| name.ends_with(".tmp")), "{:?}", scene.names("bundles"));
 }

@@ -49,7 +49,8 @@ impl Failure {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Net(error) if error.is_no_cloud() => 6,
-            Self::Net(NetError::Refused { status: 401 | 403, .. }) => 2,
+            // Another question, or another token, would do.
+            Self::Net(NetError::Refused { status: 400 | 401 | 403 | 422, .. }) => 2,
             Self::Net(NetError::Refused { .. }) => 4,
             Self::Net(_) => 2,
             Self::Refused(refused) => refused.refusal.exit_code(),

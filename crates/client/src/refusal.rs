@@ -107,10 +107,12 @@ impl Refusal {
         }
     }
 
-    /// 4 (incomplete) where something was withheld, else 3 (refused).
+    /// 4 (incomplete) where something was withheld, 2 (usage) where what was asked for cannot be, else 3 (refused).
     #[must_use]
-    pub const fn exit_code(&self) -> u8 {
+    pub fn exit_code(&self) -> u8 {
         match self {
+            // A sample of a kind that these seals do not have.
+            Self::Stopped { name, .. } if name == "SchemeMismatch" => 2,
             Self::Missing { .. } | Self::Stopped { .. } => 4,
             Self::Epoch { error: EpochError::Missing | EpochError::TailUnknown, .. } => 4,
             _ => 3,

@@ -224,6 +224,12 @@ impl Bundle {
         self.seal.statement().counters.total()
     }
 
+    /// Bytes of the events, framed.
+    #[must_use]
+    pub const fn events_length(&self) -> usize {
+        self.events_length
+    }
+
     /// Bytes that the device sends beside the events, when the receiver knows schema and chain.
     #[must_use]
     pub const fn uplink_overhead(&self) -> usize {

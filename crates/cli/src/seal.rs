@@ -44,10 +44,21 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let existed = arguments.source.out.exists();
+    seal(arguments).inspect_err(|_| {
+        if !existed {
+            // Only if nothing is in it: an empty directory would look as if something had been sealed.
+            let _ = std::fs::remove_dir(&arguments.source.out);
+        }
+    })
+}
+
+fn seal(arguments: &Arguments) -> Result<(), Failure> {
     let mut ready = arguments.source.ready()?;
     clear_temporaries(&arguments.source.out);
     let folder = arguments.source.out.clone();
-    interrupt::on_stop(move || clear_temporaries(&folder));
+    // While it is cleared it is written to; the few files that slip through go when the next run starts.
+    interrupt::on_stop(move || while clear_temporaries(&folder) > 0 {});
     let journal = ready.journal();
     let left = left_in(&journal, &ready.sealer).map_err(|error| record_failure(&error, &error))?;
     if left > 0 {
@@ -71,15 +82,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     arguments.report(&ready.roster, recording, &sealed, &paths)
 }
 
-/// Removes the bundles in a directory that never got their names. Its outbox is ours: nobody else seals into it now.
-fn clear_temporaries(folder: &Path) {
+/// Removes the bundles in a directory that never got their names, and says how many. Its outbox is ours: nobody else seals into it now.
+fn clear_temporaries(folder: &Path) -> usize {
+    let mut cleared = 0;
     let ending = format!(".{EXTENSION}.tmp");
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let is_ours = entry.file_name().to_str().is_some_and(|name| name.ends_with(&ending));
         if is_ours && entry.file_type().is_ok_and(|kind| kind.is_file()) {
-            let _ = std::fs::remove_file(entry.path());
+            cleared += usize::from(std::fs::remove_file(entry.path()).is_ok());
         }
     }
+    cleared
 }
 
 impl Arguments {

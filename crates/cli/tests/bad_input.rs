@@ -31,6 +31,7 @@ fn an_unknown_device_is_answered_with_the_devices_of_the_roster() {
     let key = ["--key", "keys/stranger.key.pem", "--out", "bundles"];
     let run = scene.with_roster(&[&["seal", "data.csv", "--device", "dev1"][..], &key[..], &COLUMNS[..]].concat());
     assert!(run.failed(USAGE).contains("not the key that roster.cbor certifies for dev1"), "{run:?}");
+    assert!(!scene.path("bundles").exists(), "no directory is made for nothing");
     assert_eq!(scene.names("bundles"), [""; 0]);
 }
 

@@ -57,8 +57,8 @@ fn seal(arguments: &Arguments) -> Result<(), Failure> {
     let mut ready = arguments.source.ready()?;
     clear_temporaries(&arguments.source.out);
     let folder = arguments.source.out.clone();
-    // While it is cleared it is written to; the few files that slip through go when the next run starts.
-    interrupt::on_stop(move || while clear_temporaries(&folder) > 0 {});
+    // Once only: to clear until nothing comes would let the batch end meanwhile. What is written during it goes when the next run starts.
+    interrupt::on_stop(move || clear_temporaries(&folder));
     let journal = ready.journal();
     let left = left_in(&journal, &ready.sealer).map_err(|error| record_failure(&error, &error))?;
     if left > 0 {
@@ -82,17 +82,15 @@ fn seal(arguments: &Arguments) -> Result<(), Failure> {
     arguments.report(&ready.roster, recording, &sealed, &paths)
 }
 
-/// Removes the bundles in a directory that never got their names, and says how many. Its outbox is ours: nobody else seals into it now.
-fn clear_temporaries(folder: &Path) -> usize {
-    let mut cleared = 0;
+/// Removes the bundles in a directory that never got their names. Its outbox is ours: nobody else seals into it now.
+fn clear_temporaries(folder: &Path) {
     let ending = format!(".{EXTENSION}.tmp");
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let is_ours = entry.file_name().to_str().is_some_and(|name| name.ends_with(&ending));
         if is_ours && entry.file_type().is_ok_and(|kind| kind.is_file()) {
-            cleared += usize::from(std::fs::remove_file(entry.path()).is_ok());
+            let _ = std::fs::remove_file(entry.path());
         }
     }
-    cleared
 }
 
 impl Arguments {

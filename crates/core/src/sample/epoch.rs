@@ -116,7 +116,7 @@ impl<'e> WholeEpoch<'e> {
 /// ```compile_fail
 /// use moteseal_core::sample::epoch::ForcedPart;
 /// # fn of(seal: &moteseal_core::Seal<moteseal_core::Authentic>) {
-/// let hand_picked = ForcedPart { seal, start: 0, select: todo!() };
+/// let hand_picked = ForcedPart { seal, start: 0, select: moteseal_core::wire::stream::Select::Levels(1) };
 /// # }
 /// ```
 #[derive(Clone, Copy, Debug)]

@@ -3,17 +3,25 @@
 //! A [`Sample`] hands out events only once its seal is authentic. [`Choice`] computes which levels or events an answer must
 //! hold, so that whoever answers has none: a sample whose choice was forced is [`UniformSample`].
 
+pub mod audit;
 pub mod choice;
 pub mod epoch;
+pub mod coordinator;
+pub mod forward;
 mod kept;
 pub mod permutation;
+mod word;
 
 use core::fmt;
 use core::marker::PhantomData;
 
+pub use audit::{Finding, Tally, Verdict};
 pub use choice::{Choice, ChoiceError, Rate, UniformSample};
 pub use epoch::{EpochError, WholeEpoch};
+pub use coordinator::{Coordinator, Offer};
+pub use forward::{Followed, Forwarder, Heard, Noted};
 pub use kept::Kept;
+pub use word::{Announcement, MAX_ANNOUNCEMENT, Manifest, ManifestDraft, WordError};
 
 use crate::digest::Digest;
 use crate::engine::Engine;

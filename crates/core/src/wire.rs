@@ -2,4 +2,5 @@
 
 pub mod cbor;
 pub mod cose;
+pub mod link;
 pub mod stream;

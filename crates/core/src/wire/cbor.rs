@@ -354,6 +354,17 @@ impl<'b> Writer<'b> {
         self.at
     }
 
+    /// Takes back what was written behind a position.
+    pub fn truncate(&mut self, position: usize) {
+        self.at = self.at.min(position);
+    }
+
+    /// What has been written so far.
+    #[must_use]
+    pub fn written(&self) -> &[u8] {
+        &self.buffer[..self.at]
+    }
+
     /// What has been written.
     #[must_use]
     pub fn finish(self) -> &'b mut [u8] {

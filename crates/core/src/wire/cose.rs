@@ -25,6 +25,10 @@ pub enum Typ {
     Certificate,
     /// A group's roster.
     Roster,
+    /// A coordinator's round.
+    Round,
+    /// A coordinator's manifest of an epoch.
+    Manifest,
 }
 
 impl Typ {
@@ -36,6 +40,8 @@ impl Typ {
             Self::Event => "moteseal-event+cose",
             Self::Certificate => "moteseal-cert+cose",
             Self::Roster => "moteseal-roster+cose",
+            Self::Round => "moteseal-round+cose",
+            Self::Manifest => "moteseal-manifest+cose",
         }
     }
 }

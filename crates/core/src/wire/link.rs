@@ -1,0 +1,334 @@
+//! What device and coordinator say to each other: authenticated datagrams that may be lost, repeated and reordered
+//! (spec/formats.md, section 8.2).
+//!
+//! A frame is one CBOR item and a 16-byte HMAC-SHA256 tag under a key that only the two have. Frames carry no counter: each says
+//! from where to where it speaks under an index that is never reused, so that hearing it twice, or late, changes nothing. The tag
+//! is checked before anything but the device's id is read.
+
+use core::fmt;
+
+use hmac::{Hmac, KeyInit, Mac};
+use subtle::ConstantTimeEq;
+use zeroize::{Zeroize, Zeroizing};
+
+use super::cbor::{BufferTooSmall, DecodeError, Reader, Writer, head};
+use crate::digest::Digest;
+use crate::record::{DeviceId, EpochNumber, Framing, GroupId, Level, MAX_LEVELS, Round, SealIndex, Sequence};
+
+/// Bytes of a frame's tag.
+pub const TAG: usize = 16;
+/// A frame is at most this long: what one datagram of any link carries.
+pub const MAX_FRAME: usize = 1 << 16;
+
+type Mac256 = Hmac<sha2::Sha256>;
+
+/// The keys that one device and its coordinator share, ready for use. Never printed.
+#[derive(Clone)]
+pub struct LinkKey {
+    up: Mac256,
+    down: Mac256,
+}
+
+impl LinkKey {
+    /// The keys that follow from 32 secret bytes: a direction each, so that no frame can be sent back.
+    #[must_use]
+    pub fn new(secret: &[u8; 32]) -> Self {
+        let direction = |label: &[u8]| mac(&*derive(secret, &[label]));
+        Self { up: direction(b"moteseal/1/link/up"), down: direction(b"moteseal/1/link/down") }
+    }
+
+    /// A device's secret, from the one that the coordinator keeps for its whole group.
+    #[must_use]
+    pub fn secret_of(group_secret: &[u8; 32], group: GroupId, device: DeviceId) -> Zeroizing<[u8; 32]> {
+        derive(group_secret, &[b"moteseal/1/link", &group.0, &device.0])
+    }
+
+    fn tag(&self, direction: Direction, item: &[u8]) -> [u8; TAG] {
+        let key = if direction == Direction::Up { &self.up } else { &self.down };
+        let mut whole: [u8; 32] = key.clone().chain_update(item).finalize().into_bytes().into();
+        let mut tag = [0; TAG];
+        tag.copy_from_slice(&whole[..TAG]);
+        whole.zeroize();
+        tag
+    }
+}
+
+impl fmt::Debug for LinkKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LinkKey(secret)")
+    }
+}
+
+#[allow(clippy::expect_used)]
+fn mac(key: &[u8]) -> Mac256 {
+    Mac256::new_from_slice(key).expect("HMAC takes keys of any length")
+}
+
+fn derive(secret: &[u8; 32], parts: &[&[u8]]) -> Zeroizing<[u8; 32]> {
+    let mac = parts.iter().fold(mac(secret), |mac, part| mac.chain_update(part));
+    Zeroizing::new(mac.finalize().into_bytes().into())
+}
+
+/// Which way a frame goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Direction {
+    Up,
+    Down,
+}
+
+named_errors! {
+    /// Why a frame is dropped. It is counted and otherwise forgotten: on such a link anybody can write anything.
+    FrameError {
+        /// Not a frame's bytes.
+        Malformed => "not a frame of this version",
+        /// The tag is another one: a stranger's frame, a damaged one, or one of another group.
+        NotAuthentic => "the tag is not the sender's",
+    }
+}
+
+impl From<DecodeError> for FrameError {
+    fn from(_: DecodeError) -> Self {
+        Self::Malformed
+    }
+}
+
+/// What a device says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Uplink<'a> {
+    /// Events of an open seal.
+    Forward(Forward<'a>),
+    /// A seal that was closed: an open item and a part item (section 4) that leaves out the events and what follows from them.
+    Close {
+        /// The schema's digest.
+        schema: Digest,
+        /// The open item.
+        open: &'a [u8],
+        /// The part item.
+        part: &'a [u8],
+    },
+    /// A stream schema, at first use and when asked for.
+    Schema(&'a [u8]),
+    /// The explaining form of a seal, when asked for: its `COSE_Sign1`, and its digests.
+    Explain {
+        /// The seal's index.
+        index: SealIndex,
+        /// The signed object.
+        seal: &'a [u8],
+        /// 32 bytes each.
+        digests: &'a [u8],
+    },
+}
+
+/// All events of the levels from a round on within a range of sequence numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Forward<'a> {
+    /// The seal that they will be under.
+    pub index: SealIndex,
+    /// Its epoch.
+    pub epoch: EpochNumber,
+    /// The device's own round: events of lower levels may be missing, none of others.
+    pub own_round: Round,
+    /// The first sequence number that this frame speaks of.
+    pub from: Sequence,
+    /// The first that it no longer speaks of.
+    pub until: Sequence,
+    /// How records lie next to each other.
+    pub framing: Framing,
+    /// The events, encoded: see [`events`](Self::events).
+    pub events: &'a [u8],
+}
+
+/// What a coordinator says to one device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Acknowledgement {
+    /// The open seal.
+    pub index: SealIndex,
+    /// Every event of it before this one that was forwarded is durable.
+    pub next: Sequence,
+    /// Every seal up to this one is durable.
+    pub sealed: Option<SealIndex>,
+    /// The schema is wanted.
+    pub wants_schema: bool,
+    /// The explaining form of the seal after `sealed` is wanted.
+    pub wants_explanation: bool,
+}
+
+/// The device that a frame claims to come from or go to; nothing is proven.
+#[must_use]
+pub fn claimed_device(frame: &[u8]) -> Option<DeviceId> {
+    // An array of up to 23 elements, a kind below 24, eight bytes.
+    let (start, rest) = frame.split_first_chunk::<3>()?;
+    let device = rest.first_chunk()?;
+    (start[0] >> 5 == 4 && start[0] & 31 < 24 && start[1] < 24 && start[2] == 0x48).then_some(DeviceId(*device))
+}
+
+/// The item of a frame whose tag is right.
+fn opened<'a>(frame: &'a [u8], key: &LinkKey, direction: Direction) -> Result<&'a [u8], FrameError> {
+    let (item, tag) = frame.split_last_chunk::<TAG>().ok_or(FrameError::Malformed)?;
+    if bool::from(key.tag(direction, item).ct_eq(tag)) { Ok(item) } else { Err(FrameError::NotAuthentic) }
+}
+
+fn closed<'o>(out: Writer<'o>, key: &LinkKey, direction: Direction) -> Result<&'o [u8], BufferTooSmall> {
+    let mut out = out;
+    let tag = key.tag(direction, out.written());
+    out.raw(&tag)?;
+    Ok(out.finish())
+}
+
+impl<'a> Uplink<'a> {
+    /// Opens a frame of a device.
+    ///
+    /// # Errors
+    /// [`FrameError`].
+    pub fn open(frame: &'a [u8], key: &LinkKey) -> Result<Self, FrameError> {
+        let mut reader = Reader::new(opened(frame, key, Direction::Up)?)?;
+        let fields = reader.array_any()?;
+        let kind = reader.u64()?;
+        let _: [u8; 8] = reader.fixed()?;
+        Ok(match (kind, fields) {
+            (1, 9) => {
+                let (index, epoch) = (SealIndex(reader.uint()?), EpochNumber(reader.u64()?));
+                let own_round = Round(reader.uint()?);
+                let (from, until) = (Sequence(reader.u64()?), Sequence(reader.u64()?));
+                let size: u16 = reader.uint()?;
+                let framing =
+                    if size == 0 { Framing::Prefixed } else { Framing::fixed(usize::from(size)).ok_or(FrameError::Malformed)? };
+                let forward = Forward { index, epoch, own_round, from, until, framing, events: reader.bytes()? };
+                if from > until || until.0 > u64::from(u32::MAX) || !forward.is_whole() {
+                    return Err(FrameError::Malformed);
+                }
+                Self::Forward(forward)
+            }
+            (2, 5) => Self::Close { schema: Digest(reader.fixed()?), open: reader.bytes()?, part: reader.bytes()? },
+            (3, 3) => Self::Schema(reader.bytes()?),
+            (4, 5) => Self::Explain { index: SealIndex(reader.uint()?), seal: reader.bytes()?, digests: reader.bytes()? },
+            _ => return Err(FrameError::Malformed),
+        })
+    }
+
+    /// Writes a frame of `device`.
+    ///
+    /// # Errors
+    /// [`BufferTooSmall`].
+    pub fn close<'o>(&self, device: DeviceId, key: &LinkKey, out: &'o mut [u8]) -> Result<&'o [u8], BufferTooSmall> {
+        let mut out = Writer::new(out);
+        match self {
+            Self::Forward(forward) => {
+                let size = match forward.framing {
+                    Framing::Fixed(size) => size.get(),
+                    Framing::Prefixed => 0,
+                };
+                out.array(9)?.uint(1u8)?.bytes(&device.0)?.uint(forward.index.0)?.uint(forward.epoch.0)?;
+                out.uint(forward.own_round.0)?.uint(forward.from.0)?.uint(forward.until.0)?.uint(size)?.bytes(forward.events)?;
+            }
+            Self::Close { schema, open, part } => {
+                out.array(5)?.uint(2u8)?.bytes(&device.0)?.bytes(&schema.0)?.bytes(open)?.bytes(part)?;
+            }
+            Self::Schema(schema) => {
+                out.array(3)?.uint(3u8)?.bytes(&device.0)?.bytes(schema)?;
+            }
+            Self::Explain { index, seal, digests } => {
+                out.array(5)?.uint(4u8)?.bytes(&device.0)?.uint(index.0)?.bytes(seal)?.bytes(digests)?;
+            }
+        }
+        closed(out, key, Direction::Up)
+    }
+}
+
+/// Writes one event behind those that are there: its distance from `next`, the sequence number after the event before it (of the
+/// first, the frame's `from`), its level, and the record.
+///
+/// # Errors
+/// [`BufferTooSmall`].
+pub fn encode_event(
+    out: &mut Writer<'_>,
+    next: Sequence,
+    seq: Sequence,
+    level: Level,
+    prefix: Option<[u8; 2]>,
+    record: &[u8],
+) -> Result<(), BufferTooSmall> {
+    let (place, length) = head(0, seq.0.wrapping_sub(next.0) << 5 | u64::from(level.0));
+    out.raw(&place[..length])?;
+    if let Some(prefix) = prefix {
+        out.raw(&prefix)?;
+    }
+    out.raw(record)?;
+    Ok(())
+}
+
+impl<'a> Forward<'a> {
+    /// The events: sequence number, level, and record. Ends early where the bytes are none; [`Uplink::open`] has refused those.
+    pub fn events(&self) -> impl Iterator<Item = (Sequence, Level, &'a [u8])> + use<'a> {
+        let (framing, until) = (self.framing, self.until.0);
+        let (mut rest, mut next) = (self.events, self.from.0);
+        core::iter::from_fn(move || {
+            let (place, tail) = split_uint(rest)?;
+            let seq = next.checked_add(place >> 5).filter(|&seq| seq < until)?;
+            let (record, tail) = framing.split_first(tail)?;
+            (rest, next) = (tail, seq + 1);
+            #[allow(clippy::cast_possible_truncation)]
+            Some((Sequence(seq), Level((place & 31) as u8), record))
+        })
+    }
+
+    /// Whether the events are encoded as they must be, and lie within the range.
+    fn is_whole(&self) -> bool {
+        let (mut rest, mut next) = (self.events, self.from.0);
+        while !rest.is_empty() {
+            let Some((place, tail)) = split_uint(rest) else { return false };
+            let Some((_, tail)) = self.framing.split_first(tail) else { return false };
+            let Some(seq) = next.checked_add(place >> 5).filter(|&seq| seq < self.until.0) else { return false };
+            (rest, next) = (tail, seq + 1);
+        }
+        usize::from(self.own_round.0) < MAX_LEVELS
+    }
+}
+
+/// Splits off an unsigned integer in its shortest encoding.
+#[inline]
+fn split_uint(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let (&first, rest) = bytes.split_first()?;
+    let (width, least) = match first {
+        0..=23 => return Some((u64::from(first), rest)),
+        24 => (1, 24),
+        25 => (2, 1 << 8),
+        26 => (4, 1 << 16),
+        27 => (8, 1 << 32),
+        _ => return None,
+    };
+    let (argument, rest) = rest.split_at_checked(width)?;
+    let value = argument.iter().fold(0, |value, &byte| value << 8 | u64::from(byte));
+    (value >= least).then_some((value, rest))
+}
+
+impl Acknowledgement {
+    /// Opens a frame of the coordinator to a device.
+    ///
+    /// # Errors
+    /// [`FrameError`].
+    pub fn open(frame: &[u8], device: DeviceId, key: &LinkKey) -> Result<Self, FrameError> {
+        let mut reader = Reader::new(opened(frame, key, Direction::Down)?)?;
+        reader.array(6)?;
+        let (kind, to) = (reader.u64()?, DeviceId(reader.fixed()?));
+        let (index, next) = (SealIndex(reader.uint()?), Sequence(reader.u64()?));
+        let sealed = reader.optional(Reader::uint)?.map(SealIndex);
+        let wants: u8 = reader.uint()?;
+        if kind != 16 || to != device || wants > 3 {
+            return Err(FrameError::Malformed);
+        }
+        Ok(Self { index, next, sealed, wants_schema: wants & 1 != 0, wants_explanation: wants & 2 != 0 })
+    }
+
+    /// Writes the frame.
+    ///
+    /// # Errors
+    /// [`BufferTooSmall`].
+    pub fn close<'o>(&self, device: DeviceId, key: &LinkKey, out: &'o mut [u8]) -> Result<&'o [u8], BufferTooSmall> {
+        let mut out = Writer::new(out);
+        out.array(6)?.uint(16u8)?.bytes(&device.0)?.uint(self.index.0)?.uint(self.next.0)?;
+        out.optional(self.sealed, |out, sealed| out.uint(sealed.0))?;
+        out.uint(u8::from(self.wants_schema) | u8::from(self.wants_explanation) << 1)?;
+        closed(out, key, Direction::Down)
+    }
+}

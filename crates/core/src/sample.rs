@@ -15,7 +15,7 @@ mod word;
 use core::fmt;
 use core::marker::PhantomData;
 
-pub use audit::{Finding, Tally, Verdict};
+pub use audit::{Doubt, Finding, Tally, Verdict};
 pub use choice::{Choice, ChoiceError, Rate, UniformSample};
 pub use epoch::{EpochError, WholeEpoch};
 pub use coordinator::{Coordinator, Offer};

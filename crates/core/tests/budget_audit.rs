@@ -4,7 +4,7 @@
 use moteseal_core::level::{Counters, Salt};
 use moteseal_core::record::EpochNumber;
 use moteseal_core::sample::{
-    Announcement, Coordinator, Finding, MAX_ANNOUNCEMENT, Manifest, ManifestDraft, Offer, Tally, Verdict, WordError,
+    Announcement, Coordinator, Doubt, Finding, MAX_ANNOUNCEMENT, Manifest, ManifestDraft, Offer, Tally, Verdict, WordError,
 };
 use moteseal_core::seal::{Authentic, Scheme, Seal, Statement};
 use moteseal_core::signature::{Algorithm, SecretKey, Signer};
@@ -14,6 +14,8 @@ use proptest::prelude::*;
 
 const GROUP: GroupId = GroupId(*b"group  1");
 const LEVELS: u8 = 8;
+const MISSING: Doubt = Doubt { missing: true, restarted: false };
+const RESTARTED: Doubt = Doubt { missing: false, restarted: true };
 
 fn secret(seed: u8) -> SecretKey {
     SecretKey::from_seed(Algorithm::Ed25519, &[seed; 32]).unwrap()
@@ -60,7 +62,7 @@ proptest! {
         prop_assert_eq!(tally.due(), due);
         prop_assert_eq!(tally.from_round(due), coordinator.kept());
         for round in (0..=LEVELS).map(Round) {
-            match tally.judge(round, true) {
+            match tally.judge(round, Doubt::default()) {
                 Verdict::Justified => prop_assert_eq!(round, due),
                 Verdict::Unjustified(Finding::OverBudget { kept, due: named, .. }) => {
                     prop_assert!(round < due && named == due && kept > budget);
@@ -71,8 +73,15 @@ proptest! {
                 other => prop_assert!(false, "{:?}", other),
             }
             // Of a device that is not known, more may be due, never less.
-            match tally.judge(round, false) {
+            match tally.judge(round, MISSING) {
                 Verdict::Undetermined => prop_assert!(round >= due),
+                Verdict::Unjustified(Finding::OverBudget { .. }) => prop_assert!(round < due),
+                other => prop_assert!(false, "{:?}", other),
+            }
+            // What a restart lost may have raised the round; it cannot have made it right.
+            match tally.judge(round, RESTARTED) {
+                Verdict::Justified => prop_assert_eq!(round, due),
+                Verdict::Undetermined => prop_assert!(round > due),
                 Verdict::Unjustified(Finding::OverBudget { .. }) => prop_assert!(round < due),
                 other => prop_assert!(false, "{:?}", other),
             }
@@ -84,7 +93,7 @@ proptest! {
         let seals: Vec<_> = (1..).zip(&events[1..]).map(|(device, &events)| seal(device, events, 0)).collect();
         let tally = tally(&seals, budget);
         for round in (0..=LEVELS).map(Round) {
-            prop_assert_ne!(tally.judge(round, false), Verdict::Justified);
+            prop_assert_ne!(tally.judge(round, MISSING), Verdict::Justified);
         }
     }
 }
@@ -93,10 +102,10 @@ proptest! {
 fn a_device_that_was_told_more_than_the_final_round_is_evidence() {
     let tally = tally(&[seal(1, 50, 0), seal(2, 50, 3)], 1000);
     let overstated = Verdict::Unjustified(Finding::RoundOverstated { round: Round(0), announced: Round(3) });
-    assert_eq!(tally.judge(Round(0), true), overstated);
-    assert_eq!(tally.judge(Round(0), false), overstated);
+    assert_eq!(tally.judge(Round(0), Doubt::default()), overstated);
+    assert_eq!(tally.judge(Round(0), MISSING), overstated);
     assert!(matches!(
-        tally.judge(Round(3), true),
+        tally.judge(Round(3), Doubt::default()),
         Verdict::Unjustified(Finding::StoppedEarly { due: Round(0), fitting: 100, .. })
     ));
 }

@@ -120,9 +120,8 @@ impl Tally {
         Round((0..self.levels).find(fits).unwrap_or(self.levels))
     }
 
-    /// Judges an epoch's final round. `all_known` says that every device of the group is accounted for: by its seals, or by a
-    /// signed silence; and that none of them restarted within the epoch, so that no counters are lost.
-    pub fn judge(&self, round: Round, all_known: bool) -> Verdict {
+    /// Judges an epoch's final round, given what the chains of the devices say.
+    pub fn judge(&self, round: Round, doubt: Doubt) -> Verdict {
         let due = self.due();
         // More counters can only ask for a higher round.
         if round < due {
@@ -131,10 +130,21 @@ impl Tally {
         if self.announced > round {
             return Verdict::Unjustified(Finding::RoundOverstated { round, announced: self.announced });
         }
-        match (all_known, round > due) {
-            (false, _) => Verdict::Undetermined,
-            (true, true) => Verdict::Unjustified(Finding::StoppedEarly { round, due, fitting: self.from_round(due) }),
-            (true, false) => Verdict::Justified,
+        if doubt.missing || (doubt.restarted && round > due) {
+            return Verdict::Undetermined;
         }
+        if round > due {
+            return Verdict::Unjustified(Finding::StoppedEarly { round, due, fitting: self.from_round(due) });
+        }
+        Verdict::Justified
     }
+}
+
+/// What the signed counters cannot tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Doubt {
+    /// A device of the roster is neither listed to the end of the epoch, nor does its chain show that it was silent.
+    pub missing: bool,
+    /// A listed device restarted within the epoch or right behind it: events of a seal that it abandoned may have raised the round.
+    pub restarted: bool,
 }

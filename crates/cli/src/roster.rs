@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use moteseal_core::signature::PublicKey;
-use moteseal_verify::issue::FirstRoster;
+use moteseal_verify::issue::{Budget, FirstRoster};
 use serde_json::json;
 
 use crate::failure::Failure;
@@ -40,8 +40,11 @@ pub(crate) struct New {
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u8).range(1..=32))]
     levels: u8,
     /// The most events an epoch that the group's coordinator may keep
-    #[arg(long, value_name = "EVENTS", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "EVENTS", value_parser = clap::value_parser!(u64).range(1..), requires = "coordinator")]
     budget: Option<u64>,
+    /// With --budget: the public key of the coordinator, the group's gateway
+    #[arg(long, value_name = "PUBLIC_KEY", requires = "budget")]
+    coordinator: Option<PathBuf>,
     /// With --budget: the events that the group is expected to sense an epoch, to check that there are enough levels
     #[arg(long, value_name = "EVENTS", requires = "budget")]
     expected: Option<u64>,
@@ -101,13 +104,12 @@ fn new(arguments: &New) -> Result<(), Failure> {
         }
         keys.push((name, key));
     }
-    let roster = FirstRoster {
-        group: &arguments.group,
-        epoch_ms: arguments.epoch,
-        levels: arguments.levels,
-        budget: arguments.budget,
-        devices: &keys,
+    let budget = match (arguments.budget, &arguments.coordinator) {
+        (Some(events), Some(path)) => Some(Budget { events, coordinator: files::public_key(path)? }),
+        _ => None,
     };
+    let roster =
+        FirstRoster { group: &arguments.group, epoch_ms: arguments.epoch, levels: arguments.levels, budget, devices: &keys };
     let bytes = roster.issue(&operator).map_err(Failure::usage)?;
     files::create(&arguments.out, &bytes, 0o644)?;
     let devices = count(keys.len() as u64, "device");

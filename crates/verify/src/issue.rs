@@ -5,7 +5,7 @@ use moteseal_core::record::{DeviceId, EpochNumber, GroupId, SealIndex};
 use moteseal_core::roster::{DeviceDraft, RosterDraft, RosterError};
 use moteseal_core::signature::{PublicKey, SignError, Signer};
 
-/// A group's first roster: version 0, one key a device, no coordinator.
+/// A group's first roster: version 0, one key a device.
 #[derive(Clone, Debug)]
 pub struct FirstRoster<'a> {
     /// The group's name.
@@ -14,10 +14,41 @@ pub struct FirstRoster<'a> {
     pub epoch_ms: u64,
     /// How many levels events have.
     pub levels: u8,
-    /// The most events the coordinator may forward an epoch; `None` means no limit.
-    pub budget: Option<u64>,
+    /// What the group's cloud may keep, and who sees to it; `None` means everything.
+    pub budget: Option<Budget>,
     /// The devices' names and keys, in any order.
     pub devices: &'a [(&'a str, PublicKey)],
+}
+
+/// A group's budget.
+#[derive(Clone, Debug)]
+pub struct Budget {
+    /// The most events that the coordinator may forward an epoch.
+    pub events: u64,
+    /// The coordinator's key.
+    pub coordinator: PublicKey,
+}
+
+/// What stands for the coordinator's name where a device has one.
+const COORDINATOR: &str = "coordinator";
+
+/// Certifies a key, for all indices.
+fn certify(
+    operator: &dyn Signer,
+    group: GroupId,
+    device: DeviceId,
+    serial: u64,
+    key: &PublicKey,
+) -> Result<Vec<u8>, RosterError> {
+    let mut certificate = vec![0; MAX_CERTIFICATE];
+    let draft = CertificateDraft { group, device, serial, key, first_index: SealIndex(0) };
+    let issued = draft.issue(operator, &mut certificate).map_err(|error| match error {
+        moteseal_core::identity::IssueError::Sign(error) => RosterError::Sign(error),
+        _ => RosterError::Sign(SignError::BufferTooSmall),
+    })?;
+    let length = issued.len();
+    certificate.truncate(length);
+    Ok(certificate)
 }
 
 impl FirstRoster<'_> {
@@ -30,14 +61,7 @@ impl FirstRoster<'_> {
         let mut devices = Vec::with_capacity(self.devices.len());
         for (serial, (name, key)) in (0..).zip(self.devices) {
             let device = DeviceId::of(self.group, name);
-            let mut certificate = vec![0; MAX_CERTIFICATE];
-            let draft = CertificateDraft { group, device, serial, key, first_index: SealIndex(0) };
-            let issued = draft.issue(operator, &mut certificate).map_err(|error| match error {
-                moteseal_core::identity::IssueError::Sign(error) => RosterError::Sign(error),
-                _ => RosterError::Sign(SignError::BufferTooSmall),
-            })?;
-            let length = issued.len();
-            certificate.truncate(length);
+            let certificate = certify(operator, group, device, serial, key)?;
             devices.push((device, *name, certificate));
         }
         devices.sort_by_key(|(device, ..)| *device);
@@ -45,15 +69,20 @@ impl FirstRoster<'_> {
         let drafts = devices.iter().zip(&certificates);
         let drafts: Vec<DeviceDraft<'_>> =
             drafts.map(|((_, name, _), certificates)| DeviceDraft { name, certificates }).collect();
+        let coordinator = self.budget.as_ref().map(|budget| {
+            let device = DeviceId::of(self.group, COORDINATOR);
+            certify(operator, group, device, self.devices.len() as u64, &budget.coordinator)
+        });
+        let coordinator = coordinator.transpose()?;
         let draft = RosterDraft {
             group_name: self.group,
             history: &[],
             epoch_ms: self.epoch_ms,
             levels: self.levels,
-            budget: self.budget,
+            budget: self.budget.as_ref().map(|budget| budget.events),
             first_epoch: EpochNumber(0),
             last_epoch: None,
-            coordinator: None,
+            coordinator: coordinator.as_deref(),
             devices: &drafts,
         };
         let (mut scratch, mut out) = (vec![0; draft.size()], vec![0; draft.size()]);

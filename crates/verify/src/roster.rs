@@ -20,6 +20,8 @@ pub struct Roster {
     levels: u8,
     epochs: (EpochNumber, Option<EpochNumber>),
     devices: BTreeMap<DeviceId, Device>,
+    budget: Option<u64>,
+    coordinator: Option<PublicKey>,
 }
 
 /// A device of a roster.
@@ -74,6 +76,8 @@ impl Roster {
             levels: read.levels(),
             epochs: (read.first_epoch(), read.last_epoch()),
             devices,
+            budget: read.budget(),
+            coordinator: read.coordinator().and_then(|certificate| certificate.key().ok()),
             bytes: bytes.to_vec(),
         })
     }
@@ -118,6 +122,18 @@ impl Roster {
     #[must_use]
     pub const fn levels(&self) -> u8 {
         self.levels
+    }
+
+    /// The most events that the group's coordinator may forward an epoch; `None` means no limit.
+    #[must_use]
+    pub const fn budget(&self) -> Option<u64> {
+        self.budget
+    }
+
+    /// The coordinator's key, if the group has one.
+    #[must_use]
+    pub const fn coordinator(&self) -> Option<&PublicKey> {
+        self.coordinator.as_ref()
     }
 
     /// The devices, by id.

@@ -59,6 +59,14 @@ pub fn part_head<S>(out: &mut Vec<u8>, seal: &Seal<S>, selection: Selection<'_>,
     });
 }
 
+/// Appends a part as it was read, but with other events of its star and what the root needs beside them.
+pub fn rebuilt_part(out: &mut Vec<u8>, part: &stream::Part<'_>, levels: u32, digests: &[u8], events: &[u8]) {
+    let bound = part_bound(Selection::Levels(levels), digests.len(), 0);
+    append(out, bound, |writer| part.encode_head(writer, levels, digests, events.len()));
+    out.extend_from_slice(events);
+    part_tail(out, part.signature);
+}
+
 /// Appends what stands behind a part's events.
 pub fn part_tail(out: &mut Vec<u8>, signature: Option<&[u8]>) {
     append(out, PART_OVERHEAD, |writer| stream::encode_part_tail(writer, signature));

@@ -282,6 +282,33 @@ impl<'a> Part<'a> {
     }
 }
 
+impl Part<'_> {
+    /// Writes the part up to the head of its events, as [`encode_part_head`] does, but with the levels `mask` selected: who has
+    /// other events of the seal than came with it puts them in.
+    ///
+    /// # Errors
+    /// [`BufferTooSmall`].
+    pub fn encode_head(
+        &self,
+        out: &mut Writer<'_>,
+        mask: u32,
+        digests: &[u8],
+        events_length: usize,
+    ) -> Result<(), BufferTooSmall> {
+        let fields = Fields {
+            flags: flags(self.scheme, self.last_in_epoch, self.restart),
+            skipped: self.skipped,
+            advance: self.advance,
+            salt: self.salt,
+            n: u64::from(self.n),
+            rounds: (self.round, self.own_round),
+            lost: self.lost.as_ref(),
+            answered: &self.answered,
+        };
+        fields.encode(out, Selection::Levels(mask), digests, events_length)
+    }
+}
+
 impl<'a> Select<'a> {
     fn decode(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
         if !reader.at_array() {
@@ -328,29 +355,66 @@ pub fn encode_part_head<S>(
         Some((index, epoch)) => (statement.index.0 - index.0 - 1, statement.epoch.0 - epoch.0),
         None => (statement.index.0, statement.epoch.0),
     };
-    let flags = u8::from(statement.scheme == Scheme::Tree) * FLAG_TREE
-        + u8::from(statement.last_in_epoch) * FLAG_LAST
-        + u8::from(statement.restart) * FLAG_RESTART;
-    out.array(14)?.uint(2u8)?.uint(flags)?.uint(skipped)?.uint(advance)?.bytes(&statement.salt.0)?;
-    out.uint(statement.counters.total())?.uint(statement.round.0)?.uint(statement.own_round.0)?;
-    crate::seal::encode_counts(out, statement.lost.as_ref())?;
-    crate::seal::encode_answered(out, statement.answered_slots())?;
-    match selection {
-        Selection::Levels(mask) => {
-            out.uint(mask)?;
-        }
-        Selection::Events(sequence) => {
-            out.array(sequence.len() as u64)?;
-            let mut next = 0;
-            for &Sequence(seq) in sequence {
-                out.uint(seq - next)?;
-                next = seq + 1;
+    let fields = Fields {
+        flags: flags(statement.scheme, statement.last_in_epoch, statement.restart),
+        skipped,
+        advance,
+        salt: statement.salt,
+        n: statement.counters.total(),
+        rounds: (statement.round, statement.own_round),
+        lost: statement.lost.as_ref(),
+        answered: statement.answered_slots(),
+    };
+    fields.encode(out, selection, digests, events_length)
+}
+
+const fn flags(scheme: Scheme, last_in_epoch: bool, restart: bool) -> u8 {
+    (if matches!(scheme, Scheme::Tree) { FLAG_TREE } else { 0 })
+        | (if last_in_epoch { FLAG_LAST } else { 0 })
+        | (if restart { FLAG_RESTART } else { 0 })
+}
+
+/// What a part says beside its events.
+struct Fields<'a> {
+    flags: u8,
+    skipped: u32,
+    advance: u64,
+    salt: Salt,
+    n: u64,
+    rounds: (Round, Round),
+    lost: Option<&'a crate::level::Counters>,
+    answered: &'a [Option<Answered>; MAX_ANSWERED],
+}
+
+impl Fields<'_> {
+    fn encode(
+        &self,
+        out: &mut Writer<'_>,
+        selection: Selection<'_>,
+        digests: &[u8],
+        events_length: usize,
+    ) -> Result<(), BufferTooSmall> {
+        out.array(14)?.uint(2u8)?.uint(self.flags)?.uint(self.skipped)?.uint(self.advance)?.bytes(&self.salt.0)?;
+        out.uint(self.n)?.uint(self.rounds.0.0)?.uint(self.rounds.1.0)?;
+        crate::seal::encode_counts(out, self.lost)?;
+        crate::seal::encode_answered(out, self.answered)?;
+        match selection {
+            Selection::Levels(mask) => {
+                out.uint(mask)?;
+            }
+            Selection::Events(sequence) => {
+                out.array(sequence.len() as u64)?;
+                let mut next = 0;
+                for &Sequence(seq) in sequence {
+                    out.uint(seq - next)?;
+                    next = seq + 1;
+                }
             }
         }
+        let (head, length) = head(2, events_length as u64);
+        out.bytes(digests)?.raw(&head[..length])?;
+        Ok(())
     }
-    let (head, length) = head(2, events_length as u64);
-    out.bytes(digests)?.raw(&head[..length])?;
-    Ok(())
 }
 
 /// Ends a part: its signature, or none.

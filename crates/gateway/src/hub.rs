@@ -1,0 +1,624 @@
+//! The coordinator of a group, without sockets, clock or disk (DESIGN section 6; spec/formats.md, section 8).
+//!
+//! [`Hub::hear`] takes a device's frame and says what it changed. Whoever drives the hub makes the frames that changed something
+//! durable, in the order in which they were heard, and only then sends [`Hub::acknowledgement`]s; after a restart it lets the hub
+//! hear them again, which leads to the same state. [`Hub::end`] closes an epoch: the manifest, and a bundle for each seal, pruned to the round
+//! that the signed counters ask for.
+//!
+//! A seal is taken only if it verifies: the hub has the events of the levels that it kept, a running digest of those that it
+//! has forgotten since, and nothing of those that the device says it never forwarded. What is refused is counted by its
+//! name, and touches no other device.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+
+use moteseal_core::digest::Digest;
+use moteseal_core::identity::IssueError;
+use moteseal_core::level::Counters;
+use moteseal_core::record::{DeviceId, EpochNumber, Framing, Level, MAX_LEVELS, Round, SealIndex, Sequence};
+use moteseal_core::roster::Directory as _;
+use moteseal_core::sample::{Coordinator, Followed, Heard, ManifestDraft, Offer, Tally};
+use moteseal_core::seal::follow::Limits;
+use moteseal_core::seal::{Authentic, Scheme, Seal, star};
+use moteseal_core::signature::Signer;
+use moteseal_core::wire::link::{Acknowledgement, Forward, FrameError, LinkKey, MAX_FRAME, Uplink, claimed_device};
+use moteseal_core::wire::stream::{Item, Open as OpenItem, Part, Selection};
+use moteseal_verify::{Event, ReadError, Roster, SchemaEntry, StreamReader, write};
+use sha2::Digest as _;
+
+use crate::queues::{Queues, Slot};
+
+/// Stream schemas that the hub remembers.
+const SCHEMAS: usize = 256;
+
+/// Why a frame was dropped. It is counted, changes nothing, and is not answered unless it is a device's own mistake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refused {
+    /// No frame, or not the sender's.
+    Frame(FrameError),
+    /// The roster has no such device.
+    UnknownDevice,
+    /// The epoch is over: its manifest is signed.
+    EpochOver,
+    /// The epoch is ahead of the group's by more than one, or outside the roster's.
+    EpochTooFar,
+    /// The frame's framing differs from the one before under the same seal.
+    FramingChanged,
+    /// The schema does not decode, or there are too many.
+    Schema,
+    /// The seal's items do not decode, are of another device, or carry what the hub has.
+    MalformedClose,
+    /// The seal does not verify with what the hub has: the name of the error.
+    NotProven(&'static str),
+}
+
+impl Refused {
+    /// The reason's name: for counters and logs.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Frame(error) => error.name(),
+            Self::UnknownDevice => "UnknownDevice",
+            Self::EpochOver => "EpochOver",
+            Self::EpochTooFar => "EpochTooFar",
+            Self::FramingChanged => "FramingChanged",
+            Self::Schema => "Schema",
+            Self::MalformedClose => "MalformedClose",
+            Self::NotProven(name) => name,
+        }
+    }
+}
+
+impl From<FrameError> for Refused {
+    fn from(error: FrameError) -> Self {
+        Self::Frame(error)
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())?;
+        f.write_str(match self {
+            Self::Frame(_) => ": the frame is none of this group's devices",
+            Self::UnknownDevice => ": the roster has no such device; add it, or give the gateway the newer roster",
+            Self::EpochOver => ": the epoch's manifest is signed already",
+            Self::EpochTooFar => ": the epoch is too far ahead, or not the roster's; check the device's clock",
+            Self::FramingChanged => ": the records' size changed under one seal",
+            Self::Schema => ": no schema, or too many of them",
+            Self::MalformedClose => ": the closing frame is not one",
+            Self::NotProven(_) => ": the seal does not verify",
+        })
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// What a frame changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct News {
+    /// Whose frame it was: acknowledge to it.
+    pub device: DeviceId,
+    /// The frame must be durable before it is acknowledged.
+    pub durable: bool,
+    /// A round to announce.
+    pub raised: Option<(EpochNumber, Round)>,
+}
+
+/// An epoch that is over.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    /// The epoch.
+    pub epoch: EpochNumber,
+    /// The final round.
+    pub round: Round,
+    /// Events that are kept.
+    pub kept: u64,
+    /// The coordinator's signed manifest.
+    pub manifest: Vec<u8>,
+    /// For each seal, by device and index, a bundle with the levels from the final round on.
+    pub bundles: Vec<Vec<u8>>,
+    /// The devices that have not closed the epoch.
+    pub absent: Vec<DeviceId>,
+}
+
+/// The coordinator of a group.
+pub struct Hub {
+    roster: Roster,
+    budget: u64,
+    secret: [u8; 32],
+    devices: Vec<Member>,
+    slots: HashMap<DeviceId, u32>,
+    schemas: HashMap<Digest, SchemaEntry>,
+    epochs: BTreeMap<EpochNumber, Epoch>,
+    /// The newest epoch that is over.
+    over: Option<EpochNumber>,
+}
+
+/// What became of a frame whose device is known.
+enum Outcome {
+    /// Nothing new: acknowledge what is there.
+    Stale,
+    /// Something new, and perhaps a new round.
+    Fresh(Option<Round>),
+}
+
+/// A device of the roster.
+struct Member {
+    id: DeviceId,
+    key: Option<LinkKey>,
+    open: Option<Open>,
+    /// The newest seal that is here, and its digest.
+    sealed: Option<(SealIndex, Digest)>,
+    wants_schema: bool,
+}
+
+/// The seal that a device has open.
+struct Open {
+    followed: Followed,
+    framing: Framing,
+    /// Running digests of levels that were forgotten before the device confirmed their round.
+    running: BTreeMap<u8, sha2::Sha256>,
+}
+
+struct Epoch {
+    coordinator: Coordinator,
+    queues: Queues,
+    sealed: Vec<Sealed>,
+}
+
+struct Sealed {
+    slot: Slot,
+    seal: Seal<Authentic>,
+    /// `D_i` of every level that is not null.
+    blocks: [Digest; MAX_LEVELS],
+    signature: Vec<u8>,
+    schema: Digest,
+    /// Its events, by level from the coarsest, as blocks; those of a forgotten level are gone.
+    events: BTreeMap<u8, Vec<u8>>,
+}
+
+impl fmt::Debug for Hub {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hub").field("devices", &self.devices.len()).field("epochs", &self.epochs.len()).finish_non_exhaustive()
+    }
+}
+
+impl Hub {
+    /// The coordinator of a roster's group. `secret` is the group's link secret; without a budget in the roster there is nothing to
+    /// coordinate.
+    #[must_use]
+    pub fn new(roster: Roster, secret: [u8; 32]) -> Option<Self> {
+        let budget = roster.budget()?;
+        let member = |id| Member { id, key: None, open: None, sealed: None, wants_schema: false };
+        let devices: Vec<Member> = roster.devices().map(|device| member(device.id)).collect();
+        let slots = devices.iter().zip(0..).map(|(device, slot)| (device.id, slot)).collect();
+        Some(Self { roster, budget, secret, devices, slots, schemas: HashMap::new(), epochs: BTreeMap::new(), over: None })
+    }
+
+    /// Hears a frame. `now` is the group's epoch by the hub's own clock.
+    ///
+    /// # Errors
+    /// [`Refused`]; nothing has changed then.
+    pub fn hear(&mut self, frame: &[u8], now: EpochNumber) -> Result<News, Refused> {
+        if frame.len() > MAX_FRAME {
+            return Err(FrameError::Malformed.into());
+        }
+        let device = claimed_device(frame).ok_or(FrameError::Malformed)?;
+        let slot = *self.slots.get(&device).ok_or(Refused::UnknownDevice)?;
+        let member = &mut self.devices[slot as usize];
+        let (secret, group) = (&self.secret, self.roster.group());
+        let key = member.key.get_or_insert_with(|| LinkKey::new(&LinkKey::secret_of(secret, group, device)));
+        let uplink = Uplink::open(frame, key)?;
+        let (epoch, outcome) = match uplink {
+            Uplink::Forward(forward) => (forward.epoch, self.forward(slot, &forward, now)?),
+            Uplink::Close { schema, open, part } => self.close(slot, schema, open, part, now)?,
+            Uplink::Schema(bytes) => {
+                let entry = SchemaEntry::decode(bytes).map_err(|_| Refused::Schema)?;
+                member.wants_schema = false;
+                let is_new = !self.schemas.contains_key(&entry.digest);
+                if is_new && self.schemas.len() >= SCHEMAS {
+                    return Err(Refused::Schema);
+                }
+                self.schemas.insert(entry.digest, entry);
+                (now, if is_new { Outcome::Fresh(None) } else { Outcome::Stale })
+            }
+            // What explains a seal that did not verify is for people: the driver keeps it.
+            Uplink::Explain { .. } => (now, Outcome::Stale),
+        };
+        Ok(match outcome {
+            Outcome::Stale => News { device, durable: false, raised: None },
+            Outcome::Fresh(raised) => News { device, durable: true, raised: raised.map(|round| (epoch, round)) },
+        })
+    }
+
+    /// The frame that tells a device what is here. Send it only once that is durable.
+    #[must_use]
+    pub fn acknowledgement(&mut self, device: DeviceId) -> Option<Vec<u8>> {
+        let member = &self.devices[*self.slots.get(&device)? as usize];
+        let (index, next) = match &member.open {
+            Some(open) => (open.followed.index, open.followed.next),
+            None => (SealIndex(member.sealed.map_or(0, |(index, _)| index.0.saturating_add(1))), Sequence(0)),
+        };
+        let acknowledgement = Acknowledgement {
+            index,
+            next,
+            sealed: member.sealed.map(|(index, _)| index),
+            wants_schema: member.wants_schema,
+            wants_explanation: false,
+        };
+        let mut out = [0; 96];
+        acknowledgement.close(device, member.key.as_ref()?, &mut out).ok().map(<[u8]>::to_vec)
+    }
+
+    /// The round of an epoch.
+    #[must_use]
+    pub fn round(&self, epoch: EpochNumber) -> Round {
+        self.epochs.get(&epoch).map_or(Round(0), |epoch| epoch.coordinator.round())
+    }
+
+    /// Events that are kept of an epoch that is not over.
+    #[must_use]
+    pub fn kept(&self, epoch: EpochNumber) -> u64 {
+        self.epochs.get(&epoch).map_or(0, |epoch| epoch.coordinator.kept())
+    }
+
+    /// Whether every device of the roster has closed an epoch.
+    #[must_use]
+    pub fn is_complete(&self, epoch: EpochNumber) -> bool {
+        self.epochs.get(&epoch).is_some_and(|epoch| self.absent(epoch).is_empty())
+    }
+
+    fn absent(&self, epoch: &Epoch) -> Vec<DeviceId> {
+        let mut closed = vec![false; self.devices.len()];
+        for sealed in &epoch.sealed {
+            closed[sealed.slot.0 as usize] |= sealed.seal.statement().last_in_epoch;
+        }
+        self.devices.iter().zip(closed).filter(|(_, closed)| !closed).map(|(device, _)| device.id).collect()
+    }
+
+    fn check_epoch(&self, epoch: EpochNumber, now: EpochNumber) -> Result<(), Refused> {
+        let (first, last) = self.roster.epochs();
+        if epoch.0 > now.0.saturating_add(1) || epoch < first || last.is_some_and(|last| epoch > last) {
+            return Err(Refused::EpochTooFar);
+        }
+        if self.over.is_some_and(|over| epoch <= over) { Err(Refused::EpochOver) } else { Ok(()) }
+    }
+
+    fn epoch(&mut self, epoch: EpochNumber) -> &mut Epoch {
+        let (levels, budget) = (self.roster.levels(), self.budget);
+        self.epochs.entry(epoch).or_insert_with(|| Epoch {
+            coordinator: Coordinator::new(levels, budget),
+            queues: Queues::new(levels),
+            sealed: Vec::new(),
+        })
+    }
+
+    fn forward(&mut self, slot: u32, forward: &Forward<'_>, now: EpochNumber) -> Result<Outcome, Refused> {
+        if self.devices[slot as usize].sealed.is_some_and(|(sealed, _)| forward.index <= sealed) {
+            return Ok(Outcome::Stale);
+        }
+        self.check_epoch(forward.epoch, now)?;
+        let heard = {
+            let member = &mut self.devices[slot as usize];
+            let fresh = || Open { followed: Followed::start(forward), framing: forward.framing, running: BTreeMap::new() };
+            let open = member.open.get_or_insert_with(fresh);
+            if open.followed.index == forward.index && open.framing != forward.framing {
+                return Err(Refused::FramingChanged);
+            }
+            open.followed.hear(forward)
+        };
+        let first = match heard {
+            Heard::Old | Heard::Gap => return Ok(Outcome::Stale),
+            Heard::News(first) => first,
+            Heard::Next(_) => {
+                self.abandon(slot);
+                return self.forward(slot, forward, now);
+            }
+        };
+        let before = self.epoch(forward.epoch).coordinator.round();
+        self.confirm(slot, forward.epoch);
+        for (seq, level, record) in forward.events().filter(|(seq, ..)| *seq >= first) {
+            match self.epoch(forward.epoch).coordinator.offer(level) {
+                Offer::Kept => self.keep(slot, forward.epoch, level, seq, record),
+                Offer::Declined => self.run(slot, level, forward.framing, record),
+                Offer::Raised(levels) => {
+                    self.forget(forward.epoch, levels.clone());
+                    if level.0 < levels.end {
+                        self.run(slot, level, forward.framing, record);
+                    } else {
+                        self.keep(slot, forward.epoch, level, seq, record);
+                    }
+                }
+            }
+        }
+        let round = self.epoch(forward.epoch).coordinator.round();
+        Ok(Outcome::Fresh((round > before).then_some(round)))
+    }
+
+    fn keep(&mut self, slot: u32, epoch: EpochNumber, level: Level, seq: Sequence, record: &[u8]) {
+        // A level's arena has room for 4 GiB, a budget of events for less.
+        let _ = self.epoch(epoch).queues.keep(Slot(slot), level, seq, record);
+    }
+
+    /// Goes on with the digest of a level that the hub no longer keeps, for as long as the device still forwards it.
+    fn run(&mut self, slot: u32, level: Level, framing: Framing, record: &[u8]) {
+        let member = &mut self.devices[slot as usize];
+        let Some(open) = &mut member.open else { return };
+        if level.0 >= open.followed.confirmed.0 {
+            let (device, index) = (member.id, open.followed.index);
+            let digest = open.running.entry(level.0).or_insert_with(|| block_start(device, index, level));
+            add_record(digest, framing, record);
+        }
+    }
+
+    /// Forgets levels of an epoch for all devices, keeping the digests that their seals may still need.
+    fn forget(&mut self, epoch: EpochNumber, levels: std::ops::Range<u8>) {
+        let Some(state) = self.epochs.get_mut(&epoch) else { return };
+        for level in levels.map(Level) {
+            for (member, slot) in self.devices.iter_mut().zip(0..) {
+                let Some(open) = member.open.as_mut().filter(|open| open.followed.epoch == epoch) else { continue };
+                if level.0 < open.followed.confirmed.0 {
+                    continue;
+                }
+                let events = state.queues.events(Slot(slot), level);
+                if !events.is_empty() {
+                    let mut digest = block_start(member.id, open.followed.index, level);
+                    events.iter().for_each(|(_, record)| add_record(&mut digest, open.framing, record));
+                    open.running.insert(level.0, digest);
+                }
+            }
+            state.queues.forget(level);
+            state.sealed.iter_mut().for_each(|sealed| {
+                sealed.events.remove(&level.0);
+            });
+        }
+    }
+
+    /// Lets go of what a device holds below the round that it has confirmed: those blocks will be null.
+    fn confirm(&mut self, slot: u32, epoch: EpochNumber) {
+        let Some(open) = &mut self.devices[slot as usize].open else { return };
+        let confirmed = open.followed.confirmed.0;
+        open.running.retain(|level, _| *level >= confirmed);
+        (0..confirmed).for_each(|level| self.withdraw(slot, epoch, Level(level)));
+    }
+
+    fn withdraw(&mut self, slot: u32, epoch: EpochNumber, level: Level) {
+        if let Some(state) = self.epochs.get_mut(&epoch) {
+            let events = state.queues.withdraw(Slot(slot), level);
+            state.coordinator.withdraw(level, events);
+        }
+    }
+
+    /// The device restarted: what it had open will never be sealed.
+    fn abandon(&mut self, slot: u32) {
+        if let Some(open) = self.devices[slot as usize].open.take() {
+            (0..self.roster.levels()).for_each(|level| self.withdraw(slot, open.followed.epoch, Level(level)));
+        }
+    }
+
+    fn close(
+        &mut self,
+        slot: u32,
+        schema: Digest,
+        open: &[u8],
+        part: &[u8],
+        now: EpochNumber,
+    ) -> Result<(EpochNumber, Outcome), Refused> {
+        let member = &self.devices[slot as usize];
+        let (Ok(Item::Open(open)), Ok(Item::Part(part))) = (Item::decode_whole(open), Item::decode_whole(part)) else {
+            return Err(Refused::MalformedClose);
+        };
+        let index = open.last.map_or(Some(part.skipped), |(last, _)| last.0.checked_add(1)?.checked_add(part.skipped));
+        let epoch = open.last.map_or(Some(part.advance), |(_, last)| last.0.checked_add(part.advance));
+        let (Some(index), Some(epoch)) = (index.map(SealIndex), epoch.map(EpochNumber)) else {
+            return Err(Refused::MalformedClose);
+        };
+        let is_plain =
+            part.scheme == Scheme::Star && part.digests.is_empty() && part.events.is_empty() && part.signature.is_some();
+        if open.device != member.id || !is_plain {
+            return Err(Refused::MalformedClose);
+        }
+        if member.sealed.is_some_and(|(sealed, _)| index <= sealed) {
+            return Ok((epoch, Outcome::Stale));
+        }
+        self.check_epoch(epoch, now)?;
+        match &member.open {
+            Some(open) if open.followed.index > index => return Ok((epoch, Outcome::Stale)),
+            Some(open)
+                if open.followed.index == index && open.followed.epoch == epoch && open.followed.next.0 >= u64::from(part.n) => {}
+            // Of a seal without events nothing is forwarded before it closes.
+            _ if part.n == 0 => {}
+            _ => return Ok((epoch, Outcome::Stale)),
+        }
+        if part.n > Limits::default().max_events {
+            return Err(Refused::NotProven("TooManyEvents"));
+        }
+        let Some(entry) = self.schemas.get(&schema) else {
+            self.devices[slot as usize].wants_schema = true;
+            return Ok((epoch, Outcome::Stale));
+        };
+        let entry = entry.clone();
+        if member.open.as_ref().is_some_and(|open| open.followed.index == index && part.n > 0 && open.framing != entry.framing) {
+            return Err(Refused::FramingChanged);
+        }
+        let sealed = self.prove(slot, index, epoch, &open, &part, &entry)?;
+        let digest = sealed.seal.digest();
+        if self.devices[slot as usize].open.as_ref().is_some_and(|open| open.followed.index < index) {
+            self.abandon(slot);
+        }
+        // The coordinator goes on counting what the seal keeps; what it says to be null is nobody's any more.
+        let kept = sealed.events.keys().fold(0u32, |mask, level| mask | 1 << level);
+        let state = self.epoch(epoch);
+        for level in (0..state.coordinator_levels()).map(Level) {
+            let events = state.queues.withdraw(Slot(slot), level);
+            if kept >> level.0 & 1 == 0 {
+                state.coordinator.withdraw(level, events);
+            }
+        }
+        state.sealed.push(sealed);
+        let member = &mut self.devices[slot as usize];
+        member.open = None;
+        member.sealed = Some((index, digest));
+        Ok((epoch, Outcome::Fresh(None)))
+    }
+
+    /// Puts a seal together from what the device says and what the hub has, and verifies it as anyone would.
+    fn prove(
+        &self,
+        slot: u32,
+        index: SealIndex,
+        epoch: EpochNumber,
+        open: &OpenItem,
+        part: &Part<'_>,
+        schema: &SchemaEntry,
+    ) -> Result<Sealed, Refused> {
+        let member = &self.devices[slot as usize];
+        let levels = self.roster.levels();
+        let counters = Counters::of(&part.salt, levels, part.n);
+        let is_null = |level: Level| {
+            counters.at(level) == 0 || level.0 < part.own_round.0 || part.lost.is_some_and(|lost| lost.at(level) > 0)
+        };
+        let state = self.epochs.get(&epoch);
+        let round = state.map_or(Round(0), |state| state.coordinator.round());
+        let running = member.open.as_ref().filter(|open| open.followed.index == index).map(|open| &open.running);
+        let (mut blocks, mut events, mut mask) = ([Digest::NULL; MAX_LEVELS], BTreeMap::new(), 0u32);
+        for level in (0..levels).map(Level).filter(|level| !is_null(*level)) {
+            blocks[usize::from(level.0)] = if level.0 < round.0 {
+                let digest = running.and_then(|running| running.get(&level.0));
+                digest.map_or(Digest::NULL, |digest| Digest(digest.clone().finalize().into()))
+            } else {
+                let mut block = Vec::new();
+                let kept = state.map_or_else(Vec::new, |state| state.queues.events(Slot(slot), level));
+                kept.iter().for_each(|(_, record)| append_record(&mut block, schema.framing, record));
+                let digest = star::block_digest(member.id, index, level, &block);
+                events.insert(level.0, block);
+                mask |= 1 << level.0;
+                digest
+            };
+        }
+        // What stands above the coarsest kept block is one digest (section 4).
+        let lowest = if mask == 0 { levels } else { u8::try_from(mask.trailing_zeros()).unwrap_or(levels) };
+        let above = (0..lowest).map(Level);
+        let needs_above = above.clone().any(|level| !is_null(level));
+        let chain =
+            above.fold(star::chain_start(), |above, level| star::link(&above, counters.at(level), &blocks[usize::from(level.0)]));
+        let digests: &[u8] = if needs_above { &chain.0 } else { &[] };
+        let mut stream = Vec::new();
+        write::schema(&mut stream, &schema.bytes);
+        write::open(&mut stream, open);
+        let records: Vec<u8> = events.values().rev().flatten().copied().collect();
+        write::rebuilt_part(&mut stream, part, mask, digests, &records);
+
+        let known = member.sealed;
+        let mut reader = StreamReader::new(&self.roster, Limits::default())
+            .with_known(Box::new(move |_, at| known.filter(|(index, _)| *index == at).map(|(_, digest)| digest)));
+        let mut found = None;
+        let mut visit = |event: Event<'_>| -> Result<(), ReadError> {
+            if let Event::Proven(proven) = event {
+                found = Some(proven.seal.clone());
+            }
+            Ok(())
+        };
+        reader.feed(&stream, &mut visit).map_err(|error| Refused::NotProven(error.name()))?;
+        reader.finish(&mut visit).map_err(|error| Refused::NotProven(error.name()))?;
+        let seal = found.ok_or(Refused::MalformedClose)?;
+        let signature = part.signature.unwrap_or_default().to_vec();
+        Ok(Sealed { slot: Slot(slot), seal, blocks, signature, schema: schema.digest, events })
+    }
+
+    /// The epochs that are not over, ascending.
+    pub fn epochs(&self) -> impl Iterator<Item = EpochNumber> {
+        self.epochs.keys().copied()
+    }
+
+    /// Ends an epoch: no further seal of it is listed. End them in ascending order: nothing more is taken for an epoch before one
+    /// that is over. Signs the manifest with the coordinator's key.
+    ///
+    /// # Errors
+    /// [`IssueError`]; nothing has changed then.
+    pub fn end(&mut self, epoch: EpochNumber, coordinator: &dyn Signer) -> Result<Ended, IssueError> {
+        let due = {
+            let mut tally = Tally::new(self.roster.levels(), self.budget);
+            self.epoch(epoch).sealed.sort_by_key(|sealed| (sealed.slot, sealed.seal.statement().index));
+            self.epoch(epoch).sealed.iter().for_each(|sealed| tally.add(&sealed.seal));
+            tally.due()
+        };
+        let dropped = self.epoch(epoch).coordinator.settle(due);
+        self.forget(epoch, dropped);
+        let state = &self.epochs[&epoch];
+        let round = state.coordinator.round();
+        let mut listed: Vec<(DeviceId, Vec<Digest>)> = Vec::new();
+        for sealed in &state.sealed {
+            let device = self.devices[sealed.slot.0 as usize].id;
+            match listed.last_mut() {
+                Some((last, seals)) if *last == device => seals.push(sealed.seal.digest()),
+                _ => listed.push((device, vec![sealed.seal.digest()])),
+            }
+        }
+        let devices: Vec<(DeviceId, &[Digest])> = listed.iter().map(|(device, seals)| (*device, &seals[..])).collect();
+        let draft = ManifestDraft { group: self.roster.group(), roster: self.roster.digest(), epoch, round, devices: &devices };
+        let (mut scratch, mut out) = (vec![0; draft.size()], vec![0; draft.size()]);
+        let manifest = draft.issue(coordinator, &mut scratch, &mut out)?.to_vec();
+        let bundles = state.sealed.iter().map(|sealed| self.bundle(sealed)).collect();
+        let kept = state.sealed.iter().map(|sealed| sealed.kept()).sum();
+        let absent = self.absent(state);
+        for member in &mut self.devices {
+            if member.open.as_ref().is_some_and(|open| open.followed.epoch == epoch) {
+                member.open = None;
+            }
+        }
+        self.epochs.remove(&epoch);
+        self.over = Some(self.over.map_or(epoch, |over| over.max(epoch)));
+        Ok(Ended { epoch, round, kept, manifest, bundles, absent })
+    }
+
+    /// A seal with the levels that are kept.
+    fn bundle(&self, sealed: &Sealed) -> Vec<u8> {
+        let statement = sealed.seal.statement();
+        let mask = sealed.events.keys().fold(0u32, |mask, level| mask | 1 << level);
+        let evidence = write::star_evidence(&sealed.seal, &sealed.blocks, mask);
+        let records: Vec<u8> = sealed.events.values().rev().flatten().copied().collect();
+        let mut out = Vec::new();
+        if let Some(schema) = self.schemas.get(&sealed.schema) {
+            write::schema(&mut out, &schema.bytes);
+        }
+        let roster_version = self.roster.version_of(&statement.roster).unwrap_or(self.roster.version());
+        let open = OpenItem { device: statement.device, roster_version, prev: Some(statement.prev), last: statement.last };
+        write::open(&mut out, &open);
+        write::part(&mut out, &sealed.seal, Selection::Levels(mask), &evidence, &records, Some(&sealed.signature));
+        out
+    }
+}
+
+impl Sealed {
+    /// Events whose records are here.
+    fn kept(&self) -> u64 {
+        self.events.keys().map(|level| u64::from(self.seal.statement().counters.at(Level(*level)))).sum()
+    }
+}
+
+impl Epoch {
+    fn coordinator_levels(&self) -> u8 {
+        self.queues.levels()
+    }
+}
+
+fn block_start(device: DeviceId, index: SealIndex, level: Level) -> sha2::Sha256 {
+    sha2::Sha256::new_with_prefix(star::header(device, index, level))
+}
+
+fn add_record(digest: &mut sha2::Sha256, framing: Framing, record: &[u8]) {
+    if framing == Framing::Prefixed {
+        digest.update(u16::try_from(record.len()).unwrap_or(u16::MAX).to_be_bytes());
+    }
+    digest.update(record);
+}
+
+fn append_record(block: &mut Vec<u8>, framing: Framing, record: &[u8]) {
+    if framing == Framing::Prefixed {
+        block.extend_from_slice(&u16::try_from(record.len()).unwrap_or(u16::MAX).to_be_bytes());
+    }
+    block.extend_from_slice(record);
+}

@@ -1,0 +1,194 @@
+//! The events that a coordinator keeps of one epoch: a queue for each device and level (the paper's `Q_i^k`), of which a whole
+//! level is forgotten at once, for all devices.
+//!
+//! All queues of a level share one arena of chunks, so that forgetting a level is freeing its chunks. An event stands there once,
+//! with 10 bytes beside it: where the device's event before it lies, its sequence number and its length. What a device withdraws
+//! stays as garbage until it is half of the arena, which is then written anew.
+
+use moteseal_core::record::{Level, MAX_LEVELS, Sequence};
+
+/// A device's place among those of the epoch: a small number that whoever keeps the devices gives out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Slot(pub u32);
+
+/// Bytes beside each record.
+const HEAD: usize = 10;
+/// Bits of a place that say where in its chunk.
+const WITHIN: u32 = 15;
+/// A chunk is that long, unless one record needs more.
+const CHUNK: usize = 1 << WITHIN;
+/// The first chunk of a level: most levels hold a few events.
+const FIRST_CHUNK: usize = 1 << 10;
+/// No event.
+const NONE: u32 = u32::MAX;
+
+/// The queues of one epoch.
+#[derive(Debug)]
+pub struct Queues {
+    levels: u8,
+    arenas: Vec<Arena>,
+    /// For each slot and level the newest event, or none; of forgotten levels it means nothing.
+    newest: Vec<u32>,
+}
+
+/// What is kept would not fit the addresses of a level: 4 GiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full;
+
+#[derive(Debug, Default)]
+struct Arena {
+    chunks: Vec<Vec<u8>>,
+    /// Bytes of events, and how many of these nobody wants any more.
+    used: usize,
+    garbage: usize,
+    forgotten: bool,
+}
+
+impl Arena {
+    fn push(&mut self, before: u32, seq: u32, record: &[u8]) -> Option<u32> {
+        let length = u16::try_from(record.len()).ok()?;
+        let needed = HEAD + record.len();
+        let fits = |chunk: &Vec<u8>| chunk.len() + needed <= chunk.capacity() && chunk.len() < CHUNK;
+        if !self.chunks.last().is_some_and(fits) {
+            let usual = (FIRST_CHUNK << self.chunks.len().min(WITHIN as usize)).min(CHUNK);
+            self.chunks.push(Vec::with_capacity(usual.max(needed)));
+        }
+        let number = u32::try_from(self.chunks.len() - 1).ok()?;
+        let chunk = self.chunks.last_mut()?;
+        #[allow(clippy::cast_possible_truncation)]
+        let place = number.checked_mul(1 << WITHIN)? | chunk.len() as u32;
+        if place == NONE {
+            return None;
+        }
+        chunk.extend_from_slice(&before.to_le_bytes());
+        chunk.extend_from_slice(&seq.to_le_bytes());
+        chunk.extend_from_slice(&length.to_le_bytes());
+        chunk.extend_from_slice(record);
+        self.used += needed;
+        Some(place)
+    }
+
+    /// Where the event before the one at `place` lies, its sequence number and record.
+    fn at(&self, place: u32) -> Option<(u32, u32, &[u8])> {
+        let chunk = self.chunks.get((place >> WITHIN) as usize)?;
+        let (head, rest) = chunk.get((place & ((1 << WITHIN) - 1)) as usize..)?.split_first_chunk::<HEAD>()?;
+        let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let length = usize::from(u16::from_le_bytes([head[8], head[9]]));
+        Some((word(0), word(4), rest.get(..length)?))
+    }
+
+    /// The events from the newest back.
+    fn back_from(&self, newest: u32) -> impl Iterator<Item = (u32, &[u8])> {
+        let mut place = newest;
+        std::iter::from_fn(move || {
+            let (before, seq, record) = self.at(place)?;
+            place = before;
+            Some((seq, record))
+        })
+    }
+}
+
+impl Queues {
+    /// Empty queues of a group of `levels` levels (1 to 32).
+    #[must_use]
+    pub fn new(levels: u8) -> Self {
+        debug_assert!((1..=MAX_LEVELS).contains(&usize::from(levels)), "a group has 1 to 32 levels");
+        Self { levels, arenas: (0..levels).map(|_| Arena::default()).collect(), newest: Vec::new() }
+    }
+
+    /// The number of levels.
+    #[must_use]
+    pub const fn levels(&self) -> u8 {
+        self.levels
+    }
+
+    fn place(&self, slot: Slot, level: Level) -> Option<usize> {
+        (level.0 < self.levels).then(|| slot.0 as usize * usize::from(self.levels) + usize::from(level.0))
+    }
+
+    /// Keeps an event behind the device's others of its level. Of a level that was forgotten, or that there is not, nothing is kept.
+    ///
+    /// # Errors
+    /// [`Full`].
+    #[inline]
+    pub fn keep(&mut self, slot: Slot, level: Level, seq: Sequence, record: &[u8]) -> Result<(), Full> {
+        let Some(place) = self.place(slot, level) else { return Ok(()) };
+        if place >= self.newest.len() {
+            self.newest.resize((slot.0 as usize + 1) * usize::from(self.levels), NONE);
+        }
+        let arena = &mut self.arenas[usize::from(level.0)];
+        if arena.forgotten {
+            return Ok(());
+        }
+        let seq = u32::try_from(seq.0).map_err(|_| Full)?;
+        self.newest[place] = arena.push(self.newest[place], seq, record).ok_or(Full)?;
+        Ok(())
+    }
+
+    /// Forgets a level, for all devices and for good.
+    pub fn forget(&mut self, level: Level) {
+        if let Some(arena) = self.arenas.get_mut(usize::from(level.0)) {
+            *arena = Arena { forgotten: true, ..Arena::default() };
+        }
+    }
+
+    /// A device's events of a level, from the newest back to the oldest.
+    pub fn newest_first(&self, slot: Slot, level: Level) -> impl Iterator<Item = (Sequence, &[u8])> {
+        let newest = self.place(slot, level).and_then(|place| self.newest.get(place)).copied().unwrap_or(NONE);
+        let arena = self.arenas.get(usize::from(level.0)).filter(|arena| !arena.forgotten);
+        let events = arena.into_iter().flat_map(move |arena| arena.back_from(newest));
+        events.map(|(seq, record)| (Sequence(u64::from(seq)), record))
+    }
+
+    /// A device's events of a level, in order.
+    #[must_use]
+    pub fn events(&self, slot: Slot, level: Level) -> Vec<(Sequence, &[u8])> {
+        let mut events: Vec<_> = self.newest_first(slot, level).collect();
+        events.reverse();
+        events
+    }
+
+    /// Lets go of a device's events of a level: their seal was abandoned, or its device went above them. How many there were.
+    pub fn withdraw(&mut self, slot: Slot, level: Level) -> u64 {
+        let (mut count, mut bytes) = (0, 0);
+        for (_, record) in self.newest_first(slot, level) {
+            count += 1;
+            bytes += HEAD + record.len();
+        }
+        if let Some(newest) = self.place(slot, level).and_then(|place| self.newest.get_mut(place)) {
+            *newest = NONE;
+        }
+        if count > 0 {
+            let arena = &mut self.arenas[usize::from(level.0)];
+            arena.garbage += bytes;
+            if arena.garbage * 2 > arena.used {
+                self.compact(level);
+            }
+        }
+        count
+    }
+
+    /// Writes a level's arena anew, without the garbage.
+    fn compact(&mut self, level: Level) {
+        let mut fresh = Arena::default();
+        let levels = usize::from(self.levels);
+        let arena = &self.arenas[usize::from(level.0)];
+        for newest in self.newest.iter_mut().skip(usize::from(level.0)).step_by(levels) {
+            let events: Vec<_> = arena.back_from(*newest).collect();
+            // It was all there before, so it fits.
+            *newest = events.iter().rev().fold(NONE, |before, (seq, record)| fresh.push(before, *seq, record).unwrap_or(before));
+        }
+        self.arenas[usize::from(level.0)] = fresh;
+    }
+
+    /// Bytes of memory that the queues hold.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        let arena = |arena: &Arena| {
+            size_of::<Arena>()
+                + arena.chunks.capacity() * size_of::<Vec<u8>>()
+                + arena.chunks.iter().map(Vec::capacity).sum::<usize>()
+        };
+        self.arenas.iter().map(arena).sum::<usize>() + self.newest.capacity() * size_of::<u32>()
+    }
+}

@@ -6,6 +6,7 @@
 
 pub mod batch;
 pub mod import;
+pub mod mote;
 pub mod outbox;
 pub mod push;
 pub mod recorder;
@@ -14,6 +15,7 @@ pub mod seal;
 
 pub use batch::{Batch, BatchRefused, Sealed};
 pub use import::{Import, ImportError, Recording};
+pub use mote::Mote;
 pub use outbox::{Outbox, OutboxError};
 pub use recorder::Recorder;
 pub use seal::{Bundle, Chain, Profile, SealRefused, Sealer};

@@ -1,0 +1,347 @@
+//! A device that samples within its group's budget: seals, forwards, and waits for its gateway (DESIGN section 6).
+//!
+//! [`Mote`] is the whole protocol without sockets or clock: readings and frames go in, frames come out. It keeps a closed seal, with
+//! what was forwarded under it, until the gateway has all of it durably. Its memory is bounded: a buffer of [`BUFFER`] bytes a
+//! seal, which raises the device's own round rather than lose single events, and a number of closed seals. While so many wait, epochs that
+//! pass are given up: their indices are abandoned, and the first seal behind them says so (`restart`: an outage).
+//!
+//! What must survive a restart is [`Chain`](crate::Chain), as for every sealer: [`Mote::would_open`] before the first event of a seal.
+//! Closed seals that wait survive if whoever drives the mote keeps [`Waiting`]; readings of an open seal do not, and the next
+//! seal says so (`restart`).
+
+use std::collections::{BTreeMap, VecDeque};
+
+use moteseal_core::digest::Digest;
+use moteseal_core::level::{Counters, SaltKey, SipKey};
+use moteseal_core::record::{EpochNumber, Framing, Level, MAX_LEVELS, Round, SealIndex};
+use moteseal_core::sample::{Announcement, Forwarder, Noted};
+use moteseal_core::seal::{Scheme, Seal, Statement, star};
+use moteseal_core::signature::Signer;
+use moteseal_core::wire::link::{Acknowledgement, FrameError, LinkKey, MAX_FRAME, Uplink};
+use moteseal_core::wire::stream::{Open as OpenItem, Selection};
+use moteseal_verify::write;
+
+use crate::seal::{Chain, Profile, SealRefused};
+
+/// Bytes of forwarded events that a mote buffers for one seal.
+pub const BUFFER: usize = 1 << 16;
+/// Bytes of events in one frame: a frame then fits one datagram of any link, and one packet of most.
+pub const FRAME_EVENTS: usize = 1 << 10;
+
+/// A device of a group with a budget.
+pub struct Mote<K> {
+    profile: Profile,
+    signer: K,
+    salt_key: SaltKey,
+    link: LinkKey,
+    chain: Chain,
+    /// The highest round that was announced, and its epoch.
+    announced: (EpochNumber, Round),
+    open: Option<Open>,
+    waiting: VecDeque<Waiting>,
+    most_waiting: usize,
+    wants_schema: bool,
+}
+
+/// A seal that is open.
+struct Open {
+    index: SealIndex,
+    epoch: EpochNumber,
+    key: SipKey,
+    running: BTreeMap<u8, sha2::Sha256>,
+    counters: Counters,
+    forwarder: Box<Forwarder<BUFFER>>,
+}
+
+/// A closed seal on its way to the gateway.
+pub struct Waiting {
+    index: SealIndex,
+    forwarder: Box<Forwarder<BUFFER>>,
+    /// The open and the part item of its closing frame.
+    open: Vec<u8>,
+    part: Vec<u8>,
+    sent: bool,
+}
+
+impl<K> std::fmt::Debug for Mote<K> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Mote").field("chain", &self.chain).field("waiting", &self.waiting.len()).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Waiting").field("index", &self.index).finish_non_exhaustive()
+    }
+}
+
+impl<K: Signer> Mote<K> {
+    /// A mote that goes on where `chain` ended, with the closed seals that still waited. At most `most_waiting` (at least 1) wait.
+    #[must_use]
+    pub fn new(
+        profile: Profile,
+        signer: K,
+        salt_key: SaltKey,
+        link: LinkKey,
+        chain: Chain,
+        waiting: Vec<Waiting>,
+        most_waiting: usize,
+    ) -> Self {
+        Self {
+            profile,
+            signer,
+            salt_key,
+            link,
+            chain,
+            announced: (EpochNumber(0), Round(0)),
+            open: None,
+            waiting: waiting.into(),
+            most_waiting: most_waiting.max(1),
+            wants_schema: true,
+        }
+    }
+
+    /// Where the chain stands; an open seal's index and epoch are in it.
+    #[must_use]
+    pub const fn chain(&self) -> Chain {
+        self.chain
+    }
+
+    /// Closed seals that wait for the gateway.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Gives up the mote and hands out what waits: what a journal would have kept.
+    #[must_use]
+    pub fn into_parts(self) -> (Chain, Vec<Waiting>) {
+        (self.chain, self.waiting.into())
+    }
+
+    /// What must be persisted before [`sense`](Self::sense) takes a reading of `epoch`, if that opens a seal.
+    #[must_use]
+    pub fn would_open(&self, epoch: EpochNumber) -> Option<Chain> {
+        let goes_on = self.open.as_ref().is_some_and(|open| open.epoch == epoch);
+        let next_index = SealIndex(self.chain.next_index.0.saturating_add(1));
+        (!goes_on).then_some(Chain { next_index, epoch: Some(epoch), ..self.chain })
+    }
+
+    /// Takes the next reading. Where its epoch is a later one than the open seal's, that seal is closed first.
+    ///
+    /// # Errors
+    /// [`SealRefused`]; the reading was not taken.
+    pub fn sense(&mut self, epoch: EpochNumber, record: &[u8]) -> Result<(), SealRefused> {
+        self.check_length(record)?;
+        self.go_to(epoch)?;
+        if let Some(open) = &mut self.open {
+            let level = open.key.level(open.counters.total(), self.profile.levels);
+            if let Some(count) = open.counters.as_mut_slice().get_mut(usize::from(level.0)) {
+                *count += 1;
+            }
+            let (Noted::Below | Noted::Buffered | Noted::Raised(_) | Noted::Lost) = open.forwarder.note(level, record);
+            let own_round = open.forwarder.rounds().1;
+            open.running.retain(|level, _| *level >= own_round.0);
+            if level.0 >= own_round.0 {
+                let (device, index) = (self.profile.device, open.index);
+                let running = open.running.entry(level.0);
+                let digest = running.or_insert_with(|| sha2::Digest::new_with_prefix(star::header(device, index, level)));
+                if self.profile.framing == Framing::Prefixed {
+                    sha2::Digest::update(digest, u16::try_from(record.len()).unwrap_or(u16::MAX).to_be_bytes());
+                }
+                sha2::Digest::update(digest, record);
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends an epoch: the open seal is closed, or, if there is none for it, one that says that nothing happened. A later reading
+    /// must be of a later epoch.
+    ///
+    /// # Errors
+    /// [`SealRefused`].
+    pub fn end(&mut self, epoch: EpochNumber) -> Result<(), SealRefused> {
+        if self.open.as_ref().is_none_or(|open| open.epoch < epoch) {
+            self.go_to(epoch)?;
+        }
+        self.close_or_give_up()
+    }
+
+    /// Closes the open seal, or gives it up where too many wait.
+    fn close_or_give_up(&mut self) -> Result<(), SealRefused> {
+        if self.waiting.len() < self.most_waiting {
+            return self.close(true);
+        }
+        self.open = None;
+        Ok(())
+    }
+
+    fn check_length(&self, record: &[u8]) -> Result<(), SealRefused> {
+        let fits = match self.profile.framing {
+            Framing::Fixed(size) => record.len() == usize::from(size.get()),
+            Framing::Prefixed => record.len() <= moteseal_core::record::MAX_PAYLOAD,
+        };
+        if fits { Ok(()) } else { Err(SealRefused::WrongLength { length: record.len() }) }
+    }
+
+    /// Makes sure that a seal is open for an epoch.
+    fn go_to(&mut self, epoch: EpochNumber) -> Result<(), SealRefused> {
+        if let Some(after) = self.chain.epoch.filter(|after| epoch < *after) {
+            return Err(SealRefused::EpochGoesBack { epoch, after });
+        }
+        let (first, last) = self.profile.epochs;
+        if epoch < first || last.is_some_and(|last| epoch > last) {
+            return Err(SealRefused::EpochOutOfRange { epoch });
+        }
+        match &self.open {
+            Some(open) if open.epoch == epoch => return Ok(()),
+            Some(_) => self.close_or_give_up()?,
+            None if self.chain.position.epoch_closed && self.chain.position.last.is_some_and(|(_, last)| last == epoch) => {
+                return Err(SealRefused::EpochClosed { epoch });
+            }
+            None => {}
+        }
+        let index = self.chain.next_index;
+        if index.0 == u32::MAX {
+            return Err(SealRefused::IndexExhausted);
+        }
+        let salt = self.salt_key.salt(self.profile.device, index);
+        let announced = if self.announced.0 == epoch { self.announced.1 } else { Round(0) };
+        let levels = self.profile.levels;
+        self.open = Some(Open {
+            index,
+            epoch,
+            key: SipKey::new(&salt),
+            running: BTreeMap::new(),
+            counters: Counters::new(levels),
+            forwarder: Box::new(Forwarder::new(index, epoch, self.profile.framing, levels, announced)),
+        });
+        self.chain.next_index.0 += 1;
+        self.chain.epoch = Some(epoch);
+        Ok(())
+    }
+
+    /// Signs the open seal.
+    fn close(&mut self, last_in_epoch: bool) -> Result<(), SealRefused> {
+        let Some(open) = &self.open else { return Ok(()) };
+        let Profile { group, roster, device, levels, .. } = self.profile;
+        let position = self.chain.position;
+        let mut statement = Statement::new(Scheme::Star, group, roster, device, levels);
+        (statement.index, statement.prev, statement.last) = (open.index, position.prev, position.last);
+        (statement.epoch, statement.last_in_epoch) = (open.epoch, last_in_epoch);
+        statement.restart = open.index.0 != position.last.map_or(0, |(index, _)| index.0 + 1);
+        statement.schema = self.profile.schema_digest;
+        statement.salt = self.salt_key.salt(device, open.index);
+        statement.counters = open.counters;
+        (statement.round, statement.own_round, statement.lost) = open.forwarder.rounds();
+        let mut digests = [Digest::NULL; MAX_LEVELS];
+        for level in (0..levels).map(Level).filter(|level| !statement.is_null(*level)) {
+            let running = open.running.get(&level.0);
+            digests[usize::from(level.0)] =
+                running.map_or(Digest::NULL, |digest| Digest(sha2::Digest::finalize(digest.clone()).into()));
+        }
+        let root = star::root(&statement.counters, &digests[..usize::from(levels)]);
+        let surviving = statement.surviving();
+        let seal = Seal::new(statement, root, self.signer.algorithm());
+        let signature = self.signer.signature(seal.message(&mut [0; _])).map_err(SealRefused::Sign)?;
+        let (mut item, mut part) = (Vec::new(), Vec::new());
+        let roster_version = self.profile.roster_version;
+        write::open(&mut item, &OpenItem { device, roster_version, prev: Some(position.prev), last: position.last });
+        write::part(&mut part, &seal, Selection::Levels(surviving), &[], &[], Some(&signature));
+        self.chain.position = seal.position();
+        if let Some(Open { index, forwarder, .. }) = self.open.take() {
+            self.waiting.push_back(Waiting { index, forwarder, open: item, part, sent: false });
+        }
+        Ok(())
+    }
+
+    /// The frames that are due: what has not been sent since it was last said to be missing. At most `most`.
+    #[must_use]
+    pub fn frames(&mut self, most: usize) -> Vec<Vec<u8>> {
+        let mut frames = Vec::new();
+        let (device, link) = (self.profile.device, &self.link);
+        let mut add = |uplink: Uplink<'_>| {
+            let mut out = vec![0; MAX_FRAME];
+            if let Ok(frame) = uplink.close(device, link, &mut out) {
+                frames.push(frame.to_vec());
+            }
+            frames.len() < most
+        };
+        if std::mem::take(&mut self.wants_schema) && !add(Uplink::Schema(&self.profile.schema)) {
+            return frames;
+        }
+        let schema = self.profile.schema_digest;
+        let frame_events = match self.profile.framing {
+            Framing::Fixed(size) => FRAME_EVENTS.max(usize::from(size.get()) + 16),
+            // A record of any length must fit.
+            Framing::Prefixed => MAX_FRAME - 256,
+        };
+        let mut scratch = vec![0; frame_events];
+        for waiting in &mut self.waiting {
+            while let Ok(Some(forward)) = waiting.forwarder.next_frame(&mut scratch) {
+                if !add(Uplink::Forward(forward)) {
+                    return frames;
+                }
+            }
+            if !std::mem::replace(&mut waiting.sent, true)
+                && !add(Uplink::Close { schema, open: &waiting.open, part: &waiting.part })
+            {
+                return frames;
+            }
+        }
+        if let Some(open) = &mut self.open {
+            while let Ok(Some(forward)) = open.forwarder.next_frame(&mut scratch) {
+                if !add(Uplink::Forward(forward)) {
+                    break;
+                }
+            }
+        }
+        frames
+    }
+
+    /// Hears the gateway's acknowledgement.
+    ///
+    /// # Errors
+    /// [`FrameError`].
+    pub fn acknowledged(&mut self, frame: &[u8]) -> Result<(), FrameError> {
+        let acknowledgement = Acknowledgement::open(frame, self.profile.device, &self.link)?;
+        self.wants_schema |= acknowledgement.wants_schema;
+        while self.waiting.front().is_some_and(|waiting| acknowledgement.sealed.is_some_and(|sealed| waiting.index <= sealed)) {
+            self.waiting.pop_front();
+        }
+        let waiting = self.waiting.iter_mut().map(|waiting| &mut waiting.forwarder);
+        waiting
+            .chain(self.open.as_mut().map(|open| &mut open.forwarder))
+            .for_each(|forwarder| forwarder.acknowledge(&acknowledgement));
+        Ok(())
+    }
+
+    /// Hears the coordinator's word on the round; what is old changes nothing. The caller has checked whose word it is.
+    pub fn announced(&mut self, word: &Announcement) {
+        let heard = (word.epoch(), word.round());
+        if heard > self.announced {
+            self.announced = heard;
+            if let Some(open) = self.open.as_mut().filter(|open| open.epoch == heard.0) {
+                open.forwarder.announced(heard.1);
+            }
+        }
+    }
+
+    /// Nothing was heard for a while: everything that is not acknowledged is due again.
+    pub fn timeout(&mut self) {
+        self.wants_schema |= !self.waiting.is_empty();
+        for waiting in &mut self.waiting {
+            waiting.forwarder.rewind();
+            waiting.sent = false;
+        }
+        if let Some(open) = &mut self.open {
+            open.forwarder.rewind();
+        }
+    }
+
+    /// Whether everything that was sensed is sealed, and with the gateway.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.open.is_none() && self.waiting.is_empty()
+    }
+}

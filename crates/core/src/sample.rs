@@ -5,8 +5,8 @@
 
 pub mod audit;
 pub mod choice;
-pub mod epoch;
 pub mod coordinator;
+pub mod epoch;
 pub mod forward;
 mod kept;
 pub mod permutation;
@@ -17,8 +17,8 @@ use core::marker::PhantomData;
 
 pub use audit::{Doubt, Finding, Tally, Verdict};
 pub use choice::{Choice, ChoiceError, Rate, UniformSample};
-pub use epoch::{EpochError, WholeEpoch};
 pub use coordinator::{Coordinator, Offer};
+pub use epoch::{EpochError, WholeEpoch};
 pub use forward::{Followed, Forwarder, Heard, Noted};
 pub use kept::Kept;
 pub use word::{Announcement, MAX_ANNOUNCEMENT, Manifest, ManifestDraft, WordError};

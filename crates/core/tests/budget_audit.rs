@@ -2,12 +2,13 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use moteseal_core::level::{Counters, Salt};
-use moteseal_core::record::EpochNumber;
+use moteseal_core::record::{EpochNumber, SealIndex};
+use moteseal_core::roster::Directory;
 use moteseal_core::sample::{
     Announcement, Coordinator, Doubt, Finding, MAX_ANNOUNCEMENT, Manifest, ManifestDraft, Offer, Tally, Verdict, WordError,
 };
 use moteseal_core::seal::{Authentic, Scheme, Seal, Statement};
-use moteseal_core::signature::{Algorithm, SecretKey, Signer};
+use moteseal_core::signature::{Algorithm, PublicKey, SecretKey, Signer};
 use moteseal_core::{DeviceId, Digest, GroupId, Level, Round, Sequence};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -29,7 +30,36 @@ fn seal(device: u8, events: u32, round: u8) -> Seal<Authentic> {
     (statement.round, statement.own_round) = (Round(round), Round(round));
     let seal = Seal::new(statement, Digest([2; 32]), Algorithm::Ed25519);
     let signature = secret(device).signature(seal.message(&mut [0; _])).unwrap();
-    seal.verify(&secret(device).public(), &signature).unwrap()
+    seal.verify(&Keys, &signature).unwrap()
+}
+
+/// Device `n` has the key of seed `n`.
+struct Keys;
+
+impl Directory for Keys {
+    fn group(&self) -> GroupId {
+        GROUP
+    }
+
+    fn levels(&self) -> u8 {
+        LEVELS
+    }
+
+    fn epochs(&self) -> (EpochNumber, Option<EpochNumber>) {
+        (EpochNumber(0), None)
+    }
+
+    fn roster_digest(&self, _: u32) -> Option<Digest> {
+        None
+    }
+
+    fn with_key(&self, device: DeviceId, _: SealIndex, use_key: &mut dyn FnMut(&PublicKey)) {
+        use_key(&secret(device.0[0]).public());
+    }
+
+    fn first_prev(&self, _: DeviceId) -> Option<Digest> {
+        None
+    }
 }
 
 fn tally(seals: &[Seal<Authentic>], budget: u64) -> Tally {

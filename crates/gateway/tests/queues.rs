@@ -10,6 +10,8 @@ use proptest::prelude::*;
 
 const LEVELS: u8 = 5;
 
+type Events = Vec<(u64, Vec<u8>)>;
+
 #[derive(Clone, Debug)]
 enum Step {
     Keep(u8, u8, u8),
@@ -31,7 +33,7 @@ proptest! {
     #[test]
     fn they_hold_what_was_kept_and_neither_forgotten_nor_withdrawn(steps in vec(step(), 0..600)) {
         let mut queues = Queues::new(LEVELS);
-        let mut reference: BTreeMap<(u8, u8), Vec<(u64, Vec<u8>)>> = BTreeMap::new();
+        let mut reference: BTreeMap<(u8, u8), Events> = BTreeMap::new();
         let mut forgotten = [false; LEVELS as usize];
         for (seq, step) in (0..).zip(steps) {
             let (slot, level, record) = match step {

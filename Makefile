@@ -63,6 +63,11 @@ absent-data:
 	$(call step,data from outside)
 	@tools/absent_data.py
 
+.PHONY: test-long
+test-long: setup-test ## What takes longer than `make test` may: 10,000 simulated groups with faults
+	$(call step,ten thousand groups)
+	MOTESEAL_SEEDS=10000 cargo test --release $(CARGO_FLAGS) -p moteseal --test sampling_faults -- --nocapture
+
 .PHONY: spec
 spec: setup-test ## Replay every test vector with the second verifier, spec/verify.py
 	$(call step,the second verifier)

@@ -256,6 +256,8 @@ impl<K: Signer> Mote<K> {
     }
 
     /// The frames that are due: what has not been sent since it was last said to be missing. At most `most`.
+    ///
+    /// One seal after the other: a frame of the next one would tell the gateway that this one was abandoned.
     #[must_use]
     pub fn frames(&mut self, most: usize) -> Vec<Vec<u8>> {
         let mut frames = Vec::new();
@@ -277,19 +279,16 @@ impl<K: Signer> Mote<K> {
             Framing::Prefixed => MAX_FRAME - 256,
         };
         let mut scratch = vec![0; frame_events];
-        for waiting in &mut self.waiting {
+        if let Some(waiting) = self.waiting.front_mut() {
             while let Ok(Some(forward)) = waiting.forwarder.next_frame(&mut scratch) {
                 if !add(Uplink::Forward(forward)) {
                     return frames;
                 }
             }
-            if !std::mem::replace(&mut waiting.sent, true)
-                && !add(Uplink::Close { schema, open: &waiting.open, part: &waiting.part })
-            {
-                return frames;
+            if !std::mem::replace(&mut waiting.sent, true) {
+                add(Uplink::Close { schema, open: &waiting.open, part: &waiting.part });
             }
-        }
-        if let Some(open) = &mut self.open {
+        } else if let Some(open) = &mut self.open {
             while let Ok(Some(forward)) = open.forwarder.next_frame(&mut scratch) {
                 if !add(Uplink::Forward(forward)) {
                     break;
@@ -330,12 +329,13 @@ impl<K: Signer> Mote<K> {
     /// Nothing was heard for a while: everything that is not acknowledged is due again.
     pub fn timeout(&mut self) {
         self.wants_schema |= !self.waiting.is_empty();
-        for waiting in &mut self.waiting {
-            waiting.forwarder.rewind();
-            waiting.sent = false;
-        }
-        if let Some(open) = &mut self.open {
-            open.forwarder.rewind();
+        match (self.waiting.front_mut(), &mut self.open) {
+            (Some(waiting), _) => {
+                waiting.forwarder.rewind();
+                waiting.sent = false;
+            }
+            (None, Some(open)) => open.forwarder.rewind(),
+            (None, None) => {}
         }
     }
 

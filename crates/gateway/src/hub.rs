@@ -30,6 +30,8 @@ use crate::queues::{Queues, Slot};
 
 /// Stream schemas that the hub remembers.
 const SCHEMAS: usize = 256;
+/// Epochs whose final rounds the hub remembers, for seals that come late.
+const ROUNDS: usize = 1 << 12;
 
 /// Why a frame was dropped. It is counted, changes nothing, and is not answered unless it is a device's own mistake.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,8 +41,6 @@ pub enum Refused {
     Frame(FrameError),
     /// The roster has no such device.
     UnknownDevice,
-    /// The epoch is over: its manifest is signed.
-    EpochOver,
     /// The epoch is ahead of the group's by more than one, or outside the roster's.
     EpochTooFar,
     /// The frame's framing differs from the one before under the same seal.
@@ -60,7 +60,6 @@ impl Refused {
         match self {
             Self::Frame(error) => error.name(),
             Self::UnknownDevice => "UnknownDevice",
-            Self::EpochOver => "EpochOver",
             Self::EpochTooFar => "EpochTooFar",
             Self::FramingChanged => "FramingChanged",
             Self::Schema => "Schema",
@@ -82,7 +81,6 @@ impl fmt::Display for Refused {
         f.write_str(match self {
             Self::Frame(_) => ": the frame is none of this group's devices",
             Self::UnknownDevice => ": the roster has no such device; add it, or give the gateway the newer roster",
-            Self::EpochOver => ": the epoch's manifest is signed already",
             Self::EpochTooFar => ": the epoch is too far ahead, or not the roster's; check the device's clock",
             Self::FramingChanged => ": the records' size changed under one seal",
             Self::Schema => ": no schema, or too many of them",
@@ -132,8 +130,13 @@ pub struct Hub {
     slots: HashMap<DeviceId, u32>,
     schemas: HashMap<Digest, SchemaEntry>,
     epochs: BTreeMap<EpochNumber, Epoch>,
-    /// The newest epoch that is over.
+    /// Epochs that are over, of which a device still forwards a seal.
+    late: BTreeMap<EpochNumber, Epoch>,
+    /// Bundles of late seals.
+    late_bundles: Vec<Vec<u8>>,
+    /// The newest epoch that is over, and the final rounds of the newest of these.
     over: Option<EpochNumber>,
+    rounds: BTreeMap<EpochNumber, Round>,
 }
 
 /// What became of a frame whose device is known.
@@ -194,7 +197,19 @@ impl Hub {
         let member = |id| Member { id, key: None, open: None, sealed: None, wants_schema: false };
         let devices: Vec<Member> = roster.devices().map(|device| member(device.id)).collect();
         let slots = devices.iter().zip(0..).map(|(device, slot)| (device.id, slot)).collect();
-        Some(Self { roster, budget, secret, devices, slots, schemas: HashMap::new(), epochs: BTreeMap::new(), over: None })
+        Some(Self {
+            roster,
+            budget,
+            secret,
+            devices,
+            slots,
+            schemas: HashMap::new(),
+            epochs: BTreeMap::new(),
+            late: BTreeMap::new(),
+            late_bundles: Vec::new(),
+            over: None,
+            rounds: BTreeMap::new(),
+        })
     }
 
     /// Hears a frame. `now` is the group's epoch by the hub's own clock.
@@ -283,16 +298,48 @@ impl Hub {
         if epoch.0 > now.0.saturating_add(1) || epoch < first || last.is_some_and(|last| epoch > last) {
             return Err(Refused::EpochTooFar);
         }
-        if self.over.is_some_and(|over| epoch <= over) { Err(Refused::EpochOver) } else { Ok(()) }
+        Ok(())
     }
 
+    fn is_over(&self, epoch: EpochNumber) -> bool {
+        self.over.is_some_and(|over| epoch <= over)
+    }
+
+    /// The state of an epoch, made if there is none. What comes late is sampled at the final round, if that is still known, and within
+    /// the budget.
     fn epoch(&mut self, epoch: EpochNumber) -> &mut Epoch {
         let (levels, budget) = (self.roster.levels(), self.budget);
-        self.epochs.entry(epoch).or_insert_with(|| Epoch {
-            coordinator: Coordinator::new(levels, budget),
-            queues: Queues::new(levels),
-            sealed: Vec::new(),
+        let is_over = self.is_over(epoch);
+        let round = self.rounds.get(&epoch).copied().unwrap_or(Round(0));
+        let epochs = if is_over { &mut self.late } else { &mut self.epochs };
+        epochs.entry(epoch).or_insert_with(|| {
+            let mut state =
+                Epoch { coordinator: Coordinator::new(levels, budget), queues: Queues::new(levels), sealed: Vec::new() };
+            for level in state.coordinator.settle(round) {
+                state.queues.forget(Level(level));
+            }
+            state
         })
+    }
+
+    fn known_epoch(&self, epoch: EpochNumber) -> Option<&Epoch> {
+        if self.is_over(epoch) { self.late.get(&epoch) } else { self.epochs.get(&epoch) }
+    }
+
+    fn known_epoch_mut(&mut self, epoch: EpochNumber) -> Option<&mut Epoch> {
+        if self.is_over(epoch) { self.late.get_mut(&epoch) } else { self.epochs.get_mut(&epoch) }
+    }
+
+    /// The bundles of seals that came after their epoch's manifest, pruned to its round. They are to be stored, not judged again.
+    pub fn take_late(&mut self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut self.late_bundles)
+    }
+
+    /// Forgets late epochs of which nobody forwards a seal any more.
+    fn forget_late(&mut self) {
+        let open: Vec<_> =
+            self.devices.iter().filter_map(|member| member.open.as_ref()).map(|open| open.followed.epoch).collect();
+        self.late.retain(|epoch, _| open.contains(epoch));
     }
 
     fn forward(&mut self, slot: u32, forward: &Forward<'_>, now: EpochNumber) -> Result<Outcome, Refused> {
@@ -355,7 +402,8 @@ impl Hub {
 
     /// Forgets levels of an epoch for all devices, keeping the digests that their seals may still need.
     fn forget(&mut self, epoch: EpochNumber, levels: std::ops::Range<u8>) {
-        let Some(state) = self.epochs.get_mut(&epoch) else { return };
+        let epochs = if self.over.is_some_and(|over| epoch <= over) { &mut self.late } else { &mut self.epochs };
+        let Some(state) = epochs.get_mut(&epoch) else { return };
         for level in levels.map(Level) {
             for (member, slot) in self.devices.iter_mut().zip(0..) {
                 let Some(open) = member.open.as_mut().filter(|open| open.followed.epoch == epoch) else { continue };
@@ -385,7 +433,7 @@ impl Hub {
     }
 
     fn withdraw(&mut self, slot: u32, epoch: EpochNumber, level: Level) {
-        if let Some(state) = self.epochs.get_mut(&epoch) {
+        if let Some(state) = self.known_epoch_mut(epoch) {
             let events = state.queues.withdraw(Slot(slot), level);
             state.coordinator.withdraw(level, events);
         }
@@ -395,6 +443,7 @@ impl Hub {
     fn abandon(&mut self, slot: u32) {
         if let Some(open) = self.devices[slot as usize].open.take() {
             (0..self.roster.levels()).for_each(|level| self.withdraw(slot, open.followed.epoch, Level(level)));
+            self.forget_late();
         }
     }
 
@@ -457,10 +506,17 @@ impl Hub {
                 state.coordinator.withdraw(level, events);
             }
         }
-        state.sealed.push(sealed);
+        let is_over = self.is_over(epoch);
         let member = &mut self.devices[slot as usize];
         member.open = None;
         member.sealed = Some((index, digest));
+        if is_over {
+            let bundle = self.bundle(&sealed);
+            self.late_bundles.push(bundle);
+            self.forget_late();
+        } else {
+            self.epoch(epoch).sealed.push(sealed);
+        }
         Ok((epoch, Outcome::Fresh(None)))
     }
 
@@ -480,7 +536,7 @@ impl Hub {
         let is_null = |level: Level| {
             counters.at(level) == 0 || level.0 < part.own_round.0 || part.lost.is_some_and(|lost| lost.at(level) > 0)
         };
-        let state = self.epochs.get(&epoch);
+        let state = self.known_epoch(epoch);
         let round = state.map_or(Round(0), |state| state.coordinator.round());
         let running = member.open.as_ref().filter(|open| open.followed.index == index).map(|open| &open.running);
         let (mut blocks, mut events, mut mask) = ([Digest::NULL; MAX_LEVELS], BTreeMap::new(), 0u32);
@@ -533,8 +589,8 @@ impl Hub {
         self.epochs.keys().copied()
     }
 
-    /// Ends an epoch: no further seal of it is listed. End them in ascending order: nothing more is taken for an epoch before one
-    /// that is over. Signs the manifest with the coordinator's key.
+    /// Ends an epoch: no further seal of it is listed. End them in ascending order: what comes for an epoch before one that is over
+    /// is late. Signs the manifest with the coordinator's key.
     ///
     /// # Errors
     /// [`IssueError`]; nothing has changed then.
@@ -564,13 +620,17 @@ impl Hub {
         let bundles = state.sealed.iter().map(|sealed| self.bundle(sealed)).collect();
         let kept = state.sealed.iter().map(|sealed| sealed.kept()).sum();
         let absent = self.absent(state);
-        for member in &mut self.devices {
-            if member.open.as_ref().is_some_and(|open| open.followed.epoch == epoch) {
-                member.open = None;
-            }
+        // Who is in the middle of a seal goes on with what is here, late.
+        let is_open = |member: &Member| member.open.as_ref().is_some_and(|open| open.followed.epoch == epoch);
+        let rest = self.epochs.remove(&epoch).filter(|_| self.devices.iter().any(is_open));
+        if let Some(rest) = rest {
+            self.late.insert(epoch, Epoch { sealed: Vec::new(), ..rest });
         }
-        self.epochs.remove(&epoch);
         self.over = Some(self.over.map_or(epoch, |over| over.max(epoch)));
+        self.rounds.insert(epoch, round);
+        if self.rounds.len() > ROUNDS {
+            self.rounds.pop_first();
+        }
         Ok(Ended { epoch, round, kept, manifest, bundles, absent })
     }
 

@@ -178,7 +178,18 @@ fn keys_are_never_replaced_and_never_shown() {
 fn too_few_levels_for_a_budget_are_refused() {
     let scene = Scene::new();
     let arguments = ["roster", "new", "--operator", "keys/op.key.pem", "--group", "g", "--epoch", "1h", "--levels", "4"];
-    let budget = ["--budget", "10", "--expected", "1000", "--device", "d=keys/dev1.pub.pem", "--out", "small.cbor"];
+    let budget = [
+        "--budget",
+        "10",
+        "--coordinator",
+        "keys/dev2.pub.pem",
+        "--expected",
+        "1000",
+        "--device",
+        "d=keys/dev1.pub.pem",
+        "--out",
+        "small.cbor",
+    ];
     let run = scene.run(&[&arguments[..], &budget[..]].concat());
     assert!(run.failed(USAGE).contains("--levels 4 is too few for 1000 events"), "{run:?}");
     assert!(!scene.path("small.cbor").exists());

@@ -240,7 +240,7 @@ impl World {
             }
         }
         // A round that was announced before is said again from time to time.
-        if now % 8 == 0 {
+        if now.is_multiple_of(8) {
             for epoch in self.hub.epochs().collect::<Vec<_>>() {
                 let round = self.hub.round(epoch);
                 self.announce(now, epoch, round);
@@ -281,7 +281,7 @@ impl World {
             return;
         }
         let epoch_before = EpochNumber(epoch.0.saturating_sub(1));
-        if now % TICKS == 0 && now > 0 && now <= EPOCHS * TICKS {
+        if now.is_multiple_of(TICKS) && now > 0 && now <= EPOCHS * TICKS {
             let device = &mut self.devices[at];
             let mote = device.mote.as_mut().unwrap();
             // A device that sensed nothing says so.

@@ -31,6 +31,10 @@ bench: setup-build ## Measure speed against peers and physical limits; fails whe
 	@status=0; for suite in hashing service retrieval; do \
 		cargo run --release --quiet $(CARGO_FLAGS) -p moteseal-bench -- $$suite || status=1; done; exit $$status
 
+.PHONY: lab
+lab: setup-build ## Repeat the paper's sampling figures on recorded data: lab/report (docs/lab.md says where the data comes from)
+	@cargo run --release --quiet $(CARGO_FLAGS) -p moteseal -- sim report --out lab/report $(LAB_FLAGS)
+
 .PHONY: test
 test: lint mote spec rust-test absent-data ## Everything that must hold: lints, the mote's build, both verifiers, all tests
 

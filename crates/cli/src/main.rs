@@ -19,6 +19,7 @@ mod replay;
 mod roster;
 mod rows;
 mod seal;
+mod sim;
 mod source;
 mod store;
 mod terminal;
@@ -63,6 +64,9 @@ enum Command {
     /// Take care of a cloud's store.
     #[command(subcommand)]
     Store(store::Command),
+    /// Repeat the papers' experiments on recorded data.
+    #[command(subcommand)]
+    Sim(sim::Command),
     Demo(demo::Arguments),
     /// Print a completion script for a shell.
     #[command(after_help = "Example: moteseal completions bash > ~/.local/share/bash-completion/completions/moteseal")]
@@ -89,6 +93,7 @@ fn main() -> ExitCode {
         Command::Push(arguments) => push::run(&arguments),
         Command::Get(arguments) => get::run(&arguments),
         Command::Store(command) => store::run(command),
+        Command::Sim(command) => sim::run(command),
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -87,6 +87,9 @@ fn wrong_arrows_are_named() {
         ("moteseal-client", "moteseal-adversary", false),
         ("moteseal-verify", "moteseal-adversary", true),
         ("moteseal", "moteseal-attic", false),
+        ("moteseal-lab", "moteseal", false),
+        ("moteseal-client", "moteseal-lab", true),
+        ("moteseal-lab", "moteseal-bench", true),
     ] {
         assert!(objection(arrow).is_some(), "{arrow:?}");
     }
@@ -94,6 +97,9 @@ fn wrong_arrows_are_named() {
         ("moteseal", "moteseal-client", false),
         ("moteseal-client", "moteseal-net", false),
         ("moteseal-bench", "moteseal-research", false),
+        ("moteseal", "moteseal-lab", false),
+        ("moteseal-lab", "moteseal-core", false),
+        ("moteseal-lab", "moteseal-research", false),
         ("moteseal-store", "moteseal-research", true),
         ("moteseal", "moteseal-adversary", false),
         ("moteseal-client", "moteseal-adversary", true),

@@ -1,0 +1,197 @@
+//! Chance that can be had again: a seeded generator, the draws that simulations need, and averages with their standard errors.
+
+use std::fmt;
+
+use chacha20::ChaCha12Rng;
+use moteseal_core::{Digest, Level};
+use rand_core::{Rng, SeedableRng};
+
+/// What everything random in a simulation follows from. All zeros unless somebody says otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seed(pub [u8; 32]);
+
+impl fmt::Display for Seed {
+    /// Hexadecimal, without the zeros at the end; `00` for none but zeros.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let length = self.0.iter().rposition(|&byte| byte != 0).map_or(1, |last| last + 1);
+        self.0[..length].iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl Seed {
+    /// The seed of one part of a simulation.
+    #[must_use]
+    pub fn derive(self, part: &str, number: u64) -> Self {
+        Self(Digest::of(&[b"moteseal/lab\0", &self.0, &number.to_be_bytes(), part.as_bytes()]).0)
+    }
+
+    /// Draws from this seed.
+    #[must_use]
+    pub fn draws(self) -> Draws {
+        Draws(ChaCha12Rng::from_seed(self.0))
+    }
+}
+
+/// A source of draws.
+#[derive(Debug)]
+pub struct Draws(ChaCha12Rng);
+
+impl Draws {
+    /// Sixty-four uniform bits.
+    pub fn word(&mut self) -> u64 {
+        self.0.next_u64()
+    }
+
+    /// Uniform in (0, 1], in steps of 2^-53.
+    #[allow(clippy::cast_precision_loss)]
+    pub fn unit(&mut self) -> f64 {
+        ((self.word() >> 11) + 1) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// Uniform in `0 .. bound`, but for at most `bound / 2^64`.
+    #[allow(clippy::cast_possible_truncation)]
+    pub fn below(&mut self, bound: u64) -> u64 {
+        ((u128::from(self.word()) * u128::from(bound)) >> 64) as u64
+    }
+
+    /// The level of an event that is known to be at or above `least`: one more with probability 1/2, until the last of `levels`.
+    #[allow(clippy::cast_possible_truncation)]
+    pub fn level_from(&mut self, least: u8, levels: u8) -> Level {
+        let last = levels.saturating_sub(1);
+        // At most 64, which a byte holds.
+        Level(least.saturating_add(self.word().leading_zeros() as u8).min(last))
+    }
+
+    /// How many events it takes until one succeeds, that one included, when each does with `probability` in (0, 1]: the geometric
+    /// distribution, by inversion.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    pub fn gap(&mut self, probability: f64) -> u64 {
+        if probability >= 1.0 {
+            return 1;
+        }
+        // A cast from a float saturates.
+        ((self.unit().ln() / (-probability).ln_1p()) as u64).saturating_add(1)
+    }
+}
+
+/// The average of what was added, and how sure it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Average {
+    count: u64,
+    mean: f64,
+    /// The sum of squared distances from the mean (Welford's).
+    squares: f64,
+}
+
+impl Average {
+    /// Adds a value.
+    #[allow(clippy::cast_precision_loss)]
+    pub fn add(&mut self, value: f64) {
+        self.count += 1;
+        let distance = value - self.mean;
+        self.mean += distance / self.count as f64;
+        self.squares += distance * (value - self.mean);
+    }
+
+    /// How many values.
+    #[must_use]
+    pub const fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Their mean; 0 of none.
+    #[must_use]
+    pub const fn mean(&self) -> f64 {
+        self.mean
+    }
+
+    /// The standard deviation of one value; 0 of fewer than two.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)]
+    pub fn deviation(&self) -> f64 {
+        if self.count < 2 { 0.0 } else { (self.squares / (self.count - 1) as f64).sqrt() }
+    }
+
+    /// The standard error of the mean.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)]
+    pub fn error(&self) -> f64 {
+        if self.count == 0 { 0.0 } else { self.deviation() / (self.count as f64).sqrt() }
+    }
+}
+
+impl FromIterator<f64> for Average {
+    fn from_iter<I: IntoIterator<Item = f64>>(values: I) -> Self {
+        let mut average = Self::default();
+        values.into_iter().for_each(|value| average.add(value));
+        average
+    }
+}
+
+impl fmt::Display for Average {
+    /// `mean +- standard error`, to the formatter's precision.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let precision = f.precision().unwrap_or(2);
+        write!(f, "{:.precision$} ± {:.precision$}", self.mean, self.error())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_seed_draws_the_same() {
+        let draw = |seed: Seed| {
+            let mut draws = seed.draws();
+            [draws.word(), draws.word(), draws.gap(0.01)]
+        };
+        assert_eq!(draw(Seed([7; 32])), draw(Seed([7; 32])));
+        assert_ne!(draw(Seed([7; 32])), draw(Seed([8; 32])));
+        assert_ne!(Seed([7; 32]).derive("a", 1), Seed([7; 32]).derive("a", 2));
+    }
+
+    /// The mean of a geometric gap is `1 / p`, its standard deviation `sqrt(1 - p) / p`.
+    #[test]
+    fn gaps_have_the_mean_and_the_spread_of_the_geometric_distribution() {
+        let mut draws = Seed([1; 32]).draws();
+        for round in [0, 1, 3, 10, 20] {
+            let probability = 0.5_f64.powi(round);
+            #[allow(clippy::cast_precision_loss)]
+            let gaps: Average = (0..20_000).map(|_| draws.gap(probability) as f64).collect();
+            let spread = (1.0 - probability).sqrt() / probability;
+            assert!((gaps.mean() - 1.0 / probability).abs() <= 4.0 * spread / 20_000_f64.sqrt(), "{round}: {gaps}");
+            assert!((gaps.deviation() / spread.max(1e-9) - 1.0).abs() < 0.05 || round == 0, "{round}: {}", gaps.deviation());
+        }
+    }
+
+    #[test]
+    fn levels_start_at_the_round_and_end_at_the_last() {
+        let mut draws = Seed([2; 32]).draws();
+        let mut counts = [0_u32; 8];
+        for _ in 0..16_000 {
+            counts[usize::from(draws.level_from(4, 8).0)] += 1;
+        }
+        assert_eq!(counts[..4], [0; 4]);
+        for (count, expected) in counts[4..].iter().zip([8000.0, 4000.0, 2000.0, 2000.0_f64]) {
+            assert!((f64::from(*count) - expected).abs() < 5.0 * expected.sqrt(), "{counts:?}");
+        }
+        assert_eq!(draws.level_from(9, 8), Level(7));
+    }
+
+    #[test]
+    fn an_average_knows_its_error() {
+        let average: Average = [1.0, 2.0, 3.0, 4.0].into_iter().collect();
+        assert_eq!((average.count(), average.mean()), (4, 2.5));
+        assert!((average.deviation() - (5.0_f64 / 3.0).sqrt()).abs() < 1e-12);
+        assert_eq!(format!("{average:.1}"), "2.5 ± 0.6");
+    }
+
+    #[test]
+    fn a_seed_is_shown_without_its_last_zeros() {
+        assert_eq!(Seed::default().to_string(), "00");
+        let mut seed = Seed::default();
+        (seed.0[0], seed.0[1]) = (0xca, 0xfe);
+        assert_eq!(seed.to_string(), "cafe");
+    }
+}

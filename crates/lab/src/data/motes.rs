@@ -1,0 +1,79 @@
+//! Eight TelosB motes of Suthaharan et al. (ISSNIP 2010): a reading every 5 seconds for some six hours, as
+//! `Reading# Mote-ID Humidity Temperature Label`. One device stands for all: a mote is a day. The authors give no hour; 9:00 is ours.
+
+use super::{DAY_SECONDS, DataError, Event, Folder, Line};
+
+const REMEDY: &str = "a checkout of Moteseal has the motes' files in data/telosb: run the command there, or put them into \
+    telosb_labelled_suthaharan of the folder that MOTESEAL_DATA or --data names";
+const FILES: [&str; 8] = [
+    "singlehop_indoor_moteid1_data.txt",
+    "singlehop_indoor_moteid2_data.txt",
+    "singlehop_outdoor_moteid3_data.txt",
+    "singlehop_outdoor_moteid4_data.txt",
+    "multihop_outdoor_moteid1_data.txt",
+    "multihop_outdoor_moteid2_data.txt",
+    "multihop_indoor_moteid3_data.txt",
+    "multihop_indoor_moteid4_data.txt",
+];
+const START: u32 = 9 * 3600;
+const EVERY: u32 = 5;
+
+/// The motes, a day each: first the single-hop network's, then the multi-hop network's.
+pub(super) fn load(folder: &Folder) -> Result<Vec<Vec<Event>>, DataError> {
+    let folder = folder.motes();
+    let mote = |name: &&str| {
+        let path = folder.join(name);
+        let text = super::read(&path, REMEDY)?;
+        day(&path.display().to_string(), &text)
+    };
+    FILES.iter().map(mote).collect()
+}
+
+fn day(file: &str, text: &str) -> Result<Vec<Event>, DataError> {
+    let mut events = Vec::new();
+    let mut next = 1;
+    for line in Line::all(file, text).skip(1) {
+        let [number, _, _, temperature, _] = line.columns(&['\t'])?;
+        let number: u32 = line.number("reading's number", number)?;
+        if number < next {
+            return Err(line.wrong(format_args!("reading {number} does not follow the one above")));
+        }
+        let second = (number - 1).saturating_mul(EVERY).saturating_add(START);
+        if second >= DAY_SECONDS {
+            return Err(line.wrong(format_args!("reading {number} would be on the next day")));
+        }
+        next = number + 1;
+        events.push(Event { second, reading: line.measure("temperature", temperature)? });
+    }
+    Ok(events)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const HEAD: &str = "Reading# Mote-ID Humidity Temperature Label\n";
+
+    #[test]
+    fn a_reading_is_taken_every_five_seconds_from_nine() {
+        let text = format!("{HEAD}1\t1\t45.93\t27.97\t0\n3\t1\t45.9\t27.95\t1\n");
+        assert_eq!(
+            day("m", &text).unwrap(),
+            [Event { second: 32_400, reading: 27.97 }, Event { second: 32_410, reading: 27.95 }]
+        );
+    }
+
+    #[test]
+    fn a_wrong_row_is_named_with_file_and_line() {
+        for (row, what) in [
+            ("1\t1\t45.93\n", "m, line 2: 3 columns instead of 5"),
+            ("0\t1\t45.93\t27.97\t0\n", "m, line 2: reading 0 does not follow the one above"),
+            ("1\t1\t45.93\tNaN\t0\n", "m, line 2: the temperature is \"NaN\""),
+            ("99999\t1\t45.93\t27.97\t0\n", "m, line 2: reading 99999 would be on the next day"),
+            ("4294967295\t1\t45.93\t27.97\t0\n", "m, line 2: reading 4294967295 would be on the next day"),
+        ] {
+            assert_eq!(day("m", &format!("{HEAD}{row}")).unwrap_err().to_string(), format!("DataMalformed: {what}"));
+        }
+    }
+}

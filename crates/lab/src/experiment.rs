@@ -1,0 +1,249 @@
+//! One experiment: chosen sources, one budget, 92 days; its lines and totals beside what the paper says of its own.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::chance::{Average, Seed};
+use crate::data::{DAYS, Recording, Source};
+use crate::figure::Figure;
+use crate::report;
+use crate::sampling::{self, Epoch, Plan};
+use crate::table::{Table, date, percent, thousands};
+use crate::temperature::{self, TRUNCATED};
+use crate::traffic::expected_sent;
+
+/// A day of an experiment.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct DayLine {
+    /// The day.
+    pub date: String,
+    /// The budget, in events.
+    pub budget: u64,
+    /// Events monitored at all devices.
+    pub monitored: u64,
+    /// Events sent to the coordinator.
+    pub sent: u64,
+    /// What theory says is sent on average.
+    pub sent_theory: f64,
+    /// Events kept.
+    pub kept: u64,
+    /// The most events buffered at once.
+    pub most_buffered: u64,
+    /// The final round.
+    pub round: u8,
+    /// The part of the budget used.
+    pub used: f64,
+}
+
+impl DayLine {
+    pub(crate) fn new(day: usize, budget: u64, epoch: &Epoch) -> Self {
+        Self {
+            date: date(day),
+            budget,
+            monitored: epoch.monitored,
+            sent: epoch.sent,
+            sent_theory: expected_sent(epoch.monitored, budget),
+            kept: epoch.kept(),
+            most_buffered: epoch.most_kept,
+            round: epoch.round.0,
+            used: epoch.used(budget),
+        }
+    }
+}
+
+/// A deviation on average, and its standard error.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Deviation {
+    /// The mean.
+    pub mean: f64,
+    /// Its standard error.
+    pub error: f64,
+    /// Days it is taken over.
+    pub days: u64,
+    /// Of these, days on which the estimate was too low.
+    pub too_low: u64,
+}
+
+impl Deviation {
+    pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Self {
+        let (mut average, mut too_low) = (Average::default(), 0);
+        for value in values {
+            average.add(value);
+            too_low += u64::from(value < 0.0);
+        }
+        Self { mean: average.mean(), error: average.error(), days: average.count(), too_low }
+    }
+}
+
+impl fmt::Display for Deviation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:+.2} ± {:.2} °F, too low on {} of {} days", self.mean, self.error, self.too_low, self.days)
+    }
+}
+
+/// All days together.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Totals {
+    /// Events monitored.
+    pub monitored: u64,
+    /// Events sent to the coordinator.
+    pub sent: u64,
+    /// What theory says is sent on average.
+    pub sent_theory: f64,
+    /// Events kept.
+    pub kept: u64,
+    /// The part of the budget used at a day's end, on average.
+    pub used: f64,
+    /// Days on which more than the budget was ever buffered.
+    pub days_over_budget: u64,
+    /// How far home C's mean temperature by the sample is off, in degrees Fahrenheit; absent without home C.
+    pub sampled_off: Option<Deviation>,
+    /// The same by the day's first 40 readings.
+    pub truncated_off: Option<Deviation>,
+}
+
+/// What the paper says of its own data, seven sources of Smart* homes A, B and C: section VIII.B.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Paper {
+    /// The budget of its first day's figures.
+    pub budget: u64,
+    /// Events monitored on 2012-05-01.
+    pub monitored: u64,
+    /// Events sent to the coordinator on that day.
+    pub sent: u64,
+    /// The part of the budget used on average from May to July, for all budgets.
+    pub used: f64,
+}
+
+/// The paper's numbers.
+pub const PAPER: Paper = Paper { budget: 500, monitored: 2572, sent: 1057, used: 0.75 };
+
+/// A source, and what it stands for.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct StandIn {
+    name: &'static str,
+    is: &'static str,
+    days_recorded: usize,
+}
+
+/// An experiment and how it went.
+#[derive(Clone, Debug, Serialize)]
+pub struct Experiment {
+    budget: u64,
+    levels: u8,
+    seed: String,
+    sources: Vec<StandIn>,
+    days: Vec<DayLine>,
+    totals: Totals,
+    paper: Paper,
+    #[serde(skip)]
+    epochs: Vec<Epoch>,
+}
+
+impl Experiment {
+    /// Replays the 92 days of some sources; `None` if the budget is so small that no group can have enough levels for the load.
+    #[must_use]
+    pub fn run(sources: &[Source], devices: &[Recording], budget: u64, seed: Seed) -> Option<Self> {
+        let plan = Plan::new(budget, devices, DAYS, seed)?;
+        let epochs = sampling::epochs(&plan, devices, DAYS);
+        let days: Vec<_> = epochs.iter().enumerate().map(|(day, epoch)| DayLine::new(day, budget, epoch)).collect();
+        let home_c = sources.iter().position(|&source| source == Source::HomeC);
+        let temperatures = home_c.map(|device| {
+            let of = |(day, epoch)| temperature::day(devices, device, day, epoch);
+            epochs.iter().enumerate().filter_map(of).collect::<Vec<_>>()
+        });
+        let off = |of: fn(&temperature::Day) -> Option<f64>| Some(Deviation::of(temperatures.as_ref()?.iter().filter_map(of)));
+        let totals = Totals {
+            monitored: days.iter().map(|day| day.monitored).sum(),
+            sent: days.iter().map(|day| day.sent).sum(),
+            sent_theory: days.iter().map(|day| day.sent_theory).sum(),
+            kept: days.iter().map(|day| day.kept).sum(),
+            used: days.iter().map(|day| day.used).collect::<Average>().mean(),
+            days_over_budget: days.iter().filter(|day| day.most_buffered > budget).count() as u64,
+            sampled_off: off(temperature::Day::sampled_off),
+            truncated_off: off(|day| Some(day.truncated_off())),
+        };
+        let stand_in = |(source, device): (&Source, &Recording)| StandIn {
+            name: source.name(),
+            is: source.describe(),
+            days_recorded: device.days(),
+        };
+        let sources = sources.iter().zip(devices).map(stand_in).collect();
+        Some(Self { budget, levels: plan.levels, seed: seed.to_string(), sources, days, totals, paper: PAPER, epochs })
+    }
+
+    /// Its days.
+    #[must_use]
+    pub fn days(&self) -> &[DayLine] {
+        &self.days
+    }
+
+    /// All days together.
+    #[must_use]
+    pub const fn totals(&self) -> &Totals {
+        &self.totals
+    }
+
+    /// What was monitored and kept each day, as figure 6 shows it.
+    #[must_use]
+    pub fn figure(&self) -> Figure {
+        let names: Vec<_> = self.sources.iter().map(|source| source.name).collect();
+        let title = format!("Events saved each day, budget {}", thousands(self.budget));
+        report::kept_each_day(&title, &format!("{}; seed {}", names.join(", "), self.seed), &[(self.budget, self.epochs.clone())])
+    }
+}
+
+impl fmt::Display for Experiment {
+    /// For a terminal.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut table = Table::new(["day", "monitored", "sent", "theory", "kept", "round", "budget used"]);
+        for day in &self.days {
+            table.row([
+                day.date.clone(),
+                thousands(day.monitored),
+                thousands(day.sent),
+                format!("{:.0}", day.sent_theory),
+                thousands(day.kept),
+                day.round.to_string(),
+                percent(day.used),
+            ]);
+        }
+        let totals = &self.totals;
+        writeln!(f, "{table}")?;
+        writeln!(f, "budget {}, {} levels, seed {}", thousands(self.budget), self.levels, self.seed)?;
+        writeln!(
+            f,
+            "all days: {} of {} events sent (theory {:.0}), {} kept; {} of the budget used on average; over budget on {} days",
+            thousands(totals.sent),
+            thousands(totals.monitored),
+            totals.sent_theory,
+            thousands(totals.kept),
+            percent(totals.used),
+            totals.days_over_budget
+        )?;
+        if let (Some(sampled), Some(truncated)) = (&totals.sampled_off, &totals.truncated_off) {
+            writeln!(f, "mean temperature of home C by the sample: {sampled}")?;
+            writeln!(f, "by the day's first {TRUNCATED} readings instead: {truncated}")?;
+        }
+        let paper = self.paper;
+        writeln!(
+            f,
+            "\nThe paper, on seven sources of Smart* homes A, B and C: {} of {} events sent on 2012-05-01 at budget {}; about {:.0} % of the\n\
+             budget used on average; truncation biased, sampling not. Ours differ, because the sources do; homes A and B cannot be had:",
+            thousands(paper.sent),
+            thousands(paper.monitored),
+            paper.budget,
+            100.0 * paper.used
+        )?;
+        for source in &self.sources {
+            let again = if source.days_recorded < DAYS {
+                format!(" ({} days, again and again)", source.days_recorded)
+            } else {
+                String::new()
+            };
+            writeln!(f, "  {:<8} {}{again}", source.name, source.is)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,152 @@
+//! The lab's report: figures 5, 6, 7a and 7b of Li et al. and the growth of messages, each as PNG and CSV, and an index that puts
+//! our numbers beside the paper's and says why they differ. `make lab` writes it to `lab/report`.
+
+mod days;
+mod loads;
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+pub use days::kept_each_day;
+
+use crate::chance::Seed;
+use crate::data::{DataError, Folder, Recording, Source};
+use crate::figure::{DrawError, Figure};
+
+/// The budgets of the paper's experiment.
+pub const BUDGETS: [u64; 4] = [500, 1000, 2000, 4000];
+/// The name of the page that [`write`](write()) leaves beside the figures.
+pub const INDEX: &str = "README.md";
+
+/// How much is simulated: more takes longer, and is surer.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// Seeds over which figure 7b is averaged.
+    pub seeds: u64,
+    /// Made-up epochs over which each load is averaged.
+    pub runs: u64,
+    /// Events a load that are levelled one by one, over all its runs.
+    pub one_by_one: u64,
+}
+
+impl Effort {
+    /// What `make lab` spends: under a minute.
+    pub const FULL: Self = Self { seeds: 20, runs: 2000, one_by_one: 4_000_000 };
+}
+
+/// Why there is no report.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ReportError {
+    /// The recorded data cannot be used.
+    Data(DataError),
+    /// A file could not be written.
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        cause: io::Error,
+    },
+    /// A figure could not be drawn.
+    Draw(DrawError),
+}
+
+impl fmt::Display for ReportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Data(error) => error.fmt(f),
+            Self::Write { path, cause } => write!(f, "cannot write {}: {cause}", path.display()),
+            Self::Draw(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ReportError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Data(error) => Some(error),
+            Self::Write { cause, .. } => Some(cause),
+            Self::Draw(error) => Some(error),
+        }
+    }
+}
+
+impl From<DataError> for ReportError {
+    fn from(error: DataError) -> Self {
+        Self::Data(error)
+    }
+}
+
+/// Writes the whole report into a folder, which is made if it is not there; tells what it is at.
+///
+/// # Errors
+/// [`ReportError`]: data that is absent or wrong, or a file that cannot be written.
+pub fn write(folder: &Folder, out: &Path, seed: Seed, effort: Effort, tell: &mut dyn FnMut(&str)) -> Result<(), ReportError> {
+    tell("reading the recorded days");
+    let devices = Source::ALL.iter().map(|source| source.load(folder)).collect::<Result<Vec<_>, _>>()?;
+    write_of(&devices, out, seed, effort, tell)
+}
+
+/// The same of recordings that are read already, in the order of [`Source::ALL`].
+///
+/// # Errors
+/// [`ReportError`], but for the data's.
+pub fn write_of(
+    devices: &[Recording],
+    out: &Path,
+    seed: Seed,
+    effort: Effort,
+    tell: &mut dyn FnMut(&str),
+) -> Result<(), ReportError> {
+    let out = Out { folder: out };
+    std::fs::create_dir_all(out.folder).map_err(|cause| ReportError::Write { path: out.folder.to_owned(), cause })?;
+    let mut index = String::from(
+        "# The lab's report\n\n\
+         Written by `make lab`. The paper is Li et al., \"Toward Secure and Efficient Communication for the Internet of Things\" \
+         (IEEE/ACM Transactions on Networking, 2019), sections V and VIII.B.\n\n",
+    );
+    index += &format!("Seed `{seed}`; the same seed gives the same numbers. Nothing is tuned to match the paper.\n");
+    days::write(devices, &out, seed, effort, tell, &mut index)?;
+    loads::write(&out, seed, effort, tell, &mut index)?;
+    out.text(INDEX, &index)
+}
+
+/// Where the files go.
+struct Out<'a> {
+    folder: &'a Path,
+}
+
+impl Out<'_> {
+    fn text(&self, name: &str, text: &str) -> Result<(), ReportError> {
+        self.bytes(name, text.as_bytes())
+    }
+
+    fn bytes(&self, name: &str, bytes: &[u8]) -> Result<(), ReportError> {
+        let path = self.folder.join(name);
+        std::fs::write(&path, bytes).map_err(|cause| ReportError::Write { path, cause })
+    }
+
+    fn rows<T: Serialize>(&self, name: &str, rows: &[T]) -> Result<(), ReportError> {
+        write_rows(&self.folder.join(name), rows)
+    }
+
+    fn figure(&self, name: &str, figure: &Figure) -> Result<(), ReportError> {
+        self.bytes(name, &figure.png().map_err(ReportError::Draw)?)
+    }
+}
+
+/// Writes rows as CSV, under the names of their fields.
+///
+/// # Errors
+/// [`ReportError::Write`].
+pub fn write_rows<T: Serialize>(path: &Path, rows: &[T]) -> Result<(), ReportError> {
+    let failed = |cause| ReportError::Write { path: path.to_owned(), cause };
+    let mut writer = csv::Writer::from_path(path).map_err(|error| failed(error.into()))?;
+    for row in rows {
+        writer.serialize(row).map_err(|error| failed(error.into()))?;
+    }
+    writer.flush().map_err(failed)
+}

@@ -1,0 +1,167 @@
+//! Recorded days through the sampling protocol: section V.A of Li et al., by the coordinator of `core`, without loss or delay.
+//!
+//! Each device levels its events with the salt of its day's seal, forwards what is at or above the round, and counts everything;
+//! the coordinator's store here holds the events themselves, so that what is kept can be used ([`temperature`](crate::temperature)).
+//! One seal a device and day. Links that lose and delay are tested where they are built, not here.
+
+use moteseal_core::level::{Counters, Salt, SaltKey};
+use moteseal_core::record::{MAX_LEVELS, Round};
+use moteseal_core::sample::{Coordinator, Offer};
+use moteseal_core::{DeviceId, Level, SealIndex, Sequence};
+
+use crate::chance::Seed;
+use crate::data::Recording;
+
+/// The fewest levels that a roster needs for a load: `2^(L-1) >= 8 events / budget`; `None` if not even the most are enough.
+#[must_use]
+pub fn enough_levels(events: u64, budget: u64) -> Option<u8> {
+    let enough = |levels: &u8| (u128::from(budget) << (levels - 1)) >= 8 * u128::from(events);
+    #[allow(clippy::cast_possible_truncation)]
+    let most = MAX_LEVELS as u8;
+    (1..=most).find(enough)
+}
+
+/// What a group agrees on, and the seed that makes its devices' salt keys.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Events that may be kept an epoch.
+    pub budget: u64,
+    /// Levels, 1 to 32.
+    pub levels: u8,
+    /// What the salt keys follow from.
+    pub seed: Seed,
+}
+
+impl Plan {
+    /// A plan whose levels suffice for the busiest of the first `days` days; `None` if the budget is too small for any.
+    #[must_use]
+    pub fn new(budget: u64, devices: &[Recording], days: usize, seed: Seed) -> Option<Self> {
+        let busiest = (0..days).map(|day| load(devices, day)).max().unwrap_or(0);
+        Some(Self { budget, levels: enough_levels(busiest, budget)?, seed })
+    }
+
+    fn salt(&self, device: usize, name: &str, day: usize) -> Salt {
+        let key = SaltKey::new(self.seed.derive("salt key", device as u64).0);
+        key.salt(DeviceId::of("lab", name), SealIndex(u32::try_from(day).unwrap_or(u32::MAX)))
+    }
+}
+
+/// Events of all devices on a day.
+#[must_use]
+pub fn load(devices: &[Recording], day: usize) -> u64 {
+    devices.iter().map(|device| device.day(day).len() as u64).sum()
+}
+
+/// Where a day stands after one event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Seconds since midnight.
+    pub second: u32,
+    /// Events monitored so far, by all devices.
+    pub monitored: u64,
+    /// Of these, sent to the coordinator.
+    pub sent: u64,
+    /// Of these, buffered there now.
+    pub kept: u64,
+    /// The round.
+    pub round: Round,
+}
+
+/// An event that the coordinator holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Its device, by its place in the list.
+    pub device: usize,
+    /// Its place among the device's events of the day.
+    pub seq: u32,
+    /// Its level.
+    pub level: Level,
+}
+
+/// How a day ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Epoch {
+    /// Events monitored at all devices.
+    pub monitored: u64,
+    /// Events sent to the coordinator.
+    pub sent: u64,
+    /// The most that were buffered at once.
+    pub most_kept: u64,
+    /// The final round.
+    pub round: Round,
+    /// How often a new round was announced to every device.
+    pub announcements: u64,
+    /// What was kept.
+    pub held: Vec<Held>,
+    /// What each device's seal would state: the salt and the counters.
+    pub stated: Vec<(Salt, Counters)>,
+}
+
+impl Epoch {
+    /// Events kept.
+    #[must_use]
+    pub const fn kept(&self) -> u64 {
+        self.held.len() as u64
+    }
+
+    /// The part of a budget that is used.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)]
+    pub fn used(&self, budget: u64) -> f64 {
+        self.kept() as f64 / budget as f64
+    }
+}
+
+/// Replays one day, and shows where it stands after each event.
+pub fn epoch(plan: &Plan, devices: &[Recording], day: usize, seen: &mut dyn FnMut(Step)) -> Epoch {
+    let mut coordinator = Coordinator::new(plan.levels, plan.budget);
+    let mut epoch = Epoch {
+        monitored: 0,
+        sent: 0,
+        most_kept: 0,
+        round: Round(0),
+        announcements: 0,
+        held: Vec::new(),
+        stated: (0..).zip(devices).map(|(i, device)| (plan.salt(i, device.name(), day), Counters::new(plan.levels))).collect(),
+    };
+    for (second, device, seq) in in_order(devices, day) {
+        let (salt, counters) = &mut epoch.stated[device];
+        let level = salt.level(Sequence(u64::from(seq)), plan.levels);
+        counters.as_mut_slice()[usize::from(level.0)] += 1;
+        epoch.monitored += 1;
+        // Without delay a device's round is the coordinator's.
+        if level.0 >= coordinator.round().0 {
+            epoch.sent += 1;
+            match coordinator.offer(level) {
+                Offer::Declined => {}
+                Offer::Kept => epoch.held.push(Held { device, seq, level }),
+                Offer::Raised(dropped) => {
+                    epoch.held.push(Held { device, seq, level });
+                    epoch.held.retain(|held| !dropped.contains(&held.level.0));
+                    epoch.announcements += 1;
+                }
+            }
+            epoch.most_kept = epoch.most_kept.max(epoch.kept());
+        }
+        seen(Step { second, monitored: epoch.monitored, sent: epoch.sent, kept: coordinator.kept(), round: coordinator.round() });
+    }
+    epoch.round = coordinator.round();
+    epoch
+}
+
+/// Replays the first `days` days.
+#[must_use]
+pub fn epochs(plan: &Plan, devices: &[Recording], days: usize) -> Vec<Epoch> {
+    (0..days).map(|day| epoch(plan, devices, day, &mut |_| {})).collect()
+}
+
+/// Time, device and sequence number of a day's events, by time; at the same second by device.
+fn in_order(devices: &[Recording], day: usize) -> Vec<(u32, usize, u32)> {
+    let mut events: Vec<_> = devices
+        .iter()
+        .enumerate()
+        .flat_map(|(device, recording)| (0..).zip(recording.day(day)).map(move |(seq, event)| (event.second, device, seq)))
+        .collect();
+    events.sort_unstable();
+    events
+}

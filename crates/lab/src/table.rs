@@ -1,0 +1,102 @@
+//! Tables for people: columns that line up, numbers that can be read; and the same as Markdown.
+
+use std::fmt;
+
+/// A number with its thousands separated: `37,674`.
+#[must_use]
+pub fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// A share in per cent: `72.1 %`.
+#[must_use]
+pub fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
+}
+
+/// A day of the experiment, from 0, as a date of 2012.
+#[must_use]
+pub fn date(day: usize) -> String {
+    let mut day = day;
+    for (month, days) in [(5, 31), (6, 30), (7, 31)] {
+        if day < days {
+            return format!("2012-{month:02}-{:02}", day + 1);
+        }
+        day -= days;
+    }
+    format!("2012-07-31 + {}", day + 1)
+}
+
+/// Rows under a heading. The first column is for words, the others for numbers.
+#[derive(Clone, Debug, Default)]
+pub struct Table {
+    heading: Vec<String>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table without rows.
+    #[must_use]
+    pub fn new<const N: usize>(heading: [&str; N]) -> Self {
+        Self { heading: heading.map(str::to_owned).to_vec(), rows: Vec::new() }
+    }
+
+    /// Adds a row.
+    pub fn row<const N: usize>(&mut self, cells: [String; N]) {
+        self.rows.push(cells.to_vec());
+    }
+
+    /// As Markdown.
+    #[must_use]
+    pub fn markdown(&self) -> String {
+        let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+        let rule: Vec<_> = (0..self.heading.len()).map(|column| if column == 0 { "---" } else { "---:" }.to_owned()).collect();
+        let rows: String = self.rows.iter().map(|row| line(row)).collect();
+        line(&self.heading) + &line(&rule) + &rows
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = || std::iter::once(&self.heading).chain(&self.rows);
+        let width = |column: usize| all().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0);
+        let widths: Vec<_> = (0..self.heading.len()).map(width).collect();
+        for row in all() {
+            for (column, (cell, &width)) in row.iter().zip(&widths).enumerate() {
+                if column == 0 { write!(f, "{cell:<width$}")? } else { write!(f, "  {cell:>width$}")? }
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up() {
+        let mut table = Table::new(["day", "events"]);
+        table.row(["2012-05-01".to_owned(), thousands(1_234_567)]);
+        table.row(["2012-05-02".to_owned(), thousands(12)]);
+        assert_eq!(table.to_string(), "day            events\n2012-05-01  1,234,567\n2012-05-02         12\n");
+        assert_eq!(table.markdown(), "| day | events |\n| --- | ---: |\n| 2012-05-01 | 1,234,567 |\n| 2012-05-02 | 12 |\n");
+    }
+
+    #[test]
+    fn days_are_dates_from_may_to_july() {
+        assert_eq!(
+            [0, 30, 31, 60, 61, 91].map(date),
+            ["2012-05-01", "2012-05-31", "2012-06-01", "2012-06-30", "2012-07-01", "2012-07-31"]
+        );
+    }
+}

@@ -1,0 +1,201 @@
+//! Days through the protocol: what an obvious implementation keeps, never over budget, and justified in anybody's audit.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use moteseal_core::record::Round;
+use moteseal_core::sample::{Doubt, Tally, Verdict};
+use moteseal_core::seal::{Authentic, Scheme, Seal, Statement};
+use moteseal_core::signature::{Algorithm, SecretKey, Signer};
+use moteseal_core::{DeviceId, Digest, GroupId, Sequence};
+use moteseal_lab::chance::Seed;
+use moteseal_lab::data::{DAYS, Event, Folder, Recording, Source};
+use moteseal_lab::sampling::{Epoch, Held, Plan, enough_levels, epoch, epochs};
+use moteseal_lab::{report, temperature};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+/// A device with an event at each of some seconds, every day.
+fn device(name: &str, days: Vec<Vec<u32>>) -> Recording {
+    let event = |second| Event { second, reading: f64::from(second) };
+    Recording::new(name, days.into_iter().map(|day| day.into_iter().map(event).collect()).collect())
+}
+
+fn devices() -> impl Strategy<Value = Vec<Recording>> {
+    vec(vec(vec(0..86_400_u32, 0..120), 1..4), 1..5)
+        .prop_map(|all| all.into_iter().zip(0..).map(|(days, i)| device(&format!("d{i}"), days)).collect())
+}
+
+/// Every device's seal of a day, signed by it and checked.
+fn seals(plan: &Plan, epoch: &Epoch) -> Vec<Seal<Authentic>> {
+    let seal = |(device, (salt, counters)): (u8, &_)| {
+        let mut statement = Statement::new(Scheme::Star, GroupId::of("lab"), Digest([1; 32]), DeviceId([device; 8]), plan.levels);
+        (statement.salt, statement.counters) = (*salt, *counters);
+        (statement.round, statement.own_round) = (epoch.round, epoch.round);
+        let key = SecretKey::from_seed(Algorithm::Ed25519, &[device; 32]).unwrap();
+        let seal = Seal::new(statement, Digest([2; 32]), Algorithm::Ed25519);
+        let signature = key.signature(seal.message(&mut [0; _])).unwrap();
+        seal.verify(&key.public(), &signature).unwrap()
+    };
+    (0..).zip(&epoch.stated).map(seal).collect()
+}
+
+/// What the signed counters say of a day, and of a coordinator that would have stopped one round sooner or later.
+fn audited(plan: &Plan, epoch: &Epoch) {
+    let mut tally = Tally::new(plan.levels, plan.budget);
+    seals(plan, epoch).iter().for_each(|seal| tally.add(seal));
+    assert_eq!(tally.judge(epoch.round, Doubt::default()), Verdict::Justified);
+    assert_eq!((tally.due(), tally.from_round(epoch.round)), (epoch.round, epoch.kept()));
+    assert_ne!(tally.judge(Round(epoch.round.0 + 1), Doubt::default()), Verdict::Justified);
+    if let Some(before) = epoch.round.0.checked_sub(1) {
+        assert_ne!(tally.judge(Round(before), Doubt::default()), Verdict::Justified);
+    }
+}
+
+/// Algorithms 1 and 2 of the paper by the letter: a queue a level.
+fn by_the_letter(plan: &Plan, devices: &[Recording], day: usize, epoch: &Epoch) -> (u64, u64, u8, Vec<Held>) {
+    let mut events = Vec::new();
+    for (device, recording) in devices.iter().enumerate() {
+        for (seq, event) in (0_u32..).zip(recording.day(day)) {
+            let level = epoch.stated[device].0.level(Sequence(u64::from(seq)), plan.levels);
+            events.push((event.second, device, seq, level));
+        }
+    }
+    events.sort();
+    let mut queues = vec![Vec::new(); usize::from(plan.levels)];
+    let (mut round, mut sent, mut raised) = (0, 0, 0);
+    for (_, device, seq, level) in events {
+        if level.0 < round {
+            continue;
+        }
+        sent += 1;
+        queues[usize::from(level.0)].push(Held { device, seq, level });
+        let before = round;
+        while queues.iter().map(Vec::len).sum::<usize>() as u64 > plan.budget && round < plan.levels {
+            queues[usize::from(round)].clear();
+            round += 1;
+        }
+        raised += u64::from(round > before);
+    }
+    (sent, raised, round, queues.concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn a_day_is_sampled_as_the_paper_says_and_justified_in_the_audit(devices in devices(), budget in 1..150_u64, day in 0..6_usize, seed: [u8; 32]) {
+        let plan = Plan::new(budget, &devices, 8, Seed(seed)).unwrap();
+        let mut steps = Vec::new();
+        let epoch = epoch(&plan, &devices, day, &mut |step| steps.push(step));
+        let (sent, raised, round, mut held) = by_the_letter(&plan, &devices, day, &epoch);
+        prop_assert_eq!((epoch.sent, epoch.announcements, epoch.round), (sent, raised, Round(round)));
+        let mut ours = epoch.held.clone();
+        let order = |held: &Held| (held.device, held.seq);
+        ours.sort_by_key(order);
+        held.sort_by_key(order);
+        prop_assert_eq!(ours, held);
+        audited(&plan, &epoch);
+
+        // Never over budget, at no moment; and time goes forward.
+        prop_assert!(epoch.most_kept <= budget && steps.iter().all(|step| step.kept <= budget));
+        prop_assert!(steps.is_sorted_by_key(|step| (step.second, step.monitored, step.sent, step.round)));
+        prop_assert_eq!(steps.len() as u64, epoch.monitored);
+        if let Some(last) = steps.last() {
+            prop_assert_eq!((last.sent, last.kept, last.round), (epoch.sent, epoch.kept(), epoch.round));
+        }
+    }
+}
+
+#[test]
+fn a_load_within_the_budget_is_kept_whole() {
+    let devices = [device("a", vec![(0..300).collect()]), device("b", vec![(100..200).collect()])];
+    let plan = Plan::new(400, &devices, 1, Seed::default()).unwrap();
+    let epoch = epoch(&plan, &devices, 0, &mut |_| {});
+    assert_eq!((epoch.monitored, epoch.sent, epoch.kept(), epoch.round), (400, 400, 400, Round(0)));
+}
+
+#[test]
+fn the_same_seed_samples_the_same_and_another_seed_another_sample() {
+    let devices = [device("a", vec![(0..3000).collect()])];
+    let run = |seed| epochs(&Plan::new(100, &devices, 2, Seed([seed; 32])).unwrap(), &devices, 2);
+    assert_eq!(run(1), run(1));
+    assert_ne!(run(1), run(2));
+    // Each day has a salt of its own, though the events are the same.
+    assert_ne!(run(1)[0].held, run(1)[1].held);
+}
+
+#[test]
+fn levels_are_what_a_roster_requires() {
+    assert_eq!(enough_levels(1000, 1000), Some(4));
+    assert_eq!(enough_levels(1001, 1000), Some(5));
+    assert_eq!(enough_levels(0, 1), Some(1));
+    assert_eq!(enough_levels(100_000_000, 100), Some(24));
+    assert_eq!(enough_levels(1, 0), None);
+    assert_eq!(enough_levels(u64::MAX, 1), None);
+}
+
+#[test]
+fn truncation_forgets_the_afternoon_and_a_sample_does_not() {
+    // A reading a minute, the warmer the later.
+    let day = (0..1440).map(|minute| Event { second: minute * 60, reading: f64::from(minute) }).collect();
+    let devices = [Recording::new("thermometer", vec![day])];
+    let (mut sampled, mut days) = (0.0, 0.0);
+    for seed in 0..200 {
+        let plan = Plan::new(100, &devices, 1, Seed([seed; 32])).unwrap();
+        let epoch = epoch(&plan, &devices, 0, &mut |_| {});
+        let day = temperature::day(&devices, 0, 0, &epoch).unwrap();
+        assert_eq!((day.truth, day.truncated, day.readings as u64), (719.5, 19.5, epoch.kept()));
+        assert!(day.truncated_alike_off().unwrap() < -650.0);
+        sampled += day.sampled_off().unwrap();
+        days += 1.0;
+    }
+    // One sample of 50 to 100 readings is off by some 50; the mean of 200 by less than 15.
+    assert!((sampled / days).abs() < 15.0, "{}", sampled / days);
+}
+
+/// The recorded days; says by name what is skipped where they are not.
+fn recorded(test: &str) -> Option<Vec<Recording>> {
+    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data");
+    let root = std::env::var_os("MOTESEAL_DATA").unwrap_or_else(|| beside.into());
+    let folder = Folder::new(root);
+    if !folder.root().join("umass_smartstar_homeC").is_dir() {
+        eprintln!("skipped: {test}: no umass_smartstar_homeC in {}; set MOTESEAL_DATA", folder.root().display());
+        return None;
+    }
+    Some(Source::ALL.iter().map(|source| source.load(&folder).unwrap()).collect())
+}
+
+#[test]
+fn the_recordings_are_as_their_authors_count_them() {
+    let Some(devices) = recorded("the_recordings_are_as_their_authors_count_them") else { return };
+    let counts: Vec<_> =
+        devices.iter().map(|device| (device.days(), (0..device.days()).map(|day| device.day(day).len()).sum())).collect();
+    assert_eq!(counts, [(92, 132_561), (28, 1229), (28, 19_075), (20, 22_700), (16, 2772), (16, 1962), (8, 37_674)]);
+    assert!(devices.iter().all(|device| (0..DAYS).all(|day| device.day(day).is_sorted_by_key(|event| event.second))));
+}
+
+#[test]
+fn every_recorded_day_is_within_budget_and_justified() {
+    let Some(devices) = recorded("every_recorded_day_is_within_budget_and_justified") else { return };
+    for budget in report::BUDGETS {
+        let plan = Plan::new(budget, &devices, DAYS, Seed::default()).unwrap();
+        for epoch in epochs(&plan, &devices, DAYS) {
+            assert!(epoch.most_kept <= budget);
+            audited(&plan, &epoch);
+        }
+    }
+}
+
+/// The paper's figure 7a: over many days a sample's mean is off to neither side, a truncation's is.
+#[test]
+fn recorded_temperatures_are_biased_by_truncation_and_not_by_sampling() {
+    let Some(devices) = recorded("recorded_temperatures_are_biased_by_truncation_and_not_by_sampling") else { return };
+    let plan = Plan::new(500, &devices, DAYS, Seed::default()).unwrap();
+    let epochs = epochs(&plan, &devices, DAYS);
+    let days: Vec<_> = (0..DAYS).filter_map(|day| temperature::day(&devices, 0, day, &epochs[day])).collect();
+    let mean = |of: fn(&temperature::Day) -> Option<f64>| {
+        let off: moteseal_lab::chance::Average = days.iter().filter_map(of).collect();
+        off.mean() / off.error()
+    };
+    assert!(mean(temperature::Day::sampled_off).abs() < 4.0);
+    assert!(mean(|day| Some(day.truncated_off())) < -8.0);
+}

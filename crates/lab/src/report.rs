@@ -108,7 +108,10 @@ pub fn write_of(
          Written by `make lab`. The paper is Li et al., \"Toward Secure and Efficient Communication for the Internet of Things\" \
          (IEEE/ACM Transactions on Networking, 2019), sections V and VIII.B.\n\n",
     );
-    index += &format!("Seed `{seed}`; the same seed gives the same numbers. Nothing is tuned to match the paper.\n");
+    index += &format!(
+        "Commands: `moteseal sim report --out DIRECTORY --seed {seed}` writes all of this; `moteseal sim sampling --budget 500 --source all` \
+         prints a budget's days. The same seed gives the same bytes. Nothing is tuned to match the paper.\n"
+    );
     days::write(devices, &out, seed, effort, tell, &mut index)?;
     loads::write(&out, seed, effort, tell, &mut index)?;
     out.text(INDEX, &index)

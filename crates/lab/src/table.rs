@@ -58,7 +58,7 @@ impl Table {
     #[must_use]
     pub fn markdown(&self) -> String {
         let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
-        let rule: Vec<_> = (0..self.heading.len()).map(|column| if column == 0 { "---" } else { "---:" }.to_owned()).collect();
+        let rule = vec!["---".to_owned(); self.heading.len()];
         let rows: String = self.rows.iter().map(|row| line(row)).collect();
         line(&self.heading) + &line(&rule) + &rows
     }
@@ -89,7 +89,7 @@ mod tests {
         table.row(["2012-05-01".to_owned(), thousands(1_234_567)]);
         table.row(["2012-05-02".to_owned(), thousands(12)]);
         assert_eq!(table.to_string(), "day            events\n2012-05-01  1,234,567\n2012-05-02         12\n");
-        assert_eq!(table.markdown(), "| day | events |\n| --- | ---: |\n| 2012-05-01 | 1,234,567 |\n| 2012-05-02 | 12 |\n");
+        assert_eq!(table.markdown(), "| day | events |\n| --- | --- |\n| 2012-05-01 | 1,234,567 |\n| 2012-05-02 | 12 |\n");
     }
 
     #[test]

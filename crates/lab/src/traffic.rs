@@ -105,7 +105,8 @@ pub fn one_by_one(load: &Load, seed: Seed) -> Traffic {
         let salt = SaltKey::new(seed.derive("salt key", device).0).salt(DeviceId(device.to_be_bytes()), SealIndex(0));
         (SipKey::new(&salt), 0_u64)
     };
-    let mut devices: Vec<_> = (0..load.devices).map(key).collect();
+    // A salt is made when its device has an event.
+    let mut devices: Vec<_> = (0..load.devices).map(|_| None).collect();
     let mut whose = seed.derive("whose event", 0).draws();
     let (mut coordinator, mut announced, mut traffic) =
         (Coordinator::new(load.levels, load.budget), Announced::default(), Traffic::default());
@@ -113,9 +114,9 @@ pub fn one_by_one(load: &Load, seed: Seed) -> Traffic {
         while announced.until() < at {
             announced.arrive();
         }
-        let Some((key, seq)) = usize::try_from(whose.below(load.devices)).ok().and_then(|device| devices.get_mut(device)) else {
-            break;
-        };
+        let number = whose.below(load.devices);
+        let Some(device) = usize::try_from(number).ok().and_then(|number| devices.get_mut(number)) else { break };
+        let (key, seq) = device.get_or_insert_with(|| key(number));
         let level = key.level(*seq, load.levels);
         *seq += 1;
         if level.0 >= announced.round {

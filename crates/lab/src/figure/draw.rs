@@ -1,286 +1,271 @@
-//! From a figure to pixels. Everything is drawn at twice the size and averaged down, so that lines are smooth at any slope.
+//! From a figure to pixels: tiny-skia strokes the lines, `ab_glyph` gives the shapes of letters.
 
-use std::sync::OnceLock;
-
-use plotters::backend::BitMapBackend;
-use plotters::coord::Shift;
-use plotters::drawing::{DrawingArea, IntoDrawingArea};
-use plotters::element::{Circle, PathElement, Text};
-use plotters::style::text_anchor::{HPos, Pos, VPos};
-use plotters::style::{Color, FontStyle, IntoFont, RGBColor, ShapeStyle, TextStyle, register_font};
+use ab_glyph::{Font, FontRef, ScaleFont};
+use tiny_skia::{Color, FillRule, LineCap, LineJoin, Paint, PathBuilder, Pixmap, Stroke as Pen, StrokeDash, Transform};
 
 use super::{DrawError, Figure, Panel, Series, Stroke};
 
 /// The size of a figure in pixels.
 const WIDTH: u32 = 1600;
 const HEIGHT: u32 = 1000;
-/// How many times larger it is drawn.
-const SCALE: i32 = 2;
 
-const FONT: &str = "figure";
 const REGULAR: &[u8] = include_bytes!("../../fonts/DejaVuSans.subset.ttf");
 const BOLD: &[u8] = include_bytes!("../../fonts/DejaVuSans-Bold.subset.ttf");
 
-const INK: RGBColor = RGBColor(30, 30, 30);
-const FAINT_INK: RGBColor = RGBColor(95, 95, 95);
-const GRID: RGBColor = RGBColor(226, 226, 226);
+type Rgb = (u8, u8, u8);
+const INK: Rgb = (30, 30, 30);
+const FAINT_INK: Rgb = (90, 90, 90);
+const GRID: Rgb = (226, 226, 226);
 
-/// Margins in pixels of the figure: what stands beside the panels.
-const LEFT: i32 = 130;
-const RIGHT: i32 = 50;
-const TOP: i32 = 24;
-const BOTTOM: i32 = 96;
+/// Margins, and what stands beside the panels.
+const MARGIN: f32 = 28.0;
+const LEFT: f32 = 130.0;
+const RIGHT: f32 = 56.0;
+const BOTTOM: f32 = 100.0;
 /// The line above a panel that says what it shows.
-const HEADING: i32 = 52;
-
-type Canvas<'a> = DrawingArea<BitMapBackend<'a>, Shift>;
+const HEADING: f32 = 60.0;
+/// A legend's stroke, and the space behind a name.
+const SAMPLE: f32 = 46.0;
+const GAP: f32 = 40.0;
 
 fn failed(error: impl std::fmt::Display) -> DrawError {
     DrawError(error.to_string())
 }
 
 pub(super) fn png(figure: &Figure) -> Result<Vec<u8>, DrawError> {
-    static FONTS: OnceLock<bool> = OnceLock::new();
-    let register = |style, bytes| register_font(FONT, style, bytes).is_ok();
-    if !*FONTS.get_or_init(|| register(FontStyle::Normal, REGULAR) && register(FontStyle::Bold, BOLD)) {
-        return Err(failed("its font is damaged"));
-    }
-    let (width, height) = (WIDTH * SCALE.unsigned_abs(), HEIGHT * SCALE.unsigned_abs());
-    let mut pixels = vec![255; width as usize * height as usize * 3];
-    {
-        let canvas = BitMapBackend::with_buffer(&mut pixels, (width, height)).into_drawing_area();
-        Painter { canvas }.figure(figure)?;
-    }
-    encode(&averaged(&pixels, width as usize))
+    let mut canvas = Canvas {
+        pixels: Pixmap::new(WIDTH, HEIGHT).ok_or_else(|| failed("no memory"))?,
+        regular: FontRef::try_from_slice(REGULAR).map_err(failed)?,
+        bold: FontRef::try_from_slice(BOLD).map_err(failed)?,
+    };
+    canvas.pixels.fill(Color::WHITE);
+    canvas.figure(figure);
+    canvas.encode()
 }
 
-/// Each square of `SCALE * SCALE` pixels as their mean.
-fn averaged(pixels: &[u8], width: usize) -> Vec<u8> {
-    let scale = SCALE.unsigned_abs() as usize;
-    let mut out = Vec::with_capacity(pixels.len() / (scale * scale));
-    for rows in pixels.chunks_exact(width * 3 * scale) {
-        for x in 0..width / scale {
-            for channel in 0..3 {
-                let at = |row: usize, column: usize| u32::from(rows[(row * width + x * scale + column) * 3 + channel]);
-                let sum: u32 =
-                    (0..scale).flat_map(|row| (0..scale).map(move |column| (row, column))).map(|(r, c)| at(r, c)).sum();
-                #[allow(clippy::cast_possible_truncation)]
-                out.push((sum / (scale * scale) as u32) as u8);
-            }
-        }
-    }
-    out
+struct Canvas {
+    pixels: Pixmap,
+    regular: FontRef<'static>,
+    bold: FontRef<'static>,
 }
 
-fn encode(pixels: &[u8]) -> Result<Vec<u8>, DrawError> {
-    let mut bytes = Vec::new();
-    let mut encoder = png::Encoder::new(&mut bytes, WIDTH, HEIGHT);
-    encoder.set_color(png::ColorType::Rgb);
-    encoder.set_depth(png::BitDepth::Eight);
-    encoder.set_compression(png::Compression::High);
-    let mut writer = encoder.write_header().map_err(failed)?;
-    writer.write_image_data(pixels).map_err(failed)?;
-    writer.finish().map_err(failed)?;
-    Ok(bytes)
+/// How a text looks.
+#[derive(Clone, Copy)]
+struct Face {
+    size: f32,
+    is_bold: bool,
+    colour: Rgb,
 }
 
-struct Painter<'a> {
-    canvas: Canvas<'a>,
+const TITLE: Face = Face { size: 32.0, is_bold: true, colour: INK };
+const SUBTITLE: Face = Face { size: 22.0, is_bold: false, colour: FAINT_INK };
+const NAME: Face = Face { size: 22.0, is_bold: false, colour: INK };
+const MEASURE: Face = Face { size: 21.0, is_bold: true, colour: FAINT_INK };
+const TICK: Face = Face { size: 21.0, is_bold: false, colour: FAINT_INK };
+
+/// Where a text stands: it begins at, has its middle at, or ends at its point.
+#[derive(Clone, Copy)]
+enum Along {
+    From,
+    Around,
+    To,
 }
 
-/// A rectangle of the figure, in its pixels.
+/// A panel's plot.
 #[derive(Clone, Copy)]
 struct Frame {
-    left: i32,
-    top: i32,
-    right: i32,
-    bottom: i32,
+    left: f32,
+    top: f32,
+    right: f32,
+    bottom: f32,
 }
 
 impl Frame {
+    /// From places along the axes, 0 to 1, to pixels.
     #[allow(clippy::cast_possible_truncation)]
-    fn at(&self, x: f64, y: f64) -> (i32, i32) {
-        let along =
-            |from: i32, to: i32, place: f64| (f64::from(from * SCALE) + f64::from((to - from) * SCALE) * place).round() as i32;
-        (along(self.left, self.right, x), along(self.bottom, self.top, y))
+    fn at(&self, x: f64, y: f64) -> (f32, f32) {
+        (self.left + (self.right - self.left) * x as f32, self.bottom - (self.bottom - self.top) * y as f32)
     }
 }
 
-impl Painter<'_> {
-    fn figure(&self, figure: &Figure) -> Result<(), DrawError> {
-        let mut top = TOP;
-        self.text(&figure.title, (28, top), 30, Weight::Bold, INK, (HPos::Left, VPos::Top))?;
-        top += 46;
+#[allow(clippy::cast_precision_loss)]
+impl Canvas {
+    fn figure(&mut self, figure: &Figure) {
+        let mut base = 52.0;
+        self.text(&figure.title, (MARGIN, base), TITLE, Along::From);
+        base += 12.0;
         for line in figure.subtitle.lines() {
-            self.text(line, (28, top), 20, Weight::Regular, FAINT_INK, (HPos::Left, VPos::Top))?;
-            top += 28;
+            base += 29.0;
+            self.text(line, (MARGIN, base), SUBTITLE, Along::From);
         }
-        top = self.legend(figure, top + 14)?;
+        let top = self.legend(figure, base + 42.0) + 16.0;
 
-        let (width, height) = (WIDTH.cast_signed(), HEIGHT.cast_signed());
-        let parts = figure.panels.iter().map(|panel| panel.height.cast_signed()).sum::<i32>().max(1);
-        let free = height - BOTTOM - top - HEADING * i32::try_from(figure.panels.len()).unwrap_or(1);
+        let parts = figure.panels.iter().map(|panel| panel.height).sum::<u32>().max(1) as f32;
+        let free = HEIGHT as f32 - BOTTOM - top - HEADING * figure.panels.len() as f32;
+        let mut above = top;
         for (i, panel) in figure.panels.iter().enumerate() {
-            let frame = Frame {
-                left: LEFT,
-                top: top + HEADING,
-                right: width - RIGHT,
-                bottom: top + HEADING + free * panel.height.cast_signed() / parts,
-            };
-            self.panel(figure, panel, frame, i + 1 == figure.panels.len())?;
-            top = frame.bottom;
+            let top = above + HEADING;
+            let frame = Frame { left: LEFT, top, right: WIDTH as f32 - RIGHT, bottom: top + free * panel.height as f32 / parts };
+            self.panel(figure, panel, frame, i + 1 == figure.panels.len());
+            above = frame.bottom;
         }
-        self.canvas.present().map_err(failed)
     }
 
-    /// One line with a stroke and a name for each series; where it ends.
-    fn legend(&self, figure: &Figure, top: i32) -> Result<i32, DrawError> {
+    /// A stroke and a name for each series, with the first line's text standing at `base`; the last line's.
+    fn legend(&mut self, figure: &Figure, base: f32) -> f32 {
         let mut named: Vec<&Series> = Vec::new();
         for series in figure.panels.iter().flat_map(|panel| &panel.series) {
             if !series.name.is_empty() && !named.iter().any(|other| other.name == series.name) {
                 named.push(series);
             }
         }
-        let (mut left, mut top) = (28, top);
+        let (mut left, mut base) = (MARGIN, base);
         for series in named {
-            let width = self.width(&series.name, 20)?;
-            if left + 60 + width > WIDTH.cast_signed() - 28 {
-                (left, top) = (28, top + 32);
+            let width = SAMPLE + 12.0 + self.width(&series.name, NAME);
+            if left > MARGIN && left + width > WIDTH as f32 - MARGIN {
+                (left, base) = (MARGIN, base + 34.0);
             }
-            let middle = top + 12;
-            self.stroke(
-                series,
-                &[(left * SCALE, middle * SCALE), ((left + 23) * SCALE, middle * SCALE), ((left + 46) * SCALE, middle * SCALE)],
-            )?;
-            self.text(&series.name, (left + 58, middle), 20, Weight::Regular, INK, (HPos::Left, VPos::Center))?;
-            left += 58 + width + 40;
+            let middle = base - 0.36 * NAME.size;
+            self.series(series, &[(left, middle), (left + SAMPLE, middle)]);
+            self.text(&series.name, (left + SAMPLE + 12.0, base), NAME, Along::From);
+            left += width + GAP;
         }
-        Ok(top + 32)
+        base
     }
 
-    fn panel(&self, figure: &Figure, panel: &Panel, frame: Frame, is_last: bool) -> Result<(), DrawError> {
-        let grid = ShapeStyle { color: GRID.to_rgba(), filled: false, stroke_width: 2 };
-        self.text(panel.y.label(), (28, frame.top - 18), 20, Weight::Bold, FAINT_INK, (HPos::Left, VPos::Bottom))?;
+    fn panel(&mut self, figure: &Figure, panel: &Panel, frame: Frame, is_last: bool) {
+        self.text(panel.y.label(), (MARGIN, frame.top - 20.0), MEASURE, Along::From);
         for (value, label) in panel.y.ticks() {
-            let Some(y) = panel.y.place(*value) else { continue };
-            self.canvas.draw(&PathElement::new([frame.at(0.0, y), frame.at(1.0, y)], grid)).map_err(failed)?;
-            let (x, y) = frame.at(0.0, y);
-            self.text(label, (x / SCALE - 12, y / SCALE), 20, Weight::Regular, FAINT_INK, (HPos::Right, VPos::Center))?;
+            let Some(place) = panel.y.place(*value) else { continue };
+            let (x, y) = frame.at(0.0, place);
+            self.line(&[(x, y), frame.at(1.0, place)], GRID, 1.5, None);
+            self.text(label, (x - 14.0, y + 0.36 * TICK.size), TICK, Along::To);
         }
         for (value, label) in figure.x.ticks() {
-            let Some(x) = figure.x.place(*value) else { continue };
-            self.canvas.draw(&PathElement::new([frame.at(x, 0.0), frame.at(x, 1.0)], grid)).map_err(failed)?;
+            let Some(place) = figure.x.place(*value) else { continue };
+            let (x, y) = frame.at(place, 0.0);
+            self.line(&[(x, y), frame.at(place, 1.0)], GRID, 1.5, None);
             if is_last {
-                let (x, y) = frame.at(x, 0.0);
-                self.text(label, (x / SCALE, y / SCALE + 12), 20, Weight::Regular, FAINT_INK, (HPos::Center, VPos::Top))?;
+                self.text(label, (x, y + 32.0), TICK, Along::Around);
             }
         }
         if is_last {
-            let middle = (frame.left + frame.right) / 2;
-            self.text(figure.x.label(), (middle, frame.bottom + 50), 20, Weight::Bold, FAINT_INK, (HPos::Center, VPos::Top))?;
+            self.text(figure.x.label(), (f32::midpoint(frame.left, frame.right), frame.bottom + 74.0), MEASURE, Along::Around);
         }
-        let axis = ShapeStyle { color: FAINT_INK.to_rgba(), filled: false, stroke_width: 3 };
-        let zero = panel.y.place(0.0).filter(|_| panel.y.range().0 < 0.0).unwrap_or(0.0);
-        self.canvas.draw(&PathElement::new([frame.at(0.0, zero), frame.at(1.0, zero)], axis)).map_err(failed)?;
+        // The axis lies at zero where zero is within.
+        let zero = if panel.y.range().0 < 0.0 { panel.y.place(0.0).unwrap_or(0.0) } else { 0.0 };
+        self.line(&[frame.at(0.0, zero), frame.at(1.0, zero)], FAINT_INK, 2.0, None);
         for series in &panel.series {
             let mut run = Vec::new();
             for &(x, y) in &series.points {
                 match (figure.x.place(x), panel.y.place(y)) {
                     (Some(x), Some(y)) => run.push(frame.at(x, y)),
-                    _ => self.stroke(series, &std::mem::take(&mut run))?,
+                    _ => self.series(series, &std::mem::take(&mut run)),
                 }
             }
-            self.stroke(series, &run)?;
+            self.series(series, &run);
         }
-        Ok(())
     }
 
-    /// A run of points, in the canvas's pixels.
-    fn stroke(&self, series: &Series, points: &[(i32, i32)]) -> Result<(), DrawError> {
-        let (red, green, blue) = series.colour.rgb();
-        let colour = RGBColor(red, green, blue);
-        let line = |width| ShapeStyle { color: colour.to_rgba(), filled: true, stroke_width: width };
-        // A point where the line already is adds nothing, and a join of no length is drawn wrongly.
-        let mut path: Vec<_> = points.to_vec();
-        path.dedup();
-        if path.len() > 1 {
-            match series.stroke {
-                Stroke::Solid | Stroke::Marked => self.canvas.draw(&PathElement::new(path, line(5))).map_err(failed)?,
-                Stroke::Dashed => self.dashes(&path, line(5), (22.0, 12.0))?,
-                Stroke::Dotted => self.dashes(&path, line(4), (6.0, 9.0))?,
-                Stroke::Dots => {}
-            }
+    /// A run of a series.
+    fn series(&mut self, series: &Series, run: &[(f32, f32)]) {
+        let colour = series.colour.rgb();
+        match series.stroke {
+            Stroke::Solid => self.line(run, colour, 3.0, None),
+            Stroke::Marked => self.line(run, colour, 2.5, None),
+            Stroke::Dashed => self.line(run, colour, 3.0, Some([12.0, 8.0])),
+            Stroke::Dotted => self.line(run, colour, 2.5, Some([2.5, 6.0])),
+            Stroke::Dots => {}
         }
         if matches!(series.stroke, Stroke::Dots | Stroke::Marked) {
-            // In the legend's short stroke one dot is enough.
-            for &point in points {
-                self.canvas.draw(&Circle::new(point, 7, line(1))).map_err(failed)?;
+            for &(x, y) in run {
+                if let Some(dot) = PathBuilder::from_circle(x, y, 4.5) {
+                    self.pixels.fill_path(&dot, &paint(colour), FillRule::Winding, Transform::identity(), None);
+                }
             }
         }
-        Ok(())
     }
 
-    #[allow(clippy::cast_possible_truncation)]
-    fn dashes(&self, path: &[(i32, i32)], style: ShapeStyle, (dash, gap): (f64, f64)) -> Result<(), DrawError> {
-        let mut phase = 0.0;
-        for ends in path.windows(2) {
-            let &[(x0, y0), (x1, y1)] = ends else { continue };
-            let (dx, dy) = (f64::from(x1 - x0), f64::from(y1 - y0));
-            let length = dx.hypot(dy);
-            let at = |along: f64| {
-                ((f64::from(x0) + dx * along / length).round() as i32, (f64::from(y0) + dy * along / length).round() as i32)
-            };
-            let mut along = 0.0;
-            while along < length {
-                let inked = phase < dash;
-                let until = if inked { dash } else { dash + gap };
-                let end = (along + until - phase).min(length);
-                if inked && at(along) != at(end) {
-                    self.canvas.draw(&PathElement::new([at(along), at(end)], style)).map_err(failed)?;
-                }
-                phase += end - along;
-                if phase >= dash + gap - 1e-9 {
-                    phase = 0.0;
-                }
-                // What rounding leaves of a dash is no dash.
-                along = if end > along { end } else { length };
-            }
+    fn line(&mut self, points: &[(f32, f32)], colour: Rgb, width: f32, dash: Option<[f32; 2]>) {
+        let mut path = PathBuilder::new();
+        for (i, &(x, y)) in points.iter().enumerate() {
+            if i == 0 { path.move_to(x, y) } else { path.line_to(x, y) }
         }
-        Ok(())
+        let pen = Pen {
+            width,
+            line_cap: LineCap::Butt,
+            line_join: LineJoin::Round,
+            dash: dash.and_then(|dash| StrokeDash::new(dash.to_vec(), 0.0)),
+            ..Pen::default()
+        };
+        // No points make no path, and nothing to draw.
+        if let Some(path) = path.finish() {
+            self.pixels.stroke_path(&path, &paint(colour), &pen, Transform::identity(), None);
+        }
     }
 
-    fn width(&self, text: &str, size: i32) -> Result<i32, DrawError> {
-        let style = TextStyle::from((FONT, size * SCALE).into_font());
-        let (width, _) = self.canvas.estimate_text_size(text, &style).map_err(failed)?;
-        Ok(width.cast_signed() / SCALE)
+    const fn font(&self, face: Face) -> &FontRef<'static> {
+        if face.is_bold { &self.bold } else { &self.regular }
     }
 
-    fn text(
-        &self,
-        text: &str,
-        (x, y): (i32, i32),
-        size: i32,
-        weight: Weight,
-        colour: RGBColor,
-        (h, v): (HPos, VPos),
-    ) -> Result<(), DrawError> {
-        let font = (FONT, size * SCALE).into_font().style(weight.style());
-        let style = TextStyle::from(font).color(&colour).pos(Pos::new(h, v));
-        self.canvas.draw(&Text::new(text, (x * SCALE, y * SCALE), style)).map_err(failed)
+    fn width(&self, text: &str, face: Face) -> f32 {
+        let font = self.font(face).as_scaled(face.size);
+        text.chars().map(|letter| font.h_advance(font.glyph_id(letter))).sum()
+    }
+
+    /// Writes a text on the base line through a point.
+    fn text(&mut self, text: &str, (x, y): (f32, f32), face: Face, along: Along) {
+        let mut x = match along {
+            Along::From => x,
+            Along::Around => x - self.width(text, face) / 2.0,
+            Along::To => x - self.width(text, face),
+        };
+        let mut inked = Vec::new();
+        let font = self.font(face).as_scaled(face.size);
+        for letter in text.chars() {
+            let id = font.glyph_id(letter);
+            let glyph = id.with_scale_and_position(face.size, ab_glyph::point(x, y));
+            if let Some(outline) = font.outline_glyph(glyph) {
+                let corner = outline.px_bounds().min;
+                outline.draw(|dx, dy, cover| inked.push((corner.x + dx as f32, corner.y + dy as f32, cover)));
+            }
+            x += font.h_advance(id);
+        }
+        for (x, y, cover) in inked {
+            self.ink(x, y, cover, face.colour);
+        }
+    }
+
+    /// Covers a part of a pixel.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    fn ink(&mut self, x: f32, y: f32, cover: f32, (red, green, blue): Rgb) {
+        if x < 0.0 || y < 0.0 || x >= WIDTH as f32 || y >= HEIGHT as f32 {
+            return;
+        }
+        let at = 4 * (y as usize * WIDTH as usize + x as usize);
+        let cover = cover.clamp(0.0, 1.0);
+        // All is opaque, so that no alpha is to be minded.
+        for (under, over) in self.pixels.data_mut()[at..].iter_mut().zip([red, green, blue]) {
+            *under = (f32::from(*under) * (1.0 - cover) + f32::from(over) * cover).round() as u8;
+        }
+    }
+
+    fn encode(&self) -> Result<Vec<u8>, DrawError> {
+        let pixels: Vec<_> = self.pixels.data().chunks_exact(4).flat_map(|pixel| [pixel[0], pixel[1], pixel[2]]).collect();
+        let mut bytes = Vec::new();
+        let mut encoder = png::Encoder::new(&mut bytes, WIDTH, HEIGHT);
+        encoder.set_color(png::ColorType::Rgb);
+        encoder.set_depth(png::BitDepth::Eight);
+        encoder.set_compression(png::Compression::High);
+        let mut writer = encoder.write_header().map_err(failed)?;
+        writer.write_image_data(&pixels).map_err(failed)?;
+        writer.finish().map_err(failed)?;
+        Ok(bytes)
     }
 }
 
-#[derive(Clone, Copy)]
-enum Weight {
-    Regular,
-    Bold,
-}
-
-impl Weight {
-    const fn style(self) -> FontStyle {
-        match self {
-            Self::Regular => FontStyle::Normal,
-            Self::Bold => FontStyle::Bold,
-        }
-    }
+fn paint((red, green, blue): Rgb) -> Paint<'static> {
+    let mut paint = Paint::default();
+    paint.set_color_rgba8(red, green, blue, 255);
+    paint
 }

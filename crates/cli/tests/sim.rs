@@ -27,7 +27,7 @@ fn a_table_has_each_day_and_the_papers_numbers_beside_the_totals() {
         "1,057 of 2,572 events sent on 2012-05-01",
         "homes A and B cannot be had",
         "over budget on 0 days",
-        "(8 days, again and again)",
+        "(8 days, repeated)",
     ] {
         assert!(said.contains(part), "no {part:?} in\n{said}");
     }

@@ -77,13 +77,13 @@ impl Source {
     pub const fn describe(self) -> &'static str {
         match self {
             Self::HomeC => "Smart* home C, outdoor weather every minute, 92 days of 2012; as in the paper",
-            Self::HouseA => "van Kasteren's house A, switches, 2008; stands in for a source of Smart* home A or B",
-            Self::HouseB => "van Kasteren's house B, switches and motion, 2009; stands in for a source of Smart* home A or B",
-            Self::HouseC => "van Kasteren's house C, switches and motion, 2008; stands in for a source of Smart* home A or B",
-            Self::HouseD => "MIT's house D, switches, 2003; stands in for a source of Smart* home A or B",
-            Self::HouseE => "MIT's house E, switches, 2003; stands in for a source of Smart* home A or B",
+            Self::HouseA => "van Kasteren's house A, switches, 2008; in place of a source of home A or B",
+            Self::HouseB => "van Kasteren's house B, switches and motion, 2009; in place of a source of home A or B",
+            Self::HouseC => "van Kasteren's house C, switches and motion, 2008; in place of a source of home A or B",
+            Self::HouseD => "MIT's house D, switches, 2003; in place of a source of home A or B",
+            Self::HouseE => "MIT's house E, switches, 2003; in place of a source of home A or B",
             Self::TelosB => {
-                "eight TelosB motes, every 5 s for some 6 hours, 2010, a mote a day; stands in for a source of Smart* home A or B"
+                "eight TelosB motes, every 5 s for some 6 hours, 2010, a mote a day; in place of a source of home A or B"
             }
         }
     }

@@ -9,7 +9,7 @@ use crate::data::{DAYS, Recording, Source};
 use crate::figure::Figure;
 use crate::report;
 use crate::sampling::{self, Epoch, Plan};
-use crate::table::{Table, date, percent, thousands};
+use crate::table::{Table, date, percent, rounded, thousands};
 use crate::temperature::{self, TRUNCATED};
 use crate::traffic::expected_sent;
 
@@ -203,7 +203,7 @@ impl fmt::Display for Experiment {
                 day.date.clone(),
                 thousands(day.monitored),
                 thousands(day.sent),
-                format!("{:.0}", day.sent_theory),
+                thousands(rounded(day.sent_theory)),
                 thousands(day.kept),
                 day.round.to_string(),
                 percent(day.used),
@@ -214,10 +214,10 @@ impl fmt::Display for Experiment {
         writeln!(f, "budget {}, {} levels, seed {}", thousands(self.budget), self.levels, self.seed)?;
         writeln!(
             f,
-            "all days: {} of {} events sent (theory {:.0}), {} kept; {} of the budget used on average; over budget on {} days",
+            "all days: {} of {} events sent (theory {}), {} kept; {} of the budget used on average; over budget on {} days",
             thousands(totals.sent),
             thousands(totals.monitored),
-            totals.sent_theory,
+            thousands(rounded(totals.sent_theory)),
             thousands(totals.kept),
             percent(totals.used),
             totals.days_over_budget
@@ -237,11 +237,8 @@ impl fmt::Display for Experiment {
             100.0 * paper.used
         )?;
         for source in &self.sources {
-            let again = if source.days_recorded < DAYS {
-                format!(" ({} days, again and again)", source.days_recorded)
-            } else {
-                String::new()
-            };
+            let again =
+                if source.days_recorded < DAYS { format!(" ({} days, repeated)", source.days_recorded) } else { String::new() };
             writeln!(f, "  {:<8} {}{again}", source.name, source.is)?;
         }
         Ok(())

@@ -33,7 +33,7 @@ pub struct Effort {
 }
 
 impl Effort {
-    /// What `make lab` spends: under a minute.
+    /// What `make lab` spends: a minute or two.
     pub const FULL: Self = Self { seeds: 20, runs: 2000, one_by_one: 4_000_000 };
 }
 

@@ -16,6 +16,13 @@ pub fn thousands(number: u64) -> String {
     out
 }
 
+/// The whole number nearest to one that is not negative.
+#[must_use]
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+pub fn rounded(number: f64) -> u64 {
+    number.round() as u64
+}
+
 /// A share in per cent: `72.1 %`.
 #[must_use]
 pub fn percent(share: f64) -> String {

@@ -83,7 +83,7 @@ struct Announced {
 impl Announced {
     /// The coordinator's word after event `at`. No device goes beyond the last level.
     fn send(&mut self, at: u64, round: u8, load: &Load) {
-        self.on_the_way.push_back((at.saturating_add(load.delay), round.min(load.levels - 1)));
+        self.on_the_way.push_back((at.saturating_add(load.delay), round.min(load.levels.saturating_sub(1))));
     }
 
     /// The last event before the devices' round changes.

@@ -8,7 +8,7 @@ use crate::data::{DAYS, Recording, Source};
 use crate::experiment::{DayLine, Deviation, PAPER};
 use crate::figure::{Axis, Colour, Figure, Panel, Series, Stroke};
 use crate::sampling::{self, Epoch, Plan, Step};
-use crate::table::{Table, date, percent, thousands};
+use crate::table::{Table, date, percent, rounded, thousands};
 use crate::temperature::{self, Day, TRUNCATED};
 use crate::traffic::{self, Load, expected_sent};
 
@@ -72,13 +72,13 @@ fn stand_ins(devices: &[Recording]) -> String {
 fn why(devices: &[Recording]) -> String {
     let loads: Average = (0..DAYS).map(|day| as_f64(sampling::load(devices, day))).collect();
     format!(
-        "\nWhy they differ: other sources, and {:.0} events a day on average where the paper's first day has 2,572; no day soars as \
+        "\nWhy they differ: other sources, and {} events a day on average where the paper's first day has 2,572; no day soars as \
          the paper's 40th does. The deepest dips of figure 7a are a faulty sensor's, just after midnight on 29 May, 24 and 25 July; the \
          data is left as it is. The budget's use \
          depends on the load alone: it falls from 100 % to 50 % while the load doubles, so days of similar load use it alike, and \
          only over loads of many sizes does the average come to 1/(2 ln 2) = 72.1 %. Where fewer events are monitored than the budget \
          allows, all are kept. The paper's \"75 %\" is such an average over its own 92 days.\n",
-        loads.mean()
+        thousands(rounded(loads.mean()))
     )
 }
 
@@ -164,17 +164,17 @@ fn figure5(devices: &[Recording], out: &Out<'_>, seed: Seed, table: &mut Table) 
         "[5](fig5.png), [data](fig5.csv)".to_owned(),
         format!("2012-05-01, budget {BUDGET}: {} of {} events sent", thousands(sent), thousands(monitored)),
         format!(
-            "{} of {} sent (theory {:.0}), {} kept, never more than {} buffered. With the paper's {} events, over 2,000 simulated days: \
-             {:.0} sent, give or take {:.0} (theory {:.0})",
+            "{} of {} sent (theory {}), {} kept, never more than {} buffered. With the paper's {} events, over 2,000 simulated days: \
+             {} sent, give or take {:.0} (theory {})",
             thousands(epoch.sent),
             thousands(epoch.monitored),
-            expected_sent(epoch.monitored, BUDGET),
+            thousands(rounded(expected_sent(epoch.monitored, BUDGET))),
             epoch.kept(),
             epoch.most_kept,
             thousands(monitored),
-            alike.mean(),
+            thousands(rounded(alike.mean())),
             alike.deviation(),
-            expected_sent(monitored, BUDGET),
+            thousands(rounded(expected_sent(monitored, BUDGET))),
         ),
     ]);
     Ok(())

@@ -6,7 +6,7 @@ use super::{Effort, Out, ReportError};
 use crate::chance::{Average, Seed};
 use crate::figure::{Axis, Colour, Figure, Panel, Series, Stroke};
 use crate::rivals::{self, Broadcast};
-use crate::table::{Table, thousands};
+use crate::table::{Table, rounded, thousands};
 use crate::traffic::{self, EXPECTED_USE, Load, Traffic, expected_late, expected_sent, expected_sent_within};
 
 /// The budget and the devices of the figures.
@@ -235,23 +235,18 @@ fn growth(out: &Out<'_>, seed: Seed, effort: Effort, table: &mut Table) -> Resul
     if let Some(last) = rows.last() {
         table.row([
             format!("[messages at 10^8 events](growth.png), budget {BUDGET}, {DEVICES} devices, [data](growth.csv)"),
-            format!("{} with rounds", thousands(round(last.ours_theory))),
+            format!("{} with rounds", thousands(rounded(last.ours_theory))),
             format!(
                 "{} with rounds, {} with rounds {} events late, {} when every change is broadcast, {} when everything is sent",
-                thousands(round(last.ours)),
-                thousands(round(last.ours_delayed)),
+                thousands(rounded(last.ours)),
+                thousands(rounded(last.ours_delayed)),
                 thousands(DELAY),
-                thousands(round(last.broadcast_every_change)),
+                thousands(rounded(last.broadcast_every_change)),
                 thousands(last.send_everything)
             ),
         ]);
     }
     Ok(())
-}
-
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-fn round(value: f64) -> u64 {
-    value.round() as u64
 }
 
 #[derive(Serialize)]
@@ -298,7 +293,7 @@ fn delay(out: &Out<'_>, seed: Seed, effort: Effort, table: &mut Table) -> Result
             subtitle: format!(
                 "Budget {BUDGET}, {} events; without delay {} are sent",
                 thousands(load.events),
-                thousands(round(at_once))
+                thousands(rounded(at_once))
             ),
             x: Axis::logarithmic("delay of a round message, in events of the group", 1.0, 1e5),
             panels: vec![Panel {

@@ -1,6 +1,6 @@
 //! `moteseal sim`: the papers' experiments on recorded data. What they do is in the lab's room.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -11,6 +11,7 @@ use moteseal_lab::experiment::Experiment;
 use moteseal_lab::report::{self, Effort, ReportError};
 
 use crate::failure::{Exit, Failure};
+use crate::terminal::{Stdout, talk};
 
 /// Where recorded data is looked for when nobody says.
 const BESIDE: &str = "../shared/data";
@@ -138,15 +139,12 @@ fn sampling(arguments: &Sampling) -> Result<(), Failure> {
         let png = experiment.figure().png().map_err(|error| Failure::new(Exit::Internal, error))?;
         std::fs::write(path, png).map_err(|error| Failure::file("write", path, &error))?;
     }
-    let mut stdout = std::io::stdout().lock();
-    match arguments.format {
-        Format::Table => write!(stdout, "{experiment}")?,
-        Format::Json => {
-            let text = serde_json::to_string_pretty(&experiment).map_err(|error| Failure::new(Exit::Internal, error))?;
-            writeln!(stdout, "{text}")?;
-        }
-    }
-    Ok(())
+    let text = match arguments.format {
+        Format::Table => experiment.to_string(),
+        Format::Json => serde_json::to_string_pretty(&experiment).map_err(|error| Failure::new(Exit::Internal, error))?,
+    };
+    let mut stdout = Stdout::lock();
+    text.lines().try_for_each(|line| stdout.line(line))
 }
 
 fn report(arguments: &Report) -> Result<(), Failure> {
@@ -154,12 +152,11 @@ fn report(arguments: &Report) -> Result<(), Failure> {
     let is_terminal = std::io::stderr().is_terminal();
     let mut tell = |step: &str| {
         if is_terminal {
-            eprintln!("{step}");
+            talk(step);
         }
     };
     report::write(&common.folder(), &arguments.out, common.seed, Effort::FULL, &mut tell).map_err(report_failure)?;
-    println!("{}", arguments.out.join(report::INDEX).display());
-    Ok(())
+    Stdout::lock().line(arguments.out.join(report::INDEX).display())
 }
 
 fn data_failure(error: DataError) -> Failure {

@@ -1,10 +1,11 @@
 //! Days through the protocol: what an obvious implementation keeps, never over budget, and justified in anybody's audit.
 #![allow(clippy::unwrap_used, missing_docs)]
 
-use moteseal_core::record::Round;
+use moteseal_core::record::{EpochNumber, MAX_LEVELS, Round, SealIndex};
+use moteseal_core::roster::Directory;
 use moteseal_core::sample::{Doubt, Tally, Verdict};
 use moteseal_core::seal::{Authentic, Scheme, Seal, Statement};
-use moteseal_core::signature::{Algorithm, SecretKey, Signer};
+use moteseal_core::signature::{Algorithm, PublicKey, SecretKey, Signer};
 use moteseal_core::{DeviceId, Digest, GroupId, Sequence};
 use moteseal_lab::chance::Seed;
 use moteseal_lab::data::{DAYS, Event, Folder, Recording, Source};
@@ -24,6 +25,35 @@ fn devices() -> impl Strategy<Value = Vec<Recording>> {
         .prop_map(|all| all.into_iter().zip(0..).map(|(days, i)| device(&format!("d{i}"), days)).collect())
 }
 
+/// A directory of one device.
+struct OneKey(PublicKey);
+
+impl Directory for OneKey {
+    fn group(&self) -> GroupId {
+        GroupId::of("lab")
+    }
+
+    fn levels(&self) -> u8 {
+        MAX_LEVELS as u8
+    }
+
+    fn epochs(&self) -> (EpochNumber, Option<EpochNumber>) {
+        (EpochNumber(0), None)
+    }
+
+    fn roster_digest(&self, _: u32) -> Option<Digest> {
+        None
+    }
+
+    fn with_key(&self, _: DeviceId, _: SealIndex, use_key: &mut dyn FnMut(&PublicKey)) {
+        use_key(&self.0);
+    }
+
+    fn first_prev(&self, _: DeviceId) -> Option<Digest> {
+        None
+    }
+}
+
 /// Every device's seal of a day, signed by it and checked.
 fn seals(plan: &Plan, epoch: &Epoch) -> Vec<Seal<Authentic>> {
     let seal = |(device, (salt, counters)): (u8, &_)| {
@@ -33,7 +63,7 @@ fn seals(plan: &Plan, epoch: &Epoch) -> Vec<Seal<Authentic>> {
         let key = SecretKey::from_seed(Algorithm::Ed25519, &[device; 32]).unwrap();
         let seal = Seal::new(statement, Digest([2; 32]), Algorithm::Ed25519);
         let signature = key.signature(seal.message(&mut [0; _])).unwrap();
-        seal.verify(&key.public(), &signature).unwrap()
+        seal.verify(&OneKey(key.public()), &signature).unwrap()
     };
     (0..).zip(&epoch.stated).map(seal).collect()
 }

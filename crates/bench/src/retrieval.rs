@@ -56,7 +56,7 @@ fn share(folder: &Path, report: &mut Report) -> Result<(), Failed> {
         seen.add(pair, &all, &part);
     }
     for ((name, _), times) in FORMATS.iter().zip(written) {
-        report.add(format!("all of 1,000,000 readings, verified, in a {name} file"), median(times.all_ms), "ms", None);
+        report.add(format!("all of 1,000,000 readings, verified, to a file ({name})"), median(times.all_ms), "ms", None);
         report.add("  an eighth of them, time against all", median(times.ratios), "x", Bar::AtMost(0.25));
     }
     report.add("all of 1,000,000 readings, verified, looked at and not written", median(seen.all_ms), "ms", None);

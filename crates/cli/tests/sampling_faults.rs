@@ -345,6 +345,9 @@ impl World {
             now += 1;
         }
         while now < (EPOCHS + 5) * TICKS {
+            if now == (EPOCHS + 3) * TICKS {
+                self.weather = Weather { loss: 0, again: 0, delay: 0, reboots: 0, deaths: 0, kills: 0 };
+            }
             self.tick(now, false);
             now += 1;
         }

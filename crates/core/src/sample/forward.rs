@@ -296,7 +296,9 @@ impl Followed {
     /// Hears a frame, which changes nothing unless it is news.
     pub fn hear(&mut self, forward: &Forward<'_>) -> Heard {
         if forward.index > self.index {
-            return Heard::Next(Self::start(forward));
+            // Only what is taken may change anything: who follows keeps what was news, and forgets the rest.
+            let is_start = forward.from.0 == 0 && forward.until.0 > 0;
+            return if is_start { Heard::Next(Self::start(forward)) } else { Heard::Gap };
         }
         if forward.index < self.index || forward.epoch != self.epoch {
             return Heard::Old;
@@ -304,11 +306,11 @@ impl Followed {
         if forward.from > self.next {
             return Heard::Gap;
         }
-        if forward.own_round > self.confirmed {
-            self.confirmed = forward.own_round;
-        }
         if forward.until <= self.next {
             return Heard::Old;
+        }
+        if forward.own_round > self.confirmed {
+            self.confirmed = forward.own_round;
         }
         let first = self.next;
         self.next = forward.until;

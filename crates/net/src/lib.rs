@@ -1,4 +1,7 @@
-//! Links between the rooms: for now the HTTP client of the [`moteseal_api`] contract.
+//! Links between the rooms: the HTTP client of the [`moteseal_api`] contract, and the links between devices and their hub.
+//!
+//! [`link`] is what a link between devices and hub promises; [`memory`] carries within a process. None of them knows what the
+//! bytes mean.
 //!
 //! A [`Client`] speaks to one cloud. It waits and tries again where the cloud asks it to, follows no redirects (an untrusted
 //! cloud must not send a token elsewhere), and its errors say which address failed, how, and what to do.
@@ -7,7 +10,11 @@
 
 mod client;
 mod error;
+mod fair;
+pub mod link;
+pub mod memory;
 mod tls;
 
 pub use client::{Answer, Client, Options, Retry, Token};
 pub use error::NetError;
+pub use link::{DeviceLink, Down, HubLink, LinkError, Up};

@@ -1,0 +1,151 @@
+//! Frames of many devices that wait at the hub: devices take turns, and when too many frames wait, the device that has most of them
+//! waiting loses its newest. So one that floods harms itself only.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+
+use bytes::Bytes;
+
+use crate::link::Up;
+
+/// What a waiting frame costs besides its bytes: its places in the queues, roughly.
+const OVERHEAD: usize = 128;
+
+/// The waiting frames, within a bound of bytes.
+pub(crate) struct Fair {
+    bound: usize,
+    total: usize,
+    queues: HashMap<[u8; 8], Queue>,
+    /// Devices with waiting frames, the next one first.
+    turns: VecDeque<[u8; 8]>,
+    /// The same devices by how much of them waits.
+    by_size: BTreeSet<(usize, [u8; 8])>,
+    dropped: u64,
+}
+
+#[derive(Default)]
+struct Queue {
+    frames: VecDeque<Bytes>,
+    size: usize,
+}
+
+impl Fair {
+    /// Nothing waits yet; `bound` bytes at most ever will.
+    pub(crate) fn new(bound: usize) -> Self {
+        let (queues, turns, by_size) = (HashMap::new(), VecDeque::new(), BTreeSet::new());
+        Self { bound, total: 0, queues, turns, by_size, dropped: 0 }
+    }
+
+    pub(crate) fn push(&mut self, device: [u8; 8], frame: Bytes) {
+        if !self.queues.contains_key(&device) {
+            self.turns.push_back(device);
+        }
+        let size = frame.len() + OVERHEAD;
+        self.queues.entry(device).or_default().frames.push_back(frame);
+        self.resize(device, |old| old + size);
+        while self.total > self.bound && self.drop_newest_of_largest() {}
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<Up> {
+        let device = self.turns.pop_front()?;
+        let frame = self.queues.get_mut(&device)?.frames.pop_front()?;
+        if self.resize(device, |old| old - frame.len() - OVERHEAD) {
+            self.turns.push_back(device);
+        }
+        Some(Up { device, frame })
+    }
+
+    /// Frames that wait for a device.
+    pub(crate) fn waiting(&self, device: [u8; 8]) -> usize {
+        self.queues.get(&device).map_or(0, |queue| queue.frames.len())
+    }
+
+    pub(crate) const fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    fn drop_newest_of_largest(&mut self) -> bool {
+        let Some(&(_, device)) = self.by_size.last() else { return false };
+        let Some(frame) = self.queues.get_mut(&device).and_then(|queue| queue.frames.pop_back()) else { return false };
+        self.dropped += 1;
+        if !self.resize(device, |old| old - frame.len() - OVERHEAD) {
+            self.turns.retain(|other| *other != device);
+        }
+        true
+    }
+
+    /// Keeps the sums and the order by size; says whether frames of the device still wait.
+    fn resize(&mut self, device: [u8; 8], change: impl FnOnce(usize) -> usize) -> bool {
+        let Some(queue) = self.queues.get_mut(&device) else { return false };
+        let old = queue.size;
+        queue.size = change(old);
+        self.total = self.total - old + queue.size;
+        self.by_size.remove(&(old, device));
+        let waits = !queue.frames.is_empty();
+        if waits {
+            self.by_size.insert((queue.size, device));
+        } else {
+            self.queues.remove(&device);
+        }
+        waits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const FRAME: usize = 72;
+    const COST: usize = FRAME + OVERHEAD;
+
+    fn frame(number: u8) -> Bytes {
+        Bytes::from(vec![number; FRAME])
+    }
+
+    fn order(fair: &mut Fair) -> Vec<(u8, u8)> {
+        std::iter::from_fn(|| fair.pop()).map(|up| (up.device[7], up.frame[0])).collect()
+    }
+
+    const fn device(number: u8) -> [u8; 8] {
+        [0, 0, 0, 0, 0, 0, 0, number]
+    }
+
+    #[test]
+    fn devices_take_turns_and_each_ones_frames_keep_their_order() {
+        let mut fair = Fair::new(100 * COST);
+        for number in 0..3 {
+            fair.push(device(1), frame(number));
+        }
+        fair.push(device(2), frame(7));
+        fair.push(device(3), frame(8));
+        assert_eq!(fair.waiting(device(1)), 3);
+        assert_eq!(order(&mut fair), [(1, 0), (2, 7), (3, 8), (1, 1), (1, 2)]);
+        assert_eq!((fair.total, fair.queues.len(), fair.by_size.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn who_floods_loses_the_newest_of_its_own_and_nobody_elses() {
+        let mut fair = Fair::new(10 * COST);
+        fair.push(device(2), frame(0));
+        for number in 0..200 {
+            fair.push(device(1), frame(number));
+        }
+        fair.push(device(3), frame(0));
+        assert!(fair.total <= 10 * COST);
+        assert_eq!(fair.dropped(), 192);
+        let order = order(&mut fair);
+        assert_eq!(order.iter().filter(|(device, _)| *device != 1).count(), 2);
+        let floods: Vec<u8> = order.iter().filter(|(device, _)| *device == 1).map(|(_, number)| *number).collect();
+        assert_eq!(floods, [0, 1, 2, 3, 4, 5, 6, 7]);
+    }
+
+    #[test]
+    fn strangers_with_a_frame_each_stay_within_the_bound() {
+        let mut fair = Fair::new(10 * COST);
+        for number in 0..100 {
+            fair.push(device(number), frame(number));
+        }
+        assert_eq!((fair.turns.len(), fair.queues.len(), fair.by_size.len()), (10, 10, 10));
+        assert_eq!(order(&mut fair).len(), 10);
+    }
+}

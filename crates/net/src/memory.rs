@@ -1,0 +1,364 @@
+//! A link within one process, for tests and simulations: it loses, delays, repeats and reorders as it is told, by a seed.
+//!
+//! What happens to a device's n-th frame in a direction depends on the seed, the device, the direction and n alone, not on how
+//! tasks are scheduled. Delays follow tokio's clock: with that paused, on one thread, a run repeats exactly.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+
+use crate::fair::Fair;
+use crate::link::{DeviceLink, Down, HubLink, LinkError, State, Up, check_length};
+
+/// Frames of one device that may be on their way in a direction: a device waits, a hub's further frames are lost.
+const ROOM: usize = 1024;
+/// Bytes that may wait at the hub.
+const HUB_BYTES: usize = 64 << 20;
+
+/// What the link does to frames. Probabilities are from 0 to 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Faults {
+    /// How likely a frame is lost.
+    pub loss: f64,
+    /// How likely a frame that is not lost comes twice.
+    pub duplication: f64,
+    /// How likely a frame overtakes everything of its direction and device that is on its way.
+    pub reordering: f64,
+    /// How long a frame takes at least, and at most: evenly spread between.
+    pub delay: (Duration, Duration),
+}
+
+/// Links that share a hub. Cheap to clone; clones are the same network.
+#[derive(Clone)]
+pub struct Network {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    seed: u64,
+    ways: Mutex<Ways>,
+    /// Something came for the hub; room was made for a device.
+    for_hub: Notify,
+    room: Notify,
+    state: watch::Sender<State>,
+}
+
+struct Ways {
+    faults: Faults,
+    devices: HashMap<[u8; 8], Device>,
+    up: Way<([u8; 8], Bytes)>,
+    at_hub: Fair,
+    retained: Option<Bytes>,
+    is_cut: bool,
+}
+
+struct Device {
+    down: Way<Down>,
+    arrived: Arc<Notify>,
+    up_chance: Chance,
+    down_chance: Chance,
+    /// Frames on their way up, at the hub not counted.
+    rising: usize,
+}
+
+/// What is on its way, by when it is due and then by when it was sent.
+struct Way<T> {
+    frames: BTreeMap<(Instant, i64), T>,
+    sent: i64,
+}
+
+impl<T> Way<T> {
+    const fn new() -> Self {
+        Self { frames: BTreeMap::new(), sent: 0 }
+    }
+
+    fn take_due(&mut self, now: Instant) -> Option<T> {
+        let entry = self.frames.first_entry()?;
+        (entry.key().0 <= now).then(|| entry.remove())
+    }
+
+    fn next_due(&self) -> Option<Instant> {
+        self.frames.first_key_value().map(|((due, _), _)| *due)
+    }
+
+    /// Puts a frame on its way, as chance and faults have it; says how often.
+    fn add(&mut self, chance: &mut Chance, faults: &Faults, frame: &T) -> usize
+    where
+        T: Clone,
+    {
+        // Every frame takes the same number of draws, so that a fault changes nothing for those behind it.
+        let (lost, twice) = (chance.hits(faults.loss), chance.hits(faults.duplication));
+        let mut copies = 0;
+        for copy in [true, twice] {
+            let (overtakes, delay) = (chance.hits(faults.reordering), chance.between(faults.delay));
+            if copy && !lost {
+                self.sent += 1;
+                let now = Instant::now();
+                let key = if overtakes { (now, -self.sent) } else { (now + delay, self.sent) };
+                self.frames.insert(key, frame.clone());
+                copies += 1;
+            }
+        }
+        copies
+    }
+}
+
+/// A stream of pseudo-random numbers (SplitMix64): good enough for faults, and the same everywhere.
+struct Chance(u64);
+
+impl Chance {
+    fn new(seed: u64, device: [u8; 8], direction: u64) -> Self {
+        let mut chance = Self(seed);
+        chance.0 = chance.next() ^ u64::from_be_bytes(device);
+        chance.0 = chance.next() ^ direction;
+        chance
+    }
+
+    const fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// In 0..1.
+    fn fraction(&mut self) -> f64 {
+        f64::from((self.next() >> 32) as u32) / (f64::from(u32::MAX) + 1.0)
+    }
+
+    fn hits(&mut self, probability: f64) -> bool {
+        self.fraction() < probability
+    }
+
+    fn between(&mut self, (least, most): (Duration, Duration)) -> Duration {
+        least + most.saturating_sub(least).mul_f64(self.fraction())
+    }
+}
+
+impl Network {
+    /// A network whose faults follow from `seed`.
+    #[must_use]
+    pub fn new(seed: u64, faults: Faults) -> Self {
+        let (devices, up, at_hub) = (HashMap::new(), Way::new(), Fair::new(HUB_BYTES));
+        let ways = Mutex::new(Ways { faults, devices, up, at_hub, retained: None, is_cut: false });
+        let (for_hub, room, state) = (Notify::new(), Notify::new(), watch::Sender::new(State::Up));
+        Self { inner: Arc::new(Inner { seed, ways, for_hub, room, state }) }
+    }
+
+    /// Changes the faults, for what is sent from now on.
+    pub fn set_faults(&self, faults: Faults) {
+        self.inner.ways().faults = faults;
+    }
+
+    /// Cuts the network, or mends it. What is sent meanwhile is lost; what is on its way arrives, and the newest announcement is heard
+    /// once it is mended.
+    pub fn cut(&self, is_cut: bool) {
+        let mut ways = self.inner.ways();
+        if ways.is_cut && !is_cut {
+            let retained = ways.retained.clone();
+            ways.devices.values_mut().for_each(|device| device.hear_retained(retained.as_ref()));
+        }
+        ways.is_cut = is_cut;
+        let cause = LinkError::Unreachable { url: "memory".to_owned(), cause: "the network is cut".to_owned() };
+        self.inner.state.send_replace(if is_cut { State::Down { cause, again_in: Duration::ZERO } } else { State::Up });
+    }
+
+    /// The hub's end. What has not been received waits for the next one who takes this end.
+    #[must_use]
+    pub fn hub(&self) -> MemoryHub {
+        MemoryHub { inner: self.inner.clone() }
+    }
+
+    /// A device's end. What was on its way to an earlier end of the same device is lost: it rebooted.
+    #[must_use]
+    pub fn device(&self, device: [u8; 8]) -> MemoryDevice {
+        let mut ways = self.inner.ways();
+        let retained = ways.retained.clone();
+        let seed = self.inner.seed;
+        let chance = |direction| Chance::new(seed, device, direction);
+        let end = ways.devices.entry(device).or_insert_with(|| Device {
+            down: Way::new(),
+            arrived: Arc::new(Notify::new()),
+            up_chance: chance(0),
+            down_chance: chance(1),
+            rising: 0,
+        });
+        end.down.frames.clear();
+        end.hear_retained(retained.as_ref());
+        MemoryDevice { inner: self.inner.clone(), device, arrived: end.arrived.clone() }
+    }
+}
+
+impl std::fmt::Debug for Network {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Network").field("seed", &self.inner.seed).finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    fn ways(&self) -> MutexGuard<'_, Ways> {
+        self.ways.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Device {
+    fn hear_retained(&mut self, retained: Option<&Bytes>) {
+        if let Some(announcement) = retained {
+            let down = Down::Announcement(announcement.clone());
+            self.down.add(&mut Chance(0), &Faults::default(), &down);
+            self.arrived.notify_one();
+        }
+    }
+
+    fn send_down(&mut self, faults: &Faults, down: &Down) {
+        if self.down.frames.len() < ROOM {
+            self.down.add(&mut self.down_chance, faults, down);
+            self.arrived.notify_one();
+        }
+    }
+}
+
+impl Ways {
+    /// Whether there was room for a device's frame, which is on its way then.
+    fn send_up(&mut self, device: [u8; 8], frame: &Bytes) -> bool {
+        let waiting = self.at_hub.waiting(device);
+        let Some(end) = self.devices.get_mut(&device) else { return true };
+        if end.rising + waiting >= ROOM {
+            return false;
+        }
+        if !self.is_cut {
+            end.rising += self.up.add(&mut end.up_chance, &self.faults, &(device, frame.clone()));
+        }
+        true
+    }
+
+    /// The next frame at the hub, or when there may be one.
+    fn take_up(&mut self) -> Result<Up, Option<Instant>> {
+        let now = Instant::now();
+        while let Some((device, frame)) = self.up.take_due(now) {
+            if let Some(end) = self.devices.get_mut(&device) {
+                end.rising -= 1;
+            }
+            self.at_hub.push(device, frame);
+        }
+        self.at_hub.pop().ok_or_else(|| self.up.next_due())
+    }
+
+    /// What a device hears next, or when there may be something.
+    fn take_down(&mut self, device: [u8; 8]) -> Result<Down, Option<Instant>> {
+        let Some(end) = self.devices.get_mut(&device) else { return Err(None) };
+        end.down.take_due(Instant::now()).ok_or_else(|| end.down.next_due())
+    }
+}
+
+/// Waits for a notification or a point in time.
+async fn wait(notified: impl Future<Output = ()>, due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::select! { () = notified => {}, () = tokio::time::sleep_until(due) => {} },
+        None => notified.await,
+    }
+}
+
+/// A device's end of a [`Network`].
+pub struct MemoryDevice {
+    inner: Arc<Inner>,
+    device: [u8; 8],
+    arrived: Arc<Notify>,
+}
+
+impl std::fmt::Debug for MemoryDevice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MemoryDevice").field("device", &self.device).finish_non_exhaustive()
+    }
+}
+
+impl DeviceLink for MemoryDevice {
+    async fn send(&self, frame: Bytes) -> Result<(), LinkError> {
+        check_length(&frame)?;
+        loop {
+            let mut room = std::pin::pin!(self.inner.room.notified());
+            room.as_mut().enable();
+            if self.inner.ways().send_up(self.device, &frame) {
+                self.inner.for_hub.notify_one();
+                return Ok(());
+            }
+            room.await;
+        }
+    }
+
+    async fn receive(&mut self) -> Result<Down, LinkError> {
+        loop {
+            let due = match self.inner.ways().take_down(self.device) {
+                Ok(down) => return Ok(down),
+                Err(due) => due,
+            };
+            wait(self.arrived.notified(), due).await;
+        }
+    }
+
+    fn state(&self) -> watch::Receiver<State> {
+        self.inner.state.subscribe()
+    }
+}
+
+/// The hub's end of a [`Network`].
+pub struct MemoryHub {
+    inner: Arc<Inner>,
+}
+
+impl std::fmt::Debug for MemoryHub {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MemoryHub").finish_non_exhaustive()
+    }
+}
+
+impl HubLink for MemoryHub {
+    async fn receive(&mut self) -> Result<Up, LinkError> {
+        loop {
+            let due = match self.inner.ways().take_up() {
+                Ok(up) => {
+                    self.inner.room.notify_waiters();
+                    return Ok(up);
+                }
+                Err(due) => due,
+            };
+            wait(self.inner.for_hub.notified(), due).await;
+        }
+    }
+
+    async fn send(&self, device: [u8; 8], frame: Bytes) -> Result<(), LinkError> {
+        check_length(&frame)?;
+        let mut ways = self.inner.ways();
+        let faults = ways.faults;
+        if !ways.is_cut
+            && let Some(end) = ways.devices.get_mut(&device)
+        {
+            end.send_down(&faults, &Down::Frame(frame));
+        }
+        Ok(())
+    }
+
+    async fn announce(&self, announcement: Bytes) -> Result<(), LinkError> {
+        check_length(&announcement)?;
+        let mut ways = self.inner.ways();
+        ways.retained = Some(announcement.clone());
+        let (faults, down) = (ways.faults, Down::Announcement(announcement));
+        if !ways.is_cut {
+            ways.devices.values_mut().for_each(|end| end.send_down(&faults, &down));
+        }
+        Ok(())
+    }
+
+    fn state(&self) -> watch::Receiver<State> {
+        self.inner.state.subscribe()
+    }
+
+    fn dropped(&self) -> u64 {
+        self.inner.ways().at_hub.dropped()
+    }
+}

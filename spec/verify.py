@@ -413,7 +413,7 @@ def key_from_pem(data):
 # ---------------------------------------------------------------- section 2: signed objects
 
 SEAL, EVENT = "moteseal-seal+cose", "moteseal-event+cose"
-CERTIFICATE, ROSTER = "moteseal-cert+cose", "moteseal-roster+cose"
+CERTIFICATE, ROSTER, MANIFEST = "moteseal-cert+cose", "moteseal-roster+cose", "moteseal-manifest+cose"
 
 
 def sig_structure(protected, payload):
@@ -558,6 +558,7 @@ class Roster:
     last_epoch: object
     coordinator: object
     devices: list
+    coordinator_key: object = None
 
     def device(self, id):
         return next((device for device in self.devices if device.id == id), None)
@@ -641,10 +642,50 @@ def roster_open(data, operator):
             raise
 
     if roster.coordinator is not None:
-        prove(roster.coordinator)
+        roster.coordinator_key = prove(roster.coordinator)
     for device in roster.devices:
         device.keys = [prove(certificate) for certificate in device.certificates]
     return roster
+
+
+# ---------------------------------------------------------------- section 8.1: manifests
+
+
+@dataclass
+class Manifest:
+    digest: bytes
+    roster: bytes
+    epoch: int
+    round: int
+    devices: list  # (device id, seal digests)
+
+
+def manifest_open(data, roster):
+    if roster.coordinator_key is None:
+        raise Refused("NoCoordinator")
+    object = signed(data, MANIFEST)
+    object.verify(roster.coordinator_key)
+    fields = array(decode(object.payload), 6)
+    version_one(fields[0])
+    group, under = byte_string(fields[1], 8), byte_string(fields[2], 32)
+    epoch, final = uint(fields[3]), uint(fields[4], 8)
+    devices = []
+    for entry in array(fields[5]):
+        device, seals = array(entry, 2)
+        devices.append((byte_string(device, 8), [byte_string(digest, 32) for digest in array(seals)]))
+    out_of_range(final > 32)
+    if group != roster.group:
+        raise Refused("WrongGroup")
+    ids = [device for device, _ in devices]
+    if ids != sorted(set(ids)) or any(not seals for _, seals in devices):
+        raise Refused("UnsortedDevices")
+    if under not in roster.history + [roster.digest]:
+        raise Refused("UnknownRoster")
+    if epoch < roster.first_epoch or (roster.last_epoch is not None and epoch > roster.last_epoch):
+        raise Refused("EpochOutOfRange")
+    if final > roster.levels:
+        raise Refused("RoundOutOfRange")
+    return Manifest(object.digest, under, epoch, final, devices)
 
 
 # ---------------------------------------------------------------- section 2.3: stream schema
@@ -1012,7 +1053,7 @@ def part_decode(fields):
     )  # fmt: skip
 
 
-ITEMS = {0: 2, 1: 7, 2: 14, 3: 1, 4: 3, 5: 3, 6: 3}
+ITEMS = {0: 2, 1: 7, 2: 14, 3: 1, 4: 3, 5: 3, 6: 3, 7: 2}
 
 
 def items(data):
@@ -1051,6 +1092,8 @@ def item_decode(value):
     if kind == 5:
         version_one(value[1])
         return "proof", text(value[2])
+    if kind == 7:
+        return "manifest", byte_string(value[1])
     return "explain", (byte_string(value[1]), byte_string(value[2]))
 
 
@@ -1096,8 +1139,10 @@ class Reader:
                     yield from (("part", rebuilt) for rebuilt in self.run)
                     self.next_run()
             else:
-                if kind == "end" and self.run:
+                if kind in ("end", "manifest") and self.run:
                     raise Refused("Unsigned")
+                if kind == "manifest":
+                    value = manifest_open(value, self.roster)
                 yield kind, value
         if self.run:
             raise Refused("Unsigned")

@@ -39,6 +39,8 @@ pub enum Item {
         /// Its digests, joined.
         digests: Vec<u8>,
     },
+    /// The coordinator's manifest of an epoch.
+    Manifest(Vec<u8>),
     /// Bytes as they are: no item, or half of one.
     Raw(Vec<u8>),
 }
@@ -173,6 +175,7 @@ impl From<&stream::Item<'_>> for Item {
             stream::Item::Problem { name, detail } => Self::Problem { name: (*name).to_owned(), detail: (*detail).to_owned() },
             stream::Item::Proof { query } => Self::Proof((*query).to_owned()),
             stream::Item::Explain { seal, digests } => Self::Explain { seal: seal.to_vec(), digests: digests.to_vec() },
+            stream::Item::Manifest(manifest) => Self::Manifest(manifest.to_vec()),
         }
     }
 }
@@ -273,6 +276,11 @@ impl Item {
                 uint(out, 6u8);
                 bytes(out, seal);
                 bytes(out, digests);
+            }
+            Self::Manifest(manifest) => {
+                array(out, 2);
+                uint(out, 7u8);
+                bytes(out, manifest);
             }
             Self::Raw(raw) => out.extend_from_slice(raw),
         }

@@ -167,7 +167,7 @@ fn judge(world: &World, question: &Question, bytes: &[u8]) -> Result<(), String>
                     Ok(())
                 }
                 Event::Problem(name, _) => Err(name.into()),
-                Event::Proof(_) | Event::Explain(..) => Err("NotAsAsked".into()),
+                Event::Proof(_) | Event::Explain(..) | Event::Manifest(..) => Err("NotAsAsked".into()),
             }
         })?;
     }

@@ -10,12 +10,14 @@ pub mod paths;
 pub mod problem;
 pub mod query;
 
-pub use listing::{Conflict, DeviceEntry, DeviceList, Newest, Receipt, SealEntry, SealList};
+pub use listing::{Conflict, DeviceEntry, DeviceList, ManifestReceipt, Newest, Receipt, SealEntry, SealList};
 pub use problem::{Place, Problem};
 pub use query::{Query, QueryError};
 
 /// The media type of item streams (RFC 8742): uploads, answers, bundles, explanations.
 pub const CBOR_SEQ: &str = "application/cbor-seq";
+/// The media type of manifests (RFC 9052): a tagged `COSE_Sign1`.
+pub const COSE: &str = "application/cose";
 /// The media type of queries and listings.
 pub const JSON: &str = "application/json";
 /// The media type of refusals (RFC 9457).

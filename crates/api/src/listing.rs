@@ -14,6 +14,18 @@ pub struct Receipt {
     pub conflicts: Vec<Conflict>,
 }
 
+/// The answer to a manifest: it is durable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ManifestReceipt {
+    /// 1 if it is new.
+    pub stored: u64,
+    /// 1 if it was there already; sending it again changes nothing.
+    pub known: u64,
+    /// The coordinator has now signed different manifests of this epoch. All are kept, as evidence against it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub conflict: bool,
+}
+
 /// Two different seals under one index.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conflict {

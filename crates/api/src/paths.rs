@@ -1,6 +1,6 @@
 //! Where things are: one constant a route, as the router and the OpenAPI document spell it, and how to fill in its blanks.
 
-use moteseal_core::{DeviceId, SealIndex};
+use moteseal_core::{DeviceId, EpochNumber, SealIndex};
 
 /// `PUT`: stores bundles, a stream of schema, open and part items; all or nothing. Answers a [`Receipt`](crate::Receipt).
 pub const BUNDLES: &str = "/v1/bundles";
@@ -14,6 +14,9 @@ pub const BUNDLE: &str = "/v1/devices/{device}/bundles/{index}";
 pub const EXPLAIN: &str = "/v1/devices/{device}/seals/{index}/explain";
 /// `POST`: a [`Query`](crate::Query); answers a stream of items.
 pub const QUERY: &str = "/v1/query";
+/// `PUT`: stores the manifest of an epoch, a tagged `COSE_Sign1`; answers a [`ManifestReceipt`](crate::ManifestReceipt).
+/// `GET`: the manifests of the epochs from `since` on that lie before `until`, as a stream of manifest items, then end.
+pub const MANIFESTS: &str = "/v1/manifests";
 /// `GET`: this contract as an OpenAPI 3.1 document.
 pub const OPENAPI: &str = "/openapi.json";
 /// `GET`: Prometheus metrics.
@@ -23,14 +26,16 @@ pub const HEALTHZ: &str = "/healthz";
 /// `GET`: 200 while requests are taken, 503 once it is stopping or its store failed.
 pub const READYZ: &str = "/readyz";
 
-/// Every route with the methods it has.
-pub const ALL: [(&str, &str); 10] = [
+/// Every route with each method it has.
+pub const ALL: [(&str, &str); 12] = [
     (BUNDLES, "put"),
     (DEVICES, "get"),
     (SEALS, "get"),
     (BUNDLE, "get"),
     (EXPLAIN, "get"),
     (QUERY, "post"),
+    (MANIFESTS, "get"),
+    (MANIFESTS, "put"),
     (OPENAPI, "get"),
     (METRICS, "get"),
     (HEALTHZ, "get"),
@@ -55,6 +60,13 @@ pub fn explain(device: DeviceId, index: SealIndex) -> String {
     format!("/v1/devices/{device}/seals/{index}/explain")
 }
 
+/// The path of the manifests of a range of epochs; without an end, of everything so far.
+#[must_use]
+pub fn manifests(since: EpochNumber, until: Option<EpochNumber>) -> String {
+    let until = until.map_or_else(String::new, |until| format!("&until={until}"));
+    format!("{MANIFESTS}?since={since}{until}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,5 +78,7 @@ mod tests {
         assert_eq!(bundle(device, SealIndex(7)), fill(BUNDLE));
         assert_eq!(explain(device, SealIndex(7)), fill(EXPLAIN));
         assert_eq!(seals(device, SealIndex(7), 9), fill(SEALS) + "?from=7&limit=9");
+        assert_eq!(manifests(EpochNumber(3), Some(EpochNumber(9))), "/v1/manifests?since=3&until=9");
+        assert_eq!(manifests(EpochNumber(3), None), "/v1/manifests?since=3");
     }
 }

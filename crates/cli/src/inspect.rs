@@ -166,6 +166,7 @@ fn lines(item: &Item<'_>, (index, epoch): (u32, u64), length: usize) -> Vec<Stri
         Item::Explain { seal, digests } => {
             vec![format!("explain   a seal of {} bytes, {} block digests", seal.len(), digests.len() / 32)]
         }
+        Item::Manifest(manifest) => vec![format!("manifest  of {} bytes", manifest.len())],
     }
 }
 
@@ -224,6 +225,7 @@ fn object(item: &Item<'_>, step: (u32, u64), length: usize) -> Value {
         Item::Problem { name, detail } => json!({ "item": "problem", "name": name, "detail": detail }),
         Item::Proof { query } => json!({ "item": "proof", "query": query }),
         Item::Explain { seal, digests } => json!({ "item": "explain", "seal_bytes": seal.len(), "digests": digests.len() / 32 }),
+        Item::Manifest(manifest) => json!({ "item": "manifest", "bytes": manifest.len() }),
     }
 }
 

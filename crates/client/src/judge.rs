@@ -82,7 +82,7 @@ impl<'r> Judge<'r> {
                 Ok(())
             }
             Event::Problem(name, detail) => Err(stopped(name, detail).into()),
-            Event::Proof(_) | Event::Explain(..) => {
+            Event::Proof(_) | Event::Explain(..) | Event::Manifest(..) => {
                 let device = self.at.as_ref().map(|(_, course)| course.device());
                 Err(Refusal::NotAsAsked { device, index: None }.into())
             }

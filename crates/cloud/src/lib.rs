@@ -14,6 +14,7 @@ pub mod config;
 mod connection;
 pub mod limits;
 mod listing;
+mod manifest;
 mod metrics;
 mod query;
 mod refusal;

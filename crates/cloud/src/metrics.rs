@@ -21,6 +21,12 @@ pub(crate) struct Metrics {
     pub(crate) stored: Counter,
     /// Bundles that were there already.
     pub(crate) known: Counter,
+    /// Manifests that are new.
+    pub(crate) manifests_stored: Counter,
+    /// Manifests that were there already.
+    pub(crate) manifests_known: Counter,
+    /// Epochs found with more than one manifest.
+    pub(crate) manifests_doubled: Counter,
     /// Indices found with more than one seal.
     pub(crate) conflicts: Counter,
     /// Bytes of accepted uploads.
@@ -51,11 +57,15 @@ impl Metrics {
         let handle = recorder.handle();
         metrics::with_local_recorder(&recorder, describe);
         let make = || {
-            let routes = moteseal_api::paths::ALL.iter().map(|(route, _)| *route).chain(["other"]);
+            let mut routes: Vec<&str> = moteseal_api::paths::ALL.iter().map(|(route, _)| *route).chain(["other"]).collect();
+            routes.dedup();
             Self {
-                routes: routes.map(|route| (route, Route::new(route))).collect(),
+                routes: routes.into_iter().map(|route| (route, Route::new(route))).collect(),
                 stored: counter!("moteseal_bundles_stored_total"),
                 known: counter!("moteseal_bundles_known_total"),
+                manifests_stored: counter!("moteseal_manifests_stored_total"),
+                manifests_known: counter!("moteseal_manifests_known_total"),
+                manifests_doubled: counter!("moteseal_manifests_doubled_total"),
                 conflicts: counter!("moteseal_equivocations_total"),
                 upload_bytes: counter!("moteseal_upload_bytes_total"),
                 answer_bytes: counter!("moteseal_answer_bytes_total"),
@@ -111,6 +121,12 @@ fn describe() {
     describe_histogram!("moteseal_request_seconds", "From a request's head to its answer's, by route.");
     describe_counter!("moteseal_bundles_stored_total", "Bundles stored that were new.");
     describe_counter!("moteseal_bundles_known_total", "Bundles uploaded that were stored already.");
+    describe_counter!("moteseal_manifests_stored_total", "Manifests stored that were new.");
+    describe_counter!("moteseal_manifests_known_total", "Manifests uploaded that were stored already.");
+    describe_counter!(
+        "moteseal_manifests_doubled_total",
+        "Epochs of which the coordinator was found to have signed different manifests."
+    );
     describe_counter!("moteseal_equivocations_total", "Indices under which a device was found to have signed different seals.");
     describe_counter!("moteseal_uploads_refused_total", "Uploads refused, by the name of the error.");
     describe_counter!("moteseal_upload_bytes_total", "Bytes of accepted uploads.");

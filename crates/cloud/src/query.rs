@@ -34,7 +34,7 @@ use crate::share::{Held, Peer};
 /// Items are handed over in pieces of about this many bytes.
 const PIECE: usize = 128 << 10;
 /// Pieces made ahead of the receiver.
-const AHEAD: usize = 2;
+pub(crate) const AHEAD: usize = 2;
 /// The longest query: 4096 devices are some 80 KiB.
 const QUERY_BYTES: usize = 1 << 20;
 
@@ -89,15 +89,15 @@ fn judge(shared: &Shared, query: &Query) -> Result<(), Refusal> {
 
 /// A place among the answers at once. The thread that makes an answer and the body that carries it both hold it: who hangs up
 /// frees it only once the thread has noticed.
-type Place = Arc<Held>;
+pub(crate) type Place = Arc<Held>;
 
-fn answer_permit(shared: &Shared, peer: Peer) -> Result<Place, Refusal> {
+pub(crate) fn answer_permit(shared: &Shared, peer: Peer) -> Result<Place, Refusal> {
     let busy = || Refusal::new(name::TOO_MANY_REQUESTS, 429, "too many answers are being sent; try again shortly");
     shared.answers.take(peer, 1).map(Arc::new).ok_or_else(busy)
 }
 
 /// A piece of an answer, or why there is none.
-type Piece = Result<Bytes, Problem>;
+pub(crate) type Piece = Result<Bytes, Problem>;
 
 /// Writes the answer until it ends or nobody listens any more.
 fn produce(shared: &Shared, peer: Peer, query: Query, send: &mpsc::Sender<Piece>) {
@@ -116,18 +116,12 @@ fn produce(shared: &Shared, peer: Peer, query: Query, send: &mpsc::Sender<Piece>
             room.replace(held);
         }
     };
-    let mut outgoing = Outgoing { shared, send, piece: Vec::new(), sent: false };
+    let mut outgoing = Outgoing::new(shared, send);
     for output in Answer::new(&*shared.store, &shared.roster, query).with_gate(gate) {
         let written = match output {
-            Output::Problem { name, detail } if !outgoing.begun() => {
-                let _ = send.blocking_send(Err(Problem::new(name, problem_status(name), detail)));
-                return;
-            }
+            Output::Problem { name, detail } => return outgoing.stop(&Problem::new(name, problem_status(name), detail)),
             Output::Part(part) if part.events.len() > PIECE => outgoing.long_part(*part, room.take()),
-            output => {
-                output.write(&mut outgoing.piece);
-                if outgoing.piece.len() >= PIECE { outgoing.flush() } else { Ok(()) }
-            }
+            output => outgoing.item(|piece| output.write(piece)),
         };
         if written.is_err() {
             return;
@@ -137,17 +131,37 @@ fn produce(shared: &Shared, peer: Peer, query: Query, send: &mpsc::Sender<Piece>
 }
 
 /// Nobody listens any more.
-struct Gone;
+pub(crate) struct Gone;
 
 /// An answer on its way out, in pieces.
-struct Outgoing<'s> {
+pub(crate) struct Outgoing<'s> {
     shared: &'s Shared,
     send: &'s mpsc::Sender<Piece>,
     piece: Vec<u8>,
     sent: bool,
 }
 
-impl Outgoing<'_> {
+impl<'s> Outgoing<'s> {
+    pub(crate) const fn new(shared: &'s Shared, send: &'s mpsc::Sender<Piece>) -> Self {
+        Self { shared, send, piece: Vec::new(), sent: false }
+    }
+
+    /// Appends an item.
+    pub(crate) fn item(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), Gone> {
+        write(&mut self.piece);
+        if self.piece.len() >= PIECE { self.flush() } else { Ok(()) }
+    }
+
+    /// Ends an answer that cannot go on: with a refusal where nothing has been said yet, else with a problem item.
+    pub(crate) fn stop(mut self, problem: &Problem) {
+        if !self.begun() {
+            let _ = self.send.blocking_send(Err(problem.clone()));
+            return;
+        }
+        write::problem(&mut self.piece, problem.name(), &problem.detail);
+        let _ = self.flush();
+    }
+
     fn begun(&self) -> bool {
         self.sent || !self.piece.is_empty()
     }
@@ -158,7 +172,7 @@ impl Outgoing<'_> {
         self.send.blocking_send(Ok(piece)).map_err(|_| Gone)
     }
 
-    fn flush(&mut self) -> Result<(), Gone> {
+    pub(crate) fn flush(&mut self) -> Result<(), Gone> {
         let piece = std::mem::take(&mut self.piece);
         self.send(piece.into())
     }
@@ -201,7 +215,7 @@ fn problem_status(name: &str) -> u16 {
 }
 
 /// A response that streams the pieces.
-async fn respond(mut pieces: mpsc::Receiver<Piece>, permit: Place) -> Result<Response<Body>, Refusal> {
+pub(crate) async fn respond(mut pieces: mpsc::Receiver<Piece>, permit: Place) -> Result<Response<Body>, Refusal> {
     let first = match pieces.recv().await {
         Some(Ok(piece)) => piece,
         Some(Err(problem)) => return Err(problem.into()),

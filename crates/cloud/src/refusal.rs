@@ -61,9 +61,9 @@ impl IntoResponse for Refusal {
             401 => {
                 headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
-            // Only the allowed method's own handler knows others; every path here has exactly one.
+            // The detail ends with the methods that the path has.
             405 => {
-                let allowed = self.0.detail.rsplit(' ').next().and_then(|method| HeaderValue::from_str(method).ok());
+                let allowed = self.0.detail.rsplit_once("use ").and_then(|(_, methods)| HeaderValue::from_str(methods).ok());
                 headers.insert(ALLOW, allowed.unwrap_or(HeaderValue::from_static("GET")));
             }
             // The rest of the body is not read, so the connection cannot be used again.

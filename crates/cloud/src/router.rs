@@ -20,7 +20,7 @@ use crate::refusal::{Reason, Refusal};
 use crate::service::Shared;
 use crate::share::Peer;
 use crate::token::{Scope, Verdict};
-use crate::{body, listing, query, upload};
+use crate::{body, listing, manifest, query, upload};
 
 /// The contract, as OpenAPI 3.1.
 pub const OPENAPI: &str = include_str!("openapi.json");
@@ -33,6 +33,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route(paths::BUNDLE, get(query::bundle))
         .route(paths::EXPLAIN, get(query::explain))
         .route(paths::QUERY, post(query::query))
+        .route(paths::MANIFESTS, put(manifest::put).get(manifest::list))
         .route(paths::OPENAPI, get(openapi))
         .route(paths::METRICS, get(render_metrics))
         .route(paths::HEALTHZ, get(|| async { "alive\n" }))
@@ -46,17 +47,22 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
 }
 
 /// Which token a route needs; `None` for those that tell nothing about data.
-fn scope(route: &str) -> Option<Scope> {
+fn scope(route: &str, method: &Method) -> Option<Scope> {
     match route {
         paths::BUNDLES => Some(Scope::Write),
+        paths::MANIFESTS if method == Method::PUT => Some(Scope::Write),
         paths::OPENAPI | paths::HEALTHZ | paths::READYZ => None,
         _ => Some(Scope::Read),
     }
 }
 
 /// Whether requests of a route have a body that is read.
-fn has_body(route: &str) -> bool {
-    matches!(route, paths::BUNDLES | paths::QUERY)
+fn has_body(route: &str, method: &Method) -> bool {
+    match route {
+        paths::BUNDLES | paths::QUERY => true,
+        paths::MANIFESTS => method == Method::PUT,
+        _ => false,
+    }
 }
 
 async fn gate(
@@ -77,9 +83,9 @@ async fn gate(
             refused(body::drained(&head.headers, body, refusal).await)
         }
         // Whether the service is well can be asked however much it does.
-        Ok(()) if scope(route).is_none() => next.run(request).await,
+        Ok(()) if scope(route, &method).is_none() => next.run(request).await,
         // Their handlers take a place once the body is there: one that is slow to come holds up nobody.
-        Ok(()) if has_body(route) => next.run(request).await,
+        Ok(()) if has_body(route, &method) => next.run(request).await,
         Ok(()) => match body::request_place(&shared, peer) {
             Err(refusal) => refused(refusal),
             Ok(_place) => next.run(request).await,
@@ -100,7 +106,7 @@ async fn gate(
 }
 
 fn allowed(shared: &Shared, route: &str, request: &Request) -> Result<(), Refusal> {
-    let (Some(tokens), Some(scope)) = (&shared.tokens, scope(route)) else { return Ok(()) };
+    let (Some(tokens), Some(scope)) = (&shared.tokens, scope(route, request.method())) else { return Ok(()) };
     let authorization = request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes);
     match tokens.judge(authorization, scope) {
         Verdict::Allowed => Ok(()),
@@ -118,8 +124,9 @@ async fn no_such_path() -> Refusal {
 
 async fn no_such_method(matched: Option<MatchedPath>, method: Method) -> Refusal {
     let route = matched.as_ref().map_or("", MatchedPath::as_str);
-    let allowed = paths::ALL.iter().find(|(path, _)| *path == route).map_or("GET", |(_, method)| method).to_uppercase();
-    Refusal::new(name::METHOD_NOT_ALLOWED, 405, format!("{method} means nothing here; use {allowed}"))
+    let allowed = paths::ALL.iter().filter(|(path, _)| *path == route).map(|(_, method)| method.to_uppercase());
+    let allowed: Vec<String> = allowed.collect();
+    Refusal::new(name::METHOD_NOT_ALLOWED, 405, format!("{method} means nothing here; use {}", allowed.join(", ")))
 }
 
 async fn openapi() -> impl IntoResponse {

@@ -16,7 +16,7 @@ use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, SealIndex};
 use moteseal_core::seal::Statement;
 use moteseal_core::seal::follow::Limits as SealLimits;
-use moteseal_store::{Bundle, PutError};
+use moteseal_store::{Bundle, PutError, Reply};
 use moteseal_verify::{Bundles, Event, ReadError, StreamReader};
 use tokio::sync::oneshot;
 use tracing::warn;
@@ -27,7 +27,7 @@ use crate::service::Shared;
 use crate::share::Peer;
 
 /// Uploads up to this length are verified where they are read: handing them to another thread would cost more than it frees.
-const INLINE: usize = 64 << 10;
+pub(crate) const INLINE: usize = 64 << 10;
 /// The same for events, whose levels are computed whether or not they are sent: about a nanosecond each.
 const INLINE_EVENTS: u64 = 1 << 16;
 
@@ -152,22 +152,36 @@ async fn store(shared: &Shared, bundles: Vec<Bundle>) -> Result<Receipt, Refusal
     if bundles.is_empty() {
         return Ok(Receipt::default());
     }
+    let receipt = stored(shared, |reply| shared.store.submit(bundles, reply)).await?;
+    shared.metrics.stored.increment(receipt.stored);
+    shared.metrics.known.increment(receipt.known);
+    shared.metrics.conflicts.increment(receipt.equivocations.len() as u64);
+    for (device, index) in &receipt.equivocations {
+        warn!(%device, %index, "the device signed different seals under one index");
+    }
+    let conflict = |(device, index): &(DeviceId, SealIndex)| Conflict { device: device.to_string(), index: index.0 };
+    let conflicts = receipt.equivocations.iter().map(conflict).collect();
+    Ok(Receipt { stored: receipt.stored, known: receipt.known, conflicts })
+}
+
+/// Waits until what `submit` hands in is durable.
+pub(crate) async fn stored(
+    shared: &Shared,
+    submit: impl FnOnce(Reply) -> Result<(), PutError>,
+) -> Result<moteseal_store::Receipt, Refusal> {
     let (reply, stored) = oneshot::channel();
     let start = Instant::now();
     shared.metrics.store_queue.increment(1);
-    let submitted = shared.store.submit(
-        bundles,
-        Box::new(move |result| {
-            let _ = reply.send(result);
-        }),
-    );
+    let submitted = submit(Box::new(move |result| {
+        let _ = reply.send(result);
+    }));
     let result = match submitted {
         Ok(()) => stored.await.unwrap_or(Err(PutError::Closed)),
         Err(error) => Err(error),
     };
     shared.metrics.store_queue.decrement(1);
     shared.metrics.store_seconds.record(start.elapsed());
-    let receipt = result.map_err(|error| {
+    result.map_err(|error| {
         match error {
             PutError::Busy | PutError::Closed => {}
             _ => warn!(%error, "the store failed"),
@@ -178,14 +192,5 @@ async fn store(shared: &Shared, bundles: Vec<Bundle>) -> Result<Receipt, Refusal
             _ => (name::STORE_FAILED, 500),
         };
         Refusal::new(name, status, without_name(error.name(), &error.to_string()))
-    })?;
-    shared.metrics.stored.increment(receipt.stored);
-    shared.metrics.known.increment(receipt.known);
-    shared.metrics.conflicts.increment(receipt.equivocations.len() as u64);
-    for (device, index) in &receipt.equivocations {
-        warn!(%device, %index, "the device signed different seals under one index");
-    }
-    let conflict = |(device, index): &(DeviceId, SealIndex)| Conflict { device: device.to_string(), index: index.0 };
-    let conflicts = receipt.equivocations.iter().map(conflict).collect();
-    Ok(Receipt { stored: receipt.stored, known: receipt.known, conflicts })
+    })
 }

@@ -215,6 +215,11 @@ pub trait Directory {
 
     /// What the device's first seal names as `prev`: the digest of its first certificate. `None` if there is no such device.
     fn first_prev(&self, device: DeviceId) -> Option<Digest>;
+
+    /// Calls `use_key` with the coordinator's key, if the group has a coordinator. A directory of devices only need not know one.
+    fn with_coordinator(&self, use_key: &mut dyn FnMut(&PublicKey)) {
+        let _ = use_key;
+    }
 }
 
 /// A roster in which everything has been checked: its signature, its certificates' signatures, and that all of it is consistent.
@@ -485,6 +490,12 @@ impl Directory for Roster<'_> {
 
     fn first_prev(&self, device: DeviceId) -> Option<Digest> {
         Some(self.device(device)?.first_certificate()?.digest())
+    }
+
+    fn with_coordinator(&self, use_key: &mut dyn FnMut(&PublicKey)) {
+        if let Some(key) = self.coordinator().and_then(|certificate| certificate.key().ok()) {
+            use_key(&key);
+        }
     }
 }
 

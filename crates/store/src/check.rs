@@ -18,13 +18,16 @@ use moteseal_core::record::{DeviceId, EpochNumber, Level, SealIndex};
 use moteseal_core::roster::Directory;
 use moteseal_core::seal::{Scheme, SealError, star};
 use moteseal_lanes::Host;
-use moteseal_verify::SchemaEntry;
+use moteseal_verify::{SchemaEntry, manifest};
 use redb::{Database, ReadableDatabase, ReadableTable};
 
 use crate::bundle::SealKey;
-use crate::embedded::{self, EQUIVOCATIONS, PIECES, SCHEMAS, UNORDERED, frozen_journal, guarded, open_frozen, read_body};
+use crate::embedded::{
+    self, EQUIVOCATIONS, MANIFESTS, PIECES, SCHEMAS, UNORDERED, frozen_journal, guarded, open_frozen, read_body,
+};
 use crate::embedded::{OpenError, Options};
 use crate::epochs::ReadError;
+use crate::manifest::ManifestKey;
 use crate::pages::Damaged;
 use crate::stored::StoredSeal;
 use crate::tiles;
@@ -45,6 +48,8 @@ pub struct Progress {
 pub struct Report {
     /// Seals read.
     pub seals: u64,
+    /// Manifests read.
+    pub manifests: u64,
     /// Events that their devices sealed and the store holds.
     pub events: u64,
     /// Bytes of heads and bodies read.
@@ -84,6 +89,10 @@ impl Finding {
 
     fn seal(name: &'static str, key: &SealKey, what: impl Into<String>) -> Self {
         Self { name, device: Some(key.device), indices: Some((key.index, key.index)), what: what.into() }
+    }
+
+    fn manifest(name: &'static str, key: &ManifestKey, what: &str) -> Self {
+        Self { name, device: None, indices: None, what: format!("{key} {what}") }
     }
 
     /// Whether it concerns a seal: by its index, or because it concerns all of the device or of the store.
@@ -155,6 +164,7 @@ pub fn check(path: &Path, directory: &dyn Directory, progress: &mut dyn FnMut(Pr
     walk::seals(&mut check);
     check.end_device();
     check.pieces();
+    check.manifests();
     check.tables();
     report = check.report;
     // redb's own checksums cover what no seal stands in: inner pages, its lists of free pages.
@@ -393,6 +403,35 @@ impl Check<'_> {
         });
         // Where pieces cannot be read, their seals have been named already.
         self.report.damage.extend(read.unwrap_or_default());
+    }
+
+    /// Manifests, anew against the coordinator's key.
+    fn manifests(&mut self) {
+        let mut last = None;
+        let mut found = Vec::new();
+        let mut count = 0;
+        let read = guarded(|| {
+            let transaction = self.database.begin_read()?;
+            for entry in transaction.open_table(MANIFESTS)?.iter()? {
+                let (key, value) = entry?;
+                let key = ManifestKey::from_bytes(&key.value());
+                count += 1;
+                match manifest::open(value.value(), self.directory) {
+                    Ok(manifest) if manifest.epoch() == key.epoch && manifest.digest() == key.digest => {}
+                    Ok(_) => found.push(Finding::manifest("ManifestMismatch", &key, "is not the one that belongs to this key")),
+                    Err(error) => found.push(Finding::manifest(error.name(), &key, "does not verify")),
+                }
+                last = Some(key.epoch);
+            }
+            Ok(())
+        });
+        self.report.manifests = count;
+        self.report.damage.append(&mut found);
+        if read.is_err() {
+            let from = last.map_or_else(String::new, |epoch| format!(" behind one of epoch {epoch}"));
+            let what = format!("the manifests{from} cannot be read");
+            self.found(Finding { name: "ManifestsUnreadable", device: None, indices: None, what });
+        }
     }
 
     /// The small tables, against what the walk over the seals saw.

@@ -3,6 +3,7 @@
 //! A store's tests call [`run`] with a function that opens a store by name: the same name again opens the same store, after
 //! the one opened before has been dropped.
 
+mod coordinator;
 pub mod mote;
 
 use std::collections::BTreeSet;
@@ -14,9 +15,11 @@ use moteseal_core::digest::Digest;
 use moteseal_core::record::{EpochNumber, SealIndex, Sequence};
 use moteseal_core::seal::{Position, Scheme, tree};
 
+pub use coordinator::manifest;
 pub use mote::{Made, Mote, Motes};
 
 use crate::epochs::{EpochStore, Equivocation, Receipt};
+use crate::manifest::StoredManifest;
 
 /// Opens the store of a name, and makes it if it is new.
 pub type Open<'o> = &'o dyn Fn(&str) -> Arc<dyn EpochStore>;
@@ -35,6 +38,7 @@ pub fn run(open: Open<'_>) {
     devices_are_listed_with_their_newest_seal(open);
     many_callers_are_each_answered_once(open);
     what_was_acknowledged_is_there_after_opening_again(open);
+    manifests_are_kept_by_epoch_and_digest(open);
 }
 
 #[allow(clippy::expect_used)]
@@ -89,6 +93,7 @@ fn an_empty_store_has_nothing(open: Open<'_>) {
     assert!(store.seals_since(device, EpochNumber(0), 10).expect("a list").is_empty());
     assert_eq!(store.schema(&Digest::NULL).expect("an answer"), None);
     assert_eq!(store.equivocations(None, 10).expect("a list"), []);
+    assert_eq!(store.manifests(EpochNumber(0), None, None, 10).expect("a list"), []);
     assert_eq!(store.put(Vec::new()).expect("an empty batch is taken"), Receipt::default());
 }
 
@@ -132,7 +137,7 @@ fn two_seals_of_one_index_are_both_kept(open: Open<'_>) {
     assert_eq!(store.equivocations(None, 10).expect("a list"), []);
     let receipt = put(&*store, &[&other]);
     let place = (mote.device(), SealIndex(1));
-    assert_eq!(receipt, Receipt { stored: 1, known: 0, equivocations: vec![place] });
+    assert_eq!(receipt, Receipt { stored: 1, equivocations: vec![place], ..Receipt::default() });
     let mut digests = vec![one.bundle.key().digest, other.bundle.key().digest];
     digests.sort_unstable();
     let expected = Equivocation { device: place.0, index: place.1, digests };
@@ -278,4 +283,41 @@ fn what_was_acknowledged_is_there_after_opening_again(open: Open<'_>) {
     let store = open("lasting");
     made.iter().for_each(|made| assert_reads_back(&*store, made));
     assert_eq!(put(&*store, &made.iter().collect::<Vec<_>>()).known, made.len() as u64);
+}
+
+#[allow(clippy::expect_used)]
+fn manifests_are_kept_by_epoch_and_digest(open: Open<'_>) {
+    let mut mote = Mote::new("budgeted", false);
+    let seals: Vec<Made> = (0..6).map(|epoch| mote.seal_some(Scheme::Star, epoch, 50)).collect();
+    let mut made: Vec<StoredManifest> = (0..6).map(|epoch| manifest(epoch, 2, &[&seals[epoch as usize]])).collect();
+    // One that is longer than several pages, and a second one of epoch 3.
+    let many: Vec<Made> = (0..300).map(|i| Mote::new(&format!("mote {i}"), false).seal_some(Scheme::Star, 9, 1)).collect();
+    made.push(manifest(9, 4, &many.iter().collect::<Vec<_>>()));
+    let other = manifest(3, 3, &[&seals[3]]);
+    {
+        let store = open("manifests");
+        let put = |manifests: &[StoredManifest]| store.put_manifests(manifests.to_vec()).expect("the store takes manifests");
+        // In any order, and again.
+        assert_eq!(put(&made[3..]), Receipt { stored: 4, ..Receipt::default() });
+        assert_eq!(put(&made[..4]), Receipt { stored: 3, known: 1, ..Receipt::default() });
+        let doubled = vec![EpochNumber(3)];
+        assert_eq!(put(std::slice::from_ref(&other)), Receipt { stored: 1, doubled, ..Receipt::default() });
+        assert_eq!(put(&[other.clone(), made[3].clone()]), Receipt { known: 2, ..Receipt::default() });
+    }
+    made.push(other);
+    made.sort_by_key(StoredManifest::key);
+    let store = open("manifests");
+    for since in [0, 1, 3, 4, 6, 9, 10, u64::MAX] {
+        for until in [None, Some(0), Some(3), Some(4), Some(9), Some(10)] {
+            for after in [None, Some(made[2].key()), Some(made[3].key()), Some(made[6].key())] {
+                let expected = made.iter().filter(|manifest| {
+                    let epoch = manifest.epoch().0;
+                    epoch >= since && until.is_none_or(|until| epoch < until) && after.is_none_or(|after| manifest.key() > after)
+                });
+                let expected: Vec<StoredManifest> = expected.take(3).cloned().collect();
+                let found = store.manifests(EpochNumber(since), until.map(EpochNumber), after, 3).expect("a list");
+                assert_eq!(found, expected, "from {since} until {until:?} after {after:?}");
+            }
+        }
+    }
 }

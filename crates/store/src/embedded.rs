@@ -24,7 +24,7 @@ mod record;
 mod writer;
 
 use std::fmt;
-use std::ops::{Range, RangeInclusive};
+use std::ops::{Bound, Range, RangeInclusive};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -41,6 +41,7 @@ pub(crate) use open::{frozen_journal, open_frozen};
 use crate::bundle::{Bundle, SealKey};
 use crate::epochs::{EpochStore, Equivocation, Head, PutError, ReadError, Reply};
 use crate::journal::Journal;
+use crate::manifest::{ManifestKey, StoredManifest};
 use crate::stored::{self, StoredSeal};
 use apply::Withheld;
 use writer::{Job, Pending, Writer};
@@ -49,6 +50,8 @@ use writer::{Job, Pending, Writer};
 pub(crate) const SEALS: TableDefinition<'_, [u8; SealKey::LENGTH], &[u8]> = TableDefinition::new("seals");
 /// A [`SealKey`] and the number of a piece (u32, big-endian) to [`PIECE`] bytes of the body, the last piece shorter.
 pub(crate) const PIECES: TableDefinition<'_, [u8; PIECE_KEY], &[u8]> = TableDefinition::new("pieces");
+/// A [`ManifestKey`] to the signed object.
+pub(crate) const MANIFESTS: TableDefinition<'_, [u8; ManifestKey::LENGTH], &[u8]> = TableDefinition::new("manifests");
 /// A schema's digest to its encoding.
 pub(crate) const SCHEMAS: TableDefinition<'_, [u8; 32], &[u8]> = TableDefinition::new("schemas");
 /// Device and index (big-endian) of each index with more than one seal.
@@ -160,7 +163,7 @@ impl RedbStore {
             path: path.to_owned(),
             database: RwLock::new(Some(database)),
             journal: Mutex::new(Some(journal)),
-            withholding: AtomicBool::new(!withheld.devices.is_empty()),
+            withholding: AtomicBool::new(!withheld.is_empty()),
             state: Mutex::new(State { withheld, ..State::default() }),
             queued: Condvar::new(),
             due: Condvar::new(),
@@ -276,7 +279,37 @@ pub(crate) fn read_body(
 
 impl EpochStore for RedbStore {
     fn submit(&self, batch: Vec<Bundle>, reply: Reply) -> Result<(), PutError> {
-        self.writer.submit(batch, reply)
+        self.writer.submit(batch.into(), reply)
+    }
+
+    fn submit_manifests(&self, manifests: Vec<StoredManifest>, reply: Reply) -> Result<(), PutError> {
+        self.writer.submit(manifests.into(), reply)
+    }
+
+    fn manifests(
+        &self,
+        since: EpochNumber,
+        until: Option<EpochNumber>,
+        after: Option<ManifestKey>,
+        limit: usize,
+    ) -> Result<Vec<StoredManifest>, ReadError> {
+        let lowest = |epoch| Bound::Included(ManifestKey { epoch, digest: Digest([0; 32]) }.to_bytes());
+        let from = match after {
+            Some(after) if after.epoch >= since => Bound::Excluded(after.to_bytes()),
+            _ => lowest(since),
+        };
+        self.read(None, |transaction| {
+            let mut found = Vec::new();
+            for entry in transaction.open_table(MANIFESTS)?.range::<[u8; ManifestKey::LENGTH]>((from, Bound::Unbounded))? {
+                let (key, value) = entry?;
+                let key = ManifestKey::from_bytes(&key.value());
+                if found.len() == limit || until.is_some_and(|until| key.epoch >= until) {
+                    break;
+                }
+                found.push(StoredManifest { key, bytes: value.value().to_vec() });
+            }
+            Ok(found)
+        })
     }
 
     fn devices(&self, after: Option<DeviceId>, limit: usize) -> Result<Vec<Head>, ReadError> {

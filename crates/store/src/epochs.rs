@@ -1,4 +1,5 @@
-//! The contract of an epoch store: a grow-only set of verified seals with their events (DESIGN section 9).
+//! The contract of an epoch store: a grow-only set of verified seals with their events, and of the manifests of epochs
+//! (DESIGN section 9).
 
 use std::fmt;
 use std::ops::Range;
@@ -10,6 +11,7 @@ use moteseal_core::seal::Scheme;
 use moteseal_lanes::Host;
 
 use crate::bundle::{Bundle, SealKey};
+use crate::manifest::{ManifestKey, StoredManifest};
 use crate::stored::StoredSeal;
 use crate::tiles::{self, TreePart};
 
@@ -38,20 +40,41 @@ pub trait EpochStore: Send + Sync {
     /// [`PutError::Busy`] and [`PutError::Closed`]; the batch is not stored and `reply` is not called.
     fn submit(&self, batch: Vec<Bundle>, reply: Reply) -> Result<(), PutError>;
 
+    /// Hands in manifests, with the promises of [`submit`](Self::submit). Two of one epoch are both kept, and reported by the
+    /// receipt of the second.
+    ///
+    /// # Errors
+    /// As [`submit`](Self::submit).
+    fn submit_manifests(&self, manifests: Vec<StoredManifest>, reply: Reply) -> Result<(), PutError>;
+
     /// Stores a batch and waits until it is durable.
     ///
     /// # Errors
     /// [`PutError`].
     fn put(&self, batch: Vec<Bundle>) -> Result<Receipt, PutError> {
-        let (send, receive) = mpsc::sync_channel(1);
-        self.submit(
-            batch,
-            Box::new(move |result| {
-                let _ = send.send(result);
-            }),
-        )?;
-        receive.recv().unwrap_or(Err(PutError::Closed))
+        awaited(|reply| self.submit(batch, reply))
     }
+
+    /// Stores manifests and waits until they are durable.
+    ///
+    /// # Errors
+    /// [`PutError`].
+    fn put_manifests(&self, manifests: Vec<StoredManifest>) -> Result<Receipt, PutError> {
+        awaited(|reply| self.submit_manifests(manifests, reply))
+    }
+
+    /// The manifests of the epochs from `since` on that lie before `until` (`None`: all), ascending by epoch and digest, those
+    /// behind `after`, at most `limit`.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    fn manifests(
+        &self,
+        since: EpochNumber,
+        until: Option<EpochNumber>,
+        after: Option<ManifestKey>,
+        limit: usize,
+    ) -> Result<Vec<StoredManifest>, ReadError>;
 
     /// The devices that have seals, ascending, each with its newest; those after `after`, at most `limit`.
     ///
@@ -132,15 +155,26 @@ pub trait EpochStore: Send + Sync {
     }
 }
 
+/// Waits for the reply to what `submit` hands in.
+fn awaited(submit: impl FnOnce(Reply) -> Result<(), PutError>) -> Result<Receipt, PutError> {
+    let (send, receive) = mpsc::sync_channel(1);
+    submit(Box::new(move |result| {
+        let _ = send.send(result);
+    }))?;
+    receive.recv().unwrap_or(Err(PutError::Closed))
+}
+
 /// What became of a batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Receipt {
-    /// Bundles that are new.
+    /// Bundles, or manifests, that are new.
     pub stored: u64,
-    /// Bundles that were there already.
+    /// Bundles, or manifests, that were there already.
     pub known: u64,
     /// Indices under which the device has now signed more than one seal, where this batch brought another one.
     pub equivocations: Vec<(DeviceId, SealIndex)>,
+    /// Epochs of which the coordinator has now signed more than one manifest, where this batch brought another one.
+    pub doubled: Vec<EpochNumber>,
 }
 
 /// A device and its newest seal.

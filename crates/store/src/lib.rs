@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+mod batch;
 mod bundle;
 
 pub mod check;
@@ -18,6 +19,7 @@ pub mod conformance;
 mod embedded;
 mod epochs;
 pub mod journal;
+mod manifest;
 mod pages;
 mod stored;
 mod tiles;
@@ -26,5 +28,6 @@ pub use bundle::{Bundle, BundleError, SealKey};
 pub use embedded::{OpenError, Options, RedbStore};
 pub use epochs::{EpochStore, Equivocation, Head, PutError, ReadError, Receipt, Reply};
 pub use journal::Journal;
+pub use manifest::{ManifestKey, StoredManifest};
 pub use stored::StoredSeal;
 pub use tiles::TreePart;

@@ -7,8 +7,8 @@ use std::path::Path;
 use moteseal_core::record::{EpochNumber, SealIndex, Sequence};
 use moteseal_core::seal::Scheme;
 use moteseal_store::check::{Report, check};
-use moteseal_store::conformance::{Made, Mote, Motes};
-use moteseal_store::{EpochStore, OpenError, Options, ReadError, RedbStore};
+use moteseal_store::conformance::{Made, Mote, Motes, manifest};
+use moteseal_store::{EpochStore, OpenError, Options, ReadError, RedbStore, StoredManifest};
 
 const NAMES: [&str; 3] = ["one", "two", "three"];
 
@@ -35,7 +35,20 @@ fn store_of_everything(path: &Path) -> Vec<Made> {
     for made in made.chunks(4) {
         store.put(made.iter().map(|made| made.bundle.clone()).collect()).unwrap();
     }
+    store.put_manifests(manifests(&made)).unwrap();
     made
+}
+
+/// The manifests of its epochs; of epoch 5 there are two.
+fn manifests(made: &[Made]) -> Vec<StoredManifest> {
+    let of = |epoch: u64, round| {
+        let seals: Vec<&Made> = made.iter().filter(|made| made.statement.epoch.0 == epoch).collect();
+        manifest(epoch, round, &seals)
+    };
+    let mut manifests: Vec<StoredManifest> = (0..12).map(|epoch| of(epoch, 3)).collect();
+    manifests.push(of(5, 4));
+    manifests.sort_by_key(StoredManifest::key);
+    manifests
 }
 
 fn run_check(path: &Path) -> Result<Report, OpenError> {
@@ -88,7 +101,7 @@ fn a_whole_store_is_clean() {
     })
     .unwrap();
     assert!(report.is_clean(), "{:?}", report.damage);
-    assert_eq!((report.seals, report.gaps.len()), (made.len() as u64, 0));
+    assert_eq!((report.seals, report.manifests, report.gaps.len()), (made.len() as u64, 13, 0));
     assert_eq!(seen, made.len() as u64);
     assert_eq!(fs::read(&path).unwrap(), before, "a check writes nothing");
     // Other keys: every signature fails, nothing else does.
@@ -153,6 +166,8 @@ fn flip_impl(positions: impl Iterator<Item = (u64, u8)>, directory: &Path, made:
                     let near = naming().any(|finding| finding.device.is_none_or(|device| device == key.device));
                     assert!(is_listed(&store, made) || near, "not found by epoch: {}", what(made));
                 }
+                let listed = store.manifests(EpochNumber(0), None, None, 100);
+                assert!(listed.is_ok_and(|listed| listed == manifests(made)) || !report.is_clean(), "byte {at} ^ {flip:#x}");
                 let heads = store.devices(None, 100);
                 assert!(heads.is_ok_and(|heads| heads.len() == NAMES.len()) || !report.is_clean(), "byte {at} ^ {flip:#x}");
                 let doubled = store.equivocations(None, 100);

@@ -11,7 +11,8 @@ use moteseal_core::record::{DeviceId, EpochNumber, SealIndex, Sequence};
 use moteseal_core::seal::{Scheme, tree};
 use moteseal_store::conformance::{self, Made, Mote, assert_reads_back};
 use moteseal_store::{
-    Bundle, EpochStore, Equivocation, Head, Options, PutError, ReadError, Receipt, RedbStore, Reply, SealKey, StoredSeal,
+    Bundle, EpochStore, Equivocation, Head, ManifestKey, Options, PutError, ReadError, Receipt, RedbStore, Reply, SealKey,
+    StoredManifest, StoredSeal,
 };
 use proptest::prelude::*;
 
@@ -25,6 +26,7 @@ struct Model {
 struct State {
     seals: BTreeMap<SealKey, (Vec<u8>, Vec<u8>)>,
     schemas: BTreeMap<Digest, Vec<u8>>,
+    manifests: BTreeMap<ManifestKey, StoredManifest>,
 }
 
 impl State {
@@ -54,6 +56,41 @@ impl EpochStore for Model {
         drop(state);
         reply(Ok(receipt));
         Ok(())
+    }
+
+    fn submit_manifests(&self, manifests: Vec<StoredManifest>, reply: Reply) -> Result<(), PutError> {
+        let mut receipt = Receipt::default();
+        let mut state = self.state.lock().unwrap();
+        for manifest in manifests {
+            let key = manifest.key();
+            if state.manifests.contains_key(&key) {
+                receipt.known += 1;
+                continue;
+            }
+            if state.manifests.keys().any(|other| other.epoch == key.epoch) {
+                receipt.doubled.push(key.epoch);
+            }
+            state.manifests.insert(key, manifest);
+            receipt.stored += 1;
+        }
+        drop(state);
+        reply(Ok(receipt));
+        Ok(())
+    }
+
+    fn manifests(
+        &self,
+        since: EpochNumber,
+        until: Option<EpochNumber>,
+        after: Option<ManifestKey>,
+        limit: usize,
+    ) -> Result<Vec<StoredManifest>, ReadError> {
+        let state = self.state.lock().unwrap();
+        let wanted = |key: &ManifestKey| {
+            key.epoch >= since && until.is_none_or(|until| key.epoch < until) && after.is_none_or(|after| *key > after)
+        };
+        let found = state.manifests.iter().filter(|(key, _)| wanted(key));
+        Ok(found.map(|(_, manifest)| manifest.clone()).take(limit).collect())
     }
 
     fn devices(&self, after: Option<DeviceId>, limit: usize) -> Result<Vec<Head>, ReadError> {
@@ -196,6 +233,20 @@ struct Counting<S> {
 impl<S: EpochStore> EpochStore for Counting<S> {
     fn submit(&self, batch: Vec<Bundle>, reply: Reply) -> Result<(), PutError> {
         self.store.submit(batch, reply)
+    }
+
+    fn submit_manifests(&self, manifests: Vec<StoredManifest>, reply: Reply) -> Result<(), PutError> {
+        self.store.submit_manifests(manifests, reply)
+    }
+
+    fn manifests(
+        &self,
+        since: EpochNumber,
+        until: Option<EpochNumber>,
+        after: Option<ManifestKey>,
+        limit: usize,
+    ) -> Result<Vec<StoredManifest>, ReadError> {
+        self.store.manifests(since, until, after, limit)
     }
 
     fn devices(&self, after: Option<DeviceId>, limit: usize) -> Result<Vec<Head>, ReadError> {

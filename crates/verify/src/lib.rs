@@ -7,11 +7,13 @@
 
 pub mod explain;
 pub mod issue;
+pub mod manifest;
 pub mod reader;
 pub mod receipt;
 pub mod roster;
 pub mod write;
 
 pub use explain::{Explained, Finding, RunFinding, explain_run};
+pub use manifest::ManifestError;
 pub use reader::{Bundles, Event, Proven, ReadError, ReadErrorKind, SchemaEntry, StreamReader, Suspect};
 pub use roster::Roster;

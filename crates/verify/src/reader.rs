@@ -10,13 +10,15 @@ use std::sync::Arc;
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, Framing, MAX_LEVELS, SealIndex};
 use moteseal_core::roster::Directory;
-use moteseal_core::sample::Sample;
+use moteseal_core::sample::{Manifest, Sample};
 use moteseal_core::schema::{Schema, SchemaError};
 use moteseal_core::seal::follow::{Limits, OpenError, PartError, Rebuilt, Shape};
 use moteseal_core::seal::{Authentic, Follower, Seal, SealError, Unverified};
 use moteseal_core::wire::cbor::{DecodeError, Scanner};
 use moteseal_core::wire::stream::{Item, MAX_ITEM, MAX_RUN_BYTES, MAX_RUN_EVENTS, MAX_RUN_ITEMS, MAX_RUN_PARTS, Part, Select};
 use moteseal_lanes::Host;
+
+use crate::manifest::{self, ManifestError};
 
 /// A stream schema in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,6 +84,8 @@ pub enum Event<'a> {
     Proof(&'a str),
     /// The explaining form of a seal: its `COSE_Sign1` and digests, unverified.
     Explain(&'a [u8], &'a [u8]),
+    /// A coordinator's manifest, authentic, and its tagged `COSE_Sign1`.
+    Manifest(Manifest<'a>, &'a [u8]),
     /// The answer is whole.
     End,
     /// The server could not go on: the error's name, and what happened.
@@ -100,6 +104,8 @@ pub enum ReadErrorKind {
     Open(OpenError),
     /// A part cannot be a part of any seal.
     Part(PartError),
+    /// A manifest is not the coordinator's, or none of this group.
+    Manifest(ManifestError),
     /// A run is not proven.
     Seal(SealError),
     /// The stream ends, or goes to another device, within a run.
@@ -138,6 +144,7 @@ impl ReadError {
             ReadErrorKind::Schema(error) => error.name(),
             ReadErrorKind::Open(error) => error.name(),
             ReadErrorKind::Part(error) => error.name(),
+            ReadErrorKind::Manifest(error) => error.name(),
             ReadErrorKind::Seal(error) => error.name(),
             ReadErrorKind::Unsigned => "Unsigned",
             ReadErrorKind::RunTooLong => "RunTooLong",
@@ -156,6 +163,7 @@ impl fmt::Display for ReadErrorKind {
             Self::Schema(error) => error.fmt(f),
             Self::Open(error) => error.fmt(f),
             Self::Part(error) => error.fmt(f),
+            Self::Manifest(error) => error.fmt(f),
             Self::Seal(error) => error.fmt(f),
             Self::Unsigned => f.write_str("Unsigned: the stream ends, or goes elsewhere, before a signature proves its parts"),
             Self::RunTooLong => f.write_str("RunTooLong: more parts, events or bytes than may come under one signature"),
@@ -254,8 +262,10 @@ impl Load {
             }
             Item::Schema(_) | Item::Open(_) => {}
             // Handed out at once, unless they stand where nothing may be let go.
-            Item::Proof { .. } | Item::Explain { .. } | Item::Problem { .. } | Item::End if !within_run => return,
-            Item::Proof { .. } | Item::Explain { .. } | Item::Problem { .. } | Item::End => {}
+            Item::Proof { .. } | Item::Explain { .. } | Item::Problem { .. } | Item::Manifest(_) | Item::End if !within_run => {
+                return;
+            }
+            Item::Proof { .. } | Item::Explain { .. } | Item::Problem { .. } | Item::Manifest(_) | Item::End => {}
         }
         self.items += length;
     }
@@ -422,23 +432,23 @@ impl<'d, D: Directory + ?Sized> StreamReader<'d, D> {
                 Step::Item
             }
             Item::Open(open) => {
-                if !self.run.is_empty() {
-                    self.judge(buffer)?;
-                    return Err(self.error(ReadErrorKind::Unsigned).into());
-                }
+                self.unless_in_run(buffer)?;
                 let known = self.known.as_deref();
                 let opened = self.follower.open(&open, |index| known.and_then(|known| known(open.device, index)));
                 opened.map_err(|error| ReadError { device: Some(open.device), ..self.error(ReadErrorKind::Open(error)) })?;
                 Step::Item
             }
+            Item::Manifest(bytes) => {
+                self.unless_in_run(buffer)?;
+                let manifest = manifest::open(bytes, self.directory);
+                let manifest = manifest.map_err(|error| self.error(ReadErrorKind::Manifest(error)))?;
+                visit(Event::Manifest(manifest, bytes)).map(|()| Step::Item)?
+            }
             Item::Proof { query } => visit(Event::Proof(query)).map(|()| Step::Item)?,
             Item::Explain { seal, digests } => visit(Event::Explain(seal, digests)).map(|()| Step::Item)?,
             Item::Problem { name, detail } => visit(Event::Problem(name, detail)).map(|()| Step::Item)?,
             Item::End => {
-                if !self.run.is_empty() {
-                    self.judge(buffer)?;
-                    return Err(self.error(ReadErrorKind::Unsigned).into());
-                }
+                self.unless_in_run(buffer)?;
                 visit(Event::End).map(|()| Step::Item)?
             }
         };
@@ -462,8 +472,17 @@ impl<'d, D: Directory + ?Sized> StreamReader<'d, D> {
                 part.signature.is_none().then_some(ReadErrorKind::NotWhole)
             }
             Item::Schema(_) | Item::Open(_) | Item::End => None,
-            Item::Proof { .. } | Item::Explain { .. } | Item::Problem { .. } => Some(ReadErrorKind::NoBundle),
+            Item::Proof { .. } | Item::Explain { .. } | Item::Problem { .. } | Item::Manifest(_) => Some(ReadErrorKind::NoBundle),
         }
+    }
+
+    /// Refuses what must not stand within a run, unless one of the pending parts is refused for itself.
+    fn unless_in_run(&mut self, buffer: &[u8]) -> Result<(), ReadError> {
+        if self.run.is_empty() {
+            return Ok(());
+        }
+        self.judge(buffer)?;
+        Err(self.error(ReadErrorKind::Unsigned))
     }
 
     /// What comes before a signature is too much, unless one of the pending parts is refused for itself.

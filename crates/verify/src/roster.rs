@@ -199,4 +199,10 @@ impl Directory for Roster {
     fn first_prev(&self, device: DeviceId) -> Option<Digest> {
         self.devices.get(&device).map(|device| device.certificate)
     }
+
+    fn with_coordinator(&self, use_key: &mut dyn FnMut(&PublicKey)) {
+        if let Some(key) = &self.coordinator {
+            use_key(key);
+        }
+    }
 }

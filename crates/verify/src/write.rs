@@ -93,6 +93,11 @@ pub fn explain(out: &mut Vec<u8>, seal: &[u8], digests: &[Digest]) {
     append(out, seal.len() + joined.len() + 32, |writer| stream::encode_explain(writer, seal, &joined));
 }
 
+/// Appends a manifest item: `manifest` is a tagged `COSE_Sign1`.
+pub fn manifest(out: &mut Vec<u8>, manifest: &[u8]) {
+    append(out, manifest.len() + 32, |writer| stream::encode_manifest(writer, manifest));
+}
+
 /// The whole signed object of a seal, a tagged `COSE_Sign1`.
 pub fn sign1<S>(seal: &Seal<S>, signature: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();

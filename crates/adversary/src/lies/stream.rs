@@ -46,7 +46,7 @@ fn insert(answer: &mut Answer, item: Item) -> bool {
 }
 
 pub(crate) fn unknown_item(answer: &mut Answer, _: &Context<'_>) -> bool {
-    insert(answer, Item::Raw(vec![0x81, 0x07]))
+    insert(answer, Item::Raw(vec![0x81, 0x08]))
 }
 
 pub(crate) fn other_encoding(answer: &mut Answer, _: &Context<'_>) -> bool {

@@ -9,7 +9,7 @@ use moteseal_cloud::{Cloud, Config};
 use moteseal_core::level::SaltKey;
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, MAX_LEVELS, Round, SealIndex, Sequence};
 use moteseal_core::roster::Directory as _;
-use moteseal_core::sample::Choice;
+use moteseal_core::sample::{Choice, ManifestDraft};
 use moteseal_core::schema::Schema;
 use moteseal_core::seal::follow::Limits as SealLimits;
 use moteseal_core::seal::tree::Tree;
@@ -18,7 +18,7 @@ use moteseal_core::signature::{Algorithm, SecretKey, Signer};
 use moteseal_core::wire::stream::{Open, Selection};
 use moteseal_core::{Digest, Level};
 use moteseal_store::{EpochStore, Options, RedbStore};
-use moteseal_verify::issue::FirstRoster;
+use moteseal_verify::issue::{Budget, FirstRoster};
 use moteseal_verify::{Event, ReadError, Roster, StreamReader, write};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -28,13 +28,42 @@ pub const EPOCH_MS: u64 = 60_000;
 
 /// The group's roster, and a secret key a device.
 pub fn group(names: &[&str]) -> (Roster, Vec<Mote>) {
+    group_with(names, None)
+}
+
+/// The key of the coordinator of groups with a budget.
+pub fn coordinator() -> SecretKey {
+    SecretKey::from_seed(Algorithm::Ed25519, &[99; 32]).unwrap()
+}
+
+/// A group whose cloud may keep `events` an epoch.
+pub fn budgeted(names: &[&str], events: u64) -> (Roster, Vec<Mote>) {
+    group_with(names, Some(Budget { events, coordinator: coordinator().public() }))
+}
+
+fn group_with(names: &[&str], budget: Option<Budget>) -> (Roster, Vec<Mote>) {
     let operator = SecretKey::from_seed(Algorithm::Ed25519, &[77; 32]).unwrap();
     let secret = |i: usize| SecretKey::from_seed(Algorithm::Ed25519, &[u8::try_from(i).unwrap() + 1; 32]).unwrap();
     let devices: Vec<_> = names.iter().enumerate().map(|(i, name)| (*name, secret(i).public())).collect();
-    let first = FirstRoster { group: "home", epoch_ms: EPOCH_MS, levels: LEVELS, budget: None, devices: &devices };
+    let first = FirstRoster { group: "home", epoch_ms: EPOCH_MS, levels: LEVELS, budget, devices: &devices };
     let roster = Roster::open(&first.issue(&operator).unwrap(), &operator.public()).unwrap();
     let motes = names.iter().enumerate().map(|(i, name)| Mote::new(&roster, name, secret(i))).collect();
     (roster, motes)
+}
+
+/// A manifest that `signer` signed, of these seals.
+pub fn manifest(roster: &Roster, signer: &SecretKey, epoch: u64, round: u8, seals: &[(DeviceId, Vec<Digest>)]) -> Vec<u8> {
+    let mut devices: Vec<(DeviceId, &[Digest])> = seals.iter().map(|(device, seals)| (*device, &seals[..])).collect();
+    devices.sort_by_key(|(device, _)| *device);
+    let draft = ManifestDraft {
+        group: roster.group(),
+        roster: roster.digest(),
+        epoch: EpochNumber(epoch),
+        round: Round(round),
+        devices: &devices,
+    };
+    let (mut scratch, mut out) = (vec![0; draft.size()], vec![0; draft.size()]);
+    draft.issue(signer, &mut scratch, &mut out).unwrap().to_vec()
 }
 
 /// One unsigned 32-bit number a record.
@@ -209,6 +238,11 @@ impl Running {
 
     pub async fn put(&self, body: Vec<u8>) -> reqwest::Response {
         let request = self.http.put(self.at(paths::BUNDLES)).header("content-type", moteseal_api::CBOR_SEQ);
+        request.body(body).send().await.unwrap()
+    }
+
+    pub async fn put_manifest(&self, body: Vec<u8>) -> reqwest::Response {
+        let request = self.http.put(self.at(paths::MANIFESTS)).header("content-type", moteseal_api::COSE);
         request.body(body).send().await.unwrap()
     }
 

@@ -55,6 +55,8 @@ pub enum Item<'a> {
         /// A star's `D_0 .. D_{L-1}`, joined.
         digests: &'a [u8],
     },
+    /// The coordinator's manifest of an epoch: a tagged `COSE_Sign1`.
+    Manifest(&'a [u8]),
 }
 
 /// Where a device's chain stands before the parts that follow.
@@ -191,7 +193,7 @@ impl<'a> Item<'a> {
         }
         let kind = reader.u64()?;
         let expected = match kind {
-            0 => 2,
+            0 | 7 => 2,
             1 => 7,
             2 => 14,
             3 => 1,
@@ -211,7 +213,8 @@ impl<'a> Item<'a> {
                 reader.version()?;
                 Self::Proof { query: reader.text()? }
             }
-            _ => Self::Explain { seal: reader.bytes()?, digests: reader.bytes()? },
+            6 => Self::Explain { seal: reader.bytes()?, digests: reader.bytes()? },
+            _ => Self::Manifest(reader.bytes()?),
         };
         Ok(item)
     }
@@ -468,5 +471,14 @@ pub fn encode_proof(out: &mut Writer<'_>, query: &str) -> Result<(), BufferTooSm
 /// [`BufferTooSmall`].
 pub fn encode_explain(out: &mut Writer<'_>, seal: &[u8], digests: &[u8]) -> Result<(), BufferTooSmall> {
     out.array(3)?.uint(6u8)?.bytes(seal)?.bytes(digests)?;
+    Ok(())
+}
+
+/// Writes a manifest item.
+///
+/// # Errors
+/// [`BufferTooSmall`].
+pub fn encode_manifest(out: &mut Writer<'_>, manifest: &[u8]) -> Result<(), BufferTooSmall> {
+    out.array(2)?.uint(7u8)?.bytes(manifest)?;
     Ok(())
 }

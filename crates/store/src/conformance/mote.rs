@@ -212,4 +212,8 @@ impl Directory for Motes {
     fn first_prev(&self, device: DeviceId) -> Option<Digest> {
         self.0.iter().find(|(known, ..)| *known == device).map(|(.., prev)| *prev)
     }
+
+    fn with_coordinator(&self, use_key: &mut dyn FnMut(&PublicKey)) {
+        use_key(&super::coordinator::public());
+    }
 }

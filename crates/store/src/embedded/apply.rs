@@ -21,7 +21,7 @@ use redb::Database;
 use super::commit::{Damaged, Known, sync, write};
 use super::writer::Pending;
 use super::{Shared, State, open, record};
-use crate::bundle::Bundle;
+use crate::batch::Batch;
 use crate::epochs::{PutError, Receipt};
 use crate::journal::{Journal, JournalError};
 use crate::pages;
@@ -34,13 +34,20 @@ const BATCHES: usize = 1024;
 #[derive(Default)]
 pub(super) struct Withheld {
     pub(super) devices: HashSet<DeviceId>,
+    /// Whether manifests are among them.
+    pub(super) manifests: bool,
     /// As the journal holds them.
     records: Vec<Vec<u8>>,
 }
 
 impl Withheld {
-    fn add(&mut self, batch: &[Bundle]) {
-        self.devices.extend(batch.iter().map(|bundle| bundle.key.device));
+    pub(super) fn is_empty(&self) -> bool {
+        self.devices.is_empty() && !self.manifests
+    }
+
+    fn add(&mut self, batch: &Batch) {
+        self.devices.extend(batch.bundles.iter().map(|bundle| bundle.key.device));
+        self.manifests |= !batch.manifests.is_empty();
         self.records.extend(record::encode(batch));
     }
 
@@ -103,7 +110,7 @@ impl State {
 /// Brings batches into the tables, tells whoever waits, and answers those that are not answered. Says whether they are there,
 /// or have become [`Withheld`].
 fn apply(shared: &Shared, known: &mut Known, journal: Option<&Journal>, pending: Vec<Pending>) -> bool {
-    let batches: Vec<&[Bundle]> = pending.iter().map(|pending| &pending.batch[..]).collect();
+    let batches: Vec<&Batch> = pending.iter().map(|pending| &pending.batch).collect();
     let written = {
         let database = shared.database.read().unwrap_or_else(PoisonError::into_inner);
         match database.as_ref() {
@@ -216,7 +223,7 @@ pub(super) fn retry(shared: &Shared) -> Result<(), PutError> {
 fn rebuild(
     shared: &Shared,
     journal: &Journal,
-    batches: &[&[Bundle]],
+    batches: &[&Batch],
     error: PutError,
 ) -> Result<Vec<Result<Receipt, Damaged>>, PutError> {
     let waiting = shared.state().pending.len() + batches.len();
@@ -242,7 +249,7 @@ fn rebuild(
         });
         if let Ok((withheld, results, synced)) = written {
             let mut state = shared.state();
-            shared.withholding.store(!withheld.devices.is_empty(), Ordering::SeqCst);
+            shared.withholding.store(!withheld.is_empty(), Ordering::SeqCst);
             state.withheld = withheld;
             state.held = if frozen { Some(error) } else { (!synced).then(|| shared.page_damaged()) };
             *database = Some(opened);
@@ -273,10 +280,10 @@ pub(super) fn replay(
     count: usize,
 ) -> Result<Withheld, Failure> {
     let mut withheld = Withheld::default();
-    let mut batches: Vec<Vec<Bundle>> = Vec::new();
+    let mut batches: Vec<Batch> = Vec::new();
     let mut bytes = 0;
-    let mut write_all = |batches: &mut Vec<Vec<Bundle>>| {
-        let results = write(database, store, false, known, &batches.iter().map(Vec::as_slice).collect::<Vec<_>>());
+    let mut write_all = |batches: &mut Vec<Batch>| {
+        let results = write(database, store, false, known, &batches.iter().collect::<Vec<_>>());
         for (batch, result) in batches.iter().zip(results.map_err(Failure::Unwritable)?) {
             if result.is_err() {
                 withheld.add(batch);

@@ -12,10 +12,12 @@ use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
 use redb::{Database, Durability, ReadableDatabase, ReadableTable, Table};
 
-use super::{EQUIVOCATIONS, PIECE, PIECES, ROW, SCHEMAS, SEALS, UNORDERED, guarded, index_key, keys, piece_key};
+use super::{EQUIVOCATIONS, MANIFESTS, PIECE, PIECES, ROW, SCHEMAS, SEALS, UNORDERED, guarded, index_key, keys, piece_key};
+use crate::batch::Batch;
 use crate::bundle::{Bundle, SealKey};
 use crate::epochs::{PutError, Receipt};
 use crate::journal::is_full;
+use crate::manifest::{ManifestKey, StoredManifest};
 use crate::stored;
 
 /// A batch could not be written because of a damaged page that it needs.
@@ -29,7 +31,7 @@ pub(super) fn write(
     store: &str,
     sync: bool,
     known: &mut Known,
-    batches: &[&[Bundle]],
+    batches: &[&Batch],
 ) -> Result<Vec<Result<Receipt, Damaged>>, PutError> {
     let written = if can_be_placed(database, known, batches) { attempt(database, store, sync, known, batches) } else { Ok(None) };
     if let Ok(Some(receipts)) = written {
@@ -55,14 +57,15 @@ pub(super) fn sync(database: &Database, store: &str) -> Result<bool, PutError> {
 /// Reads the rows between which the first bundles of devices will stand, and those of their schemas and long bodies.
 ///
 /// A commit would meet a damaged page as well, but as a panic within redb's own writing, after which it closes no file cleanly.
-fn can_be_placed(database: &Database, known: &Known, batches: &[&[Bundle]]) -> bool {
+fn can_be_placed(database: &Database, known: &Known, batches: &[&Batch]) -> bool {
+    let manifests = || batches.iter().flat_map(|batch| &batch.manifests);
     let needed = |bundle: &&Bundle| {
         !known.heads.contains_key(&bundle.key.device)
             || !known.schemas.contains(&bundle.schema.digest)
             || bundle.stored_bytes() > ROW
     };
-    let mut first = batches.iter().copied().flatten().filter(needed).peekable();
-    if first.peek().is_none() {
+    let mut first = batches.iter().flat_map(|batch| &batch.bundles).filter(needed).peekable();
+    if first.peek().is_none() && manifests().next().is_none() {
         return true;
     }
     guarded(|| {
@@ -80,6 +83,14 @@ fn can_be_placed(database: &Database, known: &Known, batches: &[&[Bundle]]) -> b
                 pieces.range(key..)?.next().transpose()?;
             }
         }
+        if manifests().next().is_some() {
+            let table = transaction.open_table(MANIFESTS)?;
+            for manifest in manifests() {
+                let key = manifest.key.to_bytes();
+                table.range(..key)?.next_back().transpose()?;
+                table.range(key..)?.next().transpose()?;
+            }
+        }
         Ok(())
     })
     .is_ok()
@@ -91,7 +102,7 @@ fn attempt(
     store: &str,
     sync: bool,
     known: &mut Known,
-    batches: &[&[Bundle]],
+    batches: &[&Batch],
 ) -> Result<Option<Vec<Receipt>>, PutError> {
     match catch_unwind(AssertUnwindSafe(|| commit(database, sync, known, batches))) {
         Ok(Ok(receipts)) => Ok(Some(receipts)),
@@ -116,7 +127,7 @@ pub(super) fn commit(
     database: &Database,
     sync: bool,
     known: &mut Known,
-    batches: &[&[Bundle]],
+    batches: &[&Batch],
 ) -> Result<Vec<Receipt>, redb::Error> {
     let mut transaction = database.begin_write()?;
     transaction.set_durability(if sync { Durability::Immediate } else { Durability::None })?;
@@ -128,7 +139,7 @@ pub(super) fn commit(
         let mut row = Vec::new();
         for batch in batches {
             let mut receipt = Receipt::default();
-            for bundle in *batch {
+            for bundle in &batch.bundles {
                 let key = bundle.key.to_bytes();
                 let place = Place::of(&seals, known, bundle)?;
                 if place == Place::Known {
@@ -168,6 +179,9 @@ pub(super) fn commit(
                     }
                 }
             }
+            if !batch.manifests.is_empty() {
+                put_manifests(&mut transaction.open_table(MANIFESTS)?, &batch.manifests, &mut receipt)?;
+            }
             receipts.push(receipt);
         }
     }
@@ -175,6 +189,29 @@ pub(super) fn commit(
     transaction.set_two_phase_commit(false);
     transaction.commit()?;
     Ok(receipts)
+}
+
+/// Puts manifests beside those that are there: of one epoch all are kept.
+fn put_manifests(
+    table: &mut Table<'_, [u8; ManifestKey::LENGTH], &'static [u8]>,
+    manifests: &[StoredManifest],
+    receipt: &mut Receipt,
+) -> Result<(), redb::Error> {
+    for manifest in manifests {
+        let key = manifest.key.to_bytes();
+        if table.get(key)?.is_some() {
+            receipt.known += 1;
+            continue;
+        }
+        let of_epoch = |digest| ManifestKey { epoch: manifest.key.epoch, digest }.to_bytes();
+        let other = table.range(of_epoch(Digest([0; 32]))..=of_epoch(Digest([0xff; 32])))?.next().transpose()?.is_some();
+        if other {
+            receipt.doubled.push(manifest.key.epoch);
+        }
+        table.insert(key, &manifest.bytes[..])?;
+        receipt.stored += 1;
+    }
+    Ok(())
 }
 
 /// Where a bundle comes to stand among those that are there.

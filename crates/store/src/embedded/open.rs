@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use redb::{Database, DatabaseError, StorageError};
+use redb::{Database, DatabaseError, ReadableDatabase, StorageError};
 
 use super::apply::{Failure, Withheld, replay};
 use super::commit::{Known, sync};
-use super::{EQUIVOCATIONS, PIECES, SCHEMAS, SEALS, UNORDERED};
+use super::{EQUIVOCATIONS, MANIFESTS, PIECES, SCHEMAS, SEALS, UNORDERED};
 use crate::epochs::PutError;
 use crate::journal::{Journal, JournalError, is_full, sync_directory};
 use crate::pages::{self, Damaged, Pages};
@@ -223,7 +223,7 @@ pub(crate) fn frozen_journal(path: &Path, database: &Database) -> Result<(), Ope
     }
     let journal = Journal::open_frozen(&path).map_err(OpenError::journal)?;
     match replay(database, &path.display().to_string(), &mut Known::default(), &journal, usize::MAX) {
-        Ok(withheld) if withheld.devices.is_empty() => Ok(()),
+        Ok(withheld) if withheld.is_empty() => Ok(()),
         Ok(_) => Err(OpenError::Damaged(path, "a page that its batches need is damaged".to_owned())),
         Err(Failure::Journal(error)) => Err(OpenError::journal(error)),
         Err(Failure::NotABatch(number)) => {
@@ -282,7 +282,11 @@ fn database(path: &Path, pages: Pages, options: &Options) -> Result<Database, Op
     }
     // redb asserts what it has not verified; at a damaged file that is a panic.
     match catch_unwind(AssertUnwindSafe(|| builder.create_with_backend(pages))) {
-        Ok(opened) => opened.map_err(|error| OpenError::redb(path, error)),
+        Ok(opened) => {
+            let opened = opened.map_err(|error| OpenError::redb(path, error))?;
+            add_tables(&opened);
+            Ok(opened)
+        }
         Err(_) => {
             Err(OpenError::Damaged(path.to_owned(), "a page that all others hang on does not match its checksum".to_owned()))
         }
@@ -318,11 +322,29 @@ fn make_at(path: &Path, options: &Options) -> Result<(), OpenError> {
     handle.sync_all().map_err(io)
 }
 
+/// Makes the table that a store of an earlier version lacks. Where a damaged page is in the way, reads will name it.
+fn add_tables(database: &Database) {
+    let add = || -> Result<(), redb::Error> {
+        let lacks = match database.begin_read()?.open_table(MANIFESTS) {
+            Err(redb::TableError::TableDoesNotExist(_)) => database.begin_read()?.list_tables()?.next().is_some(),
+            _ => false,
+        };
+        if lacks {
+            let transaction = database.begin_write()?;
+            transaction.open_table(MANIFESTS)?;
+            transaction.commit()?;
+        }
+        Ok(())
+    };
+    let _ = catch_unwind(AssertUnwindSafe(add));
+}
+
 /// Every table is there from the start, so that no read has to ask.
 pub(super) fn make_tables(database: &Database) -> Result<(), redb::Error> {
     let transaction = database.begin_write()?;
     transaction.open_table(SEALS)?;
     transaction.open_table(PIECES)?;
+    transaction.open_table(MANIFESTS)?;
     transaction.open_table(SCHEMAS)?;
     transaction.open_table(EQUIVOCATIONS)?;
     transaction.open_table(UNORDERED)?;

@@ -120,7 +120,7 @@ fn database(storage: Storage) -> Database {
 }
 
 fn put(database: &Database, known: &mut Known, batch: Vec<Bundle>) {
-    commit(database, true, known, &[&batch]).unwrap();
+    commit(database, true, known, &[&batch.into()]).unwrap();
 }
 
 fn assert_there(database: &Database, bundle: &Bundle) {

@@ -1,4 +1,5 @@
-//! One batch as the store's journal keeps it: a version, the schemas it needs, then its bundles. All numbers are big-endian.
+//! One batch as the store's journal keeps it: a version, the schemas it needs, then its bundles; in version 2 then its manifests,
+//! each behind its key. All numbers are big-endian.
 //!
 //! A record is only ever read after its frame's checksum was found right. Reading is strict all the same: what is not exactly
 //! one batch, or whose heads and bodies do not belong to their keys, is no record.
@@ -7,13 +8,19 @@ use std::sync::Arc;
 
 use moteseal_verify::SchemaEntry;
 
+use crate::batch::Batch;
 use crate::bundle::{Bundle, SealKey};
+use crate::manifest::{ManifestKey, StoredManifest};
 use crate::stored::{self, StoredSeal};
 
+/// The version of a batch of bundles only.
 const VERSION: u8 = 1;
+/// The version of a batch with manifests.
+const WITH_MANIFESTS: u8 = 2;
 
 /// Writes a batch. `None` if it has more than 2^32 - 1 bundles, or one of them a part that is longer than that.
-pub(super) fn encode(batch: &[Bundle]) -> Option<Vec<u8>> {
+pub(super) fn encode(batch: &Batch) -> Option<Vec<u8>> {
+    let Batch { bundles: batch, manifests } = batch;
     let mut schemas: Vec<&Arc<SchemaEntry>> = Vec::new();
     let mut bundles =
         Vec::with_capacity(batch.iter().map(|bundle| bundle.stored_bytes() + SealKey::LENGTH + 12).sum::<usize>() + 256);
@@ -29,13 +36,20 @@ pub(super) fn encode(batch: &[Bundle]) -> Option<Vec<u8>> {
         put(&mut bundles, &bundle.body)?;
     }
     let mut record = Vec::with_capacity(9 + schemas.iter().map(|schema| 4 + schema.bytes.len()).sum::<usize>() + bundles.len());
-    record.push(VERSION);
+    record.push(if manifests.is_empty() { VERSION } else { WITH_MANIFESTS });
     record.extend_from_slice(&u32::try_from(schemas.len()).ok()?.to_be_bytes());
     for schema in schemas {
         put(&mut record, &schema.bytes)?;
     }
     record.extend_from_slice(&u32::try_from(batch.len()).ok()?.to_be_bytes());
     record.extend_from_slice(&bundles);
+    if !manifests.is_empty() {
+        record.extend_from_slice(&u32::try_from(manifests.len()).ok()?.to_be_bytes());
+        for manifest in manifests {
+            record.extend_from_slice(&manifest.key.to_bytes());
+            put(&mut record, &manifest.bytes)?;
+        }
+    }
     Some(record)
 }
 
@@ -46,9 +60,9 @@ fn put(out: &mut Vec<u8>, bytes: &[u8]) -> Option<()> {
 }
 
 /// Reads a batch. `None` if the bytes are not exactly one.
-pub(super) fn decode(record: &[u8]) -> Option<Vec<Bundle>> {
+pub(super) fn decode(record: &[u8]) -> Option<Batch> {
     let (&version, rest) = record.split_first()?;
-    if version != VERSION {
+    if !matches!(version, VERSION | WITH_MANIFESTS) {
         return None;
     }
     let mut rest = Rest(rest);
@@ -73,7 +87,14 @@ pub(super) fn decode(record: &[u8]) -> Option<Vec<Bundle>> {
         }
         batch.push(Bundle { key, epoch, schema, head, body });
     }
-    rest.0.is_empty().then_some(batch)
+    let mut manifests = Vec::new();
+    if version == WITH_MANIFESTS {
+        for _ in 0..rest.number()? {
+            let key = ManifestKey::from_bytes(rest.take(ManifestKey::LENGTH)?.try_into().ok()?);
+            manifests.push(StoredManifest { key, bytes: rest.bytes()?.to_vec() });
+        }
+    }
+    rest.0.is_empty().then_some(Batch { bundles: batch, manifests })
 }
 
 /// What has not been read yet.
@@ -101,48 +122,58 @@ impl<'r> Rest<'r> {
 mod tests {
     use moteseal_core::seal::Scheme;
 
-    use super::{decode, encode};
-    use crate::Bundle;
-    use crate::conformance::Mote;
+    use super::{Batch, StoredManifest, decode, encode};
+    use crate::conformance::{Mote, manifest};
 
-    fn batch() -> Vec<Bundle> {
+    fn batch() -> Batch {
         let (mut plain, mut opaque) = (Mote::new("plain", false), Mote::new("opaque", true));
-        let mut batch = Vec::new();
+        let mut bundles = Vec::new();
         for (epoch, n) in [(0, 0), (1, 3), (2, 300)] {
             for scheme in [Scheme::Star, Scheme::Tree] {
-                batch.push(plain.seal_some(scheme, epoch, n).bundle);
-                batch.push(opaque.seal_some(scheme, epoch, n).bundle);
+                bundles.push(plain.seal_some(scheme, epoch, n).bundle);
+                bundles.push(opaque.seal_some(scheme, epoch, n).bundle);
             }
         }
-        batch
+        bundles.into()
+    }
+
+    fn manifests() -> Vec<StoredManifest> {
+        let made = Mote::new("plain", false).seal_some(Scheme::Star, 0, 3);
+        vec![manifest(0, 1, &[&made]), manifest(1, 16, &[])]
     }
 
     #[test]
     fn a_batch_comes_back_as_it_was() {
-        for batch in [Vec::new(), batch()] {
+        let with_manifests = Batch { manifests: manifests(), ..batch() };
+        for batch in [Batch::default(), batch(), manifests().into(), with_manifests] {
             let back = decode(&encode(&batch).unwrap()).unwrap();
-            assert_eq!(back.len(), batch.len());
-            for (back, put) in back.iter().zip(&batch) {
+            assert_eq!(back.bundles.len(), batch.bundles.len());
+            for (back, put) in back.bundles.iter().zip(&batch.bundles) {
                 assert_eq!((back.key, back.epoch, &back.schema), (put.key, put.epoch, &put.schema));
                 assert!(back.rows() == put.rows());
             }
+            assert_eq!(back.manifests, batch.manifests);
         }
     }
 
     #[test]
     fn what_is_not_exactly_one_batch_is_no_record() {
-        let record = encode(&batch()).unwrap();
-        for length in (0..record.len()).step_by(7) {
-            assert!(decode(&record[..length]).is_none(), "{length} of {} bytes", record.len());
+        for batch in [batch(), manifests().into()] {
+            let record = encode(&batch).unwrap();
+            for length in (0..record.len()).step_by(7) {
+                assert!(decode(&record[..length]).is_none(), "{length} of {} bytes", record.len());
+            }
+            assert!(decode(&[&record[..], b"\0"].concat()).is_none(), "a byte too many");
         }
-        assert!(decode(&[&record[..], b"\0"].concat()).is_none(), "a byte too many");
         // A head is covered by its key, and a body's length by the head: only events may differ unnoticed, which the checksum
         // of the frame covers.
-        let other = encode(&batch()[..1]).unwrap();
+        let one = batch().bundles.swap_remove(0);
+        let key = one.key;
+        let other = encode(&vec![one].into()).unwrap();
         for at in 0..other.len() {
             let mut bent = other.clone();
             bent[at] ^= 1;
-            let same = |back: Vec<Bundle>| back.len() == 1 && back[0].key == batch()[0].key;
+            let same = |back: Batch| back.bundles.len() == 1 && back.bundles[0].key == key && back.manifests.is_empty();
             assert!(decode(&bent).is_none_or(same), "byte {at}");
         }
     }

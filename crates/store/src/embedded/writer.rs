@@ -22,6 +22,7 @@ use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
 use redb::ReadableDatabase;
 
 use super::{ROW, ReadError, SEALS, Shared, State, apply, damaged, epoch_of, guarded, keys, record};
+use crate::batch::Batch;
 use crate::bundle::{Bundle, SealKey};
 use crate::epochs::{PutError, Receipt, Reply};
 use crate::journal::{Journal, JournalError};
@@ -38,14 +39,14 @@ pub(super) struct Writer {
 
 /// A batch that waits to be journaled.
 pub(super) struct Job {
-    batch: Vec<Bundle>,
+    batch: Batch,
     bytes: usize,
     reply: Reply,
 }
 
 /// A batch that is journaled and not yet in the tables.
 pub(super) struct Pending {
-    pub(super) batch: Vec<Bundle>,
+    pub(super) batch: Batch,
     pub(super) bytes: usize,
     /// Where it is not acknowledged yet.
     pub(super) reply: Option<Reply>,
@@ -60,8 +61,8 @@ impl Writer {
         Ok(writer)
     }
 
-    pub(super) fn submit(&self, batch: Vec<Bundle>, reply: Reply) -> Result<(), PutError> {
-        let bytes = batch.iter().map(Bundle::stored_bytes).sum();
+    pub(super) fn submit(&self, batch: Batch, reply: Reply) -> Result<(), PutError> {
+        let bytes = batch.stored_bytes();
         let limit = self.shared.options.queue_bytes;
         let mut state = self.shared.state();
         if state.closing {
@@ -163,7 +164,7 @@ fn journal(shared: &Shared, heads: &mut Heads, jobs: Vec<Job>) {
     answers.into_iter().for_each(|(reply, result)| reply(result));
 }
 
-fn append(journal: &mut Option<Journal>, batch: &[Bundle]) -> Result<(), JournalError> {
+fn append(journal: &mut Option<Journal>, batch: &Batch) -> Result<(), JournalError> {
     let Some(journal) = journal else { return Ok(()) };
     match record::encode(batch) {
         Some(record) => journal.append(&record),
@@ -202,7 +203,7 @@ fn flush(
     for (job, new) in group.jobs {
         let mut reply = Some(job.reply);
         if new {
-            let receipt = Receipt { stored: job.batch.len() as u64, ..Receipt::default() };
+            let receipt = Receipt { stored: job.batch.bundles.len() as u64, ..Receipt::default() };
             answers.extend(reply.take().map(|reply| (reply, Ok(receipt))));
         }
         state.journaled += 1;
@@ -278,10 +279,13 @@ impl Heads {
     }
 
     /// Where a batch comes to stand that will be the `ahead`th to be journaled from now.
-    fn place(&mut self, shared: &Shared, batch: &[Bundle], ahead: u64) -> Result<Placed, PutError> {
+    fn place(&mut self, shared: &Shared, batch: &Batch, ahead: u64) -> Result<Placed, PutError> {
         let (number, applied) = (self.base + ahead, self.applied);
         // Everything that can fail comes first: a batch that is refused must leave no trace.
-        for bundle in batch {
+        if !batch.manifests.is_empty() && shared.withholds_manifests() {
+            return Err(shared.page_damaged());
+        }
+        for bundle in &batch.bundles {
             let device = bundle.key.device;
             if shared.withholds(Some(device)) {
                 return Err(shared.page_damaged());
@@ -294,8 +298,9 @@ impl Heads {
                 entry.insert(Newest { seal, first: [None; 2] });
             }
         }
-        let mut placed = Placed::New;
-        for bundle in batch {
+        // Manifests are few, and whether one is new is for the tables to say.
+        let mut placed = if batch.manifests.is_empty() { Placed::New } else { Placed::Unknown };
+        for bundle in &batch.bundles {
             let (index, epoch) = (bundle.key.index, bundle.epoch);
             let tried = |first: &mut Option<u64>| *first.get_or_insert(number) <= applied;
             let Some(device) = self.devices.get_mut(&bundle.key.device) else { continue };
@@ -345,6 +350,11 @@ impl Shared {
             let devices: &HashSet<DeviceId> = &self.state().withheld.devices;
             device.is_none_or(|device| devices.contains(&device))
         }
+    }
+
+    /// Whether acknowledged manifests cannot be brought into the tables.
+    fn withholds_manifests(&self) -> bool {
+        self.withholding.load(Ordering::SeqCst) && self.state().withheld.manifests
     }
 
     /// What the state is for a read, or a writer that has to know the tables: everything journaled up to `number` is in them.

@@ -244,6 +244,7 @@ impl Shared {
             }
             Event::Proof(_) => others.push("proof"),
             Event::Explain(..) => others.push("explain"),
+            Event::Manifest(..) => others.push("manifest"),
             Event::End => others.push("end"),
             Event::Problem(..) => others.push("problem"),
         })?;

@@ -28,7 +28,7 @@ fn items() -> File {
         ("an array of nothing", array([]), "UnexpectedType"),
         ("a kind that is a text", array([text("end")]), "UnexpectedType"),
         ("a negative kind", array([int(-1)]), "UnexpectedType"),
-        ("kind 7", array([int(7)]), "UnknownItem"),
+        ("kind 8", array([int(8)]), "UnknownItem"),
         ("a kind of 2^64-1 with too many fields", array([Value::Uint(u64::MAX), int(0)]), "UnknownItem"),
         ("an end of two elements", array([int(3), int(0)]), "UnexpectedType"),
         ("a schema of one element", array([int(0)]), "UnexpectedType"),

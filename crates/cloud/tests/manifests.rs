@@ -1,0 +1,147 @@
+//! Manifests: stored once they verify, kept whatever comes, listed by epoch.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod support;
+
+use moteseal_api::{CBOR_SEQ, ManifestReceipt, paths};
+use moteseal_cloud::{Config, Limits};
+use moteseal_core::Digest;
+use moteseal_core::record::EpochNumber;
+use moteseal_core::seal::follow::Limits as SealLimits;
+use moteseal_core::signature::{Algorithm, SecretKey};
+use moteseal_verify::{Event, ReadError, Roster, StreamReader};
+use support::{LEVELS, Running, budgeted, coordinator, group, manifest, problem};
+
+/// What the cloud lists: the manifests as they were signed.
+async fn listed(cloud: &Running, roster: &Roster, since: u64, until: Option<u64>) -> Vec<Vec<u8>> {
+    let answer = cloud.get(&paths::manifests(EpochNumber(since), until.map(EpochNumber))).await;
+    assert_eq!((answer.status().as_u16(), &answer.headers()["content-type"]), (200, &CBOR_SEQ.parse().unwrap()));
+    let bytes = answer.bytes().await.unwrap();
+    let (mut found, mut ended) = (Vec::new(), false);
+    let mut visit = |event: Event<'_>| -> Result<(), ReadError> {
+        assert!(!ended);
+        match event {
+            Event::Manifest(_, bytes) => found.push(bytes.to_vec()),
+            Event::End => ended = true,
+            other => panic!("{other:?}"),
+        }
+        Ok(())
+    };
+    let mut reader = StreamReader::new(roster, SealLimits::default());
+    reader.feed(&bytes, &mut visit).unwrap();
+    reader.finish(&mut visit).unwrap();
+    assert!(ended);
+    found
+}
+
+#[tokio::test]
+async fn a_manifest_is_stored_once_and_listed_by_epoch() {
+    let (roster, motes) = budgeted(&["a", "b"], 100);
+    let directory = tempfile::tempdir().unwrap();
+    let of = |epoch: u64, round| {
+        let seals = [(motes[0].id, vec![Digest([1; 32]), Digest([2; 32])]), (motes[1].id, vec![Digest([epoch as u8; 32])])];
+        manifest(&roster, &coordinator(), epoch, round, &seals)
+    };
+    let made: Vec<Vec<u8>> = [3, 5, 9].map(|epoch| of(epoch, 2)).to_vec();
+    let cloud = Running::start(directory.path(), Config::new(roster.clone())).await;
+    for manifest in made.iter().rev() {
+        let receipt: ManifestReceipt = cloud.put_manifest(manifest.clone()).await.json().await.unwrap();
+        assert_eq!(receipt, ManifestReceipt { stored: 1, known: 0, conflict: false });
+        let receipt: ManifestReceipt = cloud.put_manifest(manifest.clone()).await.json().await.unwrap();
+        assert_eq!(receipt, ManifestReceipt { stored: 0, known: 1, conflict: false });
+    }
+    cloud.stop().await;
+    let cloud = Running::start(directory.path(), Config::new(roster.clone())).await;
+    assert_eq!(listed(&cloud, &roster, 0, None).await, made);
+    assert_eq!(listed(&cloud, &roster, 3, Some(9)).await, made[..2]);
+    assert_eq!(listed(&cloud, &roster, 4, Some(5)).await, Vec::<Vec<u8>>::new());
+    // Another one of an epoch stands beside the first: that is the coordinator's doing, and evidence.
+    let other = of(5, 3);
+    let receipt: ManifestReceipt = cloud.put_manifest(other.clone()).await.json().await.unwrap();
+    assert_eq!(receipt, ManifestReceipt { stored: 1, known: 0, conflict: true });
+    let mut both = listed(&cloud, &roster, 5, Some(6)).await;
+    both.sort();
+    let mut expected = vec![made[1].clone(), other];
+    expected.sort();
+    assert_eq!(both, expected);
+    let metrics = cloud.get(paths::METRICS).await.text().await.unwrap();
+    for line in ["moteseal_manifests_stored_total 1", "moteseal_manifests_doubled_total 1"] {
+        assert!(metrics.contains(line), "{line} is not in {metrics}");
+    }
+    cloud.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_not_the_coordinators_word_is_refused_by_name() {
+    let (roster, motes) = budgeted(&["a"], 100);
+    let stranger = SecretKey::from_seed(Algorithm::Ed25519, &[5; 32]).unwrap();
+    let seals = [(motes[0].id, vec![Digest([1; 32])])];
+    let good = manifest(&roster, &coordinator(), 3, 2, &seals);
+    let (other_group, _) = budgeted(&["a", "b"], 7);
+    let unknown_roster = manifest(&other_group, &coordinator(), 3, 2, &seals);
+    let mut flipped = good.clone();
+    let last = flipped.len() - 1;
+    flipped[last] ^= 1;
+    let cases = [
+        (manifest(&roster, &stranger, 3, 2, &seals), "NotAuthentic", 422),
+        (flipped, "NotAuthentic", 422),
+        (good[..last].to_vec(), "Truncated", 422),
+        ([&good[..], b"\0"].concat(), "TrailingBytes", 422),
+        (Vec::new(), "Truncated", 422),
+        (unknown_roster, "UnknownRoster", 409),
+        (manifest(&roster, &coordinator(), 3, LEVELS + 1, &seals), "RoundOutOfRange", 422),
+        (manifest(&roster, &coordinator(), 3, 2, &[(motes[0].id, vec![])]), "UnsortedDevices", 422),
+    ];
+    let directory = tempfile::tempdir().unwrap();
+    let cloud = Running::start(directory.path(), Config::new(roster.clone())).await;
+    for (body, name, status) in cases {
+        let refused = problem(cloud.put_manifest(body).await).await;
+        assert_eq!((refused.name(), refused.status), (name, status), "{refused}");
+    }
+    // The highest round that there is says that nothing was kept.
+    let nothing = manifest(&roster, &coordinator(), 4, LEVELS, &seals);
+    assert_eq!(cloud.put_manifest(nothing.clone()).await.status(), 200);
+    assert_eq!(listed(&cloud, &roster, 0, None).await, [nothing]);
+    cloud.stop().await;
+
+    let (roster, _) = group(&["a"]);
+    let directory = tempfile::tempdir().unwrap();
+    let cloud = Running::start(directory.path(), Config::new(roster.clone())).await;
+    let refused = problem(cloud.put_manifest(good).await).await;
+    assert_eq!((refused.name(), refused.status), ("NoCoordinator", 422));
+    assert!(listed(&cloud, &roster, 0, None).await.is_empty());
+    cloud.stop().await;
+}
+
+#[tokio::test]
+async fn manifests_have_the_limits_that_uploads_and_queries_have() {
+    let (roster, motes) = budgeted(&["a"], 100);
+    let directory = tempfile::tempdir().unwrap();
+    let tokens = directory.path().join("tokens");
+    std::fs::write(&tokens, "read 4q9mB0xJ2kTqvYfB\nwrite Zr7Qd0cM5hU1nWxK\n").unwrap();
+    let limits = Limits { body_bytes: 1000, query_epochs: 10, ..Limits::default() };
+    let cloud = Running::start(directory.path(), Config { limits, tokens: Some(tokens), ..Config::new(roster.clone()) }).await;
+    let put = |token: &'static str, media_type: &'static str, body: Vec<u8>| {
+        let request = cloud.http.put(cloud.at(paths::MANIFESTS)).header("content-type", media_type).bearer_auth(token);
+        async { request.body(body).send().await.unwrap() }
+    };
+    let get = |token: &'static str, path: &str| {
+        let request = cloud.http.get(cloud.at(path)).bearer_auth(token);
+        async { request.send().await.unwrap() }
+    };
+    let (read, write) = ("4q9mB0xJ2kTqvYfB", "Zr7Qd0cM5hU1nWxK");
+    let made = manifest(&roster, &coordinator(), 3, 2, &[(motes[0].id, vec![Digest([1; 32])])]);
+    let typed = "application/cose; cose-type=\"cose-sign1\"";
+    assert_eq!(put(write, typed, made.clone()).await.status(), 200);
+    assert_eq!(problem(put(read, typed, made.clone()).await).await.name(), "Forbidden");
+    assert_eq!(problem(put(write, CBOR_SEQ, made.clone()).await).await.name(), "UnsupportedMediaType");
+    assert_eq!(problem(put(write, typed, vec![0; 1001]).await).await.name(), "BodyTooLarge");
+    assert_eq!(get(read, "/v1/manifests?since=0&until=10").await.status(), 200);
+    assert_eq!(problem(get(write, "/v1/manifests?since=0&until=10").await).await.name(), "Forbidden");
+    assert_eq!(problem(get(read, "/v1/manifests?since=0&until=11").await).await.name(), "QueryTooLarge");
+    assert_eq!(problem(get(read, "/v1/manifests").await).await.name(), "QueryTooLarge");
+    for bad in ["?since=4&until=4", "?since=x", "?epoch=3"] {
+        assert_eq!(problem(get(read, &format!("/v1/manifests{bad}")).await).await.name(), "BadQuery", "{bad}");
+    }
+    cloud.stop().await;
+}

@@ -1,0 +1,31 @@
+//! What is stored together, all or nothing: bundles, or manifests.
+
+use crate::bundle::Bundle;
+use crate::manifest::StoredManifest;
+
+/// What one submission stores.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Batch {
+    pub(crate) bundles: Vec<Bundle>,
+    pub(crate) manifests: Vec<StoredManifest>,
+}
+
+impl Batch {
+    /// The bytes that a store keeps of it, schemas and indices aside.
+    pub(crate) fn stored_bytes(&self) -> usize {
+        let bundles: usize = self.bundles.iter().map(Bundle::stored_bytes).sum();
+        bundles + self.manifests.iter().map(|manifest| manifest.bytes.len()).sum::<usize>()
+    }
+}
+
+impl From<Vec<Bundle>> for Batch {
+    fn from(bundles: Vec<Bundle>) -> Self {
+        Self { bundles, manifests: Vec::new() }
+    }
+}
+
+impl From<Vec<StoredManifest>> for Batch {
+    fn from(manifests: Vec<StoredManifest>) -> Self {
+        Self { bundles: Vec::new(), manifests }
+    }
+}

@@ -1,0 +1,88 @@
+//! What a store keeps of an epoch's manifest (spec/formats.md, section 8.1): the signed object as it came.
+//!
+//! What is written has been verified first, as bundles have. What is read back is for whoever receives it, and for
+//! [`check`](crate::check), to verify again.
+
+use std::fmt;
+
+use moteseal_core::digest::Digest;
+use moteseal_core::record::EpochNumber;
+use moteseal_core::sample::Manifest;
+
+/// What addresses a manifest: its epoch, and the digest of the signed object, because a coordinator can sign two for one epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ManifestKey {
+    /// The epoch.
+    pub epoch: EpochNumber,
+    /// The digest of the signed object: [`Manifest::digest`].
+    pub digest: Digest,
+}
+
+impl ManifestKey {
+    /// Bytes of [`to_bytes`](Self::to_bytes).
+    pub const LENGTH: usize = 8 + 32;
+
+    /// Epoch (big-endian) and digest: bytes that sort as keys do.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; Self::LENGTH] {
+        let mut bytes = [0; Self::LENGTH];
+        bytes[..8].copy_from_slice(&self.epoch.0.to_be_bytes());
+        bytes[8..].copy_from_slice(&self.digest.0);
+        bytes
+    }
+
+    /// The key of [`to_bytes`](Self::to_bytes).
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8; Self::LENGTH]) -> Self {
+        let mut key = Self { epoch: EpochNumber(0), digest: Digest::NULL };
+        let (epoch, digest) = bytes.split_at(8);
+        key.epoch.0 = epoch.iter().fold(0, |value, &byte| value << 8 | u64::from(byte));
+        key.digest.0.copy_from_slice(digest);
+        key
+    }
+}
+
+impl fmt::Display for ManifestKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the manifest {} of epoch {}", self.digest, self.epoch)
+    }
+}
+
+/// A manifest in a store: its key, and the signed object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredManifest {
+    pub(crate) key: ManifestKey,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl StoredManifest {
+    /// What is to be stored of a manifest that was opened from `bytes`, a tagged `COSE_Sign1`.
+    #[must_use]
+    pub fn new(manifest: &Manifest<'_>, bytes: &[u8]) -> Self {
+        Self { key: ManifestKey { epoch: manifest.epoch(), digest: manifest.digest() }, bytes: bytes.to_vec() }
+    }
+
+    /// What an implementation of [`EpochStore`](crate::EpochStore) has kept under a key.
+    #[must_use]
+    pub const fn of_parts(key: ManifestKey, bytes: Vec<u8>) -> Self {
+        Self { key, bytes }
+    }
+
+    /// What addresses it.
+    #[must_use]
+    pub const fn key(&self) -> ManifestKey {
+        self.key
+    }
+
+    /// The epoch.
+    #[must_use]
+    pub const fn epoch(&self) -> EpochNumber {
+        self.key.epoch
+    }
+
+    /// The signed object, a tagged `COSE_Sign1`.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}

@@ -156,7 +156,7 @@ impl RedbStore {
     /// [`OpenError`].
     pub fn open(path: &Path, options: Options) -> Result<Self, OpenError> {
         let database = open::open(path, &options)?;
-        let (journal, withheld) = open::journal(path, &database)?;
+        let (journal, withheld) = open::journal(path, &database, &options)?;
         let shared = Arc::new(Shared {
             name: path.display().to_string(),
             options,

@@ -184,6 +184,9 @@ impl fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
+/// How much room a journal is given at once, in bytes.
+const AHEAD: u64 = 1 << 20;
+
 /// Where a store's journal lies: beside it.
 pub(crate) fn journal_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
@@ -193,8 +196,9 @@ pub(crate) fn journal_path(path: &Path) -> PathBuf {
 
 /// Opens a store's journal, or makes one. What stands in it is brought into the store, durably, but for what a damaged page
 /// keeps out.
-pub(super) fn journal(path: &Path, database: &Database) -> Result<(Journal, Withheld), OpenError> {
-    let mut journal = Journal::open_strict(&journal_path(path)).map_err(OpenError::journal)?;
+pub(super) fn journal(path: &Path, database: &Database, options: &Options) -> Result<(Journal, Withheld), OpenError> {
+    let journal = Journal::open_strict(&journal_path(path)).map_err(OpenError::journal)?;
+    let mut journal = journal.fill_ahead(AHEAD.min(options.journal_bytes / 8));
     if journal.synced_records() == 0 {
         return Ok((journal, Withheld::default()));
     }

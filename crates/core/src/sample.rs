@@ -155,7 +155,7 @@ pub(crate) fn members<'e, E: Engine>(
 /// The events below `n` whose level is in `mask`, with their levels, ascending.
 pub(crate) fn selected<'e, E: Engine>(engine: &'e E, salt: &'e Salt, levels: u8, n: u32, mask: u32) -> Selected<'e, E> {
     let n = if mask == 0 { 0 } else { n };
-    Selected { engine, salt, levels, n: u64::from(n), mask, next: 0, chunk: [0; CHUNK] }
+    Selected { engine, salt, levels, n: u64::from(n), mask, next: 0, chunk: [0; CHUNK], found: [0; CHUNK], at: 0, count: 0 }
 }
 
 const CHUNK: usize = 256;
@@ -167,8 +167,14 @@ pub(crate) struct Selected<'e, E> {
     levels: u8,
     n: u64,
     mask: u32,
+    /// Where the next chunk starts.
     next: u64,
+    /// The levels of the chunk before.
     chunk: [u8; CHUNK],
+    /// Which places of it are selected, how many have been handed out, and how many there are.
+    found: [u8; CHUNK],
+    at: usize,
+    count: usize,
 }
 
 impl<E> Clone for Selected<'_, E> {
@@ -181,20 +187,26 @@ impl<E: Engine> Iterator for Selected<'_, E> {
     type Item = (Sequence, Level);
 
     fn next(&mut self) -> Option<(Sequence, Level)> {
-        while self.next < self.n {
+        while self.at == self.count {
+            if self.next >= self.n {
+                return None;
+            }
             #[allow(clippy::cast_possible_truncation)]
-            let at = (self.next % CHUNK as u64) as usize;
-            if at == 0 {
-                #[allow(clippy::cast_possible_truncation)]
-                let length = (self.n - self.next).min(CHUNK as u64) as usize;
-                self.engine.levels(self.salt, self.levels, self.next, &mut self.chunk[..length]);
+            let length = (self.n - self.next).min(CHUNK as u64) as usize;
+            let chunk = &mut self.chunk[..length];
+            self.engine.levels(self.salt, self.levels, self.next, chunk);
+            (self.at, self.count) = (0, 0);
+            // Without a branch: at a low rate few of many are selected, and nobody can guess which.
+            for (place, level) in (0..=u8::MAX).zip(chunk) {
+                self.found[self.count] = place;
+                self.count += usize::from(self.mask >> *level & 1 == 1);
             }
-            let (seq, level) = (self.next, self.chunk[at]);
-            self.next += 1;
-            if self.mask >> level & 1 == 1 {
-                return Some((Sequence(seq), Level(level)));
-            }
+            self.next += length as u64;
         }
-        None
+        let place = self.found[self.at];
+        self.at += 1;
+        // The chunk before the next one; only the last is shorter.
+        let start = (self.next - 1) / CHUNK as u64 * CHUNK as u64;
+        Some((Sequence(start + u64::from(place)), Level(self.chunk[usize::from(place)])))
     }
 }

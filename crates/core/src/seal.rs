@@ -143,7 +143,9 @@ impl Seal<Unverified> {
         if object.header.tree != (statement.scheme == Scheme::Tree) {
             return Err(DecodeError::UnexpectedHeader);
         }
-        Ok((Self::new(statement, root, object.header.algorithm), object.signature))
+        // The encoding is deterministic, so the digest of these bytes is the one of the statement written again.
+        let (algorithm, digest) = (object.header.algorithm, object.digest());
+        Ok((Self { statement, root, algorithm, digest, proven: PhantomData }, object.signature))
     }
 
     /// Proves the seal by its signature, under the key that the directory has for its device and index.

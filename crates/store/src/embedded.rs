@@ -114,6 +114,8 @@ struct Shared {
 #[derive(Default)]
 struct State {
     queue: Vec<Job>,
+    /// How many jobs the writer waits for.
+    awaited: usize,
     /// Bytes of the jobs that are queued or being journaled.
     queued_bytes: usize,
     pending: Vec<Pending>,

@@ -41,7 +41,7 @@ pub struct Journal {
     /// The next frame, its head not yet filled in.
     pending: Vec<u8>,
     /// How long the file is: what stands behind `end` is zeros.
-    length: u64,
+    filled: u64,
     /// How much room is written at once, ahead of the frames; 0 for none.
     ahead: u64,
     torn: u64,
@@ -145,7 +145,7 @@ impl Journal {
     /// A journal of a file of `length` bytes that has not been read yet.
     fn at(path: &Path, file: File, length: u64) -> Self {
         let end = HEADER.len() as u64;
-        Self { path: path.to_owned(), file, end, synced: 0, pending: vec![0; FRAME_HEAD], length, ahead: 0, torn: 0 }
+        Self { path: path.to_owned(), file, end, synced: 0, pending: vec![0; FRAME_HEAD], filled: length, ahead: 0, torn: 0 }
     }
 
     /// Writes room for frames ahead from now on, `bytes` at a time. A sync then finds its place on the disk already there and
@@ -169,13 +169,13 @@ impl Journal {
             file.seek(SeekFrom::Start(0)).and_then(|_| file.write_all(HEADER)).map_err(io)?;
             file.sync_all().map_err(io)?;
             sync_directory(path).map_err(io)?;
-            journal.length = HEADER.len() as u64;
+            journal.filled = HEADER.len() as u64;
             return Ok(journal);
         }
         journal.find_end(length, tail)?;
         if journal.torn > 0 {
             journal.file.set_len(journal.end).and_then(|()| journal.file.sync_all()).map_err(io)?;
-            journal.length = journal.end;
+            journal.filled = journal.end;
         }
         Ok(journal)
     }
@@ -266,13 +266,13 @@ impl Journal {
         }
         self.synced += split(self.waiting()).count() as u64;
         self.end += self.pending.len() as u64;
-        self.length = self.length.max(self.end);
+        self.filled = self.filled.max(self.end);
         self.discard();
         Ok(())
     }
 
     fn write_frame(&mut self, sync: bool) -> io::Result<()> {
-        if self.ahead > 0 && self.end + self.pending.len() as u64 > self.length {
+        if self.ahead > 0 && self.end + self.pending.len() as u64 > self.filled {
             // Without the room a frame may still find its place: the last of a disk is for frames.
             if self.fill().is_err() {
                 self.cut()?;
@@ -285,17 +285,17 @@ impl Journal {
 
     /// Writes zeros behind the next frame's place.
     fn fill(&mut self) -> io::Result<()> {
-        let (from, until) = (self.length, self.end + self.pending.len() as u64 + self.ahead);
+        let (from, until) = (self.filled, self.end + self.pending.len() as u64 + self.ahead);
         self.file.seek(SeekFrom::Start(from))?;
         io::copy(&mut io::repeat(0).take(until - from), &mut self.file)?;
-        self.length = until;
+        self.filled = until;
         Ok(())
     }
 
     /// Cuts off what stands behind the last frame.
     fn cut(&mut self) -> io::Result<()> {
         self.file.set_len(self.end)?;
-        self.length = self.end;
+        self.filled = self.end;
         Ok(())
     }
 
@@ -352,7 +352,7 @@ impl Journal {
         let io = |error| JournalError::io(&self.path, error);
         self.file.set_len(start).map_err(io)?;
         // Whether or not the next step succeeds, the file ends here now: the next frame must follow, not leave a hole.
-        (self.end, self.length, self.synced) = (start, start, 0);
+        (self.end, self.filled, self.synced) = (start, start, 0);
         self.discard();
         self.file.sync_all().map_err(|error| JournalError::io(&self.path, error))
     }

@@ -496,8 +496,8 @@ impl<'d, D: Directory + ?Sized> StreamReader<'d, D> {
         let device = self.follower.position().map(|(device, _)| device);
         for pending in &self.run {
             let fail = |kind| ReadError { kind, item: pending.item, device, run: None };
-            let item = Item::decode(&buffer[pending.range.clone()]).map_err(|error| fail(ReadErrorKind::Decode(error)))?;
-            let (Item::Part(part), _) = item else { continue };
+            let item = Item::decode_whole(&buffer[pending.range.clone()]).map_err(|error| fail(ReadErrorKind::Decode(error)))?;
+            let Item::Part(part) = item else { continue };
             let shape = pending.schema.as_ref().map(|schema| schema.shape());
             let parts = self.follower.part(&part, shape.as_ref()).map_err(|error| fail(ReadErrorKind::Part(error)))?;
             rebuilt.push((part, parts));

@@ -1,8 +1,9 @@
 //! The writer: one thread that drains the whole queue into one record of the journal each, syncs once, and answers.
 //!
 //! While one sync waits for the disk, callers queue up; the next takes them all. So the store is as fast as the disk appends,
-//! with any number of callers, and one caller waits for one sync. What is journaled is handed to the thread that brings it into
-//! the tables (see [`apply`](super::apply)).
+//! with any number of callers, and one caller waits for one sync. Where callers come back as soon as they are answered, the next
+//! sync waits for those of the last, for no longer than that took: half as many syncs then carry as much. What is journaled
+//! is handed to the thread that brings it into the tables (see [`apply`](super::apply)).
 //!
 //! A batch whose bundles all come behind everything of their devices is new, whatever the tables will say: it is answered once
 //! it is synced. Any other is answered when it has been applied, with the receipt of its transaction; so is the first of each
@@ -29,6 +30,9 @@ use crate::journal::{Journal, JournalError};
 
 /// How long a store that could not be written is left alone before the next try.
 const RETRY: Duration = Duration::from_secs(1);
+
+/// The longest that a sync waits for callers, however long the last one took.
+const PATIENCE: Duration = Duration::from_millis(1);
 
 /// The handle of the store's two threads.
 pub(super) struct Writer {
@@ -74,7 +78,9 @@ impl Writer {
         }
         state.queued_bytes += bytes;
         state.queue.push(Job { batch, bytes, reply });
-        self.shared.queued.notify_one();
+        if state.queue.len() >= state.awaited {
+            self.shared.queued.notify_one();
+        }
         Ok(())
     }
 }
@@ -97,7 +103,10 @@ impl Drop for Writer {
 fn run(shared: &Shared) {
     let mut heads = Heads::default();
     let mut tried: Option<Instant> = None;
-    while let Some(jobs) = shared.next_jobs() {
+    let (mut answered, mut took) = (0, Duration::ZERO);
+    while let Some(jobs) = shared.next_jobs(answered, took.min(PATIENCE)) {
+        let start = Instant::now();
+        answered = jobs.len();
         let mut held = shared.state().held.clone();
         if held.is_some() && tried.is_none_or(|tried| tried.elapsed() >= RETRY) {
             held = apply::retry(shared).err();
@@ -110,13 +119,27 @@ fn run(shared: &Shared) {
             }
             None => journal(shared, &mut heads, jobs),
         }
+        took = start.elapsed();
     }
 }
 
 impl Shared {
-    /// All jobs that wait, once some do; `None` when the store closes.
-    fn next_jobs(&self) -> Option<Vec<Job>> {
+    /// All jobs that wait, once some do; `None` when the store closes. Whoever was `answered` just now is likely to come again:
+    /// so many more are waited for, with `patience`.
+    fn next_jobs(&self, answered: usize, patience: Duration) -> Option<Vec<Job>> {
         let mut state = self.state();
+        if !state.queue.is_empty() {
+            state.awaited = state.queue.len() + answered;
+            let deadline = Instant::now() + patience;
+            while state.queue.len() < state.awaited && !state.closing {
+                let left = deadline.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    break;
+                }
+                state = self.queued.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            }
+        }
+        state.awaited = 1;
         while state.queue.is_empty() {
             if state.closing {
                 return None;

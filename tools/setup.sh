@@ -4,7 +4,7 @@
 # usage: tools/setup.sh rust | build | test
 #   rust    the toolchain that rust-toolchain.toml names, with its components and targets
 #   build   rust, and the C compiler and linker that the dependencies need
-#   test    build, and what only tests and lints need: openssl, .venv with requirements.txt, cargo-deny
+#   test    build, and what only tests and lints need: openssl, Mosquitto, .venv with requirements.txt, cargo-deny
 #
 # Debian packages are installed only where they are missing and we are root; otherwise the message says what to install.
 set -euo pipefail
@@ -68,6 +68,22 @@ build() {
     need c++ g++
 }
 
+# Mosquitto and its clients. Tests start brokers of their own, so Debian's service is kept from starting.
+broker() {
+    local policy=/usr/sbin/policy-rc.d
+    { type -P mosquitto || [ -x /usr/sbin/mosquitto ]; } >/dev/null && type -P mosquitto_pub mosquitto_passwd >/dev/null && return
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null && [ ! -e $policy ]; then
+        trap "rm -f $policy" EXIT
+        printf '#!/bin/sh\nexit 101\n' >$policy
+        chmod +x $policy
+        install Mosquitto mosquitto mosquitto-clients
+        rm -f $policy
+        trap - EXIT
+    else
+        install Mosquitto mosquitto mosquitto-clients
+    fi
+}
+
 python() {
     local stamp=.venv/requirements
     if cmp -s tools/requirements.txt $stamp && .venv/bin/python -c 'import cbor2, cryptography' 2>/dev/null; then return; fi
@@ -98,6 +114,7 @@ test)
     build
     need openssl openssl
     need git git
+    broker
     python
     deny
     ;;

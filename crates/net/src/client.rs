@@ -320,7 +320,7 @@ fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(400).collect()
 }
 
-fn is_this_machine(url: &Url) -> bool {
+pub(crate) fn is_this_machine(url: &Url) -> bool {
     url.host_str().is_some_and(|host| {
         let host = host.trim_start_matches('[').trim_end_matches(']');
         host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
@@ -361,7 +361,7 @@ fn cause_of(error: &reqwest::Error) -> String {
 }
 
 /// A number in 0..1 that differs between processes and calls; it need not be unpredictable.
-fn spread() -> f64 {
+pub(crate) fn spread() -> f64 {
     use std::hash::{BuildHasher, Hasher};
     let random = std::collections::hash_map::RandomState::new().build_hasher().finish();
     f64::from((random >> 32) as u32) / f64::from(u32::MAX)

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use crate::tls::BadFile;
+
 /// Why a cloud did not do what it was asked to.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -131,6 +133,12 @@ impl fmt::Display for NetError {
 }
 
 impl std::error::Error for NetError {}
+
+impl From<BadFile> for NetError {
+    fn from(BadFile { path, cause }: BadFile) -> Self {
+        Self::BadFile { path, cause }
+    }
+}
 
 /// The innermost cause: the layers above it say little more than that there was one.
 pub(crate) fn innermost(error: &(dyn std::error::Error + 'static)) -> String {

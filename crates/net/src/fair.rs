@@ -59,6 +59,11 @@ impl Fair {
         self.queues.get(&device).map_or(0, |queue| queue.frames.len())
     }
 
+    /// Counts what is no frame.
+    pub(crate) const fn refuse(&mut self) {
+        self.dropped += 1;
+    }
+
     pub(crate) const fn dropped(&self) -> u64 {
         self.dropped
     }

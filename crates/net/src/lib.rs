@@ -1,6 +1,6 @@
 //! Links between the rooms: the HTTP client of the [`moteseal_api`] contract, and the links between devices and their hub.
 //!
-//! [`link`] is what a link between devices and hub promises; [`memory`] carries within a process. None of them knows what the
+//! [`link`] is what a link between devices and hub promises; [`memory`] carries within a process, [`mqtt`] over a broker. None of them knows what the
 //! bytes mean.
 //!
 //! A [`Client`] speaks to one cloud. It waits and tries again where the cloud asks it to, follows no redirects (an untrusted
@@ -13,6 +13,7 @@ mod error;
 mod fair;
 pub mod link;
 pub mod memory;
+pub mod mqtt;
 mod tls;
 
 pub use client::{Answer, Client, Options, Retry, Token};

@@ -11,6 +11,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::watch;
 
+use crate::tls::BadFile;
+
 /// The longest frame or announcement, in bytes.
 pub const MAX_FRAME: usize = 65_536;
 
@@ -91,7 +93,7 @@ pub trait HubLink: Send {
     /// How the link stands, and a way to be told when that changes.
     fn state(&self) -> watch::Receiver<State>;
 
-    /// Frames that were dropped at this end, because they came faster than they were received.
+    /// Frames that were dropped at this end: they came faster than they were received, or were none.
     fn dropped(&self) -> u64;
 }
 
@@ -213,6 +215,12 @@ impl fmt::Display for LinkError {
 }
 
 impl std::error::Error for LinkError {}
+
+impl From<BadFile> for LinkError {
+    fn from(BadFile { path, cause }: BadFile) -> Self {
+        Self::BadFile { path, cause }
+    }
+}
 
 /// Lets through what a link may carry.
 pub(crate) fn check_length(frame: &Bytes) -> Result<(), LinkError> {

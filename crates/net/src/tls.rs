@@ -1,15 +1,30 @@
-//! Whom to believe that they are the cloud: the platform's certificate authorities, and those of a file.
+//! Whom to believe that they are the cloud or the broker, and who we are to them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Once;
 
 use reqwest::Certificate;
 use rustls::crypto::aws_lc_rs;
-
-use crate::error::NetError;
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 /// A file of certificates larger than this is none.
 const MAX_CA_FILE: u64 = 4 << 20;
+/// So is a file with one key.
+const MAX_KEY_FILE: u64 = 64 << 10;
+
+/// A file that cannot be used, and why.
+pub(crate) struct BadFile {
+    pub(crate) path: PathBuf,
+    pub(crate) cause: String,
+}
+
+impl BadFile {
+    pub(crate) fn new(path: &Path, cause: impl Into<String>) -> Self {
+        Self { path: path.to_owned(), cause: cause.into() }
+    }
+}
 
 /// Makes aws-lc-rs the process's provider, once; whoever installed one before keeps it.
 pub(crate) fn install_provider() {
@@ -20,19 +35,48 @@ pub(crate) fn install_provider() {
 }
 
 /// Reads a PEM file of certificate authorities.
-pub(crate) fn authorities(path: &Path) -> Result<Vec<Certificate>, NetError> {
-    let bad = |cause: String| NetError::BadFile { path: path.to_owned(), cause };
+pub(crate) fn authorities(path: &Path) -> Result<Vec<Certificate>, BadFile> {
     let pem = read_small(path, MAX_CA_FILE)?;
-    let certificates = Certificate::from_pem_bundle(&pem).map_err(|_| bad("not a PEM file of certificates".into()))?;
-    if certificates.is_empty() { Err(bad("holds no certificate in PEM".into())) } else { Ok(certificates) }
+    let certificates = Certificate::from_pem_bundle(&pem).map_err(|_| BadFile::new(path, "not a PEM file of certificates"))?;
+    if certificates.is_empty() { Err(BadFile::new(path, "holds no certificate in PEM")) } else { Ok(certificates) }
+}
+
+/// A client's side of TLS: it believes the authorities of the file `ca` and no others, or without one the platform's; it shows
+/// `identity`, a chain of certificates and its key, to who asks.
+pub(crate) fn client_config(ca: Option<&Path>, identity: Option<(&Path, &Path)>) -> Result<ClientConfig, BadFile> {
+    install_provider();
+    let mut roots = RootCertStore::empty();
+    match ca {
+        Some(path) => {
+            for certificate in certificates(path)? {
+                roots.add(certificate).map_err(|error| BadFile::new(path, format!("no authority's certificate: {error}")))?;
+            }
+        }
+        None => {
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        }
+    }
+    let config = ClientConfig::builder().with_root_certificates(roots);
+    let Some((chain, key)) = identity else { return Ok(config.with_no_client_auth()) };
+    let pem = read_small(key, MAX_KEY_FILE)?;
+    let secret = PrivateKeyDer::from_pem_slice(&pem).map_err(|_| BadFile::new(key, "holds no private key in PEM"))?;
+    let config = config.with_client_auth_cert(certificates(chain)?, secret);
+    config.map_err(|error| BadFile::new(key, format!("does not go with the certificate: {error}")))
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, BadFile> {
+    let pem = read_small(path, MAX_CA_FILE)?;
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
+    let certificates = certificates.map_err(|_| BadFile::new(path, "not a PEM file of certificates"))?;
+    if certificates.is_empty() { Err(BadFile::new(path, "holds no certificate in PEM")) } else { Ok(certificates) }
 }
 
 /// Reads a file of at most `limit` bytes.
-pub(crate) fn read_small(path: &Path, limit: u64) -> Result<Vec<u8>, NetError> {
+pub(crate) fn read_small(path: &Path, limit: u64) -> Result<Vec<u8>, BadFile> {
     use std::io::Read;
-    let bad = |cause: String| NetError::BadFile { path: path.to_owned(), cause };
-    let file = std::fs::File::open(path).map_err(|error| bad(crate::error::innermost(&error)))?;
+    let bad = |error: std::io::Error| BadFile::new(path, crate::error::innermost(&error));
+    let file = std::fs::File::open(path).map_err(bad)?;
     let mut bytes = Vec::new();
-    file.take(limit + 1).read_to_end(&mut bytes).map_err(|error| bad(crate::error::innermost(&error)))?;
-    if bytes.len() as u64 > limit { Err(bad(format!("longer than {limit} bytes"))) } else { Ok(bytes) }
+    file.take(limit + 1).read_to_end(&mut bytes).map_err(bad)?;
+    if bytes.len() as u64 > limit { Err(BadFile::new(path, format!("longer than {limit} bytes"))) } else { Ok(bytes) }
 }

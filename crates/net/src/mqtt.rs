@@ -1,0 +1,372 @@
+//! Links over an MQTT broker (3.1.1 or 5), over TCP or TLS.
+//!
+//! Of a group `G`, a device `D` (16 hexadecimal digits) publishes its frames to `moteseal/1/G/up/D` and subscribes to
+//! `moteseal/1/G/down/D` and `moteseal/1/G/round`; the hub subscribes to `moteseal/1/G/up/+`, and publishes its announcements
+//! retained. Everything is QoS 1. The hub's session is persistent: what comes while it is away waits at the broker, as far as that
+//! has room. A broker's acknowledgement says nothing about the hub; that is the frames' own business.
+//!
+//! The broker needs no trust but for availability. Its access list should let a device publish and subscribe under its own name
+//! only, and its `max_queued_messages` and `message_size_limit` bound what it keeps for an absent hub.
+
+mod connection;
+mod driver;
+mod session;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bytes::Bytes;
+use reqwest::Url;
+use tokio::sync::watch;
+
+use crate::client::is_this_machine;
+use crate::link::{DeviceLink, Down, HubLink, LinkError, State, Up, check_length};
+use crate::tls;
+use connection::{Connection, Sender};
+use driver::{DeviceInbox, Driver, HubInbox};
+
+/// The longest password file, in bytes.
+const MAX_PASSWORD: u64 = 4096;
+
+/// How to reach a broker, and whose frames to carry.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where the broker is: `mqtt://host[:1883]`, or `mqtts://host[:8883]` for TLS.
+    pub url: String,
+    /// The group's part of all topics.
+    pub group: String,
+    /// The protocol's version.
+    pub version: Version,
+    /// A PEM file of certificate authorities to believe instead of the platform's.
+    pub ca: Option<PathBuf>,
+    /// The certificate to show to a broker that asks for one.
+    pub identity: Option<Identity>,
+    /// User and password.
+    pub login: Option<Login>,
+    /// When to try again after the connection was lost or refused.
+    pub backoff: Backoff,
+    /// How long a connection may be silent before either side asks whether the other is there.
+    pub keep_alive: Duration,
+}
+
+impl Options {
+    /// Options for a broker and a group, the rest as is usual.
+    #[must_use]
+    pub fn new(url: impl Into<String>, group: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            group: group.into(),
+            version: Version::default(),
+            ca: None,
+            identity: None,
+            login: None,
+            backoff: Backoff::default(),
+            keep_alive: Duration::from_secs(30),
+        }
+    }
+}
+
+/// A version of MQTT.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Version {
+    /// 3.1.1.
+    V3,
+    /// 5.0.
+    #[default]
+    V5,
+}
+
+/// A client's certificate, for TLS in both directions.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// A PEM file with the chain of certificates, the client's own first.
+    pub certificate: PathBuf,
+    /// A PEM file with its key.
+    pub key: PathBuf,
+}
+
+/// Who we are to the broker.
+#[derive(Clone, Debug)]
+pub struct Login {
+    /// The user's name.
+    pub user: String,
+    /// The password.
+    pub password: Password,
+}
+
+/// A password. It is never shown.
+#[derive(Clone)]
+pub struct Password(String);
+
+impl Password {
+    /// Reads a password from a file: one line.
+    ///
+    /// # Errors
+    /// `BadFile`.
+    pub fn read(path: &Path) -> Result<Self, LinkError> {
+        let bytes = tls::read_small(path, MAX_PASSWORD)?;
+        let text = String::from_utf8(bytes).unwrap_or_default();
+        let line = text.trim_end_matches(['\r', '\n']);
+        if line.is_empty() || line.contains(['\r', '\n', '\0']) {
+            return Err(tls::BadFile::new(path, "a password is one line of text").into());
+        }
+        Ok(Self(line.to_owned()))
+    }
+}
+
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Password(secret)")
+    }
+}
+
+/// How long to wait before each attempt to connect again: doubled after each, half of it by chance, so that a broker that comes
+/// back does not meet everybody at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Backoff {
+    /// The first wait.
+    pub first: Duration,
+    /// No wait is longer.
+    pub longest: Duration,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self { first: Duration::from_millis(250), longest: Duration::from_secs(30) }
+    }
+}
+
+impl Backoff {
+    /// The wait after the failure `attempt` (from 0); `spread` is in 0..1.
+    fn wait(&self, attempt: u32, spread: f64) -> Duration {
+        self.first.saturating_mul(1 << attempt.min(16)).min(self.longest).mul_f64(0.5 + 0.5 * spread)
+    }
+}
+
+/// The topics of a group.
+#[derive(Clone, Debug)]
+struct Topics {
+    /// Ends with a slash.
+    base: String,
+}
+
+impl Topics {
+    fn new(group: &str) -> Result<Self, LinkError> {
+        if group.is_empty()
+            || group.len() > 64
+            || !group.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+        {
+            let cause = "a group's part of the topics is 1 to 64 letters, digits, '-', '_' and '.'".to_owned();
+            return Err(LinkError::BadAddress { url: group.to_owned(), cause });
+        }
+        Ok(Self { base: format!("moteseal/1/{group}/") })
+    }
+
+    fn up(&self, device: impl fmt::Display) -> String {
+        format!("{}up/{device}", self.base)
+    }
+
+    fn down(&self, device: [u8; 8]) -> String {
+        format!("{}down/{}", self.base, name(device))
+    }
+
+    fn round(&self) -> String {
+        format!("{}round", self.base)
+    }
+}
+
+/// A device's part of a topic.
+fn name(device: [u8; 8]) -> String {
+    format!("{:016x}", u64::from_be_bytes(device))
+}
+
+/// The device that a topic's last part names: as [`name`] writes it and no other way, so that a device has one name.
+fn named(part: &[u8]) -> Option<[u8; 8]> {
+    let text = std::str::from_utf8(part).ok().filter(|text| text.len() == 16)?;
+    let device = u64::from_str_radix(text, 16).ok()?.to_be_bytes();
+    (name(device) == text).then_some(device)
+}
+
+/// Checks the address, as far as that goes without asking anybody.
+fn parse(options: &Options) -> Result<Url, LinkError> {
+    let bad = |cause: &str| LinkError::BadAddress { url: options.url.clone(), cause: cause.to_owned() };
+    let url = Url::parse(&options.url).map_err(|error| bad(&error.to_string()))?;
+    if !matches!(url.scheme(), "mqtt" | "mqtts") {
+        return Err(bad("neither mqtt nor mqtts"));
+    }
+    if url.host_str().is_none_or(str::is_empty) {
+        return Err(bad("it names no host"));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(bad("it must not hold a user; the user has an option, the password a file"));
+    }
+    if !matches!(url.path(), "" | "/") || url.query().is_some() || url.fragment().is_some() {
+        return Err(bad("nothing may follow the port"));
+    }
+    if options.login.is_some() && url.scheme() == "mqtt" && !is_this_machine(&url) {
+        return Err(LinkError::PasswordInClear { url: options.url.clone() });
+    }
+    Ok(url)
+}
+
+/// A device's end.
+#[derive(Debug)]
+pub struct MqttDevice {
+    sender: Sender,
+    up: String,
+    inbox: DeviceInbox,
+    driver: Driver,
+}
+
+impl MqttDevice {
+    /// A device's link: it connects, and connects again, by itself. [`until_up`](crate::link::until_up) waits for that.
+    ///
+    /// # Errors
+    /// `BadAddress`, `BadFile`, `PasswordInClear`. Nothing is sent yet.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn new(options: &Options, device: [u8; 8]) -> Result<Self, LinkError> {
+        let (url, topics) = (parse(options)?, Topics::new(&options.group)?);
+        let client = format!("moteseal-{}-{}", options.group, name(device));
+        let (connection, sender) = Connection::new(options, &url, client, false)?;
+        let inbox = DeviceInbox::new(topics.round(), topics.down(device));
+        let subscriptions = vec![topics.down(device), topics.round()];
+        let driver = Driver::start(connection, sender.clone(), options, subscriptions, inbox.clone(), None);
+        Ok(Self { sender, up: topics.up(name(device)), inbox, driver })
+    }
+}
+
+impl DeviceLink for MqttDevice {
+    async fn send(&self, frame: Bytes) -> Result<(), LinkError> {
+        check_length(&frame)?;
+        self.sender.publish(&self.up, false, frame).await
+    }
+
+    async fn receive(&mut self) -> Result<Down, LinkError> {
+        Ok(self.inbox.next().await)
+    }
+
+    fn state(&self) -> watch::Receiver<State> {
+        self.driver.state()
+    }
+}
+
+/// The hub's end.
+#[derive(Debug)]
+pub struct MqttHub {
+    sender: Sender,
+    topics: Topics,
+    inbox: HubInbox,
+    announcement: watch::Sender<Option<Bytes>>,
+    driver: Driver,
+}
+
+impl MqttHub {
+    /// A hub's link: it connects, and connects again, by itself. [`until_up`](crate::link::until_up) waits for that. A group has
+    /// one hub: of two, the broker lets the newer one stay.
+    ///
+    /// # Errors
+    /// `BadAddress`, `BadFile`, `PasswordInClear`. Nothing is sent yet.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn new(options: &Options) -> Result<Self, LinkError> {
+        let (url, topics) = (parse(options)?, Topics::new(&options.group)?);
+        let client = format!("moteseal-{}-hub", options.group);
+        let (connection, sender) = Connection::new(options, &url, client, true)?;
+        let inbox = HubInbox::new(topics.up(""));
+        let announcement = watch::Sender::new(None);
+        let announcements = Some((topics.round(), announcement.subscribe()));
+        let driver = Driver::start(connection, sender.clone(), options, vec![topics.up("+")], inbox.clone(), announcements);
+        Ok(Self { sender, topics, inbox, announcement, driver })
+    }
+}
+
+impl HubLink for MqttHub {
+    async fn receive(&mut self) -> Result<Up, LinkError> {
+        Ok(self.inbox.next().await)
+    }
+
+    /// While the link is down, frames are lost: what they say is said again when the device asks again.
+    async fn send(&self, device: [u8; 8], frame: Bytes) -> Result<(), LinkError> {
+        check_length(&frame)?;
+        if !self.driver.is_up() {
+            return Ok(());
+        }
+        self.sender.publish(&self.topics.down(device), false, frame).await
+    }
+
+    /// Never waits: while the link is down, the newest announcement is kept and told once it is up.
+    async fn announce(&self, announcement: Bytes) -> Result<(), LinkError> {
+        check_length(&announcement)?;
+        self.announcement.send_replace(Some(announcement));
+        Ok(())
+    }
+
+    fn state(&self) -> watch::Receiver<State> {
+        self.driver.state()
+    }
+
+    fn dropped(&self) -> u64 {
+        self.inbox.dropped()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn an_address_is_checked_before_anything_is_sent() {
+        for url in
+            ["", "broker", "http://host", "mqtt://", "mqtts://user@host", "mqtts://:pw@host", "mqtt://host/x", "mqtt://host?q"]
+        {
+            assert_eq!(parse(&Options::new(url, "g")).unwrap_err().name(), "BadAddress", "{url}");
+        }
+        for url in ["mqtt://host", "mqtts://host:8883/", "mqtt://[::1]:1883"] {
+            parse(&Options::new(url, "g")).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_password_goes_unencrypted_to_this_machine_only() {
+        let login = Some(Login { user: "mote".to_owned(), password: Password("sesame".to_owned()) });
+        let options = |url: &str| Options { login: login.clone(), ..Options::new(url, "g") };
+        assert_eq!(parse(&options("mqtt://broker.example")).unwrap_err().name(), "PasswordInClear");
+        for url in ["mqtts://broker.example", "mqtt://localhost", "mqtt://127.0.0.1:1", "mqtt://[::1]"] {
+            parse(&options(url)).unwrap();
+        }
+        assert!(!format!("{:?}", options("mqtt://localhost")).contains("sesame"));
+    }
+
+    #[test]
+    fn a_group_cannot_reach_into_other_topics() {
+        for group in ["", "a/b", "+", "#", "a\0", "ä", &"a".repeat(65)] {
+            assert_eq!(Topics::new(group).unwrap_err().name(), "BadAddress", "{group}");
+        }
+        assert_eq!(Topics::new("00ff").unwrap().up(name([0, 0, 0, 0, 0, 0, 0xab, 1])), "moteseal/1/00ff/up/000000000000ab01");
+    }
+
+    #[test]
+    fn a_device_has_one_name() {
+        let device = [0xfe, 0, 1, 2, 3, 4, 5, 6];
+        assert_eq!(named(name(device).as_bytes()), Some(device));
+        for part in
+            ["", "fe", "FE00010203040506", "+e00010203040506", "fe000102030405067", "fe0001020304050g", " e00010203040506"]
+        {
+            assert_eq!(named(part.as_bytes()), None, "{part}");
+        }
+    }
+
+    #[test]
+    fn waits_double_up_to_a_limit_and_half_of_each_is_chance() {
+        let backoff = Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(1) };
+        assert_eq!(backoff.wait(0, 1.0), Duration::from_millis(100));
+        assert_eq!(backoff.wait(0, 0.0), Duration::from_millis(50));
+        assert_eq!(backoff.wait(2, 1.0), Duration::from_millis(400));
+        assert_eq!(backoff.wait(u32::MAX, 1.0), Duration::from_secs(1));
+    }
+}

@@ -1,0 +1,259 @@
+//! What keeps a link over MQTT going: connects again, subscribes, tells the newest announcement, and sorts what comes.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use bytes::Bytes;
+use tokio::sync::{Notify, watch};
+use tokio::task::AbortHandle;
+
+use super::connection::{Connection, Happened, Sender};
+use super::{Backoff, Options, named};
+use crate::client::spread;
+use crate::fair::Fair;
+use crate::link::{Down, MAX_FRAME, State, Up};
+
+/// Bytes that may wait at the hub.
+const HUB_BYTES: usize = 64 << 20;
+/// Frames that may wait at a device.
+const DEVICE_FRAMES: usize = 256;
+
+/// Where messages go. What does not fit or does not belong there is dropped: a link may lose.
+pub(super) trait Inbox: Clone + Send + 'static {
+    fn put(&self, topic: &[u8], payload: &Bytes);
+}
+
+/// The topic and the newest of a hub's announcements.
+type Announcements = (String, watch::Receiver<Option<Bytes>>);
+
+/// The tasks of a link; they end with it.
+#[derive(Debug)]
+pub(super) struct Driver {
+    state: watch::Receiver<State>,
+    tasks: [AbortHandle; 2],
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(AbortHandle::abort);
+    }
+}
+
+impl Driver {
+    pub(super) fn start(
+        connection: Connection,
+        sender: Sender,
+        options: &Options,
+        subscriptions: Vec<String>,
+        inbox: impl Inbox,
+        announcements: Option<Announcements>,
+    ) -> Self {
+        let (tell, state) = watch::channel(State::Connecting);
+        let connected = watch::Sender::new(());
+        let greet = tokio::spawn(greet(sender, subscriptions, announcements, connected.subscribe()));
+        let drive = tokio::spawn(drive(connection, options.backoff, inbox, tell, connected));
+        Self { state, tasks: [greet.abort_handle(), drive.abort_handle()] }
+    }
+
+    pub(super) fn state(&self) -> watch::Receiver<State> {
+        self.state.clone()
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        *self.state.borrow() == State::Up
+    }
+}
+
+async fn drive(
+    mut connection: Connection,
+    backoff: Backoff,
+    inbox: impl Inbox,
+    state: watch::Sender<State>,
+    connected: watch::Sender<()>,
+) {
+    let (mut attempt, mut up_since) = (0, None::<Instant>);
+    loop {
+        let (cause, asks_again) = match connection.next().await {
+            Ok(Happened::Message { topic, payload }) => {
+                inbox.put(&topic, &payload);
+                continue;
+            }
+            Ok(Happened::Other) => continue,
+            Ok(Happened::Connected) => {
+                connected.send_replace(());
+                continue;
+            }
+            Ok(Happened::Subscribed) => {
+                state.send_replace(State::Up);
+                up_since = Some(Instant::now());
+                continue;
+            }
+            Ok(Happened::NotSubscribed) => (connection.not_subscribed(), true),
+            Err(error) => (error, false),
+        };
+        // A connection that lasted is a success; one that broke at once is another failure.
+        if up_since.take().is_some_and(|since| since.elapsed() > backoff.longest) {
+            attempt = 0;
+        }
+        let again_in = backoff.wait(attempt, spread());
+        attempt = attempt.saturating_add(1);
+        state.send_replace(State::Down { cause, again_in });
+        tokio::time::sleep(again_in).await;
+        if asks_again {
+            connected.send_replace(());
+        }
+    }
+}
+
+/// Subscribes on every connection, and tells the newest announcement: on every connection, too, since a broker that was restarted
+/// may have forgotten it.
+async fn greet(
+    sender: Sender,
+    subscriptions: Vec<String>,
+    announcements: Option<Announcements>,
+    mut connected: watch::Receiver<()>,
+) {
+    let Some((topic, mut newest)) = announcements else {
+        while connected.changed().await.is_ok() && sender.subscribe(&subscriptions).await.is_ok() {}
+        return;
+    };
+    loop {
+        let is_new = tokio::select! {
+            changed = connected.changed() => changed.is_ok() && sender.subscribe(&subscriptions).await.is_ok(),
+            changed = newest.changed() => changed.is_ok(),
+        };
+        if !is_new {
+            return;
+        }
+        let announcement = newest.borrow_and_update().clone();
+        if let Some(announcement) = announcement
+            && sender.publish(&topic, true, announcement).await.is_err()
+        {
+            return;
+        }
+    }
+}
+
+/// What waits at the hub.
+#[derive(Clone)]
+pub(super) struct HubInbox(Arc<AtHub>);
+
+struct AtHub {
+    /// What the topics of devices begin with.
+    prefix: String,
+    waiting: Mutex<Fair>,
+    arrived: Notify,
+}
+
+impl std::fmt::Debug for HubInbox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HubInbox").field("prefix", &self.0.prefix).finish_non_exhaustive()
+    }
+}
+
+impl HubInbox {
+    pub(super) fn new(prefix: String) -> Self {
+        Self(Arc::new(AtHub { prefix, waiting: Mutex::new(Fair::new(HUB_BYTES)), arrived: Notify::new() }))
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Fair> {
+        self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) async fn next(&self) -> Up {
+        loop {
+            let next = self.waiting().pop();
+            match next {
+                Some(up) => return up,
+                None => self.0.arrived.notified().await,
+            }
+        }
+    }
+
+    pub(super) fn dropped(&self) -> u64 {
+        self.waiting().dropped()
+    }
+}
+
+impl Inbox for HubInbox {
+    fn put(&self, topic: &[u8], payload: &Bytes) {
+        let device = topic.strip_prefix(self.0.prefix.as_bytes()).and_then(named);
+        let mut waiting = self.waiting();
+        match device {
+            // A slice of the connection's buffer would keep all of that alive.
+            Some(device) if payload.len() <= MAX_FRAME => waiting.push(device, Bytes::copy_from_slice(payload)),
+            _ => waiting.refuse(),
+        }
+        drop(waiting);
+        self.0.arrived.notify_one();
+    }
+}
+
+/// What waits at a device: of announcements the newest, of frames the newest few.
+#[derive(Clone)]
+pub(super) struct DeviceInbox(Arc<AtDevice>);
+
+struct AtDevice {
+    round: String,
+    down: String,
+    waiting: Mutex<Waiting>,
+    arrived: Notify,
+}
+
+#[derive(Default)]
+struct Waiting {
+    announcement: Option<Bytes>,
+    frames: VecDeque<Bytes>,
+}
+
+impl std::fmt::Debug for DeviceInbox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DeviceInbox").field("down", &self.0.down).finish_non_exhaustive()
+    }
+}
+
+impl DeviceInbox {
+    pub(super) fn new(round: String, down: String) -> Self {
+        Self(Arc::new(AtDevice { round, down, waiting: Mutex::default(), arrived: Notify::new() }))
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) async fn next(&self) -> Down {
+        loop {
+            {
+                let mut waiting = self.waiting();
+                if let Some(announcement) = waiting.announcement.take() {
+                    return Down::Announcement(announcement);
+                }
+                if let Some(frame) = waiting.frames.pop_front() {
+                    return Down::Frame(frame);
+                }
+            }
+            self.0.arrived.notified().await;
+        }
+    }
+}
+
+impl Inbox for DeviceInbox {
+    fn put(&self, topic: &[u8], payload: &Bytes) {
+        if payload.len() > MAX_FRAME {
+            return;
+        }
+        let mut waiting = self.waiting();
+        let payload = Bytes::copy_from_slice(payload);
+        if topic == self.0.round.as_bytes() {
+            waiting.announcement = Some(payload);
+        } else if topic == self.0.down.as_bytes() {
+            if waiting.frames.len() >= DEVICE_FRAMES {
+                waiting.frames.pop_front();
+            }
+            waiting.frames.push_back(payload);
+        }
+        drop(waiting);
+        self.0.arrived.notify_one();
+    }
+}

@@ -100,9 +100,17 @@ pub struct SealEntry {
     pub last_in_epoch: bool,
     /// The device restarted before it.
     pub restart: bool,
+    /// Not 0 where only the levels from this round on are stored.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub kept_from: u8,
     /// Another seal has the same index: the device equivocated, or its key is in other hands.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub conflict: bool,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)]
+const fn is_zero(round: &u8) -> bool {
+    *round == 0
 }
 
 #[cfg(test)]

@@ -42,6 +42,8 @@ pub mod name {
     pub const STORE_FAILED: &str = "StoreFailed";
     /// 422: an upload's part lacks its signature or a surviving level.
     pub const NOT_WHOLE: &str = "NotWhole";
+    /// 409: a part of the levels from a round on, and no manifest of its epoch.
+    pub const MANIFEST_MISSING: &str = "ManifestMissing";
     /// 409: two different seals under one index: evidence against the device, kept and reported.
     pub const EQUIVOCATION: &str = "Equivocation";
 }
@@ -128,7 +130,8 @@ pub fn without_name<'t>(name: &str, text: &'t str) -> &'t str {
 #[must_use]
 pub fn upload_status(name: &str) -> u16 {
     match name {
-        "PrevUnknown" | "UnknownRoster" => 409,
+        "PrevUnknown" | "UnknownRoster" | name::MANIFEST_MISSING => 409,
+        "StoreDamaged" | name::STORE_FAILED => 500,
         name::TOO_MANY_PARTS | "TooManyEvents" | "RunTooLong" => 413,
         name::BAD_BODY => 400,
         _ => 422,
@@ -161,7 +164,7 @@ mod tests {
             let start = format!("| `{name}` | {status} |");
             assert!(specified.lines().any(|line| line.starts_with(&start)), "spec/errors.md does not have {start}");
         }
-        assert_eq!(found, 17);
+        assert_eq!(found, 18);
     }
 
     #[test]

@@ -4,20 +4,22 @@
 //! [`Output`] items; it reads one part at a time, and of each only the blocks that are asked for. A test that plays a lying
 //! cloud takes the items from here and alters them on their way out.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use moteseal_api::problem::{name, without_name};
 use moteseal_api::{Query, RUN_BYTES, RUN_PARTS};
 use moteseal_core::digest::Digest;
 use moteseal_core::engine::Engine;
-use moteseal_core::record::{DeviceId, EpochNumber, SealIndex, Sequence};
-use moteseal_core::sample::choice::{Choice, EpochCounts, rate_levels};
+use moteseal_core::record::{DeviceId, EpochNumber, Round, SealIndex, Sequence};
+use moteseal_core::sample::choice::{Choice, EpochCounts, Rate, rate_levels};
 use moteseal_core::sample::permutation::{self, Swap};
 use moteseal_core::seal::Scheme;
 use moteseal_core::wire::stream::{MAX_ITEM, MAX_RUN_BYTES, MAX_RUN_EVENTS, Open, Selection};
 use moteseal_lanes::Host;
-use moteseal_store::{EpochStore, ReadError, StoredSeal};
-use moteseal_verify::{Roster, write};
+use moteseal_store::{EpochStore, ReadError, StoredManifest, StoredSeal};
+use moteseal_verify::{Roster, manifest, write};
+
+use crate::manifest::Manifests;
 
 /// Seals read from the store at a time.
 const PAGE: usize = 64;
@@ -31,6 +33,8 @@ pub enum Output {
     Schema(Vec<u8>),
     /// The device of the parts that follow, and where its chain stands.
     Open(Open),
+    /// The coordinator's manifest of an epoch: a tagged `COSE_Sign1`.
+    Manifest(Vec<u8>),
     /// One seal, with the selected events.
     Part(Box<PartOutput>),
     /// The answer cannot go on; the last item.
@@ -74,6 +78,7 @@ impl Output {
         match self {
             Self::Schema(schema) => write::schema(out, schema),
             Self::Open(open) => write::open(out, open),
+            Self::Manifest(manifest) => write::manifest(out, manifest),
             Self::Part(part) => part.write(out),
             Self::Problem { name, detail } => write::problem(out, name, detail),
             Self::End => write::end(out),
@@ -92,7 +97,7 @@ impl PartOutput {
         let (digests, events) = match (&selection, statement.scheme) {
             (Selected::Levels(mask), Scheme::Star) => {
                 let events = if *mask == 0 { Vec::new() } else { store.star_blocks(&seal, *mask)? };
-                (write::star_evidence(seal.seal(), seal.blocks(), *mask), events)
+                (seal.evidence(*mask), events)
             }
             (Selected::Levels(mask), Scheme::Tree) if *mask == surviving => (Vec::new(), store.events(&seal)?),
             (Selected::Levels(mask), Scheme::Tree) => {
@@ -234,6 +239,10 @@ pub struct Answer<'s> {
     roster: &'s Roster,
     query: Query,
     gate: Option<Gate<'s>>,
+    /// In a group with a budget, the manifests that are still to come: the answer begins with them.
+    manifests: Option<Manifests<'s>>,
+    /// The epochs that have one.
+    rounds: BTreeMap<EpochNumber, Round>,
     /// The next device of the query.
     next_device: usize,
     device: Option<Cursor<'s>>,
@@ -259,11 +268,14 @@ impl<'s> Answer<'s> {
     /// The answer to `query` from `store`. Devices that the roster does not have get no parts: refuse them before.
     #[must_use]
     pub fn new(store: &'s dyn EpochStore, roster: &'s Roster, query: Query) -> Self {
+        let manifests = roster.budget().map(|_| Manifests::new(store, query.since, query.until));
         Self {
             store,
             roster,
             query,
             gate: None,
+            manifests,
+            rounds: BTreeMap::new(),
             next_device: 0,
             device: None,
             epoch: VecDeque::new(),
@@ -299,14 +311,16 @@ impl<'s> Answer<'s> {
                 Err(stop) => return Some(Err(stop)),
                 Ok(Some(Found::Boundary(seal))) => return Some(Ok(Planned { seal, selection: Selected::Levels(0) })),
                 Ok(Some(Found::Seal(seal))) => match self.query.choice {
-                    Choice::Rate(rate) => {
-                        return Some(match rate_levels(rate, seal.seal().statement()) {
-                            Ok(mask) => Ok(Planned { seal, selection: Selected::Levels(mask) }),
-                            Err(error) => Err(Stop::at("RateUnavailable", &seal, &error.to_string())),
-                        });
-                    }
+                    Choice::Rate(rate) => return Some(by_rate(seal, rate)),
                     Choice::AtMost(most) => match cursor.rest_of_epoch(seal) {
-                        Ok(parts) => self.epoch = at_most(parts, self.roster.levels(), most),
+                        Ok(parts) => {
+                            let epoch = parts.first().map(|first| first.seal().statement().epoch);
+                            let round = match self.roster.budget() {
+                                None => Some(Round(0)),
+                                Some(_) => epoch.and_then(|epoch| self.rounds.get(&epoch).copied()),
+                            };
+                            self.epoch = at_most(parts, self.roster.levels(), round, most);
+                        }
                         Err(stop) => return Some(Err(stop)),
                     },
                     Choice::Sample { count, seed } => {
@@ -324,6 +338,14 @@ impl<'s> Answer<'s> {
 
     /// Puts the next part, with what must stand before it, in `ready`.
     fn step(&mut self) -> Result<(), Stop> {
+        if let Some(manifests) = &mut self.manifests {
+            if let Some(manifest) = manifests.next().transpose()? {
+                self.note(&manifest)?;
+                self.ready.push_back(Output::Manifest(manifest.bytes().to_vec()));
+                return Ok(());
+            }
+            self.manifests = None;
+        }
         if !self.started {
             self.started = true;
             self.ahead = self.plan();
@@ -364,6 +386,20 @@ impl<'s> Answer<'s> {
     }
 }
 
+impl Answer<'_> {
+    /// Takes note of the round at which a manifest's epoch ended. Where the coordinator signed several, whoever reads them takes
+    /// none; the highest round is the one that everything kept is whole with regard to.
+    fn note(&mut self, manifest: &StoredManifest) -> Result<(), Stop> {
+        let opened = manifest::open(manifest.bytes(), self.roster).map_err(|error| Stop {
+            name: "StoreDamaged",
+            detail: format!("{} does not verify any more: {error}; run `moteseal store check`", manifest.key()),
+        })?;
+        let round = self.rounds.entry(opened.epoch()).or_insert(opened.round());
+        *round = opened.round().max(*round);
+        Ok(())
+    }
+}
+
 impl Iterator for Answer<'_> {
     type Item = Output;
 
@@ -386,15 +422,35 @@ fn follows(part: &Planned, next: &Planned) -> bool {
     new.prev == before.digest() && new.device == old.device && new.roster == old.roster && new.schema == old.schema
 }
 
-/// The whole levels that fit `most` events, for each part of an epoch.
-fn at_most(parts: Vec<StoredSeal>, levels: u8, most: u64) -> VecDeque<Planned> {
-    let mut counts = EpochCounts::new(levels);
+/// The levels of a rate, of one seal.
+fn by_rate(seal: StoredSeal, rate: Rate) -> Result<Planned, Stop> {
+    let mask =
+        rate_levels(rate, seal.seal().statement()).map_err(|error| Stop::at("RateUnavailable", &seal, &error.to_string()))?;
+    if mask & !seal.kept() != 0 {
+        let levels = seal.seal().statement().counters.levels();
+        let round = seal.kept_from();
+        let highest = highest_rate(round, levels)
+            .map_or_else(|| "no rate can be had of it".to_owned(), |rate| format!("the highest rate that can be had is {rate}"));
+        let detail = format!("epoch {} was kept from round {round} on: {highest}", seal.seal().statement().epoch);
+        return Err(Stop::at("RateUnavailable", &seal, &detail));
+    }
+    Ok(Planned { seal, selection: Selected::Levels(mask) })
+}
+
+/// The highest rate of which every level is at or above a round, where there are `levels`.
+fn highest_rate(round: Round, levels: u8) -> Option<Rate> {
+    Rate::new(1, 1u64.checked_shl(round.0.into())?).ok().filter(|rate| round.0 < levels && rate.levels(levels).is_some())
+}
+
+/// The whole levels that fit `most` events, for each part of an epoch that ended at `round`; nothing where that is not known.
+fn at_most(parts: Vec<StoredSeal>, levels: u8, round: Option<Round>, most: u64) -> VecDeque<Planned> {
+    let mut counts = EpochCounts::at_round(levels, round.unwrap_or(Round(0)));
     for seal in &parts {
         counts.add(seal.seal().statement());
     }
-    let mask = counts.at_most(most);
+    let mask = if round.is_some() { counts.at_most(most) } else { 0 };
     let plan = |seal: StoredSeal| {
-        let selection = Selected::Levels(mask & seal.seal().statement().surviving());
+        let selection = Selected::Levels(mask & seal.kept());
         Planned { seal, selection }
     };
     parts.into_iter().map(plan).collect()

@@ -117,6 +117,7 @@ fn entry(seal: &StoredSeal, conflict: bool) -> SealEntry {
         events: statement.counters.total(),
         last_in_epoch: statement.last_in_epoch,
         restart: statement.restart,
+        kept_from: seal.kept_from().0,
         conflict,
     }
 }

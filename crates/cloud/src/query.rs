@@ -16,9 +16,8 @@ use axum::http::header::CONTENT_TYPE;
 use futures_util::stream;
 use moteseal_api::problem::name;
 use moteseal_api::{CBOR_SEQ, JSON, Problem, Query, parse_device};
-use moteseal_core::record::{DeviceId, SealIndex};
+use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
 use moteseal_core::sample::Choice;
-use moteseal_core::seal::Scheme;
 use moteseal_store::{ReadError, StoredSeal};
 use moteseal_verify::write;
 use serde::Deserialize;
@@ -27,6 +26,7 @@ use tokio::sync::mpsc;
 
 use crate::answer::{Answer, Output, PartOutput, Selected, open_before};
 use crate::body;
+use crate::manifest::Manifests;
 use crate::refusal::Refusal;
 use crate::service::Shared;
 use crate::share::{Held, Peer};
@@ -121,6 +121,7 @@ fn produce(shared: &Shared, peer: Peer, query: Query, send: &mpsc::Sender<Piece>
         let written = match output {
             Output::Problem { name, detail } => return outgoing.stop(&Problem::new(name, problem_status(name), detail)),
             Output::Part(part) if part.events.len() > PIECE => outgoing.long_part(*part, room.take()),
+            Output::Manifest(manifest) => outgoing.preamble(|piece| write::manifest(piece, &manifest)),
             output => outgoing.item(|piece| output.write(piece)),
         };
         if written.is_err() {
@@ -138,23 +139,30 @@ pub(crate) struct Outgoing<'s> {
     shared: &'s Shared,
     send: &'s mpsc::Sender<Piece>,
     piece: Vec<u8>,
-    sent: bool,
+    /// Something was sent, or stands in the piece, that is more than what an answer begins with.
+    begun: bool,
 }
 
 impl<'s> Outgoing<'s> {
     pub(crate) const fn new(shared: &'s Shared, send: &'s mpsc::Sender<Piece>) -> Self {
-        Self { shared, send, piece: Vec::new(), sent: false }
+        Self { shared, send, piece: Vec::new(), begun: false }
     }
 
     /// Appends an item.
     pub(crate) fn item(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), Gone> {
+        self.begun = true;
+        self.preamble(write)
+    }
+
+    /// Appends an item that says nothing yet of what was asked: as long as it has not been sent, the answer can still be a refusal.
+    fn preamble(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), Gone> {
         write(&mut self.piece);
         if self.piece.len() >= PIECE { self.flush() } else { Ok(()) }
     }
 
     /// Ends an answer that cannot go on: with a refusal where nothing has been said yet, else with a problem item.
     pub(crate) fn stop(mut self, problem: &Problem) {
-        if !self.begun() {
+        if !self.begun {
             let _ = self.send.blocking_send(Err(problem.clone()));
             return;
         }
@@ -162,13 +170,9 @@ impl<'s> Outgoing<'s> {
         let _ = self.flush();
     }
 
-    fn begun(&self) -> bool {
-        self.sent || !self.piece.is_empty()
-    }
-
     fn send(&mut self, piece: Bytes) -> Result<(), Gone> {
         self.shared.metrics.answer_bytes.increment(piece.len() as u64);
-        self.sent = true;
+        self.begun = true;
         self.send.blocking_send(Ok(piece)).map_err(|_| Gone)
     }
 
@@ -280,9 +284,16 @@ fn one(shared: &Shared, device: DeviceId, index: SealIndex, digest: Option<&str>
     let schema = schema.ok_or_else(|| damaged(format!("the schema of seal {index} of device {device} is not in the store")))?;
     let unknown = || damaged(format!("seal {index} of device {device} names a roster that this service does not know"));
     let open = open_before(&shared.roster, &seal).ok_or_else(unknown)?;
-    let selection = Selected::Levels(statement.surviving());
+    let (epoch, pruned) = (statement.epoch, seal.kept_from().0 > 0);
+    let selection = Selected::Levels(seal.kept());
     let part = PartOutput::read(&*shared.store, seal, selection, true).map_err(unreadable)?;
     let mut out = Vec::with_capacity(part.events.len() + schema.len() + 4096);
+    if pruned {
+        // What is not whole by itself is whole with regard to the round that the epoch ended at.
+        for manifest in Manifests::new(&*shared.store, epoch, epoch.0.checked_add(1).map(EpochNumber)) {
+            Output::Manifest(manifest.map_err(unreadable)?.bytes().to_vec()).write(&mut out);
+        }
+    }
     for output in [Output::Schema(schema), Output::Open(open), Output::Part(Box::new(part)), Output::End] {
         output.write(&mut out);
     }
@@ -313,8 +324,7 @@ pub(crate) async fn explain(
 pub fn explained(seals: &[StoredSeal]) -> Vec<u8> {
     let mut out = Vec::new();
     for seal in seals {
-        let digests = if seal.seal().statement().scheme == Scheme::Star { seal.blocks() } else { &[] };
-        write::explain(&mut out, seal.sign1(), digests);
+        write::explain(&mut out, seal.sign1(), &seal.explaining());
     }
     write::end(&mut out);
     out

@@ -4,6 +4,7 @@
 //! and signature before its events are hashed, and the first thing that is wrong ends the request with nothing stored.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -11,17 +12,18 @@ use axum::Extension;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Json};
 use moteseal_api::problem::{name, upload_status, without_name};
-use moteseal_api::{CBOR_SEQ, Conflict, Place, Problem, Receipt};
+use moteseal_api::{CBOR_SEQ, Conflict, Place, Problem, Receipt, paths};
 use moteseal_core::digest::Digest;
-use moteseal_core::record::{DeviceId, SealIndex};
-use moteseal_core::seal::Statement;
+use moteseal_core::record::{DeviceId, EpochNumber, Round, SealIndex};
 use moteseal_core::seal::follow::Limits as SealLimits;
+use moteseal_core::seal::{Scheme, Statement};
 use moteseal_store::{Bundle, PutError, Reply};
-use moteseal_verify::{Bundles, Event, ReadError, StreamReader};
+use moteseal_verify::{Bundles, Event, Proven, ReadError, StreamReader, manifest};
 use tokio::sync::oneshot;
 use tracing::warn;
 
 use crate::body;
+use crate::manifest::Manifests;
 use crate::refusal::Refusal;
 use crate::service::Shared;
 use crate::share::Peer;
@@ -91,12 +93,12 @@ fn judge(shared: &Shared, body: &[u8], events: u64) -> Result<Vec<Bundle>, Refus
     let mut reader = StreamReader::new(&shared.roster, limits)
         .with_known(Box::new(known))
         .of_bundles(Bundles { parts: shared.limits.upload_parts, events });
+    let mut ended = Ended::default();
     let mut visit = |event: Event<'_>| -> Result<(), Refusal> {
         let Event::Proven(proven) = event else { return Ok(()) };
         let statement = proven.seal.statement();
         if !proven.is_whole() {
-            let detail = "an upload's part must carry every surviving level; send the whole bundle";
-            return Err(refuse(name::NOT_WHOLE, detail, place(statement)));
+            ended.whole(shared, &proven).map_err(|(name, detail)| refuse(name, &detail, place(statement)))?;
         }
         let mut accepted = accepted.lock().unwrap_or_else(PoisonError::into_inner);
         accepted.digests.insert((statement.device, statement.index), proven.seal.digest());
@@ -130,6 +132,55 @@ impl From<ReadError> for Refusal {
         let status = upload_status(name);
         Problem::new(name, status, error.to_string()).at(place).into()
     }
+}
+
+/// The rounds at which the epochs of an upload ended, as far as they were looked up; `None` for those without a manifest.
+#[derive(Default)]
+struct Ended(BTreeMap<EpochNumber, Option<Round>>);
+
+impl Ended {
+    /// Whether a part that lacks surviving levels is whole with regard to the round of its epoch's manifest; of several, which are
+    /// all kept as evidence, to that of one.
+    fn whole(&mut self, shared: &Shared, proven: &Proven<'_>) -> Result<(), (&'static str, String)> {
+        let statement = proven.seal.statement();
+        let from = proven.whole_from().filter(|_| statement.scheme == Scheme::Star && shared.roster.budget().is_some());
+        let Some(from) = from else {
+            return Err((name::NOT_WHOLE, "an upload's part must carry every surviving level; send the whole bundle".to_owned()));
+        };
+        let epoch = statement.epoch;
+        let round = match self.0.entry(epoch) {
+            Entry::Occupied(entry) => *entry.get(),
+            Entry::Vacant(entry) => *entry.insert(round_of(shared, epoch)?),
+        };
+        match round {
+            Some(round) if from <= round => Ok(()),
+            Some(round) => {
+                let detail =
+                    format!("epoch {epoch} ended at round {round}, and the part lacks levels from there on; send them all");
+                Err((name::NOT_WHOLE, detail))
+            }
+            None => {
+                let detail = format!(
+                    "the part holds the levels from round {from} on, and there is no manifest of epoch {epoch} that says so; \
+                     send the manifest first, to {}",
+                    paths::MANIFESTS
+                );
+                Err((name::MANIFEST_MISSING, detail))
+            }
+        }
+    }
+}
+
+/// The highest round that a manifest of an epoch says.
+fn round_of(shared: &Shared, epoch: EpochNumber) -> Result<Option<Round>, (&'static str, String)> {
+    let until = epoch.0.checked_add(1).map(EpochNumber);
+    let mut round = None;
+    for manifest in Manifests::new(&*shared.store, epoch, until) {
+        let manifest = manifest.map_err(|error| (error.name(), error.to_string()))?;
+        let opened = manifest::open(manifest.bytes(), &shared.roster);
+        round = round.max(opened.ok().map(|manifest| manifest.round()));
+    }
+    Ok(round)
 }
 
 /// What an upload has proven so far.

@@ -4,16 +4,21 @@
 //! holds the events as they stand in a part with every surviving level: of a star the blocks from the finest to the coarsest,
 //! so that all levels from one up are a prefix; of a tree the records by `seq`, followed by what proves them in parts (see
 //! [`tiles`](crate::tiles)). A store may cut the body wherever it likes.
+//!
+//! Of a star that was kept within a budget only the surviving levels from some level `b` on are there: the head holds which, their
+//! `D_i`, and the digest `A_{b-1}` of all above them; the body is the prefix that they are. So a bundle of more levels of the same
+//! seal goes on where one of fewer ends.
 
 use std::fmt;
 use std::sync::Arc;
 
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, Level, SealIndex};
-use moteseal_core::seal::follow::masked;
+use moteseal_core::seal::follow::{lowest, masked};
 use moteseal_core::seal::{Authentic, Scheme, Seal, star};
+use moteseal_core::wire::stream::Select;
 use moteseal_lanes::Host;
-use moteseal_verify::{Proven, SchemaEntry, write};
+use moteseal_verify::{Proven, SchemaEntry, kept_from, write};
 
 use crate::tiles;
 
@@ -94,25 +99,32 @@ impl fmt::Display for BundleError {
         f.write_str(match self {
             Self::SchemaMismatch => "SchemaMismatch: the schema is not the one that the seal names",
             Self::Unsigned => "Unsigned: only parts with their own signature can be stored; upload each part signed",
-            Self::Partial => "Partial: only whole seals can be stored; upload every surviving level",
+            Self::Partial => {
+                "Partial: only whole seals, and those whole from a round on, can be stored; upload every surviving level"
+            }
         })
     }
 }
 
 impl std::error::Error for BundleError {}
 
-/// One verified seal with all its surviving events, ready to be stored. All that costs time has been done by whoever made it.
+/// One verified seal with all its surviving events, or with those from a round on, ready to be stored. All that costs time has
+/// been done by whoever made it.
 #[derive(Clone, Debug)]
 pub struct Bundle {
     pub(crate) key: SealKey,
     pub(crate) epoch: EpochNumber,
+    /// The levels whose events are here.
+    pub(crate) kept: u32,
     pub(crate) schema: Arc<SchemaEntry>,
     pub(crate) head: Vec<u8>,
     pub(crate) body: Vec<u8>,
 }
 
-/// The first byte of every head.
+/// The first byte of the head of a whole seal.
 pub(crate) const VERSION: u8 = 1;
+/// The first byte of the head of a seal of which only the levels from a round on are kept.
+pub(crate) const PRUNED: u8 = 2;
 
 impl Bundle {
     /// Lays out an authentic seal, its signature, and its events as they stand in a part with every surviving level. `blocks` are
@@ -130,6 +142,36 @@ impl Bundle {
         blocks: &[Digest],
         events: &[u8],
     ) -> Result<Self, BundleError> {
+        Self::lay_out(seal, signature, schema, (seal.statement().surviving(), None), blocks, events)
+    }
+
+    /// The same of a star of which only the surviving levels `kept` are here: those from a round on. `above` is `A_{b-1}`, `b` the
+    /// lowest of them (the number of levels if there is none, so that `above` is the root).
+    ///
+    /// # Errors
+    /// [`BundleError`]; `Partial` also if `kept` is no such mask, or is all that survived.
+    pub fn pruned(
+        seal: &Seal<Authentic>,
+        signature: &[u8],
+        schema: &Arc<SchemaEntry>,
+        (kept, above): (u32, Digest),
+        blocks: &[Digest],
+        events: &[u8],
+    ) -> Result<Self, BundleError> {
+        let statement = seal.statement();
+        let from = kept_from(statement, kept).filter(|from| from.0 > 0 && statement.scheme == Scheme::Star);
+        from.ok_or(BundleError::Partial)?;
+        Self::lay_out(seal, signature, schema, (kept, Some(above)), blocks, events)
+    }
+
+    fn lay_out(
+        seal: &Seal<Authentic>,
+        signature: &[u8],
+        schema: &Arc<SchemaEntry>,
+        (kept, above): (u32, Option<Digest>),
+        blocks: &[Digest],
+        events: &[u8],
+    ) -> Result<Self, BundleError> {
         let statement = seal.statement();
         if statement.schema != schema.digest {
             return Err(BundleError::SchemaMismatch);
@@ -137,14 +179,13 @@ impl Bundle {
         if signature.len() != seal.algorithm().signature_length() {
             return Err(BundleError::Unsigned);
         }
-        let surviving = statement.surviving();
         let framing = schema.framing;
-        if framing.length_of(events, masked(&statement.counters, surviving)) != Some(events.len()) {
+        if framing.length_of(events, masked(&statement.counters, kept)) != Some(events.len()) {
             return Err(BundleError::Partial);
         }
         let sign1 = write::sign1(seal, signature);
-        let mut head = Vec::with_capacity(64 + sign1.len() + 32 * surviving.count_ones() as usize);
-        head.push(VERSION);
+        let mut head = Vec::with_capacity(64 + sign1.len() + 32 * (1 + kept.count_ones()) as usize);
+        head.push(if above.is_some() { PRUNED } else { VERSION });
         head.extend_from_slice(&statement.epoch.0.to_be_bytes());
         head.extend_from_slice(&record_size(framing).to_be_bytes());
         head.extend_from_slice(&(events.len() as u64).to_be_bytes());
@@ -152,21 +193,26 @@ impl Bundle {
         #[allow(clippy::cast_possible_truncation)]
         head.extend_from_slice(&(sign1.len() as u16).to_be_bytes());
         head.extend_from_slice(&sign1);
+        if let Some(above) = above {
+            head.extend_from_slice(&kept.to_be_bytes());
+            head.extend_from_slice(&above.0);
+        }
         let body = match statement.scheme {
             Scheme::Star => {
                 let levels = statement.counters.levels();
                 let mut all = vec![Digest::NULL; usize::from(levels)];
-                for level in (0..levels).filter(|level| surviving >> level & 1 == 1) {
+                for level in (0..levels).filter(|level| kept >> level & 1 == 1) {
                     let digest = blocks.get(usize::from(level)).ok_or(BundleError::Partial)?;
                     all[usize::from(level)] = *digest;
                     head.extend_from_slice(&digest.0);
                 }
-                if star::root(&statement.counters, &all) != *seal.root() {
+                let (from, above) = above.map_or((0, star::chain_start()), |above| (lowest(kept, levels), above));
+                if star::root_from(&statement.counters, from, above, &all) != *seal.root() {
                     return Err(BundleError::Partial);
                 }
                 if framing == Framing::Prefixed {
                     let mut rest = events;
-                    for level in (0..levels).rev().filter(|level| surviving >> level & 1 == 1) {
+                    for level in (0..levels).rev().filter(|level| kept >> level & 1 == 1) {
                         let length = framing.length_of(rest, statement.counters.at(Level(level))).ok_or(BundleError::Partial)?;
                         head.extend_from_slice(&(length as u64).to_be_bytes());
                         rest = &rest[length..];
@@ -182,7 +228,7 @@ impl Bundle {
                 body
             }
         };
-        Ok(Self { key: SealKey::of(seal), epoch: statement.epoch, schema: Arc::clone(schema), head, body })
+        Ok(Self { key: SealKey::of(seal), epoch: statement.epoch, kept, schema: Arc::clone(schema), head, body })
     }
 
     /// A place for a bundle that is yet to be made.
@@ -190,7 +236,7 @@ impl Bundle {
     pub(crate) fn empty() -> Self {
         let key = SealKey { device: DeviceId([0; 8]), index: SealIndex(0), digest: Digest::NULL };
         let schema = SchemaEntry { bytes: Vec::new(), digest: Digest::NULL, framing: Framing::Prefixed };
-        Self { key, epoch: EpochNumber(0), schema: Arc::new(schema), head: Vec::new(), body: Vec::new() }
+        Self { key, epoch: EpochNumber(0), kept: 0, schema: Arc::new(schema), head: Vec::new(), body: Vec::new() }
     }
 
     /// Lays out a part that a [`StreamReader`](moteseal_verify::StreamReader) has proven.
@@ -199,7 +245,22 @@ impl Bundle {
     /// [`BundleError`].
     pub fn from_proven(proven: &Proven<'_>) -> Result<Self, BundleError> {
         let signature = proven.part.signature.ok_or(BundleError::Unsigned)?;
-        Self::new(proven.seal, signature, proven.schema, proven.blocks, proven.part.events)
+        let (seal, schema, blocks, events) = (proven.seal, proven.schema, proven.blocks, proven.part.events);
+        match &proven.part.select {
+            Select::Levels(mask) if !proven.is_whole() => {
+                // Where levels below the lowest one selected survived, the first digest of a part is that of all of them.
+                let above = proven.part.digests.first_chunk().map(|above| Digest(*above)).ok_or(BundleError::Partial)?;
+                Self::pruned(seal, signature, schema, (*mask, above), blocks, events)
+            }
+            Select::Levels(_) => Self::new(seal, signature, schema, blocks, events),
+            Select::Events(_) => Err(BundleError::Partial),
+        }
+    }
+
+    /// The levels whose events are here, as a bit mask: all that survived, or those of them from a round on.
+    #[must_use]
+    pub const fn kept(&self) -> u32 {
+        self.kept
     }
 
     /// What addresses it.

@@ -197,7 +197,7 @@ struct Check<'c> {
     engine: Host,
     /// Schemas that were looked up; `None` for those that are damaged or not there.
     schemas: HashMap<Digest, Option<SchemaEntry>>,
-    /// Seals whose bodies are in pieces, with the number of pieces.
+    /// Seals whose bodies are in pieces, with the length of each.
     long: HashMap<SealKey, u64>,
     chain: Chain,
     /// Indices with more than one seal.
@@ -300,7 +300,7 @@ impl Check<'_> {
         }
         self.schema(seal);
         if seal.inline_body().is_none() && seal.body_length() > 0 {
-            self.long.insert(key, seal.body_length().div_ceil(embedded::PIECE as u64));
+            self.long.insert(key, seal.body_length());
         }
         match self.body(seal) {
             Ok(body) => {
@@ -329,11 +329,12 @@ impl Check<'_> {
         let (statement, key) = (seal.seal().statement(), seal.key());
         match statement.scheme {
             Scheme::Star => {
-                if star::root(&statement.counters, seal.blocks()) != *seal.seal().root() {
+                let (from, above) = seal.above();
+                if star::root_from(&statement.counters, from, above, seal.blocks()) != *seal.seal().root() {
                     self.found(Finding::seal("RootMismatch", &key, "the digests of its blocks do not lead to the root"));
                 }
-                for level in (0..statement.counters.levels()).filter(|level| statement.surviving() >> level & 1 == 1) {
-                    // A surviving level has events, so a block; only empty records make one without bytes.
+                for level in (0..statement.counters.levels()).filter(|level| seal.kept() >> level & 1 == 1) {
+                    // A level that is kept has events, so a block; only empty records make one without bytes.
                     #[allow(clippy::cast_possible_truncation)]
                     let range =
                         seal.block_ranges(1 << level).pop().map_or(0..0, |range| range.start as usize..range.end as usize);
@@ -390,10 +391,13 @@ impl Check<'_> {
             let transaction = self.database.begin_read()?;
             let (mut last, mut found) = (None, Vec::new());
             for entry in transaction.open_table(PIECES)?.iter()? {
-                let bytes = entry?.0.value();
+                let (bytes, value) = entry?;
+                let (bytes, length) = (bytes.value(), value.value().len() as u64);
                 let Some((key, number)) = bytes.split_first_chunk() else { continue };
                 let (key, number) = (SealKey::from_bytes(key), u32::from_be_bytes(number.try_into().unwrap_or_default()));
-                let expected = self.long.get(&key).is_some_and(|count| u64::from(number) < *count);
+                // A body must fill its pieces, and they must not go on behind it.
+                let start = u64::from(number) * embedded::PIECE as u64;
+                let expected = self.long.get(&key).is_some_and(|body| start < *body && length <= body - start);
                 if !expected && last != Some(key) {
                     last = Some(key);
                     found.push(Finding::seal("PieceWithoutHead", &key, "events are there that no seal needs"));

@@ -16,7 +16,7 @@ use moteseal_core::record::{EpochNumber, SealIndex, Sequence};
 use moteseal_core::seal::{Position, Scheme, tree};
 
 pub use coordinator::manifest;
-pub use mote::{Made, Mote, Motes};
+pub use mote::{LEVELS, Made, Mote, Motes};
 
 use crate::epochs::{EpochStore, Equivocation, Receipt};
 use crate::manifest::StoredManifest;
@@ -39,6 +39,8 @@ pub fn run(open: Open<'_>) {
     many_callers_are_each_answered_once(open);
     what_was_acknowledged_is_there_after_opening_again(open);
     manifests_are_kept_by_epoch_and_digest(open);
+    pruned_seals_read_back(open);
+    the_most_levels_of_a_seal_are_kept(open);
 }
 
 #[allow(clippy::expect_used)]
@@ -65,6 +67,10 @@ pub fn assert_reads_back(store: &dyn EpochStore, made: &Made) {
                 assert_eq!(store.star_blocks(seal, mask).expect("blocks are read"), made.blocks(mask), "levels {mask:#b}");
             }
             assert_eq!(store.events(seal).expect("the events are read"), made.blocks(u32::MAX));
+            assert_eq!(seal.kept(), made.bundle.kept());
+            for mask in [u32::MAX, 0, 1, 0b10, 0xfff8, 0b1010_1010_0000_0000].map(|mask| mask & made.bundle.kept()) {
+                assert_eq!(seal.evidence(mask), made.evidence(mask), "what proves the levels {mask:#b}");
+            }
         }
         Scheme::Tree => {
             assert_eq!(store.events(seal).expect("the events are read"), made.framed(|_| true));
@@ -318,6 +324,61 @@ fn manifests_are_kept_by_epoch_and_digest(open: Open<'_>) {
                 let found = store.manifests(EpochNumber(since), until.map(EpochNumber), after, 3).expect("a list");
                 assert_eq!(found, expected, "from {since} until {until:?} after {after:?}");
             }
+        }
+    }
+}
+
+fn pruned_seals_read_back(open: Open<'_>) {
+    let mut all = Vec::new();
+    {
+        let store = open("pruned");
+        for opaque in [false, true] {
+            let mut mote = Mote::new(if opaque { "pruned opaque" } else { "pruned fixed" }, opaque);
+            for (epoch, n) in [(1, 1), (2, 7), (3, 300), (4, 5_000), (5, 40_000)] {
+                for round in [1, 3, 6, LEVELS] {
+                    mote.round = u8::from(n == 300) * 2;
+                    let whole = mote.seal_some(Scheme::Star, epoch, n);
+                    let lacking = whole.statement.surviving() & ((1u32 << round) - 1);
+                    let made = if lacking == 0 { whole } else { whole.pruned(round, mote.schema()) };
+                    assert_eq!(put(&*store, &[&made]), Receipt { stored: 1, ..Receipt::default() });
+                    assert_reads_back(&*store, &made);
+                    all.push(made);
+                }
+            }
+        }
+    }
+    let store = open("pruned");
+    all.iter().for_each(|made| assert_reads_back(&*store, made));
+}
+
+fn the_most_levels_of_a_seal_are_kept(open: Open<'_>) {
+    for opaque in [false, true] {
+        for n in [40, 1_500, 60_000] {
+            let name = format!("levels of {n}, {opaque}");
+            let mut mote = Mote::new(&name, opaque);
+            let (whole, behind) = (mote.seal_some(Scheme::Star, 1, n), mote.seal_some(Scheme::Star, 2, n));
+            let of = |round: u8| if round == 0 { whole.clone() } else { whole.pruned(round, mote.schema()) };
+            let mut best = None;
+            for round in [LEVELS, 2, 4, 2, 1, 1, 3, 0, 2, 0] {
+                let store = open(&name);
+                let made = of(round);
+                let news = best.is_none_or(|best: u8| round < best);
+                let expected =
+                    if news { Receipt { stored: 1, ..Receipt::default() } } else { Receipt { known: 1, ..Receipt::default() } };
+                assert_eq!(put(&*store, &[&made]), expected, "levels from {round} on, of {n}");
+                best = Some(best.map_or(round, |best: u8| best.min(round)));
+                assert_reads_back(&*store, &of(best.unwrap_or(0)));
+                if round == 4 {
+                    put(&*store, &[&behind]);
+                }
+            }
+            // Within one batch as well.
+            let mut mote = Mote::new(&format!("{name}, at once"), opaque);
+            let whole = mote.seal_some(Scheme::Star, 1, n);
+            let fewer = whole.pruned(2, mote.schema());
+            let store = open(&name);
+            assert_eq!(put(&*store, &[&fewer, &whole, &fewer]), Receipt { stored: 2, known: 1, ..Receipt::default() });
+            assert_reads_back(&*store, &whole);
         }
     }
 }

@@ -25,8 +25,10 @@ pub type Reply = Box<dyn FnOnce(Result<Receipt, PutError>) + Send>;
 /// - Once a batch is acknowledged with a [`Receipt`], all of it MUST survive the end of the process by any means, and a power
 ///   loss. It MUST be visible to every read that starts afterwards.
 /// - A batch is all or nothing: no read, and no restart, MUST ever show a part of it.
-/// - Nothing MUST ever be overwritten or removed. A bundle whose key is there already changes nothing and is reported as
-///   `known`; of two signatures for one key the first is kept. Two different seals under one index MUST both be kept, and
+/// - Nothing MUST ever be removed, or overwritten with other than itself and more. A bundle whose key is there already changes
+///   nothing and is reported as `known`, unless it keeps more levels of its seal than are there: then it takes the place of the
+///   other, and is reported as `stored`. One of fewer levels never does. Of two signatures for one key that are not replaced so
+///   the first is kept. Two different seals under one index MUST both be kept, and
 ///   reported by [`equivocations`](Self::equivocations) from then on.
 /// - A batch that is not acknowledged MAY be there or not. Sending it again is always right.
 /// - A read MUST return what was put or an error. It MUST NOT return other bytes: damage is [`ReadError::Damaged`].
@@ -167,7 +169,7 @@ fn awaited(submit: impl FnOnce(Reply) -> Result<(), PutError>) -> Result<Receipt
 /// What became of a batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Receipt {
-    /// Bundles, or manifests, that are new.
+    /// Bundles, or manifests, that are new, and bundles that brought more levels of a seal.
     pub stored: u64,
     /// Bundles, or manifests, that were there already.
     pub known: u64,

@@ -8,11 +8,12 @@ use std::ops::Range;
 
 use moteseal_core::Unverified;
 use moteseal_core::digest::Digest;
-use moteseal_core::record::{EpochNumber, Framing, Level, MAX_LEVELS};
-use moteseal_core::seal::follow::masked;
-use moteseal_core::seal::{Scheme, Seal};
+use moteseal_core::record::{EpochNumber, Framing, Level, MAX_LEVELS, Round};
+use moteseal_core::seal::follow::{lowest, masked};
+use moteseal_core::seal::{Scheme, Seal, star};
+use moteseal_verify::{kept_from, write};
 
-use crate::bundle::{SealKey, VERSION};
+use crate::bundle::{PRUNED, SealKey, VERSION};
 use crate::tiles::Geometry;
 
 /// A stored seal: all but its events.
@@ -22,6 +23,10 @@ pub struct StoredSeal {
     sign1: Vec<u8>,
     signature: Range<usize>,
     blocks: Vec<Digest>,
+    /// The levels whose events are stored.
+    kept: u32,
+    /// Where not all that survived is: the digest of what stands above the lowest level that is kept.
+    above: Option<Digest>,
     framing: Framing,
     /// Bytes of a star's block, by level.
     lengths: [u64; MAX_LEVELS],
@@ -40,19 +45,30 @@ impl StoredSeal {
         let events = u64::from_be_bytes(fixed[11..19].try_into().ok()?);
         let (sign1, rest) = rest.split_at_checked(usize::from(u16::from_be_bytes([fixed[19], fixed[20]])))?;
         let (seal, signature) = Seal::decode(sign1).ok()?;
-        if fixed[0] != VERSION || SealKey::of(&seal) != *key || epoch(bytes)? != seal.statement().epoch {
+        if !matches!(fixed[0], VERSION | PRUNED) || SealKey::of(&seal) != *key || epoch(bytes)? != seal.statement().epoch {
             return None;
         }
         // The signature stands at the end of the object.
         let signature = sign1.len() - signature.len()..sign1.len();
         let framing = Framing::fixed(usize::from(record_size)).unwrap_or(Framing::Prefixed);
         let statement = seal.statement();
-        let (counters, surviving) = (&statement.counters, statement.surviving());
+        let counters = &statement.counters;
         let levels = counters.levels();
+        let (kept, above, rest) = if fixed[0] == PRUNED {
+            let (kept, rest) = rest.split_first_chunk()?;
+            let (above, rest) = rest.split_first_chunk()?;
+            let kept = u32::from_be_bytes(*kept);
+            kept_from(statement, kept).filter(|from| from.0 > 0 && statement.scheme == Scheme::Star)?;
+            (kept, Some(Digest(*above)), rest)
+        } else {
+            (statement.surviving(), None, rest)
+        };
         let mut stored = Self {
             sign1: sign1.to_vec(),
             signature,
             blocks: Vec::new(),
+            kept,
+            above,
             framing,
             lengths: [0; MAX_LEVELS],
             events,
@@ -64,12 +80,12 @@ impl StoredSeal {
         match statement.scheme {
             Scheme::Star => {
                 stored.blocks = vec![Digest::NULL; usize::from(levels)];
-                for level in (0..levels).filter(|level| surviving >> level & 1 == 1) {
+                for level in (0..levels).filter(|level| kept >> level & 1 == 1) {
                     let (digest, tail) = rest.split_first_chunk()?;
                     stored.blocks[usize::from(level)] = Digest(*digest);
                     rest = tail;
                 }
-                for level in (0..levels).rev().filter(|level| surviving >> level & 1 == 1) {
+                for level in (0..levels).rev().filter(|level| kept >> level & 1 == 1) {
                     stored.lengths[usize::from(level)] = match framing {
                         Framing::Fixed(size) => u64::from(counters.at(Level(level))) * u64::from(size.get()),
                         Framing::Prefixed => {
@@ -127,10 +143,43 @@ impl StoredSeal {
         &self.sign1
     }
 
-    /// A star's `D_0 .. D_{L-1}`; of a tree none.
+    /// A star's `D_0 .. D_{L-1}`, null where the events are not kept; of a tree none.
     #[must_use]
     pub fn blocks(&self) -> &[Digest] {
         &self.blocks
+    }
+
+    /// The levels whose events are stored, as a bit mask.
+    #[must_use]
+    pub const fn kept(&self) -> u32 {
+        self.kept
+    }
+
+    /// The round with regard to which the seal is whole: every level that survived from it on is stored. 0 if all are.
+    #[must_use]
+    pub fn kept_from(&self) -> Round {
+        kept_from(self.seal.statement(), self.kept).unwrap_or(Round(0))
+    }
+
+    /// Where not every level is kept: the lowest one that is (the number of levels if there is none) and the digest of all above
+    /// it, `A_{b-1}`. Else 0 and the start of the chain.
+    #[must_use]
+    pub fn above(&self) -> (u8, Digest) {
+        let levels = self.seal.statement().counters.levels();
+        self.above.map_or((0, star::chain_start()), |above| (lowest(self.kept, levels), above))
+    }
+
+    /// The digests that a star's part of the levels `mask` carries, all of them kept, joined.
+    #[must_use]
+    pub fn evidence(&self, mask: u32) -> Vec<u8> {
+        write::pruned_evidence(&self.seal, self.above(), &self.blocks, mask)
+    }
+
+    /// The digests of the explaining form (spec/formats.md, section 6): of a star `D_0 .. D_{L-1}`, where not every level is kept
+    /// behind `A_{b-1}`; of a tree none.
+    #[must_use]
+    pub fn explaining(&self) -> Vec<Digest> {
+        self.above.iter().chain(&self.blocks).copied().collect()
     }
 
     /// How its records lie next to each other.
@@ -139,10 +188,10 @@ impl StoredSeal {
         self.framing
     }
 
-    /// How many events are stored: those of the surviving levels.
+    /// How many events are stored: those of the levels that are kept.
     #[must_use]
     pub fn stored_events(&self) -> u32 {
-        masked(&self.seal.statement().counters, self.seal.statement().surviving())
+        masked(&self.seal.statement().counters, self.kept)
     }
 
     /// How many bytes of events are stored.
@@ -183,6 +232,13 @@ impl StoredSeal {
     pub(crate) fn geometry(&self) -> Geometry {
         Geometry { n: self.seal.statement().counters.total(), framing: self.framing, events: self.events }
     }
+}
+
+/// The levels that a head keeps, without reading the rest of it; `None` for all that survived.
+pub(crate) fn kept(head: &[u8]) -> Option<u32> {
+    let sign1 = u16::from_be_bytes(*head.get(19..)?.first_chunk()?);
+    let kept = head.get(21 + usize::from(sign1)..)?.first_chunk()?;
+    (head[0] == PRUNED).then(|| u32::from_be_bytes(*kept))
 }
 
 /// The epoch that a head names, without reading the rest of it.

@@ -25,7 +25,9 @@ fn store_of_everything(path: &Path) -> Vec<Made> {
             if epoch == 5 {
                 fork = mote.position;
             }
-            made.push(mote.seal_some(scheme, epoch, n));
+            let whole = mote.seal_some(scheme, epoch, n);
+            let pruned = epoch % 4 == 1 && scheme == Scheme::Star && whole.statement.surviving() & 0b11 != 0;
+            made.push(if pruned { whole.pruned(2, mote.schema()) } else { whole });
         }
         if i == 2 {
             mote.position = fork;
@@ -68,6 +70,9 @@ fn reads_back(store: &RedbStore, made: &Made) -> Result<bool, ReadError> {
     if made.statement.scheme == Scheme::Star {
         for mask in [u32::MAX, 0xfff8, 0b10] {
             assert!(store.star_blocks(seal, mask)? == made.blocks(mask), "other events than were put");
+        }
+        for mask in [made.bundle.kept(), 0xff00 & made.bundle.kept(), 0] {
+            assert!(seal.evidence(mask) == made.evidence(mask), "other digests than were put");
         }
     } else {
         assert!(store.events(seal)? == made.framed(|_| true), "other events than were put");
@@ -194,7 +199,7 @@ fn flips_all_over_the_file_are_named_or_harmless() {
         ((state >> 16) % length, 1 << (state >> 60 & 7))
     });
     let (named, harmless) = flip_impl(random.take(150), directory.path(), &made);
-    assert!(named > 30 && harmless > 10, "{named} named, {harmless} harmless");
+    assert!(named > 30 && harmless > 3, "{named} named, {harmless} harmless");
 }
 
 #[test]

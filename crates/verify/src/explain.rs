@@ -10,15 +10,14 @@ use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, Framing, Level, MAX_LEVELS, SealIndex, Sequence};
 use moteseal_core::roster::Directory;
 use moteseal_core::schema::SchemaError;
-use moteseal_core::seal::follow::{Limits, OpenError, PartError, star_evidence};
+use moteseal_core::seal::follow::{Limits, OpenError, PartError, lowest, pruned_evidence};
 use moteseal_core::seal::tree::{Tree, geometry, leaf};
-use moteseal_core::seal::{Authentic, Follower, Scheme, Seal, SealError, Statement, Unverified};
+use moteseal_core::seal::{Authentic, Follower, Scheme, Seal, SealError, Statement, Unverified, star};
 use moteseal_core::wire::cbor::DecodeError;
 use moteseal_core::wire::stream::{Item, Part, Select};
 use moteseal_lanes::Host;
 
 use crate::reader::SchemaEntry;
-use crate::write::leads_to_root;
 
 /// What was wrong with a part.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -252,21 +251,36 @@ fn digests_of(joined: &[u8]) -> Option<Vec<Digest>> {
 
 fn explain_star(seal: &Seal<Authentic>, blocks: &[Digest; MAX_LEVELS], part: &Part<'_>, digests: &[u8]) -> Result<(), Finding> {
     let levels = seal.statement().counters.levels();
-    let digests = digests_of(digests).filter(|digests| digests.len() == usize::from(levels)).ok_or(Finding::DigestCount)?;
-    if !leads_to_root(seal, &digests) {
-        return Err(Finding::Root);
-    }
+    let mut digests = digests_of(digests).ok_or(Finding::DigestCount)?;
+    // Who keeps only the levels from a round on has one digest for all above the lowest of them.
+    let from = match digests.len().checked_sub(usize::from(levels)) {
+        Some(0) => (0, star::chain_start()),
+        Some(1) => {
+            let above = digests.remove(0);
+            let kept = digests.iter().take_while(|digest| **digest == Digest::NULL).count();
+            (u8::try_from(kept).unwrap_or(levels), above)
+        }
+        _ => return Err(Finding::DigestCount),
+    };
     let mask = match part.select {
         Select::Levels(mask) => mask,
         Select::Events(_) => 0,
     };
+    // What the store does not keep it cannot have served; where it seems to have, its explanation is not the whole one.
+    if lowest(mask, levels) < from.0 {
+        return Err(Finding::DigestCount);
+    }
+    let counters = &seal.statement().counters;
+    if star::root_from(counters, from.0, from.1, &digests) != *seal.root() {
+        return Err(Finding::Root);
+    }
     for level in (0..levels).filter(|level| mask >> level & 1 == 1) {
         if blocks[usize::from(level)] != digests[usize::from(level)] {
             return Err(Finding::Block { level: Level(level) });
         }
     }
     let mut evidence = [Digest::NULL; MAX_LEVELS];
-    let count = star_evidence(seal.statement(), &digests, mask, &mut evidence);
+    let count = pruned_evidence(seal.statement(), from, &digests, mask, &mut evidence);
     if evidence[..count].iter().flat_map(|digest| digest.0).eq(part.digests.iter().copied()) {
         Ok(())
     } else {

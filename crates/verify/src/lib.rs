@@ -15,5 +15,5 @@ pub mod write;
 
 pub use explain::{Explained, Finding, RunFinding, explain_run};
 pub use manifest::ManifestError;
-pub use reader::{Bundles, Event, Proven, ReadError, ReadErrorKind, SchemaEntry, StreamReader, Suspect};
+pub use reader::{Bundles, Event, Proven, ReadError, ReadErrorKind, SchemaEntry, StreamReader, Suspect, kept_from};
 pub use roster::Roster;

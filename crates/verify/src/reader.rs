@@ -8,12 +8,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use moteseal_core::digest::Digest;
-use moteseal_core::record::{DeviceId, Framing, MAX_LEVELS, SealIndex};
+use moteseal_core::record::{DeviceId, Framing, MAX_LEVELS, Round, SealIndex};
 use moteseal_core::roster::Directory;
 use moteseal_core::sample::{Manifest, Sample};
 use moteseal_core::schema::{Schema, SchemaError};
 use moteseal_core::seal::follow::{Limits, OpenError, PartError, Rebuilt, Shape};
-use moteseal_core::seal::{Authentic, Follower, Seal, SealError, Unverified};
+use moteseal_core::seal::{Authentic, Follower, Seal, SealError, Statement, Unverified};
 use moteseal_core::wire::cbor::{DecodeError, Scanner};
 use moteseal_core::wire::stream::{Item, MAX_ITEM, MAX_RUN_BYTES, MAX_RUN_EVENTS, MAX_RUN_ITEMS, MAX_RUN_PARTS, Part, Select};
 use moteseal_lanes::Host;
@@ -71,6 +71,26 @@ impl Proven<'_> {
     pub fn is_whole(&self) -> bool {
         matches!(self.part.select, Select::Levels(mask) if mask == self.seal.statement().surviving())
     }
+
+    /// The round with regard to which the part is whole: every level that survived from it on is here, and none below. 0 if
+    /// the part is whole; `None` if it selects anything else than the levels from a round on.
+    #[must_use]
+    pub fn whole_from(&self) -> Option<Round> {
+        match self.part.select {
+            Select::Levels(mask) => kept_from(self.seal.statement(), mask),
+            Select::Events(_) => None,
+        }
+    }
+}
+
+/// The lowest round from which on `mask` holds every surviving level, if it holds none below it.
+#[must_use]
+pub fn kept_from(statement: &Statement, mask: u32) -> Option<Round> {
+    let lacking = statement.surviving() & !mask;
+    #[allow(clippy::cast_possible_truncation)]
+    let round = Round((u32::BITS - lacking.leading_zeros()) as u8);
+    let holes = mask & 1u32.checked_shl(round.0.into()).map_or(u32::MAX, |next| next - 1);
+    (holes == 0 && mask & !statement.surviving() == 0).then_some(round)
 }
 
 /// What a stream says.

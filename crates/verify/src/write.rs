@@ -1,8 +1,7 @@
 //! Writing stream items into a `Vec`: the allocating side of [`moteseal_core::wire::stream`].
 
 use moteseal_core::digest::Digest;
-use moteseal_core::record::Level;
-use moteseal_core::seal::{Seal, star};
+use moteseal_core::seal::Seal;
 use moteseal_core::wire::cbor::{BufferTooSmall, Writer};
 use moteseal_core::wire::stream::{self, Open, PART_OVERHEAD, Selection};
 
@@ -113,12 +112,10 @@ pub fn star_evidence<S>(seal: &Seal<S>, blocks: &[Digest], mask: u32) -> Vec<u8>
     digests[..count].iter().flat_map(|digest| digest.0).collect()
 }
 
-/// Whether `digests` are the ones that lead to a star's root.
+/// The same for who keeps only the `D_i` from a level `b` on, and `A_{b-1}`: `from` is the two.
 #[must_use]
-pub fn leads_to_root<S>(seal: &Seal<S>, digests: &[Digest]) -> bool {
-    let counters = &seal.statement().counters;
-    digests.len() == usize::from(counters.levels())
-        && (0..counters.levels())
-            .fold(star::chain_start(), |above, level| star::link(&above, counters.at(Level(level)), &digests[usize::from(level)]))
-            == *seal.root()
+pub fn pruned_evidence<S>(seal: &Seal<S>, from: (u8, Digest), blocks: &[Digest], mask: u32) -> Vec<u8> {
+    let mut digests = [Digest::NULL; moteseal_core::record::MAX_LEVELS];
+    let count = moteseal_core::seal::follow::pruned_evidence(seal.statement(), from, blocks, mask, &mut digests);
+    digests[..count].iter().flat_map(|digest| digest.0).collect()
 }

@@ -166,6 +166,30 @@ impl Mote {
         out
     }
 
+    /// Seals events; returns the bundle as a coordinator uploads it, with the levels from `round` on, and the seal's digest.
+    pub fn seal_from(&mut self, round: u8, epoch: u64, last: bool, events: &[u32]) -> (Vec<u8>, Digest) {
+        let before = self.position;
+        let (seal, blocks, records) = self.made(Scheme::Star, epoch, last, events);
+        self.position = seal.position();
+        (self.kept_from(round, before, &seal, &blocks, &records), seal.digest())
+    }
+
+    /// The same without remembering it, so that the same seal can be sent with other levels.
+    pub fn fork_from(&self, round: u8, epoch: u64, last: bool, events: &[u32]) -> Vec<u8> {
+        self.clone().seal_from(round, epoch, last, events).0
+    }
+
+    fn kept_from(&self, round: u8, before: Position, seal: &Seal<Unverified>, blocks: &[Digest], records: &[u8]) -> Vec<u8> {
+        let mask = seal.statement().surviving() & u32::MAX.checked_shl(round.into()).unwrap_or(0);
+        // Finest first: what is kept of the records is their beginning.
+        let kept = 4 * moteseal_core::seal::follow::masked(&seal.statement().counters, mask) as usize;
+        let mut out = Vec::new();
+        write::schema(&mut out, &schema());
+        write::open(&mut out, &Open { device: self.id, roster_version: 0, prev: Some(before.prev), last: before.last });
+        self.part(&mut out, seal, mask, &write::star_evidence(seal, blocks, mask), &records[..kept], true);
+        out
+    }
+
     /// A forged part of no events that claims `n`, all above the device's round but none of them there.
     pub fn claiming(&self, epoch: u64, n: u32) -> Vec<u8> {
         let (seal, ..) = self.made(Scheme::Star, epoch, true, &[]);
@@ -277,6 +301,8 @@ pub struct Read {
     /// Device, index, seq, value.
     pub rows: Vec<(DeviceId, u32, u64, u32)>,
     pub ended: bool,
+    /// Epoch and round of each manifest.
+    pub manifests: Vec<(u64, u8)>,
     pub problem: Option<(String, String)>,
 }
 
@@ -293,6 +319,10 @@ pub fn verified(roster: &Roster, bytes: &[u8]) -> Result<Read, ReadError> {
                     let value = u32::from_be_bytes(record.try_into().unwrap());
                     read.rows.push((statement.device, statement.index.0, seq.0, value));
                 });
+            }
+            Event::Manifest(manifest, _) => {
+                assert!(read.parts.is_empty(), "manifests come first");
+                read.manifests.push((manifest.epoch().0, manifest.round().0));
             }
             Event::End => read.ended = true,
             Event::Problem(name, detail) => read.problem = Some((name.to_owned(), detail.to_owned())),

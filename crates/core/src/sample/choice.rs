@@ -5,7 +5,7 @@ use core::str::FromStr;
 
 use super::Sample;
 use crate::level::Counters;
-use crate::record::{Level, MAX_LEVELS};
+use crate::record::{Level, MAX_LEVELS, Round};
 use crate::seal::{Authentic, Seal, Statement};
 use crate::wire::stream::Select;
 
@@ -165,6 +165,13 @@ impl EpochCounts {
     #[must_use]
     pub const fn new(levels: u8) -> Self {
         Self { counts: [0; MAX_LEVELS], available: u32::MAX, levels }
+    }
+
+    /// The same of an epoch that ended at `round`: no level below it survives, whatever somebody may have kept.
+    #[must_use]
+    pub const fn at_round(levels: u8, round: Round) -> Self {
+        let available = if round.0 as usize >= MAX_LEVELS { 0 } else { u32::MAX << round.0 };
+        Self { available, ..Self::new(levels) }
     }
 
     /// Adds a part.

@@ -6,7 +6,7 @@
 use super::choice::{ChoiceError, EpochCounts, UniformSample};
 use super::permutation::{Swap, choose};
 use super::{Sample, Select};
-use crate::record::Sequence;
+use crate::record::{Round, Sequence};
 use crate::seal::{Authentic, Scheme, Seal};
 
 named_errors! {
@@ -79,6 +79,14 @@ impl<'e> WholeEpoch<'e> {
     #[must_use]
     pub fn at_most(&self, m: u64) -> Forced<'e> {
         Forced { parts: self.parts, select: Selected::Levels(self.counts().at_most(m)) }
+    }
+
+    /// What *at most* `m` forces of an epoch that was kept within a budget and ended at `round`.
+    #[must_use]
+    pub fn at_most_from(&self, round: Round, m: u64) -> Forced<'e> {
+        let mut counts = EpochCounts::at_round(self.parts.first().map_or(1, |part| part.statement().counters.levels()), round);
+        self.parts.iter().for_each(|part| counts.add(part.statement()));
+        Forced { parts: self.parts, select: Selected::Levels(counts.at_most(m)) }
     }
 
     /// What *sample* `count` with this seed forces. `chosen` takes the positions that are drawn: it needs room for `count` or for

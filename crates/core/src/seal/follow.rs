@@ -381,14 +381,24 @@ fn digest(bytes: &[u8]) -> Digest {
 
 /// The digests that a star's part of the levels `mask` carries, given all `D_i`: written to `out`, their number returned.
 pub fn star_evidence(statement: &Statement, blocks: &[Digest], mask: u32, out: &mut [Digest; MAX_LEVELS]) -> usize {
+    pruned_evidence(statement, (0, star::chain_start()), blocks, mask, out)
+}
+
+/// The same for who has only the `D_i` from a level `b` on, and `A_{b-1}`: `from` is the two. No level below `b` may be in `mask`.
+pub fn pruned_evidence(
+    statement: &Statement,
+    from: (u8, Digest),
+    blocks: &[Digest],
+    mask: u32,
+    out: &mut [Digest; MAX_LEVELS],
+) -> usize {
     let levels = statement.counters.levels();
     let surviving = statement.surviving();
     let lowest = lowest(mask, levels);
     let mut count = 0;
     if surviving & below(lowest) != 0 {
-        out[0] = (0..lowest).fold(star::chain_start(), |above, level| {
-            star::link(&above, statement.counters.at(Level(level)), &blocks[usize::from(level)])
-        });
+        out[0] = (from.0..lowest)
+            .fold(from.1, |above, level| star::link(&above, statement.counters.at(Level(level)), &blocks[usize::from(level)]));
         count = 1;
     }
     for level in (lowest..levels).filter(|level| surviving & !mask & 1 << level != 0) {

@@ -48,6 +48,13 @@ pub fn root(counters: &Counters, digests: &[Digest]) -> Digest {
     counters.as_slice().iter().zip(digests).fold(ROOT_TAG, |above, (&count, digest)| link(&above, count, digest))
 }
 
+/// The root over the levels from `from` on, whose digest before them, `A_{from-1}`, is `above`.
+#[must_use]
+pub fn root_from(counters: &Counters, from: u8, above: Digest, digests: &[Digest]) -> Digest {
+    let levels = counters.as_slice().iter().zip(digests).skip(usize::from(from));
+    levels.fold(above, |above, (&count, digest)| link(&above, count, digest))
+}
+
 /// One level's running digest: 112 bytes.
 #[derive(Clone, Copy)]
 struct Running {

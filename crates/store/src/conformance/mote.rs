@@ -7,10 +7,11 @@ use moteseal_core::level::SaltKey;
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, GroupId, Level, Round, SealIndex, Sequence};
 use moteseal_core::roster::Directory;
 use moteseal_core::schema::{Field, FieldType, MAX_SCHEMA, Schema};
+use moteseal_core::seal::follow::lowest;
 use moteseal_core::seal::tree::Tree;
-use moteseal_core::seal::{MAX_MESSAGE, Position, Scheme, Seal, Star, Statement, star};
+use moteseal_core::seal::{Authentic, MAX_MESSAGE, Position, Scheme, Seal, Star, Statement, star};
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey, Signer};
-use moteseal_verify::SchemaEntry;
+use moteseal_verify::{SchemaEntry, write};
 
 use crate::bundle::Bundle;
 
@@ -41,6 +42,9 @@ pub struct Made {
     pub records: Vec<Vec<u8>>,
     /// How they are framed.
     pub framing: Framing,
+    seal: Seal<Authentic>,
+    signature: [u8; 64],
+    blocks: Vec<Digest>,
 }
 
 impl Mote {
@@ -116,9 +120,11 @@ impl Mote {
         let myself = Motes(vec![(self.device, self.secret.public(), self.position.prev)]);
         let seal = seal.verify(&myself, &signature).expect("the signature was just made");
         self.position = seal.position();
-        let mut made = Made { bundle: Bundle::empty(), statement, records, framing };
+        let blocks = blocks[..usize::from(LEVELS)].to_vec();
+        let mut made =
+            Made { bundle: Bundle::empty(), statement, records, framing, seal: seal.clone(), signature, blocks: blocks.clone() };
         let events = match scheme {
-            Scheme::Star => made.blocks(u32::MAX),
+            Scheme::Star => made.joined(u32::MAX),
             Scheme::Tree => made.framed(|_| true),
         };
         made.bundle = Bundle::new(&seal, &signature, &self.schema, &blocks, &events).expect("a whole seal");
@@ -140,9 +146,36 @@ impl Mote {
 }
 
 impl Made {
-    /// The blocks of the levels of `mask` that survive, finest first: what a store must give.
+    /// The same seal with the levels from `round` on only, as a coordinator uploads it.
+    ///
+    /// # Panics
+    /// If it is a tree, or nothing below the round survived.
+    #[must_use]
+    #[allow(clippy::expect_used)]
+    pub fn pruned(&self, round: u8, schema: &Arc<SchemaEntry>) -> Self {
+        let kept = self.statement.surviving() & u32::MAX.checked_shl(round.into()).unwrap_or(0);
+        let counters = &self.statement.counters;
+        let above = (0..lowest(kept, LEVELS)).fold(star::chain_start(), |above, level| {
+            star::link(&above, counters.at(Level(level)), &self.blocks[usize::from(level)])
+        });
+        let events = self.joined(kept);
+        let bundle = Bundle::pruned(&self.seal, &self.signature, schema, (kept, above), &self.blocks, &events);
+        Self { bundle: bundle.expect("a seal that is whole from a round on"), ..self.clone() }
+    }
+
+    /// What a part of the levels `mask` carries beside its events.
+    #[must_use]
+    pub fn evidence(&self, mask: u32) -> Vec<u8> {
+        write::star_evidence(&self.seal, &self.blocks, mask)
+    }
+
+    /// The blocks of the levels of `mask` that are kept, finest first: what a store must give.
     #[must_use]
     pub fn blocks(&self, mask: u32) -> Vec<u8> {
+        self.joined(mask & self.bundle.kept())
+    }
+
+    fn joined(&self, mask: u32) -> Vec<u8> {
         let mask = mask & self.statement.surviving();
         let levels = (0..LEVELS).rev().filter(|level| mask >> level & 1 == 1);
         levels.flat_map(|level| self.framed(|seq| self.level(seq) == Level(level))).collect()

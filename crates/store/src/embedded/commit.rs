@@ -142,9 +142,18 @@ pub(super) fn commit(
             for bundle in &batch.bundles {
                 let key = bundle.key.to_bytes();
                 let place = Place::of(&seals, known, bundle)?;
+                // What lies in pieces stays in pieces, for whoever reads it at this moment.
+                let mut in_pieces = bundle.stored_bytes() > ROW;
                 if place == Place::Known {
-                    receipt.known += 1;
-                    continue;
+                    let row = seals.get(key)?;
+                    let fewer = row.as_ref().and_then(|row| stored::kept(row.value())).filter(|kept| bundle.kept & !kept != 0);
+                    let stored = row.as_ref().filter(|_| fewer.is_some()).map(|row| super::decode(key, row.value()));
+                    let Some(stored) = stored else {
+                        receipt.known += 1;
+                        continue;
+                    };
+                    let stored = stored.map_err(|error| redb::Error::Corrupted(error.to_string()))?;
+                    in_pieces |= stored.body_length() > 0 && stored.inline_body().is_none();
                 }
                 if known.schemas.insert(bundle.schema.digest) {
                     let mut schemas = transaction.open_table(SCHEMAS)?;
@@ -152,7 +161,7 @@ pub(super) fn commit(
                         schemas.insert(bundle.schema.digest.0, &bundle.schema.bytes[..])?;
                     }
                 }
-                if bundle.stored_bytes() <= ROW {
+                if !in_pieces {
                     row.clear();
                     row.extend_from_slice(&bundle.head);
                     row.extend_from_slice(&bundle.body);

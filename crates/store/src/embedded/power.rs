@@ -14,9 +14,10 @@ use redb::{Database, ReadableDatabase, StorageBackend};
 
 use super::commit::{Known, commit};
 use super::open::make_tables;
-use super::{PIECES, SEALS, decode, read_body};
+use super::{MANIFESTS, PIECES, SEALS, decode, read_body};
 use crate::Bundle;
-use crate::conformance::Mote;
+use crate::batch::Batch;
+use crate::conformance::{Mote, manifest};
 use crate::pages::{Damaged, Pages};
 
 const SECTOR: usize = 512;
@@ -174,6 +175,59 @@ fn what_was_acknowledged_survives_a_power_loss() {
         put(&store, &mut Known::default(), vec![next.clone()]);
         assert_there(&store, &next);
         batches[..acknowledged].iter().flatten().for_each(|bundle| assert_there(&store, bundle));
+    }
+    assert!(rolled_back > 10, "the simulation tears something");
+}
+
+/// A seal that grows, level by level, and the manifests beside it: after a loss each is as it was acknowledged, or as the
+/// batch that was on its way makes it.
+#[test]
+fn what_grows_is_after_a_power_loss_as_it_was_or_as_it_would_be() {
+    let disk = Storage::default();
+    disk.0.lock().unwrap().random = 11;
+    let store = database(disk.clone());
+    make_tables(&store).unwrap();
+    disk.0.lock().unwrap().losses.clear();
+
+    let mut mote = Mote::new("one", true);
+    let mut known = Known::default();
+    let mut steps: Vec<Batch> = Vec::new();
+    for epoch in 0..6u64 {
+        let whole = mote.seal_some(Scheme::Star, epoch, [100, 700, 9_000][epoch as usize % 3]);
+        steps.push(vec![manifest(epoch, 4, &[&whole])].into());
+        steps.extend([4, 1].map(|round| vec![whole.pruned(round, mote.schema()).bundle].into()));
+        steps.push(vec![whole.bundle].into());
+    }
+    for (number, step) in (1..).zip(&steps) {
+        commit(&store, true, &mut known, &[step]).unwrap();
+        disk.0.lock().unwrap().acknowledged = number;
+    }
+    let losses = std::mem::take(&mut disk.0.lock().unwrap().losses);
+    let mut rolled_back = 0;
+    for (acknowledged, image) in losses {
+        let after = Storage::default();
+        after.0.lock().unwrap().current.clone_from(&image);
+        after.0.lock().unwrap().synced = image;
+        let store = database(after);
+        let transaction = store.begin_read().unwrap();
+        let (seals, pieces) = (transaction.open_table(SEALS).unwrap(), transaction.open_table(PIECES).unwrap());
+        let manifests = transaction.open_table(MANIFESTS).unwrap();
+        for manifest in steps[..acknowledged].iter().flat_map(|step| &step.manifests) {
+            let stored = manifests.get(manifest.key.to_bytes()).unwrap().expect("an acknowledged manifest is there");
+            assert!(stored.value() == manifest.bytes);
+        }
+        let on_its_way = steps.get(acknowledged).map_or(&[][..], |step| &step.bundles);
+        for bundle in steps[..acknowledged].iter().flat_map(|step| &step.bundles) {
+            let last =
+                steps[..acknowledged].iter().flat_map(|step| &step.bundles).rfind(|other| other.key == bundle.key).unwrap();
+            let row = seals.get(bundle.key.to_bytes()).unwrap().expect("an acknowledged seal is there");
+            let seal = decode(bundle.key.to_bytes(), row.value()).unwrap();
+            let next = on_its_way.iter().find(|next| next.key == bundle.key);
+            rolled_back += usize::from(next.is_some_and(|next| next.kept != seal.kept()));
+            let expected = next.filter(|next| next.kept == seal.kept()).unwrap_or(last);
+            assert_eq!(seal.kept(), expected.kept, "never fewer levels than were acknowledged");
+            assert!(read_body(&pieces, &seal, 0..seal.body_length()).unwrap() == expected.body, "its events are whole");
+        }
     }
     assert!(rolled_back > 10, "the simulation tears something");
 }

@@ -85,7 +85,7 @@ pub(super) fn decode(record: &[u8]) -> Option<Batch> {
         if !sound {
             return None;
         }
-        batch.push(Bundle { key, epoch, schema, head, body });
+        batch.push(Bundle { key, epoch, kept: seal.kept(), schema, head, body });
     }
     let mut manifests = Vec::new();
     if version == WITH_MANIFESTS {
@@ -131,7 +131,11 @@ mod tests {
         for (epoch, n) in [(0, 0), (1, 3), (2, 300)] {
             for scheme in [Scheme::Star, Scheme::Tree] {
                 bundles.push(plain.seal_some(scheme, epoch, n).bundle);
-                bundles.push(opaque.seal_some(scheme, epoch, n).bundle);
+                let whole = opaque.seal_some(scheme, epoch, n);
+                if n == 300 && scheme == Scheme::Star {
+                    bundles.push(whole.pruned(3, opaque.schema()).bundle);
+                }
+                bundles.push(whole.bundle);
             }
         }
         bundles.into()
@@ -149,7 +153,7 @@ mod tests {
             let back = decode(&encode(&batch).unwrap()).unwrap();
             assert_eq!(back.bundles.len(), batch.bundles.len());
             for (back, put) in back.bundles.iter().zip(&batch.bundles) {
-                assert_eq!((back.key, back.epoch, &back.schema), (put.key, put.epoch, &put.schema));
+                assert_eq!((back.key, back.epoch, back.kept, &back.schema), (put.key, put.epoch, put.kept, &put.schema));
                 assert!(back.rows() == put.rows());
             }
             assert_eq!(back.manifests, batch.manifests);

@@ -1,0 +1,153 @@
+//! A group with a budget: pruned bundles are taken once the manifest of their epoch is there, kept, and served as far as they go.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod support;
+
+use moteseal_api::{Receipt, paths};
+use moteseal_cloud::Config;
+use moteseal_core::Digest;
+use moteseal_core::record::{DeviceId, SealIndex};
+use moteseal_core::sample::{Choice, Rate};
+use moteseal_core::seal::Scheme::{Star, Tree};
+use moteseal_core::wire::stream::Item;
+use moteseal_store::EpochStore;
+use moteseal_verify::Roster;
+use support::{LEVELS, Running, budgeted, coordinator, group, manifest, problem, query, verified};
+
+async fn put_manifest(cloud: &Running, roster: &Roster, epoch: u64, round: u8, seals: &[(DeviceId, Vec<Digest>)]) {
+    let manifest = manifest(roster, &coordinator(), epoch, round, seals);
+    assert_eq!(cloud.put_manifest(manifest).await.status(), 200);
+}
+
+fn rate(text: &str) -> Choice {
+    Choice::Rate(text.parse().unwrap())
+}
+
+#[tokio::test]
+async fn a_pruned_bundle_is_taken_once_its_manifest_is_there() {
+    let (roster, mut motes) = budgeted(&["a", "b"], 50);
+    let directory = tempfile::tempdir().unwrap();
+    let cloud = Running::start(directory.path(), Config::new(roster.clone())).await;
+    let events: Vec<u32> = (0..200).collect();
+    let before = motes[0].clone();
+    let (bundle, digest) = motes[0].seal_from(2, 3, true, &events);
+
+    let refused = problem(cloud.put(bundle.clone()).await).await;
+    assert_eq!((refused.name(), refused.status), ("ManifestMissing", 409));
+    assert!(refused.detail.contains("/v1/manifests") && refused.detail.contains("epoch 3"), "{}", refused.detail);
+
+    // The manifest of another epoch is none of this one.
+    put_manifest(&cloud, &roster, 4, 2, &[(before.id, vec![digest])]).await;
+    assert_eq!(problem(cloud.put(bundle.clone()).await).await.name(), "ManifestMissing");
+
+    put_manifest(&cloud, &roster, 3, 2, &[(before.id, vec![digest])]).await;
+    let fewer = problem(cloud.put(before.fork_from(3, 3, true, &events)).await).await;
+    assert_eq!((fewer.name(), fewer.status), ("NotWhole", 422));
+    assert!(fewer.detail.contains("ended at round 2"), "{}", fewer.detail);
+    assert_eq!(cloud.store.seals(before.id, SealIndex(0), 9).unwrap().len(), 0, "nothing was stored");
+    let receipt: Receipt = cloud.put(bundle.clone()).await.json().await.unwrap();
+    assert_eq!((receipt.stored, receipt.known), (1, 0));
+    let receipt: Receipt = cloud.put(bundle).await.json().await.unwrap();
+    assert_eq!((receipt.stored, receipt.known), (0, 1));
+
+    // More levels take the place of fewer, fewer never that of more; a seal that the manifest does not list is late and taken.
+    let receipt: Receipt = cloud.put(before.fork_from(1, 3, true, &events)).await.json().await.unwrap();
+    assert_eq!((receipt.stored, receipt.known), (1, 0));
+    let receipt: Receipt = cloud.put(before.fork_from(2, 3, true, &events)).await.json().await.unwrap();
+    assert_eq!((receipt.stored, receipt.known), (0, 1));
+    let stored = &cloud.store.seals(before.id, SealIndex(0), 9).unwrap()[0];
+    assert_eq!((stored.kept_from().0, stored.key().digest), (1, digest));
+    let (late, _) = motes[1].seal_from(2, 3, true, &events);
+    assert_eq!(cloud.put(late).await.status(), 200);
+
+    // A tree is whole or nothing, and so is everything in a group without a budget.
+    let tree = motes[1].seal(Tree, 4, true, &events);
+    assert_eq!(cloud.put(tree).await.status(), 200);
+    cloud.stop().await;
+    let (roster, mut motes) = group(&["a"]);
+    let directory = tempfile::tempdir().unwrap();
+    let cloud = Running::start(directory.path(), Config::new(roster)).await;
+    let refused = problem(cloud.put(motes[0].seal_from(2, 3, true, &events).0).await).await;
+    assert_eq!((refused.name(), refused.status), ("NotWhole", 422));
+    cloud.stop().await;
+}
+
+#[tokio::test]
+async fn an_answer_begins_with_the_manifests_and_serves_what_survived() {
+    let (roster, mut motes) = budgeted(&["a"], 50);
+    let directory = tempfile::tempdir().unwrap();
+    let cloud = Running::start(directory.path(), Config::new(roster.clone())).await;
+    let events: Vec<u32> = (0..300).collect();
+    let mote = &mut motes[0];
+    let mut counts = Vec::new();
+    for (epoch, round) in [(3, 2), (4, 3), (5, LEVELS)] {
+        let (bundle, digest) = mote.seal_from(round, epoch, true, &events);
+        put_manifest(&cloud, &roster, epoch, round, &[(mote.id, vec![digest])]).await;
+        assert_eq!(cloud.put(bundle).await.status(), 200);
+        let seal = cloud.store.seals_since(mote.id, moteseal_core::EpochNumber(epoch), 1).unwrap().remove(0);
+        counts.push(seal.seal().statement().counters);
+    }
+    let ask = |since: u64, until: u64, choice: Choice| {
+        let query = query(&[mote.id], since, Some(until), choice);
+        let (cloud, roster) = (&cloud, &roster);
+        async move { verified(roster, &cloud.ask(&query).await.bytes().await.unwrap()).unwrap() }
+    };
+    let from = |epoch: usize, level: usize| counts[epoch].as_slice()[level..].iter().sum::<u32>() as usize;
+
+    let read = ask(3, 5, rate("1/8")).await;
+    assert_eq!((&read.manifests[..], read.parts.len(), read.ended), (&[(3, 2), (4, 3)][..], 2, true));
+    assert_eq!(read.rows.len(), from(0, 3) + from(1, 3));
+    assert!(read.rows.iter().all(|&(_, _, seq, value)| seq == u64::from(value)));
+    // All that fits, and nothing below the round.
+    let read = ask(3, 4, Choice::AtMost(1000)).await;
+    assert_eq!((read.rows.len(), &read.manifests[..]), (from(0, 2), &[(3, 2)][..]));
+    let read = ask(5, 6, Choice::AtMost(1000)).await;
+    assert_eq!((read.rows.len(), read.parts.len(), &read.manifests[..]), (0, 1, &[(5, LEVELS)][..]));
+    // No events at all, but every seal and manifest: what an audit asks for.
+    let read = ask(3, 6, Choice::AtMost(0)).await;
+    assert_eq!((read.rows.len(), read.parts.len(), read.manifests.len()), (0, 3, 3));
+
+    // A rate below what is kept is refused with the one that can be had.
+    for (since, choice, detail) in [
+        (3, Choice::Rate(Rate::ALL), "round 2 on: the highest rate that can be had is 1/4"),
+        (4, rate("1/4"), "round 3 on: the highest rate that can be had is 1/8"),
+        (3, rate("3/8"), "round 2"),
+        (5, rate("1/128"), "no rate can be had"),
+    ] {
+        let refused = problem(cloud.ask(&query(&[mote.id], since, Some(since + 1), choice)).await).await;
+        assert_eq!((refused.name(), refused.status), ("RateUnavailable", 422), "{refused}");
+        assert!(refused.detail.contains(detail), "{}", refused.detail);
+    }
+    cloud.stop().await;
+}
+
+#[tokio::test]
+async fn bundles_explanations_and_listings_say_what_is_kept() {
+    let (roster, mut motes) = budgeted(&["a"], 50);
+    let directory = tempfile::tempdir().unwrap();
+    let cloud = Running::start(directory.path(), Config::new(roster.clone())).await;
+    let events: Vec<u32> = (0..300).collect();
+    let mote = &mut motes[0];
+    assert_eq!(cloud.put(mote.seal(Star, 2, true, &events)).await.status(), 200);
+    let (bundle, digest) = mote.seal_from(2, 3, true, &events);
+    put_manifest(&cloud, &roster, 3, 2, &[(mote.id, vec![digest])]).await;
+    assert_eq!(cloud.put(bundle.clone()).await.status(), 200);
+
+    let whole = cloud.get(&paths::bundle(mote.id, SealIndex(0))).await.bytes().await.unwrap();
+    assert!(verified(&roster, &whole).unwrap().manifests.is_empty());
+    let pruned = cloud.get(&paths::bundle(mote.id, SealIndex(1))).await.bytes().await.unwrap();
+    let read = verified(&roster, &pruned).unwrap();
+    assert_eq!((&read.manifests[..], read.ended), (&[(3, 2)][..], true));
+    assert_eq!(read.rows, verified(&roster, &bundle).unwrap().rows);
+
+    let stored = cloud.store.seals_at(mote.id, SealIndex(1)).unwrap().remove(0);
+    let explained = cloud.get(&paths::explain(mote.id, SealIndex(1))).await.bytes().await.unwrap();
+    let (Item::Explain { digests, .. }, _) = Item::decode(&explained).unwrap() else { panic!("an explain item") };
+    assert_eq!(digests.len(), 32 * (1 + usize::from(LEVELS)));
+    assert_eq!(digests[..32], stored.above().1.0);
+    assert_eq!(digests[32..96], [0; 64], "two levels are not kept");
+
+    let listed: moteseal_api::SealList = cloud.get(&paths::seals(mote.id, SealIndex(0), 9)).await.json().await.unwrap();
+    assert_eq!(listed.seals.iter().map(|seal| seal.kept_from).collect::<Vec<_>>(), [0, 2]);
+    cloud.stop().await;
+}

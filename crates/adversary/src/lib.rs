@@ -3,11 +3,12 @@
 //! An [`Answer`] is an answer's items with every field open to change; unchanged it encodes to the bytes it was read from. What
 //! the cloud holds, and so can serve in any selection with all signatures its devices ever gave it, is [`Holdings`]. Each [`Lie`]
 //! of [`LIES`] says what it does, by which names a verifier may refuse it, and what the explaining form then shows. Lies about the
-//! explaining form itself are [`EXPLAIN_LIES`].
+//! explaining form itself are [`EXPLAIN_LIES`]. What an untrusted coordinator might do to its epochs is [`coordinator::CHEATS`].
 
 #![forbid(unsafe_code)]
 
 pub mod answer;
+pub mod coordinator;
 mod forge;
 pub mod holdings;
 mod honest;

@@ -145,6 +145,14 @@ pub(crate) fn likeness(path: &Path) -> String {
     like.map_or_else(String::new, |like| format!("; this is no bundle or proof, it looks like {like}"))
 }
 
+/// The devices of these names; every one of the roster where none is named.
+pub(crate) fn devices(roster: &Roster, path: &Path, names: &[String]) -> Result<Vec<DeviceId>, Failure> {
+    if names.is_empty() {
+        return Ok(roster.devices().map(|device| device.id).collect());
+    }
+    names.iter().map(|name| device(roster, path, name)).collect()
+}
+
 /// The id of a device of a roster.
 pub(crate) fn device(roster: &Roster, path: &Path, name: &str) -> Result<DeviceId, Failure> {
     roster.id(name).ok_or_else(|| {

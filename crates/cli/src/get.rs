@@ -26,7 +26,6 @@ use crate::time::{When, when};
 #[derive(Args, Debug)]
 #[command(
     group(ArgGroup::new("choice").required(true).args(["rate", "at_most", "sample"])),
-    group(ArgGroup::new("who").required(true).args(["devices", "all"])),
     after_help = "Examples:\n  \
                   moteseal get dev1 dev2 --from http://127.0.0.1:8080 --roster roster.cbor \\\n      \
                   --operator keys/op.pub.pem --rate 1/8 --proof p.mproof -o out.csv\n  \
@@ -40,8 +39,8 @@ use crate::time::{When, when};
                   Exit codes: 0 verified, 3 refused, 4 something is withheld or not yet sealed, 6 the cloud does not answer."
 )]
 pub(crate) struct Arguments {
-    /// The devices, by name
-    #[arg(value_name = "DEVICE")]
+    /// The devices, by name; every one of the roster unless given
+    #[arg(value_name = "DEVICE", conflicts_with = "all")]
     devices: Vec<String>,
     /// Every device of the roster
     #[arg(long)]
@@ -94,11 +93,11 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-fn rate(text: &str) -> Result<Rate, String> {
+pub(crate) fn rate(text: &str) -> Result<Rate, String> {
     text.parse().map_err(|error: moteseal_core::sample::choice::RateError| error.to_string())
 }
 
-fn seed(text: &str) -> Result<[u8; 32], String> {
+pub(crate) fn seed(text: &str) -> Result<[u8; 32], String> {
     let mut seed = [0; 32];
     hex::decode_to_slice(text, &mut seed).map_err(|_| "64 hexadecimal digits".to_owned())?;
     Ok(seed)
@@ -144,12 +143,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 impl Arguments {
     fn query(&self, roster: &Roster) -> Result<Query, Failure> {
-        let devices = if self.all {
-            roster.devices().map(|device| device.id).collect()
-        } else {
-            let id = |name: &String| files::device(roster, &self.roster, name);
-            self.devices.iter().map(id).collect::<Result<Vec<_>, _>>()?
-        };
+        let devices = files::devices(roster, &self.roster, &self.devices)?;
         let since = self.since.map_or(EpochNumber(0), |since| since.epoch(roster.epoch_ms()));
         let until = self.until.map(|until| until.epoch_after(roster.epoch_ms()));
         let choice = match (self.rate, self.at_most, self.sample) {

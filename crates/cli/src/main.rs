@@ -5,8 +5,10 @@
 
 #![forbid(unsafe_code)]
 
+mod audit;
 mod cloud;
 mod demo;
+mod estimate;
 mod failure;
 mod files;
 mod get;
@@ -61,6 +63,8 @@ enum Command {
     Cloud(cloud::Command),
     Push(push::Arguments),
     Get(Box<get::Arguments>),
+    Estimate(Box<estimate::Arguments>),
+    Audit(audit::Arguments),
     /// Take care of a cloud's store.
     #[command(subcommand)]
     Store(store::Command),
@@ -92,6 +96,8 @@ fn main() -> ExitCode {
         Command::Cloud(command) => cloud::run(command),
         Command::Push(arguments) => push::run(&arguments),
         Command::Get(arguments) => get::run(&arguments),
+        Command::Estimate(arguments) => estimate::run(&arguments),
+        Command::Audit(arguments) => audit::run(&arguments),
         Command::Store(command) => store::run(command),
         Command::Sim(command) => sim::run(command),
         Command::Demo(arguments) => demo::run(&arguments),

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use moteseal_client::audit::{Audit, Report};
 use moteseal_core::engine::Scalar;
 use moteseal_core::level::SaltKey;
 use moteseal_core::record::{EpochNumber, SealIndex};
@@ -21,7 +22,7 @@ use moteseal_device::mote::{Mote, Waiting};
 use moteseal_device::seal::{Chain, Profile};
 use moteseal_gateway::{Ended, Hub};
 use moteseal_verify::issue::{Budget, FirstRoster};
-use moteseal_verify::{Event, ReadError, Roster, StreamReader};
+use moteseal_verify::{Event, ReadError, Roster, StreamReader, write};
 
 const LEVELS: u8 = 8;
 const TICKS: u64 = 40;
@@ -95,6 +96,8 @@ struct World {
     air: Vec<(u64, Option<usize>, Vec<u8>)>,
     words: Vec<(u64, usize, Announcement)>,
     ended: Vec<Ended>,
+    /// Bundles of seals that came after their manifest.
+    late: Vec<Vec<u8>>,
     restarted: BTreeSet<(u64, DeviceId)>,
     sensed: u64,
 }
@@ -141,6 +144,7 @@ impl World {
             air: Vec::new(),
             words: Vec::new(),
             ended: Vec::new(),
+            late: Vec::new(),
             restarted: BTreeSet::new(),
             sensed: 0,
             roster,
@@ -257,6 +261,7 @@ impl World {
             self.log.push(Log::End(epoch));
             self.ended.push(ended);
         }
+        self.late.extend(self.hub.take_late());
     }
 
     fn restart_hub(&mut self) {
@@ -353,9 +358,38 @@ impl World {
         }
     }
 
+    /// What the client's audit says of everything that was uploaded: manifests, then each device's seals by index.
+    fn report(&self) -> Report {
+        let mut audit = Audit::new(&self.roster, EpochNumber(FIRST), None).unwrap();
+        let mut stream = Vec::new();
+        self.ended.iter().for_each(|ended| write::manifest(&mut stream, &ended.manifest));
+        let mut seals = BTreeMap::new();
+        for bundle in self.ended.iter().flat_map(|ended| &ended.bundles).chain(&self.late) {
+            let mut reader = StreamReader::new(&self.roster, Limits::default());
+            let mut visit = |event: Event<'_>| -> Result<(), ReadError> {
+                if let Event::Proven(proven) = event {
+                    seals.insert((proven.seal.statement().device, proven.seal.statement().index), bundle);
+                }
+                Ok(())
+            };
+            reader.feed(bundle, &mut visit).unwrap();
+            reader.finish(&mut visit).unwrap();
+        }
+        seals.values().for_each(|bundle| stream.extend_from_slice(bundle));
+        write::end(&mut stream);
+        let mut feed = audit.stream();
+        stream.chunks(1000).for_each(|chunk| feed.feed(chunk).unwrap());
+        feed.finish().unwrap();
+        audit.finish()
+    }
+
     /// What anyone concludes from what the gateway uploads.
     fn audit(&self) -> Outcome {
         let mut outcome = Outcome::default();
+        let report = self.report();
+        let found: Vec<_> = report.findings().collect();
+        assert!(found.is_empty(), "an honest gateway is accused: {found:?}");
+        outcome.audited = report.epochs.iter().filter(|epoch| epoch.is_justified).count() as u64;
         let coordinator = self.roster.coordinator().unwrap();
         for ended in &self.ended {
             let mut scratch = vec![0; ended.manifest.len() + 64];
@@ -398,7 +432,12 @@ impl World {
             let missing = closed.len() < self.devices.len();
             restarted |= self.restarted.iter().any(|(epoch, _)| *epoch == ended.epoch.0);
             match tally.judge(manifest.round(), Doubt { missing, restarted }) {
-                Verdict::Justified => outcome.justified += 1,
+                Verdict::Justified => {
+                    // Whoever sees the chains knows no less.
+                    let audited = report.epochs.iter().find(|audited| audited.epoch == ended.epoch).unwrap();
+                    assert!(audited.is_justified, "{audited:?}");
+                    outcome.justified += 1;
+                }
                 Verdict::Undetermined => {
                     assert!(missing || restarted);
                     outcome.undetermined += 1;
@@ -418,6 +457,8 @@ impl World {
 #[derive(Debug, Default)]
 struct Outcome {
     justified: u64,
+    /// Epochs that the client's audit finds justified: also those of which only the chains show that nobody had more.
+    audited: u64,
     undetermined: u64,
     left: u64,
 }
@@ -432,6 +473,7 @@ fn simulate(seeds: std::ops::Range<u64>) -> Outcome {
         });
         let outcome = run.unwrap_or_else(|_| panic!("seed {seed}"));
         total.justified += outcome.justified;
+        total.audited += outcome.audited;
         total.undetermined += outcome.undetermined;
         total.left += outcome.left;
     }

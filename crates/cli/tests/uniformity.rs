@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use moteseal_api::Query;
-use moteseal_client::estimate::Estimator;
+use moteseal_client::estimate::{Estimator, Interval, Statistic, Values, bootstrap};
 use moteseal_client::output::OutputError;
 use moteseal_client::{Rows, Session, Sink};
 use moteseal_core::level::SaltKey;
@@ -108,9 +108,32 @@ fn every_position_is_sampled_equally_often_over_2000_salts() {
     assert!(statistic < chi_square_999(BINS as f64), "chi-square {statistic:.1}");
 }
 
-#[test]
-fn intervals_of_a_mean_cover_the_truth_as_often_as_they_say() {
-    let group = Group::new();
+/// How many of 2,000 intervals hold the truth.
+struct Coverage {
+    what: String,
+    truth: f64,
+    held: u32,
+}
+
+impl Coverage {
+    fn of(what: impl Into<String>, truth: f64) -> Self {
+        Self { what: what.into(), truth, held: 0 }
+    }
+
+    fn see(&mut self, interval: &Interval) {
+        let held = interval.low.is_none_or(|low| low <= self.truth) && interval.high.is_none_or(|high| self.truth <= high);
+        self.held += u32::from(held);
+    }
+
+    fn share(&self) -> f64 {
+        let share = f64::from(self.held) / SALTS as f64;
+        println!("{}: {:.2} % of the intervals hold {:.4}", self.what, share * 100.0, self.truth);
+        share
+    }
+}
+
+/// The records of a real series, and its values in order.
+fn series(group: &Group) -> (Vec<[u8; 2]>, Vec<f64>) {
     let schema = Schema::decode(&group.schema).unwrap();
     let field = schema.field("temperature").unwrap();
     let records: Vec<[u8; 2]> = temperatures()
@@ -121,16 +144,66 @@ fn intervals_of_a_mean_cover_the_truth_as_often_as_they_say() {
             record
         })
         .collect();
-    let truth = records.iter().map(|record| field.read_f64(record).unwrap()).sum::<f64>() / records.len() as f64;
-    let rate: Rate = "1/32".parse().unwrap();
-    let mut covered = 0;
-    for salt in 0..SALTS {
-        let mut estimator = Estimator::new("temperature");
-        group.sample(salt, &records, rate, &mut estimator);
-        let mean = estimator.mean().unwrap();
-        assert!(mean.sampled >= 60 && mean.population == records.len() as u64, "{mean:?}");
-        covered += u32::from((mean.value - truth).abs() <= mean.half_width);
+    let mut values: Vec<f64> = records.iter().map(|record| field.read_f64(record).unwrap()).collect();
+    values.sort_by(f64::total_cmp);
+    (records, values)
+}
+
+#[test]
+fn intervals_of_a_mean_cover_the_truth_as_often_as_they_say() {
+    let group = Group::new();
+    let (records, values) = series(&group);
+    let truth = values.iter().sum::<f64>() / values.len() as f64;
+    for rate in ["1/32", "1/8"] {
+        let mut coverage = Coverage::of(format!("mean at {rate}"), truth);
+        for salt in 0..SALTS {
+            let mut estimator = Estimator::new("temperature");
+            group.sample(salt, &records, rate.parse().unwrap(), &mut estimator);
+            let mean = estimator.mean().unwrap();
+            assert!(mean.sampled >= 60 && mean.population == records.len() as u64, "{mean:?}");
+            coverage.see(&mean.into());
+        }
+        assert!((0.935..=0.965).contains(&coverage.share()));
     }
-    let share = f64::from(covered) / SALTS as f64;
-    assert!((0.935..=0.965).contains(&share), "{covered} of {SALTS} intervals cover the truth");
+}
+
+#[test]
+fn intervals_of_quantiles_and_proportions_cover_the_truth_at_least_as_often_as_they_say() {
+    let group = Group::new();
+    let (records, values) = series(&group);
+    let shares = [0.01, 0.1, 0.25, 0.5, 0.9, 0.99];
+    let rank = |q: f64| ((q * values.len() as f64).ceil() as usize).max(1);
+    let mut quantiles = shares.map(|q| Coverage::of(format!("quantile {q}"), values[rank(q) - 1]));
+    // Conditions that few, some, half and most of all readings meet.
+    let mut proportions: Vec<_> = [0.02, 0.2, 0.5, 0.95]
+        .iter()
+        .map(|&q| {
+            let condition = format!("temperature<={}", values[rank(q) - 1]);
+            let hits = values.iter().filter(|value| **value <= values[rank(q) - 1]).count();
+            (Coverage::of(format!("proportion of {condition}"), hits as f64 / values.len() as f64), condition.parse().unwrap())
+        })
+        .collect();
+    let mut resampled = Coverage::of("mean by re-sampling", values.iter().sum::<f64>() / values.len() as f64);
+    for salt in 0..SALTS {
+        let mut sampled = Values::new("temperature");
+        let mut estimators: Vec<_> =
+            proportions.iter().map(|(_, condition)| Estimator::of_share(Clone::clone(condition))).collect();
+        let mut sink = |rows: &Rows<'_>| {
+            estimators.iter_mut().try_for_each(|estimator| estimator.rows(rows))?;
+            sampled.rows(rows)
+        };
+        group.sample(salt, &records, "1/32".parse().unwrap(), &mut sink);
+        for (coverage, found) in quantiles.iter_mut().zip(sampled.quantiles(&shares)) {
+            coverage.see(&found.unwrap());
+        }
+        for ((coverage, _), estimator) in proportions.iter_mut().zip(&estimators) {
+            coverage.see(&estimator.share().unwrap());
+        }
+        resampled.see(&bootstrap(&sampled, &Statistic::Mean, 300, &[salt as u8; 32]).unwrap().unwrap());
+    }
+    for coverage in quantiles.iter().chain(proportions.iter().map(|(coverage, _)| coverage)) {
+        assert!(coverage.share() >= 0.935);
+    }
+    // Percentiles of 300 re-samplings promise less.
+    assert!((0.92..=0.97).contains(&resampled.share()));
 }

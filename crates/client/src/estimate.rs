@@ -6,7 +6,21 @@
 //! device's epoch a stratum with a rate of its own; their means are weighted by the counts, and the degrees of freedom are
 //! Satterthwaite's (sections 5.3 and 5.4). Nothing but a [`UniformSample`](moteseal_core::sample::UniformSample) is taken, for
 //! anything else would be an estimate of what the cloud chose.
+//!
+//! An [`Estimator`] needs a few numbers, however many events there are: means, sums, and the shares of what meets a [`Condition`].
+//! [`Values`] holds what was sampled, for quantiles and histograms; [`bootstrap()`] draws from it again. A device without a sampled
+//! event has no estimate, and is never taken for zero.
 
+mod bootstrap;
+mod condition;
+mod exact;
+mod values;
+
+pub use bootstrap::{REPLICATES, Statistic, TooManyDraws, bootstrap};
+pub use condition::{Condition, ConditionError};
+pub use values::{Bin, MAX_VALUES, Values};
+
+use exact::{Draw, share_bounds};
 use moteseal_core::record::{DeviceId, EpochNumber};
 use moteseal_core::sample::Choice;
 use moteseal_core::schema::Schema;
@@ -14,14 +28,53 @@ use moteseal_core::schema::Schema;
 use crate::output::OutputError;
 use crate::rows::{Rows, Sink};
 
-/// Collects one field of a sample.
+/// Collects one field of a sample, or whether a condition holds of it.
 #[derive(Clone, Debug)]
 pub struct Estimator {
-    field: String,
+    field: Field,
+    condition: Option<Condition>,
     /// The stratum that rows go to: of a device's epoch, or the one of all where a rate was asked for.
     at: Option<(DeviceId, EpochNumber)>,
     stratum: Stratum,
     closed: Strata,
+}
+
+/// A field by its name.
+#[derive(Clone, Debug)]
+struct Field(String);
+
+impl Field {
+    fn new(name: &str) -> Self {
+        Self(name.to_owned())
+    }
+
+    /// Calls `take` with the field's value in every row.
+    fn each(&self, rows: &Rows<'_>, mut take: impl FnMut(f64)) -> Result<(), OutputError> {
+        let schema = Schema::decode(&rows.schema().bytes).map_err(OutputError::of)?;
+        let field = schema.field(&self.0).ok_or_else(|| {
+            let names: Vec<&str> = schema.fields().map(|field| field.name).collect();
+            let device = rows.name();
+            OutputError::unfit(format_args!(
+                "there is no field {} in the readings of {device}; there are {}",
+                self.0,
+                names.join(", ")
+            ))
+        })?;
+        let mut result = Ok(());
+        rows.for_each(|_, _, record| match field.read_f64(record) {
+            Ok(value) => take(value),
+            Err(error) => result = Err(OutputError::of(error)),
+        });
+        result
+    }
+}
+
+/// The stratum of a part: its device's epoch, or the one of all where a rate was asked for.
+const fn stratum_of(rows: &Rows<'_>) -> Option<(DeviceId, EpochNumber)> {
+    match rows.choice() {
+        Choice::Rate(_) => None,
+        Choice::AtMost(_) | Choice::Sample { .. } => Some((rows.device(), rows.statement().epoch)),
+    }
 }
 
 /// A part of the population that is sampled at one rate.
@@ -29,6 +82,8 @@ pub struct Estimator {
 struct Stratum {
     population: u64,
     sampled: u64,
+    /// Of these, the ones that meet the condition.
+    hits: u64,
     /// Welford's running mean and sum of squared deviations.
     mean: f64,
     squares: f64,
@@ -65,6 +120,8 @@ struct Strata {
     variance: f64,
     /// The sum of squared variances, each by its degrees of freedom.
     by_freedom: f64,
+    /// The sum of squared weights of the sampled events.
+    weights: f64,
     /// Some stratum is sampled too thinly to say anything of it.
     blind: bool,
 }
@@ -75,6 +132,9 @@ impl Strata {
         self.population += stratum.population;
         self.sampled += stratum.sampled;
         self.total += stratum.mean * stratum.population as f64;
+        if stratum.sampled > 0 {
+            self.weights += (stratum.population as f64).powi(2) / stratum.sampled as f64;
+        }
         match stratum.variance() {
             Some(variance) if variance > 0.0 => {
                 self.variance += variance;
@@ -84,6 +144,12 @@ impl Strata {
             None => self.blind = true,
         }
         self
+    }
+
+    /// Satterthwaite's degrees of freedom.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    fn freedom(&self) -> u64 {
+        ((self.variance * self.variance / self.by_freedom + 1e-6) as u64).max(1)
     }
 }
 
@@ -100,11 +166,102 @@ pub struct Estimate {
     pub population: u64,
 }
 
+/// An estimate between two bounds: 95 % confidence.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Interval {
+    /// The estimate.
+    pub value: f64,
+    /// The lower bound; `None` where the sample is too small for one.
+    pub low: Option<f64>,
+    /// The upper bound; `None` where the sample is too small for one.
+    pub high: Option<f64>,
+    /// Events in the sample.
+    pub sampled: u64,
+    /// Events that the seals count.
+    pub population: u64,
+}
+
+impl Interval {
+    /// How many events have a property that `hits` of the sample have.
+    #[allow(clippy::cast_precision_loss)]
+    fn of_hits(draw: Draw, hits: u64) -> Self {
+        let bounds = draw.hits(hits);
+        let Draw { population, sampled } = draw;
+        let value = hits as f64 * population as f64 / sampled as f64;
+        Self { value, low: Some(*bounds.start() as f64), high: Some(*bounds.end() as f64), sampled, population }
+    }
+
+    /// The same, each number multiplied.
+    #[must_use]
+    pub fn times(self, factor: f64) -> Self {
+        let times = |bound: Option<f64>| bound.map(|bound| bound * factor);
+        Self { value: self.value * factor, low: times(self.low), high: times(self.high), ..self }
+    }
+}
+
+impl From<Estimate> for Interval {
+    fn from(Estimate { value, half_width, sampled, population }: Estimate) -> Self {
+        Self { value, low: Some(value - half_width), high: Some(value + half_width), sampled, population }
+    }
+}
+
 impl Estimator {
     /// An estimator of the field called `field`.
     #[must_use]
     pub fn new(field: &str) -> Self {
-        Self { field: field.to_owned(), at: None, stratum: Stratum::default(), closed: Strata::default() }
+        let (field, stratum, closed) = (Field::new(field), Stratum::default(), Strata::default());
+        Self { field, condition: None, at: None, stratum, closed }
+    }
+
+    /// An estimator of the share of events that meet a condition.
+    #[must_use]
+    pub fn of_share(condition: Condition) -> Self {
+        Self { condition: Some(condition.clone()), ..Self::new(condition.field()) }
+    }
+
+    /// How many events meet the condition of [`of_share`](Self::of_share): of all those sampled at one rate exact bounds, else those
+    /// of Korn and Graubard. `None` as of [`mean`](Self::mean), except that one sampled event suffices at one rate.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)]
+    pub fn hits(&self) -> Option<Interval> {
+        self.condition.as_ref()?;
+        if self.at.is_none() {
+            let Stratum { population, sampled, hits, .. } = self.stratum;
+            return (sampled > 0).then(|| Interval::of_hits(Draw { population, sampled }, hits));
+        }
+        let all = self.closed.close(&self.stratum);
+        if all.blind || all.population == 0 {
+            return None;
+        }
+        let population = all.population as f64;
+        let share = (all.total / population).clamp(0.0, 1.0);
+        let (low, high) = if all.sampled == all.population {
+            (share, share)
+        } else {
+            let most = population * population / all.weights;
+            let size = if all.variance > 0.0 {
+                let wider = student_t_975(all.sampled.saturating_sub(1)) / student_t_975(all.freedom());
+                share * (1.0 - share) * population * population / all.variance * wider.min(1.0).powi(2)
+            } else {
+                most
+            };
+            share_bounds(share, size.min(most))
+        };
+        let share = Interval { value: share, low: Some(low), high: Some(high), sampled: all.sampled, population: all.population };
+        Some(share.times(population))
+    }
+
+    /// The share of events that meet the condition; `None` as of [`hits`](Self::hits).
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)]
+    pub fn share(&self) -> Option<Interval> {
+        self.hits().map(|hits| hits.times(1.0 / hits.population as f64))
+    }
+
+    /// Events in the sample.
+    #[must_use]
+    pub const fn sampled(&self) -> u64 {
+        self.closed.sampled + self.stratum.sampled
     }
 
     /// The mean over all counted events; `None` where a stratum has fewer than two sampled events and more that are not: nothing
@@ -117,13 +274,7 @@ impl Estimator {
             return None;
         }
         let population = all.population as f64;
-        let half_width = if all.variance > 0.0 {
-            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-            let freedom = (all.variance * all.variance / all.by_freedom + 1e-6) as u64;
-            student_t_975(freedom.max(1)) * all.variance.sqrt() / population
-        } else {
-            0.0
-        };
+        let half_width = if all.variance > 0.0 { student_t_975(all.freedom()) * all.variance.sqrt() / population } else { 0.0 };
         Some(Estimate { value: all.total / population, half_width, sampled: all.sampled, population: all.population })
     }
 
@@ -153,22 +304,17 @@ impl Estimator {
 
 impl Sink for Estimator {
     fn rows(&mut self, rows: &Rows<'_>) -> Result<(), OutputError> {
-        let schema = Schema::decode(&rows.schema().bytes).map_err(OutputError::of)?;
-        let field = schema.field(&self.field).ok_or_else(|| {
-            let names: Vec<&str> = schema.fields().map(|field| field.name).collect();
-            OutputError::of(format_args!("there is no field {}; there are {}", self.field, names.join(", ")))
-        })?;
-        self.go_to(match rows.choice() {
-            Choice::Rate(_) => None,
-            Choice::AtMost(_) | Choice::Sample { .. } => Some((rows.device(), rows.statement().epoch)),
-        });
-        self.stratum.population += rows.statement().counters.total();
-        let mut result = Ok(());
-        rows.for_each(|_, _, record| match field.read_f64(record) {
-            Ok(value) => self.stratum.take(value),
-            Err(error) => result = Err(OutputError::of(error)),
-        });
-        result
+        self.go_to(stratum_of(rows));
+        let Self { field, condition, stratum, .. } = self;
+        stratum.population += rows.statement().counters.total();
+        field.each(rows, |value| match condition {
+            None => stratum.take(value),
+            Some(condition) => {
+                let holds = condition.holds(value);
+                stratum.hits += u64::from(holds);
+                stratum.take(f64::from(u8::from(holds)));
+            }
+        })
     }
 }
 
@@ -250,6 +396,30 @@ mod tests {
         assert!((mean.value - 1200.0 / 110.0).abs() < 1e-12, "{mean:?}");
         // V = N (N - n) s^2 / n with s^2 = 2: 9800 and 80; the degrees of freedom are (V1 + V2)^2 / (V1^2 + V2^2) = 1.02.
         assert!((mean.half_width - student_t_975(1) * 9880f64.sqrt() / 110.0).abs() < 1e-9, "{mean:?}");
+    }
+
+    #[test]
+    fn a_share_at_one_rate_has_exact_bounds() {
+        let mut estimator = Estimator::of_share("x<0".parse().unwrap());
+        estimator.stratum = Stratum { hits: 3, ..stratum(40, &[1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]) };
+        // By the search of every number in `exact`: P(X >= 3 | 4) and P(X <= 3 | 24) are the last above 2.5 %.
+        let hits = estimator.hits().unwrap();
+        assert_eq!(hits.value, 12.0);
+        let draw = Draw { population: 40, sampled: 10 };
+        assert_eq!((hits.low, hits.high), (Some(*draw.hits(3).start() as f64), Some(*draw.hits(3).end() as f64)));
+        assert!((estimator.share().unwrap().value - 0.3).abs() < 1e-12);
+        assert_eq!(Estimator::of_share("x<0".parse().unwrap()).hits(), None);
+    }
+
+    #[test]
+    fn a_share_over_strata_is_weighted_and_wider_than_one_of_as_many_events() {
+        let half: Vec<f64> = (0..50).map(|i| f64::from(i % 2)).collect();
+        let mut strata = estimator(&[stratum(5000, &half), stratum(50, &[0.0; 50])]);
+        strata.condition = Some("x>0".parse().unwrap());
+        let share = strata.share().unwrap();
+        assert!((share.value - 2500.0 / 5050.0).abs() < 1e-9, "{share:?}");
+        let (low, high) = share_bounds(0.5, 50.0);
+        assert!(share.low.unwrap() < low + 0.01 && share.high.unwrap() > high - 0.02, "{share:?} {low} {high}");
     }
 
     #[test]

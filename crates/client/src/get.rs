@@ -131,7 +131,7 @@ async fn explained(client: &Client, roster: &Roster, session: &Session<'_>, stop
 }
 
 /// Compares the parts of a run that is not proven with their explaining forms, oldest first, and gives the first disagreement.
-async fn explain(client: &Client, roster: &Roster, suspects: &[Suspect]) -> Option<Finding> {
+pub(crate) async fn explain(client: &Client, roster: &Roster, suspects: &[Suspect]) -> Option<Finding> {
     for suspect in suspects {
         let statement = suspect.seal.statement();
         let (device, index, epoch) = (statement.device, statement.index, statement.epoch);

@@ -224,7 +224,7 @@ impl Judged<'_> {
 }
 
 /// What a store says must not reach a terminal unseen.
-fn stopped(name: &str, detail: &str) -> Refusal {
+pub(crate) fn stopped(name: &str, detail: &str) -> Refusal {
     let is_name = !name.is_empty() && name.len() <= 64 && name.bytes().all(|byte| byte.is_ascii_alphanumeric());
     let detail = detail.chars().map(|c| if c.is_control() { ' ' } else { c }).take(400).collect();
     Refusal::Stopped { name: if is_name { name.to_owned() } else { "Problem".to_owned() }, detail }

@@ -3,10 +3,12 @@
 //! [`Session`] judges the bytes of an answer without any I/O: rows come out of a proven run whose choice was forced, and at the
 //! end a [`Report`] says how complete each device is. [`get()`] asks a cloud over HTTP, feeds the session, and lets the cloud
 //! explain what failed; [`proof::verify`] reads the same bytes from a file, later and elsewhere. [`output`] writes rows as tables,
-//! CSV, JSON lines, Arrow and Parquet, and [`estimate`] turns them into means and sums with intervals.
+//! CSV, JSON lines, Arrow and Parquet, and [`estimate`] turns them into means, shares and quantiles with intervals. [`mod@audit`]
+//! says whether a group's coordinator kept what its budget asks for.
 
 #![forbid(unsafe_code)]
 
+pub mod audit;
 pub mod estimate;
 mod explain;
 mod get;
@@ -25,4 +27,4 @@ pub use memory::Memory;
 pub use refusal::{Refusal, Refused};
 pub use report::{DeviceReport, Outage, Report, Standing};
 pub use rows::{Rows, Sink};
-pub use session::Session;
+pub use session::{Session, Stop};

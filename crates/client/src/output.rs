@@ -75,6 +75,11 @@ impl OutputError {
         Self { message, is_misuse: false }
     }
 
+    /// Rows that are not what the caller asked something of; the text says what to do.
+    pub(crate) fn unfit(text: impl fmt::Display) -> Self {
+        Self { message: text.to_string(), is_misuse: true }
+    }
+
     /// What went wrong where no file is at hand.
     pub(crate) fn of(error: impl fmt::Display) -> Self {
         Self { message: format!("cannot write the rows: {error}"), is_misuse: false }

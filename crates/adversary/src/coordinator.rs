@@ -1,0 +1,393 @@
+//! What a coordinator might do to the epochs that it uploads: a table of lies, signed with its own key, since it is the one that cheats.
+//!
+//! An [`Upload`] is an epoch's manifest, open to change, with the bundles beside it. A [`Cheat`] bends one epoch of several, and says
+//! by which names an audit, or whoever verifies the bundles, may find it out. What a coordinator tells its devices meanwhile is no
+//! upload, and not here.
+
+use std::collections::BTreeMap;
+
+use moteseal_core::digest::Digest;
+use moteseal_core::identity::IssueError;
+use moteseal_core::level::Counters;
+use moteseal_core::record::{DeviceId, EpochNumber, Framing, Level, Round, SealIndex};
+use moteseal_core::roster::Directory as _;
+use moteseal_core::sample::{Manifest, ManifestDraft};
+use moteseal_core::seal::follow::Limits;
+use moteseal_core::seal::star;
+use moteseal_core::signature::Signer;
+use moteseal_verify::{Event, ReadError, Roster, StreamReader, write};
+
+use crate::answer::{Answer, Item, Select};
+
+/// An epoch that is over, as its coordinator uploads it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upload {
+    /// The epoch.
+    pub epoch: EpochNumber,
+    /// The final round.
+    pub round: Round,
+    /// What the manifest lists.
+    pub listed: BTreeMap<DeviceId, Vec<Digest>>,
+    /// A further manifest of the epoch.
+    pub other: Option<Box<Upload>>,
+    /// The manifest is not sent.
+    pub withheld: bool,
+    /// The bundles.
+    pub bundles: Vec<Bundle>,
+}
+
+/// One seal with what is kept of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bundle {
+    /// The device.
+    pub device: DeviceId,
+    /// The seal's index.
+    pub index: SealIndex,
+    /// The seal's digest.
+    pub digest: Digest,
+    /// How long each record of it is; 0 where their lengths stand before them.
+    pub record_size: usize,
+    /// Events of each level, by the signed counters.
+    pub counters: Counters,
+    /// `D_i` of the levels that are kept.
+    pub blocks: Vec<Digest>,
+    /// Its stream of schema, open and part.
+    pub bytes: Vec<u8>,
+}
+
+impl Upload {
+    /// Reads a coordinator's manifest and the bundles of the epoch; `None` if one of them is not what it should be.
+    #[must_use]
+    pub fn read(roster: &Roster, manifest: &[u8], bundles: &[Vec<u8>]) -> Option<Self> {
+        let mut scratch = vec![0; manifest.len() + 64];
+        let manifest = Manifest::open(manifest, roster.group(), roster.coordinator()?, &mut scratch).ok()?;
+        let bundles = bundles.iter().map(|bytes| Bundle::read(roster, bytes)).collect::<Option<Vec<_>>>()?;
+        Some(Self {
+            epoch: manifest.epoch(),
+            round: manifest.round(),
+            listed: manifest.devices().map(|(device, seals)| (device, seals.collect())).collect(),
+            other: None,
+            withheld: false,
+            bundles,
+        })
+    }
+
+    /// The manifest as the coordinator signs it.
+    ///
+    /// # Errors
+    /// [`IssueError`].
+    pub fn manifest(&self, roster: &Roster, coordinator: &dyn Signer) -> Result<Vec<u8>, IssueError> {
+        let devices: Vec<(DeviceId, &[Digest])> = self.listed.iter().map(|(device, seals)| (*device, &seals[..])).collect();
+        let draft = ManifestDraft {
+            group: roster.group(),
+            roster: roster.digest(),
+            epoch: self.epoch,
+            round: self.round,
+            devices: &devices,
+        };
+        let (mut scratch, mut out) = (vec![0; draft.size()], vec![0; draft.size()]);
+        Ok(draft.issue(coordinator, &mut scratch, &mut out)?.to_vec())
+    }
+
+    fn drop_device(&mut self, device: DeviceId) {
+        self.listed.remove(&device);
+        self.bundles.retain(|bundle| bundle.device != device);
+    }
+}
+
+impl Bundle {
+    fn read(roster: &Roster, bytes: &[u8]) -> Option<Self> {
+        let mut found = None;
+        let mut visit = |event: Event<'_>| -> Result<(), ReadError> {
+            if let Event::Proven(proven) = event {
+                let statement = proven.seal.statement();
+                let record_size = match proven.schema.framing {
+                    Framing::Fixed(size) => usize::from(size.get()),
+                    Framing::Prefixed => 0,
+                };
+                let (device, index, digest) = (statement.device, statement.index, proven.seal.digest());
+                let (counters, blocks) = (statement.counters, proven.blocks.to_vec());
+                found = Some(Self { device, index, digest, record_size, counters, blocks, bytes: bytes.to_vec() });
+            }
+            Ok(())
+        };
+        let mut reader = StreamReader::new(roster, Limits::default());
+        reader.feed(bytes, &mut visit).ok()?;
+        reader.finish(&mut visit).ok()?;
+        found
+    }
+
+    /// Changes the part; false if there is none, or nothing to change.
+    fn alter(&mut self, change: impl FnOnce(&mut crate::answer::Part) -> bool) -> bool {
+        let Ok(mut answer) = Answer::decode(&self.bytes) else { return false };
+        let part = answer.items.iter_mut().find_map(|item| match item {
+            Item::Part(part) => Some(part),
+            _ => None,
+        });
+        let changed = part.is_some_and(|part| change(part));
+        self.bytes = answer.encode();
+        changed
+    }
+
+    fn events(&self) -> Vec<u8> {
+        let items = Answer::decode(&self.bytes).map(|answer| answer.items).unwrap_or_default();
+        let events = items.into_iter().find_map(|item| match item {
+            Item::Part(part) => Some(part.events),
+            _ => None,
+        });
+        events.unwrap_or_default()
+    }
+}
+
+/// Where a cheat is found out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FoundBy {
+    /// The audit, as a finding.
+    Audit,
+    /// The audit, as what cannot be determined.
+    Doubt,
+    /// Whoever verifies the bundle: a cloud that takes it in, or a client where the cloud is in on it.
+    Verifier,
+}
+
+/// One way to cheat.
+#[derive(Clone, Copy)]
+pub struct Cheat {
+    /// Its name.
+    pub name: &'static str,
+    /// What is done.
+    pub about: &'static str,
+    /// Where it is found out.
+    pub found_by: FoundBy,
+    /// By which names.
+    pub names: &'static [&'static str],
+    /// Bends the epoch at a place of several, at the cost of a device; false where there is no occasion.
+    pub bend: fn(&mut [Upload], usize, DeviceId) -> bool,
+}
+
+impl std::fmt::Debug for Cheat {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// Every way to cheat.
+pub const CHEATS: &[Cheat] = &[
+    Cheat {
+        name: "device-dropped",
+        about: "a device is left out of an epoch: neither listed nor uploaded",
+        found_by: FoundBy::Audit,
+        names: &["Missing"],
+        bend: |uploads, at, device| {
+            let had = uploads[at].listed.contains_key(&device);
+            uploads[at].drop_device(device);
+            had
+        },
+    },
+    Cheat {
+        name: "device-unlisted",
+        about: "a device's seal is uploaded, but not listed: its counters are left out",
+        found_by: FoundBy::Doubt,
+        names: &["Late"],
+        bend: |uploads, at, device| uploads[at].listed.remove(&device).is_some(),
+    },
+    Cheat {
+        name: "event-dropped",
+        about: "one reading is cut out of what was kept of a device",
+        found_by: FoundBy::Verifier,
+        names: &["EventsLength"],
+        bend: |uploads, at, device| of(uploads, at, device).is_some_and(cut_event),
+    },
+    Cheat {
+        name: "event-replaced",
+        about: "one reading of a device is told twice instead of the one behind it",
+        found_by: FoundBy::Verifier,
+        names: &["NotAuthentic"],
+        bend: |uploads, at, device| of(uploads, at, device).is_some_and(repeat_event),
+    },
+    Cheat {
+        name: "level-dropped",
+        about: "what was kept of a device lacks the finest level that the manifest's round keeps",
+        found_by: FoundBy::Verifier,
+        names: &["NotAsAsked"],
+        bend: |uploads, at, device| of(uploads, at, device).is_some_and(drop_level),
+    },
+    Cheat {
+        name: "kept-too-little",
+        about: "one round more than the counters ask for",
+        found_by: FoundBy::Audit,
+        names: &["StoppedEarly"],
+        bend: |uploads, at, _| {
+            uploads[at].round.0 += 1;
+            true
+        },
+    },
+    Cheat {
+        name: "kept-too-much",
+        about: "one round less than the counters ask for",
+        found_by: FoundBy::Audit,
+        names: &["OverBudget"],
+        bend: |uploads, at, _| {
+            uploads[at].round.0 = uploads[at].round.0.saturating_sub(1);
+            true
+        },
+    },
+    Cheat {
+        name: "device-invented",
+        about: "a device is listed that the roster does not have",
+        found_by: FoundBy::Audit,
+        names: &["InventedDevice"],
+        bend: |uploads, at, _| {
+            uploads[at].listed.insert(DeviceId(*b"phantom!"), vec![Digest([0x77; 32])]);
+            true
+        },
+    },
+    Cheat {
+        name: "seal-invented",
+        about: "a seal of a device is listed that it never signed",
+        found_by: FoundBy::Audit,
+        names: &["InventedSeal"],
+        bend: |uploads, at, device| {
+            uploads[at].listed.entry(device).or_default().push(Digest([0x78; 32]));
+            true
+        },
+    },
+    Cheat {
+        name: "yesterday-replayed",
+        about: "the list of the epoch before is signed again",
+        found_by: FoundBy::Audit,
+        names: &["Replayed"],
+        bend: |uploads, at, _| {
+            let Some(before) = at.checked_sub(1) else { return false };
+            uploads[at].listed = uploads[before].listed.clone();
+            true
+        },
+    },
+    Cheat {
+        name: "yesterday-resent",
+        about: "the manifest of the epoch before is sent again, and none of this one",
+        found_by: FoundBy::Doubt,
+        names: &["NoManifest"],
+        bend: |uploads, at, _| {
+            uploads[at].withheld = true;
+            true
+        },
+    },
+    Cheat {
+        name: "two-manifests",
+        about: "two lists are signed of one epoch, one of them without a device",
+        found_by: FoundBy::Audit,
+        names: &["TwoManifests"],
+        bend: |uploads, at, device| {
+            let mut other = Upload { bundles: Vec::new(), other: None, ..uploads[at].clone() };
+            let had = other.listed.remove(&device).is_some();
+            uploads[at].other = Some(Box::new(other));
+            had
+        },
+    },
+    Cheat {
+        name: "listed-elsewhere",
+        about: "one device's seal is listed under another's name",
+        found_by: FoundBy::Audit,
+        names: &["InventedSeal"],
+        bend: |uploads, at, device| {
+            let listed = &mut uploads[at].listed;
+            let Some(other) = listed.keys().copied().find(|other| *other != device) else { return false };
+            let Some(seals) = listed.remove(&other) else { return false };
+            listed.entry(device).or_default().extend(seals);
+            true
+        },
+    },
+    Cheat {
+        name: "blocks-swapped",
+        about: "two devices' readings change places",
+        found_by: FoundBy::Verifier,
+        names: &["EventsLength", "NotAuthentic"],
+        bend: |uploads, at, device| {
+            let bundles = &mut uploads[at].bundles;
+            let Some(one) = bundles.iter().position(|bundle| bundle.device == device) else { return false };
+            let Some(other) = bundles.iter().position(|bundle| bundle.device != device) else { return false };
+            let (mine, theirs) = (bundles[one].events(), bundles[other].events());
+            let differ = mine != theirs;
+            // As many bytes as the other's counters ask for, so that only the digests can tell.
+            let fit = |from: &[u8], length: usize| from.iter().copied().cycle().take(length).collect::<Vec<u8>>();
+            let (to_one, to_other) = (fit(&theirs, mine.len()), fit(&mine, theirs.len()));
+            differ
+                && !mine.is_empty()
+                && !theirs.is_empty()
+                && bundles[one].alter(|part| std::mem::replace(&mut part.events, to_one) != part.events)
+                && bundles[other].alter(|part| std::mem::replace(&mut part.events, to_other) != part.events)
+        },
+    },
+];
+
+fn of(uploads: &mut [Upload], at: usize, device: DeviceId) -> Option<&mut Bundle> {
+    uploads[at].bundles.iter_mut().find(|bundle| bundle.device == device)
+}
+
+fn cut_event(bundle: &mut Bundle) -> bool {
+    let size = bundle.record_size;
+    bundle.alter(|part| {
+        let cut = size > 0 && part.events.len() >= size;
+        part.events.truncate(part.events.len() - if cut { size } else { 0 });
+        cut
+    })
+}
+
+fn repeat_event(bundle: &mut Bundle) -> bool {
+    let size = bundle.record_size;
+    bundle.alter(|part| {
+        let there = size > 0 && part.events.len() >= 2 * size && part.events[..size] != part.events[size..2 * size];
+        if there {
+            part.events.copy_within(..size, size);
+        }
+        there
+    })
+}
+
+/// Cuts the finest kept level off, with the evidence that makes what is left authentic.
+fn drop_level(bundle: &mut Bundle) -> bool {
+    let (size, counters, blocks) = (bundle.record_size, bundle.counters, bundle.blocks.clone());
+    bundle.alter(|part| {
+        let Select::Levels(mask) = part.select else { return false };
+        let coarse = mask & mask.wrapping_sub(1);
+        if coarse == 0 || size == 0 {
+            return false;
+        }
+        let link = |above: Digest, level: u32| {
+            let level = Level(u8::try_from(level).unwrap_or(u8::MAX));
+            let block = blocks.get(usize::from(level.0)).copied().unwrap_or(Digest::NULL);
+            star::link(&above, counters.at(level), &block)
+        };
+        let (finest, next) = (mask.trailing_zeros(), coarse.trailing_zeros());
+        let above = match <[u8; 32]>::try_from(&part.digests[..]) {
+            Ok(digest) => Digest(digest),
+            Err(_) => (0..finest).fold(star::chain_start(), link),
+        };
+        part.digests = (finest..next).fold(above, link).0.to_vec();
+        // The coarsest block lies first.
+        let cut = size * counters.at(Level(u8::try_from(finest).unwrap_or(u8::MAX))) as usize;
+        part.events.truncate(part.events.len().saturating_sub(cut));
+        part.select = Select::Levels(coarse);
+        true
+    })
+}
+
+/// A stream of everything that was uploaded: manifests, then every bundle, by device and index. What a cloud that is in on it serves.
+///
+/// # Errors
+/// [`IssueError`].
+pub fn stream(uploads: &[Upload], roster: &Roster, coordinator: &dyn Signer) -> Result<Vec<u8>, IssueError> {
+    let mut out = Vec::new();
+    for upload in uploads.iter().filter(|upload| !upload.withheld) {
+        write::manifest(&mut out, &upload.manifest(roster, coordinator)?);
+        if let Some(other) = &upload.other {
+            write::manifest(&mut out, &other.manifest(roster, coordinator)?);
+        }
+    }
+    let mut bundles: Vec<&Bundle> = uploads.iter().flat_map(|upload| &upload.bundles).collect();
+    bundles.sort_by_key(|bundle| (bundle.device, bundle.index));
+    bundles.iter().for_each(|bundle| out.extend_from_slice(&bundle.bytes));
+    write::end(&mut out);
+    Ok(out)
+}

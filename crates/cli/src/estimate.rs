@@ -1,0 +1,474 @@
+//! `moteseal estimate`: what a verified sample says of all readings, between bounds that hold 95 times in 100.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use clap::{ArgGroup, Args, ValueEnum};
+use moteseal_api::Query;
+use moteseal_client::estimate::{Condition, Estimator, Interval, REPLICATES, Statistic, Values, bootstrap};
+use moteseal_client::output::OutputError;
+use moteseal_client::proof::ProofWriter;
+use moteseal_client::{Report, Rows, Sink, get};
+use moteseal_core::record::{DeviceId, EpochNumber};
+use moteseal_core::sample::{Choice, Rate};
+use moteseal_verify::Roster;
+use serde_json::{Value, json};
+
+use crate::cloud::runtime;
+use crate::failure::{Exit, Failure};
+use crate::files;
+use crate::get::{get_failure, open_memory, rate, seed};
+use crate::key::random;
+use crate::progress::{count, spinner, thousands};
+use crate::push::Access;
+use crate::rows::{distinct, incomplete, output_failure, say};
+use crate::terminal::{Stdout, talk};
+use crate::time::{When, when};
+
+/// Estimate a number of all readings from a verified sample, with a 95 % interval.
+#[derive(Args, Debug)]
+#[command(
+    group(ArgGroup::new("choice").args(["rate", "at_most"])),
+    after_help = "Examples:\n  \
+                  moteseal estimate mean temperature --from http://127.0.0.1:8080 --roster roster.cbor \\\n      \
+                  --operator keys/op.pub.pem --since -30d --rate 1/8\n  \
+                  moteseal estimate count 'temperature>=25' dev1 dev2 ... --at-most 100\n  \
+                  moteseal estimate quantile temperature --at 0.05,0.5,0.95 ... --rate 1/8\n\n\
+                  Without devices it is the whole group's. Means and sums have Student's t with finite-population\n\
+                  correction, shares and counts of a condition exact bounds, quantiles those of order statistics;\n\
+                  all given what the devices signed of how many readings there are. That number itself is exact.\n\
+                  A device of which nothing was sampled has no estimate (NoSample); it is never taken for zero.\n\n\
+                  Exit codes: 0 verified, 3 refused, 4 something is withheld, not yet sealed or not sampled,\n\
+                  6 the cloud does not answer."
+)]
+pub(crate) struct Arguments {
+    /// What to estimate
+    #[arg(value_enum)]
+    what: What,
+    /// The field; of a count or a proportion a condition on one: 'temperature>=25'
+    #[arg(value_name = "FIELD")]
+    field: String,
+    /// The devices, by name; every one of the roster unless given
+    #[arg(value_name = "DEVICE")]
+    devices: Vec<String>,
+    /// The cloud's address
+    #[arg(long, value_name = "URL")]
+    from: String,
+    #[command(flatten)]
+    access: Access,
+    /// The group's roster
+    #[arg(long)]
+    roster: PathBuf,
+    /// The operator's public key
+    #[arg(long, value_name = "PUBLIC_KEY")]
+    operator: PathBuf,
+    /// From the epoch that this time lies in; everything unless given
+    #[arg(long, value_name = "TIME", value_parser = when, allow_hyphen_values = true)]
+    since: Option<When>,
+    /// Up to this time; everything sealed so far unless given
+    #[arg(long, value_name = "TIME", value_parser = when, allow_hyphen_values = true)]
+    until: Option<When>,
+    /// The share of all readings to take: 1, 1/8, 3/16, 0.25; 1 unless given
+    #[arg(long, value_parser = rate)]
+    rate: Option<Rate>,
+    /// As many readings of a device's epoch as fit this number
+    #[arg(long, value_name = "READINGS", value_parser = clap::value_parser!(u64).range(1..))]
+    at_most: Option<u64>,
+    /// The quantiles, as shares between 0 and 1
+    #[arg(long, value_name = "SHARES", value_delimiter = ',', default_value = "0.5", value_parser = share)]
+    at: Vec<f64>,
+    /// The histogram's number of bins, from the least value sampled to the greatest
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000), conflicts_with = "edges")]
+    bins: u16,
+    /// The histogram's edges, ascending; what lies outside is in no bin
+    #[arg(long, value_name = "NUMBERS", value_delimiter = ',', allow_hyphen_values = true)]
+    edges: Vec<f64>,
+    /// Take the interval from so many re-samplings instead
+    #[arg(long, value_name = "REPLICATES", value_parser = clap::value_parser!(u32).range(i64::from(*REPLICATES.start())..=i64::from(*REPLICATES.end())))]
+    bootstrap: Option<u32>,
+    /// What draws the re-samplings, 64 hexadecimal digits; made and shown unless given
+    #[arg(long, value_name = "HEX", requires = "bootstrap", value_parser = seed)]
+    seed: Option<[u8; 32]>,
+    /// The estimate of each device, too
+    #[arg(long)]
+    each: bool,
+    /// Keep the answer as a proof that `moteseal verify` checks later, elsewhere, offline
+    #[arg(long, value_name = "FILE")]
+    proof: Option<PathBuf>,
+    /// Where the newest seals are remembered; in the user's state directory unless given
+    #[arg(long, value_name = "FILE", conflicts_with = "no_memory")]
+    memory: Option<PathBuf>,
+    /// Neither use nor keep what earlier answers proved
+    #[arg(long)]
+    no_memory: bool,
+    /// The result as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum What {
+    /// The mean of a field
+    Mean,
+    /// Its sum
+    Sum,
+    /// How many readings there are, or meet a condition
+    Count,
+    /// The share of readings that meet a condition
+    Proportion,
+    /// The values that shares of the readings are at or below
+    Quantile,
+    /// How many readings lie in each bin
+    Histogram,
+}
+
+impl What {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Mean => "mean",
+            Self::Sum => "sum",
+            Self::Count => "count",
+            Self::Proportion => "proportion",
+            Self::Quantile => "quantile",
+            Self::Histogram => "histogram",
+        }
+    }
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| "a share between 0 and 1: 0.5 is the median".to_owned())
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let roster = files::roster(&arguments.roster, &arguments.operator)?;
+    let question = arguments.question()?;
+    let query = arguments.query(&roster)?;
+    let cloud = arguments.access.client(&arguments.from)?;
+    let mut memory = open_memory(arguments.memory.as_deref(), arguments.no_memory, &roster)?;
+    let written = [("--proof", arguments.proof.as_deref()), ("--memory", arguments.memory.as_deref())];
+    distinct(&written, &[&arguments.roster, &arguments.operator])?;
+    let mut proof =
+        arguments.proof.as_deref().map(|path| ProofWriter::create(path, &query, &roster)).transpose().map_err(output_failure)?;
+    let progress = spinner("verified rows");
+    let mut group = Group { question, each: arguments.each, whole: None, devices: BTreeMap::new() };
+    let mut sink = |rows: &Rows<'_>| {
+        progress.inc(u64::from(rows.len()));
+        group.rows(rows)
+    };
+    let answer = runtime()?.block_on(get(&cloud, &roster, &query, memory.as_mut(), proof.as_mut(), &mut sink));
+    progress.finish_and_clear();
+    let report = answer.map_err(|error| get_failure(&roster, &error))?;
+    let told = arguments.told(&group, &report)?;
+    if let Some(proof) = &mut proof {
+        proof.settle().map_err(output_failure)?;
+    }
+    if let Some(memory) = &mut memory {
+        memory.save().map_err(output_failure)?;
+    }
+    if let Some(proof) = proof {
+        proof.keep().map_err(output_failure)?;
+    }
+    say(&report, &roster, "received");
+    if arguments.json {
+        Stdout::lock().line(arguments.to_json(&told, &query, &report))?;
+    } else {
+        told.iter().try_for_each(|about| about.print(arguments))?;
+    }
+    if let Some(failure) = incomplete(&report, &roster) {
+        return Err(failure);
+    }
+    let nothing = told.first().is_none_or(|whole| whole.lines.iter().all(|line| line.found.is_none()));
+    if nothing {
+        let message = "NoSample: too few readings were sampled to estimate anything; ask for a higher --rate, or more epochs";
+        return Err(Failure::new(Exit::Incomplete, message));
+    }
+    Ok(())
+}
+
+/// What is asked of each collector.
+#[derive(Clone, Debug)]
+enum Question {
+    /// The mean or sum of a field; or how many readings there are, for which nothing is collected but their number.
+    Streamed(String),
+    /// The share or number of readings that meet a condition.
+    Share(Condition),
+    /// Whatever needs the values themselves.
+    Values(String),
+}
+
+#[derive(Clone, Debug)]
+enum Collector {
+    Streamed(Estimator),
+    Values(Values),
+}
+
+impl Question {
+    fn collector(&self) -> Collector {
+        match self {
+            Self::Streamed(field) => Collector::Streamed(Estimator::new(field)),
+            Self::Share(condition) => Collector::Streamed(Estimator::of_share(condition.clone())),
+            Self::Values(field) => Collector::Values(Values::new(field)),
+        }
+    }
+}
+
+impl Sink for Collector {
+    fn rows(&mut self, rows: &Rows<'_>) -> Result<(), OutputError> {
+        match self {
+            Self::Streamed(estimator) => estimator.rows(rows),
+            Self::Values(values) => values.rows(rows),
+        }
+    }
+}
+
+impl Collector {
+    fn sampled(&self) -> u64 {
+        match self {
+            Self::Streamed(estimator) => estimator.sampled(),
+            Self::Values(values) => values.sampled(),
+        }
+    }
+
+    fn population(&self) -> u64 {
+        match self {
+            Self::Streamed(estimator) => estimator.count(),
+            Self::Values(values) => values.population(),
+        }
+    }
+}
+
+/// The group's collector, and, where that is asked for, one of each device.
+struct Group {
+    question: Question,
+    each: bool,
+    whole: Option<Collector>,
+    devices: BTreeMap<DeviceId, Collector>,
+}
+
+impl Sink for Group {
+    fn rows(&mut self, rows: &Rows<'_>) -> Result<(), OutputError> {
+        let Self { question, each, whole, devices } = self;
+        whole.get_or_insert_with(|| question.collector()).rows(rows)?;
+        if *each {
+            devices.entry(rows.device()).or_insert_with(|| question.collector()).rows(rows)?;
+        }
+        Ok(())
+    }
+}
+
+/// What is said of the group, or of one device.
+struct About {
+    /// The device's name; none of the group.
+    device: Option<String>,
+    sampled: u64,
+    population: u64,
+    lines: Vec<Line>,
+}
+
+/// One number.
+struct Line {
+    /// What tells it from the others: a quantile's share, or a bin's edges.
+    of: Of,
+    found: Option<Interval>,
+}
+
+#[derive(Clone, Copy)]
+enum Of {
+    One,
+    Quantile(f64),
+    Bin(f64, f64),
+}
+
+impl Arguments {
+    fn question(&self) -> Result<Question, Failure> {
+        let condition = || self.field.parse::<Condition>();
+        let field = || match condition() {
+            Ok(_) => Err(Failure::usage(format_args!(
+                "{}: a field is expected; only count and proportion take a condition",
+                self.field
+            ))),
+            Err(_) => Ok(self.field.clone()),
+        };
+        if self.edges.windows(2).any(|pair| pair[0] >= pair[1]) || self.edges.len() == 1 {
+            return Err(Failure::usage("--edges are at least two numbers that ascend: 0,10,20"));
+        }
+        Ok(match (self.what, self.bootstrap) {
+            (What::Count, _) if condition().is_err() => Question::Streamed(self.field.clone()),
+            (What::Count | What::Proportion, None) => Question::Share(condition().map_err(Failure::usage)?),
+            (What::Count | What::Proportion, Some(_)) => {
+                Question::Values(condition().map_err(Failure::usage)?.field().to_owned())
+            }
+            (What::Mean | What::Sum, None) => Question::Streamed(field()?),
+            (What::Histogram, Some(_)) => return Err(Failure::usage("a histogram's bounds are exact; leave --bootstrap out")),
+            _ => Question::Values(field()?),
+        })
+    }
+
+    fn query(&self, roster: &Roster) -> Result<Query, Failure> {
+        let devices = files::devices(roster, &self.roster, &self.devices)?;
+        let since = self.since.map_or(EpochNumber(0), |since| since.epoch(roster.epoch_ms()));
+        let until = self.until.map(|until| until.epoch_after(roster.epoch_ms()));
+        let choice = self.at_most.map_or(Choice::Rate(self.rate.unwrap_or(Rate::ALL)), Choice::AtMost);
+        let query = Query { devices, since, until, choice };
+        // The same checks that the cloud makes of it.
+        Query::from_json(query.to_json().as_bytes()).map_err(Failure::usage)
+    }
+
+    /// What is said: of the group, then of each device, by the order of the query.
+    fn told(&self, group: &Group, report: &Report) -> Result<Vec<About>, Failure> {
+        let seed = match (self.bootstrap, self.seed) {
+            (Some(_), None) => {
+                let mut seed = [0; 32];
+                random(&mut seed)?;
+                talk(format_args!("--seed {}", hex::encode(seed)));
+                Some(seed)
+            }
+            (_, seed) => seed,
+        };
+        let edges = match &group.whole {
+            Some(Collector::Values(values)) if self.edges.is_empty() => values.edges(self.bins),
+            _ => Some(self.edges.clone()),
+        };
+        let edges = edges.unwrap_or_default();
+        let about = |device: Option<String>, collector: Option<&Collector>| -> Result<About, Failure> {
+            let lines = collector.map_or(Ok(Vec::new()), |collector| self.lines(collector, &edges, seed.as_ref()))?;
+            let (sampled, population) = collector.map_or((0, 0), |found| (found.sampled(), found.population()));
+            Ok(About { device, sampled, population, lines })
+        };
+        let mut told = vec![about(None, group.whole.as_ref())?];
+        if self.each {
+            for device in &report.devices {
+                told.push(about(Some(device.name.clone()), group.devices.get(&device.device))?);
+            }
+        } else {
+            let unseen = report.devices.iter().filter(|device| device.rows == 0);
+            told.extend(unseen.map(|device| About {
+                device: Some(device.name.clone()),
+                sampled: 0,
+                population: device.events,
+                lines: Vec::new(),
+            }));
+        }
+        Ok(told)
+    }
+
+    #[allow(clippy::cast_precision_loss)]
+    fn lines(&self, collector: &Collector, edges: &[f64], seed: Option<&[u8; 32]>) -> Result<Vec<Line>, Failure> {
+        let one = |found| vec![Line { of: Of::One, found }];
+        let lines = match collector {
+            Collector::Streamed(estimator) => one(match self.what {
+                What::Mean => estimator.mean().map(Interval::from),
+                What::Sum => estimator.sum().map(Interval::from),
+                What::Proportion => estimator.share(),
+                _ if self.field.parse::<Condition>().is_ok() => estimator.hits(),
+                // Not an estimate: the devices have signed it.
+                _ => {
+                    let (sampled, population) = (estimator.sampled(), estimator.count());
+                    let value = population as f64;
+                    Some(Interval { value, low: Some(value), high: Some(value), sampled, population })
+                }
+            }),
+            Collector::Values(values) => match (self.what, self.bootstrap, seed) {
+                (What::Histogram, ..) => match values.histogram(edges) {
+                    Some(bins) => {
+                        bins.iter().map(|bin| Line { of: Of::Bin(bin.low, bin.high), found: Some(bin.events) }).collect()
+                    }
+                    None => one(None),
+                },
+                (what, Some(replicates), Some(seed)) => {
+                    let draw = |statistic: &Statistic| bootstrap(values, statistic, replicates, seed).map_err(Failure::usage);
+                    let condition = || self.field.parse::<Condition>().map_err(Failure::usage);
+                    match what {
+                        What::Mean => one(draw(&Statistic::Mean)?),
+                        What::Sum => one(draw(&Statistic::Sum)?),
+                        What::Proportion => one(draw(&Statistic::Share(condition()?))?),
+                        What::Count => one(draw(&Statistic::Count(condition()?))?),
+                        _ => {
+                            let quantile = |&q: &f64| Ok(Line { of: Of::Quantile(q), found: draw(&Statistic::Quantile(q))? });
+                            self.at.iter().map(quantile).collect::<Result<_, Failure>>()?
+                        }
+                    }
+                }
+                _ => {
+                    let found = values.quantiles(&self.at).into_iter();
+                    self.at.iter().zip(found).map(|(&q, found)| Line { of: Of::Quantile(q), found }).collect()
+                }
+            },
+        };
+        Ok(lines)
+    }
+
+    fn to_json(&self, told: &[About], query: &Query, report: &Report) -> Value {
+        let line = |line: &Line| {
+            let mut value = match line.found {
+                Some(found) => json!({"value": found.value, "low_95": found.low, "high_95": found.high}),
+                None => json!({"value": null, "low_95": null, "high_95": null}),
+            };
+            if let Some(object) = value.as_object_mut() {
+                match line.of {
+                    Of::One => {}
+                    Of::Quantile(q) => drop(object.insert("at".to_owned(), q.into())),
+                    Of::Bin(from, to) => drop(object.insert("bin".to_owned(), json!([from, to]))),
+                }
+            }
+            value
+        };
+        let about = |about: &About| {
+            json!({
+                "device": about.device,
+                "sampled": about.sampled,
+                "population": about.population,
+                "standing": if about.is_sampled(self.what) { "Sampled" } else { "NoSample" },
+                "estimates": about.lines.iter().map(line).collect::<Vec<_>>(),
+            })
+        };
+        let rate = match query.choice {
+            Choice::Rate(rate) => Some(rate.to_string()),
+            _ => None,
+        };
+        json!({
+            "estimate": self.what.name(),
+            "field": self.field,
+            "rate": rate,
+            "at_most": self.at_most,
+            "confidence": 0.95,
+            "method": if self.bootstrap.is_some() { "bootstrap" } else { "analytic" },
+            "group": told.first().map(about),
+            "devices": told.iter().skip(1).map(about).collect::<Vec<_>>(),
+            "report": report.to_json(),
+        })
+    }
+}
+
+impl About {
+    /// A number that the devices signed needs no sample.
+    fn is_sampled(&self, what: What) -> bool {
+        self.sampled > 0 || (what == What::Count && self.lines.iter().any(|line| line.found.is_some()))
+    }
+
+    fn print(&self, arguments: &Arguments) -> Result<(), Failure> {
+        let who = self.device.as_deref().unwrap_or("group");
+        let mut out = Stdout::lock();
+        if !self.is_sampled(arguments.what) {
+            let readings = count(self.population, "reading");
+            return out.line(format_args!("{who:<12} {}  NoSample: none of {readings} is in the sample", arguments.field));
+        }
+        for line in &self.lines {
+            let of = match line.of {
+                Of::One => arguments.what.name().to_owned(),
+                Of::Quantile(q) => format!("quantile {q}"),
+                Of::Bin(low, high) => format!("{low:.4} to {high:.4}"),
+            };
+            let from = format!("from {} of {} readings", thousands(self.sampled), thousands(self.population));
+            let Some(found) = line.found else {
+                out.line(format_args!("{who:<12} {} {of}  too few sampled to say, {from}", arguments.field))?;
+                continue;
+            };
+            let bound = |bound: Option<f64>| bound.map_or("unknown".to_owned(), |bound| format!("{bound:.4}"));
+            let (low, high) = (bound(found.low), bound(found.high));
+            out.line(format_args!("{who:<12} {} {of} {:.4}  (95 %: {low} to {high}), {from}", arguments.field, found.value))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,241 @@
+//! A coordinator that cheats: real devices, a real hub whose epochs are bent and signed again with its own key, and everybody who
+//! verifies. Each way to cheat is found, by name, with the numbers; and honest epochs accuse nobody.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod budgeted;
+
+use std::collections::BTreeSet;
+
+use budgeted::{FIRST, Group, NAMES, coordinator, secret};
+use moteseal_adversary::coordinator::{Bundle, CHEATS, Cheat, FoundBy, Upload, stream};
+use moteseal_api::Query;
+use moteseal_client::audit::{Audit, Doubt, Finding, Report};
+use moteseal_client::output::OutputError;
+use moteseal_client::{Rows, Session};
+use moteseal_core::DeviceId;
+use moteseal_core::record::{EpochNumber, Round};
+use moteseal_core::sample::{self, Announcement, Choice, MAX_ANNOUNCEMENT, Rate};
+use moteseal_core::signature::SecretKey;
+use moteseal_verify::{Roster, write};
+
+const BUDGET: u64 = 100;
+/// Readings of each device, from silence to far more than the budget.
+const LOADS: [[u32; 4]; 6] =
+    [[200, 300, 100, 50], [400, 40, 260, 333], [10, 20, 30, 20], [250, 250, 250, 250], [900, 0, 100, 180], [120, 90, 200, 60]];
+
+fn honest() -> (Group, Vec<Upload>) {
+    let mut group = Group::new(10, BUDGET, 7);
+    let uploads = LOADS.iter().map(|readings| group.epoch(*readings)).collect();
+    (group, uploads)
+}
+
+/// What anyone says who sees everything that was uploaded.
+fn audited(roster: &Roster, uploads: &[Upload], key: &SecretKey) -> Result<Report, String> {
+    let mut audit = Audit::new(roster, EpochNumber(FIRST), None).unwrap();
+    let mut feed = audit.stream();
+    feed.feed(&stream(uploads, roster, key).unwrap()).map_err(|refusal| refusal.name())?;
+    feed.finish().map_err(|refusal| refusal.name())?;
+    Ok(audit.finish())
+}
+
+/// What a client says that asks for everything which the round left of one device's epoch, and gets this bundle.
+fn got(roster: &Roster, upload: &Upload, bundle: &Bundle) -> Result<u64, String> {
+    let choice = Choice::Rate(Rate::new(1, 1 << upload.round.0).unwrap());
+    let (since, until) = (upload.epoch, Some(EpochNumber(upload.epoch.0 + 1)));
+    let mut session = Session::new(roster, Query { devices: vec![bundle.device], since, until, choice }, None);
+    let mut answer = bundle.bytes.clone();
+    write::end(&mut answer);
+    let mut count = 0;
+    let mut sink = |rows: &Rows<'_>| -> Result<(), OutputError> {
+        count += u64::from(rows.len());
+        Ok(())
+    };
+    let stopped = |stop| match stop {
+        moteseal_client::Stop::Refused(refusal) => refusal.name(),
+        moteseal_client::Stop::Output(error) => panic!("{error}"),
+    };
+    session.feed(&answer, &mut sink).map_err(stopped)?;
+    session.finish(&mut sink).map_err(stopped)?;
+    Ok(count)
+}
+
+#[test]
+fn honest_epochs_are_justified_with_their_numbers() {
+    let (group, uploads) = honest();
+    let report = audited(&group.roster, &uploads, &coordinator()).unwrap();
+    assert_eq!((report.exit_code(), report.epochs.len()), (0, LOADS.len()), "{report:?}");
+    for ((epoch, upload), readings) in report.epochs.iter().zip(&uploads).zip(LOADS) {
+        assert_eq!(epoch.manifest.map(|(_, round)| round), Some(upload.round));
+        assert_eq!(epoch.due, Some(upload.round));
+        let (all, kept): (u64, u64) = (
+            epoch.counts.iter().map(|(_, count)| count).sum(),
+            upload.bundles.iter().map(|bundle| got(&group.roster, upload, bundle).unwrap()).sum(),
+        );
+        assert_eq!((all, epoch.kept), (readings.iter().map(|count| u64::from(*count)).sum(), kept), "{epoch:?}");
+        assert!(kept <= BUDGET && (kept > BUDGET / 4 || all <= BUDGET));
+        assert_eq!((epoch.devices, epoch.listed, epoch.seals), (4, 4, 4));
+        assert!(epoch.findings.is_empty() && epoch.doubts.is_empty(), "{epoch:?}");
+    }
+}
+
+#[test]
+fn every_way_to_cheat_is_found_by_its_name() {
+    let (group, honest) = honest();
+    let mut told = BTreeSet::new();
+    for cheat in CHEATS {
+        for at in 1..LOADS.len() - 1 {
+            for &device in &group.devices {
+                let mut uploads = honest.clone();
+                if (cheat.bend)(&mut uploads, at, device) && uploads != honest {
+                    told.insert(cheat.name);
+                    found(&group, &uploads, cheat, at, device);
+                }
+            }
+        }
+    }
+    assert_eq!(told.len(), CHEATS.len(), "a cheat never found an occasion: {told:?}");
+}
+
+fn found(group: &Group, uploads: &[Upload], cheat: &Cheat, at: usize, device: DeviceId) {
+    let epoch = uploads[at].epoch;
+    let what = format!("{cheat:?} of {device} in epoch {epoch}");
+    if cheat.found_by == FoundBy::Verifier {
+        let bundle = uploads[at].bundles.iter().find(|bundle| bundle.device == device).unwrap();
+        let name = got(&group.roster, &uploads[at], bundle).unwrap_err();
+        assert!(cheat.names.contains(&name.as_str()), "{what}: {name}");
+        return;
+    }
+    let report = audited(&group.roster, uploads, &coordinator()).unwrap();
+    let of = report.epochs.iter().find(|report| report.epoch == epoch).unwrap();
+    assert!(!of.is_justified, "{what}: {of:?}");
+    // No other epoch is accused for it.
+    let others: Vec<_> = report.findings().filter(|(other, _)| *other != epoch).collect();
+    assert!(others.is_empty(), "{what}: {others:?}");
+    if cheat.found_by == FoundBy::Doubt {
+        let names: Vec<_> = of.doubts.iter().map(Doubt::name).collect();
+        assert!(cheat.names.iter().all(|name| names.contains(name)) && of.findings.is_empty(), "{what}: {of:?}");
+        assert_eq!(report.exit_code(), 4, "{what}");
+        return;
+    }
+    assert_eq!(report.exit_code(), 5, "{what}: {of:?}");
+    let named = of.findings.iter().find(|finding| cheat.names.contains(&finding.name()));
+    let finding = named.unwrap_or_else(|| panic!("{what}: {of:?}"));
+    let described = finding.describe(&group.roster);
+    assert!(described.starts_with(finding.name()), "{described}");
+    match finding {
+        Finding::Missing { .. } | Finding::InventedSeal { .. } => {
+            assert_eq!(finding.devices(), [device], "{what}");
+            assert!(NAMES.iter().any(|name| described.contains(name)), "{described}");
+        }
+        Finding::Round { found: sample::Finding::OverBudget { round, kept, due }, .. } => {
+            assert_eq!((round.0 + 1, *due), (due.0, of.due.unwrap()), "{what}");
+            assert!(*kept > BUDGET && described.contains(&kept.to_string()), "{described}");
+        }
+        Finding::Round { found: sample::Finding::StoppedEarly { round, due, fitting }, .. } => {
+            assert_eq!((round.0 - 1, *due), (due.0, of.due.unwrap()), "{what}");
+            assert!(*fitting <= BUDGET && described.contains(&fitting.to_string()), "{described}");
+        }
+        Finding::Replayed { from, .. } => assert_eq!(from.0 + 1, epoch.0, "{what}"),
+        _ => {}
+    }
+}
+
+#[test]
+fn a_device_that_is_dropped_in_the_last_epoch_is_named_but_nobody_accused_until_its_chain_goes_on() {
+    let (mut group, mut uploads) = honest();
+    let (last, device) = (uploads.len() - 1, group.devices[1]);
+    uploads[last].listed.remove(&device);
+    uploads[last].bundles.retain(|bundle| bundle.device != device);
+    let report = audited(&group.roster, &uploads, &coordinator()).unwrap();
+    assert_eq!(report.exit_code(), 4);
+    assert_eq!(report.epochs[last].doubts, [Doubt::Absent { device, listed: false }]);
+    uploads.push(group.epoch([50, 60, 70, 80]));
+    let report = audited(&group.roster, &uploads, &coordinator()).unwrap();
+    let (epoch, finding) = report.findings().next().unwrap();
+    assert_eq!((epoch, finding.name(), finding.devices()), (uploads[last].epoch, "Missing", vec![device]));
+}
+
+#[test]
+fn a_listed_seal_that_nobody_shows_is_on_its_way_until_the_coordinator_goes_on() {
+    let (mut group, mut uploads) = honest();
+    let (last, device) = (uploads.len() - 1, group.devices[2]);
+    let listed = uploads[last].listed[&device][0];
+    uploads[last].bundles.retain(|bundle| bundle.device != device);
+    let report = audited(&group.roster, &uploads, &coordinator()).unwrap();
+    assert!(report.epochs[last].doubts.contains(&Doubt::NotShownYet { device, digest: listed }), "{report:?}");
+    assert_eq!(report.exit_code(), 4);
+    // Once the device's chain goes on it is clear that the seal exists: somebody withholds what the coordinator lists.
+    uploads.push(group.epoch([50, 60, 70, 80]));
+    let report = audited(&group.roster, &uploads, &coordinator()).unwrap();
+    let withheld =
+        report.epochs[last].doubts.iter().any(|doubt| matches!(doubt, Doubt::Withheld { device: of, .. } if *of == device));
+    assert!(withheld && report.exit_code() == 4, "{report:?}");
+    // A device that never speaks again, and a coordinator that goes on: nobody shows what it has listed.
+    let gone: Vec<Upload> = uploads
+        .iter()
+        .map(|upload| {
+            let mut upload = upload.clone();
+            if upload.epoch >= uploads[last].epoch {
+                upload.bundles.retain(|bundle| bundle.device != device);
+            }
+            if upload.epoch > uploads[last].epoch {
+                upload.listed.remove(&device);
+            }
+            upload
+        })
+        .collect();
+    let report = audited(&group.roster, &gone, &coordinator()).unwrap();
+    assert!(report.epochs[last].findings.contains(&Finding::Unshown { device, digest: listed }), "{report:?}");
+}
+
+#[test]
+fn a_manifest_of_anybody_else_is_refused() {
+    let (group, uploads) = honest();
+    assert_eq!(audited(&group.roster, &uploads, &secret(98)).unwrap_err(), "NotAuthentic");
+    assert_eq!(audited(&group.roster, &uploads, &secret(0)).unwrap_err(), "NotAuthentic");
+}
+
+#[test]
+fn a_forged_round_is_not_believed_and_the_epoch_stays_justified() {
+    let (mut group, mut uploads) = honest();
+    let epoch = EpochNumber(FIRST + LOADS.len() as u64);
+    // Signed by a stranger, by a device, and by the coordinator of another group.
+    let id = group.group();
+    let mut other = id;
+    other.0[0] ^= 1;
+    for (signer, group_id, name) in
+        [(secret(97), id, "NotAuthentic"), (secret(0), id, "NotAuthentic"), (coordinator(), other, "WrongGroup")]
+    {
+        let mut out = [0; MAX_ANNOUNCEMENT];
+        let word = Announcement::issue(group_id, epoch, Round(9), &signer, &mut out).unwrap();
+        let refused = Announcement::open(word, id, group.roster.coordinator().unwrap()).unwrap_err();
+        assert_eq!(refused.name(), name);
+    }
+    uploads.push(group.epoch([200, 100, 300, 100]));
+    assert_eq!(audited(&group.roster, &uploads, &coordinator()).unwrap().exit_code(), 0);
+}
+
+/// A coordinator that tells its devices a higher round than it needs gets fewer readings; whatever round it then signs.
+#[test]
+fn an_exaggerated_round_is_found_whatever_the_manifest_says() {
+    let mut group = Group::new(10, BUDGET, 9);
+    group.tells = |epoch, round| Some(if epoch.0 == FIRST + 1 { Round(8) } else { round });
+    let mut uploads: Vec<Upload> = LOADS.iter().map(|readings| group.epoch(*readings)).collect();
+    let report = audited(&group.roster, &uploads, &coordinator()).unwrap();
+    let bent = uploads[1].epoch;
+    let found: Vec<_> = report.findings().collect();
+    assert!(
+        !found.is_empty() && found.iter().all(|(epoch, finding)| *epoch == bent && finding.name() == "RoundOverstated"),
+        "{found:?}"
+    );
+    let Finding::Round { found: sample::Finding::RoundOverstated { round, announced }, devices } = found[0].1 else {
+        panic!("{found:?}")
+    };
+    assert!(announced > round && !devices.is_empty(), "{found:?}");
+    assert!(found[0].1.describe(&group.roster).contains(&format!("round {announced}")));
+    // Signing the round that it told is no way out.
+    uploads[1].round = *announced;
+    let report = audited(&group.roster, &uploads, &coordinator()).unwrap();
+    let names: Vec<_> = report.findings().map(|(epoch, finding)| (epoch, finding.name())).collect();
+    assert_eq!(names, [(bent, "StoppedEarly")]);
+}

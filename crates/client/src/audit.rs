@@ -1,0 +1,450 @@
+//! Did the coordinator keep what the budget asks for, of all devices? Anyone can say, from what was signed (spec/formats.md, 8.3).
+//!
+//! An [`Audit`] takes the manifests of a range of epochs, then the seals of each device with no events, all of them verified, and
+//! adds up. It does no I/O; [`audit()`] asks a cloud over HTTP. What it holds is a digest a listed seal and some numbers an epoch;
+//! seals pass through, one device at a time.
+//!
+//! It accuses only of what nothing that is missing could explain: a device that died and one that was left out look alike until
+//! the device's chain goes on.
+
+mod fetch;
+mod report;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use moteseal_core::digest::Digest;
+use moteseal_core::record::{DeviceId, EpochNumber, Level, MAX_LEVELS, Round, SealIndex};
+use moteseal_core::sample::{self, Manifest, Tally, Verdict};
+use moteseal_core::seal::follow::Limits;
+use moteseal_core::seal::{Authentic, History, Incomplete, Seal};
+use moteseal_verify::{Event, Roster, StreamReader};
+
+pub use fetch::audit;
+pub use report::{Doubt, EpochReport, Finding, Report};
+
+use crate::judge::stopped;
+use crate::refusal::Refusal;
+
+/// More manifests of one epoch than this prove no more.
+const MAX_SHEETS: usize = 8;
+/// More seals than these are not held in mind: 2 GiB of digests would be listed.
+const MAX_LISTED: usize = 1 << 26;
+
+/// An audit of the epochs `since .. until`.
+#[derive(Debug)]
+pub struct Audit<'r> {
+    roster: &'r Roster,
+    budget: u64,
+    since: EpochNumber,
+    until: Option<EpochNumber>,
+    epochs: BTreeMap<EpochNumber, Epoch>,
+    /// The newest epoch that a manifest is there of, whether or not it is of the range.
+    newest: Option<EpochNumber>,
+    listed: usize,
+    /// The device whose seals are coming, and those that are done.
+    at: Option<Course>,
+    done: BTreeSet<DeviceId>,
+    /// What was found of devices, of epochs without a manifest as well.
+    findings: BTreeMap<EpochNumber, Vec<Finding>>,
+    seals: u64,
+    signatures: u64,
+    bytes: u64,
+}
+
+/// What is known of an epoch.
+#[derive(Debug, Default)]
+struct Epoch {
+    sheets: Vec<Sheet>,
+    /// Seals of the epoch, listed or not.
+    seals: u64,
+}
+
+/// A manifest, and what the seals say of it.
+#[derive(Debug)]
+struct Sheet {
+    digest: Digest,
+    round: Round,
+    roster: Digest,
+    listed: BTreeMap<DeviceId, Vec<Digest>>,
+    tally: Tally,
+    seals: u64,
+    doubts: Vec<Doubt>,
+    findings: Vec<Finding>,
+    overstated: Vec<(DeviceId, Round)>,
+}
+
+/// The seals of one device, in short.
+#[derive(Debug)]
+struct Course {
+    device: DeviceId,
+    history: Option<History>,
+    seals: Vec<Brief>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Brief {
+    index: SealIndex,
+    epoch: EpochNumber,
+    digest: Digest,
+    prev: Digest,
+    last: Option<(SealIndex, EpochNumber)>,
+    last_in_epoch: bool,
+    restart: bool,
+}
+
+impl Brief {
+    fn of(seal: &Seal<Authentic>) -> Self {
+        let statement = seal.statement();
+        Self {
+            index: statement.index,
+            epoch: statement.epoch,
+            digest: seal.digest(),
+            prev: statement.prev,
+            last: statement.last,
+            last_in_epoch: statement.last_in_epoch,
+            restart: statement.restart,
+        }
+    }
+}
+
+/// There is nothing to audit: the roster has no budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoBudget;
+
+impl std::fmt::Display for NoBudget {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("NoBudget: the roster has no budget, so that no coordinator chooses; `moteseal get` proves what is complete")
+    }
+}
+
+impl std::error::Error for NoBudget {}
+
+impl<'r> Audit<'r> {
+    /// An audit of a group's epochs from `since` on and before `until`; of everything so far without an end.
+    ///
+    /// # Errors
+    /// [`NoBudget`].
+    pub fn new(roster: &'r Roster, since: EpochNumber, until: Option<EpochNumber>) -> Result<Self, NoBudget> {
+        Ok(Self {
+            roster,
+            budget: roster.budget().ok_or(NoBudget)?,
+            since,
+            until,
+            epochs: BTreeMap::new(),
+            newest: None,
+            listed: 0,
+            at: None,
+            done: BTreeSet::new(),
+            findings: BTreeMap::new(),
+            seals: 0,
+            signatures: 0,
+            bytes: 0,
+        })
+    }
+
+    /// Begins a stream of items: first the manifests, then the seals, in one stream or in several.
+    #[must_use]
+    pub fn stream(&mut self) -> Feed<'_, 'r> {
+        Feed { reader: StreamReader::new(self.roster, Limits::default()), audit: self, ended: false }
+    }
+
+    fn is_in_range(&self, epoch: EpochNumber) -> bool {
+        epoch >= self.since && self.until.is_none_or(|until| epoch < until)
+    }
+
+    /// Takes an authentic manifest. Of an epoch behind the range it says only that the coordinator has gone on.
+    fn manifest(&mut self, manifest: &Manifest<'_>) -> Result<(), Refusal> {
+        let epoch = manifest.epoch();
+        if epoch < self.since {
+            return Err(Refusal::NotAsAsked { device: None, index: None });
+        }
+        self.newest = self.newest.max(Some(epoch));
+        if !self.is_in_range(epoch) {
+            return Ok(());
+        }
+        let levels = self.roster.levels();
+        let sheets = &mut self.epochs.entry(epoch).or_default().sheets;
+        if sheets.len() >= MAX_SHEETS || sheets.iter().any(|sheet| sheet.digest == manifest.digest()) {
+            return Ok(());
+        }
+        let listed: BTreeMap<DeviceId, Vec<Digest>> =
+            manifest.devices().map(|(device, seals)| (device, seals.collect())).collect();
+        self.listed = self.listed.saturating_add(listed.values().map(Vec::len).sum());
+        if self.listed > MAX_LISTED {
+            return Err(Refusal::Stopped { name: "TooManySeals".into(), detail: "audit fewer epochs at once".into() });
+        }
+        sheets.push(Sheet {
+            digest: manifest.digest(),
+            round: manifest.round(),
+            roster: manifest.roster(),
+            listed,
+            tally: Tally::new(levels, self.budget),
+            seals: 0,
+            doubts: Vec::new(),
+            findings: Vec::new(),
+            overstated: Vec::new(),
+        });
+        Ok(())
+    }
+
+    /// Takes an authentic seal; a device's come one behind the other, by index.
+    fn seal(&mut self, seal: &Seal<Authentic>) -> Result<(), Refusal> {
+        let brief = Brief::of(seal);
+        let device = seal.statement().device;
+        if self.at.as_ref().is_none_or(|course| course.device != device) {
+            self.leave_device();
+            if !self.done.insert(device) {
+                return Err(Refusal::NotAsAsked { device: Some(device), index: Some(brief.index) });
+            }
+            let until = self.until.unwrap_or(EpochNumber(u64::MAX));
+            let history = History::new(device, self.since, until);
+            self.at = Some(Course { device, history: Some(history), seals: Vec::new() });
+        }
+        let Some(course) = &mut self.at else { return Ok(()) };
+        let history = course.history.get_or_insert_with(|| History::behind(seal));
+        if let Err(error) = history.next(seal) {
+            // What follows is measured by this seal.
+            course.history = Some(History::behind(seal));
+            let (epoch, finding) = match error {
+                Incomplete::Missing { index, epoch, .. } => {
+                    (epoch.unwrap_or(brief.epoch), Finding::Missing { device, index, named_by: brief.index })
+                }
+                Incomplete::Equivocation { index, .. } => (brief.epoch, Finding::Equivocation { device, index }),
+                _ => return Err(Refusal::NotAsAsked { device: Some(device), index: Some(brief.index) }),
+            };
+            self.findings.entry(epoch).or_default().push(finding);
+        }
+        course.seals.push(brief);
+        self.seals += 1;
+        if !self.is_in_range(brief.epoch) {
+            return Ok(());
+        }
+        let epoch = self.epochs.entry(brief.epoch).or_default();
+        epoch.seals += 1;
+        for sheet in &mut epoch.sheets {
+            if sheet.listed.get(&device).is_some_and(|listed| listed.contains(&brief.digest)) {
+                sheet.tally.add(seal);
+                sheet.seals += 1;
+                if seal.statement().round > sheet.round {
+                    sheet.overstated.push((device, seal.statement().round));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// All seals of a device are there: what do they say of each manifest?
+    fn leave_device(&mut self) {
+        let Some(course) = self.at.take() else { return };
+        let Self { epochs, newest, .. } = self;
+        for (&number, epoch) in epochs.iter_mut() {
+            let has_gone_on = newest.is_some_and(|newest| newest > number);
+            epoch.sheets.iter_mut().for_each(|sheet| course.judge(number, sheet, has_gone_on));
+        }
+    }
+
+    /// Ends the audit.
+    #[must_use]
+    pub fn finish(mut self) -> Report {
+        self.leave_device();
+        // Those of whom nothing came, by the same rules.
+        let silent: Vec<DeviceId> = self.roster.devices().map(|device| device.id).filter(|id| !self.done.contains(id)).collect();
+        for device in silent {
+            self.at = Some(Course { device, history: None, seals: Vec::new() });
+            self.leave_device();
+        }
+        let Self { roster, budget, newest, mut findings, .. } = self;
+        let has_gone_on = |number: EpochNumber| newest.is_some_and(|newest| newest > number);
+        let mut epochs = Vec::new();
+        for (number, epoch) in self.epochs {
+            let mut found = findings.remove(&number).unwrap_or_default();
+            if epoch.sheets.len() > 1 {
+                found.push(Finding::TwoManifests { digests: epoch.sheets.iter().map(|sheet| sheet.digest).collect() });
+            }
+            let seals = epoch.seals;
+            if epoch.sheets.is_empty() {
+                epochs.push(EpochReport::without_manifest(number, seals, found, has_gone_on(number)));
+            } else {
+                epochs.extend(epoch.sheets.into_iter().map(|sheet| sheet.report(number, seals, found.clone(), roster)));
+            }
+        }
+        // A seal that is missing of an epoch of which nothing else is known.
+        let of_range = |number: &EpochNumber| *number >= self.since && self.until.is_none_or(|until| *number < until);
+        for (number, found) in findings.into_iter().filter(|(number, _)| of_range(number)) {
+            epochs.push(EpochReport::without_manifest(number, 0, found, has_gone_on(number)));
+        }
+        epochs.sort_by_key(|epoch| epoch.epoch);
+        Report { budget, epochs, seals: self.seals, signatures: self.signatures, bytes: self.bytes }
+    }
+}
+
+impl Course {
+    /// What the device's seals say of a manifest. `has_gone_on` says that the coordinator has signed one of a later epoch since.
+    fn judge(&self, epoch: EpochNumber, sheet: &mut Sheet, has_gone_on: bool) {
+        let device = self.device;
+        let none = Vec::new();
+        let listed = sheet.listed.get(&device).unwrap_or(&none);
+        // The first seal behind the epoch.
+        let next = self.seals.iter().find(|seal| seal.epoch > epoch);
+        let mut unknown = false;
+        for digest in listed {
+            match self.seals.iter().find(|seal| seal.digest == *digest) {
+                Some(seal) if seal.epoch == epoch => {}
+                Some(seal) => {
+                    sheet.findings.push(Finding::Replayed { device, index: seal.index, from: seal.epoch });
+                }
+                None => {
+                    unknown = true;
+                    let (named, digest) = (self.seals.iter().find(|seal| seal.prev == *digest), *digest);
+                    // The chain leads past the epoch, and every seal of it is here.
+                    let led_past = next.is_some_and(|next| self.leads_to(next, epoch)) || self.closes(epoch);
+                    match named.and_then(|seal| Some((seal, seal.last?))) {
+                        // It exists: its successor names it. That it is nowhere is said of the device's chain already.
+                        Some((_, (index, _))) => sheet.doubts.push(Doubt::Withheld { device, index }),
+                        None if led_past => sheet.findings.push(Finding::InventedSeal { device, digest }),
+                        None if has_gone_on => sheet.findings.push(Finding::Unshown { device, digest }),
+                        None => sheet.doubts.push(Doubt::NotShownYet { device, digest }),
+                    }
+                }
+            }
+        }
+        for seal in self.seals.iter().filter(|seal| seal.epoch == epoch && !listed.contains(&seal.digest)) {
+            sheet.doubts.push(Doubt::Late { device, index: seal.index });
+        }
+        let of_epoch = |digest: &&Digest| self.seals.iter().find(|seal| seal.digest == **digest && seal.epoch == epoch);
+        let last = listed.iter().filter_map(|digest| of_epoch(&digest)).max_by_key(|seal| seal.index);
+        let goes_on = match (last, next) {
+            (Some(last), _) if last.last_in_epoch => true,
+            (Some(last), Some(next)) => next.prev == last.digest && !next.restart,
+            // It says itself that it had nothing between an earlier epoch and a later one.
+            (None, Some(next)) => next.last.is_none_or(|(_, before)| before < epoch) && !next.restart,
+            (_, None) => false,
+        };
+        if !goes_on || unknown {
+            sheet.doubts.push(Doubt::Absent { device, listed: last.is_some() });
+        }
+        let behind = last.and_then(|last| self.seals.iter().find(|seal| seal.index > last.index));
+        let restarted = |digest: &Digest| of_epoch(&digest).is_some_and(|seal| seal.restart);
+        if listed.iter().any(restarted) || behind.is_some_and(|seal| seal.restart) {
+            sheet.doubts.push(Doubt::Restarted { device });
+        }
+    }
+
+    /// Whether no seal is missing between what is here of an epoch, or before it, and a seal behind it.
+    fn leads_to(&self, next: &Brief, epoch: EpochNumber) -> bool {
+        match next.last {
+            None => true,
+            Some((index, before)) => {
+                before < epoch || self.seals.iter().any(|seal| seal.index == index && seal.digest == next.prev)
+            }
+        }
+    }
+
+    /// Whether the device called a seal the last of an epoch.
+    fn closes(&self, epoch: EpochNumber) -> bool {
+        self.seals.iter().any(|seal| seal.epoch == epoch && seal.last_in_epoch)
+    }
+}
+
+impl Sheet {
+    /// What the manifest and the seals come to.
+    fn report(mut self, epoch: EpochNumber, seals: u64, mut findings: Vec<Finding>, roster: &Roster) -> EpochReport {
+        findings.append(&mut self.findings);
+        // What the coordinator lists it has not dropped.
+        let doubts = &self.doubts;
+        findings.retain(|finding| match *finding {
+            Finding::Missing { device, index, .. } => !doubts.contains(&Doubt::Withheld { device, index }),
+            _ => true,
+        });
+        let is_current = self.roster == roster.digest();
+        if roster.version_of(&self.roster).is_none() {
+            self.doubts.push(Doubt::UnknownRoster { digest: self.roster });
+        }
+        for (&device, listed) in self.listed.iter().filter(|(device, _)| roster.device(**device).is_none()) {
+            if is_current {
+                findings.push(Finding::InventedDevice { device, seals: listed.len() });
+            } else {
+                self.doubts.push(Doubt::Absent { device, listed: true });
+            }
+        }
+        let missing = self.doubts.iter().any(Doubt::may_have_had_more);
+        let restarted = self.doubts.iter().any(|doubt| matches!(doubt, Doubt::Restarted { .. }));
+        let due = self.tally.due();
+        let judged = self.tally.judge(self.round, sample::Doubt { missing, restarted });
+        if let Verdict::Unjustified(found) = judged {
+            findings.push(Finding::Round { found, devices: std::mem::take(&mut self.overstated) });
+        }
+        let mut counts = [0; MAX_LEVELS];
+        for level in 0..roster.levels() {
+            counts[usize::from(level)] = self.tally.from_round(Round(level)) - self.tally.from_round(Round(level + 1));
+        }
+        EpochReport {
+            epoch,
+            manifest: Some((self.digest, self.round)),
+            due: Some(due),
+            kept: self.tally.from_round(self.round),
+            counts: (0..roster.levels()).map(|level| (Level(level), counts[usize::from(level)])).collect(),
+            devices: self.listed.len(),
+            listed: self.seals,
+            seals,
+            is_justified: judged == Verdict::Justified && findings.is_empty(),
+            findings,
+            doubts: self.doubts,
+        }
+    }
+}
+
+/// Takes the bytes of one stream, in chunks of any size.
+#[derive(Debug)]
+pub struct Feed<'a, 'r> {
+    audit: &'a mut Audit<'r>,
+    reader: StreamReader<'r, Roster>,
+    ended: bool,
+}
+
+impl<'r> Feed<'_, 'r> {
+    /// Takes the next bytes.
+    ///
+    /// # Errors
+    /// [`Refusal`]: a manifest that is not the coordinator's, a seal that is not its device's, or what was not asked for.
+    pub fn feed(&mut self, bytes: &[u8]) -> Result<(), Refusal> {
+        let Self { audit, reader, ended } = self;
+        audit.bytes += bytes.len() as u64;
+        reader.feed::<Refusal>(bytes, &mut |event| take(audit, ended, &event))
+    }
+
+    /// Ends the stream.
+    ///
+    /// # Errors
+    /// [`Refusal`]; `Truncated` where it has no end item.
+    pub fn finish(self) -> Result<(), Refusal> {
+        let Self { audit, reader, mut ended } = self;
+        reader.finish::<Refusal>(&mut |event| take(audit, &mut ended, &event))?;
+        if ended { Ok(()) } else { Err(Refusal::Unended) }
+    }
+
+    /// The parts of the run that was not proven: what an explanation is compared with.
+    #[must_use]
+    pub fn suspects(&self) -> &[moteseal_verify::Suspect] {
+        self.reader.suspects()
+    }
+}
+
+fn take(audit: &mut Audit<'_>, ended: &mut bool, event: &Event<'_>) -> Result<(), Refusal> {
+    if *ended {
+        return Err(Refusal::Trailing);
+    }
+    match event {
+        Event::Manifest(manifest, _) => audit.manifest(manifest),
+        Event::Proven(proven) => {
+            audit.signatures += u64::from(proven.part.signature.is_some());
+            audit.seal(proven.seal)
+        }
+        Event::End => {
+            *ended = true;
+            Ok(())
+        }
+        Event::Problem(name, detail) => Err(stopped(name, detail)),
+        Event::Proof(_) | Event::Explain(..) => Err(Refusal::NotAsAsked { device: None, index: None }),
+    }
+}

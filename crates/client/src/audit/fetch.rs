@@ -1,0 +1,67 @@
+//! Asking a cloud for what an audit needs: the manifests of a range of epochs, then every seal of it, with no events.
+
+use bytes::Bytes;
+use moteseal_api::{CBOR_SEQ, JSON, Query, paths};
+use moteseal_core::record::{DeviceId, EpochNumber};
+use moteseal_core::sample::Choice;
+use moteseal_net::{Answer, Client};
+use moteseal_verify::Roster;
+
+use super::{Audit, NoBudget, Report};
+use crate::get::{Failure, explain};
+use crate::refusal::{Refusal, Refused};
+
+/// Devices of one query: far below what a cloud refuses.
+const DEVICES: usize = 1024;
+/// So many epochs behind the range are looked at for a manifest, which shows that the coordinator has gone on.
+const BEHIND: u64 = 8;
+
+/// Audits the epochs from `since` on and before `until` of a group; everything so far without an end.
+///
+/// # Errors
+/// [`Failure`]: the cloud could not be asked, or what it answered is refused; [`NoBudget`], where there is nothing to audit.
+pub async fn audit(
+    client: &Client,
+    roster: &Roster,
+    since: EpochNumber,
+    until: Option<EpochNumber>,
+) -> Result<Result<Report, Failure>, NoBudget> {
+    let audit = Audit::new(roster, since, until)?;
+    Ok(fetch(audit, client, roster, since, until).await)
+}
+
+async fn fetch(
+    mut audit: Audit<'_>,
+    client: &Client,
+    roster: &Roster,
+    since: EpochNumber,
+    until: Option<EpochNumber>,
+) -> Result<Report, Failure> {
+    let behind = until.map(|until| EpochNumber(until.0.saturating_add(BEHIND)));
+    let manifests = client.get(&paths::manifests(since, behind)).await?.expect(CBOR_SEQ)?;
+    read(&mut audit, client, roster, manifests).await?;
+    let devices: Vec<DeviceId> = roster.devices().map(|device| device.id).collect();
+    for devices in devices.chunks(DEVICES) {
+        // No level that has events fits none: the answer is the seals alone.
+        let query = Query { devices: devices.to_vec(), since, until, choice: Choice::AtMost(0) };
+        let answer = client.post(paths::QUERY, JSON, Bytes::from(query.to_json())).await?.expect(CBOR_SEQ)?;
+        read(&mut audit, client, roster, answer).await?;
+    }
+    Ok(audit.finish())
+}
+
+async fn read(audit: &mut Audit<'_>, client: &Client, roster: &Roster, mut answer: Answer) -> Result<(), Failure> {
+    let mut feed = audit.stream();
+    while let Some(chunk) = answer.chunk().await? {
+        if let Err(refusal) = feed.feed(&chunk) {
+            let suspects = if refusal.is_unproven_run() { feed.suspects() } else { &[] };
+            let finding = if suspects.is_empty() { None } else { explain(client, roster, suspects).await };
+            return Err(Failure::Refused(Box::new(Refused { refusal, finding })));
+        }
+    }
+    feed.finish().map_err(refused)
+}
+
+fn refused(refusal: Refusal) -> Failure {
+    Failure::Refused(Box::new(refusal.into()))
+}

@@ -1,0 +1,198 @@
+//! Intervals by re-sampling: of each stratum as many values less one are drawn with replacement, and weighted so that the finite
+//! population is corrected for (Rao and Wu, J. Am. Stat. Assoc. 83, 1988; Rao, Wu and Yue, Survey Methodology 18, 1992).
+//!
+//! The interval is that of the percentiles. It holds about what it says where the sample is large, and is no proof of coverage: the
+//! exact intervals of the other modules are. The generator is ChaCha12 keyed by the seed, so that anybody can repeat it.
+
+use std::fmt;
+
+use chacha20::ChaCha12Rng;
+use rand_core::{Rng, SeedableRng};
+
+use super::values::{Values, Weighted, weighted_quantile};
+use super::{Condition, Interval};
+
+/// Replicates that may be asked for.
+pub const REPLICATES: std::ops::RangeInclusive<u32> = 100..=100_000;
+/// More draws than these are refused: minutes of work.
+const MAX_DRAWS: u64 = 1 << 35;
+
+/// What is estimated from each replicate.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Statistic {
+    /// The mean over all events.
+    Mean,
+    /// The sum over all events.
+    Sum,
+    /// The value that this share of all events is at or below.
+    Quantile(f64),
+    /// The share of events that meet a condition.
+    Share(Condition),
+    /// The number of events that meet a condition.
+    Count(Condition),
+}
+
+/// The sample is too large to be drawn from so often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooManyDraws;
+
+impl fmt::Display for TooManyDraws {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TooManyEvents: replicates times sampled readings are above 2^35; ask for fewer replicates, or a lower rate")
+    }
+}
+
+impl std::error::Error for TooManyDraws {}
+
+/// Estimates from `replicates` of the sample, drawn by `seed`. `None` where a stratum has fewer than two sampled events and more that
+/// are not, or where nothing was sampled.
+///
+/// # Errors
+/// [`TooManyDraws`].
+#[allow(clippy::cast_precision_loss)]
+pub fn bootstrap(
+    values: &Values,
+    statistic: &Statistic,
+    replicates: u32,
+    seed: &[u8; 32],
+) -> Result<Option<Interval>, TooManyDraws> {
+    let replicates = replicates.clamp(*REPLICATES.start(), *REPLICATES.end());
+    if values.sampled().saturating_mul(replicates.into()) > MAX_DRAWS {
+        return Err(TooManyDraws);
+    }
+    let blind = |(population, sampled): (u64, &[f64])| sampled.len() < 2 && (sampled.len() as u64) < population;
+    if values.strata().any(blind) {
+        return Ok(None);
+    }
+    let Some(mut weighted) = values.sorted() else { return Ok(None) };
+    let population = values.population() as f64;
+    let value = evaluate(statistic, &weighted, population);
+    let plain: Vec<f64> = weighted.iter().map(|found| found.weight).collect();
+    // Where the values of each stratum stand among the sorted ones.
+    let mut members: Vec<Vec<u32>> = values.strata().map(|(_, sampled)| Vec::with_capacity(sampled.len())).collect();
+    for (place, found) in (0..).zip(&weighted) {
+        if let Some(members) = members.get_mut(found.stratum as usize) {
+            members.push(place);
+        }
+    }
+    let populations: Vec<u64> = values.strata().map(|(population, _)| population).collect();
+    let mut random = ChaCha12Rng::from_seed(*seed);
+    let mut estimates: Vec<f64> = (0..replicates)
+        .map(|_| {
+            for (members, population) in members.iter().zip(&populations) {
+                redraw(&mut weighted, &plain, members, *population, &mut random);
+            }
+            evaluate(statistic, &weighted, population)
+        })
+        .collect();
+    estimates.sort_by(f64::total_cmp);
+    let at = |share: f64| {
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        let place = (share * (estimates.len() - 1) as f64).round() as usize;
+        estimates.get(place).copied()
+    };
+    let (low, high) = (at(0.025), at(0.975));
+    Ok(Some(Interval { value, low, high, sampled: values.sampled(), population: values.population() }))
+}
+
+/// Weighs the values of one stratum by how often each is drawn.
+#[allow(clippy::cast_precision_loss)]
+fn redraw(weighted: &mut [Weighted], plain: &[f64], members: &[u32], population: u64, random: &mut ChaCha12Rng) {
+    let n = members.len() as u64;
+    if n < 2 || n >= population {
+        return;
+    }
+    let corrected = (1.0 - n as f64 / population as f64).sqrt();
+    let each = corrected * n as f64 / (n - 1) as f64;
+    for &place in members {
+        weighted[place as usize].weight = plain[place as usize] * (1.0 - corrected);
+    }
+    for _ in 1..n {
+        let place = members[below(n, random)] as usize;
+        weighted[place].weight += plain[place] * each;
+    }
+}
+
+/// A uniform number below `bound` (1 to 2^32), by the high half of a product; what would be uneven is drawn again (Lemire).
+fn below(bound: u64, random: &mut ChaCha12Rng) -> usize {
+    let excess = (1u64 << 32) % bound;
+    loop {
+        let product = u64::from(random.next_u32()) * bound;
+        if product & 0xffff_ffff >= excess {
+            // Below the bound, which was a length.
+            return usize::try_from(product >> 32).unwrap_or(0);
+        }
+    }
+}
+
+fn evaluate(statistic: &Statistic, weighted: &[Weighted], population: f64) -> f64 {
+    let total = |of: &dyn Fn(f64) -> f64| weighted.iter().map(|found| found.weight * of(found.value)).sum::<f64>();
+    match statistic {
+        Statistic::Mean => total(&|value| value) / population,
+        Statistic::Sum => total(&|value| value),
+        Statistic::Quantile(q) => weighted_quantile(weighted, q * population).unwrap_or(f64::NAN),
+        Statistic::Share(condition) => total(&|value| f64::from(u8::from(condition.holds(value)))) / population,
+        Statistic::Count(condition) => total(&|value| f64::from(u8::from(condition.holds(value)))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::values::tests::values;
+    use super::*;
+
+    /// Numbers that look random enough for a sample.
+    fn sample(n: u32) -> Vec<f64> {
+        (0..n).map(|i| f64::from(i.wrapping_mul(2_654_435_761) >> 16) / 65536.0).collect()
+    }
+
+    #[test]
+    fn a_seed_repeats_an_interval_and_another_gives_another() {
+        let values = values(&[(1000, &sample(100))]);
+        let of = |seed: u8| bootstrap(&values, &Statistic::Mean, 500, &[seed; 32]).unwrap().unwrap();
+        assert_eq!(of(1), of(1));
+        assert_ne!((of(1).low, of(1).high), (of(2).low, of(2).high));
+    }
+
+    #[test]
+    fn a_mean_has_about_the_interval_that_theory_gives() {
+        let sampled = sample(400);
+        let values = values(&[(800, &sampled)]);
+        let found = bootstrap(&values, &Statistic::Mean, 4000, &[7; 32]).unwrap().unwrap();
+        let mean = sampled.iter().sum::<f64>() / 400.0;
+        let variance = sampled.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / 399.0;
+        let half = 1.96 * (variance / 400.0 * 0.5).sqrt();
+        assert!((found.value - mean).abs() < 1e-9, "{found:?}");
+        assert!(((found.high.unwrap() - found.low.unwrap()) / (2.0 * half) - 1.0).abs() < 0.08, "{found:?}, theory {half}");
+    }
+
+    #[test]
+    fn a_sample_of_everything_leaves_no_doubt() {
+        let all = values(&[(3, &[1.0, 2.0, 6.0])]);
+        for (statistic, expected) in [
+            (Statistic::Mean, 3.0),
+            (Statistic::Sum, 9.0),
+            (Statistic::Quantile(0.5), 2.0),
+            (Statistic::Share("x<3".parse().unwrap()), 2.0 / 3.0),
+            (Statistic::Count("x<3".parse().unwrap()), 2.0),
+        ] {
+            let found = bootstrap(&all, &statistic, 100, &[0; 32]).unwrap().unwrap();
+            assert_eq!((found.value, found.low, found.high), (expected, Some(expected), Some(expected)), "{statistic:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_said_where_a_stratum_is_too_thin() {
+        assert_eq!(bootstrap(&values(&[(9, &[1.0])]), &Statistic::Mean, 100, &[0; 32]), Ok(None));
+        assert_eq!(bootstrap(&values(&[]), &Statistic::Mean, 100, &[0; 32]), Ok(None));
+    }
+
+    #[test]
+    fn draws_are_even() {
+        let mut random = ChaCha12Rng::from_seed([3; 32]);
+        let mut counts = [0u32; 7];
+        (0..70_000).for_each(|_| counts[below(7, &mut random)] += 1);
+        assert!(counts.iter().all(|count| count.abs_diff(10_000) < 400), "{counts:?}");
+    }
+}

@@ -1,0 +1,119 @@
+//! A condition on one field, such as `temperature>=25.5`: whose share, and whose number, is estimated.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A field compared with a number.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Condition {
+    field: String,
+    comparison: Comparison,
+    number: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Comparison {
+    Below,
+    AtMost,
+    Equal,
+    Unequal,
+    AtLeast,
+    Above,
+}
+
+/// By the text of each; those of two characters before those that they start with.
+const COMPARISONS: [(&str, Comparison); 6] = [
+    ("<=", Comparison::AtMost),
+    (">=", Comparison::AtLeast),
+    ("!=", Comparison::Unequal),
+    ("<", Comparison::Below),
+    (">", Comparison::Above),
+    ("=", Comparison::Equal),
+];
+
+/// A text that is no condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConditionError;
+
+impl fmt::Display for ConditionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a condition is a field, one of < <= = != >= >, and a number: 'temperature>=25.5'")
+    }
+}
+
+impl std::error::Error for ConditionError {}
+
+impl Condition {
+    /// The field.
+    #[must_use]
+    pub fn field(&self) -> &str {
+        &self.field
+    }
+
+    /// Whether a value of the field meets it.
+    #[must_use]
+    #[allow(clippy::float_cmp)]
+    pub fn holds(&self, value: f64) -> bool {
+        match self.comparison {
+            Comparison::Below => value < self.number,
+            Comparison::AtMost => value <= self.number,
+            Comparison::Equal => value == self.number,
+            Comparison::Unequal => value != self.number,
+            Comparison::AtLeast => value >= self.number,
+            Comparison::Above => value > self.number,
+        }
+    }
+}
+
+impl FromStr for Condition {
+    type Err = ConditionError;
+
+    fn from_str(text: &str) -> Result<Self, ConditionError> {
+        let at = text.find(['<', '>', '=', '!']).ok_or(ConditionError)?;
+        let (field, rest) = text.split_at(at);
+        let known = COMPARISONS.iter().find_map(|(sign, comparison)| Some((*comparison, rest.strip_prefix(sign)?)));
+        let (comparison, number) = known.ok_or(ConditionError)?;
+        let number: f64 = number.trim().parse().map_err(|_| ConditionError)?;
+        let field = field.trim();
+        if field.is_empty() || !number.is_finite() {
+            return Err(ConditionError);
+        }
+        Ok(Self { field: field.to_owned(), comparison, number })
+    }
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sign = COMPARISONS.iter().find(|(_, comparison)| *comparison == self.comparison).map_or("", |(sign, _)| sign);
+        write!(f, "{}{sign}{}", self.field, self.number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn every_comparison_is_read_and_means_what_it_says() {
+        for (text, holds) in [
+            ("t<2", [true, false, false]),
+            ("t <= 2", [true, true, false]),
+            ("t=2.0", [false, true, false]),
+            ("t!=2", [true, false, true]),
+            ("t>=2", [false, true, true]),
+            ("t>2e0", [false, false, true]),
+        ] {
+            let condition: Condition = text.parse().unwrap();
+            assert_eq!(([1.0, 2.0, 3.0].map(|value| condition.holds(value)), condition.field()), (holds, "t"), "{text}");
+            assert_eq!(condition.to_string().parse(), Ok(condition));
+        }
+    }
+
+    #[test]
+    fn what_is_no_condition_is_refused() {
+        for text in ["", "t", "<2", "t<", "t<x", "t!2", "t==2", "t<nan", "t>inf"] {
+            assert_eq!(text.parse::<Condition>(), Err(ConditionError), "{text}");
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! Exact bounds for proportions and quantiles of a finite population, from a sample drawn without replacement.
+//!
+//! Given how many events there are and how many of them were sampled, the number of hits in a sample is hypergeometric. Inverting
+//! both of its tails bounds the hits of the population (Cochran, Sampling Techniques, 3rd ed., section 3.6) and the ranks between
+//! which a quantile lies; coverage is never below the level, whatever the data are. Where strata have rates of their own, no exact
+//! distribution is at hand: there the beta bounds of Clopper and Pearson are taken at an effective size of the sample (Korn and
+//! Graubard, Survey Methodology 24, 1998).
+
+use std::ops::RangeInclusive;
+
+/// What each tail of a 95 % interval may hold.
+const TAIL: f64 = 0.025;
+
+/// How a sample was drawn: `sampled` of `population` events, each as likely as any other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Draw {
+    pub(super) population: u64,
+    pub(super) sampled: u64,
+}
+
+impl Draw {
+    /// How many events of the population have a property of which `hits` in the sample have it: a 95 % interval.
+    pub(super) fn hits(self, hits: u64) -> RangeInclusive<u64> {
+        let most = self.population - (self.sampled - hits);
+        let low = if hits == 0 {
+            0
+        } else {
+            // The fewest of which so many in the sample are not too unlikely.
+            first(hits, most, |marked| 1.0 - self.at_most(marked, hits - 1) > TAIL)
+        };
+        // One less than the fewest of which so few in the sample are too unlikely.
+        let high = first(low, most + 1, |marked| marked > most || self.at_most(marked, hits) <= TAIL) - 1;
+        low..=high.max(low)
+    }
+
+    /// The ranks in the sorted sample, from 1, between which the population's value of rank `rank` (from 1) lies: a 95 % interval.
+    /// `None` where the sample is too small for a bound on that side.
+    pub(super) fn ranks(self, rank: u64) -> (Option<u64>, Option<u64>) {
+        // The sample's value of rank l is above the population's of this rank if fewer than l of the lowest are in the sample.
+        let too_high = first(1, self.sampled + 1, |l| l > self.sampled || self.at_most(rank, l - 1) > TAIL);
+        // The sample's value of rank u is below it if at least u of those before it are in the sample.
+        let high = first(1, self.sampled + 1, |u| u > self.sampled || 1.0 - self.at_most(rank - 1, u - 1) <= TAIL);
+        (Some(too_high - 1).filter(|&low| low > 0), Some(high).filter(|&high| high <= self.sampled))
+    }
+
+    /// The probability that at most `hits` of `marked` events of the population are in the sample.
+    #[allow(clippy::cast_precision_loss)]
+    fn at_most(self, marked: u64, hits: u64) -> f64 {
+        let Self { population, sampled } = self;
+        let (fewest, most) = ((sampled + marked).saturating_sub(population), sampled.min(marked));
+        if hits < fewest {
+            return 0.0;
+        }
+        if hits >= most {
+            return 1.0;
+        }
+        let rest = population - marked;
+        let probability =
+            |hits: u64| (ln_choose(marked, hits) + ln_choose(rest, sampled - hits) - ln_choose(population, sampled)).exp();
+        // From the side on which the terms fall, until they no longer matter.
+        let below = (u128::from(hits) + 1) * (u128::from(population) + 2) <= (u128::from(sampled) + 1) * (u128::from(marked) + 1);
+        if below {
+            let (mut at, mut term, mut sum) = (hits, probability(hits), 0.0);
+            loop {
+                sum += term;
+                if at == fewest || term < sum * 1e-17 {
+                    return sum.min(1.0);
+                }
+                term *= at as f64 / (marked - at + 1) as f64 * ((rest + at - sampled) as f64 / (sampled - at + 1) as f64);
+                at -= 1;
+            }
+        }
+        let (mut at, mut term, mut sum) = (hits + 1, probability(hits + 1), 0.0);
+        loop {
+            sum += term;
+            if at == most || term < sum * 1e-17 {
+                return (1.0 - sum).max(0.0);
+            }
+            term *= (marked - at) as f64 / (at + 1) as f64 * ((sampled - at) as f64 / (rest + at + 1 - sampled) as f64);
+            at += 1;
+        }
+    }
+}
+
+/// The first number of `from ..= until` of which something is true that stays true from there on; it is true of `until`.
+fn first(from: u64, until: u64, is: impl Fn(u64) -> bool) -> u64 {
+    let (mut from, mut until) = (from, until);
+    while from < until {
+        let middle = from + (until - from) / 2;
+        if is(middle) { until = middle } else { from = middle + 1 }
+    }
+    from
+}
+
+/// The 95 % interval of Clopper and Pearson for a share, of which `size` (any number above 0) independent draws show `share`.
+pub(super) fn share_bounds(share: f64, size: f64) -> (f64, f64) {
+    let hits = (share * size).clamp(0.0, size);
+    let low = if hits <= 0.0 { 0.0 } else { beta_quantile(TAIL, hits, size - hits + 1.0) };
+    let high = if hits >= size { 1.0 } else { beta_quantile(1.0 - TAIL, hits + 1.0, size - hits) };
+    (low, high)
+}
+
+/// Where a beta distribution's function reaches `probability`.
+fn beta_quantile(probability: f64, a: f64, b: f64) -> f64 {
+    let (mut low, mut high) = (0.0, 1.0);
+    for _ in 0..64 {
+        let middle = f64::midpoint(low, high);
+        if beta(middle, a, b) < probability { low = middle } else { high = middle }
+    }
+    high
+}
+
+/// The regularized incomplete beta function, by its continued fraction (DLMF 8.17.22) and Lentz's method.
+fn beta(x: f64, a: f64, b: f64) -> f64 {
+    if x <= 0.0 {
+        return 0.0;
+    }
+    if x >= 1.0 {
+        return 1.0;
+    }
+    // The fraction converges fast on this side of the mean.
+    if x > (a + 1.0) / (a + b + 2.0) {
+        return 1.0 - beta(1.0 - x, b, a);
+    }
+    let front = (ln_gamma(a + b) - ln_gamma(a) - ln_gamma(b) + a * x.ln() + b * (-x).ln_1p()).exp() / a;
+    let away = |value: f64| if value.abs() < 1e-300 { 1e-300 } else { value };
+    let (mut c, mut d) = (1.0, 1.0 / away(1.0 - (a + b) * x / (a + 1.0)));
+    let mut fraction = d;
+    // About the square root of the larger parameter suffices.
+    for m in 1..100_000u32 {
+        let m = f64::from(m);
+        let even = m * (b - m) * x / ((a + 2.0 * m - 1.0) * (a + 2.0 * m));
+        let odd = -(a + m) * (a + b + m) * x / ((a + 2.0 * m) * (a + 2.0 * m + 1.0));
+        d = 1.0 / away(1.0 + even * d);
+        c = away(1.0 + even / c);
+        fraction *= d * c;
+        d = 1.0 / away(1.0 + odd * d);
+        c = away(1.0 + odd / c);
+        fraction *= d * c;
+        if (d * c - 1.0).abs() < 1e-14 {
+            break;
+        }
+    }
+    front * fraction
+}
+
+#[allow(clippy::cast_precision_loss)]
+fn ln_choose(n: u64, k: u64) -> f64 {
+    let ln_factorial = |n: u64| ln_gamma(n as f64 + 1.0);
+    if k == 0 || k >= n { 0.0 } else { ln_factorial(n) - ln_factorial(k) - ln_factorial(n - k) }
+}
+
+/// The logarithm of the gamma function above 0, by Stirling's series (DLMF 5.11.1) from 10 on.
+fn ln_gamma(x: f64) -> f64 {
+    let (mut x, mut product) = (x, 1.0);
+    while x < 10.0 {
+        product *= x;
+        x += 1.0;
+    }
+    let inverse = 1.0 / (x * x);
+    let series = (1.0 / 12.0 - inverse * (1.0 / 360.0 - inverse * (1.0 / 1260.0 - inverse / 1680.0))) / x;
+    (x - 0.5) * x.ln() - x + 0.918_938_533_204_672_8 + series - product.ln()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Pascal's triangle: exact for what fits.
+    fn choose(n: u64, k: u64) -> f64 {
+        if k > n {
+            return 0.0;
+        }
+        (0..k).fold(1.0, |product, i| product * (n - i) as f64 / (i + 1) as f64)
+    }
+
+    fn at_most_by_hand(draw: Draw, marked: u64, hits: u64) -> f64 {
+        let terms =
+            (0..=hits.min(draw.sampled)).map(|hits| choose(marked, hits) * choose(draw.population - marked, draw.sampled - hits));
+        terms.sum::<f64>() / choose(draw.population, draw.sampled)
+    }
+
+    proptest! {
+        #[test]
+        fn tails_are_those_of_the_hypergeometric_distribution(
+            (population, sampled, marked) in (1..60u64).prop_flat_map(|n| (Just(n), 0..=n, 0..=n)), hits in 0..60u64,
+        ) {
+            let draw = Draw { population, sampled };
+            let (found, expected) = (draw.at_most(marked, hits), at_most_by_hand(draw, marked, hits));
+            prop_assert!((found - expected).abs() < 1e-9, "{} instead of {}", found, expected);
+        }
+
+        /// The bounds are those of a search through every number of hits.
+        #[test]
+        fn bounds_are_the_numbers_that_are_not_too_unlikely(
+            (population, sampled, hits) in (1..40u64).prop_flat_map(|n| (Just(n), 1..=n)).prop_flat_map(|(n, s)| (Just(n), Just(s), 0..=s)),
+        ) {
+            let draw = Draw { population, sampled };
+            let likely = |marked: &u64| {
+                let at_least = if hits == 0 { 1.0 } else { 1.0 - at_most_by_hand(draw, *marked, hits - 1) };
+                at_least > TAIL + 1e-9 && at_most_by_hand(draw, *marked, hits) > TAIL + 1e-9
+            };
+            let expected: Vec<u64> = (hits..=population - (sampled - hits)).filter(likely).collect();
+            let bounds = draw.hits(hits);
+            prop_assert!(expected.iter().all(|marked| bounds.contains(marked)), "{:?} {:?}", bounds, expected);
+            prop_assert!(bounds.end() - bounds.start() < expected.len() as u64 + 2, "{:?} {:?}", bounds, expected);
+        }
+
+        /// Of all samples there are, at least 95 % have the value between their ranks: by counting, not by the formula.
+        #[test]
+        fn ranks_hold_the_value_in_95_of_100_samples(
+            (population, sampled, rank) in (2..30u64).prop_flat_map(|n| (Just(n), 1..=n, 1..=n)),
+        ) {
+            let (low, high) = Draw { population, sampled }.ranks(rank);
+            let mut covered = 0.0;
+            // `below` of the values before it are in the sample, and it itself is, or is not.
+            for below in 0..=sampled.min(rank - 1) {
+                let after = population - rank;
+                let without = choose(rank - 1, below) * choose(after, sampled - below);
+                let with = if below < sampled { choose(rank - 1, below) * choose(after, sampled - below - 1) } else { 0.0 };
+                let low_holds = |at_or_below: u64| low.is_none_or(|low| low <= at_or_below);
+                let high_holds = high.is_none_or(|high| high > below);
+                covered += if low_holds(below) && high_holds { without } else { 0.0 };
+                covered += if low_holds(below + 1) && high_holds { with } else { 0.0 };
+            }
+            prop_assert!(covered / choose(population, sampled) >= 0.95 - 1e-9);
+        }
+    }
+
+    #[test]
+    fn bounds_of_shares_agree_with_published_ones() {
+        // Clopper and Pearson's own: 5 of 10, 0 of 20, 20 of 20; and R's binom.test(81, 263).
+        for (hits, size, low, high) in
+            [(5.0, 10.0, 0.1871, 0.8129), (0.0, 20.0, 0.0, 0.1684), (20.0, 20.0, 0.8316, 1.0), (81.0, 263.0, 0.2527, 0.3676)]
+        {
+            let bounds = share_bounds(hits / size, size);
+            assert!((bounds.0 - low).abs() < 1e-4 && (bounds.1 - high).abs() < 1e-4, "{hits} of {size}: {bounds:?}");
+        }
+    }
+
+    #[test]
+    fn a_large_population_is_no_trouble() {
+        let draw = Draw { population: 4_000_000_000, sampled: 10_000_000 };
+        let bounds = draw.hits(2_500_000);
+        // The normal approximation, which is good there.
+        let spread = 1.96 * (0.25f64 * 0.75 / 1e7 * (1.0 - 1e7 / 4e9)).sqrt() * 4e9;
+        assert!((*bounds.start() as f64 - (1e9 - spread)).abs() < spread / 500.0, "{bounds:?}");
+        assert!((*bounds.end() as f64 - (1e9 + spread)).abs() < spread / 500.0, "{bounds:?}");
+    }
+
+    #[test]
+    fn a_sample_of_everything_leaves_no_doubt() {
+        let draw = Draw { population: 9, sampled: 9 };
+        assert_eq!((draw.hits(4), draw.hits(0), draw.hits(9)), (4..=4, 0..=0, 9..=9));
+        assert_eq!(draw.ranks(5), (Some(5), Some(5)));
+        assert_eq!(Draw { population: 9, sampled: 1 }.ranks(5), (None, None));
+    }
+}

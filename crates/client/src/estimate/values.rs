@@ -1,0 +1,329 @@
+//! The sampled values themselves, stratum by stratum: quantiles, histograms and re-sampling need all of them.
+//!
+//! Eight bytes a value, and no more than [`MAX_VALUES`]: beyond it a lower rate is asked for. Quantiles have the bounds of order
+//! statistics: exact where all events were sampled at one rate, else those of Woodruff (J. Am. Stat. Assoc. 47, 1952) at an
+//! effective size of the sample.
+
+use moteseal_core::record::{DeviceId, EpochNumber};
+
+use super::exact::{Draw, share_bounds};
+use super::{Field, Interval, stratum_of};
+use crate::output::OutputError;
+use crate::rows::{Rows, Sink};
+
+/// More values than these are not held: 256 MiB.
+pub const MAX_VALUES: usize = 1 << 25;
+
+/// All sampled values of one field.
+#[derive(Clone, Debug)]
+pub struct Values {
+    field: Field,
+    at: Option<Option<(DeviceId, EpochNumber)>>,
+    strata: Vec<Part>,
+    values: Vec<f64>,
+    most: usize,
+}
+
+/// A stratum: how many events there are, and where its values end.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    population: u64,
+    end: usize,
+}
+
+/// One bin of a histogram: from `low` to below `high`, of the last one to `high` itself.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bin {
+    /// Where it starts.
+    pub low: f64,
+    /// Where it ends.
+    pub high: f64,
+    /// How many events of the population lie in it.
+    pub events: Interval,
+}
+
+/// A sampled value and how many events it stands for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Weighted {
+    pub(super) value: f64,
+    pub(super) stratum: u32,
+    pub(super) weight: f64,
+}
+
+impl Values {
+    /// The values of the field called `field`.
+    #[must_use]
+    pub fn new(field: &str) -> Self {
+        Self { field: Field::new(field), at: None, strata: Vec::new(), values: Vec::new(), most: MAX_VALUES }
+    }
+
+    /// Events in the sample.
+    #[must_use]
+    pub const fn sampled(&self) -> u64 {
+        self.values.len() as u64
+    }
+
+    /// Events that the seals count.
+    #[must_use]
+    pub fn population(&self) -> u64 {
+        self.strata.iter().map(|part| part.population).sum()
+    }
+
+    /// The value that a share `q` (0 to 1) of all events is at or below; `None` where no event was sampled, or where a stratum
+    /// has none.
+    #[must_use]
+    pub fn quantile(&self, q: f64) -> Option<Interval> {
+        self.quantiles(&[q]).into_iter().next().flatten()
+    }
+
+    /// Several of them, for one sorting.
+    #[must_use]
+    pub fn quantiles(&self, shares: &[f64]) -> Vec<Option<Interval>> {
+        let Some(sorted) = self.sorted() else { return vec![None; shares.len()] };
+        shares.iter().map(|&q| self.quantile_of(&sorted, q)).collect()
+    }
+
+    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    fn quantile_of(&self, sorted: &[Weighted], q: f64) -> Option<Interval> {
+        let (sampled, population) = (self.sampled(), self.population());
+        let at = |rank: u64| sorted.get(usize::try_from(rank.checked_sub(1)?).ok()?).map(|found| found.value);
+        let value = weighted_quantile(sorted, q * population as f64)?;
+        let (low, high) = if self.strata.len() == 1 {
+            let rank = ((q * population as f64).ceil() as u64).clamp(1, population);
+            let (low, high) = Draw { population, sampled }.ranks(rank);
+            (low.and_then(at), high.and_then(at))
+        } else if sampled == population {
+            (Some(value), Some(value))
+        } else {
+            let (low, high) = share_bounds(q, self.effective_size(q, |found| found <= value));
+            self.between(sorted, low, high)
+        };
+        Some(Interval { value, low, high, sampled, population })
+    }
+
+    /// The values that bound a quantile whose share lies between two: the last one up to which at most `low` of all events lie, and
+    /// the first one up to before which at least `high` do.
+    #[allow(clippy::cast_precision_loss)]
+    fn between(&self, sorted: &[Weighted], low: f64, high: f64) -> (Option<f64>, Option<f64>) {
+        let population = self.population() as f64;
+        let (mut below, mut bounds) = (0.0, (None, None));
+        for found in sorted {
+            if below >= high * population {
+                bounds.1 = Some(found.value);
+                break;
+            }
+            below += found.weight;
+            if below <= low * population {
+                bounds.0 = Some(found.value);
+            }
+        }
+        bounds
+    }
+
+    /// How many independent draws would say as much of a share as these strata do, and never more than there are values.
+    #[allow(clippy::cast_precision_loss)]
+    fn effective_size(&self, share: f64, holds: impl Fn(f64) -> bool) -> f64 {
+        let mut variance = 0.0;
+        for (part, values) in self.parts() {
+            let (n, population) = (values.len() as f64, part.population as f64);
+            let hits = values.iter().filter(|value| holds(**value)).count() as f64 / n;
+            if values.len() > 1 {
+                variance += population * (population - n) * hits * (1.0 - hits) / (n - 1.0);
+            }
+        }
+        variance /= (self.population() as f64).powi(2);
+        self.kish_size().min(if variance > 0.0 { share * (1.0 - share) / variance } else { f64::INFINITY })
+    }
+
+    /// What unequal weights leave of the sample's size (Kish).
+    #[allow(clippy::cast_precision_loss)]
+    fn kish_size(&self) -> f64 {
+        let squares = |(part, values): (Part, &[f64])| (part.population as f64).powi(2) / values.len() as f64;
+        (self.population() as f64).powi(2) / self.parts().filter(|(_, values)| !values.is_empty()).map(squares).sum::<f64>()
+    }
+
+    /// How many events lie between each two of these edges, which ascend. Values outside are in no bin.
+    #[must_use]
+    pub fn histogram(&self, edges: &[f64]) -> Option<Vec<Bin>> {
+        let last = edges.len().saturating_sub(1);
+        let bin = |(at, pair): (usize, &[f64])| {
+            let (low, high) = (pair[0], pair[1]);
+            let holds = |value: f64| value >= low && (value < high || (at + 1 == last && value <= high));
+            Some(Bin { low, high, events: self.events(holds)? })
+        };
+        edges.windows(2).enumerate().map(bin).collect()
+    }
+
+    /// Edges of `bins` bins of one width, from the least value sampled to the greatest. What lies beyond either was not sampled.
+    #[must_use]
+    pub fn edges(&self, bins: u16) -> Option<Vec<f64>> {
+        let finite = || self.values.iter().copied().filter(|value| value.is_finite());
+        let (low, high) = (finite().reduce(f64::min)?, finite().reduce(f64::max)?);
+        let high = if high > low { high } else { low + 1.0 };
+        let width = (high - low) / f64::from(bins.max(1));
+        let mut edges: Vec<f64> = (0..bins.max(1)).map(|bin| low + width * f64::from(bin)).collect();
+        edges.push(high);
+        Some(edges)
+    }
+
+    /// How many events have a property.
+    #[allow(clippy::cast_precision_loss)]
+    fn events(&self, holds: impl Fn(f64) -> bool) -> Option<Interval> {
+        let (sampled, population) = (self.sampled(), self.population());
+        self.is_told().then_some(())?;
+        if self.strata.len() == 1 {
+            let hits = self.values.iter().filter(|value| holds(**value)).count() as u64;
+            return Some(Interval::of_hits(Draw { population, sampled }, hits));
+        }
+        let of = |(part, values): (Part, &[f64])| {
+            let hits = values.iter().filter(|value| holds(**value)).count() as f64;
+            if values.is_empty() { 0.0 } else { hits * part.population as f64 / values.len() as f64 }
+        };
+        let value: f64 = self.parts().map(of).sum();
+        let total = population as f64;
+        let (low, high) = if sampled == population {
+            (value / total, value / total)
+        } else {
+            share_bounds(value / total, self.effective_size(value / total, &holds))
+        };
+        Some(Interval { value, low: Some(low * total), high: Some(high * total), sampled, population })
+    }
+
+    /// Each stratum with its values.
+    pub(super) fn strata(&self) -> impl Iterator<Item = (u64, &[f64])> {
+        self.parts().map(|(part, values)| (part.population, values))
+    }
+
+    fn parts(&self) -> impl Iterator<Item = (Part, &[f64])> {
+        let mut start = 0;
+        self.strata.iter().map(move |&part| {
+            let values = &self.values[start..part.end];
+            start = part.end;
+            (part, values)
+        })
+    }
+
+    /// Whether something was sampled, and of every stratum that has events.
+    fn is_told(&self) -> bool {
+        !self.values.is_empty() && self.parts().all(|(part, values)| part.population == 0 || !values.is_empty())
+    }
+
+    /// The values in order, each with what it stands for; `None` where nothing can be said.
+    #[allow(clippy::cast_precision_loss)]
+    pub(super) fn sorted(&self) -> Option<Vec<Weighted>> {
+        self.is_told().then_some(())?;
+        let mut all = Vec::with_capacity(self.values.len());
+        for (stratum, (part, values)) in (0..).zip(self.parts()) {
+            let weight = part.population as f64 / values.len() as f64;
+            all.extend(values.iter().map(|&value| Weighted { value, stratum, weight }));
+        }
+        all.sort_by(|one, other| one.value.total_cmp(&other.value));
+        Some(all)
+    }
+}
+
+/// The first value up to which values of this weight lie.
+pub(super) fn weighted_quantile(sorted: &[Weighted], weight: f64) -> Option<f64> {
+    let mut sum = 0.0;
+    // What rounding leaves of a sum must not lead one value too far.
+    let enough = weight * (1.0 - 1e-12);
+    let reached = sorted.iter().find(|found| {
+        sum += found.weight;
+        sum >= enough
+    });
+    reached.or(sorted.last()).map(|found| found.value)
+}
+
+impl Sink for Values {
+    fn rows(&mut self, rows: &Rows<'_>) -> Result<(), OutputError> {
+        let stratum = stratum_of(rows);
+        if self.at != Some(stratum) {
+            self.at = Some(stratum);
+            self.strata.push(Part { population: 0, end: self.values.len() });
+        }
+        if self.values.len().saturating_add(rows.len() as usize) > self.most {
+            return Err(OutputError::unfit(format_args!(
+                "TooManyEvents: more than {} sampled readings, whose order has to be held in memory; ask for a lower rate, or fewer epochs",
+                self.most
+            )));
+        }
+        let values = &mut self.values;
+        self.field.each(rows, |value| values.push(value))?;
+        if let Some(part) = self.strata.last_mut() {
+            part.population += rows.statement().counters.total();
+            part.end = self.values.len();
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// Strata of so many events, with the values sampled of each.
+    pub(in crate::estimate) fn values(strata: &[(u64, &[f64])]) -> Values {
+        let mut all = Values::new("x");
+        for (population, values) in strata {
+            all.values.extend_from_slice(values);
+            all.strata.push(Part { population: *population, end: all.values.len() });
+        }
+        all
+    }
+
+    #[test]
+    fn a_sample_of_everything_gives_the_quantiles_themselves() {
+        let all = values(&[(5, &[5.0, 1.0, 4.0, 2.0, 3.0])]);
+        for (q, expected) in [(0.0, 1.0), (0.2, 1.0), (0.21, 2.0), (0.5, 3.0), (1.0, 5.0)] {
+            let found = all.quantile(q).unwrap();
+            assert_eq!((found.value, found.low, found.high), (expected, Some(expected), Some(expected)), "{q}");
+        }
+    }
+
+    /// The median of 100 of very many lies between the 40th and the 61st with 95 % (tables of order statistics).
+    #[test]
+    fn a_median_lies_between_the_ranks_that_tables_have() {
+        let ranks: Vec<f64> = (1..=100).map(f64::from).collect();
+        let median = values(&[(1_000_000_000, &ranks)]).quantile(0.5).unwrap();
+        assert_eq!((median.value, median.low, median.high), (50.0, Some(40.0), Some(61.0)));
+    }
+
+    #[test]
+    fn a_small_sample_bounds_no_extreme() {
+        let few = values(&[(1000, &[1.0, 2.0, 3.0, 4.0])]).quantile(0.5).unwrap();
+        assert_eq!((few.low, few.high), (None, None));
+        let tail = values(&[(1000, &[7.0; 50])]).quantile(0.99).unwrap();
+        assert_eq!((tail.value, tail.low, tail.high), (7.0, Some(7.0), None));
+    }
+
+    #[test]
+    fn strata_weigh_what_they_stand_for() {
+        // Nine tenths of all events are low, though half of the sample is high.
+        let low: Vec<f64> = (0..50).map(f64::from).collect();
+        let high: Vec<f64> = (100..150).map(f64::from).collect();
+        let all = values(&[(9000, &low), (1000, &high)]);
+        assert_eq!(all.quantile(0.45).unwrap().value, 24.0);
+        let ninth = all.quantile(0.9).unwrap();
+        assert!(ninth.value < 100.0 && ninth.low.unwrap() < ninth.value, "{ninth:?}");
+        let bins = all.histogram(&[0.0, 100.0, 200.0]).unwrap();
+        assert!((bins[0].events.value - 9000.0).abs() < 1e-6 && (bins[1].events.value - 1000.0).abs() < 1e-6, "{bins:?}");
+    }
+
+    #[test]
+    fn every_value_is_in_one_bin_and_the_greatest_in_the_last() {
+        let all = values(&[(4, &[0.0, 1.0, 2.0, 4.0])]);
+        let bins = all.histogram(&all.edges(4).unwrap()).unwrap();
+        let counts: Vec<f64> = bins.iter().map(|bin| bin.events.value).collect();
+        assert_eq!(counts, [1.0, 1.0, 1.0, 1.0]);
+        assert_eq!((bins[3].low, bins[3].high, bins[3].events.low), (3.0, 4.0, Some(1.0)));
+    }
+
+    #[test]
+    fn nothing_is_said_of_nothing() {
+        assert_eq!(values(&[(9, &[])]).quantile(0.5), None);
+        assert_eq!(values(&[(9, &[1.0]), (3, &[])]).quantile(0.5), None);
+        assert!(values(&[(9, &[1.0]), (0, &[])]).quantile(0.5).is_some());
+        assert_eq!(values(&[]).edges(3), None);
+    }
+}

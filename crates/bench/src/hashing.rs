@@ -30,14 +30,13 @@ pub(crate) fn run() -> Report {
     let host = Host::detect();
     let mut report =
         Report::new(format!("hashing, one thread; host loops: {}; D = one dependent SHA-256 compression", host.name()));
-    let events = events(10 * MILLION);
+    let events = events(MILLION);
     unit(&mut report);
     star_sealing(&mut report, &events[..MILLION]);
     verification(&mut report, host, &events[..MILLION]);
     tree_sealing(&mut report, host, &events[..1000]);
     tree_sealing(&mut report, host, &events[..MILLION]);
     tree_sampling(&mut report, host, &events[..MILLION]);
-    growth(&mut report, &events);
     signing_each(&mut report, &events[..298]);
     signing_each(&mut report, &events[..MILLION]);
     report
@@ -324,8 +323,9 @@ fn tree_sampling(report: &mut Report, host: Host, events: &[[u8; 4]]) {
     report.add("  by core's loops alone", times.ratio(2, 0), "D", None);
 }
 
-/// Sealing time an event from a thousand events to ten million.
-fn growth(report: &mut Report, events: &[[u8; 4]]) {
+/// Sealing time an event, in D, from a thousand events to ten million.
+pub(crate) fn growth(report: &mut Report) -> Vec<(f64, f64)> {
+    let events = &events(10 * MILLION);
     let sizes = [1_000, 10_000, 100_000, 1_000_000, 10_000_000];
     let mut contenders = vec![dependent_compressions()];
     for size in sizes {
@@ -337,10 +337,15 @@ fn growth(report: &mut Report, events: &[[u8; 4]]) {
         }));
     }
     let times = interleaved(7, &mut contenders);
+    let mut points = Vec::new();
     for (contender, size) in (1..).zip(sizes) {
-        report.add(format!("star, an event of a seal of {size}, root included"), times.ratio(contender, 0), "D", None);
+        let ratio = times.ratio(contender, 0);
+        report.add(format!("star, an event of a seal of {size}, root included"), ratio, "D", None);
+        #[allow(clippy::cast_precision_loss)]
+        points.push((size as f64, ratio));
     }
     report.add("star, an event at 10,000,000 against one at 1,000", times.ratio(5, 1), "x", Bar::AtMost(1.1));
+    points
 }
 
 /// One Ed25519 signature an event, against a star with one signature.

@@ -1,16 +1,18 @@
-//! Measurements against peers and physical limits, as ratios in one run: `moteseal-bench hashing|service|retrieval [--json]`.
+//! Measurements against peers and physical limits, as ratios in one run: `moteseal-bench hashing|service|retrieval|growth [--json]`.
 //!
 //! Exits with 1 if a bar is missed.
 
+mod growth;
 mod hashing;
 mod load;
 mod measure;
 mod retrieval;
 mod service;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: moteseal-bench hashing|service|retrieval [--json]";
+const USAGE: &str = "usage: moteseal-bench hashing|service|retrieval|growth [--plot FILE.png] [--json]";
 
 fn main() -> ExitCode {
     if let [mode, folder, name, sync] = std::env::args().skip(1).collect::<Vec<_>>().as_slice()
@@ -24,30 +26,33 @@ fn main() -> ExitCode {
             }
         };
     }
-    let (mut json, mut suite) = (false, None);
-    for argument in std::env::args().skip(1) {
+    let (mut json, mut suite, mut plot) = (false, None, None);
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--json" => json = true,
-            "hashing" if suite.is_none() => {
-                suite = Some((|| Ok(hashing::run())) as fn() -> Result<measure::Report, load::Failed>);
-            }
-            "service" if suite.is_none() => suite = Some(service::run),
-            "retrieval" if suite.is_none() => suite = Some(retrieval::run),
+            "--plot" if plot.is_none() => match arguments.next() {
+                Some(file) => plot = Some(PathBuf::from(file)),
+                None => return misuse("--plot needs a file"),
+            },
             "--help" | "-h" => {
                 println!("{USAGE}");
                 return ExitCode::SUCCESS;
             }
-            other => {
-                eprintln!("moteseal-bench: unknown argument {other:?}; {USAGE}");
-                return ExitCode::from(2);
-            }
+            name if suite.is_none() => suite = Some(name.to_owned()),
+            other => return misuse(&format!("unknown argument {other:?}")),
         }
     }
-    let Some(suite) = suite else {
-        eprintln!("moteseal-bench: which measurements? {USAGE}");
-        return ExitCode::from(2);
+    let report = match (suite.as_deref(), &plot) {
+        (Some("growth"), plot) => growth::run(plot.as_deref()),
+        (_, Some(_)) => return misuse("only growth is drawn"),
+        (Some("hashing"), _) => Ok(hashing::run()),
+        (Some("service"), _) => service::run(),
+        (Some("retrieval"), _) => retrieval::run(),
+        (Some(other), _) => return misuse(&format!("unknown measurements {other:?}")),
+        (None, _) => return misuse("which measurements?"),
     };
-    let report = match suite() {
+    let report = match report {
         Ok(report) => report,
         Err(error) => {
             eprintln!("moteseal-bench: {error}");
@@ -60,4 +65,9 @@ fn main() -> ExitCode {
         print!("{report}");
     }
     if report.passes() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn misuse(what: &str) -> ExitCode {
+    eprintln!("moteseal-bench: {what}; {USAGE}");
+    ExitCode::from(2)
 }

@@ -1,7 +1,8 @@
-//! Measurements against peers and physical limits, as ratios in one run: `moteseal-bench hashing|service|retrieval|growth [--json]`.
+//! Measurements against peers and physical limits, as ratios in one run: `moteseal-bench hashing|service|retrieval|coordinator|growth [--json]`.
 //!
 //! Exits with 1 if a bar is missed.
 
+mod coordinator;
 mod growth;
 mod hashing;
 mod load;
@@ -12,7 +13,7 @@ mod service;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: moteseal-bench hashing|service|retrieval|growth [--plot FILE.png] [--json]";
+const USAGE: &str = "usage: moteseal-bench hashing|service|retrieval|coordinator|growth [--plot FILE.png] [--json]";
 
 fn main() -> ExitCode {
     if let [mode, folder, name, sync] = std::env::args().skip(1).collect::<Vec<_>>().as_slice()
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         (Some("hashing"), _) => Ok(hashing::run()),
         (Some("service"), _) => service::run(),
         (Some("retrieval"), _) => retrieval::run(),
+        (Some("coordinator"), _) => coordinator::run(),
         (Some(other), _) => return misuse(&format!("unknown measurements {other:?}")),
         (None, _) => return misuse("which measurements?"),
     };

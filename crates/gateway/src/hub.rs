@@ -147,11 +147,12 @@ enum Outcome {
     Fresh(Option<Round>),
 }
 
-/// A device of the roster.
+/// A device of the roster: small, for most of many are idle.
 struct Member {
     id: DeviceId,
-    key: Option<LinkKey>,
-    open: Option<Open>,
+    /// Derived again where it is not kept, as it is while a seal is open.
+    key: Option<Box<LinkKey>>,
+    open: Option<Box<Open>>,
     /// The newest seal that is here, and its digest.
     sealed: Option<(SealIndex, Digest)>,
     wants_schema: bool,
@@ -223,9 +224,10 @@ impl Hub {
         let device = claimed_device(frame).ok_or(FrameError::Malformed)?;
         let slot = *self.slots.get(&device).ok_or(Refused::UnknownDevice)?;
         let member = &mut self.devices[slot as usize];
-        let (secret, group) = (&self.secret, self.roster.group());
-        let key = member.key.get_or_insert_with(|| LinkKey::new(&LinkKey::secret_of(secret, group, device)));
-        let uplink = Uplink::open(frame, key)?;
+        let uplink = match &member.key {
+            Some(key) => Uplink::open(frame, key)?,
+            None => Uplink::open(frame, &link_key(&self.secret, &self.roster, device))?,
+        };
         let (epoch, outcome) = match uplink {
             Uplink::Forward(forward) => (forward.epoch, self.forward(slot, &forward, now)?),
             Uplink::Close { schema, open, part } => self.close(slot, schema, open, part, now)?,
@@ -264,7 +266,11 @@ impl Hub {
             wants_explanation: false,
         };
         let mut out = [0; 96];
-        acknowledgement.close(device, member.key.as_ref()?, &mut out).ok().map(<[u8]>::to_vec)
+        let frame = match &member.key {
+            Some(key) => acknowledgement.close(device, key, &mut out),
+            None => acknowledgement.close(device, &link_key(&self.secret, &self.roster, device), &mut out),
+        };
+        frame.ok().map(<[u8]>::to_vec)
     }
 
     /// The round of an epoch.
@@ -349,7 +355,11 @@ impl Hub {
         self.check_epoch(forward.epoch, now)?;
         let heard = {
             let member = &mut self.devices[slot as usize];
-            let fresh = || Open { followed: Followed::start(forward), framing: forward.framing, running: BTreeMap::new() };
+            let fresh = || {
+                let open = Open { followed: Followed::start(forward), framing: forward.framing, running: BTreeMap::new() };
+                Box::new(open)
+            };
+            member.key.get_or_insert_with(|| Box::new(link_key(&self.secret, &self.roster, member.id)));
             let open = member.open.get_or_insert_with(fresh);
             if open.followed.index == forward.index && open.framing != forward.framing {
                 return Err(Refused::FramingChanged);
@@ -367,26 +377,22 @@ impl Hub {
         let before = self.epoch(forward.epoch).coordinator.round();
         self.confirm(slot, forward.epoch);
         for (seq, level, record) in forward.events().filter(|(seq, ..)| *seq >= first) {
-            match self.epoch(forward.epoch).coordinator.offer(level) {
-                Offer::Kept => self.keep(slot, forward.epoch, level, seq, record),
+            let state = self.epoch(forward.epoch);
+            match state.coordinator.offer(level) {
+                Offer::Kept => state.keep(slot, level, seq, record),
                 Offer::Declined => self.run(slot, level, forward.framing, record),
                 Offer::Raised(levels) => {
                     self.forget(forward.epoch, levels.clone());
                     if level.0 < levels.end {
                         self.run(slot, level, forward.framing, record);
                     } else {
-                        self.keep(slot, forward.epoch, level, seq, record);
+                        self.epoch(forward.epoch).keep(slot, level, seq, record);
                     }
                 }
             }
         }
         let round = self.epoch(forward.epoch).coordinator.round();
         Ok(Outcome::Fresh((round > before).then_some(round)))
-    }
-
-    fn keep(&mut self, slot: u32, epoch: EpochNumber, level: Level, seq: Sequence, record: &[u8]) {
-        // A level's arena has room for 4 GiB, a budget of events for less.
-        let _ = self.epoch(epoch).queues.keep(Slot(slot), level, seq, record);
     }
 
     /// Goes on with the digest of a level that the hub no longer keeps, for as long as the device still forwards it.
@@ -508,7 +514,7 @@ impl Hub {
         }
         let is_over = self.is_over(epoch);
         let member = &mut self.devices[slot as usize];
-        member.open = None;
+        (member.open, member.key) = (None, None);
         member.sealed = Some((index, digest));
         if is_over {
             let bundle = self.bundle(&sealed);
@@ -660,9 +666,18 @@ impl Sealed {
 }
 
 impl Epoch {
+    fn keep(&mut self, slot: u32, level: Level, seq: Sequence, record: &[u8]) {
+        // A level's arena has room for 4 GiB, a budget of events for less.
+        let _ = self.queues.keep(Slot(slot), level, seq, record);
+    }
+
     fn coordinator_levels(&self) -> u8 {
         self.queues.levels()
     }
+}
+
+fn link_key(secret: &[u8; 32], roster: &Roster, device: DeviceId) -> LinkKey {
+    LinkKey::new(&LinkKey::secret_of(secret, roster.group(), device))
 }
 
 fn block_start(device: DeviceId, index: SealIndex, level: Level) -> sha2::Sha256 {
@@ -681,4 +696,18 @@ fn append_record(block: &mut Vec<u8>, framing: Framing, record: &[u8]) {
         block.extend_from_slice(&u16::try_from(record.len()).unwrap_or(u16::MAX).to_be_bytes());
     }
     block.extend_from_slice(record);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An idle device costs its place in the list and in the map, and a word a level in the queues of an epoch.
+    #[test]
+    fn an_idle_device_takes_200_bytes_at_most() {
+        // The map is at least half full and keeps a byte of its own for each place.
+        let slot = 2 * (size_of::<(DeviceId, u32)>() + 1);
+        let newest = 16 * size_of::<u32>();
+        assert!(size_of::<Member>() + slot + newest <= 200, "{} + {slot} + {newest}", size_of::<Member>());
+    }
 }

@@ -1,0 +1,160 @@
+//! The coordinator on a thousand devices, one thread: events declined, events kept, events that come in frames; and its memory.
+
+use std::hint::black_box;
+
+use moteseal_core::level::{Salt, SipKey};
+use moteseal_core::record::{EpochNumber, Framing, Level, Round, SealIndex, Sequence};
+use moteseal_core::roster::Directory;
+use moteseal_core::sample::{Coordinator, Forwarder, Offer};
+use moteseal_core::signature::{Algorithm, SecretKey};
+use moteseal_core::wire::link::{LinkKey, MAX_FRAME, Uplink};
+use moteseal_gateway::Hub;
+use moteseal_gateway::queues::{Queues, Slot};
+use moteseal_verify::Roster;
+use moteseal_verify::issue::{Budget, FirstRoster};
+
+use crate::load::Failed;
+use crate::measure::{Bar, Contender, Report, Times, interleaved};
+
+const DEVICES: u16 = 1000;
+const LEVELS: u8 = 16;
+const EPOCH: EpochNumber = EpochNumber(500_000);
+const MILLION: usize = 1_000_000;
+const GROUP_SECRET: [u8; 32] = [0x6b; 32];
+/// Records and their heads, so that 64 events of 4 bytes come in one frame.
+const FRAME_EVENTS: usize = 64 * 5;
+const RECORD: [u8; 4] = *b"read";
+
+pub(crate) fn run() -> Result<Report, Failed> {
+    let mut report = Report::new(format!(
+        "the coordinator of {DEVICES} devices, one thread, records of 4 bytes, medians of 7 interleaved runs"
+    ));
+    let key = SipKey::new(&Salt(*b"0123456789abcdef"));
+    let offers: Vec<(Slot, Level, Sequence)> = (0..MILLION as u64)
+        .map(|i| (Slot((i % u64::from(DEVICES)) as u32), key.level(i, LEVELS), Sequence(i / u64::from(DEVICES))))
+        .collect();
+    let group = Group::new()?;
+    let frames = group.frames()?;
+    let events = frames.len() * 64;
+    let (ample, tight) = (group.roster(2 * MILLION as u64)?, group.roster(100_000)?);
+    let mut contenders = [
+        // At a round as high as the number of levels nothing is wanted any more.
+        Contender::new(MILLION, || black_box(offered(&offers, LEVELS, 100_000)).check(0)),
+        Contender::new(MILLION, || black_box(offered(&offers, 0, MILLION as u64)).check(MILLION as u64)),
+        Contender::new(MILLION, || black_box(offered(&offers, 0, 100_000)).check(0)),
+        Contender::new(events, || heard(&ample, &frames)),
+        Contender::new(events, || heard(&tight, &frames)),
+    ];
+    let times = interleaved(7, &mut contenders);
+    let rate = |times: &Times, contender| 1e3 / times.nanoseconds(contender);
+    report.add("offered and declined, a second", rate(&times, 0), "M", Bar::AtLeast(100.0));
+    report.add("offered and kept, a second", rate(&times, 1), "M", Bar::AtLeast(15.0));
+    report.add("offered at a budget of 100,000, a second", rate(&times, 2), "M", None);
+    report.add("in authenticated frames of 64, all kept, a second", rate(&times, 3), "M", Bar::AtLeast(4.0));
+    report.add("the same at a budget of 100,000, a second", rate(&times, 4), "M", Bar::AtLeast(4.0));
+    let full = offered(&offers[..100_000], 0, 100_000);
+    #[allow(clippy::cast_precision_loss)]
+    let beside = (full.queues.memory() - 100_000 * RECORD.len()) as f64 / 1e5;
+    report.add("memory beside the record, an event of 100,000", beside, "B", Bar::AtMost(32.0));
+    Ok(report)
+}
+
+/// What became of the offers.
+struct Outcome {
+    coordinator: Coordinator,
+    queues: Queues,
+}
+
+impl Outcome {
+    /// A measurement of something else is none: what was kept must be what the case is about.
+    fn check(&self, least: u64) {
+        assert!(self.coordinator.kept() >= least && self.coordinator.kept() <= self.coordinator.budget());
+    }
+}
+
+fn offered(offers: &[(Slot, Level, Sequence)], round: u8, budget: u64) -> Outcome {
+    let (mut coordinator, mut queues) = (Coordinator::new(LEVELS, budget), Queues::new(LEVELS));
+    for level in coordinator.settle(Round(round)) {
+        queues.forget(Level(level));
+    }
+    for &(slot, level, seq) in offers {
+        match coordinator.offer(level) {
+            Offer::Declined => {}
+            Offer::Kept => keep(&mut queues, slot, level, seq),
+            Offer::Raised(levels) => {
+                levels.clone().for_each(|level| queues.forget(Level(level)));
+                if level.0 >= levels.end {
+                    keep(&mut queues, slot, level, seq);
+                }
+            }
+        }
+    }
+    Outcome { coordinator, queues }
+}
+
+fn keep(queues: &mut Queues, slot: Slot, level: Level, seq: Sequence) {
+    assert!(queues.keep(slot, level, seq, &RECORD).is_ok(), "a million small events fit");
+}
+
+/// A group with keys.
+struct Group {
+    operator: SecretKey,
+    names: Vec<String>,
+    secrets: Vec<SecretKey>,
+}
+
+impl Group {
+    fn new() -> Result<Self, Failed> {
+        let secret = |device: u16| {
+            let mut seed = [7; 32];
+            seed[..2].copy_from_slice(&device.to_be_bytes());
+            SecretKey::from_seed(Algorithm::Ed25519, &seed)
+        };
+        Ok(Self {
+            operator: secret(DEVICES)?,
+            names: (0..DEVICES).map(|device| format!("dev{device}")).collect(),
+            secrets: (0..DEVICES).map(secret).collect::<Result<_, _>>()?,
+        })
+    }
+
+    fn roster(&self, budget: u64) -> Result<Roster, Failed> {
+        let keys: Vec<_> = self.names.iter().map(String::as_str).zip(self.secrets.iter().map(SecretKey::public)).collect();
+        let budget = Some(Budget { events: budget, coordinator: self.operator.public() });
+        let group = FirstRoster { group: "fleet", epoch_ms: 3_600_000, levels: LEVELS, budget, devices: &keys };
+        Ok(Roster::open(&group.issue(&self.operator)?, &self.operator.public())?)
+    }
+
+    /// Ten frames of each device, in turn, before any round is announced.
+    fn frames(&self) -> Result<Vec<Vec<u8>>, Failed> {
+        let roster = self.roster(1)?;
+        let framing = Framing::fixed(RECORD.len()).ok_or("records of no size")?;
+        let mut devices: Vec<Vec<Vec<u8>>> = Vec::new();
+        for (device, number) in roster.devices().zip(0u64..) {
+            let key = SipKey::new(&Salt((u128::from(number) + 1).to_be_bytes()));
+            let link = LinkKey::new(&LinkKey::secret_of(&GROUP_SECRET, roster.group(), device.id));
+            let mut forwarder = Forwarder::<{ 1 << 14 }>::new(SealIndex(0), EPOCH, framing, LEVELS, Round(0));
+            for seq in 0..640 {
+                let _ = forwarder.note(key.level(seq, LEVELS), &RECORD);
+            }
+            let (mut scratch, mut out, mut frames) = ([0; FRAME_EVENTS], vec![0; MAX_FRAME], Vec::new());
+            while let Some(forward) = forwarder.next_frame(&mut scratch)? {
+                assert_eq!(forward.events().count(), 64);
+                frames.push(Uplink::Forward(forward).close(device.id, &link, &mut out)?.to_vec());
+            }
+            assert_eq!(frames.len(), 10);
+            devices.push(frames);
+        }
+        Ok((0..10).flat_map(|turn| devices.iter().map(move |frames| frames[turn].clone())).collect())
+    }
+}
+
+/// A new hub that hears all frames.
+fn heard(roster: &Roster, frames: &[Vec<u8>]) {
+    let Some(mut hub) = Hub::new(roster.clone(), GROUP_SECRET) else { return };
+    for frame in frames {
+        assert!(hub.hear(frame, EPOCH).is_ok_and(|news| news.durable), "every frame is news");
+    }
+    let budget = roster.budget().unwrap_or_default();
+    assert!(hub.kept(EPOCH) > budget / 4 && hub.kept(EPOCH) <= budget, "{} of {budget}", hub.kept(EPOCH));
+    black_box(&hub);
+}

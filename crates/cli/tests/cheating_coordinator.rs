@@ -4,18 +4,22 @@
 
 mod budgeted;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use budgeted::{FIRST, Group, NAMES, coordinator, secret};
+use budgeted::{Cloud, FIRST, Group, NAMES, coordinator, secret};
 use moteseal_adversary::coordinator::{Bundle, CHEATS, Cheat, FoundBy, Upload, stream};
+use moteseal_adversary::{Answer, Item, Select};
 use moteseal_api::Query;
-use moteseal_client::audit::{Audit, Doubt, Finding, Report};
+use moteseal_client::audit::{Audit, Doubt, Finding, Report, audit};
 use moteseal_client::output::OutputError;
 use moteseal_client::{Rows, Session};
-use moteseal_core::DeviceId;
+use moteseal_core::identity::encode_public_pem;
+use moteseal_core::level::Salt;
 use moteseal_core::record::{EpochNumber, Round};
 use moteseal_core::sample::{self, Announcement, Choice, MAX_ANNOUNCEMENT, Rate};
+use moteseal_core::seal::star;
 use moteseal_core::signature::SecretKey;
+use moteseal_core::{DeviceId, Digest, Level, Sequence};
 use moteseal_verify::{Roster, write};
 
 const BUDGET: u64 = 100;
@@ -238,4 +242,136 @@ fn an_exaggerated_round_is_found_whatever_the_manifest_says() {
     let report = audited(&group.roster, &uploads, &coordinator()).unwrap();
     let names: Vec<_> = report.findings().map(|(epoch, finding)| (epoch, finding.name())).collect();
     assert_eq!(names, [(bent, "StoppedEarly")]);
+}
+
+/// Uploads to a cloud, and audits it as anyone would. The name of what the cloud refused, if it did.
+async fn through_a_cloud(roster: &Roster, uploads: &[Upload]) -> (Cloud, Option<String>, Report) {
+    let cloud = Cloud::serve(roster).await;
+    let mut refused = None;
+    for upload in uploads {
+        refused = refused.or(cloud.take(roster, upload).await.err());
+    }
+    let report = audit(&cloud.client, roster, EpochNumber(FIRST), None).await.unwrap().unwrap();
+    (cloud, refused, report)
+}
+
+/// The same as above, over HTTP: a cloud that is in on nothing refuses what does not verify, and the audit of the rest names it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_way_to_cheat_is_found_through_a_cloud() {
+    let (group, honest) = honest();
+    let (_, refused, report) = through_a_cloud(&group.roster, &honest).await;
+    assert_eq!((refused, report.exit_code(), report.epochs.len()), (None, 0, LOADS.len()), "{report:?}");
+    assert_eq!(
+        report,
+        Report { bytes: report.bytes, signatures: report.signatures, ..audited(&group.roster, &honest, &coordinator()).unwrap() }
+    );
+    for cheat in CHEATS {
+        let (at, device) = (1, group.devices[3]);
+        let mut uploads = honest.clone();
+        assert!((cheat.bend)(&mut uploads, at, device), "{cheat:?}");
+        let what = format!("{cheat:?} of {device}");
+        let (_, refused, report) = through_a_cloud(&group.roster, &uploads).await;
+        let of = report.epochs.iter().find(|report| report.epoch == uploads[at].epoch).unwrap();
+        let mut names: Vec<&str> = of.findings.iter().map(Finding::name).chain(of.doubts.iter().map(Doubt::name)).collect();
+        names.extend(refused.as_deref());
+        assert!(!of.is_justified && report.exit_code() >= 4, "{what}: {of:?}");
+        match cheat.found_by {
+            // What the cloud does not take is listed, exists, and is nowhere.
+            FoundBy::Verifier => assert!(refused.is_some() && names.contains(&"Withheld"), "{what}: {names:?}"),
+            // A round too few, but not the readings for it: another test has them, too.
+            _ if refused.as_deref() == Some("NotWhole") => assert_eq!(cheat.name, "kept-too-much"),
+            _ => assert!(cheat.names.iter().any(|name| names.contains(name)), "{what}: {names:?}"),
+        }
+    }
+}
+
+/// A coordinator that does not tell its devices the last round can keep one too few, with all that is in it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_round_too_few_is_found_even_with_every_reading_of_it() {
+    let mut group = Group::new(10, BUDGET, 11);
+    group.tells = |epoch, round| (epoch.0 != FIRST + 1).then_some(round);
+    let mut uploads: Vec<Upload> = LOADS.iter().map(|readings| group.epoch(*readings)).collect();
+    uploads[1].round.0 -= 1;
+    let round = uploads[1].round;
+    for (bundle, readings) in
+        uploads[1].bundles.iter_mut().zip(group.devices.iter().zip(LOADS[1]).collect::<BTreeMap<_, _>>().values())
+    {
+        keep_from(bundle, round, *readings);
+    }
+    let kept: u64 = uploads[1].bundles.iter().map(|bundle| got(&group.roster, &uploads[1], bundle).unwrap()).sum();
+    assert!(kept > BUDGET, "{kept} readings are kept, all of them authentic");
+    let (_, refused, report) = through_a_cloud(&group.roster, &uploads).await;
+    assert_eq!((refused, report.exit_code()), (None, 5));
+    let found: Vec<_> = report.findings().collect();
+    let [(epoch, finding)] = found[..] else { panic!("{found:?}") };
+    assert_eq!((epoch, finding.name()), (uploads[1].epoch, "OverBudget"));
+    let says = format!("round {round} keeps {kept} events; the budget asks for round {}", round.0 + 1);
+    assert!(finding.describe(&group.roster).contains(&says), "{finding:?}");
+}
+
+/// The bundle with every level from a round on, made from what the device sensed.
+fn keep_from(bundle: &mut Bundle, round: Round, readings: u32) {
+    let mut answer = Answer::decode(&bundle.bytes).unwrap();
+    let part = answer.items.iter_mut().find_map(|item| if let Item::Part(part) = item { Some(part) } else { None }).unwrap();
+    assert_eq!((part.n, part.own_round), (readings, Round(0)), "the device forwarded all levels");
+    let (salt, levels) = (Salt(part.salt), bundle.counters.levels());
+    let mut blocks = vec![Vec::new(); usize::from(levels)];
+    for place in 0..readings {
+        blocks[usize::from(salt.level(Sequence(place.into()), levels).0)].extend(place.to_be_bytes());
+    }
+    let digest = |level: u8| {
+        let block = &blocks[usize::from(level)];
+        if block.is_empty() { Digest::NULL } else { star::block_digest(bundle.device, bundle.index, Level(level), block) }
+    };
+    let there: Vec<u8> = (round.0..levels).filter(|level| !blocks[usize::from(*level)].is_empty()).collect();
+    let above = (0..there[0])
+        .fold(star::chain_start(), |above, level| star::link(&above, bundle.counters.at(Level(level)), &digest(level)));
+    part.digests = if there[0] == 0 { Vec::new() } else { above.0.to_vec() };
+    part.select = Select::Levels(there.iter().fold(0, |mask, level| mask | 1 << level));
+    part.events = there.iter().rev().flat_map(|level| blocks[usize::from(*level)].clone()).collect();
+    bundle.bytes = answer.encode();
+}
+
+/// The command says it in words and numbers, and by its exit code.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_command_tells_a_person_what_was_found() {
+    let (group, honest) = honest();
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    std::fs::write(path("roster.cbor"), group.roster.bytes()).unwrap();
+    let mut pem = [0; 512];
+    std::fs::write(path("op.pub.pem"), encode_public_pem(&secret(98).public(), &mut pem).unwrap()).unwrap();
+    let run = |url: &str, more: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_moteseal"));
+        command.current_dir(directory.path()).args(["audit", "--from", url, "--roster", "roster.cbor"]);
+        let output = command.args(["--operator", "op.pub.pem"]).args(more).output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    };
+    let (cloud, ..) = through_a_cloud(&group.roster, &honest).await;
+    let (code, out, talk) = run(&cloud.url, &[]);
+    assert_eq!((code, out.lines().count()), (0, LOADS.len()), "{out}{talk}");
+    let second = out.lines().nth(1).unwrap();
+    assert!(second.contains("Justified") && second.contains("of 1,033 readings kept, budget 100; 4 seals of 4 devices"), "{out}");
+    assert!(talk.contains("6 epochs justified, 0 not, 0 undetermined"), "{talk}");
+    let one = run(&cloud.url, &["--epoch", &(FIRST + 1).to_string(), "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&one.1).unwrap();
+    assert_eq!((one.0, &json["epochs"][0]["events"], &json["justified"]), (0, &1033.into(), &1.into()), "{json}");
+    assert_eq!(run(&cloud.url, &["--epoch", "7"]).0, 4);
+
+    let mut dropped = honest.clone();
+    assert!((CHEATS[0].bend)(&mut dropped, 1, group.devices[3]));
+    let (cloud, ..) = through_a_cloud(&group.roster, &dropped).await;
+    let (code, out, talk) = run(&cloud.url, &["--json"]);
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let finding = &json["epochs"][1]["findings"][0];
+    assert_eq!((code, &finding["name"], &finding["devices"][0]), (5, &"Missing".into(), &"east".into()), "{json}");
+    assert!(talk.lines().last().unwrap().starts_with("moteseal: Missing: east signed seal 1"), "{talk}");
+    // The coordinator is silent on the newest epoch of a device: undetermined, and the device is named.
+    let mut last = honest;
+    assert!((CHEATS[0].bend)(&mut last, LOADS.len() - 1, group.devices[3]));
+    let (cloud, ..) = through_a_cloud(&group.roster, &last).await;
+    let (code, _, talk) = run(&cloud.url, &[]);
+    assert!(code == 4 && talk.contains("Absent: east is not listed"), "{code} {talk}");
+    assert_eq!(run("http://127.0.0.1:1", &[]).0, 6);
 }

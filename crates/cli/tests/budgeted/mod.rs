@@ -2,8 +2,12 @@
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use bytes::Bytes;
 use moteseal_adversary::coordinator::Upload;
+use moteseal_api::{CBOR_SEQ, COSE, paths};
+use moteseal_cloud::Config;
 use moteseal_core::level::SaltKey;
 use moteseal_core::record::{EpochNumber, Round};
 use moteseal_core::roster::Directory as _;
@@ -16,6 +20,8 @@ use moteseal_core::{DeviceId, GroupId};
 use moteseal_device::mote::Mote;
 use moteseal_device::seal::{Chain, Profile};
 use moteseal_gateway::Hub;
+use moteseal_net::{Client, NetError, Options};
+use moteseal_store::{EpochStore, RedbStore};
 use moteseal_verify::Roster;
 use moteseal_verify::issue::{Budget, FirstRoster};
 
@@ -123,5 +129,45 @@ impl Group {
     /// A device's place among the others.
     pub fn places(&self) -> BTreeMap<DeviceId, usize> {
         self.devices.iter().copied().zip(0..).collect()
+    }
+}
+
+/// A cloud over a fresh store, and a client of it.
+pub struct Cloud {
+    pub client: Client,
+    pub url: String,
+    _directory: tempfile::TempDir,
+}
+
+impl Cloud {
+    pub async fn serve(roster: &Roster) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let options = moteseal_store::Options::default();
+        let store: Arc<dyn EpochStore> = Arc::new(RedbStore::open(&directory.path().join("epochs.redb"), options).unwrap());
+        let cloud = moteseal_cloud::Cloud::bind(Config::new(roster.clone()), store).await.unwrap();
+        let url = cloud.url();
+        tokio::spawn(cloud.run(std::future::pending()));
+        let client = Client::new(&url, &Options::default()).unwrap();
+        Self { client, url, _directory: directory }
+    }
+
+    /// Uploads an epoch: its manifest, then its bundles, in the order of their chains. The name of what the cloud refuses.
+    pub async fn take(&self, roster: &Roster, upload: &Upload) -> Result<(), String> {
+        let name = |error: NetError| match error {
+            NetError::Refused { name, .. } => name,
+            error => panic!("{error}"),
+        };
+        if !upload.withheld {
+            let others = upload.other.as_deref();
+            for manifest in [Some(upload), others].into_iter().flatten() {
+                let manifest = Bytes::from(manifest.manifest(roster, &coordinator()).unwrap());
+                self.client.put(paths::MANIFESTS, COSE, manifest).await.map_err(name)?;
+            }
+        }
+        let body: Vec<u8> = upload.bundles.iter().flat_map(|bundle| bundle.bytes.clone()).collect();
+        if !body.is_empty() {
+            self.client.put(paths::BUNDLES, CBOR_SEQ, Bytes::from(body)).await.map_err(name)?;
+        }
+        Ok(())
     }
 }

@@ -1270,12 +1270,12 @@ class Reader:
         return under + above
 
     @classmethod
-    def star_evidence(cls, seal, mask, digests):
-        """The digests that a star's part carries, given every D_i."""
+    def star_evidence(cls, seal, mask, digests, start=0, above=CHAIN_START):
+        """The digests that a star's part carries, given every D_i from `start` on, and A_{start-1}."""
         b, surviving = cls.lowest(seal, mask), seal.surviving
         found = []
         if any(surviving >> level & 1 for level in range(b)):
-            found.append(star_chain(seal.counters[:b], digests[:b]))
+            found.append(star_chain(seal.counters[start:b], digests[start:b], above))
         found += [digests[i] for i in range(b + 1, len(seal.counters)) if surviving >> i & 1 and not mask >> i & 1]
         return b"".join(found)
 
@@ -1433,14 +1433,19 @@ def explain_check(roster, rebuilt, seal_bytes, digests):
             raise Refused("StatementMismatch", name)
     part, given = rebuilt.part, chunks(digests)
     if explained.scheme == 0:
-        if len(digests) != 32 * len(explained.counters):
+        start, above, levels = 0, CHAIN_START, len(explained.counters)
+        if len(digests) == 32 * (levels + 1):
+            # Only the levels from `start` on are kept.
+            above, given = given[0], given[1:]
+            start = next((level for level in range(levels) if given[level] != NULL), levels)
+        if len(given) != levels or len(digests) % 32 or Reader.lowest(explained, part.select) < start:
             raise Refused("DigestCount")
-        if star_chain(explained.counters, given) != explained.root:
+        if star_chain(explained.counters[start:], given[start:], above) != explained.root:
             raise Refused("RootMismatch")
         for level, digest in sorted(rebuilt.blocks.items()):
             if digest != given[level]:
                 raise Refused("BlockDigestMismatch", f"level {level}")
-        if part.digests != Reader.star_evidence(explained, part.select, given):
+        if part.digests != Reader.star_evidence(explained, part.select, given, start, above):
             raise Refused("EvidenceMismatch")
         return
     if not digests:
@@ -1793,6 +1798,17 @@ def run_vectors(root):
 # ---------------------------------------------------------------- files
 
 
+def is_whole(rebuilt, final, budget):
+    """Whether a part has every surviving level, or, within a budget, every one from its epoch's round on and no other."""
+    select, surviving = rebuilt.part.select, rebuilt.seal.surviving
+    if select == surviving:
+        return True
+    if budget is None or final is None or rebuilt.seal.scheme or type(select) is not int:
+        return False
+    lowest = (surviving & ~select).bit_length()
+    return lowest <= final and select == surviving >> lowest << lowest
+
+
 def run_bundle(files, roster_path, operator_path):
     """Verifies streams; prints a line a seal, and whether each file holds; the exit code."""
     try:
@@ -1804,16 +1820,18 @@ def run_bundle(files, roster_path, operator_path):
     worst = 0
     for file in files:
         try:
-            rows, partial, answer = 0, None, False
+            rows, partial, answer, rounds = 0, None, False, {}
             for kind, value in Reader(roster).read(pathlib.Path(file).read_bytes()):
                 if kind == "part":
-                    if value.part.select != value.seal.surviving and partial is None:
+                    if not is_whole(value, rounds.get(value.seal.epoch), roster.budget) and partial is None:
                         partial = value.seal.index
                     rows += len(value.rows)
                     seal, name = value.seal, roster.device(value.seal.device).name
                     scheme = "tree" if seal.scheme else "star"
                     count = f"{len(value.rows)} of {sum(seal.counters)} events"
                     print(f"{file}: {name} index {seal.index} epoch {seal.epoch} {scheme}: {count}")
+                elif kind == "manifest":
+                    rounds[value.epoch] = max(value.round, rounds.get(value.epoch, 0))
                 elif kind == "problem":
                     print(f"{file}: the server says {value[0]}: {value[1]}")
                 answer = answer or kind in ("proof", "end")

@@ -68,7 +68,10 @@ pub(crate) fn serve_otherwise(
     if change(&mut list).is_none() || list == honest {
         return false;
     }
-    *answer = compose(context.holdings, &list);
+    let manifests = answer.items.iter().take_while(|item| matches!(item, Item::Manifest(_)));
+    let mut items: Vec<Item> = manifests.cloned().collect();
+    items.append(&mut compose(context.holdings, &list).items);
+    *answer = Answer { items };
     true
 }
 

@@ -3,7 +3,8 @@
 //! An [`Answer`] is an answer's items with every field open to change; unchanged it encodes to the bytes it was read from. What
 //! the cloud holds, and so can serve in any selection with all signatures its devices ever gave it, is [`Holdings`]. Each [`Lie`]
 //! of [`LIES`] says what it does, by which names a verifier may refuse it, and what the explaining form then shows. Lies about the
-//! explaining form itself are [`EXPLAIN_LIES`]. What an untrusted coordinator might do to its epochs is [`coordinator::CHEATS`].
+//! explaining form itself are [`EXPLAIN_LIES`]; those about what a group's budget left are [`BUDGET_LIES`]. What an untrusted
+//! coordinator might do to its epochs is [`coordinator::CHEATS`].
 
 #![forbid(unsafe_code)]
 
@@ -17,4 +18,7 @@ mod lies;
 
 pub use answer::{Answer, Item, Part, Select};
 pub use holdings::{Held, Holdings};
-pub use lie::{Accomplice, Context, EXPLAIN_LIES, ExplainLie, Explains, Explanation, LIES, Lie, Question, Schemes, find};
+pub use lie::{
+    Accomplice, BUDGET_LIES, COORDINATOR, Context, EXPLAIN_LIES, ExplainLie, Explains, Explanation, LIES, Lie, Question, Schemes,
+    find,
+};

@@ -6,7 +6,7 @@ use moteseal_core::seal::Scheme;
 
 use crate::answer::Answer;
 use crate::holdings::Holdings;
-use crate::lies::{choice, explaining, proof, range, readings, statement, stream};
+use crate::lies::{budget, choice, explaining, proof, range, readings, statement, stream};
 
 /// What was asked.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +27,10 @@ impl Question {
     }
 }
 
-/// Signs a message as a device does; `None` for a device that is not in on it.
+/// As whom the coordinator of a group with a budget is asked to be in on a lie.
+pub const COORDINATOR: DeviceId = DeviceId([0xff; 8]);
+
+/// Signs a message as a device does, or as [`COORDINATOR`]; `None` for one that is not in on it.
 pub type Accomplice<'a> = dyn Fn(DeviceId, &[u8]) -> Option<Vec<u8>> + 'a;
 
 /// What a liar has to lie with.
@@ -132,7 +135,7 @@ pub struct ExplainLie {
 /// The lie of this name.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Lie> {
-    LIES.iter().find(|lie| lie.name == name)
+    LIES.iter().chain(BUDGET_LIES).find(|lie| lie.name == name)
 }
 
 type Alter = fn(&mut Answer, &Context<'_>) -> bool;
@@ -261,6 +264,30 @@ pub const LIES: &[Lie] = &[
     lie("endless-run", "257 parts before any signature", &["RunTooLong"], stream::endless_run),
     lie("endless-claim", "an item that claims a terabyte", &["Truncated"], stream::endless_claim),
     Lie { heavy: true, ..lie("endless-item", "an item of 69 MiB", &["RunTooLong"], stream::endless_item) },
+];
+
+/// Every lie about an answer that only the cloud of a group with a budget can tell. Of [`LIES`] it can tell every other one.
+pub const BUDGET_LIES: &[Lie] = &[
+    lie("withheld-manifest", "the manifest of an epoch withheld", OTHER, budget::withheld_manifest),
+    lie("feigned-absence", "an epoch passed off as one without manifest", &["ManifestMissing"], budget::feigned_absence),
+    lie("manifest-of-other-epoch", "another epoch's manifest in place of this one's", OTHER, budget::of_other_epoch),
+    lie("manifests-out-of-order", "two manifests change places", OTHER, budget::out_of_order),
+    lie("altered-manifest", "one bit of a manifest flipped", UNPROVEN, budget::altered),
+    lie("forged-manifest", "a manifest of the cloud's own making", UNPROVEN, budget::forged),
+    lie(
+        "second-manifest",
+        "two manifests of one epoch, by a coordinator that is in on it",
+        &["TwoManifests"],
+        budget::second_manifest,
+    ),
+    lie(
+        "withheld-listed-seal",
+        "the newest seal of a device withheld, which a manifest lists",
+        &["Missing"],
+        budget::withheld_listed,
+    ),
+    lie("fewer-levels-than-the-round", "a level kept back that survived the round", OTHER, budget::fewer_levels),
+    lie("more-levels-than-the-round", "a level served that the round took away", OTHER, budget::more_levels),
 ];
 
 /// Every lie about an explaining form. They follow [`altered-reading`](LIES).

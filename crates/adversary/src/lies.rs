@@ -1,5 +1,6 @@
 //! The lies, by what they are about.
 
+pub(crate) mod budget;
 pub(crate) mod choice;
 pub(crate) mod explaining;
 pub(crate) mod proof;

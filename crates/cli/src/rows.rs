@@ -9,6 +9,7 @@ use indicatif::ProgressBar;
 use moteseal_client::estimate::Estimator;
 use moteseal_client::output::{AtomicFile, Format, OutputError, Writer};
 use moteseal_client::{Report, Rows, Sink, Standing};
+use moteseal_core::record::Round;
 use moteseal_device::import::display_ms;
 use moteseal_verify::Roster;
 
@@ -209,10 +210,14 @@ pub(crate) fn say(report: &Report, roster: &Roster, came: &str) {
     for device in &report.devices {
         let until = match device.standing {
             Standing::Complete => "complete".to_owned(),
-            Standing::TailUnknown { from } => {
+            Standing::TailUnknown { from } | Standing::ManifestMissing { from } => {
                 let at = roster.epoch_start_ms(from).map_or_else(|| format!("epoch {from}"), display_ms);
                 format!("complete to {at}")
             }
+        };
+        let late = match device.late {
+            0 => String::new(),
+            number => format!(", {} after the manifest", count(number, "seal")),
         };
         let newer = if device.newer.is_some() { "; newer seals are known" } else { "" };
         let outages = match device.outages.len() {
@@ -220,14 +225,39 @@ pub(crate) fn say(report: &Report, roster: &Roster, came: &str) {
             number => format!(", {}", count(number as u64, "restart")),
         };
         talk(format_args!(
-            "{:<12} verified  {} of {}, {}, {until}{outages}{newer}",
+            "{:<12} verified  {} of {}, {}, {until}{late}{outages}{newer}",
             device.name,
             thousands(device.rows),
             count(device.events, "reading"),
             count(device.epochs, "epoch"),
         ));
     }
+    if let Some(budget) = report.budget {
+        talk(format_args!("{}", kept((budget, roster.levels()), report.round_span(), report.rounds.len() as u64)));
+    }
     talk(format_args!("{} checked, {} {came}", count(report.signatures, "signature"), bytes(report.bytes)));
+}
+
+/// What a group's budget left of its readings.
+fn kept((budget, levels): (u64, u8), rounds: Option<(Round, Round)>, epochs: u64) -> String {
+    let share = |round: Round| match round.0 {
+        0 => "all readings".to_owned(),
+        round if round >= levels => "no reading".to_owned(),
+        round => format!("1 reading in {}", thousands(1 << round)),
+    };
+    let within = format!("the group keeps at most {} an epoch", count(budget, "reading"));
+    match rounds {
+        None => format!("{within}; no epoch of these has a manifest that says what was kept"),
+        Some((least, most)) if least == most => {
+            format!("{within}; {} ended at round {least}, about {}", count(epochs, "epoch"), share(least))
+        }
+        Some((least, most)) => format!(
+            "{within}; {} ended at rounds {least} to {most}, from about {} to {}",
+            count(epochs, "epoch"),
+            share(least),
+            share(most)
+        ),
+    }
 }
 
 /// What is missing of what was asked for, as the failure that says so.
@@ -235,6 +265,15 @@ pub(crate) fn incomplete(report: &Report, roster: &Roster) -> Option<Failure> {
     let device = report.devices.iter().find(|device| !device.is_complete())?;
     let from = device.complete_until();
     let at = roster.epoch_start_ms(from).map_or_else(|| format!("epoch {from}"), display_ms);
+    if let Standing::ManifestMissing { .. } = device.standing {
+        return Some(Failure::new(
+            Exit::Incomplete,
+            format_args!(
+                "ManifestMissing: the store gives no manifest of the epoch from {at} on, which says what was kept of it; ask for a \
+                 rate, or again once the gateway has sent it"
+            ),
+        ));
+    }
     Some(Failure::new(
         Exit::Incomplete,
         format_args!(

@@ -9,10 +9,10 @@ use moteseal_api::Query;
 use moteseal_client::output::OutputError;
 use moteseal_client::proof::verify;
 use moteseal_client::{Rows, Sink};
-use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
+use moteseal_core::record::{DeviceId, EpochNumber, Round, SealIndex};
 use moteseal_core::sample::{Choice, Rate};
 use moteseal_core::seal::follow::Limits;
-use moteseal_core::seal::{Authentic, History, Incomplete, Seal};
+use moteseal_core::seal::{Authentic, History, Incomplete, Scheme, Seal};
 use moteseal_device::import::display_ms;
 use moteseal_device::outbox::EXTENSION;
 use moteseal_verify::{Event, ReadError, Roster, StreamReader};
@@ -271,15 +271,23 @@ impl From<ReadError> for Unread {
     }
 }
 
-/// The authentic seals of a stream, each once, and how many readings of each are there: all that survived. A seal whose readings
-/// were cut out is authentic still, but it is no bundle.
+/// The authentic seals of a stream, each once, and how many readings of each are there: all that survived, or, behind the manifest of
+/// their epoch, all from its round on. A seal whose readings were cut out is authentic still, but it is no bundle.
 fn read(mut stream: Stream, roster: &Roster) -> Result<Seals, Unread> {
     let mut seals = Seals::new();
     let mut reader = StreamReader::new(roster, Limits::default());
+    // The rounds of a group with a budget, by epoch; of several manifests the highest, which leaves the least.
+    let mut rounds: BTreeMap<EpochNumber, Round> = BTreeMap::new();
     let mut visit = |event: Event<'_>| {
+        if let Event::Manifest(manifest, _) = &event {
+            let round = rounds.entry(manifest.epoch()).or_insert(Round(0));
+            *round = manifest.round().max(*round);
+        }
         let Event::Proven(proven) = event else { return Ok(()) };
         let statement = proven.seal.statement();
-        if !proven.is_whole() {
+        let round = rounds.get(&statement.epoch).filter(|_| roster.budget().is_some() && statement.scheme == Scheme::Star);
+        let from_round = proven.whole_from().zip(round).is_some_and(|(from, round)| from <= *round);
+        if !proven.is_whole() && !from_round {
             return Err(Unread::Refused(format!(
                 "NotWhole: seal {} of {} holds, but the file has {} of the {} readings under it; get the whole bundle",
                 statement.index,

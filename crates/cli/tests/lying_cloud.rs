@@ -11,9 +11,9 @@ use axum::body::{Body, to_bytes};
 use axum::extract::Request;
 use axum::http::{Response, StatusCode};
 use field::{Checked, Field, Honest, Key, client};
-use moteseal_adversary::{Answer, Context, EXPLAIN_LIES, ExplainLie, Explanation, Item, LIES, Lie, Question, find};
+use moteseal_adversary::{Answer, BUDGET_LIES, Context, EXPLAIN_LIES, ExplainLie, Explanation, Item, LIES, Lie, Question, find};
 use moteseal_api::{CBOR_SEQ, JSON, PROBLEM_JSON, Query, paths};
-use moteseal_client::{Failure, Report, get};
+use moteseal_client::{DeviceReport, Failure, Report, Standing, get};
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
 use moteseal_core::sample::Choice;
 use moteseal_core::seal::Scheme;
@@ -118,7 +118,10 @@ struct Scene {
 
 impl Scene {
     async fn new(scheme: Scheme) -> Self {
-        let field = Field::new(scheme);
+        Self::of(Field::new(scheme)).await
+    }
+
+    async fn of(field: Field) -> Self {
         let honest = Honest::serve(&field, u64::MAX).await;
         let liar = Arc::new(Liar { honest: client(&honest.url), field, told: Mutex::default() });
         let client = client(&Arc::clone(&liar).serve().await);
@@ -157,7 +160,11 @@ impl Scene {
 fn names(outcome: &Result<Report, Failure>) -> (String, Option<&'static str>) {
     match outcome {
         Ok(report) if report.is_complete() => ("accepted".into(), None),
-        Ok(_) => ("TailUnknown".into(), None),
+        Ok(report) => {
+            let missing = |device: &DeviceReport| matches!(device.standing, Standing::ManifestMissing { .. });
+            let name = if report.devices.iter().any(missing) { "ManifestMissing" } else { "TailUnknown" };
+            (name.into(), None)
+        }
         Err(Failure::Refused(refused)) => (refused.refusal.name(), refused.finding.as_ref().map(|finding| finding.name())),
         Err(failure) => (format!("not a refusal, {failure}"), None),
     }
@@ -258,6 +265,45 @@ async fn a_lie_about_the_explanation_is_named_and_the_answer_stays_refused() {
                     wrong.push(format!("{} ({scheme:?}, {choice:?}): {name}, {finding:?}", lie.name));
                 }
             }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// In a group with a budget: its own lies, and all the others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_lie_about_what_a_budget_left_is_refused_by_its_name() {
+    let scene = Scene::of(Field::within_budget(|epoch| 2 + u8::from(epoch % 2 == 0))).await;
+    let choices = [Choice::Rate("1/8".parse().unwrap()), Choice::AtMost(40), Choice::AtMost(1000)];
+    let mut wrong = Vec::new();
+    for choice in choices {
+        let (outcome, rows, _) = scene.ask(choice, None, None).await;
+        let report = outcome.unwrap();
+        assert!(report.is_complete() && rows > 0, "{choice:?}: {report:?}");
+        assert_eq!((report.budget, report.rounds.len()), (Some(500), 5));
+    }
+    let (refused, ..) = scene.ask(Choice::Rate("1/4".parse().unwrap()), None, None).await;
+    assert!(refused.unwrap_err().to_string().contains("RateUnavailable"));
+    for lie in BUDGET_LIES.iter().chain(LIES).filter(|lie| lie.schemes.include(Scheme::Star)) {
+        let own = BUDGET_LIES.iter().any(|other| other.name == lie.name);
+        let mut told = 0;
+        for choice in choices {
+            let (outcome, _, done) = scene.ask(choice, Some(lie), None).await;
+            let (name, finding) = names(&outcome);
+            if !done {
+                assert_eq!(name, "accepted", "{} ({choice:?}): not told", lie.name);
+                continue;
+            }
+            told += 1;
+            // What a manifest lists is missed before a tail is called unknown.
+            let listed = !own && lie.expected.contains(&"TailUnknown") && name == "Missing";
+            let explained = lie.explained.filter(|_| name == "NotAuthentic").map(|explains| explains.of(Scheme::Star));
+            if !(lie.expected.contains(&name.as_str()) || listed) || finding != explained {
+                wrong.push(format!("{} ({choice:?}): {name}, {finding:?}; {explained:?}", lie.name));
+            }
+        }
+        if own && told == 0 {
+            wrong.push(format!("{}: never told", lie.name));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -1,10 +1,12 @@
 //! Judging what a stream proves: is it what was asked for, is anything missing, was the choice forced.
 //!
 //! A rate is judged part by part. For *at most* and *sample* an epoch's parts are held until the last of them is there, since
-//! the choice follows from all of them; those of an epoch of which nothing shows the last part give no rows.
+//! the choice follows from all of them; those of an epoch of which nothing shows the last part give no rows. In a group with a
+//! budget *at most* follows from the epoch's round as well, which is the manifest's and never what a store happens to keep.
 
 mod course;
 mod epoch;
+mod manifests;
 
 use moteseal_api::Query;
 use moteseal_core::record::DeviceId;
@@ -22,6 +24,7 @@ use crate::rows::{Rows, Sink};
 use crate::session::Stop;
 use course::Course;
 use epoch::Epoch;
+use manifests::Manifests;
 
 /// Judges the events of one stream.
 #[derive(Debug)]
@@ -38,6 +41,7 @@ pub(crate) struct Judge<'r> {
     /// How many devices of the query are done.
     done: usize,
     held: Epoch,
+    manifests: Manifests,
     report: Report,
     newest: Vec<(DeviceId, Remembered)>,
     ended: bool,
@@ -54,7 +58,8 @@ impl<'r> Judge<'r> {
             at: None,
             done: 0,
             held: Epoch::default(),
-            report: Report::default(),
+            manifests: Manifests::new(roster),
+            report: Report { budget: roster.budget(), ..Report::default() },
             newest: Vec::new(),
             ended: false,
         }
@@ -82,7 +87,12 @@ impl<'r> Judge<'r> {
                 Ok(())
             }
             Event::Problem(name, detail) => Err(stopped(name, detail).into()),
-            Event::Proof(_) | Event::Explain(..) | Event::Manifest(..) => {
+            Event::Manifest(manifest, _) => {
+                self.report.signatures += 1;
+                // There is a query: it was looked for above.
+                Ok(self.query.as_ref().map_or(Ok(()), |query| self.manifests.take(&manifest, query))?)
+            }
+            Event::Proof(_) | Event::Explain(..) => {
                 let device = self.at.as_ref().map(|(_, course)| course.device());
                 Err(Refusal::NotAsAsked { device, index: None }.into())
             }
@@ -95,6 +105,7 @@ impl<'r> Judge<'r> {
             Some(_) if !self.ended => return Err(Refusal::Unended.into()),
             Some(query) => self.pass_over(query.devices.len())?,
         }
+        self.report.rounds = self.manifests.rounds().collect();
         Ok((self.report, self.newest))
     }
 
@@ -114,6 +125,7 @@ impl<'r> Judge<'r> {
     fn part(&mut self, proven: Proven<'_>, sink: &mut dyn Sink) -> Result<(), Stop> {
         let statement = proven.seal.statement();
         self.report.signatures += u64::from(proven.part.signature.is_some());
+        self.manifests.begun();
         self.go_to(statement, sink)?;
         let (Some((_, course)), Some(query)) = (&mut self.at, &self.query) else { return Ok(()) };
         let (device, index) = (statement.device, statement.index);
@@ -122,7 +134,7 @@ impl<'r> Judge<'r> {
             self.held.release(
                 Some(proven.seal),
                 query.choice,
-                &mut Judged { roster: self.roster, engine: &self.engine, course, sink },
+                &mut Judged { roster: self.roster, engine: &self.engine, manifests: &self.manifests, course, sink },
             )?;
         }
         if !in_range {
@@ -132,11 +144,15 @@ impl<'r> Judge<'r> {
                 _ => Err(Refusal::NotAsAsked { device: Some(device), index: Some(index) }.into()),
             };
         }
+        if self.manifests.shown(device, statement.epoch, proven.seal.digest()) {
+            course.count_late();
+        }
         match query.choice {
             Choice::Rate(rate) => {
                 let sample = UniformSample::by_rate(proven.sample, proven.seal, rate);
                 let sample = sample.map_err(|error| Refusal::Choice { error, device, index })?;
-                let mut judged = Judged { roster: self.roster, engine: &self.engine, course, sink };
+                let manifests = &self.manifests;
+                let mut judged = Judged { roster: self.roster, engine: &self.engine, manifests, course, sink };
                 judged.hand_out(query.choice, statement, &sample, proven.schema)
             }
             Choice::AtMost(_) | Choice::Sample { .. } => Ok(self.held.hold(proven)?),
@@ -162,7 +178,8 @@ impl<'r> Judge<'r> {
 
     fn leave_device(&mut self, sink: &mut dyn Sink) -> Result<(), Stop> {
         let (Some((place, mut course)), Some(query)) = (self.at.take(), &self.query) else { return Ok(()) };
-        let mut judged = Judged { roster: self.roster, engine: &self.engine, course: &mut course, sink };
+        let manifests = &self.manifests;
+        let mut judged = Judged { roster: self.roster, engine: &self.engine, manifests, course: &mut course, sink };
         self.held.release(None, query.choice, &mut judged)?;
         self.done = place + 1;
         self.close(course)?;
@@ -191,6 +208,7 @@ impl<'r> Judge<'r> {
         let device = course.device();
         let name = self.roster.name(device).map_or_else(|| device.to_string(), str::to_owned);
         let (report, newest) = course.finish(name)?;
+        self.manifests.all_shown(device)?;
         self.newest.extend(newest.map(|newest| (device, newest)));
         self.report.devices.push(report);
         Ok(())
@@ -201,6 +219,7 @@ impl<'r> Judge<'r> {
 struct Judged<'j> {
     roster: &'j Roster,
     engine: &'j Host,
+    manifests: &'j Manifests,
     course: &'j mut Course,
     sink: &'j mut dyn Sink,
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
 use moteseal_core::sample::{ChoiceError, EpochError};
 use moteseal_verify::{ReadError, ReadErrorKind};
@@ -50,6 +51,25 @@ pub enum Refusal {
         /// Whether we know of it from an earlier answer only.
         remembered: bool,
     },
+    /// A seal that its epoch's manifest lists is not there.
+    Unshown {
+        /// The device.
+        device: DeviceId,
+        /// The epoch.
+        epoch: EpochNumber,
+        /// The seal's digest.
+        seal: Digest,
+    },
+    /// A manifest that was not asked for, out of order, or behind what it should stand before.
+    ManifestNotAsAsked {
+        /// Its epoch.
+        epoch: EpochNumber,
+    },
+    /// The coordinator signed two different manifests of one epoch.
+    TwoManifests {
+        /// The epoch.
+        epoch: EpochNumber,
+    },
     /// The device signed two different seals under one index, or its chain leads around a seal that it signed.
     Equivocation {
         /// The device.
@@ -95,8 +115,9 @@ impl Refusal {
             Self::Read(error) => error.name().to_owned(),
             Self::Choice { error, .. } => error.name().to_owned(),
             Self::Epoch { error, .. } => error.name().to_owned(),
-            Self::NotAsAsked { .. } => "NotAsAsked".into(),
-            Self::Missing { .. } => "Missing".into(),
+            Self::NotAsAsked { .. } | Self::ManifestNotAsAsked { .. } => "NotAsAsked".into(),
+            Self::Missing { .. } | Self::Unshown { .. } => "Missing".into(),
+            Self::TwoManifests { .. } => "TwoManifests".into(),
             Self::Equivocation { .. } => "Equivocation".into(),
             Self::Stopped { name, .. } => name.clone(),
             Self::Unended => "Truncated".into(),
@@ -113,7 +134,7 @@ impl Refusal {
         match self {
             // A sample of a kind that these seals do not have.
             Self::Stopped { name, .. } if name == "SchemeMismatch" => 2,
-            Self::Missing { .. } | Self::Stopped { .. } => 4,
+            Self::Missing { .. } | Self::Unshown { .. } | Self::Stopped { .. } => 4,
             Self::Epoch { error: EpochError::Missing | EpochError::TailUnknown, .. } => 4,
             _ => 3,
         }
@@ -127,6 +148,7 @@ impl Refusal {
             Self::Choice { device, .. }
             | Self::Epoch { device, .. }
             | Self::Missing { device, .. }
+            | Self::Unshown { device, .. }
             | Self::Equivocation { device, .. }
             | Self::EpochTooLarge { device, .. } => Some(*device),
             Self::NotAsAsked { device, .. } => *device,
@@ -168,6 +190,17 @@ impl fmt::Display for Refusal {
                 }
                 f.write_str(if *remembered { ", which an earlier answer held" } else { "" })
             }
+            Self::Unshown { device, epoch, seal } => write!(
+                f,
+                "Missing: the store withholds a seal of device {device} that the manifest of epoch {epoch} lists (digest {seal})"
+            ),
+            Self::ManifestNotAsAsked { epoch } => {
+                write!(f, "NotAsAsked: the manifest of epoch {epoch} was not asked for, or does not stand where it should")
+            }
+            Self::TwoManifests { epoch } => write!(
+                f,
+                "TwoManifests: the coordinator signed two manifests of epoch {epoch}, so that nobody knows what was kept; other epochs can still be asked for"
+            ),
             Self::Equivocation { device, index } => write!(
                 f,
                 "Equivocation: device {device} signed two histories that part at index {index}; its key is in other hands, or it was restored from a copy"

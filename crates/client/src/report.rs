@@ -1,6 +1,6 @@
 //! What a verified answer holds, device by device.
 
-use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
+use moteseal_core::record::{DeviceId, EpochNumber, Round, SealIndex};
 use serde_json::{Value, json};
 
 /// A verified answer in numbers.
@@ -12,6 +12,11 @@ pub struct Report {
     pub signatures: u64,
     /// Bytes of the answer.
     pub bytes: u64,
+    /// The most events that the group may keep an epoch, over all its devices; `None` where everything is kept.
+    pub budget: Option<u64>,
+    /// Of a group with a budget: each epoch of the answer whose manifest there is, with the round that it ended at. The levels
+    /// below it were not kept: about one event in 2^round was.
+    pub rounds: Vec<(EpochNumber, Round)>,
 }
 
 /// One device's part of an answer.
@@ -35,6 +40,8 @@ pub struct DeviceReport {
     pub rows: u64,
     /// Events that the device admits to have lost.
     pub lost: u64,
+    /// Seals that their epoch's manifest does not list: they came after the coordinator had closed it.
+    pub late: u64,
     /// Where the device admits to have been off, in order; the first 256 of them.
     pub outages: Vec<Outage>,
     /// How complete this is.
@@ -65,6 +72,12 @@ pub enum Standing {
         /// The first epoch of which nothing is known.
         from: EpochNumber,
     },
+    /// Nothing is missing before this epoch; of it, and perhaps of later ones, there is no manifest, so that nobody knows what of
+    /// it should be served, and it gave no rows.
+    ManifestMissing {
+        /// The first epoch without a manifest.
+        from: EpochNumber,
+    },
 }
 
 impl DeviceReport {
@@ -75,6 +88,7 @@ impl DeviceReport {
         match self.standing {
             Standing::Complete => true,
             Standing::TailUnknown { .. } => self.until.is_none() && self.seals > 0,
+            Standing::ManifestMissing { .. } => false,
         }
     }
 
@@ -83,7 +97,7 @@ impl DeviceReport {
     pub fn complete_until(&self) -> EpochNumber {
         match self.standing {
             Standing::Complete => self.until.unwrap_or(EpochNumber(u64::MAX)),
-            Standing::TailUnknown { from } => from,
+            Standing::TailUnknown { from } | Standing::ManifestMissing { from } => from,
         }
     }
 }
@@ -107,6 +121,13 @@ impl Report {
         self.devices.iter().map(|device| device.events).sum()
     }
 
+    /// The lowest and the highest round of the answer's epochs, in a group with a budget.
+    #[must_use]
+    pub fn round_span(&self) -> Option<(Round, Round)> {
+        let rounds = || self.rounds.iter().map(|(_, round)| *round);
+        rounds().min().zip(rounds().max())
+    }
+
     /// All seals.
     #[must_use]
     pub fn seals(&self) -> u64 {
@@ -123,6 +144,8 @@ impl Report {
             "seals": self.seals(),
             "signatures": self.signatures,
             "bytes": self.bytes,
+            "budget": self.budget,
+            "rounds": self.rounds.iter().map(|(epoch, round)| json!({"epoch": epoch.0, "round": round.0})).collect::<Vec<_>>(),
             "devices": self.devices.iter().map(DeviceReport::to_json).collect::<Vec<_>>(),
         })
     }
@@ -139,12 +162,17 @@ impl DeviceReport {
             "until": self.until.map(|until| until.0),
             "complete": self.is_complete(),
             "complete_until": self.complete_until().0,
-            "standing": match self.standing { Standing::Complete => "Complete", Standing::TailUnknown { .. } => "TailUnknown" },
+            "standing": match self.standing {
+                Standing::Complete => "Complete",
+                Standing::TailUnknown { .. } => "TailUnknown",
+                Standing::ManifestMissing { .. } => "ManifestMissing",
+            },
             "seals": self.seals,
             "epochs": self.epochs,
             "events": self.events,
             "rows": self.rows,
             "lost": self.lost,
+            "late": self.late,
             "outages": self.outages.iter().map(outage).collect::<Vec<_>>(),
             "newer_known": self.newer.map(|(index, epoch)| json!({"index": index.0, "epoch": epoch.0})),
         })

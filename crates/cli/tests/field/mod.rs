@@ -5,14 +5,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use moteseal_adversary::Holdings;
-use moteseal_api::{CBOR_SEQ, Query, paths};
+use moteseal_adversary::{Answer, COORDINATOR, Holdings, Select};
+use moteseal_api::{CBOR_SEQ, COSE, JSON, Query, paths};
 use moteseal_client::output::OutputError;
 use moteseal_client::{Rows, Sink};
 use moteseal_cloud::{Cloud, Config};
+use moteseal_core::digest::Digest;
 use moteseal_core::level::SaltKey;
-use moteseal_core::record::{DeviceId, EpochNumber};
-use moteseal_core::sample::Choice;
+use moteseal_core::record::{DeviceId, EpochNumber, Round};
+use moteseal_core::roster::Directory as _;
+use moteseal_core::sample::{Choice, ManifestDraft};
 use moteseal_core::schema::{Field as Column, Schema};
 use moteseal_core::seal::Scheme;
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey, Signer as _};
@@ -20,7 +22,7 @@ use moteseal_device::seal::{Chain, Profile, Sealer};
 use moteseal_net::{Client, Options};
 use moteseal_store::{EpochStore, RedbStore};
 use moteseal_verify::Roster;
-use moteseal_verify::issue::FirstRoster;
+use moteseal_verify::issue::{Budget, FirstRoster};
 
 pub const NAMES: [&str; 3] = ["north", "south", "west"];
 /// The epochs that every device sealed.
@@ -48,12 +50,15 @@ pub struct Field {
     pub schema: Vec<u8>,
     pub truth: Truth,
     pub bundles: Vec<(DeviceId, u64, Vec<u8>)>,
+    /// Of a group with a budget.
+    pub manifests: Vec<Vec<u8>>,
+    /// All of it, whatever a budget left of the bundles.
     pub holdings: Holdings,
 }
 
-fn roster(operator: &SecretKey, group: &str, keys: &[SecretKey]) -> Roster {
+fn roster(operator: &SecretKey, group: &str, keys: &[SecretKey], budget: Option<Budget>) -> Roster {
     let devices: Vec<(&str, PublicKey)> = NAMES.into_iter().zip(keys.iter().map(SecretKey::public)).collect();
-    let issued = FirstRoster { group, epoch_ms: EPOCH_MS, levels: 12, budget: None, devices: &devices };
+    let issued = FirstRoster { group, epoch_ms: EPOCH_MS, levels: 12, budget, devices: &devices };
     Roster::open(&issued.issue(operator).unwrap(), &operator.public()).unwrap()
 }
 
@@ -85,8 +90,42 @@ impl Field {
 
     /// The same devices with the same keys, whose readings differ by `shift`: another history than any other shift's.
     pub fn telling(scheme: Scheme, shift: u64) -> Self {
+        Self::made(scheme, shift, None)
+    }
+
+    /// The same devices in a group with a budget, whose coordinator ended the epochs at these rounds: stars, of which the bundles
+    /// have the levels from the round on, and a manifest for each epoch.
+    pub fn within_budget(round: fn(u64) -> u8) -> Self {
+        let coordinator = secret(20);
+        let mut field = Self::made(Scheme::Star, 0, Some(Budget { events: 500, coordinator: coordinator.public() }));
+        field.bundles.clear();
+        for epoch in EPOCHS {
+            let from = u32::MAX << round(epoch);
+            let mut listed = Vec::new();
+            for &device in &field.devices {
+                let held: Vec<_> =
+                    field.holdings.seals(device).filter(|held| held.seal.statement().epoch == EpochNumber(epoch)).collect();
+                for held in &held {
+                    let items = held.run(Select::Levels(from & held.seal.statement().surviving())).to_vec();
+                    field.bundles.push((device, epoch, Answer { items }.encode()));
+                }
+                listed.push((device, held.iter().map(|held| held.seal.digest()).collect::<Vec<_>>()));
+            }
+            listed.sort_by_key(|(device, _)| *device);
+            let devices: Vec<(DeviceId, &[Digest])> = listed.iter().map(|(device, seals)| (*device, &seals[..])).collect();
+            let (group, roster) = (field.roster.group(), field.roster.digest());
+            let (epoch, round) = (EpochNumber(epoch), Round(round(epoch)));
+            let draft = ManifestDraft { group, roster, epoch, round, devices: &devices };
+            let (mut scratch, mut out) = (vec![0; draft.size()], vec![0; draft.size()]);
+            field.manifests.push(draft.issue(&coordinator, &mut scratch, &mut out).unwrap().to_vec());
+        }
+        field.keys.insert(COORDINATOR, coordinator);
+        field
+    }
+
+    fn made(scheme: Scheme, shift: u64, budget: Option<Budget>) -> Self {
         let keys = [secret(10), secret(11), secret(12)];
-        let roster = roster(&secret(1), "orchard", &keys);
+        let roster = roster(&secret(1), "orchard", &keys, budget);
         let mut schema = [0; 512];
         let columns = COLUMNS.map(|text| Column::parse(text).unwrap());
         let schema = Schema::encode(&columns, &mut schema).unwrap();
@@ -98,6 +137,7 @@ impl Field {
             schema: schema.as_bytes().to_vec(),
             truth: Truth::new(),
             bundles: Vec::new(),
+            manifests: Vec::new(),
             holdings: Holdings::default(),
             roster,
         };
@@ -132,7 +172,7 @@ impl Field {
 
     /// The same devices under another roster: of another operator, or of another group.
     pub fn stranger(operator: u8, group: &str) -> Roster {
-        roster(&secret(operator), group, &[secret(10), secret(11), secret(12)])
+        roster(&secret(operator), group, &[secret(10), secret(11), secret(12)], None)
     }
 
     /// What all devices sealed in the middle of the time.
@@ -164,6 +204,9 @@ impl Honest {
         let url = cloud.url();
         tokio::spawn(cloud.run(std::future::pending()));
         let client = client(&url);
+        for manifest in &field.manifests {
+            client.put(paths::MANIFESTS, COSE, Bytes::from(manifest.clone())).await.unwrap().expect(JSON).unwrap();
+        }
         for device in &field.devices {
             let bundles = field.bundles.iter().filter(|(of, epoch, _)| of == device && *epoch < before);
             let body: Vec<u8> = bundles.flat_map(|(_, _, bytes)| bytes.clone()).collect();

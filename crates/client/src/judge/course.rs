@@ -21,6 +21,8 @@ pub(super) struct Course {
     live: bool,
     newest: Option<Remembered>,
     last_epoch: Option<EpochNumber>,
+    /// The first epoch that could not be judged for want of its manifest.
+    unmanifested: Option<EpochNumber>,
     report: DeviceReport,
 }
 
@@ -43,12 +45,13 @@ impl Course {
             events: 0,
             rows: 0,
             lost: 0,
+            late: 0,
             outages: Vec::new(),
             standing: Standing::Complete,
             newer: None,
         };
         let history = History::new(device, since, until.unwrap_or(EpochNumber(u64::MAX)));
-        Self { device, since, until, history, remembered, live, newest: None, last_epoch: None, report }
+        Self { device, since, until, history, remembered, live, newest: None, last_epoch: None, unmanifested: None, report }
     }
 
     pub(super) const fn device(&self) -> DeviceId {
@@ -67,6 +70,16 @@ impl Course {
             let from = statement.last.map(|(_, epoch)| epoch);
             self.report.outages.push(Outage { from, to: statement.epoch, index: statement.index });
         }
+    }
+
+    /// Counts a seal that its epoch's manifest does not list.
+    pub(super) const fn count_late(&mut self) {
+        self.report.late += 1;
+    }
+
+    /// Takes note of an epoch that cannot be judged, for there is no manifest of it.
+    pub(super) fn without_manifest(&mut self, epoch: EpochNumber) {
+        self.unmanifested.get_or_insert(epoch);
     }
 
     /// Takes the next seal of the answer, and says whether its events are in the range.
@@ -119,6 +132,11 @@ impl Course {
             Err(error) => return Err(refusal(&error)),
         };
         debug_assert!(self.until.is_some() || matches!(standing, Standing::TailUnknown { .. }));
+        let standing = match (standing, self.unmanifested) {
+            (Standing::TailUnknown { from }, Some(epoch)) if from <= epoch => standing,
+            (_, Some(from)) => Standing::ManifestMissing { from },
+            (_, None) => standing,
+        };
         Ok((DeviceReport { name, standing, newer, ..self.report }, self.newest))
     }
 }

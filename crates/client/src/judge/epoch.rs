@@ -69,7 +69,13 @@ impl Epoch {
         };
         let (mut chosen, mut scratch) = (Vec::new(), Vec::new());
         let forced = match choice {
-            Choice::AtMost(most) => whole.at_most(most),
+            Choice::AtMost(most) => match judged.manifests.round(epoch) {
+                Some(round) => whole.at_most_from(round, most),
+                None => {
+                    judged.course.without_manifest(epoch);
+                    whole.at_most(0)
+                }
+            },
             Choice::Sample { count, seed } => {
                 let drawn = whole.counts().total().min(count.into());
                 let too_large = Refusal::EpochTooLarge { device, epoch };
@@ -93,7 +99,12 @@ impl Epoch {
             let sample = part.check(kept.sample()).map_err(refuse(part.seal()))?;
             Ok((part.seal().statement(), sample, schema))
         });
-        for (statement, sample, schema) in checked.collect::<Result<Vec<_>, Refusal>>()? {
+        let checked = checked.collect::<Result<Vec<_>, Refusal>>()?;
+        if judged.manifests.round(epoch).is_none() && matches!(choice, Choice::AtMost(_)) {
+            // Nobody knows what should have been served, so nothing was to be, and nothing is handed out.
+            return Ok(());
+        }
+        for (statement, sample, schema) in checked {
             judged.hand_out(choice, statement, &sample, schema)?;
         }
         Ok(())

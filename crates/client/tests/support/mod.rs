@@ -1,18 +1,20 @@
 //! A device that seals stars, and the answers that an honest cloud gives of them.
 #![allow(clippy::unwrap_used, dead_code, missing_docs, unreachable_pub)]
 
+use std::collections::BTreeMap;
+
 use moteseal_api::Query;
 use moteseal_client::{Memory, Report, Session, Sink};
 use moteseal_core::digest::Digest;
 use moteseal_core::level::SaltKey;
-use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
+use moteseal_core::record::{DeviceId, EpochNumber, Round, SealIndex};
 use moteseal_core::roster::Directory;
-use moteseal_core::sample::{Choice, Rate};
+use moteseal_core::sample::{Choice, ManifestDraft, Rate};
 use moteseal_core::schema::{Field, Schema};
 use moteseal_core::seal::{Position, Scheme, Seal, Star, Statement, Unverified, star};
 use moteseal_core::signature::{Algorithm, SecretKey, Signer};
 use moteseal_core::wire::stream::{Open, Selection};
-use moteseal_verify::issue::FirstRoster;
+use moteseal_verify::issue::{Budget, FirstRoster};
 use moteseal_verify::{Roster, SchemaEntry, write};
 
 pub const LEVELS: u8 = 8;
@@ -22,6 +24,11 @@ pub const EPOCH: u64 = 494_362;
 pub struct Group {
     pub roster: Roster,
     secret: SecretKey,
+}
+
+/// The key of the coordinator of groups with a budget.
+pub fn coordinator() -> SecretKey {
+    SecretKey::from_seed(Algorithm::Ed25519, &[3; 32]).unwrap()
 }
 
 /// One sealed part.
@@ -36,12 +43,46 @@ pub struct Sealed {
 
 impl Group {
     pub fn new() -> Self {
+        Self::with(None)
+    }
+
+    /// A group that may keep so many events an epoch.
+    pub fn budgeted(events: u64) -> Self {
+        Self::with(Some(Budget { events, coordinator: coordinator().public() }))
+    }
+
+    fn with(budget: Option<Budget>) -> Self {
         let operator = SecretKey::from_seed(Algorithm::Ed25519, &[1; 32]).unwrap();
         let secret = SecretKey::from_seed(Algorithm::Ed25519, &[2; 32]).unwrap();
         let devices = [("mote-1", secret.public()), ("mote-2", secret.public())];
-        let draft = FirstRoster { group: "lab", epoch_ms: 3_600_000, levels: LEVELS, budget: None, devices: &devices };
+        let draft = FirstRoster { group: "lab", epoch_ms: 3_600_000, levels: LEVELS, budget, devices: &devices };
         let roster = Roster::open(&draft.issue(&operator).unwrap(), &operator.public()).unwrap();
         Self { roster, secret }
+    }
+
+    /// The manifest of an epoch that ended at `round`, with these seals.
+    pub fn manifest(&self, epoch: u64, round: u8, seals: &[&Sealed]) -> Vec<u8> {
+        self.manifest_by(&coordinator(), epoch, round, seals)
+    }
+
+    pub fn manifest_by(&self, signer: &SecretKey, epoch: u64, round: u8, seals: &[&Sealed]) -> Vec<u8> {
+        let mut listed: BTreeMap<DeviceId, Vec<Digest>> = BTreeMap::new();
+        for sealed in seals {
+            listed.entry(sealed.seal.statement().device).or_default().push(sealed.seal.digest());
+        }
+        let devices: Vec<(DeviceId, &[Digest])> = listed.iter().map(|(device, seals)| (*device, &seals[..])).collect();
+        let (group, roster) = (self.roster.group(), self.roster.digest());
+        let draft = ManifestDraft { group, roster, epoch: EpochNumber(epoch), round: Round(round), devices: &devices };
+        let (mut scratch, mut out) = (vec![0; draft.size()], vec![0; draft.size()]);
+        draft.issue(signer, &mut scratch, &mut out).unwrap().to_vec()
+    }
+
+    /// An answer behind these manifests.
+    pub fn answer_behind(&self, manifests: &[&Vec<u8>], parts: &[(&Sealed, u32)]) -> Vec<u8> {
+        let mut out = Vec::new();
+        manifests.iter().for_each(|manifest| write::manifest(&mut out, manifest));
+        out.extend(self.answer(parts));
+        out
     }
 
     pub fn device(&self, name: &str) -> DeviceId {

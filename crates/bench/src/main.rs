@@ -1,19 +1,21 @@
-//! Measurements against peers and physical limits, as ratios in one run: `moteseal-bench hashing|service|retrieval|coordinator|growth [--json]`.
+//! Measurements against peers and physical limits, as ratios in one run: `moteseal-bench SUITE [--json]`.
 //!
 //! Exits with 1 if a bar is missed.
 
+mod broker;
 mod coordinator;
 mod growth;
 mod hashing;
 mod load;
 mod measure;
+mod mqtt;
 mod retrieval;
 mod service;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: moteseal-bench hashing|service|retrieval|coordinator|growth [--plot FILE.png] [--json]";
+const USAGE: &str = "usage: moteseal-bench hashing|service|retrieval|coordinator|growth|mqtt [--plot FILE.png] [--json]";
 
 fn main() -> ExitCode {
     if let [mode, folder, name, sync] = std::env::args().skip(1).collect::<Vec<_>>().as_slice()
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
         (Some("service"), _) => service::run(),
         (Some("retrieval"), _) => retrieval::run(),
         (Some("coordinator"), _) => coordinator::run(),
+        (Some("mqtt"), _) => mqtt::run(),
         (Some(other), _) => return misuse(&format!("unknown measurements {other:?}")),
         (None, _) => return misuse("which measurements?"),
     };

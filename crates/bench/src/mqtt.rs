@@ -1,0 +1,223 @@
+//! Links over MQTT, end to end: events from a device until the gateway has said that they are durable, against what Mosquitto's own
+//! clients reach on the same broker without any of that.
+//!
+//! QoS 1, TLS, one machine. The device is `core`'s forwarder: it authenticates each frame and sends again what is not acknowledged.
+//! The gateway is the real hub before a journal: it checks and decodes each frame, appends it, syncs (fdatasync) all that came
+//! meanwhile, and then acknowledges it with one frame.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use moteseal_core::level::{Salt, SipKey};
+use moteseal_core::record::{DeviceId, EpochNumber, Framing, Round, SealIndex};
+use moteseal_core::roster::Directory as _;
+use moteseal_core::sample::Forwarder;
+use moteseal_core::signature::{Algorithm, SecretKey};
+use moteseal_core::wire::link::{Acknowledgement, Forward, LinkKey, MAX_FRAME, Uplink};
+use moteseal_gateway::Hub;
+use moteseal_net::link::until_up;
+use moteseal_net::mqtt::{MqttDevice, MqttHub, Options, Version};
+use moteseal_net::{DeviceLink, Down, HubLink};
+use moteseal_store::Journal;
+use moteseal_verify::Roster;
+use moteseal_verify::issue::{Budget, FirstRoster};
+
+use crate::broker::Broker;
+use crate::load::Failed;
+use crate::measure::{Bar, Report, median};
+
+/// Below what `mosquitto_pub -l` sends over TLS before it stops.
+const MESSAGES: usize = 60_000;
+/// Of 64 events each.
+const FULL_MESSAGES: usize = 20_000;
+const RUNS: usize = 5;
+const RECORD: usize = 32;
+const SECRET: [u8; 32] = [0x51; 32];
+const EPOCH: EpochNumber = EpochNumber(400_000);
+const LEVELS: u8 = 20;
+/// What a device keeps until it is acknowledged.
+const BUFFER: usize = 1 << 20;
+/// Frames that the gateway makes durable at once, at most.
+const BATCH: usize = 4096;
+
+pub(crate) fn run() -> Result<Report, Failed> {
+    // On the disk that the target directory is on; a temporary file system would sync for free.
+    let folder = tempfile::tempdir_in(std::env::current_exe()?.parent().ok_or("no folder to measure in")?)?;
+    let broker = Broker::start(folder.path())?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let mut rates = vec![Vec::new(); 5];
+    let (mut ratios, mut syncs) = (vec![Vec::new(); 4], Vec::new());
+    for run in 0..=RUNS {
+        let peer = MESSAGES as f64 / broker.own_clients(MESSAGES)?.as_secs_f64();
+        let mut found = Vec::new();
+        for version in [Version::V5, Version::V3] {
+            for (events, messages) in [(1, MESSAGES), (64, FULL_MESSAGES)] {
+                let outcome = runtime.block_on(deliver(&broker, folder.path(), version, events, messages))?;
+                found.push((events * messages) as f64 / outcome.time.as_secs_f64());
+                if run > 0 && events == 1 {
+                    syncs.push(outcome.frames as f64 / outcome.syncs as f64);
+                }
+            }
+        }
+        // The first run warms caches.
+        if run == 0 {
+            continue;
+        }
+        rates[0].push(peer);
+        for (slot, rate) in rates[1..].iter_mut().zip(&found) {
+            slot.push(*rate);
+        }
+        for (slot, rate) in ratios.iter_mut().zip(&found) {
+            slot.push(rate / peer);
+        }
+    }
+    let mut report = Report::new(format!(
+        "MQTT, QoS 1, TLS, events of {RECORD} bytes from a device until the gateway has acknowledged them as durable, medians of {RUNS} interleaved runs"
+    ));
+    let mut rates = rates.into_iter();
+    report.add("mosquitto_pub -l -M 100 to mosquitto_sub, lines a second", median(rates.next().unwrap_or_default()), "/s", None);
+    let mut ratios = ratios.into_iter();
+    for version in ["MQTT 5", "MQTT 3.1.1"] {
+        for (name, bar) in [("an event a message", 0.8), ("64 events a message", 30.0 * 0.8)] {
+            report.add(format!("{version}, {name}: events a second"), median(rates.next().unwrap_or_default()), "/s", None);
+            let ratio = median(ratios.next().unwrap_or_default());
+            report.add("  against Mosquitto's own clients", ratio, "x", Bar::AtLeast(bar));
+        }
+    }
+    report.add("messages that share a sync and an acknowledgement", median(syncs), "", None);
+    Ok(report)
+}
+
+struct Outcome {
+    time: Duration,
+    frames: usize,
+    syncs: usize,
+}
+
+/// Sends messages of `events` events each, and waits until all are acknowledged.
+async fn deliver(broker: &Broker, folder: &Path, version: Version, events: usize, messages: usize) -> Result<Outcome, Failed> {
+    let (roster, device) = group()?;
+    let key = LinkKey::new(&LinkKey::secret_of(&SECRET, roster.group(), device));
+    // A group of its own: nothing of an earlier run is heard.
+    static RUN: AtomicUsize = AtomicUsize::new(0);
+    let group = RUN.fetch_add(1, Ordering::Relaxed).to_string();
+    let options = Options { version, ca: Some(broker.ca()), ..Options::new(broker.url(), group) };
+    let hub = MqttHub::new(&options)?;
+    let link = MqttDevice::new(&options, device.0)?;
+    until_up(hub.state()).await?;
+    until_up(link.state()).await?;
+    let path = folder.join("journal");
+    let journal = Journal::open(&path)?.fill_ahead(1 << 20);
+    let coordinator = Hub::new(roster, SECRET).ok_or("a roster without a budget")?;
+    let gateway = tokio::spawn(gateway(hub, coordinator, journal, (events * messages) as u32));
+    let start = Instant::now();
+    send(link, device, &key, events, messages).await?;
+    let time = start.elapsed();
+    let (frames, syncs) = gateway.await??;
+    std::fs::remove_file(path)?;
+    Ok(Outcome { time, frames, syncs })
+}
+
+/// A group of one device, whose budget everything fits.
+fn group() -> Result<(Roster, DeviceId), Failed> {
+    let secret = |byte| SecretKey::from_seed(Algorithm::Ed25519, &[byte; 32]);
+    let (operator, device, coordinator) = (secret(1)?, secret(2)?, secret(3)?);
+    let budget = Budget { events: 1 << 24, coordinator: coordinator.public() };
+    let devices = [("mote", device.public())];
+    let first = FirstRoster { group: "bench", epoch_ms: 3_600_000, levels: LEVELS, budget: Some(budget), devices: &devices };
+    let roster = Roster::open(&first.issue(&operator)?, &operator.public())?;
+    let device = roster.devices().next().ok_or("an empty roster")?.id;
+    Ok((roster, device))
+}
+
+async fn send(mut link: MqttDevice, device: DeviceId, key: &LinkKey, events: usize, messages: usize) -> Result<(), Failed> {
+    let framing = Framing::Fixed(u16::try_from(RECORD)?.try_into()?);
+    let mut forwarder: Box<Forwarder<BUFFER>> = Box::new(Forwarder::new(SealIndex(0), EPOCH, framing, LEVELS, Round(0)));
+    let (salt, all) = (SipKey::new(&Salt([7; 16])), (events * messages) as u64);
+    // So many messages may be under way.
+    let window = (events * if events == 1 { 512 } else { 128 }) as u64;
+    let (mut noted, mut acknowledged) = (0, 0);
+    let (mut scratch, mut out) = (vec![0; events * (RECORD + 3)], vec![0; MAX_FRAME]);
+    while acknowledged < all {
+        while noted < all && noted - acknowledged < window {
+            for _ in 0..events {
+                let mut record = [0; RECORD];
+                record[..8].copy_from_slice(&noted.to_be_bytes());
+                let _ = forwarder.note(salt.level(noted, LEVELS), &record);
+                noted += 1;
+            }
+            flush(&mut forwarder, &link, device, key, &mut scratch, &mut out).await?;
+        }
+        let heard = tokio::time::timeout(Duration::from_secs(1), link.receive()).await;
+        let mut heard = match heard {
+            Ok(down) => Some(down?),
+            Err(_) => {
+                forwarder.rewind();
+                flush(&mut forwarder, &link, device, key, &mut scratch, &mut out).await?;
+                None
+            }
+        };
+        while let Some(Down::Frame(frame)) = heard {
+            let word = Acknowledgement::open(&frame, device, key)?;
+            acknowledged = acknowledged.max(word.next.0);
+            forwarder.acknowledge(&word);
+            heard = link.receive().now_or_never().transpose()?;
+        }
+    }
+    Ok(())
+}
+
+async fn flush(
+    forwarder: &mut Forwarder<BUFFER>,
+    link: &MqttDevice,
+    device: DeviceId,
+    key: &LinkKey,
+    scratch: &mut [u8],
+    out: &mut [u8],
+) -> Result<(), Failed> {
+    let next = |forwarder: &mut Forwarder<BUFFER>, scratch: &mut [u8], out: &mut [u8]| -> Result<Option<Bytes>, Failed> {
+        let frame: Option<Forward<'_>> = forwarder.next_frame(scratch).map_err(|_| "an event does not fit a frame")?;
+        let Some(frame) = frame else { return Ok(None) };
+        let bytes = Uplink::Forward(frame).close(device, key, out).map_err(|_| "a frame is too long")?;
+        Ok(Some(Bytes::copy_from_slice(bytes)))
+    };
+    while let Some(frame) = next(forwarder, scratch, out)? {
+        link.send(frame).await?;
+    }
+    Ok(())
+}
+
+/// Makes durable what it hears, and then says so, until it has `events` events. How many frames that were, and how many syncs.
+async fn gateway(mut link: MqttHub, mut hub: Hub, mut journal: Journal, events: u32) -> Result<(usize, usize), Failed> {
+    let (mut frames, mut syncs, mut next) = (0, 0, 0);
+    while next < u64::from(events) {
+        let mut batch = vec![link.receive().await?];
+        while batch.len() < BATCH
+            && let Some(up) = link.receive().now_or_never()
+        {
+            batch.push(up?);
+        }
+        let mut device = None;
+        for up in &batch {
+            let news = hub.hear(&up.frame, EPOCH)?;
+            device = Some(news.device);
+            if news.durable {
+                journal.append(&up.frame)?;
+                frames += 1;
+            }
+        }
+        tokio::task::block_in_place(|| journal.sync())?;
+        syncs += 1;
+        let Some(device) = device else { continue };
+        let word = hub.acknowledgement(device).ok_or("a device that the roster has not")?;
+        let key = LinkKey::new(&LinkKey::secret_of(&SECRET, group()?.0.group(), device));
+        next = Acknowledgement::open(&word, device, &key)?.next.0;
+        link.send(device.0, Bytes::from(word)).await?;
+    }
+    // The last word must leave before the link is closed.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    Ok((frames, syncs))
+}

@@ -1,0 +1,76 @@
+//! What a coordinator keeps within a budget is a fair sample, from the devices through the hub and a cloud to the client: over 2,000
+//! salts a reading's place and its device say nothing about whether it is kept.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod budgeted;
+
+use budgeted::{Cloud, Group};
+use moteseal_api::Query;
+use moteseal_client::estimate::Estimator;
+use moteseal_client::output::OutputError;
+use moteseal_client::{Rows, Sink as _, get};
+use moteseal_core::record::EpochNumber;
+use moteseal_core::sample::{Choice, Rate};
+
+/// Every epoch has new salts, as every seal has.
+const EPOCHS: u64 = 2000;
+const READINGS: u32 = 128;
+const BUDGET: u64 = 100;
+/// Bins of a device's readings, by their place.
+const BINS: usize = 16;
+
+/// The upper 0.1 % point of chi-square, by Wilson and Hilferty's approximation (within 0.2 % from 20 degrees of freedom on).
+fn chi_square_999(freedom: f64) -> f64 {
+    let spread = 2.0 / (9.0 * freedom);
+    freedom * (1.0 - spread + 3.090_232 * spread.sqrt()).powi(3)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_reading_of_every_device_is_kept_as_often_as_any_other() {
+    let mut group = Group::new(8, BUDGET, 0x5a);
+    let cloud = Cloud::serve(&group.roster).await;
+    let places = group.places();
+    let population = 4 * u64::from(READINGS);
+    let truth = f64::from(READINGS - 1) / 2.0;
+    let mut counts = [0u32; 4 * BINS];
+    // What is expected of each bin, and its variance: a draw without replacement of what each epoch kept.
+    let (mut expected, mut variance, mut covered) = (0.0, 0.0, 0u32);
+    for _ in 0..EPOCHS / 100 {
+        let uploads: Vec<_> = (0..100).map(|_| group.epoch([READINGS; 4])).collect();
+        for upload in &uploads {
+            cloud.take(&group.roster, upload).await.unwrap();
+        }
+        for upload in &uploads {
+            let query = Query {
+                devices: group.devices.clone(),
+                since: upload.epoch,
+                until: Some(EpochNumber(upload.epoch.0 + 1)),
+                choice: Choice::Rate(Rate::new(1, 1 << upload.round.0).unwrap()),
+            };
+            let mut kept = 0;
+            let mut mean = Estimator::new("place");
+            let mut sink = |rows: &Rows<'_>| -> Result<(), OutputError> {
+                let device = places[&rows.device()];
+                rows.for_each(|seq, _, record| {
+                    assert_eq!(seq.0, u64::from(u32::from_be_bytes(record.try_into().unwrap())));
+                    counts[device * BINS + seq.0 as usize * BINS / READINGS as usize] += 1;
+                    kept += 1;
+                });
+                mean.rows(rows)
+            };
+            let report = get(&cloud.client, &group.roster, &query, None, None, &mut sink).await.unwrap();
+            assert!(report.is_complete() && kept <= BUDGET, "{report:?}");
+            let (n, all, bin) = (kept as f64, population as f64, counts.len() as f64);
+            expected += n / bin;
+            variance += n / bin * (all - n) / (all - 1.0);
+            let mean = mean.mean().unwrap();
+            covered += u32::from((mean.value - truth).abs() <= mean.half_width);
+        }
+    }
+    let statistic: f64 = counts.iter().map(|&count| (f64::from(count) - expected).powi(2) / variance).sum();
+    let share = f64::from(covered) / EPOCHS as f64;
+    println!("{expected:.0} readings a bin, chi-square {statistic:.1}, {:.2} % of the means covered", share * 100.0);
+    assert!(statistic < chi_square_999(counts.len() as f64 - 1.0), "chi-square {statistic:.1}");
+    // Where fewer than 60 were kept, the intervals are those of small samples.
+    assert!((0.93..=0.97).contains(&share), "{covered} of {EPOCHS} intervals cover the truth");
+}

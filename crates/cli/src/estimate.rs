@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, ValueEnum};
 use moteseal_api::Query;
+use moteseal_client::audit::common_rate;
 use moteseal_client::estimate::{Condition, Estimator, Interval, REPLICATES, Statistic, Values, bootstrap};
 use moteseal_client::output::OutputError;
 use moteseal_client::proof::ProofWriter;
@@ -68,7 +69,7 @@ pub(crate) struct Arguments {
     /// Up to this time; everything sealed so far unless given
     #[arg(long, value_name = "TIME", value_parser = when, allow_hyphen_values = true)]
     until: Option<When>,
-    /// The share of all readings to take: 1, 1/8, 3/16, 0.25; 1 unless given
+    /// The share of all readings to take: 1, 1/8, 3/16, 0.25; the highest that a budget left in every epoch unless given
     #[arg(long, value_parser = rate)]
     rate: Option<Rate>,
     /// As many readings of a device's epoch as fit this number
@@ -143,8 +144,16 @@ fn share(text: &str) -> Result<f64, String> {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let roster = files::roster(&arguments.roster, &arguments.operator)?;
     let question = arguments.question()?;
-    let query = arguments.query(&roster)?;
     let cloud = arguments.access.client(&arguments.from)?;
+    let runtime = runtime()?;
+    let mut query = arguments.query(&roster)?;
+    if let Choice::Rate(rate) = &mut query.choice
+        && arguments.rate.is_none()
+    {
+        let found = runtime.block_on(common_rate(&cloud, &roster, query.since, query.until));
+        *rate = found.map_err(|error| get_failure(&roster, &error))?;
+        talk(format_args!("--rate {rate}"));
+    }
     let mut memory = open_memory(arguments.memory.as_deref(), arguments.no_memory, &roster)?;
     let written = [("--proof", arguments.proof.as_deref()), ("--memory", arguments.memory.as_deref())];
     distinct(&written, &[&arguments.roster, &arguments.operator])?;
@@ -156,7 +165,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         progress.inc(u64::from(rows.len()));
         group.rows(rows)
     };
-    let answer = runtime()?.block_on(get(&cloud, &roster, &query, memory.as_mut(), proof.as_mut(), &mut sink));
+    let answer = runtime.block_on(get(&cloud, &roster, &query, memory.as_mut(), proof.as_mut(), &mut sink));
     progress.finish_and_clear();
     let report = answer.map_err(|error| get_failure(&roster, &error))?;
     let told = arguments.told(&group, &report)?;

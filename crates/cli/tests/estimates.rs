@@ -1,10 +1,13 @@
 //! `moteseal estimate` over a cloud: what it says of a group is near the truth of the tables, and between bounds that hold it.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod budgeted;
 mod scene;
 
 use std::fs;
 
+use budgeted::{Cloud, FIRST, Group, secret};
+use moteseal_core::identity::encode_public_pem;
 use scene::{Scene, repository};
 use serde_json::Value;
 
@@ -123,4 +126,54 @@ fn rows_of_the_whole_group_need_no_names() {
     let (scene, cloud, devices) = home();
     let run = scene.with_roster(&["get", "--from", &cloud.url, "--rate", "1", "--format", "csv"]).done();
     assert_eq!(run.out.lines().count() - 1, devices.concat().len());
+}
+
+/// A group with a budget keeps other rates in other epochs; it is estimated at the highest one that all of them have.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_group_with_a_budget_is_estimated_at_the_rate_that_every_epoch_has() {
+    let mut group = Group::new(12, 200, 3);
+    let loads = [[900, 1200, 300, 600], [100, 40, 0, 30], [2000, 1500, 1800, 2100]];
+    let uploads: Vec<_> = loads.iter().map(|readings| group.epoch(*readings)).collect();
+    let cloud = Cloud::serve(&group.roster).await;
+    for upload in &uploads {
+        cloud.take(&group.roster, upload).await.unwrap();
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    fs::write(path("roster.cbor"), group.roster.bytes()).unwrap();
+    let mut pem = [0; 512];
+    fs::write(path("op.pub.pem"), encode_public_pem(&secret(98).public(), &mut pem).unwrap()).unwrap();
+    let run = |arguments: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_moteseal"));
+        command.current_dir(directory.path()).arg("estimate").args(arguments).args(["--no-memory", "--json"]);
+        command.args(["--from", &cloud.url, "--roster", "roster.cbor", "--operator", "op.pub.pem"]);
+        let until = format!("@{}", FIRST + 3);
+        let output = command.args(["--until", &until]).output().unwrap();
+        let talk = String::from_utf8(output.stderr).unwrap();
+        let json = serde_json::from_slice(&output.stdout).unwrap_or(Value::Null);
+        (output.status.code().unwrap(), json, talk)
+    };
+    let round = uploads.iter().map(|upload| upload.round).max().unwrap();
+    assert!(uploads.iter().any(|upload| upload.round < round));
+    let all: Vec<f64> = loads.iter().flatten().flat_map(|count| (0..*count).map(f64::from)).collect();
+    let (sum, count) = (all.iter().sum::<f64>(), all.len() as f64);
+    let (code, json, talk) = run(&["mean", "place"]);
+    assert_eq!(
+        (code, &json["rate"], &json["group"]["population"]),
+        (0, &format!("1/{}", 1 << round.0).into(), &all.len().into()),
+        "{talk}"
+    );
+    near(&json["group"]["estimates"][0], sum / count);
+    near(&run(&["sum", "place"]).1["group"]["estimates"][0], sum);
+    near(&run(&["count", "place<500"]).1["group"]["estimates"][0], all.iter().filter(|place| **place < 500.0).count() as f64);
+    // The number itself is signed, however few readings there are to be had.
+    assert_eq!(run(&["count", "place"]).1["group"]["estimates"][0]["value"], count);
+    // By number each epoch has a rate of its own, and all that was kept can be used.
+    let (code, most, _) = run(&["mean", "place", "--at-most", "10000"]);
+    let kept = |json: &Value| json["group"]["sampled"].as_u64().unwrap();
+    assert!(code == 0 && kept(&most) > kept(&json), "{most}");
+    near(&most["group"]["estimates"][0], sum / count);
+    // A rate above that cannot be had, and it is said which one can.
+    let (code, _, talk) = run(&["mean", "place", "--rate", "1/2"]);
+    assert!(code != 0 && talk.contains("RateUnavailable"), "{code} {talk}");
 }

@@ -19,7 +19,7 @@ use moteseal_core::seal::follow::Limits;
 use moteseal_core::seal::{Authentic, History, Incomplete, Seal};
 use moteseal_verify::{Event, Roster, StreamReader};
 
-pub use fetch::audit;
+pub use fetch::{audit, common_rate};
 pub use report::{Doubt, EpochReport, Finding, Report};
 
 use crate::judge::stopped;
@@ -146,6 +146,12 @@ impl<'r> Audit<'r> {
     #[must_use]
     pub fn stream(&mut self) -> Feed<'_, 'r> {
         Feed { reader: StreamReader::new(self.roster, Limits::default()), audit: self, ended: false }
+    }
+
+    /// The highest round of any manifest of the range.
+    fn highest_round(&self) -> Round {
+        let rounds = self.epochs.values().flat_map(|epoch| epoch.sheets.iter().map(|sheet| sheet.round));
+        rounds.max().unwrap_or(Round(0))
     }
 
     fn is_in_range(&self, epoch: EpochNumber) -> bool {

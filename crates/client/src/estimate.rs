@@ -422,6 +422,67 @@ mod tests {
         assert!(share.low.unwrap() < low + 0.01 && share.high.unwrap() > high - 0.02, "{share:?} {low} {high}");
     }
 
+    /// Epochs of other sizes and other values, of each of which a few are drawn: what *at most* gives. 2,000 times.
+    #[test]
+    fn intervals_over_strata_cover_the_truth_as_often_as_they_say() {
+        let mut state = 0x9e37_79b9_7f4a_7c15u64;
+        let mut next = move |bound: u64| {
+            state ^= state >> 12;
+            state ^= state << 25;
+            state ^= state >> 27;
+            (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % bound
+        };
+        let strata: Vec<Vec<f64>> = [60u64, 400, 150, 90, 700, 250, 120, 310]
+            .iter()
+            .zip(0u32..)
+            .map(|(&size, at)| (0..size).map(|_| f64::from(at % 3) * 40.0 + (next(100) as f64).sqrt() * 9.0).collect())
+            .collect();
+        let mut all = strata.concat();
+        all.sort_by(f64::total_cmp);
+        let shares = [0.1, 0.5, 0.9];
+        let quantile = |q: f64| all[((q * all.len() as f64).ceil() as usize).max(1) - 1];
+        let condition: Condition = "x<60".parse().unwrap();
+        let hits = all.iter().filter(|value| condition.holds(**value)).count() as f64;
+        let mean = all.iter().sum::<f64>() / all.len() as f64;
+        let (mut means, mut proportions, mut quantiles) = (0u32, 0u32, [0u32; 3]);
+        let holds = |found: &Interval, truth: f64| {
+            u32::from(found.low.is_none_or(|low| low <= truth) && found.high.is_none_or(|high| truth <= high))
+        };
+        for _ in 0..2000 {
+            let drawn: Vec<Vec<f64>> = strata
+                .iter()
+                .map(|values| {
+                    let mut values = values.clone();
+                    let length = values.len();
+                    (0..25).for_each(|at| values.swap(at, at + next((length - at) as u64) as usize));
+                    values.truncate(25);
+                    values
+                })
+                .collect();
+            let (mut field, mut share) = (Estimator::new("x"), Estimator::of_share(condition.clone()));
+            for (epoch, (values, population)) in (0..).zip(drawn.iter().zip(&strata)) {
+                let population = population.len() as u64;
+                let at = Some((DeviceId([0; 8]), EpochNumber(epoch)));
+                field.go_to(at);
+                field.stratum = stratum(population, values);
+                share.go_to(at);
+                let marks: Vec<f64> = values.iter().map(|value| f64::from(u8::from(condition.holds(*value)))).collect();
+                share.stratum = stratum(population, &marks);
+            }
+            let parts: Vec<(u64, &[f64])> =
+                strata.iter().zip(&drawn).map(|(population, values)| (population.len() as u64, &values[..])).collect();
+            let found = values::tests::values(&parts).quantiles(&shares);
+            means += holds(&field.mean().unwrap().into(), mean);
+            proportions += holds(&share.hits().unwrap(), hits);
+            for ((covered, q), found) in quantiles.iter_mut().zip(shares).zip(found) {
+                *covered += holds(&found.unwrap(), quantile(q));
+            }
+        }
+        println!("of 2,000: means {means}, proportions {proportions}, quantiles {quantiles:?}");
+        assert!((1870..=1930).contains(&means), "{means}");
+        assert!(proportions >= 1870 && quantiles.iter().all(|covered| *covered >= 1870), "{proportions} {quantiles:?}");
+    }
+
     #[test]
     fn nothing_is_said_of_a_stratum_without_two_samples() {
         assert_eq!(estimator(&[stratum(9, &[1.0])]).mean(), None);

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use moteseal_api::{CBOR_SEQ, JSON, Query, paths};
 use moteseal_core::record::{DeviceId, EpochNumber};
-use moteseal_core::sample::Choice;
+use moteseal_core::sample::{Choice, Rate};
 use moteseal_net::{Answer, Client};
 use moteseal_verify::Roster;
 
@@ -28,6 +28,25 @@ pub async fn audit(
 ) -> Result<Result<Report, Failure>, NoBudget> {
     let audit = Audit::new(roster, since, until)?;
     Ok(fetch(audit, client, roster, since, until).await)
+}
+
+/// The highest rate at which every epoch of a range can be had: 1 without a budget, else that of the highest round that a manifest
+/// has.
+///
+/// # Errors
+/// [`Failure`], as of [`audit`].
+pub async fn common_rate(
+    client: &Client,
+    roster: &Roster,
+    since: EpochNumber,
+    until: Option<EpochNumber>,
+) -> Result<Rate, Failure> {
+    let Ok(mut audit) = Audit::new(roster, since, until) else { return Ok(Rate::ALL) };
+    let manifests = client.get(&paths::manifests(since, until)).await?.expect(CBOR_SEQ)?;
+    read(&mut audit, client, roster, manifests).await?;
+    // Where a round kept nothing of an epoch, the lowest rate is asked for, and refused for that epoch.
+    let round = audit.highest_round().0.min(roster.levels().saturating_sub(1));
+    Ok(Rate::new(1, 1 << round).unwrap_or(Rate::ALL))
 }
 
 async fn fetch(

@@ -14,7 +14,6 @@ use std::fmt;
 
 use moteseal_core::digest::Digest;
 use moteseal_core::identity::IssueError;
-use moteseal_core::level::Counters;
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, Level, MAX_LEVELS, Round, SealIndex, Sequence};
 use moteseal_core::roster::Directory as _;
 use moteseal_core::sample::{Coordinator, Followed, Heard, ManifestDraft, Offer, Tally};
@@ -22,75 +21,19 @@ use moteseal_core::seal::follow::Limits;
 use moteseal_core::seal::{Authentic, Scheme, Seal, star};
 use moteseal_core::signature::Signer;
 use moteseal_core::wire::link::{Acknowledgement, Forward, FrameError, LinkKey, MAX_FRAME, Uplink, claimed_device};
-use moteseal_core::wire::stream::{Item, Open as OpenItem, Part, Selection};
-use moteseal_verify::{Event, ReadError, Roster, SchemaEntry, StreamReader, write};
+use moteseal_core::wire::stream::Item;
+use moteseal_verify::{Roster, SchemaEntry};
 use sha2::Digest as _;
 
 use crate::queues::{Queues, Slot};
+pub use crate::refused::Refused;
+
+mod proof;
 
 /// Stream schemas that the hub remembers.
 const SCHEMAS: usize = 256;
 /// Epochs whose final rounds the hub remembers, for seals that come late.
 const ROUNDS: usize = 1 << 12;
-
-/// Why a frame was dropped. It is counted, changes nothing, and is not answered unless it is a device's own mistake.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Refused {
-    /// No frame, or not the sender's.
-    Frame(FrameError),
-    /// The roster has no such device.
-    UnknownDevice,
-    /// The epoch is ahead of the group's by more than one, or outside the roster's.
-    EpochTooFar,
-    /// The frame's framing differs from the one before under the same seal.
-    FramingChanged,
-    /// The schema does not decode, or there are too many.
-    Schema,
-    /// The seal's items do not decode, are of another device, or carry what the hub has.
-    MalformedClose,
-    /// The seal does not verify with what the hub has: the name of the error.
-    NotProven(&'static str),
-}
-
-impl Refused {
-    /// The reason's name: for counters and logs.
-    #[must_use]
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Frame(error) => error.name(),
-            Self::UnknownDevice => "UnknownDevice",
-            Self::EpochTooFar => "EpochTooFar",
-            Self::FramingChanged => "FramingChanged",
-            Self::Schema => "Schema",
-            Self::MalformedClose => "MalformedClose",
-            Self::NotProven(name) => name,
-        }
-    }
-}
-
-impl From<FrameError> for Refused {
-    fn from(error: FrameError) -> Self {
-        Self::Frame(error)
-    }
-}
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())?;
-        f.write_str(match self {
-            Self::Frame(_) => ": the frame is none of this group's devices",
-            Self::UnknownDevice => ": the roster has no such device; add it, or give the gateway the newer roster",
-            Self::EpochTooFar => ": the epoch is too far ahead, or not the roster's; check the device's clock",
-            Self::FramingChanged => ": the records' size changed under one seal",
-            Self::Schema => ": no schema, or too many of them",
-            Self::MalformedClose => ": the closing frame is not one",
-            Self::NotProven(_) => ": the seal does not verify",
-        })
-    }
-}
-
-impl std::error::Error for Refused {}
 
 /// What a frame changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,6 +45,30 @@ pub struct News {
     pub durable: bool,
     /// A round to announce.
     pub raised: Option<(EpochNumber, Round)>,
+    /// The seal that it speaks of, and its epoch; none where it speaks of a schema.
+    pub about: Option<(SealIndex, EpochNumber)>,
+}
+
+/// Events, since the hub was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Forwarded, each once.
+    pub seen: u64,
+    /// Let go of again, or never kept, because their level was below the round.
+    pub discarded: u64,
+}
+
+/// What is left of epochs that are over: with the frames that speak of others, a hub can go on from it ([`Hub::resume`]).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// The newest epoch that is over.
+    pub over: Option<EpochNumber>,
+    /// The final rounds of the newest of these.
+    pub rounds: BTreeMap<EpochNumber, Round>,
+    /// The newest seal of each device that belongs to an epoch that is over, and its digest.
+    pub sealed: BTreeMap<DeviceId, (SealIndex, Digest)>,
+    /// The stream schemas, encoded.
+    pub schemas: Vec<Vec<u8>>,
 }
 
 /// An epoch that is over.
@@ -133,7 +100,8 @@ pub struct Hub {
     /// Epochs that are over, of which a device still forwards a seal.
     late: BTreeMap<EpochNumber, Epoch>,
     /// Bundles of late seals.
-    late_bundles: Vec<Vec<u8>>,
+    late_bundles: Vec<(EpochNumber, Vec<u8>)>,
+    counts: Counts,
     /// The newest epoch that is over, and the final rounds of the newest of these.
     over: Option<EpochNumber>,
     rounds: BTreeMap<EpochNumber, Round>,
@@ -155,6 +123,8 @@ struct Member {
     open: Option<Box<Open>>,
     /// The newest seal that is here, and its digest.
     sealed: Option<(SealIndex, Digest)>,
+    /// The same of epochs that are over.
+    over: Option<(SealIndex, Digest)>,
     wants_schema: bool,
 }
 
@@ -195,7 +165,7 @@ impl Hub {
     #[must_use]
     pub fn new(roster: Roster, secret: [u8; 32]) -> Option<Self> {
         let budget = roster.budget()?;
-        let member = |id| Member { id, key: None, open: None, sealed: None, wants_schema: false };
+        let member = |id| Member { id, key: None, open: None, sealed: None, over: None, wants_schema: false };
         let devices: Vec<Member> = roster.devices().map(|device| member(device.id)).collect();
         let slots = devices.iter().zip(0..).map(|(device, slot)| (device.id, slot)).collect();
         Some(Self {
@@ -208,6 +178,7 @@ impl Hub {
             epochs: BTreeMap::new(),
             late: BTreeMap::new(),
             late_bundles: Vec::new(),
+            counts: Counts::default(),
             over: None,
             rounds: BTreeMap::new(),
         })
@@ -228,9 +199,12 @@ impl Hub {
             Some(key) => Uplink::open(frame, key)?,
             None => Uplink::open(frame, &link_key(&self.secret, &self.roster, device))?,
         };
-        let (epoch, outcome) = match uplink {
-            Uplink::Forward(forward) => (forward.epoch, self.forward(slot, &forward, now)?),
-            Uplink::Close { schema, open, part } => self.close(slot, schema, open, part, now)?,
+        let (about, outcome) = match uplink {
+            Uplink::Forward(forward) => (Some((forward.index, forward.epoch)), self.forward(slot, &forward, now)?),
+            Uplink::Close { schema, open, part } => {
+                let (about, outcome) = self.close(slot, schema, open, part, now)?;
+                (Some(about), outcome)
+            }
             Uplink::Schema(bytes) => {
                 let entry = SchemaEntry::decode(bytes).map_err(|_| Refused::Schema)?;
                 member.wants_schema = false;
@@ -239,14 +213,16 @@ impl Hub {
                     return Err(Refused::Schema);
                 }
                 self.schemas.insert(entry.digest, entry);
-                (now, if is_new { Outcome::Fresh(None) } else { Outcome::Stale })
+                (None, if is_new { Outcome::Fresh(None) } else { Outcome::Stale })
             }
             // What explains a seal that did not verify is for people: the driver keeps it.
-            Uplink::Explain { .. } => (now, Outcome::Stale),
+            Uplink::Explain { .. } => (None, Outcome::Stale),
         };
         Ok(match outcome {
-            Outcome::Stale => News { device, durable: false, raised: None },
-            Outcome::Fresh(raised) => News { device, durable: true, raised: raised.map(|round| (epoch, round)) },
+            Outcome::Stale => News { device, durable: false, raised: None, about },
+            Outcome::Fresh(raised) => {
+                News { device, durable: true, raised: about.zip(raised).map(|((_, epoch), round)| (epoch, round)), about }
+            }
         })
     }
 
@@ -336,8 +312,9 @@ impl Hub {
         if self.is_over(epoch) { self.late.get_mut(&epoch) } else { self.epochs.get_mut(&epoch) }
     }
 
-    /// The bundles of seals that came after their epoch's manifest, pruned to its round. They are to be stored, not judged again.
-    pub fn take_late(&mut self) -> Vec<Vec<u8>> {
+    /// The bundles of seals that came after their epoch's manifest, pruned to its round, each with its epoch. They are to be stored, not
+    /// judged again.
+    pub fn take_late(&mut self) -> Vec<(EpochNumber, Vec<u8>)> {
         std::mem::take(&mut self.late_bundles)
     }
 
@@ -355,6 +332,10 @@ impl Hub {
         self.check_epoch(forward.epoch, now)?;
         let heard = {
             let member = &mut self.devices[slot as usize];
+            // A frame that is no news must not leave a trace: it is not in the journal.
+            if member.open.is_none() && (forward.from.0 > 0 || forward.until.0 == 0) {
+                return Ok(Outcome::Stale);
+            }
             let fresh = || {
                 let open = Open { followed: Followed::start(forward), framing: forward.framing, running: BTreeMap::new() };
                 Box::new(open)
@@ -374,9 +355,14 @@ impl Hub {
                 return self.forward(slot, forward, now);
             }
         };
-        let before = self.epoch(forward.epoch).coordinator.round();
+        let (before, kept) = {
+            let coordinator = &self.epoch(forward.epoch).coordinator;
+            (coordinator.round(), coordinator.kept())
+        };
         self.confirm(slot, forward.epoch);
+        let mut seen = 0;
         for (seq, level, record) in forward.events().filter(|(seq, ..)| *seq >= first) {
+            seen += 1;
             let state = self.epoch(forward.epoch);
             match state.coordinator.offer(level) {
                 Offer::Kept => state.keep(slot, level, seq, record),
@@ -391,7 +377,12 @@ impl Hub {
                 }
             }
         }
-        let round = self.epoch(forward.epoch).coordinator.round();
+        let (round, still) = {
+            let coordinator = &self.epoch(forward.epoch).coordinator;
+            (coordinator.round(), coordinator.kept())
+        };
+        self.counts.seen += seen;
+        self.counts.discarded += (kept + seen).saturating_sub(still);
         Ok(Outcome::Fresh((round > before).then_some(round)))
     }
 
@@ -460,7 +451,7 @@ impl Hub {
         open: &[u8],
         part: &[u8],
         now: EpochNumber,
-    ) -> Result<(EpochNumber, Outcome), Refused> {
+    ) -> Result<((SealIndex, EpochNumber), Outcome), Refused> {
         let member = &self.devices[slot as usize];
         let (Ok(Item::Open(open)), Ok(Item::Part(part))) = (Item::decode_whole(open), Item::decode_whole(part)) else {
             return Err(Refused::MalformedClose);
@@ -476,23 +467,23 @@ impl Hub {
             return Err(Refused::MalformedClose);
         }
         if member.sealed.is_some_and(|(sealed, _)| index <= sealed) {
-            return Ok((epoch, Outcome::Stale));
+            return Ok(((index, epoch), Outcome::Stale));
         }
         self.check_epoch(epoch, now)?;
         match &member.open {
-            Some(open) if open.followed.index > index => return Ok((epoch, Outcome::Stale)),
+            Some(open) if open.followed.index > index => return Ok(((index, epoch), Outcome::Stale)),
             Some(open)
                 if open.followed.index == index && open.followed.epoch == epoch && open.followed.next.0 >= u64::from(part.n) => {}
             // Of a seal without events nothing is forwarded before it closes.
             _ if part.n == 0 => {}
-            _ => return Ok((epoch, Outcome::Stale)),
+            _ => return Ok(((index, epoch), Outcome::Stale)),
         }
         if part.n > Limits::default().max_events {
             return Err(Refused::NotProven("TooManyEvents"));
         }
         let Some(entry) = self.schemas.get(&schema) else {
             self.devices[slot as usize].wants_schema = true;
-            return Ok((epoch, Outcome::Stale));
+            return Ok(((index, epoch), Outcome::Stale));
         };
         let entry = entry.clone();
         if member.open.as_ref().is_some_and(|open| open.followed.index == index && part.n > 0 && open.framing != entry.framing) {
@@ -517,77 +508,14 @@ impl Hub {
         (member.open, member.key) = (None, None);
         member.sealed = Some((index, digest));
         if is_over {
+            member.over = member.sealed;
             let bundle = self.bundle(&sealed);
-            self.late_bundles.push(bundle);
+            self.late_bundles.push((epoch, bundle));
             self.forget_late();
         } else {
             self.epoch(epoch).sealed.push(sealed);
         }
-        Ok((epoch, Outcome::Fresh(None)))
-    }
-
-    /// Puts a seal together from what the device says and what the hub has, and verifies it as anyone would.
-    fn prove(
-        &self,
-        slot: u32,
-        index: SealIndex,
-        epoch: EpochNumber,
-        open: &OpenItem,
-        part: &Part<'_>,
-        schema: &SchemaEntry,
-    ) -> Result<Sealed, Refused> {
-        let member = &self.devices[slot as usize];
-        let levels = self.roster.levels();
-        let counters = Counters::of(&part.salt, levels, part.n);
-        let is_null = |level: Level| {
-            counters.at(level) == 0 || level.0 < part.own_round.0 || part.lost.is_some_and(|lost| lost.at(level) > 0)
-        };
-        let state = self.known_epoch(epoch);
-        let round = state.map_or(Round(0), |state| state.coordinator.round());
-        let running = member.open.as_ref().filter(|open| open.followed.index == index).map(|open| &open.running);
-        let (mut blocks, mut events, mut mask) = ([Digest::NULL; MAX_LEVELS], BTreeMap::new(), 0u32);
-        for level in (0..levels).map(Level).filter(|level| !is_null(*level)) {
-            blocks[usize::from(level.0)] = if level.0 < round.0 {
-                let digest = running.and_then(|running| running.get(&level.0));
-                digest.map_or(Digest::NULL, |digest| Digest(digest.clone().finalize().into()))
-            } else {
-                let mut block = Vec::new();
-                let kept = state.map_or_else(Vec::new, |state| state.queues.events(Slot(slot), level));
-                kept.iter().for_each(|(_, record)| append_record(&mut block, schema.framing, record));
-                let digest = star::block_digest(member.id, index, level, &block);
-                events.insert(level.0, block);
-                mask |= 1 << level.0;
-                digest
-            };
-        }
-        // What stands above the coarsest kept block is one digest (section 4).
-        let lowest = if mask == 0 { levels } else { u8::try_from(mask.trailing_zeros()).unwrap_or(levels) };
-        let above = (0..lowest).map(Level);
-        let needs_above = above.clone().any(|level| !is_null(level));
-        let chain =
-            above.fold(star::chain_start(), |above, level| star::link(&above, counters.at(level), &blocks[usize::from(level.0)]));
-        let digests: &[u8] = if needs_above { &chain.0 } else { &[] };
-        let mut stream = Vec::new();
-        write::schema(&mut stream, &schema.bytes);
-        write::open(&mut stream, open);
-        let records: Vec<u8> = events.values().rev().flatten().copied().collect();
-        write::rebuilt_part(&mut stream, part, mask, digests, &records);
-
-        let known = member.sealed;
-        let mut reader = StreamReader::new(&self.roster, Limits::default())
-            .with_known(Box::new(move |_, at| known.filter(|(index, _)| *index == at).map(|(_, digest)| digest)));
-        let mut found = None;
-        let mut visit = |event: Event<'_>| -> Result<(), ReadError> {
-            if let Event::Proven(proven) = event {
-                found = Some(proven.seal.clone());
-            }
-            Ok(())
-        };
-        reader.feed(&stream, &mut visit).map_err(|error| Refused::NotProven(error.name()))?;
-        reader.finish(&mut visit).map_err(|error| Refused::NotProven(error.name()))?;
-        let seal = found.ok_or(Refused::MalformedClose)?;
-        let signature = part.signature.unwrap_or_default().to_vec();
-        Ok(Sealed { slot: Slot(slot), seal, blocks, signature, schema: schema.digest, events })
+        Ok(((index, epoch), Outcome::Fresh(None)))
     }
 
     /// The epochs that are not over, ascending.
@@ -607,7 +535,9 @@ impl Hub {
             self.epoch(epoch).sealed.iter().for_each(|sealed| tally.add(&sealed.seal));
             tally.due()
         };
+        let before = self.epoch(epoch).coordinator.kept();
         let dropped = self.epoch(epoch).coordinator.settle(due);
+        self.counts.discarded += before.saturating_sub(self.epoch(epoch).coordinator.kept());
         self.forget(epoch, dropped);
         let state = &self.epochs[&epoch];
         let round = state.coordinator.round();
@@ -626,6 +556,13 @@ impl Hub {
         let bundles = state.sealed.iter().map(|sealed| self.bundle(sealed)).collect();
         let kept = state.sealed.iter().map(|sealed| sealed.kept()).sum();
         let absent = self.absent(state);
+        for sealed in &state.sealed {
+            let member = &mut self.devices[sealed.slot.0 as usize];
+            let index = sealed.seal.statement().index;
+            if member.over.is_none_or(|(newest, _)| newest < index) {
+                member.over = Some((index, sealed.seal.digest()));
+            }
+        }
         // Who is in the middle of a seal goes on with what is here, late.
         let is_open = |member: &Member| member.open.as_ref().is_some_and(|open| open.followed.epoch == epoch);
         let rest = self.epochs.remove(&epoch).filter(|_| self.devices.iter().any(is_open));
@@ -640,21 +577,56 @@ impl Hub {
         Ok(Ended { epoch, round, kept, manifest, bundles, absent })
     }
 
-    /// A seal with the levels that are kept.
-    fn bundle(&self, sealed: &Sealed) -> Vec<u8> {
-        let statement = sealed.seal.statement();
-        let mask = sealed.events.keys().fold(0u32, |mask, level| mask | 1 << level);
-        let evidence = write::star_evidence(&sealed.seal, &sealed.blocks, mask);
-        let records: Vec<u8> = sealed.events.values().rev().flatten().copied().collect();
-        let mut out = Vec::new();
-        if let Some(schema) = self.schemas.get(&sealed.schema) {
-            write::schema(&mut out, &schema.bytes);
+    /// What is left of the epochs that are over.
+    #[must_use]
+    pub fn standing(&self) -> Standing {
+        let sealed = self.devices.iter().filter_map(|member| Some((member.id, member.over?))).collect();
+        let schemas = self.schemas.values().map(|entry| entry.bytes.to_vec()).collect();
+        Standing { over: self.over, rounds: self.rounds.clone(), sealed, schemas }
+    }
+
+    /// Whether a frame about this seal of a device must be heard again by a hub that resumes from [`standing`](Self::standing): its epoch
+    /// is not over, or the device has it open.
+    #[must_use]
+    pub fn needs(&self, device: DeviceId, index: SealIndex, epoch: EpochNumber) -> bool {
+        let open = || self.slots.get(&device).and_then(|slot| self.devices[*slot as usize].open.as_ref());
+        !self.is_over(epoch) || open().is_some_and(|open| open.followed.index == index)
+    }
+
+    /// Lets a new hub go on where another one stood. The frames that the other one [`needs`](Self::needs) are to be heard after that. What
+    /// belongs to devices that the roster no longer has is left out.
+    pub fn resume(&mut self, standing: Standing) {
+        self.over = standing.over;
+        self.rounds = standing.rounds;
+        for bytes in &standing.schemas {
+            if let Ok(entry) = SchemaEntry::decode(bytes) {
+                self.schemas.insert(entry.digest, entry);
+            }
         }
-        let roster_version = self.roster.version_of(&statement.roster).unwrap_or(self.roster.version());
-        let open = OpenItem { device: statement.device, roster_version, prev: Some(statement.prev), last: statement.last };
-        write::open(&mut out, &open);
-        write::part(&mut out, &sealed.seal, Selection::Levels(mask), &evidence, &records, Some(&sealed.signature));
-        out
+        for (device, sealed) in standing.sealed {
+            if let Some(slot) = self.slots.get(&device) {
+                let member = &mut self.devices[*slot as usize];
+                (member.sealed, member.over) = (Some(sealed), Some(sealed));
+            }
+        }
+    }
+
+    /// Events since the hub was made.
+    #[must_use]
+    pub const fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// The group's budget, in events an epoch.
+    #[must_use]
+    pub const fn budget(&self) -> u64 {
+        self.budget
+    }
+
+    /// The group's roster.
+    #[must_use]
+    pub const fn roster(&self) -> &Roster {
+        &self.roster
     }
 }
 
@@ -689,13 +661,6 @@ fn add_record(digest: &mut sha2::Sha256, framing: Framing, record: &[u8]) {
         digest.update(u16::try_from(record.len()).unwrap_or(u16::MAX).to_be_bytes());
     }
     digest.update(record);
-}
-
-fn append_record(block: &mut Vec<u8>, framing: Framing, record: &[u8]) {
-    if framing == Framing::Prefixed {
-        block.extend_from_slice(&u16::try_from(record.len()).unwrap_or(u16::MAX).to_be_bytes());
-    }
-    block.extend_from_slice(record);
 }
 
 #[cfg(test)]

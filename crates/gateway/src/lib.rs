@@ -6,7 +6,18 @@
 #![forbid(unsafe_code)]
 
 pub mod hub;
+mod ledger;
+mod metrics;
+pub mod outbox;
 pub mod queues;
+mod refused;
+pub mod service;
+pub mod station;
+mod uplink;
+mod watch;
 
 pub use hub::{Ended, Hub, News, Refused};
+pub use outbox::Outbox;
 pub use queues::Queues;
+pub use service::{Gateway, ServiceError, Settings, Time};
+pub use station::{Station, StationError};

@@ -1,0 +1,147 @@
+//! The records of a gateway's journal, from which a restarted gateway comes to the state that it had.
+//!
+//! A [`Hub`](crate::Hub) follows from the frames that it heard and the epochs that it ended, in their order. The journal has these,
+//! and before them what is left of the epochs that are over. Each record starts with a byte that says what it is; numbers are
+//! big-endian:
+//!
+//! | first byte | then |
+//! |---|---|
+//! | 0 | a standing, in CBOR: `[1, over / null, [* [epoch, round]], [* [device, index, digest]], [* schema]]` |
+//! | 1 | the gateway's epoch (8), the seal's epoch (8) and index (4), a frame about it |
+//! | 2 | a frame with a stream schema |
+//! | 3 | the epoch (8) that was ended |
+
+use moteseal_core::digest::Digest;
+use moteseal_core::record::{DeviceId, EpochNumber, Round, SealIndex};
+use moteseal_core::wire::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
+
+use crate::hub::Standing;
+
+/// One record.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Entry<'a> {
+    /// Where the hub stood.
+    Standing(Standing),
+    /// A frame, and what it is about.
+    Frame {
+        /// The gateway's epoch when it came.
+        now: EpochNumber,
+        /// The seal and its epoch; none for a schema.
+        about: Option<(SealIndex, EpochNumber)>,
+        /// As it came.
+        frame: &'a [u8],
+    },
+    /// An epoch was ended.
+    End(EpochNumber),
+}
+
+impl<'a> Entry<'a> {
+    /// Reads a record; `None` if it is none.
+    pub(crate) fn decode(record: &'a [u8]) -> Option<Self> {
+        let (kind, rest) = record.split_first()?;
+        match kind {
+            0 => decode_standing(rest).ok().map(Self::Standing),
+            1 => {
+                let (now, rest) = rest.split_first_chunk()?;
+                let (epoch, rest) = rest.split_first_chunk()?;
+                let (index, frame) = rest.split_first_chunk()?;
+                let about = (SealIndex(u32::from_be_bytes(*index)), EpochNumber(u64::from_be_bytes(*epoch)));
+                Some(Self::Frame { now: EpochNumber(u64::from_be_bytes(*now)), about: Some(about), frame })
+            }
+            2 => Some(Self::Frame { now: EpochNumber(0), about: None, frame: rest }),
+            3 => Some(Self::End(EpochNumber(u64::from_be_bytes(rest.try_into().ok()?)))),
+            _ => None,
+        }
+    }
+
+    /// Writes the record.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Standing(standing) => encode_standing(standing),
+            Self::Frame { now, about: Some((index, epoch)), frame } => {
+                [&[1][..], &now.0.to_be_bytes(), &epoch.0.to_be_bytes(), &index.0.to_be_bytes(), frame].concat()
+            }
+            Self::Frame { frame, .. } => [&[2][..], frame].concat(),
+            Self::End(epoch) => [&[3][..], &epoch.0.to_be_bytes()].concat(),
+        }
+    }
+}
+
+fn encode_standing(standing: &Standing) -> Vec<u8> {
+    let Standing { over, rounds, sealed, schemas } = standing;
+    // Heads take at most 9 bytes, a round 12, a seal 50.
+    let schema_bytes: usize = schemas.iter().map(|schema| 9 + schema.len()).sum();
+    let mut buffer = vec![0; 64 + rounds.len() * 24 + sealed.len() * 64 + schema_bytes];
+    let mut out = Writer::new(&mut buffer);
+    let mut write = || -> Result<(), BufferTooSmall> {
+        out.raw(&[0])?.array(5)?.uint(1u8)?;
+        out.optional(*over, |out, over| out.uint(over.0))?;
+        out.array(rounds.len() as u64)?;
+        for (epoch, round) in rounds {
+            out.array(2)?.uint(epoch.0)?.uint(round.0)?;
+        }
+        out.array(sealed.len() as u64)?;
+        for (device, (index, digest)) in sealed {
+            out.array(3)?.bytes(&device.0)?.uint(index.0)?.bytes(&digest.0)?;
+        }
+        out.array(schemas.len() as u64)?;
+        for schema in schemas {
+            out.bytes(schema)?;
+        }
+        Ok(())
+    };
+    let written = write();
+    debug_assert!(written.is_ok(), "the buffer has room for the longest encoding");
+    out.written().to_vec()
+}
+
+fn decode_standing(bytes: &[u8]) -> Result<Standing, DecodeError> {
+    let mut reader = Reader::new(bytes)?;
+    let mut standing = Standing::default();
+    reader.array(5)?;
+    reader.version()?;
+    standing.over = reader.optional(Reader::u64)?.map(EpochNumber);
+    for _ in 0..reader.array_any()? {
+        reader.array(2)?;
+        standing.rounds.insert(EpochNumber(reader.u64()?), Round(reader.uint()?));
+    }
+    for _ in 0..reader.array_any()? {
+        reader.array(3)?;
+        let device = DeviceId(reader.fixed()?);
+        standing.sealed.insert(device, (SealIndex(reader.uint()?), Digest(reader.fixed()?)));
+    }
+    for _ in 0..reader.array_any()? {
+        standing.schemas.push(reader.bytes()?.to_vec());
+    }
+    Ok(standing)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn records_read_back_as_they_were_written() {
+        let (a, b) = (DeviceId([7; 8]), DeviceId([9; 8]));
+        let standing = Standing {
+            over: Some(EpochNumber(u64::MAX)),
+            rounds: [(EpochNumber(3), Round(0)), (EpochNumber(u64::MAX), Round(32))].into(),
+            sealed: [(a, (SealIndex(u32::MAX), Digest([1; 32]))), (b, (SealIndex(0), Digest([2; 32])))].into(),
+            schemas: vec![vec![1, 2, 3], vec![0; 300]],
+        };
+        let about = Some((SealIndex(4), EpochNumber(5)));
+        for entry in [
+            Entry::Standing(standing),
+            Entry::Standing(Standing::default()),
+            Entry::Frame { now: EpochNumber(6), about, frame: &[1, 2, 3] },
+            Entry::Frame { now: EpochNumber(0), about: None, frame: &[4] },
+            Entry::End(EpochNumber(8)),
+        ] {
+            assert_eq!(Entry::decode(&entry.encode()).unwrap(), entry);
+        }
+        for record in [&[][..], &[4], &[3, 1], &[1; 20], &[0, 0x80]] {
+            assert_eq!(Entry::decode(record), None);
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Epochs that are over and wait for the cloud: a folder with one file for each, and one for each seal that came late.
+//!
+//! A file is written under another name, synced and renamed, so that it is there whole or not at all, and checked when it is read: it
+//! is a journal (`moteseal_store::Journal`) whose first record is the manifest, empty for a late seal, and whose others are the
+//! bundles. What is in the outbox stays until the cloud has it durably ([`Outbox::remove`]); how much room there is is the
+//! station's business.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use moteseal_core::digest::Digest;
+use moteseal_core::record::EpochNumber;
+use moteseal_store::Journal;
+use moteseal_store::journal::JournalError;
+
+/// What waits for the cloud, by epoch: its manifest and bundles before the seals that came late.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name {
+    /// The epoch.
+    pub epoch: EpochNumber,
+    /// None for the epoch itself; for a late seal, the first bytes of its bundle's SHA-256.
+    pub late: Option<u64>,
+}
+
+impl Name {
+    /// The name of an epoch that is over.
+    #[must_use]
+    pub const fn of(epoch: EpochNumber) -> Self {
+        Self { epoch, late: None }
+    }
+
+    /// The name of a late seal's bundle.
+    #[must_use]
+    pub fn of_late(epoch: EpochNumber, bundle: &[u8]) -> Self {
+        let digest = Digest::of(&[bundle]);
+        let start = digest.0.first_chunk().copied().unwrap_or_default();
+        Self { epoch, late: Some(u64::from_be_bytes(start)) }
+    }
+
+    /// The name of a file, if it is one of an outbox.
+    fn parse(name: &str) -> Option<Self> {
+        let (stem, kind) = name.split_once('.')?;
+        let parsed = match (kind, stem.split_once('-')) {
+            ("epoch", None) => Self::of(EpochNumber(stem.parse().ok()?)),
+            ("late", Some((epoch, digest))) => {
+                Self { epoch: EpochNumber(epoch.parse().ok()?), late: Some(u64::from_str_radix(digest, 16).ok()?) }
+            }
+            _ => return None,
+        };
+        (parsed.to_string() == name).then_some(parsed)
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { epoch: EpochNumber(epoch), late } = self;
+        match late {
+            // Twenty digits: names sort as epochs do.
+            None => write!(f, "{epoch:020}.epoch"),
+            Some(digest) => write!(f, "{epoch:020}-{digest:016x}.late"),
+        }
+    }
+}
+
+/// What goes up together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// The signed manifest; none for a late seal.
+    pub manifest: Option<Vec<u8>>,
+    /// The bundles.
+    pub bundles: Vec<Vec<u8>>,
+}
+
+/// Why the outbox cannot be used.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum OutboxError {
+    /// A file is no item, or was damaged after it was written.
+    Damaged {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong.
+        error: JournalError,
+    },
+    /// There is no room left on the disk.
+    DiskFull(PathBuf),
+    /// Another failure of the operating system.
+    Io(PathBuf, io::Error),
+}
+
+impl OutboxError {
+    /// The error's name.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Damaged { .. } => "OutboxDamaged",
+            Self::DiskFull(_) => "DiskFull",
+            Self::Io(..) => "OutboxFailed",
+        }
+    }
+
+    fn journal(path: &Path, error: JournalError) -> Self {
+        match error {
+            JournalError::DiskFull(_) => Self::DiskFull(path.to_owned()),
+            JournalError::Io(_, error) => Self::Io(path.to_owned(), error),
+            error => Self::Damaged { path: path.to_owned(), error },
+        }
+    }
+}
+
+impl fmt::Display for OutboxError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.name();
+        match self {
+            Self::Damaged { path, error } => {
+                write!(f, "{name}: {}: {error}; restore it, or move it away to give its epoch up", path.display())
+            }
+            Self::DiskFull(path) => write!(f, "{name}: no space left for {}; free some", path.display()),
+            Self::Io(path, error) => write!(f, "{name}: {}: {error}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for OutboxError {}
+
+pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> OutboxError + '_ {
+    |error| match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+            OutboxError::DiskFull(path.to_owned())
+        }
+        _ => OutboxError::Io(path.to_owned(), error),
+    }
+}
+
+/// The items of a folder. Who writes and who uploads share it.
+#[derive(Debug)]
+pub struct Outbox {
+    folder: PathBuf,
+    /// What is there, and how long it is.
+    items: Mutex<BTreeMap<Name, u64>>,
+}
+
+impl Outbox {
+    /// Opens the outbox of a folder, which is made if there is none. What was not written whole is removed.
+    ///
+    /// # Errors
+    /// [`OutboxError`].
+    pub fn open(folder: &Path) -> Result<Self, OutboxError> {
+        fs::create_dir_all(folder).map_err(at(folder))?;
+        let mut items = BTreeMap::new();
+        for entry in fs::read_dir(folder).map_err(at(folder))? {
+            let entry = entry.map_err(at(folder))?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if let Some(item) = Name::parse(&name) {
+                items.insert(item, entry.metadata().map_err(at(folder))?.len());
+            } else if name.strip_suffix(".tmp").is_some_and(|name| Name::parse(name).is_some()) {
+                fs::remove_file(entry.path()).map_err(at(folder))?;
+            }
+        }
+        Ok(Self { folder: folder.to_owned(), items: Mutex::new(items) })
+    }
+
+    fn items(&self) -> MutexGuard<'_, BTreeMap<Name, u64>> {
+        self.items.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn path(&self, name: Name) -> PathBuf {
+        self.folder.join(name.to_string())
+    }
+
+    /// Writes an item, durably. What has that name already stays: the same epoch gives the same item.
+    ///
+    /// # Errors
+    /// [`OutboxError`]; nothing has changed then.
+    pub fn store(&self, name: Name, item: &Item) -> Result<(), OutboxError> {
+        if self.items().contains_key(&name) {
+            return Ok(());
+        }
+        let path = self.path(name);
+        let temporary = self.folder.join(format!("{name}.tmp"));
+        let _ = fs::remove_file(&temporary);
+        let written = write(&temporary, item).map_err(|error| OutboxError::journal(&path, error)).and_then(|()| {
+            fs::rename(&temporary, &path).map_err(at(&path))?;
+            File::open(&self.folder).and_then(|folder| folder.sync_all()).map_err(at(&self.folder))?;
+            Ok(fs::metadata(&path).map_err(at(&path))?.len())
+        });
+        if written.is_err() {
+            let _ = fs::remove_file(&temporary);
+        }
+        self.items().insert(name, written?);
+        Ok(())
+    }
+
+    /// Reads an item.
+    ///
+    /// # Errors
+    /// [`OutboxError`].
+    pub fn read(&self, name: Name) -> Result<Item, OutboxError> {
+        let path = self.path(name);
+        // Opening a journal makes one where there is none.
+        fs::metadata(&path).map_err(at(&path))?;
+        let damaged = |error| OutboxError::journal(&path, error);
+        let journal = Journal::open(&path).map_err(damaged)?;
+        let mut records = journal.iter().collect::<Result<Vec<_>, _>>().map_err(damaged)?.into_iter();
+        let manifest = records.next().ok_or_else(|| damaged(JournalError::NotAJournal(path.clone())))?;
+        Ok(Item { manifest: (!manifest.is_empty()).then_some(manifest), bundles: records.collect() })
+    }
+
+    /// Forgets an item that the cloud has.
+    ///
+    /// # Errors
+    /// [`OutboxError`]; it is still there then.
+    pub fn remove(&self, name: Name) -> Result<(), OutboxError> {
+        let path = self.path(name);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at(&path)(error)),
+            _ => {}
+        }
+        self.items().remove(&name);
+        Ok(())
+    }
+
+    /// What waits, the oldest first.
+    #[must_use]
+    pub fn names(&self) -> Vec<Name> {
+        self.items().keys().copied().collect()
+    }
+
+    /// How many bytes wait.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.items().values().sum()
+    }
+}
+
+fn write(path: &Path, item: &Item) -> Result<(), JournalError> {
+    let mut journal = Journal::open(path)?;
+    let manifest = item.manifest.as_deref().unwrap_or_default();
+    for record in std::iter::once(manifest).chain(item.bundles.iter().map(Vec::as_slice)) {
+        if matches!(journal.append(record), Err(JournalError::TooMuch(_))) {
+            journal.sync()?;
+            journal.append(record)?;
+        }
+    }
+    journal.sync()
+}

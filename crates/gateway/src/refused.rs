@@ -1,0 +1,64 @@
+//! Why a frame is refused: by a name that is counted, and a line that says what to do (spec/errors.md).
+
+use std::fmt;
+
+use moteseal_core::wire::link::FrameError;
+
+/// Why a frame was dropped. It is counted, changes nothing, and is not answered unless it is a device's own mistake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refused {
+    /// No frame, or not the sender's.
+    Frame(FrameError),
+    /// The roster has no such device.
+    UnknownDevice,
+    /// The epoch is ahead of the group's by more than one, or outside the roster's.
+    EpochTooFar,
+    /// The frame's framing differs from the one before under the same seal.
+    FramingChanged,
+    /// The schema does not decode, or there are too many.
+    Schema,
+    /// The seal's items do not decode, are of another device, or carry what the hub has.
+    MalformedClose,
+    /// The seal does not verify with what the hub has: the name of the error.
+    NotProven(&'static str),
+}
+
+impl Refused {
+    /// The reason's name: for counters and logs.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Frame(error) => error.name(),
+            Self::UnknownDevice => "UnknownDevice",
+            Self::EpochTooFar => "EpochTooFar",
+            Self::FramingChanged => "FramingChanged",
+            Self::Schema => "Schema",
+            Self::MalformedClose => "MalformedClose",
+            Self::NotProven(name) => name,
+        }
+    }
+}
+
+impl From<FrameError> for Refused {
+    fn from(error: FrameError) -> Self {
+        Self::Frame(error)
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())?;
+        f.write_str(match self {
+            Self::Frame(_) => ": the frame is none of this group's devices",
+            Self::UnknownDevice => ": the roster has no such device; add it, or give the gateway the newer roster",
+            Self::EpochTooFar => ": the epoch is too far ahead, or not the roster's; check the device's clock",
+            Self::FramingChanged => ": the records' size changed under one seal",
+            Self::Schema => ": no schema, or too many of them",
+            Self::MalformedClose => ": the closing frame is not one",
+            Self::NotProven(_) => ": the seal does not verify",
+        })
+    }
+}
+
+impl std::error::Error for Refused {}

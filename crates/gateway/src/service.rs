@@ -1,0 +1,501 @@
+//! A running gateway: a link to the devices, a station with its disk, an uplink to the cloud, and what an operator watches.
+//!
+//! The station lives on a thread of its own, for it waits for the disk; frames come to it and words from it through bounded queues. It
+//! hears all frames that have come, commits them at once, and only then speaks. Epochs end by the clock, after a grace in which
+//! frames could come: time in which the link was down, or the station could take nothing, is no grace.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use moteseal_core::record::EpochNumber;
+use moteseal_net::link::State;
+use moteseal_net::{Client, HubLink, LinkError, Up};
+use tokio::net::TcpListener;
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, mpsc, oneshot};
+use tracing::{debug, error, info, warn};
+
+use crate::hub::Counts;
+use crate::metrics::{Metrics, value};
+use crate::station::{Said, Station, StationError};
+use crate::{uplink, watch};
+
+/// Frames that wait for the station.
+const INTAKE: usize = 1024;
+/// Words that wait for the link; what does not fit is said again when a device asks.
+const WORDS: usize = 64;
+/// How long a word may wait for the link to take it.
+const WORD_TIME: Duration = Duration::from_secs(5);
+/// How often the station looks at the clock.
+const TICK: Duration = Duration::from_millis(50);
+/// How long a station that cannot go on waits before it tries again.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// Whose time an epoch follows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Time {
+    /// The gateway's clock.
+    #[default]
+    Clock,
+    /// The devices': they replay what was recorded, and the newest epoch is the newest of which something was heard. An epoch is over when all
+    /// devices have closed it, or the grace after a later one has begun.
+    Recorded,
+}
+
+/// How a gateway runs.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How long after an epoch's end what belongs to it is still taken into its manifest.
+    pub grace: Duration,
+    /// Whose time epochs follow.
+    pub time: Time,
+    /// How often the round is announced again although it has not changed.
+    pub announce_every: Duration,
+    /// Where metrics and health are served; nowhere if none.
+    pub listen: Option<SocketAddr>,
+    /// The first pause after an upload that failed; later ones double, up to a minute.
+    pub first_pause: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            grace: Duration::from_secs(30),
+            time: Time::Clock,
+            announce_every: Duration::from_secs(10),
+            listen: None,
+            first_pause: Duration::from_secs(1),
+        }
+    }
+}
+
+/// Why a gateway does not start, or has stopped: one line.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ServiceError {
+    /// It cannot listen there.
+    Listen(SocketAddr, std::io::Error),
+    /// The station's thread cannot be started, or failed.
+    Thread(std::io::Error),
+    /// The station cannot go on.
+    Station(StationError),
+    /// The link was refused or closed.
+    Link(LinkError),
+}
+
+impl fmt::Display for ServiceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Listen(address, error) => {
+                write!(f, "cannot listen on {address}: {error}; listen elsewhere (port 0 takes a free one)")
+            }
+            Self::Thread(error) => write!(f, "the station's thread: {error}"),
+            Self::Station(error) => error.fmt(f),
+            Self::Link(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ServiceError {}
+
+/// What the parts of a running gateway share.
+pub(crate) struct Shared {
+    pub(crate) metrics: Metrics,
+    /// Something came into the outbox.
+    pub(crate) stored: Notify,
+    pub(crate) is_link_up: AtomicBool,
+    pub(crate) takes_frames: AtomicBool,
+    pub(crate) is_stopping: AtomicBool,
+}
+
+/// A gateway that is ready to run.
+pub struct Gateway {
+    station: Station,
+    settings: Settings,
+    cloud: Option<Client>,
+    listener: Option<(TcpListener, SocketAddr)>,
+}
+
+impl fmt::Debug for Gateway {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gateway").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+impl Gateway {
+    /// A gateway that uploads to `cloud`, or, without one, keeps everything in its outbox.
+    ///
+    /// # Errors
+    /// `Listen`.
+    pub async fn bind(station: Station, settings: Settings, cloud: Option<Client>) -> Result<Self, ServiceError> {
+        let listener = match settings.listen {
+            None => None,
+            Some(address) => {
+                let failed = |error| ServiceError::Listen(address, error);
+                let listener = TcpListener::bind(address).await.map_err(failed)?;
+                let address = listener.local_addr().map_err(failed)?;
+                Some((listener, address))
+            }
+        };
+        Ok(Self { station, settings, cloud, listener })
+    }
+
+    /// Where metrics and health are served.
+    #[must_use]
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.listener.as_ref().map(|(_, address)| *address)
+    }
+
+    /// Runs until `stop` is done; then takes no more frames, makes durable and acknowledges what has come, and returns.
+    ///
+    /// # Errors
+    /// [`ServiceError`].
+    pub async fn run<L: HubLink + Sync>(self, mut link: L, stop: impl Future<Output = ()> + Send) -> Result<(), ServiceError> {
+        let Self { station, settings, cloud, listener } = self;
+        let shared = Arc::new(Shared {
+            metrics: Metrics::new(),
+            stored: Notify::new(),
+            is_link_up: AtomicBool::new(false),
+            takes_frames: AtomicBool::new(true),
+            is_stopping: AtomicBool::new(false),
+        });
+        let roster = station.hub().roster();
+        info!(group = roster.group_name(), devices = roster.devices().len(), "serving");
+        let outbox = station.outbox();
+        let (send_frames, frames) = mpsc::channel(INTAKE);
+        let (send_words, mut words) = mpsc::channel(WORDS);
+        let (ended, mut has_ended) = oneshot::channel();
+        let keeper = Keeper::new(station, settings.clone(), Arc::clone(&shared), send_words);
+        let handle = Handle::current();
+        let body = move || {
+            let _ = ended.send(keeper.run(frames, &handle));
+        };
+        std::thread::Builder::new().name("station".to_owned()).spawn(body).map_err(ServiceError::Thread)?;
+        let mut tasks = tokio::task::JoinSet::new();
+        if let Some(cloud) = cloud {
+            tasks.spawn(uplink::run(outbox, cloud, Arc::clone(&shared), settings.first_pause));
+        }
+        if let Some((listener, _)) = listener {
+            tasks.spawn(watch::serve(listener, Arc::clone(&shared)));
+        }
+
+        let mut state = link.state();
+        let mut send_frames = Some(send_frames);
+        let mut stop = pin!(stop);
+        let mut upkeep = tokio::time::interval(crate::metrics::UPKEEP);
+        let mut result = Ok(());
+        note_link(&shared, &state.borrow_and_update());
+        loop {
+            let frames = send_frames.clone();
+            let heard = async {
+                let Some(frames) = &frames else { return std::future::pending().await };
+                // A frame is taken from the link only when there is a place for it: what comes too fast waits there, in fair turns.
+                let Ok(place) = frames.reserve().await else { return std::future::pending().await };
+                (place, link.receive().await)
+            };
+            tokio::select! {
+                biased;
+                () = &mut stop, if send_frames.is_some() => {
+                    info!("stopping");
+                    shared.is_stopping.store(true, Ordering::Relaxed);
+                    send_frames = None;
+                }
+                said = words.recv() => match said {
+                    Some(said) => say(&link, said).await,
+                    None => break,
+                },
+                changed = state.changed() => match changed {
+                    Ok(()) => note_link(&shared, &state.borrow_and_update()),
+                    Err(_) => { send_frames = None; result = Err(ServiceError::Link(LinkError::Closed)); break; }
+                },
+                _ = upkeep.tick() => {
+                    shared.metrics.upkeep();
+                    shared.metrics.frames_dropped.absolute(link.dropped());
+                }
+                (place, up) = heard => match up {
+                    Ok(up) => place.send(up),
+                    Err(error) => { result = Err(ServiceError::Link(error)); break; }
+                },
+            }
+        }
+        drop(send_frames);
+        shared.is_stopping.store(true, Ordering::Relaxed);
+        // Words that nobody hears any more are dropped, so that the station can end.
+        words.close();
+        tasks.shutdown().await;
+        let ended = (&mut has_ended).await;
+        info!("stopped");
+        match ended {
+            Ok(Ok(())) => result,
+            Ok(Err(error)) => Err(ServiceError::Station(error)),
+            Err(_) => Err(ServiceError::Thread(std::io::Error::other("it ended unexpectedly"))),
+        }
+    }
+}
+
+fn note_link(shared: &Shared, state: &State) {
+    let is_up = matches!(state, State::Up);
+    let was_up = shared.is_link_up.swap(is_up, Ordering::Relaxed);
+    shared.metrics.link_up.set(f64::from(u8::from(is_up)));
+    match state {
+        State::Down { cause, again_in } => warn!(%cause, ?again_in, "the link to the devices is down"),
+        State::Up if !was_up => info!("the link to the devices is up"),
+        _ => {}
+    }
+}
+
+async fn say<L: HubLink>(link: &L, said: Said) {
+    if let Some(announcement) = said.announcement {
+        let announced = tokio::time::timeout(WORD_TIME, link.announce(Bytes::from(announcement))).await;
+        debug!(?announced, "announced");
+    }
+    for (device, frame) in said.acknowledgements {
+        // A device that does not hear it asks again.
+        let sent = tokio::time::timeout(WORD_TIME, link.send(device.0, Bytes::from(frame))).await;
+        if !matches!(sent, Ok(Ok(()))) {
+            debug!(%device, ?sent, "an acknowledgement was not sent");
+            break;
+        }
+    }
+}
+
+/// What time it is for a group.
+struct Watch {
+    time: Time,
+    /// The newest epoch; it never goes back.
+    newest: EpochNumber,
+    /// When epochs were first known to be the newest: what the grace of those before is counted from in recorded time.
+    since: BTreeMap<EpochNumber, Instant>,
+    /// Since when frames could come without a break.
+    listening: Instant,
+}
+
+impl Watch {
+    fn go_to(&mut self, epoch: EpochNumber) {
+        if epoch > self.newest || self.since.is_empty() {
+            self.newest = epoch;
+            self.since.insert(epoch, Instant::now());
+        }
+    }
+
+    /// The epoch that frames are judged by: none is too far ahead of recorded time, which follows the frames.
+    const fn now(&self) -> EpochNumber {
+        match self.time {
+            Time::Clock => self.newest,
+            Time::Recorded => EpochNumber(u64::MAX - 1),
+        }
+    }
+
+    /// Whether the grace of an epoch is over.
+    fn is_over(&self, epoch: EpochNumber, end_ms: u64, grace: Duration) -> bool {
+        let after = match self.time {
+            Time::Clock => Duration::from_millis(unix_ms().saturating_sub(end_ms)),
+            Time::Recorded => {
+                let later = self.since.range(EpochNumber(epoch.0.saturating_add(1))..).next();
+                later.map_or(Duration::ZERO, |(_, since)| since.elapsed())
+            }
+        };
+        epoch < self.newest && after >= grace && self.listening.elapsed() >= grace
+    }
+}
+
+fn unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// What runs on the station's thread.
+struct Keeper {
+    station: Station,
+    settings: Settings,
+    shared: Arc<Shared>,
+    words: mpsc::Sender<Said>,
+    watch: Watch,
+    announced: Option<Instant>,
+    /// Why no frames are taken, if none are.
+    trouble: Option<&'static str>,
+    counted: Counts,
+}
+
+impl Keeper {
+    fn new(station: Station, settings: Settings, shared: Arc<Shared>, words: mpsc::Sender<Said>) -> Self {
+        let watch = Watch { time: settings.time, newest: EpochNumber(0), since: BTreeMap::new(), listening: Instant::now() };
+        let counted = station.hub().counts();
+        Self { station, settings, shared, words, watch, announced: None, trouble: None, counted }
+    }
+
+    fn run(mut self, mut frames: mpsc::Receiver<Up>, handle: &Handle) -> Result<(), StationError> {
+        if let Some(epoch) = self.station.hub().epochs().last().filter(|_| self.settings.time == Time::Recorded) {
+            self.watch.go_to(epoch);
+        }
+        loop {
+            if !self.shared.is_link_up.load(Ordering::Relaxed) {
+                self.watch.listening = Instant::now();
+            }
+            let mut is_last = false;
+            if self.can_take()? {
+                let first = handle.block_on(async { tokio::time::timeout(TICK, frames.recv()).await });
+                let mut next = match first {
+                    Ok(Some(up)) => Some(up),
+                    Ok(None) => {
+                        is_last = true;
+                        None
+                    }
+                    Err(_) => None,
+                };
+                self.look_at_clock();
+                while let Some(up) = next {
+                    self.hear(&up);
+                    next = if self.station.is_due() { None } else { frames.try_recv().ok() };
+                }
+                self.end_epochs()?;
+            } else {
+                self.watch.listening = Instant::now();
+                is_last = self.shared.is_stopping.load(Ordering::Relaxed);
+                if !is_last {
+                    std::thread::sleep(AGAIN);
+                }
+            }
+            self.commit()?;
+            self.measure();
+            if is_last {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Whether frames can be taken; says so when that changes.
+    fn can_take(&mut self) -> Result<bool, StationError> {
+        let now = match (self.trouble, self.station.has_room()) {
+            (None | Some("OutboxFull"), false) => Some("OutboxFull"),
+            (Some("OutboxFull"), true) => None,
+            (trouble, _) => trouble,
+        };
+        self.be_in(now, || "the state is at its bound; no frame is taken until the cloud has taken epochs".to_owned());
+        Ok(now.is_none())
+    }
+
+    fn be_in(&mut self, trouble: Option<&'static str>, detail: impl FnOnce() -> String) {
+        if self.trouble != trouble {
+            match trouble {
+                Some(name) => error!(name, detail = detail(), "frames are not taken and not acknowledged; devices hold back"),
+                None => info!("frames are taken again"),
+            }
+            self.trouble = trouble;
+        }
+        self.shared.takes_frames.store(trouble.is_none(), Ordering::Relaxed);
+        self.shared.metrics.taking.set(f64::from(u8::from(trouble.is_none())));
+    }
+
+    fn look_at_clock(&mut self) {
+        if self.settings.time == Time::Clock {
+            let epoch = self.station.hub().roster().epoch_of(unix_ms());
+            let before = self.watch.newest;
+            self.watch.go_to(epoch);
+            if self.watch.newest != before {
+                self.announced = None;
+            }
+        }
+        if !self.watch.since.is_empty() && self.announced.is_none_or(|at| at.elapsed() >= self.settings.announce_every) {
+            self.announced = Some(Instant::now());
+            self.station.announce(self.watch.newest);
+        }
+    }
+
+    fn hear(&mut self, up: &Up) {
+        self.shared.metrics.frames.increment(1);
+        match self.station.hear(&up.frame, self.watch.now()) {
+            Ok(news) => {
+                if let (Time::Recorded, Some((_, epoch))) = (self.settings.time, news.about) {
+                    self.watch.go_to(epoch);
+                }
+            }
+            Err(refused) => {
+                self.shared.metrics.refused(refused.name());
+                debug!(device = %moteseal_core::DeviceId(up.device), name = refused.name(), %refused, "refused a frame");
+            }
+        }
+    }
+
+    fn end_epochs(&mut self) -> Result<(), StationError> {
+        // What was heard is durable before an epoch ends with it, and each end before the next.
+        let mut next = self.station.hub().epochs().next();
+        while let Some(epoch) = next {
+            let hub = self.station.hub();
+            let end_ms = hub.roster().epoch_start_ms(EpochNumber(epoch.0.saturating_add(1))).unwrap_or(u64::MAX);
+            if !hub.is_complete(epoch) && !self.watch.is_over(epoch, end_ms, self.settings.grace) {
+                return Ok(());
+            }
+            self.station.end(epoch)?;
+            if !self.commit()? {
+                return Ok(());
+            }
+            let before = EpochNumber(epoch.0.saturating_add(1));
+            self.watch.since = self.watch.since.split_off(&before.min(self.watch.newest));
+            next = self.station.hub().epochs().next();
+        }
+        Ok(())
+    }
+
+    /// Commits and speaks; says whether it could. What will never be possible is an error.
+    fn commit(&mut self) -> Result<bool, StationError> {
+        let start = Instant::now();
+        match self.station.commit() {
+            Ok(said) => {
+                if self.trouble.is_some_and(|name| name != "OutboxFull") {
+                    self.be_in(None, String::new);
+                }
+                if !said.acknowledgements.is_empty() {
+                    self.shared.metrics.commit_seconds.record(start.elapsed());
+                }
+                if said != Said::default() {
+                    let announcement = said.announcement.is_some();
+                    // A link that is slow misses words that are said again: acknowledgements when devices ask, rounds by and by.
+                    if self.words.try_send(said).is_err() && announcement {
+                        self.announced = None;
+                    }
+                }
+                for over in self.station.take_over() {
+                    let metrics = &self.shared.metrics;
+                    metrics.epochs_ended.increment(1);
+                    metrics.events_kept.increment(over.kept);
+                    metrics.devices_absent.set(value(over.absent.len() as u64));
+                    let (epoch, round, kept, seals) = (over.epoch.0, over.round.0, over.kept, over.seals);
+                    info!(epoch, round, kept, seals, absent = over.absent.len(), "an epoch is over");
+                }
+                self.shared.stored.notify_one();
+                Ok(true)
+            }
+            Err(error @ (StationError::Journal(_) | StationError::Outbox(_) | StationError::Io(..))) => {
+                self.be_in(Some(error.name()), || error.to_string());
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn measure(&mut self) {
+        let (hub, metrics) = (self.station.hub(), &self.shared.metrics);
+        let Counts { seen, discarded } = hub.counts();
+        metrics.events_seen.increment(seen - self.counted.seen);
+        metrics.events_discarded.increment(discarded - self.counted.discarded);
+        self.counted = hub.counts();
+        metrics.buffered.set(value(hub.epochs().map(|epoch| hub.kept(epoch)).max().unwrap_or(0)));
+        metrics.budget.set(value(hub.budget()));
+        metrics.round.set(f64::from(hub.round(self.watch.newest).0));
+        metrics.epoch.set(value(self.watch.newest.0));
+        metrics.state_bytes.set(value(self.station.bytes()));
+        metrics.state_bound.set(value(self.station.bound()));
+        let outbox = self.station.outbox();
+        let names = outbox.names();
+        metrics.outbox_items.set(value(names.len() as u64));
+        metrics.outbox_bytes.set(value(outbox.bytes()));
+        metrics.oldest_epoch.set(value(names.first().map_or(self.watch.newest, |name| name.epoch).0));
+    }
+}

@@ -1,0 +1,406 @@
+//! A hub with a memory that survives: its journal, its outbox, and the words that it says once what they speak of is durable.
+//!
+//! Time and frames come in as arguments; the disk is the only thing that a [`Station`] touches. What it heard counts from
+//! [`Station::commit`] on, which makes everything since the one before durable in one sync and hands out what may be said then: one
+//! cumulative acknowledgement a device, and the newest round. Killed at any moment, it comes back to the state that its journal
+//! tells ([`Station::open`]), which is at least all that it has acknowledged.
+//!
+//! Where the disk is full, or the outbox at its bound, a station takes no more frames: nothing that was acknowledged is given up,
+//! and devices hold back what is not.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use moteseal_core::identity::IssueError;
+use moteseal_core::record::{DeviceId, EpochNumber, Round};
+use moteseal_core::roster::Directory as _;
+use moteseal_core::sample::{Announcement, MAX_ANNOUNCEMENT};
+use moteseal_core::signature::Signer;
+use moteseal_store::Journal;
+use moteseal_store::journal::JournalError;
+use moteseal_verify::Roster;
+
+use crate::hub::{Hub, News, Refused};
+use crate::ledger::Entry;
+use crate::outbox::{Item, Name, Outbox, OutboxError};
+
+/// A commit is due when frames of this many bytes wait for it.
+pub const COMMIT_BYTES: usize = 8 << 20;
+/// What an epoch takes in the outbox at most, beside twice what its frames take in the journal.
+const RESERVE: u64 = 1 << 20;
+
+/// Why a station cannot go on.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StationError {
+    /// The journal failed.
+    Journal(JournalError),
+    /// The outbox failed.
+    Outbox(OutboxError),
+    /// The folder cannot be used.
+    Io(PathBuf, std::io::Error),
+    /// The roster has no budget, so there is nothing to coordinate.
+    NoBudget,
+    /// The key is not the one that the roster certifies for the coordinator.
+    NotTheCoordinator,
+    /// The journal holds what no gateway of this version writes.
+    NotAGateway(PathBuf),
+    /// The coordinator's key did not sign.
+    Sign(IssueError),
+}
+
+impl StationError {
+    /// The error's name.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Journal(error) => error.name(),
+            Self::Outbox(error) => error.name(),
+            Self::Io(..) => "StateFailed",
+            Self::NoBudget => "NoBudget",
+            Self::NotTheCoordinator => "NotTheCoordinator",
+            Self::NotAGateway(_) => "NotAGateway",
+            Self::Sign(_) => "NotSigned",
+        }
+    }
+
+    /// Whether there is no room left on the disk: what failed can be tried again.
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        matches!(self, Self::Journal(JournalError::DiskFull(_)) | Self::Outbox(OutboxError::DiskFull(_)))
+    }
+}
+
+impl fmt::Display for StationError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Journal(error) => error.fmt(f),
+            Self::Outbox(error) => error.fmt(f),
+            Self::Io(path, error) => write!(f, "{}: {}: {error}", self.name(), path.display()),
+            Self::NoBudget => {
+                f.write_str("NoBudget: the roster gives the group no budget; make one with `moteseal roster new --budget --coordinator`")
+            }
+            Self::NotTheCoordinator => f.write_str(
+                "NotTheCoordinator: the roster certifies another key for the coordinator; use the secret key beside the public key \
+                 that `moteseal roster new --coordinator` was given",
+            ),
+            Self::NotAGateway(path) => {
+                write!(f, "NotAGateway: {} is no journal of a gateway of this version; name another state folder", path.display())
+            }
+            Self::Sign(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for StationError {}
+
+impl From<JournalError> for StationError {
+    fn from(error: JournalError) -> Self {
+        Self::Journal(error)
+    }
+}
+
+impl From<OutboxError> for StationError {
+    fn from(error: OutboxError) -> Self {
+        Self::Outbox(error)
+    }
+}
+
+/// What may be said now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Said {
+    /// An acknowledgement for each device that was heard.
+    pub acknowledgements: Vec<(DeviceId, Vec<u8>)>,
+    /// A signed announcement to all.
+    pub announcement: Option<Vec<u8>>,
+}
+
+/// An epoch that was ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Over {
+    /// The epoch.
+    pub epoch: EpochNumber,
+    /// The final round.
+    pub round: Round,
+    /// Events that go up.
+    pub kept: u64,
+    /// Seals that go up.
+    pub seals: usize,
+    /// Devices that did not close the epoch.
+    pub absent: Vec<DeviceId>,
+}
+
+/// What a station found when it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// Frames heard again.
+    pub frames: u64,
+    /// Frames that are refused now: of devices that the roster no longer has.
+    pub refused: u64,
+    /// Bytes that a crash left half written; nothing of them had been acknowledged.
+    pub torn: u64,
+}
+
+/// A group's coordinator at one place, with its disk.
+pub struct Station {
+    hub: Hub,
+    signer: Box<dyn Signer + Send>,
+    journal: Journal,
+    journal_path: PathBuf,
+    outbox: Arc<Outbox>,
+    bound: u64,
+    /// Bytes that were appended to the journal since it was synced.
+    uncommitted: usize,
+    /// Devices that were heard since the last words.
+    heard: BTreeSet<DeviceId>,
+    /// An announcement is due, and the epoch that was announced last.
+    announces: bool,
+    announced: Option<EpochNumber>,
+    /// The journal says that this epoch is ended, or will once it is synced.
+    ending: Option<EpochNumber>,
+    /// What is ended, or came late, and is not in the outbox yet.
+    unstored: Vec<(Name, Item)>,
+    over: Vec<Over>,
+    /// The journal has what is no longer needed.
+    stale: bool,
+}
+
+impl fmt::Debug for Station {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Station").field("hub", &self.hub).field("journal", &self.journal_path).finish_non_exhaustive()
+    }
+}
+
+impl Station {
+    /// Opens a station with its state in `folder`, which is made if there is none: `journal` and `outbox/`. `secret` is the group's link
+    /// secret, `signer` the coordinator's key, `bound` how many bytes the folder may take.
+    ///
+    /// # Errors
+    /// [`StationError`].
+    pub fn open(
+        folder: &Path,
+        roster: Roster,
+        secret: [u8; 32],
+        signer: Box<dyn Signer + Send>,
+        bound: u64,
+    ) -> Result<(Self, Recovered), StationError> {
+        check(&roster, &*signer)?;
+        let hub = Hub::new(roster, secret).ok_or(StationError::NoBudget)?;
+        fs::create_dir_all(folder).map_err(|error| StationError::Io(folder.to_owned(), error))?;
+        let journal_path = folder.join("journal");
+        let journal = Journal::open(&journal_path)?;
+        let outbox = Arc::new(Outbox::open(&folder.join("outbox"))?);
+        let mut station = Self {
+            hub,
+            signer,
+            journal,
+            journal_path,
+            outbox,
+            bound,
+            uncommitted: 0,
+            heard: BTreeSet::new(),
+            announces: false,
+            announced: None,
+            ending: None,
+            unstored: Vec::new(),
+            over: Vec::new(),
+            stale: false,
+        };
+        let recovered = station.recover()?;
+        Ok((station, recovered))
+    }
+
+    /// Hears the journal again.
+    fn recover(&mut self) -> Result<Recovered, StationError> {
+        let mut recovered = Recovered { torn: self.journal.torn_bytes(), ..Recovered::default() };
+        let foreign = || StationError::NotAGateway(self.journal_path.clone());
+        let mut ended = Vec::new();
+        for record in self.journal.iter() {
+            match Entry::decode(&record?).ok_or_else(foreign)? {
+                Entry::Standing(standing) => self.hub.resume(standing),
+                Entry::Frame { now, frame, .. } => match self.hub.hear(frame, now) {
+                    Ok(_) => recovered.frames += 1,
+                    Err(_) => recovered.refused += 1,
+                },
+                // The same frames give the same manifest. Where the outbox has it, or the cloud, it is written once more at most.
+                Entry::End(epoch) => ended.push(self.hub.end(epoch, &*self.signer).map_err(StationError::Sign)?),
+            }
+        }
+        for ended in ended {
+            self.unstored.push((Name::of(ended.epoch), Item { manifest: Some(ended.manifest), bundles: ended.bundles }));
+            self.stale = true;
+        }
+        self.take_late();
+        Ok(recovered)
+    }
+
+    /// The hub.
+    #[must_use]
+    pub const fn hub(&self) -> &Hub {
+        &self.hub
+    }
+
+    /// What waits for the cloud.
+    #[must_use]
+    pub fn outbox(&self) -> Arc<Outbox> {
+        Arc::clone(&self.outbox)
+    }
+
+    /// Bytes of the folder.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.outbox.bytes() + self.journal_bytes()
+    }
+
+    fn journal_bytes(&self) -> u64 {
+        fs::metadata(&self.journal_path).map_or(0, |journal| journal.len()) + self.uncommitted as u64
+    }
+
+    /// The most bytes that the folder may take.
+    #[must_use]
+    pub const fn bound(&self) -> u64 {
+        self.bound
+    }
+
+    /// Whether more frames may be heard: what they make of the outbox will fit its bound.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.outbox.bytes() + 2 * self.journal_bytes() + RESERVE <= self.bound
+    }
+
+    /// Whether enough waits that it should be committed before more is heard.
+    #[must_use]
+    pub const fn is_due(&self) -> bool {
+        self.uncommitted >= COMMIT_BYTES
+    }
+
+    /// Hears a frame of a device. It is not durable before the next [`commit`](Self::commit).
+    ///
+    /// # Errors
+    /// [`Refused`]; nothing has changed then.
+    pub fn hear(&mut self, frame: &[u8], now: EpochNumber) -> Result<News, Refused> {
+        let news = self.hub.hear(frame, now)?;
+        self.heard.insert(news.device);
+        if news.durable {
+            let entry = Entry::Frame { now, about: news.about, frame }.encode();
+            self.uncommitted += entry.len();
+            // It takes 256 MiB, and a commit is due long before. Not acknowledging is what would be right.
+            if self.journal.append(&entry).is_err() {
+                self.heard.remove(&news.device);
+            }
+        }
+        self.announces |= news.raised.is_some();
+        Ok(news)
+    }
+
+    /// The newest epoch and its round are said again with the next commit, whether or not they are new.
+    pub fn announce(&mut self, epoch: EpochNumber) {
+        self.announced = self.announced.max(Some(epoch));
+        self.announces = true;
+    }
+
+    /// Ends an epoch with the next commit.
+    ///
+    /// # Errors
+    /// [`StationError::Journal`] if the journal takes no more; nothing has changed then.
+    pub fn end(&mut self, epoch: EpochNumber) -> Result<(), StationError> {
+        if self.ending.is_none() {
+            self.journal.append(&Entry::End(epoch).encode())?;
+            self.ending = Some(epoch);
+        }
+        Ok(())
+    }
+
+    /// Makes everything durable, writes what is over to the outbox, and says what may be said. What it could not do it does with the
+    /// next call.
+    ///
+    /// # Errors
+    /// [`StationError`]: nothing may be said, and no frame heard, until a later commit succeeds.
+    pub fn commit(&mut self) -> Result<Said, StationError> {
+        self.journal.sync()?;
+        self.uncommitted = 0;
+        if let Some(epoch) = self.ending {
+            let ended = self.hub.end(epoch, &*self.signer).map_err(StationError::Sign)?;
+            self.ending = None;
+            self.stale = true;
+            let (seals, kept) = (ended.bundles.len(), ended.kept);
+            self.unstored.push((Name::of(epoch), Item { manifest: Some(ended.manifest), bundles: ended.bundles }));
+            self.over.push(Over { epoch, round: ended.round, kept, seals, absent: ended.absent });
+        }
+        self.take_late();
+        while let Some((name, item)) = self.unstored.first() {
+            self.outbox.store(*name, item)?;
+            self.unstored.remove(0);
+        }
+        if self.stale {
+            self.compact()?;
+            self.stale = false;
+        }
+        self.say()
+    }
+
+    fn take_late(&mut self) {
+        for (epoch, bundle) in self.hub.take_late() {
+            self.unstored.push((Name::of_late(epoch, &bundle), Item { manifest: None, bundles: vec![bundle] }));
+        }
+    }
+
+    /// Keeps in the journal what the hub would need again.
+    fn compact(&mut self) -> Result<(), StationError> {
+        let foreign = || StationError::NotAGateway(self.journal_path.clone());
+        let mut records = vec![Entry::Standing(self.hub.standing()).encode()];
+        for record in self.journal.iter() {
+            let record = record?;
+            let is_needed = match Entry::decode(&record).ok_or_else(foreign)? {
+                Entry::Frame { about: Some((index, epoch)), frame, .. } => {
+                    moteseal_core::wire::link::claimed_device(frame).is_some_and(|device| self.hub.needs(device, index, epoch))
+                }
+                Entry::Frame { about: None, .. } | Entry::Standing(_) | Entry::End(_) => false,
+            };
+            if is_needed {
+                records.push(record);
+            }
+        }
+        Ok(self.journal.compact(records.iter().map(Vec::as_slice))?)
+    }
+
+    fn say(&mut self) -> Result<Said, StationError> {
+        let mut said = Said::default();
+        for device in std::mem::take(&mut self.heard) {
+            said.acknowledgements.extend(self.hub.acknowledgement(device).map(|frame| (device, frame)));
+        }
+        // Devices follow the newest epoch only, so that the others' rounds need not be said.
+        if std::mem::take(&mut self.announces)
+            && let Some(epoch) = self.announced.max(self.hub.epochs().last())
+        {
+            self.announced = Some(epoch);
+            let roster = self.hub.roster();
+            let round = self.hub.round(epoch).min(Round(roster.levels().saturating_sub(1)));
+            let mut out = [0; MAX_ANNOUNCEMENT];
+            let word = Announcement::issue(roster.group(), epoch, round, &*self.signer, &mut out).map_err(StationError::Sign)?;
+            said.announcement = Some(word.to_vec());
+        }
+        Ok(said)
+    }
+
+    /// The epochs that were ended since this was last asked.
+    pub fn take_over(&mut self) -> Vec<Over> {
+        std::mem::take(&mut self.over)
+    }
+}
+
+/// Whether a key is that of a roster's coordinator.
+///
+/// # Errors
+/// `NoBudget`, `NotTheCoordinator`.
+pub fn check(roster: &Roster, signer: &dyn Signer) -> Result<(), StationError> {
+    let coordinator = roster.coordinator().filter(|_| roster.budget().is_some()).ok_or(StationError::NoBudget)?;
+    // A signature says whose key it is, whatever holds it.
+    let word = b"moteseal/1/is this the coordinator";
+    let signed = signer.signature(word).ok();
+    let is_its = signed.is_some_and(|signature| coordinator.verify(word, &signature).is_ok());
+    if is_its { Ok(()) } else { Err(StationError::NotTheCoordinator) }
+}

@@ -1,0 +1,96 @@
+//! `/metrics`, `/healthz` and `/readyz`, on a listener of their own.
+//!
+//! Whoever connects gets bounded work: so many connections at once, so much time for each.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use moteseal_api::paths;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tracing::warn;
+
+use crate::service::Shared;
+
+/// Connections at once; others wait.
+const CONNECTIONS: usize = 32;
+/// A connection is closed after this time, whatever it does.
+const CONNECTION_TIME: Duration = Duration::from_secs(60);
+/// A request's head must be there in this time.
+const HEAD_TIME: Duration = Duration::from_secs(10);
+
+/// Serves until it is dropped.
+pub(crate) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let mut connections = tokio::task::JoinSet::new();
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        while connections.try_join_next().is_some() {}
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let shared = Arc::clone(&shared);
+                connections.spawn(async move {
+                    let _place = place;
+                    let service = service_fn(|request: Request<Incoming>| {
+                        let response = answer(&request, &shared);
+                        async { Ok::<_, Infallible>(response) }
+                    });
+                    let connection = http1::Builder::new()
+                        .timer(TokioTimer::new())
+                        .header_read_timeout(HEAD_TIME)
+                        .max_buf_size(16 << 10)
+                        .serve_connection(TokioIo::new(stream), service);
+                    // Who breaks off or is too slow has no answer; there is nobody to tell.
+                    let _ = tokio::time::timeout(CONNECTION_TIME, connection).await;
+                });
+            }
+            Err(error) => {
+                warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+fn answer(request: &Request<Incoming>, shared: &Shared) -> Response<Full<Bytes>> {
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        let mut refused = text(StatusCode::METHOD_NOT_ALLOWED, "use GET\n");
+        refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET"));
+        return refused;
+    }
+    match request.uri().path() {
+        paths::METRICS => {
+            let mut metrics = text(StatusCode::OK, shared.metrics.render());
+            let prometheus = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+            metrics.headers_mut().insert(CONTENT_TYPE, prometheus);
+            metrics
+        }
+        paths::HEALTHZ => text(StatusCode::OK, "alive\n"),
+        paths::READYZ if shared.is_stopping.load(Ordering::Relaxed) => text(StatusCode::SERVICE_UNAVAILABLE, "stopping\n"),
+        paths::READYZ if !shared.takes_frames.load(Ordering::Relaxed) => {
+            text(StatusCode::SERVICE_UNAVAILABLE, "no room: frames are not taken\n")
+        }
+        paths::READYZ if !shared.is_link_up.load(Ordering::Relaxed) => {
+            text(StatusCode::SERVICE_UNAVAILABLE, "the link to the devices is down\n")
+        }
+        paths::READYZ => text(StatusCode::OK, "ready\n"),
+        _ => text(StatusCode::NOT_FOUND, "there are /metrics, /healthz and /readyz\n"),
+    }
+}
+
+fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}

@@ -5,15 +5,18 @@
 #![forbid(unsafe_code)]
 
 pub mod batch;
+pub mod durable;
 pub mod import;
 pub mod mote;
 pub mod outbox;
 pub mod push;
 pub mod recorder;
 pub mod replay;
+pub mod run;
 pub mod seal;
 
 pub use batch::{Batch, BatchRefused, Sealed};
+pub use durable::DurableMote;
 pub use import::{Import, ImportError, Recording};
 pub use mote::Mote;
 pub use outbox::{Outbox, OutboxError};

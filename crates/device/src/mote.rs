@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use moteseal_core::digest::Digest;
 use moteseal_core::level::{Counters, SaltKey, SipKey};
-use moteseal_core::record::{EpochNumber, Framing, Level, MAX_LEVELS, Round, SealIndex};
+use moteseal_core::record::{EpochNumber, Framing, Level, MAX_LEVELS, Round, SealIndex, Sequence};
 use moteseal_core::sample::{Announcement, Forwarder, Noted};
 use moteseal_core::seal::{Scheme, Seal, Statement, star};
 use moteseal_core::signature::Signer;
@@ -41,6 +41,8 @@ pub struct Mote<K> {
     waiting: VecDeque<Waiting>,
     most_waiting: usize,
     wants_schema: bool,
+    /// The furthest acknowledgement: the newest durable seal, the open one, and how far that is durable.
+    progress: Option<(Option<SealIndex>, SealIndex, Sequence)>,
 }
 
 /// A seal that is open.
@@ -98,6 +100,7 @@ impl<K: Signer> Mote<K> {
             waiting: waiting.into(),
             most_waiting: most_waiting.max(1),
             wants_schema: true,
+            progress: None,
         }
     }
 
@@ -111,6 +114,55 @@ impl<K: Signer> Mote<K> {
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting.len()
+    }
+
+    /// The oldest seal that is open, or waits for the gateway.
+    #[must_use]
+    pub fn oldest(&self) -> Option<SealIndex> {
+        self.waiting.front().map(|waiting| waiting.index).or_else(|| self.opened())
+    }
+
+    /// The seal that is open.
+    #[must_use]
+    pub fn opened(&self) -> Option<SealIndex> {
+        self.open.as_ref().map(|open| open.index)
+    }
+
+    /// Whether a seal is open or waits for the gateway: not if it was given up, or the gateway has it.
+    #[must_use]
+    pub fn has(&self, index: SealIndex) -> bool {
+        self.opened() == Some(index) || self.waiting.iter().any(|waiting| waiting.index == index)
+    }
+
+    /// Bytes of the open seal's events that the gateway does not have yet; at most [`BUFFER`].
+    #[must_use]
+    pub fn buffered(&self) -> usize {
+        self.open.as_ref().map_or(0, |open| open.forwarder.buffered())
+    }
+
+    /// How many closed seals may wait from now on.
+    pub fn set_most_waiting(&mut self, most_waiting: usize) {
+        self.most_waiting = most_waiting.max(1);
+    }
+
+    /// Passes over indices and epochs that another run of the device gave up: the open seal is closed, as if a reading of a later epoch
+    /// had come, and the next one is `next_index`.
+    ///
+    /// # Errors
+    /// [`SealRefused`].
+    pub fn pass_over(&mut self, next_index: SealIndex, epoch: EpochNumber) -> Result<(), SealRefused> {
+        if self.open.is_some() {
+            self.close_or_give_up()?;
+        }
+        self.chain.next_index = self.chain.next_index.max(next_index);
+        self.chain.epoch = self.chain.epoch.max(Some(epoch));
+        Ok(())
+    }
+
+    /// What all its seals have in common.
+    #[must_use]
+    pub const fn profile(&self) -> &Profile {
+        &self.profile
     }
 
     /// Gives up the mote and hands out what waits: what a journal would have kept.
@@ -165,6 +217,20 @@ impl<K: Signer> Mote<K> {
             self.go_to(epoch)?;
         }
         self.close_or_give_up()
+    }
+
+    /// Opens a seal for an epoch, if none is open for it; that of an epoch before is closed.
+    ///
+    /// # Errors
+    /// [`SealRefused`].
+    pub fn begin(&mut self, epoch: EpochNumber) -> Result<(), SealRefused> {
+        self.go_to(epoch)
+    }
+
+    /// The epoch of the seal that is open.
+    #[must_use]
+    pub fn epoch(&self) -> Option<EpochNumber> {
+        self.open.as_ref().map(|open| open.epoch)
     }
 
     /// Closes the open seal, or gives it up where too many wait.
@@ -298,12 +364,15 @@ impl<K: Signer> Mote<K> {
         frames
     }
 
-    /// Hears the gateway's acknowledgement.
+    /// Hears the gateway's acknowledgement. Says whether it goes beyond those before: what is durable stays so.
     ///
     /// # Errors
     /// [`FrameError`].
-    pub fn acknowledged(&mut self, frame: &[u8]) -> Result<(), FrameError> {
+    pub fn acknowledged(&mut self, frame: &[u8]) -> Result<bool, FrameError> {
         let acknowledgement = Acknowledgement::open(frame, self.profile.device, &self.link)?;
+        let progress = (acknowledgement.sealed, acknowledgement.index, acknowledgement.next);
+        let is_news = self.progress.is_none_or(|before| progress > before);
+        self.progress = self.progress.max(Some(progress));
         self.wants_schema |= acknowledgement.wants_schema;
         while self.waiting.front().is_some_and(|waiting| acknowledgement.sealed.is_some_and(|sealed| waiting.index <= sealed)) {
             self.waiting.pop_front();
@@ -312,18 +381,20 @@ impl<K: Signer> Mote<K> {
         waiting
             .chain(self.open.as_mut().map(|open| &mut open.forwarder))
             .for_each(|forwarder| forwarder.acknowledge(&acknowledgement));
-        Ok(())
+        Ok(is_news)
     }
 
-    /// Hears the coordinator's word on the round; what is old changes nothing. The caller has checked whose word it is.
-    pub fn announced(&mut self, word: &Announcement) {
+    /// Hears the coordinator's word on the round; what is old changes nothing, and it says so. The caller has checked whose word it is.
+    pub fn announced(&mut self, word: &Announcement) -> bool {
         let heard = (word.epoch(), word.round());
-        if heard > self.announced {
+        let is_news = heard > self.announced;
+        if is_news {
             self.announced = heard;
             if let Some(open) = self.open.as_mut().filter(|open| open.epoch == heard.0) {
                 open.forwarder.announced(heard.1);
             }
         }
+        is_news
     }
 
     /// Nothing was heard for a while: everything that is not acknowledged is due again.

@@ -223,6 +223,12 @@ impl<const N: usize> Forwarder<N> {
         self.acknowledged == self.noted
     }
 
+    /// Bytes of the buffer that are taken.
+    #[must_use]
+    pub const fn buffered(&self) -> usize {
+        self.used
+    }
+
     /// Events noted so far.
     #[must_use]
     pub const fn noted(&self) -> u32 {

@@ -1,0 +1,555 @@
+//! A mote that survives: what it was told rests in a journal, and is told again after a restart.
+//!
+//! A [`Mote`] follows from its inputs: readings, epochs that end, announcements, acknowledgements. A [`DurableMote`] writes each to its
+//! journal, and hands out frames only once the inputs that they follow from are synced. Killed at any moment, it comes back to the same
+//! seals, byte for byte: it loses no reading that is synced, never signs two things under one index, and the chain shows no gap.
+//! The chain's state is kept where every sealer of the key keeps it ([`Outbox`]), so that none goes on behind another's back.
+//!
+//! Records start with a byte that says what they are; numbers are big-endian, `?` is 0 for none or 1 and the number:
+//!
+//! | first byte | then |
+//! |---|---|
+//! | 0 | the device (8), the schema's digest (32), most waiting (4), the chain before: `prev` (32), `?` index (4), `?` epoch (8), whether that epoch is closed (1), next index (4), `?` epoch (8); taken: `?` epoch (8), readings (8) |
+//! | 1 | a reading: its epoch (8), the record |
+//! | 2 | an announcement as it came |
+//! | 3 | an acknowledgement as it came |
+//! | 4 | an epoch (8) was begun |
+//! | 5 | an epoch (8) has ended |
+//! | 6 | what was given up: the next index (4), the newest epoch (8), its readings (8) |
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use moteseal_core::digest::Digest;
+use moteseal_core::level::SaltKey;
+use moteseal_core::record::{DeviceId, EpochNumber, GroupId, SealIndex};
+use moteseal_core::sample::{Announcement, WordError};
+use moteseal_core::seal::Position;
+use moteseal_core::signature::{PublicKey, Signer};
+use moteseal_core::wire::link::{FrameError, LinkKey};
+use moteseal_store::Journal;
+use moteseal_store::journal::JournalError;
+
+use crate::mote::Mote;
+use crate::outbox::{Outbox, OutboxError};
+use crate::seal::{Chain, Profile, SealRefused};
+
+/// The journal is written anew when this many of its records are no longer needed, and they are more than the others.
+const STALE_RECORDS: u64 = 256;
+
+/// Why a durable mote cannot go on.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum DurableError {
+    /// The reading or epoch does not fit the chain.
+    Refused(SealRefused),
+    /// The journal failed.
+    Journal(JournalError),
+    /// The chain's state failed.
+    Outbox(OutboxError),
+    /// The journal is another device's, or none of a mote.
+    NotThisDevice(PathBuf),
+    /// The journal has readings of another schema that are not with the gateway yet.
+    OtherSchema(PathBuf),
+    /// Another sealer has gone on with the chain since.
+    SealedElsewhere {
+        /// The journal.
+        journal: PathBuf,
+        /// The index that it would use next.
+        next: SealIndex,
+        /// The index that the chain's state says is next.
+        found: SealIndex,
+    },
+}
+
+impl fmt::Display for DurableError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(error) => error.fmt(f),
+            Self::Journal(error) => error.fmt(f),
+            Self::Outbox(error) => error.fmt(f),
+            Self::NotThisDevice(path) => {
+                write!(f, "{}: not a journal of this device; give it a state folder of its own", path.display())
+            }
+            Self::OtherSchema(path) => write!(
+                f,
+                "{}: holds readings with other columns that the gateway does not have yet; run once more with those columns, or move the \
+                 file away to give the readings up",
+                path.display()
+            ),
+            Self::SealedElsewhere { journal, next, found } => write!(
+                f,
+                "{}: the key has sealed elsewhere since: seal {next} would be next here, but the chain stands at {found}; move the file away \
+                 to give up what waits in it",
+                journal.display()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for DurableError {}
+
+impl From<SealRefused> for DurableError {
+    fn from(error: SealRefused) -> Self {
+        Self::Refused(error)
+    }
+}
+
+impl From<JournalError> for DurableError {
+    fn from(error: JournalError) -> Self {
+        Self::Journal(error)
+    }
+}
+
+impl From<OutboxError> for DurableError {
+    fn from(error: OutboxError) -> Self {
+        Self::Outbox(error)
+    }
+}
+
+/// The newest epoch of which readings were taken, and how many.
+pub type Taken = Option<(EpochNumber, u64)>;
+
+/// What a mote was told.
+#[derive(Debug)]
+enum Input<'a> {
+    Reading(EpochNumber, &'a [u8]),
+    Announcement(&'a [u8]),
+    Acknowledgement(&'a [u8]),
+    Begin(EpochNumber),
+    End(EpochNumber),
+    PassOver(SealIndex, EpochNumber, u64),
+}
+
+impl<'a> Input<'a> {
+    fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Reading(epoch, record) => [&[1][..], &epoch.0.to_be_bytes(), record].concat(),
+            Self::Announcement(bytes) => [&[2][..], bytes].concat(),
+            Self::Acknowledgement(bytes) => [&[3][..], bytes].concat(),
+            Self::Begin(epoch) => [&[4][..], &epoch.0.to_be_bytes()].concat(),
+            Self::End(epoch) => [&[5][..], &epoch.0.to_be_bytes()].concat(),
+            Self::PassOver(index, epoch, readings) => {
+                [&[6][..], &index.0.to_be_bytes(), &epoch.0.to_be_bytes(), &readings.to_be_bytes()].concat()
+            }
+        }
+    }
+
+    fn decode(record: &'a [u8]) -> Option<Self> {
+        let (kind, rest) = record.split_first()?;
+        let epoch = |bytes: &[u8]| Some(EpochNumber(u64::from_be_bytes(bytes.try_into().ok()?)));
+        Some(match kind {
+            1 => {
+                let (at, record) = rest.split_first_chunk::<8>()?;
+                Self::Reading(EpochNumber(u64::from_be_bytes(*at)), record)
+            }
+            2 => Self::Announcement(rest),
+            3 => Self::Acknowledgement(rest),
+            4 => Self::Begin(epoch(rest)?),
+            5 => Self::End(epoch(rest)?),
+            6 => {
+                let (index, rest) = rest.split_first_chunk()?;
+                let (at, readings) = rest.split_first_chunk::<8>()?;
+                let index = SealIndex(u32::from_be_bytes(*index));
+                Self::PassOver(index, EpochNumber(u64::from_be_bytes(*at)), u64::from_be_bytes(readings.try_into().ok()?))
+            }
+            _ => return None,
+        })
+    }
+}
+
+/// Where a mote stood before a seal was opened.
+#[derive(Clone, Debug)]
+struct Before {
+    chain: Chain,
+    taken: Taken,
+    announcement: Option<Vec<u8>>,
+}
+
+/// A seal that was opened, and the number of the record that opened it.
+#[derive(Debug)]
+struct Opened {
+    index: SealIndex,
+    record: u64,
+    before: Before,
+}
+
+/// A mote with its journal.
+#[derive(Debug)]
+pub struct DurableMote<K> {
+    mote: Mote<K>,
+    journal: Journal,
+    path: PathBuf,
+    state: Outbox,
+    /// The chain as the state has it.
+    persisted: Chain,
+    group: GroupId,
+    coordinator: PublicKey,
+    most_waiting: u32,
+    /// Every seal since the journal's start.
+    opened: VecDeque<Opened>,
+    records: u64,
+    /// Records when the journal was last written anew.
+    compacted: u64,
+    taken: Taken,
+    announcement: Option<Vec<u8>>,
+}
+
+/// Who a mote is.
+#[derive(Debug)]
+pub struct Identity<K> {
+    /// What its seals have in common.
+    pub profile: Profile,
+    /// Its key.
+    pub signer: K,
+    /// Its salt key.
+    pub salt_key: SaltKey,
+    /// The key of its link.
+    pub link: LinkKey,
+    /// The coordinator's key.
+    pub coordinator: PublicKey,
+}
+
+impl<K: Signer> DurableMote<K> {
+    /// Goes on where the device stopped. `state` and `chain` are what [`Outbox::open`] gave; the journal is made if there is none. At most
+    /// `most_waiting` closed seals wait for the gateway.
+    ///
+    /// # Errors
+    /// [`DurableError`].
+    pub fn open(
+        identity: Identity<K>,
+        (state, chain): (Outbox, Chain),
+        path: &Path,
+        most_waiting: u32,
+    ) -> Result<Self, DurableError> {
+        let Identity { profile, signer, salt_key, link, coordinator } = identity;
+        let (device, group, schema) = (profile.device, profile.group, profile.schema_digest);
+        let journal = Journal::open(path)?;
+        let records = journal.iter().collect::<Result<Vec<_>, _>>()?;
+        let foreign = || DurableError::NotThisDevice(path.to_owned());
+        let start = match records.first() {
+            None => Start { device, schema, most_waiting, before: Before { chain, taken: None, announcement: None } },
+            Some(record) => Start::decode(record).filter(|start| start.device == device).ok_or_else(foreign)?,
+        };
+        if start.schema != schema && records.len() > 1 {
+            return Err(DurableError::OtherSchema(path.to_owned()));
+        }
+        let most = start.most_waiting as usize;
+        let mote = Mote::new(profile, signer, salt_key, link, start.before.chain, Vec::new(), most);
+        let mut durable = Self {
+            mote,
+            journal,
+            path: path.to_owned(),
+            state,
+            persisted: chain,
+            group,
+            coordinator,
+            most_waiting: start.most_waiting,
+            opened: VecDeque::new(),
+            records: records.len() as u64,
+            compacted: 0,
+            taken: start.before.taken,
+            announcement: None,
+        };
+        for (record, number) in records.iter().zip(0..).skip(1) {
+            durable.apply(&Input::decode(record).ok_or_else(foreign)?, number)?;
+        }
+        let next = durable.mote.chain().next_index;
+        if chain.next_index > next {
+            return Err(DurableError::SealedElsewhere { journal: durable.path, next, found: chain.next_index });
+        }
+        // What the journal tells depends on how many could wait, so another number holds from a new journal on.
+        durable.most_waiting = most_waiting.max(u32::try_from(durable.mote.waiting()).unwrap_or(u32::MAX)).max(1);
+        durable.mote.set_most_waiting(durable.most_waiting as usize);
+        durable.compact()?;
+        Ok(durable)
+    }
+
+    /// The mote.
+    #[must_use]
+    pub const fn mote(&self) -> &Mote<K> {
+        &self.mote
+    }
+
+    /// How many closed seals may wait for the gateway.
+    #[must_use]
+    pub const fn most_waiting(&self) -> usize {
+        self.most_waiting as usize
+    }
+
+    /// The newest epoch of which readings were taken, and how many.
+    #[must_use]
+    pub const fn taken(&self) -> Taken {
+        self.taken
+    }
+
+    /// Takes a reading; it is durable after the next [`sync`](Self::sync).
+    ///
+    /// # Errors
+    /// [`DurableError`]; the reading was not taken.
+    pub fn sense(&mut self, epoch: EpochNumber, record: &[u8]) -> Result<(), DurableError> {
+        self.tell(&Input::Reading(epoch, record))
+    }
+
+    /// Ends an epoch: what is open is closed, or, if nothing was sensed in it, a seal says that.
+    ///
+    /// # Errors
+    /// [`DurableError`].
+    pub fn end(&mut self, epoch: EpochNumber) -> Result<(), DurableError> {
+        if self.mote.epoch().is_none_or(|open| open < epoch) {
+            self.tell(&Input::Begin(epoch))?;
+        }
+        self.tell(&Input::End(epoch))
+    }
+
+    /// Hears an announcement.
+    ///
+    /// # Errors
+    /// [`WordError`] if it is not the coordinator's; otherwise as the journal's.
+    pub fn announced(&mut self, bytes: &[u8]) -> Result<Result<Announcement, WordError>, DurableError> {
+        let word = Announcement::open(bytes, self.group, &self.coordinator);
+        if let Ok(word) = &word
+            && self.mote.announced(word)
+        {
+            self.announcement = Some(bytes.to_vec());
+            self.append(&Input::Announcement(bytes))?;
+            self.tidy()?;
+        }
+        Ok(word)
+    }
+
+    /// Hears an acknowledgement; says whether it was news.
+    ///
+    /// # Errors
+    /// [`FrameError`] if it is not the gateway's; otherwise as the journal's.
+    pub fn acknowledged(&mut self, frame: &[u8]) -> Result<Result<bool, FrameError>, DurableError> {
+        // Most are old, and need not be told again.
+        let heard = self.mote.acknowledged(frame);
+        if heard == Ok(true) {
+            self.append(&Input::Acknowledgement(frame))?;
+            self.tidy()?;
+        }
+        Ok(heard)
+    }
+
+    /// As [`Mote::timeout`].
+    pub fn timeout(&mut self) {
+        self.mote.timeout();
+    }
+
+    /// The frames that are due, at most `most`, once all that they follow from is durable.
+    ///
+    /// # Errors
+    /// [`DurableError`]: nothing may be sent.
+    pub fn frames(&mut self, most: usize) -> Result<Vec<Vec<u8>>, DurableError> {
+        self.sync()?;
+        Ok(self.mote.frames(most))
+    }
+
+    /// Makes everything durable that was told so far.
+    ///
+    /// # Errors
+    /// [`DurableError`]; it can be tried again.
+    pub fn sync(&mut self) -> Result<(), DurableError> {
+        self.journal.sync()?;
+        let chain = self.mote.chain();
+        if chain != self.persisted {
+            // Behind the journal, never ahead: a chain that is ahead was sealed with elsewhere.
+            self.state.persist(&chain)?;
+            self.persisted = chain;
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, input: &Input<'_>) -> Result<(), DurableError> {
+        self.apply(input, self.records)?;
+        self.append(input)?;
+        self.tidy()
+    }
+
+    fn append(&mut self, input: &Input<'_>) -> Result<(), DurableError> {
+        self.journal.append(&input.encode())?;
+        self.records += 1;
+        Ok(())
+    }
+
+    /// Gives the mote an input, which is, or will be, the record of that number.
+    fn apply(&mut self, input: &Input<'_>, record: u64) -> Result<(), DurableError> {
+        let (chain, taken) = (self.mote.chain(), self.taken);
+        match *input {
+            Input::Reading(epoch, reading) => {
+                self.mote.sense(epoch, reading)?;
+                let count = self.taken.filter(|(of, _)| *of == epoch).map_or(0, |(_, count)| count);
+                self.taken = Some((epoch, count + 1));
+            }
+            Input::Announcement(bytes) => {
+                if let Ok(word) = Announcement::open(bytes, self.group, &self.coordinator) {
+                    self.mote.announced(&word);
+                    self.announcement = Some(bytes.to_vec());
+                }
+            }
+            Input::Acknowledgement(frame) => {
+                let _ = self.mote.acknowledged(frame);
+            }
+            Input::Begin(epoch) => self.mote.begin(epoch)?,
+            Input::End(epoch) => self.mote.end(epoch)?,
+            Input::PassOver(next_index, epoch, readings) => {
+                self.mote.pass_over(next_index, epoch)?;
+                self.taken = self.taken.max(Some((epoch, readings)));
+            }
+        }
+        let after = self.mote.chain();
+        if after.next_index > chain.next_index {
+            // The seal before was closed by the same input, if one was. No announcement opens a seal.
+            let index = SealIndex(after.next_index.0 - 1);
+            let chain = Chain { next_index: index, epoch: chain.epoch, ..after };
+            self.opened.push_back(Opened {
+                index,
+                record,
+                before: Before { chain, taken, announcement: self.announcement.clone() },
+            });
+        }
+        Ok(())
+    }
+
+    /// Writes the journal anew if most of it is no longer needed.
+    fn tidy(&mut self) -> Result<(), DurableError> {
+        if self.records < self.compacted.saturating_mul(2).max(STALE_RECORDS) {
+            return Ok(());
+        }
+        let (mut needed, mut end) = (0, self.records);
+        for opened in self.opened.iter().rev() {
+            if self.mote.has(opened.index) {
+                needed += end - opened.record;
+            }
+            end = opened.record;
+        }
+        if self.records - needed >= STALE_RECORDS.max(needed) {
+            self.compact()?;
+        }
+        Ok(())
+    }
+
+    /// Keeps in the journal what leads to the seals that are open or wait, and passes over those that were given up.
+    fn compact(&mut self) -> Result<(), DurableError> {
+        let device = self.mote.profile().device;
+        let schema = self.mote.profile().schema_digest;
+        let old = self.journal.iter().collect::<Result<Vec<_>, _>>()?;
+        let now = Before { chain: self.mote.chain(), taken: self.taken, announcement: self.announcement.clone() };
+        let mut spans: Vec<(&Opened, u64)> = Vec::with_capacity(self.opened.len());
+        let mut end = self.records;
+        for opened in self.opened.iter().rev() {
+            spans.push((opened, end));
+            end = opened.record;
+        }
+        spans.reverse();
+        let first = spans.iter().position(|(opened, _)| self.mote.has(opened.index)).unwrap_or(spans.len());
+        let start = spans.get(first).map_or(&now, |(opened, _)| &opened.before).clone();
+        let mut announcement = start.announcement.clone();
+        let mut records = vec![Start { device, schema, most_waiting: self.most_waiting, before: start }.encode()];
+        records.extend(announcement.as_deref().map(|bytes| Input::Announcement(bytes).encode()));
+        let (mut kept, mut gave_up) = (VecDeque::new(), false);
+        for (opened, end) in spans.into_iter().skip(first) {
+            let Opened { index, record, before } = opened;
+            if !self.mote.has(*index) {
+                gave_up = true;
+                continue;
+            }
+            if std::mem::take(&mut gave_up) {
+                records.extend(pass_over(before));
+            }
+            if before.announcement != announcement {
+                records.extend(before.announcement.as_deref().map(|bytes| Input::Announcement(bytes).encode()));
+            }
+            let (from, to) = (usize::try_from(*record), usize::try_from(end));
+            let inputs = old.get(from.unwrap_or(usize::MAX)..to.unwrap_or(usize::MAX)).unwrap_or_default();
+            let newest = inputs.iter().rev().find_map(|record| match Input::decode(record) {
+                Some(Input::Announcement(bytes)) => Some(bytes.to_vec()),
+                _ => None,
+            });
+            announcement = newest.or_else(|| before.announcement.clone());
+            kept.push_back(Opened { index: *index, record: records.len() as u64, before: before.clone() });
+            records.extend_from_slice(inputs);
+        }
+        if gave_up {
+            records.extend(pass_over(&now));
+            let index = SealIndex(now.chain.next_index.0.saturating_sub(1));
+            kept.push_back(Opened { index, record: records.len() as u64 - 1, before: now });
+        }
+        self.journal.compact(records.iter().map(Vec::as_slice))?;
+        self.opened = kept;
+        self.records = records.len() as u64;
+        self.compacted = self.records;
+        Ok(())
+    }
+}
+
+/// The record that says that everything before this was given up.
+fn pass_over(before: &Before) -> Option<Vec<u8>> {
+    let readings = before.taken.map_or(0, |(_, readings)| readings);
+    Some(Input::PassOver(before.chain.next_index, before.chain.epoch?, readings).encode())
+}
+
+/// The first record of a journal.
+struct Start {
+    device: DeviceId,
+    schema: Digest,
+    most_waiting: u32,
+    before: Before,
+}
+
+impl Start {
+    fn encode(&self) -> Vec<u8> {
+        let optional = |bytes: Option<&[u8]>| bytes.map_or_else(|| vec![0], |bytes| [&[1], bytes].concat());
+        let Chain { position, next_index, epoch, .. } = self.before.chain;
+        let (index, last) = position.last.map(|(index, epoch)| (index.0.to_be_bytes(), epoch.0.to_be_bytes())).unzip();
+        let epoch = epoch.map(|epoch| epoch.0.to_be_bytes());
+        let (taken, readings) = self.before.taken.map(|(epoch, readings)| (epoch.0.to_be_bytes(), readings)).unzip();
+        [
+            &[0][..],
+            &self.device.0,
+            &self.schema.0,
+            &self.most_waiting.to_be_bytes(),
+            &position.prev.0,
+            &optional(index.as_ref().map(|index| &index[..])),
+            &optional(last.as_ref().map(|epoch| &epoch[..])),
+            &[u8::from(position.epoch_closed)],
+            &next_index.0.to_be_bytes(),
+            &optional(epoch.as_ref().map(|epoch| &epoch[..])),
+            &optional(taken.as_ref().map(|epoch| &epoch[..])),
+            &readings.unwrap_or(0).to_be_bytes(),
+        ]
+        .concat()
+    }
+
+    fn decode(record: &[u8]) -> Option<Self> {
+        fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+            let (bytes, tail) = rest.split_first_chunk()?;
+            *rest = tail;
+            Some(*bytes)
+        }
+        fn optional<const N: usize>(rest: &mut &[u8]) -> Option<Option<[u8; N]>> {
+            match take::<1>(rest)? {
+                [0] => Some(None),
+                _ => Some(Some(take(rest)?)),
+            }
+        }
+        let mut rest = record.strip_prefix(&[0])?;
+        let rest = &mut rest;
+        let (device, schema) = (DeviceId(take(rest)?), Digest(take(rest)?));
+        let most_waiting = u32::from_be_bytes(take(rest)?);
+        let prev = Digest(take(rest)?);
+        let index = optional(rest)?.map(|index| SealIndex(u32::from_be_bytes(index)));
+        let last = optional(rest)?.map(|epoch| EpochNumber(u64::from_be_bytes(epoch)));
+        let [closed] = take(rest)?;
+        let position = Position { prev, last: index.zip(last), epoch_closed: closed != 0 };
+        let next_index = SealIndex(u32::from_be_bytes(take(rest)?));
+        let epoch = optional(rest)?.map(|epoch| EpochNumber(u64::from_be_bytes(epoch)));
+        let taken = optional(rest)?.map(|epoch| EpochNumber(u64::from_be_bytes(epoch)));
+        let readings = u64::from_be_bytes(take(rest)?);
+        let chain = Chain { position, next_index, epoch, readings: 0 };
+        let before = Before { chain, taken: taken.map(|epoch| (epoch, readings)), announcement: None };
+        rest.is_empty().then_some(Self { device, schema, most_waiting, before })
+    }
+}

@@ -1,0 +1,418 @@
+//! A device at work: readings in, from a recording or as they come, frames out over a link, the gateway's word back.
+//!
+//! What is sensed is never held up by the link: a gateway that cannot be reached costs closed seals that wait, then epochs that are given
+//! up, as [`Mote`](crate::Mote) does it. Epochs never go back, whatever the clock does.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::pin;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use moteseal_core::record::EpochNumber;
+use moteseal_core::signature::Signer;
+use moteseal_net::link::State;
+use moteseal_net::{DeviceLink, Down, LinkError};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until, timeout};
+use tracing::{debug, info, warn};
+
+use crate::durable::{DurableError, DurableMote, Taken};
+use crate::import::Recording;
+use crate::mote::BUFFER;
+use crate::seal::SealRefused;
+
+/// Readings that come faster than this many between two waits are made durable together.
+const BATCH: usize = 256;
+/// Frames between two looks at what the gateway says.
+const FRAMES: usize = 32;
+/// A link that is up and does not take a frame in this time has lost it.
+const SEND_TIME: Duration = Duration::from_secs(2);
+/// How often a clock is looked at.
+const TICK: Duration = Duration::from_millis(200);
+/// As fast as it goes, a recording waits while this many seals wait for the gateway.
+const MOST_WAITING: usize = 2;
+
+/// How a device runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// The length of the group's epochs, in milliseconds.
+    pub epoch_ms: u64,
+    /// How long to wait for the gateway before what it has not acknowledged is sent again; doubled each time, up to `longest_wait`.
+    pub first_wait: Duration,
+    /// No wait is longer.
+    pub longest_wait: Duration,
+}
+
+impl Settings {
+    /// The usual ones for epochs of this length.
+    #[must_use]
+    pub const fn new(epoch_ms: u64) -> Self {
+        Self { epoch_ms, first_wait: Duration::from_secs(1), longest_wait: Duration::from_secs(30) }
+    }
+}
+
+/// Where readings come from.
+#[derive(Debug)]
+pub enum Source<'a> {
+    /// A recording, as if it were sensed now.
+    Recording {
+        /// The recording, from its start: what was taken before is passed over.
+        recording: &'a Recording,
+        /// Recorded seconds a second; none for as fast as the gateway takes them.
+        speed: Option<f64>,
+    },
+    /// Records as they come, at the time of this machine's clock.
+    Live(mpsc::Receiver<Vec<u8>>),
+}
+
+/// What a device has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ran {
+    /// Readings taken.
+    pub readings: u64,
+    /// Readings of a recording that were passed over: an earlier run has taken them, or their epochs are closed.
+    pub left_out: u64,
+    /// Whether everything is with the gateway.
+    pub is_done: bool,
+}
+
+/// Why a device stopped.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum RunError {
+    /// A reading, the journal or the state.
+    Durable(DurableError),
+    /// The link was refused or closed.
+    Link(LinkError),
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Durable(error) => error.fmt(f),
+            Self::Link(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for RunError {}
+
+impl From<DurableError> for RunError {
+    fn from(error: DurableError) -> Self {
+        Self::Durable(error)
+    }
+}
+
+/// The readings of a source, one by one.
+enum Readings<'a> {
+    Recorded { rows: Box<dyn Iterator<Item = (u64, &'a [u8])> + Send + 'a>, next: Option<(u64, &'a [u8])>, pace: Pace },
+    Live { records: mpsc::Receiver<Vec<u8>>, is_open: bool },
+}
+
+/// When a recording's readings are due.
+struct Pace {
+    speed: Option<f64>,
+    start: Option<(Instant, u64)>,
+}
+
+impl Pace {
+    fn due(&mut self, unix_ms: u64) -> Instant {
+        let (start, first_ms) = *self.start.get_or_insert((Instant::now(), unix_ms));
+        #[allow(clippy::cast_precision_loss)]
+        self.speed
+            .map_or(start, |speed| start + Duration::from_secs_f64(unix_ms.saturating_sub(first_ms) as f64 / 1000.0 / speed))
+    }
+}
+
+impl<'a> Readings<'a> {
+    /// The readings of a source, and how many of a recording an earlier run has taken: of the newest epoch as many as it says, and all of
+    /// those before.
+    fn new(source: Source<'a>, taken: Taken, epoch_ms: u64) -> (Self, u64) {
+        match source {
+            Source::Live(records) => (Self::Live { records, is_open: true }, 0),
+            Source::Recording { recording, speed } => {
+                let (newest, mut left) = taken.unwrap_or((EpochNumber(0), 0));
+                let is_taken = |(unix_ms, _): &(u64, &[u8])| {
+                    let of = EpochNumber(unix_ms / epoch_ms.max(1));
+                    let counts = of == newest && left > 0;
+                    left -= u64::from(counts);
+                    counts || of < newest
+                };
+                let passed = recording.iter().take_while(is_taken).count();
+                let mut rows: Box<dyn Iterator<Item = (u64, &'a [u8])> + Send> = Box::new(recording.iter().skip(passed));
+                let next = rows.next();
+                (Self::Recorded { rows, next, pace: Pace { speed, start: None } }, passed as u64)
+            }
+        }
+    }
+
+    /// Whether they come as fast as they are taken.
+    const fn is_free(&self) -> bool {
+        matches!(self, Self::Recorded { pace: Pace { speed: None, .. }, .. })
+    }
+
+    const fn is_over(&self) -> bool {
+        match self {
+            Self::Recorded { next, .. } => next.is_none(),
+            Self::Live { is_open, .. } => !*is_open,
+        }
+    }
+}
+
+/// Runs a device until `stop` is done, or its source has ended and the gateway has everything. Dropping the future is safe at any
+/// moment: what was taken rests in the journal. `taken` is called with the number of readings so far.
+///
+/// # Errors
+/// [`RunError`].
+pub async fn run<K: Signer + Send, L: DeviceLink + Sync>(
+    mote: &mut DurableMote<K>,
+    link: &mut L,
+    source: Source<'_>,
+    settings: Settings,
+    taken: &mut (dyn FnMut(u64) + Send),
+    stop: impl Future<Output = ()> + Send,
+) -> Result<Ran, RunError> {
+    let (mut readings, left_out) = Readings::new(source, mote.taken(), settings.epoch_ms);
+    let ran = Ran { left_out, ..Ran::default() };
+    let mut run = Run { mote, settings, ran, is_behind: false, is_ended: false, gives_up: false };
+    let mut state = link.state();
+    let mut stop = pin!(stop);
+    let mut wait = settings.first_wait;
+    let mut retry_at = Instant::now() + wait;
+    loop {
+        run.look_at_clock(&readings)?;
+        let is_up = matches!(*state.borrow_and_update(), State::Up);
+        let has_more = if is_up {
+            run.send(link).await?
+        } else {
+            run.mote.sync()?;
+            false
+        };
+        let is_live = matches!(readings, Readings::Live { .. });
+        if run.is_ended && run.mote.mote().is_done() {
+            run.ran.is_done = true;
+            return Ok(run.ran);
+        }
+        let holds_back = readings.is_free() && run.holds_back();
+        let next = async {
+            match &mut readings {
+                Readings::Recorded { next: Some((unix_ms, _)), pace, .. } if !holds_back => {
+                    sleep_until(pace.due(*unix_ms)).await;
+                    None
+                }
+                Readings::Live { records, is_open: true } => Some(records.recv().await),
+                _ => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = &mut stop => {
+                run.mote.sync()?;
+                return Ok(run.ran);
+            }
+            down = link.receive() => {
+                if run.hear(&down.map_err(RunError::Link)?)? {
+                    wait = settings.first_wait;
+                    retry_at = Instant::now() + wait;
+                }
+            }
+            changed = state.changed() => {
+                if changed.is_err() {
+                    return Err(RunError::Link(LinkError::Closed));
+                }
+                note_link(&state.borrow());
+                run.mote.timeout();
+            }
+            () = sleep_until(retry_at) => {
+                if is_up && !run.mote.mote().is_done() {
+                    debug!(seconds = wait.as_secs_f64(), "nothing was acknowledged; sending again");
+                    run.mote.timeout();
+                    wait = (wait * 2).min(settings.longest_wait);
+                }
+                retry_at = Instant::now() + wait;
+            }
+            () = tokio::time::sleep(TICK), if is_live => {}
+            () = std::future::ready(()), if has_more => {}
+            came = next => {
+                run.take(&mut readings, came)?;
+                taken(run.ran.readings);
+            }
+        }
+    }
+}
+
+/// A device while it runs.
+struct Run<'a, K> {
+    mote: &'a mut DurableMote<K>,
+    settings: Settings,
+    ran: Ran,
+    /// The clock is behind the epochs that were sealed.
+    is_behind: bool,
+    /// The source has ended, and its last epoch is closed.
+    is_ended: bool,
+    /// Epochs are being given up.
+    gives_up: bool,
+}
+
+impl<K: Signer + Send> Run<'_, K> {
+    /// Ends epochs that have passed: of a live device by the clock, of a recording when it is over.
+    fn look_at_clock(&mut self, readings: &Readings<'_>) -> Result<(), RunError> {
+        if readings.is_over() {
+            if !std::mem::replace(&mut self.is_ended, true)
+                && let Some(epoch) = self.mote.mote().epoch()
+            {
+                self.mote.end(epoch)?;
+            }
+            return Ok(());
+        }
+        let Readings::Live { .. } = readings else { return Ok(()) };
+        let Some(before) = self.clock_epoch().0.checked_sub(1).map(EpochNumber) else { return Ok(()) };
+        let chain = self.mote.mote().chain();
+        let (first, last) = self.mote.mote().profile().epochs;
+        let is_due = match self.mote.mote().epoch() {
+            Some(open) => open <= before,
+            // A device that sensed nothing says so, from its first reading on.
+            None => chain.epoch.is_some_and(|newest| newest < before),
+        };
+        if is_due && before >= first && last.is_none_or(|last| before <= last) {
+            // Where it slept through epochs, the newest of them says that nothing was sensed.
+            if let Some(open) = self.mote.mote().epoch().filter(|open| *open < before) {
+                self.mote.end(open)?;
+            }
+            self.mote.end(before)?;
+            self.note_waiting();
+        }
+        Ok(())
+    }
+
+    fn clock_epoch(&self) -> EpochNumber {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        EpochNumber(u64::try_from(since.as_millis()).unwrap_or(u64::MAX) / self.settings.epoch_ms.max(1))
+    }
+
+    /// The epoch of a reading that comes now: the clock's, or, where that has gone back, the one that is open or the next.
+    fn live_epoch(&mut self) -> EpochNumber {
+        let now = self.clock_epoch();
+        let chain = self.mote.mote().chain();
+        let least = match (self.mote.mote().epoch(), chain.epoch) {
+            (Some(open), _) => open,
+            (None, Some(newest)) if chain.position.epoch_closed && chain.position.last.is_some_and(|(_, of)| of == newest) => {
+                EpochNumber(newest.0.saturating_add(1))
+            }
+            (None, newest) => newest.unwrap_or(EpochNumber(0)),
+        };
+        let is_behind = now < least;
+        if is_behind && !self.is_behind {
+            warn!(
+                clock = now.0,
+                epoch = least.0,
+                "the clock has gone back; epochs do not: readings are sealed under the newest one"
+            );
+        }
+        self.is_behind = is_behind;
+        now.max(least)
+    }
+
+    /// Takes what has come, and more of it that is there.
+    fn take(&mut self, readings: &mut Readings<'_>, came: Option<Option<Vec<u8>>>) -> Result<(), RunError> {
+        match readings {
+            Readings::Recorded { rows, next, pace } => {
+                let mut count = 0;
+                while let Some((unix_ms, record)) = *next
+                    && count < BATCH
+                    && pace.due(unix_ms) <= Instant::now()
+                    && !(pace.speed.is_none() && self.holds_back())
+                {
+                    match self.mote.sense(EpochNumber(unix_ms / self.settings.epoch_ms.max(1)), record) {
+                        Ok(()) => self.ran.readings += 1,
+                        Err(DurableError::Refused(SealRefused::EpochGoesBack { .. } | SealRefused::EpochClosed { .. })) => {
+                            self.ran.left_out += 1;
+                            // The pace is that of the readings that are new.
+                            pace.start = None;
+                        }
+                        Err(error) => return Err(error.into()),
+                    }
+                    *next = rows.next();
+                    count += 1;
+                }
+                self.note_waiting();
+            }
+            Readings::Live { records, is_open } => {
+                let mut next = came.flatten();
+                *is_open = next.is_some();
+                let mut count = 0;
+                while let Some(record) = next {
+                    let epoch = self.live_epoch();
+                    self.mote.sense(epoch, &record)?;
+                    self.ran.readings += 1;
+                    count += 1;
+                    next = if count < BATCH { records.try_recv().ok() } else { None };
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a recording that goes as fast as it can has to wait for the gateway, so as not to lose what a device of its time would have
+    /// kept.
+    fn holds_back(&self) -> bool {
+        let mote = self.mote.mote();
+        mote.waiting() >= MOST_WAITING || mote.buffered() > BUFFER / 2
+    }
+
+    /// Sends what is due, once it is durable. Says whether there may be more.
+    async fn send<L: DeviceLink>(&mut self, link: &L) -> Result<bool, RunError> {
+        let frames = self.mote.frames(FRAMES)?;
+        let has_more = frames.len() == FRAMES;
+        for frame in frames {
+            match timeout(SEND_TIME, link.send(Bytes::from(frame))).await {
+                Ok(Ok(())) => {}
+                Ok(Err(LinkError::Closed)) => return Err(RunError::Link(LinkError::Closed)),
+                // It is lost then, as any frame may be, and those behind it with it.
+                Ok(Err(error)) => warn!(%error, "a frame was not sent"),
+                Err(_) => return Ok(false),
+            }
+        }
+        Ok(has_more)
+    }
+
+    /// Hears the gateway; says whether that was news.
+    fn hear(&mut self, down: &Down) -> Result<bool, RunError> {
+        match down {
+            Down::Announcement(bytes) => {
+                if let Err(error) = self.mote.announced(bytes)? {
+                    warn!(%error, "an announcement is not the coordinator's");
+                }
+                Ok(false)
+            }
+            Down::Frame(frame) => match self.mote.acknowledged(frame)? {
+                Ok(is_news) => Ok(is_news),
+                Err(error) => {
+                    warn!(%error, "a frame is not the gateway's");
+                    Ok(false)
+                }
+            },
+        }
+    }
+
+    /// Says when the device begins to give epochs up.
+    fn note_waiting(&mut self) {
+        let mote = self.mote.mote();
+        let gives_up = mote.waiting() >= self.mote.most_waiting();
+        if gives_up && !self.gives_up {
+            warn!(
+                waiting = mote.waiting(),
+                "as many seals as may wait for the gateway do; epochs are given up until it takes them"
+            );
+        }
+        self.gives_up = gives_up;
+    }
+}
+
+fn note_link(state: &State) {
+    match state {
+        State::Up => info!("the link to the gateway is up"),
+        State::Down { cause, again_in } => warn!(%cause, ?again_in, "the link to the gateway is down; readings wait"),
+        State::Connecting => {}
+    }
+}

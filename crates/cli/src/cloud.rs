@@ -27,7 +27,7 @@ pub(crate) enum Command {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Log {
+pub(crate) enum Log {
     Text,
     Json,
 }
@@ -141,7 +141,8 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
         .map_err(|error| Failure::new(Exit::Internal, format_args!("cannot start threads: {error}")))
 }
 
-fn log(format: Log) {
+/// Writes the log to stderr.
+pub(crate) fn log(format: Log) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match format {

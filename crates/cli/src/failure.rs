@@ -60,6 +60,11 @@ impl Failure {
         Self { message: format!("{}: {}", path.display(), self.message), ..self }
     }
 
+    /// The same failure, said of a key of a configuration.
+    pub(crate) fn about_key(self, file: &Path, key: &str) -> Self {
+        Self { message: format!("{}: {key}: {}", file.display(), self.message), ..self }
+    }
+
     /// Says why, and with which exit code.
     pub(crate) fn report(&self) -> ExitCode {
         talk(format_args!("moteseal: {}", self.message));

@@ -93,13 +93,23 @@ pub(crate) fn salt_key_path(key: &Path) -> PathBuf {
     key.with_file_name(format!("{}.salt.key", name.strip_suffix(".key.pem").unwrap_or(name)))
 }
 
-/// Reads a salt key: 64 hexadecimal digits.
-pub(crate) fn salt_key(path: &Path) -> Result<SaltKey, Failure> {
+/// Reads 32 secret bytes as 64 hexadecimal digits; `what` is what a file of them is called.
+fn secret_bytes(path: &Path, what: &str) -> Result<Zeroizing<[u8; 32]>, Failure> {
     let text = read(path)?;
     let mut key = Zeroizing::new([0; 32]);
     hex::decode_to_slice(text.trim_ascii(), &mut *key)
-        .map_err(|_| Failure::usage(format_args!("{}: a salt key file holds 64 hexadecimal digits", path.display())))?;
-    Ok(SaltKey::new(*key))
+        .map_err(|_| Failure::usage(format_args!("{}: a {what} file holds 64 hexadecimal digits", path.display())))?;
+    Ok(key)
+}
+
+/// Reads a salt key.
+pub(crate) fn salt_key(path: &Path) -> Result<SaltKey, Failure> {
+    Ok(SaltKey::new(*secret_bytes(path, "salt key")?))
+}
+
+/// Reads a link secret: a group's, or one device's.
+pub(crate) fn link_secret(path: &Path) -> Result<Zeroizing<[u8; 32]>, Failure> {
+    secret_bytes(path, "link secret")
 }
 
 /// Reads a roster and checks that the operator signed it.

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use moteseal_core::identity::{MAX_PEM, encode_public_pem, encode_secret_pem};
+use moteseal_core::roster::Directory as _;
 use moteseal_core::signature::{Algorithm, SecretKey};
+use moteseal_core::wire::link::LinkKey;
 use zeroize::Zeroizing;
 
 use crate::failure::{Exit, Failure};
@@ -20,6 +22,31 @@ pub(crate) enum Command {
                             \x20     keys/dev1.salt.key the salt key, stays on the device\n\
                             openssl reads the PEM files: openssl pkey -in keys/dev1.key.pem -noout -text")]
     New(New),
+    /// Make a group's link secret, or a device's from it: what device and gateway know each other by.
+    #[command(after_help = "Example: moteseal key link --out keys/link.key\n\
+                            \x20        moteseal key link --group-secret keys/link.key --device dev1 \\\n\
+                            \x20            --roster roster.cbor --operator keys/op.pub.pem --out keys/dev1.link.key\n\
+                            The group's secret stays with the gateway and whoever sets devices up; a device gets its own only.")]
+    Link(Link),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Link {
+    /// The file to write: 64 hexadecimal digits, readable by its owner only
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// Derive a device's secret from this one
+    #[arg(long, value_name = "FILE", requires_all = ["device", "roster", "operator"])]
+    group_secret: Option<PathBuf>,
+    /// The device's name in the roster
+    #[arg(long, value_name = "NAME", requires = "group_secret")]
+    device: Option<String>,
+    /// The group's roster
+    #[arg(long, requires = "group_secret")]
+    roster: Option<PathBuf>,
+    /// The operator's public key
+    #[arg(long, value_name = "PUBLIC_KEY", requires = "group_secret")]
+    operator: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]
@@ -35,7 +62,29 @@ pub(crate) struct New {
 pub(crate) fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::New(arguments) => new(&arguments),
+        Command::Link(arguments) => link(&arguments),
     }
+}
+
+fn link(arguments: &Link) -> Result<(), Failure> {
+    let Link { out, group_secret, device, roster, operator } = arguments;
+    let (secret, whose) = match (group_secret, device, roster, operator) {
+        (Some(group_secret), Some(name), Some(path), Some(operator)) => {
+            let group_secret = files::link_secret(group_secret)?;
+            let roster = files::roster(path, operator)?;
+            let device = files::device(&roster, path, name)?;
+            (LinkKey::secret_of(&group_secret, roster.group(), device), name.as_str())
+        }
+        _ => {
+            let mut secret = Zeroizing::new([0; 32]);
+            random(&mut *secret)?;
+            (secret, "the group")
+        }
+    };
+    let text = Zeroizing::new(hex::encode(*secret) + "\n");
+    files::create(out, text.as_bytes(), 0o600)?;
+    talk(format_args!("link secret of {whose}: {}", out.display()));
+    Ok(())
 }
 
 fn new(arguments: &New) -> Result<(), Failure> {

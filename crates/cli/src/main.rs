@@ -7,10 +7,13 @@
 
 mod audit;
 mod cloud;
+mod config;
 mod demo;
+mod device;
 mod estimate;
 mod failure;
 mod files;
+mod gateway;
 mod get;
 mod inspect;
 mod interrupt;
@@ -61,6 +64,12 @@ enum Command {
     /// Run the untrusted store as a service.
     #[command(subcommand)]
     Cloud(cloud::Command),
+    /// Run the edge of a group with a budget.
+    #[command(subcommand)]
+    Gateway(gateway::Command),
+    /// Run a device of a group with a budget.
+    #[command(subcommand)]
+    Device(device::Command),
     Push(push::Arguments),
     Get(Box<get::Arguments>),
     Estimate(Box<estimate::Arguments>),
@@ -82,8 +91,8 @@ enum Command {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    // A cloud stops in order by itself.
-    if let Err(failure) = interrupt::watch(!matches!(cli.command, Command::Cloud(_))) {
+    // Services stop in order by themselves.
+    if let Err(failure) = interrupt::watch(!matches!(cli.command, Command::Cloud(_) | Command::Gateway(_) | Command::Device(_))) {
         return failure.report();
     }
     let result = match cli.command {
@@ -94,6 +103,8 @@ fn main() -> ExitCode {
         Command::Inspect(arguments) => inspect::run(&arguments),
         Command::Verify(arguments) => verify::run(&arguments),
         Command::Cloud(command) => cloud::run(command),
+        Command::Gateway(command) => gateway::run(&command),
+        Command::Device(command) => device::run(&command),
         Command::Push(arguments) => push::run(&arguments),
         Command::Get(arguments) => get::run(&arguments),
         Command::Estimate(arguments) => estimate::run(&arguments),

@@ -45,9 +45,9 @@ pub(crate) struct Arguments {
 
 /// Recorded seconds a second; `None` for as fast as it goes.
 #[derive(Clone, Copy, Debug)]
-struct Speed(Option<f64>);
+pub(crate) struct Speed(pub(crate) Option<f64>);
 
-fn speed(text: &str) -> Result<Speed, String> {
+pub(crate) fn speed(text: &str) -> Result<Speed, String> {
     match text.parse::<f64>() {
         _ if text == "max" => Ok(Speed(None)),
         Ok(factor) if factor.is_finite() && factor >= 1e-6 => Ok(Speed(Some(factor))),

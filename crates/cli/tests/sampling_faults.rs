@@ -261,7 +261,7 @@ impl World {
             self.log.push(Log::End(epoch));
             self.ended.push(ended);
         }
-        self.late.extend(self.hub.take_late());
+        self.late.extend(self.hub.take_late().into_iter().map(|(_, bundle)| bundle));
     }
 
     fn restart_hub(&mut self) {

@@ -27,8 +27,8 @@ use crate::metrics::{Metrics, value};
 use crate::station::{Said, Station, StationError};
 use crate::{uplink, watch};
 
-/// Frames that wait for the station.
-const INTAKE: usize = 1024;
+/// Frames that wait for the station, and that it hears before it commits: few, for behind them wait those of devices that do not flood.
+const INTAKE: usize = 128;
 /// Words that wait for the link; what does not fit is said again when a device asks.
 const WORDS: usize = 64;
 /// How long a word may wait for the link to take it.
@@ -350,9 +350,12 @@ impl Keeper {
                     Err(_) => None,
                 };
                 self.look_at_clock();
+                let mut heard = 0;
                 while let Some(up) = next {
                     self.hear(&up);
-                    next = if self.station.is_due() { None } else { frames.try_recv().ok() };
+                    heard += 1;
+                    // Who floods must not put off the commit that others wait for.
+                    next = if heard == INTAKE || self.station.is_due() { None } else { frames.try_recv().ok() };
                 }
                 self.end_epochs()?;
             } else {

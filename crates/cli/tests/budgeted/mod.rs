@@ -123,7 +123,7 @@ impl Group {
         let round = round.min(Round(self.levels - 1));
         let word = Announcement::issue(self.group(), epoch, round, &coordinator(), &mut out).unwrap();
         let word = Announcement::open(word, self.group(), self.roster.coordinator().unwrap()).unwrap();
-        self.motes.iter_mut().for_each(|mote| mote.announced(&word));
+        self.motes.iter_mut().for_each(|mote| _ = mote.announced(&word));
     }
 
     /// A device's place among the others.

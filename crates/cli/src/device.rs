@@ -1,0 +1,276 @@
+//! `moteseal device`: a device of a group with a budget, at work.
+
+use std::io::BufRead as _;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use moteseal_cloud::stop_signal;
+use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
+use moteseal_core::seal::Scheme;
+use moteseal_core::wire::link::LinkKey;
+use moteseal_device::durable::{DurableError, Identity};
+use moteseal_device::import::Clock;
+use moteseal_device::outbox::state_beside;
+use moteseal_device::run::{self, RunError};
+use moteseal_device::{DurableMote, Import, Outbox, Profile, Recording};
+use moteseal_net::DeviceLink as _;
+use moteseal_net::link::until_up;
+use moteseal_net::mqtt::MqttDevice;
+use tokio::sync::mpsc;
+
+use crate::cloud::{Log, log, runtime};
+use crate::config;
+use crate::failure::{Exit, Failure};
+use crate::files;
+use crate::gateway::link_failure;
+use crate::progress::{bar, count, thousands};
+use crate::replay::{Speed, speed};
+use crate::source::outbox_failure;
+use crate::terminal::talk;
+use crate::time;
+
+/// Lines of stdin that wait to be sealed.
+const LINES: usize = 1024;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a device: sense, or replay what was sensed, and forward it to the group's gateway within the budget.
+    #[command(after_help = "Example, device.toml:\n  \
+                            device      = \"dev1\"\n  \
+                            key         = \"keys/dev1.key.pem\"\n  \
+                            roster      = \"roster.cbor\"\n  \
+                            operator    = \"keys/op.pub.pem\"\n  \
+                            link_secret = \"keys/dev1.link.key\"\n  \
+                            state       = \"dev1\"\n  \
+                            [link]\n  \
+                            url         = \"mqtts://broker.example:8883\"\n  \
+                            [source]\n  \
+                            table       = \"data.csv\"\n  \
+                            time        = \"ts\"\n  \
+                            columns     = [\"temperature:Cel:i16/100\"]\n\n\
+                            Without `table`, lines from stdin are sealed as they come, their values in the order of `columns`,\n\
+                            separated by commas. It can be stopped or killed at any moment; run again, it goes on with the seals\n\
+                            that it had. A gateway whose devices replay has `time = \"recorded\"` in its configuration.")]
+    Run(Run),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Run {
+    /// The device's configuration
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// Recorded seconds a second: 1 is as it was, 1000x a thousand times as fast; max as fast as the gateway takes it
+    #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = times)]
+    speed: Speed,
+    /// Read everything, say what would be done, and end
+    #[arg(long)]
+    check: bool,
+    /// How to write the log to stderr; RUST_LOG chooses how much
+    #[arg(long, value_enum, default_value = "text")]
+    log: Log,
+}
+
+/// A factor, with or without an x behind it.
+fn times(text: &str) -> Result<Speed, String> {
+    speed(text.strip_suffix('x').unwrap_or(text))
+}
+
+pub(crate) fn run(command: &Command) -> Result<(), Failure> {
+    match command {
+        Command::Run(arguments) => work(arguments),
+    }
+}
+
+fn work(arguments: &Run) -> Result<(), Failure> {
+    let file = &arguments.config;
+    let (config, folder): (config::Device, _) = config::load(file)?;
+    let said = |key: &'static str| move |failure: Failure| failure.about_key(file, key);
+    let roster_path = folder.join(&config.roster);
+    let roster = files::roster(&roster_path, &folder.join(&config.operator)).map_err(said("roster"))?;
+    let device = files::device(&roster, &roster_path, &config.device).map_err(said("device"))?;
+    let coordinator = roster.coordinator().filter(|_| roster.budget().is_some()).cloned().ok_or_else(|| {
+        let what = format_args!("{} gives the group no budget, so there is no gateway to forward to", roster_path.display());
+        said("roster")(Failure::usage(what))
+    })?;
+    let key_path = folder.join(&config.key);
+    let key = files::secret_key(&key_path).map_err(said("key"))?;
+    let salt_path = config.salt_key.as_ref().map_or_else(|| files::salt_key_path(&key_path), |path| folder.join(path));
+    let salt_key = files::salt_key(&salt_path).map_err(said("salt_key"))?;
+    let secret = files::link_secret(&folder.join(&config.link_secret)).map_err(said("link_secret"))?;
+    let link = config.link.options(file, &folder, &roster)?;
+    let source = Source::read(&config.source, &folder, roster.epoch_ms()).map_err(said("source"))?;
+    let schema = Schema::decode(source.schema()).map_err(Failure::usage)?;
+    let profile = Profile::new(&roster, &config.device, Scheme::Star, &schema)
+        .ok_or_else(|| Failure::new(Exit::Internal, "the roster has lost the device"))?;
+    let state = folder.join(&config.state);
+    let chain_path = match &config.chain {
+        Some(chain) => folder.join(chain),
+        None => state_beside(&key_path, device).map_err(outbox_failure)?,
+    };
+    if arguments.check {
+        talk(format_args!("device {} of group {}, {}", config.device, roster.group_name(), config.link.url));
+        talk(match &source {
+            Source::Recording(recording) => format!("replays {}", count(recording.len() as u64, "reading")),
+            Source::Lines { .. } => "seals lines from stdin".to_owned(),
+        });
+        return Ok(());
+    }
+    log(arguments.log);
+    let opened = Outbox::open(&state, &chain_path, &roster, device).map_err(outbox_failure)?;
+    if roster.device(device).and_then(|entry| entry.key(opened.1.next_index)) != Some(&key.public()) {
+        return Err(said("key")(Failure::usage(format_args!(
+            "{} is not the key that {} certifies for {}; use the secret key beside the public key that the roster was made with",
+            key_path.display(),
+            roster_path.display(),
+            config.device
+        ))));
+    }
+    let identity = Identity { profile, signer: key, salt_key, link: LinkKey::new(&secret), coordinator };
+    let mut mote = DurableMote::open(identity, opened, &state.join("journal"), config.waiting_seals)
+        .map_err(|error| durable_failure(&error))?;
+    if mote.mote().waiting() > 0 {
+        talk(format_args!("{}: {} from an earlier run", config.device, count(mote.mote().waiting() as u64, "seal")));
+    }
+    let settings = run::Settings::new(roster.epoch_ms());
+    let progress = bar(source.len(), "forwarding");
+    let ran = runtime()?.block_on(async {
+        let mut link = MqttDevice::new(&link, device.0).map_err(|error| link_failure(&error))?;
+        let state = link.state();
+        let refused = async {
+            match until_up(state).await {
+                Err(error) if error.is_refusal() => error,
+                _ => std::future::pending().await,
+            }
+        };
+        let stop = async { drop(stop_signal().await) };
+        let mut taken = |count| progress.set_position(count);
+        let readings = match source {
+            Source::Recording(ref recording) => run::Source::Recording { recording, speed: arguments.speed.0 },
+            Source::Lines { schema, columns, opaque } => run::Source::Live(lines(schema, columns, opaque)),
+        };
+        tokio::select! {
+            ran = run::run(&mut mote, &mut link, readings, settings, &mut taken, stop) => ran.map_err(|error| run_failure(&error)),
+            error = refused => Err(link_failure(&error)),
+        }
+    })?;
+    progress.finish_and_clear();
+    let (readings, left_out) = (count(ran.readings, "reading"), thousands(ran.left_out));
+    let rest = mote.mote().waiting() + usize::from(mote.mote().opened().is_some());
+    let end = if ran.is_done {
+        "the gateway has everything".to_owned()
+    } else {
+        format!("{} wait in the journal", count(rest as u64, "seal"))
+    };
+    talk(format_args!("{}: {readings} taken, {left_out} left out that were taken before; {end}", config.device));
+    Ok(())
+}
+
+/// Where readings come from, and as what.
+enum Source {
+    Recording(Recording),
+    Lines { schema: Vec<u8>, columns: Vec<String>, opaque: bool },
+}
+
+impl Source {
+    fn read(config: &config::Source, folder: &Path, epoch_ms: u64) -> Result<Self, Failure> {
+        let Some(table) = &config.table else {
+            let fields: Result<Vec<_>, _> = config.columns.iter().map(|spec| Field::parse(spec)).collect();
+            let fields = fields.map_err(|error| Failure::usage(format_args!("columns: {error}")))?;
+            if fields.is_empty() == config.opaque.is_none() || config.keep_time {
+                return Err(Failure::usage(
+                    "say what the lines hold: columns = [\"NAME:UNIT:TYPE\"], or opaque = \"line\", and leave keep_time out",
+                ));
+            }
+            let mut buffer = vec![0; MAX_SCHEMA];
+            let schema =
+                Schema::encode(&fields, &mut buffer).map_err(|error| Failure::usage(format_args!("columns: {error}")))?;
+            let (columns, opaque) = (config.columns.clone(), config.opaque.is_some());
+            return Ok(Self::Lines { schema: schema.as_bytes().to_vec(), columns, opaque });
+        };
+        let clock = match (&config.time, config.every, &config.start) {
+            (Some(column), None, None) => Clock::Column(column.clone()),
+            (None, Some(every), Some(start)) => Clock::Every {
+                start_ms: time::instant(start).map_err(|error| Failure::usage(format_args!("start: {error}")))?,
+                every_ms: u64::try_from(every.as_millis()).unwrap_or(u64::MAX),
+            },
+            _ => return Err(Failure::usage("say when: time = \"COLUMN\", or start = \"TIME\" and every = \"DURATION\"")),
+        };
+        let import = Import {
+            columns: config.columns.clone(),
+            opaque: config.opaque.clone(),
+            clock,
+            keep_time: config.keep_time.then_some(epoch_ms),
+            delimiter: None,
+            skip_incomplete: config.skip_incomplete,
+            sort: config.sort,
+            latest_ms: None,
+        };
+        import.file(&folder.join(table)).map(Self::Recording).map_err(Failure::usage)
+    }
+
+    fn schema(&self) -> &[u8] {
+        match self {
+            Self::Recording(recording) => &recording.schema,
+            Self::Lines { schema, .. } => schema,
+        }
+    }
+
+    fn len(&self) -> u64 {
+        match self {
+            Self::Recording(recording) => recording.len() as u64,
+            Self::Lines { .. } => 0,
+        }
+    }
+}
+
+/// Reads stdin on a thread of its own; a line that does not fit is said and left out.
+fn lines(schema: Vec<u8>, columns: Vec<String>, opaque: bool) -> mpsc::Receiver<Vec<u8>> {
+    let (send, records) = mpsc::channel(LINES);
+    std::thread::spawn(move || {
+        for (line, number) in std::io::stdin().lock().lines().zip(1u64..) {
+            let Ok(line) = line else { return };
+            match record(&schema, &columns, opaque, &line) {
+                Ok(record) => {
+                    if send.blocking_send(record).is_err() {
+                        return;
+                    }
+                }
+                Err(why) => talk(format_args!("stdin:{number}: {why}; the line is left out")),
+            }
+        }
+    });
+    records
+}
+
+/// The record of a line.
+fn record(schema: &[u8], columns: &[String], opaque: bool, line: &str) -> Result<Vec<u8>, String> {
+    if opaque {
+        return Ok(line.as_bytes().to_vec());
+    }
+    let schema = Schema::decode(schema).map_err(|error| error.to_string())?;
+    let mut record = vec![0; schema.record_size().unwrap_or(0)];
+    let values: Vec<&str> = line.split(',').map(str::trim).collect();
+    if values.len() != columns.len() {
+        return Err(format!("{} values, but there are {} columns", values.len(), columns.len()));
+    }
+    for (field, value) in schema.fields().zip(values) {
+        field.write(value, &mut record).map_err(|error| format!("{value:?} does not fit {field}: {error}"))?;
+    }
+    Ok(record)
+}
+
+fn durable_failure(error: &DurableError) -> Failure {
+    let exit = match error {
+        DurableError::Journal(_) | DurableError::Outbox(_) => Exit::Internal,
+        _ => Exit::Usage,
+    };
+    Failure::new(exit, error)
+}
+
+fn run_failure(error: &RunError) -> Failure {
+    match error {
+        RunError::Durable(error) => durable_failure(error),
+        RunError::Link(error) => link_failure(error),
+        _ => Failure::new(Exit::Internal, error),
+    }
+}

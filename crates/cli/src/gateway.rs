@@ -1,0 +1,173 @@
+//! `moteseal gateway`: the coordinator of a group at the edge.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use moteseal_cloud::stop_signal;
+use moteseal_gateway::station;
+use moteseal_gateway::{Gateway, ServiceError, Settings, Station, StationError, Time};
+use moteseal_net::link::until_up;
+use moteseal_net::mqtt::MqttHub;
+use moteseal_net::{HubLink as _, LinkError};
+use tracing::{info, warn};
+
+use crate::cloud::{Log, log, runtime};
+use crate::config;
+use crate::failure::{Exit, Failure};
+use crate::files;
+use crate::progress::{bytes, count, thousands};
+use crate::terminal::Stdout;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a gateway: sample what a group's devices forward within its budget, and upload each epoch with its manifest.
+    #[command(after_help = "Example, gateway.toml:\n  \
+                            roster      = \"roster.cbor\"\n  \
+                            operator    = \"keys/op.pub.pem\"\n  \
+                            key         = \"keys/gateway.key.pem\"\n  \
+                            link_secret = \"keys/link.key\"\n  \
+                            state       = \"state\"\n  \
+                            disk        = \"4GiB\"\n  \
+                            grace       = \"30s\"\n  \
+                            listen      = \"127.0.0.1:9464\"\n  \
+                            [link]\n  \
+                            url         = \"mqtts://broker.example:8883\"\n  \
+                            [cloud]\n  \
+                            url         = \"https://cloud.example\"\n\n\
+                            Paths are relative to the file. What is acknowledged is durable: kill it at any moment. While the\n\
+                            cloud is away epochs wait in the state folder; at its bound nothing more is acknowledged, and\n\
+                            devices hold back. SIGTERM or Ctrl-C stops it in order. The address of /metrics, /healthz and\n\
+                            /readyz is printed on stdout.")]
+    Run(Run),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Run {
+    /// The gateway's configuration
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// Read everything, say what would be done, and end
+    #[arg(long)]
+    check: bool,
+    /// How to write the log to stderr; RUST_LOG chooses how much
+    #[arg(long, value_enum, default_value = "text")]
+    log: Log,
+}
+
+pub(crate) fn run(command: &Command) -> Result<(), Failure> {
+    match command {
+        Command::Run(arguments) => serve(arguments),
+    }
+}
+
+fn serve(arguments: &Run) -> Result<(), Failure> {
+    let file = &arguments.config;
+    let (config, folder): (config::Gateway, _) = config::load(file)?;
+    let said = |key: &'static str| move |failure: Failure| failure.about_key(file, key);
+    let roster = files::roster(&folder.join(&config.roster), &folder.join(&config.operator)).map_err(said("roster"))?;
+    let key = files::secret_key(&folder.join(&config.key)).map_err(said("key"))?;
+    let secret = files::link_secret(&folder.join(&config.link_secret)).map_err(said("link_secret"))?;
+    station::check(&roster, &key).map_err(|error| {
+        let key = if matches!(error, StationError::NoBudget) { "roster" } else { "key" };
+        Failure::usage(error).about_key(file, key)
+    })?;
+    let link = config.link.options(file, &folder, &roster)?;
+    let cloud = config.cloud.as_ref().map(|cloud| cloud.client(file, &folder)).transpose()?;
+    let state = folder.join(&config.state);
+    if state.exists() && !state.is_dir() {
+        return Err(said("state")(Failure::usage(format_args!("{} is a file; name a folder", state.display()))));
+    }
+    let time = match config.time {
+        config::Time::Clock => Time::Clock,
+        config::Time::Recorded => Time::Recorded,
+    };
+    let settings = Settings { grace: config.grace, time, listen: config.listen, ..Settings::default() };
+    if arguments.check {
+        // The broker's address and files are read, and nothing is sent: nobody runs what would.
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| Failure::new(Exit::Internal, error))?;
+        runtime
+            .block_on(async { MqttHub::new(&link).map(drop) })
+            .map_err(|error| link_failure(&error).about_key(file, "link"))?;
+        let mut out = Stdout::lock();
+        let budget = roster.budget().unwrap_or_default();
+        out.line(format_args!("group    {}, {}", roster.group_name(), count(roster.devices().len() as u64, "device")))?;
+        out.line(format_args!("budget   {} events an epoch of {} ms", thousands(budget), roster.epoch_ms()))?;
+        out.line(format_args!("link     {}", config.link.url))?;
+        out.line(format_args!("state    {}, at most {}", state.display(), bytes(config.disk)))?;
+        out.line(match &cloud {
+            Some(cloud) => format!("cloud    {}", cloud.base()),
+            None => "cloud    none: epochs stay in the state folder".to_owned(),
+        })?;
+        let grace = config.grace.as_millis();
+        out.line(match time {
+            Time::Clock => format!("epochs   end {grace} ms after their time, by this machine's clock"),
+            Time::Recorded => format!("epochs   end {grace} ms after a later one begins, in the time of what devices replay"),
+        })?;
+        out.line(match config.listen {
+            Some(listen) => format!("listen   {listen}"),
+            None => "listen   nowhere: no metrics".to_owned(),
+        })?;
+        return out.line("all is well; without --check the gateway would run now");
+    }
+    log(arguments.log);
+    if cloud.is_none() {
+        warn!("no cloud is configured: epochs stay in the state folder, until its bound");
+    }
+    let (station, recovered) =
+        Station::open(&state, roster, *secret, Box::new(key), config.disk).map_err(|error| station_failure(&error))?;
+    info!(frames = recovered.frames, refused = recovered.refused, torn_bytes = recovered.torn, "the journal was read");
+    runtime()?.block_on(async move {
+        let hub = MqttHub::new(&link).map_err(|error| link_failure(&error))?;
+        let gateway = Gateway::bind(station, settings, cloud).await.map_err(|error| service_failure(&error))?;
+        if let Some(address) = gateway.address() {
+            // A reader that has gone away does not stop the service.
+            let _ = writeln!(std::io::stdout(), "http://{address}");
+        }
+        let stop = async { drop(stop_signal().await) };
+        let state = hub.state();
+        let refused = async {
+            // A broker that refuses us will not change its mind; one that is away is waited for.
+            match until_up(state).await {
+                Err(error) if error.is_refusal() => error,
+                _ => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            ended = gateway.run(hub, stop) => ended.map_err(|error| service_failure(&error)),
+            error = refused => Err(link_failure(&error)),
+        }
+    })
+}
+
+fn station_failure(error: &StationError) -> Failure {
+    let exit = match error {
+        StationError::Journal(error) => match error.name() {
+            "JournalLocked" | "NotAJournal" => Exit::Usage,
+            _ => Exit::Internal,
+        },
+        StationError::NoBudget | StationError::NotTheCoordinator | StationError::NotAGateway(_) => Exit::Usage,
+        _ => Exit::Internal,
+    };
+    Failure::new(exit, error)
+}
+
+fn service_failure(error: &ServiceError) -> Failure {
+    match error {
+        ServiceError::Station(error) => station_failure(error),
+        ServiceError::Link(error) => link_failure(error),
+        ServiceError::Listen(..) => Failure::usage(error),
+        _ => Failure::new(Exit::Internal, error),
+    }
+}
+
+/// A link that does not carry: the caller's mistake, or a broker that is not there or says no.
+pub(crate) fn link_failure(error: &LinkError) -> Failure {
+    let exit = match error {
+        LinkError::BadAddress { .. } | LinkError::BadFile { .. } | LinkError::PasswordInClear { .. } => Exit::Usage,
+        LinkError::Closed => Exit::Internal,
+        _ => Exit::Unreachable,
+    };
+    Failure::new(exit, error)
+}

@@ -1,0 +1,241 @@
+//! A group with a budget for tests: its keys and roster, motes that replay known readings, a gateway's station, a cloud that keeps what it is
+//! sent, and an audit of that.
+#![allow(dead_code)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::routing::put;
+use moteseal_core::engine::Scalar;
+use moteseal_core::level::SaltKey;
+use moteseal_core::record::{EpochNumber, SealIndex};
+use moteseal_core::roster::Directory as _;
+use moteseal_core::sample::{Doubt, Manifest, Tally, Verdict};
+use moteseal_core::schema::{Field, Schema};
+use moteseal_core::seal::Scheme;
+use moteseal_core::seal::follow::Limits;
+use moteseal_core::signature::{Algorithm, PublicKey, SecretKey};
+use moteseal_core::wire::link::LinkKey;
+use moteseal_core::{DeviceId, Digest};
+use moteseal_device::durable::Identity;
+use moteseal_device::import::Clock;
+use moteseal_device::{DurableMote, Import, Outbox, Profile, Recording};
+use moteseal_gateway::Station;
+use moteseal_verify::issue::{Budget, FirstRoster};
+use moteseal_verify::{Event, ReadError, Roster, StreamReader};
+
+pub(crate) const LEVELS: u8 = 8;
+pub(crate) const GROUP_SECRET: [u8; 32] = [0x51; 32];
+pub(crate) const COORDINATOR: u8 = 99;
+pub(crate) const OPERATOR: u8 = 98;
+/// The first epoch of recordings.
+pub(crate) const FIRST: u64 = 70;
+
+pub(crate) fn secret(byte: u8) -> SecretKey {
+    SecretKey::from_seed(Algorithm::Ed25519, &[byte; 32]).unwrap()
+}
+
+/// The group's roster: `mote-0`, `mote-1` and so on.
+pub(crate) fn roster(devices: u8, budget: u64, epoch_ms: u64) -> Roster {
+    let names: Vec<String> = (0..devices).map(|device| format!("mote-{device}")).collect();
+    let keys: Vec<(&str, PublicKey)> =
+        names.iter().zip(0..).map(|(name, device)| (name.as_str(), secret(device).public())).collect();
+    let budget = Some(Budget { events: budget, coordinator: secret(COORDINATOR).public() });
+    let first = FirstRoster { group: "field", epoch_ms, levels: LEVELS, budget, devices: &keys };
+    Roster::open(&first.issue(&secret(OPERATOR)).unwrap(), &secret(OPERATOR).public()).unwrap()
+}
+
+pub(crate) fn device_id(roster: &Roster, device: u8) -> DeviceId {
+    roster.id(&format!("mote-{device}")).unwrap()
+}
+
+pub(crate) fn link_key(roster: &Roster, device: DeviceId) -> LinkKey {
+    LinkKey::new(&LinkKey::secret_of(&GROUP_SECRET, roster.group(), device))
+}
+
+/// The n-th reading of a device in an epoch.
+pub(crate) fn reading(device: u8, epoch: u64, n: u64) -> u32 {
+    u32::from(device) << 24 | u32::try_from((epoch - FIRST) << 16 | n).unwrap()
+}
+
+/// What a device has sensed: `per_epoch` readings in each of some epochs.
+pub(crate) fn recording(device: u8, epoch_ms: u64, epochs: u64, per_epoch: u64) -> Recording {
+    let mut table = String::from("ts,reading\n");
+    for epoch in FIRST..FIRST + epochs {
+        for n in 0..per_epoch {
+            let unix_ms = epoch * epoch_ms + n * epoch_ms / per_epoch;
+            table += &format!("{}.{:03},{}\n", unix_ms / 1000, unix_ms % 1000, reading(device, epoch, n));
+        }
+    }
+    let import = Import {
+        columns: vec!["reading::u32".to_owned()],
+        opaque: None,
+        clock: Clock::Column("ts".to_owned()),
+        keep_time: None,
+        delimiter: None,
+        skip_incomplete: false,
+        sort: false,
+        latest_ms: None,
+    };
+    import.read(Path::new("recording"), table.as_bytes()).unwrap()
+}
+
+/// A device's mote, with its state in a folder.
+pub(crate) fn mote(roster: &Roster, device: u8, folder: &Path, most_waiting: u32) -> DurableMote<SecretKey> {
+    let mut buffer = [0; 256];
+    let schema = Schema::encode(&[Field::parse("reading::u32").unwrap()], &mut buffer).unwrap();
+    let profile = Profile::new(roster, &format!("mote-{device}"), Scheme::Star, &schema).unwrap();
+    let folder = folder.join(format!("mote-{device}"));
+    std::fs::create_dir_all(&folder).unwrap();
+    let state = Outbox::open(&folder, &folder.join("chain"), roster, profile.device).unwrap();
+    let identity = Identity {
+        link: link_key(roster, profile.device),
+        profile,
+        signer: secret(device),
+        salt_key: SaltKey::new([device ^ 0x33; 32]),
+        coordinator: secret(COORDINATOR).public(),
+    };
+    DurableMote::open(identity, state, &folder.join("journal"), most_waiting).unwrap()
+}
+
+pub(crate) fn station(roster: &Roster, folder: &Path, bound: u64) -> Station {
+    let folder = folder.join("gateway");
+    Station::open(&folder, roster.clone(), GROUP_SECRET, Box::new(secret(COORDINATOR)), bound).unwrap().0
+}
+
+/// A cloud that keeps what it is sent, and answers as it is told.
+#[derive(Clone, Default)]
+pub(crate) struct Cloud {
+    /// Manifests in the order in which they came, without repetitions.
+    pub(crate) manifests: Arc<Mutex<Vec<Bytes>>>,
+    /// Bundles by their digest.
+    pub(crate) bundles: Arc<Mutex<BTreeMap<Digest, Bytes>>>,
+    /// The status to answer with instead of taking anything; 0 for none.
+    pub(crate) refuses: Arc<AtomicU16>,
+}
+
+impl Cloud {
+    /// Listens on a free port and says which.
+    pub(crate) async fn serve(&self) -> String {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let router =
+            Router::new().route("/v1/manifests", put(manifests)).route("/v1/bundles", put(bundles)).with_state(self.clone());
+        tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        url
+    }
+
+    fn refusal(&self) -> Option<StatusCode> {
+        StatusCode::from_u16(self.refuses.load(Ordering::Relaxed)).ok()
+    }
+}
+
+async fn manifests(State(cloud): State<Cloud>, body: Bytes) -> StatusCode {
+    if let Some(refusal) = cloud.refusal() {
+        return refusal;
+    }
+    let mut manifests = cloud.manifests.lock().unwrap();
+    if !manifests.contains(&body) {
+        manifests.push(body);
+    }
+    StatusCode::OK
+}
+
+async fn bundles(State(cloud): State<Cloud>, body: Bytes) -> StatusCode {
+    if let Some(refusal) = cloud.refusal() {
+        return refusal;
+    }
+    cloud.bundles.lock().unwrap().insert(Digest::of(&[&body]), body);
+    StatusCode::OK
+}
+
+/// What anyone concludes from what a gateway uploaded.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Audited {
+    /// Epochs that are justified, and that are undetermined.
+    pub(crate) justified: Vec<u64>,
+    pub(crate) undetermined: Vec<u64>,
+    /// Events by epoch.
+    pub(crate) kept: BTreeMap<u64, u64>,
+    /// Seals that no manifest lists.
+    pub(crate) late: u64,
+    /// Events that the seals of each device cover, by epoch.
+    pub(crate) sensed: BTreeMap<(DeviceId, u64), u64>,
+}
+
+/// Verifies and audits everything that a cloud was sent; `expected` says what a device's record at a place of a seal must be, by device, epoch
+/// and sequence number.
+pub(crate) fn audit(roster: &Roster, cloud: &Cloud, expected: &dyn Fn(DeviceId, u64, u64) -> Option<[u8; 4]>) -> Audited {
+    let coordinator = roster.coordinator().unwrap();
+    let budget = roster.budget().unwrap();
+    let mut audited = Audited::default();
+    // Every seal by its digest: what it is and how many events of it are there.
+    let mut seals = BTreeMap::new();
+    for body in cloud.bundles.lock().unwrap().values() {
+        let mut reader = StreamReader::new(roster, Limits::default());
+        let mut visit = |event: Event<'_>| -> Result<(), ReadError> {
+            let Event::Proven(proven) = event else { return Ok(()) };
+            let statement = proven.seal.statement();
+            let mut kept = 0;
+            proven.sample.for_each(&Scalar, |seq, _, record| {
+                if let Some(expected) = expected(statement.device, statement.epoch.0, seq.0) {
+                    assert_eq!(record, expected, "{} epoch {} event {}", statement.device, statement.epoch, seq.0);
+                }
+                kept += 1;
+            });
+            seals.insert(proven.seal.digest(), (proven.seal.clone(), kept));
+            Ok(())
+        };
+        reader.feed(body, &mut visit).unwrap();
+        reader.finish(&mut visit).unwrap();
+    }
+    let mut by_place: BTreeMap<(DeviceId, SealIndex), Digest> = BTreeMap::new();
+    for (digest, (seal, _)) in &seals {
+        let statement = seal.statement();
+        let before = by_place.insert((statement.device, statement.index), *digest);
+        assert!(before.is_none(), "two seals under one index: {} {}", statement.device, statement.index);
+        *audited.sensed.entry((statement.device, statement.epoch.0)).or_default() += statement.counters.total();
+    }
+    let mut listed = BTreeSet::new();
+    let mut epochs: BTreeMap<u64, Bytes> = BTreeMap::new();
+    for bytes in cloud.manifests.lock().unwrap().iter() {
+        let mut scratch = vec![0; bytes.len() + 64];
+        let manifest = Manifest::open(bytes, roster.group(), coordinator, &mut scratch).unwrap();
+        let EpochNumber(epoch) = manifest.epoch();
+        assert!(epochs.insert(epoch, bytes.clone()).is_none(), "two manifests for epoch {epoch}");
+        let mut tally = Tally::new(roster.levels(), budget);
+        let (mut total, mut closed, mut restarted) = (0, BTreeSet::new(), false);
+        for digest in manifest.devices().flat_map(|(_, seals)| seals) {
+            let (seal, kept) = seals.get(&digest).expect("a seal that is listed and not uploaded");
+            assert_eq!(seal.statement().epoch.0, epoch);
+            tally.add(seal);
+            listed.insert(digest);
+            total += *kept;
+            restarted |= seal.statement().restart;
+            if seal.statement().last_in_epoch {
+                closed.insert(seal.statement().device);
+            }
+        }
+        assert!(total <= budget, "epoch {epoch} has {total} events");
+        audited.kept.insert(epoch, total);
+        let missing = closed.len() < roster.devices().len();
+        match tally.judge(manifest.round(), Doubt { missing, restarted }) {
+            Verdict::Justified => audited.justified.push(epoch),
+            Verdict::Undetermined => {
+                assert!(missing || restarted);
+                audited.undetermined.push(epoch);
+            }
+            Verdict::Unjustified(finding) => panic!("an honest gateway is accused: {finding}"),
+        }
+    }
+    audited.justified.sort_unstable();
+    audited.undetermined.sort_unstable();
+    audited.late = (seals.len() - listed.len()) as u64;
+    audited
+}

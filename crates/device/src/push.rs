@@ -442,6 +442,7 @@ mod tests {
             events: 0,
             last_in_epoch: false,
             restart: false,
+            kept_from: 0,
             conflict: false,
         };
         SealList { device: String::new(), seals: indices.iter().map(seal).collect(), next }

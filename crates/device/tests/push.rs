@@ -47,6 +47,7 @@ fn entry(bundle: &Bundle) -> SealEntry {
         events: bundle.events(),
         last_in_epoch: statement.last_in_epoch,
         restart: false,
+        kept_from: 0,
         conflict: false,
     }
 }

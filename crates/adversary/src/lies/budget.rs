@@ -8,7 +8,7 @@ use moteseal_core::sample::{Choice, ManifestDraft};
 use moteseal_core::signature::{Algorithm, SecretKey, SignError, Signer};
 
 use crate::answer::{Answer, Item, Select};
-use crate::forge::serve_otherwise;
+use crate::forge::{Served, serve_otherwise};
 use crate::lie::{Accomplice, COORDINATOR, Context};
 
 /// The manifests that an honest answer begins with, as positions in it: one an epoch, from the first that was asked for.
@@ -145,8 +145,12 @@ pub(crate) fn withheld_listed(answer: &mut Answer, context: &Context<'_>) -> boo
 fn other_levels(answer: &mut Answer, context: &Context<'_>, change: impl Fn(u32, u32) -> u32) -> bool {
     serve_otherwise(answer, context, |served| {
         let epoch_of = |device, index| context.holdings.get(device, index).map(|held| held.seal.statement().epoch);
-        let at = served.len() / 2;
-        let epoch = epoch_of(served[at].device, served[at].index).filter(|epoch| context.question.covers(*epoch))?;
+        let asked = |serve: &Served| {
+            let epoch = epoch_of(serve.device, serve.index).filter(|epoch| context.question.covers(*epoch));
+            epoch.filter(|_| serve.select != Select::Levels(0))
+        };
+        let (before, behind) = served.split_at(served.len() / 2);
+        let epoch = behind.iter().chain(before).find_map(asked)?;
         for serve in served.iter_mut().filter(|serve| epoch_of(serve.device, serve.index) == Some(epoch)) {
             let surviving = context.holdings.get(serve.device, serve.index)?.seal.statement().surviving();
             if let Select::Levels(mask) = &mut serve.select {

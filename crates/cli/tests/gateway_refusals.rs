@@ -1,0 +1,213 @@
+//! What strangers and broken devices send to a gateway is refused by name and counted, and touches nobody else; a device that floods harms
+//! itself.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod group;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use group::{Cloud, FIRST};
+use moteseal_core::DeviceId;
+use moteseal_core::record::{EpochNumber, Framing, Round, SealIndex, Sequence};
+use moteseal_core::wire::link::{Acknowledgement, Forward, LinkKey, MAX_FRAME, Uplink};
+use moteseal_device::run::{Settings as DeviceSettings, Source};
+use moteseal_gateway::{Gateway, Settings, Time};
+use moteseal_net::memory::{Faults, MemoryDevice, Network};
+use moteseal_net::{Client, DeviceLink as _, Down, Options};
+use moteseal_verify::Roster;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+const EPOCH_MS: u64 = 1000;
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+/// A forward frame of four-byte events of level 7, one for each sequence number.
+fn forward(device: DeviceId, key: &LinkKey, index: u32, epoch: u64, range: std::ops::Range<u64>) -> Bytes {
+    let mut events = Vec::new();
+    for seq in range.clone() {
+        // No gap, level 7.
+        events.push(7);
+        events.extend_from_slice(&u32::try_from(seq).unwrap().to_be_bytes());
+    }
+    let forward = Forward {
+        index: SealIndex(index),
+        epoch: EpochNumber(epoch),
+        own_round: Round(0),
+        from: Sequence(range.start),
+        until: Sequence(range.end),
+        framing: Framing::fixed(4).unwrap(),
+        events: &events,
+    };
+    let mut out = vec![0; MAX_FRAME];
+    Bytes::copy_from_slice(Uplink::Forward(forward).close(device, key, &mut out).unwrap())
+}
+
+struct Running {
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+    watch: Client,
+}
+
+impl Running {
+    async fn start(roster: &Roster, folder: &Path, network: &Network, cloud: Option<&str>, bound: u64, time: Time) -> Self {
+        let station = group::station(roster, folder, bound);
+        let settings = Settings {
+            grace: Duration::from_secs(20),
+            time,
+            announce_every: Duration::from_millis(200),
+            listen: Some("127.0.0.1:0".parse().unwrap()),
+            first_pause: Duration::from_millis(20),
+        };
+        let client = cloud.map(|cloud| Client::new(cloud, &Options::default()).unwrap());
+        let gateway = Gateway::bind(station, settings, client).await.unwrap();
+        let watch = Client::new(&format!("http://{}", gateway.address().unwrap()), &Options::default()).unwrap();
+        let (stop, stopped) = oneshot::channel();
+        let link = network.hub();
+        let task = tokio::spawn(async move { gateway.run(link, async { drop(stopped.await) }).await.unwrap() });
+        Self { stop, task, watch }
+    }
+
+    /// The value of a metric; 0 if there is none.
+    async fn metric(&self, name: &str) -> f64 {
+        let text = self.watch.get("metrics").await.unwrap().bytes(1 << 20).await.unwrap();
+        let text = String::from_utf8(text).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.map_or(0.0, |value| value.parse().unwrap())
+    }
+
+    async fn until(&self, name: &str, holds: impl Fn(f64) -> bool) {
+        for _ in 0..1200 {
+            if holds(self.metric(name).await) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("{name} is {} after a minute", self.metric(name).await);
+    }
+
+    async fn stop(self) {
+        let _ = self.stop.send(());
+        self.task.await.unwrap();
+    }
+}
+
+async fn replay(roster: &Roster, folder: &Path, network: &Network, device: u8, epochs: u64, per_epoch: u64) -> bool {
+    let mut mote = group::mote(roster, device, folder, 8);
+    let mut link = network.device(group::device_id(roster, device).0);
+    let recording = group::recording(device, EPOCH_MS, epochs, per_epoch);
+    let settings =
+        DeviceSettings { first_wait: Duration::from_millis(50), longest_wait: Duration::from_millis(400), epoch_ms: EPOCH_MS };
+    let source = Source::Recording { recording: &recording, speed: None };
+    let ran = moteseal_device::run::run(&mut mote, &mut link, source, settings, &mut |_| {}, std::future::pending()).await;
+    ran.unwrap().is_done
+}
+
+#[test]
+fn what_is_no_frame_of_the_group_is_refused_by_name_and_touches_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let roster = group::roster(2, 100, EPOCH_MS);
+    let cloud = Cloud::default();
+    runtime().block_on(async {
+        let url = cloud.serve().await;
+        let network = Network::new(1, Faults::default());
+        let gateway = Running::start(&roster, folder.path(), &network, Some(&url), 1 << 30, Time::Clock).await;
+        let (stranger, member) = (DeviceId(*b"stranger"), group::device_id(&roster, 1));
+        let (key, other) = (group::link_key(&roster, member), LinkKey::new(&[9; 32]));
+        let refused = |name: &str| format!("moteseal_gateway_frames_refused_total{{name=\"{name}\"}}");
+        for (from, frame, name) in [
+            (stranger, forward(stranger, &other, 0, FIRST, 0..1), "UnknownDevice"),
+            (member, forward(member, &other, 0, FIRST, 0..1), "NotAuthentic"),
+            (member, forward(member, &key, 0, u64::MAX / 2, 0..1), "EpochTooFar"),
+            (member, Bytes::from_static(b"no frame"), "Malformed"),
+            (stranger, Bytes::from(vec![0xff; MAX_FRAME]), "Malformed"),
+        ] {
+            let before = gateway.metric(&refused(name)).await;
+            network.device(from.0).send(frame).await.unwrap();
+            gateway.until(&refused(name), |now| now > before).await;
+        }
+        // More than a link carries is refused where it would be sent.
+        let long = network.device(member.0).send(Bytes::from(vec![0; MAX_FRAME + 1])).await.unwrap_err();
+        assert_eq!(long.name(), "FrameTooLong");
+        // A gap is no fault: the answer says where to go on, and nothing is kept of it.
+        let mut link = network.device(member.0);
+        link.send(forward(member, &key, 0, FIRST, 5..9)).await.unwrap();
+        let answer = answer(&mut link, member, &key).await;
+        assert_eq!((answer.index, answer.next, answer.sealed), (SealIndex(0), Sequence(0), None));
+        assert_eq!(gateway.metric("moteseal_gateway_events_seen_total").await, 0.0);
+        // The honest device has noticed nothing.
+        assert!(replay(&roster, folder.path(), &network, 0, 2, 50).await);
+        assert_eq!(gateway.metric("moteseal_gateway_events_seen_total").await, 100.0);
+        assert!(gateway.metric("moteseal_gateway_buffered_events").await <= 100.0);
+        gateway.stop().await;
+    });
+}
+
+async fn answer(link: &mut MemoryDevice, device: DeviceId, key: &LinkKey) -> Acknowledgement {
+    loop {
+        if let Down::Frame(frame) = link.receive().await.unwrap() {
+            return Acknowledgement::open(&frame, device, key).unwrap();
+        }
+    }
+}
+
+/// The median time from a frame to its durable acknowledgement.
+async fn latency(roster: &Roster, network: &Network, from: u64) -> Duration {
+    let device = group::device_id(roster, 0);
+    let key = group::link_key(roster, device);
+    let mut link = network.device(device.0);
+    let mut times = Vec::new();
+    for seq in from..from + 101 {
+        let start = Instant::now();
+        link.send(forward(device, &key, 0, FIRST, seq..seq + 1)).await.unwrap();
+        while answer(&mut link, device, &key).await.next.0 <= seq {}
+        times.push(start.elapsed());
+    }
+    times.sort_unstable();
+    times[50]
+}
+
+#[test]
+fn a_device_that_floods_does_not_keep_the_others_waiting() {
+    let folder = tempfile::tempdir().unwrap();
+    let roster = group::roster(2, 10_000, EPOCH_MS);
+    runtime().block_on(async {
+        let network = Network::new(1, Faults::default());
+        let gateway = Running::start(&roster, folder.path(), &network, None, 1 << 30, Time::Recorded).await;
+        let calm = latency(&roster, &network, 0).await;
+        let floods = Arc::new(AtomicBool::new(true));
+        let flooder = tokio::spawn({
+            let (network, floods) = (network.clone(), Arc::clone(&floods));
+            let device = group::device_id(&roster, 1);
+            let key = group::link_key(&roster, device);
+            async move {
+                let link = network.device(device.0);
+                let frame = forward(device, &key, 0, FIRST, 0..200);
+                let mut sent = 0u64;
+                while floods.load(Ordering::Relaxed) {
+                    link.send(frame.clone()).await.unwrap();
+                    sent += 1;
+                    tokio::task::yield_now().await;
+                }
+                sent
+            }
+        });
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let start = Instant::now();
+        let flooded = latency(&roster, &network, 101).await;
+        let took = start.elapsed();
+        floods.store(false, Ordering::Relaxed);
+        let sent = flooder.await.unwrap();
+        println!("calm {calm:?}, flooded {flooded:?}; {sent} frames of the flood in {took:?}");
+        assert!(sent > 5000, "that was no flood: {sent} frames");
+        // The disk's own jitter is not the flood's.
+        assert!(flooded <= 2 * calm + Duration::from_millis(5), "calm {calm:?}, flooded {flooded:?}");
+        gateway.stop().await;
+    });
+}

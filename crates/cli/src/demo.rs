@@ -1,6 +1,7 @@
 //! `moteseal demo`: the whole of it in one command, on real readings, with the real service and the real client. Then the cloud
-//! lies.
+//! lies, and a coordinator cheats.
 
+mod edge;
 mod fleet;
 mod liar;
 mod readings;
@@ -25,6 +26,7 @@ use moteseal_core::seal::Scheme;
 use moteseal_device::push::{Push, Pushed};
 use moteseal_net::{Client, Options};
 use moteseal_store::{EpochStore, RedbStore};
+use moteseal_verify::Roster;
 use tokio::sync::oneshot;
 
 use crate::cloud::{runtime, store_failure};
@@ -32,6 +34,7 @@ use crate::failure::{Exit, Failure};
 use crate::progress::bar;
 use crate::push::push_failure;
 use crate::terminal::talk;
+use edge::Edge;
 use fleet::Fleet;
 use liar::Liar;
 use readings::Mote;
@@ -44,14 +47,15 @@ const LIED_ABOUT: u64 = 20;
 /// Events an epoch that the drawn sample has.
 const DRAWN: u32 = 20;
 
-/// Show all of it on the readings of eight real motes: sealed, stored, sampled, verified. Then the cloud lies.
+/// Show all of it on the readings of eight real motes: sealed, stored, sampled, verified. Then the cloud lies. The same motes send
+/// through a coordinator that keeps a budget, and is audited. Then it cheats.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
                         moteseal demo                        everything, in a few seconds\n  \
                         moteseal demo --tamper forged-salt   one lie in detail; an unknown kind lists all\n  \
                         moteseal demo --keep try             leaves keys, roster, bundles and store in try/\n\n\
                         Everything runs on this machine; nothing is fetched. Exit codes: 0 every lie was caught, 1 honest data was\n\
-                        refused, 3 a lie was not caught.")]
+                        refused or an honest coordinator accused, 3 a lie was not caught.")]
 pub(crate) struct Arguments {
     /// Fewer epochs
     #[arg(long)]
@@ -87,6 +91,8 @@ struct Results {
     verdicts: Vec<Verdict>,
     /// Lies that found no occasion in these answers.
     untold: Vec<&'static str>,
+    /// The group with a budget; not where one lie is shown in detail.
+    edge: Option<Edge>,
 }
 
 /// An estimate beside the truth.
@@ -100,7 +106,7 @@ struct Estimated {
 
 impl Results {
     fn uncaught(&self) -> usize {
-        self.verdicts.iter().filter(|verdict| !verdict.caught).count()
+        self.verdicts.iter().filter(|verdict| !verdict.caught).count() + self.edge.as_ref().map_or(0, Edge::uncaught)
     }
 }
 
@@ -157,13 +163,7 @@ async fn play(arguments: &Arguments, home: &Path) -> Result<Results, Failure> {
     let fleet = fleet::build(home, &motes)?;
 
     let path = home.join("epochs.redb");
-    let store: Arc<dyn EpochStore> =
-        Arc::new(RedbStore::open(&path, moteseal_store::Options::default()).map_err(|error| store_failure(&error))?);
-    let cloud = Cloud::bind(Config::new(fleet.roster.clone()), Arc::clone(&store)).await.map_err(internal)?;
-    drop(store);
-    let client = Client::new(&cloud.url(), &Options::default()).map_err(internal)?;
-    let (stop, stopped) = oneshot::channel::<()>();
-    let serving = tokio::spawn(cloud.run(async { drop(stopped.await) }));
+    let (client, running) = Running::start(&path, fleet.roster.clone()).await?;
 
     let push = Push::open(&fleet.bundles).map_err(|error| push_failure(&error))?;
     let progress = bar(push.len() as u64, "pushing");
@@ -188,9 +188,8 @@ async fn play(arguments: &Arguments, home: &Path) -> Result<Results, Failure> {
 
     let (verdicts, untold) = lies(arguments, client, &fleet, first, (rate, draw)).await?;
     let store_bytes = std::fs::metadata(&path).map(|file| file.len()).unwrap_or_default();
-    // The service ends before its store is left to whoever comes next.
-    let _ = stop.send(());
-    let _ = serving.await;
+    running.end().await;
+    let edge = if arguments.tamper.is_none() { Some(at_the_edge(home, &motes).await?) } else { None };
     Ok(Results {
         compression_ns: compression(),
         motes,
@@ -207,7 +206,42 @@ async fn play(arguments: &Arguments, home: &Path) -> Result<Results, Failure> {
         estimates,
         verdicts,
         untold,
+        edge,
     })
+}
+
+/// The same motes in a group with a budget, with a cloud of its own.
+async fn at_the_edge(home: &Path, motes: &[Mote]) -> Result<Edge, Failure> {
+    let keys = edge::keys(motes)?;
+    let (client, running) = Running::start(&home.join("edge.redb"), keys.roster.clone()).await?;
+    let edge = edge::play(&keys, motes, &client).await;
+    running.end().await;
+    edge
+}
+
+/// A cloud in this process.
+struct Running {
+    stop: oneshot::Sender<()>,
+    serving: tokio::task::JoinHandle<()>,
+}
+
+impl Running {
+    /// Starts a cloud on a new store, and gives a client of it.
+    async fn start(path: &Path, roster: Roster) -> Result<(Client, Self), Failure> {
+        let store: Arc<dyn EpochStore> =
+            Arc::new(RedbStore::open(path, moteseal_store::Options::default()).map_err(|error| store_failure(&error))?);
+        let cloud = Cloud::bind(Config::new(roster), store).await.map_err(internal)?;
+        let client = Client::new(&cloud.url(), &Options::default()).map_err(internal)?;
+        let (stop, stopped) = oneshot::channel::<()>();
+        let serving = tokio::spawn(cloud.run(async { drop(stopped.await) }));
+        Ok((client, Self { stop, serving }))
+    }
+
+    /// The service ends before its store is left to whoever comes next.
+    async fn end(self) {
+        let _ = self.stop.send(());
+        let _ = self.serving.await;
+    }
 }
 
 /// Asks the honest cloud. A refusal here is a fault, and said so.

@@ -31,6 +31,22 @@ fn every_lie_is_caught() {
 }
 
 #[test]
+fn a_coordinator_keeps_its_budget_and_is_found_out_when_it_cheats() {
+    let result: Value = serde_json::from_slice(&moteseal(&["demo", "--quick", "--json"]).stdout).unwrap();
+    let edge = &result["edge"];
+    let number = |value: &Value| value.as_f64().unwrap();
+    assert_eq!(edge["readings"], 8 * 8 * 180);
+    assert!(number(&edge["held"]) <= number(&edge["budget"]) + 1.0, "{edge}");
+    assert!(
+        number(&edge["kept"]) < number(&edge["forwarded"]) && number(&edge["forwarded"]) < number(&edge["readings"]),
+        "{edge}"
+    );
+    assert_eq!((&edge["epochs"], &edge["justified"]), (&8.into(), &8.into()));
+    let cheats = edge["cheats"].as_array().unwrap();
+    assert!(cheats.len() >= 12 && cheats.iter().all(|cheat| cheat["caught"] == true), "{cheats:#?}");
+}
+
+#[test]
 fn the_honest_answer_is_small_complete_and_near_the_truth() {
     let result: Value = serde_json::from_slice(&moteseal(&["demo", "--quick", "--json"]).stdout).unwrap();
     assert_eq!(result["readings"], 8 * 8 * 180);

@@ -7,6 +7,7 @@ use moteseal_core::sample::Choice;
 use moteseal_core::seal::Scheme;
 use serde_json::{Value, json};
 
+use super::edge::Edge;
 use super::fleet::{LEVELS, Sealing};
 use super::readings::EPOCH_MS;
 use super::verdict::Verdict;
@@ -82,6 +83,9 @@ fn whole(out: &mut impl Write, ink: &Ink, results: &Results, quick: bool) -> io:
     sealed(out, ink, results)?;
     verified(out, ink, results)?;
     told(out, ink, results)?;
+    if let Some(edge) = &results.edge {
+        budgeted(out, ink, results, edge)?;
+    }
     let program = program();
     let next = format!("{program} demo{}", if quick { "" } else { " --keep try" });
     let why = if quick { "all epochs" } else { "the same, and go on from its keys, bundles and store" };
@@ -175,6 +179,52 @@ fn told(out: &mut impl Write, ink: &Ink, results: &Results) -> io::Result<()> {
         writeln!(out, "  {}", ink.dim(&format!("no occasion in these answers: {}", results.untold.join(", "))))?;
     }
     Ok(())
+}
+
+/// The group with a budget, and what became of its coordinator's cheating.
+#[allow(clippy::cast_precision_loss)]
+fn budgeted(out: &mut impl Write, ink: &Ink, results: &Results, edge: &Edge) -> io::Result<()> {
+    writeln!(
+        out,
+        "\n  {}",
+        ink.bold(&format!("the same motes, within a budget of {} readings an epoch", thousands(edge.budget)))
+    )?;
+    let text = format!(
+        "{} of {} readings sent to the coordinator, {} kept ({:.0} %); never more than {} held",
+        thousands(edge.forwarded),
+        thousands(edge.readings),
+        thousands(edge.kept()),
+        100.0 * edge.kept() as f64 / edge.readings.max(1) as f64,
+        thousands(edge.held)
+    );
+    row(out, ink, "sampled", &text)?;
+    let text = format!(
+        "{}, by {} seals of {} motes, from what the motes signed",
+        edge.audit,
+        thousands(edge.audit.seals),
+        results.motes.len()
+    );
+    row(out, ink, "audited", &text)?;
+    if let Some(estimate) = &edge.temperature {
+        let truth = results.estimates.iter().find(|estimated| estimated.field == "temperature").map_or(f64::NAN, |of| of.truth);
+        let text = format!(
+            "{} of everything: {} readings; temperature {:.2} ± {:.2} Cel (95 %)   truth {truth:.2}",
+            edge.rate,
+            thousands(edge.sampled.rows()),
+            estimate.value,
+            estimate.half_width
+        );
+        row(out, ink, "asked", &text)?;
+    }
+    writeln!(out, "\n  {}", ink.bold("now the coordinator cheats"))?;
+    for cheat in &edge.cheats {
+        let mark = if cheat.caught { ink.green("x") } else { ink.red("NOT CAUGHT") };
+        // Which device was told what is for those who look closer: --json has it.
+        let detail = cheat.detail.split(" (told: ").next().unwrap_or_default();
+        writeln!(out, "    {mark} {:<19} {detail}", cheat.name)?;
+    }
+    let caught = edge.cheats.len() - edge.uncaught();
+    writeln!(out, "\n  {} ways to cheat, {caught} found out by name; no honest epoch accused", edge.cheats.len())
 }
 
 fn kinds(results: &Results) -> usize {
@@ -280,6 +330,33 @@ fn verdict_json(verdict: &Verdict) -> Value {
     })
 }
 
+fn edge_json(edge: &Edge) -> Value {
+    let cheats = edge.cheats.iter().map(|cheat| {
+        json!({
+            "kind": cheat.name,
+            "what": cheat.about,
+            "found": cheat.found,
+            "detail": cheat.detail,
+            "caught": cheat.caught,
+        })
+    });
+    json!({
+        "budget": edge.budget,
+        "readings": edge.readings,
+        "forwarded": edge.forwarded,
+        "kept": edge.kept(),
+        "held": edge.held,
+        "epochs": edge.audit.epochs.len(),
+        "justified": edge.audit.epochs.iter().filter(|epoch| epoch.is_justified).count(),
+        "rate": edge.rate.to_string(),
+        "verified": edge.sampled.to_json(),
+        "temperature": edge.temperature.map(|estimate| {
+            json!({"mean": estimate.value, "half_width_95": estimate.half_width, "sampled": estimate.sampled})
+        }),
+        "cheats": cheats.collect::<Vec<_>>(),
+    })
+}
+
 /// All of it for programs.
 pub(super) fn json(results: &Results) -> Result<(), Failure> {
     let estimates: Vec<Value> = results
@@ -328,6 +405,7 @@ pub(super) fn json(results: &Results) -> Result<(), Failure> {
         "told": results.verdicts.len(),
         "caught": results.verdicts.len() - results.uncaught(),
         "untold": results.untold,
+        "edge": results.edge.as_ref().map(edge_json),
     });
     Stdout::lock().line(object)
 }

@@ -29,6 +29,9 @@ use crate::{uplink, watch};
 
 /// Frames that wait for the station, and that it hears before it commits: few, for behind them wait those of devices that do not flood.
 const INTAKE: usize = 128;
+/// The least time that a batch of frames may take; as a rule it may take as long as the commit before did, so that who floods makes
+/// others wait twice as long at most.
+const BATCH: Duration = Duration::from_micros(50);
 /// Words that wait for the link; what does not fit is said again when a device asks.
 const WORDS: usize = 64;
 /// How long a word may wait for the link to take it.
@@ -320,6 +323,11 @@ struct Keeper {
     announced: Option<Instant>,
     /// Why no frames are taken, if none are.
     trouble: Option<&'static str>,
+    measured: Option<Instant>,
+    /// How long the last commit took.
+    committed_in: Duration,
+    /// It was said that the bound is too small.
+    has_outgrown: bool,
     counted: Counts,
 }
 
@@ -327,7 +335,19 @@ impl Keeper {
     fn new(station: Station, settings: Settings, shared: Arc<Shared>, words: mpsc::Sender<Said>) -> Self {
         let watch = Watch { time: settings.time, newest: EpochNumber(0), since: BTreeMap::new(), listening: Instant::now() };
         let counted = station.hub().counts();
-        Self { station, settings, shared, words, watch, announced: None, trouble: None, counted }
+        Self {
+            station,
+            settings,
+            shared,
+            words,
+            watch,
+            announced: None,
+            trouble: None,
+            measured: None,
+            committed_in: Duration::ZERO,
+            has_outgrown: false,
+            counted,
+        }
     }
 
     fn run(mut self, mut frames: mpsc::Receiver<Up>, handle: &Handle) -> Result<(), StationError> {
@@ -350,12 +370,13 @@ impl Keeper {
                     Err(_) => None,
                 };
                 self.look_at_clock();
-                let mut heard = 0;
+                let (start, mut heard) = (Instant::now(), 0);
                 while let Some(up) = next {
                     self.hear(&up);
                     heard += 1;
                     // Who floods must not put off the commit that others wait for.
-                    next = if heard == INTAKE || self.station.is_due() { None } else { frames.try_recv().ok() };
+                    let is_enough = heard == INTAKE || self.station.is_due() || start.elapsed() >= self.committed_in.max(BATCH);
+                    next = if is_enough { None } else { frames.try_recv().ok() };
                 }
                 self.end_epochs()?;
             } else {
@@ -365,8 +386,13 @@ impl Keeper {
                     std::thread::sleep(AGAIN);
                 }
             }
+            let start = Instant::now();
             self.commit()?;
-            self.measure();
+            self.committed_in = start.elapsed();
+            if self.measured.is_none_or(|measured| measured.elapsed() >= TICK) {
+                self.measured = Some(Instant::now());
+                self.measure();
+            }
             if is_last {
                 return Ok(());
             }
@@ -381,6 +407,9 @@ impl Keeper {
             (trouble, _) => trouble,
         };
         self.be_in(now, || "the state is at its bound; no frame is taken until the cloud has taken epochs".to_owned());
+        if self.station.has_outgrown() && !std::mem::replace(&mut self.has_outgrown, true) {
+            warn!(name = "BoundTooSmall", "the open epochs alone take more than the state's bound; raise `disk`");
+        }
         Ok(now.is_none())
     }
 

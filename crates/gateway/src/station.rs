@@ -265,9 +265,20 @@ impl Station {
         self.bound
     }
 
-    /// Whether more frames may be heard: what they make of the outbox will fit its bound.
+    /// Whether more frames may be heard: what they make of the outbox will fit its bound. With an empty outbox they always may:
+    /// no cloud could make room then, but the end of the epochs that are open, which held back devices would never close.
     #[must_use]
     pub fn has_room(&self) -> bool {
+        self.outbox.bytes() == 0 || self.fits()
+    }
+
+    /// Whether the open epochs alone need more than the bound: it is too small for this group.
+    #[must_use]
+    pub fn has_outgrown(&self) -> bool {
+        self.outbox.bytes() == 0 && !self.fits()
+    }
+
+    fn fits(&self) -> bool {
         self.outbox.bytes() + 2 * self.journal_bytes() + RESERVE <= self.bound
     }
 

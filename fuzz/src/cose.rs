@@ -18,7 +18,7 @@ pub fn run(bytes: &[u8]) {
         let ours = fixture::sealed().iter().flatten().any(|sealed| sealed.seal.digest() == seal.digest());
         assert!(seal.verify(fixture::directory(), signature).is_err() || ours, "a seal that was never signed verifies");
     }
-    for typ in [Typ::Seal, Typ::Event, Typ::Certificate, Typ::Roster] {
+    for typ in [Typ::Seal, Typ::Event, Typ::Certificate, Typ::Roster, Typ::Round, Typ::Manifest] {
         if let Ok(object) = Sign1::decode(bytes, typ) {
             let mut scratch = vec![0; bytes.len() + 64];
             object.message(&mut scratch).expect("the documented scratch is enough");

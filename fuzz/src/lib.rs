@@ -9,6 +9,7 @@
 pub mod cose;
 pub mod fixture;
 pub mod keys;
+pub mod link;
 pub mod roster;
 pub mod schema;
 pub mod stream;
@@ -17,9 +18,10 @@ pub mod stream;
 pub type Target = (&'static str, fn(&[u8]), fn() -> Vec<Vec<u8>>);
 
 /// Every target.
-pub const TARGETS: [Target; 5] = [
+pub const TARGETS: [Target; 6] = [
     ("cose", cose::run, cose::seeds),
     ("keys", keys::run, keys::seeds),
+    ("link", link::run, link::seeds),
     ("roster", roster::run, roster::seeds),
     ("schema", schema::run, schema::seeds),
     ("stream", stream::run, stream::seeds),

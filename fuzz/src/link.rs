@@ -1,0 +1,116 @@
+//! Frames between a device and its coordinator, and the coordinator's words: what opens has exactly one encoding and keeps within its
+//! own bounds, and only what was signed is a word.
+
+use moteseal_core::Digest;
+use moteseal_core::record::{DeviceId, EpochNumber, Framing, GroupId, Round, SealIndex, Sequence};
+use moteseal_core::sample::{Announcement, Forwarder, MAX_ANNOUNCEMENT, Manifest, ManifestDraft};
+use moteseal_core::wire::link::{Acknowledgement, LinkKey, MAX_FRAME, Uplink, claimed_device};
+
+use crate::fixture;
+
+const SECRET: [u8; 32] = [0x4c; 32];
+
+/// The tag of an item, from the text of spec/formats.md, section 8.2.
+fn tag(direction: &[u8], item: &[u8]) -> [u8; 16] {
+    let hmac = |key: &[u8; 32], message: &[u8]| {
+        let pad = |byte: u8| {
+            let mut pad = [byte; 64];
+            pad.iter_mut().zip(key).for_each(|(pad, key)| *pad ^= key);
+            pad
+        };
+        Digest::of(&[&pad(0x5c), &Digest::of(&[&pad(0x36), message]).0]).0
+    };
+    let key = hmac(&SECRET, &[b"moteseal/1/link/", direction].concat());
+    hmac(&key, item)[..16].try_into().unwrap()
+}
+
+fn framed(direction: &[u8], item: &[u8]) -> Vec<u8> {
+    [item, &tag(direction, item)].concat()
+}
+
+/// Opens the bytes as they are, as items with a right tag, and as words.
+pub fn run(bytes: &[u8]) {
+    let key = LinkKey::new(&SECRET);
+    let _ = Uplink::open(bytes, &key);
+    let mut out = vec![0; MAX_FRAME + 64];
+    let frame = framed(b"up", bytes);
+    if let Ok(uplink) = Uplink::open(&frame, &key) {
+        let device = claimed_device(&frame).expect("what opens says whose it is");
+        assert_eq!(uplink.close(device, &key, &mut out).expect("it fitted before"), frame, "two encodings of one frame");
+        if let Uplink::Forward(forward) = uplink {
+            let mut next = forward.from;
+            for (seq, level, record) in forward.events() {
+                assert!(seq >= next && seq < forward.until && level.0 < 32 && record.len() <= bytes.len());
+                next = Sequence(seq.0 + 1);
+            }
+        }
+    }
+    let frame = framed(b"down", bytes);
+    let device = claimed_device(&frame).unwrap_or(DeviceId([0; 8]));
+    if let Ok(acknowledgement) = Acknowledgement::open(&frame, device, &key) {
+        let again = acknowledgement.close(device, &key, &mut out).expect("it fitted before");
+        assert_eq!(again, frame, "two encodings of one acknowledgement");
+    }
+    let (group, coordinator) = (GroupId::of("home"), fixture::operator().public());
+    let is_ours = || words().iter().any(|word| word == bytes);
+    assert!(Announcement::open(bytes, group, &coordinator).is_err() || is_ours(), "a round that was never signed");
+    let mut scratch = vec![0; bytes.len() + 64];
+    assert!(Manifest::open(bytes, group, &coordinator, &mut scratch).is_err() || is_ours(), "a manifest that was never signed");
+}
+
+/// A round and a manifest.
+fn words() -> Vec<Vec<u8>> {
+    let (group, operator) = (GroupId::of("home"), fixture::operator());
+    let mut out = [0; MAX_ANNOUNCEMENT];
+    let round = Announcement::issue(group, EpochNumber(7), Round(2), &operator, &mut out).unwrap().to_vec();
+    let mut devices: Vec<(DeviceId, Vec<Digest>)> = fixture::sealed()
+        .iter()
+        .map(|history| (history[0].seal.statement().device, history.iter().map(|sealed| sealed.seal.digest()).collect()))
+        .collect();
+    devices.sort_by_key(|(device, _)| *device);
+    let devices: Vec<(DeviceId, &[Digest])> = devices.iter().map(|(device, seals)| (*device, &seals[..])).collect();
+    let roster = Digest::of(&[b"roster"]);
+    let draft = ManifestDraft { group, roster, epoch: EpochNumber(7), round: Round(2), devices: &devices };
+    let (mut scratch, mut out) = (vec![0; draft.size()], vec![0; draft.size()]);
+    vec![round, draft.issue(&operator, &mut scratch, &mut out).unwrap().to_vec()]
+}
+
+/// The items of each kind of frame, without their tags, and the words.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let key = LinkKey::new(&SECRET);
+    let sealed = &fixture::sealed()[0][1];
+    let device = sealed.seal.statement().device;
+    let mut out = vec![0; MAX_FRAME];
+    let mut items = Vec::new();
+    let mut add = |frame: &[u8]| items.push(frame[..frame.len() - 16].to_vec());
+    for framing in [Framing::fixed(4).unwrap(), Framing::Prefixed] {
+        let mut forwarder = Forwarder::<1024>::new(SealIndex(3), EpochNumber(7), framing, fixture::LEVELS, Round(0));
+        for level in [0, 1, 0, 3, 2, 0, 0, 1] {
+            let _ = forwarder.note(moteseal_core::Level(level), b"read");
+        }
+        let mut scratch = [0; 256];
+        let forward = forwarder.next_frame(&mut scratch).unwrap().unwrap();
+        add(Uplink::Forward(forward).close(device, &key, &mut out).unwrap());
+    }
+    let schema = fixture::schema();
+    let explained = fixture::explanation(sealed);
+    for uplink in [
+        Uplink::Schema(&schema),
+        Uplink::Close { schema: Digest::of(&[&schema]), open: b"\x83\x01\x02\x03", part: b"\x80" },
+        Uplink::Explain { index: SealIndex(1), seal: &explained, digests: &[0; 64] },
+    ] {
+        add(uplink.close(device, &key, &mut out).unwrap());
+    }
+    for sealed in [None, Some(SealIndex(300))] {
+        let (index, next) = (SealIndex(301), Sequence(70_000));
+        let acknowledgement = Acknowledgement { index, next, sealed, wants_schema: true, wants_explanation: false };
+        add(acknowledgement.close(device, &key, &mut out).unwrap());
+    }
+    // The tags here are computed from the text: if they were wrong, nothing would ever open.
+    let opens = |item: &Vec<u8>| {
+        Uplink::open(&framed(b"up", item), &key).is_ok() || Acknowledgement::open(&framed(b"down", item), device, &key).is_ok()
+    };
+    assert!(items.iter().all(opens));
+    items.extend(words());
+    items
+}

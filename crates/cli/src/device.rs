@@ -70,9 +70,11 @@ pub(crate) struct Run {
     log: Log,
 }
 
-/// A factor, with or without an x behind it.
+/// A factor, with or without an x behind it, or `max`.
 fn times(text: &str) -> Result<Speed, String> {
-    speed(text.strip_suffix('x').unwrap_or(text))
+    // `max` ends with an x, too.
+    let factor = text.strip_suffix('x').filter(|factor| factor.ends_with(|last: char| last.is_ascii_digit()));
+    speed(factor.unwrap_or(text))
 }
 
 pub(crate) fn run(command: &Command) -> Result<(), Failure> {
@@ -272,5 +274,21 @@ fn run_failure(error: &RunError) -> Failure {
         RunError::Durable(error) => durable_failure(error),
         RunError::Link(error) => link_failure(error),
         _ => Failure::new(Exit::Internal, error),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::{speed, times};
+
+    #[test]
+    fn a_speed_may_have_an_x_behind_it() {
+        for (text, same) in [("1000x", "1000"), ("0.5x", "0.5"), ("60", "60"), ("max", "max")] {
+            assert_eq!(times(text).unwrap().0, speed(same).unwrap().0, "{text}");
+        }
+        for wrong in ["", "x", "maxx", "-1x", "0x", "fast"] {
+            assert!(times(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -1,21 +1,17 @@
 //! `moteseal audit`: did a group's coordinator keep what the budget asks for, of all devices?
 
-use std::path::PathBuf;
-
 use clap::Args;
 use moteseal_client::audit::{EpochReport, Report, audit};
 use moteseal_core::record::EpochNumber;
 use moteseal_device::import::display_ms;
 use moteseal_verify::Roster;
 
+use crate::asked::Asked;
 use crate::cloud::runtime;
 use crate::failure::{Exit, Failure};
-use crate::files;
 use crate::get::get_failure;
 use crate::progress::{bytes, count, thousands};
-use crate::push::Access;
 use crate::terminal::{Stdout, talk};
-use crate::time::{When, when};
 
 /// Audit what a group's coordinator kept: whether its final rounds follow from the counters that the devices signed, and whether
 /// it left anybody out.
@@ -30,44 +26,26 @@ use crate::time::{When, when};
                   Exit codes: 0 every epoch is justified, 3 a seal or a manifest is refused, 4 an epoch is undetermined,\n\
                   5 something was found, 6 the cloud does not answer.")]
 pub(crate) struct Arguments {
-    /// The cloud's address
-    #[arg(long, value_name = "URL")]
-    from: String,
     #[command(flatten)]
-    access: Access,
-    /// The group's roster
-    #[arg(long)]
-    roster: PathBuf,
-    /// The operator's public key
-    #[arg(long, value_name = "PUBLIC_KEY")]
-    operator: PathBuf,
+    asked: Asked,
     /// This epoch only
     #[arg(long, value_name = "NUMBER", conflicts_with_all = ["since", "until"], value_parser = clap::value_parser!(u64).range(..u64::MAX))]
     epoch: Option<u64>,
-    /// From the epoch that this time lies in; everything unless given
-    #[arg(long, value_name = "TIME", value_parser = when, allow_hyphen_values = true)]
-    since: Option<When>,
-    /// Up to this time; everything sealed so far unless given
-    #[arg(long, value_name = "TIME", value_parser = when, allow_hyphen_values = true)]
-    until: Option<When>,
     /// The result as JSON
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let roster = files::roster(&arguments.roster, &arguments.operator)?;
+    let roster = arguments.asked.roster()?;
     let (since, until) = match arguments.epoch {
         Some(epoch) => (EpochNumber(epoch), Some(EpochNumber(epoch + 1))),
-        None => (
-            arguments.since.map_or(EpochNumber(0), |since| since.epoch(roster.epoch_ms())),
-            arguments.until.map(|until| until.epoch_after(roster.epoch_ms())),
-        ),
+        None => arguments.asked.epochs(&roster),
     };
     if until.is_some_and(|until| until <= since) {
         return Err(Failure::usage("the range of epochs is empty: --until must be behind --since"));
     }
-    let cloud = arguments.access.client(&arguments.from)?;
+    let cloud = arguments.asked.client()?;
     let report = runtime()?.block_on(audit(&cloud, &roster, since, until)).map_err(Failure::usage)?;
     let report = report.map_err(|error| get_failure(&roster, &error))?;
     if arguments.json {

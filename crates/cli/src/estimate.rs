@@ -1,30 +1,26 @@
 //! `moteseal estimate`: what a verified sample says of all readings, between bounds that hold 95 times in 100.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, ValueEnum};
 use moteseal_api::Query;
 use moteseal_client::audit::common_rate;
 use moteseal_client::estimate::{Condition, Estimator, Interval, REPLICATES, Statistic, Values, bootstrap};
 use moteseal_client::output::OutputError;
-use moteseal_client::proof::ProofWriter;
 use moteseal_client::{Report, Rows, Sink, get};
-use moteseal_core::record::{DeviceId, EpochNumber};
+use moteseal_core::record::DeviceId;
 use moteseal_core::sample::{Choice, Rate};
 use moteseal_verify::Roster;
 use serde_json::{Value, json};
 
+use crate::asked::{Asked, Kept, keep};
 use crate::cloud::runtime;
 use crate::failure::{Exit, Failure};
-use crate::files;
-use crate::get::{get_failure, open_memory, rate, seed};
+use crate::get::{get_failure, rate, seed};
 use crate::key::random;
 use crate::progress::{count, spinner, thousands};
-use crate::push::Access;
-use crate::rows::{distinct, incomplete, output_failure, say};
+use crate::rows::{distinct, incomplete, say};
 use crate::terminal::{Stdout, talk};
-use crate::time::{When, when};
 
 /// Estimate a number of all readings from a verified sample, with a 95 % interval.
 #[derive(Args, Debug)]
@@ -52,23 +48,8 @@ pub(crate) struct Arguments {
     /// The devices, by name; every one of the roster unless given
     #[arg(value_name = "DEVICE")]
     devices: Vec<String>,
-    /// The cloud's address
-    #[arg(long, value_name = "URL")]
-    from: String,
     #[command(flatten)]
-    access: Access,
-    /// The group's roster
-    #[arg(long)]
-    roster: PathBuf,
-    /// The operator's public key
-    #[arg(long, value_name = "PUBLIC_KEY")]
-    operator: PathBuf,
-    /// From the epoch that this time lies in; everything unless given
-    #[arg(long, value_name = "TIME", value_parser = when, allow_hyphen_values = true)]
-    since: Option<When>,
-    /// Up to this time; everything sealed so far unless given
-    #[arg(long, value_name = "TIME", value_parser = when, allow_hyphen_values = true)]
-    until: Option<When>,
+    asked: Asked,
     /// The share of all readings to take: 1, 1/8, 3/16, 0.25; the highest that a budget left in every epoch unless given
     #[arg(long, value_parser = rate)]
     rate: Option<Rate>,
@@ -93,15 +74,8 @@ pub(crate) struct Arguments {
     /// The estimate of each device, too
     #[arg(long)]
     each: bool,
-    /// Keep the answer as a proof that `moteseal verify` checks later, elsewhere, offline
-    #[arg(long, value_name = "FILE")]
-    proof: Option<PathBuf>,
-    /// Where the newest seals are remembered; in the user's state directory unless given
-    #[arg(long, value_name = "FILE", conflicts_with = "no_memory")]
-    memory: Option<PathBuf>,
-    /// Neither use nor keep what earlier answers proved
-    #[arg(long)]
-    no_memory: bool,
+    #[command(flatten)]
+    kept: Kept,
     /// The result as JSON
     #[arg(long)]
     json: bool,
@@ -142,9 +116,9 @@ fn share(text: &str) -> Result<f64, String> {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let roster = files::roster(&arguments.roster, &arguments.operator)?;
+    let roster = arguments.asked.roster()?;
     let question = arguments.question()?;
-    let cloud = arguments.access.client(&arguments.from)?;
+    let cloud = arguments.asked.client()?;
     let runtime = runtime()?;
     let mut query = arguments.query(&roster)?;
     if let Choice::Rate(rate) = &mut query.choice
@@ -154,11 +128,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         *rate = found.map_err(|error| get_failure(&roster, &error))?;
         talk(format_args!("--rate {rate}"));
     }
-    let mut memory = open_memory(arguments.memory.as_deref(), arguments.no_memory, &roster)?;
-    let written = [("--proof", arguments.proof.as_deref()), ("--memory", arguments.memory.as_deref())];
-    distinct(&written, &[&arguments.roster, &arguments.operator])?;
-    let mut proof =
-        arguments.proof.as_deref().map(|path| ProofWriter::create(path, &query, &roster)).transpose().map_err(output_failure)?;
+    let mut memory = arguments.kept.memory(&roster)?;
+    distinct(&arguments.kept.written(), &arguments.asked.read())?;
+    let mut proof = arguments.kept.proof(&query, &roster)?;
     let progress = spinner("verified rows");
     let mut group = Group { question, each: arguments.each, whole: None, devices: BTreeMap::new() };
     let mut sink = |rows: &Rows<'_>| {
@@ -169,15 +141,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     progress.finish_and_clear();
     let report = answer.map_err(|error| get_failure(&roster, &error))?;
     let told = arguments.told(&group, &report)?;
-    if let Some(proof) = &mut proof {
-        proof.settle().map_err(output_failure)?;
-    }
-    if let Some(memory) = &mut memory {
-        memory.save().map_err(output_failure)?;
-    }
-    if let Some(proof) = proof {
-        proof.keep().map_err(output_failure)?;
-    }
+    keep(proof, memory.as_mut())?;
     say(&report, &roster, "received");
     if arguments.json {
         Stdout::lock().line(arguments.to_json(&told, &query, &report))?;
@@ -315,13 +279,8 @@ impl Arguments {
     }
 
     fn query(&self, roster: &Roster) -> Result<Query, Failure> {
-        let devices = files::devices(roster, &self.roster, &self.devices)?;
-        let since = self.since.map_or(EpochNumber(0), |since| since.epoch(roster.epoch_ms()));
-        let until = self.until.map(|until| until.epoch_after(roster.epoch_ms()));
         let choice = self.at_most.map_or(Choice::Rate(self.rate.unwrap_or(Rate::ALL)), Choice::AtMost);
-        let query = Query { devices, since, until, choice };
-        // The same checks that the cloud makes of it.
-        Query::from_json(query.to_json().as_bytes()).map_err(Failure::usage)
+        self.asked.query(roster, &self.devices, choice)
     }
 
     /// What is said: of the group, then of each device, by the order of the query.

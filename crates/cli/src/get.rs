@@ -1,26 +1,21 @@
 //! `moteseal get`: verified rows from a cloud that nobody trusts.
 
-use std::path::PathBuf;
-
 use clap::{ArgGroup, Args};
 use moteseal_api::Query;
 use moteseal_client::estimate::Estimator;
-use moteseal_client::proof::ProofWriter;
 use moteseal_client::{Failure as GetFailure, Memory, get};
-use moteseal_core::record::EpochNumber;
 use moteseal_core::sample::{Choice, Rate};
 use moteseal_verify::Roster;
 use serde_json::json;
 
+use crate::asked::{Asked, Kept, keep};
 use crate::cloud::runtime;
 use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::key::random;
 use crate::progress::{spinner, thousands};
-use crate::push::Access;
 use crate::rows::{Destination, distinct, incomplete, output_failure, say};
 use crate::terminal::{Stdout, talk};
-use crate::time::{When, when};
 
 /// Get a part of what devices sealed, verified: authentic, complete, and chosen by nobody. Or a refusal that names what was wrong.
 #[derive(Args, Debug)]
@@ -45,23 +40,8 @@ pub(crate) struct Arguments {
     /// Every device of the roster
     #[arg(long)]
     all: bool,
-    /// The cloud's address
-    #[arg(long, value_name = "URL")]
-    from: String,
     #[command(flatten)]
-    access: Access,
-    /// The group's roster
-    #[arg(long)]
-    roster: PathBuf,
-    /// The operator's public key
-    #[arg(long, value_name = "PUBLIC_KEY")]
-    operator: PathBuf,
-    /// From the epoch that this time lies in; everything unless given
-    #[arg(long, value_name = "TIME", value_parser = when, allow_hyphen_values = true)]
-    since: Option<When>,
-    /// Up to this time; everything sealed so far unless given
-    #[arg(long, value_name = "TIME", value_parser = when, allow_hyphen_values = true)]
-    until: Option<When>,
+    asked: Asked,
     /// The share of all readings: 1, 1/8, 3/16, 0.25
     #[arg(long, value_parser = rate)]
     rate: Option<Rate>,
@@ -76,18 +56,11 @@ pub(crate) struct Arguments {
     seed: Option<[u8; 32]>,
     #[command(flatten)]
     destination: Destination,
-    /// Keep the answer as a proof that `moteseal verify` checks later, elsewhere, offline
-    #[arg(long, value_name = "FILE")]
-    proof: Option<PathBuf>,
+    #[command(flatten)]
+    kept: Kept,
     /// Estimate the mean of this field over all readings, from the sample of a --rate
     #[arg(long, value_name = "FIELD", requires = "rate")]
     mean: Option<String>,
-    /// Where the newest seals are remembered; in the user's state directory unless given
-    #[arg(long, value_name = "FILE", conflicts_with = "no_memory")]
-    memory: Option<PathBuf>,
-    /// Neither use nor keep what earlier answers proved
-    #[arg(long)]
-    no_memory: bool,
     /// What was verified, as JSON on stdout; needs --out for the rows
     #[arg(long, requires = "out")]
     json: bool,
@@ -104,14 +77,13 @@ pub(crate) fn seed(text: &str) -> Result<[u8; 32], String> {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let roster = files::roster(&arguments.roster, &arguments.operator)?;
+    let roster = arguments.asked.roster()?;
     let query = arguments.query(&roster)?;
-    let cloud = arguments.access.client(&arguments.from)?;
-    let mut memory = open_memory(arguments.memory.as_deref(), arguments.no_memory, &roster)?;
-    let (out, read) = (arguments.destination.out(), [&arguments.roster, &arguments.operator]);
-    distinct(&[("--out", out), ("--proof", arguments.proof.as_deref()), ("--memory", arguments.memory.as_deref())], &read)?;
-    let mut proof =
-        arguments.proof.as_deref().map(|path| ProofWriter::create(path, &query, &roster)).transpose().map_err(output_failure)?;
+    let cloud = arguments.asked.client()?;
+    let mut memory = arguments.kept.memory(&roster)?;
+    let [proof, remembered] = arguments.kept.written();
+    distinct(&[("--out", arguments.destination.out()), proof, remembered], &arguments.asked.read())?;
+    let mut proof = arguments.kept.proof(&query, &roster)?;
     let mut output = arguments.destination.open(arguments.mean.as_deref(), spinner("verified rows"))?;
 
     let answer = runtime()?.block_on(get(&cloud, &roster, &query, memory.as_mut(), proof.as_mut(), &mut output));
@@ -119,15 +91,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     // The rows come last: whoever has them has their proof, and we remember what they were taken from. What can fail for want of
     // space fails before anything is in its place.
     let (rows, mean) = output.finish()?;
-    if let Some(proof) = &mut proof {
-        proof.settle().map_err(output_failure)?;
-    }
-    if let Some(memory) = &mut memory {
-        memory.save().map_err(output_failure)?;
-    }
-    if let Some(proof) = proof {
-        proof.keep().map_err(output_failure)?;
-    }
+    keep(proof, memory.as_mut())?;
     rows.release()?;
     say(&report, &roster, "received");
     let mean = mean.and_then(|mean| arguments.tell(&mean));
@@ -143,18 +107,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 impl Arguments {
     fn query(&self, roster: &Roster) -> Result<Query, Failure> {
-        let devices = files::devices(roster, &self.roster, &self.devices)?;
-        let since = self.since.map_or(EpochNumber(0), |since| since.epoch(roster.epoch_ms()));
-        let until = self.until.map(|until| until.epoch_after(roster.epoch_ms()));
         let choice = match (self.rate, self.at_most, self.sample) {
             (Some(rate), ..) => Choice::Rate(rate),
             (_, Some(most), _) => Choice::AtMost(most),
             (.., Some(count)) => Choice::Sample { count, seed: self.seed()? },
             _ => return Err(Failure::usage("say how much: --rate 1/8, --at-most 100, or --sample 100")),
         };
-        let query = Query { devices, since, until, choice };
-        // The same checks that the cloud makes of it.
-        Query::from_json(query.to_json().as_bytes()).map_err(Failure::usage)
+        self.asked.query(roster, &self.devices, choice)
     }
 
     fn seed(&self) -> Result<[u8; 32], Failure> {

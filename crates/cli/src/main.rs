@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod asked;
 mod audit;
 mod cloud;
 mod config;

@@ -10,7 +10,7 @@ use axum::body::Body;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query as Parameters, Request, State};
 use axum::http::Response;
-use axum::response::{IntoResponse, Json};
+use axum::response::IntoResponse;
 use moteseal_api::problem::{name, upload_status};
 use moteseal_api::{COSE, ManifestReceipt, Problem};
 use moteseal_core::record::EpochNumber;
@@ -25,7 +25,7 @@ use crate::query::{AHEAD, Outgoing, Piece, answer_permit, respond, unreadable};
 use crate::refusal::Refusal;
 use crate::service::Shared;
 use crate::share::Peer;
-use crate::upload::{INLINE, stored};
+use crate::upload::{INLINE, answered, apart, stored};
 
 /// `PUT /v1/manifests`.
 pub(crate) async fn put(
@@ -33,11 +33,7 @@ pub(crate) async fn put(
     Extension(peer): Extension<Peer>,
     request: Request,
 ) -> Result<impl IntoResponse, Refusal> {
-    let result = receive(&shared, peer, request).await;
-    if let Err(refusal) = &result {
-        shared.metrics.refused_upload(refusal.problem().name());
-    }
-    result.map(Json)
+    answered(&shared, receive(&shared, peer, request).await)
 }
 
 async fn receive(shared: &Arc<Shared>, peer: Peer, request: Request) -> Result<ManifestReceipt, Refusal> {
@@ -50,14 +46,7 @@ async fn receive(shared: &Arc<Shared>, peer: Peer, request: Request) -> Result<M
     let (manifest, _room) = if body.len() <= INLINE {
         (judge(shared, &body)?, (room, more))
     } else {
-        let core = Arc::clone(&shared.verifiers).acquire_owned().await;
-        let shared = Arc::clone(shared);
-        let judged = tokio::task::spawn_blocking(move || {
-            let _core = core;
-            judge(&shared, &body).map(|manifest| (manifest, (room, more)))
-        });
-        let failed = |_| Refusal::new(name::STORE_FAILED, 500, "verification failed unexpectedly; send the manifest again");
-        judged.await.map_err(failed)??
+        apart(shared, move |shared: &Shared| Ok((judge(shared, &body)?, (room, more)))).await?
     };
     let receipt = stored(shared, |reply| shared.store.submit_manifests(vec![manifest], reply)).await?;
     shared.metrics.upload_bytes.increment(bytes);

@@ -39,11 +39,31 @@ pub(crate) async fn bundles(
     Extension(peer): Extension<Peer>,
     request: Request,
 ) -> Result<impl IntoResponse, Refusal> {
-    let result = receive(&shared, peer, request).await;
+    answered(&shared, receive(&shared, peer, request).await)
+}
+
+/// The answer to an upload; one that is refused is counted.
+pub(crate) fn answered<T>(shared: &Shared, result: Result<T, Refusal>) -> Result<Json<T>, Refusal> {
     if let Err(refusal) = &result {
         shared.metrics.refused_upload(refusal.problem().name());
     }
     result.map(Json)
+}
+
+/// Verifies on a thread where it may take its time, of which there is one a core. What the work holds it keeps until it is done: a
+/// sender that hangs up frees nothing before.
+pub(crate) async fn apart<T: Send + 'static>(
+    shared: &Arc<Shared>,
+    work: impl FnOnce(&Shared) -> Result<T, Refusal> + Send + 'static,
+) -> Result<T, Refusal> {
+    let core = Arc::clone(&shared.verifiers).acquire_owned().await;
+    let shared = Arc::clone(shared);
+    let judged = tokio::task::spawn_blocking(move || {
+        let _core = core;
+        work(&shared)
+    });
+    let failed = |_| Refusal::new(name::STORE_FAILED, 500, "verification failed unexpectedly; send the upload again");
+    judged.await.map_err(failed)?
 }
 
 async fn receive(shared: &Arc<Shared>, peer: Peer, request: Request) -> Result<Receipt, Refusal> {
@@ -57,15 +77,8 @@ async fn receive(shared: &Arc<Shared>, peer: Peer, request: Request) -> Result<R
     let (bundles, _room) = if let Some(bundles) = light {
         (bundles, (room, more))
     } else {
-        let core = Arc::clone(&shared.verifiers).acquire_owned().await;
-        let shared = Arc::clone(shared);
-        // Core and room go along: a sender that hangs up frees neither before the work is done.
-        let judged = tokio::task::spawn_blocking(move || {
-            let _core = core;
-            judge(&shared, &body, u64::from(shared.limits.events)).map(|bundles| (bundles, (room, more)))
-        });
-        let failed = |_| Refusal::new(name::STORE_FAILED, 500, "verification failed unexpectedly; send the upload again");
-        judged.await.map_err(failed)??
+        let work = move |shared: &Shared| Ok((judge(shared, &body, u64::from(shared.limits.events))?, (room, more)));
+        apart(shared, work).await?
     };
     let receipt = store(shared, bundles).await?;
     shared.metrics.upload_bytes.increment(bytes);

@@ -12,6 +12,10 @@ pub(crate) const UPKEEP: Duration = Duration::from_secs(5);
 /// Bounds of the buckets of times, in seconds.
 const BUCKETS: [f64; 12] = [0.000_1, 0.000_3, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 60.0];
 
+/// What is counted by the name of an error.
+const REFUSED: &str = "moteseal_gateway_frames_refused_total";
+const FAILED: &str = "moteseal_gateway_uploads_failed_total";
+
 pub(crate) struct Metrics {
     recorder: PrometheusRecorder,
     handle: PrometheusHandle,
@@ -43,29 +47,54 @@ impl Metrics {
         let builder = PrometheusBuilder::new().set_buckets(&BUCKETS).unwrap_or_else(|_| PrometheusBuilder::new());
         let recorder = builder.build_recorder();
         let handle = recorder.handle();
-        metrics::with_local_recorder(&recorder, describe);
+        let describe_named = || {
+            describe_counter!(REFUSED, "Frames that were refused, by the name of the reason.");
+            describe_counter!(FAILED, "Uploads that failed, by the name of the error.");
+        };
+        metrics::with_local_recorder(&recorder, describe_named);
         let made = metrics::with_local_recorder(&recorder, || Self {
-            frames: counter!("moteseal_gateway_frames_total"),
-            frames_dropped: counter!("moteseal_gateway_frames_dropped_total"),
-            events_seen: counter!("moteseal_gateway_events_seen_total"),
-            events_discarded: counter!("moteseal_gateway_events_discarded_total"),
-            events_kept: counter!("moteseal_gateway_events_kept_total"),
-            buffered: gauge!("moteseal_gateway_buffered_events"),
-            budget: gauge!("moteseal_gateway_budget_events"),
-            round: gauge!("moteseal_gateway_round"),
-            epoch: gauge!("moteseal_gateway_epoch"),
-            epochs_ended: counter!("moteseal_gateway_epochs_ended_total"),
-            devices_absent: gauge!("moteseal_gateway_devices_absent"),
-            link_up: gauge!("moteseal_gateway_link_up"),
-            taking: gauge!("moteseal_gateway_taking_frames"),
-            state_bytes: gauge!("moteseal_gateway_state_bytes"),
-            state_bound: gauge!("moteseal_gateway_state_bound_bytes"),
-            outbox_items: gauge!("moteseal_gateway_outbox_items"),
-            outbox_bytes: gauge!("moteseal_gateway_outbox_bytes"),
-            oldest_epoch: gauge!("moteseal_gateway_outbox_oldest_epoch"),
-            uploaded: counter!("moteseal_gateway_uploads_total"),
-            held: gauge!("moteseal_gateway_outbox_held"),
-            commit_seconds: histogram!("moteseal_gateway_commit_seconds"),
+            frames: counter("moteseal_gateway_frames_total", "Frames of devices that were heard."),
+            frames_dropped: counter(
+                "moteseal_gateway_frames_dropped_total",
+                "Frames dropped unheard: their device sent faster than it had a share in.",
+            ),
+            events_seen: counter("moteseal_gateway_events_seen_total", "Events forwarded by devices, each once."),
+            events_discarded: counter(
+                "moteseal_gateway_events_discarded_total",
+                "Events let go of because their level was below the round.",
+            ),
+            events_kept: counter(
+                "moteseal_gateway_events_kept_total",
+                "Events of epochs that were ended, as they go to the cloud.",
+            ),
+            buffered: gauge(
+                "moteseal_gateway_buffered_events",
+                "The most events that any open epoch has buffered: at most the budget.",
+            ),
+            budget: gauge("moteseal_gateway_budget_events", "The group's budget."),
+            round: gauge("moteseal_gateway_round", "The round of the newest epoch."),
+            epoch: gauge("moteseal_gateway_epoch", "The newest epoch."),
+            epochs_ended: counter("moteseal_gateway_epochs_ended_total", "Epochs that were ended."),
+            devices_absent: gauge(
+                "moteseal_gateway_devices_absent",
+                "Devices that had not closed the epoch that was ended last.",
+            ),
+            link_up: gauge("moteseal_gateway_link_up", "1 while the link to the devices is up."),
+            taking: gauge(
+                "moteseal_gateway_taking_frames",
+                "1 while frames are taken; 0 while the disk is full or the state at its bound.",
+            ),
+            state_bytes: gauge("moteseal_gateway_state_bytes", "Bytes of journal and outbox."),
+            state_bound: gauge("moteseal_gateway_state_bound_bytes", "The bound on these bytes."),
+            outbox_items: gauge("moteseal_gateway_outbox_items", "Epochs and late seals that wait for the cloud."),
+            outbox_bytes: gauge("moteseal_gateway_outbox_bytes", "Bytes that wait for the cloud."),
+            oldest_epoch: gauge(
+                "moteseal_gateway_outbox_oldest_epoch",
+                "The oldest epoch that waits for the cloud; the newest epoch if none does.",
+            ),
+            uploaded: counter("moteseal_gateway_uploads_total", "Epochs and late seals that the cloud has taken."),
+            held: gauge("moteseal_gateway_outbox_held", "Epochs and late seals that the cloud refuses."),
+            commit_seconds: histogram("moteseal_gateway_commit_seconds", "How long it takes to make what was heard durable."),
             recorder: PrometheusBuilder::new().build_recorder(),
             handle: handle.clone(),
         });
@@ -75,14 +104,14 @@ impl Metrics {
     /// Counts a frame that was refused, by the name of the reason. Names are ours, so there are few.
     pub(crate) fn refused(&self, name: &'static str) {
         metrics::with_local_recorder(&self.recorder, || {
-            counter!("moteseal_gateway_frames_refused_total", "name" => name).increment(1);
+            counter!(REFUSED, "name" => name).increment(1);
         });
     }
 
     /// Counts an upload that failed. The name may be a cloud's, which is one of the contract's: a stranger's is not passed on.
     pub(crate) fn upload_failed(&self, name: &'static str) {
         metrics::with_local_recorder(&self.recorder, || {
-            counter!("moteseal_gateway_uploads_failed_total", "name" => name).increment(1);
+            counter!(FAILED, "name" => name).increment(1);
         });
     }
 
@@ -102,39 +131,19 @@ pub(crate) const fn value(number: u64) -> f64 {
     number as f64
 }
 
-fn describe() {
-    describe_counter!("moteseal_gateway_frames_total", "Frames of devices that were heard.");
-    describe_counter!("moteseal_gateway_frames_refused_total", "Frames that were refused, by the name of the reason.");
-    describe_counter!(
-        "moteseal_gateway_frames_dropped_total",
-        "Frames dropped unheard: their device sent faster than it had a share in."
-    );
-    describe_counter!("moteseal_gateway_events_seen_total", "Events forwarded by devices, each once.");
-    describe_counter!("moteseal_gateway_events_discarded_total", "Events let go of because their level was below the round.");
-    describe_counter!("moteseal_gateway_events_kept_total", "Events of epochs that were ended, as they go to the cloud.");
-    describe_gauge!("moteseal_gateway_buffered_events", "The most events that any open epoch has buffered: at most the budget.");
-    describe_gauge!("moteseal_gateway_budget_events", "The group's budget.");
-    describe_gauge!("moteseal_gateway_round", "The round of the newest epoch.");
-    describe_gauge!("moteseal_gateway_epoch", "The newest epoch.");
-    describe_counter!("moteseal_gateway_epochs_ended_total", "Epochs that were ended.");
-    describe_gauge!("moteseal_gateway_devices_absent", "Devices that had not closed the epoch that was ended last.");
-    describe_gauge!("moteseal_gateway_link_up", "1 while the link to the devices is up.");
-    describe_gauge!(
-        "moteseal_gateway_taking_frames",
-        "1 while frames are taken; 0 while the disk is full or the state at its bound."
-    );
-    describe_gauge!("moteseal_gateway_state_bytes", "Bytes of journal and outbox.");
-    describe_gauge!("moteseal_gateway_state_bound_bytes", "The bound on these bytes.");
-    describe_gauge!("moteseal_gateway_outbox_items", "Epochs and late seals that wait for the cloud.");
-    describe_gauge!("moteseal_gateway_outbox_bytes", "Bytes that wait for the cloud.");
-    describe_gauge!(
-        "moteseal_gateway_outbox_oldest_epoch",
-        "The oldest epoch that waits for the cloud; the newest epoch if none does."
-    );
-    describe_counter!("moteseal_gateway_uploads_total", "Epochs and late seals that the cloud has taken.");
-    describe_counter!("moteseal_gateway_uploads_failed_total", "Uploads that failed, by the name of the error.");
-    describe_gauge!("moteseal_gateway_outbox_held", "Epochs and late seals that the cloud refuses.");
-    describe_histogram!("moteseal_gateway_commit_seconds", "How long it takes to make what was heard durable.");
+fn counter(name: &'static str, about: &'static str) -> Counter {
+    describe_counter!(name, about);
+    counter!(name)
+}
+
+fn gauge(name: &'static str, about: &'static str) -> Gauge {
+    describe_gauge!(name, about);
+    gauge!(name)
+}
+
+fn histogram(name: &'static str, about: &'static str) -> Histogram {
+    describe_histogram!(name, about);
+    histogram!(name)
 }
 
 impl fmt::Debug for Metrics {

@@ -108,6 +108,7 @@ fn a_torn_last_frame_takes_nothing_that_was_acknowledged() {
     let (store, journal) = killed(directory.path(), &bundles(3));
     let starts = frames(&journal);
     assert_eq!(starts.len(), 4);
+    assert!(journal[starts[3]..].iter().all(|&byte| byte == 0), "behind the frames is room, and nothing else");
     for length in (0..20).chain(starts[2]..=starts[3]).chain([starts[3] + 1, journal.len()]) {
         let path = place(directory.path(), (&store, &journal[..length]));
         let expected = if length >= starts[3] { 3 } else { 2 };

@@ -2,11 +2,13 @@
 //! comes back to what its journal has. Every reading that was durable is sealed once, and every epoch is justified or lacks who did not close it.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod chance;
 mod group;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use chance::Chance;
 use group::{Cloud, FIRST};
 use moteseal_core::DeviceId;
 use moteseal_core::digest::Digest;
@@ -19,26 +21,6 @@ use moteseal_verify::Roster;
 const TICKS: u64 = 24;
 const EPOCHS: u64 = 5;
 const BOUND: u64 = 1 << 30;
-
-/// xorshift64*: the whole run follows from its seed.
-struct Chance(u64);
-
-impl Chance {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound.max(1)
-    }
-
-    fn percent(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
-    }
-}
 
 #[derive(Clone, Copy)]
 struct Weather {
@@ -73,7 +55,7 @@ struct World<'a> {
 
 impl<'a> World<'a> {
     fn new(seed: u64, folder: &'a Path) -> Self {
-        let mut chance = Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let mut chance = Chance::new(seed);
         let mut up_to = |most: u64| chance.below(most + 1);
         let weather = Weather { loss: up_to(30), again: up_to(20), delay: up_to(8), reboots: up_to(4), kills: up_to(6) };
         let count = u8::try_from(1 + chance.below(4)).unwrap();

@@ -2,6 +2,7 @@
 //! broker too: what reaches the cloud is whole and justified.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod chance;
 mod group;
 
 use std::io::Write as _;
@@ -10,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use chance::Chance;
 use group::{Cloud, FIRST};
 use moteseal_core::DeviceId;
 use moteseal_core::identity::decode_public_pem;
@@ -158,14 +160,6 @@ impl Site {
     }
 }
 
-/// xorshift64*.
-fn next(seed: &mut u64) -> u64 {
-    *seed ^= *seed >> 12;
-    *seed ^= *seed << 25;
-    *seed ^= *seed >> 27;
-    seed.wrapping_mul(0x2545_f491_4f6c_dd1d)
-}
-
 #[test]
 fn killed_again_and_again_gateway_and_devices_lose_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -179,10 +173,10 @@ fn killed_again_and_again_gateway_and_devices_lose_nothing() {
     let mut mosquitto = broker(folder.path(), port);
     let mut gateway = site.gateway();
     let mut devices: Vec<Option<Running>> = (0..DEVICES).map(|at| Some(site.device(at, "60x"))).collect();
-    let (start, mut seed, mut kills, mut broker_restarted) = (Instant::now(), 11, 0, false);
+    let (start, mut chance, mut kills, mut broker_restarted) = (Instant::now(), Chance::new(11), 0, false);
     while devices.iter().any(Option::is_some) {
         assert!(start.elapsed() < Duration::from_secs(240), "not within four minutes:\n{}", site.logs());
-        std::thread::sleep(Duration::from_millis(100 + next(&mut seed) % 400));
+        std::thread::sleep(Duration::from_millis(100 + chance.next() % 400));
         for (at, device) in (0..).zip(&mut devices) {
             let Some(running) = device else { continue };
             match running.0.try_wait().unwrap() {
@@ -190,7 +184,7 @@ fn killed_again_and_again_gateway_and_devices_lose_nothing() {
                     assert!(status.success(), "mote-{at} ended with {status}:\n{}", site.logs());
                     *device = None;
                 }
-                None if next(&mut seed).is_multiple_of(8) && kills < 40 => {
+                None if chance.next().is_multiple_of(8) && kills < 40 => {
                     kills += 1;
                     drop(device.take());
                     *device = Some(site.device(at, "60x"));
@@ -198,7 +192,7 @@ fn killed_again_and_again_gateway_and_devices_lose_nothing() {
                 None => {}
             }
         }
-        if next(&mut seed).is_multiple_of(6) && kills < 40 {
+        if chance.next().is_multiple_of(6) && kills < 40 {
             kills += 1;
             drop(gateway);
             gateway = site.gateway();

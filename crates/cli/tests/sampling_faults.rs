@@ -3,8 +3,11 @@
 //! accuses nobody.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod chance;
+
 use std::collections::{BTreeMap, BTreeSet};
 
+use chance::Chance;
 use moteseal_client::audit::{Audit, Report};
 use moteseal_core::engine::Scalar;
 use moteseal_core::level::SaltKey;
@@ -32,27 +35,6 @@ const GROUP_SECRET: [u8; 32] = [0x51; 32];
 
 fn secret(byte: u8) -> SecretKey {
     SecretKey::from_seed(Algorithm::Ed25519, &[byte; 32]).unwrap()
-}
-
-/// xorshift64*: the whole run follows from its seed.
-struct Chance(u64);
-
-impl Chance {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound.max(1)
-    }
-
-    /// Whether something of so many percent happens.
-    fn percent(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
-    }
 }
 
 /// How bad it is.
@@ -104,7 +86,7 @@ struct World {
 
 impl World {
     fn new(seed: u64) -> Self {
-        let mut chance = Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let mut chance = Chance::new(seed);
         let calm = chance.percent(10);
         let mut up_to = |most: u64| if calm { 0 } else { chance.below(most + 1) };
         let weather =

@@ -38,17 +38,18 @@ fn ingest(folder: &Path, report: &mut Report) -> Result<(), Failed> {
     let bundles = BUNDLES * u64::from(UPLOADERS);
     let mut bare_file = File::create(folder.join("bare"))?;
     let mut ratios = vec![Vec::new(); 4];
-    let (mut rates, mut processor) = (vec![Vec::new(); 4], Vec::new());
+    let (mut rates, mut processor) = (vec![Vec::new(); 4], [Vec::new(), Vec::new()]);
     for pair in 0..=PAIRS {
         let one = fleet.seal(BUNDLES, EVENTS)?;
         let many = fleet.seal(BUNDLES, EVENTS)?;
         let single: Vec<_> = one.iter().map(|bundles| requests(bundles, 1)).collect();
         let batched: Vec<_> = many.iter().map(|bundles| requests(bundles, 16)).collect();
         let bare = bare_loop(&mut bare_file, &one)?;
-        let before = synced.processor_time()?;
+        let mut used = [synced.processor_time()?; 3];
         let durable = upload(&synced.address, &single)?;
-        let used = synced.processor_time()? - before;
+        used[1] = synced.processor_time()?;
         let durable_batched = upload(&synced.address, &batched)?;
+        used[2] = synced.processor_time()?;
         let not_durable = upload(&unsynced.address, &single)?;
         upload(&unsynced.address, &batched)?;
         // The first run warms caches and grows files.
@@ -63,7 +64,9 @@ fn ingest(folder: &Path, report: &mut Report) -> Result<(), Failed> {
         ratios[0].push(against(durable, bare));
         ratios[1].push(against(durable_batched, bare));
         ratios[2].push(against(durable, not_durable));
-        processor.push(used.as_secs_f64() * 1e6 / bundles as f64);
+        for (processor, used) in processor.iter_mut().zip(used.windows(2)) {
+            processor.push((used[1] - used[0]).as_secs_f64() * 1e6 / bundles as f64);
+        }
     }
     for (name, rates) in ["bare loop", "service, a bundle a request", "service, 16 bundles a request", "service, not syncing"]
         .into_iter()
@@ -75,7 +78,9 @@ fn ingest(folder: &Path, report: &mut Report) -> Result<(), Failed> {
     report.add("a bundle a request, against the bare loop", median(single), "x", Bar::AtLeast(1.0));
     report.add("16 bundles a request, against the bare loop", median(batched), "x", Bar::AtLeast(1.0));
     report.add("a bundle a request, against not syncing", median(synced_share), "x", Bar::AtLeast(0.5));
-    report.add("server's processor time a bundle", median(processor), "us", Bar::AtMost(120.0));
+    let [single, batched] = processor;
+    report.add("server's processor time a bundle, one a request", median(single), "us", Bar::AtMost(120.0));
+    report.add("server's processor time a bundle, 16 a request", median(batched), "us", Bar::AtMost(120.0));
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 //!
 //! While one sync waits for the disk, callers queue up; the next takes them all. So the store is as fast as the disk appends,
 //! with any number of callers, and one caller waits for one sync. Where callers come back as soon as they are answered, the next
-//! sync waits for those of the last, for no longer than that took: half as many syncs then carry as much. What is journaled
+//! sync waits for those of the last, for no longer than twice what that took: half as many syncs then carry as much. What is journaled
 //! is handed to the thread that brings it into the tables (see [`apply`](super::apply)).
 //!
 //! A batch whose bundles all come behind everything of their devices is new, whatever the tables will say: it is answered once
@@ -104,7 +104,7 @@ fn run(shared: &Shared) {
     let mut heads = Heads::default();
     let mut tried: Option<Instant> = None;
     let (mut answered, mut took) = (0, Duration::ZERO);
-    while let Some(jobs) = shared.next_jobs(answered, took.min(PATIENCE)) {
+    while let Some(jobs) = shared.next_jobs(answered, (2 * took).min(PATIENCE)) {
         let start = Instant::now();
         answered = jobs.len();
         let mut held = shared.state().held.clone();
@@ -128,16 +128,14 @@ impl Shared {
     /// so many more are waited for, with `patience`.
     fn next_jobs(&self, answered: usize, patience: Duration) -> Option<Vec<Job>> {
         let mut state = self.state();
-        if !state.queue.is_empty() {
-            state.awaited = state.queue.len() + answered;
-            let deadline = Instant::now() + patience;
-            while state.queue.len() < state.awaited && !state.closing {
-                let left = deadline.saturating_duration_since(Instant::now());
-                if left.is_zero() {
-                    break;
-                }
-                state = self.queued.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        let deadline = Instant::now() + patience;
+        state.awaited = state.queue.len() + answered;
+        while state.queue.len() < state.awaited && !state.closing {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
             }
+            state = self.queued.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         state.awaited = 1;
         while state.queue.is_empty() {

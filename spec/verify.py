@@ -413,7 +413,8 @@ def key_from_pem(data):
 # ---------------------------------------------------------------- section 2: signed objects
 
 SEAL, EVENT = "moteseal-seal+cose", "moteseal-event+cose"
-CERTIFICATE, ROSTER, MANIFEST = "moteseal-cert+cose", "moteseal-roster+cose", "moteseal-manifest+cose"
+CERTIFICATE, ROSTER = "moteseal-cert+cose", "moteseal-roster+cose"
+ROUND, MANIFEST = "moteseal-round+cose", "moteseal-manifest+cose"
 
 
 def sig_structure(protected, payload):
@@ -648,7 +649,56 @@ def roster_open(data, operator):
     return roster
 
 
-# ---------------------------------------------------------------- section 8.1: manifests
+# ---------------------------------------------------------------- section 8.1: rounds, manifests
+
+
+class Coordinator:
+    """What a coordinator keeps of one epoch, as counts."""
+
+    def __init__(self, levels, budget):
+        self.levels, self.budget, self.round = levels, budget, 0
+        self.counts = [0] * levels
+
+    @property
+    def kept(self):
+        return sum(self.counts)
+
+    def forget(self):
+        self.counts[self.round] = 0
+        self.round += 1
+
+    def offer(self, level):
+        if not self.round <= level < self.levels:
+            return "declined"
+        self.counts[level] += 1
+        before = self.round
+        while self.kept > self.budget and self.round < self.levels:
+            self.forget()
+        return "kept" if self.round == before else "raised"
+
+    def withdraw(self, level, events):
+        if level < self.levels:
+            self.counts[level] -= min(events, self.counts[level])
+        return "withdrawn"
+
+    def settle(self, due):
+        while self.round < min(due, self.levels):
+            self.forget()
+        return "settled"
+
+
+def announcement_open(data, roster):
+    """The epoch and the round that a coordinator announces."""
+    object = signed(data, ROUND)
+    out_of_range(len(object.payload) > 32)
+    object.verify(roster.coordinator_key)
+    fields = array(decode(object.payload), 4)
+    version_one(fields[0])
+    group, epoch, announced = byte_string(fields[1], 8), uint(fields[2]), uint(fields[3], 8)
+    out_of_range(announced > 31)
+    if group != roster.group:
+        raise Refused("WrongGroup")
+    return epoch, announced
 
 
 @dataclass
@@ -1302,6 +1352,22 @@ class Reader:
         key.verify(newest.seal.message, newest.part.signature)
 
 
+def whole_from(rebuilt):
+    """The lowest round from which on a part has every surviving level, and no other; 0 if it is whole. None if there is none."""
+    select, surviving = rebuilt.part.select, rebuilt.seal.surviving
+    if type(select) is not int:
+        return None
+    lowest = (surviving & ~select).bit_length()
+    return lowest if select == surviving >> lowest << lowest else None
+
+
+def is_whole(rebuilt, rounds, budget):
+    """Whether a part is whole, or, of a star within a budget, from a round of its epoch's manifests on: `rounds`, by epoch."""
+    lowest = whole_from(rebuilt)
+    enough = [0] if rebuilt.seal.scheme or budget is None else [0, *rounds.get(rebuilt.seal.epoch, [])]
+    return lowest is not None and lowest <= max(enough)
+
+
 # ---------------------------------------------------------------- section 5: what must be served
 
 
@@ -1494,9 +1560,11 @@ def operator_of(case):
     return Key(case["operator"]["alg"], unhex(case["operator"]["key"]))
 
 
-def roster_of(case):
-    """The file's roster. Its own vectors show that it opens."""
-    return roster_open(unhex(case["roster"]), operator_of(case))
+def roster_of(case, opened={}):
+    """The file's roster, opened once. Its own vectors show that it opens."""
+    if case["roster"] not in opened:
+        opened[case["roster"]] = roster_open(unhex(case["roster"]), operator_of(case))
+    return opened[case["roster"]]
 
 
 def show_value(value):
@@ -1679,6 +1747,43 @@ def at_most_vector(_case, given):
     return {"mask": at_most_mask(seals, given["m"])}
 
 
+def announcement_vector(case, given):
+    epoch, announced = announcement_open(unhex(given["bytes"]), roster_of(case))
+    return {"epoch": epoch, "round": announced}
+
+
+def manifest_vector(case, given):
+    manifest = manifest_open(unhex(given["bytes"]), roster_of(case))
+    return {
+        "digest": manifest.digest.hex(),
+        "roster": manifest.roster.hex(),
+        "epoch": manifest.epoch,
+        "round": manifest.round,
+        "devices": [[device.hex(), [seal.hex() for seal in seals]] for device, seals in manifest.devices],
+    }
+
+
+def bundle_vector(case, given):
+    reader, rounds, parts = reader_of(case, given), {}, []
+    for kind, value in reader.read(unhex(given["bytes"])):
+        if kind == "manifest":
+            rounds.setdefault(value.epoch, []).append(value.round)
+        elif kind == "part":
+            if not is_whole(value, rounds, reader.roster.budget):
+                raise Refused("NotWhole")
+            seal, lowest = value.seal, whole_from(value)
+            parts.append({"index": seal.index, "epoch": seal.epoch, "from": lowest, "events": len(value.rows)})
+    return {"parts": parts}
+
+
+def offers_vector(_case, given):
+    coordinator, after = Coordinator(given["levels"], given["budget"]), []
+    for step, *arguments in given["steps"]:
+        became = {"offer": coordinator.offer, "withdraw": coordinator.withdraw, "settle": coordinator.settle}[step](*arguments)
+        after.append([became, coordinator.round, coordinator.kept])
+    return {"after": after, "kept": coordinator.counts}
+
+
 OPERATIONS = {
     "cbor.item": lambda _, given: decode(unhex(given["bytes"])) and {} or {},
     "cose.object": cose_object,
@@ -1719,7 +1824,11 @@ OPERATIONS = {
     },
     "stream.read": stream_read,
     "stream.explain": explain_run,
+    "stream.bundle": bundle_vector,
     "urgent.open": urgent_vector,
+    "word.announcement": announcement_vector,
+    "word.manifest": manifest_vector,
+    "coordinator.offers": offers_vector,
     "choice.rate": lambda _, given: {"mask": rate_mask(Fraction(given["rate"]), given["levels"])},
     "choice.at_most": at_most_vector,
     "choice.answer": choice_answer,
@@ -1798,17 +1907,6 @@ def run_vectors(root):
 # ---------------------------------------------------------------- files
 
 
-def is_whole(rebuilt, final, budget):
-    """Whether a part has every surviving level, or, within a budget, every one from its epoch's round on and no other."""
-    select, surviving = rebuilt.part.select, rebuilt.seal.surviving
-    if select == surviving:
-        return True
-    if budget is None or final is None or rebuilt.seal.scheme or type(select) is not int:
-        return False
-    lowest = (surviving & ~select).bit_length()
-    return lowest <= final and select == surviving >> lowest << lowest
-
-
 def run_bundle(files, roster_path, operator_path):
     """Verifies streams; prints a line a seal, and whether each file holds; the exit code."""
     try:
@@ -1823,7 +1921,7 @@ def run_bundle(files, roster_path, operator_path):
             rows, partial, answer, rounds = 0, None, False, {}
             for kind, value in Reader(roster).read(pathlib.Path(file).read_bytes()):
                 if kind == "part":
-                    if not is_whole(value, rounds.get(value.seal.epoch), roster.budget) and partial is None:
+                    if not is_whole(value, rounds, roster.budget) and partial is None:
                         partial = value.seal.index
                     rows += len(value.rows)
                     seal, name = value.seal, roster.device(value.seal.device).name
@@ -1831,7 +1929,7 @@ def run_bundle(files, roster_path, operator_path):
                     count = f"{len(value.rows)} of {sum(seal.counters)} events"
                     print(f"{file}: {name} index {seal.index} epoch {seal.epoch} {scheme}: {count}")
                 elif kind == "manifest":
-                    rounds[value.epoch] = max(value.round, rounds.get(value.epoch, 0))
+                    rounds.setdefault(value.epoch, []).append(value.round)
                 elif kind == "problem":
                     print(f"{file}: the server says {value[0]}: {value[1]}")
                 answer = answer or kind in ("proof", "end")

@@ -62,9 +62,8 @@ impl fmt::Display for WordError {
 
 impl core::error::Error for WordError {}
 
-/// Reads a signed object and checks that `coordinator` signed it.
-fn open<'a>(bytes: &'a [u8], typ: Typ, coordinator: &PublicKey, scratch: &mut [u8]) -> Result<&'a [u8], WordError> {
-    let object = Sign1::decode(bytes, typ)?;
+/// Checks that `coordinator` signed an object; its payload.
+fn prove<'a>(object: &Sign1<'a>, coordinator: &PublicKey, scratch: &mut [u8]) -> Result<&'a [u8], WordError> {
     if object.header.algorithm != coordinator.algorithm() {
         return Err(WordError::AlgorithmMismatch);
     }
@@ -85,7 +84,7 @@ fn issue<'o>(typ: Typ, payload: &[u8], coordinator: &dyn Signer, out: &'o mut [u
 
 /// Bytes that a signed object takes beside its payload.
 const AROUND: usize = 64 + MAX_SIGNATURE;
-/// Room for the payload of any announcement.
+/// The longest payload of an announcement that is read; none that is right has more than 22 bytes.
 const ANNOUNCEMENT: usize = 32;
 /// Room for any announcement, signature included.
 pub const MAX_ANNOUNCEMENT: usize = ANNOUNCEMENT + AROUND;
@@ -103,7 +102,12 @@ impl Announcement {
     /// # Errors
     /// [`WordError`].
     pub fn open(bytes: &[u8], group: GroupId, coordinator: &PublicKey) -> Result<Self, WordError> {
-        let payload = open(bytes, Typ::Round, coordinator, &mut [0; ANNOUNCEMENT + 64])?;
+        let object = Sign1::decode(bytes, Typ::Round)?;
+        if object.payload.len() > ANNOUNCEMENT {
+            return Err(DecodeError::FieldOutOfRange.into());
+        }
+        // Sign1 has taken no header that is longer than a known one.
+        let payload = prove(&object, coordinator, &mut [0; ANNOUNCEMENT + 64])?;
         let mut reader = Reader::new(payload)?;
         reader.array(4)?;
         reader.version()?;
@@ -207,8 +211,9 @@ impl<'a> Manifest<'a> {
     /// # Errors
     /// [`WordError`].
     pub fn open(bytes: &'a [u8], group: GroupId, coordinator: &PublicKey, scratch: &mut [u8]) -> Result<Self, WordError> {
-        let payload = open(bytes, Typ::Manifest, coordinator, scratch)?;
-        let digest = Sign1::decode(bytes, Typ::Manifest)?.digest();
+        let object = Sign1::decode(bytes, Typ::Manifest)?;
+        let payload = prove(&object, coordinator, scratch)?;
+        let digest = object.digest();
         let mut reader = Reader::new(payload)?;
         reader.array(6)?;
         reader.version()?;

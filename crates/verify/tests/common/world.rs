@@ -50,6 +50,21 @@ pub const DEVICES: &[(&str, &[(Algorithm, u32)])] = &[
 /// A device with large keys, in a roster of its own.
 pub const LATTICE: &[(&str, &[(Algorithm, u32)])] = &[("pq", &[(Algorithm::MlDsa44, 0)])];
 
+/// The devices of the same group with a budget.
+pub const BUDGETED: &[(&str, &[(Algorithm, u32)])] = &[
+    ("north", &[(Algorithm::Ed25519, 0)]),
+    ("south", &[(Algorithm::Ed25519, 0)]),
+    ("west", &[(Algorithm::Esp256, 0)]),
+    ("east", &[(Algorithm::Ed25519, 0)]),
+];
+/// The most events that its coordinator may keep an epoch.
+pub const BUDGET: u64 = 40;
+
+/// The coordinator's key.
+pub fn coordinator(algorithm: Algorithm) -> SecretKey {
+    secret(algorithm, 0x0c)
+}
+
 /// The key of a device from an index on.
 pub fn device_secret(name: &str, algorithm: Algorithm, first_index: u32) -> SecretKey {
     let digest = Digest::of(&[b"device key", name.as_bytes(), algorithm.name().as_bytes(), &first_index.to_be_bytes()]);
@@ -58,7 +73,17 @@ pub fn device_secret(name: &str, algorithm: Algorithm, first_index: u32) -> Secr
 
 /// The roster, version 1, of these devices.
 pub fn roster(devices: &[(&str, &[(Algorithm, u32)])]) -> Vec<u8> {
+    roster_within(devices, None, None)
+}
+
+/// The roster, version 1, of the group with a budget, under a coordinator's key of this suite.
+pub fn budgeted_roster(algorithm: Algorithm) -> Vec<u8> {
+    roster_within(BUDGETED, Some(BUDGET), Some(&coordinator(algorithm).public()))
+}
+
+pub fn roster_within(devices: &[(&str, &[(Algorithm, u32)])], budget: Option<u64>, coordinator: Option<&PublicKey>) -> Vec<u8> {
     let operator = operator();
+    let coordinator = coordinator.map(|key| certificate(&operator, GROUP, "coordinator", 99, key, 0));
     let mut listed: Vec<(&str, Vec<Vec<u8>>)> = Vec::new();
     for (name, keys) in devices {
         let certificates = (0..).zip(*keys).map(|(serial, &(algorithm, first_index))| {
@@ -77,10 +102,10 @@ pub fn roster(devices: &[(&str, &[(Algorithm, u32)])]) -> Vec<u8> {
         history: &[Digest::of(&[b"version 0"])],
         epoch_ms: 900_000,
         levels: LEVELS,
-        budget: None,
+        budget,
         first_epoch: EpochNumber(FIRST_EPOCH),
         last_epoch: Some(EpochNumber(LAST_EPOCH)),
-        coordinator: None,
+        coordinator: coordinator.as_deref(),
         devices: &drafts,
     };
     let (mut scratch, mut out) = (vec![0; draft.size()], vec![0; draft.size()]);
@@ -164,7 +189,7 @@ pub struct Device {
 
 impl Device {
     pub fn new(roster: &Roster, name: &'static str, schema: &[u8]) -> Self {
-        let keys = DEVICES.iter().chain(LATTICE).find(|(known, _)| *known == name).unwrap().1;
+        let keys = DEVICES.iter().chain(LATTICE).chain(BUDGETED).find(|(known, _)| *known == name).unwrap().1;
         let id = roster.id(name).unwrap();
         let position = Position::start(roster.device(id).unwrap().certificate);
         let salt_key = SaltKey::new([0x5a; 32]);

@@ -8,6 +8,7 @@ mod common;
 mod make;
 mod ops;
 mod receipt;
+mod sampling;
 
 use std::collections::BTreeMap;
 use std::fs;

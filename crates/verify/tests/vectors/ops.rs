@@ -22,42 +22,42 @@ use moteseal_verify::{Event, Explained, ReadError, Roster, StreamReader, explain
 use serde_json::{Value, json};
 
 use crate::common::world::{multiproof, path, root_of};
-use crate::receipt;
+use crate::{receipt, sampling};
 
 /// What an operation gives: its output, or its error's name.
 pub type Verdict = Result<Value, String>;
 
 /// The error's name: every message starts with it.
-fn name(error: impl std::fmt::Display) -> String {
+pub fn name(error: impl std::fmt::Display) -> String {
     error.to_string().split(':').next().unwrap_or_default().to_owned()
 }
 
-fn hex_of(bytes: impl AsRef<[u8]>) -> String {
+pub fn hex_of(bytes: impl AsRef<[u8]>) -> String {
     hex::encode(bytes)
 }
 
-fn text<'v>(input: &'v Value, field: &str) -> &'v str {
+pub fn text<'v>(input: &'v Value, field: &str) -> &'v str {
     input[field].as_str().unwrap_or_else(|| panic!("{field} is no text"))
 }
 
-fn bytes(input: &Value, field: &str) -> Vec<u8> {
+pub fn bytes(input: &Value, field: &str) -> Vec<u8> {
     hex::decode(text(input, field)).unwrap()
 }
 
-fn fixed<const N: usize>(input: &Value, field: &str) -> [u8; N] {
+pub fn fixed<const N: usize>(input: &Value, field: &str) -> [u8; N] {
     bytes(input, field).try_into().unwrap()
 }
 
-fn number<T: TryFrom<u64>>(input: &Value, field: &str) -> T {
+pub fn number<T: TryFrom<u64>>(input: &Value, field: &str) -> T {
     let value = input[field].as_u64().unwrap_or_else(|| panic!("{field} is no number"));
     T::try_from(value).unwrap_or_else(|_| panic!("{field} is too large"))
 }
 
-fn list<'v>(input: &'v Value, field: &str) -> &'v [Value] {
+pub fn list<'v>(input: &'v Value, field: &str) -> &'v [Value] {
     input[field].as_array().unwrap_or_else(|| panic!("{field} is no array"))
 }
 
-fn hex_list(input: &Value, field: &str) -> Vec<Vec<u8>> {
+pub fn hex_list(input: &Value, field: &str) -> Vec<Vec<u8>> {
     list(input, field).iter().map(|entry| hex::decode(entry.as_str().unwrap()).unwrap()).collect()
 }
 
@@ -140,6 +140,10 @@ impl Shared {
             "choice.at_most" => Ok(choice_at_most(input)),
             "choice.answer" => self.choice_answer(input),
             "permutation.choose" => Ok(permutation_choose(input)),
+            "word.announcement" => sampling::announcement(self.roster(), input),
+            "word.manifest" => sampling::manifest(self.roster(), input),
+            "stream.bundle" => sampling::bundle(self.roster(), self.limits, input),
+            "coordinator.offers" => Ok(sampling::offers(input)),
             other => panic!("no operation {other}"),
         }
     }
@@ -364,8 +368,10 @@ impl Answer<'_> {
     }
 }
 
+const TYPS: [Typ; 6] = [Typ::Seal, Typ::Event, Typ::Certificate, Typ::Roster, Typ::Round, Typ::Manifest];
+
 fn cose_object(input: &Value) -> Verdict {
-    let typ = [Typ::Seal, Typ::Event, Typ::Certificate, Typ::Roster].into_iter().find(|typ| typ.as_str() == text(input, "typ"));
+    let typ = TYPS.into_iter().find(|typ| typ.as_str() == text(input, "typ"));
     let bytes = bytes(input, "bytes");
     let object = Sign1::decode(&bytes, typ.unwrap()).map_err(name)?;
     Ok(json!({
@@ -376,7 +382,7 @@ fn cose_object(input: &Value) -> Verdict {
 }
 
 fn cose_verify(input: &Value) -> Verdict {
-    let typ = [Typ::Seal, Typ::Event, Typ::Certificate, Typ::Roster].into_iter().find(|typ| typ.as_str() == text(input, "typ"));
+    let typ = TYPS.into_iter().find(|typ| typ.as_str() == text(input, "typ"));
     let bytes_ = bytes(input, "bytes");
     let object = Sign1::decode(&bytes_, typ.unwrap()).map_err(name)?;
     let key = PublicKey::from_bytes(algorithm(input), &bytes(input, "key")).map_err(name)?;

@@ -3,10 +3,13 @@
 mod cose;
 mod explained;
 mod identity;
+mod kept;
 mod order;
 mod parts;
+mod pruned;
 mod served;
 mod sums;
+mod words;
 
 use std::collections::BTreeMap;
 
@@ -26,6 +29,9 @@ pub fn files() -> BTreeMap<String, Value> {
     order::make(&mut files);
     explained::make(&mut files);
     served::make(&mut files);
+    words::make(&mut files);
+    pruned::make(&mut files);
+    kept::make(&mut files);
     assert!(files.wrong.is_empty(), "{}", files.wrong.join("\n"));
     files.made
 }

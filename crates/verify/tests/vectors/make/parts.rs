@@ -289,7 +289,7 @@ fn stars() -> File {
 }
 
 /// The order of P-256's group less `s`.
-fn negated(s: &[u8]) -> Vec<u8> {
+pub fn negated(s: &[u8]) -> Vec<u8> {
     let order = hex::decode("ffffffff00000000ffffffffffffffffbce6faada7179e84f3b9cac2fc632551").unwrap();
     let (mut out, mut borrow) = (vec![0; 32], 0i32);
     for at in (0..32).rev() {

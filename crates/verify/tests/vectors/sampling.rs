@@ -1,0 +1,122 @@
+//! The operations of sampling within a budget (spec/formats.md, section 8), by the product's own code.
+
+use std::collections::BTreeMap;
+
+use moteseal_core::record::{EpochNumber, Level, Round};
+use moteseal_core::roster::Directory as _;
+use moteseal_core::sample::{Announcement, Coordinator, Offer};
+use moteseal_core::seal::Scheme;
+use moteseal_core::seal::follow::Limits;
+use moteseal_verify::{Event, ReadError, Roster, StreamReader, manifest as manifests};
+use serde_json::{Value, json};
+
+use crate::ops::{Verdict, bytes, list, number};
+
+/// A round that a coordinator announced.
+pub fn announcement(roster: &Roster, input: &Value) -> Verdict {
+    let word = Announcement::open(&bytes(input, "bytes"), roster.group(), roster.coordinator().unwrap())
+        .map_err(|error| error.name().to_owned())?;
+    Ok(json!({ "epoch": word.epoch().0, "round": word.round().0 }))
+}
+
+/// A manifest.
+pub fn manifest(roster: &Roster, input: &Value) -> Verdict {
+    let bytes = bytes(input, "bytes");
+    let manifest = manifests::open(&bytes, roster).map_err(|error| error.name().to_owned())?;
+    let devices = manifest.devices().map(|(device, seals)| {
+        let seals: Vec<String> = seals.map(|digest| digest.to_string()).collect();
+        assert_eq!(manifest.seals(device).map(|digest| digest.to_string()).collect::<Vec<_>>(), seals);
+        json!([device.to_string(), seals])
+    });
+    Ok(json!({
+        "digest": manifest.digest().to_string(),
+        "roster": manifest.roster().to_string(),
+        "epoch": manifest.epoch().0,
+        "round": manifest.round().0,
+        "devices": devices.collect::<Vec<_>>(),
+    }))
+}
+
+/// Why a bundle that is verified as a file is refused.
+enum Refused {
+    Read(ReadError),
+    NotWhole,
+}
+
+impl From<ReadError> for Refused {
+    fn from(error: ReadError) -> Self {
+        Self::Read(error)
+    }
+}
+
+/// A bundle as a file: every surviving level, or, behind the manifest of its epoch, every one from its round on.
+pub fn bundle(roster: &Roster, limits: Limits, input: &Value) -> Verdict {
+    let mut rounds: BTreeMap<EpochNumber, Round> = BTreeMap::new();
+    let mut parts = Vec::new();
+    let mut visit = |event: Event<'_>| {
+        match event {
+            Event::Manifest(manifest, _) => {
+                let round = rounds.entry(manifest.epoch()).or_insert(Round(0));
+                *round = manifest.round().max(*round);
+            }
+            Event::Proven(proven) => {
+                let statement = proven.seal.statement();
+                let ended = rounds.get(&statement.epoch).filter(|_| statement.scheme == Scheme::Star);
+                let ended = ended.filter(|_| roster.budget().is_some());
+                let from = proven.whole_from();
+                if !proven.is_whole() && from.zip(ended).is_none_or(|(from, ended)| from > *ended) {
+                    return Err(Refused::NotWhole);
+                }
+                parts.push(json!({
+                    "index": statement.index.0,
+                    "epoch": statement.epoch.0,
+                    "from": from.map(|from| from.0),
+                    "events": proven.sample.len(),
+                }));
+            }
+            _ => {}
+        }
+        Ok(())
+    };
+    let mut reader = StreamReader::new(roster, limits);
+    let read = reader.feed(&bytes(input, "bytes"), &mut visit).and_then(|()| reader.finish(&mut visit));
+    match read {
+        Ok(()) => Ok(json!({ "parts": parts })),
+        Err(Refused::NotWhole) => Err("NotWhole".to_owned()),
+        Err(Refused::Read(error)) => Err(error.name().to_owned()),
+    }
+}
+
+/// What a coordinator keeps of what it is offered.
+pub fn offers(input: &Value) -> Value {
+    let levels: u8 = number(input, "levels");
+    let mut coordinator = Coordinator::new(levels, number(input, "budget"));
+    let mut after = Vec::new();
+    for step in list(input, "steps") {
+        let at = |place: usize| step[place].as_u64().unwrap();
+        let level = || u8::try_from(at(1)).unwrap();
+        let before = coordinator.round().0;
+        let became = match step[0].as_str().unwrap() {
+            "offer" => match coordinator.offer(Level(level())) {
+                Offer::Declined => "declined",
+                Offer::Kept => "kept",
+                Offer::Raised(forgotten) => {
+                    assert_eq!(forgotten, before..coordinator.round().0);
+                    "raised"
+                }
+            },
+            "withdraw" => {
+                coordinator.withdraw(Level(level()), at(2));
+                "withdrawn"
+            }
+            "settle" => {
+                assert_eq!(coordinator.settle(Round(level())), before..coordinator.round().0);
+                "settled"
+            }
+            other => panic!("no step {other}"),
+        };
+        after.push(json!([became, coordinator.round().0, coordinator.kept()]));
+    }
+    let kept: Vec<u64> = (0..levels).map(|level| coordinator.kept_at(Level(level))).collect();
+    json!({ "after": after, "kept": kept })
+}

@@ -117,7 +117,13 @@ impl fmt::Display for OutboxError {
         let name = self.name();
         match self {
             Self::Damaged { path, error } => {
-                write!(f, "{name}: {}: {error}; restore it, or move it away to give its epoch up", path.display())
+                match error {
+                    JournalError::Damaged { offset, record, .. } => {
+                        write!(f, "{name}: {} is damaged at byte {offset}, from record {record} on", path.display())?;
+                    }
+                    error => write!(f, "{name}: {error}")?,
+                }
+                f.write_str("; restore it, or move it away to give its epoch up")
             }
             Self::DiskFull(path) => write!(f, "{name}: no space left for {}; free some", path.display()),
             Self::Io(path, error) => write!(f, "{name}: {}: {error}", path.display()),
@@ -195,16 +201,19 @@ impl Outbox {
         Ok(())
     }
 
-    /// Reads an item.
+    /// Reads an item. Its file is not touched, whatever is wrong with it: no byte of it may be lost before somebody has looked.
     ///
     /// # Errors
     /// [`OutboxError`].
     pub fn read(&self, name: Name) -> Result<Item, OutboxError> {
         let path = self.path(name);
-        // Opening a journal makes one where there is none.
-        fs::metadata(&path).map_err(at(&path))?;
         let damaged = |error| OutboxError::journal(&path, error);
-        let journal = Journal::open(&path).map_err(damaged)?;
+        let journal = Journal::open_frozen(&path).map_err(damaged)?;
+        if journal.torn_bytes() > 0 {
+            // It got its name when all of it was durable: nothing of it can have been torn.
+            let (offset, record) = (journal.length(), journal.synced_records());
+            return Err(damaged(JournalError::Damaged { path: path.clone(), offset, record }));
+        }
         let mut records = journal.iter().collect::<Result<Vec<_>, _>>().map_err(damaged)?.into_iter();
         let manifest = records.next().ok_or_else(|| damaged(JournalError::NotAJournal(path.clone())))?;
         Ok(Item { manifest: (!manifest.is_empty()).then_some(manifest), bundles: records.collect() })

@@ -191,7 +191,7 @@ impl Station {
         let hub = Hub::new(roster, secret).ok_or(StationError::NoBudget)?;
         fs::create_dir_all(folder).map_err(|error| StationError::Io(folder.to_owned(), error))?;
         let journal_path = folder.join("journal");
-        let journal = Journal::open(&journal_path)?;
+        let journal = Journal::open_strict(&journal_path)?;
         let outbox = Arc::new(Outbox::open(&folder.join("outbox"))?);
         let mut station = Self {
             hub,

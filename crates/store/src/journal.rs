@@ -10,8 +10,9 @@
 //! behind it was damaged later; that is an error which names the place.
 //!
 //! Damage to the very last frame looks much like a torn one: [`Journal::open`] drops it, and [`Journal::torn_bytes`] says how
-//! much. The embedded store, whose acknowledgements hang on it, opens its journal strictly: a last frame that is there in its
-//! full length, with no sector of it missing, is damage and named as such.
+//! much. Who acknowledges what it has synced, as the embedded store and a gateway do, opens its journal strictly
+//! ([`Journal::open_strict`]): a last frame that is there in its full length, with no sector of it missing, is damage and named as
+//! such.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -123,13 +124,19 @@ impl Journal {
         Self::open_as(path, Tail::Lenient)
     }
 
-    /// The same, but a last frame that is wrong and cannot have been torn is [`JournalError::Damaged`].
-    pub(crate) fn open_strict(path: &Path) -> Result<Self, JournalError> {
+    /// The same, but a last frame that is wrong and cannot have been torn is [`JournalError::Damaged`], and stays as it is.
+    ///
+    /// # Errors
+    /// [`JournalError`].
+    pub fn open_strict(path: &Path) -> Result<Self, JournalError> {
         Self::open_as(path, Tail::Strict)
     }
 
     /// Opens a journal that is there, to be read only: as [`open_strict`](Self::open_strict), but nothing is written or cut.
-    pub(crate) fn open_frozen(path: &Path) -> Result<Self, JournalError> {
+    ///
+    /// # Errors
+    /// [`JournalError`]; a file that is not there is `Io`.
+    pub fn open_frozen(path: &Path) -> Result<Self, JournalError> {
         let io = |error| JournalError::io(path, error);
         // Locks need a file that is open for writing.
         let file = OpenOptions::new().read(true).write(true).open(path).map_err(io)?;
@@ -308,8 +315,9 @@ impl Journal {
         &self.path
     }
 
-    /// How long the file is, in bytes, without the room ahead.
-    pub(crate) const fn length(&self) -> u64 {
+    /// Where the last whole frame ends, in bytes: how long the file is without the room ahead and without what was torn.
+    #[must_use]
+    pub const fn length(&self) -> u64 {
         self.end
     }
 

@@ -4,6 +4,9 @@ use moteseal_core::{DeviceId, EpochNumber, SealIndex};
 
 /// `PUT`: stores bundles, a stream of schema, open and part items; all or nothing. Answers a [`Receipt`](crate::Receipt).
 pub const BUNDLES: &str = "/v1/bundles";
+/// `PUT`: the same, of seals that no manifest lists and none will: they came after their epoch's, or it has none. Each may then be
+/// pruned at any round.
+pub const LATE_BUNDLES: &str = "/v1/bundles?late=true";
 /// `GET`: the devices of the roster and how far each has come. Answers a [`DeviceList`](crate::DeviceList).
 pub const DEVICES: &str = "/v1/devices";
 /// `GET`: what seals of a device there are, by ascending index. Answers a [`SealList`](crate::SealList).

@@ -319,7 +319,10 @@ impl<'s> Answer<'s> {
                                 None => Some(Round(0)),
                                 Some(_) => epoch.and_then(|epoch| self.rounds.get(&epoch).copied()),
                             };
-                            self.epoch = at_most(parts, self.roster.levels(), round, most);
+                            match at_most(parts, self.roster.levels(), round, most) {
+                                Ok(epoch) => self.epoch = epoch,
+                                Err(stop) => return Some(Err(stop)),
+                            }
                         }
                         Err(stop) => return Some(Err(stop)),
                     },
@@ -442,16 +445,27 @@ fn highest_rate(round: Round, levels: u8) -> Option<Rate> {
     Rate::new(1, 1u64.checked_shl(round.0.into())?).ok().filter(|rate| round.0 < levels && rate.levels(levels).is_some())
 }
 
-/// The whole levels that fit `most` events, for each part of an epoch that ended at `round`; nothing where that is not known.
-fn at_most(parts: Vec<StoredSeal>, levels: u8, round: Option<Round>, most: u64) -> VecDeque<Planned> {
+/// The whole levels that fit `most` events, for each part of an epoch that ended at `round`; nothing where that is not known. A seal
+/// that came late may lack some of them: what was asked for is then not to be had.
+fn at_most(parts: Vec<StoredSeal>, levels: u8, round: Option<Round>, most: u64) -> Result<VecDeque<Planned>, Stop> {
     let mut counts = EpochCounts::at_round(levels, round.unwrap_or(Round(0)));
     for seal in &parts {
         counts.add(seal.seal().statement());
     }
     let mask = if round.is_some() { counts.at_most(most) } else { 0 };
     let plan = |seal: StoredSeal| {
+        let statement = seal.seal().statement();
+        if mask & statement.surviving() & !seal.kept() != 0 {
+            let detail = format!(
+                "the seal came after the manifest of epoch {}, and was kept from round {} on only; ask for fewer events, or for other \
+                 epochs",
+                statement.epoch,
+                seal.kept_from()
+            );
+            return Err(Stop::at("RateUnavailable", &seal, &detail));
+        }
         let selection = Selected::Levels(mask & seal.kept());
-        Planned { seal, selection }
+        Ok(Planned { seal, selection })
     };
     parts.into_iter().map(plan).collect()
 }

@@ -9,16 +9,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use axum::Extension;
-use axum::extract::{Request, State};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query as Parameters, Request, State};
 use axum::response::{IntoResponse, Json};
 use moteseal_api::problem::{name, upload_status, without_name};
 use moteseal_api::{CBOR_SEQ, Conflict, Place, Problem, Receipt, paths};
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, Round, SealIndex};
+use moteseal_core::sample::Manifest;
 use moteseal_core::seal::follow::Limits as SealLimits;
 use moteseal_core::seal::{Scheme, Statement};
 use moteseal_store::{Bundle, PutError, Reply};
 use moteseal_verify::{Bundles, Event, Proven, ReadError, StreamReader, manifest};
+use serde::Deserialize;
 use tokio::sync::oneshot;
 use tracing::warn;
 
@@ -33,13 +36,27 @@ pub(crate) const INLINE: usize = 64 << 10;
 /// The same for events, whose levels are computed whether or not they are sent: about a nanosecond each.
 const INLINE_EVENTS: u64 = 1 << 16;
 
+/// What may stand behind the `?` of an upload.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Sent {
+    /// No manifest lists these seals, and none will.
+    #[serde(default)]
+    late: bool,
+}
+
 /// `PUT /v1/bundles`.
 pub(crate) async fn bundles(
     State(shared): State<Arc<Shared>>,
     Extension(peer): Extension<Peer>,
+    sent: Result<Parameters<Sent>, QueryRejection>,
     request: Request,
 ) -> Result<impl IntoResponse, Refusal> {
-    answered(&shared, receive(&shared, peer, request).await)
+    let receipt = match sent {
+        Ok(Parameters(sent)) => receive(&shared, peer, sent, request).await,
+        Err(error) => Err(Refusal::bad_query(error.body_text())),
+    };
+    answered(&shared, receipt)
 }
 
 /// The answer to an upload; one that is refused is counted.
@@ -66,18 +83,18 @@ pub(crate) async fn apart<T: Send + 'static>(
     judged.await.map_err(failed)?
 }
 
-async fn receive(shared: &Arc<Shared>, peer: Peer, request: Request) -> Result<Receipt, Refusal> {
+async fn receive(shared: &Arc<Shared>, peer: Peer, sent: Sent, request: Request) -> Result<Receipt, Refusal> {
     let (head, body) = request.into_parts();
     let (body, room) = body::read(shared, peer, (&head.headers, body), CBOR_SEQ, shared.limits.body_bytes).await?;
     let _place = body::request_place(shared, peer)?;
     // As the reader holds it, and as it is stored; the body has its own room. Nobody who has this waits for more.
     let more = shared.bundles.wait(peer, 2 * body.len() as u64).await;
     let bytes = body.len() as u64;
-    let light = if body.len() <= INLINE { light(shared, &body)? } else { None };
+    let light = if body.len() <= INLINE { light(shared, sent, &body)? } else { None };
     let (bundles, _room) = if let Some(bundles) = light {
         (bundles, (room, more))
     } else {
-        let work = move |shared: &Shared| Ok((judge(shared, &body, u64::from(shared.limits.events))?, (room, more)));
+        let work = move |shared: &Shared| Ok((judge(shared, sent, &body, u64::from(shared.limits.events))?, (room, more)));
         apart(shared, work).await?
     };
     let receipt = store(shared, bundles).await?;
@@ -87,16 +104,16 @@ async fn receive(shared: &Arc<Shared>, peer: Peer, request: Request) -> Result<R
 
 /// Verifies a short body, unless its bundles claim so many events that other requests would wait: then there is `None`, for at
 /// most as much work as a light one makes.
-fn light(shared: &Shared, body: &[u8]) -> Result<Option<Vec<Bundle>>, Refusal> {
+fn light(shared: &Shared, sent: Sent, body: &[u8]) -> Result<Option<Vec<Bundle>>, Refusal> {
     let most = INLINE_EVENTS.min(u64::from(shared.limits.events));
-    match judge(shared, body, most) {
+    match judge(shared, sent, body, most) {
         Err(refusal) if refusal.problem().name() == "TooManyEvents" && most == INLINE_EVENTS => Ok(None),
         judged => judged.map(Some),
     }
 }
 
 /// Verifies a body of bundles that claim at most `events` together: nothing comes out unless all of it is right.
-fn judge(shared: &Shared, body: &[u8], events: u64) -> Result<Vec<Bundle>, Refusal> {
+fn judge(shared: &Shared, sent: Sent, body: &[u8], events: u64) -> Result<Vec<Bundle>, Refusal> {
     let accepted: Mutex<Accepted> = Mutex::default();
     let known = |device, index| {
         let accepted = accepted.lock().unwrap_or_else(PoisonError::into_inner);
@@ -106,7 +123,7 @@ fn judge(shared: &Shared, body: &[u8], events: u64) -> Result<Vec<Bundle>, Refus
     let mut reader = StreamReader::new(&shared.roster, limits)
         .with_known(Box::new(known))
         .of_bundles(Bundles { parts: shared.limits.upload_parts, events });
-    let mut ended = Ended::default();
+    let mut ended = Ended { late: sent.late, rounds: BTreeMap::new() };
     let mut visit = |event: Event<'_>| -> Result<(), Refusal> {
         let Event::Proven(proven) = event else { return Ok(()) };
         let statement = proven.seal.statement();
@@ -148,12 +165,16 @@ impl From<ReadError> for Refusal {
 }
 
 /// The rounds at which the epochs of an upload ended, as far as they were looked up; `None` for those without a manifest.
-#[derive(Default)]
-struct Ended(BTreeMap<EpochNumber, Option<Round>>);
+struct Ended {
+    /// The sender says that no manifest lists what it sends, and none will.
+    late: bool,
+    rounds: BTreeMap<EpochNumber, Option<Round>>,
+}
 
 impl Ended {
-    /// Whether a part that lacks surviving levels is whole with regard to the round of its epoch's manifest; of several, which are
-    /// all kept as evidence, to that of one.
+    /// Whether a part that lacks surviving levels may be stored: it is whole with regard to the round of its epoch's manifest (of
+    /// several, which are all kept as evidence, to that of one), or it is late. Of late seals nobody says what must be kept, and what
+    /// is kept never grows less: whoever has more of one can still send it.
     fn whole(&mut self, shared: &Shared, proven: &Proven<'_>) -> Result<(), (&'static str, String)> {
         let statement = proven.seal.statement();
         let from = proven.whole_from().filter(|_| statement.scheme == Scheme::Star && shared.roster.budget().is_some());
@@ -161,22 +182,25 @@ impl Ended {
             return Err((name::NOT_WHOLE, "an upload's part must carry every surviving level; send the whole bundle".to_owned()));
         };
         let epoch = statement.epoch;
-        let round = match self.0.entry(epoch) {
+        let round = match self.rounds.entry(epoch) {
             Entry::Occupied(entry) => *entry.get(),
             Entry::Vacant(entry) => *entry.insert(round_of(shared, epoch)?),
         };
         match round {
             Some(round) if from <= round => Ok(()),
+            Some(_) if !is_listed(shared, epoch, statement.device, &proven.seal.digest())? => Ok(()),
             Some(round) => {
                 let detail =
                     format!("epoch {epoch} ended at round {round}, and the part lacks levels from there on; send them all");
                 Err((name::NOT_WHOLE, detail))
             }
+            None if self.late => Ok(()),
             None => {
                 let detail = format!(
                     "the part holds the levels from round {from} on, and there is no manifest of epoch {epoch} that says so; \
-                     send the manifest first, to {}",
-                    paths::MANIFESTS
+                     send the manifest first, to {}; where there will be none, send the part to {}",
+                    paths::MANIFESTS,
+                    paths::LATE_BUNDLES
                 );
                 Err((name::MANIFEST_MISSING, detail))
             }
@@ -184,16 +208,36 @@ impl Ended {
     }
 }
 
-/// The highest round that a manifest of an epoch says.
-fn round_of(shared: &Shared, epoch: EpochNumber) -> Result<Option<Round>, (&'static str, String)> {
+/// The manifests of an epoch, one after the other.
+fn each_manifest(
+    shared: &Shared,
+    epoch: EpochNumber,
+    mut visit: impl FnMut(&Manifest<'_>),
+) -> Result<(), (&'static str, String)> {
     let until = epoch.0.checked_add(1).map(EpochNumber);
-    let mut round = None;
     for manifest in Manifests::new(&*shared.store, epoch, until) {
         let manifest = manifest.map_err(|error| (error.name(), error.to_string()))?;
-        let opened = manifest::open(manifest.bytes(), &shared.roster);
-        round = round.max(opened.ok().map(|manifest| manifest.round()));
+        if let Ok(manifest) = manifest::open(manifest.bytes(), &shared.roster) {
+            visit(&manifest);
+        }
     }
+    Ok(())
+}
+
+/// The highest round that a manifest of an epoch says.
+fn round_of(shared: &Shared, epoch: EpochNumber) -> Result<Option<Round>, (&'static str, String)> {
+    let mut round = None;
+    each_manifest(shared, epoch, |manifest| round = round.max(Some(manifest.round())))?;
     Ok(round)
+}
+
+/// Whether a manifest of an epoch lists a seal.
+fn is_listed(shared: &Shared, epoch: EpochNumber, device: DeviceId, seal: &Digest) -> Result<bool, (&'static str, String)> {
+    let mut listed = false;
+    each_manifest(shared, epoch, |manifest| {
+        listed |= manifest.devices().any(|(of, mut seals)| of == device && seals.any(|digest| digest == *seal));
+    })?;
+    Ok(listed)
 }
 
 /// What an upload has proven so far.

@@ -151,3 +151,60 @@ async fn bundles_explanations_and_listings_say_what_is_kept() {
     assert_eq!(listed.seals.iter().map(|seal| seal.kept_from).collect::<Vec<_>>(), [0, 2]);
     cloud.stop().await;
 }
+
+/// What a gateway keeps of a seal that came late is not for a manifest to say: it is taken, kept, and served as far as it goes.
+#[tokio::test]
+async fn a_late_seal_may_be_pruned_at_any_round() {
+    let (roster, mut motes) = budgeted(&["a", "b"], 50);
+    let directory = tempfile::tempdir().unwrap();
+    let cloud = Running::start(directory.path(), Config::new(roster.clone())).await;
+    let events: Vec<u32> = (0..300).collect();
+    let (listed, digest) = motes[0].seal_from(1, 3, true, &events);
+    put_manifest(&cloud, &roster, 3, 1, &[(motes[0].id, vec![digest])]).await;
+    assert_eq!(cloud.put(listed).await.status(), 200);
+
+    // The manifest does not list it: round 4 is as good as any.
+    let before = motes[1].clone();
+    let (late, _) = motes[1].seal_from(4, 3, true, &events);
+    assert_eq!(cloud.put(late).await.status(), 200);
+    let stored = cloud.store.seals(before.id, SealIndex(0), 9).unwrap().remove(0);
+    assert_eq!(stored.kept_from().0, 4);
+    // Who has more of it can still send that, and then no less.
+    for (from, kept) in [(3, 3), (5, 3)] {
+        assert_eq!(cloud.put(before.fork_from(from, 3, true, &events)).await.status(), 200);
+        assert_eq!(cloud.store.seals(before.id, SealIndex(0), 9).unwrap()[0].kept_from().0, kept);
+    }
+    // Another manifest of the epoch that lists it makes it one that must be whole.
+    put_manifest(&cloud, &roster, 4, 0, &[]).await;
+    let other = motes[1].clone();
+    let (_, digest) = motes[1].seal_from(0, 4, true, &events);
+    put_manifest(&cloud, &roster, 4, 1, &[(other.id, vec![digest])]).await;
+    let refused = problem(cloud.put(other.fork_from(2, 4, true, &events)).await).await;
+    assert_eq!((refused.name(), refused.status), ("NotWhole", 422));
+
+    // Of an epoch without a manifest, who sends the seal must say that there will be none.
+    let (pruned, _) = motes[0].seal_from(2, 5, true, &events);
+    assert_eq!(problem(cloud.put(pruned.clone()).await).await.name(), "ManifestMissing");
+    let send = |path: &str| {
+        let request = cloud.http.put(cloud.at(path)).header("content-type", moteseal_api::CBOR_SEQ).body(pruned.clone());
+        request.send()
+    };
+    assert_eq!(problem(send("/v1/bundles?late=perhaps").await.unwrap()).await.name(), "BadQuery");
+    assert_eq!(send(paths::LATE_BUNDLES).await.unwrap().status(), 200);
+    assert_eq!(cloud.store.seals(motes[0].id, SealIndex(1), 9).unwrap()[0].kept_from().0, 2);
+
+    // What is not kept is not served, and it is said why; what is kept, is.
+    let ask = |choice: Choice| query(&[before.id], 3, Some(4), choice);
+    for choice in [rate("1/2"), Choice::AtMost(200)] {
+        let refused = problem(cloud.ask(&ask(choice)).await).await;
+        assert_eq!((refused.name(), refused.status), ("RateUnavailable", 422), "{refused}");
+        assert!(refused.detail.contains("round 3"), "{}", refused.detail);
+    }
+    let counters = stored.seal().statement().counters;
+    let from = |level: usize| counters.as_slice()[level..].iter().sum::<u32>();
+    for choice in [rate("1/8"), Choice::AtMost(from(3).into())] {
+        let read = verified(&roster, &cloud.ask(&ask(choice)).await.bytes().await.unwrap()).unwrap();
+        assert_eq!(read.rows.len(), from(3) as usize, "{choice:?}");
+    }
+    cloud.stop().await;
+}

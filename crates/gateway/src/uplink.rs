@@ -3,6 +3,9 @@
 //! Uploads are idempotent, so what was interrupted is sent again from its start. A cloud that does not answer is asked again with
 //! growing pauses. An item that the cloud refuses for what it is stays in the outbox, is tried again from time to time, and does not
 //! hold up the others.
+//!
+//! A request is bounded by its bytes, its bundles and the events that these claim to cover: of a long epoch few are kept, but a cloud
+//! computes the levels of all. Where a cloud takes less than is usual, requests are halved.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use moteseal_api::{CBOR_SEQ, COSE, paths};
+use moteseal_core::wire::stream::{Item as StreamItem, MAX_RUN_EVENTS};
 use moteseal_net::{Client, NetError};
 use tracing::{error, info, warn};
 
@@ -20,8 +24,10 @@ use crate::service::Shared;
 
 /// A request is sent when its bundles are this many bytes, or more.
 const REQUEST_BYTES: usize = 4 << 20;
-/// Or when they are this many.
+/// A request has at most so many bundles.
 const REQUEST_BUNDLES: usize = 512;
+/// And they claim at most so many events together, unless it is one bundle: what every verifier takes (spec/formats.md, section 4.1).
+const REQUEST_EVENTS: u64 = MAX_RUN_EVENTS;
 /// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// When a refused item is tried again.
@@ -52,6 +58,16 @@ impl UploadError {
     /// Whether it is this item that is wrong, rather than the way to the cloud.
     const fn is_about_the_item(&self) -> bool {
         matches!(self, Self::Net(NetError::Refused { status: 400 | 409 | 413 | 422, .. }) | Self::Outbox(_))
+    }
+
+    /// Whether the request was more than the cloud takes at once.
+    const fn is_too_much(&self) -> bool {
+        matches!(self, Self::Net(NetError::Refused { status: 413, .. }))
+    }
+
+    /// Whether somebody has taken the item out of the folder, as the error of a damaged one advises.
+    fn is_gone(&self) -> bool {
+        matches!(self, Self::Outbox(OutboxError::Io(_, error)) if error.kind() == std::io::ErrorKind::NotFound)
     }
 }
 
@@ -84,6 +100,18 @@ pub(crate) async fn run(outbox: Arc<Outbox>, cloud: Client, shared: Arc<Shared>,
                     info!(cloud = cloud.base(), "the cloud takes epochs again");
                 }
             }
+            Err(error) if error.is_gone() => {
+                warn!(%name, %error, "somebody has taken this out of the outbox; it is given up");
+                if let Err(error) = remove(&outbox, name).await {
+                    warn!(%name, %error, "it cannot be removed");
+                    held.insert(name, Instant::now());
+                }
+            }
+            Err(error @ UploadError::Outbox(_)) => {
+                shared.metrics.upload_failed(error.name());
+                error!(%name, %error, "this cannot be uploaded; it stays in the outbox and is tried again");
+                held.insert(name, Instant::now());
+            }
             Err(error) if error.is_about_the_item() => {
                 shared.metrics.upload_failed(error.name());
                 error!(%name, %error, "the cloud refuses this; it stays in the outbox and is tried again");
@@ -103,31 +131,144 @@ pub(crate) async fn run(outbox: Arc<Outbox>, cloud: Client, shared: Arc<Shared>,
 }
 
 async fn upload(outbox: &Arc<Outbox>, cloud: &Client, name: Name) -> Result<(), UploadError> {
-    let from = Arc::clone(outbox);
-    let read = tokio::task::spawn_blocking(move || from.read(name)).await;
-    let Item { manifest, bundles } = match read {
-        Ok(item) => item.map_err(UploadError::Outbox)?,
-        // The runtime is being shut down.
-        Err(_) => return Ok(()),
-    };
+    let Item { manifest, bundles } = on_disk(outbox, move |outbox| outbox.read(name)).await?;
     if let Some(manifest) = manifest {
         put(cloud, paths::MANIFESTS, COSE, manifest).await?;
     }
-    let (mut body, mut count) = (Vec::new(), 0);
-    for bundle in bundles {
-        body.extend_from_slice(&bundle);
-        count += 1;
-        if body.len() >= REQUEST_BYTES || count == REQUEST_BUNDLES {
-            put(cloud, paths::BUNDLES, CBOR_SEQ, std::mem::take(&mut body)).await?;
-            count = 0;
+    let path = if name.late.is_some() { paths::LATE_BUNDLES } else { paths::BUNDLES };
+    // What is still to be sent, its end first: a request that was too much comes back as two.
+    let mut requests: Vec<&[Vec<u8>]> = requests(&bundles);
+    requests.reverse();
+    while let Some(request) = requests.pop() {
+        match put(cloud, path, CBOR_SEQ, request.concat()).await {
+            Err(error) if error.is_too_much() && request.len() > 1 => {
+                let (first, second) = request.split_at(request.len() / 2);
+                requests.extend([second, first]);
+            }
+            sent => sent?,
         }
     }
-    if count > 0 {
-        put(cloud, paths::BUNDLES, CBOR_SEQ, body).await?;
+    remove(outbox, name).await
+}
+
+/// Cuts bundles into requests, in their order: each one proves itself, or stands on those before it.
+fn requests(bundles: &[Vec<u8>]) -> Vec<&[Vec<u8>]> {
+    let (mut requests, mut start) = (Vec::new(), 0);
+    let (mut bytes, mut events) = (0, 0);
+    for (at, bundle) in bundles.iter().enumerate() {
+        let claimed = claimed_events(bundle);
+        let is_full = bytes >= REQUEST_BYTES || at - start == REQUEST_BUNDLES || events + claimed > REQUEST_EVENTS;
+        if is_full && at > start {
+            requests.push(&bundles[start..at]);
+            (start, bytes, events) = (at, 0, 0);
+        }
+        bytes += bundle.len();
+        events += claimed;
     }
-    outbox.remove(name).map_err(UploadError::Outbox)
+    if start < bundles.len() {
+        requests.push(&bundles[start..]);
+    }
+    requests
+}
+
+/// How many events the parts of a bundle say that they cover. What is no bundle is for the cloud to name.
+fn claimed_events(bundle: &[u8]) -> u64 {
+    let (mut rest, mut events) = (bundle, 0);
+    while let Ok((item, length)) = StreamItem::decode(rest) {
+        if let StreamItem::Part(part) = item {
+            events += u64::from(part.n);
+        }
+        rest = rest.get(length.max(1)..).unwrap_or_default();
+    }
+    events
+}
+
+/// Forgets an item that the cloud has, or that is given up.
+async fn remove(outbox: &Arc<Outbox>, name: Name) -> Result<(), UploadError> {
+    on_disk(outbox, move |outbox| outbox.remove(name)).await
+}
+
+/// Waits for the disk on a thread where that holds up nobody.
+async fn on_disk<T: Send + 'static>(
+    outbox: &Arc<Outbox>,
+    work: impl FnOnce(&Outbox) -> Result<T, OutboxError> + Send + 'static,
+) -> Result<T, UploadError> {
+    let outbox = Arc::clone(outbox);
+    match tokio::task::spawn_blocking(move || work(&outbox)).await {
+        Ok(done) => done.map_err(UploadError::Outbox),
+        // The runtime is being shut down, and this task with it.
+        Err(error) if error.is_cancelled() => std::future::pending().await,
+        Err(error) => Err(UploadError::Outbox(OutboxError::Io("outbox".into(), std::io::Error::other(error)))),
+    }
 }
 
 async fn put(cloud: &Client, path: &str, media_type: &'static str, body: Vec<u8>) -> Result<(), UploadError> {
     cloud.put(path, media_type, Bytes::from(body)).await.map(drop).map_err(UploadError::Net)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use moteseal_core::level::Salt;
+    use moteseal_core::record::Round;
+    use moteseal_core::seal::{MAX_ANSWERED, Scheme};
+    use moteseal_core::wire::stream::{Part, Select};
+    use moteseal_verify::write;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A bundle that claims `n` events and has `length` bytes of them.
+    fn bundle(n: u32, length: usize) -> Vec<u8> {
+        let part = Part {
+            scheme: Scheme::Star,
+            last_in_epoch: true,
+            restart: false,
+            skipped: 0,
+            advance: 70,
+            salt: Salt([7; 16]),
+            n,
+            round: Round(0),
+            own_round: Round(0),
+            lost: None,
+            answered: [None; MAX_ANSWERED],
+            select: Select::Levels(0),
+            digests: &[],
+            events: &[],
+            signature: Some(&[1; 64]),
+        };
+        let mut out = Vec::new();
+        write::schema(&mut out, &[0x80]);
+        write::rebuilt_part(&mut out, &part, 1, &[], &vec![0; length]);
+        out
+    }
+
+    proptest! {
+        #[test]
+        fn requests_hold_every_bundle_once_in_order_and_no_more_than_a_cloud_takes(
+            claims in prop::collection::vec(prop_oneof![0..3_000u32, 0..=1u32 << 24], 0..1500),
+        ) {
+            let bundles: Vec<Vec<u8>> = claims.iter().map(|n| bundle(*n, 10)).collect();
+            let requests = requests(&bundles);
+            prop_assert_eq!(requests.concat(), bundles.clone());
+            let mut at = 0;
+            for request in requests {
+                let claimed: u64 = claims[at..at + request.len()].iter().map(|n| u64::from(*n)).sum();
+                at += request.len();
+                prop_assert!(!request.is_empty() && request.len() <= REQUEST_BUNDLES);
+                prop_assert!(claimed <= 1 << 24, "{} events", claimed);
+                // None is cut short for nothing.
+                let next = claims.get(at).map_or(u64::MAX, |n| u64::from(*n));
+                prop_assert!(request.len() == REQUEST_BUNDLES || claimed.saturating_add(next) > 1 << 24);
+            }
+        }
+    }
+
+    #[test]
+    fn long_bundles_go_alone() {
+        let bundles = [bundle(1, 5 << 20), bundle(1, 10), bundle(1, 5 << 20), bundle(1, 10)];
+        let lengths: Vec<usize> = requests(&bundles).iter().map(|request| request.len()).collect();
+        assert_eq!(lengths, [1, 2, 1], "a request ends with the bundle that fills it");
+        assert!(requests(&[]).is_empty());
+    }
 }

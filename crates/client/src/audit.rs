@@ -7,6 +7,7 @@
 //! It accuses only of what nothing that is missing could explain: a device that died and one that was left out look alike until
 //! the device's chain goes on.
 
+mod course;
 mod fetch;
 mod report;
 
@@ -16,9 +17,10 @@ use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, Level, MAX_LEVELS, Round, SealIndex};
 use moteseal_core::sample::{self, Manifest, Tally, Verdict};
 use moteseal_core::seal::follow::Limits;
-use moteseal_core::seal::{Authentic, History, Incomplete, Seal};
+use moteseal_core::seal::{Authentic, Incomplete, Seal};
 use moteseal_verify::{Event, Roster, StreamReader};
 
+use course::{Course, Said};
 pub use fetch::{audit, common_rate};
 pub use report::{Doubt, EpochReport, Finding, Report};
 
@@ -46,6 +48,8 @@ pub struct Audit<'r> {
     done: BTreeSet<DeviceId>,
     /// What was found of devices, of epochs without a manifest as well.
     findings: BTreeMap<EpochNumber, Vec<Finding>>,
+    /// From this level on every seal of the range has all its events.
+    survives_from: Round,
     seals: u64,
     signatures: u64,
     bytes: u64,
@@ -65,46 +69,13 @@ struct Sheet {
     digest: Digest,
     round: Round,
     roster: Digest,
+    /// By device, in ascending order.
     listed: BTreeMap<DeviceId, Vec<Digest>>,
     tally: Tally,
     seals: u64,
     doubts: Vec<Doubt>,
     findings: Vec<Finding>,
     overstated: Vec<(DeviceId, Round)>,
-}
-
-/// The seals of one device, in short.
-#[derive(Debug)]
-struct Course {
-    device: DeviceId,
-    history: Option<History>,
-    seals: Vec<Brief>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Brief {
-    index: SealIndex,
-    epoch: EpochNumber,
-    digest: Digest,
-    prev: Digest,
-    last: Option<(SealIndex, EpochNumber)>,
-    last_in_epoch: bool,
-    restart: bool,
-}
-
-impl Brief {
-    fn of(seal: &Seal<Authentic>) -> Self {
-        let statement = seal.statement();
-        Self {
-            index: statement.index,
-            epoch: statement.epoch,
-            digest: seal.digest(),
-            prev: statement.prev,
-            last: statement.last,
-            last_in_epoch: statement.last_in_epoch,
-            restart: statement.restart,
-        }
-    }
 }
 
 /// There is nothing to audit: the roster has no budget.
@@ -136,6 +107,7 @@ impl<'r> Audit<'r> {
             at: None,
             done: BTreeSet::new(),
             findings: BTreeMap::new(),
+            survives_from: Round(0),
             seals: 0,
             signatures: 0,
             bytes: 0,
@@ -148,10 +120,11 @@ impl<'r> Audit<'r> {
         Feed { reader: StreamReader::new(self.roster, Limits::default()), audit: self, ended: false }
     }
 
-    /// The highest round of any manifest of the range.
-    fn highest_round(&self) -> Round {
+    /// The round from which on nothing of the range is missing of the seals that came: the highest of its manifests, or of what a
+    /// device itself no longer had.
+    fn common_round(&self) -> Round {
         let rounds = self.epochs.values().flat_map(|epoch| epoch.sheets.iter().map(|sheet| sheet.round));
-        rounds.max().unwrap_or(Round(0))
+        rounds.max().unwrap_or(Round(0)).max(self.survives_from)
     }
 
     fn is_in_range(&self, epoch: EpochNumber) -> bool {
@@ -173,8 +146,12 @@ impl<'r> Audit<'r> {
         if sheets.len() >= MAX_SHEETS || sheets.iter().any(|sheet| sheet.digest == manifest.digest()) {
             return Ok(());
         }
-        let listed: BTreeMap<DeviceId, Vec<Digest>> =
-            manifest.devices().map(|(device, seals)| (device, seals.collect())).collect();
+        let listed = manifest.devices().map(|(device, seals)| {
+            let mut seals: Vec<Digest> = seals.collect();
+            seals.sort_unstable();
+            (device, seals)
+        });
+        let listed: BTreeMap<DeviceId, Vec<Digest>> = listed.collect();
         self.listed = self.listed.saturating_add(listed.values().map(Vec::len).sum());
         if self.listed > MAX_LISTED {
             return Err(Refusal::Stopped { name: "TooManySeals".into(), detail: "audit fewer epochs at once".into() });
@@ -195,48 +172,51 @@ impl<'r> Audit<'r> {
 
     /// Takes an authentic seal; a device's come one behind the other, by index.
     fn seal(&mut self, seal: &Seal<Authentic>) -> Result<(), Refusal> {
-        let brief = Brief::of(seal);
-        let device = seal.statement().device;
-        if self.at.as_ref().is_none_or(|course| course.device != device) {
+        let statement = seal.statement();
+        let (device, index) = (statement.device, statement.index);
+        if self.at.as_ref().is_none_or(|course| course.device() != device) {
             self.leave_device();
             if !self.done.insert(device) {
-                return Err(Refusal::NotAsAsked { device: Some(device), index: Some(brief.index) });
+                return Err(Refusal::NotAsAsked { device: Some(device), index: Some(index) });
             }
-            let until = self.until.unwrap_or(EpochNumber(u64::MAX));
-            let history = History::new(device, self.since, until);
-            self.at = Some(Course { device, history: Some(history), seals: Vec::new() });
+            self.at = Some(self.course(device));
         }
         let Some(course) = &mut self.at else { return Ok(()) };
-        let history = course.history.get_or_insert_with(|| History::behind(seal));
-        if let Err(error) = history.next(seal) {
-            // What follows is measured by this seal.
-            course.history = Some(History::behind(seal));
+        if let Err(error) = course.take(seal) {
             let (epoch, finding) = match error {
-                Incomplete::Missing { index, epoch, .. } => {
-                    (epoch.unwrap_or(brief.epoch), Finding::Missing { device, index, named_by: brief.index })
+                Incomplete::Missing { index: missing, epoch, .. } => {
+                    (epoch.unwrap_or(statement.epoch), Finding::Missing { device, index: missing, named_by: index })
                 }
-                Incomplete::Equivocation { index, .. } => (brief.epoch, Finding::Equivocation { device, index }),
-                _ => return Err(Refusal::NotAsAsked { device: Some(device), index: Some(brief.index) }),
+                Incomplete::Equivocation { index, .. } => (statement.epoch, Finding::Equivocation { device, index }),
+                _ => return Err(Refusal::NotAsAsked { device: Some(device), index: Some(index) }),
             };
             self.findings.entry(epoch).or_default().push(finding);
         }
-        course.seals.push(brief);
         self.seals += 1;
-        if !self.is_in_range(brief.epoch) {
+        if !self.is_in_range(statement.epoch) {
             return Ok(());
         }
-        let epoch = self.epochs.entry(brief.epoch).or_default();
+        let lacks = |level: &u8| statement.counters.at(Level(*level)) > 0 && statement.is_null(Level(*level));
+        let survives_from = (0..statement.counters.levels()).rev().find(lacks).map_or(0, |level| level + 1);
+        self.survives_from = self.survives_from.max(Round(survives_from));
+        let digest = seal.digest();
+        let epoch = self.epochs.entry(statement.epoch).or_default();
         epoch.seals += 1;
         for sheet in &mut epoch.sheets {
-            if sheet.listed.get(&device).is_some_and(|listed| listed.contains(&brief.digest)) {
+            if sheet.listed.get(&device).is_some_and(|listed| listed.binary_search(&digest).is_ok()) {
                 sheet.tally.add(seal);
                 sheet.seals += 1;
-                if seal.statement().round > sheet.round {
-                    sheet.overstated.push((device, seal.statement().round));
+                if statement.round > sheet.round {
+                    sheet.overstated.push((device, statement.round));
                 }
             }
         }
         Ok(())
+    }
+
+    /// The course of a device of which nothing has come yet.
+    fn course(&self, device: DeviceId) -> Course {
+        Course::new(device, self.since, self.until.unwrap_or(EpochNumber(u64::MAX)))
     }
 
     /// All seals of a device are there: what do they say of each manifest?
@@ -245,7 +225,12 @@ impl<'r> Audit<'r> {
         let Self { epochs, newest, .. } = self;
         for (&number, epoch) in epochs.iter_mut() {
             let has_gone_on = newest.is_some_and(|newest| newest > number);
-            epoch.sheets.iter_mut().for_each(|sheet| course.judge(number, sheet, has_gone_on));
+            for sheet in &mut epoch.sheets {
+                let listed = sheet.listed.get(&course.device()).map_or(&[][..], Vec::as_slice);
+                let Said { findings, doubts } = course.judge(number, listed, has_gone_on);
+                sheet.findings.extend(findings);
+                sheet.doubts.extend(doubts);
+            }
         }
     }
 
@@ -256,7 +241,7 @@ impl<'r> Audit<'r> {
         // Those of whom nothing came, by the same rules.
         let silent: Vec<DeviceId> = self.roster.devices().map(|device| device.id).filter(|id| !self.done.contains(id)).collect();
         for device in silent {
-            self.at = Some(Course { device, history: None, seals: Vec::new() });
+            self.at = Some(self.course(device));
             self.leave_device();
         }
         let Self { roster, budget, newest, mut findings, .. } = self;
@@ -284,82 +269,14 @@ impl<'r> Audit<'r> {
     }
 }
 
-impl Course {
-    /// What the device's seals say of a manifest. `has_gone_on` says that the coordinator has signed one of a later epoch since.
-    fn judge(&self, epoch: EpochNumber, sheet: &mut Sheet, has_gone_on: bool) {
-        let device = self.device;
-        let none = Vec::new();
-        let listed = sheet.listed.get(&device).unwrap_or(&none);
-        // The first seal behind the epoch.
-        let next = self.seals.iter().find(|seal| seal.epoch > epoch);
-        let mut unknown = false;
-        for digest in listed {
-            match self.seals.iter().find(|seal| seal.digest == *digest) {
-                Some(seal) if seal.epoch == epoch => {}
-                Some(seal) => {
-                    sheet.findings.push(Finding::Replayed { device, index: seal.index, from: seal.epoch });
-                }
-                None => {
-                    unknown = true;
-                    let (named, digest) = (self.seals.iter().find(|seal| seal.prev == *digest), *digest);
-                    // The chain leads past the epoch, and every seal of it is here.
-                    let led_past = next.is_some_and(|next| self.leads_to(next, epoch)) || self.closes(epoch);
-                    match named.and_then(|seal| Some((seal, seal.last?))) {
-                        // It exists: its successor names it. That it is nowhere is said of the device's chain already.
-                        Some((_, (index, _))) => sheet.doubts.push(Doubt::Withheld { device, index }),
-                        None if led_past => sheet.findings.push(Finding::InventedSeal { device, digest }),
-                        None if has_gone_on => sheet.findings.push(Finding::Unshown { device, digest }),
-                        None => sheet.doubts.push(Doubt::NotShownYet { device, digest }),
-                    }
-                }
-            }
-        }
-        for seal in self.seals.iter().filter(|seal| seal.epoch == epoch && !listed.contains(&seal.digest)) {
-            sheet.doubts.push(Doubt::Late { device, index: seal.index });
-        }
-        let of_epoch = |digest: &&Digest| self.seals.iter().find(|seal| seal.digest == **digest && seal.epoch == epoch);
-        let last = listed.iter().filter_map(|digest| of_epoch(&digest)).max_by_key(|seal| seal.index);
-        let goes_on = match (last, next) {
-            (Some(last), _) if last.last_in_epoch => true,
-            (Some(last), Some(next)) => next.prev == last.digest && !next.restart,
-            // It says itself that it had nothing between an earlier epoch and a later one.
-            (None, Some(next)) => next.last.is_none_or(|(_, before)| before < epoch) && !next.restart,
-            (_, None) => false,
-        };
-        if !goes_on || unknown {
-            sheet.doubts.push(Doubt::Absent { device, listed: last.is_some() });
-        }
-        let behind = last.and_then(|last| self.seals.iter().find(|seal| seal.index > last.index));
-        let restarted = |digest: &Digest| of_epoch(&digest).is_some_and(|seal| seal.restart);
-        if listed.iter().any(restarted) || behind.is_some_and(|seal| seal.restart) {
-            sheet.doubts.push(Doubt::Restarted { device });
-        }
-    }
-
-    /// Whether no seal is missing between what is here of an epoch, or before it, and a seal behind it.
-    fn leads_to(&self, next: &Brief, epoch: EpochNumber) -> bool {
-        match next.last {
-            None => true,
-            Some((index, before)) => {
-                before < epoch || self.seals.iter().any(|seal| seal.index == index && seal.digest == next.prev)
-            }
-        }
-    }
-
-    /// Whether the device called a seal the last of an epoch.
-    fn closes(&self, epoch: EpochNumber) -> bool {
-        self.seals.iter().any(|seal| seal.epoch == epoch && seal.last_in_epoch)
-    }
-}
-
 impl Sheet {
     /// What the manifest and the seals come to.
     fn report(mut self, epoch: EpochNumber, seals: u64, mut findings: Vec<Finding>, roster: &Roster) -> EpochReport {
         findings.append(&mut self.findings);
         // What the coordinator lists it has not dropped.
-        let doubts = &self.doubts;
+        let withheld: BTreeSet<(DeviceId, SealIndex)> = self.doubts.iter().filter_map(Doubt::withheld).collect();
         findings.retain(|finding| match *finding {
-            Finding::Missing { device, index, .. } => !doubts.contains(&Doubt::Withheld { device, index }),
+            Finding::Missing { device, index, .. } => !withheld.contains(&(device, index)),
             _ => true,
         });
         let is_current = self.roster == roster.digest();

@@ -45,7 +45,7 @@ pub async fn common_rate(
     let manifests = client.get(&paths::manifests(since, until)).await?.expect(CBOR_SEQ)?;
     read(&mut audit, client, roster, manifests).await?;
     // Where a round kept nothing of an epoch, the lowest rate is asked for, and refused for that epoch.
-    let round = audit.highest_round().0.min(roster.levels().saturating_sub(1));
+    let round = audit.common_round().0.min(roster.levels().saturating_sub(1));
     Ok(Rate::new(1, 1 << round).unwrap_or(Rate::ALL))
 }
 

@@ -256,6 +256,11 @@ impl Doubt {
         !matches!(self, Self::Restarted { .. } | Self::Late { .. })
     }
 
+    /// The seal that is listed, exists, and is not here.
+    pub(super) const fn withheld(&self) -> Option<(DeviceId, SealIndex)> {
+        if let Self::Withheld { device, index } = self { Some((*device, *index)) } else { None }
+    }
+
     /// The device in question.
     #[must_use]
     pub const fn device(&self) -> Option<DeviceId> {

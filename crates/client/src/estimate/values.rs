@@ -83,14 +83,13 @@ impl Values {
         shares.iter().map(|&q| self.quantile_of(&sorted, q)).collect()
     }
 
-    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    #[allow(clippy::cast_precision_loss)]
     fn quantile_of(&self, sorted: &[Weighted], q: f64) -> Option<Interval> {
         let (sampled, population) = (self.sampled(), self.population());
         let at = |rank: u64| sorted.get(usize::try_from(rank.checked_sub(1)?).ok()?).map(|found| found.value);
         let value = weighted_quantile(sorted, q * population as f64)?;
         let (low, high) = if self.strata.len() == 1 {
-            let rank = ((q * population as f64).ceil() as u64).clamp(1, population);
-            let (low, high) = Draw { population, sampled }.ranks(rank);
+            let (low, high) = Draw { population, sampled }.ranks(rank_of(q, population));
             (low.and_then(at), high.and_then(at))
         } else if sampled == population {
             (Some(value), Some(value))
@@ -222,11 +221,20 @@ impl Values {
     }
 }
 
+/// What rounding may add to a sum or a product: shares as people write them are no binary fractions, and must not lead one value too
+/// far.
+const ROUNDING: f64 = 1e-12;
+
+/// The rank, from 1, of the first of so many values that a share `q` of them is at or below.
+#[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+fn rank_of(q: f64, population: u64) -> u64 {
+    ((q * population as f64 * (1.0 - ROUNDING)).ceil() as u64).clamp(1, population.max(1))
+}
+
 /// The first value up to which values of this weight lie.
 pub(super) fn weighted_quantile(sorted: &[Weighted], weight: f64) -> Option<f64> {
     let mut sum = 0.0;
-    // What rounding leaves of a sum must not lead one value too far.
-    let enough = weight * (1.0 - 1e-12);
+    let enough = weight * (1.0 - ROUNDING);
     let reached = sorted.iter().find(|found| {
         sum += found.weight;
         sum >= enough
@@ -278,6 +286,21 @@ pub(super) mod tests {
         for (q, expected) in [(0.0, 1.0), (0.2, 1.0), (0.21, 2.0), (0.5, 3.0), (1.0, 5.0)] {
             let found = all.quantile(q).unwrap();
             assert_eq!((found.value, found.low, found.high), (expected, Some(expected), Some(expected)), "{q}");
+        }
+    }
+
+    /// Shares as people write them are no binary fractions: 0.07 of 100 is 7.000000000000001, and that is the 7th value all the same.
+    #[test]
+    fn a_sample_of_everything_gives_every_percentile_itself() {
+        for population in 1..400u32 {
+            let ranks: Vec<f64> = (1..=population).map(f64::from).collect();
+            let all = values(&[(u64::from(population), &ranks)]);
+            let shares: Vec<f64> = (0..=100).map(|percent| f64::from(percent) / 100.0).collect();
+            for (percent, found) in (0..=100).zip(all.quantiles(&shares)) {
+                let expected = f64::from((percent * population).div_ceil(100).max(1));
+                let found = found.map(|found| (found.value, found.low, found.high));
+                assert_eq!(found, Some((expected, Some(expected), Some(expected))), "{percent} % of {population}");
+            }
         }
     }
 

@@ -182,6 +182,7 @@ impl World {
         self.air = later;
         let mut touched = BTreeSet::new();
         let mut heard = Vec::new();
+        let mut raised = BTreeMap::new();
         while !due.is_empty() {
             let place = self.chance.below(due.len() as u64) as usize;
             let (_, to, frame) = due.swap_remove(place);
@@ -199,9 +200,7 @@ impl World {
                     if news.durable {
                         heard.push(Log::Frame(frame, epoch));
                     }
-                    if let Some((epoch, round)) = news.raised {
-                        self.announce(now, epoch, round);
-                    }
+                    raised.extend(news.raised);
                 }
                 Err(refused) => assert!(refused.name() == "EpochTooFar", "an honest device's frame was refused: {refused}"),
             }
@@ -223,6 +222,10 @@ impl World {
                 let frame = self.hub.acknowledgement(device).unwrap();
                 let at = self.devices.iter().position(|known| known.id == device);
                 self.send(now, at, frame);
+            }
+            // What is not durable is not said.
+            for (epoch, round) in raised {
+                self.announce(now, epoch, round);
             }
         }
         // A round that was announced before is said again from time to time.

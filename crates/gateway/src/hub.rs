@@ -17,17 +17,16 @@ use moteseal_core::identity::IssueError;
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, Level, MAX_LEVELS, Round, SealIndex, Sequence};
 use moteseal_core::roster::Directory as _;
 use moteseal_core::sample::{Coordinator, Followed, Heard, ManifestDraft, Offer, Tally};
-use moteseal_core::seal::follow::Limits;
-use moteseal_core::seal::{Authentic, Scheme, Seal, star};
+use moteseal_core::seal::{Authentic, Seal, star};
 use moteseal_core::signature::Signer;
 use moteseal_core::wire::link::{Acknowledgement, Forward, FrameError, LinkKey, MAX_FRAME, Uplink, claimed_device};
-use moteseal_core::wire::stream::Item;
 use moteseal_verify::{Roster, SchemaEntry};
 use sha2::Digest as _;
 
 use crate::queues::{Queues, Slot};
 pub use crate::refused::Refused;
 
+mod close;
 mod proof;
 
 /// Stream schemas that the hub remembers.
@@ -65,10 +64,25 @@ pub struct Standing {
     pub over: Option<EpochNumber>,
     /// The final rounds of the newest of these.
     pub rounds: BTreeMap<EpochNumber, Round>,
-    /// The newest seal of each device that belongs to an epoch that is over, and its digest.
-    pub sealed: BTreeMap<DeviceId, (SealIndex, Digest)>,
+    /// The newest seal of each device that belongs to an epoch that is over.
+    pub sealed: BTreeMap<DeviceId, Newest>,
+    /// The newest seal that a device has abandoned since, of an epoch that is over, and that epoch.
+    pub abandoned: BTreeMap<DeviceId, (SealIndex, EpochNumber)>,
     /// The stream schemas, encoded.
     pub schemas: Vec<Vec<u8>>,
+}
+
+/// The newest seal that is here of a device: what the next one follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Newest {
+    /// Its index.
+    pub index: SealIndex,
+    /// Its digest.
+    pub digest: Digest,
+    /// Its epoch.
+    pub epoch: EpochNumber,
+    /// It is the last of that epoch.
+    pub is_last: bool,
 }
 
 /// An epoch that is over.
@@ -104,6 +118,8 @@ pub struct Hub {
     /// The newest epoch that is over, and the final rounds of the newest of these.
     over: Option<EpochNumber>,
     rounds: BTreeMap<EpochNumber, Round>,
+    /// The newest seal that a device abandoned since its newest one that is here, and its epoch: by slot, for few do.
+    abandoned: BTreeMap<u32, (SealIndex, EpochNumber)>,
 }
 
 /// What became of a frame whose device is known.
@@ -120,10 +136,10 @@ struct Member {
     /// Derived again where it is not kept, as it is while a seal is open.
     key: Option<Box<LinkKey>>,
     open: Option<Box<Open>>,
-    /// The newest seal that is here, and its digest.
-    sealed: Option<(SealIndex, Digest)>,
+    /// The newest seal that is here.
+    sealed: Option<Newest>,
     /// The same of epochs that are over.
-    over: Option<(SealIndex, Digest)>,
+    over: Option<Newest>,
     wants_schema: bool,
 }
 
@@ -131,6 +147,8 @@ struct Member {
 struct Open {
     followed: Followed,
     framing: Framing,
+    /// Events that were forwarded, by the level that the device claims: the seal's salt must give them.
+    claimed: [u32; MAX_LEVELS],
     /// Running digests of levels that were forgotten before the device confirmed their round.
     running: BTreeMap<u8, sha2::Sha256>,
 }
@@ -150,6 +168,8 @@ struct Sealed {
     schema: Digest,
     /// Its events, by level from the coarsest, as blocks; those of a forgotten level are gone.
     events: BTreeMap<u8, Vec<u8>>,
+    /// Whether the manifest will list it.
+    is_listed: bool,
 }
 
 impl fmt::Debug for Hub {
@@ -179,6 +199,7 @@ impl Hub {
             counts: Counts::default(),
             over: None,
             rounds: BTreeMap::new(),
+            abandoned: BTreeMap::new(),
         })
     }
 
@@ -236,12 +257,12 @@ impl Hub {
         let member = &self.devices[self.slot(device)? as usize];
         let (index, next) = match &member.open {
             Some(open) => (open.followed.index, open.followed.next),
-            None => (SealIndex(member.sealed.map_or(0, |(index, _)| index.0.saturating_add(1))), Sequence(0)),
+            None => (SealIndex(member.sealed.map_or(0, |sealed| sealed.index.0.saturating_add(1))), Sequence(0)),
         };
         let acknowledgement = Acknowledgement {
             index,
             next,
-            sealed: member.sealed.map(|(index, _)| index),
+            sealed: member.sealed.map(|sealed| sealed.index),
             wants_schema: member.wants_schema,
             wants_explanation: false,
         };
@@ -273,7 +294,7 @@ impl Hub {
 
     fn absent(&self, epoch: &Epoch) -> Vec<DeviceId> {
         let mut closed = vec![false; self.devices.len()];
-        for sealed in &epoch.sealed {
+        for sealed in epoch.listed() {
             closed[sealed.slot.0 as usize] |= sealed.seal.statement().last_in_epoch;
         }
         self.devices.iter().zip(closed).filter(|(_, closed)| !closed).map(|(device, _)| device.id).collect()
@@ -330,10 +351,15 @@ impl Hub {
     }
 
     fn forward(&mut self, slot: u32, forward: &Forward<'_>, now: EpochNumber) -> Result<Outcome, Refused> {
-        if self.devices[slot as usize].sealed.is_some_and(|(sealed, _)| forward.index <= sealed) {
+        let sealed = self.devices[slot as usize].sealed;
+        if sealed.is_some_and(|sealed| forward.index <= sealed.index) {
             return Ok(Outcome::Stale);
         }
         self.check_epoch(forward.epoch, now)?;
+        // A seal of that epoch could no longer come: its events would raise a round that no counters account for.
+        if sealed.is_some_and(|sealed| !sealed.goes_on_in(forward.epoch)) {
+            return Err(Refused::EpochGoesBack);
+        }
         let heard = {
             let member = &mut self.devices[slot as usize];
             // A frame that is no news must not leave a trace: it is not in the journal.
@@ -341,13 +367,16 @@ impl Hub {
                 return Ok(Outcome::Stale);
             }
             let fresh = || {
-                let open = Open { followed: Followed::start(forward), framing: forward.framing, running: BTreeMap::new() };
-                Box::new(open)
+                let followed = Followed::start(forward);
+                Box::new(Open { followed, framing: forward.framing, claimed: [0; MAX_LEVELS], running: BTreeMap::new() })
             };
             member.key.get_or_insert_with(|| Box::new(link_key(&self.secret, &self.roster, member.id)));
             let open = member.open.get_or_insert_with(fresh);
             if open.followed.index == forward.index && open.framing != forward.framing {
                 return Err(Refused::FramingChanged);
+            }
+            if forward.index > open.followed.index && forward.epoch < open.followed.epoch {
+                return Err(Refused::EpochGoesBack);
             }
             open.followed.hear(forward)
         };
@@ -367,6 +396,7 @@ impl Hub {
         let mut seen = 0;
         for (seq, level, record) in forward.events().filter(|(seq, ..)| *seq >= first) {
             seen += 1;
+            self.claim(slot, level);
             let state = self.epoch(forward.epoch);
             match state.coordinator.offer(level) {
                 Offer::Kept => state.keep(slot, level, seq, record),
@@ -390,6 +420,14 @@ impl Hub {
         Ok(Outcome::Fresh((round > before).then_some(round)))
     }
 
+    /// Notes the level that a device claims for an event.
+    fn claim(&mut self, slot: u32, level: Level) {
+        let open = self.devices[slot as usize].open.as_mut();
+        if let Some(claimed) = open.and_then(|open| open.claimed.get_mut(usize::from(level.0))) {
+            *claimed = claimed.saturating_add(1);
+        }
+    }
+
     /// Goes on with the digest of a level that the hub no longer keeps, for as long as the device still forwards it.
     fn run(&mut self, slot: u32, level: Level, framing: Framing, record: &[u8]) {
         let member = &mut self.devices[slot as usize];
@@ -403,6 +441,7 @@ impl Hub {
 
     /// Forgets levels of an epoch for all devices, keeping the digests that their seals may still need.
     fn forget(&mut self, epoch: EpochNumber, levels: std::ops::Range<u8>) {
+        // Beside the state the devices are needed, so that the choice of `known_epoch_mut` stands here again.
         let epochs = if self.over.is_some_and(|over| epoch <= over) { &mut self.late } else { &mut self.epochs };
         let Some(state) = epochs.get_mut(&epoch) else { return };
         for level in levels.map(Level) {
@@ -444,82 +483,9 @@ impl Hub {
     fn abandon(&mut self, slot: u32) {
         if let Some(open) = self.devices[slot as usize].open.take() {
             (0..self.roster.levels()).for_each(|level| self.withdraw(slot, open.followed.epoch, Level(level)));
+            self.abandoned.insert(slot, (open.followed.index, open.followed.epoch));
             self.forget_late();
         }
-    }
-
-    fn close(
-        &mut self,
-        slot: u32,
-        schema: Digest,
-        open: &[u8],
-        part: &[u8],
-        now: EpochNumber,
-    ) -> Result<((SealIndex, EpochNumber), Outcome), Refused> {
-        let member = &self.devices[slot as usize];
-        let (Ok(Item::Open(open)), Ok(Item::Part(part))) = (Item::decode_whole(open), Item::decode_whole(part)) else {
-            return Err(Refused::MalformedClose);
-        };
-        let index = open.last.map_or(Some(part.skipped), |(last, _)| last.0.checked_add(1)?.checked_add(part.skipped));
-        let epoch = open.last.map_or(Some(part.advance), |(_, last)| last.0.checked_add(part.advance));
-        let (Some(index), Some(epoch)) = (index.map(SealIndex), epoch.map(EpochNumber)) else {
-            return Err(Refused::MalformedClose);
-        };
-        let is_plain =
-            part.scheme == Scheme::Star && part.digests.is_empty() && part.events.is_empty() && part.signature.is_some();
-        if open.device != member.id || !is_plain {
-            return Err(Refused::MalformedClose);
-        }
-        if member.sealed.is_some_and(|(sealed, _)| index <= sealed) {
-            return Ok(((index, epoch), Outcome::Stale));
-        }
-        self.check_epoch(epoch, now)?;
-        match &member.open {
-            Some(open) if open.followed.index > index => return Ok(((index, epoch), Outcome::Stale)),
-            Some(open)
-                if open.followed.index == index && open.followed.epoch == epoch && open.followed.next.0 >= u64::from(part.n) => {}
-            // Of a seal without events nothing is forwarded before it closes.
-            _ if part.n == 0 => {}
-            _ => return Ok(((index, epoch), Outcome::Stale)),
-        }
-        if part.n > Limits::default().max_events {
-            return Err(Refused::NotProven("TooManyEvents"));
-        }
-        let Some(entry) = self.schemas.get(&schema) else {
-            self.devices[slot as usize].wants_schema = true;
-            return Ok(((index, epoch), Outcome::Stale));
-        };
-        let entry = entry.clone();
-        if member.open.as_ref().is_some_and(|open| open.followed.index == index && part.n > 0 && open.framing != entry.framing) {
-            return Err(Refused::FramingChanged);
-        }
-        let sealed = self.prove(slot, index, epoch, &open, &part, &entry)?;
-        let digest = sealed.seal.digest();
-        if self.devices[slot as usize].open.as_ref().is_some_and(|open| open.followed.index < index) {
-            self.abandon(slot);
-        }
-        // The coordinator goes on counting what the seal keeps; what it says to be null is nobody's any more.
-        let kept = sealed.events.keys().fold(0u32, |mask, level| mask | 1 << level);
-        let state = self.epoch(epoch);
-        for level in (0..state.coordinator_levels()).map(Level) {
-            let events = state.queues.withdraw(Slot(slot), level);
-            if kept >> level.0 & 1 == 0 {
-                state.coordinator.withdraw(level, events);
-            }
-        }
-        let is_over = self.is_over(epoch);
-        let member = &mut self.devices[slot as usize];
-        (member.open, member.key) = (None, None);
-        member.sealed = Some((index, digest));
-        if is_over {
-            member.over = member.sealed;
-            let bundle = self.bundle(&sealed);
-            self.late_bundles.push((epoch, bundle));
-            self.forget_late();
-        } else {
-            self.epoch(epoch).sealed.push(sealed);
-        }
-        Ok(((index, epoch), Outcome::Fresh(None)))
     }
 
     /// The epochs that are not over, ascending.
@@ -536,7 +502,7 @@ impl Hub {
         let due = {
             let mut tally = Tally::new(self.roster.levels(), self.budget);
             self.epoch(epoch).sealed.sort_by_key(|sealed| (sealed.slot, sealed.seal.statement().index));
-            self.epoch(epoch).sealed.iter().for_each(|sealed| tally.add(&sealed.seal));
+            self.epoch(epoch).listed().for_each(|sealed| tally.add(&sealed.seal));
             tally.due()
         };
         let before = self.epoch(epoch).coordinator.kept();
@@ -546,7 +512,7 @@ impl Hub {
         let state = &self.epochs[&epoch];
         let round = state.coordinator.round();
         let mut listed: Vec<(DeviceId, Vec<Digest>)> = Vec::new();
-        for sealed in &state.sealed {
+        for sealed in state.listed() {
             let device = self.devices[sealed.slot.0 as usize].id;
             match listed.last_mut() {
                 Some((last, seals)) if *last == device => seals.push(sealed.seal.digest()),
@@ -557,16 +523,17 @@ impl Hub {
         let draft = ManifestDraft { group: self.roster.group(), roster: self.roster.digest(), epoch, round, devices: &devices };
         let (mut scratch, mut out) = (vec![0; draft.size()], vec![0; draft.size()]);
         let manifest = draft.issue(coordinator, &mut scratch, &mut out)?.to_vec();
-        let bundles = state.sealed.iter().map(|sealed| self.bundle(sealed)).collect();
-        let kept = state.sealed.iter().map(|sealed| sealed.kept()).sum();
+        let bundles = state.listed().map(|sealed| self.bundle(sealed)).collect();
+        let unlisted: Vec<_> = state.sealed.iter().filter(|sealed| !sealed.is_listed).map(|sealed| self.bundle(sealed)).collect();
+        let kept = state.listed().map(Sealed::kept).sum();
         let absent = self.absent(state);
         for sealed in &state.sealed {
             let member = &mut self.devices[sealed.slot.0 as usize];
-            let index = sealed.seal.statement().index;
-            if member.over.is_none_or(|(newest, _)| newest < index) {
-                member.over = Some((index, sealed.seal.digest()));
+            if member.over.is_none_or(|newest| newest.index < sealed.seal.statement().index) {
+                member.over = Some(Newest::of(&sealed.seal));
             }
         }
+        self.late_bundles.extend(unlisted.into_iter().map(|bundle| (epoch, bundle)));
         // Who is in the middle of a seal goes on with what is here, late.
         let is_open = |member: &Member| member.open.as_ref().is_some_and(|open| open.followed.epoch == epoch);
         let rest = self.epochs.remove(&epoch).filter(|_| self.devices.iter().any(is_open));
@@ -586,7 +553,10 @@ impl Hub {
     pub fn standing(&self) -> Standing {
         let sealed = self.devices.iter().filter_map(|member| Some((member.id, member.over?))).collect();
         let schemas = self.schemas.values().map(|entry| entry.bytes.to_vec()).collect();
-        Standing { over: self.over, rounds: self.rounds.clone(), sealed, schemas }
+        // Of epochs that are not over, the frames say it again.
+        let abandoned = self.abandoned.iter().filter(|(_, (_, epoch))| self.is_over(*epoch));
+        let abandoned = abandoned.map(|(slot, abandoned)| (self.devices[*slot as usize].id, *abandoned)).collect();
+        Standing { over: self.over, rounds: self.rounds.clone(), sealed, abandoned, schemas }
     }
 
     /// Whether a frame about this seal of a device must be heard again by a hub that resumes from [`standing`](Self::standing): its epoch
@@ -613,6 +583,11 @@ impl Hub {
                 (member.sealed, member.over) = (Some(sealed), Some(sealed));
             }
         }
+        for (device, abandoned) in standing.abandoned {
+            if let Some(slot) = self.slot(device) {
+                self.abandoned.insert(slot, abandoned);
+            }
+        }
     }
 
     /// Events since the hub was made.
@@ -634,6 +609,18 @@ impl Hub {
     }
 }
 
+impl Newest {
+    fn of(seal: &Seal<Authentic>) -> Self {
+        let statement = seal.statement();
+        Self { index: statement.index, digest: seal.digest(), epoch: statement.epoch, is_last: statement.last_in_epoch }
+    }
+
+    /// Whether a seal behind this one can be of an epoch.
+    fn goes_on_in(&self, epoch: EpochNumber) -> bool {
+        epoch > self.epoch || (epoch == self.epoch && !self.is_last)
+    }
+}
+
 impl Sealed {
     /// Events whose records are here.
     fn kept(&self) -> u64 {
@@ -642,13 +629,14 @@ impl Sealed {
 }
 
 impl Epoch {
+    /// The seals that the manifest will list.
+    fn listed(&self) -> impl Iterator<Item = &Sealed> {
+        self.sealed.iter().filter(|sealed| sealed.is_listed)
+    }
+
     fn keep(&mut self, slot: u32, level: Level, seq: Sequence, record: &[u8]) {
         // A level's arena has room for 4 GiB, a budget of events for less.
         let _ = self.queues.keep(Slot(slot), level, seq, record);
-    }
-
-    fn coordinator_levels(&self) -> u8 {
-        self.queues.levels()
     }
 }
 

@@ -6,7 +6,7 @@
 //!
 //! | first byte | then |
 //! |---|---|
-//! | 0 | a standing, in CBOR: `[1, over / null, [* [epoch, round]], [* [device, index, digest]], [* schema]]` |
+//! | 0 | a standing, in CBOR: `[1, over / null, [* [epoch, round]], [* [device, index, digest, epoch, is last]], [* [device, index, epoch]], [* schema]]`: rounds, newest seals, abandoned seals |
 //! | 1 | the gateway's epoch (8), the seal's epoch (8) and index (4), a frame about it |
 //! | 2 | a frame with a stream schema |
 //! | 3 | the epoch (8) that was ended |
@@ -15,7 +15,7 @@ use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, Round, SealIndex};
 use moteseal_core::wire::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 
-use crate::hub::Standing;
+use crate::hub::{Newest, Standing};
 
 /// One record.
 #[derive(Debug, PartialEq, Eq)]
@@ -68,21 +68,26 @@ impl<'a> Entry<'a> {
 }
 
 fn encode_standing(standing: &Standing) -> Vec<u8> {
-    let Standing { over, rounds, sealed, schemas } = standing;
-    // Heads take at most 9 bytes, a round 12, a seal 50.
+    let Standing { over, rounds, sealed, abandoned, schemas } = standing;
+    // Heads take at most 9 bytes, a round 12, a seal 60, one that was abandoned 24.
     let schema_bytes: usize = schemas.iter().map(|schema| 9 + schema.len()).sum();
-    let mut buffer = vec![0; 64 + rounds.len() * 24 + sealed.len() * 64 + schema_bytes];
+    let mut buffer = vec![0; 64 + rounds.len() * 24 + sealed.len() * 64 + abandoned.len() * 32 + schema_bytes];
     let mut out = Writer::new(&mut buffer);
     let mut write = || -> Result<(), BufferTooSmall> {
-        out.raw(&[0])?.array(5)?.uint(1u8)?;
+        out.raw(&[0])?.array(6)?.uint(1u8)?;
         out.optional(*over, |out, over| out.uint(over.0))?;
         out.array(rounds.len() as u64)?;
         for (epoch, round) in rounds {
             out.array(2)?.uint(epoch.0)?.uint(round.0)?;
         }
         out.array(sealed.len() as u64)?;
-        for (device, (index, digest)) in sealed {
-            out.array(3)?.bytes(&device.0)?.uint(index.0)?.bytes(&digest.0)?;
+        for (device, newest) in sealed {
+            out.array(5)?.bytes(&device.0)?.uint(newest.index.0)?.bytes(&newest.digest.0)?;
+            out.uint(newest.epoch.0)?.bool(newest.is_last)?;
+        }
+        out.array(abandoned.len() as u64)?;
+        for (device, (index, epoch)) in abandoned {
+            out.array(3)?.bytes(&device.0)?.uint(index.0)?.uint(epoch.0)?;
         }
         out.array(schemas.len() as u64)?;
         for schema in schemas {
@@ -98,7 +103,7 @@ fn encode_standing(standing: &Standing) -> Vec<u8> {
 fn decode_standing(bytes: &[u8]) -> Result<Standing, DecodeError> {
     let mut reader = Reader::new(bytes)?;
     let mut standing = Standing::default();
-    reader.array(5)?;
+    reader.array(6)?;
     reader.version()?;
     standing.over = reader.optional(Reader::u64)?.map(EpochNumber);
     for _ in 0..reader.array_any()? {
@@ -106,9 +111,16 @@ fn decode_standing(bytes: &[u8]) -> Result<Standing, DecodeError> {
         standing.rounds.insert(EpochNumber(reader.u64()?), Round(reader.uint()?));
     }
     for _ in 0..reader.array_any()? {
+        reader.array(5)?;
+        let device = DeviceId(reader.fixed()?);
+        let (index, digest) = (SealIndex(reader.uint()?), Digest(reader.fixed()?));
+        let newest = Newest { index, digest, epoch: EpochNumber(reader.u64()?), is_last: reader.bool()? };
+        standing.sealed.insert(device, newest);
+    }
+    for _ in 0..reader.array_any()? {
         reader.array(3)?;
         let device = DeviceId(reader.fixed()?);
-        standing.sealed.insert(device, (SealIndex(reader.uint()?), Digest(reader.fixed()?)));
+        standing.abandoned.insert(device, (SealIndex(reader.uint()?), EpochNumber(reader.u64()?)));
     }
     for _ in 0..reader.array_any()? {
         standing.schemas.push(reader.bytes()?.to_vec());
@@ -124,10 +136,17 @@ mod tests {
     #[test]
     fn records_read_back_as_they_were_written() {
         let (a, b) = (DeviceId([7; 8]), DeviceId([9; 8]));
+        let newest = |index, byte, epoch, is_last| Newest {
+            index: SealIndex(index),
+            digest: Digest([byte; 32]),
+            epoch: EpochNumber(epoch),
+            is_last,
+        };
         let standing = Standing {
             over: Some(EpochNumber(u64::MAX)),
             rounds: [(EpochNumber(3), Round(0)), (EpochNumber(u64::MAX), Round(32))].into(),
-            sealed: [(a, (SealIndex(u32::MAX), Digest([1; 32]))), (b, (SealIndex(0), Digest([2; 32])))].into(),
+            sealed: [(a, newest(u32::MAX, 1, u64::MAX, true)), (b, newest(0, 2, 0, false))].into(),
+            abandoned: [(a, (SealIndex(u32::MAX), EpochNumber(u64::MAX)))].into(),
             schemas: vec![vec![1, 2, 3], vec![0; 300]],
         };
         let about = Some((SealIndex(4), EpochNumber(5)));

@@ -14,6 +14,12 @@ pub enum Refused {
     UnknownDevice,
     /// The epoch is ahead of the group's by more than one, or outside the roster's.
     EpochTooFar,
+    /// The epoch is before one that the device has forwarded or sealed under an earlier index, or one that it has closed.
+    EpochGoesBack,
+    /// The seal counts other events than its device forwarded, or gives them other levels.
+    NotAsForwarded,
+    /// The seal says that its device was told a round that the coordinator has not reached.
+    RoundNotAnnounced,
     /// The frame's framing differs from the one before under the same seal.
     FramingChanged,
     /// The schema does not decode, or there are too many.
@@ -32,6 +38,9 @@ impl Refused {
             Self::Frame(error) => error.name(),
             Self::UnknownDevice => "UnknownDevice",
             Self::EpochTooFar => "EpochTooFar",
+            Self::EpochGoesBack => "EpochGoesBack",
+            Self::NotAsForwarded => "NotAsForwarded",
+            Self::RoundNotAnnounced => "RoundNotAnnounced",
             Self::FramingChanged => "FramingChanged",
             Self::Schema => "Schema",
             Self::MalformedClose => "MalformedClose",
@@ -53,6 +62,9 @@ impl fmt::Display for Refused {
             Self::Frame(_) => ": the frame is none of this group's devices",
             Self::UnknownDevice => ": the roster has no such device; add it, or give the gateway the newer roster",
             Self::EpochTooFar => ": the epoch is too far ahead, or not the roster's; check the device's clock",
+            Self::EpochGoesBack => ": the epoch is before one that the device has gone to, or closed",
+            Self::NotAsForwarded => ": the seal counts other events than its device forwarded, or gives them other levels",
+            Self::RoundNotAnnounced => ": the seal states a round that this gateway has not announced",
             Self::FramingChanged => ": the records' size changed under one seal",
             Self::Schema => ": no schema, or too many of them",
             Self::MalformedClose => ": the closing frame is not one",

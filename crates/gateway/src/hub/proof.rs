@@ -65,7 +65,7 @@ impl Hub {
 
         let known = member.sealed;
         let mut reader = StreamReader::new(&self.roster, Limits::default())
-            .with_known(Box::new(move |_, at| known.filter(|(index, _)| *index == at).map(|(_, digest)| digest)));
+            .with_known(Box::new(move |_, at| known.filter(|newest| newest.index == at).map(|newest| newest.digest)));
         let mut found = None;
         let mut visit = |event: Event<'_>| -> Result<(), ReadError> {
             if let Event::Proven(proven) = event {
@@ -77,7 +77,7 @@ impl Hub {
         reader.finish(&mut visit).map_err(|error| Refused::NotProven(error.name()))?;
         let seal = found.ok_or(Refused::MalformedClose)?;
         let signature = part.signature.unwrap_or_default().to_vec();
-        Ok(Sealed { slot: Slot(slot), seal, blocks, signature, schema: schema.digest, events })
+        Ok(Sealed { slot: Slot(slot), seal, blocks, signature, schema: schema.digest, events, is_listed: true })
     }
 
     /// A seal with the levels that are kept.

@@ -1,0 +1,170 @@
+//! A device's closing frame: what the hub takes for a seal (spec/formats.md, section 8.2).
+//!
+//! Beside verifying as anyone would, a seal must agree with what its device forwarded, and with the rounds that the coordinator said:
+//! from the seals alone an audit computes the round that was due, so that a device whose seal contradicts its frames could have
+//! an honest coordinator accused. Such a device is refused, and absent.
+
+use moteseal_core::digest::Digest;
+use moteseal_core::record::{DeviceId, EpochNumber, Level, SealIndex};
+use moteseal_core::seal::follow::Limits;
+use moteseal_core::seal::{Scheme, Statement};
+use moteseal_core::wire::stream::{Item, Open as OpenItem, Part};
+
+use super::{Hub, Newest, Open, Outcome, Sealed};
+use crate::refused::Refused;
+
+/// A closing frame, read.
+struct Closing<'a> {
+    index: SealIndex,
+    epoch: EpochNumber,
+    open: OpenItem,
+    part: Part<'a>,
+}
+
+impl<'a> Closing<'a> {
+    fn read(device: DeviceId, open: &'a [u8], part: &'a [u8]) -> Result<Self, Refused> {
+        let (Ok(Item::Open(open)), Ok(Item::Part(part))) = (Item::decode_whole(open), Item::decode_whole(part)) else {
+            return Err(Refused::MalformedClose);
+        };
+        let index = open.last.map_or(Some(part.skipped), |(last, _)| last.0.checked_add(1)?.checked_add(part.skipped));
+        let epoch = open.last.map_or(Some(part.advance), |(_, last)| last.0.checked_add(part.advance));
+        let (Some(index), Some(epoch)) = (index.map(SealIndex), epoch.map(EpochNumber)) else {
+            return Err(Refused::MalformedClose);
+        };
+        let is_plain =
+            part.scheme == Scheme::Star && part.digests.is_empty() && part.events.is_empty() && part.signature.is_some();
+        if open.device != device || !is_plain {
+            return Err(Refused::MalformedClose);
+        }
+        Ok(Self { index, epoch, open, part })
+    }
+}
+
+impl Hub {
+    pub(super) fn close(
+        &mut self,
+        slot: u32,
+        schema: Digest,
+        open: &[u8],
+        part: &[u8],
+        now: EpochNumber,
+    ) -> Result<((SealIndex, EpochNumber), Outcome), Refused> {
+        let member = &self.devices[slot as usize];
+        let closing = Closing::read(member.id, open, part)?;
+        let about = (closing.index, closing.epoch);
+        if member.sealed.is_some_and(|sealed| closing.index <= sealed.index) {
+            return Ok((about, Outcome::Stale));
+        }
+        self.check_epoch(closing.epoch, now)?;
+        if !self.has_all_of(slot, &closing)? {
+            return Ok((about, Outcome::Stale));
+        }
+        self.check_chain(slot, &closing)?;
+        if closing.part.n > Limits::default().max_events {
+            return Err(Refused::NotProven("TooManyEvents"));
+        }
+        let Some(entry) = self.schemas.get(&schema).cloned() else {
+            self.devices[slot as usize].wants_schema = true;
+            return Ok((about, Outcome::Stale));
+        };
+        let open = self.open_as(slot, closing.index);
+        if open.is_some_and(|open| open.framing != entry.framing) {
+            return Err(Refused::FramingChanged);
+        }
+        let mut sealed = self.prove(slot, closing.index, closing.epoch, &closing.open, &closing.part, &entry)?;
+        self.check_claims(slot, sealed.seal.statement())?;
+        sealed.is_listed = self.accounts_for_all(slot, &closing);
+        self.take(slot, closing.epoch, sealed);
+        Ok((about, Outcome::Fresh(None)))
+    }
+
+    /// What a device has open, if it is the seal with this index.
+    fn open_as(&self, slot: u32, index: SealIndex) -> Option<&Open> {
+        self.devices[slot as usize].open.as_deref().filter(|open| open.followed.index == index)
+    }
+
+    /// Whether every event that the seal says was forwarded is here.
+    fn has_all_of(&self, slot: u32, closing: &Closing<'_>) -> Result<bool, Refused> {
+        let n = u64::from(closing.part.n);
+        match &self.devices[slot as usize].open {
+            Some(open) if open.followed.index > closing.index => Ok(false),
+            Some(open) if open.followed.index == closing.index => {
+                if open.followed.epoch != closing.epoch || open.followed.next.0 > n {
+                    return Err(Refused::NotAsForwarded);
+                }
+                Ok(open.followed.next.0 == n)
+            }
+            // Of a seal without events nothing is forwarded before it closes.
+            _ => Ok(n == 0),
+        }
+    }
+
+    /// The newest seal that the hub has seen anything of, before the one with this index, and its epoch.
+    fn seen_before(&self, slot: u32, index: SealIndex) -> Option<(SealIndex, EpochNumber)> {
+        let member = &self.devices[slot as usize];
+        let open = member.open.as_ref().map(|open| (open.followed.index, open.followed.epoch));
+        let sealed = member.sealed.map(|sealed| (sealed.index, sealed.epoch));
+        let seen = [open, sealed, self.abandoned.get(&slot).copied()];
+        seen.into_iter().flatten().filter(|(seen, _)| *seen < index).max()
+    }
+
+    /// The seal's place in its chain must agree with the epochs that the device forwarded before it. What the chain says of a seal that was
+    /// abandoned decides whether an audit takes the device to have been silent.
+    fn check_chain(&self, slot: u32, closing: &Closing<'_>) -> Result<(), Refused> {
+        let Some((seen, epoch)) = self.seen_before(slot, closing.index) else { return Ok(()) };
+        let denies = closing.open.last.is_some_and(|(last, of)| last >= seen && of < epoch);
+        if closing.epoch < epoch || denies { Err(Refused::EpochGoesBack) } else { Ok(()) }
+    }
+
+    /// The levels that the device claimed for what it forwarded must be those of its salt, and it cannot have been told a round that the
+    /// coordinator has not reached.
+    fn check_claims(&self, slot: u32, statement: &Statement) -> Result<(), Refused> {
+        if let Some(open) = self.open_as(slot, statement.index) {
+            let is_true = |(level, claimed): (u8, &u32)| *claimed <= statement.counters.at(Level(level));
+            if !(0..).zip(&open.claimed).all(is_true) {
+                return Err(Refused::NotAsForwarded);
+            }
+        }
+        // Of an epoch that is over the seal will not be listed, and its round not judged.
+        let is_told = self.is_over(statement.epoch) || statement.round <= self.round(statement.epoch);
+        if is_told { Ok(()) } else { Err(Refused::RoundNotAnnounced) }
+    }
+
+    /// Whether the seal accounts for all that its device forwarded of its epoch. Not if the chain says that a seal which the device abandoned was
+    /// sealed: without `restart` nobody could tell what its events did to the round. Such a seal is stored as if it came late.
+    fn accounts_for_all(&self, slot: u32, closing: &Closing<'_>) -> bool {
+        let open = self.devices[slot as usize].open.as_ref().map(|open| (open.followed.index, open.followed.epoch));
+        let abandoned = open.filter(|(index, _)| *index < closing.index).or(self.abandoned.get(&slot).copied());
+        abandoned.is_none_or(|(index, epoch)| epoch != closing.epoch || closing.open.last.is_none_or(|(last, _)| last < index))
+    }
+
+    /// Takes a seal that was proven.
+    fn take(&mut self, slot: u32, epoch: EpochNumber, sealed: Sealed) {
+        let newest = Newest::of(&sealed.seal);
+        if self.devices[slot as usize].open.as_ref().is_some_and(|open| open.followed.index < newest.index) {
+            self.abandon(slot);
+        }
+        // The coordinator goes on counting what the seal keeps; what it says to be null is nobody's any more.
+        let kept = sealed.events.keys().fold(0u32, |mask, level| mask | 1 << level);
+        let state = self.epoch(epoch);
+        for level in (0..state.queues.levels()).map(Level) {
+            let events = state.queues.withdraw(super::Slot(slot), level);
+            if kept >> level.0 & 1 == 0 {
+                state.coordinator.withdraw(level, events);
+            }
+        }
+        let is_over = self.is_over(epoch);
+        let member = &mut self.devices[slot as usize];
+        (member.open, member.key) = (None, None);
+        member.sealed = Some(newest);
+        self.abandoned.remove(&slot);
+        if is_over {
+            self.devices[slot as usize].over = Some(newest);
+            let bundle = self.bundle(&sealed);
+            self.late_bundles.push((epoch, bundle));
+            self.forget_late();
+        } else {
+            self.epoch(epoch).sealed.push(sealed);
+        }
+    }
+}

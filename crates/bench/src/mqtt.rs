@@ -105,7 +105,7 @@ async fn deliver(broker: &Broker, folder: &Path, version: Version, events: usize
     static RUN: AtomicUsize = AtomicUsize::new(0);
     let group = RUN.fetch_add(1, Ordering::Relaxed).to_string();
     let options = Options { version, ca: Some(broker.ca()), ..Options::new(broker.url(), group) };
-    let hub = MqttHub::new(&options)?;
+    let hub = MqttHub::new(&options, [device.0])?;
     let link = MqttDevice::new(&options, device.0)?;
     until_up(hub.state()).await?;
     until_up(link.state()).await?;

@@ -73,6 +73,7 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
         Failure::usage(error).about_key(file, key)
     })?;
     let link = config.link.options(file, &folder, &roster)?;
+    let members: Vec<[u8; 8]> = roster.devices().map(|device| device.id.0).collect();
     let cloud = config.cloud.as_ref().map(|cloud| cloud.client(file, &folder)).transpose()?;
     let state = folder.join(&config.state);
     if state.exists() && !state.is_dir() {
@@ -88,7 +89,7 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| Failure::new(Exit::Internal, error))?;
         runtime
-            .block_on(async { MqttHub::new(&link).map(drop) })
+            .block_on(async { MqttHub::new(&link, members).map(drop) })
             .map_err(|error| link_failure(&error).about_key(file, "link"))?;
         let mut out = Stdout::lock();
         let budget = roster.budget().unwrap_or_default();
@@ -119,7 +120,7 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
         Station::open(&state, roster, *secret, Box::new(key), config.disk).map_err(|error| station_failure(&error))?;
     info!(frames = recovered.frames, refused = recovered.refused, torn_bytes = recovered.torn, "the journal was read");
     runtime()?.block_on(async move {
-        let hub = MqttHub::new(&link).map_err(|error| link_failure(&error))?;
+        let hub = MqttHub::new(&link, members).map_err(|error| link_failure(&error))?;
         let gateway = Gateway::bind(station, settings, cloud).await.map_err(|error| service_failure(&error))?;
         if let Some(address) = gateway.address() {
             // A reader that has gone away does not stop the service.

@@ -1,7 +1,7 @@
 //! Frames of many devices that wait at the hub: devices take turns, and when too many frames wait, the device that has most of them
 //! waiting loses its newest. So one that floods harms itself only.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use bytes::Bytes;
 
@@ -15,8 +15,10 @@ pub(crate) struct Fair {
     bound: usize,
     total: usize,
     queues: HashMap<[u8; 8], Queue>,
-    /// Devices with waiting frames, the next one first.
-    turns: VecDeque<[u8; 8]>,
+    /// Devices with waiting frames by their turn, the next one first: one that loses its last frame loses its turn, wherever that is.
+    turns: BTreeMap<u64, [u8; 8]>,
+    /// The turn of the next device that comes.
+    last_turn: u64,
     /// The same devices by how much of them waits.
     by_size: BTreeSet<(usize, [u8; 8])>,
     dropped: u64,
@@ -26,18 +28,19 @@ pub(crate) struct Fair {
 struct Queue {
     frames: VecDeque<Bytes>,
     size: usize,
+    turn: u64,
 }
 
 impl Fair {
     /// Nothing waits yet; `bound` bytes at most ever will.
     pub(crate) fn new(bound: usize) -> Self {
-        let (queues, turns, by_size) = (HashMap::new(), VecDeque::new(), BTreeSet::new());
-        Self { bound, total: 0, queues, turns, by_size, dropped: 0 }
+        let (queues, turns, by_size) = (HashMap::new(), BTreeMap::new(), BTreeSet::new());
+        Self { bound, total: 0, queues, turns, last_turn: 0, by_size, dropped: 0 }
     }
 
     pub(crate) fn push(&mut self, device: [u8; 8], frame: Bytes) {
         if !self.queues.contains_key(&device) {
-            self.turns.push_back(device);
+            self.queue_up(device);
         }
         let size = frame.len() + OVERHEAD;
         self.queues.entry(device).or_default().frames.push_back(frame);
@@ -46,12 +49,19 @@ impl Fair {
     }
 
     pub(crate) fn pop(&mut self) -> Option<Up> {
-        let device = self.turns.pop_front()?;
+        let (_, device) = self.turns.pop_first()?;
         let frame = self.queues.get_mut(&device)?.frames.pop_front()?;
-        if self.resize(device, |old| old - frame.len() - OVERHEAD) {
-            self.turns.push_back(device);
+        if self.resize(device, |old| old - frame.len() - OVERHEAD).is_none() {
+            self.queue_up(device);
         }
         Some(Up { device, frame })
+    }
+
+    /// Gives a device the turn behind all others.
+    fn queue_up(&mut self, device: [u8; 8]) {
+        self.turns.insert(self.last_turn, device);
+        self.queues.entry(device).or_default().turn = self.last_turn;
+        self.last_turn += 1;
     }
 
     /// Frames that wait for a device.
@@ -72,32 +82,32 @@ impl Fair {
         let Some(&(_, device)) = self.by_size.last() else { return false };
         let Some(frame) = self.queues.get_mut(&device).and_then(|queue| queue.frames.pop_back()) else { return false };
         self.dropped += 1;
-        if !self.resize(device, |old| old - frame.len() - OVERHEAD) {
-            self.turns.retain(|other| *other != device);
+        if let Some(turn) = self.resize(device, |old| old - frame.len() - OVERHEAD) {
+            self.turns.remove(&turn);
         }
         true
     }
 
-    /// Keeps the sums and the order by size; says whether frames of the device still wait.
-    fn resize(&mut self, device: [u8; 8], change: impl FnOnce(usize) -> usize) -> bool {
-        let Some(queue) = self.queues.get_mut(&device) else { return false };
+    /// Keeps the sums and the order by size. Where no frame of the device waits any more, says which turn was its own.
+    fn resize(&mut self, device: [u8; 8], change: impl FnOnce(usize) -> usize) -> Option<u64> {
+        let queue = self.queues.get_mut(&device)?;
         let old = queue.size;
         queue.size = change(old);
         self.total = self.total - old + queue.size;
         self.by_size.remove(&(old, device));
-        let waits = !queue.frames.is_empty();
-        if waits {
-            self.by_size.insert((queue.size, device));
-        } else {
-            self.queues.remove(&device);
+        if queue.frames.is_empty() {
+            return self.queues.remove(&device).map(|queue| queue.turn);
         }
-        waits
+        self.by_size.insert((queue.size, device));
+        None
     }
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
     use super::*;
 
     const FRAME: usize = 72;
@@ -152,5 +162,72 @@ mod tests {
         }
         assert_eq!((fair.turns.len(), fair.queues.len(), fair.by_size.len()), (10, 10, 10));
         assert_eq!(order(&mut fair).len(), 10);
+    }
+
+    /// The same with one list of frames in the order in which they came, and everything looked for anew.
+    #[derive(Default)]
+    struct Reference {
+        frames: Vec<(u8, usize)>,
+        turns: Vec<u8>,
+        dropped: u64,
+    }
+
+    impl Reference {
+        fn size(&self, device: u8) -> usize {
+            self.frames.iter().filter(|(of, _)| *of == device).map(|(_, length)| length + OVERHEAD).sum()
+        }
+
+        fn push(&mut self, device: u8, length: usize, bound: usize) {
+            if !self.turns.contains(&device) {
+                self.turns.push(device);
+            }
+            self.frames.push((device, length));
+            while self.frames.iter().map(|(_, length)| length + OVERHEAD).sum::<usize>() > bound {
+                // Of several that have as much, the one of the highest number.
+                let largest = *self.turns.iter().max_by_key(|device| (self.size(**device), **device)).unwrap();
+                let newest = self.frames.iter().rposition(|(of, _)| *of == largest).unwrap();
+                self.frames.remove(newest);
+                self.dropped += 1;
+                self.turns.retain(|device| self.frames.iter().any(|(of, _)| of == device));
+            }
+        }
+
+        fn pop(&mut self) -> Option<(u8, usize)> {
+            let device = *self.turns.first()?;
+            self.turns.remove(0);
+            let oldest = self.frames.iter().position(|(of, _)| *of == device)?;
+            let popped = self.frames.remove(oldest);
+            if self.frames.iter().any(|(of, _)| *of == device) {
+                self.turns.push(device);
+            }
+            Some(popped)
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn frames_come_and_go_as_in_one_plain_list(
+            steps in prop::collection::vec((0..12u8, 0..400usize, prop::bool::weighted(0.7)), 0..300),
+            bound in 0..4000usize,
+        ) {
+            let (mut fair, mut reference) = (Fair::new(bound), Reference::default());
+            for (number, length, pushes) in steps {
+                if pushes {
+                    fair.push(device(number), Bytes::from(vec![0; length]));
+                    reference.push(number, length, bound);
+                } else {
+                    let popped = fair.pop().map(|up| (up.device[7], up.frame.len()));
+                    prop_assert_eq!(popped, reference.pop());
+                }
+                prop_assert_eq!(fair.dropped(), reference.dropped);
+                prop_assert_eq!(fair.turns.values().map(|device| device[7]).collect::<Vec<_>>(), reference.turns.clone());
+            }
+            prop_assert_eq!(order_of_lengths(&mut fair), std::iter::from_fn(|| reference.pop()).collect::<Vec<_>>());
+            prop_assert_eq!((fair.total, fair.queues.len(), fair.by_size.len(), fair.turns.len()), (0, 0, 0, 0));
+        }
+    }
+
+    fn order_of_lengths(fair: &mut Fair) -> Vec<(u8, usize)> {
+        std::iter::from_fn(|| fair.pop()).map(|up| (up.device[7], up.frame.len())).collect()
     }
 }

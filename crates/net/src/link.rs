@@ -93,7 +93,7 @@ pub trait HubLink: Send {
     /// How the link stands, and a way to be told when that changes.
     fn state(&self) -> watch::Receiver<State>;
 
-    /// Frames that were dropped at this end: they came faster than they were received, or were none.
+    /// Frames that were dropped at this end: they came faster than they were received, were nobody's whom the hub knows, or were none.
     fn dropped(&self) -> u64;
 }
 

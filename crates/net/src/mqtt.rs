@@ -265,19 +265,20 @@ pub struct MqttHub {
 }
 
 impl MqttHub {
-    /// A hub's link: it connects, and connects again, by itself. [`until_up`](crate::link::until_up) waits for that. A group has
-    /// one hub: of two, the broker lets the newer one stay.
+    /// A hub's link to its `members`: it connects, and connects again, by itself. [`until_up`](crate::link::until_up) waits for that. A
+    /// group has one hub: of two, the broker lets the newer one stay. What is published under other names than the members' is counted
+    /// and dropped as it comes, so that however many there are, it takes no room from theirs.
     ///
     /// # Errors
     /// `BadAddress`, `BadFile`, `PasswordInClear`. Nothing is sent yet.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
-    pub fn new(options: &Options) -> Result<Self, LinkError> {
+    pub fn new(options: &Options, members: impl IntoIterator<Item = [u8; 8]>) -> Result<Self, LinkError> {
         let (url, topics) = (parse(options)?, Topics::new(&options.group)?);
         let client = format!("moteseal-{}-hub", options.group);
         let (connection, sender) = Connection::new(options, &url, client, true)?;
-        let inbox = HubInbox::new(topics.up(""));
+        let inbox = HubInbox::new(topics.up(""), members.into_iter().collect());
         let announcement = watch::Sender::new(None);
         let announcements = Some((topics.round(), announcement.subscribe()));
         let driver = Driver::start(connection, sender.clone(), options, vec![topics.up("+")], inbox.clone(), announcements);

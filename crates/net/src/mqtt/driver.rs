@@ -142,6 +142,8 @@ pub(super) struct HubInbox(Arc<AtHub>);
 struct AtHub {
     /// What the topics of devices begin with.
     prefix: String,
+    /// Whose frames are taken, ascending: whoever may publish could make up any number of others.
+    members: Vec<[u8; 8]>,
     waiting: Mutex<Fair>,
     arrived: Notify,
 }
@@ -153,8 +155,9 @@ impl std::fmt::Debug for HubInbox {
 }
 
 impl HubInbox {
-    pub(super) fn new(prefix: String) -> Self {
-        Self(Arc::new(AtHub { prefix, waiting: Mutex::new(Fair::new(HUB_BYTES)), arrived: Notify::new() }))
+    pub(super) fn new(prefix: String, mut members: Vec<[u8; 8]>) -> Self {
+        members.sort_unstable();
+        Self(Arc::new(AtHub { prefix, members, waiting: Mutex::new(Fair::new(HUB_BYTES)), arrived: Notify::new() }))
     }
 
     fn waiting(&self) -> MutexGuard<'_, Fair> {
@@ -179,6 +182,7 @@ impl HubInbox {
 impl Inbox for HubInbox {
     fn put(&self, topic: &[u8], payload: &Bytes) {
         let device = topic.strip_prefix(self.0.prefix.as_bytes()).and_then(named);
+        let device = device.filter(|device| self.0.members.binary_search(device).is_ok());
         let mut waiting = self.waiting();
         match device {
             // A slice of the connection's buffer would keep all of that alive.
@@ -255,5 +259,32 @@ impl Inbox for DeviceInbox {
         }
         drop(waiting);
         self.0.arrived.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// More strangers than fit the queue, each with the shortest frame: of members with longer ones, none must give way.
+    #[tokio::test]
+    async fn strangers_take_no_room_from_members() {
+        let members = [[0xff; 8], [1; 8], [7; 8]];
+        let inbox = HubInbox::new("up/".to_owned(), members.to_vec());
+        let topic = |device: [u8; 8]| format!("up/{:016x}", u64::from_be_bytes(device));
+        let put = |device: [u8; 8], length: usize| inbox.put(topic(device).as_bytes(), &Bytes::from(vec![3; length]));
+        let strangers = 600_000;
+        for number in 0..strangers {
+            put((1_u64 << 32 | number).to_be_bytes(), 1);
+            if number % (strangers / 2) == 7 {
+                members.iter().for_each(|device| put(*device, 60_000));
+            }
+        }
+        assert_eq!(inbox.dropped(), strangers);
+        for _ in 0..2 {
+            for device in members {
+                assert_eq!(inbox.next().await, Up { device, frame: Bytes::from(vec![3; 60_000]) });
+            }
+        }
     }
 }

@@ -1007,7 +1007,7 @@ def seal_decode(data):
     if seal.prev_index is not None:
         out_of_range(seal.prev_index >= seal.index or seal.prev_epoch > seal.epoch)
     out_of_range(not seal.round <= seal.own_round < levels)
-    out_of_range(scheme == 1 and (seal.own_round > 0 or seal.lost))
+    out_of_range(scheme == 1 and seal.lost)
     out_of_range(sum(seal.counters) > 0xFFFFFFFF)
     byte_string(object.payload, 32)
     if object.vds != (scheme == 1):
@@ -1244,7 +1244,7 @@ class Reader:
         key = self.device.key(index)
         if key is None:
             raise Refused("IndexOutOfRange")
-        if part.round > part.own_round or part.own_round >= levels or (part.scheme == 1 and part.own_round):
+        if part.round > part.own_round or part.own_round >= levels:
             raise Refused("RoundOutOfRange")
         if part.n > self.max_events:
             raise Refused("TooManyEvents")
@@ -1272,7 +1272,7 @@ class Reader:
             selected = [seq for seq, level in enumerate(of_events) if part.select >> level & 1]
         else:
             selected = part.select
-            if part.scheme == 0 or selected[-1] >= part.n:
+            if part.scheme == 0 or selected[-1] >= part.n or any(of_events[seq] < part.own_round for seq in selected):
                 raise Refused("SelectOutOfRange")
         expected = multiproof_count(part.n, selected) if part.scheme else self.star_digests(seal, part.select)
         if len(part.digests) != 32 * expected:
@@ -1362,9 +1362,9 @@ def whole_from(rebuilt):
 
 
 def is_whole(rebuilt, rounds, budget):
-    """Whether a part is whole, or, of a star within a budget, from a round of its epoch's manifests on: `rounds`, by epoch."""
+    """Whether a part is whole, or, within a budget, from a round of its epoch's manifests on: `rounds`, by epoch."""
     lowest = whole_from(rebuilt)
-    enough = [0] if rebuilt.seal.scheme or budget is None else [0, *rounds.get(rebuilt.seal.epoch, [])]
+    enough = [0] if budget is None else [0, *rounds.get(rebuilt.seal.epoch, [])]
     return lowest is not None and lowest <= max(enough)
 
 

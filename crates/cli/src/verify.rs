@@ -12,7 +12,7 @@ use moteseal_client::{Rows, Sink};
 use moteseal_core::record::{DeviceId, EpochNumber, Round, SealIndex};
 use moteseal_core::sample::{Choice, Rate};
 use moteseal_core::seal::follow::Limits;
-use moteseal_core::seal::{Authentic, History, Incomplete, Scheme, Seal};
+use moteseal_core::seal::{Authentic, History, Incomplete, Seal};
 use moteseal_device::import::display_ms;
 use moteseal_device::outbox::EXTENSION;
 use moteseal_verify::{Event, ReadError, Roster, StreamReader};
@@ -285,7 +285,7 @@ fn read(mut stream: Stream, roster: &Roster) -> Result<Seals, Unread> {
         }
         let Event::Proven(proven) = event else { return Ok(()) };
         let statement = proven.seal.statement();
-        let round = rounds.get(&statement.epoch).filter(|_| roster.budget().is_some() && statement.scheme == Scheme::Star);
+        let round = rounds.get(&statement.epoch).filter(|_| roster.budget().is_some());
         let from_round = proven.whole_from().zip(round).is_some_and(|(from, round)| from <= *round);
         if !proven.is_whole() && !from_round {
             return Err(Unread::Refused(format!(

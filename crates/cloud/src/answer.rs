@@ -93,13 +93,15 @@ impl PartOutput {
     /// [`ReadError`].
     pub fn read(store: &dyn EpochStore, seal: StoredSeal, selection: Selected, signed: bool) -> Result<Self, ReadError> {
         let statement = seal.seal().statement();
-        let surviving = statement.surviving();
         let (digests, events) = match (&selection, statement.scheme) {
             (Selected::Levels(mask), Scheme::Star) => {
                 let events = if *mask == 0 { Vec::new() } else { store.star_blocks(&seal, *mask)? };
                 (seal.evidence(*mask), events)
             }
-            (Selected::Levels(mask), Scheme::Tree) if *mask == surviving => (Vec::new(), store.events(&seal)?),
+            (Selected::Levels(mask), Scheme::Tree) if *mask == seal.kept() => {
+                let part = store.kept_part(&seal)?;
+                (part.siblings, part.records)
+            }
             (Selected::Levels(mask), Scheme::Tree) => {
                 let part = store.tree_part(&seal, &members(&seal, *mask))?;
                 (part.siblings, part.records)
@@ -376,7 +378,7 @@ impl<'s> Answer<'s> {
         let next = ahead.filter(|ahead| follows(&current, ahead)).map(Planned::most_records);
         let Planned { seal, selection } = current;
         if let (Some(gate), true) = (&mut self.gate, selection != Selected::Levels(0)) {
-            gate(seal.events_length());
+            gate(seal.most_bytes());
         }
         let mut part = PartOutput::read(self.store, seal, selection, false)?;
         if part.most_bytes() > MAX_ITEM {

@@ -17,8 +17,8 @@ use moteseal_api::{CBOR_SEQ, Conflict, Place, Problem, Receipt, paths};
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, Round, SealIndex};
 use moteseal_core::sample::Manifest;
+use moteseal_core::seal::Statement;
 use moteseal_core::seal::follow::Limits as SealLimits;
-use moteseal_core::seal::{Scheme, Statement};
 use moteseal_store::{Bundle, PutError, Reply};
 use moteseal_verify::{Bundles, Event, Proven, ReadError, StreamReader, manifest};
 use serde::Deserialize;
@@ -177,7 +177,7 @@ impl Ended {
     /// is kept never grows less: whoever has more of one can still send it.
     fn whole(&mut self, shared: &Shared, proven: &Proven<'_>) -> Result<(), (&'static str, String)> {
         let statement = proven.seal.statement();
-        let from = proven.whole_from().filter(|_| statement.scheme == Scheme::Star && shared.roster.budget().is_some());
+        let from = proven.whole_from().filter(|_| shared.roster.budget().is_some());
         let Some(from) = from else {
             return Err((name::NOT_WHOLE, "an upload's part must carry every surviving level; send the whole bundle".to_owned()));
         };

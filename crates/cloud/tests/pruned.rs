@@ -60,7 +60,7 @@ async fn a_pruned_bundle_is_taken_once_its_manifest_is_there() {
     let (late, _) = motes[1].seal_from(2, 3, true, &events);
     assert_eq!(cloud.put(late).await.status(), 200);
 
-    // A tree is whole or nothing, and so is everything in a group without a budget.
+    // A group without a budget takes whole bundles only.
     let tree = motes[1].seal(Tree, 4, true, &events);
     assert_eq!(cloud.put(tree).await.status(), 200);
     cloud.stop().await;
@@ -205,6 +205,73 @@ async fn a_late_seal_may_be_pruned_at_any_round() {
     for choice in [rate("1/8"), Choice::AtMost(from(3).into())] {
         let read = verified(&roster, &cloud.ask(&ask(choice)).await.bytes().await.unwrap()).unwrap();
         assert_eq!(read.rows.len(), from(3) as usize, "{choice:?}");
+    }
+    cloud.stop().await;
+}
+
+/// What holds for stars holds for trees: what is kept is served at any rate that it has, with a proof of its own.
+#[tokio::test]
+async fn a_pruned_tree_is_taken_kept_and_served() {
+    let (roster, mut motes) = budgeted(&["a"], 50);
+    let directory = tempfile::tempdir().unwrap();
+    let cloud = Running::start(directory.path(), Config::new(roster.clone())).await;
+    let events: Vec<u32> = (0..3000).collect();
+    let mote = &mut motes[0];
+    for (epoch, own_round, round) in [(3, 0, 2), (4, 1, 3), (5, 2, 2), (6, 0, LEVELS)] {
+        mote.own_round = own_round;
+        let before = mote.clone();
+        let (bundle, digest) = mote.seal_scheme_from(Tree, round, epoch, true, &events);
+        if own_round < round {
+            assert_eq!(problem(cloud.put(bundle.clone()).await).await.name(), "ManifestMissing");
+        }
+        put_manifest(&cloud, &roster, epoch, round, &[(mote.id, vec![digest])]).await;
+        if round < LEVELS {
+            let fewer = problem(cloud.put(before.fork_tree_from(round + 1, epoch, true, &events)).await).await;
+            assert_eq!(fewer.name(), "NotWhole");
+        }
+        let receipt: Receipt = cloud.put(bundle.clone()).await.json().await.unwrap();
+        assert_eq!((receipt.stored, receipt.known), (1, 0));
+        let receipt: Receipt = cloud.put(bundle.clone()).await.json().await.unwrap();
+        assert_eq!((receipt.stored, receipt.known), (0, 1));
+
+        let seal = cloud.store.seals_since(mote.id, moteseal_core::EpochNumber(epoch), 1).unwrap().remove(0);
+        let statement = seal.seal().statement().clone();
+        assert_eq!((statement.own_round.0, seal.kept_from().0), (own_round, if own_round < round { round } else { 0 }));
+        let from = |level: u8| statement.counters.as_slice()[usize::from(level)..].iter().sum::<u32>() as usize;
+        let ask = async |choice: Choice| cloud.ask(&query(&[mote.id], epoch, Some(epoch + 1), choice)).await;
+        // The bundle comes back as it was sent, behind its manifest where it lacks what survived.
+        let fetched = cloud.get(&paths::bundle(mote.id, statement.index)).await.bytes().await.unwrap();
+        let (fetched, sent) = (verified(&roster, &fetched).unwrap(), verified(&roster, &bundle).unwrap());
+        assert_eq!(fetched.rows, sent.rows);
+        assert_eq!(fetched.manifests.len(), usize::from(own_round < round));
+        for level in 1..LEVELS {
+            let asked = Choice::Rate(Rate::new(1, 1 << level).unwrap());
+            if level < round {
+                let refused = problem(ask(asked).await).await;
+                assert_eq!((refused.name(), refused.status), ("RateUnavailable", 422), "{refused}");
+            } else {
+                let read = verified(&roster, &ask(asked).await.bytes().await.unwrap()).unwrap();
+                assert_eq!((read.rows.len(), read.ended), (from(level), true), "level {level} of epoch {epoch}");
+                let as_sealed = |&(_, _, seq, value): &(_, _, u64, u32)| {
+                    seq == u64::from(value) && statement.salt.level(moteseal_core::Sequence(seq), LEVELS).0 >= level
+                };
+                assert!(read.rows.iter().all(as_sealed));
+            }
+        }
+        for most in [0, 10, 100, 400, 3000] {
+            let read = verified(&roster, &ask(Choice::AtMost(most)).await.bytes().await.unwrap()).unwrap();
+            assert!(read.rows.len() as u64 <= most.min(from(round.min(LEVELS - 1)) as u64));
+            assert!(most < 3000 || round == LEVELS || read.rows.len() == from(round), "all that was kept");
+        }
+        // More levels take the place of fewer.
+        if own_round == 0 && round < LEVELS {
+            let more = before.fork_tree_from(1, epoch, true, &events);
+            let receipt: Receipt = cloud.put(more).await.json().await.unwrap();
+            assert_eq!((receipt.stored, receipt.known), (1, 0));
+            let read = verified(&roster, &ask(rate("1/2")).await.bytes().await.unwrap()).unwrap();
+            assert_eq!(read.rows.len(), from(1));
+            assert_eq!(cloud.put(bundle).await.json::<Receipt>().await.unwrap().known, 1);
+        }
     }
     cloud.stop().await;
 }

@@ -8,19 +8,22 @@
 //! Of a star that was kept within a budget only the surviving levels from some level `b` on are there: the head holds which, their
 //! `D_i`, and the digest `A_{b-1}` of all above them; the body is the prefix that they are. So a bundle of more levels of the same
 //! seal goes on where one of fewer ends.
+//!
+//! Of a tree within a budget the records of the surviving levels from `b` on are there, with the compact multiproof that they
+//! have together: the head holds which levels and how many digests. A bundle of more levels has another body.
 
 use std::fmt;
 use std::sync::Arc;
 
 use moteseal_core::digest::Digest;
-use moteseal_core::record::{DeviceId, EpochNumber, Framing, Level, SealIndex};
+use moteseal_core::record::{DeviceId, EpochNumber, Framing, Level, Round, SealIndex};
 use moteseal_core::seal::follow::{lowest, masked};
 use moteseal_core::seal::{Authentic, Scheme, Seal, star};
 use moteseal_core::wire::stream::Select;
 use moteseal_lanes::Host;
 use moteseal_verify::{Proven, SchemaEntry, kept_from, write};
 
-use crate::tiles;
+use crate::tiles::{self, Geometry, Pruned};
 
 /// What addresses a seal: device, index, and the digest of the signed object, because a device can sign two under one index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -116,6 +119,8 @@ pub struct Bundle {
     pub(crate) epoch: EpochNumber,
     /// The levels whose events are here.
     pub(crate) kept: u32,
+    /// Of a tree, the round from which on they are here.
+    pub(crate) tree_from: Option<Round>,
     pub(crate) schema: Arc<SchemaEntry>,
     pub(crate) head: Vec<u8>,
     pub(crate) body: Vec<u8>,
@@ -125,6 +130,17 @@ pub struct Bundle {
 pub(crate) const VERSION: u8 = 1;
 /// The first byte of the head of a seal of which only the levels from a round on are kept.
 pub(crate) const PRUNED: u8 = 2;
+
+/// What stands for the events that are not here.
+#[derive(Clone, Copy)]
+enum Beside<'b> {
+    /// All that survived are.
+    Nothing,
+    /// Of a star, the digest of all levels above the lowest one that is here.
+    Above(Digest),
+    /// Of a tree, the compact multiproof.
+    Siblings(&'b [u8]),
+}
 
 impl Bundle {
     /// Lays out an authentic seal, its signature, and its events as they stand in a part with every surviving level. `blocks` are
@@ -142,7 +158,28 @@ impl Bundle {
         blocks: &[Digest],
         events: &[u8],
     ) -> Result<Self, BundleError> {
-        Self::lay_out(seal, signature, schema, (seal.statement().surviving(), None), blocks, events)
+        Self::lay_out(seal, signature, schema, (seal.statement().surviving(), Beside::Nothing), blocks, events)
+    }
+
+    /// The same of a tree of which only the records of the levels `kept` are here, those from a round on that survived, with their
+    /// compact multiproof.
+    ///
+    /// # Errors
+    /// [`BundleError`]; `Partial` also if `kept` is no such mask, or every record is here.
+    pub fn pruned_tree(
+        seal: &Seal<Authentic>,
+        signature: &[u8],
+        schema: &Arc<SchemaEntry>,
+        (kept, siblings): (u32, &[u8]),
+        events: &[u8],
+    ) -> Result<Self, BundleError> {
+        let statement = seal.statement();
+        let lacks =
+            kept_from(statement, kept).is_some() && u64::from(masked(&statement.counters, kept)) < statement.counters.total();
+        if statement.scheme != Scheme::Tree || !lacks {
+            return Err(BundleError::Partial);
+        }
+        Self::lay_out(seal, signature, schema, (kept, Beside::Siblings(siblings)), &[], events)
     }
 
     /// The same of a star of which only the surviving levels `kept` are here: those from a round on. `above` is `A_{b-1}`, `b` the
@@ -161,14 +198,14 @@ impl Bundle {
         let statement = seal.statement();
         let from = kept_from(statement, kept).filter(|from| from.0 > 0 && statement.scheme == Scheme::Star);
         from.ok_or(BundleError::Partial)?;
-        Self::lay_out(seal, signature, schema, (kept, Some(above)), blocks, events)
+        Self::lay_out(seal, signature, schema, (kept, Beside::Above(above)), blocks, events)
     }
 
     fn lay_out(
         seal: &Seal<Authentic>,
         signature: &[u8],
         schema: &Arc<SchemaEntry>,
-        (kept, above): (u32, Option<Digest>),
+        (kept, beside): (u32, Beside<'_>),
         blocks: &[Digest],
         events: &[u8],
     ) -> Result<Self, BundleError> {
@@ -185,7 +222,7 @@ impl Bundle {
         }
         let sign1 = write::sign1(seal, signature);
         let mut head = Vec::with_capacity(64 + sign1.len() + 32 * (1 + kept.count_ones()) as usize);
-        head.push(if above.is_some() { PRUNED } else { VERSION });
+        head.push(if matches!(beside, Beside::Nothing) { VERSION } else { PRUNED });
         head.extend_from_slice(&statement.epoch.0.to_be_bytes());
         head.extend_from_slice(&record_size(framing).to_be_bytes());
         head.extend_from_slice(&(events.len() as u64).to_be_bytes());
@@ -193,9 +230,16 @@ impl Bundle {
         #[allow(clippy::cast_possible_truncation)]
         head.extend_from_slice(&(sign1.len() as u16).to_be_bytes());
         head.extend_from_slice(&sign1);
-        if let Some(above) = above {
-            head.extend_from_slice(&kept.to_be_bytes());
-            head.extend_from_slice(&above.0);
+        match beside {
+            Beside::Nothing => {}
+            Beside::Above(above) => {
+                head.extend_from_slice(&kept.to_be_bytes());
+                head.extend_from_slice(&above.0);
+            }
+            Beside::Siblings(siblings) => {
+                head.extend_from_slice(&kept.to_be_bytes());
+                head.extend_from_slice(&(siblings.len() as u64 / 32).to_be_bytes());
+            }
         }
         let body = match statement.scheme {
             Scheme::Star => {
@@ -206,7 +250,10 @@ impl Bundle {
                     all[usize::from(level)] = *digest;
                     head.extend_from_slice(&digest.0);
                 }
-                let (from, above) = above.map_or((0, star::chain_start()), |above| (lowest(kept, levels), above));
+                let (from, above) = match beside {
+                    Beside::Above(above) => (lowest(kept, levels), above),
+                    Beside::Nothing | Beside::Siblings(_) => (0, star::chain_start()),
+                };
                 if star::root_from(&statement.counters, from, above, &all) != *seal.root() {
                     return Err(BundleError::Partial);
                 }
@@ -221,14 +268,25 @@ impl Bundle {
                 events.to_vec()
             }
             Scheme::Tree => {
-                let (body, root) = tiles::lay_out(&Host::detect(), framing, statement.counters.total(), events);
+                let n = statement.counters.total();
+                let (body, root) = match beside {
+                    Beside::Siblings(siblings) => {
+                        let pruned = Some(Pruned::new(statement, kept, siblings.len() as u64 / 32));
+                        let geometry = Geometry { n, framing, events: events.len() as u64, pruned };
+                        tiles::lay_out_pruned(&Host::detect(), geometry, events, siblings).ok_or(BundleError::Partial)?
+                    }
+                    // Where records are missing, the multiproof is as well.
+                    _ if u64::from(masked(&statement.counters, kept)) < n => return Err(BundleError::Partial),
+                    _ => tiles::lay_out(&Host::detect(), framing, n, events),
+                };
                 if root != *seal.root() {
                     return Err(BundleError::Partial);
                 }
                 body
             }
         };
-        Ok(Self { key: SealKey::of(seal), epoch: statement.epoch, kept, schema: Arc::clone(schema), head, body })
+        let tree_from = kept_from(statement, kept).filter(|_| statement.scheme == Scheme::Tree);
+        Ok(Self { key: SealKey::of(seal), epoch: statement.epoch, kept, tree_from, schema: Arc::clone(schema), head, body })
     }
 
     /// A place for a bundle that is yet to be made.
@@ -236,7 +294,8 @@ impl Bundle {
     pub(crate) fn empty() -> Self {
         let key = SealKey { device: DeviceId([0; 8]), index: SealIndex(0), digest: Digest::NULL };
         let schema = SchemaEntry { bytes: Vec::new(), digest: Digest::NULL, framing: Framing::Prefixed };
-        Self { key, epoch: EpochNumber(0), kept: 0, schema: Arc::new(schema), head: Vec::new(), body: Vec::new() }
+        let (kept, tree_from, head, body) = (0, None, Vec::new(), Vec::new());
+        Self { key, epoch: EpochNumber(0), kept, tree_from, schema: Arc::new(schema), head, body }
     }
 
     /// Lays out a part that a [`StreamReader`](moteseal_verify::StreamReader) has proven.
@@ -247,6 +306,12 @@ impl Bundle {
         let signature = proven.part.signature.ok_or(BundleError::Unsigned)?;
         let (seal, schema, blocks, events) = (proven.seal, proven.schema, proven.blocks, proven.part.events);
         match &proven.part.select {
+            Select::Levels(mask) if seal.statement().scheme == Scheme::Tree => {
+                if proven.sample.len() == proven.part.n {
+                    return Self::new(seal, signature, schema, blocks, events);
+                }
+                Self::pruned_tree(seal, signature, schema, (*mask, proven.part.digests), events)
+            }
             Select::Levels(mask) if !proven.is_whole() => {
                 // Where levels below the lowest one selected survived, the first digest of a part is that of all of them.
                 let above = proven.part.digests.first_chunk().map(|above| Digest(*above)).ok_or(BundleError::Partial)?;

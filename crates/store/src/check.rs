@@ -23,7 +23,7 @@ use redb::{Database, ReadableDatabase, ReadableTable};
 
 use crate::bundle::SealKey;
 use crate::embedded::{
-    self, EQUIVOCATIONS, MANIFESTS, PIECES, SCHEMAS, UNORDERED, frozen_journal, guarded, open_frozen, read_body,
+    self, EQUIVOCATIONS, MANIFESTS, PIECES, SCHEMAS, SEALS, UNORDERED, frozen_journal, guarded, open_frozen, read_body,
 };
 use crate::embedded::{OpenError, Options};
 use crate::epochs::ReadError;
@@ -197,8 +197,9 @@ struct Check<'c> {
     engine: Host,
     /// Schemas that were looked up; `None` for those that are damaged or not there.
     schemas: HashMap<Digest, Option<SchemaEntry>>,
-    /// Seals whose bodies are in pieces, with the length of each.
-    long: HashMap<SealKey, u64>,
+    /// Seals whose bodies are in pieces, with the number of the first and the length of each.
+    long: HashMap<SealKey, (u32, u64)>,
+
     chain: Chain,
     /// Indices with more than one seal.
     doubled: BTreeSet<[u8; 12]>,
@@ -300,7 +301,7 @@ impl Check<'_> {
         }
         self.schema(seal);
         if seal.inline_body().is_none() && seal.body_length() > 0 {
-            self.long.insert(key, seal.body_length());
+            self.long.insert(key, (embedded::first_piece(seal.tree_from()), seal.body_length()));
         }
         match self.body(seal) {
             Ok(body) => {
@@ -352,12 +353,27 @@ impl Check<'_> {
                 #[allow(clippy::cast_possible_truncation)]
                 let records = body.get(..seal.events_length() as usize).unwrap_or_default();
                 let n = statement.counters.total();
-                let whole = u32::try_from(n).ok().and_then(|n| seal.framing().length_of(records, n)) == Some(records.len());
+                let whole = seal.framing().length_of(records, seal.stored_events()) == Some(records.len());
                 if !whole {
                     self.found(Finding::seal("EventsLength", &key, "the records are not as many as were sealed"));
                     return;
                 }
-                let (expected, root) = tiles::lay_out(&self.engine, seal.framing(), n, records);
+                let geometry = seal.geometry();
+                let laid_out = if geometry.pruned.is_some() {
+                    #[allow(clippy::cast_possible_truncation)]
+                    let siblings = seal.siblings().start as usize..seal.siblings().end as usize;
+                    tiles::lay_out_pruned(&self.engine, geometry, records, body.get(siblings).unwrap_or_default())
+                } else {
+                    Some(tiles::lay_out(&self.engine, seal.framing(), n, records))
+                };
+                let Some((expected, root)) = laid_out else {
+                    self.found(Finding::seal(
+                        "EvidenceMismatch",
+                        &key,
+                        "the digests beside the records are not as many as they need",
+                    ));
+                    return;
+                };
                 if root != *seal.seal().root() {
                     self.found(Finding::seal("PathMismatch", &key, "the records do not lead to the root"));
                 } else if expected != body {
@@ -390,14 +406,18 @@ impl Check<'_> {
         let read = guarded(|| {
             let transaction = self.database.begin_read()?;
             let (mut last, mut found) = (None, Vec::new());
+            let seals = transaction.open_table(SEALS)?;
             for entry in transaction.open_table(PIECES)?.iter()? {
                 let (bytes, value) = entry?;
                 let (bytes, length) = (bytes.value(), value.value().len() as u64);
                 let Some((key, number)) = bytes.split_first_chunk() else { continue };
                 let (key, number) = (SealKey::from_bytes(key), u32::from_be_bytes(number.try_into().unwrap_or_default()));
                 // A body must fill its pieces, and they must not go on behind it.
-                let start = u64::from(number) * embedded::PIECE as u64;
-                let expected = self.long.get(&key).is_some_and(|body| start < *body && length <= body - start);
+                let fits = |(first, body): &(u32, u64)| {
+                    let start = number.checked_sub(*first).map(|number| u64::from(number) * embedded::PIECE as u64);
+                    start.is_some_and(|start| start < *body && length <= body - start)
+                };
+                let expected = self.long.get(&key).is_some_and(fits) || superseded(&seals, &key, number)?;
                 if !expected && last != Some(key) {
                     last = Some(key);
                     found.push(Finding::seal("PieceWithoutHead", &key, "events are there that no seal needs"));
@@ -465,4 +485,15 @@ impl Check<'_> {
             self.found(Finding { name: "IndexMismatch", device: Some(DeviceId(device)), indices: None, what: what.to_owned() });
         }
     }
+}
+
+/// Whether a piece is of a pruned tree of which more levels came since: what somebody was reading stays where it is.
+fn superseded(
+    seals: &impl ReadableTable<[u8; SealKey::LENGTH], &'static [u8]>,
+    key: &SealKey,
+    number: u32,
+) -> Result<bool, ReadError> {
+    let Some(from) = (number / embedded::PIECES_OF_A_BODY).checked_sub(1) else { return Ok(false) };
+    let head = seals.get(key.to_bytes())?.and_then(|row| StoredSeal::decode(key, row.value()));
+    Ok(head.and_then(|seal| seal.tree_from()).is_some_and(|kept| u32::from(kept.0) <= from))
 }

@@ -6,20 +6,20 @@
 mod coordinator;
 pub mod mote;
 
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, mpsc};
 use std::thread;
 
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{EpochNumber, SealIndex, Sequence};
-use moteseal_core::seal::{Position, Scheme, tree};
+use moteseal_core::seal::{Position, Scheme};
 
 pub use coordinator::manifest;
 pub use mote::{LEVELS, Made, Mote, Motes};
 
 use crate::epochs::{EpochStore, Equivocation, Receipt};
 use crate::manifest::StoredManifest;
+use crate::tiles::TreePart;
 
 /// Opens the store of a name, and makes it if it is new.
 pub type Open<'o> = &'o dyn Fn(&str) -> Arc<dyn EpochStore>;
@@ -73,19 +73,29 @@ pub fn assert_reads_back(store: &dyn EpochStore, made: &Made) {
             }
         }
         Scheme::Tree => {
-            assert_eq!(store.events(seal).expect("the events are read"), made.framed(|_| true));
-            let n = made.records.len() as u64;
+            let (kept, leaves) = (made.kept(made.bundle.kept()), made.leaves());
+            let framed = |selected: &[Sequence]| made.framed(|seq| selected.binary_search(&Sequence(seq)).is_ok());
+            assert_eq!(seal.kept(), made.bundle.kept());
+            assert_eq!(store.events(seal).expect("the events are read"), framed(&kept));
+            let expected = TreePart { records: framed(&kept), siblings: mote::multiproof(&leaves, &kept) };
+            assert!(store.kept_part(seal).expect("all that is kept is read") == expected, "all that is kept");
             for step in [1, 2, 7, 255, 256, 257, 1000, 70_000] {
-                let selected: BTreeSet<u64> = (0..n).step_by(step).chain(n.checked_sub(1)).collect();
-                let sequences: Vec<Sequence> = selected.iter().copied().map(Sequence).collect();
-                let part = store.tree_part(seal, &sequences).expect("a part of a tree is read");
-                assert_eq!(part.records, made.framed(|seq| selected.contains(&seq)), "every {step}th record");
-                let leaves = selected.iter().map(|&seq| (Sequence(seq), tree::leaf(&made.records[seq as usize])));
-                let root = tree::multiproof_root(n, leaves, &part.siblings).expect("a minimal proof");
-                assert_eq!(root, *seal.seal().root(), "the proof of every {step}th record of {n}");
+                let mut selected: Vec<Sequence> = kept.iter().copied().step_by(step).chain(kept.last().copied()).collect();
+                selected.dedup();
+                let part = store.tree_part(seal, &selected).expect("a part of a tree is read");
+                let expected = TreePart { records: framed(&selected), siblings: mote::multiproof(&leaves, &selected) };
+                assert!(part == expected, "every {step}th of {} of {} records", kept.len(), made.records.len());
             }
-            let nothing = store.tree_part(seal, &[]).expect("an empty part is read");
-            assert_eq!(nothing.siblings.len(), 32 * usize::from(n > 0));
+            for mask in [0, 1, 0b10, 0xfff8, 0b1010_1010_0000_0000, 1 << (LEVELS - 1)].map(|mask| mask & made.bundle.kept()) {
+                let selected = made.kept(mask);
+                let part = store.tree_part(seal, &selected).expect("levels of a tree are read");
+                let expected = TreePart { records: framed(&selected), siblings: mote::multiproof(&leaves, &selected) };
+                assert!(part == expected, "the levels {mask:#b} of {} records", made.records.len());
+            }
+            let lost = (0..made.records.len() as u64).map(Sequence).find(|seq| kept.binary_search(seq).is_err());
+            if let Some(lost) = lost {
+                assert!(store.tree_part(seal, &[lost]).is_err(), "a record that is not kept");
+            }
         }
     }
 }
@@ -335,9 +345,11 @@ fn pruned_seals_read_back(open: Open<'_>) {
         for opaque in [false, true] {
             let mut mote = Mote::new(if opaque { "pruned opaque" } else { "pruned fixed" }, opaque);
             for (epoch, n) in [(1, 1), (2, 7), (3, 300), (4, 5_000), (5, 40_000)] {
-                for round in [1, 3, 6, LEVELS] {
+                for (round, scheme) in
+                    [1, 3, 6, LEVELS].into_iter().flat_map(|round| [(round, Scheme::Star), (round, Scheme::Tree)])
+                {
                     mote.round = u8::from(n == 300) * 2;
-                    let whole = mote.seal_some(Scheme::Star, epoch, n);
+                    let whole = mote.seal_some(scheme, epoch, n);
                     let lacking = whole.statement.surviving() & ((1u32 << round) - 1);
                     let made = if lacking == 0 { whole } else { whole.pruned(round, mote.schema()) };
                     assert_eq!(put(&*store, &[&made]), Receipt { stored: 1, ..Receipt::default() });
@@ -352,11 +364,11 @@ fn pruned_seals_read_back(open: Open<'_>) {
 }
 
 fn the_most_levels_of_a_seal_are_kept(open: Open<'_>) {
-    for opaque in [false, true] {
+    for (opaque, scheme) in [(false, Scheme::Star), (true, Scheme::Star), (false, Scheme::Tree), (true, Scheme::Tree)] {
         for n in [40, 1_500, 60_000] {
-            let name = format!("levels of {n}, {opaque}");
+            let name = format!("levels of {n}, {opaque}, {}", scheme.as_str());
             let mut mote = Mote::new(&name, opaque);
-            let (whole, behind) = (mote.seal_some(Scheme::Star, 1, n), mote.seal_some(Scheme::Star, 2, n));
+            let (whole, behind) = (mote.seal_some(scheme, 1, n), mote.seal_some(scheme, 2, n));
             let of = |round: u8| if round == 0 { whole.clone() } else { whole.pruned(round, mote.schema()) };
             let mut best = None;
             for round in [LEVELS, 2, 4, 2, 1, 1, 3, 0, 2, 0] {
@@ -374,7 +386,7 @@ fn the_most_levels_of_a_seal_are_kept(open: Open<'_>) {
             }
             // Within one batch as well.
             let mut mote = Mote::new(&format!("{name}, at once"), opaque);
-            let whole = mote.seal_some(Scheme::Star, 1, n);
+            let whole = mote.seal_some(scheme, 1, n);
             let fewer = whole.pruned(2, mote.schema());
             let store = open(&name);
             assert_eq!(put(&*store, &[&fewer, &whole, &fewer]), Receipt { stored: 2, known: 1, ..Receipt::default() });

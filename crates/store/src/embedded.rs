@@ -32,7 +32,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Instant;
 
 use moteseal_core::digest::Digest;
-use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
+use moteseal_core::record::{DeviceId, EpochNumber, Round, SealIndex};
 use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable, StorageError, TableDefinition};
 
 pub use open::{OpenError, Options};
@@ -70,6 +70,15 @@ pub(crate) fn piece_key(key: &SealKey, number: u32) -> [u8; PIECE_KEY] {
     bytes[..SealKey::LENGTH].copy_from_slice(&key.to_bytes());
     bytes[SealKey::LENGTH..].copy_from_slice(&number.to_be_bytes());
     bytes
+}
+
+/// The pieces of one body have numbers below this: 512 GiB.
+pub(crate) const PIECES_OF_A_BODY: u32 = 1 << 26;
+
+/// The number of the first piece of a body. A pruned tree of more levels has another body, which must not take the place of the
+/// one that somebody may be reading: each of the 33 rounds from which on one can be kept has numbers of its own.
+pub(crate) fn first_piece(tree_from: Option<Round>) -> u32 {
+    tree_from.map_or(0, |from| u32::from(from.0) * PIECES_OF_A_BODY)
 }
 
 /// All keys of a device between two indices, both included.
@@ -246,8 +255,8 @@ fn epoch_of(key: [u8; SealKey::LENGTH], row: &[u8]) -> Result<EpochNumber, ReadE
 
 /// Reads a range of a body.
 ///
-/// Where not every level of a seal is kept, more of them may have come since its head was read: the body then goes on behind what
-/// the head knows of.
+/// Where not every level of a seal is kept, more of them may have come since its head was read: the body of a star then goes on
+/// behind what the head knows of, and that of a tree stands in pieces of its own, beside those of the one before.
 pub(crate) fn read_body(
     pieces: &impl ReadableTable<[u8; PIECE_KEY], &'static [u8]>,
     seal: &StoredSeal,
@@ -266,15 +275,17 @@ pub(crate) fn read_body(
         return Ok(body[range.start as usize..range.end as usize].to_vec());
     }
     let piece = PIECE as u64;
-    let number = |at: u64| u32::try_from(at / piece).map_err(|_| missing());
+    let number = |at: u64| u32::try_from(at / piece).ok().filter(|number| *number < PIECES_OF_A_BODY).ok_or_else(missing);
     let (first, last) = (number(range.start)?, number(range.end - 1)?);
+    let base = first_piece(seal.tree_from());
     let mut body = Vec::with_capacity(usize::try_from(range.end - range.start).unwrap_or(0));
-    for (expected, entry) in (first..).zip(pieces.range(piece_key(&key, first)..=piece_key(&key, last))?) {
+    for (expected, entry) in (first..).zip(pieces.range(piece_key(&key, base + first)..=piece_key(&key, base + last))?) {
         let (found, value) = entry?;
         let (start, end) = (u64::from(expected) * piece, ((u64::from(expected) + 1) * piece).min(seal.body_length()));
         let length = value.value().len() as u64;
-        let fits = length == end - start || (length > end - start && seal.kept_from().0 > 0);
-        if found.value() != piece_key(&key, expected) || !fits {
+        let may_go_on = seal.kept_from().0 > 0 && seal.tree_from().is_none();
+        let fits = length == end - start || (length > end - start && may_go_on);
+        if found.value() != piece_key(&key, base + expected) || !fits {
             return Err(missing());
         }
         #[allow(clippy::cast_possible_truncation)]

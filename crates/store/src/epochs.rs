@@ -144,8 +144,19 @@ pub trait EpochStore: Send + Sync {
         Ok(blocks)
     }
 
-    /// Selected records of a tree, with the compact multiproof. `selected` must ascend strictly and lie below the number of
-    /// records. Reads about one chunk of 256 records, and one tile of 256 hashes, for each scattered record.
+    /// All stored records of a tree, with the compact multiproof that they have together: empty if every record is stored.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    fn kept_part(&self, seal: &StoredSeal) -> Result<TreePart, ReadError> {
+        debug_assert_eq!(seal.seal().statement().scheme, Scheme::Tree);
+        let siblings = seal.siblings();
+        let siblings = if siblings.is_empty() { Vec::new() } else { self.body(seal, siblings)? };
+        Ok(TreePart { records: self.events(seal)?, siblings })
+    }
+
+    /// Selected records of a tree, with the compact multiproof. `selected` must ascend strictly and name stored records only.
+    /// Reads about one chunk of 256 records, and one tile of 256 hashes, for each scattered record.
     ///
     /// # Errors
     /// [`ReadError`]; `Damaged` also for records that there are not.

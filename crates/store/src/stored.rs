@@ -14,7 +14,7 @@ use moteseal_core::seal::{Scheme, Seal, star};
 use moteseal_verify::{kept_from, write};
 
 use crate::bundle::{PRUNED, SealKey, VERSION};
-use crate::tiles::Geometry;
+use crate::tiles::{Geometry, Pruned};
 
 /// A stored seal: all but its events.
 #[derive(Clone, Debug)]
@@ -27,6 +27,8 @@ pub struct StoredSeal {
     kept: u32,
     /// Where not all that survived is: the digest of what stands above the lowest level that is kept.
     above: Option<Digest>,
+    /// The same of a tree: which records are, and how many digests stand for the others.
+    pruned: Option<Pruned>,
     framing: Framing,
     /// Bytes of a star's block, by level.
     lengths: [u64; MAX_LEVELS],
@@ -54,21 +56,39 @@ impl StoredSeal {
         let statement = seal.statement();
         let counters = &statement.counters;
         let levels = counters.levels();
-        let (kept, above, rest) = if fixed[0] == PRUNED {
-            let (kept, rest) = rest.split_first_chunk()?;
-            let (above, rest) = rest.split_first_chunk()?;
-            let kept = u32::from_be_bytes(*kept);
-            kept_from(statement, kept).filter(|from| from.0 > 0 && statement.scheme == Scheme::Star)?;
-            (kept, Some(Digest(*above)), rest)
-        } else {
-            (statement.surviving(), None, rest)
-        };
+        let (mut kept, mut above, mut pruned, mut rest) = (statement.surviving(), None, None, rest);
+        if fixed[0] == PRUNED {
+            let (levels, tail) = rest.split_first_chunk()?;
+            kept = u32::from_be_bytes(*levels);
+            let from = kept_from(statement, kept)?;
+            rest = match statement.scheme {
+                Scheme::Star => {
+                    let (digest, tail) = tail.split_first_chunk()?;
+                    above = Some(Digest(*digest)).filter(|_| from.0 > 0);
+                    above?;
+                    tail
+                }
+                Scheme::Tree => {
+                    let (count, tail) = tail.split_first_chunk()?;
+                    let count = u64::from_be_bytes(*count);
+                    pruned = Some(Pruned::new(statement, kept, count)).filter(|_| count <= counters.total());
+                    pruned?;
+                    tail
+                }
+            };
+        }
+        // Of a tree every record is there, or there is what stands for the others.
+        let lacks = u64::from(masked(counters, kept)) < counters.total();
+        if statement.scheme == Scheme::Tree && lacks != pruned.is_some() {
+            return None;
+        }
         let mut stored = Self {
             sign1: sign1.to_vec(),
             signature,
             blocks: Vec::new(),
             kept,
             above,
+            pruned,
             framing,
             lengths: [0; MAX_LEVELS],
             events,
@@ -76,7 +96,6 @@ impl StoredSeal {
             inline: None,
             seal: seal.clone(),
         };
-        let mut rest = rest;
         match statement.scheme {
             Scheme::Star => {
                 stored.blocks = vec![Digest::NULL; usize::from(levels)];
@@ -100,9 +119,10 @@ impl StoredSeal {
                 }
             }
             Scheme::Tree => {
+                let records = u64::from(masked(counters, kept));
                 let exact = match framing {
-                    Framing::Fixed(size) => events == counters.total() * u64::from(size.get()),
-                    Framing::Prefixed => events <= counters.total() * (2 + u64::from(u16::MAX)),
+                    Framing::Fixed(size) => events == records * u64::from(size.get()),
+                    Framing::Prefixed => events <= records * (2 + u64::from(u16::MAX)),
                 };
                 if !exact {
                     return None;
@@ -159,6 +179,11 @@ impl StoredSeal {
     #[must_use]
     pub fn kept_from(&self) -> Round {
         kept_from(self.seal.statement(), self.kept).unwrap_or(Round(0))
+    }
+
+    /// Of a tree, the round from which on it is kept.
+    pub(crate) fn tree_from(&self) -> Option<Round> {
+        (self.seal.statement().scheme == Scheme::Tree).then(|| self.kept_from())
     }
 
     /// Where not every level is kept: the lowest one that is (the number of levels if there is none) and the digest of all above
@@ -230,7 +255,23 @@ impl StoredSeal {
     }
 
     pub(crate) fn geometry(&self) -> Geometry {
-        Geometry { n: self.seal.statement().counters.total(), framing: self.framing, events: self.events }
+        let Self { framing, events, pruned, .. } = *self;
+        Geometry { n: self.seal.statement().counters.total(), framing, events, pruned }
+    }
+
+    /// Where in the body of a tree the compact multiproof stands that all its stored records have together; empty if every record is
+    /// stored.
+    pub(crate) fn siblings(&self) -> Range<u64> {
+        self.geometry().siblings()
+    }
+
+    /// How many bytes a part of all that is stored has at most, its records and digests.
+    #[must_use]
+    pub fn most_bytes(&self) -> u64 {
+        match self.seal.statement().scheme {
+            Scheme::Star => self.events,
+            Scheme::Tree => self.siblings().end - self.siblings().start + self.events,
+        }
     }
 }
 

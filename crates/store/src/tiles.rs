@@ -4,13 +4,23 @@
 //! big-endian); then of each whole chunk its root (level 1), of each 256 whole chunks theirs (level 2), and so on. A subtree
 //! of the RFC 9162 tree lies within one chunk, or within one tile of 256 hashes of some level, or on the ragged right edge,
 //! which is split into such. So a multiproof for `m` scattered records reads about `m` chunks and as many tiles.
+//!
+//! Of a **pruned** tree only the records of some levels are there, and the compact multiproof that they have together. A chunk
+//! is then as many places of the tree as have 256 of these records on average. Behind the records stands for each chunk where
+//! its records end and how many digests of the multiproof lie in it and before it (2 u64), then the multiproof, then the hashes
+//! as above. Every subtree that has a kept record, or is one that the multiproof has the root of, is rebuilt from these, so any
+//! smaller selection has its own compact multiproof. Where a subtree of the multiproof spans several chunks, the hash of its
+//! first chunk is its root and those of the others are null: null on the right leaves its parent what stands on the left.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
 use moteseal_core::digest::Digest;
 use moteseal_core::engine::Engine;
+use moteseal_core::level::Salt;
 use moteseal_core::record::{Framing, Sequence};
+use moteseal_core::seal::Statement;
+use moteseal_core::seal::follow::lowest;
 use moteseal_core::seal::tree::{self, geometry};
 use moteseal_lanes::merkle;
 
@@ -33,33 +43,93 @@ pub(crate) struct Geometry {
     pub(crate) n: u64,
     pub(crate) framing: Framing,
     pub(crate) events: u64,
+    /// Where not every record is there, which ones are.
+    pub(crate) pruned: Option<Pruned>,
+}
+
+/// Which records of a tree are there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pruned {
+    salt: Salt,
+    levels: u8,
+    /// Their levels.
+    kept: u32,
+    /// How many digests their compact multiproof has.
+    siblings: u64,
+    /// The places of a chunk, as a power of two.
+    chunk_bits: u32,
+}
+
+impl Pruned {
+    /// The records of the levels `kept`, and their multiproof of so many digests.
+    pub(crate) fn new(statement: &Statement, kept: u32, siblings: u64) -> Self {
+        let levels = statement.counters.levels();
+        // The levels from i on hold one record of 2^i, those from the last one on one of 2^(levels - 1).
+        let chunk_bits = WIDTH_BITS + u32::from(lowest(kept, levels).min(levels.saturating_sub(1)));
+        Self { salt: statement.salt, levels, kept, siblings, chunk_bits }
+    }
+
+    /// The kept places from `range.start` on that lie before its end, counted from its start.
+    fn places(&self, engine: &impl Engine, range: Range<u64>) -> Vec<Sequence> {
+        let (mut places, mut chunk) = (Vec::new(), [0; 1024]);
+        let mut first = if self.kept == 0 { range.end } else { range.start };
+        while first < range.end {
+            #[allow(clippy::cast_possible_truncation)]
+            let length = (range.end - first).min(chunk.len() as u64) as usize;
+            engine.levels(&self.salt, self.levels, first, &mut chunk[..length]);
+            let kept = (first..).zip(&chunk[..length]).filter(|(_, level)| self.kept >> **level & 1 == 1);
+            places.extend(kept.map(|(seq, _)| Sequence(seq - range.start)));
+            first += length as u64;
+        }
+        places
+    }
 }
 
 impl Geometry {
-    /// The number of hashes at a level, from 1.
-    const fn hashes(&self, level: u32) -> u64 {
-        if WIDTH_BITS * level >= 64 { 0 } else { self.n >> (WIDTH_BITS * level) }
+    /// The places of a chunk, as a power of two.
+    fn chunk_bits(&self) -> u32 {
+        self.pruned.map_or(WIDTH_BITS, |pruned| pruned.chunk_bits)
     }
 
+    fn chunks(&self) -> u64 {
+        self.n.div_ceil(1 << self.chunk_bits())
+    }
+
+    /// The number of hashes at a level, from 1.
+    fn hashes(&self, level: u32) -> u64 {
+        self.n.checked_shr(self.chunk_bits() + WIDTH_BITS * (level - 1)).unwrap_or(0)
+    }
+
+    /// Where each chunk ends.
     fn ends(&self) -> Range<u64> {
-        let chunks = if self.framing == Framing::Prefixed { self.n.div_ceil(WIDTH) } else { 0 };
-        self.events..self.events + 8 * chunks
+        let each = match (self.pruned, self.framing) {
+            (Some(_), _) => 16,
+            (None, Framing::Prefixed) => 8,
+            (None, Framing::Fixed(_)) => 0,
+        };
+        self.events..self.events + each * self.chunks()
+    }
+
+    /// Where the multiproof of a pruned tree stands.
+    pub(crate) fn siblings(&self) -> Range<u64> {
+        let start = self.ends().end;
+        start..start + 32 * self.pruned.map_or(0, |pruned| pruned.siblings)
     }
 
     /// Where one hash of a level stands.
     fn hash_at(&self, level: u32, number: u64) -> u64 {
-        self.ends().end + 32 * ((1..level).map(|level| self.hashes(level)).sum::<u64>() + number)
+        self.siblings().end + 32 * ((1..level).map(|level| self.hashes(level)).sum::<u64>() + number)
     }
 
     /// The length of the whole body.
     pub(crate) fn body_length(&self) -> u64 {
-        self.ends().end + 32 * (1..=8).map(|level| self.hashes(level)).sum::<u64>()
+        self.siblings().end + 32 * (1..=8).map(|level| self.hashes(level)).sum::<u64>()
     }
 }
 
 /// The body of a tree of `n` records, and the root they lead to. The records must be `n` of the framing, and nothing more.
 pub(crate) fn lay_out(engine: &impl Engine, framing: Framing, n: u64, records: &[u8]) -> (Vec<u8>, Digest) {
-    let geometry = Geometry { n, framing, events: records.len() as u64 };
+    let geometry = Geometry { n, framing, events: records.len() as u64, pruned: None };
     let mut body = Vec::with_capacity(usize::try_from(geometry.body_length()).unwrap_or(0));
     body.extend_from_slice(records);
     let mut hashes = match framing {
@@ -78,19 +148,121 @@ pub(crate) fn lay_out(engine: &impl Engine, framing: Framing, n: u64, records: &
         }
     };
     let root = merkle::root(engine, &hashes);
-    loop {
-        // Only whole tiles have a root of their own; the ragged edge is rebuilt from what lies below.
-        #[allow(clippy::cast_possible_truncation)]
-        hashes.truncate(hashes.len() / WIDTH as usize * WIDTH as usize);
-        if hashes.is_empty() {
-            return (body, root);
+    whole_tiles(&mut hashes);
+    lay_out_hashes(engine, roots_of_tiles(engine, hashes), &mut body);
+    (body, root)
+}
+
+/// The body of a pruned tree, and the root that its records and their multiproof lead to; `None` if they are not as many as
+/// `geometry` says.
+pub(crate) fn lay_out_pruned(
+    engine: &impl Engine,
+    geometry: Geometry,
+    records: &[u8],
+    siblings: &[u8],
+) -> Option<(Vec<u8>, Digest)> {
+    let pruned = geometry.pruned?;
+    let mut body = Vec::with_capacity(usize::try_from(geometry.body_length()).ok()?);
+    body.extend_from_slice(records);
+    let (mut rest, mut digests) = (records, siblings);
+    let mut roots = Vec::new();
+    // How far the multiproof's last subtree reaches, where that is behind its chunk, and up to where no record is known to be.
+    let (mut spanned, mut empty) = (0, 0);
+    let width = 1u64 << geometry.chunk_bits();
+    for start in (0..geometry.chunks()).map(|chunk| chunk * width) {
+        let end = geometry.n.min(start + width);
+        let is_whole = end - start == width;
+        if end <= spanned {
+            // Nothing of it is here, and nobody knows its root.
+            roots.extend(is_whole.then_some(Digest::NULL));
+        } else {
+            let places = pruned.places(engine, start..end);
+            if places.is_empty() && empty < end {
+                empty = empty_to(engine, &pruned, geometry, end);
+            }
+            let spans = if places.is_empty() { geometry::widest(geometry.n, start, empty).end } else { end };
+            if spans > end {
+                let (first, tail) = digests.split_first_chunk()?;
+                (digests, spanned) = (tail, spans);
+                // The root of a ragged edge stands with the multiproof alone: it belongs to no whole subtree.
+                let perfect = (spans - start).is_power_of_two();
+                roots.extend(is_whole.then_some(if perfect { Digest(*first) } else { Digest::NULL }));
+            } else {
+                let length = geometry.framing.length_of(rest, u32::try_from(places.len()).ok()?)?;
+                let (mine, others) = rest.split_at_checked(length)?;
+                let count = geometry::siblings(end - start, places.iter().copied()).count();
+                let (proof, tail) = digests.split_at_checked(32 * count)?;
+                (rest, digests) = (others, tail);
+                if is_whole {
+                    let mut places = places.into_iter();
+                    roots.push(engine.multiproof_root(width, geometry.framing, mine, &mut places, proof).ok()?);
+                }
+            }
         }
-        for _ in 0..WIDTH_BITS {
-            let mut parents = vec![Digest::NULL; hashes.len() / 2];
-            engine.nodes(&hashes, &mut parents);
-            hashes = parents;
+        body.extend_from_slice(&((records.len() - rest.len()) as u64).to_be_bytes());
+        body.extend_from_slice(&((siblings.len() - digests.len()) as u64 / 32).to_be_bytes());
+    }
+    if !rest.is_empty() || !digests.is_empty() {
+        return None;
+    }
+    body.extend_from_slice(siblings);
+    lay_out_hashes(engine, roots, &mut body);
+    let read = |range: Range<u64>| {
+        let range = usize::try_from(range.start).ok()?..usize::try_from(range.end).ok()?;
+        body.get(range).map(<[u8]>::to_vec)
+    };
+    let mut read = |range| read(range).ok_or(());
+    let root = Proof::new(engine, geometry, &mut read, || ()).subtree(0..geometry.n).ok()?;
+    Some((body, root))
+}
+
+/// Up to where, from the chunk at `start` on, no chunk keeps a record.
+fn empty_to(engine: &impl Engine, pruned: &Pruned, geometry: Geometry, start: u64) -> u64 {
+    let width = 1 << geometry.chunk_bits();
+    let mut at = start;
+    while at < geometry.n && pruned.places(engine, at..geometry.n.min(at + width)).is_empty() {
+        at += width;
+    }
+    at.min(geometry.n)
+}
+
+/// Drops what does not fill a tile.
+fn whole_tiles(hashes: &mut Vec<Digest>) {
+    #[allow(clippy::cast_possible_truncation)]
+    hashes.truncate(hashes.len() / WIDTH as usize * WIDTH as usize);
+}
+
+/// The roots of whole tiles.
+fn roots_of_tiles(engine: &impl Engine, mut hashes: Vec<Digest>) -> Vec<Digest> {
+    for _ in 0..WIDTH_BITS {
+        hashes = parents(engine, &hashes);
+    }
+    hashes
+}
+
+/// The nodes above pairs of hashes; a last one without a neighbour is its own parent, as is one beside a null one.
+fn parents(engine: &impl Engine, below: &[Digest]) -> Vec<Digest> {
+    let pairs = below.len() / 2;
+    let mut above = vec![Digest::NULL; below.len() - pairs];
+    engine.nodes(&below[..2 * pairs], &mut above[..pairs]);
+    if below.len() % 2 == 1 {
+        above[pairs] = below[2 * pairs];
+    }
+    for (pair, node) in below.chunks_exact(2).zip(&mut above) {
+        if pair[1] == Digest::NULL {
+            *node = pair[0];
         }
+    }
+    above
+}
+
+/// Appends the roots of whole chunks, then of whole tiles, level by level. Only whole tiles have a root of their own; the ragged
+/// edge is rebuilt from what lies below.
+fn lay_out_hashes(engine: &impl Engine, mut hashes: Vec<Digest>, body: &mut Vec<u8>) {
+    while !hashes.is_empty() {
         body.extend(hashes.iter().flat_map(|hash| hash.0));
+        whole_tiles(&mut hashes);
+        hashes = roots_of_tiles(engine, hashes);
     }
 }
 
@@ -108,7 +280,7 @@ pub(crate) fn part<E>(
     read: ReadRange<'_, E>,
     damaged: impl Fn() -> E,
 ) -> Result<TreePart, E> {
-    let mut proof = Proof { engine, geometry, read, damaged, chunk: None, tiles: HashMap::new() };
+    let mut proof = Proof::new(engine, geometry, read, damaged);
     let mut out = TreePart::default();
     // Records and siblings are taken in one walk from left to right, so that each chunk is read once.
     let mut pending = selected.iter().copied().peekable();
@@ -144,19 +316,58 @@ struct Chunk {
     /// Where each record starts, its length before it, and where the last one ends.
     starts: Vec<usize>,
     heights: Option<Heights>,
+    /// Of a pruned tree, what lies beside the records.
+    beside: Option<Beside>,
+}
+
+/// What of a pruned tree's chunk is not records.
+struct Beside {
+    /// Where the records stand in the chunk.
+    places: Vec<Sequence>,
+    /// Where the subtrees start that the multiproof has the roots of, and these.
+    subtrees: Vec<u64>,
+    siblings: Vec<u8>,
+}
+
+impl Chunk {
+    /// The bytes of a record that stands at a place of the chunk.
+    fn record(&self, place: u64) -> Option<&[u8]> {
+        let number = match &self.beside {
+            None => usize::try_from(place).ok()?,
+            Some(beside) => beside.places.binary_search(&Sequence(place)).ok()?,
+        };
+        self.bytes.get(*self.starts.get(number)?..*self.starts.get(number + 1)?)
+    }
+
+    /// The root of the subtree over `count` places from `start` on.
+    fn root(&mut self, engine: &impl Engine, framing: Framing, start: u64, count: u64) -> Option<Digest> {
+        if let Some(Beside { places, subtrees, siblings }) = &self.beside {
+            // A subtree has the shape of a tree of its own.
+            let end = start + count;
+            let from = places.partition_point(|place| place.0 < start);
+            let to = places.partition_point(|place| place.0 < end);
+            let first = subtrees.partition_point(|subtree| *subtree < start);
+            let behind = subtrees.partition_point(|subtree| *subtree < end);
+            let records = self.bytes.get(self.starts[from]..self.starts[to])?;
+            let mut within = places[from..to].iter().map(|place| Sequence(place.0 - start));
+            return engine.multiproof_root(count, framing, records, &mut within, siblings.get(32 * first..32 * behind)?).ok();
+        }
+        let heights = self.heights.get_or_insert_with(|| {
+            let leaves = match framing {
+                Framing::Fixed(size) => merkle::leaves(engine, usize::from(size.get()), &self.bytes),
+                Framing::Prefixed => self.starts.windows(2).map(|ends| tree::leaf(&self.bytes[ends[0] + 2..ends[1]])).collect(),
+            };
+            Heights::over(engine, leaves)
+        });
+        heights.root(start, count)
+    }
 }
 
 impl Heights {
     fn over(engine: &impl Engine, leaves: Vec<Digest>) -> Self {
         let mut heights = vec![leaves];
         while let Some(below) = heights.last().filter(|below| below.len() > 1) {
-            let pairs = below.len() / 2;
-            let mut above = vec![Digest::NULL; below.len() - pairs];
-            engine.nodes(&below[..2 * pairs], &mut above[..pairs]);
-            if below.len() % 2 == 1 {
-                above[pairs] = below[2 * pairs];
-            }
-            heights.push(above);
+            heights.push(parents(engine, below));
         }
         Self(heights)
     }
@@ -168,13 +379,15 @@ impl Heights {
     }
 }
 
-impl<G: Engine, E, F: Fn() -> E> Proof<'_, G, E, F> {
+impl<'r, G: Engine, E, F: Fn() -> E> Proof<'r, G, E, F> {
+    fn new(engine: &'r G, geometry: Geometry, read: ReadRange<'r, E>, damaged: F) -> Self {
+        Self { engine, geometry, read, damaged, chunk: None, tiles: HashMap::new() }
+    }
+
     fn record(&mut self, Sequence(seq): Sequence, out: &mut Vec<u8>) -> Result<(), E> {
-        let chunk = self.chunk(seq / WIDTH)?;
-        #[allow(clippy::cast_possible_truncation)]
-        let place = (seq % WIDTH) as usize;
-        let record = chunk.starts.get(place).zip(chunk.starts.get(place + 1)).map(|(&start, &end)| &chunk.bytes[start..end]);
-        record.map(|record| out.extend_from_slice(record)).ok_or_else(&self.damaged)
+        let bits = self.geometry.chunk_bits();
+        let record = self.chunk(seq >> bits)?.record(seq & ((1 << bits) - 1)).map(|record| out.extend_from_slice(record));
+        record.ok_or_else(&self.damaged)
     }
 
     fn chunk(&mut self, number: u64) -> Result<&mut Chunk, E> {
@@ -184,62 +397,93 @@ impl<G: Engine, E, F: Fn() -> E> Proof<'_, G, E, F> {
         self.chunk.as_mut().ok_or_else(&self.damaged)
     }
 
+    /// Where of each chunk from `first` to `last` the records end, and the multiproof; before them where those before the first do.
+    fn ends(&mut self, first: u64, last: u64) -> Result<Vec<(u64, u64)>, E> {
+        let each = if self.geometry.pruned.is_some() { 16 } else { 8 };
+        let start = self.geometry.ends().start;
+        let read = (self.read)(start + each * first.saturating_sub(1)..start + each * (last + 1))?;
+        let number = |bytes: &[u8]| bytes.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+        let ends = read.chunks_exact(usize::try_from(each).unwrap_or(8)).map(|end| (number(end), number(&end[8..])));
+        Ok((first == 0).then_some((0, 0)).into_iter().chain(ends).collect())
+    }
+
     fn load(&mut self, number: u64) -> Result<Chunk, E> {
-        let Geometry { n, framing, events } = self.geometry;
-        let (first, last) = (number * WIDTH, n.min((number + 1) * WIDTH));
-        let range = match framing {
-            Framing::Fixed(size) => first * u64::from(size.get())..last * u64::from(size.get()),
-            Framing::Prefixed => {
-                let at = self.geometry.ends().start + 8 * number;
-                let ends = (self.read)(if number == 0 { at..at + 8 } else { at - 8..at + 8 })?;
-                let mut ends = ends.chunks_exact(8).map(|end| u64::from_be_bytes(end.try_into().unwrap_or_default()));
-                let start = if number == 0 { 0 } else { ends.next().unwrap_or(0) };
-                start..ends.next().unwrap_or(0)
-            }
+        let Geometry { n, framing, events, pruned } = self.geometry;
+        let width = 1 << self.geometry.chunk_bits();
+        let (first, last) = (number * width, n.min((number + 1) * width));
+        let (range, mut proof) = match (framing, pruned) {
+            (Framing::Fixed(size), None) => (first * u64::from(size.get())..last * u64::from(size.get()), 0..0),
+            _ => match self.ends(number, number)?[..] {
+                [before, end] => (before.0..end.0, before.1..end.1),
+                _ => return Err((self.damaged)()),
+            },
         };
         if range.start > range.end || range.end > events {
             return Err((self.damaged)());
         }
         let bytes = (self.read)(range)?;
+        let beside = match pruned {
+            None => None,
+            Some(pruned) => {
+                if proof.start > proof.end || proof.end > pruned.siblings {
+                    return Err((self.damaged)());
+                }
+                let all = self.geometry.siblings().start;
+                (proof.start, proof.end) = (all + 32 * proof.start, all + 32 * proof.end);
+                let places = pruned.places(self.engine, first..last);
+                let subtrees = geometry::siblings(last - first, places.iter().copied()).map(|range| range.start).collect();
+                Some(Beside { places, subtrees, siblings: (self.read)(proof)? })
+            }
+        };
+        let count = beside.as_ref().map_or(last - first, |beside| beside.places.len() as u64);
         let mut starts = vec![0];
         let mut rest = &bytes[..];
-        for _ in first..last {
+        for _ in 0..count {
             rest = framing.split_first(rest).ok_or_else(&self.damaged)?.1;
             starts.push(bytes.len() - rest.len());
         }
-        if !rest.is_empty() {
+        let fits = beside.as_ref().is_none_or(|beside| beside.siblings.len() == 32 * beside.subtrees.len());
+        if !rest.is_empty() || !fits {
             return Err((self.damaged)());
         }
-        Ok(Chunk { number, bytes, starts, heights: None })
+        Ok(Chunk { number, bytes, starts, heights: None, beside })
     }
 
     fn subtree(&mut self, range: Range<u64>) -> Result<Digest, E> {
         let count = range.end - range.start;
-        let whole = count.is_power_of_two() && range.start.is_multiple_of(count);
-        let root = if count < WIDTH && range.start / WIDTH == (range.end - 1) / WIDTH {
+        let (bits, whole) = (self.geometry.chunk_bits(), count.is_power_of_two() && range.start.is_multiple_of(count));
+        let width = 1 << bits;
+        let root = if count < width && range.start >> bits == (range.end - 1) >> bits {
             let (engine, framing) = (self.engine, self.geometry.framing);
-            let chunk = self.chunk(range.start / WIDTH)?;
-            let heights = chunk.heights.get_or_insert_with(|| {
-                let leaves = match framing {
-                    Framing::Fixed(size) => merkle::leaves(engine, usize::from(size.get()), &chunk.bytes),
-                    Framing::Prefixed => {
-                        chunk.starts.windows(2).map(|ends| tree::leaf(&chunk.bytes[ends[0] + 2..ends[1]])).collect()
-                    }
-                };
-                Heights::over(engine, leaves)
-            });
-            heights.root(range.start % WIDTH, count)
+            self.chunk(range.start >> bits)?.root(engine, framing, range.start & (width - 1), count)
         } else if whole {
-            let level = count.trailing_zeros() / WIDTH_BITS;
-            let each = WIDTH_BITS * level;
+            let level = 1 + (count.trailing_zeros() - bits) / WIDTH_BITS;
+            let each = bits + WIDTH_BITS * (level - 1);
             let first = range.start >> each;
             self.tile(level, first / WIDTH)?.root(first % WIDTH, count >> each)
+        } else if let Some(root) = self.ragged(&range)? {
+            Some(root)
         } else {
             let middle = range.start + geometry::split(count);
             let (left, right) = (self.subtree(range.start..middle)?, self.subtree(middle..range.end)?);
             Some(tree::node(&left, &right))
         };
         root.ok_or_else(&self.damaged)
+    }
+
+    /// The root of a ragged right edge of a pruned tree that keeps no record: it stands in the multiproof.
+    fn ragged(&mut self, range: &Range<u64>) -> Result<Option<Digest>, E> {
+        let Some(pruned) = self.geometry.pruned else { return Ok(None) };
+        let bits = self.geometry.chunk_bits();
+        let (first, last) = (range.start >> bits, (range.end - 1) >> bits);
+        let (before, end) = (self.ends(first, first)?.first().copied(), self.ends(last, last)?.last().copied());
+        match (before, end) {
+            (Some(before), Some(end)) if before.0 == end.0 && before.1 < pruned.siblings => {
+                let at = self.geometry.siblings().start + 32 * before.1;
+                Ok((self.read)(at..at + 32)?.first_chunk().map(|digest| Digest(*digest)))
+            }
+            _ => Ok(None),
+        }
     }
 
     fn tile(&mut self, level: u32, number: u64) -> Result<&Heights, E> {
@@ -251,5 +495,156 @@ impl<G: Engine, E, F: Fn() -> E> Proof<'_, G, E, F> {
             self.tiles.insert((level, number), Heights::over(self.engine, hashes));
         }
         self.tiles.get(&(level, number)).ok_or_else(&self.damaged)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::cell::RefCell;
+
+    use moteseal_lanes::Host;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use proptest::sample::select;
+
+    use super::*;
+
+    const LEVELS: u8 = 12;
+
+    struct Grown {
+        leaves: Vec<Digest>,
+        framing: Framing,
+        frames: Vec<Vec<u8>>,
+        pruned: Pruned,
+    }
+
+    impl Grown {
+        /// A tree of `n` records of which the levels from `from` on are kept, in chunks of `2^chunk_bits` places.
+        fn new(n: u64, salt: [u8; 16], from: u8, framing: Framing, chunk_bits: u32) -> Self {
+            let record = |seq: u64| match framing {
+                Framing::Fixed(_) => Digest::of(&[&seq.to_be_bytes()]).0[..3].to_vec(),
+                Framing::Prefixed => vec![7; usize::try_from(seq % 5).unwrap()],
+            };
+            let records: Vec<Vec<u8>> = (0..n).map(record).collect();
+            let leaves = records.iter().map(|record| tree::leaf(record)).collect();
+            let framed = |record: Vec<u8>| match framing {
+                Framing::Fixed(_) => record,
+                Framing::Prefixed => [&[0, u8::try_from(record.len()).unwrap()][..], &record].concat(),
+            };
+            let kept = (u32::MAX << from) & ((1 << LEVELS) - 1);
+            let pruned = Pruned { salt: Salt(salt), levels: LEVELS, kept, siblings: 0, chunk_bits };
+            Self { leaves, framing, frames: records.into_iter().map(framed).collect(), pruned }
+        }
+
+        fn level(&self, seq: u64) -> u8 {
+            self.pruned.salt.level(Sequence(seq), LEVELS).0
+        }
+
+        fn at(&self, mask: u32) -> Vec<Sequence> {
+            (0..self.leaves.len() as u64).filter(|&seq| mask >> self.level(seq) & 1 == 1).map(Sequence).collect()
+        }
+
+        /// What a part of these records has, from the whole tree.
+        fn part(&self, selected: &[Sequence]) -> TreePart {
+            let proof = merkle::multiproof(&Host::detect(), &self.leaves, selected.iter().copied());
+            TreePart {
+                records: selected.iter().flat_map(|seq| self.frames[usize::try_from(seq.0).unwrap()].clone()).collect(),
+                siblings: proof.iter().flat_map(|digest| digest.0).collect(),
+            }
+        }
+
+        /// Where everything lies in the body, and the body.
+        fn lay_out(&self) -> (Geometry, Vec<u8>) {
+            let kept = self.part(&self.at(self.pruned.kept));
+            let pruned = Some(Pruned { siblings: kept.siblings.len() as u64 / 32, ..self.pruned });
+            let (n, framing, events) = (self.leaves.len() as u64, self.framing, kept.records.len() as u64);
+            let geometry = Geometry { n, framing, events, pruned };
+            let (body, root) = lay_out_pruned(&Host::detect(), geometry, &kept.records, &kept.siblings).unwrap();
+            assert_eq!(root, merkle::root(&Host::detect(), &self.leaves));
+            assert_eq!(body.len() as u64, geometry.body_length());
+            (geometry, body)
+        }
+    }
+
+    fn read_part(geometry: Geometry, body: &[u8], selected: &[Sequence]) -> Result<(TreePart, u64), ()> {
+        let read = RefCell::new(0);
+        let mut reader = |range: Range<u64>| {
+            *read.borrow_mut() += range.end - range.start;
+            let range = usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap();
+            body.get(range).map(<[u8]>::to_vec).ok_or(())
+        };
+        let part = part(&Host::detect(), geometry, selected, &mut reader, || ())?;
+        let read = *read.borrow();
+        Ok((part, read))
+    }
+
+    fn framings() -> impl Strategy<Value = Framing> {
+        select(vec![Framing::fixed(3).unwrap(), Framing::Prefixed])
+    }
+
+    proptest! {
+        /// Chunks so small that most keep nothing, and subtrees without a kept record span many of them, and whole tiles.
+        #[test]
+        fn what_is_read_of_a_pruned_tree_is_what_the_whole_one_gives(
+            n in 1_u64..3000, salt: [u8; 16], from in 1..LEVELS, framing in framings(), chunk_bits in 0_u32..6,
+            mask: u32, chosen in vec(any::<u32>(), 0..20),
+        ) {
+            let grown = Grown::new(n, salt, from, framing, chunk_bits);
+            let kept = grown.at(grown.pruned.kept);
+            let (geometry, body) = grown.lay_out();
+            prop_assume!((kept.len() as u64) < n);
+            let mut some: Vec<Sequence> = chosen.iter().filter_map(|&i| kept.get(i as usize % kept.len().max(1)).copied()).collect();
+            some.sort_unstable();
+            some.dedup();
+            for selected in [some, grown.at(grown.pruned.kept & mask), kept, vec![]] {
+                prop_assert!(read_part(geometry, &body, &selected).unwrap().0 == grown.part(&selected), "{selected:?}");
+            }
+        }
+
+        /// Whoever reads damaged bytes gets other bytes or an error: nothing panics.
+        #[test]
+        fn a_damaged_body_is_no_panic(
+            n in 1_u64..600, salt: [u8; 16], from in 1..4_u8, framing in framings(), chunk_bits in 0_u32..6,
+            at: prop::sample::Index, xor in 1_u8.., chosen: prop::sample::Index,
+        ) {
+            let grown = Grown::new(n, salt, from, framing, chunk_bits);
+            let kept = grown.at(grown.pruned.kept);
+            prop_assume!(!kept.is_empty() && (kept.len() as u64) < n);
+            let (geometry, mut body) = grown.lay_out();
+            *at.get_mut(&mut body) ^= xor;
+            let _ = read_part(geometry, &body, &[*chosen.get(&kept)]);
+            let _ = read_part(geometry, &body, &kept);
+        }
+
+        #[test]
+        fn another_number_of_records_or_digests_is_not_laid_out(
+            n in 2_u64..600, salt: [u8; 16], from in 1..4_u8, framing in framings(), chunk_bits in 0_u32..6,
+        ) {
+            let grown = Grown::new(n, salt, from, framing, chunk_bits);
+            let kept = grown.at(grown.pruned.kept);
+            prop_assume!(!kept.is_empty() && (kept.len() as u64) < n);
+            let part = grown.part(&kept);
+            let (geometry, _) = grown.lay_out();
+            let laid_out = |records: &[u8], siblings: &[u8]| lay_out_pruned(&Host::detect(), geometry, records, siblings).is_some();
+            prop_assert!(laid_out(&part.records, &part.siblings));
+            prop_assert!(!laid_out(&part.records, &part.siblings[32..]));
+            prop_assert!(!laid_out(&part.records, &[&part.siblings[..], &[0; 32]].concat()));
+            prop_assert!(!laid_out(&part.records[..part.records.len() - 1], &part.siblings));
+            prop_assert!(!laid_out(&[&part.records[..], &[0; 3]].concat(), &part.siblings));
+        }
+    }
+
+    /// A few records of a large pruned tree are read without most of it.
+    #[test]
+    fn a_small_sample_reads_a_small_part_of_a_large_pruned_tree() {
+        let (n, from) = (1 << 20, 3);
+        let grown = Grown::new(n, [5; 16], from, Framing::fixed(3).unwrap(), WIDTH_BITS + u32::from(from));
+        let (geometry, body) = grown.lay_out();
+        let kept = grown.at(grown.pruned.kept);
+        let selected: Vec<Sequence> = kept.iter().copied().step_by(kept.len() / 8).collect();
+        let (part, read) = read_part(geometry, &body, &selected).unwrap();
+        assert!(part == grown.part(&selected));
+        assert!(read * 16 < body.len() as u64, "{read} of {} bytes", body.len());
     }
 }

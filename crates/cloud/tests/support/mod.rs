@@ -6,17 +6,19 @@ use std::sync::Arc;
 
 use moteseal_api::{Query, paths};
 use moteseal_cloud::{Cloud, Config};
+use moteseal_core::engine::Scalar;
 use moteseal_core::level::SaltKey;
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, MAX_LEVELS, Round, SealIndex, Sequence};
 use moteseal_core::roster::Directory as _;
 use moteseal_core::sample::{Choice, ManifestDraft};
 use moteseal_core::schema::Schema;
 use moteseal_core::seal::follow::Limits as SealLimits;
-use moteseal_core::seal::tree::Tree;
+use moteseal_core::seal::tree::{self, Tree};
 use moteseal_core::seal::{Position, Scheme, Seal, Star, Statement, Unverified, star};
 use moteseal_core::signature::{Algorithm, SecretKey, Signer};
 use moteseal_core::wire::stream::{Open, Selection};
 use moteseal_core::{Digest, Level};
+use moteseal_lanes::merkle;
 use moteseal_store::{EpochStore, Options, RedbStore};
 use moteseal_verify::issue::{Budget, FirstRoster};
 use moteseal_verify::{Event, ReadError, Roster, StreamReader, write};
@@ -83,7 +85,7 @@ pub struct Mote {
     salt_key: SaltKey,
     roster: Roster,
     pub position: Position,
-    /// Levels below this are counted and not kept, in stars.
+    /// Levels below this are counted and not kept.
     pub own_round: u8,
 }
 
@@ -127,7 +129,7 @@ impl Mote {
         }
         let (counters, mut blocks) = star.close();
         statement.counters = counters;
-        let own_round = if scheme == Scheme::Star { self.own_round } else { 0 };
+        let own_round = self.own_round;
         statement.own_round = Round(own_round);
         blocks[..usize::from(own_round)].fill(Digest::NULL);
         let root = if scheme == Scheme::Star { star::root(&counters, &blocks) } else { tree.root() };
@@ -168,10 +170,15 @@ impl Mote {
 
     /// Seals events; returns the bundle as a coordinator uploads it, with the levels from `round` on, and the seal's digest.
     pub fn seal_from(&mut self, round: u8, epoch: u64, last: bool, events: &[u32]) -> (Vec<u8>, Digest) {
+        self.seal_scheme_from(Scheme::Star, round, epoch, last, events)
+    }
+
+    /// The same for a scheme.
+    pub fn seal_scheme_from(&mut self, scheme: Scheme, round: u8, epoch: u64, last: bool, events: &[u32]) -> (Vec<u8>, Digest) {
         let before = self.position;
-        let (seal, blocks, records) = self.made(Scheme::Star, epoch, last, events);
+        let (seal, blocks, records) = self.made(scheme, epoch, last, events);
         self.position = seal.position();
-        (self.kept_from(round, before, &seal, &blocks, &records), seal.digest())
+        (self.kept_from(round, before, &seal, &blocks, (events, &records)), seal.digest())
     }
 
     /// The same without remembering it, so that the same seal can be sent with other levels.
@@ -179,14 +186,40 @@ impl Mote {
         self.clone().seal_from(round, epoch, last, events).0
     }
 
-    fn kept_from(&self, round: u8, before: Position, seal: &Seal<Unverified>, blocks: &[Digest], records: &[u8]) -> Vec<u8> {
-        let mask = seal.statement().surviving() & u32::MAX.checked_shl(round.into()).unwrap_or(0);
-        // Finest first: what is kept of the records is their beginning.
-        let kept = 4 * moteseal_core::seal::follow::masked(&seal.statement().counters, mask) as usize;
+    /// The same of a tree.
+    pub fn fork_tree_from(&self, round: u8, epoch: u64, last: bool, events: &[u32]) -> Vec<u8> {
+        self.clone().seal_scheme_from(Scheme::Tree, round, epoch, last, events).0
+    }
+
+    fn kept_from(
+        &self,
+        round: u8,
+        before: Position,
+        seal: &Seal<Unverified>,
+        blocks: &[Digest],
+        (events, records): (&[u32], &[u8]),
+    ) -> Vec<u8> {
+        let statement = seal.statement();
+        let mask = statement.surviving() & u32::MAX.checked_shl(round.into()).unwrap_or(0);
+        let (digests, kept) = match statement.scheme {
+            // Finest first: what is kept of the records is their beginning.
+            Scheme::Star => {
+                let kept = 4 * moteseal_core::seal::follow::masked(&statement.counters, mask) as usize;
+                (write::star_evidence(seal, blocks, mask), records[..kept].to_vec())
+            }
+            Scheme::Tree => {
+                let leaves: Vec<Digest> = events.iter().map(|event| tree::leaf(&event.to_be_bytes())).collect();
+                let at = |seq: &Sequence| mask >> statement.salt.level(*seq, LEVELS).0 & 1 == 1;
+                let kept: Vec<Sequence> = (0..events.len() as u64).map(Sequence).filter(at).collect();
+                let proof = merkle::multiproof(&Scalar, &leaves, kept.iter().copied());
+                let records = kept.iter().flat_map(|seq| events[usize::try_from(seq.0).unwrap()].to_be_bytes());
+                (proof.iter().flat_map(|digest| digest.0).collect(), records.collect())
+            }
+        };
         let mut out = Vec::new();
         write::schema(&mut out, &schema());
         write::open(&mut out, &Open { device: self.id, roster_version: 0, prev: Some(before.prev), last: before.last });
-        self.part(&mut out, seal, mask, &write::star_evidence(seal, blocks, mask), &records[..kept], true);
+        self.part(&mut out, seal, mask, &digests, &kept, true);
         out
     }
 
@@ -315,7 +348,7 @@ pub fn verified(roster: &Roster, bytes: &[u8]) -> Result<Read, ReadError> {
             Event::Proven(proven) => {
                 let statement = proven.seal.statement();
                 read.parts.push((statement.device, statement.index.0, statement.epoch.0, proven.part.signature.is_some()));
-                proven.sample.for_each(&moteseal_core::engine::Scalar, |seq: Sequence, _: Level, record: &[u8]| {
+                proven.sample.for_each(&Scalar, |seq: Sequence, _: Level, record: &[u8]| {
                     let value = u32::from_be_bytes(record.try_into().unwrap());
                     read.rows.push((statement.device, statement.index.0, seq.0, value));
                 });

@@ -158,7 +158,7 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
         self.directory.with_key(at.device, index, &mut |key| algorithm = Some(key.algorithm()));
         let algorithm = algorithm.ok_or(PartError::IndexOutOfRange)?;
 
-        if part.round > part.own_round || part.own_round.0 >= levels || (part.scheme == Scheme::Tree && part.own_round.0 > 0) {
+        if part.round > part.own_round || part.own_round.0 >= levels {
             return Err(PartError::RoundOutOfRange);
         }
         if part.n > self.limits.max_events {
@@ -241,6 +241,11 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
                 if statement.scheme != Scheme::Tree || last.is_none_or(|last| last.0 >= u64::from(part.n)) {
                     return Err(PartError::SelectOutOfRange);
                 }
+                let levels = counters.levels();
+                let kept = |seq| part.salt.level(seq, levels).0 >= part.own_round.0;
+                if part.own_round.0 > 0 && !gaps.iter().all(kept) {
+                    return Err(PartError::SelectOutOfRange);
+                }
                 gaps.len()
             }
         };
@@ -261,7 +266,7 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
         }
         match (&part.select, statement.scheme) {
             (Select::Levels(mask), Scheme::Star) => Ok(star_root(&self.engine, statement, *mask, part, framing, blocks)),
-            (Select::Levels(mask), Scheme::Tree) if *mask == surviving && part.n > 0 => Ok(self.whole_tree_root(part, framing)),
+            (Select::Levels(_), Scheme::Tree) if selected == part.n && part.n > 0 => Ok(self.whole_tree_root(part, framing)),
             (Select::Levels(mask), Scheme::Tree) => self.tree_root(part, framing, &mut self.members(statement, *mask)),
             (Select::Events(gaps), _) => self.tree_root(part, framing, &mut gaps.iter()),
         }

@@ -203,8 +203,8 @@ impl Statement {
         });
         let in_order = last.is_none_or(|(last_index, last_epoch)| last_index < index && last_epoch <= epoch);
         let rounds = round <= own_round && own_round.0 < levels;
-        let tree_is_plain = scheme == Scheme::Star || (own_round.0 == 0 && lost.is_none());
-        if !(lost_fits && in_order && rounds && tree_is_plain && counters.total() <= u64::from(u32::MAX)) {
+        let tree_loses_none = scheme == Scheme::Star || lost.is_none();
+        if !(lost_fits && in_order && rounds && tree_loses_none && counters.total() <= u64::from(u32::MAX)) {
             return Err(DecodeError::FieldOutOfRange);
         }
         Ok(Self {

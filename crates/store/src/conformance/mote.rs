@@ -8,9 +8,10 @@ use moteseal_core::record::{DeviceId, EpochNumber, Framing, GroupId, Level, Roun
 use moteseal_core::roster::Directory;
 use moteseal_core::schema::{Field, FieldType, MAX_SCHEMA, Schema};
 use moteseal_core::seal::follow::lowest;
-use moteseal_core::seal::tree::Tree;
+use moteseal_core::seal::tree::{Tree, leaf};
 use moteseal_core::seal::{Authentic, MAX_MESSAGE, Position, Scheme, Seal, Star, Statement, star};
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey, Signer};
+use moteseal_lanes::{Host, merkle};
 use moteseal_verify::{SchemaEntry, write};
 
 use crate::bundle::Bundle;
@@ -97,10 +98,8 @@ impl Mote {
         statement.last_in_epoch = true;
         statement.schema = self.schema.digest;
         statement.salt = self.salt_key.salt(self.device, index);
-        if scheme == Scheme::Star {
-            statement.round = Round(self.round);
-            statement.own_round = Round(self.round);
-        }
+        statement.round = Round(self.round);
+        statement.own_round = Round(self.round);
         let mut star = Star::<{ LEVELS as usize }>::new(self.device, index, &statement.salt, framing);
         let mut tree = Tree::<32>::new();
         for record in &records {
@@ -123,11 +122,13 @@ impl Mote {
         let blocks = blocks[..usize::from(LEVELS)].to_vec();
         let mut made =
             Made { bundle: Bundle::empty(), statement, records, framing, seal: seal.clone(), signature, blocks: blocks.clone() };
-        let events = match scheme {
-            Scheme::Star => made.joined(u32::MAX),
-            Scheme::Tree => made.framed(|_| true),
+        let everything = made.kept(u32::MAX).len() == made.records.len();
+        made.bundle = if scheme == Scheme::Star || everything {
+            let events = if scheme == Scheme::Star { made.joined(u32::MAX) } else { made.framed(|_| true) };
+            Bundle::new(&seal, &signature, &self.schema, &blocks, &events).expect("a whole seal")
+        } else {
+            made.tree_from(0, &self.schema)
         };
-        made.bundle = Bundle::new(&seal, &signature, &self.schema, &blocks, &events).expect("a whole seal");
         made
     }
 
@@ -149,10 +150,13 @@ impl Made {
     /// The same seal with the levels from `round` on only, as a coordinator uploads it.
     ///
     /// # Panics
-    /// If it is a tree, or nothing below the round survived.
+    /// If nothing below the round survived.
     #[must_use]
     #[allow(clippy::expect_used)]
     pub fn pruned(&self, round: u8, schema: &Arc<SchemaEntry>) -> Self {
+        if self.statement.scheme == Scheme::Tree {
+            return Self { bundle: self.tree_from(round, schema), ..self.clone() };
+        }
         let kept = self.statement.surviving() & u32::MAX.checked_shl(round.into()).unwrap_or(0);
         let counters = &self.statement.counters;
         let above = (0..lowest(kept, LEVELS)).fold(star::chain_start(), |above, level| {
@@ -161,6 +165,34 @@ impl Made {
         let events = self.joined(kept);
         let bundle = Bundle::pruned(&self.seal, &self.signature, schema, (kept, above), &self.blocks, &events);
         Self { bundle: bundle.expect("a seal that is whole from a round on"), ..self.clone() }
+    }
+
+    #[allow(clippy::expect_used)]
+    fn tree_from(&self, round: u8, schema: &Arc<SchemaEntry>) -> Bundle {
+        let mask = self.statement.surviving() & u32::MAX.checked_shl(round.into()).unwrap_or(0);
+        let kept = self.kept(mask);
+        let events = self.framed(|seq| mask >> self.level(seq).0 & 1 == 1);
+        let bundle = Bundle::pruned_tree(&self.seal, &self.signature, schema, (mask, &self.multiproof(&kept)), &events);
+        bundle.expect("a tree that is whole from a round on")
+    }
+
+    /// The events of a tree at the levels of `mask` that survived, ascending.
+    #[must_use]
+    pub fn kept(&self, mask: u32) -> Vec<Sequence> {
+        let mask = mask & self.statement.surviving();
+        let all = (0..self.records.len() as u64).filter(|&seq| mask >> self.level(seq).0 & 1 == 1);
+        all.map(Sequence).collect()
+    }
+
+    /// The compact multiproof of these events of a tree, made from every record that there is.
+    #[must_use]
+    pub fn multiproof(&self, selected: &[Sequence]) -> Vec<u8> {
+        multiproof(&self.leaves(), selected)
+    }
+
+    /// The leaf hashes of all records.
+    pub(super) fn leaves(&self) -> Vec<Digest> {
+        self.records.iter().map(|record| leaf(record)).collect()
     }
 
     /// What a part of the levels `mask` carries beside its events.
@@ -201,6 +233,12 @@ impl Made {
     pub fn level(&self, seq: u64) -> Level {
         self.statement.salt.level(Sequence(seq), LEVELS)
     }
+}
+
+/// The compact multiproof of some leaves, from all of them.
+pub(super) fn multiproof(leaves: &[Digest], selected: &[Sequence]) -> Vec<u8> {
+    let proof = merkle::multiproof(&Host::detect(), leaves, selected.iter().copied());
+    proof.iter().flat_map(|digest| digest.0).collect()
 }
 
 /// What a verifier has to know of devices made here.

@@ -12,7 +12,9 @@ use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
 use redb::{Database, Durability, ReadableDatabase, ReadableTable, Table};
 
-use super::{EQUIVOCATIONS, MANIFESTS, PIECE, PIECES, ROW, SCHEMAS, SEALS, UNORDERED, guarded, index_key, keys, piece_key};
+use super::{
+    EQUIVOCATIONS, MANIFESTS, PIECE, PIECES, ROW, SCHEMAS, SEALS, UNORDERED, first_piece, guarded, index_key, keys, piece_key,
+};
 use crate::batch::Batch;
 use crate::bundle::{Bundle, SealKey};
 use crate::epochs::{PutError, Receipt};
@@ -78,7 +80,7 @@ fn can_be_placed(database: &Database, known: &Known, batches: &[&Batch]) -> bool
             seals.range(key..)?.next().transpose()?;
             schemas.get(bundle.schema.digest.0)?;
             if bundle.stored_bytes() > ROW {
-                let key = piece_key(&bundle.key, 0);
+                let key = piece_key(&bundle.key, first_piece(bundle.tree_from));
                 pieces.range(..key)?.next_back().transpose()?;
                 pieces.range(key..)?.next().transpose()?;
             }
@@ -172,7 +174,7 @@ pub(super) fn commit(
                         Some(pieces) => pieces,
                         none => none.insert(transaction.open_table(PIECES)?),
                     };
-                    for (number, piece) in (0..).zip(bundle.body.chunks(PIECE)) {
+                    for (number, piece) in (first_piece(bundle.tree_from)..).zip(bundle.body.chunks(PIECE)) {
                         pieces.insert(piece_key(&bundle.key, number), piece)?;
                     }
                 }

@@ -85,7 +85,7 @@ pub(super) fn decode(record: &[u8]) -> Option<Batch> {
         if !sound {
             return None;
         }
-        batch.push(Bundle { key, epoch, kept: seal.kept(), schema, head, body });
+        batch.push(Bundle { key, epoch, kept: seal.kept(), tree_from: seal.tree_from(), schema, head, body });
     }
     let mut manifests = Vec::new();
     if version == WITH_MANIFESTS {

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use moteseal_core::record::{EpochNumber, Level, Round};
 use moteseal_core::roster::Directory as _;
 use moteseal_core::sample::{Announcement, Coordinator, Offer};
-use moteseal_core::seal::Scheme;
 use moteseal_core::seal::follow::Limits;
 use moteseal_verify::{Event, ReadError, Roster, StreamReader, manifest as manifests};
 use serde_json::{Value, json};
@@ -61,8 +60,7 @@ pub fn bundle(roster: &Roster, limits: Limits, input: &Value) -> Verdict {
             }
             Event::Proven(proven) => {
                 let statement = proven.seal.statement();
-                let ended = rounds.get(&statement.epoch).filter(|_| statement.scheme == Scheme::Star);
-                let ended = ended.filter(|_| roster.budget().is_some());
+                let ended = rounds.get(&statement.epoch).filter(|_| roster.budget().is_some());
                 let from = proven.whole_from();
                 if !proven.is_whole() && from.zip(ended).is_none_or(|(from, ended)| from > *ended) {
                     return Err(Refused::NotWhole);

@@ -344,9 +344,13 @@ fn seals() -> File {
     epoch.lost = Some(lost);
     let lossy = device.seal(&epoch);
     let empty = device.seal(&Epoch::new(Scheme::Tree, 9, 0));
+    let mut raised = Epoch::new(Scheme::Tree, 9, 40);
+    (raised.round, raised.own_round) = (1, 2);
+    let raised = device.seal(&raised);
     for (name, bytes) in [
         ("a star", star.clone()),
         ("a tree", tree.clone()),
+        ("a tree from level 2 on", write::sign1(&raised.seal, &raised.signature)),
         ("lost events, after a restart", write::sign1(&lossy.seal, &lossy.signature)),
         ("an empty tree", write::sign1(&empty.seal, &empty.signature)),
     ] {
@@ -418,7 +422,7 @@ fn seals() -> File {
         ("the index of the seal before", 7, unit(1)),
         ("an index below the seal before", 7, unit(9)),
         ("an epoch before the seal before", 9, unit(9)),
-        ("a device's round", 15, unit(1)),
+        ("a device's round of all levels", 15, unit(8)),
         ("lost events", 17, counts(&[1, 0, 0, 0, 0, 0, 0, 0])),
         ("scheme star", 1, unit(0)),
     ] {

@@ -355,7 +355,39 @@ fn trees() -> File {
     let items = sequence(&stream(&schema(&[]), &[opaque(Scheme::Tree)], &Pick::Events(vec![0])));
     let forged = [&head(0, 0)[..0], &64u16.to_be_bytes(), &pair].concat();
     file.invalid("an inner node for an event", "stream.read", changed(&items, 2, EVENTS, bytes(&forged)), "NotAuthentic");
+    raised(&mut file);
     file
+}
+
+/// A tree of which the device did not forward the events below level 2.
+fn raised(file: &mut File) {
+    let fixed = schema(FIXED);
+    let mut epoch = Epoch::new(Scheme::Tree, 7, 24);
+    (epoch.round, epoch.own_round) = (1, 2);
+    let sealed = Device::new(&group(), "ed", &fixed).seal(&epoch);
+    let part_of = |pick: &Pick| sequence(&stream(&fixed, std::slice::from_ref(&sealed), pick));
+    let at = |wanted: fn(u8) -> bool| -> Vec<u64> { (0..24).filter(|&seq| wanted(sealed.level(seq as usize))).collect() };
+    let (there, gone) = (at(|level| level >= 2), at(|level| level < 2));
+    for mask in [0xff, 0xf8, 0x04, 0] {
+        let name = format!("a tree from level 2 on, levels {mask:#04x}");
+        file.valid(name, "stream.read", of(&encode_sequence(&part_of(&Pick::Levels(mask)))));
+    }
+    let events = |events: &[u64]| of(&encode_sequence(&part_of(&Pick::Events(events.to_vec()))));
+    file.valid("a tree from level 2 on, its events one by one", "stream.read", events(&there));
+    file.valid("a tree from level 2 on, one event", "stream.read", events(&there[1..2]));
+    file.invalid("an event that the device did not keep", "stream.read", events(&gone[..1]), "SelectOutOfRange");
+    let mut both = [&there[..], &gone[..1]].concat();
+    both.sort_unstable();
+    file.invalid("one that the device did not keep among others", "stream.read", events(&both), "SelectOutOfRange");
+    let good = part_of(&Pick::Levels(0xff));
+    file.invalid("the device's round lowered", "stream.read", changed(&good, 2, OWN_ROUND, int(1)), "NotAuthentic");
+    file.invalid("the device's round raised", "stream.read", changed(&good, 2, OWN_ROUND, int(3)), "SelectOutOfRange");
+    file.invalid(
+        "a level selected that the device did not keep",
+        "stream.read",
+        changed(&good, 2, SELECT, int(0xfe)),
+        "SelectOutOfRange",
+    );
 }
 
 fn mutations() -> File {

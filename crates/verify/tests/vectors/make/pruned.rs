@@ -118,6 +118,14 @@ fn kinds() -> [Sealed; 3] {
     [plain, device("south").seal(&raised), device("west").seal(&lossy)]
 }
 
+/// The same for trees, which lose nothing.
+fn trees() -> [Sealed; 2] {
+    let plain = device("north").seal(&Epoch::new(Scheme::Tree, 7, 40));
+    let mut raised = Epoch::new(Scheme::Tree, 7, 60);
+    (raised.round, raised.own_round) = (1, 2);
+    [plain, device("south").seal(&raised)]
+}
+
 fn from(round: u32) -> Pick {
     Pick::Levels(0xffu32.checked_shl(round).unwrap_or(0) & 0xff)
 }
@@ -130,8 +138,14 @@ fn pruned() -> File {
     let [plain, raised, lossy] = kinds();
     assert!((0..5).all(|level| !plain.at_level(level).is_empty()), "levels 0 to 4 have events");
     let op = "stream.bundle";
-    for (kind, sealed) in [("a star", &plain), ("a star from the device's own round on", &raised), ("a star with losses", &lossy)]
-    {
+    let [tree, raised_tree] = trees();
+    for (kind, sealed) in [
+        ("a star", &plain),
+        ("a star from the device's own round on", &raised),
+        ("a star with losses", &lossy),
+        ("a tree", &tree),
+        ("a tree from the device's own round on", &raised_tree),
+    ] {
         file.valid(format!("{kind}, whole"), op, of(&bundle(sealed, &ALL)));
         for round in 1..=8u8 {
             let pruned = bundle(sealed, &from(round.into()));
@@ -172,9 +186,9 @@ fn pruned() -> File {
         op,
         of(&[ended(7, LEVELS), bundle(&plain, &Pick::Levels(0))].concat()),
     );
-    let tree = device("north").seal(&Epoch::new(Scheme::Tree, 7, 40));
-    file.valid("a tree, whole", op, of(&[ended(7, 4), bundle(&tree, &ALL)].concat()));
-    file.invalid("a tree, pruned", op, of(&[ended(7, 4), bundle(&tree, &from(4))].concat()), "NotWhole");
+    let kept: Vec<u64> = (0..40).filter(|&seq| tree.level(seq as usize) >= 2).collect();
+    let one_by_one = [ended(7, 2), bundle(&tree, &Pick::Events(kept))].concat();
+    file.invalid("a tree, what the round leaves one by one", op, of(&one_by_one), "NotWhole");
     let events = Pick::Events((0..40).collect());
     file.invalid("a tree, all events one by one", op, of(&[ended(7, 8), bundle(&tree, &events)].concat()), "NotWhole");
 

@@ -93,17 +93,14 @@ pub fn seeds() -> Vec<Vec<u8>> {
         add(Uplink::Forward(forward).close(device, &key, &mut out).unwrap());
     }
     let schema = fixture::schema();
-    let explained = fixture::explanation(sealed);
-    for uplink in [
-        Uplink::Schema(&schema),
-        Uplink::Close { schema: Digest::of(&[&schema]), open: b"\x83\x01\x02\x03", part: b"\x80" },
-        Uplink::Explain { index: SealIndex(1), seal: &explained, digests: &[0; 64] },
-    ] {
+    for uplink in
+        [Uplink::Schema(&schema), Uplink::Close { schema: Digest::of(&[&schema]), open: b"\x83\x01\x02\x03", part: b"\x80" }]
+    {
         add(uplink.close(device, &key, &mut out).unwrap());
     }
     for sealed in [None, Some(SealIndex(300))] {
         let (index, next) = (SealIndex(301), Sequence(70_000));
-        let acknowledgement = Acknowledgement { index, next, sealed, wants_schema: true, wants_explanation: false };
+        let acknowledgement = Acknowledgement { index, next, sealed, wants_schema: true };
         add(acknowledgement.close(device, &key, &mut out).unwrap());
     }
     // The tags here are computed from the text: if they were wrong, nothing would ever open.

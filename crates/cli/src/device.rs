@@ -1,15 +1,16 @@
 //! `moteseal device`: a device of a group with a budget, at work.
 
-use std::io::BufRead as _;
+use std::io::{self, BufRead, Read as _};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
 use clap::{Args, Subcommand};
 use moteseal_cloud::stop_signal;
 use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
 use moteseal_core::seal::Scheme;
-use moteseal_core::wire::link::LinkKey;
+use moteseal_core::wire::link::{LinkKey, MAX_RECORD};
 use moteseal_device::durable::{DurableError, Identity};
-use moteseal_device::import::Clock;
+use moteseal_device::import::{Clock, display_ms};
 use moteseal_device::outbox::state_beside;
 use moteseal_device::run::{self, RunError};
 use moteseal_device::{DurableMote, Import, Outbox, Profile, Recording};
@@ -31,6 +32,8 @@ use crate::time;
 
 /// Lines of stdin that wait to be sealed.
 const LINES: usize = 1024;
+/// A longer line of stdin is left out, without its newline; no record is longer.
+const MAX_LINE: usize = 1 << 16;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -135,6 +138,7 @@ fn work(arguments: &Run) -> Result<(), Failure> {
     }
     let settings = run::Settings::new(roster.epoch_ms());
     let progress = bar(source.len(), "forwarding");
+    let broken = Arc::new(OnceLock::new());
     let ran = runtime()?.block_on(async {
         let mut link = MqttDevice::new(&link, device.0).map_err(|error| link_failure(&error))?;
         let state = link.state();
@@ -148,7 +152,10 @@ fn work(arguments: &Run) -> Result<(), Failure> {
         let mut taken = |count| progress.set_position(count);
         let readings = match source {
             Source::Recording(ref recording) => run::Source::Recording { recording, speed: arguments.speed.0 },
-            Source::Lines { schema, columns, opaque } => run::Source::Live(lines(schema, columns, opaque)),
+            Source::Lines { schema, columns, opaque } => {
+                let records = lines(schema, columns, opaque, broken.clone());
+                run::Source::Live { records, clock: &run::system_clock }
+            }
         };
         tokio::select! {
             ran = run::run(&mut mote, &mut link, readings, settings, &mut taken, stop) => ran.map_err(|error| run_failure(&error)),
@@ -164,7 +171,10 @@ fn work(arguments: &Run) -> Result<(), Failure> {
         format!("{} wait in the journal", count(rest as u64, "seal"))
     };
     talk(format_args!("{}: {readings} taken, {left_out} left out that were taken before; {end}", config.device));
-    Ok(())
+    match broken.get() {
+        Some(error) => Err(Failure::new(Exit::Internal, format_args!("cannot read stdin: {error}"))),
+        None => Ok(()),
+    }
 }
 
 /// Where readings come from, and as what.
@@ -207,7 +217,18 @@ impl Source {
             sort: config.sort,
             latest_ms: None,
         };
-        import.file(&folder.join(table)).map(Self::Recording).map_err(Failure::usage)
+        let recording = import.file(&folder.join(table)).map_err(Failure::usage)?;
+        if let Some((unix_ms, record)) = recording.iter().find(|(_, record)| record.len() > MAX_RECORD) {
+            return Err(Failure::usage(format_args!(
+                "{}: the reading of {} takes {} bytes, and within a budget one takes at most {}; leave it out, or seal the table \
+                 without a budget",
+                table.display(),
+                display_ms(unix_ms),
+                thousands(record.len() as u64),
+                thousands(MAX_RECORD as u64)
+            )));
+        }
+        Ok(Self::Recording(recording))
     }
 
     fn schema(&self) -> &[u8] {
@@ -225,27 +246,60 @@ impl Source {
     }
 }
 
-/// Reads stdin on a thread of its own; a line that does not fit is said and left out.
-fn lines(schema: Vec<u8>, columns: Vec<String>, opaque: bool) -> mpsc::Receiver<Vec<u8>> {
+/// Reads stdin on a thread of its own; a line that does not fit is said and left out. Where stdin itself fails, the readings end, and why
+/// is in `broken`.
+fn lines(schema: Vec<u8>, columns: Vec<String>, opaque: bool, broken: Arc<OnceLock<io::Error>>) -> mpsc::Receiver<Vec<u8>> {
     let (send, records) = mpsc::channel(LINES);
     std::thread::spawn(move || {
-        for (line, number) in std::io::stdin().lock().lines().zip(1u64..) {
-            let Ok(line) = line else { return };
-            match record(&schema, &columns, opaque, &line) {
-                Ok(record) => {
-                    if send.blocking_send(record).is_err() {
-                        return;
-                    }
-                }
+        let read = each_line(&mut io::stdin().lock(), |number, line| {
+            match line.and_then(|line| record(&schema, &columns, opaque, line)) {
+                Ok(record) => return send.blocking_send(record).is_ok(),
                 Err(why) => talk(format_args!("stdin:{number}: {why}; the line is left out")),
             }
+            true
+        });
+        if let Err(error) = read {
+            talk(format_args!("cannot read stdin: {error}; the device ends when the gateway has what was read"));
+            let _ = broken.set(error);
         }
     });
     records
 }
 
+/// Hands out the lines of an input, numbered from 1, until `take` says that it is enough: their text, or what is wrong with them.
+fn each_line(input: &mut impl BufRead, mut take: impl FnMut(u64, Result<&str, String>) -> bool) -> io::Result<()> {
+    let mut line = Vec::new();
+    for number in 1.. {
+        line.clear();
+        // One more than the longest, and its newline.
+        if input.by_ref().take(MAX_LINE as u64 + 2).read_until(b'\n', &mut line)? == 0 {
+            return Ok(());
+        }
+        let has_ended = line.pop_if(|last| *last == b'\n').is_some();
+        if has_ended {
+            line.pop_if(|last| *last == b'\r');
+        }
+        let text = if line.len() > MAX_LINE {
+            if !has_ended {
+                input.skip_until(b'\n')?;
+            }
+            Err(format!("the line is longer than {} bytes", thousands(MAX_LINE as u64)))
+        } else {
+            str::from_utf8(&line).map_err(|_| "the line is not text in UTF-8".to_owned())
+        };
+        if !take(number, text) {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
 /// The record of a line.
 fn record(schema: &[u8], columns: &[String], opaque: bool, line: &str) -> Result<Vec<u8>, String> {
+    if opaque && line.len() > MAX_RECORD {
+        let (length, most) = (thousands(line.len() as u64), thousands(MAX_RECORD as u64));
+        return Err(format!("a reading of {length} bytes, and within a budget one takes at most {most}"));
+    }
     if opaque {
         return Ok(line.as_bytes().to_vec());
     }
@@ -280,7 +334,60 @@ fn run_failure(error: &RunError) -> Failure {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use super::{speed, times};
+    use std::io::{self, BufReader, Read};
+
+    use super::{MAX_LINE, MAX_RECORD, each_line, record, speed, times};
+
+    /// What is handed out of some bytes: for each line its length, or what is wrong with it.
+    fn read(input: impl Read) -> (Vec<Result<String, String>>, io::Result<()>) {
+        let mut lines = Vec::new();
+        // A small buffer: lines lie across its ends.
+        let end = each_line(&mut BufReader::with_capacity(7, input), |number, line| {
+            assert_eq!(number, lines.len() as u64 + 1);
+            lines.push(line.map(str::to_owned));
+            true
+        });
+        (lines, end)
+    }
+
+    #[test]
+    fn a_line_that_is_no_text_is_left_out_and_those_behind_it_are_read() {
+        let (lines, end) = read(&b"1\n\xff\n2\r\n\n3"[..]);
+        end.unwrap();
+        let no_text = Err("the line is not text in UTF-8".to_owned());
+        assert_eq!(lines, [Ok("1".to_owned()), no_text, Ok("2".to_owned()), Ok(String::new()), Ok("3".to_owned())]);
+    }
+
+    #[test]
+    fn a_line_without_end_takes_no_memory_without_end() {
+        for (length, fits) in [(MAX_LINE, true), (MAX_LINE + 1, false), (MAX_LINE + 2, false), (MAX_LINE * 40, false)] {
+            let long = "x".repeat(length);
+            let (lines, end) = read(format!("{long}\nnext\n{long}").as_bytes());
+            end.unwrap();
+            let expected = if fits { Ok(long) } else { Err("the line is longer than 65,536 bytes".to_owned()) };
+            assert_eq!(lines, [expected.clone(), Ok("next".to_owned()), expected], "{length}");
+        }
+    }
+
+    #[test]
+    fn an_input_that_fails_is_an_error_and_no_end() {
+        struct Fails;
+        impl Read for Fails {
+            fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+                Err(io::Error::other("gone"))
+            }
+        }
+        let (lines, end) = read(b"1\n".chain(Fails));
+        assert_eq!(lines, [Ok("1".to_owned())]);
+        assert_eq!(end.unwrap_err().to_string(), "gone");
+    }
+
+    #[test]
+    fn an_opaque_line_may_be_as_long_as_a_frame_carries() {
+        assert_eq!(record(&[], &[], true, &"x".repeat(MAX_RECORD)).unwrap().len(), MAX_RECORD);
+        let why = record(&[], &[], true, &"x".repeat(MAX_RECORD + 1)).unwrap_err();
+        assert_eq!(why, "a reading of 65,467 bytes, and within a budget one takes at most 65,466");
+    }
 
     #[test]
     fn a_speed_may_have_an_x_behind_it() {

@@ -113,7 +113,7 @@ fn devices_epochs_and_lost_frames_end_in_justified_epochs_at_the_cloud() {
             (0..devices).map(|at| device(&roster, at, folder.path(), &network, (epochs, per_epoch), Some(4.0))).collect();
         for device in running {
             let ran = device.await.unwrap();
-            assert_eq!(ran, Ran { readings: epochs * per_epoch, left_out: 0, is_done: true });
+            assert_eq!(ran, Ran { readings: epochs * per_epoch, left_out: 0, refused: 0, is_done: true });
         }
         until("all epochs are at the cloud", || cloud.manifests.lock().unwrap().len() as u64 == epochs).await;
         let outbox = folder.path().join("gateway/outbox");

@@ -70,7 +70,7 @@ impl Site {
         let now = EpochNumber(FIRST + 100);
         for mote in [&mut self.calm, &mut self.busy] {
             loop {
-                let frames = mote.frames(64);
+                let frames = mote.frames(64).unwrap();
                 if frames.is_empty() {
                     break;
                 }

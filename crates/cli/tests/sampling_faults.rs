@@ -323,7 +323,7 @@ impl World {
             mote.timeout();
             device.quiet = 0;
         }
-        for frame in mote.frames(3) {
+        for frame in mote.frames(3).unwrap() {
             self.send(now, None, frame);
         }
     }

@@ -120,6 +120,16 @@ impl Framing {
         }
     }
 
+    /// Hands out a record as it lies in a block: its length, where it stands before it, then itself. A record that cannot be of this
+    /// framing is handed out as it is: who takes readings has refused it.
+    #[inline]
+    pub fn frame(self, record: &[u8], mut take: impl FnMut(&[u8])) {
+        if let Some(prefix) = self.prefix(record).flatten() {
+            take(&prefix);
+        }
+        take(record);
+    }
+
     /// Splits the first record off `bytes`: the record without its length, and what follows.
     #[must_use]
     #[inline]

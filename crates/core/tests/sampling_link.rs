@@ -7,7 +7,9 @@ use moteseal_core::level::Salt;
 use moteseal_core::record::{EpochNumber, Framing};
 use moteseal_core::sample::{Followed, Forwarder, Heard, Noted};
 use moteseal_core::wire::cbor::Writer;
-use moteseal_core::wire::link::{Acknowledgement, FrameError, LinkKey, MAX_FRAME, Uplink, claimed_device};
+use moteseal_core::wire::link::{
+    Acknowledgement, FrameError, LinkKey, MAX_EVENTS, MAX_FRAME, MAX_RECORD, Uplink, claimed_device, encode_event,
+};
 use moteseal_core::{DeviceId, Digest, GroupId, Level, Round, SealIndex, Sequence};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -87,6 +89,7 @@ impl World {
             Noted::Raised(round) => assert_eq!(round, self.device.rounds().1),
             Noted::Lost => assert_eq!(level, Level(LEVELS - 1)),
             Noted::Buffered => {}
+            Noted::Full => panic!("a few hundred events"),
         }
         self.sensed.push(record);
     }
@@ -107,13 +110,8 @@ impl World {
                 assert!(self.taken.insert(seq.0, (level, record.to_vec())).is_none(), "taken once");
             }
         }
-        let acknowledgement = Acknowledgement {
-            index: self.followed.index,
-            next: self.followed.next,
-            sealed: None,
-            wants_schema: false,
-            wants_explanation: false,
-        };
+        let (index, next) = (self.followed.index, self.followed.next);
+        let acknowledgement = Acknowledgement { index, next, sealed: None, wants_schema: false };
         let mut out = [0; 100];
         self.down.push_back(acknowledgement.close(DEVICE, &key(), &mut out).unwrap().to_vec());
     }
@@ -134,10 +132,10 @@ impl World {
             }
             Step::Acknowledge(place) if !self.down.is_empty() => {
                 let frame = self.down.remove(usize::from(place) % self.down.len()).unwrap();
-                self.device.acknowledge(&Acknowledgement::open(&frame, DEVICE, &key()).unwrap());
+                let _ = self.device.acknowledge(&Acknowledgement::open(&frame, DEVICE, &key()).unwrap());
             }
             Step::Timeout => self.device.rewind(),
-            Step::Round(round) => self.device.announced(Round(round)),
+            Step::Round(round) => _ = self.device.announced(Round(round)),
             Step::Arrive(..) | Step::Lose(_) | Step::Acknowledge(_) => {}
         }
     }
@@ -154,7 +152,7 @@ impl World {
                 self.arrive(&frame);
             }
             while let Some(frame) = self.down.pop_front() {
-                self.device.acknowledge(&Acknowledgement::open(&frame, DEVICE, &key()).unwrap());
+                let _ = self.device.acknowledge(&Acknowledgement::open(&frame, DEVICE, &key()).unwrap());
             }
         }
         panic!("the device is never done");
@@ -275,4 +273,83 @@ fn a_scratch_too_small_for_an_event_is_an_error_and_not_silence() {
     assert!(device.next_frame(&mut [0; 60]).unwrap().is_some());
     let mut nothing = Writer::new(&mut []);
     assert!(nothing.uint(0u8).is_err());
+}
+
+#[test]
+fn a_record_that_no_buffer_takes_is_lost_and_costs_the_others_nothing() {
+    let mut device = Forwarder::<400>::new(SealIndex(0), EpochNumber(5), Framing::Prefixed, LEVELS, Round(0));
+    assert_eq!(device.note(Level(0), &[1; 50]), Noted::Buffered);
+    assert_eq!(device.note(Level(1), &[2; 394]), Noted::Lost);
+    let (announced, own, lost) = device.rounds();
+    assert_eq!((announced, own), (Round(0), Round(0)), "no round is raised for it");
+    let lost = lost.unwrap();
+    assert_eq!((lost.at(Level(1)), lost.total()), (1, 1));
+    assert_eq!(device.buffered(), 57, "what was there still is");
+    assert_eq!(device.note(Level(2), &[3; 100]), Noted::Buffered);
+    let mut scratch = [0; 200];
+    let forward = device.next_frame(&mut scratch).unwrap().unwrap();
+    let seqs: Vec<u64> = forward.events().map(|(seq, ..)| seq.0).collect();
+    assert_eq!((forward.from, forward.until, &seqs[..]), (Sequence(0), Sequence(3), &[0, 2][..]));
+}
+
+#[test]
+fn the_longest_record_at_the_longest_place_just_fills_a_frame() {
+    let frame_of = |length: usize| {
+        let mut events = vec![0; MAX_EVENTS + 16];
+        let mut out = Writer::new(&mut events);
+        let record = vec![7; length];
+        let prefix = Some(u16::try_from(length).unwrap().to_be_bytes());
+        encode_event(&mut out, Sequence(0), Sequence(u64::from(u32::MAX) - 1), Level(31), prefix, &record).unwrap();
+        let forward = moteseal_core::wire::link::Forward {
+            index: SealIndex(u32::MAX),
+            epoch: EpochNumber(u64::MAX),
+            own_round: Round(31),
+            from: Sequence(0),
+            until: Sequence(u64::from(u32::MAX)),
+            framing: Framing::Prefixed,
+            events: out.finish(),
+        };
+        let mut frame = vec![0; MAX_FRAME];
+        Uplink::Forward(forward).close(DEVICE, &key(), &mut frame).map(<[u8]>::len)
+    };
+    // `from` and `size` are 0 here, which takes six bytes less than the longest.
+    assert_eq!(frame_of(MAX_RECORD), Ok(MAX_FRAME - 6));
+    assert!(frame_of(MAX_RECORD + 7).is_err());
+}
+
+#[test]
+fn frames_go_on_where_the_last_one_ended_whatever_is_dropped_between() {
+    let framing = Framing::fixed(4).unwrap();
+    let mut device = Forwarder::<4096>::new(SealIndex(0), EpochNumber(5), framing, LEVELS, Round(0));
+    let mut noted = 0..;
+    let mut note = |device: &mut Forwarder<4096>, count: usize| {
+        for seq in noted.by_ref().take(count) {
+            assert_eq!(device.note(Level((seq % 3) as u8), &(seq as u32).to_be_bytes()), Noted::Buffered);
+        }
+    };
+    let sent = |device: &mut Forwarder<4096>| {
+        let mut scratch = [0; 32];
+        let forward = device.next_frame(&mut scratch).unwrap().unwrap();
+        assert!(forward.events().all(|(seq, _, record)| record == (seq.0 as u32).to_be_bytes()));
+        (forward.from.0, forward.until.0, forward.events().map(|(seq, ..)| seq.0).collect::<Vec<_>>())
+    };
+    note(&mut device, 30);
+    assert_eq!(sent(&mut device), (0, 6, vec![0, 1, 2, 3, 4, 5]));
+    assert_eq!(sent(&mut device), (6, 12, vec![6, 7, 8, 9, 10, 11]));
+    let acknowledge = |device: &mut Forwarder<4096>, next| {
+        let acknowledgement = Acknowledgement { index: SealIndex(0), next: Sequence(next), sealed: None, wants_schema: false };
+        assert!(device.acknowledge(&acknowledgement) && !device.acknowledge(&acknowledgement));
+    };
+    // What lies before the place where it goes on is let go of, then a level on both sides of it.
+    acknowledge(&mut device, 4);
+    assert!(device.announced(Round(1)) && !device.announced(Round(1)));
+    assert_eq!(sent(&mut device), (12, 20, vec![13, 14, 16, 17, 19]));
+    // An acknowledgement from before a timeout is ahead of what is sent again.
+    device.rewind();
+    assert_eq!(sent(&mut device).0, 4);
+    device.rewind();
+    acknowledge(&mut device, 20);
+    assert_eq!(sent(&mut device), (20, 28, vec![20, 22, 23, 25, 26]));
+    assert_eq!(sent(&mut device), (28, 30, vec![28, 29]));
+    assert!(device.next_frame(&mut [0; 32]).unwrap().is_none());
 }

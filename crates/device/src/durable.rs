@@ -2,8 +2,10 @@
 //!
 //! A [`Mote`] follows from its inputs: readings, epochs that end, announcements, acknowledgements. A [`DurableMote`] writes each to its
 //! journal, and hands out frames only once the inputs that they follow from are synced. Killed at any moment, it comes back to the same
-//! seals, byte for byte: it loses no reading that is synced, never signs two things under one index, and the chain shows no gap.
-//! The chain's state is kept where every sealer of the key keeps it ([`Outbox`]), so that none goes on behind another's back.
+//! seals, byte for byte: it loses no reading that is synced, and never signs two things under one index.
+//! The chain's state is kept where every sealer of the key keeps it ([`Outbox`]), so that none goes on behind another's back: the
+//! indices that are opened are in it before the journal's sync, what was signed under them before anything is sent. Killed between, the
+//! mote passes over an index, and the next seal says `restart`.
 //!
 //! Records start with a byte that says what they are; numbers are big-endian, `?` is 0 for none or 1 and the number:
 //!
@@ -16,6 +18,8 @@
 //! | 4 | an epoch (8) was begun |
 //! | 5 | an epoch (8) has ended |
 //! | 6 | what was given up: the next index (4), the newest epoch (8), its readings (8) |
+//! | 7 | a seal (4) was given up, of which the gateway has lost what it acknowledged |
+//! | 8 | indices were opened and never used: the next one (4) |
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -27,9 +31,11 @@ use moteseal_core::record::{DeviceId, EpochNumber, GroupId, SealIndex};
 use moteseal_core::sample::{Announcement, WordError};
 use moteseal_core::seal::Position;
 use moteseal_core::signature::{PublicKey, Signer};
+use moteseal_core::wire::cbor::BufferTooSmall;
 use moteseal_core::wire::link::{FrameError, LinkKey};
 use moteseal_store::Journal;
 use moteseal_store::journal::JournalError;
+use tracing::warn;
 
 use crate::mote::Mote;
 use crate::outbox::{Outbox, OutboxError};
@@ -52,6 +58,8 @@ pub enum DurableError {
     NotThisDevice(PathBuf),
     /// The journal has readings of another schema that are not with the gateway yet.
     OtherSchema(PathBuf),
+    /// What is due does not fit a frame: a defect, since no such reading is taken.
+    Unsendable(BufferTooSmall),
     /// Another sealer has gone on with the chain since.
     SealedElsewhere {
         /// The journal.
@@ -78,6 +86,7 @@ impl fmt::Display for DurableError {
                  file away to give the readings up",
                 path.display()
             ),
+            Self::Unsendable(error) => write!(f, "what is due does not fit a frame: {error}"),
             Self::SealedElsewhere { journal, next, found } => write!(
                 f,
                 "{}: the key has sealed elsewhere since: seal {next} would be next here, but the chain stands at {found}; move the file away \
@@ -102,6 +111,12 @@ impl From<JournalError> for DurableError {
     }
 }
 
+impl From<BufferTooSmall> for DurableError {
+    fn from(error: BufferTooSmall) -> Self {
+        Self::Unsendable(error)
+    }
+}
+
 impl From<OutboxError> for DurableError {
     fn from(error: OutboxError) -> Self {
         Self::Outbox(error)
@@ -120,6 +135,8 @@ enum Input<'a> {
     Begin(EpochNumber),
     End(EpochNumber),
     PassOver(SealIndex, EpochNumber, u64),
+    GiveUp(SealIndex),
+    SkipTo(SealIndex),
 }
 
 impl<'a> Input<'a> {
@@ -133,12 +150,15 @@ impl<'a> Input<'a> {
             Self::PassOver(index, epoch, readings) => {
                 [&[6][..], &index.0.to_be_bytes(), &epoch.0.to_be_bytes(), &readings.to_be_bytes()].concat()
             }
+            Self::GiveUp(index) => [&[7][..], &index.0.to_be_bytes()].concat(),
+            Self::SkipTo(next) => [&[8][..], &next.0.to_be_bytes()].concat(),
         }
     }
 
     fn decode(record: &'a [u8]) -> Option<Self> {
         let (kind, rest) = record.split_first()?;
         let epoch = |bytes: &[u8]| Some(EpochNumber(u64::from_be_bytes(bytes.try_into().ok()?)));
+        let index = |bytes: &[u8]| Some(SealIndex(u32::from_be_bytes(bytes.try_into().ok()?)));
         Some(match kind {
             1 => {
                 let (at, record) = rest.split_first_chunk::<8>()?;
@@ -154,6 +174,8 @@ impl<'a> Input<'a> {
                 let index = SealIndex(u32::from_be_bytes(*index));
                 Self::PassOver(index, EpochNumber(u64::from_be_bytes(*at)), u64::from_be_bytes(readings.try_into().ok()?))
             }
+            7 => Self::GiveUp(index(rest)?),
+            8 => Self::SkipTo(index(rest)?),
             _ => return None,
         })
     }
@@ -255,9 +277,15 @@ impl<K: Signer> DurableMote<K> {
         for (record, number) in records.iter().zip(0..).skip(1) {
             durable.apply(&Input::decode(record).ok_or_else(foreign)?, number)?;
         }
-        let next = durable.mote.chain().next_index;
-        if chain.next_index > next {
-            return Err(DurableError::SealedElsewhere { journal: durable.path, next, found: chain.next_index });
+        let ours = durable.mote.chain();
+        let (signed, found) = (ours.position.last.map(|(index, _)| index), chain.position.last.map(|(index, _)| index));
+        // The state is behind the journal in what was signed, if a kill came between. What is not the journal's is another's.
+        if found > signed || (found == signed && chain.position.prev != ours.position.prev) {
+            let (journal, next) = (durable.path, ours.next_index);
+            return Err(DurableError::SealedElsewhere { journal, next, found: chain.next_index });
+        }
+        if chain.next_index > ours.next_index {
+            durable.tell(&Input::SkipTo(chain.next_index))?;
         }
         // What the journal tells depends on how many could wait, so another number holds from a new journal on.
         durable.most_waiting = most_waiting.max(u32::try_from(durable.mote.waiting()).unwrap_or(u32::MAX)).max(1);
@@ -282,6 +310,12 @@ impl<K: Signer> DurableMote<K> {
     #[must_use]
     pub const fn taken(&self) -> Taken {
         self.taken
+    }
+
+    /// The newest epoch that the coordinator has announced.
+    #[must_use]
+    pub fn newest_announced(&self) -> Option<EpochNumber> {
+        self.announcement.is_some().then(|| self.mote.newest_word().0)
     }
 
     /// Takes a reading; it is durable after the next [`sync`](Self::sync).
@@ -312,7 +346,7 @@ impl<K: Signer> DurableMote<K> {
         if let Ok(word) = &word
             && self.mote.announced(word)
         {
-            self.announcement = Some(bytes.to_vec());
+            self.keep_newest(word, bytes);
             self.append(&Input::Announcement(bytes))?;
             self.tidy()?;
         }
@@ -330,7 +364,18 @@ impl<K: Signer> DurableMote<K> {
             self.append(&Input::Acknowledgement(frame))?;
             self.tidy()?;
         }
+        if let Some(index) = self.mote.forsaken() {
+            warn!(seal = index.0, "the gateway has lost what it had acknowledged of a seal; the seal is given up");
+            self.tell(&Input::GiveUp(index))?;
+        }
         Ok(heard)
+    }
+
+    /// What a seal that is opened from now on starts at.
+    fn keep_newest(&mut self, word: &Announcement, bytes: &[u8]) {
+        if self.mote.newest_word() == (word.epoch(), word.round()) {
+            self.announcement = Some(bytes.to_vec());
+        }
     }
 
     /// As [`Mote::timeout`].
@@ -344,7 +389,7 @@ impl<K: Signer> DurableMote<K> {
     /// [`DurableError`]: nothing may be sent.
     pub fn frames(&mut self, most: usize) -> Result<Vec<Vec<u8>>, DurableError> {
         self.sync()?;
-        Ok(self.mote.frames(most))
+        Ok(self.mote.frames(most)?)
     }
 
     /// Makes everything durable that was told so far.
@@ -352,10 +397,18 @@ impl<K: Signer> DurableMote<K> {
     /// # Errors
     /// [`DurableError`]; it can be tried again.
     pub fn sync(&mut self) -> Result<(), DurableError> {
-        self.journal.sync()?;
         let chain = self.mote.chain();
+        if chain.next_index > self.persisted.next_index {
+            // Ahead of the journal: whoever seals after a kill right here passes over the index, and so do we.
+            self.persist(Chain { next_index: chain.next_index, epoch: chain.epoch, ..self.persisted })?;
+        }
+        self.journal.sync()?;
+        // Behind the journal: a position that is ahead of it was sealed elsewhere.
+        self.persist(chain)
+    }
+
+    fn persist(&mut self, chain: Chain) -> Result<(), DurableError> {
         if chain != self.persisted {
-            // Behind the journal, never ahead: a chain that is ahead was sealed with elsewhere.
             self.state.persist(&chain)?;
             self.persisted = chain;
         }
@@ -386,7 +439,7 @@ impl<K: Signer> DurableMote<K> {
             Input::Announcement(bytes) => {
                 if let Ok(word) = Announcement::open(bytes, self.group, &self.coordinator) {
                     self.mote.announced(&word);
-                    self.announcement = Some(bytes.to_vec());
+                    self.keep_newest(&word, bytes);
                 }
             }
             Input::Acknowledgement(frame) => {
@@ -398,9 +451,12 @@ impl<K: Signer> DurableMote<K> {
                 self.mote.pass_over(next_index, epoch)?;
                 self.taken = self.taken.max(Some((epoch, readings)));
             }
+            Input::GiveUp(index) => self.mote.give_up(index),
+            Input::SkipTo(next) => self.mote.skip_to(next),
         }
         let after = self.mote.chain();
-        if after.next_index > chain.next_index {
+        // The open seal stays open behind indices that were never used.
+        if after.next_index > chain.next_index && !matches!(input, Input::SkipTo(_)) {
             // The seal before was closed by the same input, if one was. No announcement opens a seal.
             let index = SealIndex(after.next_index.0 - 1);
             let chain = Chain { next_index: index, epoch: chain.epoch, ..after };

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod batch;
+mod clock;
 pub mod durable;
 pub mod import;
 pub mod mote;

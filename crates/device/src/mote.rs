@@ -5,6 +5,8 @@
 //! seal, which raises the device's own round rather than lose single events, and a number of closed seals. While so many wait, epochs that
 //! pass are given up: their indices are abandoned, and the first seal behind them says so (`restart`: an outage).
 //!
+//! A gateway that has lost what it acknowledged cannot be given it again: [`Mote::forsaken`] says so, and the seal is given up.
+//!
 //! What must survive a restart is [`Chain`](crate::Chain), as for every sealer: [`Mote::would_open`] before the first event of a seal.
 //! Closed seals that wait survive if whoever drives the mote keeps [`Waiting`]; readings of an open seal do not, and the next
 //! seal says so (`restart`).
@@ -13,11 +15,13 @@ use std::collections::{BTreeMap, VecDeque};
 
 use moteseal_core::digest::Digest;
 use moteseal_core::level::{Counters, SaltKey, SipKey};
-use moteseal_core::record::{EpochNumber, Framing, Level, MAX_LEVELS, Round, SealIndex, Sequence};
+use moteseal_core::record::{EpochNumber, Framing, Level, MAX_LEVELS, Round, SealIndex};
 use moteseal_core::sample::{Announcement, Forwarder, Noted};
+use moteseal_core::seal::follow::Limits;
 use moteseal_core::seal::{Scheme, Seal, Statement, star};
 use moteseal_core::signature::Signer;
-use moteseal_core::wire::link::{Acknowledgement, FrameError, LinkKey, MAX_FRAME, Uplink};
+use moteseal_core::wire::cbor::BufferTooSmall;
+use moteseal_core::wire::link::{Acknowledgement, FrameError, LinkKey, MAX_EVENTS, MAX_FRAME, MAX_RECORD, Uplink};
 use moteseal_core::wire::stream::{Open as OpenItem, Selection};
 use moteseal_verify::write;
 
@@ -27,6 +31,10 @@ use crate::seal::{Chain, Profile, SealRefused};
 pub const BUFFER: usize = 1 << 16;
 /// Bytes of events in one frame: a frame then fits one datagram of any link, and one packet of most.
 pub const FRAME_EVENTS: usize = 1 << 10;
+/// After so many timeouts in a row a gateway that answers, and does not know what it has acknowledged, will not know it again.
+const PATIENCE: u8 = 4;
+
+const _: () = assert!(BUFFER >= MAX_RECORD + 7, "the buffer takes any record");
 
 /// A device of a group with a budget.
 pub struct Mote<K> {
@@ -41,8 +49,10 @@ pub struct Mote<K> {
     waiting: VecDeque<Waiting>,
     most_waiting: usize,
     wants_schema: bool,
-    /// The furthest acknowledgement: the newest durable seal, the open one, and how far that is durable.
-    progress: Option<(Option<SealIndex>, SealIndex, Sequence)>,
+    /// Everything was sent again, and the gateway has not answered since.
+    asked: bool,
+    /// How often in a row the gateway was asked and did not know what it has acknowledged of the oldest seal.
+    unknown: u8,
 }
 
 /// A seal that is open.
@@ -100,7 +110,8 @@ impl<K: Signer> Mote<K> {
             waiting: waiting.into(),
             most_waiting: most_waiting.max(1),
             wants_schema: true,
-            progress: None,
+            asked: false,
+            unknown: 0,
         }
     }
 
@@ -152,11 +163,33 @@ impl<K: Signer> Mote<K> {
     /// [`SealRefused`].
     pub fn pass_over(&mut self, next_index: SealIndex, epoch: EpochNumber) -> Result<(), SealRefused> {
         if self.open.is_some() {
-            self.close_or_give_up()?;
+            self.close_or_give_up(true)?;
         }
-        self.chain.next_index = self.chain.next_index.max(next_index);
+        self.skip_to(next_index);
         self.chain.epoch = self.chain.epoch.max(Some(epoch));
         Ok(())
+    }
+
+    /// Passes over indices that were opened and never used; the open seal stays open.
+    pub fn skip_to(&mut self, next_index: SealIndex) {
+        self.chain.next_index = self.chain.next_index.max(next_index);
+    }
+
+    /// The oldest seal, where the gateway has lost what it acknowledged of it: it goes on asking for events that the device no longer has.
+    /// It is to be given up: nothing else ever ends that.
+    #[must_use]
+    pub fn forsaken(&self) -> Option<SealIndex> {
+        self.oldest().filter(|_| self.unknown >= PATIENCE)
+    }
+
+    /// Gives up a seal that is open or waits. Of an open one the next seal says so (`restart`); one that was signed stays missing from the
+    /// chain.
+    pub fn give_up(&mut self, index: SealIndex) {
+        self.waiting.retain(|waiting| waiting.index != index);
+        if self.opened() == Some(index) {
+            self.open = None;
+        }
+        (self.asked, self.unknown) = (false, 0);
     }
 
     /// What all its seals have in common.
@@ -174,34 +207,36 @@ impl<K: Signer> Mote<K> {
     /// What must be persisted before [`sense`](Self::sense) takes a reading of `epoch`, if that opens a seal.
     #[must_use]
     pub fn would_open(&self, epoch: EpochNumber) -> Option<Chain> {
-        let goes_on = self.open.as_ref().is_some_and(|open| open.epoch == epoch);
+        let goes_on = self.open.as_ref().is_some_and(|open| open.epoch == epoch && !self.is_full(open));
         let next_index = SealIndex(self.chain.next_index.0.saturating_add(1));
         (!goes_on).then_some(Chain { next_index, epoch: Some(epoch), ..self.chain })
     }
 
-    /// Takes the next reading. Where its epoch is a later one than the open seal's, that seal is closed first.
+    /// Takes the next reading. Where its epoch is a later one than the open seal's, that seal is closed first; a seal that is full is closed,
+    /// and its epoch goes on under the next index.
     ///
     /// # Errors
     /// [`SealRefused`]; the reading was not taken.
     pub fn sense(&mut self, epoch: EpochNumber, record: &[u8]) -> Result<(), SealRefused> {
-        self.check_length(record)?;
+        self.check_length(record.len())?;
+        if self.open.as_ref().is_some_and(|open| open.epoch == epoch && self.is_full(open)) {
+            self.close_or_give_up(false)?;
+        }
         self.go_to(epoch)?;
         if let Some(open) = &mut self.open {
             let level = open.key.level(open.counters.total(), self.profile.levels);
             if let Some(count) = open.counters.as_mut_slice().get_mut(usize::from(level.0)) {
                 *count += 1;
             }
-            let (Noted::Below | Noted::Buffered | Noted::Raised(_) | Noted::Lost) = open.forwarder.note(level, record);
+            let noted = open.forwarder.note(level, record);
+            debug_assert_ne!(noted, Noted::Full, "a full seal is closed before");
             let own_round = open.forwarder.rounds().1;
             open.running.retain(|level, _| *level >= own_round.0);
             if level.0 >= own_round.0 {
                 let (device, index) = (self.profile.device, open.index);
                 let running = open.running.entry(level.0);
                 let digest = running.or_insert_with(|| sha2::Digest::new_with_prefix(star::header(device, index, level)));
-                if self.profile.framing == Framing::Prefixed {
-                    sha2::Digest::update(digest, u16::try_from(record.len()).unwrap_or(u16::MAX).to_be_bytes());
-                }
-                sha2::Digest::update(digest, record);
+                self.profile.framing.frame(record, |bytes| sha2::Digest::update(digest, bytes));
             }
         }
         Ok(())
@@ -216,7 +251,7 @@ impl<K: Signer> Mote<K> {
         if self.open.as_ref().is_none_or(|open| open.epoch < epoch) {
             self.go_to(epoch)?;
         }
-        self.close_or_give_up()
+        self.close_or_give_up(true)
     }
 
     /// Opens a seal for an epoch, if none is open for it; that of an epoch before is closed.
@@ -234,20 +269,25 @@ impl<K: Signer> Mote<K> {
     }
 
     /// Closes the open seal, or gives it up where too many wait.
-    fn close_or_give_up(&mut self) -> Result<(), SealRefused> {
+    fn close_or_give_up(&mut self, last_in_epoch: bool) -> Result<(), SealRefused> {
         if self.waiting.len() < self.most_waiting {
-            return self.close(true);
+            return self.close(last_in_epoch);
         }
         self.open = None;
         Ok(())
     }
 
-    fn check_length(&self, record: &[u8]) -> Result<(), SealRefused> {
-        let fits = match self.profile.framing {
-            Framing::Fixed(size) => record.len() == usize::from(size.get()),
-            Framing::Prefixed => record.len() <= moteseal_core::record::MAX_PAYLOAD,
-        };
-        if fits { Ok(()) } else { Err(SealRefused::WrongLength { length: record.len() }) }
+    /// Whether a seal is closed before it takes another event: no verifier takes one with more.
+    fn is_full(&self, open: &Open) -> bool {
+        open.counters.total() >= u64::from(self.profile.max_events.clamp(1, Limits::default().max_events))
+    }
+
+    fn check_length(&self, length: usize) -> Result<(), SealRefused> {
+        match self.profile.framing {
+            Framing::Fixed(size) if length != usize::from(size.get()) => Err(SealRefused::WrongLength { length }),
+            _ if length > MAX_RECORD => Err(SealRefused::TooLong { length }),
+            _ => Ok(()),
+        }
     }
 
     /// Makes sure that a seal is open for an epoch.
@@ -261,7 +301,7 @@ impl<K: Signer> Mote<K> {
         }
         match &self.open {
             Some(open) if open.epoch == epoch => return Ok(()),
-            Some(_) => self.close_or_give_up()?,
+            Some(_) => self.close_or_give_up(true)?,
             None if self.chain.position.epoch_closed && self.chain.position.last.is_some_and(|(_, last)| last == epoch) => {
                 return Err(SealRefused::EpochClosed { epoch });
             }
@@ -324,82 +364,104 @@ impl<K: Signer> Mote<K> {
     /// The frames that are due: what has not been sent since it was last said to be missing. At most `most`.
     ///
     /// One seal after the other: a frame of the next one would tell the gateway that this one was abandoned.
-    #[must_use]
-    pub fn frames(&mut self, most: usize) -> Vec<Vec<u8>> {
+    ///
+    /// # Errors
+    /// [`BufferTooSmall`] if one does not fit a frame. That would be a defect: no such reading is taken.
+    pub fn frames(&mut self, most: usize) -> Result<Vec<Vec<u8>>, BufferTooSmall> {
         let mut frames = Vec::new();
         let (device, link) = (self.profile.device, &self.link);
+        let mut out = vec![0; MAX_FRAME];
         let mut add = |uplink: Uplink<'_>| {
-            let mut out = vec![0; MAX_FRAME];
-            if let Ok(frame) = uplink.close(device, link, &mut out) {
-                frames.push(frame.to_vec());
-            }
-            frames.len() < most
+            frames.push(uplink.close(device, link, &mut out)?.to_vec());
+            Ok(frames.len() < most)
         };
-        if std::mem::take(&mut self.wants_schema) && !add(Uplink::Schema(&self.profile.schema)) {
-            return frames;
+        if std::mem::take(&mut self.wants_schema) && !add(Uplink::Schema(&self.profile.schema))? {
+            return Ok(frames);
         }
         let schema = self.profile.schema_digest;
         let frame_events = match self.profile.framing {
-            Framing::Fixed(size) => FRAME_EVENTS.max(usize::from(size.get()) + 16),
+            Framing::Fixed(size) => FRAME_EVENTS.max(usize::from(size.get()) + 16).min(MAX_EVENTS),
             // A record of any length must fit.
-            Framing::Prefixed => MAX_FRAME - 256,
+            Framing::Prefixed => MAX_EVENTS,
         };
         let mut scratch = vec![0; frame_events];
         if let Some(waiting) = self.waiting.front_mut() {
-            while let Ok(Some(forward)) = waiting.forwarder.next_frame(&mut scratch) {
-                if !add(Uplink::Forward(forward)) {
-                    return frames;
+            while let Some(forward) = waiting.forwarder.next_frame(&mut scratch)? {
+                if !add(Uplink::Forward(forward))? {
+                    return Ok(frames);
                 }
             }
             if !std::mem::replace(&mut waiting.sent, true) {
-                add(Uplink::Close { schema, open: &waiting.open, part: &waiting.part });
+                add(Uplink::Close { schema, open: &waiting.open, part: &waiting.part })?;
             }
         } else if let Some(open) = &mut self.open {
-            while let Ok(Some(forward)) = open.forwarder.next_frame(&mut scratch) {
-                if !add(Uplink::Forward(forward)) {
+            while let Some(forward) = open.forwarder.next_frame(&mut scratch)? {
+                if !add(Uplink::Forward(forward))? {
                     break;
                 }
             }
         }
-        frames
+        Ok(frames)
     }
 
-    /// Hears the gateway's acknowledgement. Says whether it goes beyond those before: what is durable stays so.
+    /// Hears the gateway's acknowledgement. Says whether that changed what the mote still has: one that did must be told again after a
+    /// restart, in its place, and one that did not need not.
     ///
     /// # Errors
     /// [`FrameError`].
     pub fn acknowledged(&mut self, frame: &[u8]) -> Result<bool, FrameError> {
         let acknowledgement = Acknowledgement::open(frame, self.profile.device, &self.link)?;
-        let progress = (acknowledgement.sealed, acknowledgement.index, acknowledgement.next);
-        let is_news = self.progress.is_none_or(|before| progress > before);
-        self.progress = self.progress.max(Some(progress));
         self.wants_schema |= acknowledgement.wants_schema;
+        let before = self.waiting.len();
         while self.waiting.front().is_some_and(|waiting| acknowledgement.sealed.is_some_and(|sealed| waiting.index <= sealed)) {
             self.waiting.pop_front();
         }
+        let mut is_news = self.waiting.len() < before;
         let waiting = self.waiting.iter_mut().map(|waiting| &mut waiting.forwarder);
-        waiting
-            .chain(self.open.as_mut().map(|open| &mut open.forwarder))
-            .for_each(|forwarder| forwarder.acknowledge(&acknowledgement));
+        for forwarder in waiting.chain(self.open.as_mut().map(|open| &mut open.forwarder)) {
+            is_news |= forwarder.acknowledge(&acknowledgement);
+        }
+        self.note_loss(&acknowledgement, is_news);
         Ok(is_news)
+    }
+
+    /// Counts the answers in a row that do not know what was acknowledged of the oldest seal. Acknowledgements may be old ones, late or
+    /// repeated: one counts only after everything was sent again, and any that knows the seal starts the count anew.
+    fn note_loss(&mut self, acknowledgement: &Acknowledgement, is_news: bool) {
+        let oldest = self.waiting.front().map(|waiting| &waiting.forwarder).or(self.open.as_ref().map(|open| &open.forwarder));
+        let is_unknown = oldest.is_some_and(|forwarder| {
+            // Of an earlier seal it speaks where nothing of this one has come. Of a later one it never does to a device that waits.
+            let is_behind = acknowledgement.index < forwarder.index() && forwarder.acknowledged().0 > 0;
+            let is_short = acknowledgement.index == forwarder.index() && acknowledgement.next < forwarder.acknowledged();
+            is_behind || is_short || acknowledgement.index > forwarder.index()
+        });
+        if is_news || !is_unknown {
+            (self.asked, self.unknown) = (false, 0);
+        } else if std::mem::take(&mut self.asked) {
+            self.unknown = self.unknown.saturating_add(1);
+        }
     }
 
     /// Hears the coordinator's word on the round; what is old changes nothing, and it says so. The caller has checked whose word it is.
     pub fn announced(&mut self, word: &Announcement) -> bool {
         let heard = (word.epoch(), word.round());
-        let is_news = heard > self.announced;
-        if is_news {
-            self.announced = heard;
-            if let Some(open) = self.open.as_mut().filter(|open| open.epoch == heard.0) {
-                open.forwarder.announced(heard.1);
-            }
-        }
-        is_news
+        let is_newest = heard > self.announced;
+        self.announced = self.announced.max(heard);
+        // Another device may be ahead of this one, and the newest word be of its epoch.
+        let open = self.open.as_mut().filter(|open| open.epoch == heard.0);
+        open.is_some_and(|open| open.forwarder.announced(heard.1)) || is_newest
+    }
+
+    /// The newest epoch of which the coordinator was heard, and its round: epoch 0 and round 0 before.
+    #[must_use]
+    pub const fn newest_word(&self) -> (EpochNumber, Round) {
+        self.announced
     }
 
     /// Nothing was heard for a while: everything that is not acknowledged is due again.
     pub fn timeout(&mut self) {
         self.wants_schema |= !self.waiting.is_empty();
+        self.asked = true;
         match (self.waiting.front_mut(), &mut self.open) {
             (Some(waiting), _) => {
                 waiting.forwarder.rewind();

@@ -1,7 +1,7 @@
 //! A device at work: readings in, from a recording or as they come, frames out over a link, the gateway's word back.
 //!
 //! What is sensed is never held up by the link: a gateway that cannot be reached costs closed seals that wait, then epochs that are given
-//! up, as [`Mote`](crate::Mote) does it. Epochs never go back, whatever the clock does.
+//! up, as [`Mote`](crate::Mote) does it. Epochs never go back, whatever the clock does, and go far ahead only at the coordinator's word.
 
 use std::fmt;
 use std::future::Future;
@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info, warn};
 
+use crate::clock::Clock;
 use crate::durable::{DurableError, DurableMote, Taken};
 use crate::import::Recording;
 use crate::mote::BUFFER;
@@ -53,7 +54,6 @@ impl Settings {
 }
 
 /// Where readings come from.
-#[derive(Debug)]
 pub enum Source<'a> {
     /// A recording, as if it were sensed now.
     Recording {
@@ -62,8 +62,29 @@ pub enum Source<'a> {
         /// Recorded seconds a second; none for as fast as the gateway takes them.
         speed: Option<f64>,
     },
-    /// Records as they come, at the time of this machine's clock.
-    Live(mpsc::Receiver<Vec<u8>>),
+    /// Records as they come.
+    Live {
+        /// The records; a device ends when all who send them are gone.
+        records: mpsc::Receiver<Vec<u8>>,
+        /// The machine's clock, in milliseconds since 1970; usually [`system_clock`].
+        clock: &'a (dyn Fn() -> u64 + Sync),
+    },
+}
+
+impl fmt::Debug for Source<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Recording { .. } => "Recording",
+            Self::Live { .. } => "Live",
+        })
+    }
+}
+
+/// This machine's clock, in milliseconds since 1970.
+#[must_use]
+pub fn system_clock() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// What a device has done.
@@ -73,6 +94,8 @@ pub struct Ran {
     pub readings: u64,
     /// Readings of a recording that were passed over: an earlier run has taken them, or their epochs are closed.
     pub left_out: u64,
+    /// Readings as they came that could not be sealed: they are not of the schema's size, or too long.
+    pub refused: u64,
     /// Whether everything is with the gateway.
     pub is_done: bool,
 }
@@ -107,7 +130,59 @@ impl From<DurableError> for RunError {
 /// The readings of a source, one by one.
 enum Readings<'a> {
     Recorded { rows: Box<dyn Iterator<Item = (u64, &'a [u8])> + Send + 'a>, next: Option<(u64, &'a [u8])>, pace: Pace },
-    Live { records: mpsc::Receiver<Vec<u8>>, is_open: bool },
+    Live { records: mpsc::Receiver<Vec<u8>>, is_open: bool, now: Now<'a> },
+}
+
+/// The time of a device that senses.
+struct Now<'a> {
+    machine: &'a (dyn Fn() -> u64 + Sync),
+    clock: Clock,
+    start: Instant,
+    /// The machine's clock is not believed.
+    is_far: bool,
+    /// It is behind the epochs that were sealed.
+    is_behind: bool,
+}
+
+impl<'a> Now<'a> {
+    fn new(machine: &'a (dyn Fn() -> u64 + Sync), epoch_ms: u64, newest: Option<EpochNumber>) -> Self {
+        let clock = Clock::new(epoch_ms, machine(), newest);
+        Self { machine, clock, start: Instant::now(), is_far: false, is_behind: false }
+    }
+
+    fn announced(&mut self, epoch: EpochNumber) {
+        self.clock.announced(epoch, self.start.elapsed());
+    }
+
+    /// The epoch by the clock, as far as it is believed.
+    fn epoch(&mut self) -> EpochNumber {
+        let unix_ms = (self.machine)();
+        let (epoch, is_far) = self.clock.epoch(unix_ms, self.start.elapsed());
+        if is_far && !self.is_far {
+            warn!(
+                clock_ms = unix_ms,
+                epoch = epoch.0,
+                "the clock has jumped far ahead; readings are sealed by the time that has passed until the gateway announces a later epoch"
+            );
+        }
+        self.is_far = is_far;
+        epoch
+    }
+
+    /// The epoch of a reading: the clock's, but none before `least`.
+    fn epoch_from(&mut self, least: EpochNumber) -> EpochNumber {
+        let epoch = self.epoch();
+        let is_behind = epoch < least;
+        if is_behind && !self.is_behind {
+            warn!(
+                clock = epoch.0,
+                epoch = least.0,
+                "the clock has gone back; epochs do not: readings are sealed under the newest one"
+            );
+        }
+        self.is_behind = is_behind;
+        epoch.max(least)
+    }
 }
 
 /// When a recording's readings are due.
@@ -127,10 +202,10 @@ impl Pace {
 
 impl<'a> Readings<'a> {
     /// The readings of a source, and how many of a recording an earlier run has taken: of the newest epoch as many as it says, and all of
-    /// those before.
-    fn new(source: Source<'a>, taken: Taken, epoch_ms: u64) -> (Self, u64) {
+    /// those before. `newest` is the newest epoch that the device knows of.
+    fn new(source: Source<'a>, taken: Taken, newest: Option<EpochNumber>, epoch_ms: u64) -> (Self, u64) {
         match source {
-            Source::Live(records) => (Self::Live { records, is_open: true }, 0),
+            Source::Live { records, clock } => (Self::Live { records, is_open: true, now: Now::new(clock, epoch_ms, newest) }, 0),
             Source::Recording { recording, speed } => {
                 let (newest, mut left) = taken.unwrap_or((EpochNumber(0), 0));
                 let is_taken = |(unix_ms, _): &(u64, &[u8])| {
@@ -158,6 +233,57 @@ impl<'a> Readings<'a> {
             Self::Live { is_open, .. } => !*is_open,
         }
     }
+
+    /// Waits for the next reading: what came, of a live source; of a recording, that the next one is due. Never ends where there is none,
+    /// or it is held back. Safe to drop: a reading that has not been handed out stays.
+    async fn next(&mut self, holds_back: bool) -> Option<Option<Vec<u8>>> {
+        match self {
+            Self::Recorded { next: Some((unix_ms, _)), pace, .. } if !holds_back => {
+                sleep_until(pace.due(*unix_ms)).await;
+                None
+            }
+            Self::Live { records, is_open: true, .. } => Some(records.recv().await),
+            _ => std::future::pending().await,
+        }
+    }
+}
+
+/// When what the gateway has not acknowledged is sent again.
+struct Retry {
+    first: Duration,
+    longest: Duration,
+    /// The wait that ends `at`.
+    wait: Duration,
+    at: Instant,
+    /// When the gateway was last heard.
+    heard: Instant,
+}
+
+impl Retry {
+    fn new(settings: Settings) -> Self {
+        let (first, longest, now) = (settings.first_wait, settings.longest_wait, Instant::now());
+        Self { first, longest, wait: first, at: now + first, heard: now }
+    }
+
+    /// The gateway goes on: waits are short again.
+    fn reset(&mut self) {
+        self.wait = self.first;
+        self.at = Instant::now() + self.wait;
+    }
+
+    /// The wait is over; the next one is longer if it was for nothing.
+    fn back_off(&mut self, in_vain: bool) {
+        if in_vain {
+            self.wait = (self.wait * 2).min(self.longest);
+        }
+        self.at = Instant::now() + self.wait;
+    }
+
+    /// Something was heard. Says whether that was after a long silence: the gateway is back.
+    fn hear(&mut self) -> bool {
+        let before = std::mem::replace(&mut self.heard, Instant::now());
+        self.heard - before >= self.longest / 2
+    }
 }
 
 /// Runs a device until `stop` is done, or its source has ended and the gateway has everything. Dropping the future is safe at any
@@ -173,15 +299,14 @@ pub async fn run<K: Signer + Send, L: DeviceLink + Sync>(
     taken: &mut (dyn FnMut(u64) + Send),
     stop: impl Future<Output = ()> + Send,
 ) -> Result<Ran, RunError> {
-    let (mut readings, left_out) = Readings::new(source, mote.taken(), settings.epoch_ms);
+    let newest = mote.mote().chain().epoch.max(mote.newest_announced());
+    let (mut readings, left_out) = Readings::new(source, mote.taken(), newest, settings.epoch_ms);
     let ran = Ran { left_out, ..Ran::default() };
-    let mut run = Run { mote, settings, ran, is_behind: false, is_ended: false, gives_up: false };
+    let mut run = Run { mote, settings, ran, retry: Retry::new(settings), is_ended: false, gives_up: false };
     let mut state = link.state();
     let mut stop = pin!(stop);
-    let mut wait = settings.first_wait;
-    let mut retry_at = Instant::now() + wait;
     loop {
-        run.look_at_clock(&readings)?;
+        run.look_at_clock(&mut readings)?;
         let is_up = matches!(*state.borrow_and_update(), State::Up);
         let has_more = if is_up {
             run.send(link).await?
@@ -189,32 +314,19 @@ pub async fn run<K: Signer + Send, L: DeviceLink + Sync>(
             run.mote.sync()?;
             false
         };
-        let is_live = matches!(readings, Readings::Live { .. });
         if run.is_ended && run.mote.mote().is_done() {
             run.ran.is_done = true;
             return Ok(run.ran);
         }
+        let is_live = matches!(readings, Readings::Live { .. });
         let holds_back = readings.is_free() && run.holds_back();
-        let next = async {
-            match &mut readings {
-                Readings::Recorded { next: Some((unix_ms, _)), pace, .. } if !holds_back => {
-                    sleep_until(pace.due(*unix_ms)).await;
-                    None
-                }
-                Readings::Live { records, is_open: true } => Some(records.recv().await),
-                _ => std::future::pending().await,
-            }
-        };
         tokio::select! {
             () = &mut stop => {
                 run.mote.sync()?;
                 return Ok(run.ran);
             }
             down = link.receive() => {
-                if run.hear(&down.map_err(RunError::Link)?)? {
-                    wait = settings.first_wait;
-                    retry_at = Instant::now() + wait;
-                }
+                run.hear(&down.map_err(RunError::Link)?, &mut readings)?;
             }
             changed = state.changed() => {
                 if changed.is_err() {
@@ -223,17 +335,10 @@ pub async fn run<K: Signer + Send, L: DeviceLink + Sync>(
                 note_link(&state.borrow());
                 run.mote.timeout();
             }
-            () = sleep_until(retry_at) => {
-                if is_up && !run.mote.mote().is_done() {
-                    debug!(seconds = wait.as_secs_f64(), "nothing was acknowledged; sending again");
-                    run.mote.timeout();
-                    wait = (wait * 2).min(settings.longest_wait);
-                }
-                retry_at = Instant::now() + wait;
-            }
+            () = sleep_until(run.retry.at) => run.try_again(is_up),
             () = tokio::time::sleep(TICK), if is_live => {}
             () = std::future::ready(()), if has_more => {}
-            came = next => {
+            came = readings.next(holds_back) => {
                 run.take(&mut readings, came)?;
                 taken(run.ran.readings);
             }
@@ -246,8 +351,7 @@ struct Run<'a, K> {
     mote: &'a mut DurableMote<K>,
     settings: Settings,
     ran: Ran,
-    /// The clock is behind the epochs that were sealed.
-    is_behind: bool,
+    retry: Retry,
     /// The source has ended, and its last epoch is closed.
     is_ended: bool,
     /// Epochs are being given up.
@@ -256,7 +360,7 @@ struct Run<'a, K> {
 
 impl<K: Signer + Send> Run<'_, K> {
     /// Ends epochs that have passed: of a live device by the clock, of a recording when it is over.
-    fn look_at_clock(&mut self, readings: &Readings<'_>) -> Result<(), RunError> {
+    fn look_at_clock(&mut self, readings: &mut Readings<'_>) -> Result<(), RunError> {
         if readings.is_over() {
             if !std::mem::replace(&mut self.is_ended, true)
                 && let Some(epoch) = self.mote.mote().epoch()
@@ -265,8 +369,8 @@ impl<K: Signer + Send> Run<'_, K> {
             }
             return Ok(());
         }
-        let Readings::Live { .. } = readings else { return Ok(()) };
-        let Some(before) = self.clock_epoch().0.checked_sub(1).map(EpochNumber) else { return Ok(()) };
+        let Readings::Live { now, .. } = readings else { return Ok(()) };
+        let Some(before) = now.epoch().0.checked_sub(1).map(EpochNumber) else { return Ok(()) };
         let chain = self.mote.mote().chain();
         let (first, last) = self.mote.mote().profile().epochs;
         let is_due = match self.mote.mote().epoch() {
@@ -285,14 +389,8 @@ impl<K: Signer + Send> Run<'_, K> {
         Ok(())
     }
 
-    fn clock_epoch(&self) -> EpochNumber {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        EpochNumber(u64::try_from(since.as_millis()).unwrap_or(u64::MAX) / self.settings.epoch_ms.max(1))
-    }
-
-    /// The epoch of a reading that comes now: the clock's, or, where that has gone back, the one that is open or the next.
-    fn live_epoch(&mut self) -> EpochNumber {
-        let now = self.clock_epoch();
+    /// The least epoch of a reading that comes now: the one that is open, or the next, and none before the roster's first.
+    fn least_epoch(&self) -> EpochNumber {
         let chain = self.mote.mote().chain();
         let least = match (self.mote.mote().epoch(), chain.epoch) {
             (Some(open), _) => open,
@@ -301,16 +399,7 @@ impl<K: Signer + Send> Run<'_, K> {
             }
             (None, newest) => newest.unwrap_or(EpochNumber(0)),
         };
-        let is_behind = now < least;
-        if is_behind && !self.is_behind {
-            warn!(
-                clock = now.0,
-                epoch = least.0,
-                "the clock has gone back; epochs do not: readings are sealed under the newest one"
-            );
-        }
-        self.is_behind = is_behind;
-        now.max(least)
+        least.max(self.mote.mote().profile().epochs.0)
     }
 
     /// Takes what has come, and more of it that is there.
@@ -337,14 +426,21 @@ impl<K: Signer + Send> Run<'_, K> {
                 }
                 self.note_waiting();
             }
-            Readings::Live { records, is_open } => {
+            Readings::Live { records, is_open, now } => {
                 let mut next = came.flatten();
                 *is_open = next.is_some();
                 let mut count = 0;
                 while let Some(record) = next {
-                    let epoch = self.live_epoch();
-                    self.mote.sense(epoch, &record)?;
-                    self.ran.readings += 1;
+                    let epoch = now.epoch_from(self.least_epoch());
+                    match self.mote.sense(epoch, &record) {
+                        Ok(()) => self.ran.readings += 1,
+                        // That is this reading's fault, and no other's.
+                        Err(DurableError::Refused(error @ (SealRefused::WrongLength { .. } | SealRefused::TooLong { .. }))) => {
+                            self.ran.refused += 1;
+                            warn!(%error, "a reading is left out");
+                        }
+                        Err(error) => return Err(error.into()),
+                    }
                     count += 1;
                     next = if count < BATCH { records.try_recv().ok() } else { None };
                 }
@@ -376,23 +472,44 @@ impl<K: Signer + Send> Run<'_, K> {
         Ok(has_more)
     }
 
-    /// Hears the gateway; says whether that was news.
-    fn hear(&mut self, down: &Down) -> Result<bool, RunError> {
+    /// Hears the gateway.
+    fn hear(&mut self, down: &Down, readings: &mut Readings<'_>) -> Result<(), RunError> {
         match down {
-            Down::Announcement(bytes) => {
-                if let Err(error) = self.mote.announced(bytes)? {
-                    warn!(%error, "an announcement is not the coordinator's");
+            Down::Announcement(bytes) => match self.mote.announced(bytes)? {
+                Ok(word) => {
+                    if let Readings::Live { now, .. } = readings {
+                        now.announced(word.epoch());
+                    }
+                    // Its grace is no longer than the longest wait: what it has missed must not wait for that.
+                    if self.retry.hear() && !self.mote.mote().is_done() {
+                        debug!("the gateway is back; sending again");
+                        self.mote.timeout();
+                        self.retry.reset();
+                    }
                 }
-                Ok(false)
-            }
+                Err(error) => warn!(%error, "an announcement is not the coordinator's"),
+            },
             Down::Frame(frame) => match self.mote.acknowledged(frame)? {
-                Ok(is_news) => Ok(is_news),
-                Err(error) => {
-                    warn!(%error, "a frame is not the gateway's");
-                    Ok(false)
+                Ok(is_news) => {
+                    self.retry.hear();
+                    if is_news {
+                        self.retry.reset();
+                    }
                 }
+                Err(error) => warn!(%error, "a frame is not the gateway's"),
             },
         }
+        Ok(())
+    }
+
+    /// Nothing was acknowledged for a while.
+    fn try_again(&mut self, is_up: bool) {
+        let in_vain = is_up && !self.mote.mote().is_done();
+        if in_vain {
+            debug!(seconds = self.retry.wait.as_secs_f64(), "nothing was acknowledged; sending again");
+            self.mote.timeout();
+        }
+        self.retry.back_off(in_vain);
     }
 
     /// Says when the device begins to give epochs up.

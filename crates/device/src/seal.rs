@@ -18,6 +18,7 @@ use moteseal_core::schema::Schema;
 use moteseal_core::seal::tree::{self, Tree};
 use moteseal_core::seal::{Position, Scheme, Seal, Statement, Unverified, star};
 use moteseal_core::signature::{SignError, Signer};
+use moteseal_core::wire::link::MAX_RECORD;
 use moteseal_core::wire::stream::{Open, PART_OVERHEAD, Selection};
 use moteseal_lanes::Host;
 use moteseal_verify::{Roster, write};
@@ -144,6 +145,11 @@ pub enum SealRefused {
         /// Its length in bytes.
         length: usize,
     },
+    /// The record is longer than a device that samples within a budget can forward.
+    TooLong {
+        /// Its length in bytes.
+        length: usize,
+    },
     /// The device has used up its indices.
     IndexExhausted,
     /// The key's holder did not sign.
@@ -159,6 +165,7 @@ impl SealRefused {
             Self::EpochClosed { .. } => "EpochClosed",
             Self::EpochOutOfRange { .. } => "EpochOutOfRange",
             Self::WrongLength { .. } => "WrongLength",
+            Self::TooLong { .. } => "TooLong",
             Self::IndexExhausted => "IndexExhausted",
             Self::Sign(error) => error.name(),
         }
@@ -174,6 +181,9 @@ impl fmt::Display for SealRefused {
             Self::EpochClosed { epoch } => write!(f, "EpochClosed: epoch {epoch} is sealed and closed"),
             Self::EpochOutOfRange { epoch } => write!(f, "EpochOutOfRange: epoch {epoch} is outside those of the roster"),
             Self::WrongLength { length } => write!(f, "WrongLength: a record of {length} bytes is not of the schema's size"),
+            Self::TooLong { length } => {
+                write!(f, "TooLong: a record of {length} bytes; within a budget a reading takes at most {MAX_RECORD}")
+            }
             Self::IndexExhausted => f.write_str("IndexExhausted: the device has used all its 2^32 indices; give it a new name"),
             Self::Sign(error) => error.fmt(f),
         }

@@ -240,8 +240,6 @@ impl Hub {
                 self.schemas.insert(entry.digest, entry);
                 (None, if is_new { Outcome::Fresh(None) } else { Outcome::Stale })
             }
-            // What explains a seal that did not verify is for people: the driver keeps it.
-            Uplink::Explain { .. } => (None, Outcome::Stale),
         };
         Ok(match outcome {
             Outcome::Stale => News { device, durable: false, raised: None, about },
@@ -259,13 +257,8 @@ impl Hub {
             Some(open) => (open.followed.index, open.followed.next),
             None => (SealIndex(member.sealed.map_or(0, |sealed| sealed.index.0.saturating_add(1))), Sequence(0)),
         };
-        let acknowledgement = Acknowledgement {
-            index,
-            next,
-            sealed: member.sealed.map(|sealed| sealed.index),
-            wants_schema: member.wants_schema,
-            wants_explanation: false,
-        };
+        let sealed = member.sealed.map(|sealed| sealed.index);
+        let acknowledgement = Acknowledgement { index, next, sealed, wants_schema: member.wants_schema };
         let mut out = [0; 96];
         let frame = match &member.key {
             Some(key) => acknowledgement.close(device, key, &mut out),
@@ -435,7 +428,7 @@ impl Hub {
         if level.0 >= open.followed.confirmed.0 {
             let (device, index) = (member.id, open.followed.index);
             let digest = open.running.entry(level.0).or_insert_with(|| block_start(device, index, level));
-            add_record(digest, framing, record);
+            framing.frame(record, |bytes| digest.update(bytes));
         }
     }
 
@@ -453,7 +446,7 @@ impl Hub {
                 let events = state.queues.events(Slot(slot), level);
                 if !events.is_empty() {
                     let mut digest = block_start(member.id, open.followed.index, level);
-                    events.iter().for_each(|(_, record)| add_record(&mut digest, open.framing, record));
+                    events.iter().for_each(|(_, record)| open.framing.frame(record, |bytes| digest.update(bytes)));
                     open.running.insert(level.0, digest);
                 }
             }
@@ -646,13 +639,6 @@ fn link_key(secret: &[u8; 32], roster: &Roster, device: DeviceId) -> LinkKey {
 
 fn block_start(device: DeviceId, index: SealIndex, level: Level) -> sha2::Sha256 {
     sha2::Sha256::new_with_prefix(star::header(device, index, level))
-}
-
-fn add_record(digest: &mut sha2::Sha256, framing: Framing, record: &[u8]) {
-    if framing == Framing::Prefixed {
-        digest.update(u16::try_from(record.len()).unwrap_or(u16::MAX).to_be_bytes());
-    }
-    digest.update(record);
 }
 
 #[cfg(test)]

@@ -225,7 +225,7 @@ impl<'k> Group<'k> {
     fn exchange(&mut self, epoch: EpochNumber) -> Result<(), Failure> {
         let mut raised = None;
         for (sampler, (device, link)) in self.samplers.iter_mut().zip(&self.links) {
-            for frame in sampler.frames(FRAMES) {
+            for frame in sampler.frames(FRAMES).map_err(internal)? {
                 if let Uplink::Forward(forward) = Uplink::open(&frame, link).map_err(internal)? {
                     self.forwarded += forward.events().count() as u64;
                 }

@@ -105,7 +105,7 @@ impl Group {
     fn exchange(&mut self, epoch: EpochNumber) {
         let mut told = None;
         for (mote, device) in self.motes.iter_mut().zip(&self.devices) {
-            for frame in mote.frames(64) {
+            for frame in mote.frames(64).unwrap() {
                 let news = self.hub.hear(&frame, epoch).unwrap();
                 told = news.raised.or(told);
             }

@@ -23,7 +23,7 @@ use moteseal_core::seal::follow::Limits;
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey};
 use moteseal_core::wire::link::LinkKey;
 use moteseal_core::{DeviceId, Digest};
-use moteseal_device::durable::Identity;
+use moteseal_device::durable::{DurableError, Identity};
 use moteseal_device::import::Clock;
 use moteseal_device::{DurableMote, Import, Outbox, Profile, Recording};
 use moteseal_gateway::Station;
@@ -88,9 +88,21 @@ pub(crate) fn recording(device: u8, epoch_ms: u64, epochs: u64, per_epoch: u64) 
 
 /// A device's mote, with its state in a folder.
 pub(crate) fn mote(roster: &Roster, device: u8, folder: &Path, most_waiting: u32) -> DurableMote<SecretKey> {
+    open_mote(roster, device, folder, most_waiting, |_| {}).unwrap()
+}
+
+/// The same with another profile; its state may not be its own.
+pub(crate) fn open_mote(
+    roster: &Roster,
+    device: u8,
+    folder: &Path,
+    most_waiting: u32,
+    change: impl FnOnce(&mut Profile),
+) -> Result<DurableMote<SecretKey>, DurableError> {
     let mut buffer = [0; 256];
     let schema = Schema::encode(&[Field::parse("reading::u32").unwrap()], &mut buffer).unwrap();
-    let profile = Profile::new(roster, &format!("mote-{device}"), Scheme::Star, &schema).unwrap();
+    let mut profile = Profile::new(roster, &format!("mote-{device}"), Scheme::Star, &schema).unwrap();
+    change(&mut profile);
     let folder = folder.join(format!("mote-{device}"));
     std::fs::create_dir_all(&folder).unwrap();
     let state = Outbox::open(&folder, &folder.join("chain"), roster, profile.device).unwrap();
@@ -101,7 +113,7 @@ pub(crate) fn mote(roster: &Roster, device: u8, folder: &Path, most_waiting: u32
         salt_key: SaltKey::new([device ^ 0x33; 32]),
         coordinator: secret(COORDINATOR).public(),
     };
-    DurableMote::open(identity, state, &folder.join("journal"), most_waiting).unwrap()
+    DurableMote::open(identity, state, &folder.join("journal"), most_waiting)
 }
 
 pub(crate) fn station(roster: &Roster, folder: &Path, bound: u64) -> Station {

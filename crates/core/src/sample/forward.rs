@@ -12,7 +12,7 @@ use crate::level::Counters;
 use crate::record::{EpochNumber, Framing, Level, Round, SealIndex, Sequence};
 use crate::seal::Lost;
 use crate::wire::cbor::{BufferTooSmall, Writer};
-use crate::wire::link::{Acknowledgement, Forward, encode_event};
+use crate::wire::link::{Acknowledgement, Forward, MAX_RECORD, encode_event};
 
 /// What stands before a buffered record: its sequence number, level and length.
 const HEAD: usize = 7;
@@ -33,6 +33,8 @@ pub struct Forwarder<const N: usize> {
     sent: u32,
     buffer: [u8; N],
     used: usize,
+    /// Where in the buffer the first event lies that was not sent: those before it were, those behind it were not.
+    unsent: usize,
 }
 
 /// What became of an event.
@@ -45,8 +47,10 @@ pub enum Noted {
     Buffered,
     /// It will be forwarded, or is below the round to which the device had to raise itself to find room.
     Raised(Round),
-    /// Not even the coarsest level fits: its events are lost, and the seal will say so.
+    /// It fits no more, at any round: its level's events are lost, and the seal will say so.
     Lost,
+    /// There is no sequence number left for it: it was not taken. Close the seal, and go on under the next index.
+    Full,
 }
 
 impl<const N: usize> fmt::Debug for Forwarder<N> {
@@ -78,17 +82,20 @@ impl<const N: usize> Forwarder<N> {
             sent: 0,
             buffer: [0; N],
             used: 0,
+            unsent: 0,
         }
     }
 
     /// Takes note of the seal's next event, at the level that `Star::push` or the salt gave it.
     pub fn note(&mut self, level: Level, record: &[u8]) -> Noted {
         let seq = self.noted;
-        self.noted += 1;
+        let Some(noted) = seq.checked_add(1) else { return Noted::Full };
+        self.noted = noted;
         if level.0 < self.own.0 {
             return Noted::Below;
         }
-        if self.is_lost(level) {
+        // Where the whole buffer is too small, a higher round makes no room: only what lies there would be given up.
+        if self.is_lost(level) || HEAD + record.len() > N || record.len() > MAX_RECORD {
             return self.lose(level);
         }
         let before = self.own;
@@ -102,7 +109,7 @@ impl<const N: usize> Forwarder<N> {
                 return Noted::Raised(self.own);
             }
         }
-        // Longer records than that do not pass the framing.
+        // MAX_RECORD fits two bytes.
         #[allow(clippy::cast_possible_truncation)]
         let length = (record.len() as u16).to_be_bytes();
         let end = self.used + HEAD + record.len();
@@ -121,7 +128,7 @@ impl<const N: usize> Forwarder<N> {
 
     /// Gives up an event, and with it its whole level under this seal: a block with a hole is never served.
     fn lose(&mut self, level: Level) -> Noted {
-        let dropped = self.retain(|_, entry| entry.level != level);
+        let dropped = self.retain(|entry| entry.level != level);
         if let Some(lost) = self.lost.as_mut_slice().get_mut(usize::from(level.0)) {
             *lost += dropped + 1;
         }
@@ -129,16 +136,18 @@ impl<const N: usize> Forwarder<N> {
     }
 
     fn drop_below(&mut self, round: Round) {
-        let _ = self.retain(|_, entry| entry.level.0 >= round.0);
+        let _ = self.retain(|entry| entry.level.0 >= round.0);
     }
 
     /// Keeps the entries that `keep` says, in order; how many went.
-    fn retain(&mut self, keep: impl Fn(u32, &Entry) -> bool) -> u32 {
-        let acknowledged = self.acknowledged;
-        let (mut from, mut to, mut dropped) = (0, 0, 0);
+    fn retain(&mut self, keep: impl Fn(&Entry) -> bool) -> u32 {
+        let (mut from, mut to, mut dropped, mut unsent) = (0, 0, 0, None);
         while let Some(entry) = Entry::at(&self.buffer[..self.used], from) {
+            if from == self.unsent {
+                unsent = Some(to);
+            }
             let length = entry.end - from;
-            if keep(acknowledged, &entry) {
+            if keep(&entry) {
                 self.buffer.copy_within(from..from + length, to);
                 to += length;
             } else {
@@ -146,20 +155,23 @@ impl<const N: usize> Forwarder<N> {
             }
             from += length;
         }
-        self.used = to;
+        (self.used, self.unsent) = (to, unsent.unwrap_or(to));
         dropped
     }
 
-    /// Goes up to a round that the coordinator announced for this epoch. Rounds never fall, and end at the last level.
-    pub fn announced(&mut self, round: Round) {
+    /// Goes up to a round that the coordinator announced for this epoch, and says whether that is a new one. Rounds never fall, and end at
+    /// the last level.
+    pub fn announced(&mut self, round: Round) -> bool {
         let round = round.min(Round(self.lost.levels().saturating_sub(1)));
-        if round > self.announced {
+        let is_news = round > self.announced;
+        if is_news {
             self.announced = round;
             if round > self.own {
                 self.own = round;
                 self.drop_below(round);
             }
         }
+        is_news
     }
 
     /// Writes the next frame's events into `scratch`, whose length bounds them; `None` if all events have been sent.
@@ -171,12 +183,8 @@ impl<const N: usize> Forwarder<N> {
             return Ok(None);
         }
         let from = Sequence(u64::from(self.sent));
-        let (mut out, mut next, mut until, mut at) = (Writer::new(scratch), from, self.noted, 0);
+        let (mut out, mut next, mut until, mut at) = (Writer::new(scratch), from, self.noted, self.unsent);
         while let Some(entry) = Entry::at(&self.buffer[..self.used], at) {
-            at = entry.end;
-            if entry.seq < self.sent {
-                continue;
-            }
             let (seq, start) = (Sequence(u64::from(entry.seq)), out.position());
             let record = &self.buffer[entry.end - entry.length..entry.end];
             let prefix = self.framing.prefix(record).flatten();
@@ -185,12 +193,12 @@ impl<const N: usize> Forwarder<N> {
                 until = entry.seq;
                 break;
             }
-            next = Sequence(seq.0 + 1);
+            (next, at) = (Sequence(seq.0 + 1), entry.end);
         }
-        if until == self.sent && out.position() == 0 {
+        if out.position() == 0 && until == self.sent {
             return Err(BufferTooSmall);
         }
-        self.sent = until;
+        (self.sent, self.unsent) = (until, at);
         Ok(Some(Forward {
             index: self.index,
             epoch: self.epoch,
@@ -202,19 +210,36 @@ impl<const N: usize> Forwarder<N> {
         }))
     }
 
-    /// Takes the coordinator's word on what is durable; what belongs to another seal says nothing here.
-    pub fn acknowledge(&mut self, acknowledgement: &Acknowledgement) {
-        let Ok(next) = u32::try_from(acknowledgement.next.0) else { return };
-        if acknowledgement.index == self.index && next > self.acknowledged && next <= self.noted {
+    /// Takes the coordinator's word on what is durable, and says whether that changed anything; what belongs to another seal says
+    /// nothing here.
+    pub fn acknowledge(&mut self, acknowledgement: &Acknowledgement) -> bool {
+        let Ok(next) = u32::try_from(acknowledgement.next.0) else { return false };
+        let is_news = acknowledgement.index == self.index && next > self.acknowledged && next <= self.noted;
+        if is_news {
             self.acknowledged = next;
-            self.sent = self.sent.max(next);
-            let _ = self.retain(|acknowledged, entry| entry.seq >= acknowledged);
+            // Events lie in order: what is durable is the buffer's start.
+            let mut start = 0;
+            while let Some(entry) = Entry::at(&self.buffer[..self.used], start).filter(|entry| entry.seq < next) {
+                start = entry.end;
+            }
+            self.buffer.copy_within(start..self.used, 0);
+            self.used -= start;
+            // Where it is ahead of what was sent again, the rest need not be.
+            (self.sent, self.unsent) = (self.sent.max(next), self.unsent.saturating_sub(start));
         }
+        is_news
     }
 
     /// Sends what is not acknowledged again, from the next frame on.
     pub fn rewind(&mut self) {
-        self.sent = self.acknowledged;
+        (self.sent, self.unsent) = (self.acknowledged, 0);
+    }
+
+    /// The first event that is not known to be durable at the coordinator.
+    #[must_use]
+    pub const fn acknowledged(&self) -> Sequence {
+        // Widening.
+        Sequence(self.acknowledged as u64)
     }
 
     /// Whether everything that was noted is durable at the coordinator.
@@ -321,5 +346,21 @@ impl Followed {
         let first = self.next;
         self.next = forward.until;
         Heard::News(first)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_without_a_sequence_number_is_not_taken() {
+        let framing = Framing::Prefixed;
+        let mut forwarder = Forwarder::<64>::new(SealIndex(0), EpochNumber(0), framing, 4, Round(0));
+        forwarder.noted = u32::MAX - 1;
+        assert_eq!(forwarder.note(Level(3), b"last"), Noted::Buffered);
+        let before = (forwarder.noted(), forwarder.buffered(), forwarder.rounds());
+        assert_eq!(forwarder.note(Level(3), b"none"), Noted::Full);
+        assert_eq!((forwarder.noted(), forwarder.buffered(), forwarder.rounds()), before);
     }
 }

@@ -19,6 +19,13 @@ use crate::record::{DeviceId, EpochNumber, Framing, GroupId, Level, MAX_LEVELS, 
 pub const TAG: usize = 16;
 /// A frame is at most this long: what one datagram of any link carries.
 pub const MAX_FRAME: usize = 1 << 16;
+/// What stands around the events of a forward frame takes at most this: the head of the array, kind, device, index, epoch, round, `from`,
+/// `until`, `size` and the head of the events.
+const FORWARD_FIELDS: usize = 1 + 1 + 9 + 5 + 9 + 2 + 5 + 5 + 3 + 3;
+/// A forward frame has room for this many bytes of events.
+pub const MAX_EVENTS: usize = MAX_FRAME - FORWARD_FIELDS - TAG;
+/// No longer record can be forwarded: with the longest place and its length it fills a frame.
+pub const MAX_RECORD: usize = MAX_EVENTS - 9 - 2;
 
 type Mac256 = Hmac<sha2::Sha256>;
 
@@ -108,15 +115,6 @@ pub enum Uplink<'a> {
     },
     /// A stream schema, at first use and when asked for.
     Schema(&'a [u8]),
-    /// The explaining form of a seal, when asked for: its `COSE_Sign1`, and its digests.
-    Explain {
-        /// The seal's index.
-        index: SealIndex,
-        /// The signed object.
-        seal: &'a [u8],
-        /// 32 bytes each.
-        digests: &'a [u8],
-    },
 }
 
 /// All events of the levels from a round on within a range of sequence numbers.
@@ -149,8 +147,6 @@ pub struct Acknowledgement {
     pub sealed: Option<SealIndex>,
     /// The schema is wanted.
     pub wants_schema: bool,
-    /// The explaining form of the seal after `sealed` is wanted.
-    pub wants_explanation: bool,
 }
 
 /// The device that a frame claims to come from or go to; nothing is proven.
@@ -201,7 +197,6 @@ impl<'a> Uplink<'a> {
             }
             (2, 5) => Self::Close { schema: Digest(reader.fixed()?), open: reader.bytes()?, part: reader.bytes()? },
             (3, 3) => Self::Schema(reader.bytes()?),
-            (4, 5) => Self::Explain { index: SealIndex(reader.uint()?), seal: reader.bytes()?, digests: reader.bytes()? },
             _ => return Err(FrameError::Malformed),
         })
     }
@@ -226,9 +221,6 @@ impl<'a> Uplink<'a> {
             }
             Self::Schema(schema) => {
                 out.array(3)?.uint(3u8)?.bytes(&device.0)?.bytes(schema)?;
-            }
-            Self::Explain { index, seal, digests } => {
-                out.array(5)?.uint(4u8)?.bytes(&device.0)?.uint(index.0)?.bytes(seal)?.bytes(digests)?;
             }
         }
         closed(out, key, Direction::Up)
@@ -314,10 +306,10 @@ impl Acknowledgement {
         let (index, next) = (SealIndex(reader.uint()?), Sequence(reader.u64()?));
         let sealed = reader.optional(Reader::uint)?.map(SealIndex);
         let wants: u8 = reader.uint()?;
-        if kind != 16 || to != device || wants > 3 {
+        if kind != 16 || to != device || wants > 1 {
             return Err(FrameError::Malformed);
         }
-        Ok(Self { index, next, sealed, wants_schema: wants & 1 != 0, wants_explanation: wants & 2 != 0 })
+        Ok(Self { index, next, sealed, wants_schema: wants != 0 })
     }
 
     /// Writes the frame.
@@ -328,7 +320,7 @@ impl Acknowledgement {
         let mut out = Writer::new(out);
         out.array(6)?.uint(16u8)?.bytes(&device.0)?.uint(self.index.0)?.uint(self.next.0)?;
         out.optional(self.sealed, |out, sealed| out.uint(sealed.0))?;
-        out.uint(u8::from(self.wants_schema) | u8::from(self.wants_explanation) << 1)?;
+        out.uint(u8::from(self.wants_schema))?;
         closed(out, key, Direction::Down)
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use moteseal_core::digest::Digest;
 use moteseal_core::level::Counters;
-use moteseal_core::record::{EpochNumber, Framing, Level, MAX_LEVELS, Round, SealIndex};
+use moteseal_core::record::{EpochNumber, Level, MAX_LEVELS, Round, SealIndex};
 use moteseal_core::seal::follow::Limits;
 use moteseal_core::seal::star;
 use moteseal_core::wire::stream::{Open as OpenItem, Part, Selection};
@@ -43,7 +43,7 @@ impl Hub {
             } else {
                 let mut block = Vec::new();
                 let kept = state.map_or_else(Vec::new, |state| state.queues.events(Slot(slot), level));
-                kept.iter().for_each(|(_, record)| append_record(&mut block, schema.framing, record));
+                kept.iter().for_each(|(_, record)| schema.framing.frame(record, |bytes| block.extend_from_slice(bytes)));
                 let digest = star::block_digest(member.id, index, level, &block);
                 events.insert(level.0, block);
                 mask |= 1 << level.0;
@@ -96,11 +96,4 @@ impl Hub {
         write::part(&mut out, &sealed.seal, Selection::Levels(mask), &evidence, &records, Some(&sealed.signature));
         out
     }
-}
-
-fn append_record(block: &mut Vec<u8>, framing: Framing, record: &[u8]) {
-    if framing == Framing::Prefixed {
-        block.extend_from_slice(&u16::try_from(record.len()).unwrap_or(u16::MAX).to_be_bytes());
-    }
-    block.extend_from_slice(record);
 }

@@ -1,0 +1,109 @@
+//! The epoch of a reading that comes now, by a clock that may jump: DESIGN section 5, "Restart".
+//!
+//! Epochs never go back, so a clock that reads a far year once would silence a device until then. A machine's clock is therefore believed
+//! only as far as something else vouches for it: the epochs that the coordinator has signed, what the clock said when the device
+//! started, and the time that has passed since either. It does not set the clock, and knows no source of time of its own.
+
+use std::time::Duration;
+
+use moteseal_core::record::EpochNumber;
+
+/// Epochs by which a clock may be ahead of what is vouched for: two clocks differ, and an announcement is of an epoch, not of a moment.
+const AHEAD: u64 = 2;
+/// How long a device may have been off, in milliseconds: a clock that says more when it starts has to wait for the coordinator's word.
+const LONGEST_ABSENCE: u64 = 31 * 24 * 60 * 60 * 1000;
+
+/// What is known of the time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    epoch_ms: u64,
+    /// The latest time that is vouched for, as that of the start, in milliseconds since 1970.
+    start_ms: u64,
+}
+
+impl Clock {
+    /// At the start of a run, at which the machine's clock says `unix_ms`. `newest` is the newest epoch that the device has opened or the
+    /// coordinator has announced; before there is one, the machine's clock is all there is.
+    pub(crate) fn new(epoch_ms: u64, unix_ms: u64, newest: Option<EpochNumber>) -> Self {
+        let epoch_ms = epoch_ms.max(1);
+        let known_ms = newest.map(|newest| newest.0.saturating_mul(epoch_ms));
+        let is_credible = known_ms.is_none_or(|known_ms| unix_ms <= known_ms.saturating_add(epoch_ms.max(LONGEST_ABSENCE)));
+        let start_ms = if is_credible { unix_ms } else { known_ms.unwrap_or(unix_ms) };
+        Self { epoch_ms, start_ms: start_ms.max(known_ms.unwrap_or(0)) }
+    }
+
+    /// The coordinator has announced an epoch, so long after the start. Words may be old ones: none takes anything back.
+    pub(crate) fn announced(&mut self, epoch: EpochNumber, elapsed: Duration) {
+        let unix_ms = epoch.0.saturating_mul(self.epoch_ms);
+        self.start_ms = self.start_ms.max(unix_ms.saturating_sub(millis(elapsed)));
+    }
+
+    /// The epoch that it is when the machine's clock says `unix_ms`, so long after the start; and whether that clock is not believed.
+    pub(crate) fn epoch(&self, unix_ms: u64, elapsed: Duration) -> (EpochNumber, bool) {
+        let vouched = self.start_ms.saturating_add(millis(elapsed)) / self.epoch_ms;
+        let says = unix_ms / self.epoch_ms;
+        let is_far = says > vouched.saturating_add(AHEAD);
+        (EpochNumber(if is_far { vouched } else { says }), is_far)
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: u64 = 3_600_000;
+    const NOW: u64 = 490_000 * HOUR;
+    const FAR: u64 = NOW + 14 * 365 * 24 * HOUR;
+
+    fn hours(hours: u64) -> Duration {
+        Duration::from_millis(hours * HOUR)
+    }
+
+    fn epoch(clock: &Clock, unix_ms: u64, elapsed: Duration) -> u64 {
+        clock.epoch(unix_ms, elapsed).0.0
+    }
+
+    #[test]
+    fn a_clock_that_goes_as_time_does_is_believed() {
+        let clock = Clock::new(HOUR, NOW, Some(EpochNumber(489_990)));
+        for elapsed in [0, 1, 1000, 100_000] {
+            assert_eq!(clock.epoch(NOW + elapsed * HOUR, hours(elapsed)), (EpochNumber(490_000 + elapsed), false));
+        }
+        // A step of two epochs is one; a clock that is behind says what it says.
+        assert_eq!(epoch(&clock, NOW + 2 * HOUR, hours(0)), 490_002);
+        assert_eq!(epoch(&clock, NOW - 9 * HOUR, hours(0)), 489_991);
+    }
+
+    #[test]
+    fn a_far_jump_waits_for_the_coordinators_word() {
+        let mut clock = Clock::new(HOUR, NOW, Some(EpochNumber(490_000)));
+        assert_eq!(clock.epoch(FAR, hours(0)), (EpochNumber(490_000), true));
+        assert_eq!(clock.epoch(FAR, hours(5)), (EpochNumber(490_005), true), "time goes on meanwhile");
+        assert_eq!(clock.epoch(u64::MAX, Duration::MAX).0.0, u64::MAX / HOUR, "nothing overflows");
+        let far = EpochNumber(FAR / HOUR);
+        clock.announced(EpochNumber(490_003), hours(3));
+        assert_eq!(clock.epoch(FAR, hours(3)), (EpochNumber(490_003), true));
+        clock.announced(far, hours(6));
+        assert_eq!(clock.epoch(FAR, hours(6)), (far, false));
+        clock.announced(EpochNumber(490_000), hours(7));
+        assert_eq!(clock.epoch(FAR, hours(7)), (far, false), "an old word takes nothing back");
+    }
+
+    #[test]
+    fn a_device_may_have_been_off_for_weeks_but_not_for_years() {
+        let newest = Some(EpochNumber(490_000));
+        assert_eq!(epoch(&Clock::new(HOUR, NOW + 30 * 24 * HOUR, newest), NOW + 30 * 24 * HOUR, hours(0)), 490_720);
+        assert_eq!(Clock::new(HOUR, FAR, newest).epoch(FAR, hours(1)), (EpochNumber(490_001), true));
+        // One that has never sealed nor heard anything has nothing else to go by.
+        assert_eq!(epoch(&Clock::new(HOUR, FAR, None), FAR, hours(0)), FAR / HOUR);
+        // A machine without a battery starts in 1970, and is set later.
+        let mut clock = Clock::new(HOUR, 0, None);
+        assert_eq!(clock.epoch(NOW, hours(1)), (EpochNumber(1), true));
+        clock.announced(EpochNumber(490_001), hours(1));
+        assert_eq!(clock.epoch(NOW + HOUR, hours(1)), (EpochNumber(490_001), false));
+    }
+}

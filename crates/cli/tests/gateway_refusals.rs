@@ -15,7 +15,8 @@ use moteseal_core::DeviceId;
 use moteseal_core::record::{EpochNumber, Framing, Round, SealIndex, Sequence};
 use moteseal_core::wire::link::{Acknowledgement, Forward, LinkKey, MAX_FRAME, Uplink};
 use moteseal_device::run::{Settings as DeviceSettings, Source};
-use moteseal_gateway::{Gateway, Settings, Time};
+use moteseal_gateway::outbox::{Item, Name};
+use moteseal_gateway::{Gateway, Settings, Station, Time};
 use moteseal_net::memory::{Faults, MemoryDevice, Network};
 use moteseal_net::{Client, DeviceLink as _, Down, Options};
 use moteseal_verify::Roster;
@@ -66,6 +67,10 @@ impl Running {
             first_pause: Duration::from_millis(20),
         };
         let client = cloud.map(|cloud| Client::new(cloud, &Options::default()).unwrap());
+        Self::of(station, settings, network, client).await
+    }
+
+    async fn of(station: Station, settings: Settings, network: &Network, client: Option<Client>) -> Self {
         let gateway = Gateway::bind(station, settings, client).await.unwrap();
         let watch = Client::new(&format!("http://{}", gateway.address().unwrap()), &Options::default()).unwrap();
         let (stop, stopped) = oneshot::channel();
@@ -209,6 +214,83 @@ fn a_device_that_floods_does_not_keep_the_others_waiting() {
         assert!(sent > 5000, "that was no flood: {sent} frames");
         // The disk's own jitter is not the flood's.
         assert!(flooded <= 2 * calm + Duration::from_millis(2), "calm {calm:?}, flooded {flooded:?}");
+        gateway.stop().await;
+    });
+}
+
+/// Hears as many frames of fresh events as are taken; how many, and the name of what refuses the next.
+fn flood(station: &mut Station, roster: &Roster, device: u8) -> (u64, &'static str) {
+    let device = group::device_id(roster, device);
+    let key = group::link_key(roster, device);
+    for frame in 0..100_000 {
+        let events = frame * 200..(frame + 1) * 200;
+        match station.hear(&forward(device, &key, 0, FIRST, events), EpochNumber(FIRST)) {
+            Ok(_) => {}
+            Err(refused) => {
+                station.commit().unwrap();
+                return (frame, refused.name());
+            }
+        }
+    }
+    panic!("a flood without end was taken");
+}
+
+#[test]
+fn a_device_that_floods_with_fresh_events_fills_its_part_of_the_journal_and_nobody_elses() {
+    let folder = tempfile::tempdir().unwrap();
+    let roster = group::roster(4, 40, EPOCH_MS);
+    let bound = 2 << 20;
+    let mut station = group::station(&roster, folder.path(), bound);
+    // What the cloud refuses for good takes nearly half of the bound, and must not be in the way.
+    let item = Item { manifest: None, bundles: vec![vec![7; (1 << 19) - 8192]] };
+    station.outbox().store(Name::of_late(EpochNumber(FIRST - 1), b"held"), &item).unwrap();
+    let (taken, refused) = flood(&mut station, &roster, 0);
+    assert_eq!(refused, "OverQuota");
+    // A quarter of the bound without the reserve is for frames; half of that goes to whoever comes first.
+    assert!((120..200).contains(&taken), "{taken} frames of a kibibyte");
+    assert!(station.has_room() && station.bytes() <= bound);
+    // All others can do the same, and then nothing is left.
+    for device in 1..4 {
+        let (own, refused) = flood(&mut station, &roster, device);
+        assert_eq!(refused, "OverQuota");
+        assert!((25..taken).contains(&own), "{own}");
+    }
+    assert!(station.has_room() && station.bytes() <= bound);
+    // What is acknowledged already is acknowledged again.
+    let (device, frames) = (group::device_id(&roster, 0), taken * 200);
+    let key = group::link_key(&roster, device);
+    let _ = station.hear(&forward(device, &key, 0, FIRST, 0..200), EpochNumber(FIRST)).unwrap();
+    let said = station.commit().unwrap();
+    let answer = Acknowledgement::open(&said.acknowledgements[0].1, device, &key).unwrap();
+    assert_eq!(answer.next, Sequence(frames));
+    // A restart knows what they have.
+    drop(station);
+    let mut station = group::station(&roster, folder.path(), bound);
+    let next = forward(device, &key, 0, FIRST, frames..frames + 200);
+    assert_eq!(station.hear(&next, EpochNumber(FIRST)).unwrap_err().name(), "OverQuota");
+}
+
+#[test]
+fn epochs_end_by_the_clock_also_while_no_frames_are_taken() {
+    let folder = tempfile::tempdir().unwrap();
+    let roster = group::roster(2, 40, EPOCH_MS);
+    let bound = 2 << 20;
+    let mut station = group::station(&roster, folder.path(), bound);
+    let now = roster.epoch_of(u64::try_from(std::time::UNIX_EPOCH.elapsed().unwrap().as_millis()).unwrap());
+    let device = group::device_id(&roster, 0);
+    let _ = station.hear(&forward(device, &group::link_key(&roster, device), 0, now.0, 0..200), now).unwrap();
+    station.commit().unwrap();
+    let item = Item { manifest: None, bundles: vec![vec![7; 2 << 20]] };
+    station.outbox().store(Name::of_late(EpochNumber(now.0 - 1), b"held"), &item).unwrap();
+    assert!(!station.has_room());
+    runtime().block_on(async {
+        let network = Network::new(1, Faults::default());
+        let grace = Duration::from_millis(300);
+        let settings = Settings { grace, listen: Some("127.0.0.1:0".parse().unwrap()), ..Settings::default() };
+        let gateway = Running::of(station, settings, &network, None).await;
+        gateway.until("moteseal_gateway_taking_frames", |taking| taking == 0.0).await;
+        gateway.until("moteseal_gateway_epochs_ended_total", |ended| ended == 1.0).await;
+        assert_eq!(gateway.metric("moteseal_gateway_taking_frames").await, 0.0);
         gateway.stop().await;
     });
 }

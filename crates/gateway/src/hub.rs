@@ -214,32 +214,32 @@ impl Hub {
     /// # Errors
     /// [`Refused`]; nothing has changed then.
     pub fn hear(&mut self, frame: &[u8], now: EpochNumber) -> Result<News, Refused> {
+        self.hear_if(frame, now, |_| true)
+    }
+
+    /// Hears a frame, but takes nothing new of a device that there is no room for: `has_room` says whether the frame may become durable.
+    ///
+    /// # Errors
+    /// [`Refused`]; nothing has changed then.
+    pub fn hear_if(&mut self, frame: &[u8], now: EpochNumber, has_room: impl FnOnce(DeviceId) -> bool) -> Result<News, Refused> {
         if frame.len() > MAX_FRAME {
             return Err(FrameError::Malformed.into());
         }
         let device = claimed_device(frame).ok_or(FrameError::Malformed)?;
         let slot = self.slot(device).ok_or(Refused::UnknownDevice)?;
-        let member = &mut self.devices[slot as usize];
+        let member = &self.devices[slot as usize];
         let uplink = match &member.key {
             Some(key) => Uplink::open(frame, key)?,
             None => Uplink::open(frame, &link_key(&self.secret, &self.roster, device))?,
         };
+        let has_room = has_room(device);
         let (about, outcome) = match uplink {
-            Uplink::Forward(forward) => (Some((forward.index, forward.epoch)), self.forward(slot, &forward, now)?),
+            Uplink::Forward(forward) => (Some((forward.index, forward.epoch)), self.forward(slot, &forward, now, has_room)?),
             Uplink::Close { schema, open, part } => {
-                let (about, outcome) = self.close(slot, schema, open, part, now)?;
+                let (about, outcome) = self.close(slot, schema, open, part, now, has_room)?;
                 (Some(about), outcome)
             }
-            Uplink::Schema(bytes) => {
-                let entry = SchemaEntry::decode(bytes).map_err(|_| Refused::Schema)?;
-                member.wants_schema = false;
-                let is_new = !self.schemas.contains_key(&entry.digest);
-                if is_new && self.schemas.len() >= SCHEMAS {
-                    return Err(Refused::Schema);
-                }
-                self.schemas.insert(entry.digest, entry);
-                (None, if is_new { Outcome::Fresh(None) } else { Outcome::Stale })
-            }
+            Uplink::Schema(bytes) => (None, self.learn(slot, bytes, has_room)?),
         };
         Ok(match outcome {
             Outcome::Stale => News { device, durable: false, raised: None, about },
@@ -247,6 +247,21 @@ impl Hub {
                 News { device, durable: true, raised: about.zip(raised).map(|((_, epoch), round)| (epoch, round)), about }
             }
         })
+    }
+
+    /// Takes a stream schema.
+    fn learn(&mut self, slot: u32, bytes: &[u8], has_room: bool) -> Result<Outcome, Refused> {
+        let entry = SchemaEntry::decode(bytes).map_err(|_| Refused::Schema)?;
+        let is_new = !self.schemas.contains_key(&entry.digest);
+        if is_new && self.schemas.len() >= SCHEMAS {
+            return Err(Refused::Schema);
+        }
+        if is_new && !has_room {
+            return Err(Refused::OverQuota);
+        }
+        self.devices[slot as usize].wants_schema = false;
+        self.schemas.insert(entry.digest, entry);
+        Ok(if is_new { Outcome::Fresh(None) } else { Outcome::Stale })
     }
 
     /// The frame that tells a device what is here. Send it only once that is durable.
@@ -343,44 +358,18 @@ impl Hub {
         self.late.retain(|epoch, _| open.contains(epoch));
     }
 
-    fn forward(&mut self, slot: u32, forward: &Forward<'_>, now: EpochNumber) -> Result<Outcome, Refused> {
-        let sealed = self.devices[slot as usize].sealed;
-        if sealed.is_some_and(|sealed| forward.index <= sealed.index) {
-            return Ok(Outcome::Stale);
+    fn forward(&mut self, slot: u32, forward: &Forward<'_>, now: EpochNumber, has_room: bool) -> Result<Outcome, Refused> {
+        let Some((followed, first)) = self.follow(slot, forward, now)? else { return Ok(Outcome::Stale) };
+        if !has_room {
+            return Err(Refused::OverQuota);
         }
-        self.check_epoch(forward.epoch, now)?;
-        // A seal of that epoch could no longer come: its events would raise a round that no counters account for.
-        if sealed.is_some_and(|sealed| !sealed.goes_on_in(forward.epoch)) {
-            return Err(Refused::EpochGoesBack);
+        if self.devices[slot as usize].open.as_ref().is_some_and(|open| open.followed.index < followed.index) {
+            self.abandon(slot);
         }
-        let heard = {
-            let member = &mut self.devices[slot as usize];
-            // A frame that is no news must not leave a trace: it is not in the journal.
-            if member.open.is_none() && (forward.from.0 > 0 || forward.until.0 == 0) {
-                return Ok(Outcome::Stale);
-            }
-            let fresh = || {
-                let followed = Followed::start(forward);
-                Box::new(Open { followed, framing: forward.framing, claimed: [0; MAX_LEVELS], running: BTreeMap::new() })
-            };
-            member.key.get_or_insert_with(|| Box::new(link_key(&self.secret, &self.roster, member.id)));
-            let open = member.open.get_or_insert_with(fresh);
-            if open.followed.index == forward.index && open.framing != forward.framing {
-                return Err(Refused::FramingChanged);
-            }
-            if forward.index > open.followed.index && forward.epoch < open.followed.epoch {
-                return Err(Refused::EpochGoesBack);
-            }
-            open.followed.hear(forward)
-        };
-        let first = match heard {
-            Heard::Old | Heard::Gap => return Ok(Outcome::Stale),
-            Heard::News(first) => first,
-            Heard::Next(_) => {
-                self.abandon(slot);
-                return self.forward(slot, forward, now);
-            }
-        };
+        let member = &mut self.devices[slot as usize];
+        member.key.get_or_insert_with(|| Box::new(link_key(&self.secret, &self.roster, member.id)));
+        let fresh = || Box::new(Open { followed, framing: forward.framing, claimed: [0; MAX_LEVELS], running: BTreeMap::new() });
+        member.open.get_or_insert_with(fresh).followed = followed;
         let (before, kept) = {
             let coordinator = &self.epoch(forward.epoch).coordinator;
             (coordinator.round(), coordinator.kept())
@@ -411,6 +400,42 @@ impl Hub {
         self.counts.seen += seen;
         self.counts.discarded += (kept + seen).saturating_sub(still);
         Ok(Outcome::Fresh((round > before).then_some(round)))
+    }
+
+    /// Where a frame leads, and from which event on it is news; none if it is not. Nothing changes: a frame that is no news must leave no
+    /// trace, for it is not in the journal.
+    fn follow(&self, slot: u32, forward: &Forward<'_>, now: EpochNumber) -> Result<Option<(Followed, Sequence)>, Refused> {
+        let Member { sealed, open, .. } = &self.devices[slot as usize];
+        if sealed.is_some_and(|sealed| forward.index <= sealed.index) {
+            return Ok(None);
+        }
+        self.check_epoch(forward.epoch, now)?;
+        // A seal of that epoch could no longer come: its events would raise a round that no counters account for.
+        if sealed.is_some_and(|sealed| !sealed.goes_on_in(forward.epoch)) {
+            return Err(Refused::EpochGoesBack);
+        }
+        let mut followed = match open {
+            None if forward.from.0 > 0 || forward.until.0 == 0 => return Ok(None),
+            None => Followed::start(forward),
+            Some(open) if open.followed.index == forward.index && open.framing != forward.framing => {
+                return Err(Refused::FramingChanged);
+            }
+            Some(open) if forward.index > open.followed.index && forward.epoch < open.followed.epoch => {
+                return Err(Refused::EpochGoesBack);
+            }
+            Some(open) => open.followed,
+        };
+        let heard = match followed.hear(forward) {
+            Heard::Next(next) => {
+                followed = next;
+                followed.hear(forward)
+            }
+            heard => heard,
+        };
+        Ok(match heard {
+            Heard::News(first) => Some((followed, first)),
+            Heard::Old | Heard::Gap | Heard::Next(_) => None,
+        })
     }
 
     /// Notes the level that a device claims for an event.

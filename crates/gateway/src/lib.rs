@@ -10,6 +10,7 @@ mod ledger;
 mod metrics;
 pub mod outbox;
 pub mod queues;
+mod quota;
 mod refused;
 pub mod service;
 pub mod station;

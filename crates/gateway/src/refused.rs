@@ -20,6 +20,8 @@ pub enum Refused {
     NotAsForwarded,
     /// The seal says that its device was told a round that the coordinator has not reached.
     RoundNotAnnounced,
+    /// The device fills more of the journal than is its part, and others need the room.
+    OverQuota,
     /// The frame's framing differs from the one before under the same seal.
     FramingChanged,
     /// The schema does not decode, or there are too many.
@@ -41,6 +43,7 @@ impl Refused {
             Self::EpochGoesBack => "EpochGoesBack",
             Self::NotAsForwarded => "NotAsForwarded",
             Self::RoundNotAnnounced => "RoundNotAnnounced",
+            Self::OverQuota => "OverQuota",
             Self::FramingChanged => "FramingChanged",
             Self::Schema => "Schema",
             Self::MalformedClose => "MalformedClose",
@@ -65,6 +68,7 @@ impl fmt::Display for Refused {
             Self::EpochGoesBack => ": the epoch is before one that the device has gone to, or closed",
             Self::NotAsForwarded => ": the seal counts other events than its device forwarded, or gives them other levels",
             Self::RoundNotAnnounced => ": the seal states a round that this gateway has not announced",
+            Self::OverQuota => ": the device has filled its part of the state's bound; if it does not flood, raise `disk`",
             Self::FramingChanged => ": the records' size changed under one seal",
             Self::Schema => ": no schema, or too many of them",
             Self::MalformedClose => ": the closing frame is not one",

@@ -22,7 +22,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tracing::{debug, error, info, warn};
 
-use crate::hub::Counts;
+use crate::hub::{Counts, Refused};
 use crate::metrics::{Metrics, value};
 use crate::station::{Said, Station, StationError};
 use crate::{uplink, watch};
@@ -38,6 +38,10 @@ const WORDS: usize = 64;
 const WORD_TIME: Duration = Duration::from_secs(5);
 /// How often the station looks at the clock.
 const TICK: Duration = Duration::from_millis(50);
+/// The name of the trouble that the state is at its bound.
+const OUTBOX_FULL: &str = "OutboxFull";
+/// How often it is said again that a device fills the journal.
+const SAY_AGAIN: Duration = Duration::from_secs(60);
 /// How long a station that cannot go on waits before it tries again.
 const AGAIN: Duration = Duration::from_millis(500);
 
@@ -326,8 +330,8 @@ struct Keeper {
     measured: Option<Instant>,
     /// How long the last commit took.
     committed_in: Duration,
-    /// It was said that the bound is too small.
-    has_outgrown: bool,
+    /// When it was last said that a device filled its part of the journal.
+    filled: Option<Instant>,
     counted: Counts,
 }
 
@@ -345,7 +349,7 @@ impl Keeper {
             trouble: None,
             measured: None,
             committed_in: Duration::ZERO,
-            has_outgrown: false,
+            filled: None,
             counted,
         }
     }
@@ -358,34 +362,9 @@ impl Keeper {
             if !self.shared.is_link_up.load(Ordering::Relaxed) {
                 self.watch.listening = Instant::now();
             }
-            let mut is_last = false;
-            if self.can_take()? {
-                let first = handle.block_on(async { tokio::time::timeout(TICK, frames.recv()).await });
-                let mut next = match first {
-                    Ok(Some(up)) => Some(up),
-                    Ok(None) => {
-                        is_last = true;
-                        None
-                    }
-                    Err(_) => None,
-                };
-                self.look_at_clock();
-                let (start, mut heard) = (Instant::now(), 0);
-                while let Some(up) = next {
-                    self.hear(&up);
-                    heard += 1;
-                    // Who floods must not put off the commit that others wait for.
-                    let is_enough = heard == INTAKE || self.station.is_due() || start.elapsed() >= self.committed_in.max(BATCH);
-                    next = if is_enough { None } else { frames.try_recv().ok() };
-                }
-                self.end_epochs()?;
-            } else {
-                self.watch.listening = Instant::now();
-                is_last = self.shared.is_stopping.load(Ordering::Relaxed);
-                if !is_last {
-                    std::thread::sleep(AGAIN);
-                }
-            }
+            let is_last = if self.can_take() { self.take_frames(&mut frames, handle) } else { self.wait_for_room() };
+            // Also while no frames are taken: what an epoch's end lets go of makes room.
+            self.end_epochs()?;
             let start = Instant::now();
             self.commit()?;
             self.committed_in = start.elapsed();
@@ -399,18 +378,46 @@ impl Keeper {
         }
     }
 
+    /// Hears frames that have come, or come within a tick; whether no more will.
+    fn take_frames(&mut self, frames: &mut mpsc::Receiver<Up>, handle: &Handle) -> bool {
+        let first = handle.block_on(async { tokio::time::timeout(TICK, frames.recv()).await });
+        let is_last = matches!(first, Ok(None));
+        let mut next = first.ok().flatten();
+        self.look_at_clock();
+        let (start, mut heard) = (Instant::now(), 0);
+        while let Some(up) = next {
+            self.hear(&up);
+            heard += 1;
+            // Who floods must not put off the commit that others wait for.
+            let is_enough = heard == INTAKE || self.station.is_due() || start.elapsed() >= self.committed_in.max(BATCH);
+            next = if is_enough { None } else { frames.try_recv().ok() };
+        }
+        is_last
+    }
+
+    /// Waits for the disk, or for the cloud to take epochs; whether the gateway is stopping.
+    fn wait_for_room(&mut self) -> bool {
+        // While the disk fails, devices can do nothing. At the bound, time goes on: if epochs did not end, nothing might ever make room.
+        if self.trouble != Some(OUTBOX_FULL) {
+            self.watch.listening = Instant::now();
+        }
+        self.look_at_clock();
+        let is_stopping = self.shared.is_stopping.load(Ordering::Relaxed);
+        if !is_stopping {
+            std::thread::sleep(AGAIN);
+        }
+        is_stopping
+    }
+
     /// Whether frames can be taken; says so when that changes.
-    fn can_take(&mut self) -> Result<bool, StationError> {
+    fn can_take(&mut self) -> bool {
         let now = match (self.trouble, self.station.has_room()) {
-            (None | Some("OutboxFull"), false) => Some("OutboxFull"),
-            (Some("OutboxFull"), true) => None,
+            (None | Some(OUTBOX_FULL), false) => Some(OUTBOX_FULL),
+            (Some(OUTBOX_FULL), true) => None,
             (trouble, _) => trouble,
         };
         self.be_in(now, || "the state is at its bound; no frame is taken until the cloud has taken epochs".to_owned());
-        if self.station.has_outgrown() && !std::mem::replace(&mut self.has_outgrown, true) {
-            warn!(name = "BoundTooSmall", "the open epochs alone take more than the state's bound; raise `disk`");
-        }
-        Ok(now.is_none())
+        now.is_none()
     }
 
     fn be_in(&mut self, trouble: Option<&'static str>, detail: impl FnOnce() -> String) {
@@ -450,6 +457,10 @@ impl Keeper {
             }
             Err(refused) => {
                 self.shared.metrics.refused(refused.name());
+                if refused == Refused::OverQuota && self.filled.is_none_or(|at| at.elapsed() >= SAY_AGAIN) {
+                    self.filled = Some(Instant::now());
+                    warn!(name = refused.name(), device = %moteseal_core::DeviceId(up.device), %refused, "a device's frames are refused");
+                }
                 debug!(device = %moteseal_core::DeviceId(up.device), name = refused.name(), %refused, "refused a frame");
             }
         }
@@ -480,7 +491,7 @@ impl Keeper {
         let start = Instant::now();
         match self.station.commit() {
             Ok(said) => {
-                if self.trouble.is_some_and(|name| name != "OutboxFull") {
+                if self.trouble.is_some_and(|name| name != OUTBOX_FULL) {
                     self.be_in(None, String::new);
                 }
                 if !said.acknowledgements.is_empty() {

@@ -6,7 +6,7 @@
 //! tells ([`Station::open`]), which is at least all that it has acknowledged.
 //!
 //! Where the disk is full, or the outbox at its bound, a station takes no more frames: nothing that was acknowledged is given up,
-//! and devices hold back what is not.
+//! and devices hold back what is not. The journal has a quarter of the bound, in which no device can take the others' parts.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -19,6 +19,7 @@ use moteseal_core::record::{DeviceId, EpochNumber, Round};
 use moteseal_core::roster::Directory as _;
 use moteseal_core::sample::{Announcement, MAX_ANNOUNCEMENT};
 use moteseal_core::signature::Signer;
+use moteseal_core::wire::link::claimed_device;
 use moteseal_store::Journal;
 use moteseal_store::journal::JournalError;
 use moteseal_verify::Roster;
@@ -26,11 +27,15 @@ use moteseal_verify::Roster;
 use crate::hub::{Hub, News, Refused};
 use crate::ledger::Entry;
 use crate::outbox::{Item, Name, Outbox, OutboxError};
+use crate::quota::Quota;
 
 /// A commit is due when frames of this many bytes wait for it.
 pub const COMMIT_BYTES: usize = 8 << 20;
 /// What an epoch takes in the outbox at most, beside twice what its frames take in the journal.
 const RESERVE: u64 = 1 << 20;
+/// The part of the bound that frames may take in the journal. Each counts twice, for what it becomes in the outbox: while the outbox
+/// takes less than half of the bound, whatever it waits for, there is always room.
+const JOURNAL_PART: u64 = 4;
 
 /// Why a station cannot go on.
 #[derive(Debug)]
@@ -152,6 +157,7 @@ pub struct Station {
     journal_path: PathBuf,
     outbox: Arc<Outbox>,
     bound: u64,
+    quota: Quota,
     /// Bytes that were appended to the journal since it was synced.
     uncommitted: usize,
     /// Devices that were heard since the last words.
@@ -193,8 +199,10 @@ impl Station {
         let journal_path = folder.join("journal");
         let journal = Journal::open_strict(&journal_path)?;
         let outbox = Arc::new(Outbox::open(&folder.join("outbox"))?);
+        let quota = Quota::new(journal_room(bound), hub.roster().devices().len());
         let mut station = Self {
             hub,
+            quota,
             signer,
             journal,
             journal_path,
@@ -219,10 +227,15 @@ impl Station {
         let foreign = || StationError::NotAGateway(self.journal_path.clone());
         let mut ended = Vec::new();
         for record in self.journal.iter() {
-            match Entry::decode(&record?).ok_or_else(foreign)? {
+            let record = record?;
+            let size = size_of_record(&record);
+            match Entry::decode(&record).ok_or_else(foreign)? {
                 Entry::Standing(standing) => self.hub.resume(standing),
                 Entry::Frame { now, frame, .. } => match self.hub.hear(frame, now) {
-                    Ok(_) => recovered.frames += 1,
+                    Ok(news) => {
+                        recovered.frames += 1;
+                        self.quota.add(news.device, size);
+                    }
                     Err(_) => recovered.refused += 1,
                 },
                 // The same frames give the same manifest. Where the outbox has it, or the cloud, it is written once more at most.
@@ -265,20 +278,9 @@ impl Station {
         self.bound
     }
 
-    /// Whether more frames may be heard: what they make of the outbox will fit its bound. With an empty outbox they always may:
-    /// no cloud could make room then, but the end of the epochs that are open, which held back devices would never close.
+    /// Whether more frames may be heard: what they make of the outbox will fit its bound.
     #[must_use]
     pub fn has_room(&self) -> bool {
-        self.outbox.bytes() == 0 || self.fits()
-    }
-
-    /// Whether the open epochs alone need more than the bound: it is too small for this group.
-    #[must_use]
-    pub fn has_outgrown(&self) -> bool {
-        self.outbox.bytes() == 0 && !self.fits()
-    }
-
-    fn fits(&self) -> bool {
         self.outbox.bytes() + 2 * self.journal_bytes() + RESERVE <= self.bound
     }
 
@@ -293,11 +295,14 @@ impl Station {
     /// # Errors
     /// [`Refused`]; nothing has changed then.
     pub fn hear(&mut self, frame: &[u8], now: EpochNumber) -> Result<News, Refused> {
-        let news = self.hub.hear(frame, now)?;
+        // What stands before a frame in the journal is a few bytes, which the device does not choose.
+        let Self { hub, quota, .. } = self;
+        let news = hub.hear_if(frame, now, |device| quota.admits(device, size_of_record(frame)))?;
         self.heard.insert(news.device);
         if news.durable {
             let entry = Entry::Frame { now, about: news.about, frame }.encode();
             self.uncommitted += entry.len();
+            self.quota.add(news.device, size_of_record(&entry));
             // It takes 256 MiB, and a commit is due long before. Not acknowledging is what would be right.
             if self.journal.append(&entry).is_err() {
                 self.heard.remove(&news.device);
@@ -363,19 +368,23 @@ impl Station {
     fn compact(&mut self) -> Result<(), StationError> {
         let foreign = || StationError::NotAGateway(self.journal_path.clone());
         let mut records = vec![Entry::Standing(self.hub.standing()).encode()];
+        let mut quota = Quota::new(journal_room(self.bound), self.hub.roster().devices().len());
         for record in self.journal.iter() {
             let record = record?;
-            let is_needed = match Entry::decode(&record).ok_or_else(foreign)? {
+            let needed_of = match Entry::decode(&record).ok_or_else(foreign)? {
                 Entry::Frame { about: Some((index, epoch)), frame, .. } => {
-                    moteseal_core::wire::link::claimed_device(frame).is_some_and(|device| self.hub.needs(device, index, epoch))
+                    claimed_device(frame).filter(|device| self.hub.needs(*device, index, epoch))
                 }
-                Entry::Frame { about: None, .. } | Entry::Standing(_) | Entry::End(_) => false,
+                Entry::Frame { about: None, .. } | Entry::Standing(_) | Entry::End(_) => None,
             };
-            if is_needed {
+            if let Some(device) = needed_of {
+                quota.add(device, size_of_record(&record));
                 records.push(record);
             }
         }
-        Ok(self.journal.compact(records.iter().map(Vec::as_slice))?)
+        self.journal.compact(records.iter().map(Vec::as_slice))?;
+        self.quota = quota;
+        Ok(())
     }
 
     fn say(&mut self) -> Result<Said, StationError> {
@@ -401,6 +410,16 @@ impl Station {
     pub fn take_over(&mut self) -> Vec<Over> {
         std::mem::take(&mut self.over)
     }
+}
+
+/// What frames may take in the journal of a folder with this bound.
+const fn journal_room(bound: u64) -> u64 {
+    bound.saturating_sub(RESERVE) / JOURNAL_PART
+}
+
+/// What a record takes in the journal at most: its bytes behind their length, and the head of a sync of its own.
+const fn size_of_record(record: &[u8]) -> u64 {
+    24 + record.len() as u64
 }
 
 /// Whether a key is that of a roster's coordinator.

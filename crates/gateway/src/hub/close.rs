@@ -48,6 +48,7 @@ impl Hub {
         open: &[u8],
         part: &[u8],
         now: EpochNumber,
+        has_room: bool,
     ) -> Result<((SealIndex, EpochNumber), Outcome), Refused> {
         let member = &self.devices[slot as usize];
         let closing = Closing::read(member.id, open, part)?;
@@ -73,6 +74,9 @@ impl Hub {
         }
         let mut sealed = self.prove(slot, closing.index, closing.epoch, &closing.open, &closing.part, &entry)?;
         self.check_claims(slot, sealed.seal.statement())?;
+        if !has_room {
+            return Err(Refused::OverQuota);
+        }
         sealed.is_listed = self.accounts_for_all(slot, &closing);
         self.take(slot, closing.epoch, sealed);
         Ok((about, Outcome::Fresh(None)))

@@ -48,6 +48,8 @@ class Skipped(Exception):
     """Something this installation cannot check."""
 
 
+unhex = bytes.fromhex
+
 # ---------------------------------------------------------------- section 1: encoding
 
 MAX_DEPTH = 12
@@ -1399,10 +1401,10 @@ def seal_rate_mask(rate, seal):
     return mask & seal.surviving
 
 
-def at_most_mask(seals, m):
-    """The levels that `at most m` serves of the parts of one epoch."""
+def at_most_mask(seals, m, final=0):
+    """The levels that `at most m` serves of the parts of one epoch, which ended at the round `final`."""
     levels, mask, left = len(seals[0].counters), 0, m
-    for level in range(levels):
+    for level in range(final, levels):
         if any(seal.counters[level] and seal.null(level) for seal in seals):
             continue
         count = sum(seal.counters[level] for seal in seals)
@@ -1427,15 +1429,15 @@ def permutation(seed, device, epoch, total, m):
     return chosen
 
 
-def check_choice(parts, choice):
-    """Whether the parts of one epoch of one device serve what was asked of it."""
+def check_choice(parts, choice, final=0):
+    """Whether the parts of one epoch of one device serve what was asked of it; `final` is the round of the epoch's manifest."""
     seals = [rebuilt.seal for rebuilt in parts]
     if "rate" not in choice and any(seal.last_in_epoch for seal in seals[:-1]):
         raise Refused("EpochClosed")
     if "rate" in choice:
         forced = [seal_rate_mask(choice["rate"], seal) for seal in seals]
     elif "at_most" in choice:
-        mask = at_most_mask(seals, choice["at_most"])
+        mask = at_most_mask(seals, choice["at_most"], final)
         forced = [mask & seal.surviving for seal in seals]
     else:
         if any(seal.scheme == 0 for seal in seals):
@@ -1452,35 +1454,140 @@ def check_choice(parts, choice):
             raise Refused("NotAsAsked", f"index {rebuilt.seal.index}")
 
 
-def check_history(seals, device, since, until):
-    """Whether the seals are all there are of a device's epochs since .. until-1 (up to some newest seal, if until is None); how many of
-    them are in the range."""
-    end = float("inf") if until is None else until
-    ended, last, unknown, inside = since >= end, None, since, 0
-    for seal in seals:
-        if seal.device != device or seal.epoch < since or ended:
-            raise Refused("NotAsAsked", f"index {seal.index}")
+class History:
+    """The seals of one device's epochs since .. until-1 (up to some newest seal, if until is None), one by one."""
+
+    def __init__(self, device, since, until):
+        self.device, self.since = device, since
+        self.end = float("inf") if until is None else until
+        self.ended, self.last, self.unknown = since >= self.end, None, since
+
+    def broken(self, seal):
+        """What is wrong with the next seal: a name, and the index and epoch of the seal in question; or None."""
+        last = self.last
+        if seal.device != self.device or seal.epoch < self.since or self.ended:
+            return "NotAsAsked", seal.index, seal.epoch
         if last is None:
-            if seal.prev_epoch is not None and seal.prev_epoch >= since:
-                raise Refused("Missing", f"index {seal.prev_index}")
-        elif seal.index == last.index and seal.digest != last.digest:
-            raise Refused("Equivocation", f"index {seal.index}")
-        elif seal.index <= last.index:
-            raise Refused("NotAsAsked", f"index {seal.index}")
-        elif seal.prev_index is not None and seal.prev_index > last.index:
-            raise Refused("Missing", f"index {seal.prev_index}")
-        elif seal.prev_index != last.index or seal.prev != last.digest:
-            raise Refused("Equivocation", f"index {last.index}")
-        last = seal
-        unknown = seal.epoch + seal.last_in_epoch
-        if seal.epoch >= end:
+            inside = seal.prev_epoch is not None and seal.prev_epoch >= self.since
+            return ("Missing", seal.prev_index, seal.prev_epoch) if inside else None
+        if seal.index == last.index and seal.digest != last.digest:
+            return "Equivocation", seal.index, seal.epoch
+        if seal.index <= last.index:
+            return "NotAsAsked", seal.index, seal.epoch
+        if seal.prev_index is not None and seal.prev_index > last.index:
+            return "Missing", seal.prev_index, seal.prev_epoch
+        if seal.prev_index != last.index or seal.prev != last.digest:
+            return "Equivocation", last.index, seal.epoch
+        return None
+
+    def take(self, seal):
+        """Takes a seal, whatever is wrong with it; whether it is of the range."""
+        self.last, self.unknown = seal, seal.epoch + seal.last_in_epoch
+        inside = seal.epoch < self.end
+        self.ended = not inside or (seal.last_in_epoch and seal.epoch + 1 == self.end)
+        return inside
+
+    @property
+    def tail(self):
+        """The first epoch of which nothing is known, or None if the range has its end."""
+        return None if self.ended else self.unknown
+
+
+def check_history(seals, device, since, until):
+    """Whether none of the range's seals is missing; how many of them are in the range, and from which epoch on nothing is known."""
+    history, inside = History(device, since, until), 0
+    for seal in seals:
+        broken = history.broken(seal)
+        if broken:
+            raise Refused(broken[0], f"index {broken[1]}")
+        inside += history.take(seal)
+    return inside, history.tail
+
+
+@dataclass
+class Judged:
+    """What an answer holds of one device."""
+
+    device: bytes
+    standing: str
+    since: object  # the epoch from which on nothing is known, or handed out
+    seals: int
+    late: int
+    rows: list
+
+
+def judge_answer(reader, data, query):
+    """An answer to a query: what it holds of each device, and its manifests by epoch."""
+    since, until, devices = query["since"], query["until"], [unhex(device) for device in query["devices"]]
+    choice = dict(query.get("sample", query))
+    choice = {key: choice[key] for key in ("rate", "at_most", "count", "seed") if key in choice}
+    if "rate" in choice:
+        choice["rate"] = Fraction(choice["rate"])
+    if "seed" in choice:
+        choice["seed"] = unhex(choice["seed"])
+    within = reader.roster.budget is not None
+    manifests, courses, ended, at = {}, [[] for _ in devices], False, -1
+    for kind, value in reader.read(data):
+        if ended:
+            raise Refused("TrailingBytes")
+        if kind == "end":
             ended = True
+        elif kind == "problem":
+            raise Refused(value[0], value[1])
+        elif kind == "manifest":
+            newest = max(manifests, default=-1)
+            if newest == value.epoch and manifests[newest].digest != value.digest:
+                raise Refused("TwoManifests", f"epoch {value.epoch}")
+            inside = since <= value.epoch and (until is None or value.epoch < until)
+            if not within or at >= 0 or not inside or value.epoch <= newest:
+                raise Refused("NotAsAsked", f"the manifest of epoch {value.epoch}")
+            manifests[value.epoch] = value
+        elif kind == "part":
+            place = devices.index(value.seal.device) if value.seal.device in devices else -1
+            if place < max(at, 0):
+                raise Refused("NotAsAsked", value.seal.device.hex())
+            at = place
+            courses[at].append(value)
         else:
-            inside += 1
-            ended = seal.last_in_epoch and seal.epoch + 1 == end
-    if not ended and until is not None:
-        raise Refused("TailUnknown", f"from epoch {unknown}")
-    return inside
+            raise Refused("NotAsAsked", kind)
+    if not ended:
+        raise Refused("Truncated")
+    judged = [
+        judge_device(device, parts, (since, until), choice, manifests if within else None)
+        for device, parts in zip(devices, courses)
+    ]
+    return judged, manifests
+
+
+def judge_device(device, parts, span, choice, manifests):
+    """`manifests` is None in a group without a budget."""
+    seals = [rebuilt.seal for rebuilt in parts]
+    inside, tail = check_history(seals, device, *span)
+    if any(rebuilt.part.select != 0 for rebuilt in parts[inside:]):
+        raise Refused("NotAsAsked", "events behind the range")
+    shown = {(seal.epoch, seal.digest) for seal in seals[:inside]}
+    listed = {(epoch, seal) for epoch, word in (manifests or {}).items() for seal in dict(word.devices).get(device, [])}
+    if listed - shown:
+        raise Refused("Missing", "a seal that a manifest lists")
+    late = sum(epoch in (manifests or {}) for epoch, _ in shown - listed)
+    counted, rows, unmanifested = 0, [], None
+    for epoch in sorted({seal.epoch for seal in seals[:inside]}):
+        mine = [rebuilt for rebuilt in parts[:inside] if rebuilt.seal.epoch == epoch]
+        if "rate" not in choice:
+            if not mine[-1].seal.last_in_epoch and mine[-1] is parts[-1]:
+                break  # Nothing shows the last part of this epoch.
+            if "at_most" in choice and manifests is not None and epoch not in manifests:
+                if any(rebuilt.part.select != 0 for rebuilt in mine):
+                    raise Refused("NotAsAsked", f"epoch {epoch} has no manifest")
+                unmanifested = epoch if unmanifested is None else unmanifested
+                continue
+        check_choice(mine, choice, manifests[epoch].round if manifests and epoch in manifests else 0)
+        counted += len(mine)
+        rows += [[rebuilt.seal.index, seq, record.hex()] for rebuilt in mine for seq, _, record in rebuilt.rows]
+    standing, from_epoch = ("Complete", None) if tail is None else ("TailUnknown", tail)
+    if unmanifested is not None and (tail is None or tail > unmanifested):
+        standing, from_epoch = "ManifestMissing", unmanifested
+    return Judged(device, standing, from_epoch, counted, late, rows)
 
 
 # ---------------------------------------------------------------- sections 6 and 7: explaining form, receipts
@@ -1553,8 +1660,6 @@ def receipt_verify(receipt, record, key):
 
 # ---------------------------------------------------------------- test vectors
 
-unhex = bytes.fromhex
-
 
 def operator_of(case):
     return Key(case["operator"]["alg"], unhex(case["operator"]["key"]))
@@ -1608,7 +1713,9 @@ def choice_answer(case, given):
             parts.append(value)
     device, since, until = unhex(given["device"]), given["since"], given["until"]
     seals = [rebuilt.seal for rebuilt in parts]
-    inside = check_history(seals, device, since, until)
+    inside, tail = check_history(seals, device, since, until)
+    if tail is not None and until is not None:
+        raise Refused("TailUnknown", f"from epoch {tail}")
     for rebuilt in parts[inside:]:
         if rebuilt.part.select != 0:
             raise Refused("NotAsAsked", "events behind the range")
@@ -1776,6 +1883,22 @@ def bundle_vector(case, given):
     return {"parts": parts}
 
 
+def answer_vector(case, given):
+    judged, manifests = judge_answer(reader_of(case, given), unhex(given["bytes"]), given["query"])
+    devices = [
+        {
+            "device": one.device.hex(),
+            "standing": one.standing,
+            "from": one.since,
+            "seals": one.seals,
+            "late": one.late,
+            "rows": one.rows,
+        }
+        for one in judged
+    ]
+    return {"devices": devices, "rounds": [[epoch, manifests[epoch].round] for epoch in sorted(manifests)]}
+
+
 def offers_vector(_case, given):
     coordinator, after = Coordinator(given["levels"], given["budget"]), []
     for step, *arguments in given["steps"]:
@@ -1828,6 +1951,7 @@ OPERATIONS = {
     "urgent.open": urgent_vector,
     "word.announcement": announcement_vector,
     "word.manifest": manifest_vector,
+    "answer.open": answer_vector,
     "coordinator.offers": offers_vector,
     "choice.rate": lambda _, given: {"mask": rate_mask(Fraction(given["rate"]), given["levels"])},
     "choice.at_most": at_most_vector,

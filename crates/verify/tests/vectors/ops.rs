@@ -143,6 +143,7 @@ impl Shared {
             "word.announcement" => sampling::announcement(self.roster(), input),
             "word.manifest" => sampling::manifest(self.roster(), input),
             "stream.bundle" => sampling::bundle(self.roster(), self.limits, input),
+            "answer.open" => sampling::answer(self.roster(), input),
             "coordinator.offers" => Ok(sampling::offers(input)),
             other => panic!("no operation {other}"),
         }

@@ -2,6 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use moteseal_api::Query;
+use moteseal_client::output::OutputError;
+use moteseal_client::{Rows, Session, Standing, Stop};
+use moteseal_core::DeviceId;
 use moteseal_core::record::{EpochNumber, Level, Round};
 use moteseal_core::roster::Directory as _;
 use moteseal_core::sample::{Announcement, Coordinator, Offer};
@@ -83,6 +87,43 @@ pub fn bundle(roster: &Roster, limits: Limits, input: &Value) -> Verdict {
         Err(Refused::NotWhole) => Err("NotWhole".to_owned()),
         Err(Refused::Read(error)) => Err(error.name().to_owned()),
     }
+}
+
+/// An answer to a query, as a client judges it.
+pub fn answer(roster: &Roster, input: &Value) -> Verdict {
+    let query = Query::from_json(input["query"].to_string().as_bytes()).unwrap();
+    let mut rows: BTreeMap<DeviceId, Vec<Value>> = BTreeMap::new();
+    let mut sink = |part: &Rows<'_>| -> Result<(), OutputError> {
+        let of_device = rows.entry(part.device()).or_default();
+        part.sample().sample().for_each(&moteseal_core::engine::Scalar, |seq, _, record| {
+            of_device.push(json!([part.statement().index.0, seq.0, hex::encode(record)]));
+        });
+        Ok(())
+    };
+    let refused = |stop| match stop {
+        Stop::Refused(refusal) => refusal.name(),
+        Stop::Output(error) => panic!("{error}"),
+    };
+    let mut session = Session::new(roster, query, None);
+    session.feed(&bytes(input, "bytes"), &mut sink).map_err(refused)?;
+    let (report, _) = session.finish(&mut sink).map_err(refused)?;
+    let devices = report.devices.iter().map(|device| {
+        let (standing, from) = match device.standing {
+            Standing::Complete => ("Complete", None),
+            Standing::TailUnknown { from } => ("TailUnknown", Some(from.0)),
+            Standing::ManifestMissing { from } => ("ManifestMissing", Some(from.0)),
+        };
+        json!({
+            "device": device.device.to_string(),
+            "standing": standing,
+            "from": from,
+            "seals": device.seals,
+            "late": device.late,
+            "rows": rows.remove(&device.device).unwrap_or_default(),
+        })
+    });
+    let devices: Vec<Value> = devices.collect();
+    Ok(json!({ "devices": devices, "rounds": report.rounds.iter().map(|(epoch, round)| (epoch.0, round.0)).collect::<Vec<_>>() }))
 }
 
 /// What a coordinator keeps of what it is offered.

@@ -9,6 +9,7 @@ mod parts;
 mod pruned;
 mod served;
 mod sums;
+mod within;
 mod words;
 
 use std::collections::BTreeMap;
@@ -32,6 +33,7 @@ pub fn files() -> BTreeMap<String, Value> {
     words::make(&mut files);
     pruned::make(&mut files);
     kept::make(&mut files);
+    within::make(&mut files);
     assert!(files.wrong.is_empty(), "{}", files.wrong.join("\n"));
     files.made
 }

@@ -1590,6 +1590,199 @@ def judge_device(device, parts, span, choice, manifests):
     return Judged(device, standing, from_epoch, counted, late, rows)
 
 
+# ---------------------------------------------------------------- section 8.3: the audit
+
+
+class Course:
+    """The seals of one device, by index, and what they say of what a manifest lists of it."""
+
+    def __init__(self, device, seals):
+        self.device, self.seals = device, seals
+
+    def is_whole(self, epoch):
+        """Whether the chain leads past the epoch, or closes it, with no gap in it."""
+        ends = [at for at, seal in enumerate(self.seals) if seal.epoch == epoch and seal.last_in_epoch]
+        ends += [at for at, seal in enumerate(self.seals) if seal.epoch > epoch][:1]
+        for at in ends:
+            while True:
+                seal = self.seals[at]
+                if seal.prev_epoch is None or seal.prev_epoch < epoch:
+                    return True
+                if at == 0 or self.seals[at - 1].digest != seal.prev:
+                    break
+                at -= 1
+        return False
+
+    def judge(self, epoch, listed, gone_on):
+        """The findings and doubts of an epoch's manifest that lists these digests."""
+        device = self.device.hex()
+        findings, doubts, gap = [], [], False
+        of_epoch = [seal for seal in self.seals if seal.epoch == epoch]
+        for digest in listed:
+            seal = next((seal for seal in self.seals if seal.digest == digest), None)
+            after = next((seal for seal in self.seals if seal.prev == digest and seal.prev_index is not None), None)
+            if seal is not None:
+                if seal.epoch != epoch:
+                    findings.append({"name": "Replayed", "device": device, "index": seal.index, "from": seal.epoch})
+                elif seal.prev_epoch == epoch and seal.prev not in listed:
+                    gap = True
+                continue
+            gap = True
+            if after is not None and after.prev_epoch != epoch:
+                findings.append({"name": "Replayed", "device": device, "index": after.prev_index, "from": after.prev_epoch})
+            elif after is not None:
+                doubts.append({"name": "Withheld", "device": device, "index": after.prev_index})
+            elif self.is_whole(epoch):
+                findings.append({"name": "InventedSeal", "device": device, "digest": digest.hex()})
+            elif gone_on:
+                findings.append({"name": "Unshown", "device": device, "digest": digest.hex()})
+            else:
+                doubts.append({"name": "NotShownYet", "device": device, "digest": digest.hex()})
+        doubts += [{"name": "Late", "device": device, "index": s.index} for s in of_epoch if s.digest not in listed]
+        mine = [seal for seal in of_epoch if seal.digest in listed]
+        behind = next((seal for seal in self.seals if seal.epoch > epoch), None)
+        if mine and mine[-1].last_in_epoch:
+            went_on = True
+        elif mine:
+            went_on = behind is not None and behind.prev == mine[-1].digest and not behind.restart
+        else:
+            quiet = behind is not None and (behind.prev_epoch is None or behind.prev_epoch < epoch)
+            went_on = quiet and not behind.restart
+        if gap or not went_on:
+            doubts.append({"name": "Absent", "device": device, "listed": bool(mine)})
+        following = [seal for seal in self.seals if mine and seal.index > mine[-1].index][:1]
+        if any(seal.restart for seal in mine + following):
+            doubts.append({"name": "Restarted", "device": device})
+        return findings, doubts
+
+
+def audit(reader, data, since, until):
+    """What an audit of the epochs since .. until-1 comes to, by epoch; one entry for each manifest."""
+    roster = reader.roster
+    if roster.budget is None:
+        raise Refused("NoBudget")
+    words, latest, courses, ended = {}, -1, {}, False
+
+    def inside(epoch):
+        return since <= epoch and (until is None or epoch < until)
+
+    broken = {}  # by epoch: what the devices' chains lack
+    histories, at = {}, None
+    for kind, value in reader.read(data):
+        if ended:
+            raise Refused("TrailingBytes")
+        if kind == "end":
+            ended = True
+        elif kind == "problem":
+            raise Refused(value[0], value[1])
+        elif kind == "manifest":
+            if value.epoch < since:
+                raise Refused("NotAsAsked", f"the manifest of epoch {value.epoch}")
+            latest = max(latest, value.epoch)
+            known = words.setdefault(value.epoch, []) if inside(value.epoch) else None
+            if known is not None and value.digest not in [word.digest for word in known]:
+                known.append(value)
+        elif kind == "part":
+            seal = value.seal
+            if seal.device != at and seal.device in courses:
+                raise Refused("NotAsAsked", seal.device.hex())
+            at = seal.device
+            history = histories.setdefault(at, History(at, since, until))
+            found = history.broken(seal)
+            if found:
+                name, index, epoch = found
+                if name == "NotAsAsked":
+                    raise Refused(name, f"index {index}")
+                finding = {"name": name, "device": at.hex(), "index": index}
+                if name == "Missing":
+                    finding["named_by"] = seal.index
+                broken.setdefault(epoch, []).append(finding)
+                # What follows is measured by this seal.
+                history = histories[at] = History(at, seal.epoch, None)
+            history.take(seal)
+            courses.setdefault(at, []).append(seal)
+        else:
+            raise Refused("NotAsAsked", kind)
+    if not ended:
+        raise Refused("Truncated")
+
+    of_epoch = {}
+    for seals in courses.values():
+        for seal in seals:
+            if inside(seal.epoch):
+                of_epoch.setdefault(seal.epoch, []).append(seal)
+    devices = {device.id: courses.get(device.id, []) for device in roster.devices}
+    report = []
+    for epoch in sorted({*words, *of_epoch, *filter(inside, broken)}):
+        seals, found = of_epoch.get(epoch, []), list(broken.get(epoch, []))
+        sheets = words.get(epoch, [])
+        if len(sheets) > 1:
+            found.append({"name": "TwoManifests", "digests": sorted(word.digest.hex() for word in sheets)})
+        for word in sheets:
+            report.append(audit_manifest(roster, word, devices, seals, found, latest > epoch))
+        if not sheets:
+            doubt = {"name": "NoManifest", "gone_on": latest > epoch}
+            report.append(audit_entry(epoch, None, None, [], seals, [], found, [doubt], False))
+    return report
+
+
+def audit_manifest(roster, word, devices, seals, found, gone_on):
+    """The verdict on one manifest."""
+    listed, epoch, final = dict(word.devices), word.epoch, word.round
+    mine = [seal for seal in seals if seal.digest in listed.get(seal.device, [])]
+    counts = [sum(seal.counters[level] for seal in mine) for level in range(roster.levels)]
+    due = next((j for j in range(roster.levels) if sum(counts[j:]) <= roster.budget), roster.levels)
+    findings, doubts = list(found), []
+    for device, course in devices.items():
+        more, unclear = Course(device, course).judge(epoch, listed.get(device, []), gone_on)
+        findings += more
+        doubts += unclear
+    withheld = {(doubt["device"], doubt["index"]) for doubt in doubts if doubt["name"] == "Withheld"}
+    findings = [one for one in findings if one["name"] != "Missing" or (one["device"], one["index"]) not in withheld]
+    for device, digests in listed.items():
+        if device not in devices:
+            if word.roster == roster.digest:
+                findings.append({"name": "InventedDevice", "device": device.hex(), "seals": len(digests)})
+            else:
+                doubts.append({"name": "Absent", "device": device.hex(), "listed": True})
+    missing = any(doubt["name"] not in ("Restarted", "Late") for doubt in doubts)
+    restarted = any(doubt["name"] == "Restarted" for doubt in doubts)
+    told = sorted([seal.device.hex(), seal.round] for seal in mine if seal.round > final)
+    justified = False
+    if final < due:
+        findings.append({"name": "OverBudget", "round": final, "kept": sum(counts[final:]), "due": due})
+    elif told:
+        announced = max(round for _, round in told)
+        findings.append({"name": "RoundOverstated", "round": final, "announced": announced, "told": told})
+    elif missing or (final > due and restarted):
+        pass
+    elif final > due:
+        findings.append({"name": "StoppedEarly", "round": final, "due": due, "fitting": sum(counts[due:])})
+    else:
+        justified = True
+    return audit_entry(epoch, word, due, counts, seals, mine, findings, doubts, justified)
+
+
+def audit_entry(epoch, word, due, counts, seals, mine, findings, doubts, justified):
+    def order(one):
+        return one["name"], one.get("device", ""), one.get("index", -1), one.get("digest", "")
+
+    return {
+        "epoch": epoch,
+        "verdict": "Unjustified" if findings else "Justified" if justified else "Undetermined",
+        "manifest": word and word.digest.hex(),
+        "round": word and word.round,
+        "due": due,
+        "kept": sum(counts[word.round :]) if word else 0,
+        "counts": counts,
+        "devices": len(word.devices) if word else 0,
+        "listed": len(mine),
+        "seals": len(seals),
+        "findings": sorted(findings, key=order),
+        "doubts": sorted(doubts, key=order),
+    }
+
+
 # ---------------------------------------------------------------- sections 6 and 7: explaining form, receipts
 
 
@@ -1899,6 +2092,10 @@ def answer_vector(case, given):
     return {"devices": devices, "rounds": [[epoch, manifests[epoch].round] for epoch in sorted(manifests)]}
 
 
+def audit_vector(case, given):
+    return {"epochs": audit(reader_of(case, given), unhex(given["bytes"]), given["since"], given["until"])}
+
+
 def offers_vector(_case, given):
     coordinator, after = Coordinator(given["levels"], given["budget"]), []
     for step, *arguments in given["steps"]:
@@ -1952,6 +2149,7 @@ OPERATIONS = {
     "word.announcement": announcement_vector,
     "word.manifest": manifest_vector,
     "answer.open": answer_vector,
+    "audit.range": audit_vector,
     "coordinator.offers": offers_vector,
     "choice.rate": lambda _, given: {"mask": rate_mask(Fraction(given["rate"]), given["levels"])},
     "choice.at_most": at_most_vector,

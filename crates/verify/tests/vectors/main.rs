@@ -3,6 +3,7 @@
 //! `make vectors` (or this test with `MOTESEAL_WRITE_VECTORS` set) writes them anew.
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
 
+mod audit;
 #[path = "../common/mod.rs"]
 mod common;
 mod make;

@@ -22,7 +22,7 @@ use moteseal_verify::{Event, Explained, ReadError, Roster, StreamReader, explain
 use serde_json::{Value, json};
 
 use crate::common::world::{multiproof, path, root_of};
-use crate::{receipt, sampling};
+use crate::{audit, receipt, sampling};
 
 /// What an operation gives: its output, or its error's name.
 pub type Verdict = Result<Value, String>;
@@ -144,6 +144,7 @@ impl Shared {
             "word.manifest" => sampling::manifest(self.roster(), input),
             "stream.bundle" => sampling::bundle(self.roster(), self.limits, input),
             "answer.open" => sampling::answer(self.roster(), input),
+            "audit.range" => audit::range(self.roster(), input),
             "coordinator.offers" => Ok(sampling::offers(input)),
             other => panic!("no operation {other}"),
         }

@@ -1,5 +1,6 @@
 //! Making the vectors: what goes in and, for what is invalid, which error must come out.
 
+mod audits;
 mod cose;
 mod explained;
 mod identity;
@@ -34,6 +35,7 @@ pub fn files() -> BTreeMap<String, Value> {
     pruned::make(&mut files);
     kept::make(&mut files);
     within::make(&mut files);
+    audits::make(&mut files);
     assert!(files.wrong.is_empty(), "{}", files.wrong.join("\n"));
     files.made
 }
@@ -124,6 +126,11 @@ impl File {
 
     pub fn operator(self, operator: &SecretKey) -> Self {
         self.shared("operator", public(operator))
+    }
+
+    /// What the cases share.
+    pub fn shared_values(&self) -> Value {
+        Value::Object(self.shared.clone())
     }
 
     pub fn valid(&mut self, name: impl Into<String>, op: &'static str, input: Value) {

@@ -128,16 +128,16 @@ fn answers() -> File {
         let pieces = [course(north, &masks(north)), course(south, &masks(south))];
         let rate = json!({ "rate": rate });
         let what = format!("a rate of {}", rate["rate"].as_str().unwrap());
-        file.valid(what.clone(), OP, case(&ended(&[&[all.clone()], &pieces[..]].concat()), &both, Some(13), &rate));
+        file.valid(what.clone(), OP, case(&ended(&[std::slice::from_ref(&all), &pieces[..]].concat()), &both, Some(13), &rate));
         file.valid(format!("{what}, without manifests"), OP, case(&ended(&pieces), &both, Some(13), &rate));
     }
     // Manifests that are not there.
-    for missing in 0..3 {
+    for (missing, (epoch, _)) in ROUNDS.iter().enumerate() {
         let rounds: Vec<(u64, u8)> =
             ROUNDS.iter().enumerate().filter(|(at, _)| *at != missing).map(|(_, round)| *round).collect();
         let there: Vec<Vec<u8>> = (0..3).filter(|at| *at != missing).map(|at| manifests[at].clone()).collect();
         let masks = |m: u64| at_most(north, m, &rounds);
-        let name = format!("no manifest of epoch {}", ROUNDS[missing].0);
+        let name = format!("no manifest of epoch {epoch}");
         let answer = ended(&[there.concat(), course(north, &masks(1000))]);
         file.valid(name.clone(), OP, case(&answer, &both[..1], Some(13), &most(1000)));
         let served = ended(&[there.concat(), course(north, &to_north)]);

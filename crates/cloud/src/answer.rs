@@ -10,7 +10,7 @@ use moteseal_api::problem::{name, without_name};
 use moteseal_api::{Query, RUN_BYTES, RUN_PARTS};
 use moteseal_core::digest::Digest;
 use moteseal_core::engine::Engine;
-use moteseal_core::record::{DeviceId, EpochNumber, Round, SealIndex, Sequence};
+use moteseal_core::record::{DeviceId, EpochNumber, Level, Round, SealIndex, Sequence};
 use moteseal_core::sample::choice::{Choice, EpochCounts, Rate, rate_levels};
 use moteseal_core::sample::permutation::{self, Swap};
 use moteseal_core::seal::Scheme;
@@ -429,17 +429,22 @@ fn follows(part: &Planned, next: &Planned) -> bool {
 
 /// The levels of a rate, of one seal.
 fn by_rate(seal: StoredSeal, rate: Rate) -> Result<Planned, Stop> {
-    let mask =
-        rate_levels(rate, seal.seal().statement()).map_err(|error| Stop::at("RateUnavailable", &seal, &error.to_string()))?;
-    if mask & !seal.kept() != 0 {
-        let levels = seal.seal().statement().counters.levels();
-        let round = seal.kept_from();
-        let highest = highest_rate(round, levels)
-            .map_or_else(|| "no rate can be had of it".to_owned(), |rate| format!("the highest rate that can be had is {rate}"));
-        let detail = format!("epoch {} was kept from round {round} on: {highest}", seal.seal().statement().epoch);
-        return Err(Stop::at("RateUnavailable", &seal, &detail));
+    match rate_levels(rate, seal.seal().statement()) {
+        Ok(mask) if mask & !seal.kept() == 0 => Ok(Planned { seal, selection: Selected::Levels(mask) }),
+        _ => Err(rate_unavailable(&seal)),
     }
-    Ok(Planned { seal, selection: Selected::Levels(mask) })
+}
+
+/// A rate that needs more of a seal than its device, and then the coordinator, kept: says which one can be had.
+fn rate_unavailable(seal: &StoredSeal) -> Stop {
+    let statement = seal.seal().statement();
+    let levels = statement.counters.levels();
+    let lacking = (0..levels).filter(|&level| statement.counters.at(Level(level)) > 0 && seal.kept() >> level & 1 == 0);
+    let round = Round(lacking.max().map_or(0, |level| level + 1));
+    let highest = highest_rate(round, levels)
+        .map_or_else(|| "no rate can be had of it".to_owned(), |rate| format!("the highest rate that can be had is {rate}"));
+    let detail = format!("epoch {} was kept from round {round} on: {highest}", statement.epoch);
+    Stop::at("RateUnavailable", seal, &detail)
 }
 
 /// The highest rate of which every level is at or above a round, where there are `levels`.

@@ -87,8 +87,9 @@ async fn an_answer_begins_with_the_manifests_and_serves_what_survived() {
         let seal = cloud.store.seals_since(mote.id, moteseal_core::EpochNumber(epoch), 1).unwrap().remove(0);
         counts.push(seal.seal().statement().counters);
     }
+    let id = mote.id;
     let ask = |since: u64, until: u64, choice: Choice| {
-        let query = query(&[mote.id], since, Some(until), choice);
+        let query = query(&[id], since, Some(until), choice);
         let (cloud, roster) = (&cloud, &roster);
         async move { verified(roster, &cloud.ask(&query).await.bytes().await.unwrap()).unwrap() }
     };
@@ -118,6 +119,15 @@ async fn an_answer_begins_with_the_manifests_and_serves_what_survived() {
         assert_eq!((refused.name(), refused.status), ("RateUnavailable", 422), "{refused}");
         assert!(refused.detail.contains(detail), "{}", refused.detail);
     }
+    // Whether the coordinator let go of the levels or the device never kept them.
+    mote.own_round = 3;
+    assert_eq!(cloud.put(mote.seal(Star, 6, true, &events)).await.status(), 200);
+    let refused = problem(cloud.ask(&query(&[mote.id], 6, Some(7), rate("1/4"))).await).await;
+    assert_eq!((refused.name(), refused.status), ("RateUnavailable", 422), "{refused}");
+    assert!(refused.detail.contains("round 3 on: the highest rate that can be had is 1/8"), "{}", refused.detail);
+    let seal = cloud.store.seals_since(id, moteseal_core::EpochNumber(6), 1).unwrap().remove(0);
+    let there: u32 = seal.seal().statement().counters.as_slice()[3..].iter().sum();
+    assert_eq!(ask(6, 7, rate("1/8")).await.rows.len(), there as usize);
     cloud.stop().await;
 }
 

@@ -1590,6 +1590,81 @@ def judge_device(device, parts, span, choice, manifests):
     return Judged(device, standing, from_epoch, counted, late, rows)
 
 
+# ---------------------------------------------------------------- section 8.2: the link
+
+
+def hmac256(key, *parts):
+    return hmac.new(key, b"".join(parts), hashlib.sha256).digest()
+
+
+def link_secret(group_secret, group, device):
+    return hmac256(group_secret, b"moteseal/1/link", group, device)
+
+
+def frame_item(frame, secret, direction):
+    """The item of a frame whose tag is right."""
+    if len(frame) < 16 or len(frame) > 65536:
+        raise Refused("Malformed")
+    item, tag = frame[:-16], frame[-16:]
+    key = hmac256(secret, b"moteseal/1/link/" + direction)
+    if not hmac.compare_digest(hmac256(key, item)[:16], tag):
+        raise Refused("NotAuthentic")
+    return decode(item)
+
+
+def frame_events(data, start, until, size):
+    """The events of a forward frame."""
+    form, events, least = Form(data), [], start
+    while form.at < len(data):
+        place = uint(form.item())
+        seq = least + (place >> 5)
+        out_of_range(seq >= until)
+        record = form.take(size or int.from_bytes(form.take(2), "big"))
+        events.append([seq, place & 31, record.hex()])
+        least = seq + 1
+    return events
+
+
+def frame_up(frame, group_secret, group):
+    """A frame of a device, whose key its id tells."""
+    if len(frame) < 11 or frame[0] >> 5 != 4 or frame[0] & 31 > 23 or frame[1] > 23 or frame[2] != 0x48:
+        raise Refused("Malformed")
+    device = bytes(frame[3:11])
+    try:
+        fields = array(frame_item(frame, link_secret(group_secret, group, device), b"up"))
+        kind = {(1, 9): "forward", (2, 5): "close", (3, 3): "schema"}.get((uint(fields[0]), len(fields)))
+        wrong_type(kind is None)
+        read = {"frame": kind, "device": byte_string(fields[1], 8).hex()}
+        if kind == "schema":
+            return read | {"schema": byte_string(fields[2]).hex()}
+        if kind == "close":
+            schema, opening, part = byte_string(fields[2], 32), byte_string(fields[3]), byte_string(fields[4])
+            return read | {"schema": schema.hex(), "open": opening.hex(), "part": part.hex()}
+        index, epoch, own_round = uint(fields[2], 32), uint(fields[3]), uint(fields[4], 8)
+        start, until, size = uint(fields[5], 32), uint(fields[6], 32), uint(fields[7], 16)
+        out_of_range(own_round > 31 or start > until)
+        events = frame_events(byte_string(fields[8]), start, until, size)
+        return read | {
+            "index": index, "epoch": epoch, "own_round": own_round, "from": start, "until": until, "size": size,
+            "events": events,
+        }  # fmt: skip
+    except Refused as refused:
+        raise refused if refused.name == "NotAuthentic" else Refused("Malformed", str(refused)) from None
+
+
+def frame_down(frame, group_secret, group, device):
+    """An acknowledgement, as the device opens it."""
+    try:
+        fields = array(frame_item(frame, link_secret(group_secret, group, device), b"down"), 6)
+        kind, to = uint(fields[0]), byte_string(fields[1], 8)
+        index, next_seq, sealed = uint(fields[2], 32), uint(fields[3], 32), optional(fields[4], uint, 32)
+        wants = uint(fields[5])
+        out_of_range(kind != 16 or to != device or wants > 1)
+        return {"index": index, "next": next_seq, "sealed": sealed, "wants": wants}
+    except Refused as refused:
+        raise refused if refused.name == "NotAuthentic" else Refused("Malformed", str(refused)) from None
+
+
 # ---------------------------------------------------------------- section 8.3: the audit
 
 
@@ -2150,6 +2225,13 @@ OPERATIONS = {
     "word.manifest": manifest_vector,
     "answer.open": answer_vector,
     "audit.range": audit_vector,
+    "link.secret": lambda _, given: {
+        "secret": link_secret(unhex(given["group_secret"]), unhex(given["group"]), unhex(given["device"])).hex()
+    },
+    "link.up": lambda _, given: frame_up(unhex(given["frame"]), unhex(given["group_secret"]), unhex(given["group"])),
+    "link.down": lambda _, given: frame_down(
+        unhex(given["frame"]), unhex(given["group_secret"]), unhex(given["group"]), unhex(given["device"])
+    ),
     "coordinator.offers": offers_vector,
     "choice.rate": lambda _, given: {"mask": rate_mask(Fraction(given["rate"]), given["levels"])},
     "choice.at_most": at_most_vector,

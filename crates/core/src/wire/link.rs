@@ -306,7 +306,7 @@ impl Acknowledgement {
         let (index, next) = (SealIndex(reader.uint()?), Sequence(reader.u64()?));
         let sealed = reader.optional(Reader::uint)?.map(SealIndex);
         let wants: u8 = reader.uint()?;
-        if kind != 16 || to != device || wants > 1 {
+        if kind != 16 || to != device || next.0 > u64::from(u32::MAX) || wants > 1 {
             return Err(FrameError::Malformed);
         }
         Ok(Self { index, next, sealed, wants_schema: wants != 0 })

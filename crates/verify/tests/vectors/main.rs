@@ -6,6 +6,7 @@
 mod audit;
 #[path = "../common/mod.rs"]
 mod common;
+mod link;
 mod make;
 mod ops;
 mod receipt;

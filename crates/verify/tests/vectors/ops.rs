@@ -22,7 +22,7 @@ use moteseal_verify::{Event, Explained, ReadError, Roster, StreamReader, explain
 use serde_json::{Value, json};
 
 use crate::common::world::{multiproof, path, root_of};
-use crate::{audit, receipt, sampling};
+use crate::{audit, link, receipt, sampling};
 
 /// What an operation gives: its output, or its error's name.
 pub type Verdict = Result<Value, String>;
@@ -145,6 +145,9 @@ impl Shared {
             "stream.bundle" => sampling::bundle(self.roster(), self.limits, input),
             "answer.open" => sampling::answer(self.roster(), input),
             "audit.range" => audit::range(self.roster(), input),
+            "link.secret" => Ok(link::secret(input)),
+            "link.up" => link::up(input),
+            "link.down" => link::down(input),
             "coordinator.offers" => Ok(sampling::offers(input)),
             other => panic!("no operation {other}"),
         }

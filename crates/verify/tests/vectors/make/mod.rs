@@ -5,6 +5,7 @@ mod cose;
 mod explained;
 mod identity;
 mod kept;
+mod links;
 mod order;
 mod parts;
 mod pruned;
@@ -36,6 +37,7 @@ pub fn files() -> BTreeMap<String, Value> {
     kept::make(&mut files);
     within::make(&mut files);
     audits::make(&mut files);
+    links::make(&mut files);
     assert!(files.wrong.is_empty(), "{}", files.wrong.join("\n"));
     files.made
 }

@@ -1,0 +1,71 @@
+//! The operations of the link between devices and coordinator (spec/formats.md, section 8.2), by the product's own code.
+
+use moteseal_core::record::{DeviceId, Framing, GroupId};
+use moteseal_core::wire::link::{Acknowledgement, FrameError, LinkKey, MAX_FRAME, Uplink, claimed_device};
+use serde_json::{Value, json};
+
+use crate::ops::{Verdict, bytes, fixed};
+
+fn key_of(input: &Value, device: DeviceId) -> LinkKey {
+    LinkKey::new(&LinkKey::secret_of(&fixed(input, "group_secret"), GroupId(fixed(input, "group")), device))
+}
+
+fn name(error: FrameError) -> String {
+    error.name().to_owned()
+}
+
+/// What a device and its coordinator share.
+pub fn secret(input: &Value) -> Value {
+    let device = DeviceId(fixed(input, "device"));
+    let secret = LinkKey::secret_of(&fixed(input, "group_secret"), GroupId(fixed(input, "group")), device);
+    json!({ "secret": hex::encode(*secret) })
+}
+
+/// A frame of a device, as a coordinator that knows every device of the group opens it.
+pub fn up(input: &Value) -> Verdict {
+    let frame = bytes(input, "frame");
+    let device = claimed_device(&frame).filter(|_| frame.len() <= MAX_FRAME).ok_or(FrameError::Malformed).map_err(name)?;
+    let opened = Uplink::open(&frame, &key_of(input, device)).map_err(name)?;
+    Ok(match opened {
+        Uplink::Forward(forward) => {
+            let size = match forward.framing {
+                Framing::Fixed(size) => size.get(),
+                Framing::Prefixed => 0,
+            };
+            let event = |(seq, level, record): (moteseal_core::Sequence, moteseal_core::Level, &[u8])| {
+                json!([seq.0, level.0, hex::encode(record)])
+            };
+            json!({
+                "frame": "forward",
+                "device": device.to_string(),
+                "index": forward.index.0,
+                "epoch": forward.epoch.0,
+                "own_round": forward.own_round.0,
+                "from": forward.from.0,
+                "until": forward.until.0,
+                "size": size,
+                "events": forward.events().map(event).collect::<Vec<_>>(),
+            })
+        }
+        Uplink::Close { schema, open, part } => json!({
+            "frame": "close",
+            "device": device.to_string(),
+            "schema": schema.to_string(),
+            "open": hex::encode(open),
+            "part": hex::encode(part),
+        }),
+        Uplink::Schema(schema) => json!({ "frame": "schema", "device": device.to_string(), "schema": hex::encode(schema) }),
+    })
+}
+
+/// A frame of the coordinator, as a device opens it.
+pub fn down(input: &Value) -> Verdict {
+    let (frame, device) = (bytes(input, "frame"), DeviceId(fixed(input, "device")));
+    let opened = Acknowledgement::open(&frame, device, &key_of(input, device)).map_err(name)?;
+    Ok(json!({
+        "index": opened.index.0,
+        "next": opened.next.0,
+        "sealed": opened.sealed.map(|sealed| sealed.0),
+        "wants": u8::from(opened.wants_schema),
+    }))
+}

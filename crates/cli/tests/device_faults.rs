@@ -7,17 +7,15 @@ mod group;
 use std::path::Path;
 
 use group::{Cloud, FIRST};
-use moteseal_core::digest::Digest;
 use moteseal_core::record::{EpochNumber, SealIndex};
 use moteseal_core::schema::Schema;
 use moteseal_core::seal::Scheme;
-use moteseal_core::seal::follow::Limits;
 use moteseal_core::signature::SecretKey;
 use moteseal_core::wire::link::MAX_RECORD;
 use moteseal_device::durable::DurableError;
 use moteseal_device::{DurableMote, Outbox, Profile, SealRefused};
 use moteseal_gateway::Station;
-use moteseal_verify::{Event, ReadError, Roster, StreamReader};
+use moteseal_verify::Roster;
 
 const BOUND: u64 = 1 << 30;
 const EPOCH: EpochNumber = EpochNumber(FIRST);
@@ -42,30 +40,6 @@ fn exchange(mote: &mut DurableMote<SecretKey>, station: &mut Station, now: Epoch
 
 fn sense(mote: &mut DurableMote<SecretKey>, epoch: EpochNumber, readings: std::ops::Range<u32>) {
     readings.for_each(|n| mote.sense(epoch, &n.to_be_bytes()).unwrap());
-}
-
-/// A seal that reached the outbox: index, epoch, events, whether it says `restart`, and whether it ends its epoch.
-type Found = (u32, u64, u64, bool, bool);
-
-/// The seals of an ended epoch's item and of late ones, by index.
-fn sealed(roster: &Roster, station: &Station) -> Vec<Found> {
-    let mut found = Vec::new();
-    let outbox = station.outbox();
-    for bundle in outbox.names().into_iter().flat_map(|name| outbox.read(name).unwrap().bundles) {
-        let mut reader = StreamReader::new(roster, Limits::default());
-        let mut visit = |event: Event<'_>| -> Result<(), ReadError> {
-            if let Event::Proven(proven) = event {
-                let statement = proven.seal.statement();
-                let (index, epoch) = (statement.index.0, statement.epoch.0);
-                found.push((index, epoch, statement.counters.total(), statement.restart, statement.last_in_epoch));
-            }
-            Ok(())
-        };
-        reader.feed(&bundle, &mut visit).unwrap();
-        reader.finish(&mut visit).unwrap();
-    }
-    found.sort_unstable();
-    found
 }
 
 fn end(station: &mut Station, epoch: EpochNumber) {
@@ -103,7 +77,7 @@ fn a_reading_of_any_length_reaches_the_gateway_or_is_refused_and_harms_no_other(
         exchange(&mut mote, &mut station, EPOCH, 3);
         assert!(mote.mote().is_done(), "{length} bytes never reach the gateway");
         end(&mut station, EPOCH);
-        assert_eq!(sealed(&roster, &station), [(0, FIRST, 2 + u64::from(length <= MAX_RECORD), false, true)]);
+        assert_eq!(group::sealed(&roster, &station), [(0, FIRST, 2 + u64::from(length <= MAX_RECORD), false, true)]);
     }
 }
 
@@ -129,21 +103,11 @@ fn a_seal_is_closed_when_it_is_full_and_its_epoch_goes_on() {
     assert!(mote.mote().is_done());
     end(&mut station, EPOCH);
     let parts = |index, last| (index, FIRST, if last { 10 } else { 100 }, false, last);
-    assert_eq!(sealed(&roster, &station), [parts(0, false), parts(1, false), parts(2, false), parts(3, true)]);
+    assert_eq!(group::sealed(&roster, &station), [parts(0, false), parts(1, false), parts(2, false), parts(3, true)]);
     let cloud = Cloud::default();
-    upload(&station, &cloud);
+    cloud.take(&station);
     let audited = group::audit(&roster, &cloud, &|_, _, _| None);
     assert_eq!(audited.justified, [FIRST]);
-}
-
-fn upload(station: &Station, cloud: &Cloud) {
-    let outbox = station.outbox();
-    for item in outbox.names().into_iter().map(|name| outbox.read(name).unwrap()) {
-        cloud.manifests.lock().unwrap().extend(item.manifest.map(Into::into));
-        for bundle in item.bundles {
-            cloud.bundles.lock().unwrap().insert(Digest::of(&[&bundle]), bundle.into());
-        }
-    }
 }
 
 /// A gateway whose folder is lost.
@@ -175,7 +139,7 @@ fn an_open_seal_that_the_gateway_lost_is_given_up_and_the_next_one_says_so() {
     exchange(&mut mote, &mut station, EPOCH, 3);
     assert!(mote.mote().is_done(), "later seals go through");
     end(&mut station, EPOCH);
-    assert_eq!(sealed(&roster, &station), [(1, FIRST, 10, true, true)]);
+    assert_eq!(group::sealed(&roster, &station), [(1, FIRST, 10, true, true)]);
 }
 
 #[test]
@@ -197,7 +161,7 @@ fn a_closed_seal_that_the_gateway_lost_holds_up_none_behind_it() {
     assert!(mote.mote().is_done());
     end(&mut station, next);
     // The chain of the next seal names the one that is missing; nothing was abandoned.
-    assert_eq!(sealed(&roster, &station), [(1, FIRST + 1, 70, false, true)]);
+    assert_eq!(group::sealed(&roster, &station), [(1, FIRST + 1, 70, false, true)]);
 }
 
 #[test]
@@ -223,7 +187,7 @@ fn a_gateway_that_has_an_older_copy_of_its_state_gets_the_next_seal() {
     exchange(&mut mote, &mut station, next, 8);
     assert!(mote.mote().is_done());
     end(&mut station, next);
-    assert_eq!(sealed(&roster, &station), [(1, FIRST + 1, 7, false, true)]);
+    assert_eq!(group::sealed(&roster, &station), [(1, FIRST + 1, 7, false, true)]);
 }
 
 #[test]
@@ -319,5 +283,5 @@ fn what_was_opened_is_in_the_chains_state_before_the_journal_has_it() {
     end(&mut station, EPOCH);
     end(&mut station, next);
     // The index that was passed over is stated, as after any restart.
-    assert_eq!(sealed(&roster, &station), [(0, FIRST, 30, false, true), (2, FIRST + 1, 5, true, true)]);
+    assert_eq!(group::sealed(&roster, &station), [(0, FIRST, 30, false, true), (2, FIRST + 1, 5, true, true)]);
 }

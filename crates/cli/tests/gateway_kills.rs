@@ -11,8 +11,7 @@ use std::path::Path;
 use chance::Chance;
 use group::{Cloud, FIRST};
 use moteseal_core::DeviceId;
-use moteseal_core::digest::Digest;
-use moteseal_core::record::EpochNumber;
+use moteseal_core::record::{EpochNumber, SealIndex};
 use moteseal_core::signature::SecretKey;
 use moteseal_device::DurableMote;
 use moteseal_gateway::Station;
@@ -36,7 +35,23 @@ struct Device {
     mote: Option<DurableMote<SecretKey>>,
     /// What was sensed, by epoch: what was not durable when it was killed is taken out again.
     truth: BTreeMap<u64, Vec<[u8; 4]>>,
+    /// The seals that were given up because too many waited, as far as that is durable.
+    given_up: BTreeSet<u32>,
     quiet: u64,
+}
+
+impl Device {
+    /// Tells the mote something. What it no longer has then, and was not acknowledged, it has given up.
+    fn tell(&mut self, tell: impl FnOnce(&mut DurableMote<SecretKey>)) {
+        let mote = self.mote.as_mut().unwrap();
+        let first = mote.mote().opened().unwrap_or(mote.mote().chain().next_index);
+        tell(mote);
+        for index in (first.0..mote.mote().chain().next_index.0).filter(|index| !mote.mote().has(SealIndex(*index))) {
+            let waiting = mote.mote().waiting();
+            assert!(waiting >= mote.most_waiting(), "seal {index} is gone, and only {waiting} waited");
+            self.given_up.insert(index);
+        }
+    }
 }
 
 struct World<'a> {
@@ -65,6 +80,7 @@ impl<'a> World<'a> {
             id: group::device_id(&roster, device),
             mote: Some(group::mote(&roster, device, folder, 3)),
             truth: BTreeMap::new(),
+            given_up: BTreeSet::new(),
             quiet: 0,
         };
         let devices = (0..count).map(device).collect();
@@ -87,12 +103,13 @@ impl<'a> World<'a> {
     fn device(&mut self, at: usize, now: u64, senses: bool) {
         let epoch = FIRST + now / TICKS;
         if now >= TICKS {
-            let mote = self.devices[at].mote.as_mut().unwrap();
+            let device = &mut self.devices[at];
+            let mote = device.mote.as_ref().unwrap();
             let before = EpochNumber((epoch - 1).min(FIRST + EPOCHS - 1));
             let newest = mote.mote().chain().epoch;
             // A device that sensed nothing says so.
             if mote.mote().epoch().map_or(newest.is_none_or(|newest| newest < before), |open| open <= before) {
-                mote.end(before).unwrap();
+                device.tell(|mote| mote.end(before).unwrap());
             }
         }
         if senses {
@@ -100,7 +117,7 @@ impl<'a> World<'a> {
                 let record = self.sensed.to_be_bytes();
                 self.sensed += 1;
                 let device = &mut self.devices[at];
-                device.mote.as_mut().unwrap().sense(EpochNumber(epoch), &record).unwrap();
+                device.tell(|mote| mote.sense(EpochNumber(epoch), &record).unwrap());
                 device.truth.entry(epoch).or_default().push(record);
             }
         }
@@ -116,6 +133,9 @@ impl<'a> World<'a> {
                 assert!(count <= truth.len() as u64);
                 truth.truncate(usize::try_from(count).unwrap());
             }
+            // What it did not keep it will decide again.
+            let next = mote.mote().chain().next_index.0;
+            device.given_up.retain(|index| *index < next && !mote.mote().has(SealIndex(*index)));
             device.mote = Some(mote);
         }
         let device = &mut self.devices[at];
@@ -144,7 +164,7 @@ impl<'a> World<'a> {
                 }
                 Some(at) => {
                     let device = &mut self.devices[at];
-                    device.mote.as_mut().unwrap().acknowledged(&what).unwrap().unwrap();
+                    device.tell(|mote| _ = mote.acknowledged(&what).unwrap().unwrap());
                     device.quiet = 0;
                 }
                 None => {
@@ -211,18 +231,6 @@ impl<'a> World<'a> {
             self.tick(now, now < EPOCHS * TICKS);
         }
     }
-
-    /// Hands everything in the outbox to the cloud.
-    fn upload(&self, cloud: &Cloud) {
-        let outbox = self.station.as_ref().unwrap().outbox();
-        for name in outbox.names() {
-            let item = outbox.read(name).unwrap();
-            cloud.manifests.lock().unwrap().extend(item.manifest.map(Into::into));
-            for bundle in item.bundles {
-                cloud.bundles.lock().unwrap().insert(Digest::of(&[&bundle]), bundle.into());
-            }
-        }
-    }
 }
 
 #[derive(Debug, Default)]
@@ -232,6 +240,7 @@ struct Total {
     justified: u64,
     undetermined: u64,
     late: u64,
+    given_up: u64,
 }
 
 fn simulate(seed: u64) -> Total {
@@ -239,20 +248,32 @@ fn simulate(seed: u64) -> Total {
     let mut world = World::new(seed, folder.path());
     world.run();
     let cloud = Cloud::default();
-    world.upload(&cloud);
+    cloud.take(world.station.as_ref().unwrap());
     let devices: BTreeMap<DeviceId, &Device> = world.devices.iter().map(|device| (device.id, device)).collect();
     let truth = |id: DeviceId, epoch: u64, seq: u64| {
         let sensed = devices[&id].truth.get(&epoch);
         Some(*sensed.and_then(|sensed| sensed.get(usize::try_from(seq).unwrap())).expect("an event that was never sensed"))
     };
     let audited = group::audit(&world.roster, &cloud, &truth);
+    let mut given_up = 0;
     for device in &world.devices {
-        assert!(device.mote.as_ref().unwrap().mote().is_done(), "a device is done once all is calm");
-        // What was taken is sealed, each reading once, unless so many seals waited that an epoch was given up.
-        for (epoch, sensed) in &device.truth {
-            let sealed = audited.sensed.get(&(device.id, *epoch));
-            assert!(sealed.is_none_or(|sealed| *sealed == sensed.len() as u64), "epoch {epoch}: {sealed:?} of {}", sensed.len());
+        let mote = device.mote.as_ref().unwrap().mote();
+        assert!(mote.is_done(), "a device is done once all is calm");
+        // Each index that was opened is a seal at the cloud, or was given up because too many waited: none of either vanishes.
+        let sealed = audited.indices.get(&device.id).cloned().unwrap_or_default();
+        assert!(sealed.is_disjoint(&device.given_up), "{sealed:?} and {:?}", device.given_up);
+        let known: BTreeSet<u32> = sealed.union(&device.given_up).copied().collect();
+        assert_eq!(known, (0..mote.chain().next_index.0).collect(), "given up: {:?}", device.given_up);
+        given_up += device.given_up.len() as u64;
+        // What was taken is sealed, each reading once, or all of its epoch given up.
+        let mut missing = 0;
+        for (epoch, sensed) in device.truth.iter().filter(|(_, sensed)| !sensed.is_empty()) {
+            match audited.sensed.get(&(device.id, *epoch)) {
+                Some(sealed) => assert_eq!(*sealed, sensed.len() as u64, "epoch {epoch}"),
+                None => missing += 1,
+            }
         }
+        assert!(missing <= device.given_up.len(), "{missing} epochs are gone, and {:?} were given up", device.given_up);
     }
     let epochs: BTreeSet<u64> = audited.justified.iter().chain(&audited.undetermined).copied().collect();
     assert_eq!(epochs.len(), audited.justified.len() + audited.undetermined.len());
@@ -262,6 +283,7 @@ fn simulate(seed: u64) -> Total {
         justified: audited.justified.len() as u64,
         undetermined: audited.undetermined.len() as u64,
         late: audited.late,
+        given_up,
     }
 }
 
@@ -277,8 +299,10 @@ fn whoever_is_killed_comes_back_and_nobody_is_accused() {
         total.justified += run.justified;
         total.undetermined += run.undetermined;
         total.late += run.late;
+        total.given_up += run.given_up;
     }
     println!("{seeds} runs: {total:?}");
     // A simulation in which nobody is killed proves nothing.
     assert!(total.kills > seeds && total.reboots > seeds && total.justified > seeds, "{total:?}");
+    assert!(seeds < 20 || total.given_up > 0, "{total:?}");
 }

@@ -121,6 +121,30 @@ pub(crate) fn station(roster: &Roster, folder: &Path, bound: u64) -> Station {
     Station::open(&folder, roster.clone(), GROUP_SECRET, Box::new(secret(COORDINATOR)), bound).unwrap().0
 }
 
+/// A seal that reached the outbox: index, epoch, events, whether it says `restart`, and whether it ends its epoch.
+pub(crate) type Found = (u32, u64, u64, bool, bool);
+
+/// The seals of one device that are in a gateway's outbox, by index.
+pub(crate) fn sealed(roster: &Roster, station: &Station) -> Vec<Found> {
+    let mut found = Vec::new();
+    let outbox = station.outbox();
+    for bundle in outbox.names().into_iter().flat_map(|name| outbox.read(name).unwrap().bundles) {
+        let mut reader = StreamReader::new(roster, Limits::default());
+        let mut visit = |event: Event<'_>| -> Result<(), ReadError> {
+            if let Event::Proven(proven) = event {
+                let statement = proven.seal.statement();
+                let (index, epoch) = (statement.index.0, statement.epoch.0);
+                found.push((index, epoch, statement.counters.total(), statement.restart, statement.last_in_epoch));
+            }
+            Ok(())
+        };
+        reader.feed(&bundle, &mut visit).unwrap();
+        reader.finish(&mut visit).unwrap();
+    }
+    found.sort_unstable();
+    found
+}
+
 /// A cloud that keeps what it is sent, and answers as it is told.
 #[derive(Clone, Default)]
 pub(crate) struct Cloud {
@@ -141,6 +165,17 @@ impl Cloud {
             Router::new().route("/v1/manifests", put(manifests)).route("/v1/bundles", put(bundles)).with_state(self.clone());
         tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
         url
+    }
+
+    /// Takes everything in a gateway's outbox, as if it were uploaded.
+    pub(crate) fn take(&self, station: &Station) {
+        let outbox = station.outbox();
+        for item in outbox.names().into_iter().map(|name| outbox.read(name).unwrap()) {
+            self.manifests.lock().unwrap().extend(item.manifest.map(Into::into));
+            for bundle in item.bundles {
+                self.bundles.lock().unwrap().insert(Digest::of(&[&bundle]), bundle.into());
+            }
+        }
     }
 
     fn refusal(&self) -> Option<StatusCode> {
@@ -177,6 +212,8 @@ pub(crate) struct Audited {
     pub(crate) kept: BTreeMap<u64, u64>,
     /// Seals that no manifest lists.
     pub(crate) late: u64,
+    /// The indices of each device's seals.
+    pub(crate) indices: BTreeMap<DeviceId, BTreeSet<u32>>,
     /// Events that the seals of each device cover, by epoch.
     pub(crate) sensed: BTreeMap<(DeviceId, u64), u64>,
 }
@@ -212,6 +249,7 @@ pub(crate) fn audit(roster: &Roster, cloud: &Cloud, expected: &dyn Fn(DeviceId, 
         let statement = seal.statement();
         let before = by_place.insert((statement.device, statement.index), *digest);
         assert!(before.is_none(), "two seals under one index: {} {}", statement.device, statement.index);
+        audited.indices.entry(statement.device).or_default().insert(statement.index.0);
         *audited.sensed.entry((statement.device, statement.epoch.0)).or_default() += statement.counters.total();
     }
     let mut listed = BTreeSet::new();

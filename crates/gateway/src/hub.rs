@@ -316,6 +316,12 @@ impl Hub {
         Ok(())
     }
 
+    /// Whether an epoch is open: something of it was heard, and it was not ended.
+    #[must_use]
+    pub fn is_live(&self, epoch: EpochNumber) -> bool {
+        self.epochs.contains_key(&epoch)
+    }
+
     fn is_over(&self, epoch: EpochNumber) -> bool {
         self.over.is_some_and(|over| epoch <= over)
     }
@@ -606,6 +612,14 @@ impl Hub {
                 self.abandoned.insert(slot, abandoned);
             }
         }
+    }
+
+    /// The devices that were heard of an epoch, each with the newest.
+    pub fn reached(&self) -> impl Iterator<Item = (DeviceId, EpochNumber)> {
+        self.devices.iter().filter_map(|member| {
+            let open = member.open.as_ref().map(|open| open.followed.epoch);
+            Some((member.id, open.or(member.sealed.map(|sealed| sealed.epoch))?))
+        })
     }
 
     /// Events since the hub was made.

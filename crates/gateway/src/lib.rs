@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod group_time;
 pub mod hub;
 mod ledger;
 mod metrics;

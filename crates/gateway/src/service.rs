@@ -4,7 +4,6 @@
 //! hears all frames that have come, commits them at once, and only then speaks. Epochs end by the clock, after a grace in which
 //! frames could come: time in which the link was down, or the station could take nothing, is no grace.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -22,6 +21,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tracing::{debug, error, info, warn};
 
+use crate::group_time::GroupTime;
 use crate::hub::{Counts, Refused};
 use crate::metrics::{Metrics, value};
 use crate::station::{Said, Station, StationError};
@@ -51,8 +51,8 @@ pub enum Time {
     /// The gateway's clock.
     #[default]
     Clock,
-    /// The devices': they replay what was recorded, and the newest epoch is the newest of which something was heard. An epoch is over when all
-    /// devices have closed it, or the grace after a later one has begun.
+    /// The devices': they replay what was recorded, and the newest epoch is the one that more than half of the devices have reached, of those that
+    /// were heard within the grace. An epoch is over when all devices have closed it, or the grace after a later one has begun.
     Recorded,
 }
 
@@ -273,46 +273,6 @@ async fn say<L: HubLink>(link: &L, said: Said) {
     }
 }
 
-/// What time it is for a group.
-struct Watch {
-    time: Time,
-    /// The newest epoch; it never goes back.
-    newest: EpochNumber,
-    /// When epochs were first known to be the newest: what the grace of those before is counted from in recorded time.
-    since: BTreeMap<EpochNumber, Instant>,
-    /// Since when frames could come without a break.
-    listening: Instant,
-}
-
-impl Watch {
-    fn go_to(&mut self, epoch: EpochNumber) {
-        if epoch > self.newest || self.since.is_empty() {
-            self.newest = epoch;
-            self.since.insert(epoch, Instant::now());
-        }
-    }
-
-    /// The epoch that frames are judged by: none is too far ahead of recorded time, which follows the frames.
-    const fn now(&self) -> EpochNumber {
-        match self.time {
-            Time::Clock => self.newest,
-            Time::Recorded => EpochNumber(u64::MAX - 1),
-        }
-    }
-
-    /// Whether the grace of an epoch is over.
-    fn is_over(&self, epoch: EpochNumber, end_ms: u64, grace: Duration) -> bool {
-        let after = match self.time {
-            Time::Clock => Duration::from_millis(unix_ms().saturating_sub(end_ms)),
-            Time::Recorded => {
-                let later = self.since.range(EpochNumber(epoch.0.saturating_add(1))..).next();
-                later.map_or(Duration::ZERO, |(_, since)| since.elapsed())
-            }
-        };
-        epoch < self.newest && after >= grace && self.listening.elapsed() >= grace
-    }
-}
-
 fn unix_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
 }
@@ -323,8 +283,10 @@ struct Keeper {
     settings: Settings,
     shared: Arc<Shared>,
     words: mpsc::Sender<Said>,
-    watch: Watch,
+    time: GroupTime,
     announced: Option<Instant>,
+    /// The link has missed an announcement.
+    says_again: bool,
     /// Why no frames are taken, if none are.
     trouble: Option<&'static str>,
     measured: Option<Instant>,
@@ -337,15 +299,17 @@ struct Keeper {
 
 impl Keeper {
     fn new(station: Station, settings: Settings, shared: Arc<Shared>, words: mpsc::Sender<Said>) -> Self {
-        let watch = Watch { time: settings.time, newest: EpochNumber(0), since: BTreeMap::new(), listening: Instant::now() };
+        let mut time = GroupTime::new(settings.time, settings.grace, Instant::now());
+        station.hub().reached().for_each(|(device, epoch)| time.heard(device, epoch, Instant::now()));
         let counted = station.hub().counts();
         Self {
             station,
             settings,
             shared,
             words,
-            watch,
+            time,
             announced: None,
+            says_again: false,
             trouble: None,
             measured: None,
             committed_in: Duration::ZERO,
@@ -355,12 +319,9 @@ impl Keeper {
     }
 
     fn run(mut self, mut frames: mpsc::Receiver<Up>, handle: &Handle) -> Result<(), StationError> {
-        if let Some(epoch) = self.station.hub().epochs().last().filter(|_| self.settings.time == Time::Recorded) {
-            self.watch.go_to(epoch);
-        }
         loop {
             if !self.shared.is_link_up.load(Ordering::Relaxed) {
-                self.watch.listening = Instant::now();
+                self.time.nothing_came(Instant::now());
             }
             let is_last = if self.can_take() { self.take_frames(&mut frames, handle) } else { self.wait_for_room() };
             // Also while no frames are taken: what an epoch's end lets go of makes room.
@@ -399,7 +360,7 @@ impl Keeper {
     fn wait_for_room(&mut self) -> bool {
         // While the disk fails, devices can do nothing. At the bound, time goes on: if epochs did not end, nothing might ever make room.
         if self.trouble != Some(OUTBOX_FULL) {
-            self.watch.listening = Instant::now();
+            self.time.nothing_came(Instant::now());
         }
         self.look_at_clock();
         let is_stopping = self.shared.is_stopping.load(Ordering::Relaxed);
@@ -433,26 +394,25 @@ impl Keeper {
     }
 
     fn look_at_clock(&mut self) {
-        if self.settings.time == Time::Clock {
-            let epoch = self.station.hub().roster().epoch_of(unix_ms());
-            let before = self.watch.newest;
-            self.watch.go_to(epoch);
-            if self.watch.newest != before {
-                self.announced = None;
-            }
-        }
-        if !self.watch.since.is_empty() && self.announced.is_none_or(|at| at.elapsed() >= self.settings.announce_every) {
+        let clock = self.station.hub().roster().epoch_of(unix_ms());
+        let is_later = self.time.look(clock, Instant::now());
+        let Some(newest) = self.time.newest() else { return };
+        // A newer epoch is said at once; those that are open take turns.
+        let turn = self.settings.announce_every / self.station.announced_epochs();
+        if is_later || std::mem::take(&mut self.says_again) {
+            self.station.announce(newest);
+        } else if self.announced.is_none_or(|at| at.elapsed() >= turn) {
             self.announced = Some(Instant::now());
-            self.station.announce(self.watch.newest);
+            self.station.announce_next(newest);
         }
     }
 
     fn hear(&mut self, up: &Up) {
         self.shared.metrics.frames.increment(1);
-        match self.station.hear(&up.frame, self.watch.now()) {
+        match self.station.hear(&up.frame, self.time.judged_by()) {
             Ok(news) => {
-                if let (Time::Recorded, Some((_, epoch))) = (self.settings.time, news.about) {
-                    self.watch.go_to(epoch);
+                if let Some((_, epoch)) = news.about {
+                    self.time.heard(news.device, epoch, Instant::now());
                 }
             }
             Err(refused) => {
@@ -472,15 +432,15 @@ impl Keeper {
         while let Some(epoch) = next {
             let hub = self.station.hub();
             let end_ms = hub.roster().epoch_start_ms(EpochNumber(epoch.0.saturating_add(1))).unwrap_or(u64::MAX);
-            if !hub.is_complete(epoch) && !self.watch.is_over(epoch, end_ms, self.settings.grace) {
+            let late = Duration::from_millis(unix_ms().saturating_sub(end_ms));
+            if !hub.is_complete(epoch) && !self.time.is_over(epoch, late, Instant::now()) {
                 return Ok(());
             }
             self.station.end(epoch)?;
             if !self.commit()? {
                 return Ok(());
             }
-            let before = EpochNumber(epoch.0.saturating_add(1));
-            self.watch.since = self.watch.since.split_off(&before.min(self.watch.newest));
+            self.time.ended(epoch);
             next = self.station.hub().epochs().next();
         }
         Ok(())
@@ -501,7 +461,7 @@ impl Keeper {
                     let announcement = said.announcement.is_some();
                     // A link that is slow misses words that are said again: acknowledgements when devices ask, rounds by and by.
                     if self.words.try_send(said).is_err() && announcement {
-                        self.announced = None;
+                        self.says_again = true;
                     }
                 }
                 for over in self.station.take_over() {
@@ -531,14 +491,15 @@ impl Keeper {
         self.counted = hub.counts();
         metrics.buffered.set(value(hub.epochs().map(|epoch| hub.kept(epoch)).max().unwrap_or(0)));
         metrics.budget.set(value(hub.budget()));
-        metrics.round.set(f64::from(hub.round(self.watch.newest).0));
-        metrics.epoch.set(value(self.watch.newest.0));
+        let newest = self.time.newest().unwrap_or(EpochNumber(0));
+        metrics.round.set(f64::from(hub.round(newest).0));
+        metrics.epoch.set(value(newest.0));
         metrics.state_bytes.set(value(self.station.bytes()));
         metrics.state_bound.set(value(self.station.bound()));
         let outbox = self.station.outbox();
         let names = outbox.names();
         metrics.outbox_items.set(value(names.len() as u64));
         metrics.outbox_bytes.set(value(outbox.bytes()));
-        metrics.oldest_epoch.set(value(names.first().map_or(self.watch.newest, |name| name.epoch).0));
+        metrics.oldest_epoch.set(value(names.first().map_or(newest, |name| name.epoch).0));
     }
 }

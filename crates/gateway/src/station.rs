@@ -11,6 +11,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
+use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -33,6 +34,8 @@ use crate::quota::Quota;
 pub const COMMIT_BYTES: usize = 8 << 20;
 /// What an epoch takes in the outbox at most, beside twice what its frames take in the journal.
 const RESERVE: u64 = 1 << 20;
+/// Epochs whose rounds are said again and again: those that are open at once, but for devices that are far apart.
+const ANNOUNCED: usize = 8;
 /// The part of the bound that frames may take in the journal. Each counts twice, for what it becomes in the outbox: while the outbox
 /// takes less than half of the bound, whatever it waits for, there is always room.
 const JOURNAL_PART: u64 = 4;
@@ -162,8 +165,9 @@ pub struct Station {
     uncommitted: usize,
     /// Devices that were heard since the last words.
     heard: BTreeSet<DeviceId>,
-    /// An announcement is due, and the epoch that was announced last.
-    announces: bool,
+    /// Epochs whose round is to be said, one with each commit.
+    to_announce: BTreeSet<EpochNumber>,
+    /// The epoch that was announced last.
     announced: Option<EpochNumber>,
     /// The journal says that this epoch is ended, or will once it is synced.
     ending: Option<EpochNumber>,
@@ -210,7 +214,7 @@ impl Station {
             bound,
             uncommitted: 0,
             heard: BTreeSet::new(),
-            announces: false,
+            to_announce: BTreeSet::new(),
             announced: None,
             ending: None,
             unstored: Vec::new(),
@@ -308,14 +312,35 @@ impl Station {
                 self.heard.remove(&news.device);
             }
         }
-        self.announces |= news.raised.is_some();
+        // Whoever goes on with an epoch that is over goes by its final round, which is not announced any more.
+        self.to_announce.extend(news.raised.map(|(epoch, _)| epoch).filter(|epoch| self.hub.is_live(*epoch)));
         Ok(news)
     }
 
-    /// The newest epoch and its round are said again with the next commit, whether or not they are new.
+    /// An epoch and its round are said with the next commit, whether or not they are new.
     pub fn announce(&mut self, epoch: EpochNumber) {
-        self.announced = self.announced.max(Some(epoch));
-        self.announces = true;
+        self.to_announce.insert(epoch);
+    }
+
+    /// The round of one epoch is said again: `newest`, the newest by the group's time, and all that are open and above round 0 take
+    /// turns. A device may be ahead of the others, or behind them.
+    pub fn announce_next(&mut self, newest: EpochNumber) {
+        let mut turns: BTreeSet<_> = self.raised().take(ANNOUNCED).collect();
+        turns.insert(newest);
+        let behind = |last: EpochNumber| turns.range((Bound::Excluded(last), Bound::Unbounded)).next();
+        let next = self.announced.and_then(behind).or(turns.first());
+        self.to_announce.extend(next);
+    }
+
+    /// How many epochs take turns in [`announce_next`](Self::announce_next).
+    #[must_use]
+    pub fn announced_epochs(&self) -> u32 {
+        u32::try_from(self.raised().take(ANNOUNCED).count()).unwrap_or(u32::MAX).max(1)
+    }
+
+    /// The epochs that are open and above round 0, the oldest first: most devices are there, however far one is ahead.
+    fn raised(&self) -> impl Iterator<Item = EpochNumber> {
+        self.hub.epochs().filter(|epoch| self.hub.round(*epoch) > Round(0))
     }
 
     /// Ends an epoch with the next commit.
@@ -392,10 +417,8 @@ impl Station {
         for device in std::mem::take(&mut self.heard) {
             said.acknowledgements.extend(self.hub.acknowledgement(device).map(|frame| (device, frame)));
         }
-        // Devices follow the newest epoch only, so that the others' rounds need not be said.
-        if std::mem::take(&mut self.announces)
-            && let Some(epoch) = self.announced.max(self.hub.epochs().last())
-        {
+        // A link keeps the newest word only, so that one goes out at a time.
+        if let Some(epoch) = self.to_announce.pop_first() {
             self.announced = Some(epoch);
             let roster = self.hub.roster();
             let round = self.hub.round(epoch).min(Round(roster.levels().saturating_sub(1)));

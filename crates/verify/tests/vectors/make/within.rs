@@ -33,11 +33,13 @@ struct World {
 }
 
 impl World {
-    fn new() -> Self {
+    /// The south raised itself to a round of its own in epoch 11.
+    fn new(scheme: Scheme, own_round: u8) -> Self {
         let seal = |name, epochs: &[(u64, u32, bool)]| {
             let mut device = device(name);
             let seal = |&(epoch, count, last_in_epoch): &(u64, u32, bool)| {
-                device.seal(&Epoch { last_in_epoch, ..Epoch::new(Scheme::Star, epoch, count) })
+                let own_round = if name == "south" && epoch == 11 { own_round } else { 0 };
+                device.seal(&Epoch { last_in_epoch, own_round, ..Epoch::new(scheme, epoch, count) })
             };
             epochs.iter().map(seal).collect()
         };
@@ -99,7 +101,22 @@ fn case(bytes: &[u8], names: &[&str], until: Option<u64>, choice: &Json) -> Json
 
 fn answers() -> File {
     let mut file = file_within("budget/answers.json", "Answers of a group with a budget, device by device: section 5.", ED);
-    let world = World::new();
+    for (kind, scheme) in [("stars", Scheme::Star), ("trees", Scheme::Tree)] {
+        let World { north, south } = &World::new(scheme, 2);
+        let manifests = World::new(scheme, 2).manifests().concat();
+        for m in [3, 12, 1000] {
+            let pieces = [course(north, &at_most(north, m, &ROUNDS)), course(south, &at_most(south, m, &ROUNDS))];
+            let answer = ended(&[std::slice::from_ref(&manifests), &pieces[..]].concat());
+            let name = format!("{kind}, and a device that raised itself: at most {m} an epoch");
+            file.valid(name, OP, case(&answer, &["north", "south"], Some(13), &json!({ "at_most": m })));
+        }
+        let served = course(south, &[0xfe, 0xff, 0xfe, 0]);
+        let answer = ended(&[manifests.clone(), served]);
+        let query = |rate: &str| case(&answer, &["south"], Some(13), &json!({ "rate": rate }));
+        let name = format!("{kind}, and a device that raised itself above the rate");
+        file.invalid(name, OP, query("1/2"), "RateUnavailable");
+    }
+    let world = World::new(Scheme::Star, 0);
     let (north, south, manifests) = (&world.north, &world.south, world.manifests());
     let both = ["north", "south"];
     let most = |m: u64| json!({ "at_most": m });

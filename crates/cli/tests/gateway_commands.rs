@@ -1,6 +1,6 @@
 //! The commands of a group with a budget, as an operator types them: keys and a roster, a cloud, a gateway and two devices that replay
 //! what was recorded around a real broker (Debian's Mosquitto), and what `get`, `audit` and `estimate` then say. Over MQTT 5, over TLS
-//! with a password, over MQTT 3.1.1; and with a gateway whose disk is full for a while.
+//! with a password, over MQTT 3.1.1 with a cloud that is away for a while; and with a gateway whose disk is full.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod scene;
@@ -190,15 +190,14 @@ impl Site {
         }
     }
 
-    /// Lets both devices replay everything, and the gateway upload it.
-    fn replay(&self, gateway: &mut Running) -> Value {
+    /// Lets both devices replay everything, until the gateway has it.
+    fn replay(&self, gateway: &mut Running) {
         let mut devices = DEVICES.map(|device| self.device(device, "max"));
         for (device, name) in devices.iter_mut().zip(DEVICES) {
             let said = device.ends(&mut [gateway]);
             assert_eq!(taken(&said, name), 4417, "{said}");
             assert!(said.contains("the gateway has everything"), "{said}");
         }
-        self.audited(gateway)
     }
 
     /// Every epoch is justified and within the budget, and not one reading is unaccounted for.
@@ -211,6 +210,59 @@ impl Site {
             assert_eq!((&epoch["round"], &epoch["doubts"]), (&epoch["due"], &Value::Array(Vec::new())), "{epoch}");
             assert!(epoch["kept"].as_u64().unwrap() <= BUDGET, "{epoch}");
         }
+    }
+
+    /// What `audit`, `get` and `estimate` say of what was recorded. `json` is the audit for programs.
+    fn answers(&self, json: &Value) {
+        // For people: a line an epoch, with the numbers that the verdict follows from.
+        let audit = self.ask(&["audit"]).done();
+        let epochs = json["epochs"].as_array().unwrap();
+        assert_eq!(audit.out.lines().count() as u64, EPOCHS, "{}", audit.out);
+        for (line, epoch) in audit.out.lines().zip(epochs) {
+            let readings = if epoch["epoch"] == FIRST + EPOCHS - 1 { "194" } else { "1,440" };
+            let (number, round, kept) = (&epoch["epoch"], &epoch["round"], &epoch["kept"]);
+            assert!(line.starts_with(&format!("epoch {number} (2010-05-09T")), "{line}");
+            let numbers =
+                format!("round {round}, due {round}: {kept} of {readings} readings kept, budget 150; 2 seals of 2 devices;");
+            assert!(line.contains("  Justified  ") && line.contains(&numbers), "{line}");
+        }
+        assert!(audit.talk.starts_with("7 epochs justified, 0 not, 0 undetermined; "), "{}", audit.talk);
+
+        // What every epoch can give, row by row as it was recorded.
+        let round = epochs.iter().map(|epoch| epoch["round"].as_u64().unwrap()).max().unwrap();
+        assert!((3..=5).contains(&round), "a tenth of 1,440 readings is kept: round {round}");
+        let rate = format!("1/{}", 1 << round);
+        let get = [&["get", "--all", "--rate", &rate, "--format", "csv", "--no-memory"][..], &UNTIL].concat();
+        let rows = self.ask(&get).done().out;
+        assert!(rows.starts_with("epoch,epoch_start,device,index,seq,temperature,humidity\n"), "{rows}");
+        let truth = DEVICES.map(temperatures);
+        for row in rows.lines().skip(1) {
+            let cells: Vec<&str> = row.split(',').collect();
+            let device = DEVICES.iter().position(|device| *device == cells[2]).unwrap();
+            let place = (cells[0].parse::<u64>().unwrap() - FIRST) * 720 + cells[4].parse::<u64>().unwrap();
+            assert_eq!(cells[5].parse::<f64>(), truth[device][usize::try_from(place).unwrap()].parse(), "{row}");
+        }
+        let expected: u64 = epochs.iter().map(|epoch| from_level(epoch, round)).sum();
+        assert_eq!(rows.lines().count() as u64 - 1, expected);
+        // More than a budget left is not to be had, and it is said what is.
+        let refused = self.ask(&[&["get", "--all", "--rate", "1", "--no-memory"][..], &UNTIL].concat());
+        assert!(
+            refused.failed(2).contains("RateUnavailable") && refused.talk.contains("the highest rate that can be had"),
+            "{refused:?}"
+        );
+
+        // The number of readings is exact; the mean is near, whatever the salts.
+        let count = self.ask(&[&["estimate", "count", "temperature", "--no-memory"][..], &UNTIL].concat()).done();
+        let says = format!("count 8834.0000  (95 %: 8834.0000 to 8834.0000), from {expected} of 8,834 readings");
+        assert!(count.out.starts_with("group ") && count.out.contains(&says), "{count:?}");
+        assert!(count.talk.starts_with(&format!("--rate {rate}\n")), "{}", count.talk);
+        assert!(DEVICES.iter().all(|device| count.talk.contains(&format!("{device}         verified"))), "{}", count.talk);
+        let mean = self.ask(&[&["estimate", "mean", "temperature", "--no-memory", "--json"][..], &UNTIL].concat()).done().json();
+        let all: Vec<f64> = truth.iter().flatten().map(|value| value.parse().unwrap()).collect();
+        let true_mean = all.iter().sum::<f64>() / all.len() as f64;
+        let estimate = &mean["group"]["estimates"][0];
+        let [value, low, high] = ["value", "low_95", "high_95"].map(|name| estimate[name].as_f64().unwrap());
+        assert!((value - true_mean).abs() < 2.5 * (high - low) && low < value && value < high, "{mean}, truth {true_mean}");
     }
 }
 
@@ -295,7 +347,8 @@ fn from_keys_to_an_estimate_over_mqtt_5() {
 
     let mut gateway = site.gateway();
     let watch = gateway.first_line();
-    let json = site.replay(&mut gateway);
+    site.replay(&mut gateway);
+    let json = site.audited(&gateway);
     site.is_just(&json);
     let ready = http(&watch, "/readyz");
     assert!(ready.starts_with("HTTP/1.1 200") && ready.ends_with("ready\n"), "{ready}");
@@ -308,55 +361,7 @@ fn from_keys_to_an_estimate_over_mqtt_5() {
     let said = gateway.ends(&mut []);
     assert!(said.contains("an epoch is over") && said.contains("stopped") && !said.contains("ERROR"), "{said}");
 
-    // For people: a line an epoch, with the numbers that the verdict follows from.
-    let audit = site.ask(&["audit"]).done();
-    let epochs = json["epochs"].as_array().unwrap();
-    assert_eq!(audit.out.lines().count() as u64, EPOCHS, "{}", audit.out);
-    for (line, epoch) in audit.out.lines().zip(epochs) {
-        let readings = if epoch["epoch"] == FIRST + EPOCHS - 1 { "194" } else { "1,440" };
-        let (number, round, kept) = (&epoch["epoch"], &epoch["round"], &epoch["kept"]);
-        assert!(line.starts_with(&format!("epoch {number} (2010-05-09T")), "{line}");
-        let numbers =
-            format!("round {round}, due {round}: {kept} of {readings} readings kept, budget 150; 2 seals of 2 devices;");
-        assert!(line.contains("  Justified  ") && line.contains(&numbers), "{line}");
-    }
-    assert!(audit.talk.starts_with("7 epochs justified, 0 not, 0 undetermined; "), "{}", audit.talk);
-
-    // What every epoch can give, row by row as it was recorded.
-    let round = epochs.iter().map(|epoch| epoch["round"].as_u64().unwrap()).max().unwrap();
-    assert!((3..=5).contains(&round), "a tenth of 1,440 readings is kept: round {round}");
-    let rate = format!("1/{}", 1 << round);
-    let get = [&["get", "--all", "--rate", &rate, "--format", "csv", "--no-memory"][..], &UNTIL].concat();
-    let rows = site.ask(&get).done().out;
-    assert!(rows.starts_with("epoch,epoch_start,device,index,seq,temperature,humidity\n"), "{rows}");
-    let truth = DEVICES.map(temperatures);
-    for row in rows.lines().skip(1) {
-        let cells: Vec<&str> = row.split(',').collect();
-        let device = DEVICES.iter().position(|device| *device == cells[2]).unwrap();
-        let place = (cells[0].parse::<u64>().unwrap() - FIRST) * 720 + cells[4].parse::<u64>().unwrap();
-        assert_eq!(cells[5].parse::<f64>(), truth[device][usize::try_from(place).unwrap()].parse(), "{row}");
-    }
-    let expected: u64 = epochs.iter().map(|epoch| from_level(epoch, round)).sum();
-    assert_eq!(rows.lines().count() as u64 - 1, expected);
-    // More than a budget left is not to be had, and it is said what is.
-    let refused = site.ask(&[&["get", "--all", "--rate", "1", "--no-memory"][..], &UNTIL].concat());
-    assert!(
-        refused.failed(2).contains("RateUnavailable") && refused.talk.contains("the highest rate that can be had"),
-        "{refused:?}"
-    );
-
-    // The number of readings is exact; the mean is near, whatever the salts.
-    let count = site.ask(&[&["estimate", "count", "temperature", "--no-memory"][..], &UNTIL].concat()).done();
-    let says = format!("count 8834.0000  (95 %: 8834.0000 to 8834.0000), from {expected} of 8,834 readings");
-    assert!(count.out.starts_with("group ") && count.out.contains(&says), "{count:?}");
-    assert!(count.talk.starts_with(&format!("--rate {rate}\n")), "{}", count.talk);
-    assert!(DEVICES.iter().all(|device| count.talk.contains(&format!("{device}         verified"))), "{}", count.talk);
-    let mean = site.ask(&[&["estimate", "mean", "temperature", "--no-memory", "--json"][..], &UNTIL].concat()).done().json();
-    let all: Vec<f64> = truth.iter().flatten().map(|value| value.parse().unwrap()).collect();
-    let true_mean = all.iter().sum::<f64>() / all.len() as f64;
-    let estimate = &mean["group"]["estimates"][0];
-    let [value, low, high] = ["value", "low_95", "high_95"].map(|name| estimate[name].as_f64().unwrap());
-    assert!((value - true_mean).abs() < 2.5 * (high - low) && low < value && value < high, "{mean}, truth {true_mean}");
+    site.answers(&json);
 }
 
 #[test]
@@ -388,16 +393,34 @@ fn over_tls_with_a_password_and_who_has_another_one_is_told() {
     }
     site.scene.write("password", "open sesame\n");
     let mut gateway = site.gateway();
-    site.is_just(&site.replay(&mut gateway));
+    site.replay(&mut gateway);
+    let audit = site.audited(&gateway);
+    site.is_just(&audit);
+    site.answers(&audit);
 }
 
 #[test]
-fn over_mqtt_3_1_1() {
+fn over_mqtt_3_1_1_to_a_cloud_that_is_away_meanwhile() {
     let folder = tempfile::tempdir().unwrap();
     let broker = Broker::open(folder.path());
-    let site = Site::new(&broker.url(), "version = \"3.1.1\"\n");
+    let mut site = Site::new(&broker.url(), "version = \"3.1.1\"\n");
+    site.cloud.stop();
     let mut gateway = site.gateway();
-    site.is_just(&site.replay(&mut gateway));
+    site.replay(&mut gateway);
+    // Every epoch waits, in order.
+    let expected: Vec<String> = (FIRST..FIRST + EPOCHS).map(|epoch| format!("{epoch:020}.epoch")).collect();
+    let start = Instant::now();
+    while site.scene.names("gateway/outbox") != expected {
+        assert!(start.elapsed() < LONG, "{:?} wait: {}", site.scene.names("gateway/outbox"), gateway.said());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(gateway.said().contains("epochs wait in the outbox until the cloud takes them"), "{}", gateway.said());
+    let address = format!("127.0.0.1:{}", site.cloud.port());
+    site.cloud = site.scene.cloud_at("epochs.redb", &address);
+    let audit = site.audited(&gateway);
+    site.is_just(&audit);
+    site.answers(&audit);
+    assert!(gateway.said().contains("the cloud takes epochs again"), "{}", gateway.said());
 }
 
 /// A limit on the length of its files is to a gateway what a full disk is, and can be lifted while it runs.

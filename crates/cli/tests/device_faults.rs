@@ -7,11 +7,13 @@ mod group;
 use std::path::Path;
 
 use group::{Cloud, FIRST};
-use moteseal_core::record::{EpochNumber, SealIndex};
+use moteseal_core::record::{EpochNumber, Round, SealIndex};
+use moteseal_core::roster::Directory as _;
+use moteseal_core::sample::{Announcement, MAX_ANNOUNCEMENT};
 use moteseal_core::schema::Schema;
 use moteseal_core::seal::Scheme;
 use moteseal_core::signature::SecretKey;
-use moteseal_core::wire::link::MAX_RECORD;
+use moteseal_core::wire::link::{MAX_RECORD, Uplink};
 use moteseal_device::durable::DurableError;
 use moteseal_device::{DurableMote, Outbox, Profile, SealRefused};
 use moteseal_gateway::Station;
@@ -215,6 +217,49 @@ fn old_acknowledgements_that_come_late_cost_no_seal() {
         }
     }
     assert_eq!(mote.mote().opened(), Some(SealIndex(0)));
+}
+
+#[test]
+fn a_word_of_the_open_epoch_is_taken_although_another_device_is_ahead() {
+    let roster = group::roster(1, 1000, 1000);
+    let next = EpochNumber(FIRST + 1);
+    let word = |epoch: EpochNumber, round: u8| {
+        let mut out = [0; MAX_ANNOUNCEMENT];
+        let coordinator = group::secret(group::COORDINATOR);
+        Announcement::issue(roster.group(), epoch, Round(round), &coordinator, &mut out).unwrap().to_vec()
+    };
+    // What the gateway gets, and what is buffered in the next epoch, by how often the device was restarted.
+    let told = |restarts: usize| {
+        let folder = tempfile::tempdir().unwrap();
+        let mut mote = group::mote(&roster, 0, folder.path(), 3);
+        sense(&mut mote, EPOCH, 0..500);
+        for (epoch, round, counts) in [(next, 2, false), (EPOCH, 3, true), (EPOCH, 1, false), (next, 1, false)] {
+            let before = mote.mote().buffered();
+            mote.announced(&word(epoch, round)).unwrap().unwrap();
+            assert_eq!(mote.mote().buffered() < before, counts, "epoch {epoch}, round {round}");
+        }
+        assert_eq!(mote.newest_announced(), Some(next));
+        mote.sync().unwrap();
+        for _ in 0..restarts {
+            drop(mote);
+            mote = group::mote(&roster, 0, folder.path(), 3);
+        }
+        sense(&mut mote, next, 0..500);
+        (mote.frames(1000).unwrap(), mote.mote().buffered())
+    };
+    let (frames, buffered) = told(0);
+    // An eighth of the first epoch, a quarter of the next.
+    let link = group::link_key(&roster, group::device_id(&roster, 0));
+    let forwarded = frames.iter().filter_map(|frame| match Uplink::open(frame, &link) {
+        Ok(Uplink::Forward(forward)) => Some(forward.events().map(|(_, level, _)| level.0).collect::<Vec<_>>()),
+        _ => None,
+    });
+    let levels: Vec<u8> = forwarded.flatten().collect();
+    assert!(levels.iter().all(|level| *level >= 3) && (30..100).contains(&levels.len()), "{levels:?}");
+    assert!((80 * 11..180 * 11).contains(&buffered), "{buffered}");
+    for restarts in [1, 2] {
+        assert_eq!(told(restarts), (frames.clone(), buffered), "after {restarts} restarts");
+    }
 }
 
 /// The device's folder: what `moteseal device run` and `moteseal seal` share of it is the chain's state.

@@ -70,11 +70,15 @@ struct Site {
 
 impl Site {
     fn new(folder: &Path, port: u16, cloud: &str, budget: u64) -> Self {
+        Self::with_epochs(folder, port, cloud, budget, EPOCH_MS)
+    }
+
+    fn with_epochs(folder: &Path, port: u16, cloud: &str, budget: u64, epoch_ms: u64) -> Self {
         let site = Self { folder: folder.to_owned() };
         for name in ["op", "gateway"].into_iter().map(str::to_owned).chain((0..DEVICES).map(|at| format!("mote-{at}"))) {
             done(site.run(["key", "new", "--out", &name]));
         }
-        let epoch = format!("{EPOCH_MS}ms");
+        let epoch = format!("{epoch_ms}ms");
         let budget = budget.to_string();
         let levels = group::LEVELS.to_string();
         let mut roster = moteseal();
@@ -226,6 +230,83 @@ fn killed_again_and_again_gateway_and_devices_lose_nothing() {
     assert_eq!(audited.justified, (FIRST..FIRST + EPOCHS).collect::<Vec<_>>(), "{audited:?}\n{}", site.logs());
     assert!(audited.sensed.values().all(|&sensed| sensed == PER_EPOCH), "{audited:?}");
     assert_eq!(audited.sensed.len() as u64, u64::from(DEVICES) * EPOCHS);
+}
+
+/// Waits until a file says something.
+fn until_said(file: &Path, what: &str) {
+    let start = Instant::now();
+    while !std::fs::read_to_string(file).unwrap_or_default().contains(what) {
+        assert!(start.elapsed() < Duration::from_secs(60), "{}: never {what:?}", file.display());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn lines_from_stdin_are_sealed_as_they_come_and_survive_a_kill() {
+    let folder = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let cloud = Cloud::default();
+    let url = runtime.block_on(cloud.serve());
+    let port = free_port();
+    let hour = 3_600_000;
+    let site = Site::with_epochs(folder.path(), port, &url, 150, hour);
+    let live = |name: &str, from: &str, to: &str| {
+        let path = folder.path().join(name);
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.contains(from), "{from}");
+        std::fs::write(&path, text.replace(from, to)).unwrap();
+    };
+    live("gateway.toml", "\"recorded\"", "\"clock\"");
+    (0..DEVICES).for_each(|at| live(&format!("mote-{at}.toml"), &format!("table = \"mote-{at}.csv\"\ntime = \"ts\"\n"), ""));
+    let device = |at: u8| {
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(folder.path().join(format!("mote-{at}.log")));
+        let mut command = moteseal();
+        command.current_dir(folder.path()).args(["device", "run", "--config", &format!("mote-{at}.toml")]);
+        Running(command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log.unwrap()).spawn().unwrap())
+    };
+    // All of it is to lie in one epoch.
+    let unix_ms = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis();
+    while unix_ms() % u128::from(hour) > u128::from(hour - 120_000) {
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    // The first lines come while there is no broker; then the device is killed.
+    for at in 0..DEVICES {
+        let mut running = device(at);
+        let mut stdin = running.0.stdin.take().unwrap();
+        stdin.write_all(b"1\n\xff\n2\nnonsense\n").unwrap();
+        let log = folder.path().join(format!("mote-{at}.log"));
+        until_said(&log, "stdin:2: the line is not text in UTF-8; the line is left out");
+        until_said(&log, "stdin:4: \"nonsense\" does not fit");
+        let journal = folder.path().join(format!("mote-{at}/journal"));
+        let start = Instant::now();
+        // Two readings of four bytes, their epochs, and how the device started.
+        while std::fs::metadata(&journal).unwrap().len() < 180 {
+            assert!(start.elapsed() < Duration::from_secs(20), "{} bytes", std::fs::metadata(&journal).unwrap().len());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        // Killed before it sees that its stdin has ended, which would close the epoch.
+        drop(running);
+        drop(stdin);
+    }
+    let mosquitto = broker(folder.path(), port);
+    let gateway = site.gateway();
+    for at in 0..DEVICES {
+        let mut running = device(at);
+        running.0.stdin.take().unwrap().write_all(b"3\n").unwrap();
+        assert!(running.0.wait().unwrap().success(), "{}", site.logs());
+        until_said(&folder.path().join(format!("mote-{at}.log")), "1 reading taken, 0 left out");
+        until_said(&folder.path().join(format!("mote-{at}.log")), "the gateway has everything");
+    }
+    let start = Instant::now();
+    // Every device has closed the epoch, so that it ends before its time.
+    while cloud.bundles.lock().unwrap().is_empty() || std::fs::read_dir(folder.path().join("state/outbox")).unwrap().count() > 0 {
+        assert!(start.elapsed() < Duration::from_secs(60), "not at the cloud:\n{}", site.logs());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    drop((mosquitto, gateway));
+    let audited = group::audit(&site.roster(), &cloud, &|_, _, seq| Some(u32::try_from(seq + 1).unwrap().to_be_bytes()));
+    assert_eq!((audited.justified.len(), audited.sensed.len()), (1, usize::from(DEVICES)), "{audited:?}\n{}", site.logs());
+    assert!(audited.sensed.values().all(|&sensed| sensed == 3), "{audited:?}\n{}", site.logs());
 }
 
 #[test]

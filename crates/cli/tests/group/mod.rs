@@ -18,8 +18,8 @@ use moteseal_core::record::{EpochNumber, SealIndex};
 use moteseal_core::roster::Directory as _;
 use moteseal_core::sample::{Doubt, Manifest, Tally, Verdict};
 use moteseal_core::schema::{Field, Schema};
-use moteseal_core::seal::Scheme;
 use moteseal_core::seal::follow::Limits;
+use moteseal_core::seal::{Scheme, Statement};
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey};
 use moteseal_core::wire::link::LinkKey;
 use moteseal_core::{DeviceId, Digest};
@@ -124,25 +124,32 @@ pub(crate) fn station(roster: &Roster, folder: &Path, bound: u64) -> Station {
 /// A seal that reached the outbox: index, epoch, events, whether it says `restart`, and whether it ends its epoch.
 pub(crate) type Found = (u32, u64, u64, bool, bool);
 
-/// The seals of one device that are in a gateway's outbox, by index.
-pub(crate) fn sealed(roster: &Roster, station: &Station) -> Vec<Found> {
+/// The statements of one device that are in a gateway's outbox, by index.
+fn statements(roster: &Roster, station: &Station) -> Vec<Statement> {
     let mut found = Vec::new();
     let outbox = station.outbox();
     for bundle in outbox.names().into_iter().flat_map(|name| outbox.read(name).unwrap().bundles) {
         let mut reader = StreamReader::new(roster, Limits::default());
         let mut visit = |event: Event<'_>| -> Result<(), ReadError> {
             if let Event::Proven(proven) = event {
-                let statement = proven.seal.statement();
-                let (index, epoch) = (statement.index.0, statement.epoch.0);
-                found.push((index, epoch, statement.counters.total(), statement.restart, statement.last_in_epoch));
+                found.push(proven.seal.statement().clone());
             }
             Ok(())
         };
         reader.feed(&bundle, &mut visit).unwrap();
         reader.finish(&mut visit).unwrap();
     }
-    found.sort_unstable();
+    found.sort_unstable_by_key(|statement| statement.index);
     found
+}
+
+/// The seals of one device that are in a gateway's outbox, by index.
+pub(crate) fn sealed(roster: &Roster, station: &Station) -> Vec<Found> {
+    let found = |statement: &Statement| {
+        let (index, epoch) = (statement.index.0, statement.epoch.0);
+        (index, epoch, statement.counters.total(), statement.restart, statement.last_in_epoch)
+    };
+    statements(roster, station).iter().map(found).collect()
 }
 
 /// A cloud that keeps what it is sent, and answers as it is told.

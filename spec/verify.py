@@ -1585,7 +1585,7 @@ def judge_device(device, parts, span, choice, manifests):
         counted += len(mine)
         rows += [[rebuilt.seal.index, seq, record.hex()] for rebuilt in mine for seq, _, record in rebuilt.rows]
     standing, from_epoch = ("Complete", None) if tail is None else ("TailUnknown", tail)
-    if unmanifested is not None and (tail is None or tail > unmanifested):
+    if unmanifested is not None:
         standing, from_epoch = "ManifestMissing", unmanifested
     return Judged(device, standing, from_epoch, counted, late, rows)
 

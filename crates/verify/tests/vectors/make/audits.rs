@@ -234,6 +234,16 @@ fn rounds() -> File {
     file.valid("a device raised itself above it", OP, told(0, due + 2).case());
     file.valid("a device was told a higher round", OP, told(due + 1, due + 1).case());
     file.valid("a device was told a much higher round", OP, told(due + 3, due + 4).case());
+    let two = {
+        let epochs = |rounds: u8| {
+            let mut epochs: Vec<Epoch> = (10..14).map(|epoch| sealing(epoch, 40)).collect();
+            (epochs[1].round, epochs[1].own_round) = (rounds, rounds);
+            epochs
+        };
+        Scene::of(&[("north", epochs(due + 3)), ("south", epochs(due + 1)), ("west", epochs(0)), ("east", epochs(due + 2))])
+    };
+    file.valid("devices were told different rounds", OP, two.changed(|scene| scene.word(11).round = due).case());
+    file.valid("devices were told different rounds, where the due one was signed", OP, two.case());
     let signed = told(due + 1, due + 1).changed(|scene| scene.word(11).round += 1);
     file.valid("a device was told a higher round, and it was signed", OP, signed.case());
     let both = told(due + 1, due + 1).changed(|scene| scene.word(11).round -= 1);
@@ -276,6 +286,11 @@ fn chains() -> File {
         ("an epoch that a later seal closes", vec![sealing(10, 9), part(11, 9), sealing(13, 9)]),
         ("an epoch that is left open by a restart", vec![sealing(10, 9), part(11, 9), restarted(12, 9), sealing(13, 9)]),
         ("an epoch that nothing closes", vec![sealing(10, 9), sealing(11, 9), sealing(12, 9), part(13, 9)]),
+        ("two parts that the next seal closes", vec![sealing(10, 9), part(11, 9), part(11, 9), sealing(12, 9), sealing(13, 9)]),
+        (
+            "two parts that are left open by a restart",
+            vec![sealing(10, 9), part(11, 9), part(11, 9), restarted(12, 9), sealing(13, 9)],
+        ),
         ("three parts of an epoch", vec![part(10, 9), part(10, 9), sealing(10, 9), sealing(13, 9)]),
     ] {
         let scene = Scene::with_east(epochs);
@@ -309,6 +324,10 @@ fn chains() -> File {
             scene.word(10).listed.get_mut(&id("east")).unwrap().retain(|digest| !gone.contains(digest));
         });
         file.valid(format!("shown and not listed: {indices:?} of three parts"), OP, late.case());
+    }
+    for epoch in [10, 12] {
+        let invented = parts.changed(|scene| scene.word(epoch).listed.entry(id("east")).or_default().push(Digest([0x78; 32])));
+        file.valid(format!("an invented seal of epoch {epoch} beside three parts of epoch 10"), OP, invented.case());
     }
     let dropped = honest.changed(|scene| {
         scene.hide("south", &[1]);

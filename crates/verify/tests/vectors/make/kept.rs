@@ -49,7 +49,12 @@ fn offers() -> File {
         ("32 levels", 32, 3, all(&[31, 30, 0, 31, 31, 31])),
         ("taken back, and room again", 4, 3, [all(&[0, 1, 2]), vec![withdraw(0, 1)], all(&[0, 0])].concat()),
         ("taken back more than is kept", 4, 3, [all(&[0, 1, 1]), vec![withdraw(1, 5)], all(&[3, 3])].concat()),
-        ("taken back of levels where nothing is", 4, 3, [all(&[1]), vec![withdraw(0, 1), withdraw(9, 1)]].concat()),
+        (
+            "taken back of levels where nothing is",
+            4,
+            3,
+            [all(&[1]), vec![withdraw(0, 1), withdraw(4, 1), withdraw(9, 1)]].concat(),
+        ),
         ("what is taken back lowers no round", 4, 1, [all(&[0, 1]), vec![withdraw(1, 1)], all(&[0, 1])].concat()),
         ("settled at a higher round", 4, 9, [all(&[0, 1, 2, 3]), vec![settle(2)], all(&[1, 2])].concat()),
         ("settled at a lower round", 4, 1, [all(&[0, 1]), vec![settle(0)], all(&[0])].concat()),

@@ -146,6 +146,12 @@ fn up() -> File {
         ("the tag of another group", tagged(&secret_of(&GROUP_SECRET, "others", id("north")), "up", item), "NotAuthentic"),
         ("the tag of another group's secret", tagged(&secret_of(&[0x52; 32], GROUP, id("north")), "up", item), "NotAuthentic"),
         ("the tag under the link secret itself", [item, &hmac(&north_secret, item)[..16]].concat(), "NotAuthentic"),
+        ("23 fields, no tag", [&[0x97, 3, 0x48], &good[3..]].concat(), "NotAuthentic"),
+        ("24 fields, no tag", [&[0x98, 24, 3, 0x48], &good[3..]].concat(), "Malformed"),
+        ("an array's head of three bytes, no tag", [&[0x99, 0, 0x48], &good[3..]].concat(), "Malformed"),
+        ("kind 23, no tag", [&[0x83, 0x17, 0x48], &good[3..]].concat(), "NotAuthentic"),
+        ("kind 24, no tag", [&[0x83, 0x18, 24, 0x48], &good[3..]].concat(), "Malformed"),
+        ("24 fields, with the right tag", ours(&[&[0x98, 24, 3], &item[2..]].concat()), "Malformed"),
         ("an acknowledgement back", ack_frame("up"), "Malformed"),
         ("an acknowledgement as it came", ack_frame("down"), "NotAuthentic"),
     ] {

@@ -168,6 +168,18 @@ fn answers() -> File {
     let open = ended(&[course(&north[..1], &[0])]);
     file.valid("no manifest of an epoch that is not whole", OP, case(&open, &both[..1], Some(13), &most(1000)));
 
+    // Epochs in two parts, the last of which closes it or not, and nothing behind them.
+    let closed = ended(&[manifests[0].clone(), course(&north[..2], &to_north)]);
+    file.valid("an epoch that its last part closes", OP, case(&closed, &both[..1], Some(13), &most(1000)));
+    let mut open = device("north");
+    let open = [50, 40].map(|count| open.seal(&Epoch { last_in_epoch: false, ..Epoch::new(Scheme::Star, 10, count) }));
+    let listed = vec![(id("north"), open.iter().map(|one| one.seal.digest()).collect::<Vec<_>>())];
+    let open = ended(&[item(&manifest(10, 2, &listed)), course(&open, &at_most(&open, 1000, &ROUNDS))]);
+    file.valid("an epoch that neither of its parts closes", OP, case(&open, &both[..1], Some(13), &most(1000)));
+    let one_part = ended(&[course(north, &[0, 0xff, 0, 0, 0])]);
+    let name = "no manifest, and events of one of an epoch's parts";
+    file.invalid(name, OP, case(&one_part, &both[..1], Some(13), &most(1000)), "NotAsAsked");
+
     // Seals that came after their manifest.
     let without = |epoch: u64, round: u8, name: &str| {
         let listed = world.listed(epoch).into_iter().filter(|(device, _)| *device != id(name)).collect::<Vec<_>>();
@@ -208,6 +220,10 @@ fn answers() -> File {
         ("nothing", masks_below(|_| 0, 2)),
         ("events behind the range", masks_below(|_| 0xff, 4)),
         ("manifests out of order", ended(&[manifests[1].clone(), manifests[0].clone(), of_north.clone(), of_south.clone()])),
+        (
+            "manifests out of order behind others",
+            ended(&[manifests[0].clone(), manifests[2].clone(), manifests[1].clone(), of_north.clone(), of_south.clone()]),
+        ),
         ("a manifest twice", ended(&[manifests[0].clone(), all.clone(), of_north.clone(), of_south.clone()])),
         ("a manifest before the range", ended(&[item(&manifest(9, 0, &[])), all.clone(), of_north.clone(), of_south.clone()])),
         ("a manifest behind the range", ended(&[all.clone(), item(&manifest(13, 0, &[])), of_north.clone(), of_south.clone()])),

@@ -1652,6 +1652,33 @@ def frame_up(frame, group_secret, group):
         raise refused if refused.name == "NotAuthentic" else Refused("Malformed", str(refused)) from None
 
 
+@dataclass
+class Followed:
+    """How far a device's open seal has been followed."""
+
+    index: int
+    epoch: int
+    next: int = 0
+    round: int = 0
+
+    def hear(self, index, epoch, own_round, start, until):
+        """What a forward frame is, and the first event of it that is new."""
+        what = "news"
+        if index > self.index:
+            if start or not until:
+                return "gap", None
+            self.index, self.epoch, self.next, self.round = index, epoch, 0, 0
+            what = "next"
+        elif (index, epoch) != (self.index, self.epoch):
+            return "old", None
+        if start > self.next:
+            return "gap", None
+        if until <= self.next:
+            return "old", None
+        first, self.next, self.round = self.next, until, max(self.round, own_round)
+        return what, first
+
+
 def frame_down(frame, group_secret, group, device):
     """An acknowledgement, as the device opens it."""
     try:
@@ -2171,6 +2198,14 @@ def audit_vector(case, given):
     return {"epochs": audit(reader_of(case, given), unhex(given["bytes"]), given["since"], given["until"])}
 
 
+def follow_vector(_case, given):
+    followed, heard = Followed(*given["frames"][0][:2]), []
+    for frame in given["frames"]:
+        what, first = followed.hear(*frame)
+        heard.append([what, first, followed.index, followed.epoch, followed.next, followed.round])
+    return {"heard": heard}
+
+
 def offers_vector(_case, given):
     coordinator, after = Coordinator(given["levels"], given["budget"]), []
     for step, *arguments in given["steps"]:
@@ -2232,6 +2267,7 @@ OPERATIONS = {
     "link.down": lambda _, given: frame_down(
         unhex(given["frame"]), unhex(given["group_secret"]), unhex(given["group"]), unhex(given["device"])
     ),
+    "link.follow": follow_vector,
     "coordinator.offers": offers_vector,
     "choice.rate": lambda _, given: {"mask": rate_mask(Fraction(given["rate"]), given["levels"])},
     "choice.at_most": at_most_vector,

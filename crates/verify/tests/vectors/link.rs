@@ -1,10 +1,11 @@
 //! The operations of the link between devices and coordinator (spec/formats.md, section 8.2), by the product's own code.
 
-use moteseal_core::record::{DeviceId, Framing, GroupId};
-use moteseal_core::wire::link::{Acknowledgement, FrameError, LinkKey, MAX_FRAME, Uplink, claimed_device};
+use moteseal_core::record::{DeviceId, EpochNumber, Framing, GroupId, Level, Round, SealIndex, Sequence};
+use moteseal_core::sample::{Followed, Heard};
+use moteseal_core::wire::link::{Acknowledgement, Forward, FrameError, LinkKey, MAX_FRAME, Uplink, claimed_device};
 use serde_json::{Value, json};
 
-use crate::ops::{Verdict, bytes, fixed};
+use crate::ops::{Verdict, bytes, fixed, list};
 
 fn key_of(input: &Value, device: DeviceId) -> LinkKey {
     LinkKey::new(&LinkKey::secret_of(&fixed(input, "group_secret"), GroupId(fixed(input, "group")), device))
@@ -32,9 +33,7 @@ pub fn up(input: &Value) -> Verdict {
                 Framing::Fixed(size) => size.get(),
                 Framing::Prefixed => 0,
             };
-            let event = |(seq, level, record): (moteseal_core::Sequence, moteseal_core::Level, &[u8])| {
-                json!([seq.0, level.0, hex::encode(record)])
-            };
+            let event = |(seq, level, record): (Sequence, Level, &[u8])| json!([seq.0, level.0, hex::encode(record)]);
             json!({
                 "frame": "forward",
                 "device": device.to_string(),
@@ -68,4 +67,37 @@ pub fn down(input: &Value) -> Verdict {
         "sealed": opened.sealed.map(|sealed| sealed.0),
         "wants": u8::from(opened.wants_schema),
     }))
+}
+
+/// What forward frames are to one who follows a device, from the first of them on.
+pub fn follow(input: &Value) -> Value {
+    let mut at: Option<Followed> = None;
+    let mut heard = Vec::new();
+    for frame in list(input, "frames") {
+        let field = |place: usize| frame[place].as_u64().unwrap();
+        let forward = Forward {
+            index: SealIndex(u32::try_from(field(0)).unwrap()),
+            epoch: EpochNumber(field(1)),
+            own_round: Round(u8::try_from(field(2)).unwrap()),
+            from: Sequence(field(3)),
+            until: Sequence(field(4)),
+            framing: Framing::Prefixed,
+            events: &[],
+        };
+        let followed = at.get_or_insert(Followed::start(&forward));
+        let before = *followed;
+        let (what, first) = match followed.hear(&forward) {
+            Heard::News(first) => ("news", Some(first.0)),
+            Heard::Old => ("old", None),
+            Heard::Gap => ("gap", None),
+            Heard::Next(next) => {
+                *followed = next;
+                assert_eq!(followed.hear(&forward), Heard::News(Sequence(0)));
+                ("next", Some(0))
+            }
+        };
+        assert!(first.is_some() || *followed == before);
+        heard.push(json!([what, first, followed.index.0, followed.epoch.0, followed.next.0, followed.confirmed.0]));
+    }
+    json!({ "heard": heard })
 }

@@ -146,6 +146,7 @@ impl Shared {
             "answer.open" => sampling::answer(self.roster(), input),
             "audit.range" => audit::range(self.roster(), input),
             "link.secret" => Ok(link::secret(input)),
+            "link.follow" => Ok(link::follow(input)),
             "link.up" => link::up(input),
             "link.down" => link::down(input),
             "coordinator.offers" => Ok(sampling::offers(input)),

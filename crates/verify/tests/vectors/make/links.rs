@@ -18,6 +18,7 @@ const GROUP_SECRET: [u8; 32] = [0x51; 32];
 pub fn make(files: &mut Files) {
     files.add(up());
     files.add(down());
+    files.add(followed());
 }
 
 /// HMAC-SHA256 (RFC 2104).
@@ -302,5 +303,30 @@ fn down() -> File {
     let mut long = item.to_vec();
     long.splice(11..12, [0x18, 7]);
     file.invalid("an index in two bytes, with the right tag", op, of_down(&tagged(&secret, "down", &long), "north"), "Malformed");
+    file
+}
+
+/// Index, epoch, own round, `from` and `until` of forward frames, as they arrive.
+fn followed() -> File {
+    let about = "What forward frames are to one who follows a device: section 8.2. A frame is its index, epoch, own round, from and until.";
+    let mut file = File::new("link/followed.json", about);
+    for (name, frames) in [
+        ("one after the other", vec![[7, 30, 0, 0, 10], [7, 30, 0, 10, 25], [7, 30, 0, 25, 26]]),
+        ("again", vec![[7, 30, 0, 0, 10], [7, 30, 0, 0, 10], [7, 30, 0, 10, 25], [7, 30, 0, 0, 10]]),
+        ("in another order", vec![[7, 30, 0, 0, 10], [7, 30, 0, 25, 40], [7, 30, 0, 10, 25], [7, 30, 0, 25, 40]]),
+        ("the first is lost", vec![[7, 30, 0, 10, 25], [7, 30, 0, 0, 10], [7, 30, 0, 10, 25]]),
+        ("overlapping", vec![[7, 30, 0, 0, 10], [7, 30, 0, 5, 25], [7, 30, 0, 24, 25], [7, 30, 0, 0, 26]]),
+        ("of no events", vec![[7, 30, 0, 0, 0], [7, 30, 0, 0, 10], [7, 30, 0, 10, 10], [7, 30, 0, 11, 11]]),
+        ("the device raises itself", vec![[7, 30, 0, 0, 10], [7, 30, 3, 10, 25], [7, 30, 1, 25, 30], [7, 30, 5, 25, 30]]),
+        ("a raise that is not news", vec![[7, 30, 1, 0, 10], [7, 30, 4, 0, 10], [7, 30, 4, 20, 30]]),
+        ("the next seal", vec![[7, 30, 2, 0, 10], [8, 30, 0, 0, 5], [8, 30, 0, 5, 9], [7, 30, 0, 10, 12]]),
+        ("the next seal of a later epoch", vec![[7, 30, 2, 0, 10], [9, 32, 1, 0, 5], [8, 31, 0, 0, 5]]),
+        ("the next seal without its start", vec![[7, 30, 0, 0, 10], [8, 31, 0, 5, 9], [7, 30, 0, 10, 12], [8, 31, 0, 0, 5]]),
+        ("the next seal with no events yet", vec![[7, 30, 0, 0, 10], [8, 31, 0, 0, 0], [7, 30, 0, 10, 12]]),
+        ("the same seal in another epoch", vec![[7, 30, 0, 0, 10], [7, 31, 0, 10, 12], [7, 29, 0, 0, 12], [7, 30, 0, 10, 12]]),
+        ("to the last event", vec![[0, 5, 0, 0, u32::MAX - 1], [0, 5, 0, u32::MAX - 1, u32::MAX], [u32::MAX, 5, 31, 0, 1]]),
+    ] {
+        file.valid(name, "link.follow", json!({ "frames": frames }));
+    }
     file
 }

@@ -50,7 +50,7 @@ pub(crate) struct Arguments {
     devices: Vec<String>,
     #[command(flatten)]
     asked: Asked,
-    /// The share of all readings to take: 1, 1/8, 3/16, 0.25; the highest that a budget left in every epoch unless given
+    /// The share of all readings to take: 1, 1/8, 3/16, 0.25; the highest at which every epoch and device has all of it unless given
     #[arg(long, value_parser = rate)]
     rate: Option<Rate>,
     /// As many readings of a device's epoch as fit this number
@@ -124,7 +124,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Choice::Rate(rate) = &mut query.choice
         && arguments.rate.is_none()
     {
-        let found = runtime.block_on(common_rate(&cloud, &roster, query.since, query.until));
+        let found = runtime.block_on(common_rate(&cloud, &roster, &query.devices, (query.since, query.until)));
         *rate = found.map_err(|error| get_failure(&roster, &error))?;
         talk(format_args!("--rate {rate}"));
     }

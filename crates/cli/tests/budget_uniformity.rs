@@ -6,7 +6,7 @@ mod budgeted;
 
 use budgeted::{Cloud, Group};
 use moteseal_api::Query;
-use moteseal_client::estimate::Estimator;
+use moteseal_client::estimate::{Estimator, Interval, Values};
 use moteseal_client::output::OutputError;
 use moteseal_client::{Rows, Sink as _, get};
 use moteseal_core::record::EpochNumber;
@@ -34,7 +34,15 @@ async fn every_reading_of_every_device_is_kept_as_often_as_any_other() {
     let truth = f64::from(READINGS - 1) / 2.0;
     let mut counts = [0u32; 4 * BINS];
     // What is expected of each bin, and its variance: a draw without replacement of what each epoch kept.
-    let (mut expected, mut variance, mut covered) = (0.0, 0.0, 0u32);
+    let (mut expected, mut variance) = (0.0, 0.0);
+    // How often a mean's interval holds the truth, where enough was sampled for one to promise it; a share's and a median's, always.
+    let (mut large, mut means, mut shares, mut medians) = (0u32, 0u32, 0u32, 0u32);
+    let low = f64::from(READINGS / 4);
+    let truly_low = population as f64 / 4.0;
+    let median = f64::from(READINGS / 2 - 1);
+    let holds = |found: Interval, truth: f64| {
+        u32::from(found.low.is_none_or(|low| low <= truth) && found.high.is_none_or(|high| truth <= high))
+    };
     for _ in 0..EPOCHS / 100 {
         let uploads: Vec<_> = (0..100).map(|_| group.epoch([READINGS; 4])).collect();
         for upload in &uploads {
@@ -49,6 +57,8 @@ async fn every_reading_of_every_device_is_kept_as_often_as_any_other() {
             };
             let mut kept = 0;
             let mut mean = Estimator::new("place");
+            let mut share = Estimator::of_share(format!("place<{low}").parse().unwrap());
+            let mut values = Values::new("place");
             let mut sink = |rows: &Rows<'_>| -> Result<(), OutputError> {
                 let device = places[&rows.device()];
                 rows.for_each(|seq, _, record| {
@@ -56,6 +66,8 @@ async fn every_reading_of_every_device_is_kept_as_often_as_any_other() {
                     counts[device * BINS + seq.0 as usize * BINS / READINGS as usize] += 1;
                     kept += 1;
                 });
+                share.rows(rows)?;
+                values.rows(rows)?;
                 mean.rows(rows)
             };
             let report = get(&cloud.client, &group.roster, &query, None, None, &mut sink).await.unwrap();
@@ -64,13 +76,22 @@ async fn every_reading_of_every_device_is_kept_as_often_as_any_other() {
             expected += n / bin;
             variance += n / bin * (all - n) / (all - 1.0);
             let mean = mean.mean().unwrap();
-            covered += u32::from((mean.value - truth).abs() <= mean.half_width);
+            if kept >= 60 {
+                large += 1;
+                means += holds(mean.into(), truth);
+            }
+            shares += holds(share.hits().unwrap(), truly_low);
+            medians += holds(values.quantile(0.5).unwrap(), median);
         }
     }
     let statistic: f64 = counts.iter().map(|&count| (f64::from(count) - expected).powi(2) / variance).sum();
-    let share = f64::from(covered) / EPOCHS as f64;
-    println!("{expected:.0} readings a bin, chi-square {statistic:.1}, {:.2} % of the means covered", share * 100.0);
+    let of = |covered: u32, all: u32| f64::from(covered) / f64::from(all) * 100.0;
+    let all = u32::try_from(EPOCHS).unwrap();
+    let (means, shares, medians) = (of(means, large), of(shares, all), of(medians, all));
+    println!(
+        "{expected:.0} readings a bin, chi-square {statistic:.1}; of {large} means {means:.2} % covered, of {all} shares {shares:.2} %, medians {medians:.2} %"
+    );
     assert!(statistic < chi_square_999(counts.len() as f64 - 1.0), "chi-square {statistic:.1}");
-    // Where fewer than 60 were kept, the intervals are those of small samples.
-    assert!((0.93..=0.97).contains(&share), "{covered} of {EPOCHS} intervals cover the truth");
+    assert!(large > all / 2 && (93.5..=96.5).contains(&means), "{means:.2} % of {large} means");
+    assert!(shares >= 93.5 && medians >= 93.5, "{shares:.2} % of the shares, {medians:.2} % of the medians");
 }

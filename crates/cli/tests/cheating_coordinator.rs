@@ -3,24 +3,22 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod budgeted;
+mod cheats;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use budgeted::{Cloud, FIRST, Group, NAMES, coordinator, secret};
-use moteseal_adversary::coordinator::{Bundle, CHEATS, Cheat, FoundBy, Upload, stream};
+use cheats::{audited, audited_alone, got};
+use moteseal_adversary::coordinator::{Bundle, CHEATS, Cheat, FoundBy, Upload};
 use moteseal_adversary::{Answer, Item, Select};
-use moteseal_api::Query;
-use moteseal_client::audit::{Audit, Doubt, Finding, Report, audit};
-use moteseal_client::output::OutputError;
-use moteseal_client::{Rows, Session};
+use moteseal_client::audit::{Doubt, EpochReport, Finding, Report, audit};
 use moteseal_core::identity::encode_public_pem;
 use moteseal_core::level::Salt;
 use moteseal_core::record::{EpochNumber, Round};
-use moteseal_core::sample::{self, Announcement, Choice, MAX_ANNOUNCEMENT, Rate};
+use moteseal_core::sample::{self, Announcement, MAX_ANNOUNCEMENT};
 use moteseal_core::seal::star;
-use moteseal_core::signature::SecretKey;
 use moteseal_core::{DeviceId, Digest, Level, Sequence};
-use moteseal_verify::{Roster, write};
+use moteseal_verify::Roster;
 
 const BUDGET: u64 = 100;
 /// Readings of each device, from silence to far more than the budget.
@@ -31,36 +29,6 @@ fn honest() -> (Group, Vec<Upload>) {
     let mut group = Group::new(10, BUDGET, 7);
     let uploads = LOADS.iter().map(|readings| group.epoch(*readings)).collect();
     (group, uploads)
-}
-
-/// What anyone says who sees everything that was uploaded.
-fn audited(roster: &Roster, uploads: &[Upload], key: &SecretKey) -> Result<Report, String> {
-    let mut audit = Audit::new(roster, EpochNumber(FIRST), None).unwrap();
-    let mut feed = audit.stream();
-    feed.feed(&stream(uploads, roster, key).unwrap()).map_err(|refusal| refusal.name())?;
-    feed.finish().map_err(|refusal| refusal.name())?;
-    Ok(audit.finish())
-}
-
-/// What a client says that asks for everything which the round left of one device's epoch, and gets this bundle.
-fn got(roster: &Roster, upload: &Upload, bundle: &Bundle) -> Result<u64, String> {
-    let choice = Choice::Rate(Rate::new(1, 1 << upload.round.0).unwrap());
-    let (since, until) = (upload.epoch, Some(EpochNumber(upload.epoch.0 + 1)));
-    let mut session = Session::new(roster, Query { devices: vec![bundle.device], since, until, choice }, None);
-    let mut answer = bundle.bytes.clone();
-    write::end(&mut answer);
-    let mut count = 0;
-    let mut sink = |rows: &Rows<'_>| -> Result<(), OutputError> {
-        count += u64::from(rows.len());
-        Ok(())
-    };
-    let stopped = |stop| match stop {
-        moteseal_client::Stop::Refused(refusal) => refusal.name(),
-        moteseal_client::Stop::Output(error) => panic!("{error}"),
-    };
-    session.feed(&answer, &mut sink).map_err(stopped)?;
-    session.finish(&mut sink).map_err(stopped)?;
-    Ok(count)
 }
 
 #[test]
@@ -112,6 +80,11 @@ fn found(group: &Group, uploads: &[Upload], cheat: &Cheat, at: usize, device: De
     let report = audited(&group.roster, uploads, &coordinator()).unwrap();
     let of = report.epochs.iter().find(|report| report.epoch == epoch).unwrap();
     assert!(!of.is_justified, "{what}: {of:?}");
+    // Who audits that epoch alone says the same.
+    let alone = audited_alone(&group.roster, uploads, at, &coordinator()).unwrap();
+    let same = |one: &EpochReport| (one.verdict(), one.findings.iter().map(Finding::name).collect::<BTreeSet<_>>());
+    let of_alone = alone.epochs.iter().find(|report| report.epoch == epoch).unwrap();
+    assert_eq!(same(of_alone), same(of), "{what} by an audit of the epoch alone: {of_alone:?}");
     // No other epoch is accused for it.
     let others: Vec<_> = report.findings().filter(|(other, _)| *other != epoch).collect();
     assert!(others.is_empty(), "{what}: {others:?}");
@@ -223,8 +196,10 @@ fn a_forged_round_is_not_believed_and_the_epoch_stays_justified() {
 #[test]
 fn an_exaggerated_round_is_found_whatever_the_manifest_says() {
     let mut group = Group::new(10, BUDGET, 9);
-    group.tells = |epoch, round| Some(if epoch.0 == FIRST + 1 { Round(8) } else { round });
-    let mut uploads: Vec<Upload> = LOADS.iter().map(|readings| group.epoch(*readings)).collect();
+    let epoch = |(at, readings): (usize, &[u32; 4])| {
+        if at == 1 { group.epoch_told(*readings, Round(8)) } else { group.epoch(*readings) }
+    };
+    let mut uploads: Vec<Upload> = LOADS.iter().enumerate().map(epoch).collect();
     let report = audited(&group.roster, &uploads, &coordinator()).unwrap();
     let bent = uploads[1].epoch;
     let found: Vec<_> = report.findings().collect();
@@ -270,8 +245,11 @@ async fn every_way_to_cheat_is_found_through_a_cloud() {
         let mut uploads = honest.clone();
         assert!((cheat.bend)(&mut uploads, at, device), "{cheat:?}");
         let what = format!("{cheat:?} of {device}");
-        let (_, refused, report) = through_a_cloud(&group.roster, &uploads).await;
-        let of = report.epochs.iter().find(|report| report.epoch == uploads[at].epoch).unwrap();
+        let (cloud, refused, report) = through_a_cloud(&group.roster, &uploads).await;
+        let epoch = uploads[at].epoch;
+        let of = report.epochs.iter().find(|report| report.epoch == epoch).unwrap();
+        let alone = audit(&cloud.client, &group.roster, epoch, Some(EpochNumber(epoch.0 + 1))).await.unwrap().unwrap();
+        assert_eq!(alone.epochs[0].verdict(), of.verdict(), "{what}, audited alone: {alone:?}");
         let mut names: Vec<&str> = of.findings.iter().map(Finding::name).chain(of.doubts.iter().map(Doubt::name)).collect();
         names.extend(refused.as_deref());
         assert!(!of.is_justified && report.exit_code() >= 4, "{what}: {of:?}");

@@ -2,12 +2,16 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod budgeted;
+mod cheats;
 mod scene;
 
 use std::fs;
 
-use budgeted::{Cloud, FIRST, Group, secret};
+use budgeted::{Cloud, FIRST, Group, coordinator, secret};
+use moteseal_adversary::coordinator::{Bundle, Upload};
+use moteseal_adversary::{Answer, Item};
 use moteseal_core::identity::encode_public_pem;
+use moteseal_verify::write;
 use scene::{Scene, repository};
 use serde_json::Value;
 
@@ -128,31 +132,54 @@ fn rows_of_the_whole_group_need_no_names() {
     assert_eq!(run.out.lines().count() - 1, devices.concat().len());
 }
 
+/// A group's cloud, and the command in a folder with its roster.
+struct Asked {
+    cloud: Cloud,
+    folder: tempfile::TempDir,
+    until: String,
+}
+
+impl Asked {
+    async fn of(group: &Group, uploads: &[Upload]) -> Self {
+        let cloud = Cloud::serve(&group.roster).await;
+        for upload in uploads {
+            cloud.take(&group.roster, upload).await.unwrap();
+        }
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("roster.cbor"), group.roster.bytes()).unwrap();
+        let mut pem = [0; 512];
+        fs::write(folder.path().join("op.pub.pem"), encode_public_pem(&secret(98).public(), &mut pem).unwrap()).unwrap();
+        Self { cloud, folder, until: format!("@{}", FIRST + uploads.len() as u64) }
+    }
+
+    /// Runs a command on the group's roster: its exit code, what it printed, and what it said.
+    fn run(&self, arguments: &[&str]) -> (i32, String, String) {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_moteseal"));
+        command.current_dir(self.folder.path()).args(arguments).args(["--roster", "roster.cbor", "--operator", "op.pub.pem"]);
+        let output = command.output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    }
+
+    /// Runs one that asks the cloud for the whole range.
+    fn ask(&self, arguments: &[&str]) -> (i32, String, String) {
+        self.run(&[arguments, &["--no-memory", "--from", &self.cloud.url, "--until", &self.until]].concat())
+    }
+
+    fn estimate(&self, arguments: &[&str]) -> (i32, Value, String) {
+        let (code, out, talk) = self.ask(&[&["estimate", "--json"], arguments].concat());
+        (code, serde_json::from_str(&out).unwrap_or(Value::Null), talk)
+    }
+}
+
 /// A group with a budget keeps other rates in other epochs; it is estimated at the highest one that all of them have.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_group_with_a_budget_is_estimated_at_the_rate_that_every_epoch_has() {
     let mut group = Group::new(12, 200, 3);
     let loads = [[900, 1200, 300, 600], [100, 40, 0, 30], [2000, 1500, 1800, 2100]];
     let uploads: Vec<_> = loads.iter().map(|readings| group.epoch(*readings)).collect();
-    let cloud = Cloud::serve(&group.roster).await;
-    for upload in &uploads {
-        cloud.take(&group.roster, upload).await.unwrap();
-    }
-    let directory = tempfile::tempdir().unwrap();
-    let path = |name: &str| directory.path().join(name);
-    fs::write(path("roster.cbor"), group.roster.bytes()).unwrap();
-    let mut pem = [0; 512];
-    fs::write(path("op.pub.pem"), encode_public_pem(&secret(98).public(), &mut pem).unwrap()).unwrap();
-    let run = |arguments: &[&str]| {
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_moteseal"));
-        command.current_dir(directory.path()).arg("estimate").args(arguments).args(["--no-memory", "--json"]);
-        command.args(["--from", &cloud.url, "--roster", "roster.cbor", "--operator", "op.pub.pem"]);
-        let until = format!("@{}", FIRST + 3);
-        let output = command.args(["--until", &until]).output().unwrap();
-        let talk = String::from_utf8(output.stderr).unwrap();
-        let json = serde_json::from_slice(&output.stdout).unwrap_or(Value::Null);
-        (output.status.code().unwrap(), json, talk)
-    };
+    let asked = Asked::of(&group, &uploads).await;
+    let run = |arguments: &[&str]| asked.estimate(arguments);
     let round = uploads.iter().map(|upload| upload.round).max().unwrap();
     assert!(uploads.iter().any(|upload| upload.round < round));
     let all: Vec<f64> = loads.iter().flatten().flat_map(|count| (0..*count).map(f64::from)).collect();
@@ -176,4 +203,78 @@ async fn a_group_with_a_budget_is_estimated_at_the_rate_that_every_epoch_has() {
     // A rate above that cannot be had, and it is said which one can.
     let (code, _, talk) = run(&["mean", "place", "--rate", "1/2"]);
     assert!(code != 0 && talk.contains("RateUnavailable"), "{code} {talk}");
+}
+
+/// A device whose link was down had to raise its own round above that of its epoch's manifest: what it no longer has, no rate can ask
+/// for. The rate of the whole group follows it, that of the others does not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_device_that_was_cut_off_lowers_the_common_rate_and_does_not_end_it() {
+    let mut group = Group::new(12, 30_000, 5);
+    let mut uploads = vec![group.epoch([50, 60, 70, 80])];
+    group.cut_off = Some(1);
+    uploads.push(group.epoch([500, 40_000, 300, 200]));
+    let cut_off = uploads[1].bundles.iter().find(|bundle| bundle.device == group.devices[1]).unwrap();
+    let items = Answer::decode(&cut_off.bytes).unwrap().items;
+    let own_round = items.iter().find_map(|item| if let Item::Part(part) = item { Some(part.own_round) } else { None }).unwrap();
+    let round = uploads[1].round;
+    assert!(own_round > round && round.0 > 0, "{own_round} {round}");
+    let asked = Asked::of(&group, &uploads).await;
+    let (code, json, talk) = asked.estimate(&["mean", "place"]);
+    assert_eq!((code, &json["rate"]), (0, &format!("1/{}", 1 << own_round.0).into()), "{talk}");
+    assert!(talk.contains(&format!("--rate 1/{}", 1 << own_round.0)), "{talk}");
+    let (code, json, talk) = asked.estimate(&["mean", "place", "north", "west"]);
+    assert_eq!((code, &json["rate"]), (0, &format!("1/{}", 1 << round.0).into()), "{talk}");
+    // Asked for by name, a higher rate is refused by that of the device's seal.
+    let (code, _, talk) = asked.estimate(&["mean", "place", "--rate", &format!("1/{}", 1 << round.0)]);
+    assert!(code != 0 && talk.contains("RateUnavailable"), "{code} {talk}");
+}
+
+/// What was answered of a group with a budget can be kept, and verified elsewhere: by rate and by number, as a proof and as the bundles of a
+/// manifest.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_proof_of_a_group_with_a_budget_is_verified_offline() {
+    let mut group = Group::new(10, 200, 6);
+    // The devices forward everything, so that what was pruned is told by the manifests alone.
+    group.tells = |_, _| None;
+    let uploads: Vec<Upload> = [[900, 200, 300, 0], [10, 0, 20, 30], [400, 400, 400, 400]].map(|load| group.epoch(load)).into();
+    let round = uploads.iter().map(|upload| upload.round.0).max().unwrap();
+    let asked = Asked::of(&group, &uploads).await;
+    for (choice, kept) in [(["--rate", &format!("1/{}", 1 << round)], false), (["--at-most", "100000"], true)] {
+        let (code, _, talk) =
+            asked.ask(&[&["get", "--proof", "p.mproof", "--format", "csv", "--out", "rows.csv"][..], &choice].concat());
+        assert_eq!(code, 0, "{choice:?}: {talk}");
+        let (code, out, talk) = asked.run(&["verify", "p.mproof", "--json"]);
+        let json: Value = serde_json::from_str(&out).unwrap_or(Value::Null);
+        assert_eq!((code, &json["verified"]), (0, &true.into()), "{choice:?}: {out}{talk}");
+        let rows = fs::read_to_string(asked.folder.path().join("rows.csv")).unwrap().lines().count() as u64 - 1;
+        let all: u64 = uploads.iter().flat_map(|upload| &upload.bundles).map(|bundle| got_all(&group, &uploads, bundle)).sum();
+        assert!(rows > 0 && (rows == all) == kept, "{choice:?}: {rows} of {all}");
+        // One byte of it changed is one too many.
+        let path = asked.folder.path().join("p.mproof");
+        let mut bytes = fs::read(&path).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        fs::write(&path, bytes).unwrap();
+        let (code, out, _) = asked.run(&["verify", "p.mproof", "--json"]);
+        assert!(code != 0, "{choice:?}: {out}");
+        fs::remove_file(path).unwrap();
+        fs::remove_file(asked.folder.path().join("rows.csv")).unwrap();
+    }
+    // What a gateway uploads, in files: the manifest before the bundles that are pruned to its round.
+    let pruned: Vec<u8> = uploads[0].bundles.iter().flat_map(|bundle| bundle.bytes.clone()).collect();
+    let mut behind = Vec::new();
+    write::manifest(&mut behind, &uploads[0].manifest(&group.roster, &coordinator()).unwrap());
+    behind.extend_from_slice(&pruned);
+    fs::write(asked.folder.path().join("behind.mseal"), behind).unwrap();
+    fs::write(asked.folder.path().join("alone.mseal"), pruned).unwrap();
+    let (code, out, talk) = asked.run(&["verify", "behind.mseal", "--json"]);
+    assert_eq!(code, 0, "{out}{talk}");
+    let (code, out, talk) = asked.run(&["verify", "alone.mseal"]);
+    assert!(code == 3 && talk.contains("NotWhole"), "{code} {out}{talk}");
+}
+
+/// How many readings are in the bundle of an epoch.
+fn got_all(group: &Group, uploads: &[Upload], bundle: &Bundle) -> u64 {
+    let upload = uploads.iter().find(|upload| upload.bundles.contains(bundle)).unwrap();
+    cheats::got(&group.roster, upload, bundle).unwrap()
 }

@@ -128,10 +128,8 @@ pub(super) async fn play(keys: &Keys, motes: &[Mote], client: &Client) -> Result
     if audited.exit_code() != 0 {
         return Err(fault(audited.to_string()));
     }
-    // The finest rate that every epoch still has.
-    let round = uploads.iter().map(|upload| upload.round.0).max().unwrap_or(0);
-    let rate = Rate::new(1, 1 << round).map_err(internal)?;
-    let devices = keys.roster.devices().map(|device| device.id).collect();
+    let devices: Vec<DeviceId> = keys.roster.devices().map(|device| device.id).collect();
+    let rate = audit::common_rate(client, &keys.roster, &devices, (first, None)).await.map_err(internal)?;
     let query = Query { devices, since: first, until: None, choice: Choice::Rate(rate) };
     let mut estimator = Estimator::new("temperature");
     let sampled = get(client, &keys.roster, &query, None, None, &mut estimator as &mut dyn Sink).await.map_err(internal)?;

@@ -6,16 +6,17 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use moteseal_adversary::coordinator::Upload;
+use moteseal_adversary::{Answer, Item};
 use moteseal_api::{CBOR_SEQ, COSE, paths};
 use moteseal_cloud::Config;
 use moteseal_core::level::SaltKey;
-use moteseal_core::record::{EpochNumber, Round};
+use moteseal_core::record::{EpochNumber, Round, SealIndex, Sequence};
 use moteseal_core::roster::Directory as _;
 use moteseal_core::sample::{Announcement, MAX_ANNOUNCEMENT};
 use moteseal_core::schema::{Field, Schema};
 use moteseal_core::seal::Scheme;
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey};
-use moteseal_core::wire::link::LinkKey;
+use moteseal_core::wire::link::{Acknowledgement, LinkKey, Uplink};
 use moteseal_core::{DeviceId, GroupId};
 use moteseal_device::mote::Mote;
 use moteseal_device::seal::{Chain, Profile};
@@ -47,6 +48,8 @@ pub struct Group {
     next: EpochNumber,
     /// The rounds that the coordinator tells, of those that its hub has.
     pub tells: fn(EpochNumber, Round) -> Option<Round>,
+    /// A device, by its place, whose link is down until the epoch is over.
+    pub cut_off: Option<usize>,
 }
 
 impl Group {
@@ -71,6 +74,7 @@ impl Group {
             next: EpochNumber(FIRST),
             levels,
             tells: |_, round| Some(round),
+            cut_off: None,
             roster,
         }
     }
@@ -93,6 +97,7 @@ impl Group {
             }
         }
         self.motes.iter_mut().for_each(|mote| mote.end(epoch).unwrap());
+        self.cut_off = None;
         while self.motes.iter().any(|mote| !mote.is_done()) {
             self.exchange(epoch);
         }
@@ -101,10 +106,62 @@ impl Group {
         Upload::read(&self.roster, &ended.manifest, &ended.bundles).unwrap()
     }
 
+    /// The next epoch of a coordinator that tells its devices a round of its own before they sense anything, and takes what they then seal
+    /// as it comes: its hub would refuse a round that it has not reached. What it uploads, with the round that is due.
+    pub fn epoch_told(&mut self, readings: [u32; 4], round: Round) -> Upload {
+        let epoch = self.next;
+        self.next.0 += 1;
+        self.announce(epoch, round);
+        let mut bundles = Vec::new();
+        for (at, count) in readings.into_iter().enumerate() {
+            let mote = &mut self.motes[at];
+            (0..count).for_each(|place| mote.sense(epoch, &place.to_be_bytes()).unwrap());
+            mote.end(epoch).unwrap();
+            let link = LinkKey::new(&LinkKey::secret_of(&GROUP_SECRET, self.roster.group(), self.devices[at]));
+            let mut levels: BTreeMap<u8, Vec<u8>> = BTreeMap::new();
+            for frame in mote.frames(usize::MAX).unwrap() {
+                match Uplink::open(&frame, &link).unwrap() {
+                    Uplink::Forward(forward) => {
+                        forward.events().for_each(|(_, level, record)| levels.entry(level.0).or_default().extend(record));
+                    }
+                    Uplink::Close { open, part, .. } => {
+                        let mut answer = Answer::decode(&[open, part].concat()).unwrap();
+                        let index = answer.places()[0].index;
+                        let Some(Item::Part(part)) = answer.items.last_mut() else { panic!("{answer:?}") };
+                        let kept = levels.range(part.own_round.0..).rev();
+                        part.events = kept.flat_map(|(_, block)| block.clone()).collect();
+                        answer.items.insert(0, Item::Schema(mote.profile().schema.clone()));
+                        bundles.push((index, answer.encode()));
+                    }
+                    Uplink::Schema(_) => {}
+                }
+            }
+            let (index, _) = bundles.last().unwrap();
+            let done =
+                Acknowledgement { index: SealIndex(index.0 + 1), next: Sequence(0), sealed: Some(*index), wants_schema: false };
+            mote.acknowledged(done.close(self.devices[at], &link, &mut [0; 96]).unwrap()).unwrap();
+            assert!(mote.is_done());
+        }
+        let bundles: Vec<Vec<u8>> = bundles.into_iter().map(|(_, bundle)| bundle).collect();
+        let nobody = Upload { epoch, round, listed: BTreeMap::new(), other: None, withheld: false, bundles: Vec::new() };
+        let manifest = nobody.manifest(&self.roster, &coordinator()).unwrap();
+        let mut upload = Upload::read(&self.roster, &manifest, &bundles).unwrap();
+        upload.listed = upload.bundles.iter().map(|bundle| (bundle.device, vec![bundle.digest])).collect();
+        let from = |round: &u8| -> u64 {
+            let counts = upload.bundles.iter().map(|bundle| &bundle.counters.as_slice()[usize::from(*round)..]);
+            counts.flatten().map(|count| u64::from(*count)).sum()
+        };
+        upload.round = Round((0..self.levels).find(|round| from(round) <= self.roster.budget().unwrap()).unwrap());
+        upload
+    }
+
     /// Every device sends what is due, and hears what it is told.
     fn exchange(&mut self, epoch: EpochNumber) {
         let mut told = None;
-        for (mote, device) in self.motes.iter_mut().zip(&self.devices) {
+        for (at, (mote, device)) in self.motes.iter_mut().zip(&self.devices).enumerate() {
+            if self.cut_off == Some(at) {
+                continue;
+            }
             for frame in mote.frames(64).unwrap() {
                 let news = self.hub.hear(&frame, epoch).unwrap();
                 told = news.raised.or(told);

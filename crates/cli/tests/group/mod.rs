@@ -12,11 +12,13 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::put;
+use moteseal_adversary::{Answer, Item};
+use moteseal_client::audit::{Audit, Report};
 use moteseal_core::engine::Scalar;
 use moteseal_core::level::SaltKey;
 use moteseal_core::record::{EpochNumber, SealIndex};
 use moteseal_core::roster::Directory as _;
-use moteseal_core::sample::{Doubt, Manifest, Tally, Verdict};
+use moteseal_core::sample::Manifest;
 use moteseal_core::schema::{Field, Schema};
 use moteseal_core::seal::follow::Limits;
 use moteseal_core::seal::{Scheme, Statement};
@@ -28,7 +30,7 @@ use moteseal_device::import::Clock;
 use moteseal_device::{DurableMote, Import, Outbox, Profile, Recording};
 use moteseal_gateway::Station;
 use moteseal_verify::issue::{Budget, FirstRoster};
-use moteseal_verify::{Event, ReadError, Roster, StreamReader};
+use moteseal_verify::{Event, ReadError, Roster, StreamReader, write};
 
 pub(crate) const LEVELS: u8 = 8;
 pub(crate) const GROUP_SECRET: [u8; 32] = [0x51; 32];
@@ -225,74 +227,96 @@ pub(crate) struct Audited {
     pub(crate) sensed: BTreeMap<(DeviceId, u64), u64>,
 }
 
-/// Verifies and audits everything that a cloud was sent; `expected` says what a device's record at a place of a seal must be, by device, epoch
-/// and sequence number.
+/// Verifies everything that a cloud was sent and lets the client's audit judge it, which must accuse nobody; `expected` says what a device's
+/// record at a place of a seal must be, by device, epoch and sequence number.
 pub(crate) fn audit(roster: &Roster, cloud: &Cloud, expected: &dyn Fn(DeviceId, u64, u64) -> Option<[u8; 4]>) -> Audited {
-    let coordinator = roster.coordinator().unwrap();
-    let budget = roster.budget().unwrap();
     let mut audited = Audited::default();
-    // Every seal by its digest: what it is and how many events of it are there.
-    let mut seals = BTreeMap::new();
-    for body in cloud.bundles.lock().unwrap().values() {
+    // Every seal by its device and index.
+    let mut seals: BTreeMap<(DeviceId, SealIndex), Uploaded> = BTreeMap::new();
+    for bundle in cloud.bundles.lock().unwrap().values().flat_map(|body| bundles_of(body)) {
         let mut reader = StreamReader::new(roster, Limits::default());
         let mut visit = |event: Event<'_>| -> Result<(), ReadError> {
             let Event::Proven(proven) = event else { return Ok(()) };
             let statement = proven.seal.statement();
+            let (device, index, EpochNumber(epoch)) = (statement.device, statement.index, statement.epoch);
             let mut kept = 0;
             proven.sample.for_each(&Scalar, |seq, _, record| {
-                if let Some(expected) = expected(statement.device, statement.epoch.0, seq.0) {
-                    assert_eq!(record, expected, "{} epoch {} event {}", statement.device, statement.epoch, seq.0);
+                if let Some(expected) = expected(device, epoch, seq.0) {
+                    assert_eq!(record, expected, "{device} epoch {epoch} event {}", seq.0);
                 }
                 kept += 1;
             });
-            seals.insert(proven.seal.digest(), (proven.seal.clone(), kept));
+            let uploaded = Uploaded { digest: proven.seal.digest(), epoch, kept, bundle: bundle.clone() };
+            match seals.insert((device, index), uploaded) {
+                Some(before) => assert_eq!(before.digest, proven.seal.digest(), "two seals under one index: {device} {index}"),
+                None => *audited.sensed.entry((device, epoch)).or_default() += statement.counters.total(),
+            }
             Ok(())
         };
-        reader.feed(body, &mut visit).unwrap();
+        reader.feed(&bundle, &mut visit).unwrap();
         reader.finish(&mut visit).unwrap();
     }
-    let mut by_place: BTreeMap<(DeviceId, SealIndex), Digest> = BTreeMap::new();
-    for (digest, (seal, _)) in &seals {
-        let statement = seal.statement();
-        let before = by_place.insert((statement.device, statement.index), *digest);
-        assert!(before.is_none(), "two seals under one index: {} {}", statement.device, statement.index);
-        audited.indices.entry(statement.device).or_default().insert(statement.index.0);
-        *audited.sensed.entry((statement.device, statement.epoch.0)).or_default() += statement.counters.total();
+    for (device, index) in seals.keys() {
+        audited.indices.entry(*device).or_default().insert(index.0);
     }
-    let mut listed = BTreeSet::new();
-    let mut epochs: BTreeMap<u64, Bytes> = BTreeMap::new();
+    let by_digest: BTreeMap<Digest, &Uploaded> = seals.values().map(|uploaded| (uploaded.digest, uploaded)).collect();
+    let (coordinator, budget) = (roster.coordinator().unwrap(), roster.budget().unwrap());
+    let mut listed = 0;
     for bytes in cloud.manifests.lock().unwrap().iter() {
         let mut scratch = vec![0; bytes.len() + 64];
         let manifest = Manifest::open(bytes, roster.group(), coordinator, &mut scratch).unwrap();
         let EpochNumber(epoch) = manifest.epoch();
-        assert!(epochs.insert(epoch, bytes.clone()).is_none(), "two manifests for epoch {epoch}");
-        let mut tally = Tally::new(roster.levels(), budget);
-        let (mut total, mut closed, mut restarted) = (0, BTreeSet::new(), false);
+        let mut kept = 0;
         for digest in manifest.devices().flat_map(|(_, seals)| seals) {
-            let (seal, kept) = seals.get(&digest).expect("a seal that is listed and not uploaded");
-            assert_eq!(seal.statement().epoch.0, epoch);
-            tally.add(seal);
-            listed.insert(digest);
-            total += *kept;
-            restarted |= seal.statement().restart;
-            if seal.statement().last_in_epoch {
-                closed.insert(seal.statement().device);
-            }
+            let uploaded = by_digest.get(&digest).expect("a seal that is listed and not uploaded");
+            assert_eq!(uploaded.epoch, epoch);
+            kept += uploaded.kept;
+            listed += 1;
         }
-        assert!(total <= budget, "epoch {epoch} has {total} events");
-        audited.kept.insert(epoch, total);
-        let missing = closed.len() < roster.devices().len();
-        match tally.judge(manifest.round(), Doubt { missing, restarted }) {
-            Verdict::Justified => audited.justified.push(epoch),
-            Verdict::Undetermined => {
-                assert!(missing || restarted);
-                audited.undetermined.push(epoch);
-            }
-            Verdict::Unjustified(finding) => panic!("an honest gateway is accused: {finding}"),
-        }
+        assert!(kept <= budget, "epoch {epoch} has {kept} events");
+        assert!(audited.kept.insert(epoch, kept).is_none(), "two manifests for epoch {epoch}");
     }
-    audited.justified.sort_unstable();
-    audited.undetermined.sort_unstable();
-    audited.late = (seals.len() - listed.len()) as u64;
+    audited.late = seals.len() as u64 - listed;
+    let report = report(roster, cloud, seals.values().map(|uploaded| uploaded.bundle.as_slice()));
+    let found: Vec<_> = report.findings().map(|(epoch, finding)| (epoch, finding.describe(roster))).collect();
+    assert!(found.is_empty(), "an honest gateway is accused: {found:?}");
+    for epoch in &report.epochs {
+        let told = if epoch.is_justified { &mut audited.justified } else { &mut audited.undetermined };
+        told.push(epoch.epoch.0);
+        // Where it cannot tell, it says of whom, or that the epoch has no manifest.
+        assert!(epoch.is_justified || !epoch.doubts.is_empty(), "{epoch:?}");
+    }
     audited
+}
+
+/// A seal as the cloud has it.
+struct Uploaded {
+    digest: Digest,
+    epoch: u64,
+    /// How many events of it are there.
+    kept: u64,
+    bundle: Vec<u8>,
+}
+
+/// What the client's audit says of a cloud's manifests and of these bundles, which come by device and index.
+fn report<'b>(roster: &Roster, cloud: &Cloud, bundles: impl Iterator<Item = &'b [u8]>) -> Report {
+    let mut audit = Audit::new(roster, EpochNumber(0), None).unwrap();
+    let mut stream = Vec::new();
+    cloud.manifests.lock().unwrap().iter().for_each(|manifest| write::manifest(&mut stream, manifest));
+    bundles.for_each(|bundle| stream.extend_from_slice(bundle));
+    write::end(&mut stream);
+    let mut feed = audit.stream();
+    feed.feed(&stream).unwrap();
+    feed.finish().unwrap();
+    audit.finish()
+}
+
+/// The bundles of an upload, one seal each: a schema, an open and a part.
+fn bundles_of(body: &[u8]) -> Vec<Vec<u8>> {
+    let items = Answer::decode(body).unwrap().items;
+    let of_three = |bundle: &[Item]| {
+        assert!(matches!(bundle, [Item::Schema(_), Item::Open(_), Item::Part(_)]), "{bundle:?}");
+        Answer { items: bundle.to_vec() }.encode()
+    };
+    items.chunks(3).map(of_three).collect()
 }

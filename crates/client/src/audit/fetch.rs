@@ -26,50 +26,54 @@ pub async fn audit(
     since: EpochNumber,
     until: Option<EpochNumber>,
 ) -> Result<Result<Report, Failure>, NoBudget> {
-    let audit = Audit::new(roster, since, until)?;
-    Ok(fetch(audit, client, roster, since, until).await)
+    let mut audit = Audit::new(roster, since, until)?;
+    let devices: Vec<DeviceId> = roster.devices().map(|device| device.id).collect();
+    let behind = until.map(|until| EpochNumber(until.0.saturating_add(BEHIND)));
+    let fetched = fetch(&mut audit, client, &devices, (since, until), behind).await;
+    Ok(fetched.map(|()| audit.finish()))
 }
 
-/// The highest rate at which every epoch of a range can be had: 1 without a budget, else that of the highest round that a manifest
-/// has.
+/// The highest rate of the form `1/2^d` at which all that these devices sealed in a range can be had: 1 without a budget, else that
+/// of the highest round that a manifest of the range has, or of the finest level that every seal of it still has where a device had
+/// raised itself further, or lost readings. What a store keeps no more of a seal that came late, nothing signed says: it is refused
+/// when it is asked for, by name.
 ///
 /// # Errors
 /// [`Failure`], as of [`audit`].
 pub async fn common_rate(
     client: &Client,
     roster: &Roster,
-    since: EpochNumber,
-    until: Option<EpochNumber>,
+    devices: &[DeviceId],
+    (since, until): (EpochNumber, Option<EpochNumber>),
 ) -> Result<Rate, Failure> {
     let Ok(mut audit) = Audit::new(roster, since, until) else { return Ok(Rate::ALL) };
-    let manifests = client.get(&paths::manifests(since, until)).await?.expect(CBOR_SEQ)?;
-    read(&mut audit, client, roster, manifests).await?;
-    // Where a round kept nothing of an epoch, the lowest rate is asked for, and refused for that epoch.
+    fetch(&mut audit, client, devices, (since, until), until).await?;
+    // Where no level is left of all, the lowest rate is asked for, and refused for the seal that lacks it.
     let round = audit.common_round().0.min(roster.levels().saturating_sub(1));
     Ok(Rate::new(1, 1 << round).unwrap_or(Rate::ALL))
 }
 
+/// Feeds an audit the manifests of the epochs from `since` on and before `behind`, then the seals of these devices in the range.
 async fn fetch(
-    mut audit: Audit<'_>,
+    audit: &mut Audit<'_>,
     client: &Client,
-    roster: &Roster,
-    since: EpochNumber,
-    until: Option<EpochNumber>,
-) -> Result<Report, Failure> {
-    let behind = until.map(|until| EpochNumber(until.0.saturating_add(BEHIND)));
+    devices: &[DeviceId],
+    (since, until): (EpochNumber, Option<EpochNumber>),
+    behind: Option<EpochNumber>,
+) -> Result<(), Failure> {
     let manifests = client.get(&paths::manifests(since, behind)).await?.expect(CBOR_SEQ)?;
-    read(&mut audit, client, roster, manifests).await?;
-    let devices: Vec<DeviceId> = roster.devices().map(|device| device.id).collect();
+    read(audit, client, manifests).await?;
     for devices in devices.chunks(DEVICES) {
         // No level that has events fits none: the answer is the seals alone.
         let query = Query { devices: devices.to_vec(), since, until, choice: Choice::AtMost(0) };
         let answer = client.post(paths::QUERY, JSON, Bytes::from(query.to_json())).await?.expect(CBOR_SEQ)?;
-        read(&mut audit, client, roster, answer).await?;
+        read(audit, client, answer).await?;
     }
-    Ok(audit.finish())
+    Ok(())
 }
 
-async fn read(audit: &mut Audit<'_>, client: &Client, roster: &Roster, mut answer: Answer) -> Result<(), Failure> {
+async fn read(audit: &mut Audit<'_>, client: &Client, mut answer: Answer) -> Result<(), Failure> {
+    let roster = audit.roster;
     let mut feed = audit.stream();
     while let Some(chunk) = answer.chunk().await? {
         if let Err(refusal) = feed.feed(&chunk) {

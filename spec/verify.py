@@ -1401,12 +1401,16 @@ def seal_rate_mask(rate, seal):
     return mask & seal.surviving
 
 
+def surviving_levels(seals, final=0):
+    """The levels that exist in all parts of one epoch, which ended at the round `final`."""
+    dropped = lambda level: any(seal.counters[level] and seal.null(level) for seal in seals)
+    return [level for level in range(final, len(seals[0].counters)) if not dropped(level)]
+
+
 def at_most_mask(seals, m, final=0):
     """The levels that `at most m` serves of the parts of one epoch, which ended at the round `final`."""
-    levels, mask, left = len(seals[0].counters), 0, m
-    for level in range(final, levels):
-        if any(seal.counters[level] and seal.null(level) for seal in seals):
-            continue
+    mask, left = 0, m
+    for level in surviving_levels(seals, final):
         count = sum(seal.counters[level] for seal in seals)
         if count <= left:
             left -= count
@@ -1442,13 +1446,12 @@ def check_choice(parts, choice, final=0):
     else:
         if any(seal.scheme == 0 for seal in seals):
             raise Refused("SchemeMismatch")
-        totals = [sum(seal.counters) for seal in seals]
-        drawn = permutation(choice["seed"], seals[0].device, seals[0].epoch, sum(totals), choice["count"])
-        forced, start = [], 0
-        for total in totals:
-            mine = sorted(position - start for position in drawn if start <= position < start + total)
-            forced.append(mine or 0)
-            start += total
+        there, existing = set(surviving_levels(seals, final)), []
+        for part, rebuilt in enumerate(parts):
+            existing += [(part, seq) for seq, level in enumerate(rebuilt.levels) if level in there]
+        drawn = permutation(choice["seed"], seals[0].device, seals[0].epoch, len(existing), choice["count"])
+        chosen = sorted(existing[position] for position in drawn)
+        forced = [[seq for of, seq in chosen if of == part] or 0 for part in range(len(parts))]
     for rebuilt, expected in zip(parts, forced):
         if rebuilt.part.select != expected:
             raise Refused("NotAsAsked", f"index {rebuilt.seal.index}")
@@ -1576,7 +1579,7 @@ def judge_device(device, parts, span, choice, manifests):
         if "rate" not in choice:
             if not mine[-1].seal.last_in_epoch and mine[-1] is parts[-1]:
                 break  # Nothing shows the last part of this epoch.
-            if "at_most" in choice and manifests is not None and epoch not in manifests:
+            if manifests is not None and epoch not in manifests:
                 if any(rebuilt.part.select != 0 for rebuilt in mine):
                     raise Refused("NotAsAsked", f"epoch {epoch} has no manifest")
                 unmanifested = epoch if unmanifested is None else unmanifested
@@ -2024,7 +2027,7 @@ def choice_answer(case, given):
         # Nothing shows the last part of the newest epoch, so that nothing is known of what that epoch must serve.
         judged = [rebuilt for rebuilt in judged if rebuilt.seal.epoch != judged[-1].seal.epoch]
     for epoch in sorted({rebuilt.seal.epoch for rebuilt in judged}):
-        check_choice([rebuilt for rebuilt in judged if rebuilt.seal.epoch == epoch], choice)
+        check_choice([rebuilt for rebuilt in judged if rebuilt.seal.epoch == epoch], choice, choice.get("round", 0))
     rows = [[r.seal.index, seq, record.hex()] for r in judged for seq, _, record in r.rows]
     return {"seals": len(judged), "rows": rows}
 

@@ -2,7 +2,7 @@
 //!
 //! A rate is judged part by part. For *at most* and *sample* an epoch's parts are held until the last of them is there, since
 //! the choice follows from all of them; those of an epoch of which nothing shows the last part give no rows. In a group with a
-//! budget *at most* follows from the epoch's round as well, which is the manifest's and never what a store happens to keep.
+//! budget both follow from the epoch's round as well, which is the manifest's and never what a store happens to keep.
 
 mod course;
 mod epoch;

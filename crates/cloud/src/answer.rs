@@ -12,6 +12,7 @@ use moteseal_core::digest::Digest;
 use moteseal_core::engine::Engine;
 use moteseal_core::record::{DeviceId, EpochNumber, Level, Round, SealIndex, Sequence};
 use moteseal_core::sample::choice::{Choice, EpochCounts, Rate, rate_levels};
+use moteseal_core::sample::existing;
 use moteseal_core::sample::permutation::{self, Swap};
 use moteseal_core::seal::Scheme;
 use moteseal_core::wire::stream::{MAX_ITEM, MAX_RUN_BYTES, MAX_RUN_EVENTS, Open, Selection};
@@ -314,23 +315,9 @@ impl<'s> Answer<'s> {
                 Ok(Some(Found::Boundary(seal))) => return Some(Ok(Planned { seal, selection: Selected::Levels(0) })),
                 Ok(Some(Found::Seal(seal))) => match self.query.choice {
                     Choice::Rate(rate) => return Some(by_rate(seal, rate)),
-                    Choice::AtMost(most) => match cursor.rest_of_epoch(seal) {
-                        Ok(parts) => {
-                            let epoch = parts.first().map(|first| first.seal().statement().epoch);
-                            let round = match self.roster.budget() {
-                                None => Some(Round(0)),
-                                Some(_) => epoch.and_then(|epoch| self.rounds.get(&epoch).copied()),
-                            };
-                            match at_most(parts, self.roster.levels(), round, most) {
-                                Ok(epoch) => self.epoch = epoch,
-                                Err(stop) => return Some(Err(stop)),
-                            }
-                        }
-                        Err(stop) => return Some(Err(stop)),
-                    },
-                    Choice::Sample { count, seed } => {
-                        let parts = cursor.rest_of_epoch(seal);
-                        match parts.and_then(|parts| permuted(parts, count, &seed)) {
+                    Choice::AtMost(_) | Choice::Sample { .. } => {
+                        let planned = cursor.rest_of_epoch(seal).and_then(|parts| self.whole_epoch(parts));
+                        match planned {
                             Ok(epoch) => self.epoch = epoch,
                             Err(stop) => return Some(Err(stop)),
                         }
@@ -338,6 +325,20 @@ impl<'s> Answer<'s> {
                 },
                 Ok(None) => self.device = None,
             }
+        }
+    }
+
+    /// Plans the parts of an epoch whose choice needs all of them.
+    fn whole_epoch(&self, parts: Vec<StoredSeal>) -> Result<VecDeque<Planned>, Stop> {
+        let epoch = parts.first().map(|first| first.seal().statement().epoch);
+        let round = match self.roster.budget() {
+            None => Some(Round(0)),
+            Some(_) => epoch.and_then(|epoch| self.rounds.get(&epoch).copied()),
+        };
+        match self.query.choice {
+            Choice::Sample { count, seed } => permuted(parts, self.roster.levels(), round, (count, &seed)),
+            Choice::AtMost(most) => at_most(parts, self.roster.levels(), round, most),
+            Choice::Rate(rate) => parts.into_iter().map(|seal| by_rate(seal, rate)).collect(),
         }
     }
 
@@ -461,50 +462,64 @@ fn at_most(parts: Vec<StoredSeal>, levels: u8, round: Option<Round>, most: u64) 
     }
     let mask = if round.is_some() { counts.at_most(most) } else { 0 };
     let plan = |seal: StoredSeal| {
-        let statement = seal.seal().statement();
-        if mask & statement.surviving() & !seal.kept() != 0 {
-            let detail = format!(
-                "the seal came after the manifest of epoch {}, and was kept from round {} on only; ask for fewer events, or for other \
-                 epochs",
-                statement.epoch,
-                seal.kept_from()
-            );
-            return Err(Stop::at("RateUnavailable", &seal, &detail));
-        }
+        all_kept(&seal, mask & seal.seal().statement().surviving())?;
         let selection = Selected::Levels(mask & seal.kept());
         Ok(Planned { seal, selection })
     };
     parts.into_iter().map(plan).collect()
 }
 
-/// The events that a seed chooses, for each part of an epoch.
-fn permuted(parts: Vec<StoredSeal>, count: u32, seed: &[u8; 32]) -> Result<VecDeque<Planned>, Stop> {
-    let Some(first) = parts.first() else { return Ok(VecDeque::new()) };
+/// Whether a store has the levels of a seal that were chosen: of one that came late it may not.
+fn all_kept(seal: &StoredSeal, levels: u32) -> Result<(), Stop> {
+    if levels & !seal.kept() == 0 {
+        return Ok(());
+    }
+    let detail = format!(
+        "the seal came after the manifest of epoch {}, and was kept from round {} on only; ask for fewer events, or for other \
+         epochs",
+        seal.seal().statement().epoch,
+        seal.kept_from()
+    );
+    Err(Stop::at("RateUnavailable", seal, &detail))
+}
+
+/// The events that a seed chooses, for each part of an epoch that ended at `round`; nothing where that is not known.
+fn permuted(
+    parts: Vec<StoredSeal>,
+    levels: u8,
+    round: Option<Round>,
+    (count, seed): (u32, &[u8; 32]),
+) -> Result<VecDeque<Planned>, Stop> {
     if let Some(star) = parts.iter().find(|seal| seal.seal().statement().scheme == Scheme::Star) {
         let detail = "a sample by count and seed needs epochs sealed as trees; ask for a rate or a number at most";
         return Err(Stop::at("SchemeMismatch", star, detail));
     }
-    let (device, epoch) = (first.seal().statement().device, first.seal().statement().epoch);
-    let total: u64 = parts.iter().map(|seal| seal.seal().statement().counters.total()).sum();
-    let most = usize::try_from(total.min(u64::from(count))).unwrap_or(usize::MAX);
+    let (round, count) = round.map_or((Round(0), 0), |round| (round, count));
+    let statements = || parts.iter().map(|seal| seal.seal().statement());
+    let mut counts = EpochCounts::at_round(levels, round);
+    statements().for_each(|part| counts.add(part));
+    let most = usize::try_from(counts.existing().min(u64::from(count))).unwrap_or(usize::MAX);
     let mut chosen = vec![0; most];
     let mut scratch = vec![Swap::FREE; permutation::scratch_for(most)];
     // The scratch is as long as asked for, so the choice cannot fail.
-    let _ = permutation::choose(seed, device, epoch, total, &mut chosen, &mut scratch);
-    chosen.sort_unstable();
+    let _ = existing::draw(&Host::detect(), statements(), counts.surviving(), seed, &mut chosen, &mut scratch);
     let mut chosen = chosen.into_iter().peekable();
     let mut start = 0;
     let mut plan = |seal: StoredSeal| {
-        let end = start + seal.seal().statement().counters.total();
-        let mut sequence = Vec::new();
+        let statement = seal.seal().statement();
+        let end = start + statement.counters.total();
+        let (mut sequence, mut drawn) = (Vec::new(), 0);
         while let Some(position) = chosen.next_if(|&position| position < end) {
-            sequence.push(Sequence(position - start));
+            let seq = Sequence(position - start);
+            drawn |= 1 << statement.salt.level(seq, statement.counters.levels()).0;
+            sequence.push(seq);
         }
+        all_kept(&seal, drawn)?;
         start = end;
         let selection = if sequence.is_empty() { Selected::Levels(0) } else { Selected::Events(sequence) };
-        Planned { seal, selection }
+        Ok(Planned { seal, selection })
     };
-    Ok(parts.into_iter().map(&mut plan).collect())
+    parts.into_iter().map(&mut plan).collect()
 }
 
 /// A seal of the range, or the one behind it.

@@ -6,7 +6,11 @@ mod support;
 use moteseal_api::{Receipt, paths};
 use moteseal_cloud::Config;
 use moteseal_core::Digest;
-use moteseal_core::record::{DeviceId, SealIndex};
+use moteseal_core::engine::Scalar;
+use moteseal_core::record::{DeviceId, Round, SealIndex};
+use moteseal_core::sample::choice::EpochCounts;
+use moteseal_core::sample::existing;
+use moteseal_core::sample::permutation::{Swap, scratch_for};
 use moteseal_core::sample::{Choice, Rate};
 use moteseal_core::seal::Scheme::{Star, Tree};
 use moteseal_core::wire::stream::Item;
@@ -283,5 +287,68 @@ async fn a_pruned_tree_is_taken_kept_and_served() {
             assert_eq!(cloud.put(bundle).await.json::<Receipt>().await.unwrap().known, 1);
         }
     }
+    cloud.stop().await;
+}
+
+/// A sample by seed is drawn among the events that exist, and is the same whatever the store keeps below the round.
+#[tokio::test]
+async fn a_sample_of_a_pruned_tree_is_drawn_among_what_exists() {
+    let (roster, mut motes) = budgeted(&["a", "b"], 50);
+    let directory = tempfile::tempdir().unwrap();
+    let cloud = Running::start(directory.path(), Config::new(roster.clone())).await;
+    let events: Vec<u32> = (0..2000).collect();
+    // In two parts, the second raised by the device; the same of another device, of which the store keeps more.
+    let mut rows = Vec::new();
+    for (at, from) in [(0, 2), (1, 1)] {
+        let mote = &mut motes[at];
+        let mut digests = Vec::new();
+        let (mut bundles, mut parts) = (Vec::new(), Vec::new());
+        for (own_round, last, events) in [(0, false, &events[..]), (3, true, &events[..700])] {
+            mote.own_round = own_round;
+            let (bundle, digest) = mote.seal_scheme_from(Tree, from, 3, last, events);
+            bundles.push(bundle);
+            digests.push(digest);
+            parts.push(events.len() as u64);
+        }
+        if at == 0 {
+            put_manifest(&cloud, &roster, 3, 2, &[(mote.id, digests)]).await;
+        }
+        for bundle in bundles {
+            assert_eq!(cloud.put(bundle).await.status(), 200);
+        }
+        let seals = cloud.store.seals(mote.id, SealIndex(0), 9).unwrap();
+        let statements = || seals.iter().map(|seal| seal.seal().statement());
+        for count in [1_u32, 40, 300, 5000] {
+            let choice = Choice::Sample { count, seed: [8; 32] };
+            let response = cloud.ask(&query(&[mote.id], 3, Some(4), choice)).await;
+            let read = verified(&roster, &response.bytes().await.unwrap()).unwrap();
+            assert_eq!((read.parts.len(), read.ended, &read.manifests[..]), (2, true, &[(3, 2)][..]));
+            let mut counts = EpochCounts::at_round(LEVELS, Round(2));
+            statements().for_each(|part| counts.add(part));
+            let count = usize::try_from(counts.existing().min(count.into())).unwrap();
+            let (mut chosen, mut scratch) = (vec![0; count], vec![Swap::FREE; scratch_for(count)]);
+            let drawn = existing::draw(&Scalar, statements(), counts.surviving(), &[8; 32], &mut chosen, &mut scratch).unwrap();
+            let served: Vec<u64> =
+                read.rows.iter().map(|(_, index, seq, _)| seq + parts[..*index as usize].iter().sum::<u64>()).collect();
+            assert_eq!(served, *drawn, "{count} of device {at}");
+            rows.push(served.len());
+        }
+    }
+    assert!(rows.iter().all(|&rows| rows > 0));
+
+    // Of an epoch without a manifest nothing is served; of a late seal that was pruned higher, what it lacks is said.
+    let (whole, _) = motes[0].seal_scheme_from(Tree, 0, 4, true, &events);
+    assert_eq!(cloud.put(whole).await.status(), 200);
+    let choice = Choice::Sample { count: 40, seed: [8; 32] };
+    let response = cloud.ask(&query(&[motes[0].id], 4, Some(5), choice)).await;
+    let read = verified(&roster, &response.bytes().await.unwrap()).unwrap();
+    assert_eq!((read.rows.len(), read.parts.len(), read.ended), (0, 1, true));
+    motes[1].own_round = 0;
+    let (late, _) = motes[1].seal_scheme_from(Tree, 5, 5, true, &events);
+    put_manifest(&cloud, &roster, 5, 2, &[]).await;
+    assert_eq!(cloud.put(late).await.status(), 200);
+    let refused = problem(cloud.ask(&query(&[motes[1].id], 5, Some(6), choice)).await).await;
+    assert_eq!((refused.name(), refused.status), ("RateUnavailable", 422), "{refused}");
+    assert!(refused.detail.contains("round 5"), "{}", refused.detail);
     cloud.stop().await;
 }

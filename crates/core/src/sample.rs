@@ -7,6 +7,7 @@ pub mod audit;
 pub mod choice;
 pub mod coordinator;
 pub mod epoch;
+pub mod existing;
 pub mod forward;
 mod kept;
 pub mod permutation;

@@ -4,7 +4,7 @@
 use moteseal_core::digest::Digest;
 use moteseal_core::engine::Scalar;
 use moteseal_core::level::{SaltKey, SipKey};
-use moteseal_core::record::{DeviceId, EpochNumber, Framing, GroupId, Level, MAX_LEVELS, SealIndex, Sequence};
+use moteseal_core::record::{DeviceId, EpochNumber, Framing, GroupId, Level, MAX_LEVELS, Round, SealIndex, Sequence};
 use moteseal_core::roster::Directory;
 use moteseal_core::sample::epoch::{EpochError, WholeEpoch};
 use moteseal_core::sample::permutation::Swap;
@@ -383,8 +383,11 @@ fn an_epoch_is_whole_with_all_its_parts_only() {
     // What is forced of each part is the whole epoch's draw, and memory that does not hold it is refused.
     let epoch = WholeEpoch::new(&seals[1..4], None).unwrap();
     let (mut chosen, mut scratch) = ([0; 90], [Swap::FREE; 181]);
-    assert_eq!(epoch.draw(90, &[5; 32], &mut [0; 89], &mut scratch).unwrap_err(), ChoiceError::ScratchTooSmall);
-    assert_eq!(epoch.draw(u32::MAX, &[5; 32], &mut chosen, &mut scratch).unwrap().parts().count(), 3);
+    assert_eq!(
+        epoch.draw(&Scalar, Round(0), (90, &[5; 32]), &mut [0; 89], &mut scratch).unwrap_err(),
+        ChoiceError::ScratchTooSmall
+    );
+    assert_eq!(epoch.draw(&Scalar, Round(0), (u32::MAX, &[5; 32]), &mut chosen, &mut scratch).unwrap().parts().count(), 3);
     assert_eq!(
         epoch.at_most(50).parts().map(|part| part.seal().digest()).collect::<Vec<_>>(),
         [1, 2, 3].map(|at| seals[at].digest())

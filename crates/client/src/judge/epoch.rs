@@ -1,4 +1,5 @@
-//! An epoch held until all its parts are there: *at most* and *sample* follow from their counters together.
+//! An epoch held until all its parts are there: *at most* and *sample* follow from their counters together, and in a group with a
+//! budget from the round that the epoch's manifest says.
 
 use std::sync::Arc;
 
@@ -76,14 +77,21 @@ impl Epoch {
                     whole.at_most(0)
                 }
             },
-            Choice::Sample { count, seed } => {
-                let drawn = whole.counts().total().min(count.into());
-                let too_large = Refusal::EpochTooLarge { device, epoch };
-                let room = usize::try_from(drawn).ok().filter(|_| drawn <= MAX_DRAWN).ok_or(too_large)?;
-                chosen.resize(room, 0);
-                scratch.resize(scratch_for(room), Swap::FREE);
-                whole.draw(count, &seed, &mut chosen, &mut scratch).map_err(refuse(&seals[0]))?
-            }
+            Choice::Sample { count, seed } => match judged.manifests.round(epoch) {
+                Some(round) => {
+                    let drawn = whole.counts_from(round).existing().min(count.into());
+                    let too_large = Refusal::EpochTooLarge { device, epoch };
+                    let room = usize::try_from(drawn).ok().filter(|_| drawn <= MAX_DRAWN).ok_or(too_large)?;
+                    chosen.resize(room, 0);
+                    scratch.resize(scratch_for(room), Swap::FREE);
+                    let drawn = whole.draw(judged.engine, round, (count, &seed), &mut chosen, &mut scratch);
+                    drawn.map_err(refuse(&seals[0]))?
+                }
+                None => {
+                    judged.course.without_manifest(epoch);
+                    whole.at_most(0)
+                }
+            },
             // Rates are judged part by part, and their parts never held.
             Choice::Rate(rate) => {
                 for (seal, (kept, schema)) in seals.iter().zip(&samples) {
@@ -100,7 +108,7 @@ impl Epoch {
             Ok((part.seal().statement(), sample, schema))
         });
         let checked = checked.collect::<Result<Vec<_>, Refusal>>()?;
-        if judged.manifests.round(epoch).is_none() && matches!(choice, Choice::AtMost(_)) {
+        if judged.manifests.round(epoch).is_none() {
             // Nobody knows what should have been served, so nothing was to be, and nothing is handed out.
             return Ok(());
         }

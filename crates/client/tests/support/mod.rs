@@ -6,14 +6,16 @@ use std::collections::BTreeMap;
 use moteseal_api::Query;
 use moteseal_client::{Memory, Report, Session, Sink};
 use moteseal_core::digest::Digest;
-use moteseal_core::level::SaltKey;
-use moteseal_core::record::{DeviceId, EpochNumber, Round, SealIndex};
+use moteseal_core::engine::Scalar;
+use moteseal_core::level::{Counters, SaltKey};
+use moteseal_core::record::{DeviceId, EpochNumber, Round, SealIndex, Sequence};
 use moteseal_core::roster::Directory;
 use moteseal_core::sample::{Choice, ManifestDraft, Rate};
 use moteseal_core::schema::{Field, Schema};
-use moteseal_core::seal::{Position, Scheme, Seal, Star, Statement, Unverified, star};
+use moteseal_core::seal::{Position, Scheme, Seal, Star, Statement, Unverified, star, tree};
 use moteseal_core::signature::{Algorithm, SecretKey, Signer};
 use moteseal_core::wire::stream::{Open, Selection};
+use moteseal_lanes::merkle;
 use moteseal_verify::issue::{Budget, FirstRoster};
 use moteseal_verify::{Roster, SchemaEntry, write};
 
@@ -41,6 +43,30 @@ pub struct Sealed {
     schema: Vec<u8>,
 }
 
+/// One sealed tree.
+#[derive(Clone)]
+pub struct Tree {
+    pub seal: Seal<Unverified>,
+    leaves: Vec<Digest>,
+    records: Vec<u8>,
+    schema: Vec<u8>,
+}
+
+/// What is served of a tree.
+#[derive(Clone)]
+pub enum Picked {
+    Levels(u32),
+    Events(Vec<Sequence>),
+}
+
+impl Tree {
+    /// Its events at these levels.
+    pub fn at(&self, mask: u32) -> Vec<Sequence> {
+        let level = |seq: &Sequence| self.seal.statement().salt.level(*seq, LEVELS).0;
+        (0..self.records.len() as u64).map(Sequence).filter(|seq| mask >> level(seq) & 1 == 1).collect()
+    }
+}
+
 impl Group {
     pub fn new() -> Self {
         Self::with(None)
@@ -66,9 +92,15 @@ impl Group {
     }
 
     pub fn manifest_by(&self, signer: &SecretKey, epoch: u64, round: u8, seals: &[&Sealed]) -> Vec<u8> {
+        let seals: Vec<&Seal<Unverified>> = seals.iter().map(|sealed| &sealed.seal).collect();
+        self.manifest_of(signer, epoch, round, &seals)
+    }
+
+    /// The manifest that `signer` signs of these seals.
+    pub fn manifest_of(&self, signer: &SecretKey, epoch: u64, round: u8, seals: &[&Seal<Unverified>]) -> Vec<u8> {
         let mut listed: BTreeMap<DeviceId, Vec<Digest>> = BTreeMap::new();
-        for sealed in seals {
-            listed.entry(sealed.seal.statement().device).or_default().push(sealed.seal.digest());
+        for seal in seals {
+            listed.entry(seal.statement().device).or_default().push(seal.digest());
         }
         let devices: Vec<(DeviceId, &[Digest])> = listed.iter().map(|(device, seals)| (*device, &seals[..])).collect();
         let (group, roster) = (self.roster.group(), self.roster.digest());
@@ -91,6 +123,53 @@ impl Group {
 
     pub fn start(&self, name: &str) -> Position {
         Position::start(self.roster.device(self.device(name)).unwrap().certificate)
+    }
+
+    /// Seals records of one byte as a tree, the only part of an epoch, of which the device kept the levels from `own_round` on.
+    pub fn seal_tree(&self, position: &mut Position, (epoch, last_in_epoch): (u64, bool), own_round: u8, records: &[u8]) -> Tree {
+        let schema = [Field::parse("a:V:u8").unwrap()];
+        let mut buffer = [0; 1024];
+        let schema = SchemaEntry::decode(Schema::encode(&schema, &mut buffer).unwrap().as_bytes()).unwrap();
+        let device = self.device("mote-1");
+        let index = SealIndex(position.last.map_or(0, |(index, _)| index.0 + 1));
+        let mut statement = Statement::new(Scheme::Tree, self.roster.group(), self.roster.digest(), device, LEVELS);
+        (statement.index, statement.prev, statement.last) = (index, position.prev, position.last);
+        (statement.epoch, statement.last_in_epoch) = (EpochNumber(epoch), last_in_epoch);
+        (statement.schema, statement.own_round) = (schema.digest, Round(own_round));
+        statement.salt = SaltKey::new([7; 32]).salt(device, index);
+        statement.counters = Counters::of(&statement.salt, LEVELS, u32::try_from(records.len()).unwrap());
+        let leaves: Vec<Digest> = records.iter().map(|record| tree::leaf(&[*record])).collect();
+        let seal = Seal::new(statement, merkle::root(&Scalar, &leaves), Algorithm::Ed25519);
+        *position = seal.position();
+        Tree { seal, leaves, records: records.to_vec(), schema: schema.bytes }
+    }
+
+    /// An answer of trees with these selections, behind manifests.
+    pub fn answer_of_trees(&self, manifests: &[&Vec<u8>], parts: &[(&Tree, Picked)]) -> Vec<u8> {
+        let mut out = Vec::new();
+        manifests.iter().for_each(|manifest| write::manifest(&mut out, manifest));
+        for (tree, picked) in parts {
+            let statement = tree.seal.statement();
+            write::schema(&mut out, &tree.schema);
+            let prev = Some(statement.prev);
+            write::open(&mut out, &Open { device: statement.device, roster_version: 0, prev, last: statement.last });
+            let (selection, selected) = match picked {
+                Picked::Levels(mask) => {
+                    let mask = mask & statement.surviving();
+                    (Selection::Levels(mask), tree.at(mask))
+                }
+                Picked::Events(events) => (Selection::Events(events), events.clone()),
+            };
+            let proof = merkle::multiproof(&Scalar, &tree.leaves, selected.iter().copied());
+            let digests: Vec<u8> = proof.iter().flat_map(|digest| digest.0).collect();
+            let events: Vec<u8> = selected.iter().map(|seq| tree.records[usize::try_from(seq.0).unwrap()]).collect();
+            let mut signature = [0; 64];
+            let mut message = [0; moteseal_core::seal::MAX_MESSAGE];
+            self.secret.sign(tree.seal.message(&mut message), &mut signature).unwrap();
+            write::part(&mut out, &tree.seal, selection, &digests, &events, Some(&signature));
+        }
+        write::end(&mut out);
+        out
     }
 
     /// Seals records as the last part of an epoch, behind `position`, which moves on.

@@ -200,6 +200,18 @@ impl EpochCounts {
         })
     }
 
+    /// The levels whose events exist, in every part that has any there: those from the round on that no part dropped or lost.
+    #[must_use]
+    pub fn surviving(&self) -> u32 {
+        (0..self.levels).filter(|level| self.available >> level & 1 == 1).fold(0, |mask, level| mask | 1 << level)
+    }
+
+    /// How many events exist.
+    #[must_use]
+    pub fn existing(&self) -> u64 {
+        (0..self.levels).filter(|level| self.available >> level & 1 == 1).map(|level| self.counts[usize::from(level)]).sum()
+    }
+
     /// All events of the epoch.
     #[must_use]
     pub fn total(&self) -> u64 {

@@ -4,8 +4,9 @@
 //! there are parts. So the choice is computed from a [`WholeEpoch`] only, and [`UniformSample`]s come from nothing else.
 
 use super::choice::{ChoiceError, EpochCounts, UniformSample};
-use super::permutation::{Swap, choose};
-use super::{Sample, Select};
+use super::permutation::Swap;
+use super::{Sample, Select, existing};
+use crate::engine::Engine;
 use crate::record::{Round, Sequence};
 use crate::seal::{Authentic, Scheme, Seal};
 
@@ -81,23 +82,31 @@ impl<'e> WholeEpoch<'e> {
         Forced { parts: self.parts, select: Selected::Levels(self.counts().at_most(m)) }
     }
 
+    /// Its events per level, if it was kept within a budget and ended at `round`: levels below it do not survive.
+    #[must_use]
+    pub fn counts_from(&self, round: Round) -> EpochCounts {
+        let mut counts = EpochCounts::at_round(self.parts.first().map_or(1, |part| part.statement().counters.levels()), round);
+        self.parts.iter().for_each(|part| counts.add(part.statement()));
+        counts
+    }
+
     /// What *at most* `m` forces of an epoch that was kept within a budget and ended at `round`.
     #[must_use]
     pub fn at_most_from(&self, round: Round, m: u64) -> Forced<'e> {
-        let mut counts = EpochCounts::at_round(self.parts.first().map_or(1, |part| part.statement().counters.levels()), round);
-        self.parts.iter().for_each(|part| counts.add(part.statement()));
-        Forced { parts: self.parts, select: Selected::Levels(counts.at_most(m)) }
+        Forced { parts: self.parts, select: Selected::Levels(self.counts_from(round).at_most(m)) }
     }
 
-    /// What *sample* `count` with this seed forces. `chosen` takes the positions that are drawn: it needs room for `count` or for
-    /// [all events](EpochCounts::total), whichever is less. `scratch` is as for [`choose`].
+    /// What *sample* `count` with this seed forces of an epoch that ended at `round` (0 without a budget). `chosen` takes the
+    /// positions that are drawn: it needs room for `count` or for all [existing](EpochCounts::existing) events, whichever is less.
+    /// `scratch` is as for [`choose`](super::permutation::choose).
     ///
     /// # Errors
     /// `SchemeMismatch` if a part is no tree; `ScratchTooSmall` if `chosen` or `scratch` is.
     pub fn draw<'m>(
         &self,
-        count: u32,
-        seed: &[u8; 32],
+        engine: &impl Engine,
+        round: Round,
+        (count, seed): (u32, &[u8; 32]),
         chosen: &'m mut [u64],
         scratch: &mut [Swap],
     ) -> Result<Forced<'m>, ChoiceError>
@@ -107,12 +116,12 @@ impl<'e> WholeEpoch<'e> {
         if self.parts.iter().any(|part| part.statement().scheme != Scheme::Tree) {
             return Err(ChoiceError::SchemeMismatch);
         }
-        let Some(first) = self.parts.first().map(Seal::statement) else { return Err(ChoiceError::NotAsAsked) };
-        let total = self.counts().total();
-        let drawn = usize::try_from(total.min(count.into())).map_err(|_| ChoiceError::ScratchTooSmall)?;
+        let counts = self.counts_from(round);
+        let drawn = usize::try_from(counts.existing().min(count.into())).map_err(|_| ChoiceError::ScratchTooSmall)?;
         let chosen = chosen.get_mut(..drawn).ok_or(ChoiceError::ScratchTooSmall)?;
-        let chosen = choose(seed, first.device, first.epoch, total, chosen, scratch).map_err(|_| ChoiceError::ScratchTooSmall)?;
-        chosen.sort_unstable();
+        let parts = self.parts.iter().map(Seal::statement);
+        let chosen =
+            existing::draw(engine, parts, counts.surviving(), seed, chosen, scratch).map_err(|_| ChoiceError::ScratchTooSmall)?;
         Ok(Forced { parts: self.parts, select: Selected::Events(chosen) })
     }
 }

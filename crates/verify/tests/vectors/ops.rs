@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use moteseal_core::digest::Digest;
 use moteseal_core::identity::Certificate;
 use moteseal_core::level::{Counters, Salt, SaltKey};
-use moteseal_core::record::{DeviceId, EpochNumber, Framing, GroupId, Level, SealIndex, Sequence};
+use moteseal_core::record::{DeviceId, EpochNumber, Framing, GroupId, Level, Round, SealIndex, Sequence};
 use moteseal_core::roster::Roster as CoreRoster;
 use moteseal_core::sample::choice::{EpochCounts, Rate, UniformSample, rate_levels};
 use moteseal_core::sample::epoch::{EpochError, WholeEpoch};
@@ -18,6 +18,7 @@ use moteseal_core::signature::{Algorithm, PublicKey};
 use moteseal_core::wire::cbor;
 use moteseal_core::wire::cose::{Sign1, Typ};
 use moteseal_core::wire::stream::{Item, Select};
+use moteseal_lanes::Host;
 use moteseal_verify::{Event, Explained, ReadError, Roster, StreamReader, explain_run};
 use serde_json::{Value, json};
 
@@ -352,13 +353,14 @@ impl Answer<'_> {
                 }
             };
             let (mut chosen, mut scratch) = (Vec::new(), Vec::new());
+            let round = Round(self.choice.get("round").map_or(0, |_| number(self.choice, "round")));
             let forced = if self.choice.get("at_most").is_some() {
-                Ok(whole.at_most(number(self.choice, "at_most")))
+                Ok(whole.at_most_from(round, number(self.choice, "at_most")))
             } else {
                 let count: u32 = number(self.choice, "count");
                 chosen.resize(count as usize, 0);
                 scratch.resize(permutation::scratch_for(count as usize), Swap::FREE);
-                whole.draw(count, &fixed(self.choice, "seed"), &mut chosen, &mut scratch)
+                whole.draw(&Host::detect(), round, (count, &fixed(self.choice, "seed")), &mut chosen, &mut scratch)
             };
             forced.and_then(|forced| forced.parts().nth(at - start).unwrap().check(proven.sample)).map_err(name)
         };

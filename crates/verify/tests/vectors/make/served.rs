@@ -1,6 +1,7 @@
 //! Answers: what was asked, all of it, and nothing else (section 5).
 
-use moteseal_core::record::EpochNumber;
+use moteseal_core::record::{EpochNumber, Round};
+use moteseal_core::sample::choice::EpochCounts;
 use moteseal_core::sample::permutation::{self, Swap};
 use moteseal_core::seal::Scheme;
 use moteseal_verify::write;
@@ -132,7 +133,7 @@ fn at_most(sealed: &[Sealed], m: u64) -> Vec<u32> {
     let mut masks = Vec::new();
     for one in sealed {
         let epoch = one.seal.statement().epoch;
-        let mut counts = moteseal_core::sample::choice::EpochCounts::new(8);
+        let mut counts = EpochCounts::new(8);
         sealed.iter().filter(|other| other.seal.statement().epoch == epoch).for_each(|other| counts.add(other.seal.statement()));
         masks.push(counts.at_most(m));
     }
@@ -231,6 +232,75 @@ fn ranges() -> File {
     file
 }
 
+/// The events of an epoch of trees that exist at a round, in order of their parts.
+fn existing(sealed: &[Sealed], round: u8) -> Vec<(usize, u64)> {
+    let dropped = |level: u8| {
+        let by = |one: &&Sealed| level < one.seal.statement().own_round.0;
+        level < round || sealed.iter().filter(by).any(|one| !one.at_level(level).is_empty())
+    };
+    let of = |(part, one): (usize, &Sealed)| -> Vec<(usize, u64)> {
+        (0..one.records.len()).filter(|&seq| !dropped(one.level(seq))).map(|seq| (part, seq as u64)).collect()
+    };
+    sealed.iter().enumerate().flat_map(of).collect()
+}
+
+/// Samples of an epoch of trees that ended at a round, in two parts, of which the device kept its second from level 1 on only.
+fn pruned_samples(file: &mut File) {
+    let mut device = Device::new(&group(), "ed", &schema(FIXED));
+    let first = device.seal(&Epoch { last_in_epoch: false, ..Epoch::new(Scheme::Tree, 10, 60) });
+    let second = device.seal(&Epoch { own_round: 1, ..Epoch::new(Scheme::Tree, 10, 50) });
+    let parts = [first, second];
+    let picks = |round: u8, count: usize| {
+        let there = existing(&parts, round);
+        let (mut chosen, mut scratch) = (vec![0; count], vec![Swap::FREE; permutation::scratch_for(count)]);
+        let (device, total) = (parts[0].seal.statement().device, there.len() as u64);
+        let chosen = permutation::choose(&SEED, device, EpochNumber(10), total, &mut chosen, &mut scratch).unwrap();
+        chosen.sort_unstable();
+        let pick = |part: usize| {
+            let chosen = chosen.iter().map(|&at| there[usize::try_from(at).unwrap()]);
+            let mine: Vec<u64> = chosen.filter(|(of, _)| *of == part).map(|(_, seq)| seq).collect();
+            if mine.is_empty() { Pick::Levels(0) } else { Pick::Events(mine) }
+        };
+        vec![(&parts[0], pick(0)), (&parts[1], pick(1))]
+    };
+    let asked = |round: u8, count: usize| json!({ "count": count, "seed": hex::encode(SEED), "round": round });
+    for (round, count) in [(0, 1), (0, 9), (0, 200), (1, 9), (2, 5), (2, 60), (4, 3), (8, 5)] {
+        let name = format!("{count} of what exists at round {round}");
+        file.valid(name, "choice.answer", case(&answer(&picks(round, count)), 10, 11, asked(round, count)));
+    }
+    let mut exchanged = picks(2, 5);
+    let (at, Pick::Events(chosen)) = exchanged.iter_mut().map(|(_, pick)| pick).enumerate().next().unwrap() else { panic!() };
+    let free = existing(&parts, 2).into_iter().find(|(of, seq)| *of == at && !chosen.contains(seq)).unwrap().1;
+    chosen[0] = free;
+    chosen.sort_unstable();
+    // More of the part that was kept from a lower round on, as if each part had a round of its own.
+    let each = [existing(&parts[..1], 0), existing(&parts[1..], 0)];
+    let [first, second] = each.map(|there| there.into_iter().map(|(_, seq)| seq).collect::<Vec<u64>>());
+    let each_its_own = vec![(&parts[0], Pick::Events(first)), (&parts[1], Pick::Events(second))];
+    let mut withheld = picks(2, 5);
+    let Pick::Events(chosen) = &mut withheld[0].1 else { panic!() };
+    chosen.pop();
+    for (name, picks, round) in [
+        ("served as of a lower round", picks(1, 5), 2),
+        ("served as of a higher round", picks(3, 5), 2),
+        ("an existing event exchanged for another", exchanged, 2),
+        ("an existing event said not to exist", withheld, 2),
+        ("one less than exist", picks(4, 2), 4),
+    ] {
+        let asked = asked(round, if round == 4 { 3 } else { 5 });
+        file.invalid(name, "choice.answer", case(&answer(&picks), 10, 11, asked), "NotAsAsked");
+    }
+    let input = case(&answer(&each_its_own), 10, 11, asked(0, 200));
+    file.invalid("each part from a round of its own on", "choice.answer", input, "NotAsAsked");
+    for (round, most) in [(0, 200), (2, 200), (2, 12), (8, 200)] {
+        let mut counts = EpochCounts::at_round(8, Round(round));
+        parts.iter().for_each(|part| counts.add(part.seal.statement()));
+        let masks = masked(&parts, counts.at_most(most), None);
+        let asked = json!({ "at_most": most, "round": round });
+        file.valid(format!("at most {most} of what exists at round {round}"), "choice.answer", case(&masks, 10, 11, asked));
+    }
+}
+
 fn drawn(sealed: &[&Sealed], count: usize, seed: &[u8; 32]) -> Vec<Pick> {
     let statement = sealed[0].seal.statement();
     let total: u64 = sealed.iter().map(|one| one.seal.statement().counters.total()).sum();
@@ -290,6 +360,7 @@ fn samples() -> File {
     file.invalid("one event exchanged for another", "choice.answer", case(&answer(&others), 10, 15, asked(5)), "NotAsAsked");
     let levels = masked(&all[..4], 0xff, Some(&all[4]));
     file.invalid("all levels instead of all events", "choice.answer", case(&levels, 10, 15, asked(100)), "NotAsAsked");
+    pruned_samples(&mut file);
     let stars = sealed(Scheme::Star);
     file.invalid(
         "of a star",

@@ -171,6 +171,29 @@ fn a_device_that_starts_with_a_far_clock_waits_for_its_gateways_word() {
 }
 
 #[test]
+fn a_device_that_is_stopped_takes_what_was_handed_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let roster = group::roster(1, 1000, EPOCH_MS);
+    let mut mote = group::mote(&roster, 0, folder.path(), 32);
+    let network = Network::new(3, Faults::default());
+    let mut link = network.device(group::device_id(&roster, 0).0);
+    let time = Time::start();
+    let clock = || time.device();
+    for taken in 1..=20 {
+        let (send, records) = mpsc::channel(8);
+        let sent: Vec<Vec<u8>> = vec![vec![7; 4], vec![7; 5], vec![7; 4]];
+        sent.into_iter().for_each(|record| send.try_send(record).unwrap());
+        let ran = block_on(async {
+            let mut count = |_| {};
+            let source = Source::Live { records, clock: &clock };
+            run(&mut mote, &mut link, source, settings(), &mut count, std::future::ready(())).await.unwrap()
+        });
+        // One of them is not of the schema's size, and costs nobody else anything.
+        assert_eq!(ran, Ran { readings: 2, left_out: 0, refused: 1, is_done: false }, "stop {taken}");
+    }
+}
+
+#[test]
 fn a_gateway_that_is_away_for_many_epochs_costs_what_the_next_seal_says() {
     const WAITING: u32 = 4;
     const AWAY: u64 = 20;

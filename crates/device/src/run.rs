@@ -322,6 +322,7 @@ pub async fn run<K: Signer + Send, L: DeviceLink + Sync>(
         let holds_back = readings.is_free() && run.holds_back();
         tokio::select! {
             () = &mut stop => {
+                run.take_what_waits(&mut readings)?;
                 run.mote.sync()?;
                 return Ok(run.ran);
             }
@@ -431,20 +432,36 @@ impl<K: Signer + Send> Run<'_, K> {
                 *is_open = next.is_some();
                 let mut count = 0;
                 while let Some(record) = next {
-                    let epoch = now.epoch_from(self.least_epoch());
-                    match self.mote.sense(epoch, &record) {
-                        Ok(()) => self.ran.readings += 1,
-                        // That is this reading's fault, and no other's.
-                        Err(DurableError::Refused(error @ (SealRefused::WrongLength { .. } | SealRefused::TooLong { .. }))) => {
-                            self.ran.refused += 1;
-                            warn!(%error, "a reading is left out");
-                        }
-                        Err(error) => return Err(error.into()),
-                    }
+                    self.sense_now(now, &record)?;
                     count += 1;
                     next = if count < BATCH { records.try_recv().ok() } else { None };
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Takes the live readings that were handed over and not looked at: whoever read them from somewhere cannot read them again. Those
+    /// that come meanwhile are not waited for.
+    fn take_what_waits(&mut self, readings: &mut Readings<'_>) -> Result<(), RunError> {
+        let Readings::Live { records, now, .. } = readings else { return Ok(()) };
+        for _ in 0..records.len() {
+            let Ok(record) = records.try_recv() else { return Ok(()) };
+            self.sense_now(now, &record)?;
+        }
+        Ok(())
+    }
+
+    /// Takes a live reading. One that does not fit is left out: that is this reading's fault, and no other's.
+    fn sense_now(&mut self, now: &mut Now<'_>, record: &[u8]) -> Result<(), RunError> {
+        let epoch = now.epoch_from(self.least_epoch());
+        match self.mote.sense(epoch, record) {
+            Ok(()) => self.ran.readings += 1,
+            Err(DurableError::Refused(error @ (SealRefused::WrongLength { .. } | SealRefused::TooLong { .. }))) => {
+                self.ran.refused += 1;
+                warn!(%error, "a reading is left out");
+            }
+            Err(error) => return Err(error.into()),
         }
         Ok(())
     }

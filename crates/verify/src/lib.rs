@@ -11,9 +11,11 @@ pub mod manifest;
 pub mod reader;
 pub mod receipt;
 pub mod roster;
+pub mod succession;
 pub mod write;
 
 pub use explain::{Explained, Finding, RunFinding, explain_run};
 pub use manifest::ManifestError;
 pub use reader::{Bundles, Event, Proven, ReadError, ReadErrorKind, SchemaEntry, StreamReader, Suspect, kept_from};
 pub use roster::Roster;
+pub use succession::SuccessionError;

@@ -15,7 +15,7 @@ use crate::service::Time;
 pub(crate) struct GroupTime {
     time: Time,
     grace: Duration,
-    /// It never goes back; none as long as nothing is known.
+    /// By the clock it never goes back, by recorded time not once it was that for a grace; none as long as nothing is known.
     newest: Option<EpochNumber>,
     /// When epochs were first known to be the newest: what the grace of those before is counted from in recorded time.
     since: BTreeMap<EpochNumber, Instant>,
@@ -62,12 +62,23 @@ impl GroupTime {
             Time::Clock => Some(clock),
             Time::Recorded => self.reached_by_most(now),
         };
-        let is_later = epoch > self.newest;
-        if let Some(epoch) = epoch.filter(|_| is_later) {
+        let is_other = match (epoch, self.newest) {
+            (Some(epoch), Some(newest)) if epoch < newest => self.may_go_back(newest, now),
+            (epoch, newest) => epoch > newest,
+        };
+        if let Some(epoch) = epoch.filter(|_| is_other) {
             self.newest = Some(epoch);
-            self.since.insert(epoch, now);
+            let _behind = self.since.split_off(&EpochNumber(epoch.0.saturating_add(1)));
+            self.since.entry(epoch).or_insert(now);
         }
-        is_later
+        is_other
+    }
+
+    /// Whether an epoch may have been taken for the newest too early: the first device that is heard is most of them, until the others
+    /// are. A grace later it may have ended others.
+    fn may_go_back(&self, newest: EpochNumber, now: Instant) -> bool {
+        let since = self.since.get(&newest);
+        self.time == Time::Recorded && since.is_some_and(|since| now.saturating_duration_since(*since) < self.grace)
     }
 
     /// The epoch that more than half of the devices have reached, of those that were heard within the grace. Where none was, all are

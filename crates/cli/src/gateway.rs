@@ -117,7 +117,7 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
         warn!("no cloud is configured: epochs stay in the state folder, until its bound");
     }
     let (station, recovered) =
-        Station::open(&state, roster, *secret, Box::new(key), config.disk).map_err(|error| station_failure(&error))?;
+        Station::open(&state, roster, secret, Box::new(key), config.disk).map_err(|error| station_failure(&error))?;
     info!(frames = recovered.frames, refused = recovered.refused, torn_bytes = recovered.torn, "the journal was read");
     runtime()?.block_on(async move {
         let hub = MqttHub::new(&link, members).map_err(|error| link_failure(&error))?;

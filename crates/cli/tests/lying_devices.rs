@@ -117,9 +117,11 @@ impl World {
         });
         let hub = Hub::new(roster.clone(), group::GROUP_SECRET).unwrap();
         let mut world = Self { roster, hub, devices, journal: Vec::new(), stream: Vec::new(), bundles: Vec::new() };
-        let (device, schema) = (world.devices[0].profile.device, schema.as_bytes().to_vec());
-        let frame = frame(&world.roster, device, &Uplink::Schema(&schema));
-        world.hear(frame).unwrap();
+        for number in [LIAR, HONEST] {
+            let device = world.devices[usize::from(number)].profile.device;
+            let frame = frame(&world.roster, device, &Uplink::Schema(schema.as_bytes()));
+            world.hear(frame).unwrap();
+        }
         world
     }
 

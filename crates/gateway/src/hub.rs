@@ -13,24 +13,26 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use moteseal_core::digest::Digest;
-use moteseal_core::identity::IssueError;
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, Level, MAX_LEVELS, Round, SealIndex, Sequence};
 use moteseal_core::roster::Directory as _;
-use moteseal_core::sample::{Coordinator, Followed, Heard, ManifestDraft, Offer, Tally};
+use moteseal_core::sample::{Coordinator, Followed, Heard, Offer};
 use moteseal_core::seal::{Authentic, Seal, star};
-use moteseal_core::signature::Signer;
 use moteseal_core::wire::link::{Acknowledgement, Forward, FrameError, LinkKey, MAX_FRAME, Uplink, claimed_device};
 use moteseal_verify::{Roster, SchemaEntry};
 use sha2::Digest as _;
+use zeroize::Zeroizing;
 
+use self::schemas::{Held, Schemas};
 use crate::queues::{Queues, Slot};
 pub use crate::refused::Refused;
 
 mod close;
+mod end;
 mod proof;
+mod schemas;
 
-/// Stream schemas that the hub remembers.
-const SCHEMAS: usize = 256;
+/// Open epochs of which one device may be the first to speak: epochs that others never reach cost memory and, when they end, time.
+const OPENED: usize = 512;
 /// Epochs whose final rounds the hub remembers, for seals that come late.
 const ROUNDS: usize = 1 << 12;
 
@@ -70,6 +72,8 @@ pub struct Standing {
     pub abandoned: BTreeMap<DeviceId, (SealIndex, EpochNumber)>,
     /// The stream schemas, encoded.
     pub schemas: Vec<Vec<u8>>,
+    /// Those that each device has shown, in the order in which it did, by their places in [`schemas`](Self::schemas).
+    pub shown: BTreeMap<DeviceId, Vec<u32>>,
 }
 
 /// The newest seal that is here of a device: what the next one follows.
@@ -106,9 +110,9 @@ pub struct Ended {
 pub struct Hub {
     roster: Roster,
     budget: u64,
-    secret: [u8; 32],
+    secret: Zeroizing<[u8; 32]>,
     devices: Vec<Member>,
-    schemas: HashMap<Digest, SchemaEntry>,
+    schemas: Schemas,
     epochs: BTreeMap<EpochNumber, Epoch>,
     /// Epochs that are over, of which a device still forwards a seal.
     late: BTreeMap<EpochNumber, Epoch>,
@@ -120,6 +124,8 @@ pub struct Hub {
     rounds: BTreeMap<EpochNumber, Round>,
     /// The newest seal that a device abandoned since its newest one that is here, and its epoch: by slot, for few do.
     abandoned: BTreeMap<u32, (SealIndex, EpochNumber)>,
+    /// Who was the first to speak of an open epoch.
+    openers: BTreeMap<EpochNumber, u32>,
 }
 
 /// What became of a frame whose device is known.
@@ -141,6 +147,7 @@ struct Member {
     /// The same of epochs that are over.
     over: Option<Newest>,
     wants_schema: bool,
+    schemas: Held,
 }
 
 /// The seal that a device has open.
@@ -182,17 +189,18 @@ impl Hub {
     /// The coordinator of a roster's group. `secret` is the group's link secret; without a budget in the roster there is nothing to
     /// coordinate.
     #[must_use]
-    pub fn new(roster: Roster, secret: [u8; 32]) -> Option<Self> {
+    pub fn new(roster: Roster, secret: impl Into<Zeroizing<[u8; 32]>>) -> Option<Self> {
         let budget = roster.budget()?;
-        let member = |id| Member { id, key: None, open: None, sealed: None, over: None, wants_schema: false };
+        let member =
+            |id| Member { id, key: None, open: None, sealed: None, over: None, wants_schema: false, schemas: Held::EMPTY };
         // A roster lists its devices in ascending order: they are found by halving.
         let devices: Vec<Member> = roster.devices().map(|device| member(device.id)).collect();
         Some(Self {
             roster,
             budget,
-            secret,
+            secret: secret.into(),
             devices,
-            schemas: HashMap::new(),
+            schemas: Schemas::default(),
             epochs: BTreeMap::new(),
             late: BTreeMap::new(),
             late_bundles: Vec::new(),
@@ -200,6 +208,7 @@ impl Hub {
             over: None,
             rounds: BTreeMap::new(),
             abandoned: BTreeMap::new(),
+            openers: BTreeMap::new(),
         })
     }
 
@@ -252,16 +261,19 @@ impl Hub {
     /// Takes a stream schema.
     fn learn(&mut self, slot: u32, bytes: &[u8], has_room: bool) -> Result<Outcome, Refused> {
         let entry = SchemaEntry::decode(bytes).map_err(|_| Refused::Schema)?;
-        let is_new = !self.schemas.contains_key(&entry.digest);
-        if is_new && self.schemas.len() >= SCHEMAS {
-            return Err(Refused::Schema);
+        let member = &mut self.devices[slot as usize];
+        if self.schemas.of(&member.schemas, &entry.digest).is_some() {
+            member.wants_schema = false;
+            return Ok(Outcome::Stale);
         }
-        if is_new && !has_room {
+        if !has_room {
             return Err(Refused::OverQuota);
         }
-        self.devices[slot as usize].wants_schema = false;
-        self.schemas.insert(entry.digest, entry);
-        Ok(if is_new { Outcome::Fresh(None) } else { Outcome::Stale })
+        // What a seal uses that is here must be here again after a restart.
+        let sealed = || self.epochs.values().flat_map(|epoch| &epoch.sealed).filter(|sealed| sealed.slot.0 == slot);
+        self.schemas.hold(&mut member.schemas, entry, |digest| sealed().any(|sealed| sealed.schema == *digest))?;
+        member.wants_schema = false;
+        Ok(Outcome::Fresh(None))
     }
 
     /// The frame that tells a device what is here. Send it only once that is durable.
@@ -308,12 +320,23 @@ impl Hub {
         self.devices.iter().zip(closed).filter(|(_, closed)| !closed).map(|(device, _)| device.id).collect()
     }
 
-    fn check_epoch(&self, epoch: EpochNumber, now: EpochNumber) -> Result<(), Refused> {
+    fn check_epoch(&self, slot: u32, epoch: EpochNumber, now: EpochNumber) -> Result<(), Refused> {
         let (first, last) = self.roster.epochs();
         if epoch.0 > now.0.saturating_add(1) || epoch < first || last.is_some_and(|last| epoch > last) {
             return Err(Refused::EpochTooFar);
         }
+        let opened = || self.openers.values().filter(|opener| **opener == slot).count();
+        if !self.is_over(epoch) && !self.is_live(epoch) && opened() >= OPENED {
+            return Err(Refused::TooManyEpochs);
+        }
         Ok(())
+    }
+
+    /// Notes who was the first to speak of an epoch.
+    fn note_opener(&mut self, slot: u32, epoch: EpochNumber) {
+        if !self.is_over(epoch) && !self.is_live(epoch) {
+            self.openers.insert(epoch, slot);
+        }
     }
 
     /// Whether an epoch is open: something of it was heard, and it was not ended.
@@ -348,7 +371,12 @@ impl Hub {
     }
 
     fn known_epoch_mut(&mut self, epoch: EpochNumber) -> Option<&mut Epoch> {
-        if self.is_over(epoch) { self.late.get_mut(&epoch) } else { self.epochs.get_mut(&epoch) }
+        self.epoch_and_devices(epoch).map(|(state, _)| state)
+    }
+
+    fn epoch_and_devices(&mut self, epoch: EpochNumber) -> Option<(&mut Epoch, &mut [Member])> {
+        let epochs = if self.is_over(epoch) { &mut self.late } else { &mut self.epochs };
+        Some((epochs.get_mut(&epoch)?, &mut self.devices))
     }
 
     /// The bundles of seals that came after their epoch's manifest, pruned to its round, each with its epoch. They are to be stored, not
@@ -369,6 +397,10 @@ impl Hub {
         if !has_room {
             return Err(Refused::OverQuota);
         }
+        if self.known_epoch(forward.epoch).is_some_and(|state| !state.queues.has_room()) {
+            return Err(Refused::EpochFull);
+        }
+        self.note_opener(slot, forward.epoch);
         if self.devices[slot as usize].open.as_ref().is_some_and(|open| open.followed.index < followed.index) {
             self.abandon(slot);
         }
@@ -415,7 +447,7 @@ impl Hub {
         if sealed.is_some_and(|sealed| forward.index <= sealed.index) {
             return Ok(None);
         }
-        self.check_epoch(forward.epoch, now)?;
+        self.check_epoch(slot, forward.epoch, now)?;
         // A seal of that epoch could no longer come: its events would raise a round that no counters account for.
         if sealed.is_some_and(|sealed| !sealed.goes_on_in(forward.epoch)) {
             return Err(Refused::EpochGoesBack);
@@ -465,11 +497,9 @@ impl Hub {
 
     /// Forgets levels of an epoch for all devices, keeping the digests that their seals may still need.
     fn forget(&mut self, epoch: EpochNumber, levels: std::ops::Range<u8>) {
-        // Beside the state the devices are needed, so that the choice of `known_epoch_mut` stands here again.
-        let epochs = if self.over.is_some_and(|over| epoch <= over) { &mut self.late } else { &mut self.epochs };
-        let Some(state) = epochs.get_mut(&epoch) else { return };
+        let Some((state, devices)) = self.epoch_and_devices(epoch) else { return };
         for level in levels.map(Level) {
-            for (member, slot) in self.devices.iter_mut().zip(0..) {
+            for (member, slot) in devices.iter_mut().zip(0..) {
                 let Some(open) = member.open.as_mut().filter(|open| open.followed.epoch == epoch) else { continue };
                 if level.0 < open.followed.confirmed.0 {
                     continue;
@@ -517,70 +547,24 @@ impl Hub {
         self.epochs.keys().copied()
     }
 
-    /// Ends an epoch: no further seal of it is listed. End them in ascending order: what comes for an epoch before one that is over
-    /// is late. Signs the manifest with the coordinator's key.
-    ///
-    /// # Errors
-    /// [`IssueError`]; nothing has changed then.
-    pub fn end(&mut self, epoch: EpochNumber, coordinator: &dyn Signer) -> Result<Ended, IssueError> {
-        let due = {
-            let mut tally = Tally::new(self.roster.levels(), self.budget);
-            self.epoch(epoch).sealed.sort_by_key(|sealed| (sealed.slot, sealed.seal.statement().index));
-            self.epoch(epoch).listed().for_each(|sealed| tally.add(&sealed.seal));
-            tally.due()
-        };
-        let before = self.epoch(epoch).coordinator.kept();
-        let dropped = self.epoch(epoch).coordinator.settle(due);
-        self.counts.discarded += before.saturating_sub(self.epoch(epoch).coordinator.kept());
-        self.forget(epoch, dropped);
-        let state = &self.epochs[&epoch];
-        let round = state.coordinator.round();
-        let mut listed: Vec<(DeviceId, Vec<Digest>)> = Vec::new();
-        for sealed in state.listed() {
-            let device = self.devices[sealed.slot.0 as usize].id;
-            match listed.last_mut() {
-                Some((last, seals)) if *last == device => seals.push(sealed.seal.digest()),
-                _ => listed.push((device, vec![sealed.seal.digest()])),
-            }
-        }
-        let devices: Vec<(DeviceId, &[Digest])> = listed.iter().map(|(device, seals)| (*device, &seals[..])).collect();
-        let draft = ManifestDraft { group: self.roster.group(), roster: self.roster.digest(), epoch, round, devices: &devices };
-        let (mut scratch, mut out) = (vec![0; draft.size()], vec![0; draft.size()]);
-        let manifest = draft.issue(coordinator, &mut scratch, &mut out)?.to_vec();
-        let bundles = state.listed().map(|sealed| self.bundle(sealed)).collect();
-        let unlisted: Vec<_> = state.sealed.iter().filter(|sealed| !sealed.is_listed).map(|sealed| self.bundle(sealed)).collect();
-        let kept = state.listed().map(Sealed::kept).sum();
-        let absent = self.absent(state);
-        for sealed in &state.sealed {
-            let member = &mut self.devices[sealed.slot.0 as usize];
-            if member.over.is_none_or(|newest| newest.index < sealed.seal.statement().index) {
-                member.over = Some(Newest::of(&sealed.seal));
-            }
-        }
-        self.late_bundles.extend(unlisted.into_iter().map(|bundle| (epoch, bundle)));
-        // Who is in the middle of a seal goes on with what is here, late.
-        let is_open = |member: &Member| member.open.as_ref().is_some_and(|open| open.followed.epoch == epoch);
-        let rest = self.epochs.remove(&epoch).filter(|_| self.devices.iter().any(is_open));
-        if let Some(rest) = rest {
-            self.late.insert(epoch, Epoch { sealed: Vec::new(), ..rest });
-        }
-        self.over = Some(self.over.map_or(epoch, |over| over.max(epoch)));
-        self.rounds.insert(epoch, round);
-        if self.rounds.len() > ROUNDS {
-            self.rounds.pop_first();
-        }
-        Ok(Ended { epoch, round, kept, manifest, bundles, absent })
-    }
-
     /// What is left of the epochs that are over.
     #[must_use]
     pub fn standing(&self) -> Standing {
         let sealed = self.devices.iter().filter_map(|member| Some((member.id, member.over?))).collect();
-        let schemas = self.schemas.values().map(|entry| entry.bytes.to_vec()).collect();
         // Of epochs that are not over, the frames say it again.
         let abandoned = self.abandoned.iter().filter(|(_, (_, epoch))| self.is_over(*epoch));
         let abandoned = abandoned.map(|(slot, abandoned)| (self.devices[*slot as usize].id, *abandoned)).collect();
-        Standing { over: self.over, rounds: self.rounds.clone(), sealed, abandoned, schemas }
+        let (mut schemas, mut shown, mut places) = (Vec::new(), BTreeMap::new(), HashMap::new());
+        for member in &self.devices {
+            for schema in self.schemas.encodings(&member.schemas) {
+                let place = *places.entry(schema).or_insert_with(|| {
+                    schemas.push(schema.to_vec());
+                    u32::try_from(schemas.len() - 1).unwrap_or(u32::MAX)
+                });
+                shown.entry(member.id).or_insert_with(Vec::new).push(place);
+            }
+        }
+        Standing { over: self.over, rounds: self.rounds.clone(), sealed, abandoned, schemas, shown }
     }
 
     /// Whether a frame about this seal of a device must be heard again by a hub that resumes from [`standing`](Self::standing): its epoch
@@ -596,9 +580,12 @@ impl Hub {
     pub fn resume(&mut self, standing: Standing) {
         self.over = standing.over;
         self.rounds = standing.rounds;
-        for bytes in &standing.schemas {
-            if let Ok(entry) = SchemaEntry::decode(bytes) {
-                self.schemas.insert(entry.digest, entry);
+        for (device, places) in standing.shown {
+            let Some(slot) = self.slot(device) else { continue };
+            let schemas = places.iter().filter_map(|place| standing.schemas.get(*place as usize));
+            for entry in schemas.filter_map(|bytes| SchemaEntry::decode(bytes).ok()) {
+                // As many as it showed, it may show.
+                let _ = self.schemas.hold(&mut self.devices[slot as usize].schemas, entry, |_| false);
             }
         }
         for (device, sealed) in standing.sealed {
@@ -667,7 +654,7 @@ impl Epoch {
     }
 
     fn keep(&mut self, slot: u32, level: Level, seq: Sequence, record: &[u8]) {
-        // A level's arena has room for 4 GiB, a budget of events for less.
+        // There was room for the whole frame.
         let _ = self.queues.keep(Slot(slot), level, seq, record);
     }
 }

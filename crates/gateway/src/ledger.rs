@@ -6,7 +6,7 @@
 //!
 //! | first byte | then |
 //! |---|---|
-//! | 0 | a standing, in CBOR: `[1, over / null, [* [epoch, round]], [* [device, index, digest, epoch, is last]], [* [device, index, epoch]], [* schema]]`: rounds, newest seals, abandoned seals |
+//! | 0 | a standing, in CBOR: `[1, over / null, [* [epoch, round]], [* [device, index, digest, epoch, is last]], [* [device, index, epoch]], [* schema], [* [device, [* place]]]]`: rounds, newest seals, abandoned seals, schemas, and whose they are |
 //! | 1 | the gateway's epoch (8), the seal's epoch (8) and index (4), a frame about it |
 //! | 2 | a frame with a stream schema |
 //! | 3 | the epoch (8) that was ended |
@@ -68,13 +68,14 @@ impl<'a> Entry<'a> {
 }
 
 fn encode_standing(standing: &Standing) -> Vec<u8> {
-    let Standing { over, rounds, sealed, abandoned, schemas } = standing;
+    let Standing { over, rounds, sealed, abandoned, schemas, shown } = standing;
+    let shown_bytes: usize = shown.values().map(|places| 24 + 5 * places.len()).sum();
     // Heads take at most 9 bytes, a round 12, a seal 60, one that was abandoned 24.
     let schema_bytes: usize = schemas.iter().map(|schema| 9 + schema.len()).sum();
-    let mut buffer = vec![0; 64 + rounds.len() * 24 + sealed.len() * 64 + abandoned.len() * 32 + schema_bytes];
+    let mut buffer = vec![0; 64 + rounds.len() * 24 + sealed.len() * 64 + abandoned.len() * 32 + schema_bytes + shown_bytes];
     let mut out = Writer::new(&mut buffer);
     let mut write = || -> Result<(), BufferTooSmall> {
-        out.raw(&[0])?.array(6)?.uint(1u8)?;
+        out.raw(&[0])?.array(7)?.uint(1u8)?;
         out.optional(*over, |out, over| out.uint(over.0))?;
         out.array(rounds.len() as u64)?;
         for (epoch, round) in rounds {
@@ -93,6 +94,13 @@ fn encode_standing(standing: &Standing) -> Vec<u8> {
         for schema in schemas {
             out.bytes(schema)?;
         }
+        out.array(shown.len() as u64)?;
+        for (device, places) in shown {
+            out.array(2)?.bytes(&device.0)?.array(places.len() as u64)?;
+            for place in places {
+                out.uint(*place)?;
+            }
+        }
         Ok(())
     };
     let written = write();
@@ -103,7 +111,7 @@ fn encode_standing(standing: &Standing) -> Vec<u8> {
 fn decode_standing(bytes: &[u8]) -> Result<Standing, DecodeError> {
     let mut reader = Reader::new(bytes)?;
     let mut standing = Standing::default();
-    reader.array(6)?;
+    reader.array(7)?;
     reader.version()?;
     standing.over = reader.optional(Reader::u64)?.map(EpochNumber);
     for _ in 0..reader.array_any()? {
@@ -124,6 +132,15 @@ fn decode_standing(bytes: &[u8]) -> Result<Standing, DecodeError> {
     }
     for _ in 0..reader.array_any()? {
         standing.schemas.push(reader.bytes()?.to_vec());
+    }
+    for _ in 0..reader.array_any()? {
+        reader.array(2)?;
+        let device = DeviceId(reader.fixed()?);
+        let mut places = Vec::new();
+        for _ in 0..reader.array_any()? {
+            places.push(reader.uint()?);
+        }
+        standing.shown.insert(device, places);
     }
     Ok(standing)
 }
@@ -148,6 +165,7 @@ mod tests {
             sealed: [(a, newest(u32::MAX, 1, u64::MAX, true)), (b, newest(0, 2, 0, false))].into(),
             abandoned: [(a, (SealIndex(u32::MAX), EpochNumber(u64::MAX)))].into(),
             schemas: vec![vec![1, 2, 3], vec![0; 300]],
+            shown: [(a, vec![1, 0]), (b, vec![u32::MAX])].into(),
         };
         let about = Some((SealIndex(4), EpochNumber(5)));
         for entry in [

@@ -19,6 +19,8 @@ const WITHIN: u32 = 15;
 const CHUNK: usize = 1 << WITHIN;
 /// The first chunk of a level: most levels hold a few events.
 const FIRST_CHUNK: usize = 1 << 10;
+/// Chunks that a level's places can name.
+const CHUNKS: usize = 1 << (32 - WITHIN);
 /// No event.
 const NONE: u32 = u32::MAX;
 
@@ -100,6 +102,13 @@ impl Queues {
     #[must_use]
     pub const fn levels(&self) -> u8 {
         self.levels
+    }
+
+    /// Whether every level has room for 64 KiB of events more, in records of any length.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        // What stands beside records makes of so many bytes 352 KiB at most, in eleven chunks; records that fill chunks are few.
+        self.arenas.iter().all(|arena| arena.chunks.len() + 16 < CHUNKS)
     }
 
     fn place(&self, slot: Slot, level: Level) -> Option<usize> {

@@ -20,11 +20,15 @@ pub enum Refused {
     NotAsForwarded,
     /// The seal says that its device was told a round that the coordinator has not reached.
     RoundNotAnnounced,
+    /// The device is the first to speak of too many epochs that are still open.
+    TooManyEpochs,
+    /// The epoch holds as many bytes as can be kept of a level: 4 GiB.
+    EpochFull,
     /// The device fills more of the journal than is its part, and others need the room.
     OverQuota,
     /// The frame's framing differs from the one before under the same seal.
     FramingChanged,
-    /// The schema does not decode, or there are too many.
+    /// The schema does not decode, or the device's seals use as many as one may.
     Schema,
     /// The seal's items do not decode, are of another device, or carry what the hub has.
     MalformedClose,
@@ -43,6 +47,8 @@ impl Refused {
             Self::EpochGoesBack => "EpochGoesBack",
             Self::NotAsForwarded => "NotAsForwarded",
             Self::RoundNotAnnounced => "RoundNotAnnounced",
+            Self::TooManyEpochs => "TooManyEpochs",
+            Self::EpochFull => "EpochFull",
             Self::OverQuota => "OverQuota",
             Self::FramingChanged => "FramingChanged",
             Self::Schema => "Schema",
@@ -68,6 +74,8 @@ impl fmt::Display for Refused {
             Self::EpochGoesBack => ": the epoch is before one that the device has gone to, or closed",
             Self::NotAsForwarded => ": the seal counts other events than its device forwarded, or gives them other levels",
             Self::RoundNotAnnounced => ": the seal states a round that this gateway has not announced",
+            Self::TooManyEpochs => ": the device is too many epochs ahead of the others, or behind them",
+            Self::EpochFull => ": the epoch's events fill the queues; give the group a smaller budget",
             Self::OverQuota => ": the device has filled its part of the state's bound; if it does not flood, raise `disk`",
             Self::FramingChanged => ": the records' size changed under one seal",
             Self::Schema => ": no schema, or too many of them",

@@ -27,8 +27,10 @@ use crate::metrics::{Metrics, value};
 use crate::station::{Said, Station, StationError};
 use crate::{uplink, watch};
 
-/// Frames that wait for the station, and that it hears before it commits: few, for behind them wait those of devices that do not flood.
+/// Frames that the station hears before it commits.
 const INTAKE: usize = 128;
+/// Frames that wait for the station: few, for the frame of a device that does not flood has its turn at the link, and then stands behind them.
+const QUEUED: usize = 32;
 /// The least time that a batch of frames may take; as a rule it may take as long as the commit before did, so that who floods makes
 /// others wait twice as long at most.
 const BATCH: Duration = Duration::from_micros(50);
@@ -176,7 +178,7 @@ impl Gateway {
         let roster = station.hub().roster();
         info!(group = roster.group_name(), devices = roster.devices().len(), "serving");
         let outbox = station.outbox();
-        let (send_frames, frames) = mpsc::channel(INTAKE);
+        let (send_frames, frames) = mpsc::channel(QUEUED);
         let (send_words, mut words) = mpsc::channel(WORDS);
         let (ended, mut has_ended) = oneshot::channel();
         let keeper = Keeper::new(station, settings.clone(), Arc::clone(&shared), send_words);
@@ -327,7 +329,7 @@ impl Keeper {
             // Also while no frames are taken: what an epoch's end lets go of makes room.
             self.end_epochs()?;
             let start = Instant::now();
-            self.commit()?;
+            self.commit(Station::commit)?;
             self.committed_in = start.elapsed();
             if self.measured.is_none_or(|measured| measured.elapsed() >= TICK) {
                 self.measured = Some(Instant::now());
@@ -437,7 +439,7 @@ impl Keeper {
                 return Ok(());
             }
             self.station.end(epoch)?;
-            if !self.commit()? {
+            if !self.commit(Station::commit_and_go_on)? {
                 return Ok(());
             }
             self.time.ended(epoch);
@@ -447,9 +449,9 @@ impl Keeper {
     }
 
     /// Commits and speaks; says whether it could. What will never be possible is an error.
-    fn commit(&mut self) -> Result<bool, StationError> {
+    fn commit(&mut self, how: fn(&mut Station) -> Result<Said, StationError>) -> Result<bool, StationError> {
         let start = Instant::now();
-        match self.station.commit() {
+        match how(&mut self.station) {
             Ok(said) => {
                 if self.trouble.is_some_and(|name| name != OUTBOX_FULL) {
                     self.be_in(None, String::new);

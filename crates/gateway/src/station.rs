@@ -24,14 +24,15 @@ use moteseal_core::wire::link::claimed_device;
 use moteseal_store::Journal;
 use moteseal_store::journal::JournalError;
 use moteseal_verify::Roster;
+use zeroize::Zeroizing;
 
 use crate::hub::{Hub, News, Refused};
 use crate::ledger::Entry;
 use crate::outbox::{Item, Name, Outbox, OutboxError};
 use crate::quota::Quota;
 
-/// A commit is due when frames of this many bytes wait for it.
-pub const COMMIT_BYTES: usize = 8 << 20;
+/// A commit is due when frames of this many bytes wait for it: a sync of more takes longer, and who waits for the next one waits for this.
+pub const COMMIT_BYTES: usize = 64 << 10;
 /// What an epoch takes in the outbox at most, beside twice what its frames take in the journal.
 const RESERVE: u64 = 1 << 20;
 /// Epochs whose rounds are said again and again: those that are open at once, but for devices that are far apart.
@@ -193,7 +194,7 @@ impl Station {
     pub fn open(
         folder: &Path,
         roster: Roster,
-        secret: [u8; 32],
+        secret: impl Into<Zeroizing<[u8; 32]>>,
         signer: Box<dyn Signer + Send>,
         bound: u64,
     ) -> Result<(Self, Recovered), StationError> {
@@ -361,6 +362,25 @@ impl Station {
     /// # Errors
     /// [`StationError`]: nothing may be said, and no frame heard, until a later commit succeeds.
     pub fn commit(&mut self) -> Result<Said, StationError> {
+        self.make_durable()?;
+        if self.stale {
+            self.compact()?;
+            self.stale = false;
+        }
+        self.say()
+    }
+
+    /// The same, but what is over stays in the journal until [`commit`](Self::commit): where several epochs end, the journal is written anew
+    /// once.
+    ///
+    /// # Errors
+    /// As those of [`commit`](Self::commit).
+    pub fn commit_and_go_on(&mut self) -> Result<Said, StationError> {
+        self.make_durable()?;
+        self.say()
+    }
+
+    fn make_durable(&mut self) -> Result<(), StationError> {
         self.journal.sync()?;
         self.uncommitted = 0;
         if let Some(epoch) = self.ending {
@@ -376,11 +396,7 @@ impl Station {
             self.outbox.store(*name, item)?;
             self.unstored.remove(0);
         }
-        if self.stale {
-            self.compact()?;
-            self.stale = false;
-        }
-        self.say()
+        Ok(())
     }
 
     fn take_late(&mut self) {

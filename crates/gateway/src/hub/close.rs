@@ -56,7 +56,7 @@ impl Hub {
         if member.sealed.is_some_and(|sealed| closing.index <= sealed.index) {
             return Ok((about, Outcome::Stale));
         }
-        self.check_epoch(closing.epoch, now)?;
+        self.check_epoch(slot, closing.epoch, now)?;
         if !self.has_all_of(slot, &closing)? {
             return Ok((about, Outcome::Stale));
         }
@@ -64,7 +64,7 @@ impl Hub {
         if closing.part.n > Limits::default().max_events {
             return Err(Refused::NotProven("TooManyEvents"));
         }
-        let Some(entry) = self.schemas.get(&schema).cloned() else {
+        let Some(entry) = self.schemas.of(&self.devices[slot as usize].schemas, &schema).cloned() else {
             self.devices[slot as usize].wants_schema = true;
             return Ok((about, Outcome::Stale));
         };
@@ -145,6 +145,7 @@ impl Hub {
     /// Takes a seal that was proven.
     fn take(&mut self, slot: u32, epoch: EpochNumber, sealed: Sealed) {
         let newest = Newest::of(&sealed.seal);
+        self.note_opener(slot, epoch);
         if self.devices[slot as usize].open.as_ref().is_some_and(|open| open.followed.index < newest.index) {
             self.abandon(slot);
         }

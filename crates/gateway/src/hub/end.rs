@@ -1,0 +1,83 @@
+//! The end of an epoch: the round that the signed counters ask for, the manifest, and the bundles (spec/formats.md, section 8.1).
+
+use moteseal_core::digest::Digest;
+use moteseal_core::identity::IssueError;
+use moteseal_core::record::{DeviceId, EpochNumber, Round};
+use moteseal_core::roster::Directory as _;
+use moteseal_core::sample::{ManifestDraft, Tally};
+use moteseal_core::signature::Signer;
+
+use super::{Ended, Epoch, Hub, Member, Newest, ROUNDS, Sealed};
+
+impl Hub {
+    /// Ends an epoch: no further seal of it is listed. End them in ascending order: what comes for an epoch before one that is over
+    /// is late. Signs the manifest with the coordinator's key.
+    ///
+    /// # Errors
+    /// [`IssueError`]; nothing has changed then but the round.
+    pub fn end(&mut self, epoch: EpochNumber, coordinator: &dyn Signer) -> Result<Ended, IssueError> {
+        self.settle(epoch);
+        let state = &self.epochs[&epoch];
+        let round = state.coordinator.round();
+        let manifest = self.manifest(epoch, state, coordinator)?;
+        let bundles = state.listed().map(|sealed| self.bundle(sealed)).collect();
+        let unlisted: Vec<_> =
+            state.sealed.iter().filter(|sealed| !sealed.is_listed).map(|sealed| (epoch, self.bundle(sealed))).collect();
+        let kept = state.listed().map(Sealed::kept).sum();
+        let absent = self.absent(state);
+        self.late_bundles.extend(unlisted);
+        self.leave(epoch, round);
+        Ok(Ended { epoch, round, kept, manifest, bundles, absent })
+    }
+
+    /// Goes up to the round that the counters of the listed seals ask for.
+    fn settle(&mut self, epoch: EpochNumber) {
+        let mut tally = Tally::new(self.roster.levels(), self.budget);
+        let state = self.epoch(epoch);
+        state.sealed.sort_by_key(|sealed| (sealed.slot, sealed.seal.statement().index));
+        state.listed().for_each(|sealed| tally.add(&sealed.seal));
+        let before = state.coordinator.kept();
+        let dropped = state.coordinator.settle(tally.due());
+        let discarded = before.saturating_sub(state.coordinator.kept());
+        self.counts.discarded += discarded;
+        self.forget(epoch, dropped);
+    }
+
+    /// The signed manifest.
+    fn manifest(&self, epoch: EpochNumber, state: &Epoch, coordinator: &dyn Signer) -> Result<Vec<u8>, IssueError> {
+        let mut listed: Vec<(DeviceId, Vec<Digest>)> = Vec::new();
+        for sealed in state.listed() {
+            let device = self.devices[sealed.slot.0 as usize].id;
+            match listed.last_mut() {
+                Some((last, seals)) if *last == device => seals.push(sealed.seal.digest()),
+                _ => listed.push((device, vec![sealed.seal.digest()])),
+            }
+        }
+        let devices: Vec<(DeviceId, &[Digest])> = listed.iter().map(|(device, seals)| (*device, &seals[..])).collect();
+        let (group, roster, round) = (self.roster.group(), self.roster.digest(), state.coordinator.round());
+        let draft = ManifestDraft { group, roster, epoch, round, devices: &devices };
+        let (mut scratch, mut out) = (vec![0; draft.size()], vec![0; draft.size()]);
+        Ok(draft.issue(coordinator, &mut scratch, &mut out)?.to_vec())
+    }
+
+    /// Lets go of an epoch, but for what is still open of it: who is in the middle of a seal goes on with what is here, late.
+    fn leave(&mut self, epoch: EpochNumber, round: Round) {
+        let Some(state) = self.epochs.remove(&epoch) else { return };
+        self.openers.remove(&epoch);
+        for sealed in &state.sealed {
+            let member = &mut self.devices[sealed.slot.0 as usize];
+            if member.over.is_none_or(|newest| newest.index < sealed.seal.statement().index) {
+                member.over = Some(Newest::of(&sealed.seal));
+            }
+        }
+        let is_open = |member: &Member| member.open.as_ref().is_some_and(|open| open.followed.epoch == epoch);
+        if self.devices.iter().any(is_open) {
+            self.late.insert(epoch, Epoch { sealed: Vec::new(), ..state });
+        }
+        self.over = self.over.max(Some(epoch));
+        self.rounds.insert(epoch, round);
+        if self.rounds.len() > ROUNDS {
+            self.rounds.pop_first();
+        }
+    }
+}

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use moteseal_core::digest::Digest;
-use moteseal_core::record::{DeviceId, Round};
+use moteseal_core::record::{DeviceId, EpochNumber, Round};
 use moteseal_core::sample::choice::EpochCounts;
+use moteseal_core::sample::permutation::{self, Swap};
 use moteseal_core::seal::Scheme;
 use moteseal_core::signature::Algorithm;
 use moteseal_verify::write;
@@ -17,9 +18,11 @@ use crate::common::world::{BUDGETED, Device, Epoch, FIXED, LEVELS, Pick, Sealed,
 
 const ED: Algorithm = Algorithm::Ed25519;
 const OP: &str = "answer.open";
+const SEED: [u8; 32] = [0x77; 32];
 
 pub fn make(files: &mut Files) {
     files.add(answers());
+    files.add(samples());
     files.add(unlimited());
 }
 
@@ -77,11 +80,16 @@ fn at_most(sealed: &[Sealed], m: u64, rounds: &[(u64, u8)]) -> Vec<u32> {
 
 /// A device's part of an answer: each seal with the levels of its mask.
 fn course(sealed: &[Sealed], masks: &[u32]) -> Vec<u8> {
+    course_of(sealed, &masks.iter().map(|mask| Pick::Levels(*mask)).collect::<Vec<_>>())
+}
+
+/// A device's part of an answer: each seal with what is picked of it.
+fn course_of(sealed: &[Sealed], picks: &[Pick]) -> Vec<u8> {
     let mut out = Vec::new();
     write::schema(&mut out, &schema(FIXED));
     out.extend(sealed[0].open(true));
-    for (at, (one, mask)) in sealed.iter().zip(masks).enumerate() {
-        out.extend(one.part(&Pick::Levels(*mask), at + 1 == sealed.len()));
+    for (at, (one, pick)) in sealed.iter().zip(picks).enumerate() {
+        out.extend(one.part(pick, at + 1 == sealed.len()));
     }
     out
 }
@@ -250,6 +258,57 @@ fn answers() -> File {
     let behind = [good, manifests[0].clone()].concat();
     file.invalid("a manifest behind the end", OP, case(&behind, &both, Some(13), &most(1000)), "TrailingBytes");
     file.valid("the answer that the others are made of", OP, asked);
+    file
+}
+
+/// What a number and a seed force of a device's trees: of each epoch with a round, among its events of the levels from there on.
+fn drawn(sealed: &[Sealed], count: usize, rounds: &[(u64, u8)]) -> Vec<Pick> {
+    let mut picks = vec![Pick::Levels(0); sealed.len()];
+    for &(epoch, round) in rounds {
+        let of_epoch = |one: &Sealed| one.seal.statement().epoch.0 == epoch;
+        let mut existing = Vec::new();
+        for (at, one) in sealed.iter().enumerate().filter(|(_, one)| of_epoch(one)) {
+            let seqs = (0..one.records.len()).filter(|seq| one.level(*seq) >= round);
+            existing.extend(seqs.map(|seq| (at, seq as u64)));
+        }
+        let (mut chosen, mut scratch) = (vec![0; count], vec![Swap::FREE; permutation::scratch_for(count)]);
+        let (device, total) = (sealed[0].seal.statement().device, existing.len() as u64);
+        let chosen = permutation::choose(&SEED, device, EpochNumber(epoch), total, &mut chosen, &mut scratch).unwrap();
+        let mut chosen: Vec<(usize, u64)> = chosen.iter().map(|at| existing[usize::try_from(*at).unwrap()]).collect();
+        chosen.sort_unstable();
+        for (at, seq) in chosen {
+            match &mut picks[at] {
+                Pick::Events(events) => events.push(seq),
+                nothing => *nothing = Pick::Events(vec![seq]),
+            }
+        }
+    }
+    picks
+}
+
+fn samples() -> File {
+    let about = "Samples by a number and a seed of trees in a group with a budget: among what its rounds left. Section 5.";
+    let mut file = file_within("budget/samples.json", about, ED);
+    let world = World::new(Scheme::Tree, 0);
+    let (north, manifests) = (&world.north, world.manifests());
+    let asked = |bytes: &[u8], count: usize| {
+        let sample = json!({ "sample": { "count": count, "seed": hex::encode(SEED) } });
+        case(bytes, &["north"], Some(13), &sample)
+    };
+    for count in [1, 4, 11, 60] {
+        let answer = ended(&[manifests.concat(), course_of(north, &drawn(north, count, &ROUNDS))]);
+        file.valid(format!("{count} of each epoch"), OP, asked(&answer, count));
+        let all = [(10, 0), (11, 0), (12, 0)];
+        let answer = ended(&[manifests.concat(), course_of(north, &drawn(north, count, &all))]);
+        file.invalid(format!("{count} of all events of each epoch"), OP, asked(&answer, count), "NotAsAsked");
+    }
+    let there = [manifests[0].clone(), manifests[2].clone()].concat();
+    let without = ended(&[there.clone(), course_of(north, &drawn(north, 4, &[ROUNDS[0], ROUNDS[2]]))]);
+    file.valid("no manifest of an epoch", OP, asked(&without, 4));
+    let served = ended(&[there, course_of(north, &drawn(north, 4, &ROUNDS))]);
+    file.invalid("no manifest of an epoch, and events of it", OP, asked(&served, 4), "NotAsAsked");
+    let other = ended(&[manifests.concat(), course_of(north, &drawn(north, 5, &ROUNDS))]);
+    file.invalid("one event more", OP, asked(&other, 4), "NotAsAsked");
     file
 }
 

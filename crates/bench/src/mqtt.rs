@@ -191,7 +191,7 @@ async fn flush(
 }
 
 /// Makes durable what it hears, and then says so, until it has `events` events. How many frames that were, and how many syncs.
-async fn gateway(mut link: MqttHub, mut hub: Hub, mut journal: Journal, events: u32) -> Result<(usize, usize), Failed> {
+async fn gateway(link: MqttHub, mut hub: Hub, mut journal: Journal, events: u32) -> Result<(usize, usize), Failed> {
     let (mut frames, mut syncs, mut next) = (0, 0, 0);
     while next < u64::from(events) {
         let mut batch = vec![link.receive().await?];

@@ -255,13 +255,13 @@ fn a_gateway_that_is_back_after_a_silence_need_not_wait_for_the_longest_pause() 
     let mut station = group::station(&roster, folder.path(), BOUND);
     let mut mote = group::mote(&roster, 0, folder.path(), 32);
     let network = Network::new(3, Faults::default());
-    let (mut hub, mut link) = (network.hub(), network.device(group::device_id(&roster, 0).0));
+    let (hub, mut link) = (network.hub(), network.device(group::device_id(&roster, 0).0));
     let time = Time::start();
     let (send, records) = mpsc::channel(8);
     let clock = || time.device();
     let settings = Settings { first_wait: Duration::from_millis(200), longest_wait: Duration::from_secs(6), ..settings() };
     // The broker is up, and nobody behind it.
-    let mut next = async || {
+    let next = async || {
         let before = Instant::now();
         let _: Bytes = hub.receive().await.unwrap().frame;
         before.elapsed()

@@ -187,9 +187,8 @@ fn a_device_that_floods_with_one_frame_does_not_keep_the_others_waiting() {
     flood_and_measure(|_| 0..200);
 }
 
-/// Here the flood is synced, too: other load on the disk or the processors decides over what is measured.
+/// Here the flood is synced, too.
 #[test]
-#[ignore = "measures syncs: run it alone, on a machine that does nothing else"]
 fn a_device_that_floods_with_fresh_events_does_not_keep_the_others_waiting() {
     flood_and_measure(|sent| sent * 200..(sent + 1) * 200);
 }

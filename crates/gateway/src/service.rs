@@ -1,9 +1,11 @@
 //! A running gateway: a link to the devices, a station with its disk, an uplink to the cloud, and what an operator watches.
 //!
-//! The station lives on a thread of its own, for it waits for the disk; frames come to it and words from it through bounded queues. It
-//! hears all frames that have come, commits them at once, and only then speaks. Epochs end by the clock, after a grace in which
+//! The station lives on a thread of its own, for it waits for the disk. It takes frames from the link when it can hear them, so that what
+//! comes too fast waits there, in fair turns; its words go to the link through a bounded queue. It hears frames that have come,
+//! commits them at once, and only then speaks. Epochs end by the clock, after a grace in which
 //! frames could come: time in which the link was down, or the station could take nothing, is no grace.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -13,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use moteseal_core::record::EpochNumber;
 use moteseal_net::link::State;
 use moteseal_net::{Client, HubLink, LinkError, Up};
@@ -29,11 +32,11 @@ use crate::{uplink, watch};
 
 /// Frames that the station hears before it commits.
 const INTAKE: usize = 128;
-/// Frames that wait for the station: few, for the frame of a device that does not flood has its turn at the link, and then stands behind them.
-const QUEUED: usize = 32;
-/// The least time that a batch of frames may take; as a rule it may take as long as the commit before did, so that who floods makes
-/// others wait twice as long at most.
+/// The least time that a batch of frames may take; as a rule it may take as long as the commit before did.
 const BATCH: Duration = Duration::from_micros(50);
+/// The part of that time that is left to a batch once frames of others stand in it beside those of a device that floods: they shall
+/// wait little longer than for the sync.
+const FLOODED: u32 = 4;
 /// Words that wait for the link; what does not fit is said again when a device asks.
 const WORDS: usize = 64;
 /// How long a word may wait for the link to take it.
@@ -166,7 +169,11 @@ impl Gateway {
     ///
     /// # Errors
     /// [`ServiceError`].
-    pub async fn run<L: HubLink + Sync>(self, mut link: L, stop: impl Future<Output = ()> + Send) -> Result<(), ServiceError> {
+    pub async fn run<L: HubLink + Sync + 'static>(
+        self,
+        link: L,
+        stop: impl Future<Output = ()> + Send,
+    ) -> Result<(), ServiceError> {
         let Self { station, settings, cloud, listener } = self;
         let shared = Arc::new(Shared {
             metrics: Metrics::new(),
@@ -178,13 +185,13 @@ impl Gateway {
         let roster = station.hub().roster();
         info!(group = roster.group_name(), devices = roster.devices().len(), "serving");
         let outbox = station.outbox();
-        let (send_frames, frames) = mpsc::channel(QUEUED);
+        let link = Arc::new(link);
         let (send_words, mut words) = mpsc::channel(WORDS);
         let (ended, mut has_ended) = oneshot::channel();
         let keeper = Keeper::new(station, settings.clone(), Arc::clone(&shared), send_words);
-        let handle = Handle::current();
+        let (handle, of_station) = (Handle::current(), Arc::clone(&link));
         let body = move || {
-            let _ = ended.send(keeper.run(frames, &handle));
+            let _ = ended.send(keeper.run(&*of_station, &handle));
         };
         std::thread::Builder::new().name("station".to_owned()).spawn(body).map_err(ServiceError::Thread)?;
         let mut tasks = tokio::task::JoinSet::new();
@@ -196,45 +203,33 @@ impl Gateway {
         }
 
         let mut state = link.state();
-        let mut send_frames = Some(send_frames);
         let mut stop = pin!(stop);
+        let mut is_asked = false;
         let mut upkeep = tokio::time::interval(crate::metrics::UPKEEP);
         let mut result = Ok(());
         note_link(&shared, &state.borrow_and_update());
         loop {
-            let frames = send_frames.clone();
-            let heard = async {
-                let Some(frames) = &frames else { return std::future::pending().await };
-                // A frame is taken from the link only when there is a place for it: what comes too fast waits there, in fair turns.
-                let Ok(place) = frames.reserve().await else { return std::future::pending().await };
-                (place, link.receive().await)
-            };
             tokio::select! {
                 biased;
-                () = &mut stop, if send_frames.is_some() => {
+                () = &mut stop, if !is_asked => {
                     info!("stopping");
                     shared.is_stopping.store(true, Ordering::Relaxed);
-                    send_frames = None;
+                    is_asked = true;
                 }
                 said = words.recv() => match said {
-                    Some(said) => say(&link, said).await,
+                    Some(said) => say(&*link, said).await,
                     None => break,
                 },
                 changed = state.changed() => match changed {
                     Ok(()) => note_link(&shared, &state.borrow_and_update()),
-                    Err(_) => { send_frames = None; result = Err(ServiceError::Link(LinkError::Closed)); break; }
+                    Err(_) => { result = Err(ServiceError::Link(LinkError::Closed)); break; }
                 },
                 _ = upkeep.tick() => {
                     shared.metrics.upkeep();
                     shared.metrics.frames_dropped.absolute(link.dropped());
                 }
-                (place, up) = heard => match up {
-                    Ok(up) => place.send(up),
-                    Err(error) => { result = Err(ServiceError::Link(error)); break; }
-                },
             }
         }
-        drop(send_frames);
         shared.is_stopping.store(true, Ordering::Relaxed);
         // Words that nobody hears any more are dropped, so that the station can end.
         words.close();
@@ -243,7 +238,7 @@ impl Gateway {
         info!("stopped");
         match ended {
             Ok(Ok(())) => result,
-            Ok(Err(error)) => Err(ServiceError::Station(error)),
+            Ok(Err(error)) => Err(error),
             Err(_) => Err(ServiceError::Thread(std::io::Error::other("it ended unexpectedly"))),
         }
     }
@@ -320,12 +315,17 @@ impl Keeper {
         }
     }
 
-    fn run(mut self, mut frames: mpsc::Receiver<Up>, handle: &Handle) -> Result<(), StationError> {
+    fn run<L: HubLink + Sync>(mut self, link: &L, handle: &Handle) -> Result<(), ServiceError> {
         loop {
             if !self.shared.is_link_up.load(Ordering::Relaxed) {
                 self.time.nothing_came(Instant::now());
             }
-            let is_last = if self.can_take() { self.take_frames(&mut frames, handle) } else { self.wait_for_room() };
+            let is_last = self.shared.is_stopping.load(Ordering::Relaxed);
+            if self.can_take() {
+                self.take_frames(link, handle).map_err(ServiceError::Link)?;
+            } else if !is_last {
+                self.wait_for_room();
+            }
             // Also while no frames are taken: what an epoch's end lets go of makes room.
             self.end_epochs()?;
             let start = Instant::now();
@@ -341,35 +341,35 @@ impl Keeper {
         }
     }
 
-    /// Hears frames that have come, or come within a tick; whether no more will.
-    fn take_frames(&mut self, frames: &mut mpsc::Receiver<Up>, handle: &Handle) -> bool {
-        let first = handle.block_on(async { tokio::time::timeout(TICK, frames.recv()).await });
-        let is_last = matches!(first, Ok(None));
-        let mut next = first.ok().flatten();
+    /// Hears frames that have come, or come within a tick.
+    fn take_frames<L: HubLink + Sync>(&mut self, link: &L, handle: &Handle) -> Result<(), LinkError> {
+        let first = handle.block_on(async { tokio::time::timeout(TICK, link.receive()).await });
+        let mut next = first.ok().transpose()?;
         self.look_at_clock();
-        let (start, mut heard) = (Instant::now(), 0);
+        let start = Instant::now();
+        let (mut heard, mut most, mut by_device) = (0, 0, HashMap::new());
         while let Some(up) = next {
             self.hear(&up);
-            heard += 1;
+            let own: &mut usize = by_device.entry(up.device).or_default();
+            *own += 1;
+            (heard, most) = (heard + 1, most.max(*own));
             // Who floods must not put off the commit that others wait for.
-            let is_enough = heard == INTAKE || self.station.is_due() || start.elapsed() >= self.committed_in.max(BATCH);
-            next = if is_enough { None } else { frames.try_recv().ok() };
+            let is_flooded = by_device.len() > 1 && 2 * most > heard;
+            let time = if is_flooded { self.committed_in / FLOODED } else { self.committed_in };
+            let is_enough = heard == INTAKE || self.station.is_due() || start.elapsed() >= time.max(BATCH);
+            next = if is_enough { None } else { link.receive().now_or_never().transpose()? };
         }
-        is_last
+        Ok(())
     }
 
-    /// Waits for the disk, or for the cloud to take epochs; whether the gateway is stopping.
-    fn wait_for_room(&mut self) -> bool {
+    /// Waits for the disk, or for the cloud to take epochs.
+    fn wait_for_room(&mut self) {
         // While the disk fails, devices can do nothing. At the bound, time goes on: if epochs did not end, nothing might ever make room.
         if self.trouble != Some(OUTBOX_FULL) {
             self.time.nothing_came(Instant::now());
         }
         self.look_at_clock();
-        let is_stopping = self.shared.is_stopping.load(Ordering::Relaxed);
-        if !is_stopping {
-            std::thread::sleep(AGAIN);
-        }
-        is_stopping
+        std::thread::sleep(AGAIN);
     }
 
     /// Whether frames can be taken; says so when that changes.
@@ -428,7 +428,7 @@ impl Keeper {
         }
     }
 
-    fn end_epochs(&mut self) -> Result<(), StationError> {
+    fn end_epochs(&mut self) -> Result<(), ServiceError> {
         // What was heard is durable before an epoch ends with it, and each end before the next.
         let mut next = self.station.hub().epochs().next();
         while let Some(epoch) = next {
@@ -438,7 +438,7 @@ impl Keeper {
             if !hub.is_complete(epoch) && !self.time.is_over(epoch, late, Instant::now()) {
                 return Ok(());
             }
-            self.station.end(epoch)?;
+            self.station.end(epoch).map_err(ServiceError::Station)?;
             if !self.commit(Station::commit_and_go_on)? {
                 return Ok(());
             }
@@ -449,7 +449,7 @@ impl Keeper {
     }
 
     /// Commits and speaks; says whether it could. What will never be possible is an error.
-    fn commit(&mut self, how: fn(&mut Station) -> Result<Said, StationError>) -> Result<bool, StationError> {
+    fn commit(&mut self, how: fn(&mut Station) -> Result<Said, StationError>) -> Result<bool, ServiceError> {
         let start = Instant::now();
         match how(&mut self.station) {
             Ok(said) => {
@@ -481,7 +481,7 @@ impl Keeper {
                 self.be_in(Some(error.name()), || error.to_string());
                 Ok(false)
             }
-            Err(error) => Err(error),
+            Err(error) => Err(ServiceError::Station(error)),
         }
     }
 

@@ -71,12 +71,12 @@ pub trait DeviceLink: Send {
 
 /// The hub's end of a link.
 pub trait HubLink: Send {
-    /// Waits for the next frame of any device. Devices take turns: one that floods delays and loses its own frames only. Nothing is
-    /// lost if the future is dropped.
+    /// Waits for the next frame of any device; one at a time may wait. Devices take turns: one that floods delays and loses its own
+    /// frames only. Nothing is lost if the future is dropped.
     ///
     /// # Errors
     /// `Closed`.
-    fn receive(&mut self) -> impl Future<Output = Result<Up, LinkError>> + Send;
+    fn receive(&self) -> impl Future<Output = Result<Up, LinkError>> + Send;
 
     /// Sends a frame to one device; returns once the link has taken it.
     ///

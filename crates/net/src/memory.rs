@@ -318,7 +318,7 @@ impl std::fmt::Debug for MemoryHub {
 }
 
 impl HubLink for MemoryHub {
-    async fn receive(&mut self) -> Result<Up, LinkError> {
+    async fn receive(&self) -> Result<Up, LinkError> {
         loop {
             let due = match self.inner.ways().take_up() {
                 Ok(up) => {

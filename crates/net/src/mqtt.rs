@@ -287,7 +287,7 @@ impl MqttHub {
 }
 
 impl HubLink for MqttHub {
-    async fn receive(&mut self) -> Result<Up, LinkError> {
+    async fn receive(&self) -> Result<Up, LinkError> {
         Ok(self.inbox.next().await)
     }
 

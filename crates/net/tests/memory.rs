@@ -142,7 +142,7 @@ fn a_late_device_hears_the_newest_announcement_even_on_a_bad_link() {
 fn a_cut_network_says_so_and_afterwards_the_newest_announcement_is_heard() {
     run(async {
         let network = Network::new(3, Faults::default());
-        let (mut device, mut hub) = (network.device(A), network.hub());
+        let (mut device, hub) = (network.device(A), network.hub());
         network.cut(true);
         assert!(matches!(&*device.state().borrow(), State::Down { cause, .. } if cause.name() == "Unreachable"));
         device.send(numbered(1)).await.unwrap();
@@ -186,7 +186,7 @@ fn a_frame_above_the_limit_is_refused() {
 fn a_flooding_device_waits_for_room_and_another_ones_frame_comes_next() {
     run(async {
         let network = Network::new(3, Faults::default());
-        let (flooding, calm, mut hub) = (network.device(A), network.device(B), network.hub());
+        let (flooding, calm, hub) = (network.device(A), network.device(B), network.hub());
         let mut sent = 0;
         while timeout(Duration::from_secs(1), flooding.send(numbered(sent))).await.is_ok() {
             sent += 1;

@@ -129,7 +129,7 @@ async fn a_broker_that_is_killed_and_restarted_loses_nothing_that_is_sent_again(
     for version in VERSIONS {
         let mut broker = Broker::start(Asks::Nothing);
         let options = options(&broker, version);
-        let mut hub = hub(&options).await;
+        let hub = hub(&options).await;
         hub.announce(numbered(77)).await.unwrap();
         let frames = 4_000;
         let sending = tokio::spawn(deliver(device(&options, A).await, frames));
@@ -271,7 +271,7 @@ async fn what_is_too_long_is_refused_here_and_ignored_from_strangers() {
     let broker = Broker::start(Asks::Nothing);
     for version in VERSIONS {
         let options = Options { group: format!("{version:?}"), ..options(&broker, version) };
-        let (mut hub, device) = (hub(&options).await, device(&options, A).await);
+        let (hub, device) = (hub(&options).await, device(&options, A).await);
         let long = Bytes::from(vec![0; MAX_FRAME + 1]);
         assert_eq!(device.send(long.clone()).await.unwrap_err().name(), "FrameTooLong");
         assert_eq!(hub.send(A, long.clone()).await.unwrap_err().name(), "FrameTooLong");

@@ -32,11 +32,9 @@ use crate::{uplink, watch};
 
 /// Frames that the station hears before it commits.
 const INTAKE: usize = 128;
-/// The least time that a batch of frames may take; as a rule it may take as long as the commit before did.
+/// The least time that a batch of frames may take. As a rule it may take half as long as the commit before did, and half of that once
+/// frames of others stand in it beside those of a device that floods: they shall wait little longer than for the sync.
 const BATCH: Duration = Duration::from_micros(50);
-/// The part of that time that is left to a batch once frames of others stand in it beside those of a device that floods: they shall
-/// wait little longer than for the sync.
-const FLOODED: u32 = 4;
 /// Words that wait for the link; what does not fit is said again when a device asks.
 const WORDS: usize = 64;
 /// How long a word may wait for the link to take it.
@@ -355,7 +353,7 @@ impl Keeper {
             (heard, most) = (heard + 1, most.max(*own));
             // Who floods must not put off the commit that others wait for.
             let is_flooded = by_device.len() > 1 && 2 * most > heard;
-            let time = if is_flooded { self.committed_in / FLOODED } else { self.committed_in };
+            let time = self.committed_in / if is_flooded { 4 } else { 2 };
             let is_enough = heard == INTAKE || self.station.is_due() || start.elapsed() >= time.max(BATCH);
             next = if is_enough { None } else { link.receive().now_or_never().transpose()? };
         }

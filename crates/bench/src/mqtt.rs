@@ -2,7 +2,7 @@
 //! clients reach on the same broker without any of that.
 //!
 //! QoS 1, TLS, one machine. The device is `core`'s forwarder: it authenticates each frame and sends again what is not acknowledged.
-//! The gateway is the real hub before a journal: it checks and decodes each frame, appends it, syncs (fdatasync) all that came
+//! The gateway is the product's: it checks and decodes each frame, appends it to its journal, syncs (fdatasync) all that came
 //! meanwhile, and then acknowledges it with one frame.
 
 use std::path::Path;
@@ -17,13 +17,13 @@ use moteseal_core::roster::Directory as _;
 use moteseal_core::sample::Forwarder;
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_core::wire::link::{Acknowledgement, Forward, LinkKey, MAX_FRAME, Uplink};
-use moteseal_gateway::Hub;
+use moteseal_gateway::{Gateway, Settings, Station, Time};
 use moteseal_net::link::until_up;
 use moteseal_net::mqtt::{MqttDevice, MqttHub, Options, Version};
-use moteseal_net::{DeviceLink, Down, HubLink};
-use moteseal_store::Journal;
+use moteseal_net::{Client, DeviceLink, Down, HubLink};
 use moteseal_verify::Roster;
 use moteseal_verify::issue::{Budget, FirstRoster};
+use tokio::sync::oneshot;
 
 use crate::broker::Broker;
 use crate::load::Failed;
@@ -40,8 +40,6 @@ const EPOCH: EpochNumber = EpochNumber(400_000);
 const LEVELS: u8 = 20;
 /// What a device keeps until it is acknowledged.
 const BUFFER: usize = 1 << 20;
-/// Frames that the gateway makes durable at once, at most.
-const BATCH: usize = 4096;
 
 pub(crate) fn run() -> Result<Report, Failed> {
     // On the disk that the target directory is on; a temporary file system would sync for free.
@@ -58,7 +56,7 @@ pub(crate) fn run() -> Result<Report, Failed> {
                 let outcome = runtime.block_on(deliver(&broker, folder.path(), version, events, messages))?;
                 found.push((events * messages) as f64 / outcome.time.as_secs_f64());
                 if run > 0 && events == 1 {
-                    syncs.push(outcome.frames as f64 / outcome.syncs as f64);
+                    syncs.push(outcome.frames_a_sync);
                 }
             }
         }
@@ -93,13 +91,12 @@ pub(crate) fn run() -> Result<Report, Failed> {
 
 struct Outcome {
     time: Duration,
-    frames: usize,
-    syncs: usize,
+    frames_a_sync: f64,
 }
 
 /// Sends messages of `events` events each, and waits until all are acknowledged.
 async fn deliver(broker: &Broker, folder: &Path, version: Version, events: usize, messages: usize) -> Result<Outcome, Failed> {
-    let (roster, device) = group()?;
+    let (roster, device, coordinator) = group()?;
     let key = LinkKey::new(&LinkKey::secret_of(&SECRET, roster.group(), device));
     // A group of its own: nothing of an earlier run is heard.
     static RUN: AtomicUsize = AtomicUsize::new(0);
@@ -109,20 +106,36 @@ async fn deliver(broker: &Broker, folder: &Path, version: Version, events: usize
     let link = MqttDevice::new(&options, device.0)?;
     until_up(hub.state()).await?;
     until_up(link.state()).await?;
-    let path = folder.join("journal");
-    let journal = Journal::open(&path)?.fill_ahead(1 << 20);
-    let coordinator = Hub::new(roster, SECRET).ok_or("a roster without a budget")?;
-    let gateway = tokio::spawn(gateway(hub, coordinator, journal, (events * messages) as u32));
+    let state = folder.join("gateway");
+    // A bound that nothing of this meets.
+    let (station, _) = Station::open(&state, roster, SECRET, Box::new(coordinator), 64 << 30)?;
+    let settings = Settings { time: Time::Recorded, listen: Some(([127, 0, 0, 1], 0).into()), ..Settings::default() };
+    let gateway = Gateway::bind(station, settings, None).await?;
+    let address = gateway.address().ok_or("a gateway that listens nowhere")?;
+    let (stop, stopped) = oneshot::channel::<()>();
+    let gateway = tokio::spawn(gateway.run(hub, async move { drop(stopped.await) }));
     let start = Instant::now();
     send(link, device, &key, events, messages).await?;
     let time = start.elapsed();
-    let (frames, syncs) = gateway.await??;
-    std::fs::remove_file(path)?;
-    Ok(Outcome { time, frames, syncs })
+    let text = Client::new(&format!("http://{address}"), &moteseal_net::Options::default())?
+        .get("metrics")
+        .await?
+        .bytes(1 << 20)
+        .await?;
+    let text = String::from_utf8(text)?;
+    let metric = |name: &str| -> Result<f64, Failed> {
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).ok_or("a metric is missing")?;
+        Ok(value.parse()?)
+    };
+    let frames_a_sync = metric("moteseal_gateway_frames_total")? / metric("moteseal_gateway_commit_seconds_count")?;
+    let _ = stop.send(());
+    gateway.await??;
+    std::fs::remove_dir_all(state)?;
+    Ok(Outcome { time, frames_a_sync })
 }
 
 /// A group of one device, whose budget everything fits.
-fn group() -> Result<(Roster, DeviceId), Failed> {
+fn group() -> Result<(Roster, DeviceId, SecretKey), Failed> {
     let secret = |byte| SecretKey::from_seed(Algorithm::Ed25519, &[byte; 32]);
     let (operator, device, coordinator) = (secret(1)?, secret(2)?, secret(3)?);
     let budget = Budget { events: 1 << 24, coordinator: coordinator.public() };
@@ -130,7 +143,7 @@ fn group() -> Result<(Roster, DeviceId), Failed> {
     let first = FirstRoster { group: "bench", epoch_ms: 3_600_000, levels: LEVELS, budget: Some(budget), devices: &devices };
     let roster = Roster::open(&first.issue(&operator)?, &operator.public())?;
     let device = roster.devices().next().ok_or("an empty roster")?.id;
-    Ok((roster, device))
+    Ok((roster, device, coordinator))
 }
 
 async fn send(mut link: MqttDevice, device: DeviceId, key: &LinkKey, events: usize, messages: usize) -> Result<(), Failed> {
@@ -188,36 +201,4 @@ async fn flush(
         link.send(frame).await?;
     }
     Ok(())
-}
-
-/// Makes durable what it hears, and then says so, until it has `events` events. How many frames that were, and how many syncs.
-async fn gateway(link: MqttHub, mut hub: Hub, mut journal: Journal, events: u32) -> Result<(usize, usize), Failed> {
-    let (mut frames, mut syncs, mut next) = (0, 0, 0);
-    while next < u64::from(events) {
-        let mut batch = vec![link.receive().await?];
-        while batch.len() < BATCH
-            && let Some(up) = link.receive().now_or_never()
-        {
-            batch.push(up?);
-        }
-        let mut device = None;
-        for up in &batch {
-            let news = hub.hear(&up.frame, EPOCH)?;
-            device = Some(news.device);
-            if news.durable {
-                journal.append(&up.frame)?;
-                frames += 1;
-            }
-        }
-        tokio::task::block_in_place(|| journal.sync())?;
-        syncs += 1;
-        let Some(device) = device else { continue };
-        let word = hub.acknowledgement(device).ok_or("a device that the roster has not")?;
-        let key = LinkKey::new(&LinkKey::secret_of(&SECRET, group()?.0.group(), device));
-        next = Acknowledgement::open(&word, device, &key)?.next.0;
-        link.send(device.0, Bytes::from(word)).await?;
-    }
-    // The last word must leave before the link is closed.
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    Ok((frames, syncs))
 }

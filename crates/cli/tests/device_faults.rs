@@ -22,6 +22,15 @@ use moteseal_verify::Roster;
 const BOUND: u64 = 1 << 30;
 const EPOCH: EpochNumber = EpochNumber(FIRST);
 
+/// A device, at most three of whose seals wait, and its gateway, in a folder.
+fn scene() -> (tempfile::TempDir, Roster, Station, DurableMote<SecretKey>) {
+    let folder = tempfile::tempdir().unwrap();
+    let roster = group::roster(1, 1000, 1000);
+    let station = group::station(&roster, folder.path(), BOUND);
+    let mote = group::mote(&roster, 0, folder.path(), 3);
+    (folder, roster, station, mote)
+}
+
 /// Carries frames and acknowledgements until the device has nothing to say; what is not acknowledged is sent again, `patience` times.
 fn exchange(mote: &mut DurableMote<SecretKey>, station: &mut Station, now: EpochNumber, patience: usize) {
     let mut tries = 0;
@@ -121,10 +130,7 @@ fn lose(station: Station, roster: &Roster, folder: &Path) -> Station {
 
 #[test]
 fn an_open_seal_that_the_gateway_lost_is_given_up_and_the_next_one_says_so() {
-    let folder = tempfile::tempdir().unwrap();
-    let roster = group::roster(1, 1000, 1000);
-    let mut station = group::station(&roster, folder.path(), BOUND);
-    let mut mote = group::mote(&roster, 0, folder.path(), 3);
+    let (folder, roster, mut station, mut mote) = scene();
     sense(&mut mote, EPOCH, 0..500);
     exchange(&mut mote, &mut station, EPOCH, 1);
     assert_eq!(mote.mote().buffered(), 0, "all of it was acknowledged");
@@ -146,10 +152,7 @@ fn an_open_seal_that_the_gateway_lost_is_given_up_and_the_next_one_says_so() {
 
 #[test]
 fn a_closed_seal_that_the_gateway_lost_holds_up_none_behind_it() {
-    let folder = tempfile::tempdir().unwrap();
-    let roster = group::roster(1, 1000, 1000);
-    let mut station = group::station(&roster, folder.path(), BOUND);
-    let mut mote = group::mote(&roster, 0, folder.path(), 3);
+    let (folder, roster, mut station, mut mote) = scene();
     sense(&mut mote, EPOCH, 0..500);
     exchange(&mut mote, &mut station, EPOCH, 1);
     let mut station = lose(station, &roster, folder.path());
@@ -168,10 +171,7 @@ fn a_closed_seal_that_the_gateway_lost_holds_up_none_behind_it() {
 
 #[test]
 fn a_gateway_that_has_an_older_copy_of_its_state_gets_the_next_seal() {
-    let folder = tempfile::tempdir().unwrap();
-    let roster = group::roster(1, 1000, 1000);
-    let mut station = group::station(&roster, folder.path(), BOUND);
-    let mut mote = group::mote(&roster, 0, folder.path(), 3);
+    let (folder, roster, mut station, mut mote) = scene();
     sense(&mut mote, EPOCH, 0..100);
     exchange(&mut mote, &mut station, EPOCH, 1);
     let journal = folder.path().join("gateway/journal");
@@ -194,10 +194,7 @@ fn a_gateway_that_has_an_older_copy_of_its_state_gets_the_next_seal() {
 
 #[test]
 fn old_acknowledgements_that_come_late_cost_no_seal() {
-    let folder = tempfile::tempdir().unwrap();
-    let roster = group::roster(1, 1000, 1000);
-    let mut station = group::station(&roster, folder.path(), BOUND);
-    let mut mote = group::mote(&roster, 0, folder.path(), 3);
+    let (_folder, _, mut station, mut mote) = scene();
     sense(&mut mote, EPOCH, 0..100);
     let frames = mote.frames(64).unwrap();
     for frame in &frames {
@@ -301,10 +298,7 @@ fn an_index_that_the_journal_opened_is_not_signed_again_by_another_sealer() {
 
 #[test]
 fn what_was_opened_is_in_the_chains_state_before_the_journal_has_it() {
-    let folder = tempfile::tempdir().unwrap();
-    let roster = group::roster(1, 1000, 1000);
-    let mut station = group::station(&roster, folder.path(), BOUND);
-    let mut mote = group::mote(&roster, 0, folder.path(), 3);
+    let (folder, roster, mut station, mut mote) = scene();
     sense(&mut mote, EPOCH, 0..10);
     mote.sync().unwrap();
     drop(mote);

@@ -189,6 +189,8 @@ impl Gateway {
         let keeper = Keeper::new(station, settings.clone(), Arc::clone(&shared), send_words);
         let (handle, of_station) = (Handle::current(), Arc::clone(&link));
         let body = move || {
+            // A link may want the runtime's clock whenever it is asked.
+            let _runtime = handle.enter();
             let _ = ended.send(keeper.run(&*of_station, &handle));
         };
         std::thread::Builder::new().name("station".to_owned()).spawn(body).map_err(ServiceError::Thread)?;

@@ -182,6 +182,8 @@ impl Gateway {
         });
         let roster = station.hub().roster();
         info!(group = roster.group_name(), devices = roster.devices().len(), "serving");
+        // The station goes on for no longer than this, also where it is dropped.
+        let _stop = StopOnDrop(Arc::clone(&shared));
         let outbox = station.outbox();
         let link = Arc::new(link);
         let (send_words, mut words) = mpsc::channel(WORDS);
@@ -241,6 +243,15 @@ impl Gateway {
             Ok(Err(error)) => Err(error),
             Err(_) => Err(ServiceError::Thread(std::io::Error::other("it ended unexpectedly"))),
         }
+    }
+}
+
+/// Asks the station to end.
+struct StopOnDrop(Arc<Shared>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.is_stopping.store(true, Ordering::Relaxed);
     }
 }
 

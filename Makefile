@@ -80,7 +80,7 @@ spec: setup-test ## Replay every test vector with the second verifier, spec/veri
 
 .PHONY: vectors
 vectors: setup-build ## Write the test vectors anew
-	@MOTESEAL_WRITE_VECTORS=1 cargo test --quiet $(CARGO_FLAGS) -p moteseal-verify --test vectors
+	@MOTESEAL_WRITE_VECTORS=1 cargo test --quiet $(CARGO_FLAGS) -p moteseal --test vectors
 
 .PHONY: fuzz-smoke
 fuzz-smoke: setup-build ## Coverage-guided fuzzing of every parser, FUZZ_SECONDS each

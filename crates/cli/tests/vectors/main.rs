@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
 
 mod audit;
-#[path = "../common/mod.rs"]
+#[path = "../../../verify/tests/common/mod.rs"]
 mod common;
 mod link;
 mod make;

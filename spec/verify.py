@@ -1519,6 +1519,24 @@ class Judged:
     rows: list
 
 
+def answer_items(reader, data):
+    """The manifests and parts of an answer, which ends with an end item and nothing behind it."""
+    ended = False
+    for kind, value in reader.read(data):
+        if ended:
+            raise Refused("TrailingBytes")
+        if kind == "end":
+            ended = True
+        elif kind == "problem":
+            raise Refused(value[0], value[1])
+        elif kind in ("manifest", "part"):
+            yield kind, value
+        else:
+            raise Refused("NotAsAsked", kind)
+    if not ended:
+        raise Refused("Truncated")
+
+
 def judge_answer(reader, data, query):
     """An answer to a query: what it holds of each device, and its manifests by epoch."""
     since, until, devices = query["since"], query["until"], [unhex(device) for device in query["devices"]]
@@ -1529,15 +1547,9 @@ def judge_answer(reader, data, query):
     if "seed" in choice:
         choice["seed"] = unhex(choice["seed"])
     within = reader.roster.budget is not None
-    manifests, courses, ended, at = {}, [[] for _ in devices], False, -1
-    for kind, value in reader.read(data):
-        if ended:
-            raise Refused("TrailingBytes")
-        if kind == "end":
-            ended = True
-        elif kind == "problem":
-            raise Refused(value[0], value[1])
-        elif kind == "manifest":
+    manifests, courses, at = {}, [[] for _ in devices], -1
+    for kind, value in answer_items(reader, data):
+        if kind == "manifest":
             newest = max(manifests, default=-1)
             if newest == value.epoch and manifests[newest].digest != value.digest:
                 raise Refused("TwoManifests", f"epoch {value.epoch}")
@@ -1545,16 +1557,12 @@ def judge_answer(reader, data, query):
             if not within or at >= 0 or not inside or value.epoch <= newest:
                 raise Refused("NotAsAsked", f"the manifest of epoch {value.epoch}")
             manifests[value.epoch] = value
-        elif kind == "part":
+        else:
             place = devices.index(value.seal.device) if value.seal.device in devices else -1
             if place < max(at, 0):
                 raise Refused("NotAsAsked", value.seal.device.hex())
             at = place
             courses[at].append(value)
-        else:
-            raise Refused("NotAsAsked", kind)
-    if not ended:
-        raise Refused("Truncated")
     judged = [
         judge_device(device, parts, (since, until), choice, manifests if within else None)
         for device, parts in zip(devices, courses)
@@ -1766,28 +1774,22 @@ def audit(reader, data, since, until):
     roster = reader.roster
     if roster.budget is None:
         raise Refused("NoBudget")
-    words, latest, courses, ended = {}, -1, {}, False
+    words, latest, courses = {}, -1, {}
 
     def inside(epoch):
         return since <= epoch and (until is None or epoch < until)
 
     broken = {}  # by epoch: what the devices' chains lack
     histories, at = {}, None
-    for kind, value in reader.read(data):
-        if ended:
-            raise Refused("TrailingBytes")
-        if kind == "end":
-            ended = True
-        elif kind == "problem":
-            raise Refused(value[0], value[1])
-        elif kind == "manifest":
+    for kind, value in answer_items(reader, data):
+        if kind == "manifest":
             if value.epoch < since:
                 raise Refused("NotAsAsked", f"the manifest of epoch {value.epoch}")
             latest = max(latest, value.epoch)
             known = words.setdefault(value.epoch, []) if inside(value.epoch) else None
             if known is not None and value.digest not in [word.digest for word in known]:
                 known.append(value)
-        elif kind == "part":
+        else:
             seal = value.seal
             if seal.device != at and seal.device in courses:
                 raise Refused("NotAsAsked", seal.device.hex())
@@ -1806,10 +1808,6 @@ def audit(reader, data, since, until):
                 history = histories[at] = History(at, seal.epoch, None)
             history.take(seal)
             courses.setdefault(at, []).append(seal)
-        else:
-            raise Refused("NotAsAsked", kind)
-    if not ended:
-        raise Refused("Truncated")
 
     of_epoch = {}
     for seals in courses.values():

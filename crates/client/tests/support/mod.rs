@@ -252,6 +252,18 @@ impl Group {
         }
         Ok(report)
     }
+
+    /// Flips a low and a high bit of every byte of an answer: each time it is refused.
+    pub fn refuses_every_altered_byte(&self, query: impl Fn() -> Query, answer: &[u8]) {
+        for at in 0..answer.len() {
+            for flip in [1, 0x80] {
+                let mut altered = answer.to_vec();
+                altered[at] ^= flip;
+                let judged = self.judge(query(), None, &altered, &mut nowhere());
+                assert!(judged.is_err(), "byte {at} ^ {flip:#x}: {judged:?}");
+            }
+        }
+    }
 }
 
 pub fn everything() -> Choice {

@@ -1709,8 +1709,13 @@ def frame_down(frame, group_secret, group, device):
 class Course:
     """The seals of one device, by index, and what they say of what a manifest lists of it."""
 
-    def __init__(self, device, seals):
-        self.device, self.seals = device, seals
+    def __init__(self, device, seals, listed):
+        self.device, self.seals, self.listed = device, seals, listed
+
+    def was_taken(self, seal):
+        """Whether the seal is listed, or one that is names it as its predecessor."""
+        after = next((after for after in self.seals if after.prev == seal.digest), None)
+        return any((one.epoch, one.device, one.digest) in self.listed for one in (seal, after) if one is not None)
 
     def is_whole(self, epoch):
         """Whether the chain leads past the epoch, or closes it, with no gap in it."""
@@ -1754,16 +1759,18 @@ class Course:
         doubts += [{"name": "Late", "device": device, "index": s.index} for s in of_epoch if s.digest not in listed]
         mine = [seal for seal in of_epoch if seal.digest in listed]
         behind = next((seal for seal in self.seals if seal.epoch > epoch), None)
-        if mine and mine[-1].last_in_epoch:
+        if behind is not None and (behind.restart or not self.was_taken(behind)):
+            behind = None
+        closed = mine and mine[-1].last_in_epoch
+        if closed:
             went_on = True
         elif mine:
-            went_on = behind is not None and behind.prev == mine[-1].digest and not behind.restart
+            went_on = behind is not None and behind.prev == mine[-1].digest
         else:
-            quiet = behind is not None and (behind.prev_epoch is None or behind.prev_epoch < epoch)
-            went_on = quiet and not behind.restart
+            went_on = behind is not None and (behind.prev_epoch is None or behind.prev_epoch < epoch)
         if gap or not went_on:
             doubts.append({"name": "Absent", "device": device, "listed": bool(mine)})
-        following = [seal for seal in self.seals if mine and seal.index > mine[-1].index][:1]
+        following = [seal for seal in self.seals if mine and not closed and seal.index > mine[-1].index][:1]
         if any(seal.restart for seal in mine + following):
             doubts.append({"name": "Restarted", "device": device})
         return findings, doubts
@@ -1774,7 +1781,7 @@ def audit(reader, data, since, until):
     roster = reader.roster
     if roster.budget is None:
         raise Refused("NoBudget")
-    words, latest, courses = {}, -1, {}
+    words, latest, courses, listed = {}, -1, {}, set()
 
     def inside(epoch):
         return since <= epoch and (until is None or epoch < until)
@@ -1786,6 +1793,7 @@ def audit(reader, data, since, until):
             if value.epoch < since:
                 raise Refused("NotAsAsked", f"the manifest of epoch {value.epoch}")
             latest = max(latest, value.epoch)
+            listed |= {(value.epoch, device, digest) for device, digests in value.devices for digest in digests}
             known = words.setdefault(value.epoch, []) if inside(value.epoch) else None
             if known is not None and value.digest not in [word.digest for word in known]:
                 known.append(value)
@@ -1814,7 +1822,7 @@ def audit(reader, data, since, until):
         for seal in seals:
             if inside(seal.epoch):
                 of_epoch.setdefault(seal.epoch, []).append(seal)
-    devices = {device.id: courses.get(device.id, []) for device in roster.devices}
+    devices = {device.id: Course(device.id, courses.get(device.id, []), listed) for device in roster.devices}
     report = []
     for epoch in sorted({*words, *of_epoch, *filter(inside, broken)}):
         seals, found = of_epoch.get(epoch, []), list(broken.get(epoch, []))
@@ -1837,7 +1845,7 @@ def audit_manifest(roster, word, devices, seals, found, gone_on):
     due = next((j for j in range(roster.levels) if sum(counts[j:]) <= roster.budget), roster.levels)
     findings, doubts = list(found), []
     for device, course in devices.items():
-        more, unclear = Course(device, course).judge(epoch, listed.get(device, []), gone_on)
+        more, unclear = course.judge(epoch, listed.get(device, []), gone_on)
         findings += more
         doubts += unclear
     withheld = {(doubt["device"], doubt["index"]) for doubt in doubts if doubt["name"] == "Withheld"}

@@ -70,8 +70,15 @@ impl Device {
         SipKey::new(&self.salt_key().salt(self.profile.device, SealIndex(index))).level(seq, LEVELS)
     }
 
-    /// A closing frame. Whatever was forwarded, the blocks are those of records that are their sequence numbers.
+    /// A closing frame.
     fn close(&mut self, roster: &Roster, says: Says, position: Position) -> Vec<u8> {
+        let (open, part) = self.seal(roster, says, position);
+        let close = Uplink::Close { schema: self.profile.schema_digest, open: &open, part: &part };
+        frame(roster, self.profile.device, &close)
+    }
+
+    /// The items of a seal. Whatever was forwarded, the blocks are those of records that are their sequence numbers.
+    fn seal(&mut self, roster: &Roster, says: Says, position: Position) -> (Vec<u8>, Vec<u8>) {
         let (device, index) = (self.profile.device, SealIndex(says.index));
         let mut statement = Statement::new(Scheme::Star, roster.group(), roster.digest(), device, LEVELS);
         (statement.index, statement.prev, statement.last) = (index, position.prev, position.last);
@@ -96,8 +103,7 @@ impl Device {
         write::open(&mut open, &Open { device, roster_version: 0, prev: Some(position.prev), last: position.last });
         write::part(&mut part, &seal, Selection::Levels(surviving), &[], &[], Some(&signature));
         self.position = seal.position();
-        let close = Uplink::Close { schema: self.profile.schema_digest, open: &open, part: &part };
-        frame(roster, device, &close)
+        (open, part)
     }
 }
 
@@ -189,6 +195,14 @@ impl World {
             self.devices[usize::from(device)].position = before;
         }
         heard
+    }
+
+    /// The liar seals that nothing happened, and sends that to the cloud without its coordinator.
+    fn straight(&mut self, says: Says, position: Position) {
+        let (open, part) = self.devices[0].seal(&self.roster, says, position);
+        let mut bundle = Vec::new();
+        write::schema(&mut bundle, &self.devices[0].profile.schema);
+        self.bundles.push([bundle, open, part].concat());
     }
 
     /// Ends an epoch that the honest device has closed, and restarts the gateway: what a liar did is not forgotten.
@@ -366,4 +380,78 @@ fn an_abandoned_seal_is_a_restart() {
     world.close(LIAR, Says::nothing(1, FIRST)).unwrap();
     world.end(FIRST);
     world.assert_undetermined(FIRST);
+}
+
+#[test]
+fn a_chain_that_went_past_the_coordinator_is_no_witness_against_it() {
+    // As if the index under which it raised the round had been a later epoch's, with or without a seal before.
+    for sealed_before in [false, true] {
+        let mut world = World::new();
+        let index = u32::from(sealed_before);
+        if sealed_before {
+            world.close(LIAR, Says::nothing(0, FIRST)).unwrap();
+            world.end(FIRST);
+        }
+        let epoch = FIRST + u64::from(index);
+        world.raise(index, epoch).unwrap();
+        world.end(epoch);
+        world.straight(Says::nothing(index, epoch + 1), world.devices[0].position);
+        world.end(epoch + 1);
+        world.assert_undetermined(epoch);
+    }
+}
+
+#[test]
+fn a_chain_that_comes_back_to_the_coordinator_brings_no_false_witness_along() {
+    for seals_behind in 1..4 {
+        let mut world = World::new();
+        world.raise(0, FIRST).unwrap();
+        world.end(FIRST);
+        world.straight(Says::nothing(0, FIRST + 1), world.devices[0].position);
+        world.end(FIRST + 1);
+        for number in 0..seals_behind {
+            let epoch = FIRST + 2 + u64::from(number);
+            world.close(LIAR, Says::nothing(1 + number, epoch)).unwrap();
+            world.end(epoch);
+        }
+        world.assert_undetermined(FIRST);
+    }
+}
+
+#[test]
+fn what_was_forwarded_of_an_epoch_cannot_be_sealed_away_behind_its_first_seal() {
+    let mut world = World::new();
+    // Listed, and not the last of its epoch; then what nobody seals, and a chain that goes on elsewhere.
+    world.close(LIAR, Says { is_last: false, ..Says::nothing(0, FIRST) }).unwrap();
+    world.raise(1, FIRST).unwrap();
+    world.end(FIRST);
+    world.straight(Says::nothing(1, FIRST + 1), world.devices[0].position);
+    world.end(FIRST + 1);
+    world.assert_undetermined(FIRST);
+}
+
+#[test]
+fn a_device_that_slept_and_came_back_late_leaves_no_doubt() {
+    let mut world = World::new();
+    world.close(LIAR, Says::nothing(0, FIRST)).unwrap();
+    (FIRST..FIRST + 4).for_each(|epoch| world.end(epoch));
+    // It ends the newest epoch that it slept through when that is over already, and goes on.
+    world.close(LIAR, Says::nothing(1, FIRST + 3)).unwrap();
+    world.close(LIAR, Says::nothing(2, FIRST + 4)).unwrap();
+    world.end(FIRST + 4);
+    let audited = world.audit(FIRST + 1);
+    assert!(audited.is_justified, "{audited:?}");
+}
+
+#[test]
+fn a_restart_behind_an_epoch_that_the_device_has_closed_says_nothing_of_it() {
+    let mut world = World::new();
+    world.forward((0, FIRST), 0, 0..400, |device, seq| Some(device.level(0, seq).0)).unwrap();
+    let round = world.hub.round(EpochNumber(FIRST)).0;
+    world.close(LIAR, Says { n: 400, round, own_round: round, ..Says::nothing(0, FIRST) }).unwrap();
+    world.end(FIRST);
+    world.close(LIAR, Says::nothing(2, FIRST + 1)).unwrap();
+    world.end(FIRST + 1);
+    let audited = world.audit(FIRST);
+    assert!(audited.is_justified && audited.doubts.is_empty(), "{audited:?}");
 }

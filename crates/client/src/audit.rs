@@ -11,13 +11,13 @@ mod course;
 mod fetch;
 mod report;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, Level, MAX_LEVELS, Round, SealIndex};
 use moteseal_core::sample::{self, Manifest, Tally, Verdict};
 use moteseal_core::seal::follow::Limits;
-use moteseal_core::seal::{Authentic, Incomplete, Seal};
+use moteseal_core::seal::{Authentic, Incomplete, Seal, Statement};
 use moteseal_verify::{Event, Roster, StreamReader};
 
 use course::{Course, Said};
@@ -42,6 +42,8 @@ pub struct Audit<'r> {
     epochs: BTreeMap<EpochNumber, Epoch>,
     /// The newest epoch that a manifest is there of, whether or not it is of the range.
     newest: Option<EpochNumber>,
+    /// What the manifests behind the range list: a device's first seal behind it is one of these, or the coordinator never took it.
+    behind: HashSet<Digest>,
     listed: usize,
     /// The device whose seals are coming, and those that are done.
     at: Option<Course>,
@@ -103,6 +105,7 @@ impl<'r> Audit<'r> {
             until,
             epochs: BTreeMap::new(),
             newest: None,
+            behind: HashSet::new(),
             listed: 0,
             at: None,
             done: BTreeSet::new(),
@@ -131,7 +134,7 @@ impl<'r> Audit<'r> {
         epoch >= self.since && self.until.is_none_or(|until| epoch < until)
     }
 
-    /// Takes an authentic manifest. Of an epoch behind the range it says only that the coordinator has gone on.
+    /// Takes an authentic manifest. Of an epoch behind the range it says that the coordinator has gone on, and what it took there.
     fn manifest(&mut self, manifest: &Manifest<'_>) -> Result<(), Refusal> {
         let epoch = manifest.epoch();
         if epoch < self.since {
@@ -139,10 +142,10 @@ impl<'r> Audit<'r> {
         }
         self.newest = self.newest.max(Some(epoch));
         if !self.is_in_range(epoch) {
-            return Ok(());
+            self.behind.extend(manifest.devices().flat_map(|(_, seals)| seals));
+            return self.check_listed();
         }
-        let levels = self.roster.levels();
-        let sheets = &mut self.epochs.entry(epoch).or_default().sheets;
+        let sheets = &self.epochs.entry(epoch).or_default().sheets;
         if sheets.len() >= MAX_SHEETS || sheets.iter().any(|sheet| sheet.digest == manifest.digest()) {
             return Ok(());
         }
@@ -153,10 +156,9 @@ impl<'r> Audit<'r> {
         });
         let listed: BTreeMap<DeviceId, Vec<Digest>> = listed.collect();
         self.listed = self.listed.saturating_add(listed.values().map(Vec::len).sum());
-        if self.listed > MAX_LISTED {
-            return Err(Refusal::Stopped { name: "TooManySeals".into(), detail: "audit fewer epochs at once".into() });
-        }
-        sheets.push(Sheet {
+        self.check_listed()?;
+        let levels = self.roster.levels();
+        self.epochs.entry(epoch).or_default().sheets.push(Sheet {
             digest: manifest.digest(),
             round: manifest.round(),
             roster: manifest.roster(),
@@ -170,6 +172,22 @@ impl<'r> Audit<'r> {
         Ok(())
     }
 
+    fn check_listed(&self) -> Result<(), Refusal> {
+        if self.listed.saturating_add(self.behind.len()) > MAX_LISTED {
+            return Err(Refusal::Stopped { name: "TooManySeals".into(), detail: "audit fewer epochs at once".into() });
+        }
+        Ok(())
+    }
+
+    /// Whether a manifest of a seal's epoch lists it.
+    fn is_listed(&self, statement: &Statement, digest: &Digest) -> bool {
+        if !self.is_in_range(statement.epoch) {
+            return self.behind.contains(digest);
+        }
+        let sheets = self.epochs.get(&statement.epoch).map_or(&[][..], |epoch| &epoch.sheets);
+        sheets.iter().any(|sheet| sheet.lists(statement.device, digest))
+    }
+
     /// Takes an authentic seal; a device's come one behind the other, by index.
     fn seal(&mut self, seal: &Seal<Authentic>) -> Result<(), Refusal> {
         let statement = seal.statement();
@@ -181,8 +199,10 @@ impl<'r> Audit<'r> {
             }
             self.at = Some(self.course(device));
         }
+        let digest = seal.digest();
+        let is_listed = self.is_listed(statement, &digest);
         let Some(course) = &mut self.at else { return Ok(()) };
-        if let Err(error) = course.take(seal) {
+        if let Err(error) = course.take(seal, is_listed) {
             let (epoch, finding) = match error {
                 Incomplete::Missing { index: missing, epoch, .. } => {
                     (epoch.unwrap_or(statement.epoch), Finding::Missing { device, index: missing, named_by: index })
@@ -199,11 +219,10 @@ impl<'r> Audit<'r> {
         let lacks = |level: &u8| statement.counters.at(Level(*level)) > 0 && statement.is_null(Level(*level));
         let survives_from = (0..statement.counters.levels()).rev().find(lacks).map_or(0, |level| level + 1);
         self.survives_from = self.survives_from.max(Round(survives_from));
-        let digest = seal.digest();
         let epoch = self.epochs.entry(statement.epoch).or_default();
         epoch.seals += 1;
         for sheet in &mut epoch.sheets {
-            if sheet.listed.get(&device).is_some_and(|listed| listed.binary_search(&digest).is_ok()) {
+            if sheet.lists(device, &digest) {
                 sheet.tally.add(seal);
                 sheet.seals += 1;
                 if statement.round > sheet.round {
@@ -270,6 +289,11 @@ impl<'r> Audit<'r> {
 }
 
 impl Sheet {
+    /// Whether the manifest lists a seal.
+    fn lists(&self, device: DeviceId, seal: &Digest) -> bool {
+        self.listed.get(&device).is_some_and(|listed| listed.binary_search(seal).is_ok())
+    }
+
     /// What the manifest and the seals come to.
     fn report(mut self, epoch: EpochNumber, seals: u64, mut findings: Vec<Finding>, roster: &Roster) -> EpochReport {
         findings.append(&mut self.findings);

@@ -142,6 +142,14 @@ impl Group {
             mote.acknowledged(done.close(self.devices[at], &link, &mut [0; 96]).unwrap()).unwrap();
             assert!(mote.is_done());
         }
+        // The hub that goes on has not heard of these seals, and would list none behind them.
+        self.hub = Hub::new(self.roster.clone(), GROUP_SECRET).unwrap();
+        for (mote, device) in self.motes.iter().zip(&self.devices) {
+            let link = LinkKey::new(&LinkKey::secret_of(&GROUP_SECRET, self.roster.group(), *device));
+            let mut out = [0; 512];
+            let shown = Uplink::Schema(&mote.profile().schema).close(*device, &link, &mut out).unwrap();
+            assert!(self.hub.hear(shown, epoch).unwrap().durable);
+        }
         let bundles: Vec<Vec<u8>> = bundles.into_iter().map(|(_, bundle)| bundle).collect();
         let nobody = Upload { epoch, round, listed: BTreeMap::new(), other: None, withheld: false, bundles: Vec::new() };
         let manifest = nobody.manifest(&self.roster, &coordinator()).unwrap();

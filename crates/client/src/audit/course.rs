@@ -34,6 +34,8 @@ struct Brief {
     last: Option<(SealIndex, EpochNumber)>,
     last_in_epoch: bool,
     restart: bool,
+    /// A manifest of its epoch lists it.
+    is_listed: bool,
     /// The latest epoch of this seal and all before it.
     reached: EpochNumber,
     /// From this epoch on up to this seal none is missing.
@@ -64,11 +66,11 @@ impl Course {
         self.device
     }
 
-    /// Takes the device's next seal, and says where its chain breaks before it.
+    /// Takes the device's next seal, of which a manifest of its epoch says whether it is listed, and says where its chain breaks before it.
     ///
     /// # Errors
     /// [`Incomplete`]; the seal is taken all the same, and what follows is measured by it.
-    pub(super) fn take(&mut self, seal: &Seal<Authentic>) -> Result<(), Incomplete> {
+    pub(super) fn take(&mut self, seal: &Seal<Authentic>, is_listed: bool) -> Result<(), Incomplete> {
         let followed = self.history.next(seal);
         if followed.is_err() {
             self.history = History::behind(seal);
@@ -88,6 +90,7 @@ impl Course {
             last: statement.last,
             last_in_epoch: statement.last_in_epoch,
             restart: statement.restart,
+            is_listed,
             reached: before.map_or(statement.epoch, |before| before.reached.max(statement.epoch)),
             whole_from,
         };
@@ -113,6 +116,13 @@ impl Course {
     /// The first seal behind an epoch.
     fn behind(&self, epoch: EpochNumber) -> Option<&Brief> {
         self.seals.get(self.seals.partition_point(|seal| seal.reached <= epoch))
+    }
+
+    /// Whether the coordinator has taken a seal: it is listed, or one that is names it as its predecessor. A coordinator lists no seal that
+    /// contradicts what its device forwarded before, nor one behind a seal that it never had; of any other seal it cannot be held to know.
+    fn was_taken(&self, seal: &Brief) -> bool {
+        let behind = || self.by_prev.get(&seal.digest).and_then(|place| self.seals.get(*place));
+        seal.is_listed || behind().is_some_and(|next| next.is_listed)
     }
 
     /// Whether every seal that the device signed for an epoch is here: its chain leads past the epoch, or closes it, without a gap.
@@ -150,17 +160,20 @@ impl Course {
         }
         let late = self.of_epoch(epoch).filter(|seal| !is_listed(&seal.digest));
         said.doubts.extend(late.map(|seal| Doubt::Late { device, index: seal.index }));
-        let goes_on = match (last, self.behind(epoch)) {
+        let behind = self.behind(epoch).filter(|next| !next.restart && self.was_taken(next));
+        let goes_on = match (last, behind) {
             (Some((_, last)), _) if last.last_in_epoch => true,
-            (Some((_, last)), Some(next)) => next.prev == last.digest && !next.restart,
+            (Some((_, last)), Some(next)) => next.prev == last.digest,
             // It says itself that it had nothing between an earlier epoch and a later one.
-            (None, Some(next)) => next.last.is_none_or(|(_, before)| before < epoch) && !next.restart,
+            (None, Some(next)) => next.last.is_none_or(|(_, before)| before < epoch),
             (_, None) => false,
         };
         if !goes_on || has_gap {
             said.doubts.push(Doubt::Absent { device, listed: last.is_some() });
         }
-        let next = last.and_then(|(place, last)| self.seals[place..].iter().find(|seal| seal.index > last.index));
+        // What a device abandons behind a seal that closes the epoch is of a later one: nothing more of it was taken.
+        let open = last.filter(|(_, last)| !last.last_in_epoch);
+        let next = open.and_then(|(place, last)| self.seals[place..].iter().find(|seal| seal.index > last.index));
         if restarted || next.is_some_and(|seal| seal.restart) {
             said.doubts.push(Doubt::Restarted { device });
         }

@@ -143,8 +143,9 @@ impl Tally {
 /// What the signed counters cannot tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Doubt {
-    /// A device of the roster is neither listed to the end of the epoch, nor does its chain show that it was silent.
+    /// A device of the roster is neither listed to the end of the epoch, nor does its chain, as far as the coordinator has taken it, show
+    /// that it was silent.
     pub missing: bool,
-    /// A listed device restarted within the epoch or right behind it: events of a seal that it abandoned may have raised the round.
+    /// A listed device restarted within the epoch, before it had closed it: events of a seal that it abandoned may have raised the round.
     pub restarted: bool,
 }

@@ -135,8 +135,14 @@ impl Hub {
     }
 
     /// Whether the seal accounts for all that its device forwarded of its epoch. Not if the chain says that a seal which the device abandoned was
-    /// sealed: without `restart` nobody could tell what its events did to the round. Such a seal is stored as if it came late.
+    /// sealed: without `restart` nobody could tell what its events did to the round. Nor if it follows a seal that the hub never had, though
+    /// the device was heard before: what that one says of earlier epochs nobody has compared with what was forwarded. Such a seal is stored as
+    /// if it came late.
     fn accounts_for_all(&self, slot: u32, closing: &Closing<'_>) -> bool {
+        let sealed = self.devices[slot as usize].sealed.map(|sealed| sealed.index);
+        if self.seen_before(slot, closing.index).is_some() && closing.open.last.map(|(last, _)| last) != sealed {
+            return false;
+        }
         let open = self.devices[slot as usize].open.as_ref().map(|open| (open.followed.index, open.followed.epoch));
         let abandoned = open.filter(|(index, _)| *index < closing.index).or(self.abandoned.get(&slot).copied());
         abandoned.is_none_or(|(index, epoch)| epoch != closing.epoch || closing.open.last.is_none_or(|(last, _)| last < index))

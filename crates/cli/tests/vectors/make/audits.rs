@@ -299,6 +299,15 @@ fn chains() -> File {
         file.valid(format!("{name}; a round more than due each time"), OP, more.case());
         file.valid(format!("{name}; epoch 11 alone"), OP, scene.between(11, Some(12)));
     }
+    // A seal that no manifest lists shows that its device was silent before it if one behind it that is listed names it.
+    let back = Scene::with_east(vec![sealing(10, 9), sealing(12, 9), sealing(13, 9)]);
+    for (name, unlisted) in [("the next seal was late", &[12][..]), ("the next two seals were late", &[12, 13])] {
+        let late = back.changed(|scene| unlisted.iter().for_each(|epoch| drop(scene.word(*epoch).listed.remove(&id("east")))));
+        file.valid(format!("silence, and {name}"), OP, late.case());
+        file.valid(format!("silence, and {name}; epoch 11 alone"), OP, late.between(11, Some(12)));
+        let more = late.changed(|scene| scene.word(11).round += 1);
+        file.valid(format!("silence, and {name}; a round more than due"), OP, more.case());
+    }
     // A device that nobody ever heard of.
     let three = Scene::with_east(Vec::new());
     file.valid("a device that never spoke", OP, three.case());

@@ -26,6 +26,8 @@ use self::schemas::{Held, Schemas};
 use crate::queues::{Queues, Slot};
 pub use crate::refused::Refused;
 
+#[cfg(test)]
+mod bounds;
 mod close;
 mod end;
 mod proof;

@@ -111,6 +111,12 @@ impl Queues {
         self.arenas.iter().all(|arena| arena.chunks.len() + 16 < CHUNKS)
     }
 
+    /// Takes all room of a level, as four gibibytes of events would.
+    #[cfg(test)]
+    pub(crate) fn exhaust(&mut self, level: Level) {
+        self.arenas[usize::from(level.0)].chunks.resize(CHUNKS - 16, Vec::new());
+    }
+
     fn place(&self, slot: Slot, level: Level) -> Option<usize> {
         (level.0 < self.levels).then(|| slot.0 as usize * usize::from(self.levels) + usize::from(level.0))
     }

@@ -1,0 +1,61 @@
+//! What a hub does where an epoch's queues have no room: a test of its own, for it takes four gibibytes to get there.
+#![allow(clippy::unwrap_used)]
+
+use moteseal_core::record::{DeviceId, EpochNumber, Framing, Level, Round, SealIndex, Sequence};
+use moteseal_core::signature::{Algorithm, SecretKey};
+use moteseal_core::wire::link::{Forward, MAX_FRAME, Uplink};
+use moteseal_verify::Roster;
+use moteseal_verify::issue::{Budget, FirstRoster};
+
+use super::{Hub, link_key};
+use crate::refused::Refused;
+
+const SECRET: [u8; 32] = [7; 32];
+const FIRST: EpochNumber = EpochNumber(70);
+const NEXT: EpochNumber = EpochNumber(71);
+
+fn secret(byte: u8) -> SecretKey {
+    SecretKey::from_seed(Algorithm::Ed25519, &[byte; 32]).unwrap()
+}
+
+fn forward(roster: &Roster, device: DeviceId, index: u32, epoch: EpochNumber, from: u64) -> Vec<u8> {
+    let forward = Forward {
+        index: SealIndex(index),
+        epoch,
+        own_round: Round(0),
+        from: Sequence(from),
+        until: Sequence(from + 1),
+        framing: Framing::fixed(4).unwrap(),
+        events: &[3, 0, 0, 0, 9],
+    };
+    let mut out = vec![0; MAX_FRAME];
+    Uplink::Forward(forward).close(device, &link_key(&SECRET, roster, device), &mut out).unwrap().to_vec()
+}
+
+#[test]
+fn an_epoch_without_room_takes_nothing_more_and_is_in_no_other_ones_way() {
+    let devices = [("north", secret(0).public()), ("south", secret(1).public())];
+    let budget = Some(Budget { events: 100, coordinator: secret(9).public() });
+    let first = FirstRoster { group: "field", epoch_ms: 1000, levels: 8, budget, devices: &devices };
+    let roster = Roster::open(&first.issue(&secret(8)).unwrap(), &secret(8).public()).unwrap();
+    let (north, south) = (roster.id("north").unwrap(), roster.id("south").unwrap());
+    let mut hub = Hub::new(roster.clone(), SECRET).unwrap();
+    assert!(hub.hear(&forward(&roster, north, 0, FIRST, 0), NEXT).unwrap().durable);
+    hub.epoch(FIRST).queues.exhaust(Level(5));
+
+    let (standing, counts, kept) = (hub.standing(), hub.counts(), hub.kept(FIRST));
+    let told = hub.acknowledgement(north);
+    for device in [north, south] {
+        let (index, from) = if device == north { (0, 1) } else { (0, 0) };
+        assert_eq!(hub.hear(&forward(&roster, device, index, FIRST, from), NEXT).unwrap_err(), Refused::EpochFull);
+    }
+    assert_eq!((hub.standing(), hub.counts(), hub.kept(FIRST), hub.acknowledgement(north)), (standing, counts, kept, told));
+
+    // Another epoch has its own room.
+    assert!(hub.hear(&forward(&roster, south, 0, NEXT, 0), NEXT).unwrap().durable);
+    assert_eq!(hub.kept(NEXT), 1);
+    // It ends as any other, and what was refused comes late.
+    let ended = hub.end(FIRST, &secret(9)).unwrap();
+    assert_eq!((ended.round, ended.bundles.len(), ended.absent), (Round(0), 0, vec![north.min(south), north.max(south)]));
+    assert!(hub.hear(&forward(&roster, south, 0, NEXT, 1), NEXT).unwrap().durable);
+}

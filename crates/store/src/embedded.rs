@@ -123,8 +123,8 @@ struct Shared {
 #[derive(Default)]
 struct State {
     queue: Vec<Job>,
-    /// How many jobs the writer waits for.
-    awaited: usize,
+    /// How many queued jobs the writer sleeps for, if it does and has not been woken.
+    awaited: Option<usize>,
     /// Bytes of the jobs that are queued or being journaled.
     queued_bytes: usize,
     pending: Vec<Pending>,

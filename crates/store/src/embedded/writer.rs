@@ -78,7 +78,9 @@ impl Writer {
         }
         state.queued_bytes += bytes;
         state.queue.push(Job { batch, bytes, reply });
-        if state.queue.len() >= state.awaited {
+        // Once: whoever comes before the writer runs would wake it again, at the price of a system call.
+        if state.awaited == Some(state.queue.len()) {
+            state.awaited = None;
             self.shared.queued.notify_one();
         }
         Ok(())
@@ -129,21 +131,23 @@ impl Shared {
     fn next_jobs(&self, answered: usize, patience: Duration) -> Option<Vec<Job>> {
         let mut state = self.state();
         let deadline = Instant::now() + patience;
-        state.awaited = state.queue.len() + answered;
-        while state.queue.len() < state.awaited && !state.closing {
+        let enough = state.queue.len() + answered;
+        while state.queue.len() < enough && !state.closing {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
             }
+            state.awaited = Some(enough);
             state = self.queued.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
-        state.awaited = 1;
         while state.queue.is_empty() {
             if state.closing {
                 return None;
             }
+            state.awaited = Some(1);
             state = self.queued.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+        state.awaited = None;
         Some(std::mem::take(&mut state.queue))
     }
 }

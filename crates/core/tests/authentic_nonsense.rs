@@ -8,7 +8,9 @@
 use hmac::{Hmac, KeyInit, Mac};
 use moteseal_core::record::{EpochNumber, Framing};
 use moteseal_core::wire::cbor::Writer;
-use moteseal_core::wire::link::{Acknowledgement, Forward, FrameError, LinkKey, Uplink, claimed_device, encode_event};
+use moteseal_core::wire::link::{
+    Acknowledgement, Forward, FrameError, LinkKey, MAX_REFUSAL, Refusal, Uplink, claimed_device, encode_event,
+};
 use moteseal_core::{DeviceId, Digest, GroupId, Level, Round, SealIndex, Sequence};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -273,6 +275,45 @@ fn counts_and_lengths_that_promise_more_than_there_is_are_malformed() {
         let schema = [&[0x83, 3, 0x48][..], &DEVICE.0, length, &[1; 32]].concat();
         assert!(!opens_up(&schema), "{length:02x?}");
     }
+}
+
+#[test]
+fn a_refusal_has_one_form_and_says_no_more_than_a_name() {
+    let opens = |item: &[u8]| {
+        let frame = tagged(item, DOWN);
+        match Refusal::open(&frame, DEVICE, &key()) {
+            Ok(refusal) => {
+                assert!(Refusal::is_claimed(&frame) && !opens_down(item));
+                assert!(!refusal.name.is_empty() && refusal.name.bytes().all(|byte| byte.is_ascii_alphanumeric()));
+                assert_eq!(refusal.close(DEVICE, &key(), &mut [0; MAX_REFUSAL]).unwrap(), frame, "another form of the same");
+                true
+            }
+            Err(error) => {
+                assert_eq!(error, FrameError::Malformed, "the tag is right: {item:02x?}");
+                false
+            }
+        }
+    };
+    let refusal = Refusal { index: SealIndex(70_000), is_final: true, name: "NotAsForwarded" };
+    let item = item_of(refusal.close(DEVICE, &key(), &mut [0; MAX_REFUSAL]).unwrap());
+    assert!(opens(&item));
+    assert!((0..item.len()).all(|length| !opens(&item[..length])));
+    let (mut opened, mut refused) = (0, 0);
+    for place in 0..item.len() {
+        for flip in 1..=255 {
+            let mut altered = item.clone();
+            altered[place] ^= flip;
+            *(if opens(&altered) { &mut opened } else { &mut refused }) += 1;
+        }
+    }
+    assert!(opened > 500 && refused > 3000, "{opened} opened, {refused} refused");
+    for name in ["", "with space", "line\nbreak", "\u{1b}[2J", &"x".repeat(49)] {
+        let refusal = Refusal { index: SealIndex(u32::MAX), is_final: false, name };
+        assert!(!opens(&item_of(refusal.close(DEVICE, &key(), &mut [0; 200]).unwrap())), "{name:?}");
+    }
+    let longest = Refusal { index: SealIndex(u32::MAX), is_final: false, name: &"x".repeat(48) };
+    assert!(opens(&item_of(longest.close(DEVICE, &key(), &mut [0; MAX_REFUSAL]).unwrap())));
+    assert_eq!(Refusal::open(&tagged(&item, UP), DEVICE, &key()), Err(FrameError::NotAuthentic));
 }
 
 #[test]

@@ -18,7 +18,7 @@
 //! | 4 | an epoch (8) was begun |
 //! | 5 | an epoch (8) has ended |
 //! | 6 | what was given up: the next index (4), the newest epoch (8), its readings (8) |
-//! | 7 | a seal (4) was given up, of which the gateway has lost what it acknowledged |
+//! | 7 | a seal (4) was given up: the gateway refuses it, or has lost what it acknowledged of it |
 //! | 8 | indices were opened and never used: the next one (4) |
 
 use std::collections::VecDeque;
@@ -32,7 +32,7 @@ use moteseal_core::sample::{Announcement, WordError};
 use moteseal_core::seal::Position;
 use moteseal_core::signature::{PublicKey, Signer};
 use moteseal_core::wire::cbor::BufferTooSmall;
-use moteseal_core::wire::link::{FrameError, LinkKey};
+use moteseal_core::wire::link::{FrameError, LinkKey, Refusal};
 use moteseal_store::Journal;
 use moteseal_store::journal::JournalError;
 use tracing::warn;
@@ -216,6 +216,8 @@ pub struct DurableMote<K> {
     compacted: u64,
     taken: Taken,
     announcement: Option<Vec<u8>>,
+    /// Seals that the gateway refused, and that were given up, since this was opened.
+    refused: u64,
 }
 
 /// Who a mote is.
@@ -273,6 +275,7 @@ impl<K: Signer> DurableMote<K> {
             compacted: 0,
             taken: start.before.taken,
             announcement: None,
+            refused: 0,
         };
         for (record, number) in records.iter().zip(0..).skip(1) {
             durable.apply(&Input::decode(record).ok_or_else(foreign)?, number)?;
@@ -318,6 +321,12 @@ impl<K: Signer> DurableMote<K> {
         self.announcement.is_some().then(|| self.mote.newest_word().0)
     }
 
+    /// Seals that the gateway refused, and that were given up, since the device was opened.
+    #[must_use]
+    pub const fn refused(&self) -> u64 {
+        self.refused
+    }
+
     /// Takes a reading; it is durable after the next [`sync`](Self::sync).
     ///
     /// # Errors
@@ -353,11 +362,14 @@ impl<K: Signer> DurableMote<K> {
         Ok(word)
     }
 
-    /// Hears an acknowledgement; says whether it was news.
+    /// Hears an acknowledgement, or that a seal is refused; says whether it was news.
     ///
     /// # Errors
     /// [`FrameError`] if it is not the gateway's; otherwise as the journal's.
     pub fn acknowledged(&mut self, frame: &[u8]) -> Result<Result<bool, FrameError>, DurableError> {
+        if Refusal::is_claimed(frame) {
+            return self.hear_refusal(frame);
+        }
         // Most are old, and need not be told again.
         let heard = self.mote.acknowledged(frame);
         if heard == Ok(true) {
@@ -369,6 +381,21 @@ impl<K: Signer> DurableMote<K> {
             self.tell(&Input::GiveUp(index))?;
         }
         Ok(heard)
+    }
+
+    /// Gives a seal up that the gateway refuses, if it would hold up the others for ever: of an open one the next seal says so, one that was
+    /// signed stays missing from the chain.
+    fn hear_refusal(&mut self, frame: &[u8]) -> Result<Result<bool, FrameError>, DurableError> {
+        Ok(match self.mote.refused(frame) {
+            Ok(Some((index, name))) => {
+                warn!(seal = index.0, name, "the gateway refuses a seal; the seal is given up");
+                self.tell(&Input::GiveUp(index))?;
+                self.refused += 1;
+                Ok(true)
+            }
+            Ok(None) => Ok(false),
+            Err(error) => Err(error),
+        })
     }
 
     /// What a seal that is opened from now on starts at.

@@ -27,6 +27,8 @@ use moteseal_verify::write;
 
 use crate::seal::{Chain, Profile, SealRefused};
 
+mod refusal;
+
 /// Bytes of forwarded events that a mote buffers for one seal.
 pub const BUFFER: usize = 1 << 16;
 /// Bytes of events in one frame: a frame then fits one datagram of any link, and one packet of most.

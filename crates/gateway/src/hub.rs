@@ -31,6 +31,7 @@ mod bounds;
 mod close;
 mod end;
 mod proof;
+mod refusal;
 mod schemas;
 
 /// Open epochs of which one device may be the first to speak: epochs that others never reach cost memory and, when they end, time.

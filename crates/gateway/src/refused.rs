@@ -4,7 +4,8 @@ use std::fmt;
 
 use moteseal_core::wire::link::FrameError;
 
-/// Why a frame was dropped. It is counted, changes nothing, and is not answered unless it is a device's own mistake.
+/// Why a frame was dropped. It is counted, changes nothing, and is answered only where its device would send it for ever
+/// ([`Hub::refusal`](crate::Hub::refusal)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refused {
@@ -54,6 +55,25 @@ impl Refused {
             Self::Schema => "Schema",
             Self::MalformedClose => "MalformedClose",
             Self::NotProven(name) => name,
+        }
+    }
+}
+
+impl Refused {
+    /// Whether the seal that was refused is refused for good, and its device is to be told; none where the same frame may be taken later,
+    /// when epochs have ended or room was made, or where nobody known sent it. Not for good is what another roster, another version of the
+    /// gateway, or the clock may change.
+    pub(crate) const fn is_final(&self) -> Option<bool> {
+        match self {
+            Self::EpochGoesBack | Self::NotAsForwarded | Self::FramingChanged => Some(true),
+            Self::EpochTooFar | Self::MalformedClose | Self::NotProven(_) => Some(false),
+            Self::Frame(_)
+            | Self::UnknownDevice
+            | Self::RoundNotAnnounced
+            | Self::TooManyEpochs
+            | Self::EpochFull
+            | Self::OverQuota
+            | Self::Schema => None,
         }
     }
 }

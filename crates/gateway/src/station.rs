@@ -8,7 +8,7 @@
 //! Where the disk is full, or the outbox at its bound, a station takes no more frames: nothing that was acknowledged is given up,
 //! and devices hold back what is not. The journal has a quarter of the bound, in which no device can take the others' parts.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
 use std::ops::Bound;
@@ -121,7 +121,7 @@ impl From<OutboxError> for StationError {
 /// What may be said now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Said {
-    /// An acknowledgement for each device that was heard.
+    /// An acknowledgement for each device that was heard, and a refusal for each of which a seal is refused for good.
     pub acknowledgements: Vec<(DeviceId, Vec<u8>)>,
     /// A signed announcement to all.
     pub announcement: Option<Vec<u8>>,
@@ -166,6 +166,8 @@ pub struct Station {
     uncommitted: usize,
     /// Devices that were heard since the last words.
     heard: BTreeSet<DeviceId>,
+    /// What devices are told of seals that are refused, one a device.
+    refusals: BTreeMap<DeviceId, Vec<u8>>,
     /// Epochs whose round is to be said, one with each commit.
     to_announce: BTreeSet<EpochNumber>,
     /// The epoch that was announced last.
@@ -215,6 +217,7 @@ impl Station {
             bound,
             uncommitted: 0,
             heard: BTreeSet::new(),
+            refusals: BTreeMap::new(),
             to_announce: BTreeSet::new(),
             announced: None,
             ending: None,
@@ -302,7 +305,8 @@ impl Station {
     pub fn hear(&mut self, frame: &[u8], now: EpochNumber) -> Result<News, Refused> {
         // What stands before a frame in the journal is a few bytes, which the device does not choose.
         let Self { hub, quota, .. } = self;
-        let news = hub.hear_if(frame, now, |device| quota.admits(device, size_of_record(frame)))?;
+        let heard = hub.hear_if(frame, now, |device| quota.admits(device, size_of_record(frame)));
+        let news = heard.inspect_err(|refused| self.refusals.extend(self.hub.refusal(frame, refused)))?;
         self.heard.insert(news.device);
         if news.durable {
             let entry = Entry::Frame { now, about: news.about, frame }.encode();
@@ -433,6 +437,7 @@ impl Station {
         for device in std::mem::take(&mut self.heard) {
             said.acknowledgements.extend(self.hub.acknowledgement(device).map(|frame| (device, frame)));
         }
+        said.acknowledgements.extend(std::mem::take(&mut self.refusals));
         // A link keeps the newest word only, so that one goes out at a time.
         if let Some(epoch) = self.to_announce.pop_first() {
             self.announced = Some(epoch);

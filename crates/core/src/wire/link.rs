@@ -15,6 +15,9 @@ use super::cbor::{BufferTooSmall, DecodeError, Reader, Writer, head};
 use crate::digest::Digest;
 use crate::record::{DeviceId, EpochNumber, Framing, GroupId, Level, MAX_LEVELS, Round, SealIndex, Sequence};
 
+mod refusal;
+pub use refusal::{MAX_REFUSAL, Refusal};
+
 /// Bytes of a frame's tag.
 pub const TAG: usize = 16;
 /// A frame is at most this long: what one datagram of any link carries.

@@ -40,6 +40,11 @@ impl<'a> Closing<'a> {
     }
 }
 
+/// The index of the seal that a closing frame speaks of.
+pub(super) fn index_of(device: DeviceId, open: &[u8], part: &[u8]) -> Option<SealIndex> {
+    Closing::read(device, open, part).ok().map(|closing| closing.index)
+}
+
 impl Hub {
     pub(super) fn close(
         &mut self,

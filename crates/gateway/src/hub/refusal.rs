@@ -1,0 +1,26 @@
+//! What a hub tells a device whose seal it refuses, where trying again does not help by itself.
+
+use moteseal_core::record::DeviceId;
+use moteseal_core::wire::link::{MAX_REFUSAL, Refusal, Uplink, claimed_device};
+
+use super::{Hub, close, link_key};
+use crate::refused::Refused;
+
+impl Hub {
+    /// The frame that tells a device that one of its seals is refused: none if the frame was not the device's, speaks of no seal, or may be
+    /// taken when it comes again. `frame` is what [`hear`](Self::hear) refused. Send it only once what was heard before is durable.
+    #[must_use]
+    pub fn refusal(&self, frame: &[u8], refused: &Refused) -> Option<(DeviceId, Vec<u8>)> {
+        let is_final = refused.is_final()?;
+        let device = claimed_device(frame).filter(|device| self.slot(*device).is_some())?;
+        let key = link_key(&self.secret, &self.roster, device);
+        let index = match Uplink::open(frame, &key).ok()? {
+            Uplink::Forward(forward) => forward.index,
+            Uplink::Close { open, part, .. } => close::index_of(device, open, part)?,
+            Uplink::Schema(_) => return None,
+        };
+        let mut out = [0; MAX_REFUSAL];
+        let refusal = Refusal { index, is_final, name: refused.name() }.close(device, &key, &mut out).ok()?;
+        Some((device, refusal.to_vec()))
+    }
+}

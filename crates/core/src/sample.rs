@@ -4,6 +4,7 @@
 //! hold, so that whoever answers has none: a sample whose choice was forced is [`UniformSample`].
 
 pub mod audit;
+mod buffer;
 pub mod choice;
 pub mod coordinator;
 pub mod epoch;

@@ -1,11 +1,14 @@
 //! Device and coordinator over a link that loses, repeats, reorders and forges: nothing that is sealed as kept is missing.
 #![allow(clippy::unwrap_used, missing_docs)]
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 
 use moteseal_core::level::Salt;
 use moteseal_core::record::{EpochNumber, Framing};
 use moteseal_core::sample::{Followed, Forwarder, Heard, Noted};
+use moteseal_core::seal::Scheme;
+use moteseal_core::seal::tree::{leaf, node};
 use moteseal_core::wire::cbor::Writer;
 use moteseal_core::wire::link::{
     Acknowledgement, FrameError, LinkKey, MAX_EVENTS, MAX_FRAME, MAX_RECORD, Uplink, claimed_device, encode_event,
@@ -54,32 +57,43 @@ fn step() -> impl Strategy<Value = Step> {
 
 struct World {
     device: Forwarder<400>,
+    scheme: Scheme,
     framing: Framing,
+    /// A tree took no more events: its device would go on under the next index.
+    is_full: bool,
     salt: Salt,
     sensed: Vec<Vec<u8>>,
     up: VecDeque<Vec<u8>>,
     down: VecDeque<Vec<u8>>,
     followed: Followed,
     taken: BTreeMap<u64, (Level, Vec<u8>)>,
+    /// Of a tree, the events for which a digest stands.
+    covered: BTreeSet<u64>,
 }
 
 impl World {
-    fn new(framing: Framing) -> Self {
+    fn new(scheme: Scheme, framing: Framing) -> Self {
         let (index, epoch) = (SealIndex(3), EpochNumber(70));
         let followed = Followed { index, epoch, next: Sequence(0), confirmed: Round(0) };
         Self {
-            device: Forwarder::new(index, epoch, framing, LEVELS, Round(0)),
+            device: Forwarder::new(index, epoch, (scheme, framing), LEVELS, Round(0)),
+            scheme,
             framing,
+            is_full: false,
             salt: Salt([9; 16]),
             sensed: Vec::new(),
             up: VecDeque::new(),
             down: VecDeque::new(),
             followed,
             taken: BTreeMap::new(),
+            covered: BTreeSet::new(),
         }
     }
 
     fn sense(&mut self) {
+        if self.is_full {
+            return;
+        }
         let seq = self.sensed.len() as u64;
         let length = if self.framing == Framing::Prefixed { seq as usize * 7 % 30 } else { 4 };
         let record: Vec<u8> = (0..length).map(|byte| (seq as usize * 31 + byte) as u8).collect();
@@ -87,9 +101,13 @@ impl World {
         match self.device.note(level, &record) {
             Noted::Below => assert!(level.0 < self.device.rounds().1.0),
             Noted::Raised(round) => assert_eq!(round, self.device.rounds().1),
-            Noted::Lost => assert_eq!(level, Level(LEVELS - 1)),
+            Noted::Lost => assert_eq!((self.scheme, level), (Scheme::Star, Level(LEVELS - 1))),
             Noted::Buffered => {}
-            Noted::Full => panic!("a few hundred events"),
+            Noted::Full => {
+                assert_eq!((self.scheme, self.device.rounds().1), (Scheme::Tree, Round(LEVELS - 1)), "a few hundred events");
+                self.is_full = true;
+                return;
+            }
         }
         self.sensed.push(record);
     }
@@ -109,11 +127,26 @@ impl World {
             for (seq, level, record) in forward.events().filter(|(seq, ..)| *seq >= first) {
                 assert!(self.taken.insert(seq.0, (level, record.to_vec())).is_none(), "taken once");
             }
+            assert_eq!(forward.digests.is_some(), self.scheme == Scheme::Tree);
+            for (range, root) in forward.subtrees() {
+                assert_eq!(root, self.root(range.clone()), "{range:?}");
+                self.covered.extend(range);
+            }
         }
         let (index, next) = (self.followed.index, self.followed.next);
         let acknowledgement = Acknowledgement { index, next, sealed: None, wants_schema: false };
         let mut out = [0; 100];
         self.down.push_back(acknowledgement.close(DEVICE, &key(), &mut out).unwrap().to_vec());
+    }
+
+    /// The root of a perfect subtree of what was sensed, by the definition.
+    fn root(&self, range: Range<u64>) -> Digest {
+        let middle = range.start.midpoint(range.end);
+        if range.end - range.start == 1 {
+            return leaf(&self.sensed[usize::try_from(range.start).unwrap()]);
+        }
+        assert!((range.end - range.start).is_power_of_two() && range.start % (range.end - range.start) == 0);
+        node(&self.root(range.start..middle), &self.root(middle..range.end))
     }
 
     fn step(&mut self, step: Step) {
@@ -142,6 +175,7 @@ impl World {
 
     /// The link comes to its senses, and everything gets through.
     fn settle(&mut self) {
+        self.device.end();
         for _ in 0..10_000 {
             if self.device.is_drained() {
                 return;
@@ -163,8 +197,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn whatever_the_link_does_each_level_that_the_seal_keeps_is_whole(steps in vec(step(), 0..120), fixed: bool) {
-        let mut world = World::new(if fixed { Framing::fixed(4).unwrap() } else { Framing::Prefixed });
+    fn whatever_the_link_does_each_level_that_the_seal_keeps_is_whole(steps in vec(step(), 0..120), fixed: bool, tree: bool) {
+        let framing = if fixed { Framing::fixed(4).unwrap() } else { Framing::Prefixed };
+        let mut world = World::new(if tree { Scheme::Tree } else { Scheme::Star }, framing);
         for step in steps {
             world.step(step);
         }
@@ -179,7 +214,9 @@ proptest! {
             } else if level.0 >= own.0 {
                 lost_there += 1;
             }
+            prop_assert!(!tree || world.taken.contains_key(&seq) || world.covered.contains(&seq), "nothing stands for {}", seq);
         }
+        prop_assert!(!tree || lost.is_none());
         prop_assert!(u64::from(lost.is_some()) <= lost.map_or(0, |lost| lost.total()));
         prop_assert!(lost.map_or(0, |lost| lost.total()) <= lost_there);
         for (seq, (level, record)) in &world.taken {
@@ -217,7 +254,7 @@ fn a_frame_of_another_device_group_or_direction_is_not_authentic() {
 fn a_seal_that_a_reboot_abandoned_is_followed_no_more() {
     let framing = Framing::fixed(4).unwrap();
     let frames = |index: u32| {
-        let mut device = Forwarder::<200>::new(SealIndex(index), EpochNumber(5), framing, LEVELS, Round(0));
+        let mut device = Forwarder::<200>::new(SealIndex(index), EpochNumber(5), (Scheme::Star, framing), LEVELS, Round(0));
         for level in [0, 3, 1] {
             let _ = device.note(Level(level), &[0; 4]);
         }
@@ -233,6 +270,7 @@ fn a_seal_that_a_reboot_abandoned_is_followed_no_more() {
         until: Sequence(3),
         framing,
         events,
+        digests: None,
     };
     assert_eq!(frames(4), frames(5));
     let mut followed = Followed::start(&forward(4, 0, &[]));
@@ -248,7 +286,7 @@ fn a_seal_that_a_reboot_abandoned_is_followed_no_more() {
 
 #[test]
 fn a_scratch_too_small_for_an_event_is_an_error_and_not_silence() {
-    let mut device = Forwarder::<200>::new(SealIndex(0), EpochNumber(5), Framing::Prefixed, LEVELS, Round(0));
+    let mut device = Forwarder::<200>::new(SealIndex(0), EpochNumber(5), (Scheme::Star, Framing::Prefixed), LEVELS, Round(0));
     assert_eq!(device.note(Level(2), &[1; 50]), Noted::Buffered);
     assert!(device.next_frame(&mut [0; 20]).is_err());
     assert!(device.next_frame(&mut [0; 60]).unwrap().is_some());
@@ -258,7 +296,7 @@ fn a_scratch_too_small_for_an_event_is_an_error_and_not_silence() {
 
 #[test]
 fn a_record_that_no_buffer_takes_is_lost_and_costs_the_others_nothing() {
-    let mut device = Forwarder::<400>::new(SealIndex(0), EpochNumber(5), Framing::Prefixed, LEVELS, Round(0));
+    let mut device = Forwarder::<400>::new(SealIndex(0), EpochNumber(5), (Scheme::Star, Framing::Prefixed), LEVELS, Round(0));
     assert_eq!(device.note(Level(0), &[1; 50]), Noted::Buffered);
     assert_eq!(device.note(Level(1), &[2; 394]), Noted::Lost);
     let (announced, own, lost) = device.rounds();
@@ -289,19 +327,20 @@ fn the_longest_record_at_the_longest_place_just_fills_a_frame() {
             until: Sequence(u64::from(u32::MAX)),
             framing: Framing::Prefixed,
             events: out.finish(),
+            digests: None,
         };
         let mut frame = vec![0; MAX_FRAME];
         Uplink::Forward(forward).close(DEVICE, &key(), &mut frame).map(<[u8]>::len)
     };
-    // `from` and `size` are 0 here, which takes six bytes less than the longest.
-    assert_eq!(frame_of(MAX_RECORD), Ok(MAX_FRAME - 6));
-    assert!(frame_of(MAX_RECORD + 7).is_err());
+    // `from` and `size` are 0 here and there are no digests, which takes nine bytes less than the longest.
+    assert_eq!(frame_of(MAX_RECORD), Ok(MAX_FRAME - 9));
+    assert!(frame_of(MAX_RECORD + 10).is_err());
 }
 
 #[test]
 fn frames_go_on_where_the_last_one_ended_whatever_is_dropped_between() {
     let framing = Framing::fixed(4).unwrap();
-    let mut device = Forwarder::<4096>::new(SealIndex(0), EpochNumber(5), framing, LEVELS, Round(0));
+    let mut device = Forwarder::<4096>::new(SealIndex(0), EpochNumber(5), (Scheme::Star, framing), LEVELS, Round(0));
     let mut noted = 0..;
     let mut note = |device: &mut Forwarder<4096>, count: usize| {
         for seq in noted.by_ref().take(count) {

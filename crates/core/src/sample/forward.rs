@@ -2,26 +2,25 @@
 //! the other end needs to follow it. DESIGN section 6; spec/formats.md, section 8.
 //!
 //! A [`Forwarder`] buffers the events of one open seal that are at or above the device's round until they are acknowledged as
-//! durable. It never drops a single event in silence: a buffer that fills raises the device's own round, which the seal states, and
-//! at the last level what does not fit is counted as lost. Fixed memory, no heap, no clock: who drives it decides when to send
-//! and when to [`rewind`](Forwarder::rewind).
+//! durable, and of a tree the roots of the subtrees between them. It never drops a single event in silence: a buffer that fills raises
+//! the device's own round, which the seal states; at the last level what does not fit is counted as lost in a star, and ends the seal
+//! of a tree. Fixed memory, no heap, no clock: who drives it decides when to send and when to [`rewind`](Forwarder::rewind).
 
 use core::fmt;
 
+use super::buffer::{Buffer, HEAD, Kind};
 use crate::level::Counters;
 use crate::record::{EpochNumber, Framing, Level, Round, SealIndex, Sequence};
-use crate::seal::Lost;
+use crate::seal::{Lost, Scheme};
 use crate::wire::cbor::{BufferTooSmall, Writer};
 use crate::wire::link::{Acknowledgement, Forward, MAX_RECORD, encode_event};
 
-/// What stands before a buffered record: its sequence number, level and length.
-const HEAD: usize = 7;
-
-/// The forwarded events of one open seal, in at most `N` bytes: each takes its length and 7 bytes more.
+/// The forwarded events of one open seal, in at most `N` bytes: each takes its length and 7 bytes more, the root of a subtree 39.
 #[derive(Clone)]
 pub struct Forwarder<const N: usize> {
     index: SealIndex,
     epoch: EpochNumber,
+    scheme: Scheme,
     framing: Framing,
     announced: Round,
     own: Round,
@@ -31,10 +30,9 @@ pub struct Forwarder<const N: usize> {
     /// The first event that is not known to be durable, and the first that was not sent since.
     acknowledged: u32,
     sent: u32,
-    buffer: [u8; N],
-    used: usize,
-    /// Where in the buffer the first event lies that was not sent: those before it were, those behind it were not.
-    unsent: usize,
+    /// No event follows.
+    is_over: bool,
+    buffer: Buffer<N>,
 }
 
 /// What became of an event.
@@ -49,7 +47,8 @@ pub enum Noted {
     Raised(Round),
     /// It fits no more, at any round: its level's events are lost, and the seal will say so.
     Lost,
-    /// There is no sequence number left for it: it was not taken. Close the seal, and go on under the next index.
+    /// There is no sequence number left for it, or no room in the buffer of a tree, which states no losses: it was not taken. Close the
+    /// seal, and go on under the next index.
     Full,
 }
 
@@ -68,11 +67,12 @@ impl<const N: usize> Forwarder<N> {
     /// For a seal that is being opened, in a group of `levels` levels, at the highest round that the device has been told for this
     /// epoch (0 if none).
     #[must_use]
-    pub fn new(index: SealIndex, epoch: EpochNumber, framing: Framing, levels: u8, announced: Round) -> Self {
+    pub fn new(index: SealIndex, epoch: EpochNumber, (scheme, framing): (Scheme, Framing), levels: u8, announced: Round) -> Self {
         let announced = announced.min(Round(levels.saturating_sub(1)));
         Self {
             index,
             epoch,
+            scheme,
             framing,
             announced,
             own: announced,
@@ -80,46 +80,61 @@ impl<const N: usize> Forwarder<N> {
             noted: 0,
             acknowledged: 0,
             sent: 0,
-            buffer: [0; N],
-            used: 0,
-            unsent: 0,
+            is_over: false,
+            buffer: Buffer::new(),
         }
     }
 
     /// Takes note of the seal's next event, at the level that `Star::push` or the salt gave it.
     pub fn note(&mut self, level: Level, record: &[u8]) -> Noted {
-        let seq = self.noted;
-        let Some(noted) = seq.checked_add(1) else { return Noted::Full };
-        self.noted = noted;
+        let (seq, before) = (self.noted, self.own);
+        if !self.make_room(level, record) {
+            return Noted::Full;
+        }
+        self.noted += 1;
         if level.0 < self.own.0 {
-            return Noted::Below;
+            if self.scheme == Scheme::Tree {
+                self.buffer.skip(seq, level, record);
+            }
+            return if self.own == before { Noted::Below } else { Noted::Raised(self.own) };
         }
-        // Where the whole buffer is too small, a higher round makes no room: only what lies there would be given up.
-        if self.is_lost(level) || HEAD + record.len() > N || record.len() > MAX_RECORD {
-            return self.lose(level);
-        }
-        let before = self.own;
-        while self.used + HEAD + record.len() > N {
-            if self.own.0 + 1 >= self.lost.levels() {
+        if self.scheme == Scheme::Star {
+            // Where the whole buffer is too small, a higher round makes no room: only what lies there would be given up.
+            if self.is_lost(level) || HEAD + record.len() > N || record.len() > MAX_RECORD {
                 return self.lose(level);
             }
-            self.own.0 += 1;
-            self.drop_below(self.own);
-            if level.0 < self.own.0 {
-                return Noted::Raised(self.own);
+            while !self.buffer.has_room(HEAD + record.len()) {
+                if !self.raise() {
+                    return self.lose(level);
+                }
+                if level.0 < self.own.0 {
+                    return Noted::Raised(self.own);
+                }
             }
         }
-        // MAX_RECORD fits two bytes.
-        #[allow(clippy::cast_possible_truncation)]
-        let length = (record.len() as u16).to_be_bytes();
-        let end = self.used + HEAD + record.len();
-        let entry = &mut self.buffer[self.used..end];
-        entry[..4].copy_from_slice(&seq.to_be_bytes());
-        entry[4] = level.0;
-        entry[5..HEAD].copy_from_slice(&length);
-        entry[HEAD..].copy_from_slice(record);
-        self.used = end;
+        self.buffer.push(seq, level, record);
         if self.own == before { Noted::Buffered } else { Noted::Raised(self.own) }
+    }
+
+    /// Whether [`note`](Self::note) would take the seal's next event. Of a tree whose buffer is full this raises the device's own round, as
+    /// `note` would. An empty buffer has room for any record of at most [`MAX_RECORD`] and `N - 7` bytes.
+    pub fn make_room(&mut self, level: Level, record: &[u8]) -> bool {
+        if self.noted == u32::MAX {
+            return false;
+        }
+        if self.scheme == Scheme::Star {
+            return true;
+        }
+        loop {
+            let is_wanted = level.0 >= self.own.0;
+            let length = if is_wanted { HEAD + record.len() } else { Buffer::<N>::skipped_length(record) };
+            if self.buffer.has_room(length) && (record.len() <= MAX_RECORD || !is_wanted) {
+                return true;
+            }
+            if !self.raise() {
+                return false;
+            }
+        }
     }
 
     fn is_lost(&self, level: Level) -> bool {
@@ -128,35 +143,31 @@ impl<const N: usize> Forwarder<N> {
 
     /// Gives up an event, and with it its whole level under this seal: a block with a hole is never served.
     fn lose(&mut self, level: Level) -> Noted {
-        let dropped = self.retain(|entry| entry.level != level);
+        let dropped = self.buffer.retain(|entry| entry.kind != Kind::Record(level));
         if let Some(lost) = self.lost.as_mut_slice().get_mut(usize::from(level.0)) {
             *lost += dropped + 1;
         }
         Noted::Lost
     }
 
-    fn drop_below(&mut self, round: Round) {
-        let _ = self.retain(|entry| entry.level.0 >= round.0);
+    /// Goes to the next round by itself, if there is one.
+    fn raise(&mut self) -> bool {
+        let is_last = self.own.0 + 1 >= self.lost.levels();
+        if !is_last {
+            self.own.0 += 1;
+            self.drop_below(self.own);
+        }
+        !is_last
     }
 
-    /// Keeps the entries that `keep` says, in order; how many went.
-    fn retain(&mut self, keep: impl Fn(&Entry) -> bool) -> u32 {
-        let (mut from, mut to, mut dropped, mut unsent) = (0, 0, 0, None);
-        while let Some(entry) = Entry::at(&self.buffer[..self.used], from) {
-            if from == self.unsent {
-                unsent = Some(to);
+    fn drop_below(&mut self, round: Round) {
+        match self.scheme {
+            Scheme::Star => _ = self.buffer.retain(|entry| entry.is_at_least(round.0)),
+            Scheme::Tree => {
+                self.buffer.collapse(0, round.0);
+                self.sent = self.buffer.first_unsent().map_or(self.noted, |entry| entry.start);
             }
-            let length = entry.end - from;
-            if keep(&entry) {
-                self.buffer.copy_within(from..from + length, to);
-                to += length;
-            } else {
-                dropped += 1;
-            }
-            from += length;
         }
-        (self.used, self.unsent) = (to, unsent.unwrap_or(to));
-        dropped
     }
 
     /// Goes up to a round that the coordinator announced for this epoch, and says whether that is a new one. Rounds never fall, and end at
@@ -174,39 +185,73 @@ impl<const N: usize> Forwarder<N> {
         is_news
     }
 
-    /// Writes the next frame's events into `scratch`, whose length bounds them; `None` if all events have been sent.
+    /// No event follows: what stands for the last ones of a tree may be sent now.
+    pub const fn end(&mut self) {
+        self.is_over = true;
+    }
+
+    /// Writes the next frame's events into `scratch`, whose length bounds them and a tree's digests; `None` if all that can be has been
+    /// sent.
     ///
     /// # Errors
     /// [`BufferTooSmall`] if not even one event fits `scratch`.
     pub fn next_frame<'s>(&mut self, scratch: &'s mut [u8]) -> Result<Option<Forward<'s>>, BufferTooSmall> {
-        if self.sent >= self.noted {
+        let is_tree = self.scheme == Scheme::Tree;
+        let sendable = self.buffer.sendable(!is_tree || self.is_over);
+        let first = self.buffer.first_unsent().filter(|entry| entry.at < sendable);
+        if if is_tree { first.is_none() } else { self.sent >= self.noted } {
             return Ok(None);
         }
-        let from = Sequence(u64::from(self.sent));
-        let (mut out, mut next, mut until, mut at) = (Writer::new(scratch), from, self.noted, self.unsent);
-        while let Some(entry) = Entry::at(&self.buffer[..self.used], at) {
-            let (seq, start) = (Sequence(u64::from(entry.seq)), out.position());
-            let record = &self.buffer[entry.end - entry.length..entry.end];
-            let prefix = self.framing.prefix(record).flatten();
-            if encode_event(&mut out, next, seq, entry.level, prefix, record).is_err() {
-                out.truncate(start);
-                until = entry.seq;
+        // Of a tree nothing is skipped: what is sent goes from entry to entry.
+        let from = first.filter(|_| is_tree).map_or(self.sent, |first| first.start);
+        let start = first.map_or(sendable, |first| first.at);
+        let (room, mut out, mut digests) = (scratch.len(), Writer::new(scratch), 0);
+        let (mut at, mut next, mut behind, mut cut) = (start, from, from, None);
+        while let Some(entry) = self.buffer.entry(at).filter(|entry| entry.at < sendable) {
+            let (before, record) = (out.position(), self.buffer.content(&entry));
+            let is_in = match entry.kind {
+                Kind::Record(level) => {
+                    let prefix = self.framing.prefix(record).flatten();
+                    encode_event(&mut out, sequence(next), sequence(entry.start), level, prefix, record).is_ok()
+                        && out.position() + digests <= room
+                }
+                Kind::Subtree(_) => before + digests + 32 <= room,
+            };
+            if !is_in {
+                out.truncate(before);
+                cut = Some(entry.start);
                 break;
             }
-            (next, at) = (Sequence(seq.0 + 1), entry.end);
+            match entry.kind {
+                Kind::Record(_) => next = entry.start + 1,
+                Kind::Subtree(_) => digests += 32,
+            }
+            (at, behind) = (entry.end, entry.until());
         }
-        if out.position() == 0 && until == self.sent {
+        let until = if is_tree { behind } else { cut.unwrap_or(self.noted) };
+        if until == from {
             return Err(BufferTooSmall);
         }
-        (self.sent, self.unsent) = (until, at);
+        let events = out.position();
+        let mut place = start;
+        while let Some(entry) = self.buffer.entry(place).filter(|entry| entry.at < at) {
+            if let Kind::Subtree(_) = entry.kind {
+                out.raw(self.buffer.content(&entry))?;
+            }
+            place = entry.end;
+        }
+        self.sent = until;
+        self.buffer.sent_up_to(at);
+        let (events, digests) = out.finish().split_at(events);
         Ok(Some(Forward {
             index: self.index,
             epoch: self.epoch,
             own_round: self.own,
-            from,
-            until: Sequence(u64::from(until)),
+            from: sequence(from),
+            until: sequence(until),
             framing: self.framing,
-            events: out.finish(),
+            events,
+            digests: is_tree.then_some(digests),
         }))
     }
 
@@ -217,29 +262,23 @@ impl<const N: usize> Forwarder<N> {
         let is_news = acknowledgement.index == self.index && next > self.acknowledged && next <= self.noted;
         if is_news {
             self.acknowledged = next;
-            // Events lie in order: what is durable is the buffer's start.
-            let mut start = 0;
-            while let Some(entry) = Entry::at(&self.buffer[..self.used], start).filter(|entry| entry.seq < next) {
-                start = entry.end;
-            }
-            self.buffer.copy_within(start..self.used, 0);
-            self.used -= start;
             // Where it is ahead of what was sent again, the rest need not be.
-            (self.sent, self.unsent) = (self.sent.max(next), self.unsent.saturating_sub(start));
+            self.buffer.acknowledged(next);
+            self.sent = self.sent.max(next);
         }
         is_news
     }
 
     /// Sends what is not acknowledged again, from the next frame on.
     pub fn rewind(&mut self) {
-        (self.sent, self.unsent) = (self.acknowledged, 0);
+        self.sent = self.acknowledged;
+        self.buffer.sent_up_to(0);
     }
 
     /// The first event that is not known to be durable at the coordinator.
     #[must_use]
     pub const fn acknowledged(&self) -> Sequence {
-        // Widening.
-        Sequence(self.acknowledged as u64)
+        sequence(self.acknowledged)
     }
 
     /// Whether everything that was noted is durable at the coordinator.
@@ -251,7 +290,7 @@ impl<const N: usize> Forwarder<N> {
     /// Bytes of the buffer that are taken.
     #[must_use]
     pub const fn buffered(&self) -> usize {
-        self.used
+        self.buffer.used()
     }
 
     /// Events noted so far.
@@ -273,21 +312,9 @@ impl<const N: usize> Forwarder<N> {
     }
 }
 
-struct Entry {
-    seq: u32,
-    level: Level,
-    /// Of the record, which ends the entry.
-    length: usize,
-    end: usize,
-}
-
-impl Entry {
-    fn at(buffer: &[u8], at: usize) -> Option<Self> {
-        let head = buffer.get(at..)?.first_chunk::<HEAD>()?;
-        let seq = u32::from_be_bytes([head[0], head[1], head[2], head[3]]);
-        let length = usize::from(u16::from_be_bytes([head[5], head[6]]));
-        Some(Self { seq, level: Level(head[4]), length, end: at + HEAD + length })
-    }
+const fn sequence(seq: u32) -> Sequence {
+    // Widening.
+    Sequence(seq as u64)
 }
 
 /// The other end: how far a device's open seal has been followed.
@@ -356,7 +383,7 @@ mod tests {
     #[test]
     fn an_event_without_a_sequence_number_is_not_taken() {
         let framing = Framing::Prefixed;
-        let mut forwarder = Forwarder::<64>::new(SealIndex(0), EpochNumber(0), framing, 4, Round(0));
+        let mut forwarder = Forwarder::<64>::new(SealIndex(0), EpochNumber(0), (Scheme::Star, framing), 4, Round(0));
         forwarder.noted = u32::MAX - 1;
         assert_eq!(forwarder.note(Level(3), b"last"), Noted::Buffered);
         let before = (forwarder.noted(), forwarder.buffered(), forwarder.rounds());

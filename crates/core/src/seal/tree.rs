@@ -71,19 +71,19 @@ impl core::error::Error for TreeFull {}
 
 /// The perfect subtrees left of a position, one for each bit set in it: slot `h` holds the root of `2^h` leaves.
 #[derive(Clone)]
-struct Frontier<const H: usize> {
+pub(crate) struct Frontier<const H: usize> {
     slots: [Digest; H],
     position: u64,
 }
 
 impl<const H: usize> Frontier<H> {
-    const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self { slots: [Digest::NULL; H], position: 0 }
     }
 
     /// Adds the root of the next `2^height` leaves. The position must be a multiple of that, and the new one at most `2^H - 1`.
     #[inline]
-    fn append(&mut self, height: u32, root: Digest) {
+    pub(crate) fn append(&mut self, height: u32, root: Digest) {
         debug_assert!(self.position.trailing_zeros() >= height);
         let (mut root, mut slot) = (root, height as usize);
         while self.position >> slot & 1 == 1 {
@@ -95,7 +95,7 @@ impl<const H: usize> Frontier<H> {
     }
 
     /// The root of everything left of the position, then of `right`, if there is one.
-    fn root(&self, right: Option<Digest>) -> Option<Digest> {
+    pub(crate) fn root(&self, right: Option<Digest>) -> Option<Digest> {
         let mut rest = self.position;
         let mut root = right;
         while rest != 0 {

@@ -6,6 +6,7 @@
 //! is checked before anything but the device's id is read.
 
 use core::fmt;
+use core::ops::Range;
 
 use hmac::{Hmac, KeyInit, Mac};
 use subtle::ConstantTimeEq;
@@ -14,6 +15,7 @@ use zeroize::{Zeroize, Zeroizing};
 use super::cbor::{BufferTooSmall, DecodeError, Reader, Writer, head};
 use crate::digest::Digest;
 use crate::record::{DeviceId, EpochNumber, Framing, GroupId, Level, MAX_LEVELS, Round, SealIndex, Sequence};
+use crate::seal::tree::geometry;
 
 mod refusal;
 pub use refusal::{MAX_REFUSAL, Refusal};
@@ -23,9 +25,9 @@ pub const TAG: usize = 16;
 /// A frame is at most this long: what one datagram of any link carries.
 pub const MAX_FRAME: usize = 1 << 16;
 /// What stands around the events of a forward frame takes at most this: the head of the array, kind, device, index, epoch, round, `from`,
-/// `until`, `size` and the head of the events.
-const FORWARD_FIELDS: usize = 1 + 1 + 9 + 5 + 9 + 2 + 5 + 5 + 3 + 3;
-/// A forward frame has room for this many bytes of events.
+/// `until`, `size` and the heads of the events and of a tree's digests.
+const FORWARD_FIELDS: usize = 1 + 1 + 9 + 5 + 9 + 2 + 5 + 5 + 3 + 3 + 3;
+/// A forward frame has room for this many bytes of events and digests.
 pub const MAX_EVENTS: usize = MAX_FRAME - FORWARD_FIELDS - TAG;
 /// No longer record can be forwarded: with the longest place and its length it fills a frame.
 pub const MAX_RECORD: usize = MAX_EVENTS - 9 - 2;
@@ -120,7 +122,7 @@ pub enum Uplink<'a> {
     Schema(&'a [u8]),
 }
 
-/// All events of the levels from a round on within a range of sequence numbers.
+/// All events of the levels from a round on within a range of sequence numbers, and of a tree digests for the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forward<'a> {
     /// The seal that they will be under.
@@ -137,6 +139,8 @@ pub struct Forward<'a> {
     pub framing: Framing,
     /// The events, encoded: see [`events`](Self::events).
     pub events: &'a [u8],
+    /// Of a tree, and of a tree only, the digests that stand for the events that are not here: see [`subtrees`](Self::subtrees).
+    pub digests: Option<&'a [u8]>,
 }
 
 /// What a coordinator says to one device.
@@ -185,14 +189,16 @@ impl<'a> Uplink<'a> {
         let kind = reader.u64()?;
         let _: [u8; 8] = reader.fixed()?;
         Ok(match (kind, fields) {
-            (1, 9) => {
+            (1, 9 | 10) => {
                 let (index, epoch) = (SealIndex(reader.uint()?), EpochNumber(reader.u64()?));
                 let own_round = Round(reader.uint()?);
                 let (from, until) = (Sequence(reader.u64()?), Sequence(reader.u64()?));
                 let size: u16 = reader.uint()?;
                 let framing =
                     if size == 0 { Framing::Prefixed } else { Framing::fixed(usize::from(size)).ok_or(FrameError::Malformed)? };
-                let forward = Forward { index, epoch, own_round, from, until, framing, events: reader.bytes()? };
+                let events = reader.bytes()?;
+                let digests = if fields == 10 { Some(reader.bytes()?) } else { None };
+                let forward = Forward { index, epoch, own_round, from, until, framing, events, digests };
                 if from > until || until.0 > u64::from(u32::MAX) || !forward.is_whole() {
                     return Err(FrameError::Malformed);
                 }
@@ -216,8 +222,12 @@ impl<'a> Uplink<'a> {
                     Framing::Fixed(size) => size.get(),
                     Framing::Prefixed => 0,
                 };
-                out.array(9)?.uint(1u8)?.bytes(&device.0)?.uint(forward.index.0)?.uint(forward.epoch.0)?;
+                let fields = 9 + u64::from(forward.digests.is_some());
+                out.array(fields)?.uint(1u8)?.bytes(&device.0)?.uint(forward.index.0)?.uint(forward.epoch.0)?;
                 out.uint(forward.own_round.0)?.uint(forward.from.0)?.uint(forward.until.0)?.uint(size)?.bytes(forward.events)?;
+                if let Some(digests) = forward.digests {
+                    out.bytes(digests)?;
+                }
             }
             Self::Close { schema, open, part } => {
                 out.array(5)?.uint(2u8)?.bytes(&device.0)?.bytes(&schema.0)?.bytes(open)?.bytes(part)?;
@@ -267,7 +277,18 @@ impl<'a> Forward<'a> {
         })
     }
 
-    /// Whether the events are encoded as they must be, and lie within the range.
+    /// Of a tree, the maximal perfect subtrees of the range without an event that is here, left to right, each with its root (spec/formats.md,
+    /// section 8.2); of a star none.
+    pub fn subtrees(&self) -> impl Iterator<Item = (Range<u64>, Digest)> + use<'a> {
+        let (digests, _) = self.digests.unwrap_or_default().as_chunks::<32>();
+        self.places().zip(digests).map(|(range, digest)| (range, Digest(*digest)))
+    }
+
+    fn places(&self) -> impl Iterator<Item = Range<u64>> + use<'a> {
+        geometry::perfect(self.from.0..self.until.0, self.events().map(|(seq, ..)| seq))
+    }
+
+    /// Whether the events are encoded as they must be, and lie within the range, and a tree's digests are as many as stand for the others.
     fn is_whole(&self) -> bool {
         let (mut rest, mut next) = (self.events, self.from.0);
         while !rest.is_empty() {
@@ -276,7 +297,10 @@ impl<'a> Forward<'a> {
             let Some(seq) = next.checked_add(place >> 5).filter(|&seq| seq < self.until.0) else { return false };
             (rest, next) = (tail, seq + 1);
         }
-        usize::from(self.own_round.0) < MAX_LEVELS
+        // As many as digests is enough to know: a range of few bytes may speak of four billion events.
+        let are_digests =
+            |digests: &[u8]| digests.len() % 32 == 0 && self.places().take(digests.len() / 32 + 1).count() == digests.len() / 32;
+        usize::from(self.own_round.0) < MAX_LEVELS && self.digests.is_none_or(are_digests)
     }
 }
 

@@ -31,14 +31,21 @@ pub const fn widest(n: u64, start: u64, end: u64) -> Range<u64> {
 /// `selected` yields ascending positions; each that is not above the one before, or not below `n`, is passed over. Nothing
 /// selected gives the whole tree, everything selected nothing, and a tree without leaves nothing.
 pub fn siblings<I: IntoIterator<Item = Sequence>>(n: u64, selected: I) -> Siblings<I::IntoIter> {
-    Siblings { n, at: 0, selected: selected.into_iter().peekable() }
+    Siblings { n, at: 0, end: n, selected: selected.into_iter().peekable() }
 }
 
-/// See [`siblings`].
+/// The same of the leaves in `range` alone, while nobody knows how many more will follow: perfect subtrees only, which are subtrees of
+/// whatever the tree becomes.
+pub fn perfect<I: IntoIterator<Item = Sequence>>(range: Range<u64>, selected: I) -> Siblings<I::IntoIter> {
+    Siblings { n: u64::MAX, at: range.start, end: range.end, selected: selected.into_iter().peekable() }
+}
+
+/// See [`siblings`] and [`perfect`].
 #[derive(Clone, Debug)]
 pub struct Siblings<I: Iterator<Item = Sequence>> {
     n: u64,
     at: u64,
+    end: u64,
     selected: Peekable<I>,
 }
 
@@ -47,7 +54,7 @@ impl<I: Iterator<Item = Sequence>> Iterator for Siblings<I> {
 
     fn next(&mut self) -> Option<Range<u64>> {
         while let Some(&Sequence(seq)) = self.selected.peek() {
-            if seq >= self.n {
+            if seq >= self.end {
                 break;
             }
             if seq > self.at {
@@ -58,7 +65,7 @@ impl<I: Iterator<Item = Sequence>> Iterator for Siblings<I> {
             }
             self.selected.next();
         }
-        (self.at < self.n).then(|| self.step(self.n))
+        (self.at < self.end).then(|| self.step(self.end))
     }
 }
 

@@ -6,23 +6,26 @@
 //! that the signed counters ask for.
 //!
 //! A seal is taken only if it verifies: the hub has the events of the levels that it kept, a running digest of those that it
-//! has forgotten since, and nothing of those that the device says it never forwarded. What is refused is counted by its
+//! has forgotten since, and nothing of those that the device says it never forwarded; of a tree, the roots of all subtrees between. What is refused is counted by its
 //! name, and touches no other device.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::ops::Range;
 
 use moteseal_core::digest::Digest;
+use moteseal_core::level::SipKey;
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, Level, MAX_LEVELS, Round, SealIndex, Sequence};
 use moteseal_core::roster::Directory as _;
-use moteseal_core::sample::{Coordinator, Followed, Heard, Offer};
-use moteseal_core::seal::{Authentic, Seal, star};
-use moteseal_core::wire::link::{Acknowledgement, Forward, FrameError, LinkKey, MAX_FRAME, Uplink, claimed_device};
+use moteseal_core::sample::Coordinator;
+use moteseal_core::seal::{Authentic, Seal, tree};
+use moteseal_core::wire::link::{Acknowledgement, FrameError, LinkKey, MAX_FRAME, Uplink, claimed_device};
 use moteseal_verify::{Roster, SchemaEntry};
-use sha2::Digest as _;
 use zeroize::Zeroizing;
 
+use self::follow::Open;
 use self::schemas::{Held, Schemas};
+use crate::pruned::Pruned;
 use crate::queues::{Queues, Slot};
 pub use crate::refused::Refused;
 
@@ -30,6 +33,7 @@ pub use crate::refused::Refused;
 mod bounds;
 mod close;
 mod end;
+mod follow;
 mod proof;
 mod refusal;
 mod schemas;
@@ -153,16 +157,6 @@ struct Member {
     schemas: Held,
 }
 
-/// The seal that a device has open.
-struct Open {
-    followed: Followed,
-    framing: Framing,
-    /// Events that were forwarded, by the level that the device claims: the seal's salt must give them.
-    claimed: [u32; MAX_LEVELS],
-    /// Running digests of levels that were forgotten before the device confirmed their round.
-    running: BTreeMap<u8, sha2::Sha256>,
-}
-
 struct Epoch {
     coordinator: Coordinator,
     queues: Queues,
@@ -172,14 +166,22 @@ struct Epoch {
 struct Sealed {
     slot: Slot,
     seal: Seal<Authentic>,
-    /// `D_i` of every level that is not null.
-    blocks: [Digest; MAX_LEVELS],
+    beside: Beside,
     signature: Vec<u8>,
     schema: Digest,
+    framing: Framing,
     /// Its events, by level from the coarsest, as blocks; those of a forgotten level are gone.
     events: BTreeMap<u8, Vec<u8>>,
     /// Whether the manifest will list it.
     is_listed: bool,
+}
+
+/// What leads to the root of a seal beside the events that are kept.
+enum Beside {
+    /// Of a star, `D_i` of every level that is not null.
+    Blocks(Box<[Digest; MAX_LEVELS]>),
+    /// Of a tree, the roots of the subtrees between them.
+    Roots(Pruned),
 }
 
 impl fmt::Debug for Hub {
@@ -395,156 +397,6 @@ impl Hub {
         self.late.retain(|epoch, _| open.contains(epoch));
     }
 
-    fn forward(&mut self, slot: u32, forward: &Forward<'_>, now: EpochNumber, has_room: bool) -> Result<Outcome, Refused> {
-        let Some((followed, first)) = self.follow(slot, forward, now)? else { return Ok(Outcome::Stale) };
-        if !has_room {
-            return Err(Refused::OverQuota);
-        }
-        if self.known_epoch(forward.epoch).is_some_and(|state| !state.queues.has_room()) {
-            return Err(Refused::EpochFull);
-        }
-        self.note_opener(slot, forward.epoch);
-        if self.devices[slot as usize].open.as_ref().is_some_and(|open| open.followed.index < followed.index) {
-            self.abandon(slot);
-        }
-        let member = &mut self.devices[slot as usize];
-        member.key.get_or_insert_with(|| Box::new(link_key(&self.secret, &self.roster, member.id)));
-        let fresh = || Box::new(Open { followed, framing: forward.framing, claimed: [0; MAX_LEVELS], running: BTreeMap::new() });
-        member.open.get_or_insert_with(fresh).followed = followed;
-        let (before, kept) = {
-            let coordinator = &self.epoch(forward.epoch).coordinator;
-            (coordinator.round(), coordinator.kept())
-        };
-        self.confirm(slot, forward.epoch);
-        let mut seen = 0;
-        for (seq, level, record) in forward.events().filter(|(seq, ..)| *seq >= first) {
-            seen += 1;
-            self.claim(slot, level);
-            let state = self.epoch(forward.epoch);
-            match state.coordinator.offer(level) {
-                Offer::Kept => state.keep(slot, level, seq, record),
-                Offer::Declined => self.run(slot, level, forward.framing, record),
-                Offer::Raised(levels) => {
-                    self.forget(forward.epoch, levels.clone());
-                    if level.0 < levels.end {
-                        self.run(slot, level, forward.framing, record);
-                    } else {
-                        self.epoch(forward.epoch).keep(slot, level, seq, record);
-                    }
-                }
-            }
-        }
-        let (round, still) = {
-            let coordinator = &self.epoch(forward.epoch).coordinator;
-            (coordinator.round(), coordinator.kept())
-        };
-        self.counts.seen += seen;
-        self.counts.discarded += (kept + seen).saturating_sub(still);
-        Ok(Outcome::Fresh((round > before).then_some(round)))
-    }
-
-    /// Where a frame leads, and from which event on it is news; none if it is not. Nothing changes: a frame that is no news must leave no
-    /// trace, for it is not in the journal.
-    fn follow(&self, slot: u32, forward: &Forward<'_>, now: EpochNumber) -> Result<Option<(Followed, Sequence)>, Refused> {
-        let Member { sealed, open, .. } = &self.devices[slot as usize];
-        if sealed.is_some_and(|sealed| forward.index <= sealed.index) {
-            return Ok(None);
-        }
-        self.check_epoch(slot, forward.epoch, now)?;
-        // A seal of that epoch could no longer come: its events would raise a round that no counters account for.
-        if sealed.is_some_and(|sealed| !sealed.goes_on_in(forward.epoch)) {
-            return Err(Refused::EpochGoesBack);
-        }
-        let mut followed = match open {
-            None if forward.from.0 > 0 || forward.until.0 == 0 => return Ok(None),
-            None => Followed::start(forward),
-            Some(open) if open.followed.index == forward.index && open.framing != forward.framing => {
-                return Err(Refused::FramingChanged);
-            }
-            Some(open) if forward.index > open.followed.index && forward.epoch < open.followed.epoch => {
-                return Err(Refused::EpochGoesBack);
-            }
-            Some(open) => open.followed,
-        };
-        let heard = match followed.hear(forward) {
-            Heard::Next(next) => {
-                followed = next;
-                followed.hear(forward)
-            }
-            heard => heard,
-        };
-        Ok(match heard {
-            Heard::News(first) => Some((followed, first)),
-            Heard::Old | Heard::Gap | Heard::Next(_) => None,
-        })
-    }
-
-    /// Notes the level that a device claims for an event.
-    fn claim(&mut self, slot: u32, level: Level) {
-        let open = self.devices[slot as usize].open.as_mut();
-        if let Some(claimed) = open.and_then(|open| open.claimed.get_mut(usize::from(level.0))) {
-            *claimed = claimed.saturating_add(1);
-        }
-    }
-
-    /// Goes on with the digest of a level that the hub no longer keeps, for as long as the device still forwards it.
-    fn run(&mut self, slot: u32, level: Level, framing: Framing, record: &[u8]) {
-        let member = &mut self.devices[slot as usize];
-        let Some(open) = &mut member.open else { return };
-        if level.0 >= open.followed.confirmed.0 {
-            let (device, index) = (member.id, open.followed.index);
-            let digest = open.running.entry(level.0).or_insert_with(|| block_start(device, index, level));
-            framing.frame(record, |bytes| digest.update(bytes));
-        }
-    }
-
-    /// Forgets levels of an epoch for all devices, keeping the digests that their seals may still need.
-    fn forget(&mut self, epoch: EpochNumber, levels: std::ops::Range<u8>) {
-        let Some((state, devices)) = self.epoch_and_devices(epoch) else { return };
-        for level in levels.map(Level) {
-            for (member, slot) in devices.iter_mut().zip(0..) {
-                let Some(open) = member.open.as_mut().filter(|open| open.followed.epoch == epoch) else { continue };
-                if level.0 < open.followed.confirmed.0 {
-                    continue;
-                }
-                let events = state.queues.events(Slot(slot), level);
-                if !events.is_empty() {
-                    let mut digest = block_start(member.id, open.followed.index, level);
-                    events.iter().for_each(|(_, record)| open.framing.frame(record, |bytes| digest.update(bytes)));
-                    open.running.insert(level.0, digest);
-                }
-            }
-            state.queues.forget(level);
-            state.sealed.iter_mut().for_each(|sealed| {
-                sealed.events.remove(&level.0);
-            });
-        }
-    }
-
-    /// Lets go of what a device holds below the round that it has confirmed: those blocks will be null.
-    fn confirm(&mut self, slot: u32, epoch: EpochNumber) {
-        let Some(open) = &mut self.devices[slot as usize].open else { return };
-        let confirmed = open.followed.confirmed.0;
-        open.running.retain(|level, _| *level >= confirmed);
-        (0..confirmed).for_each(|level| self.withdraw(slot, epoch, Level(level)));
-    }
-
-    fn withdraw(&mut self, slot: u32, epoch: EpochNumber, level: Level) {
-        if let Some(state) = self.known_epoch_mut(epoch) {
-            let events = state.queues.withdraw(Slot(slot), level);
-            state.coordinator.withdraw(level, events);
-        }
-    }
-
-    /// The device restarted: what it had open will never be sealed.
-    fn abandon(&mut self, slot: u32) {
-        if let Some(open) = self.devices[slot as usize].open.take() {
-            (0..self.roster.levels()).for_each(|level| self.withdraw(slot, open.followed.epoch, Level(level)));
-            self.abandoned.insert(slot, (open.followed.index, open.followed.epoch));
-            self.forget_late();
-        }
-    }
-
     /// The epochs that are not over, ascending.
     pub fn epochs(&self) -> impl Iterator<Item = EpochNumber> {
         self.epochs.keys().copied()
@@ -648,6 +500,37 @@ impl Sealed {
     fn kept(&self) -> u64 {
         self.events.keys().map(|level| u64::from(self.seal.statement().counters.at(Level(*level)))).sum()
     }
+
+    /// Lets go of the events of some levels.
+    fn forget(&mut self, levels: &Range<u8>) {
+        let mut blocks: BTreeMap<u8, Vec<u8>> = BTreeMap::new();
+        for level in levels.clone() {
+            blocks.extend(self.events.remove(&level).map(|block| (level, block)));
+        }
+        if blocks.is_empty() || matches!(self.beside, Beside::Blocks(_)) {
+            return;
+        }
+        let records = self.in_order(&blocks);
+        let leaves: Vec<(Sequence, Digest)> = records.map(|(seq, record)| (seq, tree::leaf(record))).collect();
+        if let Beside::Roots(roots) = &mut self.beside {
+            leaves.into_iter().for_each(|(seq, leaf)| roots.drop_leaf(seq, leaf));
+        }
+    }
+
+    /// A tree's records in the blocks of some levels, in order.
+    fn in_order<'b>(&self, blocks: &'b BTreeMap<u8, Vec<u8>>) -> impl Iterator<Item = (Sequence, &'b [u8])> + use<'b> {
+        let statement = self.seal.statement();
+        let mut rest: [&[u8]; MAX_LEVELS] = std::array::from_fn(|level| {
+            u8::try_from(level).ok().and_then(|level| blocks.get(&level)).map_or(&[][..], Vec::as_slice)
+        });
+        let (key, levels, framing) = (SipKey::new(&statement.salt), statement.counters.levels(), self.framing);
+        (0..statement.counters.total()).filter_map(move |seq| {
+            let rest = rest.get_mut(usize::from(key.level(seq, levels).0)).filter(|rest| !rest.is_empty())?;
+            let (record, tail) = framing.split_first(rest)?;
+            *rest = tail;
+            Some((Sequence(seq), record))
+        })
+    }
 }
 
 impl Epoch {
@@ -664,10 +547,6 @@ impl Epoch {
 
 fn link_key(secret: &[u8; 32], roster: &Roster, device: DeviceId) -> LinkKey {
     LinkKey::new(&LinkKey::secret_of(secret, roster.group(), device))
-}
-
-fn block_start(device: DeviceId, index: SealIndex, level: Level) -> sha2::Sha256 {
-    sha2::Sha256::new_with_prefix(star::header(device, index, level))
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ pub mod hub;
 mod ledger;
 mod metrics;
 pub mod outbox;
+mod pruned;
 pub mod queues;
 mod quota;
 mod refused;

@@ -27,7 +27,7 @@ pub enum Refused {
     EpochFull,
     /// The device fills more of the journal than is its part, and others need the room.
     OverQuota,
-    /// The frame's framing differs from the one before under the same seal.
+    /// The frame's framing, or whether it is of a star or a tree, differs from the one before under the same seal.
     FramingChanged,
     /// The schema does not decode, or the device's seals use as many as one may.
     Schema,
@@ -97,7 +97,7 @@ impl fmt::Display for Refused {
             Self::TooManyEpochs => ": the device is too many epochs ahead of the others, or behind them",
             Self::EpochFull => ": the epoch's events fill the queues; give the group a smaller budget",
             Self::OverQuota => ": the device has filled its part of the state's bound; if it does not flood, raise `disk`",
-            Self::FramingChanged => ": the records' size changed under one seal",
+            Self::FramingChanged => ": the records' size, or star and tree, changed under one seal",
             Self::Schema => ": no schema, or too many of them",
             Self::MalformedClose => ": the closing frame is not one",
             Self::NotProven(_) => ": the seal does not verify",

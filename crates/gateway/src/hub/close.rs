@@ -10,7 +10,8 @@ use moteseal_core::seal::follow::Limits;
 use moteseal_core::seal::{Scheme, Statement};
 use moteseal_core::wire::stream::{Item, Open as OpenItem, Part};
 
-use super::{Hub, Newest, Open, Outcome, Sealed};
+use super::follow::{Behind, Open};
+use super::{Hub, Newest, Outcome, Sealed};
 use crate::refused::Refused;
 
 /// A closing frame, read.
@@ -31,8 +32,7 @@ impl<'a> Closing<'a> {
         let (Some(index), Some(epoch)) = (index.map(SealIndex), epoch.map(EpochNumber)) else {
             return Err(Refused::MalformedClose);
         };
-        let is_plain =
-            part.scheme == Scheme::Star && part.digests.is_empty() && part.events.is_empty() && part.signature.is_some();
+        let is_plain = part.digests.is_empty() && part.events.is_empty() && part.signature.is_some();
         if open.device != device || !is_plain {
             return Err(Refused::MalformedClose);
         }
@@ -74,7 +74,8 @@ impl Hub {
             return Ok((about, Outcome::Stale));
         };
         let open = self.open_as(slot, closing.index);
-        if open.is_some_and(|open| open.framing != entry.framing) {
+        let is_tree = |open: &Open| matches!(open.behind, Behind::Roots(_));
+        if open.is_some_and(|open| open.framing != entry.framing || is_tree(open) != (closing.part.scheme == Scheme::Tree)) {
             return Err(Refused::FramingChanged);
         }
         let mut sealed = self.prove(slot, closing.index, closing.epoch, &closing.open, &closing.part, &entry)?;

@@ -3,15 +3,17 @@
 use std::collections::BTreeMap;
 
 use moteseal_core::digest::Digest;
-use moteseal_core::level::Counters;
-use moteseal_core::record::{EpochNumber, Level, MAX_LEVELS, Round, SealIndex};
+use moteseal_core::level::{Counters, SipKey};
+use moteseal_core::record::{EpochNumber, Level, MAX_LEVELS, Round, SealIndex, Sequence};
 use moteseal_core::seal::follow::Limits;
-use moteseal_core::seal::star;
+use moteseal_core::seal::{Scheme, star};
 use moteseal_core::wire::stream::{Open as OpenItem, Part, Selection};
 use moteseal_verify::{Event, ReadError, SchemaEntry, StreamReader, write};
 use sha2::Digest as _;
 
-use super::{Hub, Sealed};
+use super::follow::Behind;
+use super::{Beside, Hub, Sealed};
+use crate::pruned::Pruned;
 use crate::queues::Slot;
 use crate::refused::Refused;
 
@@ -34,34 +36,45 @@ impl Hub {
         };
         let state = self.known_epoch(epoch);
         let round = state.map_or(Round(0), |state| state.coordinator.round());
-        let running = member.open.as_ref().filter(|open| open.followed.index == index).map(|open| &open.running);
-        let (mut blocks, mut events, mut mask) = ([Digest::NULL; MAX_LEVELS], BTreeMap::new(), 0u32);
-        for level in (0..levels).map(Level).filter(|level| !is_null(*level)) {
-            blocks[usize::from(level.0)] = if level.0 < round.0 {
-                let digest = running.and_then(|running| running.get(&level.0));
-                digest.map_or(Digest::NULL, |digest| Digest(digest.clone().finalize().into()))
-            } else {
-                let mut block = Vec::new();
-                let kept = state.map_or_else(Vec::new, |state| state.queues.events(Slot(slot), level));
-                kept.iter().for_each(|(_, record)| schema.framing.frame(record, |bytes| block.extend_from_slice(bytes)));
-                let digest = star::block_digest(member.id, index, level, &block);
-                events.insert(level.0, block);
-                mask |= 1 << level.0;
-                digest
-            };
+        let behind = member.open.as_ref().filter(|open| open.followed.index == index).map(|open| &open.behind);
+        let kept = |level: Level| state.map_or_else(Vec::new, |state| state.queues.events(Slot(slot), level));
+        let (mut events, mut mask) = (BTreeMap::new(), 0u32);
+        for level in (round.0..levels).map(Level).filter(|level| !is_null(*level)) {
+            let mut block = Vec::new();
+            kept(level).iter().for_each(|(_, record)| schema.framing.frame(record, |bytes| block.extend_from_slice(bytes)));
+            events.insert(level.0, block);
+            mask |= 1 << level.0;
         }
-        // What stands above the coarsest kept block is one digest (section 4).
-        let lowest = if mask == 0 { levels } else { u8::try_from(mask.trailing_zeros()).unwrap_or(levels) };
-        let above = (0..lowest).map(Level);
-        let needs_above = above.clone().any(|level| !is_null(level));
-        let chain =
-            above.fold(star::chain_start(), |above, level| star::link(&above, counters.at(level), &blocks[usize::from(level.0)]));
-        let digests: &[u8] = if needs_above { &chain.0 } else { &[] };
+        let (beside, digests, records) = match part.scheme {
+            Scheme::Star => {
+                let mut blocks = Box::new([Digest::NULL; MAX_LEVELS]);
+                for level in (0..levels).map(Level).filter(|level| !is_null(*level)) {
+                    blocks[usize::from(level.0)] = match (events.get(&level.0), behind) {
+                        (Some(block), _) => star::block_digest(member.id, index, level, block),
+                        (None, Some(Behind::Running(running))) => {
+                            let digest = running.get(&level.0);
+                            digest.map_or(Digest::NULL, |digest| Digest(digest.clone().finalize().into()))
+                        }
+                        (None, _) => Digest::NULL,
+                    };
+                }
+                let digests = above(&counters, &blocks[..], mask, is_null);
+                (Beside::Blocks(blocks), digests, events.values().rev().flatten().copied().collect())
+            }
+            Scheme::Tree => {
+                let roots = match behind {
+                    Some(Behind::Roots(roots)) => roots.clone(),
+                    _ => Pruned::default(),
+                };
+                let (seqs, records) = in_order(part, schema, levels, mask, kept).ok_or(Refused::NotAsForwarded)?;
+                let digests = roots.multiproof(u64::from(part.n), seqs).ok_or(Refused::NotAsForwarded)?;
+                (Beside::Roots(roots), digests, records)
+            }
+        };
         let mut stream = Vec::new();
         write::schema(&mut stream, &schema.bytes);
         write::open(&mut stream, open);
-        let records: Vec<u8> = events.values().rev().flatten().copied().collect();
-        write::rebuilt_part(&mut stream, part, mask, digests, &records);
+        write::rebuilt_part(&mut stream, part, mask, &digests, &records);
 
         let known = member.sealed;
         let mut reader = StreamReader::new(&self.roster, Limits::default())
@@ -77,15 +90,29 @@ impl Hub {
         reader.finish(&mut visit).map_err(|error| Refused::NotProven(error.name()))?;
         let seal = found.ok_or(Refused::MalformedClose)?;
         let signature = part.signature.unwrap_or_default().to_vec();
-        Ok(Sealed { slot: Slot(slot), seal, blocks, signature, schema: schema.digest, events, is_listed: true })
+        let (schema, framing) = (schema.digest, schema.framing);
+        Ok(Sealed { slot: Slot(slot), seal, beside, signature, schema, framing, events, is_listed: true })
     }
 
     /// A seal with the levels that are kept.
     pub(super) fn bundle(&self, sealed: &Sealed) -> Vec<u8> {
         let statement = sealed.seal.statement();
         let mask = sealed.events.keys().fold(0u32, |mask, level| mask | 1 << level);
-        let evidence = write::star_evidence(&sealed.seal, &sealed.blocks, mask);
-        let records: Vec<u8> = sealed.events.values().rev().flatten().copied().collect();
+        let (evidence, records) = match &sealed.beside {
+            Beside::Blocks(blocks) => {
+                let records: Vec<u8> = sealed.events.values().rev().flatten().copied().collect();
+                (write::star_evidence(&sealed.seal, &blocks[..], mask), records)
+            }
+            Beside::Roots(roots) => {
+                let (mut seqs, mut records) = (Vec::new(), Vec::new());
+                for (seq, record) in sealed.in_order(&sealed.events) {
+                    seqs.push(seq);
+                    sealed.framing.frame(record, |bytes| records.extend_from_slice(bytes));
+                }
+                // It was one when the seal was proven, and stays one.
+                (roots.multiproof(statement.counters.total(), seqs).unwrap_or_default(), records)
+            }
+        };
         let mut out = Vec::new();
         if let Some(schema) = self.schemas.get(&sealed.schema) {
             write::schema(&mut out, &schema.bytes);
@@ -96,4 +123,38 @@ impl Hub {
         write::part(&mut out, &sealed.seal, Selection::Levels(mask), &evidence, &records, Some(&sealed.signature));
         out
     }
+}
+
+/// What stands above the coarsest kept block of a star is one digest (section 4), if there is anything.
+fn above(counters: &Counters, blocks: &[Digest], mask: u32, is_null: impl Fn(Level) -> bool) -> Vec<u8> {
+    let lowest = if mask == 0 { counters.levels() } else { u8::try_from(mask.trailing_zeros()).unwrap_or(counters.levels()) };
+    let levels = || (0..lowest).map(Level);
+    if levels().all(is_null) {
+        return Vec::new();
+    }
+    let link = |above: Digest, level: Level| star::link(&above, counters.at(level), &blocks[usize::from(level.0)]);
+    levels().fold(star::chain_start(), link).0.to_vec()
+}
+
+/// The kept events of a tree in order, and their records as they lie in a part; `None` if the device gave one another level than its
+/// salt does, or forwarded fewer.
+fn in_order<'q>(
+    part: &Part<'_>,
+    schema: &SchemaEntry,
+    levels: u8,
+    mask: u32,
+    kept: impl Fn(Level) -> Vec<(Sequence, &'q [u8])>,
+) -> Option<(Vec<Sequence>, Vec<u8>)> {
+    let mut queues: Vec<_> =
+        (0..levels).map(|level| if mask >> level & 1 == 1 { kept(Level(level)) } else { Vec::new() }.into_iter()).collect();
+    let (key, mut seqs, mut records) = (SipKey::new(&part.salt), Vec::new(), Vec::new());
+    for seq in (0..u64::from(part.n)).map(Sequence) {
+        let level = key.level(seq.0, levels).0;
+        if mask >> level & 1 == 1 {
+            let (_, record) = queues.get_mut(usize::from(level))?.next().filter(|(at, _)| *at == seq)?;
+            seqs.push(seq);
+            schema.framing.frame(record, |bytes| records.extend_from_slice(bytes));
+        }
+    }
+    queues.iter_mut().all(|queue| queue.next().is_none()).then_some((seqs, records))
 }

@@ -1636,6 +1636,20 @@ def frame_events(data, start, until, size):
     return events
 
 
+def perfect_subtrees(start, until, present):
+    """The maximal perfect subtrees of a range of leaves without one that is present."""
+    found, at = [], start
+    for end in [*present, until]:
+        while at < end:
+            width = 1 << (end - at).bit_length() - 1
+            while at % width:
+                width >>= 1
+            found.append((at, at + width))
+            at += width
+        at = max(at, end + 1)
+    return found
+
+
 def frame_up(frame, group_secret, group):
     """A frame of a device, whose key its id tells."""
     if len(frame) < 11 or frame[0] >> 5 != 4 or frame[0] & 31 > 23 or frame[1] > 23 or frame[2] != 0x48:
@@ -1643,7 +1657,7 @@ def frame_up(frame, group_secret, group):
     device = bytes(frame[3:11])
     try:
         fields = array(frame_item(frame, link_secret(group_secret, group, device), b"up"))
-        kind = {(1, 9): "forward", (2, 5): "close", (3, 3): "schema"}.get((uint(fields[0]), len(fields)))
+        kind = {(1, 9): "forward", (1, 10): "forward", (2, 5): "close", (3, 3): "schema"}.get((uint(fields[0]), len(fields)))
         wrong_type(kind is None)
         read = {"frame": kind, "device": byte_string(fields[1], 8).hex()}
         if kind == "schema":
@@ -1655,10 +1669,16 @@ def frame_up(frame, group_secret, group):
         start, until, size = uint(fields[5], 32), uint(fields[6], 32), uint(fields[7], 16)
         out_of_range(own_round > 31 or start > until)
         events = frame_events(byte_string(fields[8]), start, until, size)
-        return read | {
+        read |= {
             "index": index, "epoch": epoch, "own_round": own_round, "from": start, "until": until, "size": size,
             "events": events,
         }  # fmt: skip
+        if len(fields) == 10:
+            digests = byte_string(fields[9])
+            places = perfect_subtrees(start, until, [seq for seq, _, _ in events])
+            out_of_range(len(digests) != 32 * len(places))
+            read["subtrees"] = [[*place, digests[32 * at : 32 * at + 32].hex()] for at, place in enumerate(places)]
+        return read
     except Refused as refused:
         raise refused if refused.name == "NotAuthentic" else Refused("Malformed", str(refused)) from None
 

@@ -4,6 +4,7 @@
 use moteseal_core::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, GroupId, Round, SealIndex, Sequence};
 use moteseal_core::sample::{Announcement, Forwarder, MAX_ANNOUNCEMENT, Manifest, ManifestDraft};
+use moteseal_core::seal::Scheme;
 use moteseal_core::wire::link::{Acknowledgement, LinkKey, MAX_FRAME, Uplink, claimed_device};
 
 use crate::fixture;
@@ -43,6 +44,9 @@ pub fn run(bytes: &[u8]) {
                 assert!(seq >= next && seq < forward.until && level.0 < 32 && record.len() <= bytes.len());
                 next = Sequence(seq.0 + 1);
             }
+            let covered: u64 = forward.subtrees().map(|(subtree, _)| subtree.end - subtree.start).sum();
+            let range = forward.until.0 - forward.from.0;
+            assert!(forward.digests.is_none() || covered + forward.events().count() as u64 == range, "a tree's frame has holes");
         }
     }
     let frame = framed(b"down", bytes);
@@ -83,11 +87,16 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let mut out = vec![0; MAX_FRAME];
     let mut items = Vec::new();
     let mut add = |frame: &[u8]| items.push(frame[..frame.len() - 16].to_vec());
-    for framing in [Framing::fixed(4).unwrap(), Framing::Prefixed] {
-        let mut forwarder = Forwarder::<1024>::new(SealIndex(3), EpochNumber(7), framing, fixture::LEVELS, Round(0));
+    let framings = [Framing::fixed(4).unwrap(), Framing::Prefixed];
+    for (scheme, framing) in [Scheme::Star, Scheme::Tree].into_iter().flat_map(|scheme| framings.map(|framing| (scheme, framing)))
+    {
+        // A tree's device is told a round, so that digests stand for some of its events.
+        let round = if scheme == Scheme::Tree { Round(1) } else { Round(0) };
+        let mut forwarder = Forwarder::<1024>::new(SealIndex(3), EpochNumber(7), (scheme, framing), fixture::LEVELS, round);
         for level in [0, 1, 0, 3, 2, 0, 0, 1] {
             let _ = forwarder.note(moteseal_core::Level(level), b"read");
         }
+        forwarder.end();
         let mut scratch = [0; 256];
         let forward = forwarder.next_frame(&mut scratch).unwrap().unwrap();
         add(Uplink::Forward(forward).close(device, &key, &mut out).unwrap());

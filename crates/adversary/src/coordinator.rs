@@ -5,19 +5,21 @@
 //! upload, and not here.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use moteseal_core::digest::Digest;
 use moteseal_core::identity::IssueError;
-use moteseal_core::level::Counters;
-use moteseal_core::record::{DeviceId, EpochNumber, Framing, Level, Round, SealIndex};
+use moteseal_core::level::{Counters, Salt};
+use moteseal_core::record::{DeviceId, EpochNumber, Framing, Level, Round, SealIndex, Sequence};
 use moteseal_core::roster::Directory as _;
 use moteseal_core::sample::{Manifest, ManifestDraft};
 use moteseal_core::seal::follow::Limits;
-use moteseal_core::seal::star;
+use moteseal_core::seal::tree::{self, geometry};
+use moteseal_core::seal::{Scheme, star};
 use moteseal_core::signature::Signer;
 use moteseal_verify::{Event, ReadError, Roster, StreamReader, write};
 
-use crate::answer::{Answer, Item, Select};
+use crate::answer::{Answer, Item, Part, Select};
 
 /// An epoch that is over, as its coordinator uploads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,7 +120,7 @@ impl Bundle {
     }
 
     /// Changes the part; false if there is none, or nothing to change.
-    fn alter(&mut self, change: impl FnOnce(&mut crate::answer::Part) -> bool) -> bool {
+    fn alter(&mut self, change: impl FnOnce(&mut Part) -> bool) -> bool {
         let Ok(mut answer) = Answer::decode(&self.bytes) else { return false };
         let part = answer.items.iter_mut().find_map(|item| match item {
             Item::Part(part) => Some(part),
@@ -354,6 +356,9 @@ fn drop_level(bundle: &mut Bundle) -> bool {
         if coarse == 0 || size == 0 {
             return false;
         }
+        if part.scheme == Scheme::Tree {
+            return prune_tree(part, counters.levels(), size, coarse);
+        }
         let link = |above: Digest, level: u32| {
             let level = Level(u8::try_from(level).unwrap_or(u8::MAX));
             let block = blocks.get(usize::from(level.0)).copied().unwrap_or(Digest::NULL);
@@ -371,6 +376,42 @@ fn drop_level(bundle: &mut Bundle) -> bool {
         part.select = Select::Levels(coarse);
         true
     })
+}
+
+/// Cuts a tree down to the levels of a mask, with the multiproof that makes what is left authentic: the obvious way, from the root down.
+fn prune_tree(part: &mut Part, levels: u8, size: usize, mask: u32) -> bool {
+    let Select::Levels(before) = part.select else { return false };
+    let (n, salt) = (u64::from(part.n), Salt(part.salt));
+    let of = |mask: u32| {
+        (0..n).map(Sequence).filter(move |seq| mask >> salt.level(*seq, levels).0 & 1 == 1).collect::<Vec<Sequence>>()
+    };
+    let known: BTreeMap<(u64, u64), Digest> = geometry::siblings(n, of(before))
+        .zip(part.digests.as_chunks::<32>().0)
+        .map(|(subtree, digest)| ((subtree.start, subtree.end), Digest(*digest)))
+        .collect();
+    let records: BTreeMap<Sequence, &[u8]> = of(before).into_iter().zip(part.events.chunks(size)).collect();
+    let kept = of(mask);
+    let digests: Option<Vec<Digest>> =
+        geometry::siblings(n, kept.iter().copied()).map(|subtree| root(subtree.start..subtree.end, &known, &records)).collect();
+    let Some(digests) = digests else { return false };
+    let events: Option<Vec<&[u8]>> = kept.iter().map(|seq| records.get(seq).copied()).collect();
+    let Some(events) = events.map(|events| events.concat()) else { return false };
+    part.digests = digests.into_iter().flat_map(|digest| digest.0).collect();
+    (part.events, part.select) = (events, Select::Levels(mask));
+    true
+}
+
+/// The root of a subtree, from subtrees whose roots are known, and records; `None` where there is neither.
+fn root(leaves: Range<u64>, known: &BTreeMap<(u64, u64), Digest>, records: &BTreeMap<Sequence, &[u8]>) -> Option<Digest> {
+    if let Some(root) = known.get(&(leaves.start, leaves.end)) {
+        return Some(*root);
+    }
+    let left = geometry::split(leaves.end - leaves.start);
+    if left == 0 {
+        return records.get(&Sequence(leaves.start)).map(|record| tree::leaf(record));
+    }
+    let middle = leaves.start + left;
+    Some(tree::node(&root(leaves.start..middle, known, records)?, &root(middle..leaves.end, known, records)?))
 }
 
 /// A stream of everything that was uploaded: manifests, then every bundle, by device and index. What a cloud that is in on it serves.

@@ -6,6 +6,7 @@ use moteseal_core::level::{Salt, SipKey};
 use moteseal_core::record::{EpochNumber, Framing, Level, Round, SealIndex, Sequence};
 use moteseal_core::roster::Directory;
 use moteseal_core::sample::{Coordinator, Forwarder, Offer};
+use moteseal_core::seal::Scheme;
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_core::wire::link::{LinkKey, MAX_FRAME, Uplink};
 use moteseal_gateway::Hub;
@@ -132,7 +133,7 @@ impl Group {
         for (device, number) in roster.devices().zip(0u64..) {
             let key = SipKey::new(&Salt((u128::from(number) + 1).to_be_bytes()));
             let link = LinkKey::new(&LinkKey::secret_of(&GROUP_SECRET, roster.group(), device.id));
-            let mut forwarder = Forwarder::<{ 1 << 14 }>::new(SealIndex(0), EPOCH, framing, LEVELS, Round(0));
+            let mut forwarder = Forwarder::<{ 1 << 14 }>::new(SealIndex(0), EPOCH, (Scheme::Star, framing), LEVELS, Round(0));
             for seq in 0..640 {
                 let _ = forwarder.note(key.level(seq, LEVELS), &RECORD);
             }

@@ -15,6 +15,7 @@ use moteseal_core::level::{Salt, SipKey};
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, Round, SealIndex};
 use moteseal_core::roster::Directory as _;
 use moteseal_core::sample::Forwarder;
+use moteseal_core::seal::Scheme;
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_core::wire::link::{Acknowledgement, Forward, LinkKey, MAX_FRAME, Uplink};
 use moteseal_gateway::{Gateway, Settings, Station, Time};
@@ -148,7 +149,8 @@ fn group() -> Result<(Roster, DeviceId, SecretKey), Failed> {
 
 async fn send(mut link: MqttDevice, device: DeviceId, key: &LinkKey, events: usize, messages: usize) -> Result<(), Failed> {
     let framing = Framing::Fixed(u16::try_from(RECORD)?.try_into()?);
-    let mut forwarder: Box<Forwarder<BUFFER>> = Box::new(Forwarder::new(SealIndex(0), EPOCH, framing, LEVELS, Round(0)));
+    let mut forwarder: Box<Forwarder<BUFFER>> =
+        Box::new(Forwarder::new(SealIndex(0), EPOCH, (Scheme::Star, framing), LEVELS, Round(0)));
     let (salt, all) = (SipKey::new(&Salt([7; 16])), (events * messages) as u64);
     // So many messages may be under way.
     let window = (events * if events == 1 { 512 } else { 128 }) as u64;

@@ -12,6 +12,8 @@ use moteseal_verify::Roster;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 
+use crate::source::SchemeName;
+
 use crate::failure::Failure;
 use crate::files;
 use crate::time;
@@ -67,6 +69,9 @@ pub(crate) struct Device {
     pub(crate) state: PathBuf,
     /// The chain's state, where it does not lie beside the key.
     pub(crate) chain: Option<PathBuf>,
+    /// Star or tree.
+    #[serde(default)]
+    pub(crate) scheme: SchemeName,
     /// How many closed seals wait for the gateway before epochs are given up.
     #[serde(default = "default_waiting")]
     pub(crate) waiting_seals: u32,

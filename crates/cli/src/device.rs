@@ -7,7 +7,6 @@ use std::sync::{Arc, OnceLock};
 use clap::{Args, Subcommand};
 use moteseal_cloud::stop_signal;
 use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
-use moteseal_core::seal::Scheme;
 use moteseal_core::wire::link::{LinkKey, MAX_RECORD};
 use moteseal_device::durable::{DurableError, Identity};
 use moteseal_device::import::{Clock, display_ms};
@@ -105,7 +104,7 @@ fn work(arguments: &Run) -> Result<(), Failure> {
     let link = config.link.options(file, &folder, &roster)?;
     let source = Source::read(&config.source, &folder, roster.epoch_ms()).map_err(said("source"))?;
     let schema = Schema::decode(source.schema()).map_err(Failure::usage)?;
-    let profile = Profile::new(&roster, &config.device, Scheme::Star, &schema)
+    let profile = Profile::new(&roster, &config.device, config.scheme.into(), &schema)
         .ok_or_else(|| Failure::new(Exit::Internal, "the roster has lost the device"))?;
     let state = folder.join(&config.state);
     let chain_path = match &config.chain {
@@ -386,7 +385,7 @@ mod tests {
     fn an_opaque_line_may_be_as_long_as_a_frame_carries() {
         assert_eq!(record(&[], &[], true, &"x".repeat(MAX_RECORD)).unwrap().len(), MAX_RECORD);
         let why = record(&[], &[], true, &"x".repeat(MAX_RECORD + 1)).unwrap_err();
-        assert_eq!(why, "a reading of 65,467 bytes, and within a budget one takes at most 65,466");
+        assert_eq!(why, "a reading of 65,464 bytes, and within a budget one takes at most 65,463");
     }
 
     #[test]

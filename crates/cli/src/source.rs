@@ -14,6 +14,7 @@ use moteseal_device::outbox::state_beside;
 use moteseal_device::recorder::RecordError;
 use moteseal_device::{Import, Outbox, OutboxError, Profile, Recording, Sealer};
 use moteseal_verify::Roster;
+use serde::Deserialize;
 
 use crate::failure::{Exit, Failure};
 use crate::files;
@@ -24,9 +25,11 @@ use crate::time;
 /// A clock this far ahead of ours is wrong.
 const FUTURE_MS: u64 = 86_400_000;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum SchemeName {
     /// Geometric star: samples by rate, the smallest and fastest
+    #[default]
     Star,
     /// Merkle tree: also samples by count and seed, and proofs of single readings
     Tree,

@@ -11,6 +11,7 @@ use moteseal_client::output::OutputError;
 use moteseal_client::{Rows, Sink as _, get};
 use moteseal_core::record::EpochNumber;
 use moteseal_core::sample::{Choice, Rate};
+use moteseal_core::seal::Scheme;
 
 /// Every epoch has new salts, as every seal has.
 const EPOCHS: u64 = 2000;
@@ -19,6 +20,23 @@ const BUDGET: u64 = 100;
 /// Bins of a device's readings, by their place.
 const BINS: usize = 16;
 
+/// Events that a permutation draws of each device's epoch; where fewer exist, all.
+const DRAWN: u32 = 16;
+
+/// What was drawn of a device.
+#[derive(Clone, Copy, Default)]
+struct Drawn {
+    counts: [u32; BINS],
+    expected: f64,
+    variance: f64,
+}
+
+impl Drawn {
+    fn statistic(&self) -> f64 {
+        self.counts.iter().map(|&count| (f64::from(count) - self.expected).powi(2) / self.variance).sum()
+    }
+}
+
 /// The upper 0.1 % point of chi-square, by Wilson and Hilferty's approximation (within 0.2 % from 20 degrees of freedom on).
 fn chi_square_999(freedom: f64) -> f64 {
     let spread = 2.0 / (9.0 * freedom);
@@ -26,8 +44,17 @@ fn chi_square_999(freedom: f64) -> f64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_reading_of_every_device_is_kept_as_often_as_any_other() {
-    let mut group = Group::new(8, BUDGET, 0x5a);
+async fn every_reading_of_every_device_is_kept_as_often_as_any_other_in_stars() {
+    is_uniform(Scheme::Star, 0x5a).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_reading_of_every_device_is_kept_as_often_as_any_other_in_trees() {
+    is_uniform(Scheme::Tree, 0x3c).await;
+}
+
+async fn is_uniform(scheme: Scheme, salts: u8) {
+    let mut group = Group::new(scheme, 8, BUDGET, salts);
     let cloud = Cloud::serve(&group.roster).await;
     let places = group.places();
     let population = 4 * u64::from(READINGS);
@@ -35,6 +62,8 @@ async fn every_reading_of_every_device_is_kept_as_often_as_any_other() {
     let mut counts = [0u32; 4 * BINS];
     // What is expected of each bin, and its variance: a draw without replacement of what each epoch kept.
     let (mut expected, mut variance) = (0.0, 0.0);
+    // The same of what a permutation draws among a tree's events that exist, for each device by itself.
+    let mut drawn = [Drawn::default(); 4];
     // How often a mean's interval holds the truth, where enough was sampled for one to promise it; a share's and a median's, always.
     let (mut large, mut means, mut shares, mut medians) = (0u32, 0u32, 0u32, 0u32);
     let low = f64::from(READINGS / 4);
@@ -82,6 +111,21 @@ async fn every_reading_of_every_device_is_kept_as_often_as_any_other() {
             }
             shares += holds(share.hits().unwrap(), truly_low);
             medians += holds(values.quantile(0.5).unwrap(), median);
+            if scheme == Scheme::Tree {
+                let mut seed = [0x6d; 32];
+                seed[..8].copy_from_slice(&upload.epoch.0.to_be_bytes());
+                let query = Query { choice: Choice::Sample { count: DRAWN, seed }, ..query };
+                let mut sink = |rows: &Rows<'_>| -> Result<(), OutputError> {
+                    let drawn = &mut drawn[places[&rows.device()]];
+                    rows.for_each(|seq, ..| drawn.counts[seq.0 as usize * BINS / READINGS as usize] += 1);
+                    let (n, all) = (f64::from(rows.len()), f64::from(READINGS));
+                    drawn.expected += n / BINS as f64;
+                    drawn.variance += n / BINS as f64 * (all - n) / (all - 1.0);
+                    Ok(())
+                };
+                let report = get(&cloud.client, &group.roster, &query, None, None, &mut sink).await.unwrap();
+                assert!(report.is_complete(), "{report:?}");
+            }
         }
     }
     let statistic: f64 = counts.iter().map(|&count| (f64::from(count) - expected).powi(2) / variance).sum();
@@ -92,6 +136,12 @@ async fn every_reading_of_every_device_is_kept_as_often_as_any_other() {
         "{expected:.0} readings a bin, chi-square {statistic:.1}; of {large} means {means:.2} % covered, of {all} shares {shares:.2} %, medians {medians:.2} %"
     );
     assert!(statistic < chi_square_999(counts.len() as f64 - 1.0), "chi-square {statistic:.1}");
+    if scheme == Scheme::Tree {
+        let statistic: f64 = drawn.iter().map(Drawn::statistic).sum();
+        let each = drawn[0].expected;
+        println!("{each:.0} readings drawn by a permutation from each bin of a device, chi-square {statistic:.1}");
+        assert!(each > 1000.0 && statistic < chi_square_999(4.0 * (BINS as f64 - 1.0)), "chi-square {statistic:.1}");
+    }
     assert!(large > all / 2 && (93.5..=96.5).contains(&means), "{means:.2} % of {large} means");
     assert!(shares >= 93.5 && medians >= 93.5, "{shares:.2} % of the shares, {medians:.2} % of the medians");
 }

@@ -16,7 +16,7 @@ use moteseal_core::identity::encode_public_pem;
 use moteseal_core::level::Salt;
 use moteseal_core::record::{EpochNumber, Round};
 use moteseal_core::sample::{self, Announcement, MAX_ANNOUNCEMENT};
-use moteseal_core::seal::star;
+use moteseal_core::seal::{Scheme, star};
 use moteseal_core::{DeviceId, Digest, Level, Sequence};
 use moteseal_verify::Roster;
 
@@ -25,47 +25,51 @@ const BUDGET: u64 = 100;
 const LOADS: [[u32; 4]; 6] =
     [[200, 300, 100, 50], [400, 40, 260, 333], [10, 20, 30, 20], [250, 250, 250, 250], [900, 0, 100, 180], [120, 90, 200, 60]];
 
-fn honest() -> (Group, Vec<Upload>) {
-    let mut group = Group::new(10, BUDGET, 7);
+fn honest(scheme: Scheme) -> (Group, Vec<Upload>) {
+    let mut group = Group::new(scheme, 10, BUDGET, 7);
     let uploads = LOADS.iter().map(|readings| group.epoch(*readings)).collect();
     (group, uploads)
 }
 
 #[test]
 fn honest_epochs_are_justified_with_their_numbers() {
-    let (group, uploads) = honest();
-    let report = audited(&group.roster, &uploads, &coordinator()).unwrap();
-    assert_eq!((report.exit_code(), report.epochs.len()), (0, LOADS.len()), "{report:?}");
-    for ((epoch, upload), readings) in report.epochs.iter().zip(&uploads).zip(LOADS) {
-        assert_eq!(epoch.manifest.map(|(_, round)| round), Some(upload.round));
-        assert_eq!(epoch.due, Some(upload.round));
-        let (all, kept): (u64, u64) = (
-            epoch.counts.iter().map(|(_, count)| count).sum(),
-            upload.bundles.iter().map(|bundle| got(&group.roster, upload, bundle).unwrap()).sum(),
-        );
-        assert_eq!((all, epoch.kept), (readings.iter().map(|count| u64::from(*count)).sum(), kept), "{epoch:?}");
-        assert!(kept <= BUDGET && (kept > BUDGET / 4 || all <= BUDGET));
-        assert_eq!((epoch.devices, epoch.listed, epoch.seals), (4, 4, 4));
-        assert!(epoch.findings.is_empty() && epoch.doubts.is_empty(), "{epoch:?}");
+    for scheme in [Scheme::Star, Scheme::Tree] {
+        let (group, uploads) = honest(scheme);
+        let report = audited(&group.roster, &uploads, &coordinator()).unwrap();
+        assert_eq!((report.exit_code(), report.epochs.len()), (0, LOADS.len()), "{report:?}");
+        for ((epoch, upload), readings) in report.epochs.iter().zip(&uploads).zip(LOADS) {
+            assert_eq!(epoch.manifest.map(|(_, round)| round), Some(upload.round));
+            assert_eq!(epoch.due, Some(upload.round));
+            let (all, kept): (u64, u64) = (
+                epoch.counts.iter().map(|(_, count)| count).sum(),
+                upload.bundles.iter().map(|bundle| got(&group.roster, upload, bundle).unwrap()).sum(),
+            );
+            assert_eq!((all, epoch.kept), (readings.iter().map(|count| u64::from(*count)).sum(), kept), "{epoch:?}");
+            assert!(kept <= BUDGET && (kept > BUDGET / 4 || all <= BUDGET));
+            assert_eq!((epoch.devices, epoch.listed, epoch.seals), (4, 4, 4));
+            assert!(epoch.findings.is_empty() && epoch.doubts.is_empty(), "{epoch:?}");
+        }
     }
 }
 
 #[test]
 fn every_way_to_cheat_is_found_by_its_name() {
-    let (group, honest) = honest();
-    let mut told = BTreeSet::new();
-    for cheat in CHEATS {
-        for at in 1..LOADS.len() - 1 {
-            for &device in &group.devices {
-                let mut uploads = honest.clone();
-                if (cheat.bend)(&mut uploads, at, device) && uploads != honest {
-                    told.insert(cheat.name);
-                    found(&group, &uploads, cheat, at, device);
+    for scheme in [Scheme::Star, Scheme::Tree] {
+        let (group, honest) = honest(scheme);
+        let mut told = BTreeSet::new();
+        for cheat in CHEATS {
+            for at in 1..LOADS.len() - 1 {
+                for &device in &group.devices {
+                    let mut uploads = honest.clone();
+                    if (cheat.bend)(&mut uploads, at, device) && uploads != honest {
+                        told.insert(cheat.name);
+                        found(&group, &uploads, cheat, at, device);
+                    }
                 }
             }
         }
+        assert_eq!(told.len(), CHEATS.len(), "a cheat never found an occasion: {told:?}");
     }
-    assert_eq!(told.len(), CHEATS.len(), "a cheat never found an occasion: {told:?}");
 }
 
 fn found(group: &Group, uploads: &[Upload], cheat: &Cheat, at: usize, device: DeviceId) {
@@ -119,7 +123,7 @@ fn found(group: &Group, uploads: &[Upload], cheat: &Cheat, at: usize, device: De
 
 #[test]
 fn a_device_that_is_dropped_in_the_last_epoch_is_named_but_nobody_accused_until_its_chain_goes_on() {
-    let (mut group, mut uploads) = honest();
+    let (mut group, mut uploads) = honest(Scheme::Star);
     let (last, device) = (uploads.len() - 1, group.devices[1]);
     uploads[last].listed.remove(&device);
     uploads[last].bundles.retain(|bundle| bundle.device != device);
@@ -134,7 +138,7 @@ fn a_device_that_is_dropped_in_the_last_epoch_is_named_but_nobody_accused_until_
 
 #[test]
 fn a_listed_seal_that_nobody_shows_is_on_its_way_until_the_coordinator_goes_on() {
-    let (mut group, mut uploads) = honest();
+    let (mut group, mut uploads) = honest(Scheme::Star);
     let (last, device) = (uploads.len() - 1, group.devices[2]);
     let listed = uploads[last].listed[&device][0];
     uploads[last].bundles.retain(|bundle| bundle.device != device);
@@ -167,14 +171,14 @@ fn a_listed_seal_that_nobody_shows_is_on_its_way_until_the_coordinator_goes_on()
 
 #[test]
 fn a_manifest_of_anybody_else_is_refused() {
-    let (group, uploads) = honest();
+    let (group, uploads) = honest(Scheme::Star);
     assert_eq!(audited(&group.roster, &uploads, &secret(98)).unwrap_err(), "NotAuthentic");
     assert_eq!(audited(&group.roster, &uploads, &secret(0)).unwrap_err(), "NotAuthentic");
 }
 
 #[test]
 fn a_forged_round_is_not_believed_and_the_epoch_stays_justified() {
-    let (mut group, mut uploads) = honest();
+    let (mut group, mut uploads) = honest(Scheme::Star);
     let epoch = EpochNumber(FIRST + LOADS.len() as u64);
     // Signed by a stranger, by a device, and by the coordinator of another group.
     let id = group.group();
@@ -195,7 +199,7 @@ fn a_forged_round_is_not_believed_and_the_epoch_stays_justified() {
 /// A coordinator that tells its devices a higher round than it needs gets fewer readings; whatever round it then signs.
 #[test]
 fn an_exaggerated_round_is_found_whatever_the_manifest_says() {
-    let mut group = Group::new(10, BUDGET, 9);
+    let mut group = Group::new(Scheme::Star, 10, BUDGET, 9);
     let epoch = |(at, readings): (usize, &[u32; 4])| {
         if at == 1 { group.epoch_told(*readings, Round(8)) } else { group.epoch(*readings) }
     };
@@ -233,7 +237,7 @@ async fn through_a_cloud(roster: &Roster, uploads: &[Upload]) -> (Cloud, Option<
 /// The same as above, over HTTP: a cloud that is in on nothing refuses what does not verify, and the audit of the rest names it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_way_to_cheat_is_found_through_a_cloud() {
-    let (group, honest) = honest();
+    let (group, honest) = honest(Scheme::Star);
     let (_, refused, report) = through_a_cloud(&group.roster, &honest).await;
     assert_eq!((refused, report.exit_code(), report.epochs.len()), (None, 0, LOADS.len()), "{report:?}");
     assert_eq!(
@@ -266,7 +270,7 @@ async fn every_way_to_cheat_is_found_through_a_cloud() {
 /// A coordinator that does not tell its devices the last round can keep one too few, with all that is in it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_round_too_few_is_found_even_with_every_reading_of_it() {
-    let mut group = Group::new(10, BUDGET, 11);
+    let mut group = Group::new(Scheme::Star, 10, BUDGET, 11);
     group.tells = |epoch, round| (epoch.0 != FIRST + 1).then_some(round);
     let mut uploads: Vec<Upload> = LOADS.iter().map(|readings| group.epoch(*readings)).collect();
     uploads[1].round.0 -= 1;
@@ -313,7 +317,7 @@ fn keep_from(bundle: &mut Bundle, round: Round, readings: u32) {
 /// The command says it in words and numbers, and by its exit code.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_command_tells_a_person_what_was_found() {
-    let (group, honest) = honest();
+    let (group, honest) = honest(Scheme::Star);
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     std::fs::write(path("roster.cbor"), group.roster.bytes()).unwrap();

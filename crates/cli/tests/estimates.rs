@@ -11,6 +11,7 @@ use budgeted::{Cloud, FIRST, Group, coordinator, secret};
 use moteseal_adversary::coordinator::{Bundle, Upload};
 use moteseal_adversary::{Answer, Item};
 use moteseal_core::identity::encode_public_pem;
+use moteseal_core::seal::Scheme;
 use moteseal_verify::write;
 use scene::{Scene, repository};
 use serde_json::Value;
@@ -175,7 +176,7 @@ impl Asked {
 /// A group with a budget keeps other rates in other epochs; it is estimated at the highest one that all of them have.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_group_with_a_budget_is_estimated_at_the_rate_that_every_epoch_has() {
-    let mut group = Group::new(12, 200, 3);
+    let mut group = Group::new(Scheme::Star, 12, 200, 3);
     let loads = [[900, 1200, 300, 600], [100, 40, 0, 30], [2000, 1500, 1800, 2100]];
     let uploads: Vec<_> = loads.iter().map(|readings| group.epoch(*readings)).collect();
     let asked = Asked::of(&group, &uploads).await;
@@ -209,7 +210,7 @@ async fn a_group_with_a_budget_is_estimated_at_the_rate_that_every_epoch_has() {
 /// for. The rate of the whole group follows it, that of the others does not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_device_that_was_cut_off_lowers_the_common_rate_and_does_not_end_it() {
-    let mut group = Group::new(12, 30_000, 5);
+    let mut group = Group::new(Scheme::Star, 12, 30_000, 5);
     let mut uploads = vec![group.epoch([50, 60, 70, 80])];
     group.cut_off = Some(1);
     uploads.push(group.epoch([500, 40_000, 300, 200]));
@@ -233,7 +234,7 @@ async fn a_device_that_was_cut_off_lowers_the_common_rate_and_does_not_end_it() 
 /// manifest.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_proof_of_a_group_with_a_budget_is_verified_offline() {
-    let mut group = Group::new(10, 200, 6);
+    let mut group = Group::new(Scheme::Star, 10, 200, 6);
     // The devices forward everything, so that what was pruned is told by the manifests alone.
     group.tells = |_, _| None;
     let uploads: Vec<Upload> = [[900, 200, 300, 0], [10, 0, 20, 30], [400, 400, 400, 400]].map(|load| group.epoch(load)).into();

@@ -48,6 +48,7 @@ fn forward(device: DeviceId, key: &LinkKey, index: u32, epoch: u64, range: std::
         until: Sequence(range.end),
         framing: Framing::fixed(4).unwrap(),
         events: &events,
+        digests: None,
     };
     let mut out = vec![0; MAX_FRAME];
     Bytes::copy_from_slice(Uplink::Forward(forward).close(device, key, &mut out).unwrap())

@@ -167,6 +167,7 @@ impl World {
             until: Sequence(range.end),
             framing: Framing::fixed(4).unwrap(),
             events: &events,
+            digests: None,
         };
         let frame = frame(&self.roster, device.profile.device, &Uplink::Forward(forward));
         self.hear(frame)

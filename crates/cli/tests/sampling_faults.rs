@@ -54,6 +54,7 @@ struct Weather {
 
 struct Device {
     id: DeviceId,
+    scheme: Scheme,
     mote: Option<Mote<SecretKey>>,
     /// What a journal keeps: the chain with what was opened.
     chain: Chain,
@@ -106,9 +107,11 @@ impl World {
         let mut buffer = [0; 256];
         let schema = Schema::encode(&[Field::parse("reading::u32").unwrap()], &mut buffer).unwrap();
         let devices = names.iter().map(|name| {
-            let profile = Profile::new(&roster, name, Scheme::Star, &schema).unwrap();
+            let scheme = if chance.percent(50) { Scheme::Tree } else { Scheme::Star };
+            let profile = Profile::new(&roster, name, scheme, &schema).unwrap();
             Device {
                 id: profile.device,
+                scheme,
                 mote: None,
                 chain: Chain::start(profile.certificate),
                 truth: BTreeMap::new(),
@@ -141,7 +144,7 @@ impl World {
         let device = &mut self.devices[at];
         let schema = Schema::decode(&self.schema).unwrap();
         let name = self.roster.name(device.id).unwrap();
-        let profile = Profile::new(&self.roster, name, Scheme::Star, &schema).unwrap();
+        let profile = Profile::new(&self.roster, name, device.scheme, &schema).unwrap();
         let link = LinkKey::new(&LinkKey::secret_of(&GROUP_SECRET, self.roster.group(), device.id));
         let salt_key = SaltKey::new([at as u8 ^ 0x33; 32]);
         device.mote = Some(Mote::new(profile, secret(at as u8), salt_key, link, device.chain, waiting, 3));
@@ -285,12 +288,12 @@ impl World {
             for _ in 0..self.chance.below(6) {
                 let device = &mut self.devices[at];
                 let mote = device.mote.as_mut().unwrap();
-                if let Some(chain) = mote.would_open(epoch) {
+                let record = (self.sensed as u32).to_be_bytes();
+                self.sensed += 1;
+                if let Some(chain) = mote.would_open(epoch, &record) {
                     // Persisted before the first event.
                     device.chain = Chain { next_index: chain.next_index, epoch: chain.epoch, ..mote.chain() };
                 }
-                let record = (self.sensed as u32).to_be_bytes();
-                self.sensed += 1;
                 mote.sense(epoch, &record).unwrap();
                 device.chain = mote.chain();
                 let index = device.chain.next_index.0 - 1;

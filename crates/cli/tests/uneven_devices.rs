@@ -49,6 +49,7 @@ fn first_frame(roster: &Roster, device: u8, index: u32, epoch: u64) -> Vec<u8> {
         until: Sequence(1),
         framing: Framing::fixed(4).unwrap(),
         events: writer.finish(),
+        digests: None,
     };
     let mut out = vec![0; MAX_FRAME];
     Uplink::Forward(forward).close(device, &group::link_key(roster, device), &mut out).unwrap().to_vec()

@@ -29,7 +29,7 @@ use moteseal_core::digest::Digest;
 use moteseal_core::level::SaltKey;
 use moteseal_core::record::{DeviceId, EpochNumber, GroupId, SealIndex};
 use moteseal_core::sample::{Announcement, WordError};
-use moteseal_core::seal::Position;
+use moteseal_core::seal::{Position, Scheme};
 use moteseal_core::signature::{PublicKey, Signer};
 use moteseal_core::wire::cbor::BufferTooSmall;
 use moteseal_core::wire::link::{FrameError, LinkKey, Refusal};
@@ -58,6 +58,8 @@ pub enum DurableError {
     NotThisDevice(PathBuf),
     /// The journal has readings of another schema that are not with the gateway yet.
     OtherSchema(PathBuf),
+    /// The journal has readings for seals of the other scheme that are not with the gateway yet.
+    OtherScheme(PathBuf, Scheme),
     /// What is due does not fit a frame: a defect, since no such reading is taken.
     Unsendable(BufferTooSmall),
     /// Another sealer has gone on with the chain since.
@@ -85,6 +87,13 @@ impl fmt::Display for DurableError {
                 "{}: holds readings with other columns that the gateway does not have yet; run once more with those columns, or move the \
                  file away to give the readings up",
                 path.display()
+            ),
+            Self::OtherScheme(path, scheme) => write!(
+                f,
+                "{}: holds readings that the gateway does not have yet, sealed by {}; run once more with that scheme, or move the file away to \
+                 give the readings up",
+                path.display(),
+                scheme.as_str()
             ),
             Self::Unsendable(error) => write!(f, "what is due does not fit a frame: {error}"),
             Self::SealedElsewhere { journal, next, found } => write!(
@@ -248,16 +257,20 @@ impl<K: Signer> DurableMote<K> {
         most_waiting: u32,
     ) -> Result<Self, DurableError> {
         let Identity { profile, signer, salt_key, link, coordinator } = identity;
-        let (device, group, schema) = (profile.device, profile.group, profile.schema_digest);
+        let (device, group, schema, scheme) = (profile.device, profile.group, profile.schema_digest, profile.scheme);
         let journal = Journal::open(path)?;
         let records = journal.iter().collect::<Result<Vec<_>, _>>()?;
         let foreign = || DurableError::NotThisDevice(path.to_owned());
         let start = match records.first() {
-            None => Start { device, schema, most_waiting, before: Before { chain, taken: None, announcement: None } },
+            None => Start { device, schema, scheme, most_waiting, before: Before { chain, taken: None, announcement: None } },
             Some(record) => Start::decode(record).filter(|start| start.device == device).ok_or_else(foreign)?,
         };
         if start.schema != schema && records.len() > 1 {
             return Err(DurableError::OtherSchema(path.to_owned()));
+        }
+        // The same readings would be signed otherwise under the same index.
+        if start.scheme != scheme && records.len() > 1 {
+            return Err(DurableError::OtherScheme(path.to_owned(), start.scheme));
         }
         let most = start.most_waiting as usize;
         let mote = Mote::new(profile, signer, salt_key, link, start.before.chain, Vec::new(), most);
@@ -516,8 +529,7 @@ impl<K: Signer> DurableMote<K> {
 
     /// Keeps in the journal what leads to the seals that are open or wait, and passes over those that were given up.
     fn compact(&mut self) -> Result<(), DurableError> {
-        let device = self.mote.profile().device;
-        let schema = self.mote.profile().schema_digest;
+        let Profile { device, schema_digest: schema, scheme, .. } = *self.mote.profile();
         let old = self.journal.iter().collect::<Result<Vec<_>, _>>()?;
         let now = Before { chain: self.mote.chain(), taken: self.taken, announcement: self.announcement.clone() };
         let mut spans: Vec<(&Opened, u64)> = Vec::with_capacity(self.opened.len());
@@ -530,7 +542,7 @@ impl<K: Signer> DurableMote<K> {
         let first = spans.iter().position(|(opened, _)| self.mote.has(opened.index)).unwrap_or(spans.len());
         let start = spans.get(first).map_or(&now, |(opened, _)| &opened.before).clone();
         let mut announcement = start.announcement.clone();
-        let mut records = vec![Start { device, schema, most_waiting: self.most_waiting, before: start }.encode()];
+        let mut records = vec![Start { device, schema, scheme, most_waiting: self.most_waiting, before: start }.encode()];
         records.extend(announcement.as_deref().map(|bytes| Input::Announcement(bytes).encode()));
         let (mut kept, mut gave_up) = (VecDeque::new(), false);
         for (opened, end) in spans.into_iter().skip(first) {
@@ -578,6 +590,7 @@ fn pass_over(before: &Before) -> Option<Vec<u8>> {
 struct Start {
     device: DeviceId,
     schema: Digest,
+    scheme: Scheme,
     most_waiting: u32,
     before: Before,
 }
@@ -602,6 +615,7 @@ impl Start {
             &optional(epoch.as_ref().map(|epoch| &epoch[..])),
             &optional(taken.as_ref().map(|epoch| &epoch[..])),
             &readings.unwrap_or(0).to_be_bytes(),
+            &[self.scheme.number()],
         ]
         .concat()
     }
@@ -633,6 +647,12 @@ impl Start {
         let readings = u64::from_be_bytes(take(rest)?);
         let chain = Chain { position, next_index, epoch, readings: 0 };
         let before = Before { chain, taken: taken.map(|epoch| (epoch, readings)), announcement: None };
-        rest.is_empty().then_some(Self { device, schema, most_waiting, before })
+        let scheme = match rest {
+            // A journal from before there were trees ends here.
+            [] | [0] => Scheme::Star,
+            [1] => Scheme::Tree,
+            _ => return None,
+        };
+        Some(Self { device, schema, scheme, most_waiting, before })
     }
 }

@@ -15,9 +15,10 @@ use std::collections::{BTreeMap, VecDeque};
 
 use moteseal_core::digest::Digest;
 use moteseal_core::level::{Counters, SaltKey, SipKey};
-use moteseal_core::record::{EpochNumber, Framing, Level, MAX_LEVELS, Round, SealIndex};
+use moteseal_core::record::{DeviceId, EpochNumber, Framing, Level, MAX_LEVELS, Round, SealIndex};
 use moteseal_core::sample::{Announcement, Forwarder, Noted};
 use moteseal_core::seal::follow::Limits;
+use moteseal_core::seal::tree::Tree;
 use moteseal_core::seal::{Scheme, Seal, Statement, star};
 use moteseal_core::signature::Signer;
 use moteseal_core::wire::cbor::BufferTooSmall;
@@ -62,9 +63,17 @@ struct Open {
     index: SealIndex,
     epoch: EpochNumber,
     key: SipKey,
-    running: BTreeMap<u8, sha2::Sha256>,
+    folded: Folded,
     counters: Counters,
     forwarder: Box<Forwarder<BUFFER>>,
+}
+
+/// What a seal's root is made from.
+enum Folded {
+    /// Of a star, the running digests of the levels from the device's round on.
+    Star(BTreeMap<u8, sha2::Sha256>),
+    /// Of a tree, the frontier over all events.
+    Tree(Box<Tree<32>>),
 }
 
 /// A closed seal on its way to the gateway.
@@ -75,6 +84,40 @@ pub struct Waiting {
     open: Vec<u8>,
     part: Vec<u8>,
     sent: bool,
+}
+
+impl Open {
+    /// Whether it takes this event as one of at most `limit`.
+    fn has_room(&mut self, record: &[u8], limit: u64) -> bool {
+        let count = self.counters.total();
+        count < limit && self.forwarder.make_room(self.key.level(count, self.counters.levels()), record)
+    }
+
+    /// Takes an event for which it has room.
+    fn take(&mut self, device: DeviceId, framing: Framing, record: &[u8]) {
+        let level = self.key.level(self.counters.total(), self.counters.levels());
+        if let Some(count) = self.counters.as_mut_slice().get_mut(usize::from(level.0)) {
+            *count += 1;
+        }
+        let noted = self.forwarder.note(level, record);
+        debug_assert_ne!(noted, Noted::Full, "a full seal is closed before");
+        let own_round = self.forwarder.rounds().1;
+        match &mut self.folded {
+            Folded::Star(running) => {
+                running.retain(|level, _| *level >= own_round.0);
+                if level.0 >= own_round.0 {
+                    let running = running.entry(level.0);
+                    let start = || sha2::Digest::new_with_prefix(star::header(device, self.index, level));
+                    let digest: &mut sha2::Sha256 = running.or_insert_with(start);
+                    framing.frame(record, |bytes| sha2::Digest::update(digest, bytes));
+                }
+            }
+            Folded::Tree(tree) => {
+                let pushed = tree.push(record);
+                debug_assert!(pushed.is_ok(), "a seal has fewer events than a tree takes");
+            }
+        }
+    }
 }
 
 impl<K> std::fmt::Debug for Mote<K> {
@@ -206,10 +249,12 @@ impl<K: Signer> Mote<K> {
         (self.chain, self.waiting.into())
     }
 
-    /// What must be persisted before [`sense`](Self::sense) takes a reading of `epoch`, if that opens a seal.
+    /// What must be persisted before [`sense`](Self::sense) takes this reading of `epoch`, if that opens a seal. Where a tree's buffer has
+    /// no room for it, the device's own round is raised, as `sense` would raise it.
     #[must_use]
-    pub fn would_open(&self, epoch: EpochNumber) -> Option<Chain> {
-        let goes_on = self.open.as_ref().is_some_and(|open| open.epoch == epoch && !self.is_full(open));
+    pub fn would_open(&mut self, epoch: EpochNumber, record: &[u8]) -> Option<Chain> {
+        let limit = self.limit();
+        let goes_on = self.open.as_mut().is_some_and(|open| open.epoch == epoch && open.has_room(record, limit));
         let next_index = SealIndex(self.chain.next_index.0.saturating_add(1));
         (!goes_on).then_some(Chain { next_index, epoch: Some(epoch), ..self.chain })
     }
@@ -221,25 +266,13 @@ impl<K: Signer> Mote<K> {
     /// [`SealRefused`]; the reading was not taken.
     pub fn sense(&mut self, epoch: EpochNumber, record: &[u8]) -> Result<(), SealRefused> {
         self.check_length(record.len())?;
-        if self.open.as_ref().is_some_and(|open| open.epoch == epoch && self.is_full(open)) {
+        let limit = self.limit();
+        if self.open.as_mut().is_some_and(|open| open.epoch == epoch && !open.has_room(record, limit)) {
             self.close_or_give_up(false)?;
         }
         self.go_to(epoch)?;
         if let Some(open) = &mut self.open {
-            let level = open.key.level(open.counters.total(), self.profile.levels);
-            if let Some(count) = open.counters.as_mut_slice().get_mut(usize::from(level.0)) {
-                *count += 1;
-            }
-            let noted = open.forwarder.note(level, record);
-            debug_assert_ne!(noted, Noted::Full, "a full seal is closed before");
-            let own_round = open.forwarder.rounds().1;
-            open.running.retain(|level, _| *level >= own_round.0);
-            if level.0 >= own_round.0 {
-                let (device, index) = (self.profile.device, open.index);
-                let running = open.running.entry(level.0);
-                let digest = running.or_insert_with(|| sha2::Digest::new_with_prefix(star::header(device, index, level)));
-                self.profile.framing.frame(record, |bytes| sha2::Digest::update(digest, bytes));
-            }
+            open.take(self.profile.device, self.profile.framing, record);
         }
         Ok(())
     }
@@ -279,9 +312,9 @@ impl<K: Signer> Mote<K> {
         Ok(())
     }
 
-    /// Whether a seal is closed before it takes another event: no verifier takes one with more.
-    fn is_full(&self, open: &Open) -> bool {
-        open.counters.total() >= u64::from(self.profile.max_events.clamp(1, Limits::default().max_events))
+    /// A seal with so many events is closed before it takes another one: no verifier takes one with more.
+    fn limit(&self) -> u64 {
+        u64::from(self.profile.max_events.clamp(1, Limits::default().max_events))
     }
 
     fn check_length(&self, length: usize) -> Result<(), SealRefused> {
@@ -320,9 +353,12 @@ impl<K: Signer> Mote<K> {
             index,
             epoch,
             key: SipKey::new(&salt),
-            running: BTreeMap::new(),
+            folded: match self.profile.scheme {
+                Scheme::Star => Folded::Star(BTreeMap::new()),
+                Scheme::Tree => Folded::Tree(Box::default()),
+            },
             counters: Counters::new(levels),
-            forwarder: Box::new(Forwarder::new(index, epoch, self.profile.framing, levels, announced)),
+            forwarder: Box::new(Forwarder::new(index, epoch, (self.profile.scheme, self.profile.framing), levels, announced)),
         });
         self.chain.next_index.0 += 1;
         self.chain.epoch = Some(epoch);
@@ -332,9 +368,9 @@ impl<K: Signer> Mote<K> {
     /// Signs the open seal.
     fn close(&mut self, last_in_epoch: bool) -> Result<(), SealRefused> {
         let Some(open) = &self.open else { return Ok(()) };
-        let Profile { group, roster, device, levels, .. } = self.profile;
+        let Profile { group, roster, device, levels, scheme, .. } = self.profile;
         let position = self.chain.position;
-        let mut statement = Statement::new(Scheme::Star, group, roster, device, levels);
+        let mut statement = Statement::new(scheme, group, roster, device, levels);
         (statement.index, statement.prev, statement.last) = (open.index, position.prev, position.last);
         (statement.epoch, statement.last_in_epoch) = (open.epoch, last_in_epoch);
         statement.restart = open.index.0 != position.last.map_or(0, |(index, _)| index.0 + 1);
@@ -342,13 +378,18 @@ impl<K: Signer> Mote<K> {
         statement.salt = self.salt_key.salt(device, open.index);
         statement.counters = open.counters;
         (statement.round, statement.own_round, statement.lost) = open.forwarder.rounds();
-        let mut digests = [Digest::NULL; MAX_LEVELS];
-        for level in (0..levels).map(Level).filter(|level| !statement.is_null(*level)) {
-            let running = open.running.get(&level.0);
-            digests[usize::from(level.0)] =
-                running.map_or(Digest::NULL, |digest| Digest(sha2::Digest::finalize(digest.clone()).into()));
-        }
-        let root = star::root(&statement.counters, &digests[..usize::from(levels)]);
+        let root = match &open.folded {
+            Folded::Star(running) => {
+                let mut digests = [Digest::NULL; MAX_LEVELS];
+                for level in (0..levels).map(Level).filter(|level| !statement.is_null(*level)) {
+                    let running = running.get(&level.0);
+                    digests[usize::from(level.0)] =
+                        running.map_or(Digest::NULL, |digest| Digest(sha2::Digest::finalize(digest.clone()).into()));
+                }
+                star::root(&statement.counters, &digests[..usize::from(levels)])
+            }
+            Folded::Tree(tree) => tree.root(),
+        };
         let surviving = statement.surviving();
         let seal = Seal::new(statement, root, self.signer.algorithm());
         let signature = self.signer.signature(seal.message(&mut [0; _])).map_err(SealRefused::Sign)?;
@@ -357,7 +398,8 @@ impl<K: Signer> Mote<K> {
         write::open(&mut item, &OpenItem { device, roster_version, prev: Some(position.prev), last: position.last });
         write::part(&mut part, &seal, Selection::Levels(surviving), &[], &[], Some(&signature));
         self.chain.position = seal.position();
-        if let Some(Open { index, forwarder, .. }) = self.open.take() {
+        if let Some(Open { index, mut forwarder, .. }) = self.open.take() {
+            forwarder.end();
             self.waiting.push_back(Waiting { index, forwarder, open: item, part, sent: false });
         }
         Ok(())

@@ -43,6 +43,7 @@ fn frame(device: DeviceId, range: std::ops::Range<u8>) -> Vec<u8> {
         until: Sequence(range.end.into()),
         framing: Framing::fixed(4).unwrap(),
         events: &events,
+        digests: None,
     };
     let key = LinkKey::new(&LinkKey::secret_of(&GROUP_SECRET, roster().group(), device));
     let mut out = vec![0; MAX_FRAME];

@@ -53,7 +53,7 @@ pub struct Group {
 }
 
 impl Group {
-    pub fn new(levels: u8, budget: u64, salts: u8) -> Self {
+    pub fn new(scheme: Scheme, levels: u8, budget: u64, salts: u8) -> Self {
         let keys: Vec<(&str, PublicKey)> = (0..).zip(NAMES).map(|(byte, name)| (name, secret(byte).public())).collect();
         let budget = Budget { events: budget, coordinator: coordinator().public() };
         let first = FirstRoster { group: "orchard", epoch_ms: 60_000, levels, budget: Some(budget), devices: &keys };
@@ -61,7 +61,7 @@ impl Group {
         let mut buffer = [0; 256];
         let schema = Schema::encode(&[Field::parse("place::u32").unwrap()], &mut buffer).unwrap();
         let mote = |(byte, name): (u8, &str)| {
-            let profile = Profile::new(&roster, name, Scheme::Star, &schema).unwrap();
+            let profile = Profile::new(&roster, name, scheme, &schema).unwrap();
             let link = LinkKey::new(&LinkKey::secret_of(&GROUP_SECRET, roster.group(), profile.device));
             let chain = Chain::start(profile.certificate);
             Mote::new(profile, secret(byte), SaltKey::new([salts ^ byte; 32]), link, chain, Vec::new(), 3)

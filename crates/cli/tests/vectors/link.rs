@@ -1,5 +1,8 @@
 //! The operations of the link between devices and coordinator (spec/formats.md, section 8.2), by the product's own code.
 
+use std::ops::Range;
+
+use moteseal_core::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, GroupId, Level, Round, SealIndex, Sequence};
 use moteseal_core::sample::{Followed, Heard};
 use moteseal_core::wire::link::{Acknowledgement, Forward, FrameError, LinkKey, MAX_FRAME, Uplink, claimed_device};
@@ -34,7 +37,7 @@ pub fn up(input: &Value) -> Verdict {
                 Framing::Prefixed => 0,
             };
             let event = |(seq, level, record): (Sequence, Level, &[u8])| json!([seq.0, level.0, hex::encode(record)]);
-            json!({
+            let mut read = json!({
                 "frame": "forward",
                 "device": device.to_string(),
                 "index": forward.index.0,
@@ -44,7 +47,12 @@ pub fn up(input: &Value) -> Verdict {
                 "until": forward.until.0,
                 "size": size,
                 "events": forward.events().map(event).collect::<Vec<_>>(),
-            })
+            });
+            if forward.digests.is_some() {
+                let subtree = |(leaves, root): (Range<u64>, Digest)| json!([leaves.start, leaves.end, root.to_string()]);
+                read["subtrees"] = forward.subtrees().map(subtree).collect();
+            }
+            read
         }
         Uplink::Close { schema, open, part } => json!({
             "frame": "close",
@@ -83,6 +91,7 @@ pub fn follow(input: &Value) -> Value {
             until: Sequence(field(4)),
             framing: Framing::Prefixed,
             events: &[],
+            digests: None,
         };
         let followed = at.get_or_insert(Followed::start(&forward));
         let before = *followed;

@@ -73,7 +73,7 @@ fn events(from: u64, framing: Framing, events: &[(u64, u8, &[u8])]) -> Vec<u8> {
 
 fn forward<'a>(from: u64, until: u64, framing: Framing, events: &'a [u8]) -> Forward<'a> {
     let (index, epoch, own_round) = (SealIndex(7), EpochNumber(30), Round(2));
-    Forward { index, epoch, own_round, from: Sequence(from), until: Sequence(until), framing, events }
+    Forward { index, epoch, own_round, from: Sequence(from), until: Sequence(until), framing, events, digests: None }
 }
 
 fn up() -> File {
@@ -111,6 +111,21 @@ fn up() -> File {
         ),
     ] {
         file.valid(format!("forward: {name}"), op, of_up(&frame(&Uplink::Forward(forward))));
+    }
+    let digests = |count: usize| -> Vec<u8> { (0..count).flat_map(|at| Digest::of(&[&at.to_be_bytes()]).0).collect() };
+    let ends = events(0, four, &[(0, 2, &[1; 4]), (last, 2, &[2; 4])]);
+    for (name, range, framing, events, count) in [
+        ("records of one size", 40..80, four, &some[..], 3 + 6 + 1),
+        ("up to the last event", 40..76, four, &some[..], 3 + 6),
+        ("opaque records", 0..10, Framing::Prefixed, &opaque[..], 2 + 2),
+        ("no event", 5..90, four, &b""[..], 3 + 5),
+        ("one perfect subtree", 64..128, four, b"", 1),
+        ("nothing of no range", 9..9, four, b"", 0),
+        ("the first and the last event that a seal may have", 0..last + 1, four, &ends[..], 31 + 30),
+    ] {
+        let digests = Some(&digests(count)[..]).map(<[u8]>::to_vec);
+        let forward = Forward { digests: digests.as_deref(), ..forward(range.start, range.end, framing, events) };
+        file.valid(format!("forward of a tree: {name}"), op, of_up(&frame(&Uplink::Forward(forward))));
     }
     let mut north = device("north");
     let sealed = north.seal(&Epoch::new(Scheme::Star, 30, 40));
@@ -162,6 +177,8 @@ fn up() -> File {
     let fields = array([int(1), north.clone(), int(7), int(30), int(2), int(40), int(80), int(4), bytes(&some)]);
     assert_eq!(ours(&fields.encode()), good);
     let wide = Value::Uint(1 << 32);
+    let of_tree = |digests: &[u8]| Value::Array([&fields.clone().elements()[..], &[bytes(digests)]].concat());
+    assert!(Uplink::open(&ours(&of_tree(&digests(10)).encode()), &key()).is_ok());
     let of_events = |events: &[u8]| fields.with(8, bytes(events));
     let opaque_fields = |events: &[u8]| of_events(events).with(7, int(0)).with(5, int(0));
     let raw = |gap_and_level: u64, record: &[u8]| [head(0, gap_and_level), record.to_vec()].concat();
@@ -194,7 +211,17 @@ fn up() -> File {
         ("an opaque record without its length", opaque_fields(&raw(2, &[0]))),
         ("an opaque record that is shorter than said", opaque_fields(&raw(2, &[0, 3, 1, 2]))),
         ("eight fields", Value::Array(fields.clone().elements()[..8].to_vec())),
-        ("ten fields", Value::Array([&fields.clone().elements()[..], &[int(0)]].concat())),
+        ("ten fields, the last of them no bytes", Value::Array([&fields.clone().elements()[..], &[int(0)]].concat())),
+        ("no digests of a tree", of_tree(&digests(0))),
+        ("a digest too few of a tree", of_tree(&digests(9))),
+        ("a digest too many of a tree", of_tree(&digests(11))),
+        ("a tree's last digest cut short", of_tree(&digests(10)[..319])),
+        (
+            "a digest of a tree without an event that is not there",
+            of_tree(&digests(0)).with(6, int(40)).with(8, bytes(b"")).with(9, bytes(&[0; 32])),
+        ),
+        ("an event of a tree at until", of_tree(&digests(9)).with(6, int(75))),
+        ("eleven fields", Value::Array([&of_tree(&digests(10)).elements()[..], &[NULL]].concat())),
         ("a kind of 0", fields.with(0, int(0))),
         ("a kind that was given up", array([int(4), north.clone(), int(7), bytes(b""), bytes(b"")])),
         ("a close of four fields", array([int(2), north.clone(), bytes(&[0; 32]), bytes(b"")])),

@@ -1,0 +1,177 @@
+//! A tree of which only some leaves are here: the roots of the maximal perfect subtrees without one that is kept (DESIGN section 6,
+//! "trees under a budget").
+//!
+//! Leaves come in order, single or as roots of whole subtrees, and go one by one as rounds advance; two halves without a kept leaf
+//! become one root at once. What is here is therefore always the least that leads to the tree's root, but for its right edge, which
+//! [`Pruned::multiproof`] folds when the number of leaves is known. The leaves that are kept lie elsewhere.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use moteseal_core::digest::Digest;
+use moteseal_core::record::Sequence;
+use moteseal_core::seal::tree::{geometry, node};
+
+/// The roots that stand for the leaves that are not kept.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pruned {
+    /// By first leaf: height and root of a perfect subtree.
+    roots: BTreeMap<u32, (u32, Digest)>,
+}
+
+impl Pruned {
+    /// Lets go of a leaf, which was kept or has just come.
+    pub(crate) fn drop_leaf(&mut self, seq: Sequence, leaf: Digest) {
+        if let Ok(start) = u32::try_from(seq.0) {
+            self.insert(start, 0, leaf);
+        }
+    }
+
+    /// Takes the root of a perfect subtree without a kept leaf. The leaves before `next` have come before: a subtree that begins there and
+    /// ends behind takes the place of their roots, and one that ends there says nothing new.
+    pub(crate) fn take(&mut self, subtree: &Range<u64>, root: Digest, next: Sequence) {
+        let (Ok(start), Ok(known)) = (u32::try_from(subtree.start), u32::try_from(next.0)) else { return };
+        let leaves = subtree.end.saturating_sub(subtree.start);
+        if subtree.end <= next.0 || !leaves.is_power_of_two() {
+            return;
+        }
+        if start < known {
+            let before: Vec<u32> = self.roots.range(start..known).map(|(start, _)| *start).collect();
+            before.iter().for_each(|start| _ = self.roots.remove(start));
+        }
+        self.insert(start, leaves.ilog2(), root);
+    }
+
+    fn insert(&mut self, start: u32, height: u32, root: Digest) {
+        let (mut start, mut height, mut root) = (start, height, root);
+        while height < u32::BITS {
+            let sibling = start ^ 1 << height;
+            if self.roots.get(&sibling).is_none_or(|(other, _)| *other != height) {
+                break;
+            }
+            let Some((_, other)) = self.roots.remove(&sibling) else { break };
+            root = if sibling < start { node(&other, &root) } else { node(&root, &other) };
+            (start, height) = (start.min(sibling), height + 1);
+        }
+        self.roots.insert(start, (height, root));
+    }
+
+    /// The compact multiproof of the kept leaves of a tree of `n`, ascending: the digests joined, left to right. None if the roots that are
+    /// here are not those of the other leaves.
+    pub(crate) fn multiproof(&self, n: u64, kept: impl IntoIterator<Item = Sequence>) -> Option<Vec<u8>> {
+        let (mut proof, mut used) = (Vec::new(), 0);
+        for subtree in geometry::siblings(n, kept) {
+            let start = u32::try_from(subtree.start).ok()?;
+            let mut at = subtree.start;
+            let mut parts = Vec::new();
+            for (first, (height, root)) in self.roots.range(start..) {
+                if u64::from(*first) != at || at >= subtree.end {
+                    break;
+                }
+                at += 1 << height;
+                parts.push(*root);
+            }
+            if at != subtree.end {
+                return None;
+            }
+            used += parts.len();
+            // The right edge alone has several: the perfect subtrees that fall in size, the last of them the innermost.
+            let root = parts.into_iter().rev().reduce(|right, left| node(&left, &right))?;
+            proof.extend_from_slice(&root.0);
+        }
+        (used == self.roots.len()).then_some(proof)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::collections::BTreeSet;
+
+    use moteseal_core::seal::tree::{Tree, leaf, multiproof_root, sibling_count};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn record(seq: u64) -> Digest {
+        leaf(&seq.to_be_bytes())
+    }
+
+    fn root(range: Range<u64>) -> Digest {
+        let middle = range.start.midpoint(range.end);
+        if range.end - range.start == 1 {
+            record(range.start)
+        } else {
+            node(&root(range.start..middle), &root(middle..range.end))
+        }
+    }
+
+    proptest! {
+        /// Levels are forgotten while leaves still come, some of them as subtrees, some of those twice.
+        #[test]
+        fn what_is_here_is_the_least_that_leads_to_the_root(
+            levels in prop::collection::vec(0..6u8, 1..300),
+            forgets in prop::collection::vec((0..300usize, 1..7u8), 0..5),
+            sends in prop::collection::vec(0..3u8, 1..50),
+        ) {
+            let n = levels.len() as u64;
+            let (mut pruned, mut kept, mut next, mut round) = (Pruned::default(), BTreeSet::new(), 0u64, 0u8);
+            let mut sends = sends.iter().cycle();
+            while next < n {
+                for (_, to) in forgets.iter().filter(|(at, to)| *at as u64 <= next && *to > round) {
+                    round = *to;
+                    let gone: Vec<u64> = kept.iter().copied().filter(|seq: &u64| levels[*seq as usize] < round).collect();
+                    for seq in gone {
+                        kept.remove(&seq);
+                        pruned.drop_leaf(Sequence(seq), record(seq));
+                    }
+                }
+                // A device sends a whole subtree, perhaps one that begins before what is known, where it holds no kept leaf.
+                let widths = (0..8u32).map(|height| 1u64 << height).filter(|width| {
+                    let (start, end) = (next / width * width, (next / width + 1) * width);
+                    end <= n && (start..end).all(|seq| levels[seq as usize] < round)
+                });
+                let width = widths.last().filter(|_| *sends.next().unwrap() > 0);
+                if let Some(width) = width {
+                    let range = next / width * width..(next / width + 1) * width;
+                    pruned.take(&range, root(range.clone()), Sequence(next));
+                    pruned.take(&range, root(range.clone()), Sequence(range.end));
+                    next = range.end;
+                } else {
+                    if levels[next as usize] < round {
+                        pruned.drop_leaf(Sequence(next), record(next));
+                    } else {
+                        kept.insert(next);
+                    }
+                    next += 1;
+                }
+            }
+            let sequence = || kept.iter().copied().map(Sequence);
+            let proof = pruned.multiproof(n, sequence()).unwrap();
+            prop_assert_eq!(proof.len() as u64, 32 * sibling_count(n, sequence()));
+            let mut tree = Tree::<20>::new();
+            (0..n).for_each(|seq| _ = tree.push_leaf(record(seq)).unwrap());
+            let leaves = kept.iter().map(|seq| (Sequence(*seq), record(*seq)));
+            prop_assert_eq!(multiproof_root(n, leaves, &proof).unwrap(), tree.root());
+            // Whatever is kept and not said, or said and not kept, is noticed.
+            if let Some(first) = kept.first() {
+                prop_assert!(pruned.multiproof(n, sequence().skip(1)).is_none(), "{} is not here", first);
+            }
+            prop_assert!(pruned.roots.is_empty() || pruned.multiproof(n, (0..n).map(Sequence)).is_none());
+        }
+    }
+
+    #[test]
+    fn subtrees_that_contradict_each_other_prove_nothing_and_panic_never() {
+        let mut pruned = Pruned::default();
+        pruned.take(&(8..16), record(1), Sequence(3));
+        pruned.take(&(0..4), record(2), Sequence(0));
+        pruned.take(&(2..4), record(3), Sequence(0));
+        pruned.take(&(3..4), record(4), Sequence(4));
+        pruned.take(&(u64::from(u32::MAX)..1 << 40), record(5), Sequence(0));
+        pruned.take(&(0..1 << 32), record(6), Sequence(20));
+        pruned.drop_leaf(Sequence(1), record(7));
+        assert!(pruned.multiproof(16, []).is_none());
+        assert!(pruned.multiproof(1 << 33, []).is_none());
+    }
+}

@@ -117,7 +117,7 @@ async fn is_uniform(scheme: Scheme, salts: u8) {
                 let query = Query { choice: Choice::Sample { count: DRAWN, seed }, ..query };
                 let mut sink = |rows: &Rows<'_>| -> Result<(), OutputError> {
                     let drawn = &mut drawn[places[&rows.device()]];
-                    rows.for_each(|seq, ..| drawn.counts[seq.0 as usize * BINS / READINGS as usize] += 1);
+                    rows.for_each(|seq, _, _| drawn.counts[seq.0 as usize * BINS / READINGS as usize] += 1);
                     let (n, all) = (f64::from(rows.len()), f64::from(READINGS));
                     drawn.expected += n / BINS as f64;
                     drawn.variance += n / BINS as f64 * (all - n) / (all - 1.0);

@@ -324,3 +324,33 @@ fn what_was_opened_is_in_the_chains_state_before_the_journal_has_it() {
     // The index that was passed over is stated, as after any restart.
     assert_eq!(group::sealed(&roster, &station), [(0, FIRST, 30, false, true), (2, FIRST + 1, 5, true, true)]);
 }
+
+#[test]
+fn readings_that_wait_are_not_sealed_by_another_scheme_than_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let roster = group::roster(1, 50, 1000);
+    let mut station = group::station(&roster, folder.path(), BOUND);
+    let tree = |profile: &mut Profile| profile.scheme = Scheme::Tree;
+    let mut mote = group::open_mote(&roster, 0, folder.path(), 3, tree).unwrap();
+    sense(&mut mote, EPOCH, 0..30);
+    mote.sync().unwrap();
+    drop(mote);
+    // The same index would be signed twice, differently.
+    let refused = group::open_mote(&roster, 0, folder.path(), 3, |_| {}).unwrap_err();
+    assert!(matches!(refused, DurableError::OtherScheme(_, Scheme::Tree)), "{refused:?}");
+    assert!(refused.to_string().contains("sealed by tree; run once more with that scheme"), "{refused}");
+    let mut mote = group::open_mote(&roster, 0, folder.path(), 3, tree).unwrap();
+    mote.end(EPOCH).unwrap();
+    exchange(&mut mote, &mut station, EPOCH, 3);
+    mote.sync().unwrap();
+    drop(mote);
+    // With nothing left to send, whatever comes next may be sealed otherwise.
+    let mut mote = group::open_mote(&roster, 0, folder.path(), 3, |_| {}).unwrap();
+    let next = EpochNumber(EPOCH.0 + 1);
+    sense(&mut mote, next, 0..5);
+    mote.end(next).unwrap();
+    exchange(&mut mote, &mut station, next, 3);
+    end(&mut station, EPOCH);
+    end(&mut station, next);
+    assert_eq!(group::sealed(&roster, &station), [(0, FIRST, 30, false, true), (1, FIRST + 1, 5, false, true)]);
+}

@@ -16,7 +16,10 @@ use std::time::{Duration, Instant};
 use scene::{Cloud, Run, Scene, repository};
 use serde_json::Value;
 
-const DEVICES: [&str; 2] = ["dev1", "dev2"];
+const STAR: &str = "dev1";
+const TREE: &str = "dev2";
+/// A group may mix stars and trees.
+const DEVICES: [&str; 2] = [STAR, TREE];
 const BUDGET: u64 = 150;
 /// The readings are of these epochs, an hour each.
 const FIRST: u64 = 353_721;
@@ -141,8 +144,9 @@ impl Site {
             let linked = ["key", "link", "--group-secret", "keys/link.key", "--device", device, "--out", &secret];
             scene.with_roster(&linked).done();
             let table = repository(&format!("data/examples/{device}.csv"));
+            let scheme = if device == TREE { "tree" } else { "star" };
             let config = format!(
-                "device = \"{device}\"\nkey = \"keys/{device}.key.pem\"\n{common}link_secret = \"{secret}\"\nstate = \"{device}\"\n\
+                "device = \"{device}\"\nscheme = \"{scheme}\"\nkey = \"keys/{device}.key.pem\"\n{common}link_secret = \"{secret}\"\nstate = \"{device}\"\n\
                  {link}[source]\ntable = \"{}\"\ntime = \"ts\"\n\
                  columns = [\"temperature:Cel:i16/100\", \"humidity:%RH:u16/100\"]\n",
                 table.display()
@@ -236,14 +240,30 @@ impl Site {
         let rows = self.ask(&get).done().out;
         assert!(rows.starts_with("epoch,epoch_start,device,index,seq,temperature,humidity\n"), "{rows}");
         let truth = DEVICES.map(temperatures);
-        for row in rows.lines().skip(1) {
+        let is_true = |row: &str| {
             let cells: Vec<&str> = row.split(',').collect();
             let device = DEVICES.iter().position(|device| *device == cells[2]).unwrap();
             let place = (cells[0].parse::<u64>().unwrap() - FIRST) * 720 + cells[4].parse::<u64>().unwrap();
             assert_eq!(cells[5].parse::<f64>(), truth[device][usize::try_from(place).unwrap()].parse(), "{row}");
-        }
+        };
+        rows.lines().skip(1).for_each(is_true);
         let expected: u64 = epochs.iter().map(|epoch| from_level(epoch, round)).sum();
         assert_eq!(rows.lines().count() as u64 - 1, expected);
+        // Of the device that seals trees, a number of readings by a seed that whoever asks has chosen.
+        let sample = ["get", TREE, "--sample", "20", "--seed", &"5e".repeat(32), "--format", "csv", "--no-memory"];
+        let drawn = self.ask(&[&sample[..], &UNTIL].concat()).done().out;
+        drawn.lines().skip(1).for_each(is_true);
+        let of = |rows: &str, epoch: u64| {
+            let row = format!("{epoch},");
+            rows.lines().filter(|line| line.starts_with(&row) && line.contains(&format!(",{TREE},"))).count()
+        };
+        for epoch in FIRST..FIRST + EPOCHS {
+            let least = of(&rows, epoch).min(20);
+            assert!((least..=20).contains(&of(&drawn, epoch)) && least > 0, "{drawn}");
+        }
+        assert!(
+            self.ask(&[&["get", STAR, "--sample", "20", "--no-memory"][..], &UNTIL].concat()).talk.contains("SchemeMismatch")
+        );
         // More than a budget left is not to be had, and it is said what is.
         let refused = self.ask(&[&["get", "--all", "--rate", "1", "--no-memory"][..], &UNTIL].concat());
         assert!(

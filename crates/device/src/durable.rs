@@ -268,11 +268,9 @@ impl<K: Signer> DurableMote<K> {
         if start.schema != schema && records.len() > 1 {
             return Err(DurableError::OtherSchema(path.to_owned()));
         }
-        // The same readings would be signed otherwise under the same index.
-        if start.scheme != scheme && records.len() > 1 {
-            return Err(DurableError::OtherScheme(path.to_owned(), start.scheme));
-        }
         let most = start.most_waiting as usize;
+        // What was signed before must be signed alike.
+        let profile = Profile { scheme: start.scheme, ..profile };
         let mote = Mote::new(profile, signer, salt_key, link, start.before.chain, Vec::new(), most);
         let mut durable = Self {
             mote,
@@ -292,6 +290,12 @@ impl<K: Signer> DurableMote<K> {
         };
         for (record, number) in records.iter().zip(0..).skip(1) {
             durable.apply(&Input::decode(record).ok_or_else(foreign)?, number)?;
+        }
+        if start.scheme != scheme {
+            if !durable.mote.is_done() {
+                return Err(DurableError::OtherScheme(durable.path, start.scheme));
+            }
+            durable.mote.set_scheme(scheme);
         }
         let ours = durable.mote.chain();
         let (signed, found) = (ours.position.last.map(|(index, _)| index), chain.position.last.map(|(index, _)| index));

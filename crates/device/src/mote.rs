@@ -201,6 +201,11 @@ impl<K: Signer> Mote<K> {
         self.most_waiting = most_waiting.max(1);
     }
 
+    /// Star or tree, of the seals that are opened from now on.
+    pub const fn set_scheme(&mut self, scheme: Scheme) {
+        self.profile.scheme = scheme;
+    }
+
     /// Passes over indices and epochs that another run of the device gave up: the open seal is closed, as if a reading of a later epoch
     /// had come, and the next one is `next_index`.
     ///
@@ -368,8 +373,9 @@ impl<K: Signer> Mote<K> {
     /// Signs the open seal.
     fn close(&mut self, last_in_epoch: bool) -> Result<(), SealRefused> {
         let Some(open) = &self.open else { return Ok(()) };
-        let Profile { group, roster, device, levels, scheme, .. } = self.profile;
+        let Profile { group, roster, device, levels, .. } = self.profile;
         let position = self.chain.position;
+        let scheme = if matches!(open.folded, Folded::Tree(_)) { Scheme::Tree } else { Scheme::Star };
         let mut statement = Statement::new(scheme, group, roster, device, levels);
         (statement.index, statement.prev, statement.last) = (open.index, position.prev, position.last);
         (statement.epoch, statement.last_in_epoch) = (open.epoch, last_in_epoch);

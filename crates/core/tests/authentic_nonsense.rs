@@ -7,6 +7,8 @@
 
 use hmac::{Hmac, KeyInit, Mac};
 use moteseal_core::record::{EpochNumber, Framing};
+use moteseal_core::seal::Scheme;
+use moteseal_core::seal::tree::geometry;
 use moteseal_core::wire::cbor::Writer;
 use moteseal_core::wire::link::{
     Acknowledgement, Forward, FrameError, LinkKey, MAX_REFUSAL, Refusal, Uplink, claimed_device, encode_event,
@@ -92,7 +94,9 @@ fn opens_down(item: &[u8]) -> bool {
 
 /// Honest items of both directions.
 fn honest() -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
-    let forward = |framing: Framing, lengths: [usize; 3]| {
+    let forward = |scheme: Scheme, framing: Framing, lengths: [usize; 3]| {
+        let roots = geometry::perfect(20..500, [40, 41, 400].map(Sequence)).count();
+        let digests = vec![6; 32 * roots];
         let mut events = [0; 512];
         let mut out = Writer::new(&mut events);
         for (seq, length) in [40, 41, 400].into_iter().zip(lengths) {
@@ -109,12 +113,14 @@ fn honest() -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
             until: Sequence(500),
             framing,
             events: out.finish(),
+            digests: (scheme == Scheme::Tree).then_some(&digests),
         };
-        item_of(Uplink::Forward(forward).close(DEVICE, &key(), &mut [0; 1024]).unwrap())
+        item_of(Uplink::Forward(forward).close(DEVICE, &key(), &mut [0; 2048]).unwrap())
     };
     let up = vec![
-        forward(Framing::fixed(4).unwrap(), [4; 3]),
-        forward(Framing::Prefixed, [0, 3, 60]),
+        forward(Scheme::Star, Framing::fixed(4).unwrap(), [4; 3]),
+        forward(Scheme::Star, Framing::Prefixed, [0, 3, 60]),
+        forward(Scheme::Tree, Framing::fixed(4).unwrap(), [4; 3]),
         item_of(Uplink::Schema(b"a schema").close(DEVICE, &key(), &mut [0; 100]).unwrap()),
         item_of(
             Uplink::Close { schema: Digest([1; 32]), open: &[2; 20], part: &[3; 30] }

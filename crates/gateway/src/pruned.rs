@@ -118,8 +118,9 @@ mod tests {
             let (mut pruned, mut kept, mut next, mut round) = (Pruned::default(), BTreeSet::new(), 0u64, 0u8);
             let mut sends = sends.iter().cycle();
             while next < n {
-                for (_, to) in forgets.iter().filter(|(at, to)| *at as u64 <= next && *to > round) {
-                    round = *to;
+                let due = forgets.iter().filter(|(at, _)| *at as u64 <= next).map(|(_, to)| *to).max().unwrap_or(0);
+                if due > round {
+                    round = due;
                     let gone: Vec<u64> = kept.iter().copied().filter(|seq: &u64| levels[*seq as usize] < round).collect();
                     for seq in gone {
                         kept.remove(&seq);
@@ -127,11 +128,11 @@ mod tests {
                     }
                 }
                 // A device sends a whole subtree, perhaps one that begins before what is known, where it holds no kept leaf.
-                let widths = (0..8u32).map(|height| 1u64 << height).filter(|width| {
+                let mut widths = (0..8u32).map(|height| 1u64 << height).filter(|width| {
                     let (start, end) = (next / width * width, (next / width + 1) * width);
                     end <= n && (start..end).all(|seq| levels[seq as usize] < round)
                 });
-                let width = widths.last().filter(|_| *sends.next().unwrap() > 0);
+                let width = widths.next_back().filter(|_| *sends.next().unwrap() > 0);
                 if let Some(width) = width {
                     let range = next / width * width..(next / width + 1) * width;
                     pruned.take(&range, root(range.clone()), Sequence(next));

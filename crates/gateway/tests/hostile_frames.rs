@@ -86,6 +86,7 @@ impl World {
             until: Sequence(range.end),
             framing: Framing::fixed(4).unwrap(),
             events: &events,
+            digests: None,
         };
         self.close(device, &Uplink::Forward(forward))
     }

@@ -298,8 +298,9 @@ impl<'a> Forward<'a> {
             (rest, next) = (tail, seq + 1);
         }
         // As many as digests is enough to know: a range of few bytes may speak of four billion events.
-        let are_digests =
-            |digests: &[u8]| digests.len() % 32 == 0 && self.places().take(digests.len() / 32 + 1).count() == digests.len() / 32;
+        let are_digests = |digests: &[u8]| {
+            digests.len().is_multiple_of(32) && self.places().take(digests.len() / 32 + 1).count() == digests.len() / 32
+        };
         usize::from(self.own_round.0) < MAX_LEVELS && self.digests.is_none_or(are_digests)
     }
 }

@@ -27,6 +27,7 @@ fn forward(roster: &Roster, device: DeviceId, index: u32, epoch: EpochNumber, fr
         until: Sequence(from + 1),
         framing: Framing::fixed(4).unwrap(),
         events: &[3, 0, 0, 0, 9],
+        digests: None,
     };
     let mut out = vec![0; MAX_FRAME];
     Uplink::Forward(forward).close(device, &link_key(&SECRET, roster, device), &mut out).unwrap().to_vec()

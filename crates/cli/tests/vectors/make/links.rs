@@ -123,8 +123,8 @@ fn up() -> File {
         ("nothing of no range", 9..9, four, b"", 0),
         ("the first and the last event that a seal may have", 0..last + 1, four, &ends[..], 31 + 30),
     ] {
-        let digests = Some(&digests(count)[..]).map(<[u8]>::to_vec);
-        let forward = Forward { digests: digests.as_deref(), ..forward(range.start, range.end, framing, events) };
+        let digests = digests(count);
+        let forward = Forward { digests: Some(&digests), ..forward(range.start, range.end, framing, events) };
         file.valid(format!("forward of a tree: {name}"), op, of_up(&frame(&Uplink::Forward(forward))));
     }
     let mut north = device("north");

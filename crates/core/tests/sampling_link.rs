@@ -145,7 +145,7 @@ impl World {
         if range.end - range.start == 1 {
             return leaf(&self.sensed[usize::try_from(range.start).unwrap()]);
         }
-        assert!((range.end - range.start).is_power_of_two() && range.start % (range.end - range.start) == 0);
+        assert!((range.end - range.start).is_power_of_two() && range.start.is_multiple_of(range.end - range.start));
         node(&self.root(range.start..middle), &self.root(middle..range.end))
     }
 

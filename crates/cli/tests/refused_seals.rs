@@ -51,6 +51,7 @@ fn said_before(roster: &Roster, id: DeviceId, index: u32, epoch: u64) -> Vec<u8>
         until: Sequence(1),
         framing: Framing::fixed(4).unwrap(),
         events: &[5, 1, 2, 3, 4],
+        digests: None,
     };
     let mut out = vec![0; MAX_FRAME];
     Uplink::Forward(forward).close(id, &group::link_key(roster, id), &mut out).unwrap().to_vec()

@@ -146,6 +146,11 @@ async fn send(client: &Client, ended: &Ended) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A group may mix stars and trees: here the motes alternate.
+fn scheme_of(place: usize) -> Scheme {
+    if place.is_multiple_of(2) { Scheme::Star } else { Scheme::Tree }
+}
+
 /// The motes and their coordinator, as they exchange frames.
 struct Group<'k> {
     keys: &'k Keys,
@@ -168,9 +173,9 @@ impl<'k> Group<'k> {
         let roster = &keys.roster;
         let (mut samplers, mut links, mut readings_of) = (Vec::new(), Vec::new(), Vec::new());
         let (mut first, mut last) = (EpochNumber(u64::MAX), EpochNumber(0));
-        for (mote, (secret, salt)) in motes.iter().zip(&keys.devices) {
+        for ((mote, (secret, salt)), place) in motes.iter().zip(&keys.devices).zip(0..) {
             let schema = Schema::decode(&mote.recording.schema).map_err(internal)?;
-            let profile = Profile::new(roster, mote.name, Scheme::Star, &schema);
+            let profile = Profile::new(roster, mote.name, scheme_of(place), &schema);
             let profile = profile.ok_or_else(|| internal("a mote without a profile"))?;
             let link = LinkKey::new(&LinkKey::secret_of(&keys.link, roster.group(), profile.device));
             links.push((profile.device, link.clone()));
@@ -225,7 +230,8 @@ impl<'k> Group<'k> {
         for (sampler, (device, link)) in self.samplers.iter_mut().zip(&self.links) {
             for frame in sampler.frames(FRAMES).map_err(internal)? {
                 if let Uplink::Forward(forward) = Uplink::open(&frame, link).map_err(internal)? {
-                    self.forwarded += forward.events().count() as u64;
+                    // A tree's device may send a reading below its round where that is shorter than its digest.
+                    self.forwarded += forward.events().filter(|(_, level, _)| level.0 >= forward.own_round.0).count() as u64;
                 }
                 let news = self.hub.hear(&frame, epoch).map_err(internal)?;
                 raised = news.raised.or(raised);

@@ -187,7 +187,10 @@ fn budgeted(out: &mut impl Write, ink: &Ink, results: &Results, edge: &Edge) -> 
     writeln!(
         out,
         "\n  {}",
-        ink.bold(&format!("the same motes, within a budget of {} readings an epoch", thousands(edge.budget)))
+        ink.bold(&format!(
+            "the same motes, by star and tree in turn, within a budget of {} readings an epoch",
+            thousands(edge.budget)
+        ))
     )?;
     let text = format!(
         "{} of {} readings sent to the coordinator, {} kept ({:.0} %); never more than {} held",

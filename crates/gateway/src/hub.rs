@@ -6,8 +6,8 @@
 //! that the signed counters ask for.
 //!
 //! A seal is taken only if it verifies: the hub has the events of the levels that it kept, a running digest of those that it
-//! has forgotten since, and nothing of those that the device says it never forwarded; of a tree, the roots of all subtrees between. What is refused is counted by its
-//! name, and touches no other device.
+//! has forgotten since, and nothing of those that the device says it never forwarded; of a tree, the roots of all subtrees between.
+//! What is refused is counted by its name, and touches no other device.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;

@@ -13,6 +13,7 @@ use tracing_subscriber::EnvFilter;
 use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::progress::bar;
+use crate::succession::Succession;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -73,7 +74,7 @@ fn serve(arguments: Run) -> Result<(), Failure> {
     let roster = files::roster(&arguments.roster, &arguments.operator)?;
     log(arguments.log);
     let tls = arguments.tls_cert.zip(arguments.tls_key).map(|(chain, key)| TlsFiles { chain, key });
-    let mut config = Config { listen: arguments.listen, tls, tokens: arguments.tokens, ..Config::new(roster) };
+    let mut config = Config { listen: arguments.listen, tls, tokens: arguments.tokens, ..Config::new(roster.clone()) };
     for limit in &arguments.limits {
         config.limits.set(limit).map_err(Failure::usage)?;
     }
@@ -85,6 +86,14 @@ fn serve(arguments: Run) -> Result<(), Failure> {
         return Err(Failure::usage(format_args!("--store {store}: there is no directory {}; make it first", folder.display())));
     }
     let existed = arguments.store.exists();
+    let mut record = arguments.store.clone().into_os_string();
+    record.push("-roster");
+    // What is recorded of a store that is gone says nothing of the next one.
+    let succession = if existed {
+        Succession::check(record.into(), &roster, &arguments.roster, &arguments.operator)?
+    } else {
+        Succession::start(record.into(), &roster)
+    };
     let store = open(&arguments.store)?;
     runtime()?.block_on(async move {
         let cloud = match Cloud::bind(config, Arc::clone(&store)).await {
@@ -99,6 +108,7 @@ fn serve(arguments: Run) -> Result<(), Failure> {
             }
         };
         drop(store);
+        succession.record()?;
         // A reader that has gone away does not stop the service.
         let _ = writeln!(std::io::stdout(), "{}", cloud.url());
         cloud.run(async { drop(stop_signal().await) }).await;

@@ -17,6 +17,7 @@ use crate::config;
 use crate::failure::{Exit, Failure};
 use crate::files;
 use crate::progress::{bytes, count, thousands};
+use crate::succession::Succession;
 use crate::terminal::Stdout;
 
 #[derive(Debug, Subcommand)]
@@ -65,7 +66,8 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
     let file = &arguments.config;
     let (config, folder): (config::Gateway, _) = config::load(file)?;
     let said = |key: &'static str| move |failure: Failure| failure.about_key(file, key);
-    let roster = files::roster(&folder.join(&config.roster), &folder.join(&config.operator)).map_err(said("roster"))?;
+    let (roster_path, operator) = (folder.join(&config.roster), folder.join(&config.operator));
+    let roster = files::roster(&roster_path, &operator).map_err(said("roster"))?;
     let key = files::secret_key(&folder.join(&config.key)).map_err(said("key"))?;
     let secret = files::link_secret(&folder.join(&config.link_secret)).map_err(said("link_secret"))?;
     station::check(&roster, &key).map_err(|error| {
@@ -79,6 +81,7 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
     if state.exists() && !state.is_dir() {
         return Err(said("state")(Failure::usage(format_args!("{} is a file; name a folder", state.display()))));
     }
+    let succession = Succession::check(state.join("roster"), &roster, &roster_path, &operator).map_err(said("roster"))?;
     let time = match config.time {
         config::Time::Clock => Time::Clock,
         config::Time::Recorded => Time::Recorded,
@@ -117,7 +120,8 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
         warn!("no cloud is configured: epochs stay in the state folder, until its bound");
     }
     let (station, recovered) =
-        Station::open(&state, roster, secret, Box::new(key), config.disk).map_err(|error| station_failure(&error))?;
+        Station::open(&state, roster.clone(), secret, Box::new(key), config.disk).map_err(|error| station_failure(&error))?;
+    succession.record()?;
     info!(frames = recovered.frames, refused = recovered.refused, torn_bytes = recovered.torn, "the journal was read");
     runtime()?.block_on(async move {
         let hub = MqttHub::new(&link, members).map_err(|error| link_failure(&error))?;

@@ -28,6 +28,7 @@ mod seal;
 mod sim;
 mod source;
 mod store;
+mod succession;
 mod terminal;
 mod time;
 mod verify;

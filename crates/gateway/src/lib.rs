@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod clock;
 mod group_time;
 pub mod hub;
 mod ledger;

@@ -24,6 +24,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tracing::{debug, error, info, warn};
 
+use crate::clock::Clock;
 use crate::group_time::GroupTime;
 use crate::hub::{Counts, Refused};
 use crate::metrics::{Metrics, value};
@@ -292,6 +293,7 @@ struct Keeper {
     shared: Arc<Shared>,
     words: mpsc::Sender<Said>,
     time: GroupTime,
+    clock: Clock,
     announced: Option<Instant>,
     /// The link has missed an announcement.
     says_again: bool,
@@ -310,12 +312,14 @@ impl Keeper {
         let mut time = GroupTime::new(settings.time, settings.grace, Instant::now());
         station.hub().reached().for_each(|(device, epoch)| time.heard(device, epoch, Instant::now()));
         let counted = station.hub().counts();
+        let clock = Clock::new(settings.grace);
         Self {
             station,
             settings,
             shared,
             words,
             time,
+            clock,
             announced: None,
             says_again: false,
             trouble: None,
@@ -406,8 +410,25 @@ impl Keeper {
         self.shared.metrics.taking.set(f64::from(u8::from(trouble.is_none())));
     }
 
+    /// The machine's clock, as far as it is believed.
+    fn unix_ms(&mut self) -> u64 {
+        let clock_ms = unix_ms();
+        let told = self.clock.read(clock_ms, Instant::now());
+        if told.has_jumped {
+            let grace = self.settings.grace.as_secs_f64();
+            warn!(
+                clock_ms,
+                believed_ms = told.unix_ms,
+                grace,
+                "the clock has jumped ahead; it is believed if it says so for the grace"
+            );
+        }
+        told.unix_ms
+    }
+
     fn look_at_clock(&mut self) {
-        let clock = self.station.hub().roster().epoch_of(unix_ms());
+        let told = self.unix_ms();
+        let clock = self.station.hub().roster().epoch_of(told);
         let is_later = self.time.look(clock, Instant::now());
         let Some(newest) = self.time.newest() else { return };
         // A newer epoch is said at once; those that are open take turns.
@@ -441,11 +462,12 @@ impl Keeper {
 
     fn end_epochs(&mut self) -> Result<(), ServiceError> {
         // What was heard is durable before an epoch ends with it, and each end before the next.
+        let now_ms = self.unix_ms();
         let mut next = self.station.hub().epochs().next();
         while let Some(epoch) = next {
             let hub = self.station.hub();
             let end_ms = hub.roster().epoch_start_ms(EpochNumber(epoch.0.saturating_add(1))).unwrap_or(u64::MAX);
-            let late = Duration::from_millis(unix_ms().saturating_sub(end_ms));
+            let late = Duration::from_millis(now_ms.saturating_sub(end_ms));
             if !hub.is_complete(epoch) && !self.time.is_over(epoch, late, Instant::now()) {
                 return Ok(());
             }

@@ -1,17 +1,22 @@
 //! What a coordinator keeps within a budget is a fair sample, from the devices through the hub and a cloud to the client: over 2,000
-//! salts a reading's place and its device say nothing about whether it is kept.
+//! salts a reading's place and its device say nothing about whether it is kept. And what a cloud serves without a budget.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod budgeted;
 
-use budgeted::{Cloud, Group};
-use moteseal_api::Query;
+use budgeted::{Cloud, FIRST, Group, secret};
+use moteseal_api::{CBOR_SEQ, Query, paths};
 use moteseal_client::estimate::{Estimator, Interval, Values};
 use moteseal_client::output::OutputError;
 use moteseal_client::{Rows, Sink as _, get};
+use moteseal_core::level::SaltKey;
 use moteseal_core::record::EpochNumber;
 use moteseal_core::sample::{Choice, Rate};
+use moteseal_core::schema::{Field, Schema};
 use moteseal_core::seal::Scheme;
+use moteseal_device::seal::{Chain, Profile, Sealer};
+use moteseal_verify::Roster;
+use moteseal_verify::issue::FirstRoster;
 
 /// Every epoch has new salts, as every seal has.
 const EPOCHS: u64 = 2000;
@@ -23,7 +28,7 @@ const BINS: usize = 16;
 /// Events that a permutation draws of each device's epoch; where fewer exist, all.
 const DRAWN: u32 = 16;
 
-/// What was drawn of a device.
+/// What was drawn of a device's readings, by their place.
 #[derive(Clone, Copy, Default)]
 struct Drawn {
     counts: [u32; BINS],
@@ -32,12 +37,20 @@ struct Drawn {
 }
 
 impl Drawn {
+    /// Takes the rows of one epoch: so many of all its readings, none more likely than another.
+    fn take(&mut self, rows: &Rows<'_>) {
+        rows.for_each(|seq, _, _| self.counts[seq.0 as usize * BINS / READINGS as usize] += 1);
+        let (n, all) = (f64::from(rows.len()), f64::from(READINGS));
+        self.expected += n / BINS as f64;
+        self.variance += n / BINS as f64 * (all - n) / (all - 1.0);
+    }
+
     fn statistic(&self) -> f64 {
         self.counts.iter().map(|&count| (f64::from(count) - self.expected).powi(2) / self.variance).sum()
     }
 }
 
-/// The upper 0.1 % point of chi-square, by Wilson and Hilferty's approximation (within 0.2 % from 20 degrees of freedom on).
+/// The upper 0.1 % point of chi-square, by Wilson and Hilferty's approximation (within 0.4 % from 15 degrees of freedom on).
 fn chi_square_999(freedom: f64) -> f64 {
     let spread = 2.0 / (9.0 * freedom);
     freedom * (1.0 - spread + 3.090_232 * spread.sqrt()).powi(3)
@@ -116,11 +129,7 @@ async fn is_uniform(scheme: Scheme, salts: u8) {
                 seed[..8].copy_from_slice(&upload.epoch.0.to_be_bytes());
                 let query = Query { choice: Choice::Sample { count: DRAWN, seed }, ..query };
                 let mut sink = |rows: &Rows<'_>| -> Result<(), OutputError> {
-                    let drawn = &mut drawn[places[&rows.device()]];
-                    rows.for_each(|seq, _, _| drawn.counts[seq.0 as usize * BINS / READINGS as usize] += 1);
-                    let (n, all) = (f64::from(rows.len()), f64::from(READINGS));
-                    drawn.expected += n / BINS as f64;
-                    drawn.variance += n / BINS as f64 * (all - n) / (all - 1.0);
+                    drawn[places[&rows.device()]].take(rows);
                     Ok(())
                 };
                 let report = get(&cloud.client, &group.roster, &query, None, None, &mut sink).await.unwrap();
@@ -144,4 +153,59 @@ async fn is_uniform(scheme: Scheme, salts: u8) {
     }
     assert!(large > all / 2 && (93.5..=96.5).contains(&means), "{means:.2} % of {large} means");
     assert!(shares >= 93.5 && medians >= 93.5, "{shares:.2} % of the shares, {medians:.2} % of the medians");
+}
+
+/// A device without a budget: its whole epochs in a cloud, of which a rate and, of trees, a permutation by a seed are asked.
+async fn is_uniform_without_a_budget(scheme: Scheme) {
+    let (operator, device) = (secret(98), secret(1));
+    let first =
+        FirstRoster { group: "meadow", epoch_ms: 60_000, levels: 8, budget: None, devices: &[("alone", device.public())] };
+    let roster = Roster::open(&first.issue(&operator).unwrap(), &operator.public()).unwrap();
+    let cloud = Cloud::serve(&roster).await;
+    let mut buffer = [0; 256];
+    let schema = Schema::encode(&[Field::parse("place::u32").unwrap()], &mut buffer).unwrap();
+    let profile = Profile::new(&roster, "alone", scheme, &schema).unwrap();
+    let (id, chain) = (profile.device, Chain::start(profile.certificate));
+    let mut sealer = Sealer::new(profile, device, SaltKey::new([0x2b; 32]), chain);
+    let (mut by_rate, mut by_seed) = (Drawn::default(), Drawn::default());
+    for start in (FIRST..FIRST + EPOCHS).step_by(100) {
+        let epochs = (start..start + 100).map(EpochNumber);
+        let mut bundles = Vec::new();
+        for epoch in epochs.clone() {
+            (0..READINGS).for_each(|place| assert!(sealer.push(epoch, &place.to_be_bytes()).unwrap().is_none()));
+            bundles.extend(sealer.close(true).unwrap().unwrap().bytes);
+        }
+        cloud.client.put(paths::BUNDLES, CBOR_SEQ, bundles.into()).await.unwrap();
+        for epoch in epochs {
+            let mut seed = [0x17; 32];
+            seed[..8].copy_from_slice(&epoch.0.to_be_bytes());
+            let rate = Choice::Rate(Rate::new(1, 8).unwrap());
+            let sample = (scheme == Scheme::Tree).then_some(Choice::Sample { count: DRAWN, seed });
+            for (choice, drawn) in [(Some(rate), &mut by_rate), (sample, &mut by_seed)] {
+                let Some(choice) = choice else { continue };
+                let query = Query { devices: vec![id], since: epoch, until: Some(EpochNumber(epoch.0 + 1)), choice };
+                let mut sink = |rows: &Rows<'_>| -> Result<(), OutputError> {
+                    assert!(matches!(choice, Choice::Rate(_)) || rows.len() == DRAWN);
+                    drawn.take(rows);
+                    Ok(())
+                };
+                assert!(get(&cloud.client, &roster, &query, None, None, &mut sink).await.unwrap().is_complete());
+            }
+        }
+    }
+    let drawn = if scheme == Scheme::Tree { &[by_rate, by_seed][..] } else { &[by_rate] };
+    for drawn in drawn {
+        println!("{scheme:?}: {:.0} readings a bin, chi-square {:.1}", drawn.expected, drawn.statistic());
+        assert!(drawn.expected > 1000.0 && drawn.statistic() < chi_square_999(BINS as f64 - 1.0));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_reading_is_served_as_often_as_any_other_without_a_budget_in_stars() {
+    is_uniform_without_a_budget(Scheme::Star).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_reading_is_served_as_often_as_any_other_without_a_budget_in_trees() {
+    is_uniform_without_a_budget(Scheme::Tree).await;
 }

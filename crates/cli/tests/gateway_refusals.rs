@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use group::{Cloud, FIRST};
 use moteseal_core::DeviceId;
-use moteseal_core::record::{EpochNumber, Framing, Round, SealIndex, Sequence};
-use moteseal_core::wire::link::{Acknowledgement, Forward, LinkKey, MAX_FRAME, Uplink};
+use moteseal_core::record::{EpochNumber, SealIndex, Sequence};
+use moteseal_core::wire::link::{Acknowledgement, LinkKey, MAX_FRAME};
 use moteseal_device::run::{Settings as DeviceSettings, Source};
 use moteseal_gateway::outbox::{Item, Name};
 use moteseal_gateway::{Gateway, Settings, Station, Time};
@@ -32,26 +32,9 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-/// A forward frame of four-byte events of level 7, one for each sequence number.
+/// A forward frame of events of level 7, one for each sequence number.
 fn forward(device: DeviceId, key: &LinkKey, index: u32, epoch: u64, range: std::ops::Range<u64>) -> Bytes {
-    let mut events = Vec::new();
-    for seq in range.clone() {
-        // No gap, level 7.
-        events.push(7);
-        events.extend_from_slice(&u32::try_from(seq).unwrap().to_be_bytes());
-    }
-    let forward = Forward {
-        index: SealIndex(index),
-        epoch: EpochNumber(epoch),
-        own_round: Round(0),
-        from: Sequence(range.start),
-        until: Sequence(range.end),
-        framing: Framing::fixed(4).unwrap(),
-        events: &events,
-        digests: None,
-    };
-    let mut out = vec![0; MAX_FRAME];
-    Bytes::copy_from_slice(Uplink::Forward(forward).close(device, key, &mut out).unwrap())
+    group::forward_frame((device, key), (index, epoch), range, 7).into()
 }
 
 struct Running {

@@ -5,9 +5,8 @@ mod group;
 
 use group::FIRST;
 use moteseal_core::DeviceId;
-use moteseal_core::record::{EpochNumber, Framing, Round, SealIndex, Sequence};
+use moteseal_core::record::{EpochNumber, SealIndex};
 use moteseal_core::signature::SecretKey;
-use moteseal_core::wire::link::{Forward, MAX_FRAME, Uplink};
 use moteseal_device::DurableMote;
 use moteseal_gateway::Station;
 use moteseal_verify::Roster;
@@ -43,18 +42,7 @@ fn exchange(
 
 /// One event of a seal, as the device said it in a life that it has forgotten.
 fn said_before(roster: &Roster, id: DeviceId, index: u32, epoch: u64) -> Vec<u8> {
-    let forward = Forward {
-        index: SealIndex(index),
-        epoch: EpochNumber(epoch),
-        own_round: Round(0),
-        from: Sequence(0),
-        until: Sequence(1),
-        framing: Framing::fixed(4).unwrap(),
-        events: &[5, 1, 2, 3, 4],
-        digests: None,
-    };
-    let mut out = vec![0; MAX_FRAME];
-    Uplink::Forward(forward).close(id, &group::link_key(roster, id), &mut out).unwrap().to_vec()
+    group::forward_frame((id, &group::link_key(roster, id)), (index, epoch), 0..1, 5)
 }
 
 fn sense(device: &mut DurableMote<SecretKey>, epochs: std::ops::Range<u64>) {

@@ -9,14 +9,12 @@ use std::time::Duration;
 
 use group::{FIRST, secret};
 use moteseal_core::level::SaltKey;
-use moteseal_core::record::{EpochNumber, Framing, Level, Round, SealIndex, Sequence};
+use moteseal_core::record::{EpochNumber, Round};
 use moteseal_core::roster::Directory as _;
 use moteseal_core::sample::Announcement;
 use moteseal_core::schema::{Field, Schema};
 use moteseal_core::seal::Scheme;
 use moteseal_core::signature::SecretKey;
-use moteseal_core::wire::cbor::Writer;
-use moteseal_core::wire::link::{Forward, MAX_FRAME, Uplink, encode_event};
 use moteseal_device::mote::Mote;
 use moteseal_device::seal::{Chain, Profile};
 use moteseal_gateway::{Gateway, Settings, Station, Time};
@@ -38,21 +36,7 @@ fn mote(roster: &Roster, device: u8) -> Mote<SecretKey> {
 /// One event of an epoch, as the first of a seal.
 fn first_frame(roster: &Roster, device: u8, index: u32, epoch: u64) -> Vec<u8> {
     let device = group::device_id(roster, device);
-    let mut events = [0; 16];
-    let mut writer = Writer::new(&mut events);
-    encode_event(&mut writer, Sequence(0), Sequence(0), Level(0), None, &[0; 4]).unwrap();
-    let forward = Forward {
-        index: SealIndex(index),
-        epoch: EpochNumber(epoch),
-        own_round: Round(0),
-        from: Sequence(0),
-        until: Sequence(1),
-        framing: Framing::fixed(4).unwrap(),
-        events: writer.finish(),
-        digests: None,
-    };
-    let mut out = vec![0; MAX_FRAME];
-    Uplink::Forward(forward).close(device, &group::link_key(roster, device), &mut out).unwrap().to_vec()
+    group::forward_frame((device, &group::link_key(roster, device)), (index, epoch), 0..1, 0)
 }
 
 /// Three devices sense an epoch. How many bytes they forward, if another one is at the next epoch already, or is not.

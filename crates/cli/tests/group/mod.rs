@@ -16,14 +16,14 @@ use moteseal_adversary::{Answer, Item};
 use moteseal_client::audit::{Audit, Report};
 use moteseal_core::engine::Scalar;
 use moteseal_core::level::SaltKey;
-use moteseal_core::record::{EpochNumber, SealIndex};
+use moteseal_core::record::{EpochNumber, Framing, Round, SealIndex, Sequence};
 use moteseal_core::roster::Directory as _;
 use moteseal_core::sample::Manifest;
 use moteseal_core::schema::{Field, Schema};
 use moteseal_core::seal::follow::Limits;
 use moteseal_core::seal::{Scheme, Statement};
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey};
-use moteseal_core::wire::link::LinkKey;
+use moteseal_core::wire::link::{Forward, LinkKey, MAX_FRAME, Uplink};
 use moteseal_core::{DeviceId, Digest};
 use moteseal_device::durable::{DurableError, Identity};
 use moteseal_device::import::Clock;
@@ -59,6 +59,33 @@ pub(crate) fn device_id(roster: &Roster, device: u8) -> DeviceId {
 
 pub(crate) fn link_key(roster: &Roster, device: DeviceId) -> LinkKey {
     LinkKey::new(&LinkKey::secret_of(&GROUP_SECRET, roster.group(), device))
+}
+
+/// A device's frame of events of one level, one for each sequence number, which is its record.
+pub(crate) fn forward_frame(
+    (device, key): (DeviceId, &LinkKey),
+    (index, epoch): (u32, u64),
+    range: std::ops::Range<u64>,
+    level: u8,
+) -> Vec<u8> {
+    let mut events = Vec::new();
+    for seq in range.clone() {
+        // No gap before it.
+        events.push(level);
+        events.extend_from_slice(&u32::try_from(seq).unwrap().to_be_bytes());
+    }
+    let forward = Forward {
+        index: SealIndex(index),
+        epoch: EpochNumber(epoch),
+        own_round: Round(0),
+        from: Sequence(range.start),
+        until: Sequence(range.end),
+        framing: Framing::fixed(4).unwrap(),
+        events: &events,
+        digests: None,
+    };
+    let mut out = vec![0; MAX_FRAME];
+    Uplink::Forward(forward).close(device, key, &mut out).unwrap().to_vec()
 }
 
 /// The n-th reading of a device in an epoch.

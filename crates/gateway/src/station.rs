@@ -411,23 +411,22 @@ impl Station {
 
     /// Keeps in the journal what the hub would need again.
     fn compact(&mut self) -> Result<(), StationError> {
-        let foreign = || StationError::NotAGateway(self.journal_path.clone());
-        let mut records = vec![Entry::Standing(self.hub.standing()).encode()];
-        let mut quota = Quota::new(journal_room(self.bound), self.hub.roster().devices().len());
-        for record in self.journal.iter() {
-            let record = record?;
-            let needed_of = match Entry::decode(&record).ok_or_else(foreign)? {
+        let Self { hub, journal, journal_path, .. } = self;
+        let foreign = || StationError::NotAGateway(journal_path.clone());
+        let standing = Entry::Standing(hub.standing()).encode();
+        let mut quota = Quota::new(journal_room(self.bound), hub.roster().devices().len());
+        journal.retain(&standing, |record| -> Result<bool, StationError> {
+            let needed_of = match Entry::decode(record).ok_or_else(foreign)? {
                 Entry::Frame { about: Some((index, epoch)), frame, .. } => {
-                    claimed_device(frame).filter(|device| self.hub.needs(*device, index, epoch))
+                    claimed_device(frame).filter(|device| hub.needs(*device, index, epoch))
                 }
                 Entry::Frame { about: None, .. } | Entry::Standing(_) | Entry::End(_) => None,
             };
             if let Some(device) = needed_of {
-                quota.add(device, size_of_record(&record));
-                records.push(record);
+                quota.add(device, size_of_record(record));
             }
-        }
-        self.journal.compact(records.iter().map(Vec::as_slice))?;
+            Ok(needed_of.is_some())
+        })?;
         self.quota = quota;
         Ok(())
     }

@@ -33,6 +33,8 @@ const FRAME: [u8; 4] = *b"\xf7MJ\n";
 const FRAME_HEAD: usize = 20;
 /// What a disk writes as a whole, or not at all.
 const SECTOR: u64 = 512;
+/// A journal that is written anew has frames of about this length: who reads it holds one of them.
+const COMPACT_FRAME: usize = 1 << 20;
 /// What room ahead is written with.
 static ZEROS: [u8; 1 << 18] = [0; 1 << 18];
 /// The most that may wait to be synced, in bytes.
@@ -451,33 +453,66 @@ impl Journal {
     /// [`JournalError`]; the journal is then as it was, unless only its folder could not be synced: then it holds these records, and
     /// a power loss may bring back what it was.
     pub fn compact<'r>(&mut self, records: impl IntoIterator<Item = &'r [u8]>) -> Result<(), JournalError> {
+        self.compact_by(|_, compacted| records.into_iter().try_for_each(|record| compacted.put(record)))
+    }
+
+    /// As [`compact`](Self::compact), for a journal of any length: keeps `first`, then those of its records for which `keeps` says so, in
+    /// their order, with a frame of them in memory at a time.
+    ///
+    /// # Errors
+    /// Those of `keeps`, and of [`compact`](Self::compact).
+    pub fn retain<E: From<JournalError>>(
+        &mut self,
+        first: &[u8],
+        mut keeps: impl FnMut(&[u8]) -> Result<bool, E>,
+    ) -> Result<(), E> {
+        self.compact_by(|journal, compacted| {
+            compacted.put(first)?;
+            for record in journal.iter() {
+                let record = record?;
+                if keeps(&record)? {
+                    compacted.put(&record)?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn compact_by<E: From<JournalError>>(&mut self, fill: impl FnOnce(&Self, &mut Self) -> Result<(), E>) -> Result<(), E> {
         let mut name = self.path.as_os_str().to_owned();
         name.push(".new");
         let temporary = PathBuf::from(name);
-        let compacted = self.write_compact(&temporary, records);
+        let compacted = self.write_compact(&temporary, fill);
         if compacted.is_err() {
             let _ = fs::remove_file(&temporary);
         }
         let ahead = self.ahead;
         *self = compacted?.fill_ahead(ahead);
         // The file has its name: from here on it is the journal, or what follows would be written to one that is not there any more.
-        sync_directory(&self.path).map_err(|error| JournalError::io(&self.path, error))
+        Ok(sync_directory(&self.path).map_err(|error| JournalError::io(&self.path, error))?)
     }
 
-    fn write_compact<'r>(&self, temporary: &Path, records: impl IntoIterator<Item = &'r [u8]>) -> Result<Self, JournalError> {
+    fn write_compact<E: From<JournalError>>(
+        &self,
+        temporary: &Path,
+        fill: impl FnOnce(&Self, &mut Self) -> Result<(), E>,
+    ) -> Result<Self, E> {
         let _ = fs::remove_file(temporary);
         // The lock of the new file is taken before it gets its name, so no other process comes between.
         let mut journal = Self::open(temporary)?;
-        for record in records {
-            if !journal.has_room_for(record) {
-                journal.sync()?;
-            }
-            journal.append(record)?;
-        }
+        fill(self, &mut journal)?;
         journal.sync()?;
         fs::rename(temporary, &self.path).map_err(|error| JournalError::io(&self.path, error))?;
         journal.path.clone_from(&self.path);
         Ok(journal)
+    }
+
+    /// Adds a record to a journal that nobody relies on before all of it is synced. The last one always waits for that.
+    fn put(&mut self, record: &[u8]) -> Result<(), JournalError> {
+        if self.waiting().len() + record.len() > COMPACT_FRAME {
+            self.write(false)?;
+        }
+        self.append(record)
     }
 
     fn handle(&self) -> Result<File, JournalError> {

@@ -159,6 +159,35 @@ fn reset_and_compact_last() {
 }
 
 #[test]
+fn a_long_journal_is_written_anew_in_frames_of_a_mebibyte() {
+    let (_directory, path) = place();
+    // In one frame, and some that wait.
+    let records: Vec<Vec<u8>> = (0..5000u32).map(|number| [&number.to_be_bytes()[..], &[7; 996]].concat()).collect();
+    written(&path, &[records[..4900].to_vec()]);
+    let mut journal = Journal::open_strict(&path).unwrap();
+    records[4900..].iter().for_each(|record| journal.append(record).unwrap());
+    let keeps = |record: &[u8]| -> Result<bool, JournalError> { Ok(record[3] % 2 == 1) };
+    journal.retain(b"standing", keeps).unwrap();
+    let kept: Vec<_> = records.iter().filter(|record| record[3] % 2 == 1).cloned().collect();
+    let expected = [&[b"standing".to_vec()][..], &kept].concat();
+    assert_eq!(all(&journal), expected);
+    journal.append(b"next").unwrap();
+    journal.sync().unwrap();
+    drop(journal);
+    let bytes = fs::read(&path).unwrap();
+    let starts: Vec<usize> = bytes.windows(4).enumerate().filter(|(_, word)| word == b"\xf7MJ\n").map(|(at, _)| at).collect();
+    assert!(starts.len() >= 4 && starts.windows(2).all(|pair| pair[1] - pair[0] <= (1 << 20) + 2048), "{starts:?}");
+    let mut journal = Journal::open_strict(&path).unwrap();
+    let expected = [&expected[..], &[b"next".to_vec()]].concat();
+    assert_eq!(all(&journal), expected);
+    // What cannot be judged leaves all as it was.
+    let fails = |record: &[u8]| if record == b"next" { Err(JournalError::TooMuch(path.clone())) } else { Ok(true) };
+    assert!(matches!(journal.retain(b"other", fails), Err(JournalError::TooMuch(_))));
+    assert_eq!(all(&journal), expected);
+    assert!(!path.with_extension("journal.new").exists());
+}
+
+#[test]
 fn errors_name_the_file_and_the_way_out() {
     let (directory, path) = place();
     let _journal = Journal::open(&path).unwrap();

@@ -13,7 +13,7 @@ use moteseal_core::record::DeviceId;
 use moteseal_core::sample::{Choice, UniformSample};
 use moteseal_core::seal::Statement;
 use moteseal_core::wire::stream::Select;
-use moteseal_lanes::Host;
+use moteseal_lanes::Recall;
 use moteseal_verify::{Event, Proven, Roster, SchemaEntry};
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ use manifests::Manifests;
 #[derive(Debug)]
 pub(crate) struct Judge<'r> {
     roster: &'r Roster,
-    engine: Host,
+    engine: Recall,
     /// `None` until a proof has named it.
     query: Option<Query>,
     memory: Option<Memory>,
@@ -48,10 +48,10 @@ pub(crate) struct Judge<'r> {
 }
 
 impl<'r> Judge<'r> {
-    pub(crate) fn new(roster: &'r Roster, query: Option<Query>, memory: Option<&Memory>) -> Self {
+    pub(crate) fn new(roster: &'r Roster, engine: Recall, query: Option<Query>, memory: Option<&Memory>) -> Self {
         Self {
             roster,
-            engine: Host::detect(),
+            engine,
             live: query.is_some(),
             query,
             memory: memory.cloned(),
@@ -218,7 +218,7 @@ impl<'r> Judge<'r> {
 /// Where the parts of a device go that have been judged.
 struct Judged<'j> {
     roster: &'j Roster,
-    engine: &'j Host,
+    engine: &'j Recall,
     manifests: &'j Manifests,
     course: &'j mut Course,
     sink: &'j mut dyn Sink,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use moteseal_core::record::{DeviceId, Level, Sequence};
 use moteseal_core::sample::{Choice, UniformSample};
 use moteseal_core::seal::Statement;
-use moteseal_lanes::Host;
+use moteseal_lanes::Recall;
 use moteseal_verify::SchemaEntry;
 
 use crate::output::OutputError;
@@ -18,7 +18,7 @@ pub struct Rows<'a> {
     pub(crate) start_ms: Option<u64>,
     pub(crate) sample: &'a UniformSample<'a>,
     pub(crate) schema: &'a Arc<SchemaEntry>,
-    pub(crate) engine: &'a Host,
+    pub(crate) engine: &'a Recall,
     pub(crate) choice: Choice,
 }
 

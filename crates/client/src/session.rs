@@ -3,6 +3,7 @@
 use moteseal_api::Query;
 use moteseal_core::record::DeviceId;
 use moteseal_core::seal::follow::Limits;
+use moteseal_lanes::Recall;
 use moteseal_verify::{ReadError, Roster, StreamReader, Suspect};
 
 use crate::judge::Judge;
@@ -50,13 +51,19 @@ impl<'r> Session<'r> {
     /// A session for the answer to `query`. What `memory` holds of the devices must not be contradicted or left out.
     #[must_use]
     pub fn new(roster: &'r Roster, query: Query, memory: Option<&Memory>) -> Self {
-        Self { reader: StreamReader::new(roster, Limits::default()), judge: Judge::new(roster, Some(query), memory) }
+        Self::of(roster, Some(query), memory)
     }
 
     /// A session for a proof, which brings its query along.
     #[must_use]
     pub fn of_proof(roster: &'r Roster, memory: Option<&Memory>) -> Self {
-        Self { reader: StreamReader::new(roster, Limits::default()), judge: Judge::new(roster, None, memory) }
+        Self::of(roster, None, memory)
+    }
+
+    fn of(roster: &'r Roster, query: Option<Query>, memory: Option<&Memory>) -> Self {
+        let engine = Recall::detect();
+        let reader = StreamReader::with_engine(roster, Limits::default(), engine.clone());
+        Self { reader, judge: Judge::new(roster, engine, query, memory) }
     }
 
     /// The query; of a proof once its first item has been read.

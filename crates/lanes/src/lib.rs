@@ -2,14 +2,17 @@
 //!
 //! What the machine can is asked once, when a [`Host`] is made; on a machine without any of it everything runs on core's
 //! [`Scalar`] loops. All `unsafe` code of the workspace stands in the module `x86`. [`merkle`] makes the proofs that a
-//! store serves.
+//! store serves; a [`Recall`] does not hash the same levels twice.
 
 #![deny(unsafe_code)]
 
 pub mod merkle;
+mod recall;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod x86;
+
+pub use recall::Recall;
 
 use moteseal_core::engine::{Engine, Scalar};
 use moteseal_core::level::{Counters, Salt};

@@ -16,7 +16,7 @@ use moteseal_core::seal::follow::{Limits, OpenError, PartError, Rebuilt, Shape};
 use moteseal_core::seal::{Authentic, Follower, Seal, SealError, Statement, Unverified};
 use moteseal_core::wire::cbor::{DecodeError, Scanner};
 use moteseal_core::wire::stream::{Item, MAX_ITEM, MAX_RUN_BYTES, MAX_RUN_EVENTS, MAX_RUN_ITEMS, MAX_RUN_PARTS, Part, Select};
-use moteseal_lanes::Host;
+use moteseal_lanes::{Host, Recall};
 
 use crate::manifest::{self, ManifestError};
 
@@ -241,7 +241,7 @@ pub struct Bundles {
 /// Reads a stream.
 pub struct StreamReader<'d, D: ?Sized> {
     directory: &'d D,
-    follower: Follower<'d, D, Host>,
+    follower: Follower<'d, D, Recall>,
     known: Option<Known<'d>>,
     /// What is left of the bundles that may come, and of their events; `None` takes any stream.
     bundles: Option<(Bundles, Bundles)>,
@@ -311,9 +311,15 @@ impl<'d, D: Directory + ?Sized> StreamReader<'d, D> {
     /// A reader that goes by `directory`.
     #[must_use]
     pub fn new(directory: &'d D, limits: Limits) -> Self {
+        Self::with_engine(directory, limits, Host::detect().into())
+    }
+
+    /// The same with an engine that recalls for whoever hands events out what the reader has hashed.
+    #[must_use]
+    pub fn with_engine(directory: &'d D, limits: Limits, engine: Recall) -> Self {
         Self {
             directory,
-            follower: Follower::new(directory, Host::detect(), limits),
+            follower: Follower::new(directory, engine, limits),
             known: None,
             bundles: None,
             schema: None,

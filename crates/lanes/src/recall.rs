@@ -1,0 +1,160 @@
+//! An engine that recalls levels: whoever verifies a seal counts the levels of its events, and whoever hands its events out needs
+//! them once more. They are hashed once.
+//!
+//! It recalls a level of an event by all that it follows from: salt, number of levels, sequence number. So what it answers is
+//! what [`Host`] answers, whoever sent the salts.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use moteseal_core::engine::Engine;
+use moteseal_core::level::{Counters, Salt};
+use moteseal_core::record::{Framing, MAX_LEVELS};
+use moteseal_core::seal::tree::MultiproofError;
+use moteseal_core::{DeviceId, Digest, SealIndex, Sequence};
+
+use crate::Host;
+
+/// The most that is recalled, one byte an event: what a core's cache holds beside the rest. Seals of more events are not.
+const MOST: usize = 256 << 10;
+
+/// The loops of a [`Host`], with the levels of the seals last counted. Clones recall the same.
+#[derive(Clone, Debug)]
+pub struct Recall {
+    host: Host,
+    /// Nothing where nobody would ask.
+    seals: Option<Arc<Mutex<Seals>>>,
+}
+
+#[derive(Debug, Default)]
+struct Seals {
+    /// In the order in which they were counted.
+    counted: VecDeque<Counted>,
+    /// Events of all of them.
+    events: usize,
+    /// Which was asked for last: seals are handed out in the order in which they were counted.
+    last: usize,
+}
+
+#[derive(Debug)]
+struct Counted {
+    salt: Salt,
+    of: u8,
+    /// The level of each event.
+    levels: Vec<u8>,
+}
+
+impl Recall {
+    /// An engine for a verifier that hands out what it has verified.
+    #[must_use]
+    pub fn detect() -> Self {
+        Self { host: Host::detect(), seals: Some(Arc::default()) }
+    }
+
+    /// Counts the levels of `n` events and keeps them.
+    fn count(&self, seals: &mut Seals, salt: &Salt, of: u8, n: usize) -> Counters {
+        let mut room = Vec::new();
+        while seals.events + n > MOST {
+            let Some(oldest) = seals.counted.pop_front() else { break };
+            seals.events -= oldest.levels.len();
+            seals.last = seals.last.saturating_sub(1);
+            room = oldest.levels;
+        }
+        room.clear();
+        room.resize(n, 0);
+        self.host.levels(salt, of, 0, &mut room);
+        let counters = histogram(&room, of);
+        seals.events += n;
+        seals.counted.push_back(Counted { salt: *salt, of, levels: room });
+        counters
+    }
+}
+
+impl From<Host> for Recall {
+    /// An engine that recalls nothing.
+    fn from(host: Host) -> Self {
+        Self { host, seals: None }
+    }
+}
+
+impl Seals {
+    /// Copies the levels of the events from `first` on, if they are here.
+    fn recall(&mut self, salt: &Salt, of: u8, first: u64, out: &mut [u8]) -> bool {
+        let Ok(first) = usize::try_from(first) else { return false };
+        let seals = self.counted.len();
+        for seal in (self.last..seals).chain(0..self.last.min(seals)) {
+            let counted = &self.counted[seal];
+            if counted.salt == *salt && counted.of == of {
+                let levels = counted.levels.get(first..).and_then(|levels| levels.get(..out.len()));
+                return levels.is_some_and(|levels| {
+                    out.copy_from_slice(levels);
+                    self.last = seal;
+                    true
+                });
+            }
+        }
+        false
+    }
+}
+
+/// How often each level stands in `levels`. Half of them are 0: four counts of each take turns, so that none waits for itself.
+fn histogram(levels: &[u8], of: u8) -> Counters {
+    let mut counts = [[0_u32; MAX_LEVELS]; 4];
+    let (quads, rest) = levels.as_chunks::<4>();
+    for quad in quads {
+        for (counts, level) in counts.iter_mut().zip(quad) {
+            counts[usize::from(*level) % MAX_LEVELS] += 1;
+        }
+    }
+    for level in rest {
+        counts[0][usize::from(*level) % MAX_LEVELS] += 1;
+    }
+    let mut counters = Counters::new(of);
+    for (level, count) in counters.as_mut_slice().iter_mut().enumerate() {
+        *count = counts.iter().map(|counts| counts[level]).sum();
+    }
+    counters
+}
+
+impl Engine for Recall {
+    fn levels(&self, salt: &Salt, levels: u8, first: u64, out: &mut [u8]) {
+        if let Some(seals) = &self.seals
+            && seals.lock().unwrap_or_else(PoisonError::into_inner).recall(salt, levels, first, out)
+        {
+            return;
+        }
+        self.host.levels(salt, levels, first, out);
+    }
+
+    fn counters(&self, salt: &Salt, levels: u8, n: u32) -> Counters {
+        match &self.seals {
+            Some(seals) if n > 0 && n as usize <= MOST => {
+                self.count(&mut seals.lock().unwrap_or_else(PoisonError::into_inner), salt, levels, n as usize)
+            }
+            _ => self.host.counters(salt, levels, n),
+        }
+    }
+
+    fn block_digests(&self, device: DeviceId, index: SealIndex, blocks: &[&[u8]], out: &mut [Digest]) {
+        self.host.block_digests(device, index, blocks, out);
+    }
+
+    fn leaves(&self, size: usize, records: &[u8], out: &mut [Digest]) {
+        self.host.leaves(size, records, out);
+    }
+
+    fn multiproof_root(
+        &self,
+        n: u64,
+        framing: Framing,
+        records: &[u8],
+        selected: &mut dyn Iterator<Item = Sequence>,
+        siblings: &[u8],
+    ) -> Result<Digest, MultiproofError> {
+        self.host.multiproof_root(n, framing, records, selected, siblings)
+    }
+
+    fn nodes(&self, children: &[Digest], out: &mut [Digest]) {
+        self.host.nodes(children, out);
+    }
+}

@@ -1,0 +1,51 @@
+//! An engine that recalls levels answers as core's scalar loops do, whatever it was asked before.
+
+use moteseal_core::engine::{Engine, Scalar};
+use moteseal_core::level::Salt;
+use moteseal_lanes::{Host, Recall};
+use proptest::prelude::*;
+
+#[derive(Clone, Debug)]
+enum Asked {
+    Counters { salt: u8, levels: u8, n: u32 },
+    Levels { salt: u8, levels: u8, first: u64, length: usize },
+}
+
+/// Few salts, so that many questions meet what is recalled, in part or with another number of levels; and some seals so long that
+/// they push others out, or are not recalled at all.
+fn asked() -> impl Strategy<Value = Asked> {
+    let n = prop_oneof![8 => 0..700_u32, 1 => 60_000..90_000_u32, 1 => Just((256 << 10) + 1)];
+    let levels = prop_oneof![Just(16_u8), 1..=32_u8];
+    prop_oneof![
+        (0..6_u8, levels.clone(), n).prop_map(|(salt, levels, n)| Asked::Counters { salt, levels, n }),
+        (0..6_u8, levels, prop_oneof![0..800_u64, Just(u64::MAX - 300)], 0..300_usize)
+            .prop_map(|(salt, levels, first, length)| Asked::Levels { salt, levels, first, length }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, ..Default::default() })]
+
+    #[test]
+    fn what_is_recalled_is_what_would_be_hashed(asked in prop::collection::vec(asked(), 1..40)) {
+        for engine in [Recall::detect(), Recall::from(Host::detect())] {
+            let clone = engine.clone();
+            for (at, asked) in asked.iter().enumerate() {
+                let engine = if at % 3 == 0 { &clone } else { &engine };
+                match *asked {
+                    Asked::Counters { salt, levels, n } => {
+                        let salt = Salt([salt; 16]);
+                        prop_assert_eq!(engine.counters(&salt, levels, n), Scalar.counters(&salt, levels, n));
+                    }
+                    Asked::Levels { salt, levels, first, length } => {
+                        let salt = Salt([salt; 16]);
+                        let (mut recalled, mut hashed) = (vec![0; length], vec![0; length]);
+                        engine.levels(&salt, levels, first, &mut recalled);
+                        Scalar.levels(&salt, levels, first, &mut hashed);
+                        prop_assert_eq!(recalled, hashed);
+                    }
+                }
+            }
+        }
+    }
+}

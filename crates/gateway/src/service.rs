@@ -44,7 +44,7 @@ const WORD_TIME: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_millis(50);
 /// The name of the trouble that the state is at its bound.
 const OUTBOX_FULL: &str = "OutboxFull";
-/// How often it is said again that a device fills the journal.
+/// How often it is said again that a device fills the journal, or that a seal is refused for good.
 const SAY_AGAIN: Duration = Duration::from_secs(60);
 /// How long a station that cannot go on waits before it tries again.
 const AGAIN: Duration = Duration::from_millis(500);
@@ -302,7 +302,7 @@ struct Keeper {
     measured: Option<Instant>,
     /// How long the last commit took.
     committed_in: Duration,
-    /// When it was last said that a device filled its part of the journal.
+    /// When it was last said that a device filled its part of the journal, or that a seal of one is refused for good.
     filled: Option<Instant>,
     counted: Counts,
 }
@@ -451,7 +451,8 @@ impl Keeper {
             }
             Err(refused) => {
                 self.shared.metrics.refused(refused.name());
-                if refused == Refused::OverQuota && self.filled.is_none_or(|at| at.elapsed() >= SAY_AGAIN) {
+                let is_lasting = refused == Refused::OverQuota || refused.is_final().is_some();
+                if is_lasting && self.filled.is_none_or(|at| at.elapsed() >= SAY_AGAIN) {
                     self.filled = Some(Instant::now());
                     warn!(name = refused.name(), device = %moteseal_core::DeviceId(up.device), %refused, "a device's frames are refused");
                 }

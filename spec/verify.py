@@ -1723,6 +1723,19 @@ def frame_down(frame, group_secret, group, device):
         raise refused if refused.name == "NotAuthentic" else Refused("Malformed", str(refused)) from None
 
 
+def frame_refusal(frame, group_secret, group, device):
+    """The word that a seal is refused, as the device opens it."""
+    try:
+        fields = array(frame_item(frame, link_secret(group_secret, group, device), b"down"), 5)
+        kind, to = uint(fields[0]), byte_string(fields[1], 8)
+        index, final, name = uint(fields[2], 32), uint(fields[3]), text(fields[4])
+        is_name = 1 <= len(name) <= 48 and name.isascii() and name.isalnum()
+        out_of_range(kind != 17 or to != device or final > 1 or not is_name)
+        return {"index": index, "final": final, "name": name}
+    except Refused as refused:
+        raise refused if refused.name == "NotAuthentic" else Refused("Malformed", str(refused)) from None
+
+
 # ---------------------------------------------------------------- section 8.3: the audit
 
 
@@ -2294,6 +2307,9 @@ OPERATIONS = {
     },
     "link.up": lambda _, given: frame_up(unhex(given["frame"]), unhex(given["group_secret"]), unhex(given["group"])),
     "link.down": lambda _, given: frame_down(
+        unhex(given["frame"]), unhex(given["group_secret"]), unhex(given["group"]), unhex(given["device"])
+    ),
+    "link.refusal": lambda _, given: frame_refusal(
         unhex(given["frame"]), unhex(given["group_secret"]), unhex(given["group"]), unhex(given["device"])
     ),
     "link.follow": follow_vector,

@@ -5,7 +5,7 @@ use std::ops::Range;
 use moteseal_core::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, GroupId, Level, Round, SealIndex, Sequence};
 use moteseal_core::sample::{Followed, Heard};
-use moteseal_core::wire::link::{Acknowledgement, Forward, FrameError, LinkKey, MAX_FRAME, Uplink, claimed_device};
+use moteseal_core::wire::link::{Acknowledgement, Forward, FrameError, LinkKey, MAX_FRAME, Refusal, Uplink, claimed_device};
 use serde_json::{Value, json};
 
 use crate::ops::{Verdict, bytes, fixed, list};
@@ -75,6 +75,14 @@ pub fn down(input: &Value) -> Verdict {
         "sealed": opened.sealed.map(|sealed| sealed.0),
         "wants": u8::from(opened.wants_schema),
     }))
+}
+
+/// A refusal, as the device opens it.
+pub fn refusal(input: &Value) -> Verdict {
+    let (frame, device) = (bytes(input, "frame"), DeviceId(fixed(input, "device")));
+    let key = key_of(input, device);
+    let opened = Refusal::open(&frame, device, &key).map_err(name)?;
+    Ok(json!({ "index": opened.index.0, "final": u8::from(opened.is_final), "name": opened.name }))
 }
 
 /// What forward frames are to one who follows a device, from the first of them on.

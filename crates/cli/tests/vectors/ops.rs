@@ -150,6 +150,7 @@ impl Shared {
             "link.follow" => Ok(link::follow(input)),
             "link.up" => link::up(input),
             "link.down" => link::down(input),
+            "link.refusal" => link::refusal(input),
             "coordinator.offers" => Ok(sampling::offers(input)),
             other => panic!("no operation {other}"),
         }

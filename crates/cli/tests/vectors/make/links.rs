@@ -4,7 +4,7 @@ use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, GroupId, Level, Round, SealIndex, Sequence};
 use moteseal_core::seal::Scheme;
 use moteseal_core::wire::cbor::Writer;
-use moteseal_core::wire::link::{Acknowledgement, Forward, LinkKey, Uplink, encode_event};
+use moteseal_core::wire::link::{Acknowledgement, Forward, LinkKey, Refusal, Uplink, encode_event};
 use serde_json::{Value as Json, json};
 
 use super::pruned::device;
@@ -18,6 +18,7 @@ const GROUP_SECRET: [u8; 32] = [0x51; 32];
 pub fn make(files: &mut Files) {
     files.add(up());
     files.add(down());
+    files.add(refusals());
     files.add(followed());
 }
 
@@ -330,6 +331,51 @@ fn down() -> File {
     let mut long = item.to_vec();
     long.splice(11..12, [0x18, 7]);
     file.invalid("an index in two bytes, with the right tag", op, of_down(&tagged(&secret, "down", &long), "north"), "Malformed");
+    file
+}
+
+fn refusals() -> File {
+    let mut file = File::new("link/refusal.json", "A coordinator's word that a seal is refused: section 8.2.");
+    let op = "link.refusal";
+    let closed = |index: u32, is_final: bool, name: &str| {
+        let refusal = Refusal { index: SealIndex(index), is_final, name };
+        refusal.close(id("north"), &key(), &mut [0; 128]).unwrap().to_vec()
+    };
+    for (what, frame) in [
+        ("for good", closed(7, true, "EpochGoesBack")),
+        ("for now", closed(0, false, "EpochTooFar")),
+        ("as far as can be", closed(u32::MAX, true, &"x".repeat(48))),
+    ] {
+        file.valid(what, op, of_down(&frame, "north"));
+    }
+    let good = closed(7, true, "NotAsForwarded");
+    file.mutate("changed everywhere", op, of_down(&good, "north"), "frame", &[0x01, 0x20, 0x80]);
+    for (what, frame, name, error) in [
+        ("an acknowledgement", ack_frame("down"), "north", "Malformed"),
+        ("to another device", good.clone(), "south", "NotAuthentic"),
+        ("a name of 49 letters", closed(7, true, &"x".repeat(49)), "north", "Malformed"),
+        ("no name", closed(7, true, ""), "north", "Malformed"),
+        ("a name with a space", closed(7, true, "Epoch GoesBack"), "north", "Malformed"),
+        ("a name with what a terminal obeys", closed(7, true, "\u{1b}[2J"), "north", "Malformed"),
+        ("a name that is not ASCII", closed(7, true, "Z\u{fc}rich"), "north", "Malformed"),
+    ] {
+        file.invalid(what, op, of_down(&frame, name), error);
+    }
+    let secret = secret_of(&GROUP_SECRET, GROUP, id("north"));
+    let fields = array([int(17), bytes(&id("north").0), int(7), int(1), text("FramingChanged")]);
+    for (what, item) in [
+        ("another device's id", fields.with(1, bytes(&id("south").0))),
+        ("another kind", fields.with(0, int(16))),
+        ("an index of 2^32", fields.with(2, Value::Uint(1 << 32))),
+        ("2 is final", fields.with(3, int(2))),
+        ("true is final", fields.with(3, Value::Simple(21))),
+        ("a name of bytes", fields.with(4, bytes(b"FramingChanged"))),
+        ("four fields", Value::Array(fields.clone().elements()[..4].to_vec())),
+        ("six fields", Value::Array([&fields.clone().elements()[..], &[int(0)]].concat())),
+    ] {
+        let frame = tagged(&secret, "down", &item.encode());
+        file.invalid(format!("{what}, with the right tag"), op, of_down(&frame, "north"), "Malformed");
+    }
     file
 }
 

@@ -15,8 +15,10 @@ use moteseal_core::{DeviceId, Digest, SealIndex, Sequence};
 
 use crate::Host;
 
-/// The most that is recalled, one byte an event: what a core's cache holds beside the rest. Seals of more events are not.
+/// The most that is recalled, one byte an event and [`BESIDE`] a seal: what a core's cache holds beside the rest. Seals of more are not.
 const MOST: usize = 256 << 10;
+/// Bytes beside the levels of a seal; they also bound how many seals are searched.
+const BESIDE: usize = 64;
 
 /// The loops of a [`Host`], with the levels of the seals last counted. Clones recall the same.
 #[derive(Clone, Debug)]
@@ -30,8 +32,8 @@ pub struct Recall {
 struct Seals {
     /// In the order in which they were counted.
     counted: VecDeque<Counted>,
-    /// Events of all of them.
-    events: usize,
+    /// Bytes of all of them.
+    bytes: usize,
     /// Which was asked for last: seals are handed out in the order in which they were counted.
     last: usize,
 }
@@ -54,9 +56,9 @@ impl Recall {
     /// Counts the levels of `n` events and keeps them.
     fn count(&self, seals: &mut Seals, salt: &Salt, of: u8, n: usize) -> Counters {
         let mut room = Vec::new();
-        while seals.events + n > MOST {
+        while seals.bytes + n + BESIDE > MOST {
             let Some(oldest) = seals.counted.pop_front() else { break };
-            seals.events -= oldest.levels.len();
+            seals.bytes -= oldest.levels.len() + BESIDE;
             seals.last = seals.last.saturating_sub(1);
             room = oldest.levels;
         }
@@ -64,7 +66,7 @@ impl Recall {
         room.resize(n, 0);
         self.host.levels(salt, of, 0, &mut room);
         let counters = histogram(&room, of);
-        seals.events += n;
+        seals.bytes += n + BESIDE;
         seals.counted.push_back(Counted { salt: *salt, of, levels: room });
         counters
     }
@@ -128,7 +130,7 @@ impl Engine for Recall {
 
     fn counters(&self, salt: &Salt, levels: u8, n: u32) -> Counters {
         match &self.seals {
-            Some(seals) if n > 0 && n as usize <= MOST => {
+            Some(seals) if n > 0 && n as usize + BESIDE <= MOST => {
                 self.count(&mut seals.lock().unwrap_or_else(PoisonError::into_inner), salt, levels, n as usize)
             }
             _ => self.host.counters(salt, levels, n),

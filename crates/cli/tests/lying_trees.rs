@@ -214,7 +214,7 @@ const LIES: &[Lie] = &[
             frames.iter_mut().skip(at + 2).for_each(|frame| frame.own_round = Round(2));
             is_straddled
         },
-        &["NotAsForwarded", "NotAuthentic", "Malformed"],
+        &["NotAsForwarded"],
     ),
     (
         "a star's frame in the middle",

@@ -11,13 +11,13 @@
 //!
 //! | first byte | then |
 //! |---|---|
-//! | 0 | the device (8), the schema's digest (32), most waiting (4), the chain before: `prev` (32), `?` index (4), `?` epoch (8), whether that epoch is closed (1), next index (4), `?` epoch (8); taken: `?` epoch (8), readings (8) |
+//! | 0 | the device (8), the schema's digest (32), most waiting (4), the chain before: `prev` (32), `?` index (4), `?` epoch (8), whether that epoch is closed (1), next index (4), `?` epoch (8); taken: `?` epoch (8), readings (8); 1 for trees, 0 or nothing for stars (1) |
 //! | 1 | a reading: its epoch (8), the record |
 //! | 2 | an announcement as it came |
 //! | 3 | an acknowledgement as it came |
 //! | 4 | an epoch (8) was begun |
 //! | 5 | an epoch (8) has ended |
-//! | 6 | what was given up: the next index (4), the newest epoch (8), its readings (8) |
+//! | 6 | what was given up: the next index (4), the newest epoch (8), its readings (8), whether the seal before was the last of its epoch (1; without it, it was) |
 //! | 7 | a seal (4) was given up: the gateway refuses it, or has lost what it acknowledged of it |
 //! | 8 | indices were opened and never used: the next one (4) |
 
@@ -143,7 +143,7 @@ enum Input<'a> {
     Acknowledgement(&'a [u8]),
     Begin(EpochNumber),
     End(EpochNumber),
-    PassOver(SealIndex, EpochNumber, u64),
+    PassOver(SealIndex, EpochNumber, u64, bool),
     GiveUp(SealIndex),
     SkipTo(SealIndex),
 }
@@ -156,8 +156,8 @@ impl<'a> Input<'a> {
             Self::Acknowledgement(bytes) => [&[3][..], bytes].concat(),
             Self::Begin(epoch) => [&[4][..], &epoch.0.to_be_bytes()].concat(),
             Self::End(epoch) => [&[5][..], &epoch.0.to_be_bytes()].concat(),
-            Self::PassOver(index, epoch, readings) => {
-                [&[6][..], &index.0.to_be_bytes(), &epoch.0.to_be_bytes(), &readings.to_be_bytes()].concat()
+            Self::PassOver(index, epoch, readings, closed) => {
+                [&[6][..], &index.0.to_be_bytes(), &epoch.0.to_be_bytes(), &readings.to_be_bytes(), &[u8::from(*closed)]].concat()
             }
             Self::GiveUp(index) => [&[7][..], &index.0.to_be_bytes()].concat(),
             Self::SkipTo(next) => [&[8][..], &next.0.to_be_bytes()].concat(),
@@ -179,9 +179,15 @@ impl<'a> Input<'a> {
             5 => Self::End(epoch(rest)?),
             6 => {
                 let (index, rest) = rest.split_first_chunk()?;
-                let (at, readings) = rest.split_first_chunk::<8>()?;
+                let (at, rest) = rest.split_first_chunk::<8>()?;
+                let (readings, rest) = rest.split_first_chunk()?;
+                let closed = match rest {
+                    [] | [1] => true,
+                    [0] => false,
+                    _ => return None,
+                };
                 let index = SealIndex(u32::from_be_bytes(*index));
-                Self::PassOver(index, EpochNumber(u64::from_be_bytes(*at)), u64::from_be_bytes(readings.try_into().ok()?))
+                Self::PassOver(index, EpochNumber(u64::from_be_bytes(*at)), u64::from_be_bytes(*readings), closed)
             }
             7 => Self::GiveUp(index(rest)?),
             8 => Self::SkipTo(index(rest)?),
@@ -491,8 +497,8 @@ impl<K: Signer> DurableMote<K> {
             }
             Input::Begin(epoch) => self.mote.begin(epoch)?,
             Input::End(epoch) => self.mote.end(epoch)?,
-            Input::PassOver(next_index, epoch, readings) => {
-                self.mote.pass_over(next_index, epoch)?;
+            Input::PassOver(next_index, epoch, readings, closed) => {
+                self.mote.pass_over(next_index, epoch, closed)?;
                 self.taken = self.taken.max(Some((epoch, readings)));
             }
             Input::GiveUp(index) => self.mote.give_up(index),
@@ -587,7 +593,9 @@ impl<K: Signer> DurableMote<K> {
 /// The record that says that everything before this was given up.
 fn pass_over(before: &Before) -> Option<Vec<u8>> {
     let readings = before.taken.map_or(0, |(_, readings)| readings);
-    Some(Input::PassOver(before.chain.next_index, before.chain.epoch?, readings).encode())
+    // What was signed last was open before what was given up, and closed its epoch or not.
+    let closed = before.chain.position.epoch_closed;
+    Some(Input::PassOver(before.chain.next_index, before.chain.epoch?, readings, closed).encode())
 }
 
 /// The first record of a journal.

@@ -2,7 +2,8 @@
 //!
 //! [`Mote`] is the whole protocol without sockets or clock: readings and frames go in, frames come out. It keeps a closed seal, with
 //! what was forwarded under it, until the gateway has all of it durably. Its memory is bounded: a buffer of [`BUFFER`] bytes a
-//! seal, which raises the device's own round rather than lose single events, and a number of closed seals. While so many wait, epochs that
+//! seal, which raises the device's own round rather than lose single events, and a number of closed seals. Where no higher round makes
+//! room in a tree's buffer, its seal is closed and the epoch goes on under the next index. While so many wait, seals and epochs that
 //! pass are given up: their indices are abandoned, and the first seal behind them says so (`restart`: an outage).
 //!
 //! A gateway that has lost what it acknowledged cannot be given it again: [`Mote::forsaken`] says so, and the seal is given up.
@@ -206,14 +207,14 @@ impl<K: Signer> Mote<K> {
         self.profile.scheme = scheme;
     }
 
-    /// Passes over indices and epochs that another run of the device gave up: the open seal is closed, as if a reading of a later epoch
-    /// had come, and the next one is `next_index`.
+    /// Passes over indices and epochs that another run of the device gave up: the open seal is closed, as the last one of its epoch or not,
+    /// and the next one is `next_index`.
     ///
     /// # Errors
     /// [`SealRefused`].
-    pub fn pass_over(&mut self, next_index: SealIndex, epoch: EpochNumber) -> Result<(), SealRefused> {
+    pub fn pass_over(&mut self, next_index: SealIndex, epoch: EpochNumber, last_in_epoch: bool) -> Result<(), SealRefused> {
         if self.open.is_some() {
-            self.close_or_give_up(true)?;
+            self.close_or_give_up(last_in_epoch)?;
         }
         self.skip_to(next_index);
         self.chain.epoch = self.chain.epoch.max(Some(epoch));

@@ -9,12 +9,11 @@
 //! has forgotten since, and nothing of those that the device says it never forwarded; of a tree, the roots of all subtrees between.
 //! What is refused is counted by its name, and touches no other device.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::ops::Range;
 
 use moteseal_core::digest::Digest;
-use moteseal_core::level::SipKey;
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, Level, MAX_LEVELS, Round, SealIndex, Sequence};
 use moteseal_core::roster::Directory as _;
 use moteseal_core::sample::Coordinator;
@@ -60,7 +59,7 @@ pub struct News {
 /// Events, since the hub was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Forwarded, each once.
+    /// Forwarded, each once; of a tree also those that came in the place of their digests.
     pub seen: u64,
     /// Let go of again, or never kept, because their level was below the round.
     pub discarded: u64,
@@ -180,8 +179,8 @@ struct Sealed {
 enum Beside {
     /// Of a star, `D_i` of every level that is not null.
     Blocks(Box<[Digest; MAX_LEVELS]>),
-    /// Of a tree, the roots of the subtrees between them.
-    Roots(Pruned),
+    /// Of a tree, the roots of the subtrees between them, and their sequence numbers by level, ascending.
+    Roots { roots: Pruned, seqs: BTreeMap<u8, Vec<Sequence>> },
 }
 
 impl fmt::Debug for Hub {
@@ -309,6 +308,29 @@ impl Hub {
     #[must_use]
     pub fn kept(&self, epoch: EpochNumber) -> u64 {
         self.epochs.get(&epoch).map_or(0, |epoch| epoch.coordinator.kept())
+    }
+
+    /// How many digests the bundles of trees that are here may take: the roots that stand for what is not kept, and one for each event that
+    /// may yet be let go of. They may be more bytes than the frames from which they follow.
+    #[must_use]
+    pub fn digests(&self) -> u64 {
+        let roots_of_open = |open: &Open| open.roots().map(|roots| (open.followed.epoch, roots.len()));
+        let open = self.devices.iter().filter_map(|member| member.open.as_deref()).filter_map(roots_of_open);
+        let epochs = || self.epochs.iter().chain(&self.late);
+        let sealed = epochs().flat_map(|(epoch, state)| {
+            let roots = state.sealed.iter().filter_map(|sealed| match &sealed.beside {
+                Beside::Blocks(_) => None,
+                Beside::Roots { roots, .. } => Some(roots.len()),
+            });
+            roots.map(|roots| (*epoch, roots))
+        });
+        let (mut total, mut of_trees) = (0, BTreeSet::new());
+        for (epoch, roots) in open.chain(sealed) {
+            total += roots as u64;
+            of_trees.insert(epoch);
+        }
+        let kept = epochs().filter(|(epoch, _)| of_trees.contains(epoch)).map(|(_, state)| state.coordinator.kept());
+        total + kept.sum::<u64>()
     }
 
     /// Whether every device of the roster has closed an epoch.
@@ -503,34 +525,26 @@ impl Sealed {
 
     /// Lets go of the events of some levels.
     fn forget(&mut self, levels: &Range<u8>) {
-        let mut blocks: BTreeMap<u8, Vec<u8>> = BTreeMap::new();
         for level in levels.clone() {
-            blocks.extend(self.events.remove(&level).map(|block| (level, block)));
-        }
-        if blocks.is_empty() || matches!(self.beside, Beside::Blocks(_)) {
-            return;
-        }
-        let records = self.in_order(&blocks);
-        let leaves: Vec<(Sequence, Digest)> = records.map(|(seq, record)| (seq, tree::leaf(record))).collect();
-        if let Beside::Roots(roots) = &mut self.beside {
-            leaves.into_iter().for_each(|(seq, leaf)| roots.drop_leaf(seq, leaf));
+            let Some(block) = self.events.remove(&level) else { continue };
+            if let Beside::Roots { roots, seqs } = &mut self.beside {
+                let seqs = seqs.remove(&level).unwrap_or_default();
+                for (seq, record) in seqs.into_iter().zip(records(self.framing, &block)) {
+                    roots.drop_leaf(seq, tree::leaf(record));
+                }
+            }
         }
     }
+}
 
-    /// A tree's records in the blocks of some levels, in order.
-    fn in_order<'b>(&self, blocks: &'b BTreeMap<u8, Vec<u8>>) -> impl Iterator<Item = (Sequence, &'b [u8])> + use<'b> {
-        let statement = self.seal.statement();
-        let mut rest: [&[u8]; MAX_LEVELS] = std::array::from_fn(|level| {
-            u8::try_from(level).ok().and_then(|level| blocks.get(&level)).map_or(&[][..], Vec::as_slice)
-        });
-        let (key, levels, framing) = (SipKey::new(&statement.salt), statement.counters.levels(), self.framing);
-        (0..statement.counters.total()).filter_map(move |seq| {
-            let rest = rest.get_mut(usize::from(key.level(seq, levels).0)).filter(|rest| !rest.is_empty())?;
-            let (record, tail) = framing.split_first(rest)?;
-            *rest = tail;
-            Some((Sequence(seq), record))
-        })
-    }
+/// The records of a block, one after the other.
+fn records(framing: Framing, block: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = block;
+    std::iter::from_fn(move || {
+        let (record, tail) = framing.split_first(rest).filter(|_| !rest.is_empty())?;
+        rest = tail;
+        Some(record)
+    })
 }
 
 impl Epoch {

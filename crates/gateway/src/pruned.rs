@@ -42,6 +42,11 @@ impl Pruned {
         self.insert(start, leaves.ilog2(), root);
     }
 
+    /// How many roots there are.
+    pub(crate) fn len(&self) -> usize {
+        self.roots.len()
+    }
+
     fn insert(&mut self, start: u32, height: u32, root: Digest) {
         let (mut start, mut height, mut root) = (start, height, root);
         while height < u32::BITS {

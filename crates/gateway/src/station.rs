@@ -33,7 +33,7 @@ use crate::quota::Quota;
 
 /// A commit is due when frames of this many bytes wait for it: a sync of more takes longer, and who waits for the next one waits for this.
 pub const COMMIT_BYTES: usize = 64 << 10;
-/// What an epoch takes in the outbox at most, beside twice what its frames take in the journal.
+/// What an epoch takes in the outbox at most, beside twice what its frames take in the journal, and the digests of its trees.
 const RESERVE: u64 = 1 << 20;
 /// Epochs whose rounds are said again and again: those that are open at once, but for devices that are far apart.
 const ANNOUNCED: usize = 8;
@@ -289,7 +289,8 @@ impl Station {
     /// Whether more frames may be heard: what they make of the outbox will fit its bound.
     #[must_use]
     pub fn has_room(&self) -> bool {
-        self.outbox.bytes() + 2 * self.journal_bytes() + RESERVE <= self.bound
+        let digests = 32 * self.hub.digests();
+        self.outbox.bytes() + 2 * self.journal_bytes() + digests + RESERVE <= self.bound
     }
 
     /// Whether enough waits that it should be committed before more is heard.

@@ -96,8 +96,8 @@ fn the_table_of_pruned_trees_is_true() {
         writeln!(text, " {paper:.0} |").unwrap();
     }
     text += "\n## On their way\n\nWhat a coordinator keeps and uploads of a tree is exactly that, whatever came to it when (the same digests as the verifier's;\n\
-             `cargo test -p moteseal-gateway pruned`). What a device sends to its coordinator, in frames of about 1 KiB with all that is in \
-             them, at a round\nthat it knows, as a multiple of the records and the least digests: below 1 where a short record goes in the \
+             `cargo test -p moteseal-gateway pruned`). What a device sends to its coordinator, in forward frames of about 1 KiB with all that is \
+             in them, at a round\nthat it knows, as a multiple of the records and the least digests: below 1 where a short record goes in the \
              place of its digest.\nEvents that are forwarded before their round is known come on top of it, as of a star. 2^14 events, the \
              mean over 16 salts.\n\n| bytes a record |";
     ROUNDS.for_each(|round| write!(text, " 1/{} |", 1 << round).unwrap());

@@ -82,6 +82,34 @@ impl Subtree {
     }
 }
 
+/// The subtrees without a wanted record that may yet become one: left children that wait for their siblings, of falling heights.
+#[derive(Default)]
+struct Growing {
+    waiting: [Subtree; MAX_HEIGHT],
+    count: usize,
+}
+
+impl Growing {
+    /// Adds the subtree that follows, whose entries end at `end`. `replace` puts one root in the place of the entries of a subtree, which end
+    /// where it is told, and says where that ends. Says where the entries end now.
+    fn add(&mut self, subtree: Subtree, end: usize, mut replace: impl FnMut(&Subtree, usize) -> usize) -> usize {
+        let (mut subtree, mut end) = (subtree, end);
+        loop {
+            if end - subtree.at > ROOT {
+                end = replace(&subtree, end);
+            }
+            let Some(left) = self.waiting[..self.count].last().filter(|left| left.is_left_of(&subtree)) else { break };
+            subtree = Subtree { height: left.height + 1, ..*left };
+            self.count -= 1;
+        }
+        if subtree.is_left() {
+            self.waiting[self.count] = subtree;
+            self.count += 1;
+        }
+        end
+    }
+}
+
 impl<const N: usize> Buffer<N> {
     pub(super) const fn new() -> Self {
         Self { bytes: [0; N], used: 0, unsent: 0, settled: 0 }
@@ -203,38 +231,44 @@ impl<const N: usize> Buffer<N> {
     pub(super) fn collapse(&mut self, at: usize, round: u8) {
         let (mut from, mut to, mut unsent) = (at, at, None);
         let mut settled = self.settled.min(at);
-        // Left children that wait for their siblings; their heights fall.
-        let (mut grown, mut count) = ([Subtree::default(); MAX_HEIGHT], 0);
+        let mut growing = Growing::default();
         while let Some(entry) = self.entry(from) {
             if from == self.unsent {
                 unsent = Some(to);
             }
             self.bytes.copy_within(from..entry.end, to);
-            let mut subtree = Subtree { start: entry.start, height: entry.height(), at: to };
+            let subtree = Subtree { start: entry.start, height: entry.height(), at: to };
             (from, to) = (entry.end, to + (entry.end - entry.at));
             if entry.is_at_least(round) {
-                (count, settled) = (0, to);
+                growing = Growing::default();
+                settled = to;
                 continue;
             }
-            loop {
-                if to - subtree.at > ROOT {
-                    to = self.replace(&subtree, to);
-                    // Of what becomes one root, none or all was sent.
-                    unsent = unsent.map(|unsent: usize| unsent.min(subtree.at));
-                }
-                let Some(left) = grown[..count].last().filter(|left| left.is_left_of(&subtree)) else { break };
-                subtree = Subtree { height: left.height + 1, ..*left };
-                count -= 1;
-            }
-            if subtree.is_left() {
-                grown[count] = subtree;
-                count += 1;
-            }
+            to = growing.add(subtree, to, |subtree, end| {
+                // Of what becomes one root, none or all was sent.
+                unsent = unsent.map(|unsent: usize| unsent.min(subtree.at));
+                self.replace(subtree, end)
+            });
         }
         if self.unsent >= at {
             self.unsent = unsent.unwrap_or(to);
         }
         (self.used, self.settled) = (to, settled);
+    }
+
+    /// Bytes that [`collapse`](Self::collapse) of everything would leave.
+    pub(super) fn collapsed(&self, round: u8) -> usize {
+        let (mut from, mut to, mut growing) = (0, 0, Growing::default());
+        while let Some(entry) = self.entry(from) {
+            let subtree = Subtree { start: entry.start, height: entry.height(), at: to };
+            (from, to) = (entry.end, to + (entry.end - entry.at));
+            if entry.is_at_least(round) {
+                growing = Growing::default();
+            } else {
+                to = growing.add(subtree, to, |subtree, _| subtree.at + ROOT);
+            }
+        }
+        to
     }
 
     /// Puts one root in the place of the entries of a subtree, which end at `end`; where that ends.

@@ -117,7 +117,7 @@ impl<const N: usize> Forwarder<N> {
     }
 
     /// Whether [`note`](Self::note) would take the seal's next event. Of a tree whose buffer is full this raises the device's own round, as
-    /// `note` would. An empty buffer has room for any record of at most [`MAX_RECORD`] and `N - 7` bytes.
+    /// `note` would, if a higher one makes room. An empty buffer has room for any record of at most [`MAX_RECORD`] and `N - 7` bytes.
     pub fn make_room(&mut self, level: Level, record: &[u8]) -> bool {
         if self.noted == u32::MAX {
             return false;
@@ -125,16 +125,18 @@ impl<const N: usize> Forwarder<N> {
         if self.scheme == Scheme::Star {
             return true;
         }
-        loop {
-            let is_wanted = level.0 >= self.own.0;
-            let length = if is_wanted { HEAD + record.len() } else { Buffer::<N>::skipped_length(record) };
-            if self.buffer.has_room(length) && (record.len() <= MAX_RECORD || !is_wanted) {
-                return true;
-            }
-            if !self.raise() {
-                return false;
-            }
+        let length = |round: u8| if level.0 >= round { HEAD + record.len() } else { Buffer::<N>::skipped_length(record) };
+        let fits = |round: u8, used: usize| used + length(round) <= N && (level.0 < round || record.len() <= MAX_RECORD);
+        if fits(self.own.0, self.buffer.used()) {
+            return true;
         }
+        // At the last level a seal is closed with whatever it has rather than left without its finer levels.
+        let Some(round) = (self.own.0 + 1..self.lost.levels()).find(|round| fits(*round, self.buffer.collapsed(*round))) else {
+            return false;
+        };
+        self.own.0 = round;
+        self.drop_below(self.own);
+        true
     }
 
     fn is_lost(&self, level: Level) -> bool {

@@ -10,7 +10,7 @@ use moteseal_core::seal::follow::Limits;
 use moteseal_core::seal::{Scheme, Statement};
 use moteseal_core::wire::stream::{Item, Open as OpenItem, Part};
 
-use super::follow::{Behind, Open};
+use super::follow::Open;
 use super::{Hub, Newest, Outcome, Sealed};
 use crate::refused::Refused;
 
@@ -74,8 +74,8 @@ impl Hub {
             return Ok((about, Outcome::Stale));
         };
         let open = self.open_as(slot, closing.index);
-        let is_tree = |open: &Open| matches!(open.behind, Behind::Roots(_));
-        if open.is_some_and(|open| open.framing != entry.framing || is_tree(open) != (closing.part.scheme == Scheme::Tree)) {
+        let is_tree = closing.part.scheme == Scheme::Tree;
+        if open.is_some_and(|open| open.framing != entry.framing || open.roots().is_some() != is_tree) {
             return Err(Refused::FramingChanged);
         }
         let mut sealed = self.prove(slot, closing.index, closing.epoch, &closing.open, &closing.part, &entry)?;

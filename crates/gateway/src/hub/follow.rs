@@ -39,9 +39,17 @@ impl Open {
         Self { followed, framing: forward.framing, claimed: [0; MAX_LEVELS], behind }
     }
 
+    /// Of a tree, what stands for the events that are not kept.
+    pub(super) const fn roots(&self) -> Option<&Pruned> {
+        match &self.behind {
+            Behind::Running(_) => None,
+            Behind::Roots(roots) => Some(roots),
+        }
+    }
+
     /// Whether a frame can be of the same seal.
     fn goes_on_with(&self, forward: &Forward<'_>) -> bool {
-        self.framing == forward.framing && matches!(self.behind, Behind::Roots(_)) == forward.digests.is_some()
+        self.framing == forward.framing && self.roots().is_some() == forward.digests.is_some()
     }
 
     fn pass_over(&mut self, device: DeviceId, seq: Sequence, level: Level, record: &[u8]) {

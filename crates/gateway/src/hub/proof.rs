@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 
 use moteseal_core::digest::Digest;
 use moteseal_core::level::{Counters, SipKey};
-use moteseal_core::record::{EpochNumber, Level, MAX_LEVELS, Round, SealIndex, Sequence};
+use moteseal_core::record::{EpochNumber, Framing, Level, MAX_LEVELS, Round, SealIndex, Sequence};
 use moteseal_core::seal::follow::Limits;
-use moteseal_core::seal::{Scheme, star};
+use moteseal_core::seal::{Scheme, star, tree};
 use moteseal_core::wire::stream::{Open as OpenItem, Part, Selection};
 use moteseal_verify::{Event, ReadError, SchemaEntry, StreamReader, write};
 use sha2::Digest as _;
 
 use super::follow::Behind;
-use super::{Beside, Hub, Sealed};
+use super::{Beside, Hub, Sealed, records};
 use crate::pruned::Pruned;
 use crate::queues::Slot;
 use crate::refused::Refused;
@@ -62,13 +62,27 @@ impl Hub {
                 (Beside::Blocks(blocks), digests, events.values().rev().flatten().copied().collect())
             }
             Scheme::Tree => {
-                let roots = match behind {
+                let mut roots = match behind {
                     Some(Behind::Roots(roots)) => roots.clone(),
                     _ => Pruned::default(),
                 };
-                let (seqs, records) = in_order(part, schema, levels, mask, kept).ok_or(Refused::NotAsForwarded)?;
-                let digests = roots.multiproof(u64::from(part.n), seqs).ok_or(Refused::NotAsForwarded)?;
-                (Beside::Roots(roots), digests, records)
+                // The device may have gone above what it had forwarded before, and no frame said so.
+                for (seq, record) in (0..part.own_round.0).flat_map(|level| kept(Level(level))) {
+                    roots.drop_leaf(seq, tree::leaf(record));
+                }
+                let key = SipKey::new(&part.salt);
+                let mut seqs = BTreeMap::new();
+                for level in events.keys().copied().map(Level) {
+                    let of_level: Vec<Sequence> = kept(level).iter().map(|(seq, _)| *seq).collect();
+                    let is_of_level = |seq: &Sequence| seq.0 < u64::from(part.n) && key.level(seq.0, levels) == level;
+                    if of_level.len() as u64 != u64::from(counters.at(level)) || !of_level.iter().all(is_of_level) {
+                        return Err(Refused::NotAsForwarded);
+                    }
+                    seqs.insert(level.0, of_level);
+                }
+                let (places, records) = in_order(schema.framing, &events, &seqs);
+                let digests = roots.multiproof(u64::from(part.n), places).ok_or(Refused::NotAsForwarded)?;
+                (Beside::Roots { roots, seqs }, digests, records)
             }
         };
         let mut stream = Vec::new();
@@ -103,14 +117,11 @@ impl Hub {
                 let records: Vec<u8> = sealed.events.values().rev().flatten().copied().collect();
                 (write::star_evidence(&sealed.seal, &blocks[..], mask), records)
             }
-            Beside::Roots(roots) => {
-                let (mut seqs, mut records) = (Vec::new(), Vec::new());
-                for (seq, record) in sealed.in_order(&sealed.events) {
-                    seqs.push(seq);
-                    sealed.framing.frame(record, |bytes| records.extend_from_slice(bytes));
-                }
-                // It was one when the seal was proven, and stays one.
-                (roots.multiproof(statement.counters.total(), seqs).unwrap_or_default(), records)
+            Beside::Roots { roots, seqs } => {
+                let (places, records) = in_order(sealed.framing, &sealed.events, seqs);
+                let multiproof = roots.multiproof(statement.counters.total(), places);
+                debug_assert!(multiproof.is_some(), "it was one when the seal was proven, and stays one");
+                (multiproof.unwrap_or_default(), records)
             }
         };
         let mut out = Vec::new();
@@ -136,25 +147,15 @@ fn above(counters: &Counters, blocks: &[Digest], mask: u32, is_null: impl Fn(Lev
     levels().fold(star::chain_start(), link).0.to_vec()
 }
 
-/// The kept events of a tree in order, and their records as they lie in a part; `None` if the device gave one another level than its
-/// salt does, or forwarded fewer.
-fn in_order<'q>(
-    part: &Part<'_>,
-    schema: &SchemaEntry,
-    levels: u8,
-    mask: u32,
-    kept: impl Fn(Level) -> Vec<(Sequence, &'q [u8])>,
-) -> Option<(Vec<Sequence>, Vec<u8>)> {
-    let mut queues: Vec<_> =
-        (0..levels).map(|level| if mask >> level & 1 == 1 { kept(Level(level)) } else { Vec::new() }.into_iter()).collect();
-    let (key, mut seqs, mut records) = (SipKey::new(&part.salt), Vec::new(), Vec::new());
-    for seq in (0..u64::from(part.n)).map(Sequence) {
-        let level = key.level(seq.0, levels).0;
-        if mask >> level & 1 == 1 {
-            let (_, record) = queues.get_mut(usize::from(level))?.next().filter(|(at, _)| *at == seq)?;
-            seqs.push(seq);
-            schema.framing.frame(record, |bytes| records.extend_from_slice(bytes));
-        }
-    }
-    queues.iter_mut().all(|queue| queue.next().is_none()).then_some((seqs, records))
+/// The kept events of a tree in order, and their records as they lie in a part.
+fn in_order(framing: Framing, blocks: &BTreeMap<u8, Vec<u8>>, seqs: &BTreeMap<u8, Vec<Sequence>>) -> (Vec<Sequence>, Vec<u8>) {
+    let of_level = |(level, seqs): (&u8, &'_ Vec<Sequence>)| {
+        let block = blocks.get(level).map_or(&[][..], Vec::as_slice);
+        seqs.iter().copied().zip(records(framing, block)).collect::<Vec<_>>()
+    };
+    let mut events: Vec<(Sequence, &[u8])> = seqs.iter().flat_map(of_level).collect();
+    events.sort_unstable_by_key(|(seq, _)| *seq);
+    let mut joined = Vec::new();
+    events.iter().for_each(|(_, record)| framing.frame(record, |bytes| joined.extend_from_slice(bytes)));
+    (events.into_iter().map(|(seq, _)| seq).collect(), joined)
 }

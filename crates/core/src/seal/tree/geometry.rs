@@ -72,7 +72,7 @@ impl<I: Iterator<Item = Sequence>> Iterator for Siblings<I> {
 impl<I: Iterator<Item = Sequence>> FusedIterator for Siblings<I> {}
 
 impl<I: Iterator<Item = Sequence>> Siblings<I> {
-    // What starts at `at` follows a selected leaf or a maximal subtree, so nothing larger can begin before it.
+    // What starts at `at` follows a selected leaf, a maximal subtree or what is not asked about, so nothing larger can begin before it.
     fn step(&mut self, end: u64) -> Range<u64> {
         let subtree = widest(self.n, self.at, end);
         self.at = subtree.end;

@@ -156,6 +156,10 @@ impl<'r> Application<'r> {
     /// What `moteseal get --rate 1/8 -o FILE` does: the file is on the disk when it returns.
     fn get_file(&self, range: (u64, u64), rate: Rate, format: Format, path: &Path) -> Result<Got, Failed> {
         let query = self.query(range, rate);
+        // There is no file yet: freeing the one before, of another length, is not what is measured.
+        if path.exists() {
+            std::fs::remove_file(path)?;
+        }
         let start = Instant::now();
         let mut file = AtomicFile::create(path)?;
         let mut writer = Writer::new(format, &mut file);

@@ -36,6 +36,11 @@ const INTAKE: usize = 128;
 /// The least time that a batch of frames may take. As a rule it may take half as long as the commit before did, and half of that once
 /// frames of others stand in it beside those of a device that floods: they shall wait little longer than for the sync.
 const BATCH: Duration = Duration::from_micros(50);
+/// Who was heard within this time beside a device that floods is waited for between its commits.
+const LATELY: Duration = Duration::from_secs(10);
+/// So long it is looked without a pause whether one of the others has come, and then this often.
+const BRIEF: Duration = Duration::from_millis(1);
+const GLANCE: Duration = Duration::from_micros(100);
 /// Words that wait for the link; what does not fit is said again when a device asks.
 const WORDS: usize = 64;
 /// How long a word may wait for the link to take it.
@@ -302,6 +307,10 @@ struct Keeper {
     measured: Option<Instant>,
     /// How long the last commit took.
     committed_in: Duration,
+    /// Who sent most of the frames that were heard last.
+    flooder: Option<[u8; 8]>,
+    /// When others were last heard beside one that floods.
+    others: Option<Instant>,
     /// When it was last said that a device filled its part of the journal, or that a seal of one is refused for good.
     filled: Option<Instant>,
     counted: Counts,
@@ -325,6 +334,8 @@ impl Keeper {
             trouble: None,
             measured: None,
             committed_in: Duration::ZERO,
+            flooder: None,
+            others: None,
             filled: None,
             counted,
         }
@@ -358,8 +369,14 @@ impl Keeper {
 
     /// Hears frames that have come, or come within a tick.
     fn take_frames<L: HubLink + Sync>(&mut self, link: &L, handle: &Handle) -> Result<(), LinkError> {
-        let first = handle.block_on(async { tokio::time::timeout(TICK, link.receive()).await });
-        let mut next = first.ok().transpose()?;
+        let lately = self.others.is_some_and(|heard| heard.elapsed() < LATELY);
+        let flooder = self.flooder.take().filter(|_| lately);
+        let of_others = flooder.map_or(Ok(None), |flooder| self.wait_for_others(link, flooder))?;
+        let but = flooder.filter(|_| of_others.is_some());
+        let mut next = match of_others {
+            None => handle.block_on(async { tokio::time::timeout(TICK, link.receive()).await }).ok().transpose()?,
+            of_others => of_others,
+        };
         self.look_at_clock();
         let start = Instant::now();
         let (mut heard, mut most, mut by_device) = (0, 0, HashMap::new());
@@ -372,9 +389,32 @@ impl Keeper {
             let is_flooded = by_device.len() > 1 && 2 * most > heard;
             let time = self.committed_in / if is_flooded { 4 } else { 2 };
             let is_enough = heard == INTAKE || self.station.is_due() || start.elapsed() >= time.max(BATCH);
-            next = if is_enough { None } else { link.receive().now_or_never().transpose()? };
+            next = if is_enough { None } else { link.receive_but(but).now_or_never().transpose()? };
+        }
+        let floods = by_device.iter().find(|(_, own)| but.is_none() && heard > 1 && 2 * **own > heard);
+        self.flooder = floods.map(|(device, _)| *device);
+        if but.is_some() || by_device.len() > 1 {
+            self.others = Some(Instant::now());
         }
         Ok(())
+    }
+
+    /// Between two commits for a device that floods, as long as the commit before took belongs to the others: a frame of theirs that comes
+    /// then waits for no other commit than its own.
+    fn wait_for_others<L: HubLink + Sync>(&self, link: &L, flooder: [u8; 8]) -> Result<Option<Up>, LinkError> {
+        let start = Instant::now();
+        loop {
+            let next = link.receive_but(Some(flooder)).now_or_never().transpose()?;
+            if next.is_some() || start.elapsed() >= self.committed_in.min(TICK) {
+                return Ok(next);
+            }
+            // A sync of a fast disk is shorter than any sleep.
+            if start.elapsed() < BRIEF {
+                std::thread::yield_now();
+            } else {
+                std::thread::sleep(GLANCE);
+            }
+        }
     }
 
     /// Waits for the disk, or for the cloud to take epochs.

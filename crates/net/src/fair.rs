@@ -48,8 +48,11 @@ impl Fair {
         while self.total > self.bound && self.drop_newest_of_largest() {}
     }
 
-    pub(crate) fn pop(&mut self) -> Option<Up> {
-        let (_, device) = self.turns.pop_first()?;
+    /// The frame whose turn it is, or, of those of other devices than `but`, whose turn it would be.
+    pub(crate) fn pop(&mut self, but: Option<[u8; 8]>) -> Option<Up> {
+        // A device has one turn: at most one is passed over.
+        let (turn, device) = self.turns.iter().map(|(turn, device)| (*turn, *device)).find(|(_, device)| Some(*device) != but)?;
+        self.turns.remove(&turn);
         let frame = self.queues.get_mut(&device)?.frames.pop_front()?;
         if self.resize(device, |old| old - frame.len() - OVERHEAD).is_none() {
             self.queue_up(device);
@@ -118,7 +121,7 @@ mod tests {
     }
 
     fn order(fair: &mut Fair) -> Vec<(u8, u8)> {
-        std::iter::from_fn(|| fair.pop()).map(|up| (up.device[7], up.frame[0])).collect()
+        std::iter::from_fn(|| fair.pop(None)).map(|up| (up.device[7], up.frame[0])).collect()
     }
 
     const fn device(number: u8) -> [u8; 8] {
@@ -134,6 +137,12 @@ mod tests {
         fair.push(device(2), frame(7));
         fair.push(device(3), frame(8));
         assert_eq!(fair.waiting(device(1)), 3);
+        fair.push(device(4), frame(9));
+        assert_eq!(fair.pop(Some(device(1))).map(|up| up.device), Some(device(2)));
+        fair.push(device(2), frame(7));
+        assert_eq!(fair.pop(Some(device(1))).map(|up| up.device), Some(device(3)));
+        fair.push(device(3), frame(8));
+        assert_eq!(fair.pop(Some(device(1))).map(|up| up.device), Some(device(4)));
         assert_eq!(order(&mut fair), [(1, 0), (2, 7), (3, 8), (1, 1), (1, 2)]);
         assert_eq!((fair.total, fair.queues.len(), fair.by_size.len()), (0, 0, 0));
     }
@@ -216,7 +225,7 @@ mod tests {
                     fair.push(device(number), Bytes::from(vec![0; length]));
                     reference.push(number, length, bound);
                 } else {
-                    let popped = fair.pop().map(|up| (up.device[7], up.frame.len()));
+                    let popped = fair.pop(None).map(|up| (up.device[7], up.frame.len()));
                     prop_assert_eq!(popped, reference.pop());
                 }
                 prop_assert_eq!(fair.dropped(), reference.dropped);
@@ -228,6 +237,6 @@ mod tests {
     }
 
     fn order_of_lengths(fair: &mut Fair) -> Vec<(u8, usize)> {
-        std::iter::from_fn(|| fair.pop()).map(|up| (up.device[7], up.frame.len())).collect()
+        std::iter::from_fn(|| fair.pop(None)).map(|up| (up.device[7], up.frame.len())).collect()
     }
 }

@@ -76,7 +76,15 @@ pub trait HubLink: Send {
     ///
     /// # Errors
     /// `Closed`.
-    fn receive(&self) -> impl Future<Output = Result<Up, LinkError>> + Send;
+    fn receive(&self) -> impl Future<Output = Result<Up, LinkError>> + Send {
+        self.receive_but(None)
+    }
+
+    /// The same of all devices but one, whose frames wait meanwhile.
+    ///
+    /// # Errors
+    /// `Closed`.
+    fn receive_but(&self, device: Option<[u8; 8]>) -> impl Future<Output = Result<Up, LinkError>> + Send;
 
     /// Sends a frame to one device; returns once the link has taken it.
     ///

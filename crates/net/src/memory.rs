@@ -238,7 +238,7 @@ impl Ways {
     }
 
     /// The next frame at the hub, or when there may be one.
-    fn take_up(&mut self) -> Result<Up, Option<Instant>> {
+    fn take_up(&mut self, but: Option<[u8; 8]>) -> Result<Up, Option<Instant>> {
         let now = Instant::now();
         while let Some((device, frame)) = self.up.take_due(now) {
             if let Some(end) = self.devices.get_mut(&device) {
@@ -246,7 +246,7 @@ impl Ways {
             }
             self.at_hub.push(device, frame);
         }
-        self.at_hub.pop().ok_or_else(|| self.up.next_due())
+        self.at_hub.pop(but).ok_or_else(|| self.up.next_due())
     }
 
     /// What a device hears next, or when there may be something.
@@ -318,9 +318,9 @@ impl std::fmt::Debug for MemoryHub {
 }
 
 impl HubLink for MemoryHub {
-    async fn receive(&self) -> Result<Up, LinkError> {
+    async fn receive_but(&self, device: Option<[u8; 8]>) -> Result<Up, LinkError> {
         loop {
-            let due = match self.inner.ways().take_up() {
+            let due = match self.inner.ways().take_up(device) {
                 Ok(up) => {
                     self.inner.room.notify_waiters();
                     return Ok(up);

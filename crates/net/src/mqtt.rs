@@ -287,8 +287,8 @@ impl MqttHub {
 }
 
 impl HubLink for MqttHub {
-    async fn receive(&self) -> Result<Up, LinkError> {
-        Ok(self.inbox.next().await)
+    async fn receive_but(&self, device: Option<[u8; 8]>) -> Result<Up, LinkError> {
+        Ok(self.inbox.next(device).await)
     }
 
     /// While the link is down, frames are lost: what they say is said again when the device asks again.

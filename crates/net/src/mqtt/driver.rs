@@ -164,9 +164,9 @@ impl HubInbox {
         self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) async fn next(&self) -> Up {
+    pub(super) async fn next(&self, but: Option<[u8; 8]>) -> Up {
         loop {
-            let next = self.waiting().pop();
+            let next = self.waiting().pop(but);
             match next {
                 Some(up) => return up,
                 None => self.0.arrived.notified().await,
@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(inbox.dropped(), strangers);
         for _ in 0..2 {
             for device in members {
-                assert_eq!(inbox.next().await, Up { device, frame: Bytes::from(vec![3; 60_000]) });
+                assert_eq!(inbox.next(None).await, Up { device, frame: Bytes::from(vec![3; 60_000]) });
             }
         }
     }

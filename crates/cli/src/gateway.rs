@@ -130,7 +130,6 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
             // A reader that has gone away does not stop the service.
             let _ = writeln!(std::io::stdout(), "http://{address}");
         }
-        let stop = async { drop(stop_signal().await) };
         let state = hub.state();
         let refused = async {
             // A broker that refuses us will not change its mind; one that is away is waited for.
@@ -139,9 +138,18 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
                 _ => std::future::pending().await,
             }
         };
-        tokio::select! {
-            ended = gateway.run(hub, stop) => ended.map_err(|error| service_failure(&error)),
-            error = refused => Err(link_failure(&error)),
+        // Refused or asked, the gateway ends in good order.
+        let mut refusal = None;
+        let stop = async {
+            tokio::select! {
+                _ = stop_signal() => {}
+                error = refused => refusal = Some(error),
+            }
+        };
+        let ended = gateway.run(hub, stop).await;
+        match refusal {
+            Some(error) => Err(link_failure(&error)),
+            None => ended.map_err(|error| service_failure(&error)),
         }
     })
 }

@@ -2,7 +2,7 @@
 //! with lengths and counts at their extremes. What is opened has one form only; all else is `Malformed`.
 //!
 //! The tags are made here from the text of the specification, not by the code that checks them. What a hub and a mote then do with such
-//! frames is tested where both are at hand (crates/cli/tests/hostile_frames.rs).
+//! frames is tested where they are: crates/gateway/tests/hostile_frames.rs and crates/cli/tests/gateway_words.rs.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use hmac::{Hmac, KeyInit, Mac};

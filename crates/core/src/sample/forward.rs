@@ -27,7 +27,8 @@ pub struct Forwarder<const N: usize> {
     lost: Counters,
     /// Events noted so far: the next one's sequence number.
     noted: u32,
-    /// The first event that is not known to be durable, and the first that was not sent since.
+    /// The first event that is not known to be durable, and, of a star, the first that was not sent since. Of a tree that follows from the
+    /// buffer, in which nothing is left out.
     acknowledged: u32,
     sent: u32,
     /// No event follows.
@@ -165,10 +166,7 @@ impl<const N: usize> Forwarder<N> {
     fn drop_below(&mut self, round: Round) {
         match self.scheme {
             Scheme::Star => _ = self.buffer.retain(|entry| entry.is_at_least(round.0)),
-            Scheme::Tree => {
-                self.buffer.collapse(0, round.0);
-                self.sent = self.buffer.first_unsent().map_or(self.noted, |entry| entry.start);
-            }
+            Scheme::Tree => self.buffer.collapse(0, round.0),
         }
     }
 
@@ -201,11 +199,11 @@ impl<const N: usize> Forwarder<N> {
         let is_tree = self.scheme == Scheme::Tree;
         let sendable = self.buffer.sendable(!is_tree || self.is_over);
         let first = self.buffer.first_unsent().filter(|entry| entry.at < sendable);
-        if if is_tree { first.is_none() } else { self.sent >= self.noted } {
-            return Ok(None);
-        }
-        // Of a tree nothing is skipped: what is sent goes from entry to entry.
-        let from = first.filter(|_| is_tree).map_or(self.sent, |first| first.start);
+        let from = match (self.scheme, first) {
+            (Scheme::Star, _) if self.sent < self.noted => self.sent,
+            (Scheme::Tree, Some(first)) => first.start,
+            _ => return Ok(None),
+        };
         let start = first.map_or(sendable, |first| first.at);
         let (room, mut out, mut digests) = (scratch.len(), Writer::new(scratch), 0);
         let (mut at, mut next, mut behind, mut cut) = (start, from, from, None);

@@ -199,8 +199,11 @@ def answered(value):
     out_of_range(len(array(value)) > 8)
     read = []
     for entry in value:
-        query, epoch = array(entry, 2)
-        read.append([byte_string(query, 16), uint(epoch)])
+        query, first, count = array(entry, 3)
+        query, first, count = byte_string(query, 16), uint(first), uint(count, 32)
+        out_of_range(count == 0 or first + count > M64)
+        out_of_range(any(query == other and first <= begin + length for other, begin, length in read))
+        read.append([query, first, count])
     return read
 
 

@@ -1,7 +1,7 @@
 //! The items of an answer as owned values, every field open to change (spec/formats.md, section 4).
 
 use moteseal_core::record::{DeviceId, EpochNumber, Round, SealIndex};
-use moteseal_core::seal::Scheme;
+use moteseal_core::seal::{Answered, Scheme};
 use moteseal_core::wire::cbor::{DecodeError, head};
 use moteseal_core::wire::stream::{self, Open};
 
@@ -68,8 +68,8 @@ pub struct Part {
     pub own_round: Round,
     /// Events that were abandoned, per level; empty if none were.
     pub lost: Vec<u32>,
-    /// Query epochs that the device answered: query id and epoch.
-    pub answered: Vec<([u8; 16], u64)>,
+    /// Query epochs that the device answered, in runs.
+    pub answered: Vec<Answered>,
     /// Which events these are.
     pub select: Select,
     /// The digests beside them, joined.
@@ -193,7 +193,7 @@ impl From<&stream::Part<'_>> for Part {
             round: part.round,
             own_round: part.own_round,
             lost: part.lost.as_ref().map_or_else(Vec::new, |lost| lost.as_slice().to_vec()),
-            answered: part.answered.iter().flatten().map(|answer| (answer.query, answer.epoch)).collect(),
+            answered: part.answered.runs().collect(),
             select: match &part.select {
                 stream::Select::Levels(mask) => Select::Levels(*mask),
                 stream::Select::Events(gaps) => Select::Events(gaps.iter().map(|seq| seq.0).collect()),
@@ -303,10 +303,11 @@ impl Part {
         array(out, self.lost.len());
         self.lost.iter().for_each(|&lost| uint(out, lost));
         array(out, self.answered.len());
-        for (query, epoch) in &self.answered {
-            array(out, 2);
-            bytes(out, query);
-            uint(out, *epoch);
+        for run in &self.answered {
+            array(out, 3);
+            bytes(out, &run.query);
+            uint(out, run.first);
+            uint(out, run.count);
         }
         match &self.select {
             Select::Levels(mask) => uint(out, *mask),

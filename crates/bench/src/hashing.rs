@@ -11,7 +11,7 @@ use moteseal_core::record::{Framing, Round};
 use moteseal_core::roster::Directory;
 use moteseal_core::seal::follow::Shape;
 use moteseal_core::seal::tree::{MultiproofError, Tree};
-use moteseal_core::seal::{Follower, Limits, MAX_ANSWERED, MAX_MESSAGE, Scheme, Seal, Star, Statement, Unverified, star};
+use moteseal_core::seal::{Answers, Follower, Limits, MAX_MESSAGE, Scheme, Seal, Star, Statement, Unverified, star};
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey, Signer};
 use moteseal_core::wire::stream::{Open, Part, Select};
 use moteseal_core::{DeviceId, Digest, EpochNumber, GroupId, SealIndex, Sequence};
@@ -228,7 +228,7 @@ impl SealedEpoch {
             round: Round(0),
             own_round: Round(0),
             lost: None,
-            answered: [None; MAX_ANSWERED],
+            answered: Answers::NONE,
             select: Select::Levels(self.mask),
             digests: &[],
             events: &self.bundle,

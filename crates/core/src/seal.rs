@@ -4,6 +4,7 @@
 //! hash chain of an authentic successor has proven it. Nothing makes a `Seal<Authentic>` but those two checks, and the key of the
 //! first is the one that a [`Directory`] has for the device: what is trusted is the roster.
 
+mod answers;
 pub mod each;
 pub mod follow;
 pub mod history;
@@ -15,13 +16,14 @@ pub mod tree;
 use core::fmt;
 use core::marker::PhantomData;
 
+pub use answers::{Answered, Answers, MAX_ANSWERED};
 pub use each::UrgentEvent;
 pub use follow::{Follower, Limits, PartError, Rebuilt};
 pub use history::{Complete, History, Incomplete};
 pub use receipt::ReceiptError;
 pub use star::Star;
-pub use statement::{Answered, Lost, MAX_ANSWERED, Scheme, Statement};
-pub(crate) use statement::{decode_answered, decode_counts, encode_answered, encode_counts};
+pub use statement::{Lost, Scheme, Statement};
+pub(crate) use statement::{decode_counts, encode_counts};
 
 use crate::digest::Digest;
 use crate::record::{EpochNumber, SealIndex};

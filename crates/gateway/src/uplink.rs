@@ -211,7 +211,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use moteseal_core::level::Salt;
     use moteseal_core::record::Round;
-    use moteseal_core::seal::{MAX_ANSWERED, Scheme};
+    use moteseal_core::seal::{Answers, Scheme};
     use moteseal_core::wire::stream::{Part, Select};
     use moteseal_verify::write;
     use proptest::prelude::*;
@@ -231,7 +231,7 @@ mod tests {
             round: Round(0),
             own_round: Round(0),
             lost: None,
-            answered: [None; MAX_ANSWERED],
+            answered: Answers::NONE,
             select: Select::Levels(0),
             digests: &[],
             events: &[],

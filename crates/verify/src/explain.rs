@@ -238,7 +238,7 @@ fn difference(rebuilt: &Statement, explained: &Statement) -> Option<&'static str
         (a.own_round == b.own_round, "own_round"),
         (a.counters == b.counters, "counters"),
         (a.lost == b.lost, "lost"),
-        (a.answered().eq(b.answered()), "answered"),
+        (a.answered == b.answered, "answered"),
     ]
     .into_iter()
     .find_map(|(same, name)| (!same).then_some(name))

@@ -3,7 +3,7 @@
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, Level, Round};
 use moteseal_core::schema::{Field, FieldType, Schema};
-use moteseal_core::seal::Scheme;
+use moteseal_core::seal::{Answered, Scheme};
 
 use crate::answer::{Answer, Item, Select};
 use crate::forge::{change_part, fits, refit_digests};
@@ -158,7 +158,7 @@ pub(crate) fn emptied(answer: &mut Answer, context: &Context<'_>) -> bool {
 
 pub(crate) fn answered(answer: &mut Answer, context: &Context<'_>) -> bool {
     change_part(answer, context, |part, _, place| {
-        part.answered.push(([0x51; 16], place.epoch.0));
+        part.answered.push(Answered { query: [0x51; 16], first: place.epoch.0, count: 1 });
         part.answered.len() == 1
     })
 }

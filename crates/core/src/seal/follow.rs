@@ -3,7 +3,7 @@
 //! The follower computes what did not travel (counters, digests, root, statement) and refuses what cannot be. It proves
 //! nothing: a [`Rebuilt`] is unverified until its seal is proven by a signature, or by the chain from a later seal that is.
 
-use super::{MAX_ANSWERED, Position, Scheme, Seal, Statement, Unverified, star, tree};
+use super::{Position, Scheme, Seal, Statement, Unverified, star, tree};
 use crate::digest::Digest;
 use crate::engine::Engine;
 use crate::level::Counters;
@@ -187,7 +187,7 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
         statement.own_round = part.own_round;
         statement.counters = counters;
         statement.lost = part.lost;
-        statement.set_answered(part.answered);
+        statement.answered = part.answered;
 
         let mut blocks = [Digest::NULL; MAX_LEVELS];
         let root = self.root(&statement, part, shape.framing, algorithm.signature_length(), &mut blocks)?;
@@ -412,5 +412,3 @@ pub fn pruned_evidence(
     }
     count
 }
-
-const _: () = assert!(MAX_ANSWERED <= 23, "the number of answers takes one byte");

@@ -1,14 +1,12 @@
 //! What a device states under one seal, and its encoding.
 
+use super::Answers;
 use crate::digest::Digest;
 use crate::level::{Counters, Salt};
 use crate::record::{DeviceId, EpochNumber, GroupId, Level, MAX_LEVELS, Round, SealIndex};
 use crate::wire::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 
-/// At most this many answered query epochs fit one seal.
-pub const MAX_ANSWERED: usize = 8;
-
-/// The longest encoding: 2 arrays of 32 counts of 5 bytes, 8 answers of 27, and the fixed fields.
+/// The longest encoding: 2 arrays of 32 counts of 5 bytes, 8 answers of 32, and the fixed fields.
 pub(super) const MAX_LENGTH: usize = 800;
 
 /// How the events are folded into the root.
@@ -38,15 +36,6 @@ impl Scheme {
             Self::Tree => "tree",
         }
     }
-}
-
-/// A query epoch that the device answered (DESIGN section 7).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Answered {
-    /// The query's id.
-    pub query: [u8; 16],
-    /// The query's epoch.
-    pub epoch: u64,
 }
 
 /// Events that were counted but abandoned, per level.
@@ -87,7 +76,8 @@ pub struct Statement {
     pub counters: Counters,
     /// Events per level that were abandoned, if any were.
     pub lost: Lost,
-    answered: [Option<Answered>; MAX_ANSWERED],
+    /// The query epochs that the device answered.
+    pub answered: Answers,
 }
 
 impl Statement {
@@ -111,24 +101,20 @@ impl Statement {
             own_round: Round(0),
             counters: Counters::new(levels),
             lost: None,
-            answered: [None; MAX_ANSWERED],
+            answered: Answers::NONE,
         }
     }
 
-    /// The query epochs that the device answered.
-    pub fn answered(&self) -> impl Iterator<Item = Answered> + '_ {
-        self.answered.iter().map_while(|answer| *answer)
+    /// Adds a query epoch that the device answered, as [`Answers::add`]: false if it cannot be stated under this seal any more.
+    #[must_use]
+    pub fn add_answered(&mut self, query: [u8; 16], epoch: u64) -> bool {
+        self.answered.add(query, epoch)
     }
 
-    /// Adds an answered query epoch; false if there is no room.
-    pub fn add_answered(&mut self, answer: Answered) -> bool {
-        match self.answered.iter_mut().find(|slot| slot.is_none()) {
-            Some(slot) => {
-                *slot = Some(answer);
-                true
-            }
-            None => false,
-        }
+    /// Whether the device states that it answered this epoch of this query.
+    #[must_use]
+    pub fn answered_in(&self, query: &[u8; 16], epoch: u64) -> bool {
+        self.answered.contains(query, epoch)
     }
 
     /// Whether the block of a level does not exist: it has no events, is below the device's round, or has lost some.
@@ -159,7 +145,7 @@ impl Statement {
         out.uint(self.round.0)?.uint(self.own_round.0)?;
         encode_counts(out, Some(&self.counters))?;
         encode_counts(out, self.lost.as_ref())?;
-        encode_answered(out, &self.answered)
+        self.answered.encode(out)
     }
 
     /// Reads a statement.
@@ -196,7 +182,7 @@ impl Statement {
         let own_round = Round(reader.uint()?);
         let counters = decode_counts(&mut reader)?.ok_or(DecodeError::FieldOutOfRange)?;
         let lost = decode_counts(&mut reader)?;
-        let answered = decode_answered(&mut reader)?;
+        let answered = Answers::decode(&mut reader)?;
         let levels = counters.levels();
         let lost_fits = lost.is_none_or(|lost| {
             lost.levels() == levels && lost.total() > 0 && lost.as_slice().iter().zip(counters.as_slice()).all(|(l, c)| l <= c)
@@ -227,14 +213,6 @@ impl Statement {
             answered,
         })
     }
-
-    pub(crate) fn set_answered(&mut self, answered: [Option<Answered>; MAX_ANSWERED]) {
-        self.answered = answered;
-    }
-
-    pub(crate) fn answered_slots(&self) -> &[Option<Answered>; MAX_ANSWERED] {
-        &self.answered
-    }
 }
 
 /// Counts, one a level; the empty array for none.
@@ -257,22 +235,36 @@ pub(crate) fn decode_counts(reader: &mut Reader<'_>) -> Result<Option<Counters>,
     Ok((length > 0).then_some(counters))
 }
 
-/// Answered query epochs.
-pub(crate) fn encode_answered(out: &mut Writer<'_>, answered: &[Option<Answered>; MAX_ANSWERED]) -> Result<(), BufferTooSmall> {
-    out.array(answered.iter().flatten().count() as u64)?;
-    for answer in answered.iter().flatten() {
-        out.array(2)?.bytes(&answer.query)?.uint(answer.epoch)?;
-    }
-    Ok(())
-}
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::seal::{Answered, MAX_ANSWERED, MAX_MESSAGE, Seal};
+    use crate::signature::{Algorithm, MAX_SIGNATURE};
+    use crate::wire::stream::{PART_OVERHEAD, Selection, encode_part_head, encode_part_tail};
 
-/// Reads answered query epochs.
-pub(crate) fn decode_answered(reader: &mut Reader<'_>) -> Result<[Option<Answered>; MAX_ANSWERED], DecodeError> {
-    let mut answered = [None; MAX_ANSWERED];
-    let length = usize::try_from(reader.array_any()?).map_err(|_| DecodeError::FieldOutOfRange)?;
-    for slot in answered.get_mut(..length).ok_or(DecodeError::FieldOutOfRange)? {
-        reader.array(2)?;
-        *slot = Some(Answered { query: reader.fixed()?, epoch: reader.u64()? });
+    #[test]
+    fn the_longest_statement_fits_a_message_and_a_part() {
+        let levels = u8::try_from(MAX_LEVELS).unwrap();
+        let mut statement = Statement::new(Scheme::Star, GroupId([7; 8]), Digest([7; 32]), DeviceId([7; 8]), levels);
+        statement.index = SealIndex(u32::MAX);
+        statement.last = Some((SealIndex(u32::MAX - 1), EpochNumber(u64::MAX)));
+        statement.epoch = EpochNumber(u64::MAX);
+        (statement.round, statement.own_round) = (Round(31), Round(31));
+        statement.counters.as_mut_slice().fill(u32::MAX);
+        statement.lost = Some(statement.counters);
+        for query in 0..u8::try_from(MAX_ANSWERED).unwrap() {
+            let first = u64::MAX - u64::from(u32::MAX);
+            assert!(statement.answered.push(Answered { query: [query; 16], first, count: u32::MAX }));
+        }
+        let mut buffer = [0; MAX_LENGTH];
+        assert!(statement.encode(&mut Writer::new(&mut buffer)).is_ok());
+        let seal = Seal::new(statement, Digest([7; 32]), Algorithm::Esp256);
+        assert!(seal.message(&mut [0; MAX_MESSAGE]).len() > 700);
+
+        let mut part = [0; PART_OVERHEAD + 32];
+        let mut out = Writer::new(&mut part);
+        assert!(encode_part_head(&mut out, &seal, Selection::Levels(0), &[7; 32], 0).is_ok());
+        assert!(encode_part_tail(&mut out, Some(&[0; MAX_SIGNATURE])).is_ok());
     }
-    Ok(answered)
 }

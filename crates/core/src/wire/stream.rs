@@ -6,7 +6,7 @@ use super::cbor::{BufferTooSmall, DecodeError, Reader, Writer, head, item_length
 use crate::digest::Digest;
 use crate::level::Salt;
 use crate::record::{DeviceId, EpochNumber, Round, SealIndex, Sequence};
-use crate::seal::{Answered, Lost, MAX_ANSWERED, Scheme, Seal};
+use crate::seal::{Answers, Lost, Scheme, Seal};
 
 /// At most this many parts make a run (section 4).
 pub const MAX_RUN_PARTS: usize = 256;
@@ -96,7 +96,7 @@ pub struct Part<'a> {
     /// Events that were abandoned.
     pub lost: Lost,
     /// Query epochs that the device answered.
-    pub answered: [Option<Answered>; MAX_ANSWERED],
+    pub answered: Answers,
     /// Which events these are.
     pub select: Select<'a>,
     /// What the root needs of the events that are not here: 32-byte digests, joined.
@@ -260,7 +260,7 @@ impl<'a> Part<'a> {
         let round = Round(reader.uint()?);
         let own_round = Round(reader.uint()?);
         let lost = crate::seal::decode_counts(reader)?;
-        let answered = crate::seal::decode_answered(reader)?;
+        let answered = Answers::decode(reader)?;
         let select = Select::decode(reader)?;
         let digests = reader.bytes()?;
         let events = reader.bytes()?;
@@ -366,7 +366,7 @@ pub fn encode_part_head<S>(
         n: statement.counters.total(),
         rounds: (statement.round, statement.own_round),
         lost: statement.lost.as_ref(),
-        answered: statement.answered_slots(),
+        answered: &statement.answered,
     };
     fields.encode(out, selection, digests, events_length)
 }
@@ -386,7 +386,7 @@ struct Fields<'a> {
     n: u64,
     rounds: (Round, Round),
     lost: Option<&'a crate::level::Counters>,
-    answered: &'a [Option<Answered>; MAX_ANSWERED],
+    answered: &'a Answers,
 }
 
 impl Fields<'_> {
@@ -400,7 +400,7 @@ impl Fields<'_> {
         out.array(14)?.uint(2u8)?.uint(self.flags)?.uint(self.skipped)?.uint(self.advance)?.bytes(&self.salt.0)?;
         out.uint(self.n)?.uint(self.rounds.0.0)?.uint(self.rounds.1.0)?;
         crate::seal::encode_counts(out, self.lost)?;
-        crate::seal::encode_answered(out, self.answered)?;
+        self.answered.encode(out)?;
         match selection {
             Selection::Levels(mask) => {
                 out.uint(mask)?;

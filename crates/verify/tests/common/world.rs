@@ -239,7 +239,7 @@ impl Device {
             counts
         });
         for answer in &epoch.answered {
-            assert!(statement.add_answered(*answer));
+            assert!(statement.answered.push(*answer));
         }
         for (level, block) in (0..).zip(&mut blocks) {
             if statement.is_null(Level(level)) {

@@ -33,7 +33,7 @@ pub fn two_seals() -> [Vec<u8>; 2] {
         if scheme == Scheme::Star {
             epoch.own_round = 1;
             epoch.round = 1;
-            epoch.answered.push(Answered { query: [0xab; 16], epoch: 70_000 });
+            epoch.answered.push(Answered { query: [0xab; 16], first: 70_000, count: 720 });
         }
         let sealed = device.seal(&epoch);
         write::sign1(&sealed.seal, &sealed.signature)
@@ -372,13 +372,26 @@ fn seals() -> File {
     };
     let (unit, wide) = (|count: u64| Value::Uint(count), Value::Uint(1 << 32));
     let counts = |counts: &[u64]| Value::Array(counts.iter().map(|&count| Value::Uint(count)).collect());
-    let answer = |length: usize| array([bytes(&vec![1; length]), unit(5)]);
+    let answer = |length: usize| array([bytes(&vec![1; length]), unit(5), unit(1)]);
+    let runs = |runs: &[(u8, u64, u64)]| {
+        Value::Array(runs.iter().map(|&(query, first, count)| array([bytes(&[query; 16]), unit(first), unit(count)])).collect())
+    };
     let second = {
         // The tree is the device's second seal: it has a predecessor.
         let Value::Array(fields) = &tree else { panic!() };
         assert_eq!((&fields[5], &fields[7], &fields[8], &fields[9]), (&unit(1), &unit(0), &unit(8), &unit(7)));
         tree.clone()
     };
+    for (name, value) in [
+        ("no answers", runs(&[])),
+        ("the last epoch that a run holds", runs(&[(1, u64::MAX - 1, 1)])),
+        ("the longest run", runs(&[(1, 0, 0xffff_ffff)])),
+        ("runs of one query with an epoch between", runs(&[(1, 5, 2), (1, 8, 1)])),
+        ("runs in the order in which they were begun", runs(&[(2, 7, 1), (1, 5, 720), (2, 9, 3), (1, 726, 1)])),
+        ("eight queries", Value::Array((0..8).map(|query| array([bytes(&[query; 16]), unit(5), unit(1)])).collect())),
+    ] {
+        file.valid(format!("a star: {name}"), "cose.seal", seal_of(&star.with(18, value), false, &[7; 32]));
+    }
     for (name, at, value, error) in [
         ("version 2", 0, unit(2), "UnsupportedVersion"),
         ("version 0", 0, unit(0), "UnsupportedVersion"),
@@ -413,7 +426,19 @@ fn seals() -> File {
         ("nine answers", 18, Value::Array(vec![answer(16); 9]), "FieldOutOfRange"),
         ("an answer with a query of 15 bytes", 18, array([answer(15)]), "UnexpectedType"),
         ("an answer of one field", 18, array([array([bytes(&[1; 16])])]), "UnexpectedType"),
-        ("an answer without an epoch", 18, array([array([bytes(&[1; 16]), NULL])]), "UnexpectedType"),
+        ("an answer as a pair", 18, array([array([bytes(&[1; 16]), unit(5)])]), "UnexpectedType"),
+        ("an answer of four fields", 18, array([array([bytes(&[1; 16]), unit(5), unit(1), unit(1)])]), "UnexpectedType"),
+        ("an answer without an epoch", 18, array([array([bytes(&[1; 16]), NULL, unit(1)])]), "UnexpectedType"),
+        ("an answer without a count", 18, array([array([bytes(&[1; 16]), unit(5), NULL])]), "UnexpectedType"),
+        ("a run of no answers", 18, runs(&[(1, 5, 0)]), "FieldOutOfRange"),
+        ("a run of 2^32 answers", 18, runs(&[(1, 5, 1 << 32)]), "FieldOutOfRange"),
+        ("a run past 64 bits", 18, runs(&[(1, u64::MAX - 1, 2)]), "FieldOutOfRange"),
+        ("runs of one query that touch", 18, runs(&[(1, 5, 2), (1, 7, 1)]), "FieldOutOfRange"),
+        ("runs that touch, another query's between", 18, runs(&[(1, 5, 2), (2, 7, 1), (1, 7, 1)]), "FieldOutOfRange"),
+        ("runs of one query that overlap", 18, runs(&[(1, 5, 3), (1, 7, 3)]), "FieldOutOfRange"),
+        ("a run twice", 18, runs(&[(1, 5, 3), (1, 5, 3)]), "FieldOutOfRange"),
+        ("runs of one query that descend", 18, runs(&[(1, 50, 3), (1, 5, 3)]), "FieldOutOfRange"),
+        ("a run below the one before the last", 18, runs(&[(1, 50, 3), (2, 5, 3), (1, 20, 3)]), "FieldOutOfRange"),
         ("answers of null", 18, NULL, "UnexpectedType"),
     ] {
         file.invalid(format!("a star: {name}"), "cose.seal", seal_of(&star.with(at, value), false, &[7; 32]), error);

@@ -54,7 +54,11 @@ fn explained() -> File {
         ("the epoch", lied(1, good[3].with(ADVANCE, int(2))), "StatementMismatch"),
         ("a restart", lied(0, good[2].with(FLAGS, int(6))), "StatementMismatch"),
         ("the scheme", sequence_of_nothing(&sealed, |part| part.with(FLAGS, int(3))), "StatementMismatch"),
-        ("an answered query", lied(0, good[2].with(ANSWERED, array([array([bytes(&[1; 16]), int(1)])]))), "StatementMismatch"),
+        (
+            "an answered query",
+            lied(0, good[2].with(ANSWERED, array([array([bytes(&[1; 16]), int(1), int(1)])]))),
+            "StatementMismatch",
+        ),
         ("the schema", [&[array([int(0), bytes(&schema(&["x::u32"]))])], &good[1..]].concat(), "StatementMismatch"),
         ("a seal left out", [&good[..3], &good[4..]].concat(), "StatementMismatch"),
         ("a part that cannot be", lied(0, good[2].with(EVENTS, bytes(b""))), "EventsLength"),

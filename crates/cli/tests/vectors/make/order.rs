@@ -20,7 +20,7 @@ fn items() -> File {
     file.valid("the stream that the others are made of", "stream.read", of(&encode_sequence(&good)));
     let whole = encode_sequence(&good);
     let wide = Value::Uint(1 << 32);
-    let answer = |query: usize| array([bytes(&vec![0; query]), int(1)]);
+    let answer = |query: usize| array([bytes(&vec![0; query]), int(1), int(1)]);
     let zeros = |count: usize| Value::Array(vec![int(0); count]);
     for (name, item, error) in [
         ("an integer", int(3), "UnexpectedType"),
@@ -77,6 +77,8 @@ fn items() -> File {
         ("nine answers", ANSWERED, Value::Array(vec![answer(16); 9]), "FieldOutOfRange"),
         ("a query of 17 bytes", ANSWERED, array([answer(17)]), "UnexpectedType"),
         ("an answer that is a number", ANSWERED, array([int(1)]), "UnexpectedType"),
+        ("a run of no answers", ANSWERED, array([array([bytes(&[0; 16]), int(1), int(0)])]), "FieldOutOfRange"),
+        ("an answer twice", ANSWERED, Value::Array(vec![answer(16); 2]), "FieldOutOfRange"),
         ("a mask of 2^32", SELECT, wide, "FieldOutOfRange"),
         ("a negative mask", SELECT, int(-1), "UnexpectedType"),
         ("a selection of null", SELECT, NULL, "UnexpectedType"),
@@ -279,7 +281,7 @@ fn places() -> File {
         ("a silence made longer", vec![parts[0].clone(), parts[1].with(ADVANCE, int(2)), parts[2].clone()], "NotAuthentic"),
         (
             "an answer invented",
-            vec![parts[0].with(ANSWERED, array([array([bytes(&[1; 16]), int(1)])])), parts[1].clone(), parts[2].clone()],
+            vec![parts[0].with(ANSWERED, array([array([bytes(&[1; 16]), int(1), int(1)])])), parts[1].clone(), parts[2].clone()],
             "NotAuthentic",
         ),
     ] {

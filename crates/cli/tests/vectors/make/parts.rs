@@ -129,7 +129,8 @@ fn runs() -> File {
     let mut device = Device::new(&group(), "ed", &fixed);
     let mut open_part = Epoch::new(Scheme::Star, 20, 30);
     open_part.last_in_epoch = false;
-    open_part.answered = (0..8).map(|i| Answered { query: [i; 16], epoch: u64::MAX - u64::from(i) }).collect();
+    open_part.answered =
+        (1..=8).map(|i| Answered { query: [i; 16], first: u64::MAX - 1000, count: 125 * u32::from(i) }).collect();
     let mut rounds = Epoch::new(Scheme::Star, 20, 40);
     (rounds.round, rounds.own_round) = (1, 3);
     let mut restart = Epoch::new(Scheme::Star, 999, 40);

@@ -25,8 +25,9 @@ const FLOORS: &[&[&str]] = &[
 ];
 const ROLES: &[&str] = &["moteseal-client", "moteseal-cloud", "moteseal-gateway", "moteseal-device"];
 /// Rooms that no product needs, and who may import them nevertheless: everybody's tests, and these.
+/// The lab may not: `moteseal sim` links it, and some of what the papers compare with is patented.
 const SPECIAL: &[(&str, &str, &[&str])] =
-    &[("moteseal-research", "comparison", &["moteseal-lab", "moteseal-bench"]), ("moteseal-adversary", "lying", &["moteseal"])];
+    &[("moteseal-research", "comparison", &["moteseal-bench"]), ("moteseal-adversary", "lying", &["moteseal"])];
 
 /// An import: who, whom, and whether only the importer's tests need it.
 type Arrow<'a> = (&'a str, &'a str, bool);
@@ -84,6 +85,7 @@ fn wrong_arrows_are_named() {
         ("moteseal-client", "moteseal-device", true),
         ("moteseal-cloud", "moteseal-research", false),
         ("moteseal", "moteseal-research", false),
+        ("moteseal-lab", "moteseal-research", false),
         ("moteseal-client", "moteseal-adversary", false),
         ("moteseal-verify", "moteseal-adversary", true),
         ("moteseal", "moteseal-attic", false),
@@ -99,7 +101,7 @@ fn wrong_arrows_are_named() {
         ("moteseal-bench", "moteseal-research", false),
         ("moteseal", "moteseal-lab", false),
         ("moteseal-lab", "moteseal-core", false),
-        ("moteseal-lab", "moteseal-research", false),
+        ("moteseal-lab", "moteseal-research", true),
         ("moteseal-store", "moteseal-research", true),
         ("moteseal", "moteseal-adversary", false),
         ("moteseal-client", "moteseal-adversary", true),

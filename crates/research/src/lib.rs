@@ -12,19 +12,29 @@
 //! | [`PaperStar`] | Li et al., section IV.C | sample equal readings independently; say which event of the epoch a row is |
 //! | [`PaperTree`] | Li et al., section IV.B | show that a level is whole; tell an event from an inner node |
 //!
+//! And of secure sums inside a network, as Papadopoulos et al. 2011 compare them:
+//!
+//! | scheme | source | what it cannot do |
+//! |---|---|---|
+//! | [`cmt`] | Castelluccia et al. 2005 | notice that a sum was bent |
+//! | [`sies_paper`] | Papadopoulos et al. 2011, section IV | survive a second answer in one epoch, or one leaked key; notice a source that is claimed silent |
+//!
 //! None of this is hardened for use: there are no seals, chains of seals, rosters or schemas here, only what is needed to
 //! compare, and messages carry tags that no product accepts.
 
 #![forbid(unsafe_code)]
 
 pub mod chain;
+pub mod cmt;
 mod concatenate;
 pub mod content;
 mod each;
 mod epoch_seal;
 mod paper_star;
 mod paper_tree;
+pub mod prf;
 mod scheme;
+pub mod sies_paper;
 mod wire;
 
 pub use chain::{OfflineChain, OnlineChain};

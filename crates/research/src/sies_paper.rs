@@ -1,0 +1,150 @@
+//! SIES to the letter: Papadopoulos, Kiayias and Papadias, "Secure and Efficient In-Network Processing of Exact SUM Queries" (ICDE 2011),
+//! sections III.D and IV. `PSR = K_t * m + k_{i,t} mod p`, keys by HMAC over SHA-256 and shares over SHA-1, a 4-byte value, one global `K`.
+//!
+//! What the paper leaves open is left open here, so that [`attack`] can show what comes of it: no guard against a second answer in one
+//! epoch, no key groups, no word on who took part but the aggregators'. `core` has the scheme that products use.
+
+pub mod attack;
+mod field;
+
+use std::fmt;
+
+use crypto_bigint::U256;
+
+use crate::prf::{KEY_BYTES, hm1, hm256};
+use field::{add, from_bytes, multiply, reduced, subtract};
+
+/// Bytes of a partial state record, on every edge.
+pub const BYTES: usize = 32;
+/// The value's place in the plaintext: above 8 bytes of padding, the most that section IV.A names, and a 20-byte share.
+pub const VALUE_SHIFT: u32 = 224;
+
+/// A partial state record: a residue modulo `p = 2^256 - 189`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Psr(U256);
+
+impl Psr {
+    /// From 32 bytes, big-endian; `None` of `p` and above.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8; BYTES]) -> Option<Self> {
+        from_bytes(bytes).map(Self)
+    }
+
+    /// Its 32 bytes, big-endian.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; BYTES] {
+        field::to_bytes(&self.0)
+    }
+
+    /// The merging phase.
+    #[must_use]
+    pub const fn merge(self, other: Self) -> Self {
+        Self(add(&self.0, &other.0))
+    }
+}
+
+/// A source's keys.
+#[derive(Clone)]
+pub struct Source {
+    global: [u8; KEY_BYTES],
+    own: [u8; KEY_BYTES],
+}
+
+impl Source {
+    /// The source that has the key `K`, as all have, and `k_i`, as no other has.
+    #[must_use]
+    pub const fn new(global: [u8; KEY_BYTES], own: [u8; KEY_BYTES]) -> Self {
+        Self { global, own }
+    }
+
+    /// The initialization phase. The paper asks of nobody to remember that an epoch was answered already.
+    #[must_use]
+    pub fn answer(&self, epoch: u64, value: u32) -> Psr {
+        let (key, share) = own_key(&self.own, epoch);
+        let message = U256::from(value).shl_vartime(VALUE_SHIFT).wrapping_add(&share);
+        Psr(add(&multiply(&epoch_key(&self.global, epoch), &reduced(message)), &key))
+    }
+}
+
+/// Why the querier does not take a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// There is no such source.
+    UnknownSource,
+    /// The shares within do not add up to those of the sources.
+    SharesMismatch,
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::UnknownSource => "UnknownSource: a participant that the querier has no key of",
+            Self::SharesMismatch => "SharesMismatch: the record is not the sum of these sources' answers of this epoch",
+        })
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+/// The querier's keys.
+#[derive(Clone)]
+pub struct Querier {
+    global: [u8; KEY_BYTES],
+    own: Vec<[u8; KEY_BYTES]>,
+}
+
+impl Querier {
+    /// The querier who has `K` and every `k_i`.
+    #[must_use]
+    pub const fn new(global: [u8; KEY_BYTES], own: Vec<[u8; KEY_BYTES]>) -> Self {
+        Self { global, own }
+    }
+
+    /// The evaluation phase over all sources.
+    ///
+    /// # Errors
+    /// [`OpenError::SharesMismatch`].
+    pub fn open(&self, epoch: u64, psr: Psr) -> Result<u32, OpenError> {
+        self.evaluate(epoch, psr, self.own.iter())
+    }
+
+    /// The same when nodes are said to have failed (the paper's discussion at the end of section IV.B): over those that, as the
+    /// aggregators say, took part.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn open_of(&self, epoch: u64, psr: Psr, participants: &[usize]) -> Result<u32, OpenError> {
+        let keys = participants.iter().map(|&source| self.own.get(source).ok_or(OpenError::UnknownSource));
+        self.evaluate(epoch, psr, keys.collect::<Result<Vec<_>, _>>()?.into_iter())
+    }
+
+    fn evaluate<'a>(&self, epoch: u64, psr: Psr, keys: impl Iterator<Item = &'a [u8; KEY_BYTES]>) -> Result<u32, OpenError> {
+        let (keys, shares) = keys
+            .map(|key| own_key(key, epoch))
+            .fold((U256::ZERO, U256::ZERO), |(keys, shares), (key, share)| (add(&keys, &key), shares.wrapping_add(&share)));
+        let inverse = field::invert(&epoch_key(&self.global, epoch)).ok_or(OpenError::SharesMismatch)?;
+        let message = multiply(&subtract(&psr.0, &keys), &inverse);
+        let value = message.shr_vartime(VALUE_SHIFT);
+        if message.wrapping_sub(&value.shl_vartime(VALUE_SHIFT)) != shares {
+            return Err(OpenError::SharesMismatch);
+        }
+        // What is left of 256 bits above the 224th are 32.
+        let mut result = [0; 4];
+        result.copy_from_slice(&field::to_bytes(&value)[BYTES - 4..]);
+        Ok(u32::from_be_bytes(result))
+    }
+}
+
+/// `K_t`.
+fn epoch_key(global: &[u8; KEY_BYTES], epoch: u64) -> U256 {
+    field::residue(&hm256(global, &epoch.to_be_bytes()))
+}
+
+/// `k_{i,t}` and `ss_{i,t}`.
+fn own_key(own: &[u8; KEY_BYTES], epoch: u64) -> (U256, U256) {
+    let key = hm256(own, &epoch.to_be_bytes());
+    let mut share = [0; BYTES];
+    share[BYTES - 20..].copy_from_slice(&hm1(&key, &epoch.to_be_bytes()));
+    (field::residue(&key), U256::from_be_slice(&share))
+}

@@ -57,6 +57,7 @@ pub mod sample;
 pub mod schema;
 pub mod seal;
 pub mod signature;
+pub mod sum;
 pub mod wire;
 
 pub use digest::Digest;

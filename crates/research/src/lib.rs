@@ -18,6 +18,7 @@
 //! |---|---|---|
 //! | [`cmt`] | Castelluccia et al. 2005 | notice that a sum was bent |
 //! | [`sies_paper`] | Papadopoulos et al. 2011, section IV | survive a second answer in one epoch, or one leaked key; notice a source that is claimed silent |
+//! | [`secoa`] | Nath et al. 2009 | give an exact sum, or a secret one; **patented in the United States, for comparison only** |
 //!
 //! None of this is hardened for use: there are no seals, chains of seals, rosters or schemas here, only what is needed to
 //! compare, and messages carry tags that no product accepts.
@@ -34,6 +35,7 @@ mod paper_star;
 mod paper_tree;
 pub mod prf;
 mod scheme;
+pub mod secoa;
 pub mod sies_paper;
 mod wire;
 

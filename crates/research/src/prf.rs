@@ -28,3 +28,18 @@ pub fn hm256(key: &[u8], message: &[u8]) -> [u8; 32] {
         .into_bytes()
         .into()
 }
+
+/// `HM_1` under a key that many messages use: the key's two blocks are hashed once.
+#[derive(Clone)]
+pub(crate) struct Hm1(Hmac<Sha1>);
+
+impl Hm1 {
+    #[allow(clippy::expect_used)]
+    pub(crate) fn new(key: &[u8]) -> Self {
+        Self(Hmac::new_from_slice(key).expect("HMAC takes keys of any length"))
+    }
+
+    pub(crate) fn of(&self, message: &[u8]) -> [u8; 20] {
+        self.0.clone().chain_update(message).finalize().into_bytes().into()
+    }
+}

@@ -1,0 +1,109 @@
+//! SEALs: a seed encrypted over and over with RSA's public key. Rolling encrypts once more; folding multiplies, and the product is the SEAL
+//! of the product of the seeds. Section II.D of Papadopoulos et al. 2011.
+
+use crypto_bigint::modular::{ConstMontyForm, ConstMontyParams};
+use crypto_bigint::{U1024, Uint, const_monty_params};
+
+/// Bytes of a SEAL.
+pub const SEAL_BYTES: usize = 128;
+
+// RSA Laboratories' challenge number RSA-1024, whose factors nobody is known to have: here, too, nobody needs them.
+const_monty_params!(
+    Rsa1024,
+    U1024,
+    "C05748BBFB5ACD7E5A77DC03D9EC7D8BB957C1B95D9B206090D83FD1B67433CE83EAD7376CCFD612C72901F4CE0A2E07E322D438EA4F34647555D62D04140E10\
+     84E999BB4CD5F947A76674009E2318549FD102C5F7596EDC332A0DDEE3A355186B9A046F0F96A279C1448A9151549DC663DA8A6E89CF8F511BAED6450DA2C1CB",
+    "The modulus."
+);
+
+type Residue = ConstMontyForm<Rsa1024, { U1024::LIMBS }>;
+
+/// A SEAL, or the fold of several that stand at the same position of their chains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seal(Residue);
+
+impl Seal {
+    /// The SEAL of a seed at a position: encrypted that many times.
+    #[must_use]
+    pub fn of(seed: &[u8; 20], position: u32) -> Self {
+        Self(Residue::new(&widened(seed))).roll(position)
+    }
+
+    /// Moves on by so many positions: each takes two modular multiplications, the exponent being 3.
+    #[must_use]
+    pub fn roll(self, positions: u32) -> Self {
+        let mut residue = self.0;
+        for _ in 0..positions {
+            residue = residue.square().mul(&residue);
+        }
+        Self(residue)
+    }
+
+    /// The fold of two at the same position: one modular multiplication.
+    #[must_use]
+    pub const fn fold(self, other: Self) -> Self {
+        Self(self.0.mul(&other.0))
+    }
+
+    /// As it travels: its residue `x` as `x * 2^1024 mod n`, big-endian. That is another name for `x` which anybody may translate, and
+    /// one in which aggregators can calculate at once.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; SEAL_BYTES] {
+        self.0.as_montgomery().to_be_bytes().into()
+    }
+
+    /// From what [`to_bytes`](Self::to_bytes) gives; `None` of `n` and above.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8; SEAL_BYTES]) -> Option<Self> {
+        let residue = U1024::from_be_slice(bytes);
+        (residue < *Residue::MODULUS.as_ref()).then(|| Self(Residue::from_montgomery(residue)))
+    }
+
+    /// Its residue, big-endian.
+    #[must_use]
+    pub fn residue(self) -> [u8; SEAL_BYTES] {
+        self.0.retrieve().to_be_bytes().into()
+    }
+}
+
+/// Seeds folded together at position 0, as a querier does with very many: one modular multiplication each.
+#[derive(Clone, Copy, Debug)]
+pub struct Folding {
+    /// The product of all seeds, each taken as if it were in Montgomery's form already: `2^-1024` too small, each.
+    product: Residue,
+    seeds: u64,
+}
+
+impl Folding {
+    /// Of no seed.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { product: Residue::ONE, seeds: 0 }
+    }
+
+    /// Folds a seed in.
+    pub fn add(&mut self, seed: &[u8; 20]) {
+        self.product = self.product.mul(&Residue::from_montgomery(widened(seed)));
+        self.seeds += 1;
+    }
+
+    /// The SEAL at position 0 of all seeds.
+    #[must_use]
+    pub fn seal(&self) -> Seal {
+        // In Montgomery's form `r2`, which is `2^2048`, stands for `2^1024`.
+        let missing = Residue::from_montgomery(*Rsa1024::PARAMS.r2()).pow_vartime(&Uint::<1>::from(self.seeds));
+        Seal(self.product.mul(&missing))
+    }
+}
+
+impl Default for Folding {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn widened(seed: &[u8; 20]) -> U1024 {
+    let mut bytes = [0; SEAL_BYTES];
+    bytes[SEAL_BYTES - 20..].copy_from_slice(seed);
+    U1024::from_be_slice(&bytes)
+}

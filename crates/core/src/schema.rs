@@ -291,7 +291,7 @@ impl<'a> Field<'a> {
     }
 }
 
-fn check_words(name: &str, unit: &str) -> Result<(), SchemaError> {
+pub(crate) fn check_words(name: &str, unit: &str) -> Result<(), SchemaError> {
     // A name stands in headers of tables and on terminals: it must not act there.
     if name.is_empty() || name.len() > MAX_NAME || name.chars().any(char::is_control) {
         return Err(SchemaError::InvalidFieldName);

@@ -4,3 +4,4 @@
 //! After Papadopoulos, Kiayias and Papadias, "Secure and Efficient In-Network Processing of Exact SUM Queries" (ICDE 2011).
 
 pub mod guard;
+pub mod query;

@@ -62,7 +62,7 @@ impl Decimal {
     }
 
     /// Digits after the point that show the quotient exactly, whatever the numerator; `None` if no number of them does.
-    fn places(self) -> Option<u32> {
+    pub(crate) fn places(self) -> Option<u32> {
         let twos = self.divisor.trailing_zeros();
         let (mut rest, mut fives) = (self.divisor >> twos, 0);
         while rest % 5 == 0 {

@@ -1,0 +1,46 @@
+//! Decimal numbers, exactly, on the scale of a column.
+
+/// A decimal number as it stands in a query: `±mantissa / 10^places`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Literal<'a> {
+    negative: bool,
+    mantissa: u128,
+    places: u32,
+    /// As it is written, with its sign.
+    pub(super) text: &'a str,
+    /// Where it starts, in bytes.
+    pub(super) start: usize,
+}
+
+/// Powers of ten up to this one fit 127 bits.
+const MAX_PLACES: usize = 38;
+
+impl<'a> Literal<'a> {
+    /// Reads `digits[.digits]`; `None` if that are more than 38 digits.
+    pub(super) fn read(negative: bool, digits: &str, text: &'a str, start: usize) -> Option<Self> {
+        let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+        if whole.len() + fraction.len() > MAX_PLACES {
+            return None;
+        }
+        let places = u32::try_from(fraction.len()).ok()?;
+        // Digits only, and fewer than 39 of them: below 2^127.
+        let mantissa = whole.bytes().chain(fraction.bytes()).fold(0, |value, digit| value * 10 + u128::from(digit - b'0'));
+        Some(Self { negative, mantissa, places, text, start })
+    }
+
+    /// The highest numerator that is not above the number, on the scale of `divisor`; `None` if that takes more than 127 bits.
+    pub(super) fn floor(&self, divisor: u32) -> Option<i128> {
+        Some(self.times(divisor)?.div_euclid(10i128.pow(self.places)))
+    }
+
+    /// The lowest numerator that is not below the number.
+    pub(super) fn ceil(&self, divisor: u32) -> Option<i128> {
+        Some(-(-self.times(divisor)?).div_euclid(10i128.pow(self.places)))
+    }
+
+    /// The number times divisor and `10^places`.
+    fn times(&self, divisor: u32) -> Option<i128> {
+        let product = i128::try_from(self.mantissa.checked_mul(divisor.into())?).ok()?;
+        Some(if self.negative { -product } else { product })
+    }
+}

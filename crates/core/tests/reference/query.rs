@@ -1,0 +1,352 @@
+//! The slow obvious evaluator of queries: values are decimal quotients of big integers, a predicate is a tree, every sum is made again
+//! for each aggregate. And the queries, schemas and readings to try it on.
+
+use std::fmt::Write as _;
+
+use moteseal_core::schema::{Field, FieldType};
+use num_bigint::BigInt;
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+/// A quotient with a denominator above 0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Ratio(BigInt, BigInt);
+
+impl Ratio {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (&self.0 * &other.1).cmp(&(&other.0 * &self.1))
+    }
+
+    /// Of a decimal text.
+    fn of(text: &str) -> Self {
+        let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+        let digits: BigInt = format!("{whole}{fraction}").trim_start_matches('+').parse().unwrap();
+        Self(digits, BigInt::from(10).pow(u32::try_from(fraction.len()).unwrap()))
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct ColumnSpec {
+    pub(crate) name: String,
+    pub(crate) kind: FieldType,
+    pub(crate) divisor: u32,
+    pub(crate) offset: i64,
+    pub(crate) range: Option<(i64, i64)>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Expr {
+    Compare(usize, &'static str, String),
+    Between(usize, String, String),
+    Not(Box<Expr>),
+    And(Vec<Expr>),
+    Or(Vec<Expr>),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Query {
+    pub(crate) columns: Vec<ColumnSpec>,
+    pub(crate) items: Vec<(&'static str, Option<usize>)>,
+    pub(crate) predicate: Option<Expr>,
+    pub(crate) epoch: &'static str,
+    pub(crate) rows: Vec<Option<Vec<u8>>>,
+}
+
+const DIVISORS: [u32; 12] = [1, 10, 100, 1000, 2, 256, 3, 7, 60, 1 << 31, u32::MAX, 1_000_000_000];
+const KINDS: [FieldType; 8] = [
+    FieldType::I16,
+    FieldType::U16,
+    FieldType::U8,
+    FieldType::I8,
+    FieldType::U32,
+    FieldType::I32,
+    FieldType::U64,
+    FieldType::I64,
+];
+const NAMES: [&str; 6] = ["temperature", "état", "room temp", "from", "say \"hi\"", "count"];
+const EPOCHS: [&str; 6] = ["1s", "30s", "1500ms", "5m", "24h", "7d"];
+
+fn column(name: usize) -> impl Strategy<Value = ColumnSpec> {
+    let offset = prop_oneof![4 => Just(0i64), 2 => -10_000i64..10_000, 1 => any::<i64>()];
+    let kind = prop_oneof![5 => 0usize..4, 2 => 4usize..6, 1 => 6usize..8];
+    (kind, 0..DIVISORS.len(), offset, prop::option::weighted(0.2, (-500i64..0, 0i64..500))).prop_map(
+        move |(kind, divisor, offset, range)| ColumnSpec {
+            name: NAMES[name].to_owned(),
+            kind: KINDS[kind],
+            divisor: DIVISORS[divisor],
+            offset,
+            // A range around 0 makes sense of columns that are around 0.
+            range: range.filter(|_| offset == 0),
+        },
+    )
+}
+
+/// Literals near the values that a column of small numerators holds, and some that are not.
+pub(crate) fn literal_near() -> impl Strategy<Value = String> {
+    prop_oneof![
+        4 => "-?[0-9]{1,3}(\\.[0-9]{1,4})?",
+        2 => "-?0\\.[0-9]{1,12}",
+        1 => "-?[0-9]{1,8}",
+        1 => Just("0".to_owned()),
+    ]
+}
+
+fn expr(columns: usize) -> impl Strategy<Value = Expr> {
+    let sign = prop::sample::select(vec!["<", "<=", ">", ">=", "=", "!=", "<>"]);
+    let leaf = prop_oneof![
+        3 => (0..columns, sign, literal_near()).prop_map(|(column, sign, literal)| Expr::Compare(column, sign, literal)),
+        1 => (0..columns, literal_near(), literal_near()).prop_map(|(column, low, high)| Expr::Between(column, low, high)),
+    ];
+    leaf.prop_recursive(3, 12, 3, |inner| {
+        prop_oneof![
+            inner.clone().prop_map(|inner| Expr::Not(Box::new(inner))),
+            vec(inner.clone(), 2..4).prop_map(Expr::And),
+            vec(inner, 2..4).prop_map(Expr::Or),
+        ]
+    })
+}
+
+/// The bytes of a reading: small raw values more often than any.
+fn reading(columns: Vec<ColumnSpec>) -> impl Strategy<Value = Option<Vec<u8>>> {
+    let raw = prop_oneof![3 => -300i128..300, 2 => -3i128..4, 1 => any::<i64>().prop_map(i128::from)];
+    let bytes = vec(raw, columns.len()).prop_map(move |raws| {
+        raws.iter().zip(&columns).flat_map(|(raw, column)| raw.to_be_bytes()[16 - column.kind.size()..].to_vec()).collect()
+    });
+    prop::option::weighted(0.9, bytes)
+}
+
+pub(crate) fn query() -> impl Strategy<Value = Query> {
+    (1usize..=4)
+        .prop_flat_map(|count| (0..count).map(column).collect::<Vec<_>>())
+        .prop_flat_map(|columns| {
+            let count = columns.len();
+            let aggregate = prop::sample::select(vec!["SUM", "COUNT", "AVG", "VARIANCE", "STDDEV"]);
+            let item = (aggregate, prop::option::weighted(0.9, 0..count))
+                .prop_map(|(aggregate, column)| (aggregate, if aggregate == "COUNT" { column } else { column.or(Some(0)) }));
+            (
+                vec(item, 1..6),
+                prop::option::of(expr(count)),
+                prop::sample::select(EPOCHS.to_vec()),
+                vec(reading(columns.clone()), 0..12),
+                Just(columns),
+            )
+        })
+        .prop_map(|(items, predicate, epoch, rows, columns)| {
+            let mut unique: Vec<(&'static str, Option<usize>)> = Vec::new();
+            items.into_iter().for_each(|item| {
+                if !unique.contains(&item) {
+                    unique.push(item);
+                }
+            });
+            Query { columns, items: unique, predicate, epoch, rows }
+        })
+}
+
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+impl Query {
+    pub(crate) fn fields(&self) -> Vec<Field<'_>> {
+        self.columns
+            .iter()
+            .map(|column| Field::new(&column.name, "", column.kind).scaled(column.divisor, column.offset))
+            .collect()
+    }
+
+    /// Declared ranges as decimal texts, a digit wider than the numerators are.
+    pub(crate) fn ranges(&self) -> Vec<(String, String, String)> {
+        let bound = |numerator: i64, column: &ColumnSpec| {
+            // Rounded away from 0 at 10 digits: no numerator is between it and the bound.
+            let scaled = i128::from(numerator.abs()) * 10i128.pow(10);
+            let up = (scaled + i128::from(column.divisor) - 1) / i128::from(column.divisor);
+            format!("{}{}.{:010}", if numerator < 0 { "-" } else { "" }, up / 10i128.pow(10), up % 10i128.pow(10))
+        };
+        let clamp = |column: &ColumnSpec| column.range.filter(|(low, high)| low < high);
+        self.columns
+            .iter()
+            .filter_map(|column| clamp(column).map(|(low, high)| (column.name.clone(), bound(low, column), bound(high, column))))
+            .collect()
+    }
+
+    pub(crate) fn text(&self) -> String {
+        self.write(&mut |text, _| text.to_owned())
+    }
+
+    /// The same query with other letters, space and parentheses, by a seed.
+    pub(crate) fn disguised(&self, seed: u64) -> String {
+        let mut state = seed | 1;
+        let mut below = move |bound: u64| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state % bound
+        };
+        self.write(&mut |text, what| match what {
+            Part::Keyword => {
+                let space = [" ", "\n", "\t  "][below(3) as usize];
+                let text: String = text.chars().map(|c| if below(2) == 0 { c.to_ascii_lowercase() } else { c }).collect();
+                format!("{space}{text}{space}")
+            }
+            Part::Operand => {
+                let more = below(2) as usize;
+                format!("{}{text}{}", "( ".repeat(more), ")".repeat(more))
+            }
+        })
+    }
+
+    fn write(&self, part: &mut dyn FnMut(&str, Part) -> String) -> String {
+        let name = |column: usize| quoted(&self.columns[column].name);
+        let mut text = part("SELECT", Part::Keyword) + " ";
+        for (at, (aggregate, column)) in self.items.iter().enumerate() {
+            let column = column.map_or("*".to_owned(), name);
+            write!(text, "{}{}({column})", if at == 0 { "" } else { ", " }, part(aggregate, Part::Keyword)).unwrap();
+        }
+        write!(text, " {} {}", part("FROM", Part::Keyword), part("sensors", Part::Keyword)).unwrap();
+        if let Some(predicate) = &self.predicate {
+            write!(text, " {} {}", part("WHERE", Part::Keyword), self.show(predicate, part)).unwrap();
+        }
+        write!(text, " {} {} {}", part("EPOCH", Part::Keyword), part("DURATION", Part::Keyword), self.epoch).unwrap();
+        text
+    }
+
+    fn show(&self, expr: &Expr, part: &mut dyn FnMut(&str, Part) -> String) -> String {
+        let name = |column: usize| quoted(&self.columns[column].name);
+        let text = match expr {
+            Expr::Compare(column, sign, literal) => format!("{} {sign} {literal}", name(*column)),
+            Expr::Between(column, low, high) => {
+                format!("{} {} {low} {} {high}", name(*column), part("BETWEEN", Part::Keyword), part("AND", Part::Keyword))
+            }
+            // Parentheses around every operand.
+            Expr::Not(inner) => format!("{} ({})", part("NOT", Part::Keyword), self.show(inner, part)),
+            Expr::And(inner) | Expr::Or(inner) => {
+                let operands: Vec<String> = inner.iter().map(|inner| format!("({})", self.show(inner, part))).collect();
+                let join = part(if matches!(expr, Expr::And(_)) { "AND" } else { "OR" }, Part::Keyword);
+                return part(&format!("({})", operands.join(&format!(" {join} "))), Part::Operand);
+            }
+        };
+        part(&format!("({text})"), Part::Operand)
+    }
+
+    fn numerator(&self, row: &[u8], column: usize) -> BigInt {
+        let start: usize = self.columns[..column].iter().map(|column| column.kind.size()).sum();
+        let kind = self.columns[column].kind;
+        let bytes = &row[start..start + kind.size()];
+        let signed = matches!(kind, FieldType::I8 | FieldType::I16 | FieldType::I32 | FieldType::I64);
+        let raw = if signed { BigInt::from_signed_bytes_be(bytes) } else { BigInt::from_bytes_be(num_bigint::Sign::Plus, bytes) };
+        raw + self.columns[column].offset
+    }
+
+    fn value(&self, row: &[u8], column: usize) -> Ratio {
+        Ratio(self.numerator(row, column), self.columns[column].divisor.into())
+    }
+
+    fn holds(&self, row: &[u8], expr: &Expr) -> bool {
+        match expr {
+            Expr::Compare(column, sign, literal) => {
+                let order = self.value(row, *column).cmp(&Ratio::of(literal));
+                match *sign {
+                    "<" => order.is_lt(),
+                    "<=" => order.is_le(),
+                    ">" => order.is_gt(),
+                    ">=" => order.is_ge(),
+                    "=" => order.is_eq(),
+                    _ => order.is_ne(),
+                }
+            }
+            Expr::Between(column, low, high) => {
+                let value = self.value(row, *column);
+                value.cmp(&Ratio::of(low)).is_ge() && value.cmp(&Ratio::of(high)).is_le()
+            }
+            Expr::Not(inner) => !self.holds(row, inner),
+            Expr::And(inner) => inner.iter().all(|inner| self.holds(row, inner)),
+            Expr::Or(inner) => inner.iter().any(|inner| self.holds(row, inner)),
+        }
+    }
+
+    fn matches(&self, row: &[u8]) -> bool {
+        self.predicate.as_ref().is_none_or(|predicate| self.holds(row, predicate))
+    }
+
+    /// Whether every value that is to be summed is in its range.
+    pub(crate) fn is_answerable(&self, row: Option<&[u8]>) -> bool {
+        let Some(row) = row.filter(|row| self.matches(row)) else { return true };
+        self.items.iter().filter(|(aggregate, _)| *aggregate != "COUNT").filter_map(|(_, column)| *column).all(|column| {
+            let (low, high) = self.columns[column].range.filter(|(low, high)| low < high).unwrap_or((i64::MIN, i64::MAX));
+            (BigInt::from(low)..=BigInt::from(high)).contains(&self.numerator(row, column))
+        })
+    }
+
+    /// The results over the rows that answered, as they are shown.
+    pub(crate) fn expected(&self, answered: &[Option<&[u8]>]) -> Vec<Option<String>> {
+        let rows: Vec<&[u8]> = answered.iter().flatten().copied().filter(|row| self.matches(row)).collect();
+        let n = BigInt::from(rows.len());
+        let result = |&(aggregate, column): &(&str, Option<usize>)| {
+            let Some(column) = column.filter(|_| aggregate != "COUNT") else { return Some(n.to_string()) };
+            let divisor = BigInt::from(self.columns[column].divisor);
+            // The least number of places at which 1 / divisor is exact.
+            let exact = (0..=31u32).find(|&places| BigInt::from(10).pow(places) % &divisor == BigInt::ZERO);
+            let numerators: Vec<BigInt> = rows.iter().map(|row| self.numerator(row, column)).collect();
+            let sum: BigInt = numerators.iter().sum();
+            if aggregate == "SUM" {
+                return Some(fixed(&Ratio(sum, divisor), exact.unwrap_or(9)));
+            }
+            if rows.is_empty() {
+                return None;
+            }
+            if aggregate == "AVG" {
+                return Some(fixed(&Ratio(sum, divisor * &n), exact.map_or(9, |places| places + 4)));
+            }
+            // The mean of the squared distances from the mean, each over n * divisor.
+            let scale = &divisor * &n;
+            let distances: BigInt = numerators.iter().map(|numerator| (numerator * &n - &sum).pow(2)).sum();
+            let variance = Ratio(distances, scale.pow(2) * &n);
+            if aggregate == "VARIANCE" {
+                return Some(fixed(&variance, exact.map_or(9, |places| 2 * places + 4)));
+            }
+            Some(root(&variance, exact.map_or(9, |places| places + 4)))
+        };
+        self.items.iter().map(result).collect()
+    }
+}
+
+#[derive(Clone, Copy)]
+pub(crate) enum Part {
+    Keyword,
+    Operand,
+}
+
+fn decimal(digits: &BigInt, places: u32) -> String {
+    let negative = *digits < BigInt::ZERO;
+    let places = places as usize;
+    let text = format!("{:0>width$}", digits.magnitude().to_string(), width = places + 1);
+    let (whole, fraction) = text.split_at(text.len() - places);
+    format!("{}{whole}{}{fraction}", if negative { "-" } else { "" }, if places > 0 { "." } else { "" })
+}
+
+/// The candidate that no other is nearer to; of two, the even one.
+fn fixed(value: &Ratio, places: u32) -> String {
+    let scaled = &value.0 * BigInt::from(10).pow(places);
+    let near = &scaled / &value.1;
+    let distance = |candidate: &BigInt| {
+        let distance = candidate * &value.1 - &scaled;
+        (BigInt::from(distance.magnitude().clone()), (candidate % 2u8) != BigInt::ZERO)
+    };
+    let nearest = [&near - 1, near.clone(), near + 1].into_iter().min_by_key(distance).unwrap();
+    decimal(&nearest, places)
+}
+
+/// By bisection: the greatest candidate whose lower half step is not above the root.
+fn root(value: &Ratio, places: u32) -> String {
+    // sqrt(4 * scaled / denominator) against 2 * candidate - 1.
+    let scaled = &value.0 * BigInt::from(10).pow(2 * places) * 4;
+    let (mut low, mut high) = (BigInt::ZERO, BigInt::from(1) << 256);
+    while &high - &low > BigInt::from(1) {
+        let middle: BigInt = (&low + &high) / 2;
+        let step: BigInt = &middle * 2 - 1;
+        let half_below = step.pow(2) * &value.1;
+        let tie_to_even = half_below == scaled && (&middle % 2u8) == BigInt::ZERO;
+        if half_below < scaled || tie_to_even { low = middle } else { high = middle }
+    }
+    decimal(&low, places)
+}

@@ -6,6 +6,7 @@ use crate::level::{Counters, Salt, SipKey};
 use crate::record::{DeviceId, Framing, Level, SealIndex, Sequence};
 use crate::seal::star;
 use crate::seal::tree::{self, MultiproofError};
+use crate::sum::sies::{KeyLanes, KeyTotals, Slot};
 
 /// Hashing loops over many independent inputs. The provided methods are the reference.
 pub trait Engine {
@@ -57,6 +58,13 @@ pub trait Engine {
             (seq, tree::leaf(record))
         });
         tree::multiproof_root(n, leaves, siblings)
+    }
+
+    /// Adds to `totals` the blocks of one slot and epoch of the sources in `lanes` that are `present`, a bit each; as many as both hold.
+    fn sum_keys(&self, lanes: &[KeyLanes], present: &[u16], slot: Slot, epoch: u64, totals: &mut KeyTotals) {
+        for (lanes, present) in lanes.iter().zip(present) {
+            totals.add_lanes(lanes, *present, slot, epoch);
+        }
     }
 
     /// RFC 9162 node hashes of neighbouring pairs: `children` holds twice as many as `out`.

@@ -1,7 +1,14 @@
 //! Exact private sums (SIES): readings are encrypted at the motes, added up on their way by parties who can neither read nor bend them,
 //! and opened and checked by the querier (DESIGN section 7).
 //!
-//! After Papadopoulos, Kiayias and Papadias, "Secure and Efficient In-Network Processing of Exact SUM Queries" (ICDE 2011).
+//! After Papadopoulos, Kiayias and Papadias, "Secure and Efficient In-Network Processing of Exact SUM Queries" (ICDE 2011), section
+//! IV, with what the paper leaves open closed: keys of their own for each query, aggregate and epoch; an epoch guard; a named set of
+//! participants; key groups (spec/sums.md).
 
+pub mod agenda;
+mod chacha;
+mod field;
 pub mod guard;
+pub mod participation;
 pub mod query;
+pub mod sies;

@@ -4,3 +4,4 @@ pub mod cbor;
 pub mod cose;
 pub mod link;
 pub mod stream;
+pub mod sum;

@@ -29,6 +29,8 @@ pub enum Typ {
     Round,
     /// A coordinator's manifest of an epoch.
     Manifest,
+    /// The queries that a querier runs.
+    Agenda,
 }
 
 impl Typ {
@@ -42,6 +44,7 @@ impl Typ {
             Self::Roster => "moteseal-roster+cose",
             Self::Round => "moteseal-round+cose",
             Self::Manifest => "moteseal-manifest+cose",
+            Self::Agenda => "moteseal-agenda+cose",
         }
     }
 }

@@ -83,7 +83,7 @@ fn derive(secret: &[u8; 32], parts: &[&[u8]]) -> Zeroizing<[u8; 32]> {
 
 /// Which way a frame goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Direction {
+pub(super) enum Direction {
     Up,
     Down,
 }
@@ -166,12 +166,12 @@ pub fn claimed_device(frame: &[u8]) -> Option<DeviceId> {
 }
 
 /// The item of a frame whose tag is right.
-fn opened<'a>(frame: &'a [u8], key: &LinkKey, direction: Direction) -> Result<&'a [u8], FrameError> {
+pub(super) fn opened<'a>(frame: &'a [u8], key: &LinkKey, direction: Direction) -> Result<&'a [u8], FrameError> {
     let (item, tag) = frame.split_last_chunk::<TAG>().ok_or(FrameError::Malformed)?;
     if bool::from(key.tag(direction, item).ct_eq(tag)) { Ok(item) } else { Err(FrameError::NotAuthentic) }
 }
 
-fn closed<'o>(out: Writer<'o>, key: &LinkKey, direction: Direction) -> Result<&'o [u8], BufferTooSmall> {
+pub(super) fn closed<'o>(out: Writer<'o>, key: &LinkKey, direction: Direction) -> Result<&'o [u8], BufferTooSmall> {
     let mut out = out;
     let tag = key.tag(direction, out.written());
     out.raw(&tag)?;

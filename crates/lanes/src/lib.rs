@@ -18,6 +18,7 @@ use moteseal_core::engine::{Engine, Scalar};
 use moteseal_core::level::{Counters, Salt};
 use moteseal_core::record::Framing;
 use moteseal_core::seal::tree::MultiproofError;
+use moteseal_core::sum::sies::{KeyLanes, KeyTotals, Slot};
 use moteseal_core::{DeviceId, Digest, SealIndex, Sequence};
 
 /// The fastest hashing loops of this machine.
@@ -94,6 +95,12 @@ impl Engine for Host {
         siblings: &[u8],
     ) -> Result<Digest, MultiproofError> {
         merkle::multiproof_root(self, n, framing, records, selected, siblings)
+    }
+
+    fn sum_keys(&self, lanes: &[KeyLanes], present: &[u16], slot: Slot, epoch: u64, totals: &mut KeyTotals) {
+        if !self.x86.sum_keys(lanes, present, slot, epoch, totals) {
+            Scalar.sum_keys(lanes, present, slot, epoch, totals);
+        }
     }
 
     fn nodes(&self, children: &[Digest], out: &mut [Digest]) {

@@ -6,6 +6,8 @@
 //! Arrays of vectors are walked by `for`, not by `map`: `map` itself is compiled without the CPU features, so that nothing is inlined
 //! into it and its vectors go through memory.
 
+mod chacha16;
+mod chacha8;
 mod sha16;
 mod sha2x;
 mod sip4;
@@ -13,6 +15,7 @@ mod sip8;
 
 use moteseal_core::level::{Counters, Salt, SipKey};
 use moteseal_core::seal::star;
+use moteseal_core::sum::sies::{KeyLanes, KeyTotals, Slot};
 use moteseal_core::{DeviceId, Digest, Level, SealIndex};
 use sha2x::Message;
 
@@ -126,6 +129,23 @@ impl Features {
         done
     }
 
+    /// Adds the blocks of the sources that are present, if the machine has a loop for it.
+    pub(crate) fn sum_keys(self, lanes: &[KeyLanes], present: &[u16], slot: Slot, epoch: u64, totals: &mut KeyTotals) -> bool {
+        #[allow(clippy::cast_possible_truncation)]
+        let tail = [u32::from(slot.0), 0, epoch as u32, (epoch >> 32) as u32];
+        let words = if self.avx512 {
+            // SAFETY: the machine has the features.
+            unsafe { chacha16::sums(lanes, present, tail) }
+        } else if self.avx2 {
+            // SAFETY: the machine has the feature.
+            unsafe { chacha8::sums(lanes, present, tail) }
+        } else {
+            return false;
+        };
+        totals.add_words(&words, present.iter().take(lanes.len()).map(|present| present.count_ones()).sum());
+        true
+    }
+
     /// Hashes the front of the pairs and says how many.
     pub(crate) fn nodes(self, children: &[Digest], out: &mut [Digest]) -> usize {
         let mut done = 0;
@@ -140,6 +160,9 @@ impl Features {
         done
     }
 }
+
+/// ChaCha20's constants (RFC 8439, section 2.3): "expand 32-byte k".
+const CHACHA: [u32; 4] = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];
 
 /// SHA-256's round constants (FIPS 180-4, section 4.2.2).
 const K: [u32; 64] = [

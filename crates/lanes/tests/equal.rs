@@ -5,7 +5,9 @@ use moteseal_core::engine::{Engine, Scalar};
 use moteseal_core::level::Salt;
 use moteseal_core::record::Framing;
 use moteseal_core::seal::tree::{self, Tree};
-use moteseal_core::{DeviceId, Digest, SealIndex, Sequence};
+use moteseal_core::sum::query::QueryId;
+use moteseal_core::sum::sies::{KeyLanes, KeyTotals, LANES, Master, Slot};
+use moteseal_core::{DeviceId, Digest, GroupId, SealIndex, Sequence};
 use moteseal_lanes::{Host, merkle};
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
@@ -62,6 +64,29 @@ proptest! {
             let mut out = vec![Digest([0xff; 32]); blocks.len()];
             host.block_digests(DeviceId(device), SealIndex(index), &blocks, &mut out);
             prop_assert_eq!(&out, &expected, "{}", host.name());
+        }
+    }
+
+    #[test]
+    fn keys_of_private_sums(present in vec(any::<u16>(), 0..9), spare in 0_usize..2, query: [u8; 16], slot: u8, epoch: u64) {
+        let master = Master::new([7; 32]);
+        let mut keys = vec![KeyLanes::default(); present.len() + spare];
+        for (i, lanes) in keys.iter_mut().enumerate() {
+            for lane in 0..LANES {
+                let device = DeviceId((i * LANES + lane).to_be_bytes());
+                lanes.set(lane, &master.source(GroupId([1; 8]), device, 0).for_query(QueryId(query)));
+            }
+        }
+        let total = |engine: &dyn Engine| {
+            let mut totals = KeyTotals::default();
+            // Twice, so that what was there stays.
+            engine.sum_keys(&keys, &present, Slot(slot), epoch, &mut totals);
+            engine.sum_keys(&keys, &present, Slot(slot), epoch, &mut totals);
+            (*totals.words(), totals.sources())
+        };
+        let expected = total(&Scalar);
+        for host in hosts() {
+            prop_assert_eq!(total(&host), expected, "{}", host.name());
         }
     }
 

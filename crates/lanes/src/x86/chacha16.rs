@@ -1,0 +1,70 @@
+//! ChaCha20 blocks under sixteen keys at a time, summed word by word: what opening a private sum takes (RFC 8439, section 2.3).
+//!
+//! A word of the state is a vector with a lane a key, so that no word is ever moved; only the words that are used are summed.
+
+use core::arch::x86_64::{
+    __m512i, _mm512_add_epi32, _mm512_add_epi64, _mm512_and_si512, _mm512_loadu_si512, _mm512_maskz_mov_epi32,
+    _mm512_reduce_add_epi64, _mm512_rol_epi32, _mm512_set1_epi32, _mm512_set1_epi64, _mm512_setzero_si512, _mm512_srli_epi64,
+    _mm512_xor_si512,
+};
+
+use moteseal_core::sum::sies::{KeyLanes, WORDS};
+
+use super::CHACHA;
+
+/// Adds up the used words of the blocks of the lanes that are present; `tail` is the state's last row: counter and nonce.
+#[target_feature(enable = "avx512f")]
+#[allow(clippy::cast_possible_wrap, clippy::cast_sign_loss)]
+pub(super) fn sums(lanes: &[KeyLanes], present: &[u16], tail: [u32; 4]) -> [u64; WORDS] {
+    let broadcast = |word: u32| _mm512_set1_epi32(word as i32);
+    let low = _mm512_set1_epi64(0xffff_ffff);
+    let mut totals = [_mm512_setzero_si512(); WORDS];
+    for (keys, present) in lanes.iter().zip(present) {
+        if *present == 0 {
+            continue;
+        }
+        let mut start = [_mm512_setzero_si512(); 16];
+        for (word, constant) in start.iter_mut().zip(CHACHA) {
+            *word = broadcast(constant);
+        }
+        for (word, lanes) in start[4..].iter_mut().zip(keys.words()) {
+            // SAFETY: sixteen words are as long as the vector.
+            *word = unsafe { _mm512_loadu_si512(lanes.as_ptr().cast()) };
+        }
+        for (word, value) in start[12..].iter_mut().zip(tail) {
+            *word = broadcast(value);
+        }
+        let mut s = start;
+        for _ in 0..10 {
+            for [a, b, c, d] in [[0, 4, 8, 12], [1, 5, 9, 13], [2, 6, 10, 14], [3, 7, 11, 15]] {
+                quarter(&mut s, a, b, c, d);
+            }
+            for [a, b, c, d] in [[0, 5, 10, 15], [1, 6, 11, 12], [2, 7, 8, 13], [3, 4, 9, 14]] {
+                quarter(&mut s, a, b, c, d);
+            }
+        }
+        for ((total, word), start) in totals.iter_mut().zip(s).zip(start) {
+            let word = _mm512_maskz_mov_epi32(*present, _mm512_add_epi32(word, start));
+            let (even, odd) = (_mm512_and_si512(word, low), _mm512_srli_epi64::<32>(word));
+            *total = _mm512_add_epi64(*total, _mm512_add_epi64(even, odd));
+        }
+    }
+    let mut sums = [0; WORDS];
+    for (sum, total) in sums.iter_mut().zip(totals) {
+        *sum = _mm512_reduce_add_epi64(total) as u64;
+    }
+    sums
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn quarter(s: &mut [__m512i; 16], a: usize, b: usize, c: usize, d: usize) {
+    s[a] = _mm512_add_epi32(s[a], s[b]);
+    s[d] = _mm512_rol_epi32::<16>(_mm512_xor_si512(s[d], s[a]));
+    s[c] = _mm512_add_epi32(s[c], s[d]);
+    s[b] = _mm512_rol_epi32::<12>(_mm512_xor_si512(s[b], s[c]));
+    s[a] = _mm512_add_epi32(s[a], s[b]);
+    s[d] = _mm512_rol_epi32::<8>(_mm512_xor_si512(s[d], s[a]));
+    s[c] = _mm512_add_epi32(s[c], s[d]);
+    s[b] = _mm512_rol_epi32::<7>(_mm512_xor_si512(s[b], s[c]));
+}

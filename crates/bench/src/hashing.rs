@@ -56,7 +56,7 @@ fn events(count: usize) -> Vec<[u8; 4]> {
 }
 
 /// D: the compressions of a chain, the last digest inside the next message.
-fn dependent_compressions() -> Contender<'static> {
+pub(crate) fn dependent_compressions() -> Contender<'static> {
     const COUNT: usize = 20_000;
     let mut block = [0_u8; 64];
     Contender::new(COUNT, move || {

@@ -11,11 +11,12 @@ mod measure;
 mod mqtt;
 mod retrieval;
 mod service;
+mod sies;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: moteseal-bench hashing|service|retrieval|coordinator|growth|mqtt [--plot FILE.png] [--json]";
+const USAGE: &str = "usage: moteseal-bench hashing|service|retrieval|coordinator|growth|mqtt|sies [--plot FILE.png] [--json]";
 
 fn main() -> ExitCode {
     if let [mode, folder, name, sync] = std::env::args().skip(1).collect::<Vec<_>>().as_slice()
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
         (Some("retrieval"), _) => retrieval::run(),
         (Some("coordinator"), _) => coordinator::run(),
         (Some("mqtt"), _) => mqtt::run(),
+        (Some("sies"), _) => Ok(sies::run()),
         (Some(other), _) => return misuse(&format!("unknown measurements {other:?}")),
         (None, _) => return misuse("which measurements?"),
     };

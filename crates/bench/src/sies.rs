@@ -1,0 +1,102 @@
+//! Private sums in D, one thread: a source's reading, an aggregator's child, the querier's source; and the querier from 64 sources to a
+//! million, on all threads.
+
+use std::hint::black_box;
+
+use moteseal_core::engine::{Engine, Scalar};
+use moteseal_core::sum::guard::EpochGuard;
+use moteseal_core::sum::query::QueryId;
+use moteseal_core::sum::sies::{KeyGroupKey, KeyLanes, KeyTotals, LANES, Master, Psr, Slot, SourceKey};
+use moteseal_core::{DeviceId, GroupId};
+use moteseal_lanes::Host;
+
+use crate::hashing::dependent_compressions;
+use crate::measure::{Bar, Contender, Report, interleaved};
+
+const QUERY: QueryId = QueryId([5; 16]);
+const GROUP: GroupId = GroupId([1; 8]);
+const SLOT: Slot = Slot(0);
+const EPOCH: u64 = 1_000;
+
+fn sources(n: usize) -> impl Iterator<Item = SourceKey> {
+    let master = Master::new([7; 32]);
+    (0..n as u64).map(move |i| master.source(GROUP, DeviceId(i.to_be_bytes()), 0).for_query(QUERY))
+}
+
+/// Runs all of it.
+pub(crate) fn run() -> Report {
+    let host = Host::detect();
+    let mut report =
+        Report::new(format!("private sums, one thread; host loops: {}; D = one dependent SHA-256 compression", host.name()));
+    steps(&mut report, host);
+    for n in [64, 1024, 16_384] {
+        querier(&mut report, host, n);
+    }
+    report
+}
+
+fn steps(report: &mut Report, host: Host) {
+    const READINGS: u64 = 2_000;
+    let source = sources(1).next().expect("there is one");
+    let encrypted: Vec<Psr> = (0..1024_u64)
+        .map(|i| {
+            let permit = EpochGuard::default().advance(QUERY.0, 1, EPOCH + i).expect("a new guard takes any epoch");
+            source.encrypt(&permit, SLOT, i.into()).expect("the value is small")
+        })
+        .collect();
+    let bytes: Vec<[u8; 32]> = encrypted.iter().map(Psr::to_bytes).collect();
+    let mut epoch = 0;
+    let mut guard = EpochGuard::default();
+    let encrypt = Contender::new(READINGS as usize, || {
+        for reading in 0..READINGS {
+            epoch += 1;
+            let permit = guard.advance(QUERY.0, 1, epoch).expect("epochs ascend");
+            black_box(source.encrypt(&permit, SLOT, black_box(reading).into()).expect("the value is small").to_bytes());
+        }
+    });
+    let merge = Contender::new(bytes.len(), || {
+        let sum = bytes.iter().try_fold(Psr::ZERO, |sum, bytes| Psr::from_bytes(black_box(bytes)).map(|psr| sum.merge(&psr)));
+        black_box(sum.is_ok());
+    });
+    let times = interleaved(101, &mut [dependent_compressions(), encrypt, merge]);
+    report.add("D", times.nanoseconds(0), "ns", None);
+    report.add("source: a reading, guard and encryption", times.ratio(1, 0), "D", Bar::AtMost(8.0));
+    report.add("aggregator: a child, read, checked, added", times.ratio(2, 0), "D", Bar::AtMost(0.4));
+    let _ = host;
+}
+
+/// Opens one slot of an epoch in which every tenth source is silent.
+fn querier(report: &mut Report, host: Host, n: usize) {
+    let key = Master::new([7; 32]).key_group(GROUP, 0).for_query(QUERY);
+    let mut lanes = vec![KeyLanes::default(); n.div_ceil(LANES)];
+    let mut present = vec![0_u16; lanes.len()];
+    let mut sum = Psr::ZERO;
+    let permit = EpochGuard::default().advance(QUERY.0, 1, EPOCH).expect("a new guard takes any epoch");
+    for (i, source) in sources(n).enumerate() {
+        lanes[i / LANES].set(i % LANES, &source);
+        if i % 10 != 3 {
+            present[i / LANES] |= 1 << (i % LANES);
+            sum = sum.merge(&source.encrypt(&permit, SLOT, 1).expect("the value is small"));
+        }
+    }
+    let (fast, slow) = (open(host, &lanes, &present, &sum, &key), open(Scalar, &lanes, &present, &sum, &key));
+    let times = interleaved(31, &mut [dependent_compressions(), Contender::new(n, fast), Contender::new(n, slow)]);
+    let name = format!("querier: a source of {n}, keys, shares, opening");
+    report.add(name, times.ratio(1, 0), "D", Bar::AtMost(4.0));
+    report.add("  without vectors", times.ratio(2, 0), "D", None);
+}
+
+fn open<'a, E: Engine + 'a>(
+    engine: E,
+    lanes: &'a [KeyLanes],
+    present: &'a [u16],
+    sum: &'a Psr,
+    key: &'a KeyGroupKey,
+) -> impl FnMut() + 'a {
+    let expected: u32 = present.iter().map(|present| present.count_ones()).sum();
+    move || {
+        let mut totals = KeyTotals::default();
+        engine.sum_keys(lanes, present, SLOT, EPOCH, &mut totals);
+        assert_eq!(totals.open(black_box(sum), key, SLOT, EPOCH, 1), Ok(expected.into()));
+    }
+}

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::{MAX_COLUMNS, MAX_DEPTH, MAX_ITEMS, MAX_STEPS, MAX_TEXT};
+use super::{MAX_COLUMNS, MAX_DEPTH, MAX_ITEMS, MAX_STEPS, MAX_TEXT, Name};
 use crate::schema::Schema;
 
 /// The first mistake in the text of a query.
@@ -105,18 +105,20 @@ impl fmt::Display for QueryError<'_> {
             Mistake::UnexpectedToken { expected, found: "" } => write!(f, "the query ends where {expected} is missing"),
             Mistake::UnexpectedToken { expected, found } => write!(f, "here should be {expected}, not {}", Shown(found)),
             Mistake::UnknownCharacter(c) => {
-                write!(f, "{:?} means nothing here; a name with such characters stands in double quotes", c)
+                write!(f, "{c:?} means nothing in a query; a column's name that has it stands in double quotes")
             }
             Mistake::Unterminated => f.write_str("the quote that opens here is not closed"),
             Mistake::UnknownAggregate(found) => {
                 write!(f, "there is no aggregate {}; ask for SUM, COUNT, AVG, VARIANCE or STDDEV of a column", Shown(found))
             }
             Mistake::UnknownColumn { name, schema } => {
-                write!(f, "there is no column {}; there are", Shown(name))?;
-                let columns = schema.fields().filter(|field| field.kind.is_integer());
-                columns
-                    .enumerate()
-                    .try_for_each(|(at, field)| write!(f, "{} {}", if at == 0 { "" } else { "," }, super::Name(field.name)))
+                write!(f, "there is no column {}; there ", Shown(name))?;
+                let mut columns = schema.fields().filter(|field| field.kind.is_integer());
+                match columns.next() {
+                    Some(first) => write!(f, "are {}", Name(first.name))?,
+                    None => f.write_str("is none that can be summed")?,
+                }
+                columns.try_for_each(|field| write!(f, ", {}", Name(field.name)))
             }
             Mistake::FloatColumn(name) => {
                 write!(f, "{} holds floats, whose sums are not exact; seal it as a scaled integer, such as i16/100", Shown(name))
@@ -126,11 +128,13 @@ impl fmt::Display for QueryError<'_> {
                 f.write_str("the stream has no columns: its records are opaque; seal it with a schema, or ask COUNT(*)")
             }
             Mistake::TextLiteral => f.write_str("a column holds numbers and is never a text; compare it with a number"),
-            Mistake::NumberOutOfRange(number) => write!(f, "{} is larger or finer than any value of the column", Shown(number)),
+            Mistake::NumberOutOfRange(number) => {
+                write!(f, "{} is too large or too fine to compare this column with; leave digits out", Shown(number))
+            }
             Mistake::DurationMissing => {
                 f.write_str("the query does not say how often; end it with EPOCH DURATION 30s, or another time")
             }
-            Mistake::DurationOutOfRange => f.write_str("an epoch lasts from 1s to 7d"),
+            Mistake::DurationOutOfRange => f.write_str("an epoch lasts from 1s to 7d; write for example EPOCH DURATION 30s"),
             Mistake::DuplicateItem => f.write_str("this is selected already; leave it out"),
             Mistake::TooLong => write!(f, "a query has at most {MAX_TEXT} bytes"),
             Mistake::TooManyItems => write!(f, "at most {MAX_ITEMS} aggregates can be selected at once; ask in two queries"),

@@ -75,7 +75,7 @@ impl<'a> Parser<'a> {
     /// `AGGREGATE(column)` or `COUNT(*)`.
     fn item(&mut self) -> Result<(), QueryError<'a>> {
         let start = self.token;
-        if start.kind != Kind::Word {
+        if start.kind != Kind::Word || is_reserved(start.text) {
             return Err(self.unexpected("SUM, COUNT, AVG, VARIANCE or STDDEV"));
         }
         let aggregate = Aggregate::ALL
@@ -262,6 +262,9 @@ impl<'a> Parser<'a> {
         let field = match token.kind {
             Kind::Word if !is_reserved(token.text) => self.schema.field(token.text),
             Kind::Quoted => self.schema.fields().find(|field| is_quoted(field.name, token.text)),
+            Kind::Word if self.schema.field(token.text).is_some() => {
+                return Err(self.unexpected("the name of a column, in double quotes since it is a word of the language"));
+            }
             _ => return Err(self.unexpected(expected)),
         };
         if self.schema.record_size().is_none() {
@@ -294,13 +297,14 @@ impl<'a> Parser<'a> {
             return Err(self.unexpected("a whole number and its unit, such as 30s"));
         }
         self.advance()?;
+        let out_of_range = || QueryError::at(self.lexer.text(), start.start, Mistake::DurationOutOfRange);
+        // Of nothing, the unit does not matter.
+        let count: u32 = start.text.parse().ok().filter(|&count| count > 0).ok_or_else(out_of_range)?;
         let unit = UNITS.iter().find(|(name, _)| self.token.is_word(name));
-        let &(_, unit) = unit.ok_or(self.unexpected("a unit of time: ms, s, m, h or d"))?;
-        self.advance()?;
-        let ms = start.text.parse().ok().and_then(|count: u32| count.checked_mul(unit));
-        let mistake = QueryError::at(self.lexer.text(), start.start, Mistake::DurationOutOfRange);
-        self.plan.epoch_ms = ms.filter(|ms| EPOCH_MS.contains(ms)).ok_or(mistake)?;
-        Ok(())
+        let &(_, unit) = unit.ok_or_else(|| self.unexpected("a unit of time: ms, s, m, h or d"))?;
+        let ms = count.checked_mul(unit).filter(|ms| EPOCH_MS.contains(ms)).ok_or_else(out_of_range)?;
+        self.plan.epoch_ms = ms;
+        self.advance()
     }
 
     fn advance(&mut self) -> Result<(), QueryError<'a>> {

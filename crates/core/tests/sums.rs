@@ -30,7 +30,7 @@ mod reference {
         }
     }
 
-    pub fn chacha20(key: &[u8; 32], counter: u32, nonce: &[u8; 12]) -> [u8; 64] {
+    pub(crate) fn chacha20(key: &[u8; 32], counter: u32, nonce: &[u8; 12]) -> [u8; 64] {
         let mut start = [0_u32; 16];
         let bytes = [&b"expand 32-byte k"[..], key, &counter.to_le_bytes(), nonce].concat();
         for (word, bytes) in start.iter_mut().zip(bytes.chunks(4)) {
@@ -48,7 +48,7 @@ mod reference {
         out
     }
 
-    pub fn p() -> BigUint {
+    pub(crate) fn p() -> BigUint {
         (BigUint::from(1_u8) << 256) - 189_u8
     }
 
@@ -70,13 +70,20 @@ mod reference {
         BigUint::from_bytes_le(&block(&secret, query, slot, epoch)[..32]) % p()
     }
 
-    pub fn encrypt(id: DeviceId, key_group: u32, query: QueryId, slot: u8, epoch: u64, value: u128) -> BigUint {
+    pub(crate) fn encrypt(id: DeviceId, key_group: u32, query: QueryId, slot: u8, epoch: u64, value: u128) -> BigUint {
         let (key, share) = device(id, query, slot, epoch);
         (multiplier(key_group, query, slot, epoch) * ((BigUint::from(value) << 160) + share) + key) % p()
     }
 
     /// The sum, if the shares add up.
-    pub fn open(psr: &BigUint, devices: &[DeviceId], key_group: u32, query: QueryId, slot: u8, epoch: u64) -> Option<BigUint> {
+    pub(crate) fn open(
+        psr: &BigUint,
+        devices: &[DeviceId],
+        key_group: u32,
+        query: QueryId,
+        slot: u8,
+        epoch: u64,
+    ) -> Option<BigUint> {
         let (mut keys, mut shares) = (BigUint::ZERO, BigUint::ZERO);
         for id in devices {
             let (key, share) = device(*id, query, slot, epoch);

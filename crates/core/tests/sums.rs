@@ -101,7 +101,7 @@ fn id(n: u32) -> DeviceId {
 }
 
 fn permit(query: QueryId, epoch: u64) -> Permit {
-    moteseal_core::sum::guard::EpochGuard::default().advance(query.0, 1000, epoch).unwrap()
+    moteseal_core::sum::guard::EpochGuard::default().advance(query, 1000, epoch).unwrap()
 }
 
 fn encrypt(n: u32, key_group: u32, query: QueryId, slot: u8, epoch: u64, value: u128) -> Psr {

@@ -6,20 +6,9 @@
 //! The chain's state is kept where every sealer of the key keeps it ([`Outbox`]), so that none goes on behind another's back: the
 //! indices that are opened are in it before the journal's sync, what was signed under them before anything is sent. Killed between, the
 //! mote passes over an index, and the next seal says `restart`.
-//!
-//! Records start with a byte that says what they are; numbers are big-endian, `?` is 0 for none or 1 and the number:
-//!
-//! | first byte | then |
-//! |---|---|
-//! | 0 | the device (8), the schema's digest (32), most waiting (4), the chain before: `prev` (32), `?` index (4), `?` epoch (8), whether that epoch is closed (1), next index (4), `?` epoch (8); taken: `?` epoch (8), readings (8); 1 for trees, 0 or nothing for stars (1) |
-//! | 1 | a reading: its epoch (8), the record |
-//! | 2 | an announcement as it came |
-//! | 3 | an acknowledgement as it came |
-//! | 4 | an epoch (8) was begun |
-//! | 5 | an epoch (8) has ended |
-//! | 6 | what was given up: the next index (4), the newest epoch (8), its readings (8), whether the seal before was the last of its epoch (1; without it, it was) |
-//! | 7 | a seal (4) was given up: the gateway refuses it, or has lost what it acknowledged of it |
-//! | 8 | indices were opened and never used: the next one (4) |
+
+mod answering;
+mod record;
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -27,19 +16,23 @@ use std::path::{Path, PathBuf};
 
 use moteseal_core::digest::Digest;
 use moteseal_core::level::SaltKey;
-use moteseal_core::record::{DeviceId, EpochNumber, GroupId, SealIndex};
+use moteseal_core::record::{EpochNumber, GroupId, SealIndex};
 use moteseal_core::sample::{Announcement, WordError};
-use moteseal_core::seal::{Position, Scheme};
+use moteseal_core::seal::Scheme;
 use moteseal_core::signature::{PublicKey, Signer};
+use moteseal_core::sum::guard::EpochGuard;
 use moteseal_core::wire::cbor::BufferTooSmall;
 use moteseal_core::wire::link::{FrameError, LinkKey, Refusal};
 use moteseal_store::Journal;
 use moteseal_store::journal::JournalError;
 use tracing::warn;
 
-use crate::mote::Mote;
+use crate::mote::{Mote, Unstated};
 use crate::outbox::{Outbox, OutboxError};
 use crate::seal::{Chain, Profile, SealRefused};
+
+pub use answering::{AgendaRefused, AnswerRefused, MOST_UNSTATED};
+use record::{Input, Start, is_of_no_seal, pass_over};
 
 /// The journal is written anew when this many of its records are no longer needed, and they are more than the others.
 const STALE_RECORDS: u64 = 256;
@@ -135,73 +128,14 @@ impl From<OutboxError> for DurableError {
 /// The newest epoch of which readings were taken, and how many.
 pub type Taken = Option<(EpochNumber, u64)>;
 
-/// What a mote was told.
-#[derive(Debug)]
-enum Input<'a> {
-    Reading(EpochNumber, &'a [u8]),
-    Announcement(&'a [u8]),
-    Acknowledgement(&'a [u8]),
-    Begin(EpochNumber),
-    End(EpochNumber),
-    PassOver(SealIndex, EpochNumber, u64, bool),
-    GiveUp(SealIndex),
-    SkipTo(SealIndex),
-}
-
-impl<'a> Input<'a> {
-    fn encode(&self) -> Vec<u8> {
-        match self {
-            Self::Reading(epoch, record) => [&[1][..], &epoch.0.to_be_bytes(), record].concat(),
-            Self::Announcement(bytes) => [&[2][..], bytes].concat(),
-            Self::Acknowledgement(bytes) => [&[3][..], bytes].concat(),
-            Self::Begin(epoch) => [&[4][..], &epoch.0.to_be_bytes()].concat(),
-            Self::End(epoch) => [&[5][..], &epoch.0.to_be_bytes()].concat(),
-            Self::PassOver(index, epoch, readings, closed) => {
-                [&[6][..], &index.0.to_be_bytes(), &epoch.0.to_be_bytes(), &readings.to_be_bytes(), &[u8::from(*closed)]].concat()
-            }
-            Self::GiveUp(index) => [&[7][..], &index.0.to_be_bytes()].concat(),
-            Self::SkipTo(next) => [&[8][..], &next.0.to_be_bytes()].concat(),
-        }
-    }
-
-    fn decode(record: &'a [u8]) -> Option<Self> {
-        let (kind, rest) = record.split_first()?;
-        let epoch = |bytes: &[u8]| Some(EpochNumber(u64::from_be_bytes(bytes.try_into().ok()?)));
-        let index = |bytes: &[u8]| Some(SealIndex(u32::from_be_bytes(bytes.try_into().ok()?)));
-        Some(match kind {
-            1 => {
-                let (at, record) = rest.split_first_chunk::<8>()?;
-                Self::Reading(EpochNumber(u64::from_be_bytes(*at)), record)
-            }
-            2 => Self::Announcement(rest),
-            3 => Self::Acknowledgement(rest),
-            4 => Self::Begin(epoch(rest)?),
-            5 => Self::End(epoch(rest)?),
-            6 => {
-                let (index, rest) = rest.split_first_chunk()?;
-                let (at, rest) = rest.split_first_chunk::<8>()?;
-                let (readings, rest) = rest.split_first_chunk()?;
-                let closed = match rest {
-                    [] | [1] => true,
-                    [0] => false,
-                    _ => return None,
-                };
-                let index = SealIndex(u32::from_be_bytes(*index));
-                Self::PassOver(index, EpochNumber(u64::from_be_bytes(*at)), u64::from_be_bytes(*readings), closed)
-            }
-            7 => Self::GiveUp(index(rest)?),
-            8 => Self::SkipTo(index(rest)?),
-            _ => return None,
-        })
-    }
-}
-
 /// Where a mote stood before a seal was opened.
 #[derive(Clone, Debug)]
 struct Before {
     chain: Chain,
     taken: Taken,
     announcement: Option<Vec<u8>>,
+    /// The answers that no seal stated, as the seal was opened.
+    unstated: Unstated,
 }
 
 /// A seal that was opened, and the number of the record that opened it.
@@ -233,6 +167,10 @@ pub struct DurableMote<K> {
     announcement: Option<Vec<u8>>,
     /// Seals that the gateway refused, and that were given up, since this was opened.
     refused: u64,
+    /// Which epochs of queries may still be answered; none before answers were allowed.
+    guard: Option<Box<EpochGuard>>,
+    /// Number and digest of the newest agenda of queries.
+    agenda: Option<(u64, Digest)>,
 }
 
 /// Who a mote is.
@@ -268,10 +206,13 @@ impl<K: Signer> DurableMote<K> {
         let records = journal.iter().collect::<Result<Vec<_>, _>>()?;
         let foreign = || DurableError::NotThisDevice(path.to_owned());
         let start = match records.first() {
-            None => Start { device, schema, scheme, most_waiting, before: Before { chain, taken: None, announcement: None } },
+            None => {
+                let before = Before { chain, taken: None, announcement: None, unstated: Unstated::default() };
+                Start { device, schema, scheme, most_waiting, before }
+            }
             Some(record) => Start::decode(record).filter(|start| start.device == device).ok_or_else(foreign)?,
         };
-        if start.schema != schema && records.len() > 1 {
+        if start.schema != schema && !records.iter().skip(1).all(|record| is_of_no_seal(record)) {
             return Err(DurableError::OtherSchema(path.to_owned()));
         }
         let most = start.most_waiting as usize;
@@ -293,6 +234,8 @@ impl<K: Signer> DurableMote<K> {
             taken: start.before.taken,
             announcement: None,
             refused: 0,
+            guard: None,
+            agenda: None,
         };
         for (record, number) in records.iter().zip(0..).skip(1) {
             durable.apply(&Input::decode(record).ok_or_else(foreign)?, number)?;
@@ -401,7 +344,7 @@ impl<K: Signer> DurableMote<K> {
         }
         if let Some(index) = self.mote.forsaken() {
             warn!(seal = index.0, "the gateway has lost what it had acknowledged of a seal; the seal is given up");
-            self.tell(&Input::GiveUp(index))?;
+            self.give_up(index)?;
         }
         Ok(heard)
     }
@@ -412,13 +355,21 @@ impl<K: Signer> DurableMote<K> {
         Ok(match self.mote.refused(frame) {
             Ok(Some((index, name))) => {
                 warn!(seal = index.0, name, "the gateway refuses a seal; the seal is given up");
-                self.tell(&Input::GiveUp(index))?;
+                self.give_up(index)?;
                 self.refused += 1;
                 Ok(true)
             }
             Ok(None) => Ok(false),
             Err(error) => Err(error),
         })
+    }
+
+    /// Gives a seal up; what it states of answers, the next one that is opened will.
+    fn give_up(&mut self, index: SealIndex) -> Result<(), DurableError> {
+        // In the record: when the journal is read, the seal may not be in it any more.
+        let mut answers = Unstated::default();
+        answers.add_all(&self.mote.answers_of(index));
+        self.tell(&Input::GiveUp(index, answers))
     }
 
     /// What a seal that is opened from now on starts at.
@@ -501,8 +452,22 @@ impl<K: Signer> DurableMote<K> {
                 self.mote.pass_over(next_index, epoch, closed)?;
                 self.taken = self.taken.max(Some((epoch, readings)));
             }
-            Input::GiveUp(index) => self.mote.give_up(index),
+            Input::GiveUp(index, ref answers) => {
+                self.mote.give_up(index);
+                self.mote.state_again(answers);
+            }
             Input::SkipTo(next) => self.mote.skip_to(next),
+            Input::Answered { query, duration_ms, epoch } => {
+                if let Some(guard) = &mut self.guard {
+                    // A guard that was written later than this record, and read before it, refuses what it knows.
+                    let _ = guard.advance(query, duration_ms, epoch);
+                }
+                self.mote.answered(query, epoch);
+            }
+            Input::Agenda(number, digest) => self.agenda = Some((number, digest)).max(self.agenda),
+            Input::Guard(ref guard) => self.guard = Some(guard.clone()),
+            Input::Unstated(ref unstated) => self.mote.set_unstated(unstated.clone()),
+            Input::Part(epoch) => self.mote.part(epoch)?,
         }
         let after = self.mote.chain();
         // The open seal stays open behind indices that were never used.
@@ -510,11 +475,11 @@ impl<K: Signer> DurableMote<K> {
             // The seal before was closed by the same input, if one was. No announcement opens a seal.
             let index = SealIndex(after.next_index.0 - 1);
             let chain = Chain { next_index: index, epoch: chain.epoch, ..after };
-            self.opened.push_back(Opened {
-                index,
-                record,
-                before: Before { chain, taken, announcement: self.announcement.clone() },
-            });
+            // What it took over of answers that no seal stated; it has taken none of its own yet.
+            let mut unstated = self.mote.unstated().clone();
+            unstated.add_all(&self.mote.answers_of(index));
+            let before = Before { chain, taken, announcement: self.announcement.clone(), unstated };
+            self.opened.push_back(Opened { index, record, before });
         }
         Ok(())
     }
@@ -541,7 +506,8 @@ impl<K: Signer> DurableMote<K> {
     fn compact(&mut self) -> Result<(), DurableError> {
         let Profile { device, schema_digest: schema, scheme, .. } = *self.mote.profile();
         let old = self.journal.iter().collect::<Result<Vec<_>, _>>()?;
-        let now = Before { chain: self.mote.chain(), taken: self.taken, announcement: self.announcement.clone() };
+        let (announcement, unstated) = (self.announcement.clone(), self.mote.unstated().clone());
+        let now = Before { chain: self.mote.chain(), taken: self.taken, announcement, unstated };
         let mut spans: Vec<(&Opened, u64)> = Vec::with_capacity(self.opened.len());
         let mut end = self.records;
         for opened in self.opened.iter().rev() {
@@ -552,8 +518,14 @@ impl<K: Signer> DurableMote<K> {
         let first = spans.iter().position(|(opened, _)| self.mote.has(opened.index)).unwrap_or(spans.len());
         let start = spans.get(first).map_or(&now, |(opened, _)| &opened.before).clone();
         let mut announcement = start.announcement.clone();
+        let unstated = |before: &Before| self.guard.is_some().then(|| Input::Unstated(before.unstated.clone()).encode());
+        let answers = unstated(&start);
         let mut records = vec![Start { device, schema, scheme, most_waiting: self.most_waiting, before: start }.encode()];
         records.extend(announcement.as_deref().map(|bytes| Input::Announcement(bytes).encode()));
+        // The guard as it is now: it refuses what the records behind it tell again.
+        records.extend(self.guard.as_ref().map(|guard| Input::Guard(guard.clone()).encode()));
+        records.extend(self.agenda.map(|(number, digest)| Input::Agenda(number, digest).encode()));
+        records.extend(answers);
         let (mut kept, mut gave_up) = (VecDeque::new(), false);
         for (opened, end) in spans.into_iter().skip(first) {
             let Opened { index, record, before } = opened;
@@ -563,6 +535,7 @@ impl<K: Signer> DurableMote<K> {
             }
             if std::mem::take(&mut gave_up) {
                 records.extend(pass_over(before));
+                records.extend(unstated(before));
             }
             if before.announcement != announcement {
                 records.extend(before.announcement.as_deref().map(|bytes| Input::Announcement(bytes).encode()));
@@ -578,93 +551,16 @@ impl<K: Signer> DurableMote<K> {
             records.extend_from_slice(inputs);
         }
         if gave_up {
+            let record = records.len() as u64;
             records.extend(pass_over(&now));
+            records.extend(unstated(&now));
             let index = SealIndex(now.chain.next_index.0.saturating_sub(1));
-            kept.push_back(Opened { index, record: records.len() as u64 - 1, before: now });
+            kept.push_back(Opened { index, record, before: now });
         }
         self.journal.compact(records.iter().map(Vec::as_slice))?;
         self.opened = kept;
         self.records = records.len() as u64;
         self.compacted = self.records;
         Ok(())
-    }
-}
-
-/// The record that says that everything before this was given up.
-fn pass_over(before: &Before) -> Option<Vec<u8>> {
-    let readings = before.taken.map_or(0, |(_, readings)| readings);
-    // What was signed last was open before what was given up, and closed its epoch or not.
-    let closed = before.chain.position.epoch_closed;
-    Some(Input::PassOver(before.chain.next_index, before.chain.epoch?, readings, closed).encode())
-}
-
-/// The first record of a journal.
-struct Start {
-    device: DeviceId,
-    schema: Digest,
-    scheme: Scheme,
-    most_waiting: u32,
-    before: Before,
-}
-
-impl Start {
-    fn encode(&self) -> Vec<u8> {
-        let optional = |bytes: Option<&[u8]>| bytes.map_or_else(|| vec![0], |bytes| [&[1], bytes].concat());
-        let Chain { position, next_index, epoch, .. } = self.before.chain;
-        let (index, last) = position.last.map(|(index, epoch)| (index.0.to_be_bytes(), epoch.0.to_be_bytes())).unzip();
-        let epoch = epoch.map(|epoch| epoch.0.to_be_bytes());
-        let (taken, readings) = self.before.taken.map(|(epoch, readings)| (epoch.0.to_be_bytes(), readings)).unzip();
-        [
-            &[0][..],
-            &self.device.0,
-            &self.schema.0,
-            &self.most_waiting.to_be_bytes(),
-            &position.prev.0,
-            &optional(index.as_ref().map(|index| &index[..])),
-            &optional(last.as_ref().map(|epoch| &epoch[..])),
-            &[u8::from(position.epoch_closed)],
-            &next_index.0.to_be_bytes(),
-            &optional(epoch.as_ref().map(|epoch| &epoch[..])),
-            &optional(taken.as_ref().map(|epoch| &epoch[..])),
-            &readings.unwrap_or(0).to_be_bytes(),
-            &[self.scheme.number()],
-        ]
-        .concat()
-    }
-
-    fn decode(record: &[u8]) -> Option<Self> {
-        fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
-            let (bytes, tail) = rest.split_first_chunk()?;
-            *rest = tail;
-            Some(*bytes)
-        }
-        fn optional<const N: usize>(rest: &mut &[u8]) -> Option<Option<[u8; N]>> {
-            match take::<1>(rest)? {
-                [0] => Some(None),
-                _ => Some(Some(take(rest)?)),
-            }
-        }
-        let mut rest = record.strip_prefix(&[0])?;
-        let rest = &mut rest;
-        let (device, schema) = (DeviceId(take(rest)?), Digest(take(rest)?));
-        let most_waiting = u32::from_be_bytes(take(rest)?);
-        let prev = Digest(take(rest)?);
-        let index = optional(rest)?.map(|index| SealIndex(u32::from_be_bytes(index)));
-        let last = optional(rest)?.map(|epoch| EpochNumber(u64::from_be_bytes(epoch)));
-        let [closed] = take(rest)?;
-        let position = Position { prev, last: index.zip(last), epoch_closed: closed != 0 };
-        let next_index = SealIndex(u32::from_be_bytes(take(rest)?));
-        let epoch = optional(rest)?.map(|epoch| EpochNumber(u64::from_be_bytes(epoch)));
-        let taken = optional(rest)?.map(|epoch| EpochNumber(u64::from_be_bytes(epoch)));
-        let readings = u64::from_be_bytes(take(rest)?);
-        let chain = Chain { position, next_index, epoch, readings: 0 };
-        let before = Before { chain, taken: taken.map(|epoch| (epoch, readings)), announcement: None };
-        let scheme = match rest {
-            // A journal from before there were trees ends here.
-            [] | [0] => Scheme::Star,
-            [1] => Scheme::Tree,
-            _ => return None,
-        };
-        Some(Self { device, schema, scheme, most_waiting, before })
     }
 }

@@ -20,7 +20,7 @@ use moteseal_core::record::{DeviceId, EpochNumber, Framing, Level, MAX_LEVELS, R
 use moteseal_core::sample::{Announcement, Forwarder, Noted};
 use moteseal_core::seal::follow::Limits;
 use moteseal_core::seal::tree::Tree;
-use moteseal_core::seal::{Scheme, Seal, Statement, star};
+use moteseal_core::seal::{Answers, Scheme, Seal, Statement, star};
 use moteseal_core::signature::Signer;
 use moteseal_core::wire::cbor::BufferTooSmall;
 use moteseal_core::wire::link::{Acknowledgement, FrameError, LinkKey, MAX_EVENTS, MAX_FRAME, MAX_RECORD, Uplink};
@@ -29,7 +29,10 @@ use moteseal_verify::write;
 
 use crate::seal::{Chain, Profile, SealRefused};
 
+mod answers;
 mod refusal;
+
+pub use answers::Unstated;
 
 /// Bytes of forwarded events that a mote buffers for one seal.
 pub const BUFFER: usize = 1 << 16;
@@ -52,6 +55,8 @@ pub struct Mote<K> {
     open: Option<Open>,
     waiting: VecDeque<Waiting>,
     most_waiting: usize,
+    /// Answers that no seal states that was not given up.
+    unstated: Unstated,
     wants_schema: bool,
     /// Everything was sent again, and the gateway has not answered since.
     asked: bool,
@@ -66,6 +71,7 @@ struct Open {
     key: SipKey,
     folded: Folded,
     counters: Counters,
+    answers: Answers,
     forwarder: Box<Forwarder<BUFFER>>,
 }
 
@@ -84,6 +90,7 @@ pub struct Waiting {
     /// The open and the part item of its closing frame.
     open: Vec<u8>,
     part: Vec<u8>,
+    answers: Answers,
     sent: bool,
 }
 
@@ -155,6 +162,7 @@ impl<K: Signer> Mote<K> {
             open: None,
             waiting: waiting.into(),
             most_waiting: most_waiting.max(1),
+            unstated: Unstated::default(),
             wants_schema: true,
             asked: false,
             unknown: 0,
@@ -234,7 +242,7 @@ impl<K: Signer> Mote<K> {
     }
 
     /// Gives up a seal that is open or waits. Of an open one the next seal says so (`restart`); one that was signed stays missing from the
-    /// chain.
+    /// chain. What it stated of answers is forgotten: [`answers_of`](Self::answers_of) tells it before.
     pub fn give_up(&mut self, index: SealIndex) {
         self.waiting.retain(|waiting| waiting.index != index);
         if self.opened() == Some(index) {
@@ -314,7 +322,9 @@ impl<K: Signer> Mote<K> {
         if self.waiting.len() < self.most_waiting {
             return self.close(last_in_epoch);
         }
-        self.open = None;
+        if let Some(open) = self.open.take() {
+            self.unstated.add_all(&open.answers);
+        }
         Ok(())
     }
 
@@ -364,6 +374,7 @@ impl<K: Signer> Mote<K> {
                 Scheme::Tree => Folded::Tree(Box::default()),
             },
             counters: Counters::new(levels),
+            answers: self.unstated.take(),
             forwarder: Box::new(Forwarder::new(index, epoch, (self.profile.scheme, self.profile.framing), levels, announced)),
         });
         self.chain.next_index.0 += 1;
@@ -384,6 +395,7 @@ impl<K: Signer> Mote<K> {
         statement.schema = self.profile.schema_digest;
         statement.salt = self.salt_key.salt(device, open.index);
         statement.counters = open.counters;
+        statement.answered = open.answers;
         (statement.round, statement.own_round, statement.lost) = open.forwarder.rounds();
         let root = match &open.folded {
             Folded::Star(running) => {
@@ -405,9 +417,9 @@ impl<K: Signer> Mote<K> {
         write::open(&mut item, &OpenItem { device, roster_version, prev: Some(position.prev), last: position.last });
         write::part(&mut part, &seal, Selection::Levels(surviving), &[], &[], Some(&signature));
         self.chain.position = seal.position();
-        if let Some(Open { index, mut forwarder, .. }) = self.open.take() {
+        if let Some(Open { index, answers, mut forwarder, .. }) = self.open.take() {
             forwarder.end();
-            self.waiting.push_back(Waiting { index, forwarder, open: item, part, sent: false });
+            self.waiting.push_back(Waiting { index, forwarder, open: item, part, answers, sent: false });
         }
         Ok(())
     }

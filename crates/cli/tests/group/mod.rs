@@ -154,7 +154,7 @@ pub(crate) fn station(roster: &Roster, folder: &Path, bound: u64) -> Station {
 pub(crate) type Found = (u32, u64, u64, bool, bool);
 
 /// The statements of one device that are in a gateway's outbox, by index.
-fn statements(roster: &Roster, station: &Station) -> Vec<Statement> {
+pub(crate) fn statements(roster: &Roster, station: &Station) -> Vec<Statement> {
     let mut found = Vec::new();
     let outbox = station.outbox();
     for bundle in outbox.names().into_iter().flat_map(|name| outbox.read(name).unwrap().bundles) {

@@ -7,6 +7,8 @@
 
 use core::fmt;
 
+use super::query::QueryId;
+
 /// So many queries are remembered one by one.
 pub const MAX_GUARDED: usize = 8;
 
@@ -46,24 +48,25 @@ named_errors! {
 /// The right to encrypt the values of one query and epoch, once. Only [`EpochGuard::advance`] makes one, and it cannot be copied:
 ///
 /// ```compile_fail
-/// let permit = moteseal_core::sum::guard::Permit { query: [7; 16], epoch: 5 };
+/// let query = moteseal_core::sum::query::QueryId([7; 16]);
+/// let permit = moteseal_core::sum::guard::Permit { query, epoch: 5 };
 /// ```
 ///
 /// ```compile_fail
 /// # let mut guard = moteseal_core::sum::guard::EpochGuard::default();
-/// let permit = guard.advance([7; 16], 5_000, 5).unwrap();
+/// let permit = guard.advance(moteseal_core::sum::query::QueryId([7; 16]), 5_000, 5).unwrap();
 /// let again = permit.clone();
 /// ```
 #[derive(Debug, PartialEq, Eq)]
 pub struct Permit {
-    query: [u8; 16],
+    query: QueryId,
     epoch: u64,
 }
 
 impl Permit {
     /// The query.
     #[must_use]
-    pub const fn query(&self) -> [u8; 16] {
+    pub const fn query(&self) -> QueryId {
         self.query
     }
 
@@ -76,7 +79,7 @@ impl Permit {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry {
-    query: [u8; 16],
+    query: QueryId,
     /// The last epoch that was permitted.
     last: u64,
     duration_ms: u64,
@@ -100,9 +103,9 @@ pub struct EpochGuard {
 }
 
 impl Default for EpochGuard {
-    /// The guard of a source that has not answered anything.
+    /// The guard of a source that has never answered anything: its keys are new.
     fn default() -> Self {
-        Self { entries: [None; MAX_GUARDED], floor_ms: 0 }
+        Self::starting_at(0)
     }
 }
 
@@ -114,12 +117,19 @@ impl fmt::Debug for EpochGuard {
 }
 
 impl EpochGuard {
+    /// The guard of a source that may have answered before and no longer knows what: nothing is permitted that starts before this time, in
+    /// Unix milliseconds.
+    #[must_use]
+    pub const fn starting_at(floor_ms: u64) -> Self {
+        Self { entries: [None; MAX_GUARDED], floor_ms }
+    }
+
     /// Permits one epoch of a query, and no epoch up to it ever again. `duration_ms` is the length of the query's epochs in milliseconds,
     /// which the query's id must stand for: epoch `e` is from `e * duration_ms` on, in Unix milliseconds.
     ///
     /// # Errors
     /// [`GuardError`]; nothing has changed.
-    pub fn advance(&mut self, query: [u8; 16], duration_ms: u64, epoch: u64) -> Result<Permit, GuardError> {
+    pub fn advance(&mut self, query: QueryId, duration_ms: u64, epoch: u64) -> Result<Permit, GuardError> {
         let entry = Entry { query, last: epoch, duration_ms };
         entry.end_ms().ok_or(GuardError::EpochOutOfRange)?;
         if let Some(known) = self.entries.iter_mut().flatten().find(|known| known.query == query) {
@@ -151,8 +161,8 @@ impl EpochGuard {
 
     /// The last epoch of a query that was permitted, if the query is remembered.
     #[must_use]
-    pub fn last(&self, query: &[u8; 16]) -> Option<u64> {
-        self.entries.iter().flatten().find(|entry| entry.query == *query).map(|entry| entry.last)
+    pub fn last(&self, query: QueryId) -> Option<u64> {
+        self.entries.iter().flatten().find(|entry| entry.query == query).map(|entry| entry.last)
     }
 
     /// Its bytes: the version (1), the floor in milliseconds (8), and for each entry the query (16), its last epoch (8) and the length of its
@@ -163,7 +173,7 @@ impl EpochGuard {
         out[0] = VERSION;
         out[1..9].copy_from_slice(&self.floor_ms.to_be_bytes());
         for (bytes, entry) in out[9..].as_chunks_mut::<ENTRY>().0.iter_mut().zip(self.entries.iter().flatten()) {
-            bytes[..16].copy_from_slice(&entry.query);
+            bytes[..16].copy_from_slice(&entry.query.0);
             bytes[16..24].copy_from_slice(&entry.last.to_be_bytes());
             bytes[24..].copy_from_slice(&entry.duration_ms.to_be_bytes());
         }
@@ -186,9 +196,9 @@ impl EpochGuard {
             return Err(GuardDecodeError::NotCanonical);
         }
         for (at, bytes) in entries.iter().enumerate() {
-            let mut entry = Entry { query: [0; 16], last: number(&bytes[16..24]), duration_ms: number(&bytes[24..]) };
-            entry.query.copy_from_slice(&bytes[..16]);
-            if entry.end_ms().is_none() || guard.last(&entry.query).is_some() {
+            let mut entry = Entry { query: QueryId([0; 16]), last: number(&bytes[16..24]), duration_ms: number(&bytes[24..]) };
+            entry.query.0.copy_from_slice(&bytes[..16]);
+            if entry.end_ms().is_none() || guard.last(entry.query).is_some() {
                 return Err(GuardDecodeError::NotCanonical);
             }
             guard.entries[at] = Some(entry);
@@ -215,38 +225,49 @@ mod tests {
     const DURATIONS: [u64; 5] = [1, 7, 1000, 5000, 60_000];
 
     /// A query of the tests, with the length of its epochs.
-    fn query(number: u8) -> ([u8; 16], u64) {
-        ([number; 16], DURATIONS[usize::from(number) % DURATIONS.len()])
+    fn query(number: u8) -> (QueryId, u64) {
+        (QueryId([number; 16]), DURATIONS[usize::from(number) % DURATIONS.len()])
     }
 
     #[test]
     fn an_epoch_is_permitted_once_and_none_before_it() {
         let mut guard = EpochGuard::default();
-        assert_eq!(guard.advance([1; 16], 5000, 7), Ok(Permit { query: [1; 16], epoch: 7 }));
-        assert_eq!(guard.advance([1; 16], 5000, 7), Err(GuardError::EpochAnswered));
-        assert_eq!(guard.advance([1; 16], 5000, 6), Err(GuardError::EpochAnswered));
-        assert_eq!(guard.advance([2; 16], 5000, 7), Ok(Permit { query: [2; 16], epoch: 7 }));
-        assert_eq!(guard.advance([1; 16], 5000, 8), Ok(Permit { query: [1; 16], epoch: 8 }));
-        assert_eq!((guard.last(&[1; 16]), guard.last(&[3; 16])), (Some(8), None));
+        assert_eq!(guard.advance(QueryId([1; 16]), 5000, 7), Ok(Permit { query: QueryId([1; 16]), epoch: 7 }));
+        assert_eq!(guard.advance(QueryId([1; 16]), 5000, 7), Err(GuardError::EpochAnswered));
+        assert_eq!(guard.advance(QueryId([1; 16]), 5000, 6), Err(GuardError::EpochAnswered));
+        assert_eq!(guard.advance(QueryId([2; 16]), 5000, 7), Ok(Permit { query: QueryId([2; 16]), epoch: 7 }));
+        assert_eq!(guard.advance(QueryId([1; 16]), 5000, 8), Ok(Permit { query: QueryId([1; 16]), epoch: 8 }));
+        assert_eq!((guard.last(QueryId([1; 16])), guard.last(QueryId([3; 16]))), (Some(8), None));
+    }
+
+    #[test]
+    fn a_source_that_lost_its_guard_answers_nothing_that_started_before() {
+        let mut guard = EpochGuard::starting_at(10_001);
+        assert_eq!(guard.advance(QueryId([1; 16]), 5000, 2), Err(GuardError::TooOld));
+        guard.advance(QueryId([1; 16]), 5000, 3).unwrap();
     }
 
     #[test]
     fn a_query_keeps_the_length_of_its_epochs() {
         let mut guard = EpochGuard::default();
-        guard.advance([1; 16], 5000, 7).unwrap();
-        assert_eq!(guard.advance([1; 16], 1000, 8), Err(GuardError::DurationMismatch));
-        assert_eq!(guard.last(&[1; 16]), Some(7));
+        guard.advance(QueryId([1; 16]), 5000, 7).unwrap();
+        assert_eq!(guard.advance(QueryId([1; 16]), 1000, 8), Err(GuardError::DurationMismatch));
+        assert_eq!(guard.last(QueryId([1; 16])), Some(7));
     }
 
     #[test]
     fn an_epoch_without_length_or_beyond_64_bits_is_refused() {
         let mut guard = EpochGuard::default();
         for (duration, epoch) in [(0, 0), (1, u64::MAX), (2, u64::MAX / 2), (u64::MAX, 1)] {
-            assert_eq!(guard.advance([1; 16], duration, epoch), Err(GuardError::EpochOutOfRange), "{duration} ms, epoch {epoch}");
+            assert_eq!(
+                guard.advance(QueryId([1; 16]), duration, epoch),
+                Err(GuardError::EpochOutOfRange),
+                "{duration} ms, epoch {epoch}"
+            );
         }
         assert_eq!(guard, EpochGuard::default());
-        guard.advance([1; 16], 1, u64::MAX - 1).unwrap();
-        guard.advance([2; 16], u64::MAX, 0).unwrap();
+        guard.advance(QueryId([1; 16]), 1, u64::MAX - 1).unwrap();
+        guard.advance(QueryId([2; 16]), u64::MAX, 0).unwrap();
     }
 
     #[test]
@@ -254,22 +275,22 @@ mod tests {
         let mut guard = EpochGuard::default();
         // Query 0 ended first, so the ninth query takes its entry.
         for number in 0..=8 {
-            guard.advance([number; 16], 1000, 100 + u64::from(number)).unwrap();
+            guard.advance(QueryId([number; 16]), 1000, 100 + u64::from(number)).unwrap();
         }
-        assert_eq!(guard.last(&[0; 16]), None);
+        assert_eq!(guard.last(QueryId([0; 16])), None);
         for epoch in 0..=100 {
-            assert_eq!(guard.advance([0; 16], 1000, epoch), Err(GuardError::TooOld));
+            assert_eq!(guard.advance(QueryId([0; 16]), 1000, epoch), Err(GuardError::TooOld));
         }
-        assert_eq!(guard.advance([9; 16], 500, 201), Err(GuardError::TooOld), "nor any other that is not known");
+        assert_eq!(guard.advance(QueryId([9; 16]), 500, 201), Err(GuardError::TooOld), "nor any other that is not known");
         // Its next epoch starts as the last one ended.
-        guard.advance([0; 16], 1000, 101).unwrap();
+        guard.advance(QueryId([0; 16]), 1000, 101).unwrap();
     }
 
     #[test]
     fn other_bytes_than_a_guards_are_refused() {
         let mut guard = EpochGuard::default();
         for number in 1..=3 {
-            guard.advance([number; 16], 1000, u64::from(number)).unwrap();
+            guard.advance(QueryId([number; 16]), 1000, u64::from(number)).unwrap();
         }
         let good = guard.encode();
         assert_eq!(EpochGuard::decode(&good), Ok(guard));
@@ -301,7 +322,7 @@ mod tests {
             for (number, time_ms) in calls {
                 let (id, duration) = query(number);
                 let epoch = time_ms / duration;
-                let known = guard.last(&id);
+                let known = guard.last(id);
                 let before = guard.clone();
                 match guard.advance(id, duration, epoch) {
                     Ok(permit) => {
@@ -309,7 +330,7 @@ mod tests {
                         let epochs = permitted.entry(number).or_default();
                         prop_assert!(epochs.iter().all(|&earlier| earlier < epoch), "{} again or before {:?}", epoch, epochs);
                         epochs.push(epoch);
-                        prop_assert_eq!(guard.last(&id), Some(epoch));
+                        prop_assert_eq!(guard.last(id), Some(epoch));
                     }
                     Err(error) => {
                         // Refused only for what may have been permitted, or was forgotten.

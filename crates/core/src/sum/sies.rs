@@ -19,7 +19,7 @@
 //! for (device, reading) in [(DeviceId(*b"dev00001"), 20), (DeviceId(*b"dev00002"), 22)] {
 //!     // On the device, once a query and then once an epoch. The guard is made durable before the PSR is sent.
 //!     let source = master.source(group, device, 0).for_query(query);
-//!     let permit = EpochGuard::default().advance(query.0, 30_000, 5)?;
+//!     let permit = EpochGuard::default().advance(query, 30_000, 5)?;
 //!     sum = sum.merge(&source.encrypt(&permit, slot, reading)?);
 //!     // At the querier.
 //!     totals.add(&master.source(group, device, 0).for_query(query), slot, 5);
@@ -250,7 +250,7 @@ impl SourceKey {
     /// # Errors
     /// [`EncryptError`].
     pub fn encrypt(&self, permit: &Permit, slot: Slot, value: u128) -> Result<Psr, EncryptError> {
-        if permit.query() != self.query.0 {
+        if permit.query() != self.query {
             return Err(EncryptError::WrongQuery);
         }
         if value >= SUM_LIMIT {

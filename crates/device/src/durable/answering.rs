@@ -1,0 +1,171 @@
+//! Answering queries: each epoch of a query once, whatever the mote is killed in, and each answer in a seal (DESIGN section 7).
+//!
+//! What is permitted here is in the journal, and synced, before anything can be encrypted for it. Killed behind that and before the answer
+//! is sent, the mote states an answer that nobody got: that costs one epoch, and never a key.
+
+use std::fmt;
+
+use moteseal_core::digest::Digest;
+use moteseal_core::signature::Signer;
+use moteseal_core::sum::guard::{EpochGuard, GuardError, Permit};
+use moteseal_core::sum::query::QueryId;
+
+use super::record::Input;
+use super::{DurableError, DurableMote};
+
+/// No further answer is permitted while so many runs of answers are in no seal.
+pub const MOST_UNSTATED: usize = 64;
+/// So many seals are closed at most to make room for one answer: enough for all that is unstated, eight runs a seal.
+const MOST_PARTS: usize = MOST_UNSTATED / moteseal_core::seal::MAX_ANSWERED + 1;
+
+/// Why an epoch of a query is not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AnswerRefused {
+    /// [`DurableMote::begin_answers`] was not called for this journal.
+    NotBegun,
+    /// The epoch was answered, or may have been.
+    Guard(GuardError),
+    /// Too many answers wait for a seal to state them.
+    AnswersFull,
+}
+
+impl AnswerRefused {
+    /// The error's name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NotBegun => "NotBegun",
+            Self::Guard(error) => error.name(),
+            Self::AnswersFull => "AnswersFull",
+        }
+    }
+}
+
+impl fmt::Display for AnswerRefused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotBegun => f.write_str("NotBegun: the device does not know from which time on it may answer"),
+            Self::Guard(error) => error.fmt(f),
+            Self::AnswersFull => write!(
+                f,
+                "AnswersFull: {MOST_UNSTATED} runs of answers wait for a seal to state them; let the gateway take the seals that wait"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for AnswerRefused {}
+
+/// Why an agenda of queries is not acted on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AgendaRefused {
+    /// One with a higher number was accepted.
+    OlderAgenda {
+        /// That number.
+        newest: u64,
+    },
+    /// Another one with this number was accepted.
+    TwoAgendas,
+}
+
+impl AgendaRefused {
+    /// The error's name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::OlderAgenda { .. } => "OlderAgenda",
+            Self::TwoAgendas => "TwoAgendas",
+        }
+    }
+}
+
+impl fmt::Display for AgendaRefused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OlderAgenda { newest } => write!(f, "OlderAgenda: agenda {newest} was accepted before"),
+            Self::TwoAgendas => f.write_str("TwoAgendas: the querier signed two agendas under one number"),
+        }
+    }
+}
+
+impl std::error::Error for AgendaRefused {}
+
+impl<K: Signer> DurableMote<K> {
+    /// Allows answers from now on, `unix_ms` by a clock that can be believed. A journal that is new, or took the place of one that was moved
+    /// away, does not know what was answered before: nothing that starts before this time will be. Only the first call of a journal
+    /// counts.
+    ///
+    /// # Errors
+    /// [`DurableError`].
+    pub fn begin_answers(&mut self, unix_ms: u64) -> Result<(), DurableError> {
+        if self.guard.is_some() {
+            return Ok(());
+        }
+        self.tell(&Input::Guard(Box::new(EpochGuard::starting_at(unix_ms))))
+    }
+
+    /// Permits one answer to an epoch of a query, whose epochs are `duration_ms` milliseconds long. When this returns, it is durable that
+    /// the epoch was answered, and a seal will state it: the open one, or the next one.
+    ///
+    /// # Errors
+    /// [`AnswerRefused`] within: nothing may be sent for this epoch. Otherwise [`DurableError`], with the same consequence.
+    pub fn answer(
+        &mut self,
+        query: QueryId,
+        duration_ms: u64,
+        epoch: u64,
+    ) -> Result<Result<Permit, AnswerRefused>, DurableError> {
+        let Some(guard) = &self.guard else { return Ok(Err(AnswerRefused::NotBegun)) };
+        // The guard itself goes on when the journal is told, as it does when the journal is read.
+        let permit = match EpochGuard::clone(guard).advance(query, duration_ms, epoch) {
+            Ok(permit) => permit,
+            Err(error) => return Ok(Err(AnswerRefused::Guard(error))),
+        };
+        if !self.makes_room(query, epoch)? {
+            return Ok(Err(AnswerRefused::AnswersFull));
+        }
+        self.tell(&Input::Answered { query, duration_ms, epoch })?;
+        self.sync()?;
+        Ok(Ok(permit))
+    }
+
+    /// Closes seals until one states this answer, as long as none is given up for it. Says whether the answer will be stated.
+    fn makes_room(&mut self, query: QueryId, epoch: u64) -> Result<bool, DurableError> {
+        for _ in 0..MOST_PARTS {
+            if self.mote.would_state(query, epoch) {
+                return Ok(true);
+            }
+            match self.mote.epoch() {
+                Some(open) if self.mote.waiting() < self.most_waiting() => self.tell(&Input::Part(open))?,
+                _ => break,
+            }
+        }
+        Ok(self.mote.would_state(query, epoch) || self.mote.unstated().runs().len() < MOST_UNSTATED)
+    }
+
+    /// The number and the digest of the newest agenda of queries that was accepted.
+    #[must_use]
+    pub const fn agenda(&self) -> Option<(u64, Digest)> {
+        self.agenda
+    }
+
+    /// Accepts an agenda of queries, whose signature the caller has checked: durable when this returns, so that no older one is ever
+    /// acted on again. Says whether it is news.
+    ///
+    /// # Errors
+    /// [`AgendaRefused`] within: it must not be acted on. Otherwise [`DurableError`], with the same consequence.
+    pub fn accept_agenda(&mut self, number: u64, digest: Digest) -> Result<Result<bool, AgendaRefused>, DurableError> {
+        match self.agenda {
+            Some((newest, _)) if number < newest => return Ok(Err(AgendaRefused::OlderAgenda { newest })),
+            Some((newest, known)) if number == newest && known != digest => return Ok(Err(AgendaRefused::TwoAgendas)),
+            // Told before, but perhaps not synced.
+            Some((newest, _)) if number == newest => return self.sync().map(|()| Ok(false)),
+            _ => {}
+        }
+        self.tell(&Input::Agenda(number, digest))?;
+        self.sync()?;
+        Ok(Ok(true))
+    }
+}

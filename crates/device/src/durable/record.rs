@@ -1,0 +1,226 @@
+//! The records of a mote's journal: what it was told, and where the journal starts.
+//!
+//! Records start with a byte that says what they are; numbers are big-endian, `?` is 0 for none or 1 and the number:
+//!
+//! | first byte | then |
+//! |---|---|
+//! | 0 | the device (8), the schema's digest (32), most waiting (4), the chain before: `prev` (32), `?` index (4), `?` epoch (8), whether that epoch is closed (1), next index (4), `?` epoch (8); taken: `?` epoch (8), readings (8); 1 for trees, 0 or nothing for stars (1) |
+//! | 1 | a reading: its epoch (8), the record |
+//! | 2 | an announcement as it came |
+//! | 3 | an acknowledgement as it came |
+//! | 4 | an epoch (8) was begun |
+//! | 5 | an epoch (8) has ended |
+//! | 6 | what was given up: the next index (4), the newest epoch (8), its readings (8), whether the seal before was the last of its epoch (1; without it, it was) |
+//! | 7 | a seal (4) was given up: the gateway refuses it, or has lost what it acknowledged of it; the answers that it stated, as in 12 |
+//! | 8 | indices were opened and never used: the next one (4) |
+//! | 9 | an epoch of a query was answered: the query (16), the length of its epochs in milliseconds (8), the epoch (8) |
+//! | 10 | an agenda of queries was accepted: its number (8), its digest (32) |
+//! | 11 | the epoch guard as it was |
+//! | 12 | the answers that no seal stated: runs of a query (16), the first epoch (8) and how many (4) |
+//! | 13 | the open seal had no room for an answer: it was closed, and its epoch (8) goes on |
+
+use moteseal_core::digest::Digest;
+use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
+use moteseal_core::seal::{Answered, Position, Scheme};
+use moteseal_core::sum::guard::{EpochGuard, GUARD_LENGTH};
+use moteseal_core::sum::query::QueryId;
+
+use super::Before;
+use crate::mote::Unstated;
+use crate::seal::Chain;
+
+/// What a mote was told.
+#[derive(Debug)]
+pub(super) enum Input<'a> {
+    Reading(EpochNumber, &'a [u8]),
+    Announcement(&'a [u8]),
+    Acknowledgement(&'a [u8]),
+    Begin(EpochNumber),
+    End(EpochNumber),
+    PassOver(SealIndex, EpochNumber, u64, bool),
+    GiveUp(SealIndex, Unstated),
+    SkipTo(SealIndex),
+    Answered { query: QueryId, duration_ms: u64, epoch: u64 },
+    Agenda(u64, Digest),
+    Guard(Box<EpochGuard>),
+    Unstated(Unstated),
+    Part(EpochNumber),
+}
+
+impl<'a> Input<'a> {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Reading(epoch, record) => [&[1][..], &epoch.0.to_be_bytes(), record].concat(),
+            Self::Announcement(bytes) => [&[2][..], bytes].concat(),
+            Self::Acknowledgement(bytes) => [&[3][..], bytes].concat(),
+            Self::Begin(epoch) => [&[4][..], &epoch.0.to_be_bytes()].concat(),
+            Self::End(epoch) => [&[5][..], &epoch.0.to_be_bytes()].concat(),
+            Self::PassOver(index, epoch, readings, closed) => {
+                [&[6][..], &index.0.to_be_bytes(), &epoch.0.to_be_bytes(), &readings.to_be_bytes(), &[u8::from(*closed)]].concat()
+            }
+            Self::GiveUp(index, answers) => [&[7][..], &index.0.to_be_bytes(), &runs(answers)].concat(),
+            Self::SkipTo(next) => [&[8][..], &next.0.to_be_bytes()].concat(),
+            Self::Answered { query, duration_ms, epoch } => {
+                [&[9][..], &query.0, &duration_ms.to_be_bytes(), &epoch.to_be_bytes()].concat()
+            }
+            Self::Agenda(number, digest) => [&[10][..], &number.to_be_bytes(), &digest.0].concat(),
+            Self::Guard(guard) => [&[11][..], &guard.encode()].concat(),
+            Self::Unstated(answers) => [&[12][..], &runs(answers)].concat(),
+            Self::Part(epoch) => [&[13][..], &epoch.0.to_be_bytes()].concat(),
+        }
+    }
+
+    pub(super) fn decode(record: &'a [u8]) -> Option<Self> {
+        let (kind, rest) = record.split_first()?;
+        let epoch = |bytes: &[u8]| Some(EpochNumber(u64::from_be_bytes(bytes.try_into().ok()?)));
+        Some(match kind {
+            1 => {
+                let (at, record) = rest.split_first_chunk::<8>()?;
+                Self::Reading(EpochNumber(u64::from_be_bytes(*at)), record)
+            }
+            2 => Self::Announcement(rest),
+            3 => Self::Acknowledgement(rest),
+            4 => Self::Begin(epoch(rest)?),
+            5 => Self::End(epoch(rest)?),
+            6 => {
+                let (index, rest) = rest.split_first_chunk()?;
+                let (at, rest) = rest.split_first_chunk::<8>()?;
+                let (readings, rest) = rest.split_first_chunk()?;
+                let closed = match rest {
+                    [] | [1] => true,
+                    [0] => false,
+                    _ => return None,
+                };
+                let index = SealIndex(u32::from_be_bytes(*index));
+                Self::PassOver(index, EpochNumber(u64::from_be_bytes(*at)), u64::from_be_bytes(*readings), closed)
+            }
+            7 => {
+                let (index, answers) = rest.split_first_chunk()?;
+                Self::GiveUp(SealIndex(u32::from_be_bytes(*index)), unstated(answers)?)
+            }
+            8 => Self::SkipTo(SealIndex(u32::from_be_bytes(rest.try_into().ok()?))),
+            9 => {
+                let (query, rest) = rest.split_first_chunk()?;
+                let (duration_ms, epoch) = rest.split_first_chunk()?;
+                let duration_ms = u64::from_be_bytes(*duration_ms);
+                Self::Answered { query: QueryId(*query), duration_ms, epoch: u64::from_be_bytes(epoch.try_into().ok()?) }
+            }
+            10 => {
+                let (number, digest) = rest.split_first_chunk()?;
+                Self::Agenda(u64::from_be_bytes(*number), Digest(digest.try_into().ok()?))
+            }
+            11 => {
+                let bytes: &[u8; GUARD_LENGTH] = rest.try_into().ok()?;
+                Self::Guard(Box::new(EpochGuard::decode(bytes).ok()?))
+            }
+            12 => Self::Unstated(unstated(rest)?),
+            13 => Self::Part(epoch(rest)?),
+            _ => return None,
+        })
+    }
+}
+
+/// Whether a record, which is not the first one, says nothing of seals: it stays when nothing waits.
+pub(super) fn is_of_no_seal(record: &[u8]) -> bool {
+    matches!(record.first(), Some(2 | 9..=12))
+}
+
+/// Bytes of a run of answers.
+const RUN: usize = 28;
+
+fn runs(answers: &Unstated) -> Vec<u8> {
+    let run = |run: &Answered| [&run.query[..], &run.first.to_be_bytes(), &run.count.to_be_bytes()].concat();
+    answers.runs().iter().flat_map(run).collect()
+}
+
+fn unstated(bytes: &[u8]) -> Option<Unstated> {
+    let (runs, rest) = bytes.as_chunks::<RUN>();
+    let mut answers = Unstated::default();
+    for run in runs {
+        let (query, run) = run.split_first_chunk()?;
+        let (first, count) = run.split_first_chunk()?;
+        let (first, count) = (u64::from_be_bytes(*first), u32::from_be_bytes(count.try_into().ok()?));
+        answers.add(Answered { query: *query, first, count });
+    }
+    rest.is_empty().then_some(answers)
+}
+
+/// The record that says that everything before this was given up.
+pub(super) fn pass_over(before: &Before) -> Option<Vec<u8>> {
+    let readings = before.taken.map_or(0, |(_, readings)| readings);
+    // What was signed last was open before what was given up, and closed its epoch or not.
+    let closed = before.chain.position.epoch_closed;
+    Some(Input::PassOver(before.chain.next_index, before.chain.epoch?, readings, closed).encode())
+}
+
+/// The first record of a journal.
+pub(super) struct Start {
+    pub(super) device: DeviceId,
+    pub(super) schema: Digest,
+    pub(super) scheme: Scheme,
+    pub(super) most_waiting: u32,
+    pub(super) before: Before,
+}
+
+impl Start {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let optional = |bytes: Option<&[u8]>| bytes.map_or_else(|| vec![0], |bytes| [&[1], bytes].concat());
+        let Chain { position, next_index, epoch, .. } = self.before.chain;
+        let (index, last) = position.last.map(|(index, epoch)| (index.0.to_be_bytes(), epoch.0.to_be_bytes())).unzip();
+        let epoch = epoch.map(|epoch| epoch.0.to_be_bytes());
+        let (taken, readings) = self.before.taken.map(|(epoch, readings)| (epoch.0.to_be_bytes(), readings)).unzip();
+        [
+            &[0][..],
+            &self.device.0,
+            &self.schema.0,
+            &self.most_waiting.to_be_bytes(),
+            &position.prev.0,
+            &optional(index.as_ref().map(|index| &index[..])),
+            &optional(last.as_ref().map(|epoch| &epoch[..])),
+            &[u8::from(position.epoch_closed)],
+            &next_index.0.to_be_bytes(),
+            &optional(epoch.as_ref().map(|epoch| &epoch[..])),
+            &optional(taken.as_ref().map(|epoch| &epoch[..])),
+            &readings.unwrap_or(0).to_be_bytes(),
+            &[self.scheme.number()],
+        ]
+        .concat()
+    }
+
+    pub(super) fn decode(record: &[u8]) -> Option<Self> {
+        fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+            let (bytes, tail) = rest.split_first_chunk()?;
+            *rest = tail;
+            Some(*bytes)
+        }
+        fn optional<const N: usize>(rest: &mut &[u8]) -> Option<Option<[u8; N]>> {
+            match take::<1>(rest)? {
+                [0] => Some(None),
+                _ => Some(Some(take(rest)?)),
+            }
+        }
+        let mut rest = record.strip_prefix(&[0])?;
+        let rest = &mut rest;
+        let (device, schema) = (DeviceId(take(rest)?), Digest(take(rest)?));
+        let most_waiting = u32::from_be_bytes(take(rest)?);
+        let prev = Digest(take(rest)?);
+        let index = optional(rest)?.map(|index| SealIndex(u32::from_be_bytes(index)));
+        let last = optional(rest)?.map(|epoch| EpochNumber(u64::from_be_bytes(epoch)));
+        let [closed] = take(rest)?;
+        let position = Position { prev, last: index.zip(last), epoch_closed: closed != 0 };
+        let next_index = SealIndex(u32::from_be_bytes(take(rest)?));
+        let epoch = optional(rest)?.map(|epoch| EpochNumber(u64::from_be_bytes(epoch)));
+        let taken = optional(rest)?.map(|epoch| EpochNumber(u64::from_be_bytes(epoch)));
+        let readings = u64::from_be_bytes(take(rest)?);
+        let chain = Chain { position, next_index, epoch, readings: 0 };
+        let before =
+            Before { chain, taken: taken.map(|epoch| (epoch, readings)), announcement: None, unstated: Unstated::default() };
+        let scheme = match rest {
+            // A journal from before there were trees ends here.
+            [] | [0] => Scheme::Star,
+            [1] => Scheme::Tree,
+            _ => return None,
+        };
+        Some(Self { device, schema, scheme, most_waiting, before })
+    }
+}

@@ -1,0 +1,149 @@
+//! What a mote states of the queries that it answered: each answer in one seal that is signed and not given up (DESIGN section 7).
+//!
+//! Whether an epoch may be answered is not asked here: that is the epoch guard's. Nor does anything here survive a restart by itself.
+
+use moteseal_core::record::{EpochNumber, SealIndex};
+use moteseal_core::seal::{Answered, Answers};
+use moteseal_core::signature::Signer;
+use moteseal_core::sum::query::QueryId;
+
+use super::Mote;
+use crate::seal::SealRefused;
+
+/// Answers that no seal states: runs by query and first epoch, those that touch as one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unstated(Vec<Answered>);
+
+impl Unstated {
+    /// The runs.
+    #[must_use]
+    pub fn runs(&self) -> &[Answered] {
+        &self.0
+    }
+
+    /// Adds a run.
+    pub fn add(&mut self, run: Answered) {
+        let at = self.0.partition_point(|before| (before.query, before.first) <= (run.query, run.first));
+        self.0.insert(at, run);
+        self.0.dedup_by(|run, before| {
+            let joined = join(*before, *run);
+            *before = joined.unwrap_or(*before);
+            joined.is_some()
+        });
+    }
+
+    /// Adds what a seal stated.
+    pub fn add_all(&mut self, answers: &Answers) {
+        answers.runs().for_each(|run| self.add(run));
+    }
+
+    /// Takes out as many runs as a seal states.
+    pub(super) fn take(&mut self) -> Answers {
+        let mut taken = Answers::NONE;
+        self.0.retain(|run| !taken.push(*run));
+        taken
+    }
+}
+
+/// Two runs as one, where they touch and one can count them.
+fn join(before: Answered, run: Answered) -> Option<Answered> {
+    let end = |run: Answered| u128::from(run.first) + u128::from(run.count);
+    let touch = before.query == run.query && u128::from(run.first) <= end(before);
+    let count = u32::try_from(end(before).max(end(run)) - u128::from(before.first)).ok()?;
+    touch.then_some(Answered { count, ..before })
+}
+
+impl<K: Signer> Mote<K> {
+    /// An epoch of a query is answered: the open seal states it. Where none is open, or it has no room, the next one will.
+    pub fn answered(&mut self, query: QueryId, epoch: u64) {
+        let stated = self.open.as_mut().is_some_and(|open| open.answers.add(query.0, epoch));
+        if !stated {
+            self.unstated.add(Answered { query: query.0, first: epoch, count: 1 });
+        }
+    }
+
+    /// Whether the open seal would state this answer.
+    #[must_use]
+    pub fn would_state(&self, query: QueryId, epoch: u64) -> bool {
+        self.open.as_ref().is_some_and(|open| Answers::add(&mut { open.answers }, query.0, epoch))
+    }
+
+    /// Closes the open seal, if it is this epoch's, and goes on with the epoch under the next index: a seal has room for so many answers.
+    ///
+    /// # Errors
+    /// [`SealRefused`]; nothing has changed.
+    pub fn part(&mut self, epoch: EpochNumber) -> Result<(), SealRefused> {
+        if self.chain.next_index.0 == u32::MAX {
+            return Err(SealRefused::IndexExhausted);
+        }
+        if self.epoch() == Some(epoch) {
+            self.close_or_give_up(false)?;
+        }
+        self.go_to(epoch)
+    }
+
+    /// The answers that no seal states yet.
+    #[must_use]
+    pub const fn unstated(&self) -> &Unstated {
+        &self.unstated
+    }
+
+    /// The answers that no seal states yet are these.
+    pub fn set_unstated(&mut self, unstated: Unstated) {
+        self.unstated = unstated;
+    }
+
+    /// A seal that stated these was given up: the next one that is opened states them.
+    pub fn state_again(&mut self, answers: &Unstated) {
+        answers.runs().iter().for_each(|run| self.unstated.add(*run));
+    }
+
+    /// What a seal states that is open or waits.
+    #[must_use]
+    pub fn answers_of(&self, index: SealIndex) -> Answers {
+        let open = self.open.as_ref().filter(|open| open.index == index).map(|open| open.answers);
+        let waiting = || self.waiting.iter().find(|waiting| waiting.index == index).map(|waiting| waiting.answers);
+        open.or_else(waiting).unwrap_or(Answers::NONE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(query: u8, first: u64, count: u32) -> Answered {
+        Answered { query: [query; 16], first, count }
+    }
+
+    #[test]
+    fn runs_that_touch_are_one_whatever_order_they_come_in() {
+        let runs = [run(1, 5, 2), run(2, 7, 1), run(1, 10, 5), run(1, 7, 3), run(1, 16, 1), run(1, 15, 1), run(0, 1, 1)];
+        for turn in 0..runs.len() {
+            let mut unstated = Unstated::default();
+            runs.iter().cycle().skip(turn).take(runs.len()).for_each(|run| unstated.add(*run));
+            assert_eq!(unstated.runs(), [run(0, 1, 1), run(1, 5, 12), run(2, 7, 1)]);
+        }
+    }
+
+    #[test]
+    fn runs_that_no_run_counts_together_stay_two_and_go_into_two_seals() {
+        let mut unstated = Unstated::default();
+        unstated.add(run(1, u64::from(u32::MAX), 9));
+        unstated.add(run(1, 0, u32::MAX));
+        assert_eq!(unstated.runs().len(), 2);
+        assert_eq!(unstated.take().runs().collect::<Vec<_>>(), [run(1, 0, u32::MAX)]);
+        assert_eq!(unstated.take().runs().collect::<Vec<_>>(), [run(1, u64::from(u32::MAX), 9)]);
+        assert_eq!(unstated, Unstated::default());
+    }
+
+    #[test]
+    fn a_seal_takes_as_many_runs_as_it_states() {
+        let mut unstated = Unstated::default();
+        (0..20).for_each(|query| unstated.add(run(query, 5, 2)));
+        let before = unstated.clone();
+        let taken = unstated.take();
+        assert_eq!((taken.runs().count(), unstated.runs().len()), (8, 12));
+        unstated.add_all(&taken);
+        assert_eq!(unstated, before);
+    }
+}

@@ -29,6 +29,7 @@ mod sim;
 mod source;
 mod store;
 mod succession;
+mod sum;
 mod terminal;
 mod time;
 mod verify;
@@ -76,6 +77,9 @@ enum Command {
     Get(Box<get::Arguments>),
     Estimate(Box<estimate::Arguments>),
     Audit(audit::Arguments),
+    /// Exact sums over encrypted readings, added up on their way by parties who can neither read nor bend them.
+    #[command(subcommand)]
+    Sum(sum::Command),
     /// Take care of a cloud's store.
     #[command(subcommand)]
     Store(store::Command),
@@ -111,6 +115,7 @@ fn main() -> ExitCode {
         Command::Get(arguments) => get::run(&arguments),
         Command::Estimate(arguments) => estimate::run(&arguments),
         Command::Audit(arguments) => audit::run(&arguments),
+        Command::Sum(command) => sum::run(&command),
         Command::Store(command) => store::run(command),
         Command::Sim(command) => sim::run(command),
         Command::Demo(arguments) => demo::run(&arguments),

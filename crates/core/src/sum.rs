@@ -9,6 +9,7 @@ pub mod agenda;
 mod chacha;
 mod field;
 pub mod guard;
+pub mod key_file;
 pub mod participation;
 pub mod query;
 pub mod sies;

@@ -1,0 +1,18 @@
+//! `moteseal sum`: exact sums over encrypted readings, added up on their way by gateways that can neither read nor bend them.
+
+mod setup;
+
+use clap::Subcommand;
+
+use crate::failure::Failure;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Setup(setup::Arguments),
+}
+
+pub(crate) fn run(command: &Command) -> Result<(), Failure> {
+    match command {
+        Command::Setup(arguments) => setup::run(arguments),
+    }
+}

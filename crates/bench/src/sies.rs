@@ -40,7 +40,7 @@ fn steps(report: &mut Report, host: Host) {
     let source = sources(1).next().expect("there is one");
     let encrypted: Vec<Psr> = (0..1024_u64)
         .map(|i| {
-            let permit = EpochGuard::default().advance(QUERY.0, 1, EPOCH + i).expect("a new guard takes any epoch");
+            let permit = EpochGuard::default().advance(QUERY, 1, EPOCH + i).expect("a new guard takes any epoch");
             source.encrypt(&permit, SLOT, i.into()).expect("the value is small")
         })
         .collect();
@@ -50,7 +50,7 @@ fn steps(report: &mut Report, host: Host) {
     let encrypt = Contender::new(READINGS as usize, || {
         for reading in 0..READINGS {
             epoch += 1;
-            let permit = guard.advance(QUERY.0, 1, epoch).expect("epochs ascend");
+            let permit = guard.advance(QUERY, 1, epoch).expect("epochs ascend");
             black_box(source.encrypt(&permit, SLOT, black_box(reading).into()).expect("the value is small").to_bytes());
         }
     });
@@ -71,7 +71,7 @@ fn querier(report: &mut Report, host: Host, n: usize) {
     let mut lanes = vec![KeyLanes::default(); n.div_ceil(LANES)];
     let mut present = vec![0_u16; lanes.len()];
     let mut sum = Psr::ZERO;
-    let permit = EpochGuard::default().advance(QUERY.0, 1, EPOCH).expect("a new guard takes any epoch");
+    let permit = EpochGuard::default().advance(QUERY, 1, EPOCH).expect("a new guard takes any epoch");
     for (i, source) in sources(n).enumerate() {
         lanes[i / LANES].set(i % LANES, &source);
         if i % 10 != 3 {

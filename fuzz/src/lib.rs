@@ -10,6 +10,7 @@ pub mod cose;
 pub mod fixture;
 pub mod keys;
 pub mod link;
+pub mod query;
 pub mod roster;
 pub mod schema;
 pub mod stream;
@@ -18,10 +19,11 @@ pub mod stream;
 pub type Target = (&'static str, fn(&[u8]), fn() -> Vec<Vec<u8>>);
 
 /// Every target.
-pub const TARGETS: [Target; 6] = [
+pub const TARGETS: [Target; 7] = [
     ("cose", cose::run, cose::seeds),
     ("keys", keys::run, keys::seeds),
     ("link", link::run, link::seeds),
+    ("query", query::run, query::seeds),
     ("roster", roster::run, roster::seeds),
     ("schema", schema::run, schema::seeds),
     ("stream", stream::run, stream::seeds),

@@ -1,0 +1,77 @@
+//! Queries: a text has one plan, a plan one text and one encoding, and no plan makes a mote or a querier panic.
+
+use moteseal_core::schema::{Field, FieldType, MAX_SCHEMA, Schema};
+use moteseal_core::sum::query::{MAX_PLAN, MAX_SLOTS, Plan};
+
+/// Reads the bytes as a query's text and as an encoded plan.
+pub fn run(bytes: &[u8]) {
+    let schema = schema();
+    let schema = Schema::decode(&schema).unwrap();
+    if let Ok(text) = core::str::from_utf8(bytes) {
+        match Plan::parse(text, &schema) {
+            Ok(plan) => {
+                let shown = plan.to_string();
+                assert_eq!(Plan::parse(&shown, &schema), Ok(plan), "the one text of a plan is that of another");
+                assert!(plan.bind(&schema).is_ok(), "a plan does not bind to the schema it was made for");
+                check(&plan, &schema, bytes);
+            }
+            Err(error) => assert!(error.column <= text.chars().count() + 1 && !error.to_string().contains('\n')),
+        }
+    }
+    if let Ok(plan) = Plan::decode(bytes) {
+        assert_eq!(plan.encode(&mut [0; MAX_PLAN]).unwrap(), bytes, "two encodings of one plan");
+        check(&plan, &schema, bytes);
+    }
+}
+
+/// Encodes a plan and reads it back, evaluates it at a mote, and answers it from what the mote contributed and from any sums.
+fn check(plan: &Plan<'_>, schema: &Schema<'_>, bytes: &[u8]) {
+    let mut buffer = [0; MAX_PLAN];
+    assert_eq!(Plan::decode(plan.encode(&mut buffer).unwrap()).as_ref(), Ok(plan));
+    let count = plan.slots().count();
+    let any: Vec<u128> =
+        (0..count).map(|at| bytes.iter().skip(at).fold(1, |sum: u128, &byte| sum.rotate_left(5) ^ u128::from(byte))).collect();
+    for shift in [0, 40, 100, 127] {
+        let totals: Vec<u128> = any.iter().map(|total| total >> shift).collect();
+        if let Ok(results) = plan.answer(&totals, u32::MAX >> (shift / 8)) {
+            results.flatten().for_each(|result| drop((result.to_string(), result.digits())));
+        }
+    }
+    let Ok(bound) = plan.bind(schema) else { return };
+    let record: Vec<u8> = bytes.iter().copied().cycle().take(schema.record_size().unwrap()).collect();
+    for record in [None, Some(&record[..])] {
+        let mut slots = [0; MAX_SLOTS];
+        let Ok(written) = bound.contribution(record, &mut slots) else { continue };
+        assert_eq!(written, count);
+        plan.slots().zip(slots).for_each(|(slot, value)| assert!(value <= slot.vmax, "{slot} is above its bound"));
+        if plan.check_capacity(1).is_ok() {
+            let results = plan.answer(&slots[..written], 1).expect("one source is an answer");
+            assert_eq!(results.count(), plan.items().len());
+        }
+    }
+}
+
+fn schema() -> Vec<u8> {
+    let fields = [
+        Field::new("temperature", "Cel", FieldType::I16).scaled(100, 0),
+        Field::new("n", "", FieldType::U64).scaled(3, i64::MAX),
+        Field::new("room \"a\"", "", FieldType::I64).scaled(u32::MAX, i64::MIN),
+        Field::new("light", "lx", FieldType::F32),
+    ];
+    Schema::encode(&fields, &mut [0; MAX_SCHEMA]).unwrap().as_bytes().to_vec()
+}
+
+/// Queries as people write them, and the plans of each.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let texts = [
+        "SELECT COUNT(*) FROM sensors EPOCH DURATION 30s",
+        "select avg(temperature), stddev(n), sum(\"room \"\"a\"\"\") from sensors where 1 < n and not temperature between -4.05 and 20 epoch duration 7d",
+        "SELECT VARIANCE(temperature) FROM sensors WHERE (n = 1 OR n <> 2) AND (n <= 3.5 OR temperature >= -1) EPOCH DURATION 1500ms",
+        "SELECT MAX(light) FROM sensors WHERE \"room = 'x'",
+    ];
+    let schema = schema();
+    let schema = Schema::decode(&schema).unwrap();
+    let plans = texts.iter().filter_map(|text| Plan::parse(text, &schema).ok());
+    let plans: Vec<Vec<u8>> = plans.map(|plan| plan.encode(&mut [0; MAX_PLAN]).unwrap().to_vec()).collect();
+    texts.iter().map(|text| text.as_bytes().to_vec()).chain(plans).collect()
+}

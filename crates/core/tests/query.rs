@@ -8,9 +8,10 @@ mod reference {
 
 use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
 use moteseal_core::sum::query::{AnswerError, EPOCH_MS, FixedPoint, MAX_PLAN, MAX_SLOTS, MAX_TEXT, Plan, RangeError, SlotKind};
+use num_bigint::BigInt;
 use proptest::collection::vec;
 use proptest::prelude::*;
-use reference::query::{Query, query};
+use reference::query::{Query, Ratio, fixed, query, root};
 
 fn encode(fields: &[Field<'_>]) -> Vec<u8> {
     Schema::encode(fields, &mut [0; MAX_SCHEMA]).unwrap().as_bytes().to_vec()
@@ -187,6 +188,42 @@ fn results_have_the_places_of_their_columns_and_some_more() {
             "0.000000000000000000054210108624275221700372640043497085571289062500"
         ]
     );
+}
+
+#[test]
+fn the_largest_sums_on_the_finest_scale_are_exact() {
+    for (column, places) in
+        [("v::u32/2147483648", Some(31)), ("v::u32/4294967295", None), ("v::u32", Some(0)), ("v::u32-4294967295", Some(0))]
+    {
+        let field = Field::parse(column).unwrap();
+        let bytes = encode(&[field]);
+        let schema = Schema::decode(&bytes).unwrap();
+        let plan = Plan::parse("SELECT SUM(v), AVG(v), VARIANCE(v), STDDEV(v) FROM sensors EPOCH DURATION 1s", &schema).unwrap();
+        let sources = u32::MAX;
+        assert_eq!(plan.check_capacity(sources), Ok(()));
+        // Of so many sources, some read the numerator farthest from 0 and the others 0.
+        for far in [sources, sources / 2, sources - 1, 1] {
+            let most = u128::from(u32::MAX);
+            let (far, all) = (u128::from(far), u128::from(sources));
+            let negative = field.offset < 0;
+            // From a shift of -most, 0 is most and -most is 0.
+            let total = if negative { (all - far) * most } else { far * most };
+            let shown: Vec<String> =
+                plan.answer(&[all, total, far * most * most], sources).unwrap().map(|value| value.unwrap().to_string()).collect();
+            let (n, divisor) = (BigInt::from(all), BigInt::from(field.divisor));
+            let sum: BigInt = BigInt::from(far * most) * if negative { -1 } else { 1 };
+            let spread: BigInt = &n * BigInt::from(far * most * most) - sum.pow(2);
+            let variance = Ratio::new(spread, (&n * &divisor).pow(2));
+            let at = |exact: fn(u32) -> u32| places.map_or(9, exact);
+            let expected = [
+                fixed(&Ratio::new(sum.clone(), divisor.clone()), at(|places| places)),
+                fixed(&Ratio::new(sum, &n * &divisor), at(|places| places + 4)),
+                fixed(&variance, at(|places| 2 * places + 4)),
+                root(&variance, at(|places| places + 4)),
+            ];
+            assert_eq!(shown, expected, "{far} of {column}");
+        }
+    }
 }
 
 #[test]

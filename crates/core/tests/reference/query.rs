@@ -13,6 +13,10 @@ use proptest::prelude::*;
 pub(crate) struct Ratio(BigInt, BigInt);
 
 impl Ratio {
+    pub(crate) fn new(numerator: BigInt, denominator: BigInt) -> Self {
+        Self(numerator, denominator)
+    }
+
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (&self.0 * &other.1).cmp(&(&other.0 * &self.1))
     }
@@ -325,7 +329,7 @@ fn decimal(digits: &BigInt, places: u32) -> String {
 }
 
 /// The candidate that no other is nearer to; of two, the even one.
-fn fixed(value: &Ratio, places: u32) -> String {
+pub(crate) fn fixed(value: &Ratio, places: u32) -> String {
     let scaled = &value.0 * BigInt::from(10).pow(places);
     let near = &scaled / &value.1;
     let distance = |candidate: &BigInt| {
@@ -337,7 +341,7 @@ fn fixed(value: &Ratio, places: u32) -> String {
 }
 
 /// By bisection: the greatest candidate whose lower half step is not above the root.
-fn root(value: &Ratio, places: u32) -> String {
+pub(crate) fn root(value: &Ratio, places: u32) -> String {
     // sqrt(4 * scaled / denominator) against 2 * candidate - 1.
     let scaled = &value.0 * BigInt::from(10).pow(2 * places) * 4;
     let (mut low, mut high) = (BigInt::ZERO, BigInt::from(1) << 256);

@@ -12,11 +12,13 @@ mod mqtt;
 mod retrieval;
 mod service;
 mod sies;
+mod sums;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: moteseal-bench hashing|service|retrieval|coordinator|growth|mqtt|sies [--plot FILE.png] [--json]";
+const USAGE: &str = "usage: moteseal-bench hashing|service|retrieval|coordinator|growth|mqtt|sies [--plot FILE.png] [--json]
+       moteseal-bench sums --out DIRECTORY [--data DIRECTORY]";
 
 fn main() -> ExitCode {
     if let [mode, folder, name, sync] = std::env::args().skip(1).collect::<Vec<_>>().as_slice()
@@ -29,6 +31,11 @@ fn main() -> ExitCode {
                 ExitCode::FAILURE
             }
         };
+    }
+    if let [mode, rest @ ..] = std::env::args().skip(1).collect::<Vec<_>>().as_slice()
+        && mode == "sums"
+    {
+        return sums::main(rest);
     }
     let (mut json, mut suite, mut plot) = (false, None, None);
     let mut arguments = std::env::args().skip(1);

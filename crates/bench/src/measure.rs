@@ -43,15 +43,17 @@ pub(crate) fn interleaved(repetitions: usize, contenders: &mut [Contender<'_>]) 
     Times(times)
 }
 
+/// The thread's own clock.
 #[cfg(unix)]
 #[allow(clippy::cast_sign_loss, clippy::cast_possible_truncation)]
-fn thread_time() -> Duration {
+pub(crate) fn thread_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
+/// A clock.
 #[cfg(not(unix))]
-fn thread_time() -> Duration {
+pub(crate) fn thread_time() -> Duration {
     static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
     START.get_or_init(std::time::Instant::now).elapsed()
 }

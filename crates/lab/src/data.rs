@@ -9,6 +9,7 @@
 
 mod home_c;
 mod houses;
+pub mod intel_lab;
 mod motes;
 
 use std::fmt;

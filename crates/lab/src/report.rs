@@ -3,6 +3,7 @@
 
 mod days;
 mod loads;
+pub mod sums;
 
 use std::fmt;
 use std::io;

@@ -5,7 +5,7 @@
 //! epoch, no key groups, no word on who took part but the aggregators'. `core` has the scheme that products use.
 
 pub mod attack;
-mod field;
+pub mod field;
 
 use std::fmt;
 

@@ -1,0 +1,317 @@
+//! `moteseal-bench sums --out DIRECTORY`: the costs of CMT, `SECOA^S` and SIES as section VI of Papadopoulos et al. (ICDE 2011) measures
+//! them, on recorded temperatures. What was measured goes to the lab's report, which sets it beside the paper's numbers.
+//!
+//! Here and not in the lab, because the lab does not measure speed, and because the product links the lab but may not link `SECOA`.
+
+mod exact;
+mod primitives;
+mod secoa;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use moteseal_lab::chance::Seed;
+use moteseal_lab::data::{Folder, intel_lab};
+use moteseal_lab::report;
+use moteseal_lab::sums::{Edges, Measured, Point, Setting};
+
+use exact::{Cmt, Costs, OurSies, PaperSies};
+use secoa::Estimates;
+
+const USAGE: &str = "usage: moteseal-bench sums --out DIRECTORY [--data DIRECTORY]";
+/// Where recorded data is looked for when nobody says.
+const BESIDE: &str = "../shared/data";
+/// Readings that count, in degrees Celsius: the paper's.
+const INTERVAL: (f64, f64) = (18.0, 50.0);
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+struct Effort {
+    /// `N` of figure 6a.
+    sources: &'static [u32],
+    /// `F` of figure 5.
+    fanouts: &'static [u32],
+    /// Powers of ten of figures 4 and 6b.
+    decimals: &'static [u32],
+    /// Table IV's defaults.
+    default: Setting,
+    /// The power of ten of the defaults.
+    default_decimals: u32,
+    /// Epochs; `SECOA^S`'s querier gets fewer where `N` is large.
+    epochs: u32,
+    /// Sources times epochs of `SECOA^S`'s querier, about.
+    secoa_work: u32,
+    /// Sources of the one network of `SECOA^S` that is run in full.
+    whole: u32,
+    /// For how long each primitive is measured.
+    primitives: u32,
+}
+
+impl Effort {
+    /// Table IV: two minutes or so.
+    const FULL: Self = Self {
+        sources: &[64, 256, 1024, 4096, 16_384],
+        fanouts: &[2, 3, 4, 5, 6],
+        decimals: &[0, 1, 2, 3, 4],
+        default: Setting::DEFAULT,
+        default_decimals: 2,
+        epochs: 20,
+        secoa_work: 40_960,
+        whole: 64,
+        primitives: 10,
+    };
+}
+
+/// Reads the arguments behind `sums`, measures, and writes the report.
+pub(crate) fn main(arguments: &[String]) -> ExitCode {
+    let (mut out, mut data) = (None, None);
+    let mut rest = arguments.iter();
+    while let Some(argument) = rest.next() {
+        let place = match argument.as_str() {
+            "--out" => &mut out,
+            "--data" => &mut data,
+            other => return misuse(&format!("unknown argument {other:?}")),
+        };
+        match rest.next() {
+            Some(folder) => *place = Some(PathBuf::from(folder)),
+            None => return misuse(&format!("{argument} needs a directory")),
+        }
+    }
+    let Some(out) = out else { return misuse("--out is missing") };
+    let data = data.or_else(|| std::env::var_os("MOTESEAL_DATA").map(PathBuf::from)).unwrap_or_else(|| PathBuf::from(BESIDE));
+    match run(&Folder::new(data), &out, &Effort::FULL, &mut |step| eprintln!("{step}")) {
+        Ok(()) => {
+            println!("{}", out.join(report::INDEX).display());
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("moteseal-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn misuse(what: &str) -> ExitCode {
+    eprintln!("moteseal-bench: {what}; {USAGE}");
+    ExitCode::from(2)
+}
+
+fn run(folder: &Folder, out: &Path, effort: &Effort, tell: &mut dyn FnMut(&str)) -> Result<(), String> {
+    let readings = Readings::load(folder)?;
+    let measured = measure(&readings, effort, tell)?;
+    report::sums::write(&measured, out).map_err(|error| error.to_string())
+}
+
+/// Recorded temperatures within the paper's interval.
+struct Readings(Vec<f64>);
+
+impl Readings {
+    fn load(folder: &Folder) -> Result<Self, String> {
+        let mut readings = intel_lab::temperatures(folder).map_err(|error| error.to_string())?;
+        readings.retain(|reading| (INTERVAL.0..=INTERVAL.1).contains(reading));
+        if readings.is_empty() { Err("no temperature is between 18 and 50 degrees".to_owned()) } else { Ok(Self(readings)) }
+    }
+
+    /// A value a source and epoch: a random reading, multiplied by the power of ten and truncated.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    fn values(&self, setting: &Setting, decimals: u32, epochs: u32) -> Vec<Vec<u64>> {
+        let power = 10_f64.powi(decimals.try_into().unwrap_or(i32::MAX));
+        let mut draws = seed(setting, decimals).derive("readings", 0).draws();
+        let mut value = || {
+            let chosen = draws.below(self.0.len() as u64) as usize;
+            // So that 18.3 times ten is not 182: a reading has four decimals at most.
+            (self.0[chosen] * power + 1e-6) as u64
+        };
+        (0..epochs).map(|_| (0..setting.sources).map(|_| value()).collect()).collect()
+    }
+}
+
+fn seed(setting: &Setting, decimals: u32) -> Seed {
+    Seed::default()
+        .derive("secure sums", (u64::from(setting.sources) << 16) | (u64::from(setting.fanout) << 8) | u64::from(decimals))
+}
+
+fn scaled(setting: Setting, decimals: u32) -> Setting {
+    let power = 10_u64.pow(decimals);
+    Setting { lowest: 18 * power, highest: 50 * power, ..setting }
+}
+
+/// The three exact schemes over the same epochs.
+struct Exact {
+    cmt: Costs,
+    paper: Costs,
+    ours: Costs,
+}
+
+fn exact(setting: &Setting, epochs: &[Vec<u64>]) -> Result<Exact, String> {
+    let fanout = setting.fanout as usize;
+    Ok(Exact {
+        cmt: exact::run::<Cmt>(fanout, epochs)?,
+        paper: exact::run::<PaperSies>(fanout, epochs)?,
+        ours: exact::run::<OurSies>(fanout, epochs)?,
+    })
+}
+
+impl Exact {
+    const fn opened(&self) -> u64 {
+        self.cmt.opened + self.paper.opened + self.ours.opened
+    }
+
+    fn point(&self, setting: Setting, decimals: u32, epochs: u32, of: fn(&Costs) -> f64, secoa: (f64, u32)) -> Point {
+        Point {
+            setting,
+            decimals,
+            epochs,
+            cmt: of(&self.cmt),
+            sies_paper: of(&self.paper),
+            sies: of(&self.ours),
+            secoa: secoa.0,
+            secoa_epochs: secoa.1,
+        }
+    }
+}
+
+fn measure(readings: &Readings, effort: &Effort, tell: &mut dyn FnMut(&str)) -> Result<Measured, String> {
+    tell("table II: primitives");
+    let primitives = primitives::measure(effort.primitives);
+    let sketches = effort.default.sketches;
+    let (mut opened, mut estimates, mut edges) = (0, Estimates::default(), Edges::default());
+
+    let mut source = Vec::new();
+    for &decimals in effort.decimals {
+        let setting = scaled(effort.default, decimals);
+        tell(&format!("figure 4: a source, values up to {}", setting.highest));
+        let epochs = readings.values(&setting, decimals, effort.epochs);
+        let exact = exact(&setting, &epochs)?;
+        opened += exact.opened();
+        let firsts: Vec<_> = epochs.iter().filter_map(|values| values.first().copied()).collect();
+        let secoa = secoa::source(sketches, &firsts);
+        source.push(exact.point(setting, decimals, effort.epochs, |costs| costs.source, (secoa, effort.epochs)));
+        if decimals == effort.default_decimals {
+            (edges.cmt, edges.sies_paper, edges.sies) = (exact.cmt.bytes, exact.paper.bytes, exact.ours.bytes);
+        }
+    }
+
+    let mut aggregator = Vec::new();
+    for &fanout in effort.fanouts {
+        let setting = Setting { fanout, ..effort.default };
+        tell(&format!("figure 5: an aggregator of {fanout}"));
+        let epochs = readings.values(&setting, effort.default_decimals, effort.epochs);
+        let exact = exact(&setting, &epochs)?;
+        opened += exact.opened();
+        let children: Vec<_> = epochs.iter().map(|values| values.iter().copied().take(fanout as usize).collect()).collect();
+        let (secoa, bytes) = secoa::aggregator(sketches, &children);
+        edges.secoa = bytes;
+        aggregator.push(exact.point(
+            setting,
+            effort.default_decimals,
+            effort.epochs,
+            |costs| costs.aggregator,
+            (secoa, effort.epochs),
+        ));
+    }
+
+    let mut querier = |setting: Setting, decimals: u32, estimates: &mut Estimates| -> Result<Point, String> {
+        let mut epochs = readings.values(&setting, decimals, effort.epochs);
+        let exact = exact(&setting, &epochs)?;
+        opened += exact.opened();
+        let secoa_epochs = (effort.secoa_work / setting.sources).clamp(3, effort.epochs.max(3)).min(effort.epochs);
+        epochs.truncate(secoa_epochs as usize);
+        let secoa = secoa::querier(sketches, &epochs, seed(&setting, decimals).derive("sketches", 0), estimates)?;
+        if setting == effort.default {
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+            {
+                edges.secoa_last = secoa.bytes.round() as u64;
+            }
+            edges.seals = secoa.seals;
+        }
+        Ok(exact.point(setting, decimals, effort.epochs, |costs| costs.querier, (secoa.micros, secoa_epochs)))
+    };
+    let mut querier_by_sources = Vec::new();
+    for &sources in effort.sources {
+        tell(&format!("figure 6a: the querier of {sources} sources"));
+        let setting = Setting { sources, ..effort.default };
+        querier_by_sources.push(querier(setting, effort.default_decimals, &mut estimates)?);
+    }
+    let mut querier_by_domain = Vec::new();
+    for &decimals in effort.decimals {
+        let setting = scaled(effort.default, decimals);
+        tell(&format!("figure 6b: the querier, values up to {}", setting.highest));
+        querier_by_domain.push(querier(setting, decimals, &mut estimates)?);
+    }
+
+    tell(&format!("one network of SECOA in full, {} sources", effort.whole));
+    let setting = Setting { sources: effort.whole, ..effort.default };
+    let values = readings.values(&setting, effort.default_decimals, 1);
+    secoa::whole_network(sketches, setting.fanout as usize, values.first().map_or(&[][..], Vec::as_slice), &mut estimates)?;
+
+    let accuracy = estimates.accuracy();
+    Ok(Measured { primitives, source, aggregator, querier_by_sources, querier_by_domain, edges, accuracy, exact: opened })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const LITTLE: Effort = Effort {
+        sources: &[4, 16],
+        fanouts: &[2, 3],
+        decimals: &[0, 1],
+        default: Setting { sources: 16, sketches: 40, fanout: 4, lowest: 180, highest: 500 },
+        default_decimals: 1,
+        epochs: 3,
+        secoa_work: 1000,
+        whole: 6,
+        primitives: 1,
+    };
+
+    fn readings() -> Readings {
+        Readings(vec![18.0, 18.3, 25.55, 49.9999])
+    }
+
+    #[test]
+    fn a_little_report_has_all_tables_and_figures_and_every_sum_verifies() {
+        let mut steps = Vec::new();
+        let measured = measure(&readings(), &LITTLE, &mut |step| steps.push(step.to_owned())).unwrap();
+        // Three schemes and three epochs at each of two points of four figures; SECOA at two figures, and its whole network.
+        assert_eq!(measured.exact, 3 * 3 * 2 * 4);
+        assert_eq!(measured.accuracy.estimates, 3 * 2 * 2 + 1);
+        assert!(steps.len() > 8, "{steps:?}");
+        let edges = measured.edges;
+        assert_eq!((edges.cmt, edges.sies_paper, edges.sies, edges.secoa), (20, 32, 32, 40 * (1 + 4 + 20 + 128)));
+        assert!(edges.seals >= 1.0 && edges.secoa_last >= 40 * 5 + 20 + 128, "{edges:?}");
+        for (figure, points) in
+            [&measured.source, &measured.aggregator, &measured.querier_by_sources, &measured.querier_by_domain].iter().enumerate()
+        {
+            assert_eq!(points.len(), 2, "figure {figure}");
+            for point in points.iter() {
+                let costs = [point.cmt, point.sies_paper, point.sies, point.secoa];
+                assert!(costs.iter().all(|&cost| cost > 0.0), "figure {figure}: {point:?}");
+                assert!(point.secoa > point.sies, "figure {figure}: SECOA cannot be cheaper: {point:?}");
+            }
+        }
+        for (symbol, _, cost) in measured.primitives.named() {
+            assert!(cost > 0.0 && cost < 1e4, "{symbol}: {cost} microseconds");
+        }
+
+        let out = tempfile::tempdir().unwrap();
+        report::sums::write(&measured, out.path()).unwrap();
+        for name in ["table2.csv", "table3.csv", "table5.csv", "fig4.csv", "fig5.csv", "fig6a.csv", "fig6b.csv"] {
+            assert!(std::fs::read_to_string(out.path().join(name)).unwrap().lines().count() > 2, "{name}");
+        }
+        for name in ["fig4.png", "fig5.png", "fig6a.png", "fig6b.png"] {
+            assert!(std::fs::read(out.path().join(name)).unwrap().starts_with(b"\x89PNG"), "{name}");
+        }
+    }
+
+    #[test]
+    fn values_are_readings_scaled_and_truncated() {
+        for (decimals, possible) in [(0, [18, 25, 49]), (1, [183, 255, 499]), (4, [183_000, 255_500, 499_999])] {
+            let values = readings().values(&LITTLE.default, decimals, 50);
+            let lowest = 18 * 10_u64.pow(decimals);
+            assert!(values.iter().flatten().all(|value| possible.contains(value) || *value == lowest), "{decimals}");
+            assert!(possible.iter().all(|value| values.iter().flatten().any(|drawn| drawn == value)), "{decimals}");
+        }
+    }
+}

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod aggregation;
 pub mod explain;
 pub mod issue;
 pub mod manifest;
@@ -14,6 +15,7 @@ pub mod roster;
 pub mod succession;
 pub mod write;
 
+pub use aggregation::{AggregationTree, TreeError};
 pub use explain::{Explained, Finding, RunFinding, explain_run};
 pub use manifest::ManifestError;
 pub use reader::{Bundles, Event, Proven, ReadError, ReadErrorKind, SchemaEntry, StreamReader, Suspect, kept_from};

@@ -1,0 +1,466 @@
+//! The tree of gateways that adds up a group's private sums: who speaks to whom, and which sources are beneath whom (spec/sums.md,
+//! section 6).
+//!
+//! Everybody who takes part has the same tree: a gateway knows from it what its children may say, the querier which way a question goes.
+//! The tree is public and nobody trusts it for the sums: one that is wrong makes sums that are refused. No I/O: names are handed in.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+
+use moteseal_core::digest::Digest;
+use moteseal_core::record::DeviceId;
+
+use crate::roster::Roster;
+
+/// What stands for the querier where a gateway's parent is named. No gateway may be called so.
+pub const QUERIER: &str = "querier";
+/// The longest name of a gateway, in bytes: behind a group's 16 digits and a point it stands in the topics of a link.
+pub const MAX_GATEWAY_NAME: usize = 47;
+/// Gateways above each other, at most.
+pub const MAX_HEIGHT: u32 = 32;
+
+/// Names in a message, at most.
+const NAMED: usize = 8;
+const NOBODY: u32 = u32::MAX;
+
+/// The id of the gateway called `name`: the first eight bytes of `SHA-256("moteseal/1/gateway" || name)`.
+#[must_use]
+pub fn gateway_id(name: &str) -> DeviceId {
+    let mut id = [0; 8];
+    id.copy_from_slice(&Digest::of(&[b"moteseal/1/gateway", name.as_bytes()]).0[..8]);
+    DeviceId(id)
+}
+
+/// What is wrong with a tree: which name, and what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TreeError {
+    /// There is no gateway whose parent is the querier.
+    NoRoot,
+    /// A gateway's name is empty, too long, or has other signs than letters, digits, `-`, `_` and `.`.
+    InvalidGatewayName(String),
+    /// A gateway has the querier's name.
+    ReservedName,
+    /// A gateway is there twice.
+    DuplicateGateway(String),
+    /// A gateway's parent is not there.
+    UnknownParent {
+        /// The gateway.
+        gateway: String,
+        /// What it names as its parent.
+        parent: String,
+    },
+    /// Gateways that are each other's parents: one of them.
+    Cycle(String),
+    /// More than [`MAX_HEIGHT`] gateways above each other: the lowest.
+    TooHigh(String),
+    /// A device that the roster does not have.
+    UnknownDevice(String),
+    /// A device is there twice.
+    DuplicateDevice(String),
+    /// A device's gateway is not there.
+    UnknownGateway {
+        /// The device.
+        device: String,
+        /// What it names as its gateway.
+        gateway: String,
+    },
+    /// Devices of the roster that are not in the tree.
+    DevicesMissing(Vec<String>),
+    /// A gateway without any device beneath it.
+    NoSources(String),
+    /// A gateway has the id of a device or of another gateway.
+    IdTaken {
+        /// The gateway.
+        gateway: String,
+        /// Whose id it is.
+        other: String,
+    },
+}
+
+impl TreeError {
+    /// The error's name.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::NoRoot => "NoRoot",
+            Self::InvalidGatewayName(_) => "InvalidGatewayName",
+            Self::ReservedName => "ReservedName",
+            Self::DuplicateGateway(_) => "DuplicateGateway",
+            Self::UnknownParent { .. } => "UnknownParent",
+            Self::Cycle(_) => "Cycle",
+            Self::TooHigh(_) => "TooHigh",
+            Self::UnknownDevice(_) => "UnknownDevice",
+            Self::DuplicateDevice(_) => "DuplicateDevice",
+            Self::UnknownGateway { .. } => "UnknownGateway",
+            Self::DevicesMissing(_) => "DevicesMissing",
+            Self::NoSources(_) => "NoSources",
+            Self::IdTaken { .. } => "IdTaken",
+        }
+    }
+}
+
+impl fmt::Display for TreeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.name())?;
+        match self {
+            Self::NoRoot => write!(f, "no gateway's parent is {QUERIER:?}; one of them must speak to the querier"),
+            Self::InvalidGatewayName(name) => {
+                write!(f, "{name:?}: a gateway's name is 1 to {MAX_GATEWAY_NAME} letters, digits, '-', '_' and '.'")
+            }
+            Self::ReservedName => write!(f, "{QUERIER:?} stands for the querier; call the gateway something else"),
+            Self::DuplicateGateway(name) => write!(f, "the gateway {name:?} is there twice"),
+            Self::UnknownParent { gateway, parent } => {
+                write!(f, "the parent of {gateway:?} is {parent:?}, which is no gateway; name one, or {QUERIER:?}")
+            }
+            Self::Cycle(name) => write!(f, "{name:?} is above itself; every way up must end at {QUERIER:?}"),
+            Self::TooHigh(name) => write!(f, "more than {MAX_HEIGHT} gateways stand above each other, from {name:?} up"),
+            Self::UnknownDevice(name) => write!(f, "the roster has no device {name:?}; leave it out, or add it to the roster"),
+            Self::DuplicateDevice(name) => write!(f, "the device {name:?} is there twice; a device has one gateway"),
+            Self::UnknownGateway { device, gateway } => {
+                write!(f, "the gateway of {device:?} is {gateway:?}, which is none of the gateways")
+            }
+            Self::DevicesMissing(names) => {
+                write!(f, "no gateway is named for {}", names[..names.len().min(NAMED)].join(", "))?;
+                if names.len() > NAMED {
+                    write!(f, " and {} more", names.len() - NAMED)?;
+                }
+                f.write_str("; every device of the roster needs one")
+            }
+            Self::NoSources(name) => write!(f, "no device is beneath the gateway {name:?}; leave it out"),
+            Self::IdTaken { gateway, other } => {
+                write!(f, "the gateway {gateway:?} has the same id as {other:?}; call it something else")
+            }
+        }
+    }
+}
+
+impl std::error::Error for TreeError {}
+
+/// A tree of gateways over all devices of a roster. Checked; there is no other kind.
+#[derive(Clone, Debug)]
+pub struct AggregationTree {
+    /// By name.
+    gateways: Vec<Gateway>,
+    by_id: BTreeMap<DeviceId, usize>,
+    /// By position.
+    sources: Vec<Source>,
+    height: u32,
+}
+
+#[derive(Clone, Debug)]
+struct Gateway {
+    id: DeviceId,
+    name: String,
+    /// The querier's place if none.
+    parent: Option<usize>,
+    /// The most edges down to a source.
+    height: u32,
+}
+
+#[derive(Clone, Debug)]
+struct Source {
+    id: DeviceId,
+    name: String,
+    gateway: usize,
+}
+
+/// A gateway or the querier, as the hub of its children.
+#[derive(Clone, Debug)]
+pub struct Hub {
+    name: String,
+    id: Option<DeviceId>,
+    height: u32,
+    /// By id.
+    children: Vec<Child>,
+    /// By position: beneath which child the source is.
+    owners: Vec<u32>,
+    /// Beneath which child, or as which, a gateway is.
+    ways: BTreeMap<DeviceId, usize>,
+}
+
+/// Who speaks to a hub.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Child {
+    /// Its id on the link.
+    pub id: DeviceId,
+    /// Its name.
+    pub name: String,
+    /// Whether it is a gateway; a source if not.
+    pub is_gateway: bool,
+    /// How many sources are beneath it, or it is itself.
+    pub sources: u32,
+}
+
+impl AggregationTree {
+    /// A tree from gateways with their parents ([`QUERIER`] or a gateway) and devices with their gateways. A source's position is that of
+    /// its device in the roster.
+    ///
+    /// # Errors
+    /// [`TreeError`]: the first mistake.
+    pub fn new<'a>(
+        roster: &Roster,
+        gateways: impl IntoIterator<Item = (&'a str, &'a str)>,
+        devices: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Self, TreeError> {
+        let gateways = linked(gateways)?;
+        if gateways.iter().all(|gateway| gateway.parent.is_some()) {
+            return Err(TreeError::NoRoot);
+        }
+        let sources = attached(roster, &gateways, devices)?;
+        let by_id = ids(&gateways, &sources)?;
+        let mut tree = Self { gateways, by_id, sources, height: 0 };
+        tree.measure()?;
+        Ok(tree)
+    }
+
+    /// Finds every gateway's height.
+    fn measure(&mut self) -> Result<(), TreeError> {
+        for at in 0..self.gateways.len() {
+            if self.way_up(at).nth(MAX_HEIGHT as usize).is_some() {
+                let is_cycle = self.way_up(at).take(self.gateways.len() + 1).count() > self.gateways.len();
+                let name = self.gateways[at].name.clone();
+                return Err(if is_cycle { TreeError::Cycle(name) } else { TreeError::TooHigh(name) });
+            }
+        }
+        let mut heights = vec![0; self.gateways.len()];
+        for source in &self.sources {
+            for (above, height) in self.way_up(source.gateway).zip(1..) {
+                heights[above] = height.max(heights[above]);
+            }
+        }
+        for (gateway, height) in self.gateways.iter_mut().zip(heights) {
+            if height == 0 {
+                return Err(TreeError::NoSources(gateway.name.clone()));
+            }
+            gateway.height = height;
+            self.height = self.height.max(height + 1);
+        }
+        Ok(())
+    }
+
+    /// The gateways from one up to the querier. Never ends where they are each other's parents.
+    fn way_up(&self, from: usize) -> impl Iterator<Item = usize> {
+        std::iter::successors(Some(from), |at| self.gateways[*at].parent)
+    }
+
+    /// How many sources there are.
+    #[must_use]
+    #[allow(clippy::cast_possible_truncation)]
+    pub const fn sources(&self) -> u32 {
+        // A roster's devices are fewer than 2^32.
+        self.sources.len() as u32
+    }
+
+    /// The most edges from the querier down to a source: at least 2.
+    #[must_use]
+    pub const fn height(&self) -> u32 {
+        self.height
+    }
+
+    /// The gateways' names, ascending.
+    pub fn gateways(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.gateways.iter().map(|gateway| gateway.name.as_str())
+    }
+
+    /// The name of the hub that a gateway speaks to.
+    #[must_use]
+    pub fn parent(&self, gateway: &str) -> Option<&str> {
+        let parent = self.gateways[self.place(gateway)?].parent;
+        Some(parent.map_or(QUERIER, |parent| self.gateways[parent].name.as_str()))
+    }
+
+    /// The name of the hub that a source speaks to.
+    #[must_use]
+    pub fn gateway_of(&self, position: u32) -> Option<&str> {
+        self.sources.get(position as usize).map(|source| self.gateways[source.gateway].name.as_str())
+    }
+
+    /// The name of a gateway or device.
+    #[must_use]
+    pub fn name(&self, node: DeviceId) -> Option<&str> {
+        if let Some(at) = self.by_id.get(&node) {
+            return Some(&self.gateways[*at].name);
+        }
+        self.position(node).map(|position| self.sources[position as usize].name.as_str())
+    }
+
+    /// The position of a device.
+    #[must_use]
+    pub fn position(&self, device: DeviceId) -> Option<u32> {
+        let at = self.sources.binary_search_by_key(&device, |source| source.id).ok()?;
+        u32::try_from(at).ok()
+    }
+
+    fn place(&self, gateway: &str) -> Option<usize> {
+        self.gateways.binary_search_by(|found| found.name.as_str().cmp(gateway)).ok()
+    }
+
+    /// A gateway, or the [`QUERIER`], as the hub of its children.
+    #[must_use]
+    pub fn hub(&self, name: &str) -> Option<Hub> {
+        if name == QUERIER { Some(self.querier()) } else { self.place(name).map(|at| self.hub_at(Some(at))) }
+    }
+
+    /// The querier, as the hub of the gateways that speak to it.
+    #[must_use]
+    pub fn querier(&self) -> Hub {
+        self.hub_at(None)
+    }
+
+    fn hub_at(&self, at: Option<usize>) -> Hub {
+        // A gateway's child of the hub, on the way up.
+        let child_above = |from: usize| self.way_up(from).find(|place| self.gateways[*place].parent == at);
+        let mut children = Vec::new();
+        for gateway in self.gateways.iter().filter(|gateway| gateway.parent == at) {
+            children.push(Child { id: gateway.id, name: gateway.name.clone(), is_gateway: true, sources: 0 });
+        }
+        for source in self.sources.iter().filter(|source| Some(source.gateway) == at) {
+            children.push(Child { id: source.id, name: source.name.clone(), is_gateway: false, sources: 0 });
+        }
+        children.sort_unstable_by_key(|child| child.id);
+        let child = |id: DeviceId| children.binary_search_by_key(&id, |child| child.id).ok();
+        let ways: Vec<Option<usize>> = (0..self.gateways.len()).map(|from| child(self.gateways[child_above(from)?].id)).collect();
+        let owners = self.sources.iter().map(|source| {
+            let owner = if Some(source.gateway) == at { child(source.id) } else { ways[source.gateway] };
+            owner.and_then(|owner| u32::try_from(owner).ok()).unwrap_or(NOBODY)
+        });
+        let owners: Vec<u32> = owners.collect();
+        for owner in owners.iter().filter(|owner| **owner != NOBODY) {
+            children[*owner as usize].sources += 1;
+        }
+        let ways = self.gateways.iter().zip(ways).filter_map(|(gateway, way)| Some((gateway.id, way?))).collect();
+        let hub = at.map(|at| &self.gateways[at]);
+        Hub {
+            name: hub.map_or(QUERIER, |hub| &hub.name).to_owned(),
+            id: hub.map(|hub| hub.id),
+            height: hub.map_or(self.height, |hub| hub.height),
+            children,
+            owners,
+            ways,
+        }
+    }
+}
+
+/// The gateways with their parents, by name.
+fn linked<'a>(gateways: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Vec<Gateway>, TreeError> {
+    let mut parents = BTreeMap::new();
+    for (name, parent) in gateways {
+        if name == QUERIER {
+            return Err(TreeError::ReservedName);
+        }
+        let is_sign = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        if name.is_empty() || name.len() > MAX_GATEWAY_NAME || !name.bytes().all(is_sign) {
+            return Err(TreeError::InvalidGatewayName(name.to_owned()));
+        }
+        if parents.insert(name, parent).is_some() {
+            return Err(TreeError::DuplicateGateway(name.to_owned()));
+        }
+    }
+    let places: BTreeMap<&str, usize> = parents.keys().copied().zip(0..).collect();
+    let linked = parents.iter().map(|(name, parent)| {
+        let unknown = || TreeError::UnknownParent { gateway: (*name).to_owned(), parent: (*parent).to_owned() };
+        let place = if *parent == QUERIER { None } else { Some(*places.get(parent).ok_or_else(unknown)?) };
+        Ok(Gateway { id: gateway_id(name), name: (*name).to_owned(), parent: place, height: 0 })
+    });
+    linked.collect()
+}
+
+/// The roster's devices with their gateways, by position.
+fn attached<'a>(
+    roster: &Roster,
+    gateways: &[Gateway],
+    devices: impl IntoIterator<Item = (&'a str, &'a str)>,
+) -> Result<Vec<Source>, TreeError> {
+    let named: BTreeMap<&str, DeviceId> = roster.devices().map(|device| (device.name.as_str(), device.id)).collect();
+    let mut places = BTreeMap::new();
+    for (name, gateway) in devices {
+        let id = *named.get(name).ok_or_else(|| TreeError::UnknownDevice(name.to_owned()))?;
+        let place = gateways.binary_search_by(|found| found.name.as_str().cmp(gateway));
+        let unknown = |_| TreeError::UnknownGateway { device: name.to_owned(), gateway: gateway.to_owned() };
+        if places.insert(id, place.map_err(unknown)?).is_some() {
+            return Err(TreeError::DuplicateDevice(name.to_owned()));
+        }
+    }
+    let (mut sources, mut missing) = (Vec::with_capacity(places.len()), Vec::new());
+    for device in roster.devices() {
+        match places.get(&device.id) {
+            Some(gateway) => sources.push(Source { id: device.id, name: device.name.clone(), gateway: *gateway }),
+            None => missing.push(device.name.clone()),
+        }
+    }
+    missing.sort_unstable();
+    if missing.is_empty() { Ok(sources) } else { Err(TreeError::DevicesMissing(missing)) }
+}
+
+/// The gateways by their ids, which nobody else has.
+fn ids(gateways: &[Gateway], sources: &[Source]) -> Result<BTreeMap<DeviceId, usize>, TreeError> {
+    let mut by_id = BTreeMap::new();
+    for (at, gateway) in gateways.iter().enumerate() {
+        let source = sources.binary_search_by_key(&gateway.id, |source| source.id).ok().map(|at| &sources[at].name);
+        let other = by_id.insert(gateway.id, at).map(|other: usize| &gateways[other].name);
+        if let Some(other) = source.or(other) {
+            return Err(TreeError::IdTaken { gateway: gateway.name.clone(), other: other.clone() });
+        }
+    }
+    Ok(by_id)
+}
+
+impl Hub {
+    /// Its name; [`QUERIER`] is the querier's.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its id as a child of the hub above; the querier has none.
+    #[must_use]
+    pub const fn id(&self) -> Option<DeviceId> {
+        self.id
+    }
+
+    /// The most edges down to a source: at least 1.
+    #[must_use]
+    pub const fn height(&self) -> u32 {
+        self.height
+    }
+
+    /// Its children, by id.
+    #[must_use]
+    pub fn children(&self) -> &[Child] {
+        &self.children
+    }
+
+    /// The place of a child among the [`children`](Self::children).
+    #[must_use]
+    pub fn child(&self, id: DeviceId) -> Option<usize> {
+        self.children.binary_search_by_key(&id, |child| child.id).ok()
+    }
+
+    /// How many sources the group has.
+    #[must_use]
+    #[allow(clippy::cast_possible_truncation)]
+    pub const fn group_sources(&self) -> u32 {
+        self.owners.len() as u32
+    }
+
+    /// The child that the source of a position is, or is beneath.
+    #[must_use]
+    pub fn owner(&self, position: u32) -> Option<usize> {
+        self.owners.get(position as usize).filter(|owner| **owner != NOBODY).map(|owner| *owner as usize)
+    }
+
+    /// Whether all sources of these positions are beneath a child, or are it.
+    #[must_use]
+    pub fn are_beneath(&self, positions: Range<u32>, child: usize) -> bool {
+        let owners = self.owners.get(positions.start as usize..positions.end as usize);
+        owners.is_some_and(|owners| owners.iter().all(|owner| *owner as usize == child))
+    }
+
+    /// The child that a gateway beneath this hub is, or is beneath: where a question to it goes next.
+    #[must_use]
+    pub fn next_hop(&self, gateway: DeviceId) -> Option<usize> {
+        self.ways.get(&gateway).copied()
+    }
+}

@@ -17,6 +17,7 @@ mod quota;
 mod refused;
 pub mod service;
 pub mod station;
+pub mod sum;
 mod uplink;
 mod watch;
 

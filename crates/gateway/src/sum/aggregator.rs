@@ -1,0 +1,382 @@
+//! An aggregator, sans-IO: frames, agendas and times go in; frames, announcements and what there is to tell come out.
+//!
+//! spec/sums.md, sections 3, 4 and 6. Everything in it is bounded: four queries, a few epochs of each, of each child one share an epoch
+//! that is no longer than the child's part of the tree needs, a few questions that are on their way. A stranger's frame costs at most
+//! the check of a tag.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use moteseal_core::digest::Digest;
+use moteseal_core::record::{DeviceId, GroupId};
+use moteseal_core::roster::Directory as _;
+use moteseal_core::signature::PublicKey;
+use moteseal_core::sum::agenda::{Agenda, MAX_AGENDA, Posed};
+use moteseal_core::sum::participation::{self, Participation};
+use moteseal_core::sum::query::{MAX_SLOTS, Plan, QueryId};
+use moteseal_core::sum::sies::Psr;
+use moteseal_core::wire::link::{LinkKey, MAX_FRAME};
+use moteseal_core::wire::sum::{Children, Explain, Share, SumUplink, close_share};
+use moteseal_verify::Roster;
+use moteseal_verify::aggregation::{AggregationTree, Child, Hub};
+
+use super::gather::{Gathering, Held};
+use super::refused::Refused;
+
+/// Questions on their way whose answers are waited for.
+const MAX_ASKED: usize = 64;
+/// What stands around participants and records in any frame, the tag with it, takes at most this.
+const FRAME_FIELDS: usize = 128;
+/// A record in a frame.
+const PSR_IN_FRAME: usize = 34;
+/// A source's frame is at most this long: its position, and a record for each slot.
+const MAX_SOURCE_FRAME: usize = FRAME_FIELDS + PSR_IN_FRAME * MAX_SLOTS;
+
+/// Who a gateway is: its place in the tree, and what it shares with those above and beneath.
+#[derive(Clone, Copy)]
+pub struct Member<'a> {
+    /// The group's roster, which gives sources their positions.
+    pub roster: &'a Roster,
+    /// The tree.
+    pub tree: &'a AggregationTree,
+    /// The gateway's name in it.
+    pub name: &'a str,
+    /// The querier's public key.
+    pub querier: &'a PublicKey,
+    /// The link secret that this hub keeps for all its children.
+    pub hub_secret: &'a [u8; 32],
+    /// The gateway's own link secret at its parent.
+    pub up_secret: &'a [u8; 32],
+    /// How long it waits for children after an epoch's end, for each height of the tree.
+    pub grace: Duration,
+    /// The highest number of an agenda that it has acted on; 0 if none.
+    pub number: u64,
+}
+
+impl fmt::Debug for Member<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Member").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// A gateway that adds up.
+pub struct Aggregator {
+    group: GroupId,
+    roster: Digest,
+    querier: PublicKey,
+    hub: Hub,
+    id: DeviceId,
+    tree_height: u32,
+    grace_ms: u64,
+    up: LinkKey,
+    /// By the child's place.
+    down: Vec<LinkKey>,
+    number: u64,
+    agenda: Vec<u8>,
+    key_group: u32,
+    queries: Vec<Gathering>,
+    asked: VecDeque<Explain>,
+    said: Said,
+    /// A frame that is being written.
+    frame: Box<[u8; MAX_FRAME]>,
+}
+
+/// What there is to send and to tell.
+#[derive(Debug, Default)]
+pub struct Said {
+    /// For all children.
+    pub announcement: Option<Vec<u8>>,
+    /// For the hub above.
+    pub up: Vec<Vec<u8>>,
+    /// For a child.
+    pub down: Vec<(DeviceId, Vec<u8>)>,
+    /// Epochs that are over.
+    pub ended: Vec<Ended>,
+    /// Queries of an agenda that cannot be answered here.
+    pub unusable: Vec<Unusable>,
+}
+
+/// An epoch that is over and was sent on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Of which query.
+    pub query: QueryId,
+    /// The epoch.
+    pub epoch: u64,
+    /// How many sources take part.
+    pub participants: u32,
+    /// The places of the children who have not spoken.
+    pub silent: Vec<usize>,
+}
+
+/// A query that this gateway does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unusable {
+    /// The query.
+    pub query: QueryId,
+    /// Why: the name of the error.
+    pub name: &'static str,
+}
+
+/// What became of a frame that was not refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// It is news.
+    Taken,
+    /// It had come before.
+    Repeated,
+}
+
+impl fmt::Debug for Aggregator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Aggregator").field("name", &self.hub.name()).field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+impl Aggregator {
+    /// A gateway that has not heard an agenda yet. None where the tree has no such gateway.
+    #[must_use]
+    pub fn new(member: &Member<'_>) -> Option<Self> {
+        let Member { roster, tree, name, .. } = *member;
+        let hub = tree.hub(name)?;
+        let group = roster.group();
+        let key = |child: &Child| LinkKey::new(&LinkKey::secret_of(member.hub_secret, group, child.id));
+        Some(Self {
+            group,
+            roster: roster.digest(),
+            querier: member.querier.clone(),
+            id: hub.id()?,
+            tree_height: tree.height(),
+            grace_ms: u64::try_from(member.grace.as_millis()).unwrap_or(u64::MAX),
+            up: LinkKey::new(member.up_secret),
+            down: hub.children().iter().map(key).collect(),
+            hub,
+            number: member.number,
+            agenda: Vec::new(),
+            key_group: 1,
+            queries: Vec::new(),
+            asked: VecDeque::new(),
+            said: Said::default(),
+            frame: Box::new([0; MAX_FRAME]),
+        })
+    }
+
+    /// Its place in the tree.
+    #[must_use]
+    pub const fn hub(&self) -> &Hub {
+        &self.hub
+    }
+
+    /// The queries that run.
+    pub fn queries(&self) -> impl ExactSizeIterator<Item = QueryId> {
+        self.queries.iter().map(|query| query.id)
+    }
+
+    /// What there is to send and to tell, once.
+    pub fn take_said(&mut self) -> Said {
+        std::mem::take(&mut self.said)
+    }
+
+    /// When [`tick`](Self::tick) has something to do next, in milliseconds since 1970.
+    #[must_use]
+    pub fn due_ms(&self) -> Option<u64> {
+        self.queries.iter().filter_map(Gathering::due).min()
+    }
+
+    /// Bytes of children's records that are held.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.queries.iter().map(Gathering::bytes).sum()
+    }
+
+    /// Hears an announcement of the hub above: acts on it if it is the querier's and no older than what was acted on, and passes it on
+    /// as it is. `keep` makes its number durable before.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub fn hear_agenda(&mut self, bytes: &[u8], now_ms: u64, keep: impl FnOnce(u64) -> io::Result<()>) -> Result<Heard, Refused> {
+        if bytes == self.agenda {
+            return Ok(Heard::Repeated);
+        }
+        let mut scratch = vec![0; bytes.len().saturating_add(64).min(MAX_AGENDA)];
+        let agenda = Agenda::open(bytes, self.group, &self.roster, &self.querier, &mut scratch)?;
+        if agenda.sources() != self.hub.group_sources() {
+            return Err(Refused::SourcesMismatch);
+        }
+        // After a restart the newest agenda is heard again.
+        if agenda.number() < self.number || (agenda.number() == self.number && !self.agenda.is_empty()) {
+            return Err(Refused::OldAgenda);
+        }
+        if agenda.number() > self.number {
+            keep(agenda.number()).map_err(|_| Refused::NotDurable)?;
+        }
+        (self.number, self.agenda) = (agenda.number(), bytes.to_vec());
+        self.tick(now_ms);
+        if agenda.key_group() != self.key_group {
+            self.queries.clear();
+        }
+        self.key_group = agenda.key_group();
+        let mut before = std::mem::take(&mut self.queries);
+        for (id, posed) in agenda.queries() {
+            let running = before.iter().position(|query| query.id == id).map(|at| before.swap_remove(at));
+            let usable = match running {
+                Some(mut query) => {
+                    query.ask(posed.first, posed.until);
+                    Ok(query)
+                }
+                None => self.begun(id, &posed, now_ms),
+            };
+            match usable {
+                Ok(query) => self.queries.push(query),
+                Err(name) => self.said.unusable.push(Unusable { query: id, name }),
+            }
+        }
+        self.said.announcement = Some(bytes.to_vec());
+        Ok(Heard::Taken)
+    }
+
+    /// A query that is new here, or the name of what keeps it from being answered.
+    fn begun(&self, id: QueryId, posed: &Posed<'_>, now_ms: u64) -> Result<Gathering, &'static str> {
+        let plan = Plan::decode(posed.plan).map_err(moteseal_core::wire::cbor::DecodeError::name)?;
+        if !self.fits(plan.slots().count()) {
+            return Err("QueryTooLarge");
+        }
+        let (epochs, heights) = ((posed.first, posed.until), (self.hub.height(), self.tree_height));
+        Ok(Gathering::new(id, &plan, epochs, self.grace_ms, heights, now_ms))
+    }
+
+    /// Whether the records of all sources beneath fit a frame, whoever takes part. If they do, every child's do.
+    fn fits(&self, slots: usize) -> bool {
+        let (mut groups, mut last) = (0_usize, None);
+        for position in (0..self.hub.group_sources()).filter(|position| self.hub.owner(*position).is_some()) {
+            let group = position / self.key_group;
+            groups += usize::from(last != Some(group));
+            last = Some(group);
+        }
+        let records = PSR_IN_FRAME.saturating_mul(slots).saturating_mul(groups);
+        participation::max_size(self.hub.group_sources()).saturating_add(records) <= MAX_FRAME - FRAME_FIELDS
+    }
+
+    /// Hears a frame of a child.
+    ///
+    /// # Errors
+    /// [`Refused`]: nothing has changed.
+    pub fn hear(&mut self, child: DeviceId, frame: &[u8], now_ms: u64) -> Result<Heard, Refused> {
+        let child = self.hub.child(child).ok_or(Refused::UnknownChild)?;
+        let longest = if self.hub.children()[child].is_gateway { MAX_FRAME } else { MAX_SOURCE_FRAME };
+        if frame.len() > longest {
+            return Err(Refused::FrameTooLong);
+        }
+        match SumUplink::open(frame, &self.down[child])? {
+            SumUplink::Share(share) => {
+                self.tick(now_ms);
+                self.hear_share(child, &share, now_ms)
+            }
+            SumUplink::Children(answer) => self.pass_on(child, &answer),
+        }
+    }
+
+    fn hear_share(&mut self, child: usize, share: &Share<'_>, now_ms: u64) -> Result<Heard, Refused> {
+        let at = self.query(share.query)?;
+        let query = &mut self.queries[at];
+        query.check_epoch(share.epoch, now_ms)?;
+        let (participation, psrs) = query.check(share.participation, share.psrs.iter(), (&self.hub, child, self.key_group))?;
+        let held = Held { participation: participation.as_bytes().into(), psrs };
+        let (is_news, is_last) = query.take(share.epoch, child, held, self.hub.children().len())?;
+        if is_last {
+            self.end(at, share.epoch, now_ms);
+        }
+        Ok(if is_news { Heard::Taken } else { Heard::Repeated })
+    }
+
+    fn query(&self, reference: u32) -> Result<usize, Refused> {
+        self.queries.iter().position(|query| query.id.reference() == reference).ok_or(Refused::WrongQuery)
+    }
+
+    /// Ends the epochs whose time is up.
+    pub fn tick(&mut self, now_ms: u64) {
+        for at in 0..self.queries.len() {
+            let (over, _) = self.queries[at].over(now_ms);
+            for epoch in over {
+                self.end(at, epoch, now_ms);
+            }
+            self.queries[at].pass(now_ms);
+        }
+    }
+
+    /// Ends the epochs that have ended by the clock and of which something was heard: what a gateway does that stops.
+    pub fn finish(&mut self, now_ms: u64) {
+        self.tick(now_ms);
+        for at in 0..self.queries.len() {
+            for epoch in self.queries[at].begun(now_ms) {
+                self.end(at, epoch, now_ms);
+            }
+        }
+    }
+
+    /// Ends an epoch and sends on what the children said of it.
+    fn end(&mut self, at: usize, epoch: u64, now_ms: u64) {
+        let query = &mut self.queries[at];
+        let sum = query.end(epoch, &self.hub, self.key_group);
+        query.pass(now_ms);
+        let (id, mut bytes) = (query.id, vec![0; participation::max_size(self.hub.group_sources())]);
+        let length = Participation::encode(&sum.participants, &mut bytes);
+        let written = length.and_then(|length| {
+            close_share(id.reference(), epoch, &bytes[..length], &sum.psrs, &self.up, &mut *self.frame)
+                .map(|frame| frame.to_vec())
+        });
+        // It fits: that was seen when the query began.
+        self.said.up.extend(written);
+        let participants = sum.participants.iter().map(|word| word.count_ones()).sum();
+        let silent = (0..self.hub.children().len()).filter(|child| sum.spoken.binary_search(child).is_err()).collect();
+        self.said.ended.push(Ended { query: id, epoch, participants, silent });
+    }
+
+    /// Hears a question of the hub above: answers it, or passes it on towards whom it is for.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub fn hear_question(&mut self, frame: &[u8], now_ms: u64) -> Result<Heard, Refused> {
+        let question = Explain::open(frame, &self.up)?;
+        self.tick(now_ms);
+        let at = self.query(question.query)?;
+        if question.node == self.id {
+            return self.answer(at, &question);
+        }
+        let child = self.hub.next_hop(question.node).ok_or(Refused::UnknownNode)?;
+        if let Ok(frame) = question.close(&self.down[child], &mut *self.frame) {
+            self.said.down.push((self.hub.children()[child].id, frame.to_vec()));
+        }
+        if self.asked.contains(&question) {
+            return Ok(Heard::Repeated);
+        }
+        if self.asked.len() == MAX_ASKED {
+            self.asked.pop_front();
+        }
+        self.asked.push_back(question);
+        Ok(Heard::Taken)
+    }
+
+    fn answer(&mut self, at: usize, question: &Explain) -> Result<Heard, Refused> {
+        let kept = self.queries[at].kept(question.epoch)?;
+        let children: Vec<(DeviceId, &[u8], &[Psr])> =
+            kept.iter().map(|(child, held)| (self.hub.children()[*child].id, &*held.participation, &*held.psrs)).collect();
+        let frame = Children::close(question, &children, &self.up, &mut *self.frame);
+        self.said.up.extend(frame.map(|frame| frame.to_vec()));
+        Ok(Heard::Taken)
+    }
+
+    /// Passes an answer on that was asked for.
+    fn pass_on(&mut self, child: usize, answer: &Children<'_>) -> Result<Heard, Refused> {
+        if self.hub.next_hop(answer.node) != Some(child) {
+            return Err(Refused::NotBeneath);
+        }
+        let question = Explain { query: answer.query, epoch: answer.epoch, node: answer.node, first: answer.first };
+        let asked = self.asked.iter().position(|asked| *asked == question).ok_or(Refused::NotAsked)?;
+        self.asked.remove(asked);
+        self.said.up.extend(answer.relay(&self.up, &mut *self.frame).map(|frame| frame.to_vec()));
+        Ok(Heard::Taken)
+    }
+}

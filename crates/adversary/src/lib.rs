@@ -4,10 +4,12 @@
 //! the cloud holds, and so can serve in any selection with all signatures its devices ever gave it, is [`Holdings`]. Each [`Lie`]
 //! of [`LIES`] says what it does, by which names a verifier may refuse it, and what the explaining form then shows. Lies about the
 //! explaining form itself are [`EXPLAIN_LIES`]; those about what a group's budget left are [`BUDGET_LIES`]. What an untrusted
-//! coordinator might do to its epochs is [`coordinator::CHEATS`].
+//! coordinator might do to its epochs is [`coordinator::CHEATS`], what an untrusted gateway might do to private sums,
+//! [`aggregator::Malice`].
 
 #![forbid(unsafe_code)]
 
+pub mod aggregator;
 pub mod answer;
 pub mod coordinator;
 mod forge;
@@ -16,6 +18,7 @@ mod honest;
 pub mod lie;
 mod lies;
 
+pub use aggregator::{LyingAggregator, Malice};
 pub use answer::{Answer, Item, Part, Select};
 pub use holdings::{Held, Holdings};
 pub use lie::{

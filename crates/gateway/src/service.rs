@@ -131,6 +131,24 @@ pub(crate) struct Shared {
     pub(crate) is_stopping: AtomicBool,
 }
 
+impl watch::Watched for Shared {
+    fn metrics(&self) -> String {
+        self.metrics.render()
+    }
+
+    fn trouble(&self) -> Option<&'static str> {
+        if self.is_stopping.load(Ordering::Relaxed) {
+            Some("stopping")
+        } else if !self.takes_frames.load(Ordering::Relaxed) {
+            Some("no room: frames are not taken")
+        } else if !self.is_link_up.load(Ordering::Relaxed) {
+            Some("the link to the devices is down")
+        } else {
+            None
+        }
+    }
+}
+
 /// A gateway that is ready to run.
 pub struct Gateway {
     station: Station,

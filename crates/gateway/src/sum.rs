@@ -6,8 +6,10 @@
 
 mod aggregator;
 mod gather;
-
+mod metrics;
+pub mod number;
 mod refused;
+pub mod service;
 
 pub use aggregator::{Aggregator, Ended, Heard, Member, Said, Unusable};
 pub use gather::{KEPT_EPOCHS, OPEN_EPOCHS};

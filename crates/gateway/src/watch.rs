@@ -4,7 +4,6 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,8 +19,6 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tracing::warn;
 
-use crate::service::Shared;
-
 /// Connections at once; others wait.
 const CONNECTIONS: usize = 32;
 /// A connection is closed after this time, whatever it does.
@@ -29,8 +26,17 @@ const CONNECTION_TIME: Duration = Duration::from_secs(60);
 /// A request's head must be there in this time.
 const HEAD_TIME: Duration = Duration::from_secs(10);
 
+/// What is watched.
+pub(crate) trait Watched: Send + Sync + 'static {
+    /// All metrics, as text.
+    fn metrics(&self) -> String;
+
+    /// Why it is not ready, if it is not.
+    fn trouble(&self) -> Option<&'static str>;
+}
+
 /// Serves until it is dropped.
-pub(crate) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
+pub(crate) async fn serve<W: Watched>(listener: TcpListener, watched: Arc<W>) {
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     let mut connections = tokio::task::JoinSet::new();
     loop {
@@ -38,11 +44,11 @@ pub(crate) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
         while connections.try_join_next().is_some() {}
         match listener.accept().await {
             Ok((stream, _)) => {
-                let shared = Arc::clone(&shared);
+                let watched = Arc::clone(&watched);
                 connections.spawn(async move {
                     let _place = place;
                     let service = service_fn(|request: Request<Incoming>| {
-                        let response = answer(&request, &shared);
+                        let response = answer(&request, &*watched);
                         async { Ok::<_, Infallible>(response) }
                     });
                     let connection = http1::Builder::new()
@@ -62,7 +68,7 @@ pub(crate) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-fn answer(request: &Request<Incoming>, shared: &Shared) -> Response<Full<Bytes>> {
+fn answer(request: &Request<Incoming>, watched: &impl Watched) -> Response<Full<Bytes>> {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         let mut refused = text(StatusCode::METHOD_NOT_ALLOWED, "use GET\n");
         refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET"));
@@ -70,20 +76,16 @@ fn answer(request: &Request<Incoming>, shared: &Shared) -> Response<Full<Bytes>>
     }
     match request.uri().path() {
         paths::METRICS => {
-            let mut metrics = text(StatusCode::OK, shared.metrics.render());
+            let mut metrics = text(StatusCode::OK, watched.metrics());
             let prometheus = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
             metrics.headers_mut().insert(CONTENT_TYPE, prometheus);
             metrics
         }
         paths::HEALTHZ => text(StatusCode::OK, "alive\n"),
-        paths::READYZ if shared.is_stopping.load(Ordering::Relaxed) => text(StatusCode::SERVICE_UNAVAILABLE, "stopping\n"),
-        paths::READYZ if !shared.takes_frames.load(Ordering::Relaxed) => {
-            text(StatusCode::SERVICE_UNAVAILABLE, "no room: frames are not taken\n")
-        }
-        paths::READYZ if !shared.is_link_up.load(Ordering::Relaxed) => {
-            text(StatusCode::SERVICE_UNAVAILABLE, "the link to the devices is down\n")
-        }
-        paths::READYZ => text(StatusCode::OK, "ready\n"),
+        paths::READYZ => match watched.trouble() {
+            Some(trouble) => text(StatusCode::SERVICE_UNAVAILABLE, format!("{trouble}\n")),
+            None => text(StatusCode::OK, "ready\n"),
+        },
         _ => text(StatusCode::NOT_FOUND, "there are /metrics, /healthz and /readyz\n"),
     }
 }

@@ -145,10 +145,10 @@ proptest! {
             }
             let mut counted = vec![0; found.children().len()];
             for position in 0..tree.sources() {
-                for child in 0..counted.len() {
+                for (child, counted) in counted.iter_mut().enumerate() {
                     let is_beneath = found.are_beneath(position..position + 1, child);
                     prop_assert_eq!(is_beneath, found.owner(position) == Some(child));
-                    counted[child] += u32::from(is_beneath);
+                    *counted += u32::from(is_beneath);
                 }
             }
             for (child, counted) in found.children().iter().zip(counted) {

@@ -74,7 +74,8 @@ pub struct Aggregator {
     /// By the child's place.
     down: Vec<LinkKey>,
     number: u64,
-    agenda: Vec<u8>,
+    /// The newest agenda, once it was heard since the start.
+    agenda: Option<Vec<u8>>,
     key_group: u32,
     queries: Vec<Gathering>,
     asked: VecDeque<Explain>,
@@ -154,7 +155,7 @@ impl Aggregator {
             down: hub.children().iter().map(key).collect(),
             hub,
             number: member.number,
-            agenda: Vec::new(),
+            agenda: None,
             key_group: 1,
             queries: Vec::new(),
             asked: VecDeque::new(),
@@ -167,6 +168,12 @@ impl Aggregator {
     #[must_use]
     pub const fn hub(&self) -> &Hub {
         &self.hub
+    }
+
+    /// The number of the agenda that it acted on last; 0 if none.
+    #[must_use]
+    pub const fn number(&self) -> u64 {
+        self.number
     }
 
     /// The queries that run.
@@ -197,7 +204,7 @@ impl Aggregator {
     /// # Errors
     /// [`Refused`].
     pub fn hear_agenda(&mut self, bytes: &[u8], now_ms: u64, keep: impl FnOnce(u64) -> io::Result<()>) -> Result<Heard, Refused> {
-        if bytes == self.agenda {
+        if self.agenda.as_deref() == Some(bytes) {
             return Ok(Heard::Repeated);
         }
         let mut scratch = vec![0; bytes.len().saturating_add(64).min(MAX_AGENDA)];
@@ -205,14 +212,17 @@ impl Aggregator {
         if agenda.sources() != self.hub.group_sources() {
             return Err(Refused::SourcesMismatch);
         }
+        if agenda.number() < self.number {
+            return Err(Refused::OlderAgenda);
+        }
         // After a restart the newest agenda is heard again.
-        if agenda.number() < self.number || (agenda.number() == self.number && !self.agenda.is_empty()) {
-            return Err(Refused::OldAgenda);
+        if agenda.number() == self.number && self.agenda.is_some() {
+            return Err(Refused::TwoAgendas);
         }
         if agenda.number() > self.number {
             keep(agenda.number()).map_err(|_| Refused::NotDurable)?;
         }
-        (self.number, self.agenda) = (agenda.number(), bytes.to_vec());
+        (self.number, self.agenda) = (agenda.number(), Some(bytes.to_vec()));
         self.tick(now_ms);
         if agenda.key_group() != self.key_group {
             self.queries.clear();

@@ -40,7 +40,9 @@ pub enum Refused {
     /// A question to somebody who is not beneath this gateway.
     UnknownNode,
     /// An agenda that is older than one that was acted on.
-    OldAgenda,
+    OlderAgenda,
+    /// Another agenda with this number was acted on.
+    TwoAgendas,
     /// The agenda counts other sources than the roster has.
     SourcesMismatch,
     /// The agenda's number could not be made durable, so it is not acted on.
@@ -66,7 +68,8 @@ impl Refused {
             Self::Contradiction => "Contradiction",
             Self::NotAsked => "NotAsked",
             Self::UnknownNode => "UnknownNode",
-            Self::OldAgenda => "OldAgenda",
+            Self::OlderAgenda => "OlderAgenda",
+            Self::TwoAgendas => "TwoAgendas",
             Self::SourcesMismatch => "SourcesMismatch",
             Self::NotDurable => "NotDurable",
         }
@@ -92,7 +95,8 @@ impl fmt::Display for Refused {
             Self::UnknownNode => {
                 "a question to somebody who is not beneath this gateway; give querier and gateways the same tree"
             }
-            Self::OldAgenda => "older than what was acted on already",
+            Self::OlderAgenda => "older than what was acted on already",
+            Self::TwoAgendas => "another agenda with this number was acted on; the querier must not reuse a number",
             Self::SourcesMismatch => "the agenda counts other sources than the roster has",
             Self::NotDurable => "the number could not be written to the state folder, so the agenda is not acted on",
         };

@@ -58,7 +58,7 @@ pub(crate) fn plan(text: &str) -> Vec<u8> {
 }
 
 pub(crate) fn permit(query: QueryId, epoch: u64) -> Permit {
-    EpochGuard::default().advance(query.0, EPOCH_MS, epoch).unwrap()
+    EpochGuard::default().advance(query, EPOCH_MS, epoch).unwrap()
 }
 
 pub(crate) struct World {
@@ -72,6 +72,9 @@ pub(crate) struct World {
     pub(crate) slots: u8,
     keys: HashMap<u32, SourceKey>,
 }
+
+/// A frame, and whose it is.
+pub(crate) type Frame = (String, Vec<u8>);
 
 /// What a child of the querier said.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -200,7 +203,7 @@ impl World {
     }
 
     /// Carries what gateways have said up to their parents until nothing is left; what reaches the querier, and what ended.
-    pub(crate) fn carry(&mut self, now_ms: u64) -> (Vec<(String, Vec<u8>)>, Vec<(String, Ended)>) {
+    pub(crate) fn carry(&mut self, now_ms: u64) -> (Vec<Frame>, Vec<(String, Ended)>) {
         let (mut reached, mut ended) = (Vec::new(), Vec::new());
         let mut waiting: VecDeque<String> = self.gateways.keys().cloned().collect();
         while let Some(name) = waiting.pop_front() {
@@ -219,14 +222,25 @@ impl World {
         (reached, ended)
     }
 
+    /// Goes over to the query with another nonce.
+    pub(crate) fn turn_to(&mut self, nonce: [u8; 16]) {
+        self.query = QueryId::of(&self.roster.digest(), &nonce, &self.plan);
+        self.keys.clear();
+    }
+
     /// A frame that reached the querier.
     pub(crate) fn opened(&self, child: &str, epoch: u64, frame: &[u8]) -> Said {
+        self.try_opened(child, epoch, frame).unwrap()
+    }
+
+    /// The same; nothing where a record in it is none.
+    pub(crate) fn try_opened(&self, child: &str, epoch: u64, frame: &[u8]) -> Option<Said> {
         match SumUplink::open(frame, &self.key_at(QUERIER, gateway_id(child))).unwrap() {
             SumUplink::Share(share) => {
                 assert_eq!((share.query, share.epoch), (self.query.reference(), epoch));
                 let participation = Participation::decode(share.participation, self.tree.sources()).unwrap();
-                let psrs = share.psrs.iter().map(Result::unwrap).collect();
-                Said { participants: participation.runs().flatten().collect(), psrs }
+                let psrs = share.psrs.iter().collect::<Result<_, _>>().ok()?;
+                Some(Said { participants: participation.runs().flatten().collect(), psrs })
             }
             SumUplink::Children(_) => panic!("an answer that nobody asked for"),
         }

@@ -1,0 +1,320 @@
+//! What an untrusted gateway might do to the private sums that it adds up: each lie rewrites the frame that an honest one would send to
+//! the hub above (spec/sums.md, section 6).
+//!
+//! A [`LyingAggregator`] stands beside an honest aggregator, hears what its children say to it, and holds all that such a gateway holds:
+//! its link secrets, what it has heard and sent before. It has no key of any source.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hmac::{Hmac, KeyInit, Mac};
+use moteseal_core::record::{DeviceId, GroupId};
+use moteseal_core::sum::participation::{self, Participation};
+use moteseal_core::sum::sies::Psr;
+use moteseal_core::wire::cbor::{BufferTooSmall, Writer};
+use moteseal_core::wire::link::{LinkKey, MAX_FRAME};
+use moteseal_core::wire::sum::{Share, SumUplink};
+use moteseal_verify::aggregation::Hub;
+
+/// Epochs of which the liar remembers what it heard.
+const REMEMBERED: usize = 16;
+
+/// A lie about a sum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Malice {
+    /// Leaves a child's records out, and says that it is in.
+    Drop,
+    /// Adds a child's records twice.
+    AddTwice,
+    /// Adds something of its own.
+    AddDelta,
+    /// Doubles the sum.
+    Scale,
+    /// Sends the sums of the epoch before.
+    ReplayEpoch,
+    /// Sends the sums of another query.
+    ReplayQuery,
+    /// Sends the sum of one aggregate for that of another.
+    SwapSlots,
+    /// Sends the sum of one key group for that of another.
+    SwapKeyGroups,
+    /// Leaves one child's records out and names another as silent instead.
+    SwapChildren,
+    /// Names a child as silent whose records are in.
+    HideParticipant,
+    /// Names a silent source as one that takes part.
+    InventParticipant,
+    /// Leaves a child out, and says so: the sum is right, over fewer sources. Only the child's own seals show that it spoke.
+    ClaimSilent,
+    /// Sends a record that is not below the modulus.
+    NonCanonical,
+    /// Sends a record of 31 bytes.
+    Truncated,
+}
+
+impl Malice {
+    /// All of them.
+    pub const ALL: [Self; 14] = [
+        Self::Drop,
+        Self::AddTwice,
+        Self::AddDelta,
+        Self::Scale,
+        Self::ReplayEpoch,
+        Self::ReplayQuery,
+        Self::SwapSlots,
+        Self::SwapKeyGroups,
+        Self::SwapChildren,
+        Self::HideParticipant,
+        Self::InventParticipant,
+        Self::ClaimSilent,
+        Self::NonCanonical,
+        Self::Truncated,
+    ];
+
+    /// What it does, in a few words.
+    #[must_use]
+    pub const fn about(self) -> &'static str {
+        match self {
+            Self::Drop => "leaves out what a child said, and says that it is in",
+            Self::AddTwice => "adds what a child said twice",
+            Self::AddDelta => "adds something of its own",
+            Self::Scale => "doubles the sum",
+            Self::ReplayEpoch => "sends the sums of the epoch before",
+            Self::ReplayQuery => "sends the sums of another query",
+            Self::SwapSlots => "sends the sum of one aggregate for that of another",
+            Self::SwapKeyGroups => "sends the sum of one key group for that of another",
+            Self::SwapChildren => "leaves one child out and names another as silent",
+            Self::HideParticipant => "names a child as silent whose values are in",
+            Self::InventParticipant => "names a silent source as one that takes part",
+            Self::ClaimSilent => "leaves a child out and says that it was silent",
+            Self::NonCanonical => "sends a record that is not below the modulus",
+            Self::Truncated => "sends a record of 31 bytes",
+        }
+    }
+
+    /// Whether the sum it sends is right for the sources it names, so that no check of the sum can find it.
+    #[must_use]
+    pub const fn is_sound(self) -> bool {
+        matches!(self, Self::ClaimSilent)
+    }
+
+    /// Whether the hub above refuses the frame by its form.
+    #[must_use]
+    pub const fn is_malformed(self) -> bool {
+        matches!(self, Self::NonCanonical | Self::Truncated)
+    }
+}
+
+/// Participants, and the records of each key group.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Claim {
+    participants: BTreeSet<u32>,
+    records: BTreeMap<u32, Vec<Psr>>,
+}
+
+type Epoch = (u32, u64);
+
+/// A gateway that lies to the hub above.
+pub struct LyingAggregator {
+    malice: Malice,
+    hub: Hub,
+    key_group: u32,
+    keys: Vec<LinkKey>,
+    up: LinkKey,
+    up_secret: [u8; 32],
+    /// What children said, by query and epoch, then by child.
+    heard: BTreeMap<Epoch, BTreeMap<DeviceId, Claim>>,
+    /// What an honest gateway would have sent last, by query.
+    sent: BTreeMap<u32, Claim>,
+}
+
+impl std::fmt::Debug for LyingAggregator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LyingAggregator").field("malice", &self.malice).finish_non_exhaustive()
+    }
+}
+
+impl LyingAggregator {
+    /// A liar at a place of the tree, with the secrets of that gateway; `key_group` is as in the agenda.
+    #[must_use]
+    pub fn new(
+        malice: Malice,
+        hub: Hub,
+        group: GroupId,
+        (hub_secret, up_secret): (&[u8; 32], &[u8; 32]),
+        key_group: u32,
+    ) -> Self {
+        let key = |child| LinkKey::new(&LinkKey::secret_of(hub_secret, group, child));
+        Self {
+            malice,
+            key_group: key_group.max(1),
+            keys: hub.children().iter().map(|child| key(child.id)).collect(),
+            up: LinkKey::new(up_secret),
+            up_secret: *up_secret,
+            hub,
+            heard: BTreeMap::new(),
+            sent: BTreeMap::new(),
+        }
+    }
+
+    /// Lies in another way from now on.
+    pub const fn turn(&mut self, malice: Malice) {
+        self.malice = malice;
+    }
+
+    /// Overhears what a child says.
+    pub fn hear(&mut self, child: DeviceId, frame: &[u8]) {
+        let Some(at) = self.hub.child(child) else { return };
+        let Ok(SumUplink::Share(share)) = SumUplink::open(frame, &self.keys[at]) else { return };
+        let Some(claim) = self.read(&share) else { return };
+        self.heard.entry((share.query, share.epoch)).or_default().entry(child).or_insert(claim);
+        while self.heard.len() > REMEMBERED {
+            self.heard.pop_first();
+        }
+    }
+
+    fn read(&self, share: &Share<'_>) -> Option<Claim> {
+        let participants: BTreeSet<u32> =
+            Participation::decode(share.participation, self.hub.group_sources()).ok()?.runs().flatten().collect();
+        let psrs = share.psrs.iter().collect::<Result<Vec<_>, _>>().ok()?;
+        let groups: BTreeSet<u32> = participants.iter().map(|position| position / self.key_group).collect();
+        let slots = psrs.len() / groups.len().max(1);
+        let records = groups.into_iter().zip(psrs.chunks(slots.max(1)).map(<[Psr]>::to_vec)).collect();
+        Some(Claim { participants, records })
+    }
+
+    /// The lie for a frame that the honest gateway would send to the hub above; none where there is nothing to lie about, such as no
+    /// epoch before, or it is no share.
+    pub fn lie(&mut self, frame: &[u8]) -> Option<Vec<u8>> {
+        let Ok(SumUplink::Share(share)) = SumUplink::open(frame, &self.up) else { return None };
+        let honest = self.read(&share)?;
+        let epoch = (share.query, share.epoch);
+        let before = self.sent.insert(share.query, honest.clone());
+        if honest.participants.is_empty() {
+            return None;
+        }
+        let children = self.heard.get(&epoch).cloned().unwrap_or_default();
+        let mut spoken = children.values().filter(|claim| !claim.participants.is_empty());
+        let (victim, other) = (spoken.next()?, spoken.next());
+        let mut claim = honest.clone();
+        match self.malice {
+            Malice::Drop => claim.records = sum(&children, &[victim], &honest),
+            Malice::AddTwice => add(&mut claim.records, &victim.records),
+            Malice::AddDelta => {
+                let mut delta = [0; 32];
+                delta[7] = 1;
+                let record = claim.records.values_mut().next()?.last_mut()?;
+                *record = record.merge(&Psr::from_bytes(&delta).ok()?);
+            }
+            Malice::Scale => add(&mut claim.records, &honest.records),
+            Malice::ReplayEpoch => {
+                claim.records = before.filter(|before| has_shape(before, &honest))?.records;
+            }
+            Malice::ReplayQuery => {
+                let mut others = self.sent.iter().filter(|(query, _)| **query != share.query);
+                claim.records = others.find(|(_, other)| has_shape(other, &honest))?.1.records.clone();
+            }
+            Malice::SwapSlots => claim.records.values_mut().for_each(|slots| slots.rotate_left(1)),
+            Malice::SwapKeyGroups => {
+                let mut records: Vec<_> = claim.records.values().cloned().collect();
+                records.rotate_left(1);
+                claim.records = claim.records.into_keys().zip(records).collect();
+            }
+            Malice::SwapChildren => {
+                claim = without(&honest, other?, self.key_group);
+                claim.records = sum(&children, &[victim], &claim);
+            }
+            Malice::HideParticipant => {
+                let less = without(&honest, victim, self.key_group);
+                claim = Claim { records: only(&honest.records, &less), ..less };
+            }
+            Malice::InventParticipant => {
+                let beneath = (0..self.hub.group_sources()).filter(|position| self.hub.owner(*position).is_some());
+                let silent: BTreeSet<u32> = beneath.filter(|position| !honest.participants.contains(position)).collect();
+                let slots = honest.records.values().next()?.len();
+                let invented = *silent.first()?;
+                claim.participants.insert(invented);
+                claim.records.entry(invented / self.key_group).or_insert_with(|| vec![Psr::ZERO; slots]);
+            }
+            Malice::ClaimSilent => {
+                let less = without(&honest, victim, self.key_group);
+                claim = Claim { records: sum(&children, &[victim], &less), ..less };
+            }
+            Malice::NonCanonical => return self.frame(epoch, &honest, Some(&[0xff; 32])),
+            Malice::Truncated => return self.frame(epoch, &honest, Some(&[0; 31])),
+        }
+        if claim == honest {
+            return None;
+        }
+        self.frame(epoch, &claim, None)
+    }
+
+    /// A frame that says this; with other bytes for the first record.
+    fn frame(&self, (query, epoch): Epoch, claim: &Claim, first: Option<&[u8]>) -> Option<Vec<u8>> {
+        let mut words = vec![0_u64; self.hub.group_sources().div_ceil(64) as usize];
+        claim.participants.iter().for_each(|position| words[*position as usize / 64] |= 1 << (position % 64));
+        let mut set = vec![0; participation::max_size(self.hub.group_sources())];
+        let length = Participation::encode(&words, &mut set).ok()?;
+        let mut out = vec![0; MAX_FRAME];
+        let write = |out: &mut Writer<'_>| -> Result<(), BufferTooSmall> {
+            let records = claim.records.values().flatten();
+            out.array(5)?.uint(4u8)?.bytes(&query.to_be_bytes())?.uint(epoch)?.bytes(&set[..length])?;
+            out.array(records.clone().count() as u64)?;
+            for (at, record) in records.enumerate() {
+                out.bytes(first.filter(|_| at == 0).unwrap_or(&record.to_bytes()))?;
+            }
+            Ok(())
+        };
+        let mut writer = Writer::new(&mut out);
+        write(&mut writer).ok()?;
+        let item = writer.finish().to_vec();
+        let key = tag(&self.up_secret, b"moteseal/1/link/up")?;
+        let tag = tag(&key, &item)?;
+        Some([&item[..], &tag[..16]].concat())
+    }
+}
+
+fn tag(key: &[u8; 32], message: &[u8]) -> Option<[u8; 32]> {
+    Some(Hmac::<sha2::Sha256>::new_from_slice(key).ok()?.chain_update(message).finalize().into_bytes().into())
+}
+
+fn add(records: &mut BTreeMap<u32, Vec<Psr>>, more: &BTreeMap<u32, Vec<Psr>>) {
+    for (group, more) in more {
+        if let Some(slots) = records.get_mut(group) {
+            slots.iter_mut().zip(more).for_each(|(slot, more)| *slot = slot.merge(more));
+        }
+    }
+}
+
+/// The sums of what children said, but for some, in the key groups that are claimed.
+fn sum(children: &BTreeMap<DeviceId, Claim>, but: &[&Claim], claimed: &Claim) -> BTreeMap<u32, Vec<Psr>> {
+    let mut records: BTreeMap<u32, Vec<Psr>> =
+        claimed.records.iter().map(|(group, slots)| (*group, vec![Psr::ZERO; slots.len()])).collect();
+    for child in children.values().filter(|child| !but.contains(child)) {
+        add(&mut records, &child.records);
+    }
+    records
+}
+
+/// The records of the key groups that are claimed.
+fn only(records: &BTreeMap<u32, Vec<Psr>>, claimed: &Claim) -> BTreeMap<u32, Vec<Psr>> {
+    records
+        .iter()
+        .filter(|(group, _)| claimed.records.contains_key(group))
+        .map(|(group, slots)| (*group, slots.clone()))
+        .collect()
+}
+
+/// The claim without a child's participants, and key groups that nobody is left in.
+fn without(honest: &Claim, child: &Claim, key_group: u32) -> Claim {
+    let participants: BTreeSet<u32> = honest.participants.difference(&child.participants).copied().collect();
+    let groups: BTreeSet<u32> = participants.iter().map(|position| position / key_group).collect();
+    let records = honest.records.iter().filter(|(group, _)| groups.contains(group)).map(|(group, slots)| (*group, slots.clone()));
+    Claim { records: records.collect(), participants }
+}
+
+/// Whether the records of one could stand for those of the other.
+fn has_shape(one: &Claim, other: &Claim) -> bool {
+    let shape = |claim: &Claim| claim.records.iter().map(|(group, slots)| (*group, slots.len())).collect::<Vec<_>>();
+    shape(one) == shape(other)
+}

@@ -1,0 +1,142 @@
+//! The highest agenda that a gateway has acted on, on disk: so that a restart cannot be used to play back an older one.
+
+use std::fmt;
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+/// The file's name in the state folder, and that of the file that is locked while a process uses it.
+const NUMBER: &str = "agenda";
+const LOCK: &str = "agenda.lock";
+/// No number is longer than this, with a line's end.
+const MAX_BYTES: u64 = 21;
+
+/// Why the number could not be read or written: one line.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum NumberError {
+    /// The folder could not be made, read or written.
+    StateFailed(PathBuf, io::Error),
+    /// The file holds something else than a number.
+    StateDamaged(PathBuf),
+    /// Another process uses the folder.
+    StateLocked(PathBuf),
+}
+
+impl NumberError {
+    /// The error's name.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::StateFailed(..) => "StateFailed",
+            Self::StateDamaged(_) => "StateDamaged",
+            Self::StateLocked(_) => "StateLocked",
+        }
+    }
+}
+
+impl fmt::Display for NumberError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.name())?;
+        match self {
+            Self::StateFailed(path, error) => write!(f, "{}: {error}", path.display()),
+            Self::StateDamaged(path) => {
+                write!(
+                    f,
+                    "{} does not hold an agenda's number; restore it, or remove it to trust the next agenda",
+                    path.display()
+                )
+            }
+            Self::StateLocked(path) => write!(f, "another process uses {}; stop it, or name another folder", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for NumberError {}
+
+/// The file. Other processes are kept out while it is open.
+#[derive(Debug)]
+pub struct NumberFile {
+    folder: PathBuf,
+    _lock: File,
+}
+
+impl NumberFile {
+    /// Opens the file of a state folder, which is made if there is none, and reads the number: 0 if there has been none.
+    ///
+    /// # Errors
+    /// [`NumberError`].
+    pub fn open(folder: &Path) -> Result<(Self, u64), NumberError> {
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |error| NumberError::StateFailed(path, error)
+        };
+        fs::create_dir_all(folder).map_err(failed(folder))?;
+        let path = folder.join(LOCK);
+        let lock = File::options().create(true).truncate(false).write(true).open(&path).map_err(failed(&path))?;
+        lock.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => NumberError::StateLocked(folder.to_owned()),
+            TryLockError::Error(error) => NumberError::StateFailed(path, error),
+        })?;
+        let path = folder.join(NUMBER);
+        let number = match File::open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+            Err(error) => return Err(NumberError::StateFailed(path, error)),
+            Ok(file) => {
+                let mut text = Vec::new();
+                file.take(MAX_BYTES + 1).read_to_end(&mut text).map_err(failed(&path))?;
+                let digits = text.strip_suffix(b"\n").and_then(|digits| std::str::from_utf8(digits).ok());
+                let number = digits.filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
+                number.and_then(|digits| digits.parse().ok()).ok_or(NumberError::StateDamaged(path))?
+            }
+        };
+        Ok((Self { folder: folder.to_owned(), _lock: lock }, number))
+    }
+
+    /// Makes a number durable: the file has it whole, or still the one before.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn store(&self, number: u64) -> io::Result<()> {
+        let (path, temporary) = (self.folder.join(NUMBER), self.folder.join("agenda.tmp"));
+        let mut file = File::create(&temporary)?;
+        writeln!(file, "{number}")?;
+        file.sync_all()?;
+        fs::rename(&temporary, &path)?;
+        File::open(&self.folder)?.sync_all()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn what_was_stored_is_there_when_it_is_opened_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = folder.path().join("state");
+        for (before, number) in [(0, 5), (5, u64::MAX), (u64::MAX, 7)] {
+            let (file, found) = NumberFile::open(&state).unwrap();
+            assert_eq!(found, before);
+            file.store(number).unwrap();
+            assert_eq!(NumberFile::open(&state).unwrap_err().name(), "StateLocked");
+        }
+    }
+
+    #[test]
+    fn what_is_no_number_is_named_and_left() {
+        for damage in ["", "7", "-7\n", "+7\n", " 7\n", "18446744073709551616\n", "7\n7\n", "111111111111111111111111\n"] {
+            let folder = tempfile::tempdir().unwrap();
+            fs::write(folder.path().join(NUMBER), damage).unwrap();
+            assert_eq!(NumberFile::open(folder.path()).unwrap_err().name(), "StateDamaged", "{damage:?}");
+            assert_eq!(fs::read(folder.path().join(NUMBER)).unwrap(), damage.as_bytes());
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let (file, _) = NumberFile::open(folder.path()).unwrap();
+        fs::create_dir(folder.path().join("agenda.tmp")).unwrap();
+        file.store(7).unwrap_err();
+        drop(file);
+        assert_eq!(NumberFile::open(folder.path()).unwrap().1, 0);
+    }
+}

@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod answerer;
 pub mod batch;
 mod clock;
 pub mod durable;
@@ -16,6 +17,7 @@ pub mod replay;
 pub mod run;
 pub mod seal;
 
+pub use answerer::Answerer;
 pub use batch::{Batch, BatchRefused, Sealed};
 pub use durable::DurableMote;
 pub use import::{Import, ImportError, Recording};

@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info, warn};
 
+use crate::answerer::Answerer;
 use crate::clock::Clock;
 use crate::durable::{DurableError, DurableMote, Taken};
 use crate::import::Recording;
@@ -29,6 +30,8 @@ const BATCH: usize = 256;
 const FRAMES: usize = 32;
 /// A link that is up and does not take a frame in this time has lost it.
 const SEND_TIME: Duration = Duration::from_secs(2);
+/// How long to wait for the link of sums, where an answer is due and it is down.
+const PAUSE: Duration = Duration::from_millis(50);
 /// How often a clock is looked at.
 const TICK: Duration = Duration::from_millis(200);
 /// As fast as it goes, a recording waits while this many seals wait for the gateway.
@@ -299,10 +302,27 @@ pub async fn run<K: Signer + Send, L: DeviceLink + Sync>(
     taken: &mut (dyn FnMut(u64) + Send),
     stop: impl Future<Output = ()> + Send,
 ) -> Result<Ran, RunError> {
+    run_answering(mote, link, source, settings, None, taken, stop).await
+}
+
+/// The same, of a device that also answers queries, over a link of their own.
+///
+/// # Errors
+/// [`RunError`].
+pub async fn run_answering<K: Signer + Send, L: DeviceLink + Sync>(
+    mote: &mut DurableMote<K>,
+    link: &mut L,
+    source: Source<'_>,
+    settings: Settings,
+    sums: Option<(&mut Answerer, &mut L)>,
+    taken: &mut (dyn FnMut(u64) + Send),
+    stop: impl Future<Output = ()> + Send,
+) -> Result<Ran, RunError> {
+    let (answerer, mut sum_link) = sums.unzip();
     let newest = mote.mote().chain().epoch.max(mote.newest_announced());
     let (mut readings, left_out) = Readings::new(source, mote.taken(), newest, settings.epoch_ms);
     let ran = Ran { left_out, ..Ran::default() };
-    let mut run = Run { mote, settings, ran, retry: Retry::new(settings), is_ended: false, gives_up: false };
+    let mut run = Run { mote, answerer, settings, ran, retry: Retry::new(settings), is_ended: false, gives_up: false };
     let mut state = link.state();
     let mut stop = pin!(stop);
     loop {
@@ -318,6 +338,7 @@ pub async fn run<K: Signer + Send, L: DeviceLink + Sync>(
             run.ran.is_done = true;
             return Ok(run.ran);
         }
+        let due = run.answer(sum_link.as_deref()).await?;
         let is_live = matches!(readings, Readings::Live { .. });
         let holds_back = readings.is_free() && run.holds_back();
         tokio::select! {
@@ -336,6 +357,10 @@ pub async fn run<K: Signer + Send, L: DeviceLink + Sync>(
                 note_link(&state.borrow());
                 run.mote.timeout();
             }
+            down = receive(sum_link.as_deref_mut()) => {
+                run.hear_query(&down.map_err(RunError::Link)?)?;
+            }
+            () = tokio::time::sleep(due.unwrap_or_default()), if due.is_some() => {}
             () = sleep_until(run.retry.at) => run.try_again(is_up),
             () = tokio::time::sleep(TICK), if is_live => {}
             () = std::future::ready(()), if has_more => {}
@@ -347,9 +372,18 @@ pub async fn run<K: Signer + Send, L: DeviceLink + Sync>(
     }
 }
 
+/// What a link hears next; where there is none, nothing ever.
+async fn receive<L: DeviceLink>(link: Option<&mut L>) -> Result<Down, LinkError> {
+    match link {
+        Some(link) => link.receive().await,
+        None => std::future::pending().await,
+    }
+}
+
 /// A device while it runs.
 struct Run<'a, K> {
     mote: &'a mut DurableMote<K>,
+    answerer: Option<&'a mut Answerer>,
     settings: Settings,
     ran: Ran,
     retry: Retry,
@@ -403,6 +437,36 @@ impl<K: Signer + Send> Run<'_, K> {
         least.max(self.mote.mote().profile().epochs.0)
     }
 
+    /// A reading was taken.
+    fn took(&mut self, record: &[u8]) {
+        self.ran.readings += 1;
+        if let Some(answerer) = &mut self.answerer {
+            answerer.sensed(record);
+        }
+    }
+
+    /// Sends the answers that are due, and says when to look again.
+    async fn answer<L: DeviceLink>(&mut self, link: Option<&L>) -> Result<Option<Duration>, RunError> {
+        let (Some(answerer), Some(link)) = (&mut self.answerer, link) else { return Ok(None) };
+        let is_up = matches!(*link.state().borrow(), State::Up);
+        for frame in answerer.answers(is_up, self.mote)? {
+            match timeout(SEND_TIME, link.send(Bytes::from(frame))).await {
+                Ok(Err(LinkError::Closed)) => return Err(RunError::Link(LinkError::Closed)),
+                Ok(Ok(())) => {}
+                lost => warn!(?lost, "an answer was not sent"),
+            }
+        }
+        Ok(answerer.due_in_ms().map(|due| Duration::from_millis(due).max(PAUSE)))
+    }
+
+    /// Hears the hub of sums: only its agendas are for a source.
+    fn hear_query(&mut self, down: &Down) -> Result<(), RunError> {
+        match (&mut self.answerer, down) {
+            (Some(answerer), Down::Announcement(agenda)) => Ok(answerer.hear(agenda, self.mote)?),
+            _ => Ok(()),
+        }
+    }
+
     /// Takes what has come, and more of it that is there.
     fn take(&mut self, readings: &mut Readings<'_>, came: Option<Option<Vec<u8>>>) -> Result<(), RunError> {
         match readings {
@@ -414,7 +478,7 @@ impl<K: Signer + Send> Run<'_, K> {
                     && !(pace.speed.is_none() && self.holds_back())
                 {
                     match self.mote.sense(EpochNumber(unix_ms / self.settings.epoch_ms.max(1)), record) {
-                        Ok(()) => self.ran.readings += 1,
+                        Ok(()) => self.took(record),
                         Err(DurableError::Refused(SealRefused::EpochGoesBack { .. } | SealRefused::EpochClosed { .. })) => {
                             self.ran.left_out += 1;
                             // The pace is that of the readings that are new.
@@ -456,7 +520,7 @@ impl<K: Signer + Send> Run<'_, K> {
     fn sense_now(&mut self, now: &mut Now<'_>, record: &[u8]) -> Result<(), RunError> {
         let epoch = now.epoch_from(self.least_epoch());
         match self.mote.sense(epoch, record) {
-            Ok(()) => self.ran.readings += 1,
+            Ok(()) => self.took(record),
             Err(DurableError::Refused(error @ (SealRefused::WrongLength { .. } | SealRefused::TooLong { .. }))) => {
                 self.ran.refused += 1;
                 warn!(%error, "a reading is left out");

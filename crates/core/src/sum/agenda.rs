@@ -5,7 +5,7 @@
 
 use core::fmt;
 
-use super::query::QueryId;
+use super::query::{MAX_PLAN, QueryId};
 use crate::digest::Digest;
 use crate::identity::{IssueError, protected};
 use crate::record::GroupId;
@@ -15,8 +15,6 @@ use crate::wire::cose::{Sign1, Typ, sig_structure};
 
 /// At most so many queries run at a time.
 pub const MAX_QUERIES: usize = 4;
-/// The longest plan, encoded.
-pub const MAX_PLAN: usize = 2048;
 /// No agenda's payload is longer.
 const MAX_PAYLOAD: usize = 96 + MAX_QUERIES * (MAX_PLAN + 48);
 /// Room for any agenda, and for what is signed of it.
@@ -108,6 +106,7 @@ impl Posed<'_> {
 /// What is asked at present. Checked; there is no other kind.
 #[derive(Clone, Copy, Debug)]
 pub struct Agenda<'a> {
+    digest: Digest,
     number: u64,
     roster: Digest,
     sources: u32,
@@ -189,7 +188,7 @@ impl<'a> Agenda<'a> {
         if of != *roster {
             return Err(AgendaError::WrongRoster);
         }
-        let agenda = Self { number, roster: of, sources, key_group, queries };
+        let agenda = Self { digest: object.digest(), number, roster: of, sources, key_group, queries };
         agenda.check()?;
         Ok(agenda)
     }
@@ -213,6 +212,12 @@ impl<'a> Agenda<'a> {
             references[i] = reference;
         }
         Ok(())
+    }
+
+    /// The digest of what was signed.
+    #[must_use]
+    pub const fn digest(&self) -> Digest {
+        self.digest
     }
 
     /// Its number; higher than that of every agenda before.

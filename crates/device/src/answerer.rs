@@ -1,0 +1,279 @@
+//! A device as a source of private sums: what it sensed in an epoch of a query, encrypted right after its end (spec/sums.md).
+//!
+//! Query epochs are of the device's clock, whatever time its readings say: a recording is answered as if it were sensed now. Nothing is
+//! encrypted that the [`DurableMote`] has not permitted. What cannot be answered soon after an epoch's end is not answered: the gateway
+//! would not wait for it, and the seal would state an answer that nobody could take.
+
+use std::fmt;
+
+use moteseal_core::digest::Digest;
+use moteseal_core::record::GroupId;
+use moteseal_core::schema::Schema;
+use moteseal_core::signature::{PublicKey, Signer};
+use moteseal_core::sum::agenda::{Agenda, AgendaError, MAX_AGENDA, Posed};
+use moteseal_core::sum::participation::Participation;
+use moteseal_core::sum::query::{MAX_SLOTS, Plan, QueryId};
+use moteseal_core::sum::sies::{PSR, Psr, Slot, SourceKey, SourceSecret};
+use moteseal_core::wire::link::LinkKey;
+use moteseal_core::wire::sum::close_share;
+use tracing::{debug, info, warn};
+
+use crate::durable::{DurableError, DurableMote};
+
+/// An answer leaves within this part of the epoch after it, or not at all.
+const WITHIN: u64 = 10;
+/// But so many milliseconds may always pass, and no more than so many.
+const WITHIN_MS: (u64, u64) = (250, 1000);
+/// What stands around the records in a frame takes less.
+const AROUND: usize = 80;
+
+/// What set-up gave a device, and how it speaks to the hub above it.
+#[derive(Debug)]
+pub struct Membership {
+    /// The group.
+    pub group: GroupId,
+    /// The roster whose devices take part.
+    pub roster: Digest,
+    /// How many there are.
+    pub sources: u32,
+    /// How many, by position, are in a key group.
+    pub key_group: u32,
+    /// This device's place among them.
+    pub position: u32,
+    /// Its secrets.
+    pub secret: SourceSecret,
+    /// Who asks.
+    pub querier: PublicKey,
+    /// The keys of the link to the hub above.
+    pub link: LinkKey,
+}
+
+/// Why an agenda is not acted on.
+#[derive(Debug)]
+enum Unheard {
+    Agenda(AgendaError),
+    OtherSources,
+    Refused(crate::durable::AgendaRefused),
+}
+
+impl fmt::Display for Unheard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Agenda(error) => error.fmt(f),
+            Self::OtherSources => {
+                f.write_str("OtherSources: the agenda is for other key groups than this device's key file; set up the sums again")
+            }
+            Self::Refused(error) => error.fmt(f),
+        }
+    }
+}
+
+/// A query that this device answers.
+struct Running {
+    id: QueryId,
+    until: u64,
+    epoch_ms: u64,
+    plan: Vec<u8>,
+    key: SourceKey,
+    /// The next epoch to answer.
+    next: u64,
+    /// The newest reading of each of the two newest epochs in which there was one, the older one first.
+    readings: [Option<(u64, Vec<u8>)>; 2],
+}
+
+/// Answers the queries of an agenda.
+pub struct Answerer {
+    membership: Membership,
+    schema: Vec<u8>,
+    clock: Box<dyn Fn() -> u64 + Send + Sync>,
+    running: Vec<Running>,
+}
+
+impl fmt::Debug for Answerer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Answerer")
+            .field("membership", &self.membership)
+            .field("running", &self.running.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Answerer {
+    /// A source whose records are of this schema; `clock` gives Unix milliseconds.
+    #[must_use]
+    pub fn new(membership: Membership, schema: Vec<u8>, clock: Box<dyn Fn() -> u64 + Send + Sync>) -> Self {
+        Self { membership, schema, clock, running: Vec::new() }
+    }
+
+    /// Hears an announcement. One that is not the querier's, or older than another, changes nothing.
+    ///
+    /// # Errors
+    /// [`DurableError`].
+    pub fn hear<K: Signer>(&mut self, announcement: &[u8], mote: &mut DurableMote<K>) -> Result<(), DurableError> {
+        if let Err(error) = self.try_hear(announcement, mote)? {
+            warn!(%error, "an agenda of queries is not acted on");
+        }
+        Ok(())
+    }
+
+    fn try_hear<K: Signer>(
+        &mut self,
+        announcement: &[u8],
+        mote: &mut DurableMote<K>,
+    ) -> Result<Result<(), Unheard>, DurableError> {
+        let of = &self.membership;
+        let mut scratch = vec![0; MAX_AGENDA];
+        let agenda = match Agenda::open(announcement, of.group, &of.roster, &of.querier, &mut scratch) {
+            Ok(agenda) => agenda,
+            Err(error) => return Ok(Err(Unheard::Agenda(error))),
+        };
+        if (agenda.sources(), agenda.key_group()) != (of.sources, of.key_group) {
+            return Ok(Err(Unheard::OtherSources));
+        }
+        mote.begin_answers((self.clock)())?;
+        if let Err(error) = mote.accept_agenda(agenda.number(), agenda.digest())? {
+            return Ok(Err(Unheard::Refused(error)));
+        }
+        let before = std::mem::take(&mut self.running);
+        for (id, posed) in agenda.queries() {
+            match before.iter().position(|running| running.id == id) {
+                Some(_) => {}
+                None => match self.check(&posed) {
+                    Ok(text) => info!(query = %text, "answering"),
+                    Err(error) => {
+                        warn!(%error, "a query is not answered");
+                        continue;
+                    }
+                },
+            }
+            self.start(id, &posed);
+        }
+        // What was sensed for a query that goes on stays.
+        for old in before {
+            if let Some(running) = self.running.iter_mut().find(|running| running.id == old.id) {
+                (running.next, running.readings) = (old.next.max(running.next), old.readings);
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// Whether a query can be answered from this device's records; its text.
+    fn check(&self, posed: &Posed<'_>) -> Result<String, String> {
+        let plan = Plan::decode(posed.plan).map_err(|error| error.to_string())?;
+        plan.check_capacity(self.membership.sources).map_err(|error| error.to_string())?;
+        let schema = Schema::decode(&self.schema).map_err(|error| error.to_string())?;
+        plan.bind(&schema).map_err(|error| error.to_string())?;
+        Ok(plan.to_string())
+    }
+
+    fn start(&mut self, id: QueryId, posed: &Posed<'_>) {
+        let Ok(plan) = Plan::decode(posed.plan) else { return };
+        let epoch_ms = u64::from(plan.epoch_ms());
+        self.running.push(Running {
+            id,
+            until: posed.until,
+            epoch_ms,
+            plan: posed.plan.to_vec(),
+            key: self.membership.secret.for_query(id),
+            next: posed.first.max((self.clock)() / epoch_ms),
+            readings: [None, None],
+        });
+    }
+
+    /// A record was sensed just now.
+    pub fn sensed(&mut self, record: &[u8]) {
+        if self.running.is_empty() {
+            return;
+        }
+        let now = (self.clock)();
+        for running in &mut self.running {
+            let epoch = now / running.epoch_ms;
+            match &mut running.readings[1] {
+                Some((of, newest)) if *of == epoch => {
+                    newest.clear();
+                    newest.extend_from_slice(record);
+                }
+                _ => {
+                    running.readings.swap(0, 1);
+                    running.readings[1] = Some((epoch, record.to_vec()));
+                }
+            }
+        }
+    }
+
+    /// In how many milliseconds the next epoch ends.
+    #[must_use]
+    pub fn due_in_ms(&self) -> Option<u64> {
+        let now = (self.clock)();
+        let end = |running: &Running| running.next.saturating_add(1).saturating_mul(running.epoch_ms);
+        self.running.iter().map(|running| end(running).saturating_sub(now)).min()
+    }
+
+    /// The frames of what is due, to be sent at once; none if the hub cannot be reached now.
+    ///
+    /// # Errors
+    /// [`DurableError`].
+    pub fn answers<K: Signer>(&mut self, is_up: bool, mote: &mut DurableMote<K>) -> Result<Vec<Vec<u8>>, DurableError> {
+        let now = (self.clock)();
+        let mut frames = Vec::new();
+        for running in &mut self.running {
+            let Some(epoch) = (now / running.epoch_ms).checked_sub(1).filter(|epoch| *epoch >= running.next) else { continue };
+            let late = now - (epoch + 1) * running.epoch_ms;
+            let within = (running.epoch_ms / WITHIN).clamp(WITHIN_MS.0, WITHIN_MS.1);
+            if late <= within && !is_up {
+                continue;
+            }
+            running.next = epoch + 1;
+            if late > within || epoch >= running.until {
+                debug!(epoch, late, "an epoch of a query is not answered: it is too late, or not asked for");
+                continue;
+            }
+            match answer(&self.membership, &self.schema, running, epoch, mote)? {
+                Ok(frame) => frames.push(frame),
+                Err(error) => warn!(epoch, %error, "an epoch of a query is not answered"),
+            }
+        }
+        self.running.retain(|running| running.next < running.until);
+        Ok(frames)
+    }
+}
+
+/// The frame of an answer, or why there is none.
+fn answer<K: Signer>(
+    of: &Membership,
+    schema: &[u8],
+    running: &Running,
+    epoch: u64,
+    mote: &mut DurableMote<K>,
+) -> Result<Result<Vec<u8>, String>, DurableError> {
+    let reading = running.readings.iter().flatten().find(|(at, _)| *at == epoch).map(|(_, record)| &record[..]);
+    let mut values = [0; MAX_SLOTS];
+    let values = match contribution(schema, &running.plan, reading, &mut values) {
+        Ok(slots) => &values[..slots],
+        Err(error) => return Ok(Err(error)),
+    };
+    let permit = match mote.answer(running.id, running.epoch_ms, epoch)? {
+        Ok(permit) => permit,
+        Err(error) => return Ok(Err(error.to_string())),
+    };
+    let encrypted: Result<Vec<Psr>, _> =
+        (0..).map(Slot).zip(values).map(|(slot, value)| running.key.encrypt(&permit, slot, *value)).collect();
+    let psrs = match encrypted {
+        Ok(psrs) => psrs,
+        Err(error) => return Ok(Err(error.to_string())),
+    };
+    let mut participation = [0; 8];
+    let length = Participation::encode_one(of.position, &mut participation)?;
+    let mut frame = vec![0; AROUND + psrs.len() * (PSR + 2)];
+    let length = close_share(running.id.reference(), epoch, &participation[..length], &psrs, &of.link, &mut frame)?.len();
+    frame.truncate(length);
+    Ok(Ok(frame))
+}
+
+/// What a reading, or none, contributes to each slot.
+fn contribution(schema: &[u8], plan: &[u8], reading: Option<&[u8]>, values: &mut [u128]) -> Result<usize, String> {
+    let schema = Schema::decode(schema).map_err(|error| error.to_string())?;
+    let plan = Plan::decode(plan).map_err(|error| error.to_string())?;
+    let bound = plan.bind(&schema).map_err(|error| error.to_string())?;
+    bound.contribution(reading, values).map_err(|error| error.to_string())
+}

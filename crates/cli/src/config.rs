@@ -77,6 +77,22 @@ pub(crate) struct Device {
     pub(crate) waiting_seals: u32,
     pub(crate) link: Link,
     pub(crate) source: Source,
+    /// How the device takes part in private sums, if it does.
+    pub(crate) sum: Option<Member>,
+}
+
+/// A source of private sums.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Member {
+    /// The key file that `moteseal sum setup` made for this device.
+    pub(crate) key: PathBuf,
+    /// The name of the gateway, or `querier`, whose child the device is.
+    pub(crate) parent: String,
+    /// The device's link secret there.
+    pub(crate) link_secret: PathBuf,
+    /// The broker, where it is another one than that of `link`.
+    pub(crate) link: Option<Link>,
 }
 
 /// Where readings come from: a table, or lines from stdin.
@@ -205,6 +221,13 @@ impl Link {
             }
             _ => return Err(wrong("certificate", "certificate and certificate_key go together")),
         };
+        Ok(options)
+    }
+
+    /// What the broker is reached with for the sums of a group, at the hub of this name.
+    pub(crate) fn hub_options(&self, file: &Path, folder: &Path, roster: &Roster, hub: &str) -> Result<mqtt::Options, Failure> {
+        let mut options = self.options(file, folder, roster)?;
+        options.group = format!("{}.{hub}", options.group);
         Ok(options)
     }
 }

@@ -6,16 +6,21 @@ use std::sync::{Arc, OnceLock};
 
 use clap::{Args, Subcommand};
 use moteseal_cloud::stop_signal;
+use moteseal_core::DeviceId;
+use moteseal_core::roster::Directory as _;
 use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
+use moteseal_core::sum::key_file::SourceKeys;
 use moteseal_core::wire::link::{LinkKey, MAX_RECORD};
+use moteseal_device::answerer::{Answerer, Membership};
 use moteseal_device::durable::{DurableError, Identity};
 use moteseal_device::import::{Clock, display_ms};
 use moteseal_device::outbox::state_beside;
 use moteseal_device::run::{self, RunError};
 use moteseal_device::{DurableMote, Import, Outbox, Profile, Recording};
-use moteseal_net::DeviceLink as _;
-use moteseal_net::link::until_up;
-use moteseal_net::mqtt::MqttDevice;
+use moteseal_net::link::{State, until_up};
+use moteseal_net::mqtt::{self, MqttDevice};
+use moteseal_net::{DeviceLink as _, LinkError};
+use moteseal_verify::Roster;
 use tokio::sync::mpsc;
 
 use crate::cloud::{Log, log, runtime};
@@ -111,12 +116,16 @@ fn work(arguments: &Run) -> Result<(), Failure> {
         Some(chain) => folder.join(chain),
         None => state_beside(&key_path, device).map_err(outbox_failure)?,
     };
+    let sums = config.sum.as_ref().map(|member| Sums::read(member, &config.link, file, &folder, &roster, device)).transpose()?;
     if arguments.check {
         talk(format_args!("device {} of group {}, {}", config.device, roster.group_name(), config.link.url));
         talk(match &source {
             Source::Recording(recording) => format!("replays {}", count(recording.len() as u64, "reading")),
             Source::Lines { .. } => "seals lines from stdin".to_owned(),
         });
+        if let Some(sums) = &sums {
+            talk(format_args!("source {} of {} of private sums", sums.membership.position, sums.membership.sources));
+        }
         return Ok(());
     }
     log(arguments.log);
@@ -139,14 +148,17 @@ fn work(arguments: &Run) -> Result<(), Failure> {
     let progress = bar(source.len(), "forwarding");
     let broken = Arc::new(OnceLock::new());
     let ran = runtime()?.block_on(async {
-        let mut link = MqttDevice::new(&link, device.0).map_err(|error| link_failure(&error))?;
-        let state = link.state();
-        let refused = async {
-            match until_up(state).await {
-                Err(error) if error.is_refusal() => error,
-                _ => std::future::pending().await,
+        let connect = |options: &mqtt::Options| MqttDevice::new(options, device.0).map_err(|error| link_failure(&error));
+        let mut link = connect(&link)?;
+        let (mut answerer, mut sum_link) = match sums {
+            Some(Sums { membership, link }) => {
+                let answerer = Answerer::new(membership, source.schema().to_vec(), Box::new(run::system_clock));
+                (Some(answerer), Some(connect(&link)?))
             }
+            None => (None, None),
         };
+        let states = [Some(link.state()), sum_link.as_ref().map(MqttDevice::state)];
+        let refused = refusal(states);
         let stop = async { drop(stop_signal().await) };
         let mut taken = |count| progress.set_position(count);
         let readings = match source {
@@ -157,7 +169,9 @@ fn work(arguments: &Run) -> Result<(), Failure> {
             }
         };
         tokio::select! {
-            ran = run::run(&mut mote, &mut link, readings, settings, &mut taken, stop) => ran.map_err(|error| run_failure(&error)),
+            ran = run::run_answering(&mut mote, &mut link, readings, settings, answerer.as_mut().zip(sum_link.as_mut()), &mut taken, stop) => {
+                ran.map_err(|error| run_failure(&error))
+            }
             error = refused => Err(link_failure(&error)),
         }
     })?;
@@ -173,6 +187,64 @@ fn work(arguments: &Run) -> Result<(), Failure> {
     match broken.get() {
         Some(error) => Err(Failure::new(Exit::Internal, format_args!("cannot read stdin: {error}"))),
         None => Ok(()),
+    }
+}
+
+/// Waits until one of the links is refused: a broker that answers and says no will not change its mind.
+async fn refusal(states: [Option<tokio::sync::watch::Receiver<State>>; 2]) -> LinkError {
+    let [main, sums] = states.map(|state| async {
+        match state {
+            Some(state) => match until_up(state).await {
+                Err(error) if error.is_refusal() => error,
+                _ => std::future::pending().await,
+            },
+            None => std::future::pending().await,
+        }
+    });
+    tokio::select! {
+        error = main => error,
+        error = sums => error,
+    }
+}
+
+/// How the device takes part in private sums.
+struct Sums {
+    membership: Membership,
+    link: mqtt::Options,
+}
+
+impl Sums {
+    fn read(
+        member: &config::Member,
+        link: &config::Link,
+        file: &Path,
+        folder: &Path,
+        roster: &Roster,
+        device: DeviceId,
+    ) -> Result<Self, Failure> {
+        let said = |key: &'static str| move |failure: Failure| failure.about_key(file, key);
+        let path = folder.join(&member.key);
+        let wrong = |what: &dyn std::fmt::Display| said("sum.key")(Failure::usage(format_args!("{}: {what}", path.display())));
+        let keys = SourceKeys::decode(&files::read(&path).map_err(said("sum.key"))?).map_err(|error| wrong(&error))?;
+        keys.circle.check(roster.group(), &roster.digest()).map_err(|error| wrong(&error))?;
+        if keys.device != device {
+            let whose = roster.name(keys.device).unwrap_or("another device");
+            return Err(wrong(&format_args!("WrongDevice: these are the keys of {whose}")));
+        }
+        let secret = files::link_secret(&folder.join(&member.link_secret)).map_err(said("sum.link_secret"))?;
+        let link = member.link.as_ref().unwrap_or(link).hub_options(file, folder, roster, &member.parent)?;
+        let SourceKeys { circle, position, querier, secret: source, .. } = keys;
+        let membership = Membership {
+            group: circle.group,
+            roster: circle.roster,
+            sources: circle.sources,
+            key_group: circle.key_group,
+            position,
+            secret: source,
+            querier,
+            link: LinkKey::new(&secret),
+        };
+        Ok(Self { membership, link })
     }
 }
 

@@ -1,0 +1,204 @@
+//! Devices as sources of private sums: what they sensed in an epoch of a query, once, soon after its end, and nothing else.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod group;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use group::FIRST;
+use moteseal_core::record::EpochNumber;
+use moteseal_core::roster::Directory as _;
+use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
+use moteseal_core::signature::{Algorithm, SecretKey};
+use moteseal_core::sum::agenda::{AgendaDraft, MAX_AGENDA, Posed};
+use moteseal_core::sum::query::{MAX_PLAN, Plan, QueryId};
+use moteseal_core::sum::sies::{KeyTotals, Master, Psr, Slot};
+use moteseal_core::wire::link::LinkKey;
+use moteseal_core::wire::sum::SumUplink;
+use moteseal_device::DurableMote;
+use moteseal_device::answerer::{Answerer, Membership};
+use moteseal_verify::Roster;
+
+const EPOCH_MS: u64 = 1000;
+/// When the tests begin: at the start of an epoch of 5 s.
+const START: u64 = 1_700_000_000_000;
+const AVERAGE: &str = "SELECT AVG(reading) FROM sensors WHERE reading > 10 EPOCH DURATION 5s";
+
+fn schema() -> Vec<u8> {
+    let mut buffer = [0; MAX_SCHEMA];
+    Schema::encode(&[Field::parse("reading::u32").unwrap()], &mut buffer).unwrap().as_bytes().to_vec()
+}
+
+struct Scene {
+    _folder: tempfile::TempDir,
+    roster: Roster,
+    mote: DurableMote<SecretKey>,
+    answerer: Answerer,
+    clock: Arc<AtomicU64>,
+    querier: SecretKey,
+    query: QueryId,
+}
+
+fn master() -> Master {
+    Master::new([9; 32])
+}
+
+fn link() -> LinkKey {
+    LinkKey::new(&[8; 32])
+}
+
+impl Scene {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let roster = group::roster(1, 1000, EPOCH_MS);
+        let mote = group::mote(&roster, 0, folder.path(), 8);
+        let querier = SecretKey::from_seed(Algorithm::Ed25519, &[7; 32]).unwrap();
+        let clock = Arc::new(AtomicU64::new(START));
+        let membership = Membership {
+            group: roster.group(),
+            roster: roster.digest(),
+            sources: 1,
+            key_group: 1,
+            position: 0,
+            secret: master().source(roster.group(), group::device_id(&roster, 0), 0),
+            querier: querier.public(),
+            link: link(),
+        };
+        let now = Arc::clone(&clock);
+        let answerer = Answerer::new(membership, schema(), Box::new(move || now.load(Ordering::Relaxed)));
+        Self { _folder: folder, roster, mote, answerer, clock, querier, query: QueryId([0; 16]) }
+    }
+
+    fn hear(&mut self, number: u64, queries: &[&str]) {
+        let (first, until) = (START / 5000, START / 5000 + 100);
+        let encoded: Vec<Vec<u8>> = queries.iter().map(|text| plan(text)).collect();
+        let posed = |plan| Posed { nonce: [1; 16], first, until, plan };
+        let queries: Vec<Posed<'_>> = encoded.iter().map(|plan| posed(&plan[..])).collect();
+        if let Some(query) = queries.first() {
+            self.query = query.id(&self.roster.digest());
+        }
+        let draft = AgendaDraft {
+            group: self.roster.group(),
+            roster: self.roster.digest(),
+            number,
+            sources: 1,
+            key_group: 1,
+            queries: &queries,
+        };
+        let (mut scratch, mut out) = (vec![0; MAX_AGENDA], vec![0; MAX_AGENDA]);
+        let agenda = draft.issue(&self.querier, &mut scratch, &mut out).unwrap().to_vec();
+        self.answerer.hear(&agenda, &mut self.mote).unwrap();
+    }
+
+    fn sense(&mut self, after_ms: u64, reading: u32) {
+        self.clock.store(START + after_ms, Ordering::Relaxed);
+        self.mote.sense(EpochNumber(FIRST), &reading.to_be_bytes()).unwrap();
+        self.answerer.sensed(&reading.to_be_bytes());
+    }
+
+    /// What is answered at a time: the epoch, and the values of its slots, opened.
+    fn answers(&mut self, after_ms: u64, is_up: bool) -> Vec<(u64, Vec<u128>)> {
+        self.clock.store(START + after_ms, Ordering::Relaxed);
+        let frames = self.answerer.answers(is_up, &mut self.mote).unwrap();
+        let device = group::device_id(&self.roster, 0);
+        let opened = frames.iter().map(|frame| {
+            let SumUplink::Share(share) = SumUplink::open(frame, &link()).unwrap() else { panic!("not a share") };
+            assert_eq!((share.query, share.participation), (self.query.reference(), &[0, 0][..]));
+            let source = master().source(self.roster.group(), device, 0).for_query(self.query);
+            let key = master().key_group(self.roster.group(), 0).for_query(self.query);
+            let values = (0..).map(Slot).zip(share.psrs.iter()).map(|(slot, psr)| {
+                let mut totals = KeyTotals::default();
+                totals.add(&source, slot, share.epoch);
+                let psr: Psr = psr.unwrap();
+                totals.open(&psr, &key, slot, share.epoch, u128::MAX).unwrap()
+            });
+            (share.epoch - START / 5000, values.collect())
+        });
+        opened.collect()
+    }
+}
+
+fn plan(text: &str) -> Vec<u8> {
+    let schema = schema();
+    let schema = Schema::decode(&schema).unwrap();
+    let mut buffer = [0; MAX_PLAN];
+    Plan::parse(text, &schema).unwrap().encode(&mut buffer).unwrap().to_vec()
+}
+
+#[test]
+fn the_last_reading_of_an_epoch_is_answered_once_and_soon() {
+    let mut scene = Scene::new();
+    scene.hear(1, &[AVERAGE]);
+    scene.sense(100, 50);
+    scene.sense(4900, 60);
+    assert_eq!(scene.answers(4999, true), []);
+    // A reading of the next epoch comes before the answer is due.
+    scene.sense(5001, 99);
+    assert_eq!(scene.answers(5010, true), [(0, vec![1, 60])]);
+    assert_eq!(scene.answers(5020, true), []);
+    assert_eq!(scene.answers(10_010, true), [(1, vec![1, 99])]);
+    // Nothing was sensed, and then something that the query is not about: zeros, so that nobody can tell which.
+    assert_eq!(scene.answers(15_010, true), [(2, vec![0, 0])]);
+    scene.sense(16_000, 10);
+    assert_eq!(scene.answers(20_010, true), [(3, vec![0, 0])]);
+    // Too late: the gateway would not wait for it.
+    scene.sense(22_000, 70);
+    assert_eq!(scene.answers(25_900, true), []);
+    assert_eq!(scene.answers(30_000, true), [(5, vec![0, 0])]);
+}
+
+#[test]
+fn what_cannot_be_sent_in_time_is_not_answered() {
+    let mut scene = Scene::new();
+    scene.hear(1, &[AVERAGE]);
+    scene.sense(100, 50);
+    assert_eq!(scene.answers(5010, false), []);
+    // The link is back in time.
+    assert_eq!(scene.answers(5200, true), [(0, vec![1, 50])]);
+    scene.sense(5500, 51);
+    assert_eq!(scene.answers(10_010, false), []);
+    assert_eq!(scene.answers(14_000, true), []);
+    assert_eq!(scene.answers(15_100, true), [(2, vec![0, 0])]);
+}
+
+#[test]
+fn a_query_ends_with_an_agenda_without_it_and_no_older_one_brings_it_back() {
+    let mut scene = Scene::new();
+    scene.hear(5, &[AVERAGE]);
+    scene.sense(100, 50);
+    assert_eq!(scene.answers(5010, true), [(0, vec![1, 50])]);
+    // Said again, it goes on.
+    scene.sense(6000, 51);
+    scene.hear(6, &[AVERAGE]);
+    assert_eq!(scene.answers(10_010, true), [(1, vec![1, 51])]);
+    scene.hear(7, &[]);
+    scene.sense(11_000, 52);
+    assert_eq!(scene.answers(15_010, true), []);
+    scene.hear(6, &[AVERAGE]);
+    scene.sense(16_000, 52);
+    assert_eq!(scene.answers(20_010, true), []);
+    // Not the querier's.
+    scene.querier = SecretKey::from_seed(Algorithm::Ed25519, &[6; 32]).unwrap();
+    scene.hear(8, &[AVERAGE]);
+    scene.sense(21_000, 52);
+    assert_eq!(scene.answers(25_010, true), []);
+}
+
+#[test]
+fn a_clock_that_goes_back_makes_no_second_answer() {
+    let mut scene = Scene::new();
+    scene.hear(1, &[AVERAGE]);
+    scene.sense(100, 50);
+    assert_eq!(scene.answers(5010, true), [(0, vec![1, 50])]);
+    scene.sense(200, 51);
+    assert_eq!(scene.answers(5020, true), []);
+    // Nor does forgetting everything but the journal.
+    let membership = Scene::new().answerer;
+    let before = std::mem::replace(&mut scene.answerer, membership);
+    drop(before);
+    scene.clock.store(START + 300, Ordering::Relaxed);
+    scene.hear(1, &[AVERAGE]);
+    scene.sense(400, 52);
+    assert_eq!(scene.answers(5030, true), []);
+}

@@ -246,7 +246,8 @@ fn measure(readings: &Readings, effort: &Effort, tell: &mut dyn FnMut(&str)) -> 
     secoa::whole_network(sketches, setting.fanout as usize, values.first().map_or(&[][..], Vec::as_slice), &mut estimates)?;
 
     let accuracy = estimates.accuracy();
-    Ok(Measured { primitives, source, aggregator, querier_by_sources, querier_by_domain, edges, accuracy, exact: opened })
+    let host = moteseal_lanes::Host::detect().name().to_string();
+    Ok(Measured { host, primitives, source, aggregator, querier_by_sources, querier_by_domain, edges, accuracy, exact: opened })
 }
 
 #[cfg(test)]

@@ -215,6 +215,8 @@ pub struct Accuracy {
 /// All that was measured on a machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
+    /// The machine, as far as it matters: which vector loops it has.
+    pub host: String,
     /// Table II.
     pub primitives: Primitives,
     /// Figure 4: a source's, by the domain.

@@ -19,12 +19,13 @@ use crate::table::{Table, percent, thousands};
 pub fn write(measured: &Measured, out: &Path) -> Result<(), ReportError> {
     let out = Out { folder: out };
     std::fs::create_dir_all(out.folder).map_err(|cause| ReportError::Write { path: out.folder.to_owned(), cause })?;
-    let mut index = String::from(
+    let mut index = format!(
         "# Secure sums, beside the paper's\n\n\
          Written by `cargo run --release -p moteseal-bench -- sums --out DIRECTORY`. The paper is Papadopoulos, Kiayias and Papadias, \
          \"Secure and Efficient In-Network Processing of Exact SUM Queries\" (ICDE 2011), sections V and VI. Nothing is tuned to match \
-         it. The paper's machine was a Core i7 of 2.66 GHz (2010), with GMP and OpenSSL; times here are processor time of one thread.\n\n\
+         it. The paper's machine was a Core i7 of 2.66 GHz (2010), with GMP and OpenSSL; times here are processor time of one thread on a machine with {}.\n\n\
          **SECOA is patented in the United States (US 8,607,057 B2). It is compared with, and linked by no product.**\n",
+        measured.host
     );
     index += &table2(measured, &out)?;
     index += &table3(measured, &out)?;

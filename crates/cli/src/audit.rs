@@ -1,7 +1,11 @@
 //! `moteseal audit`: did a group's coordinator keep what the budget asks for, of all devices?
 
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+
 use clap::Args;
-use moteseal_client::audit::{EpochReport, Report, audit};
+use moteseal_client::audit::{Claims, EpochReport, Finding, Report, audit};
 use moteseal_core::record::EpochNumber;
 use moteseal_device::import::display_ms;
 use moteseal_verify::Roster;
@@ -23,6 +27,9 @@ use crate::terminal::{Stdout, talk};
                   No reading is fetched: the seals and the coordinator's manifests say it all. What could be innocent, such\n\
                   as a device that has fallen silent, is said to be undetermined, with the device's name; it is settled once\n\
                   the device's chain goes on.\n\n\
+                  --sums takes what `moteseal sum run --json` wrote. ClaimedSilent says that a device answered an epoch which\n\
+                  the querier was told it was silent in: its answer was dropped on its way. Ask for the epochs up to the one\n\
+                  behind: a device may state an answer in the seal after.\n\n\
                   Exit codes: 0 every epoch is justified, 3 a seal or a manifest is refused, 4 an epoch is undetermined,\n\
                   5 something was found, 6 the cloud does not answer.")]
 pub(crate) struct Arguments {
@@ -31,6 +38,10 @@ pub(crate) struct Arguments {
     /// This epoch only
     #[arg(long, value_name = "NUMBER", conflicts_with_all = ["since", "until"], value_parser = clap::value_parser!(u64).range(..u64::MAX))]
     epoch: Option<u64>,
+    /// What a querier wrote of its private sums, a line of JSON an epoch: whom it names silent is compared with what the devices' seals
+    /// state
+    #[arg(long, value_name = "FILE")]
+    sums: Option<PathBuf>,
     /// The result as JSON
     #[arg(long)]
     json: bool,
@@ -45,8 +56,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if until.is_some_and(|until| until <= since) {
         return Err(Failure::usage("the range of epochs is empty: --until must be behind --since"));
     }
+    let claims = arguments.sums.as_deref().map(|path| claims(&roster, path)).transpose()?;
     let cloud = arguments.asked.client()?;
-    let report = runtime()?.block_on(audit(&cloud, &roster, since, until)).map_err(Failure::usage)?;
+    let report = runtime()?.block_on(audit(&cloud, &roster, since, until, claims)).map_err(Failure::usage)?;
     let report = report.map_err(|error| get_failure(&roster, &error))?;
     if arguments.json {
         Stdout::lock().line(report.to_json(&roster))?;
@@ -60,6 +72,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         bytes(report.bytes)
     ));
     verdict(&report, &roster)
+}
+
+/// Whom a querier was told to be silent.
+fn claims(roster: &Roster, path: &Path) -> Result<Claims, Failure> {
+    let wrong = |error: &dyn std::fmt::Display| Failure::usage(format_args!("{}: {error}", path.display()));
+    let file = File::open(path).map_err(|error| wrong(&error))?;
+    Claims::read(roster, BufReader::new(file)).map_err(|error| wrong(&error))
 }
 
 fn verdict(report: &Report, roster: &Roster) -> Result<(), Failure> {
@@ -87,6 +106,19 @@ fn print(report: &Report, roster: &Roster) -> Result<(), Failure> {
         }
         for doubt in &epoch.doubts {
             out.line(format_args!("  {}", doubt.describe(roster)))?;
+        }
+    }
+    if let Some(silences) = &report.silences {
+        let claims = count(silences.claims as u64, "claim");
+        out.line(format_args!("sums  {claims} of silence, {} contradicted by seals", thousands(silences.findings.len() as u64)))?;
+        for (_, finding) in &silences.findings {
+            let at = match finding {
+                Finding::ClaimedSilent { start_ms: Some(start_ms), .. } => {
+                    format!("; the epoch began at {}", display_ms(*start_ms))
+                }
+                _ => String::new(),
+            };
+            out.line(format_args!("  {}{at}", finding.describe(roster)))?;
         }
     }
     Ok(())

@@ -230,7 +230,7 @@ async fn through_a_cloud(roster: &Roster, uploads: &[Upload]) -> (Cloud, Option<
     for upload in uploads {
         refused = refused.or(cloud.take(roster, upload).await.err());
     }
-    let report = audit(&cloud.client, roster, EpochNumber(FIRST), None).await.unwrap().unwrap();
+    let report = audit(&cloud.client, roster, EpochNumber(FIRST), None, None).await.unwrap().unwrap();
     (cloud, refused, report)
 }
 
@@ -252,7 +252,7 @@ async fn every_way_to_cheat_is_found_through_a_cloud() {
         let (cloud, refused, report) = through_a_cloud(&group.roster, &uploads).await;
         let epoch = uploads[at].epoch;
         let of = report.epochs.iter().find(|report| report.epoch == epoch).unwrap();
-        let alone = audit(&cloud.client, &group.roster, epoch, Some(EpochNumber(epoch.0 + 1))).await.unwrap().unwrap();
+        let alone = audit(&cloud.client, &group.roster, epoch, Some(EpochNumber(epoch.0 + 1)), None).await.unwrap().unwrap();
         assert_eq!(alone.epochs[0].verdict(), of.verdict(), "{what}, audited alone: {alone:?}");
         let mut names: Vec<&str> = of.findings.iter().map(Finding::name).chain(of.doubts.iter().map(Doubt::name)).collect();
         names.extend(refused.as_deref());

@@ -118,7 +118,7 @@ impl Real {
     }
 
     async fn audit(&self, roster: &Roster) -> Report {
-        audit(&self.client, roster, EpochNumber(FIRST), None).await.unwrap().unwrap()
+        audit(&self.client, roster, EpochNumber(FIRST), None, None).await.unwrap().unwrap()
     }
 
     /// The round from which on the levels of a device's seal are kept.

@@ -10,6 +10,7 @@
 mod course;
 mod fetch;
 mod report;
+mod silence;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -23,6 +24,7 @@ use moteseal_verify::{Event, Roster, StreamReader};
 use course::{Course, Said};
 pub use fetch::{audit, common_rate};
 pub use report::{Doubt, EpochReport, Finding, Report};
+pub use silence::{Claims, ClaimsError, Silences};
 
 use crate::judge::stopped;
 use crate::refusal::Refusal;
@@ -52,6 +54,9 @@ pub struct Audit<'r> {
     findings: BTreeMap<EpochNumber, Vec<Finding>>,
     /// From this level on every seal of the range has all its events.
     survives_from: Round,
+    /// Who was said to be silent in a private sum, where somebody asks.
+    claims: Option<Claims>,
+    silences: Vec<(EpochNumber, Finding)>,
     seals: u64,
     signatures: u64,
     bytes: u64,
@@ -111,10 +116,19 @@ impl<'r> Audit<'r> {
             done: BTreeSet::new(),
             findings: BTreeMap::new(),
             survives_from: Round(0),
+            claims: None,
+            silences: Vec::new(),
             seals: 0,
             signatures: 0,
             bytes: 0,
         })
+    }
+
+    /// Sets beside the seals who was said to be silent in private sums.
+    #[must_use]
+    pub fn with_claims(mut self, claims: Claims) -> Self {
+        self.claims = Some(claims);
+        self
     }
 
     /// Begins a stream of items: first the manifests, then the seals, in one stream or in several.
@@ -213,6 +227,11 @@ impl<'r> Audit<'r> {
             self.findings.entry(epoch).or_default().push(finding);
         }
         self.seals += 1;
+        // Also of a seal behind the range: it may be the one that states what was answered in it.
+        if let Some(claims) = &mut self.claims {
+            let found = claims.contradicted_by(statement);
+            self.silences.extend(found.into_iter().map(|finding| (statement.epoch, finding)));
+        }
         if !self.is_in_range(statement.epoch) {
             return Ok(());
         }
@@ -284,7 +303,8 @@ impl<'r> Audit<'r> {
             epochs.push(EpochReport::without_manifest(number, 0, found, has_gone_on(number)));
         }
         epochs.sort_by_key(|epoch| epoch.epoch);
-        Report { budget, epochs, seals: self.seals, signatures: self.signatures, bytes: self.bytes }
+        let silences = self.claims.map(|claims| Silences { claims: claims.count(), findings: self.silences });
+        Report { budget, epochs, silences, seals: self.seals, signatures: self.signatures, bytes: self.bytes }
     }
 }
 

@@ -123,7 +123,7 @@ pub(super) async fn play(keys: &Keys, motes: &[Mote], client: &Client) -> Result
     let fault = |error: String| {
         internal(format_args!("AN HONEST COORDINATOR WAS ACCUSED: this is a fault of Moteseal; please report it: {error}"))
     };
-    let audited = audit::audit(client, &keys.roster, first, None).await.map_err(internal)?;
+    let audited = audit::audit(client, &keys.roster, first, None, None).await.map_err(internal)?;
     let audited = audited.map_err(|error| fault(error.to_string()))?;
     if audited.exit_code() != 0 {
         return Err(fault(audited.to_string()));

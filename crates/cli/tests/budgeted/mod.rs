@@ -16,6 +16,7 @@ use moteseal_core::sample::{Announcement, MAX_ANNOUNCEMENT};
 use moteseal_core::schema::{Field, Schema};
 use moteseal_core::seal::Scheme;
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey};
+use moteseal_core::sum::query::QueryId;
 use moteseal_core::wire::link::{Acknowledgement, LinkKey, Uplink};
 use moteseal_core::{DeviceId, GroupId};
 use moteseal_device::mote::Mote;
@@ -81,6 +82,11 @@ impl Group {
 
     pub fn group(&self) -> GroupId {
         self.roster.group()
+    }
+
+    /// A device, by its place, answers an epoch of a query: its next seal states it.
+    pub fn answer(&mut self, at: usize, query: QueryId, epoch: u64) {
+        self.motes[at].answered(query, epoch);
     }
 
     /// The next epoch: each device senses as many readings as it says here, in turn. What the coordinator uploads of it.

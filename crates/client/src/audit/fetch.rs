@@ -7,7 +7,7 @@ use moteseal_core::sample::{Choice, Rate};
 use moteseal_net::{Answer, Client};
 use moteseal_verify::Roster;
 
-use super::{Audit, NoBudget, Report};
+use super::{Audit, Claims, NoBudget, Report};
 use crate::get::{Failure, explain};
 use crate::refusal::{Refusal, Refused};
 
@@ -16,7 +16,8 @@ const DEVICES: usize = 1024;
 /// So many epochs behind the range are looked at for a manifest, which shows that the coordinator has gone on.
 const BEHIND: u64 = 8;
 
-/// Audits the epochs from `since` on and before `until` of a group; everything so far without an end.
+/// Audits the epochs from `since` on and before `until` of a group; everything so far without an end. With `claims`, also who was said to be
+/// silent in private sums.
 ///
 /// # Errors
 /// [`Failure`]: the cloud could not be asked, or what it answered is refused; [`NoBudget`], where there is nothing to audit.
@@ -25,8 +26,10 @@ pub async fn audit(
     roster: &Roster,
     since: EpochNumber,
     until: Option<EpochNumber>,
+    claims: Option<Claims>,
 ) -> Result<Result<Report, Failure>, NoBudget> {
     let mut audit = Audit::new(roster, since, until)?;
+    audit.claims = claims;
     let devices: Vec<DeviceId> = roster.devices().map(|device| device.id).collect();
     let behind = until.map(|until| EpochNumber(until.0.saturating_add(BEHIND)));
     let fetched = fetch(&mut audit, client, &devices, (since, until), behind).await;

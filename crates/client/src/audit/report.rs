@@ -5,8 +5,11 @@ use std::fmt;
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, Level, Round, SealIndex};
 use moteseal_core::sample;
+use moteseal_core::sum::query::QueryId;
 use moteseal_verify::Roster;
 use serde_json::{Value, json};
+
+use super::silence::{self, Silences};
 
 /// An audit in numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +18,8 @@ pub struct Report {
     pub budget: u64,
     /// By epoch; one for each manifest.
     pub epochs: Vec<EpochReport>,
+    /// Who was said to be silent in private sums, where it was asked. It is no fault of the coordinator's, and changes no epoch's verdict.
+    pub silences: Option<Silences>,
     /// Seals that were verified.
     pub seals: u64,
     /// Signatures of seals that were checked.
@@ -112,6 +117,19 @@ pub enum Finding {
         /// Where they part.
         index: SealIndex,
     },
+    /// The device answered an epoch of a query, and the querier was told that it was silent.
+    ClaimedSilent {
+        /// The device.
+        device: DeviceId,
+        /// The query.
+        query: QueryId,
+        /// The epoch of that query.
+        epoch: u64,
+        /// When that epoch started, in Unix milliseconds.
+        start_ms: Option<u64>,
+        /// The seal that states the answer.
+        index: SealIndex,
+    },
 }
 
 impl Finding {
@@ -127,6 +145,7 @@ impl Finding {
             Self::Unshown { .. } => "Unshown",
             Self::Missing { .. } => "Missing",
             Self::Equivocation { .. } => "Equivocation",
+            Self::ClaimedSilent { .. } => "ClaimedSilent",
         }
     }
 
@@ -141,7 +160,8 @@ impl Finding {
             | Self::InventedSeal { device, .. }
             | Self::Unshown { device, .. }
             | Self::Missing { device, .. }
-            | Self::Equivocation { device, .. } => vec![*device],
+            | Self::Equivocation { device, .. }
+            | Self::ClaimedSilent { device, .. } => vec![*device],
         }
     }
 
@@ -178,12 +198,20 @@ impl Finding {
             Self::Equivocation { device, index } => {
                 format!("Equivocation: {} signed two histories that part at index {index}", name(device))
             }
+            Self::ClaimedSilent { device, query, epoch, index, .. } => silence::describe(&name(device), *query, *epoch, *index),
         }
     }
 
-    fn to_json(&self, roster: &Roster) -> Value {
+    pub(super) fn to_json(&self, roster: &Roster) -> Value {
         let devices: Vec<_> = self.devices().into_iter().map(|device| name(roster, device)).collect();
-        json!({"name": self.name(), "devices": devices, "detail": self.describe(roster)})
+        let mut json = json!({"name": self.name(), "devices": devices, "detail": self.describe(roster)});
+        if let Self::ClaimedSilent { query, epoch, start_ms, index, .. } = self {
+            json["query"] = query.to_string().into();
+            json["query_epoch"] = (*epoch).into();
+            json["start_ms"] = (*start_ms).into();
+            json["seal"] = index.0.into();
+        }
+        json
     }
 }
 
@@ -374,14 +402,16 @@ impl Report {
 
     /// Every finding with its epoch.
     pub fn findings(&self) -> impl Iterator<Item = (EpochNumber, &Finding)> {
-        self.epochs.iter().flat_map(|epoch| epoch.findings.iter().map(|finding| (epoch.epoch, finding)))
+        let of_epochs = self.epochs.iter().flat_map(|epoch| epoch.findings.iter().map(|finding| (epoch.epoch, finding)));
+        let silences = self.silences.iter().flat_map(|silences| silences.findings.iter());
+        of_epochs.chain(silences.map(|(epoch, finding)| (*epoch, finding)))
     }
 
     /// The report for programs.
     #[must_use]
     pub fn to_json(&self, roster: &Roster) -> Value {
         let of = |verdict: &str| self.epochs.iter().filter(|epoch| epoch.verdict() == verdict).count();
-        json!({
+        let mut json = json!({
             "budget": self.budget,
             "justified": of("Justified"),
             "unjustified": of("Unjustified"),
@@ -390,7 +420,11 @@ impl Report {
             "signatures": self.signatures,
             "bytes": self.bytes,
             "epochs": self.epochs.iter().map(|epoch| epoch.to_json(roster)).collect::<Vec<_>>(),
-        })
+        });
+        if let Some(silences) = &self.silences {
+            json["sums"] = silences.to_json(roster);
+        }
+        json
     }
 }
 

@@ -20,6 +20,7 @@ mod refusal;
 mod report;
 mod rows;
 mod session;
+pub mod sum;
 
 pub use explain::{Disagreement, Finding};
 pub use get::{Failure, get};

@@ -1,0 +1,208 @@
+//! The epochs of a query that runs: who has spoken of which, when to wait no longer, and what came of it. No I/O, no clock.
+//!
+//! Epochs are closed in order. One is due when all children of the querier have spoken, or at its deadline: its end and a grace for every
+//! edge of the tree. Memory is bounded by the children and the few epochs that can be open at a time.
+
+use std::collections::BTreeMap;
+
+use moteseal_core::engine::Engine;
+use moteseal_core::record::DeviceId;
+use moteseal_core::sum::query::QueryId;
+use moteseal_core::wire::sum::Share;
+use moteseal_verify::aggregation::{AggregationTree, Hub};
+
+use super::open::{Accepted, Querier, Refusal};
+use super::participants::Participants;
+use super::share::Sum;
+use super::walk::{Finding, Walk, read_child};
+
+/// Epochs that can be open at a time; of later ones nothing is heard yet.
+pub const MAX_OPEN: u64 = 16;
+
+/// What came of an epoch.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    /// The exact answer.
+    Accepted(Accepted),
+    /// Too few have spoken in time, or nobody: `BelowFloor`.
+    Missing(Refusal),
+    /// What was said is not true.
+    Refused {
+        /// What is wrong with it.
+        refusal: Refusal,
+        /// Where it went wrong, as far as that was found.
+        findings: Vec<Finding>,
+    },
+}
+
+/// An epoch that is closed.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// The query.
+    pub query: QueryId,
+    /// The epoch.
+    pub epoch: u64,
+    /// When it began, in Unix milliseconds.
+    pub start_ms: u64,
+    /// How long it lasted, in milliseconds.
+    pub duration_ms: u32,
+    /// Who took part, as far as that was said. Only of an accepted answer it is true.
+    pub participants: Participants,
+    /// How many sources the roster has.
+    pub sources: u32,
+    /// What came of it.
+    pub outcome: Outcome,
+}
+
+/// What a share was good for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// It is the child's word on the epoch.
+    Kept,
+    /// The child has spoken of this epoch already, or it is closed, or not begun.
+    Untimely,
+    /// It cannot be read, and counts as the child's word all the same: it shows that somebody lies.
+    Wrong(Refusal),
+    /// Of another query, or of nobody who is a child.
+    NotOurs,
+}
+
+/// What each child has said of an epoch, by its place in the hub.
+type Said = BTreeMap<usize, Result<Sum, Refusal>>;
+
+/// The epochs of a query.
+#[derive(Debug)]
+pub struct Epochs<'t, E> {
+    tree: &'t AggregationTree,
+    hub: Hub,
+    querier: Querier<E>,
+    /// How long an edge may take, in milliseconds.
+    grace_ms: u64,
+    next: u64,
+    open: BTreeMap<u64, Said>,
+}
+
+/// An epoch whose answer was refused, to be walked down.
+#[derive(Debug)]
+pub struct Failed {
+    epoch: u64,
+    said: Said,
+}
+
+impl<'t, E: Engine + Sync> Epochs<'t, E> {
+    /// The epochs from `first` on. A child may take `grace_ms` milliseconds for every edge beneath it.
+    #[must_use]
+    pub fn new(tree: &'t AggregationTree, querier: Querier<E>, grace_ms: u64, first: u64) -> Self {
+        Self { tree, hub: tree.querier(), querier, grace_ms, next: first, open: BTreeMap::new() }
+    }
+
+    /// The querier.
+    #[must_use]
+    pub const fn querier(&self) -> &Querier<E> {
+        &self.querier
+    }
+
+    /// The querier's place in the tree.
+    #[must_use]
+    pub const fn hub(&self) -> &Hub {
+        &self.hub
+    }
+
+    /// The epoch that is closed next.
+    #[must_use]
+    pub const fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// When the next epoch is waited for no longer, in Unix milliseconds.
+    #[must_use]
+    pub fn deadline_ms(&self) -> u64 {
+        let end = self.next.saturating_add(1).saturating_mul(self.querier.epoch_ms().into());
+        end.saturating_add(self.grace_ms.saturating_mul(self.hub.height().into()))
+    }
+
+    /// Hears a child. Its first word on an epoch counts.
+    pub fn hear(&mut self, child: DeviceId, share: &Share<'_>) -> Heard {
+        let Some(place) = self.hub.child(child).filter(|_| share.query == self.querier.id().reference()) else {
+            return Heard::NotOurs;
+        };
+        if share.epoch < self.next || share.epoch - self.next >= MAX_OPEN {
+            return Heard::Untimely;
+        }
+        let said = self.open.entry(share.epoch).or_default();
+        if said.contains_key(&place) {
+            return Heard::Untimely;
+        }
+        let read = read_child(&self.querier, &self.hub, place, share.epoch, share);
+        let heard = read.as_ref().err().map_or(Heard::Kept, |refusal| Heard::Wrong(refusal.clone()));
+        said.insert(place, read);
+        heard
+    }
+
+    /// Whether the next epoch can be closed at this time, in Unix milliseconds.
+    #[must_use]
+    pub fn is_due(&self, now_ms: u64) -> bool {
+        let spoken = self.open.get(&self.next).map_or(0, BTreeMap::len);
+        spoken == self.hub.children().len() || now_ms >= self.deadline_ms()
+    }
+
+    /// Closes the next epoch with what has been said. Of a refused one, what it takes to walk down comes along; the row's findings are
+    /// empty until [`blame`](Row::blame) fills them.
+    pub fn close(&mut self) -> (Row, Option<Failed>) {
+        let epoch = self.next;
+        self.next += 1;
+        let said = self.open.remove(&epoch).unwrap_or_default();
+        let (mut sum, mut wrong) = (Sum::none(self.querier.shape()), None);
+        for share in said.values() {
+            match share {
+                // Children of a hub have no sources in common, so nothing that was read overlaps.
+                Ok(share) => wrong = wrong.or(sum.merge(share).err().map(Refusal::from)),
+                Err(refusal) => wrong = wrong.or(Some(refusal.clone())),
+            }
+        }
+        let opened = match wrong {
+            Some(refusal) => Err(refusal),
+            None => self.querier.open_sum(epoch, &sum),
+        };
+        let outcome = match opened {
+            Ok(accepted) => Outcome::Accepted(accepted),
+            Err(refusal @ Refusal::BelowFloor { .. }) => Outcome::Missing(refusal),
+            Err(refusal) => Outcome::Refused { refusal, findings: Vec::new() },
+        };
+        let failed = matches!(outcome, Outcome::Refused { .. }).then_some(Failed { epoch, said });
+        let duration_ms = self.querier.epoch_ms();
+        let row = Row {
+            query: self.querier.id(),
+            epoch,
+            start_ms: epoch.saturating_mul(duration_ms.into()),
+            duration_ms,
+            participants: sum.participants().clone(),
+            sources: self.querier.shape().sources,
+            outcome,
+        };
+        (row, failed)
+    }
+
+    /// The walk down for an epoch that was refused.
+    #[must_use]
+    pub fn walk(&self, failed: Failed) -> Walk<'t> {
+        let said = failed.said.into_iter().map(|(place, said)| (place, said.ok()));
+        Walk::new(self.tree, &self.querier, failed.epoch, said)
+    }
+}
+
+impl Row {
+    /// Puts in what a walk has found.
+    #[must_use]
+    pub fn blame(mut self, found: Vec<Finding>) -> Self {
+        if let Outcome::Refused { findings, .. } = &mut self.outcome {
+            *findings = found;
+        }
+        self
+    }
+
+    /// The positions of the sources that have not taken part.
+    pub fn silent(&self) -> impl Iterator<Item = u32> + use<'_> {
+        (0..self.sources).filter(|position| !self.participants.contains(*position))
+    }
+}

@@ -1,0 +1,294 @@
+//! A query that runs: it is announced, its epochs are heard, opened and handed out one by one, and at its end it is taken back.
+//!
+//! The announcement is a lease: it names the epoch until which the query runs, some way ahead, and is renewed while the querier lives.
+//! So a querier that dies costs the motes no energy for long. The only I/O is the link and the file of the agendas' numbers.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+use moteseal_core::engine::Engine;
+use moteseal_core::identity::IssueError;
+use moteseal_core::record::DeviceId;
+use moteseal_core::signature::Signer;
+use moteseal_core::sum::agenda::{AgendaDraft, MAX_AGENDA, Posed};
+use moteseal_core::wire::link::LinkKey;
+use moteseal_core::wire::sum::SumUplink;
+use moteseal_net::link::Up;
+use moteseal_net::{HubLink, LinkError};
+use moteseal_verify::aggregation::AggregationTree;
+use tokio::time::{Instant, sleep_until, timeout_at};
+use tracing::{debug, warn};
+
+use super::epochs::{Epochs, Heard, Row};
+use super::number::{NumberError, Numbers};
+use super::open::Querier;
+use super::walk::{Finding, Walk};
+use crate::output::OutputError;
+
+/// How often an aggregator is asked before it counts as silent.
+const ATTEMPTS: u32 = 3;
+/// An attempt waits at least this long for its answer.
+const LEAST_WAIT: Duration = Duration::from_millis(500);
+/// Explain frames are shorter.
+const MAX_EXPLAIN: usize = 64;
+/// The clock is read again this often: it may be set.
+const READ_AGAIN: Duration = Duration::from_secs(1);
+/// The link is given this long to tell that a query has ended.
+const FAREWELL: Duration = Duration::from_millis(500);
+
+/// How a query runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    /// How many epochs; without it, until it is stopped.
+    pub epochs: Option<u64>,
+    /// How long an edge of the tree may take.
+    pub grace: Duration,
+    /// How far ahead of its renewal the query ends where the querier has died.
+    pub lease: Duration,
+}
+
+/// Why a query that ran has stopped.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum FollowError {
+    /// The link does not carry.
+    Link(LinkError),
+    /// The agenda has no number.
+    Number(NumberError),
+    /// The agenda was not signed.
+    Issue(IssueError),
+    /// Nobody takes the rows.
+    Output(OutputError),
+}
+
+impl fmt::Display for FollowError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Link(error) => error.fmt(f),
+            Self::Number(error) => error.fmt(f),
+            Self::Issue(error) => error.fmt(f),
+            Self::Output(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for FollowError {}
+
+impl From<LinkError> for FollowError {
+    fn from(error: LinkError) -> Self {
+        Self::Link(error)
+    }
+}
+
+impl From<NumberError> for FollowError {
+    fn from(error: NumberError) -> Self {
+        Self::Number(error)
+    }
+}
+
+impl From<IssueError> for FollowError {
+    fn from(error: IssueError) -> Self {
+        Self::Issue(error)
+    }
+}
+
+impl From<OutputError> for FollowError {
+    fn from(error: OutputError) -> Self {
+        Self::Output(error)
+    }
+}
+
+/// What a query takes to be asked.
+pub struct Asking<'a, L> {
+    /// The querier's end of the link to its children.
+    pub link: &'a L,
+    /// The secret of that link.
+    pub link_secret: &'a [u8; 32],
+    /// The querier's key.
+    pub signer: &'a dyn Signer,
+    /// The numbers of its agendas.
+    pub numbers: &'a mut Numbers,
+    /// The time, in Unix milliseconds.
+    pub unix_ms: &'a (dyn Fn() -> u64 + Sync),
+}
+
+impl<L> fmt::Debug for Asking<'_, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Asking").finish_non_exhaustive()
+    }
+}
+
+/// Asks a query and hands out its epochs in order, until there were enough of them or `stop` comes. Then the query is taken back.
+///
+/// # Errors
+/// [`FollowError`]. A query that could be announced is taken back then, too, if the link carries.
+pub async fn follow<L: HubLink + Sync, E: Engine + Sync>(
+    asking: Asking<'_, L>,
+    tree: &AggregationTree,
+    querier: Querier<E>,
+    run: Run,
+    rows: &mut dyn FnMut(&Row) -> Result<(), OutputError>,
+    stop: impl Future<Output = ()>,
+) -> Result<(), FollowError> {
+    let mut asked = Asked::new(asking, tree, querier, run);
+    let done = asked.run(rows, stop).await;
+    // Also after an error: nobody should go on answering.
+    let ended = asked.announce(false).await;
+    tokio::time::sleep(FAREWELL).await;
+    done.and(ended)
+}
+
+struct Asked<'a, 't, L, E> {
+    asking: Asking<'a, L>,
+    epochs: Epochs<'t, E>,
+    run: Run,
+    keys: HashMap<[u8; 8], LinkKey>,
+    first: u64,
+    /// The first epoch that the newest agenda does not ask for.
+    until: u64,
+}
+
+impl<'a, 't, L: HubLink + Sync, E: Engine + Sync> Asked<'a, 't, L, E> {
+    fn new(asking: Asking<'a, L>, tree: &'t AggregationTree, querier: Querier<E>, run: Run) -> Self {
+        // The epoch that runs is half over for some who hear of it; the next one is whole for all.
+        let first = (asking.unix_ms)() / u64::from(querier.epoch_ms()) + 1;
+        let grace_ms = u64::try_from(run.grace.as_millis()).unwrap_or(u64::MAX);
+        let group = querier.question().group;
+        let epochs = Epochs::new(tree, querier, grace_ms, first);
+        let children = epochs.hub().children().iter();
+        let key = |id: DeviceId| LinkKey::new(&LinkKey::secret_of(asking.link_secret, group, id));
+        let keys = children.map(|child| (child.id.0, key(child.id))).collect();
+        Self { asking, epochs, run, keys, first, until: first }
+    }
+
+    fn now_ms(&self) -> u64 {
+        (self.asking.unix_ms)()
+    }
+
+    fn epoch_ms(&self) -> u64 {
+        self.epochs.querier().epoch_ms().into()
+    }
+
+    /// The epochs of a lease: one at least.
+    fn lease(&self) -> u64 {
+        (u64::try_from(self.run.lease.as_millis()).unwrap_or(u64::MAX) / self.epoch_ms()).max(1)
+    }
+
+    fn is_over(&self) -> bool {
+        self.run.epochs.is_some_and(|epochs| self.epochs.next() >= self.first.saturating_add(epochs))
+    }
+
+    /// Says what is asked from now on: this query, or nothing.
+    async fn announce(&mut self, is_asked: bool) -> Result<(), FollowError> {
+        let querier = self.epochs.querier();
+        let (question, shape) = (querier.question(), querier.shape());
+        let posed = Posed { nonce: question.nonce, first: self.first, until: self.until, plan: &question.plan };
+        let draft = AgendaDraft {
+            group: question.group,
+            roster: question.roster,
+            number: self.asking.numbers.next((self.asking.unix_ms)())?,
+            sources: shape.sources,
+            key_group: shape.key_group,
+            queries: if is_asked { std::slice::from_ref(&posed) } else { &[] },
+        };
+        let (mut scratch, mut out) = (vec![0; MAX_AGENDA], vec![0; MAX_AGENDA]);
+        let agenda = Bytes::copy_from_slice(draft.issue(self.asking.signer, &mut scratch, &mut out)?);
+        debug!(number = draft.number, until = self.until, is_asked, "the agenda is announced");
+        Ok(self.asking.link.announce(agenda).await?)
+    }
+
+    /// Renews the lease once half of it is over.
+    async fn renew(&mut self) -> Result<(), FollowError> {
+        let (now, lease) = (self.now_ms() / self.epoch_ms(), self.lease());
+        let end = self.run.epochs.map(|epochs| self.first.saturating_add(epochs));
+        if self.until >= end.unwrap_or(u64::MAX) || now.max(self.first).saturating_add(lease.div_ceil(2)) < self.until {
+            return Ok(());
+        }
+        let until = now.max(self.first).saturating_add(lease).max(self.until);
+        self.until = end.map_or(until, |end| until.min(end));
+        self.announce(true).await
+    }
+
+    async fn run(
+        &mut self,
+        rows: &mut dyn FnMut(&Row) -> Result<(), OutputError>,
+        stop: impl Future<Output = ()>,
+    ) -> Result<(), FollowError> {
+        tokio::pin!(stop);
+        while !self.is_over() {
+            self.renew().await?;
+            if self.epochs.is_due(self.now_ms()) {
+                let row = tokio::select! {
+                    row = self.close() => row?,
+                    () = &mut stop => return Ok(()),
+                };
+                rows(&row)?;
+                continue;
+            }
+            // The clock may be set meanwhile: it is read again every second.
+            let wait = Duration::from_millis(self.epochs.deadline_ms().saturating_sub(self.now_ms())).min(READ_AGAIN);
+            tokio::select! {
+                up = self.asking.link.receive() => {
+                    self.hear(&up?, None);
+                }
+                () = sleep_until(Instant::now() + wait) => {}
+                () = &mut stop => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Hears a child; says whether it was the answer to what a walk asks.
+    fn hear(&mut self, up: &Up, walk: Option<&mut Walk<'t>>) -> bool {
+        let Some(key) = self.keys.get(&up.device) else { return false };
+        match SumUplink::open(&up.frame, key) {
+            Ok(SumUplink::Share(share)) => {
+                let child = DeviceId(up.device);
+                match self.epochs.hear(child, &share) {
+                    Heard::Kept => debug!(%child, epoch = share.epoch, "a child has spoken"),
+                    Heard::Wrong(refusal) => {
+                        warn!(%child, epoch = share.epoch, name = refusal.name(), "a child's share is refused");
+                    }
+                    Heard::Untimely | Heard::NotOurs => debug!(%child, epoch = share.epoch, "a share is not heard"),
+                }
+            }
+            Ok(SumUplink::Children(children)) => {
+                return walk.is_some_and(|walk| walk.answer(self.epochs.querier(), &children));
+            }
+            Err(error) => debug!(name = error.name(), "a frame is dropped"),
+        }
+        false
+    }
+
+    async fn close(&mut self) -> Result<Row, FollowError> {
+        let (row, failed) = self.epochs.close();
+        let Some(failed) = failed else { return Ok(row) };
+        let walk = self.epochs.walk(failed);
+        let findings = self.walk(walk).await?;
+        Ok(row.blame(findings))
+    }
+
+    /// Walks down. Shares of other epochs are heard meanwhile.
+    async fn walk(&mut self, mut walk: Walk<'t>) -> Result<Vec<Finding>, FollowError> {
+        let edges = self.epochs.hub().height().saturating_mul(2);
+        let wait = self.run.grace.saturating_mul(edges).max(LEAST_WAIT);
+        'questions: while let Some((child, explain)) = walk.question() {
+            for _ in 0..ATTEMPTS {
+                let Some(key) = self.keys.get(&child.0) else { break };
+                let mut frame = [0; MAX_EXPLAIN];
+                let Ok(frame) = explain.close(key, &mut frame) else { break };
+                self.asking.link.send(child.0, Bytes::copy_from_slice(frame)).await?;
+                let deadline = Instant::now() + wait;
+                while let Ok(up) = timeout_at(deadline, self.asking.link.receive()).await {
+                    if self.hear(&up?, Some(&mut walk)) {
+                        continue 'questions;
+                    }
+                }
+            }
+            walk.give_up();
+        }
+        Ok(walk.finish())
+    }
+}

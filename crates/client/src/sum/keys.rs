@@ -1,0 +1,191 @@
+//! The querier's keys of one query: what it takes away from a sum, for any set of participants (spec/sums.md, section 2).
+//!
+//! 32 bytes a source, sixteen sources side by side, in the order of their positions; a key group is a run of positions, and may begin
+//! within a block of sixteen. Built once a query and opened once an epoch, by several threads where that is worth their start. How the
+//! blocks of sixteen sources are computed is the [`Engine`]'s business.
+
+use std::fmt;
+use std::ops::Range;
+
+use moteseal_core::engine::Engine;
+use moteseal_core::record::{DeviceId, GroupId};
+use moteseal_core::sum::query::QueryId;
+use moteseal_core::sum::sies::{KeyGroupKey, KeyLanes, KeyTotals, LANES, Master, OpenError, Slot};
+
+use super::share::{Shape, Sum};
+
+/// Sources that a thread should at least have to do with, so that it is worth its start.
+const WORTH_A_THREAD: usize = 4096;
+/// More threads than these are not started.
+const MAX_THREADS: usize = 16;
+/// How many sources are derived between two reports of progress.
+const REPORTED: usize = 4096;
+
+/// The keys of all sources and key groups for one query. Never printed; wiped when dropped.
+pub struct KeyTable {
+    shape: Shape,
+    lanes: Vec<KeyLanes>,
+    groups: Vec<KeyGroupKey>,
+}
+
+impl fmt::Debug for KeyTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "KeyTable(secrets of {} sources)", self.shape.sources)
+    }
+}
+
+/// A sum that did not open: which one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NotOpened {
+    pub(super) slot: Slot,
+    pub(super) key_group: u32,
+    pub(super) error: OpenError,
+}
+
+impl KeyTable {
+    /// Derives the keys of the sources at the positions `0, 1, ...` for a query. `progress` is told of every few thousand sources, by any
+    /// of the threads. What is kept is 32 bytes a source and 32 a key group.
+    pub fn build(
+        master: &Master,
+        group: GroupId,
+        query: QueryId,
+        devices: &[DeviceId],
+        shape: Shape,
+        progress: &(dyn Fn(usize) + Sync),
+    ) -> Self {
+        let mut lanes = Vec::new();
+        lanes.resize_with(devices.len().div_ceil(LANES), KeyLanes::default);
+        let threads = threads(devices.len());
+        let each = lanes.len().div_ceil(threads).max(1);
+        let derive = |lanes: &mut [KeyLanes], devices: &[DeviceId]| {
+            let mut reported = 0;
+            for (at, (lanes, devices)) in lanes.iter_mut().zip(devices.chunks(LANES)).enumerate() {
+                for (lane, device) in devices.iter().enumerate() {
+                    // The device's key is the same in every key group.
+                    lanes.set(lane, &master.source(group, *device, 0).for_query(query));
+                }
+                let done = at * LANES + devices.len();
+                if done - reported >= REPORTED || done == devices.len() {
+                    progress(done - reported);
+                    reported = done;
+                }
+            }
+            progress(devices.len() - reported);
+        };
+        std::thread::scope(|scope| {
+            let parts = lanes.chunks_mut(each).zip(devices.chunks(each * LANES));
+            for (lanes, devices) in parts {
+                if threads == 1 {
+                    derive(lanes, devices);
+                } else {
+                    scope.spawn(move || derive(lanes, devices));
+                }
+            }
+        });
+        let groups = (0..shape.groups()).map(|number| master.key_group(group, number).for_query(query)).collect();
+        Self { shape, lanes, groups }
+    }
+
+    /// How the sources are arranged.
+    #[must_use]
+    pub const fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// Opens a sum: the total of each slot over all key groups. `most` says of each slot the largest value of one source.
+    pub(super) fn open<E: Engine + Sync>(
+        &self,
+        engine: &E,
+        sum: &Sum,
+        most: &[u128],
+        epoch: u64,
+    ) -> Result<Vec<u128>, NotOpened> {
+        let work = sum.participants().count() as usize * most.len();
+        let threads = threads(work);
+        if self.groups.len() < threads {
+            return self.open_groups(engine, sum, most, epoch, 0..self.shape.groups(), threads);
+        }
+        let each = self.shape.groups().div_ceil(u32::try_from(threads).unwrap_or(1)).max(1);
+        let parts = (0..self.shape.groups()).step_by(each as usize).map(|first| first..(first + each).min(self.shape.groups()));
+        if threads == 1 {
+            return self.open_groups(engine, sum, most, epoch, 0..self.shape.groups(), 1);
+        }
+        let mut totals = vec![0; most.len()];
+        std::thread::scope(|scope| {
+            let running: Vec<_> =
+                parts.map(|groups| scope.spawn(move || self.open_groups(engine, sum, most, epoch, groups, 1))).collect();
+            // In the order of the groups, so that of several that fail it is always the first that is named.
+            for part in running {
+                let part = part.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+                totals.iter_mut().zip(part).for_each(|(total, part)| *total += part);
+            }
+            Ok(totals)
+        })
+    }
+
+    /// Opens some key groups, one after the other, each by so many threads.
+    fn open_groups<E: Engine + Sync>(
+        &self,
+        engine: &E,
+        sum: &Sum,
+        most: &[u128],
+        epoch: u64,
+        groups: Range<u32>,
+        threads: usize,
+    ) -> Result<Vec<u128>, NotOpened> {
+        let mut totals = vec![0; most.len()];
+        for key_group in groups {
+            let positions = self.shape.positions(key_group);
+            if sum.participants().count_in(&positions) == 0 {
+                continue;
+            }
+            let (first, present) = sum.participants().words_in(&positions);
+            let lanes = self.lanes.get(first..first + present.len()).unwrap_or_default();
+            for (number, (&most, total)) in (0..).zip(most.iter().zip(&mut totals)) {
+                let slot = Slot(number);
+                let fail = |error| NotOpened { slot, key_group, error };
+                let keys = key_totals(engine, lanes, &present, slot, epoch, threads);
+                let psr = sum.psr(key_group, slot).ok_or(fail(OpenError::SharesMismatch))?;
+                let key = self.groups.get(key_group as usize).ok_or(fail(OpenError::SharesMismatch))?;
+                *total += keys.open(&psr, key, slot, epoch, most).map_err(fail)?;
+            }
+        }
+        Ok(totals)
+    }
+}
+
+/// The keys and shares of the participants, summed by so many threads.
+fn key_totals<E: Engine + Sync>(
+    engine: &E,
+    lanes: &[KeyLanes],
+    present: &[u16],
+    slot: Slot,
+    epoch: u64,
+    threads: usize,
+) -> KeyTotals {
+    let sum = |lanes: &[KeyLanes], present: &[u16]| {
+        let mut totals = KeyTotals::default();
+        engine.sum_keys(lanes, present, slot, epoch, &mut totals);
+        totals
+    };
+    let each = lanes.len().div_ceil(threads).max(1);
+    if threads == 1 || lanes.len() <= each {
+        return sum(lanes, present);
+    }
+    std::thread::scope(|scope| {
+        let parts = lanes.chunks(each).zip(present.chunks(each));
+        let running: Vec<_> = parts.map(|(lanes, present)| scope.spawn(move || sum(lanes, present))).collect();
+        let mut totals = KeyTotals::default();
+        for part in running {
+            let part = part.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            totals.add_words(part.words(), part.sources());
+        }
+        totals
+    })
+}
+
+/// How many threads are worth their start.
+fn threads(sources: usize) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    (sources / WORTH_A_THREAD).clamp(1, cores.min(MAX_THREADS))
+}

@@ -1,0 +1,170 @@
+//! What a child says of an epoch, read to the last byte: a set of participants and a record for each slot of each key group that has
+//! one of them. Whether the numbers are right only opening them tells; until then they can be added up and compared, and nothing else.
+
+use std::fmt;
+use std::ops::Range;
+
+use moteseal_core::sum::participation::{Participation, ParticipationError};
+use moteseal_core::sum::sies::{Psr, PsrError, Slot};
+use moteseal_core::wire::sum::Psrs;
+
+use super::participants::Participants;
+
+/// How the sources of a query are arranged, and how many slots it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// How many sources the roster has.
+    pub sources: u32,
+    /// How many sources, by position, are in a key group; at least 1.
+    pub key_group: u32,
+    /// How many slots the query has.
+    pub slots: u8,
+}
+
+impl Shape {
+    /// How many key groups there are.
+    #[must_use]
+    pub const fn groups(&self) -> u32 {
+        self.sources.div_ceil(if self.key_group == 0 { 1 } else { self.key_group })
+    }
+
+    /// The positions of a key group.
+    #[must_use]
+    pub fn positions(&self, key_group: u32) -> Range<u32> {
+        let start = key_group.saturating_mul(self.key_group).min(self.sources);
+        start..start.saturating_add(self.key_group).min(self.sources)
+    }
+}
+
+/// Why a child's share is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ShareError {
+    /// The participants are not named as they must be.
+    Participation(ParticipationError),
+    /// Not one record for each slot of each key group that has a participant.
+    WrongPsrCount {
+        /// How many there must be.
+        expected: usize,
+        /// How many there are, as far as they were counted.
+        found: usize,
+    },
+    /// A record is none.
+    Psr(PsrError),
+    /// A participant who is not beneath the child.
+    NotBeneath,
+    /// A participant whom another child named, too.
+    Overlap,
+}
+
+impl ShareError {
+    /// The error's name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Participation(error) => error.name(),
+            Self::WrongPsrCount { .. } => "WrongPsrCount",
+            Self::Psr(error) => error.name(),
+            Self::NotBeneath => "NotBeneath",
+            Self::Overlap => "Overlap",
+        }
+    }
+}
+
+impl fmt::Display for ShareError {
+    /// The name, and what is wrong.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Participation(error) => error.fmt(f),
+            Self::WrongPsrCount { expected, found } => {
+                write!(f, "WrongPsrCount: {found} partial state records where these participants make {expected}")
+            }
+            Self::Psr(error) => error.fmt(f),
+            Self::NotBeneath => f.write_str("NotBeneath: it names a participant that is not beneath the child in the tree"),
+            Self::Overlap => f.write_str("Overlap: two children name the same participant"),
+        }
+    }
+}
+
+impl std::error::Error for ShareError {}
+
+impl From<ParticipationError> for ShareError {
+    fn from(error: ParticipationError) -> Self {
+        Self::Participation(error)
+    }
+}
+
+/// A share, or the sum of several of one query and epoch: not opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sum {
+    shape: Shape,
+    participants: Participants,
+    /// Of each key group the slots; zero where a key group has no participant.
+    psrs: Box<[Psr]>,
+}
+
+impl Sum {
+    /// The sum of no shares.
+    #[must_use]
+    pub fn none(shape: Shape) -> Self {
+        let psrs = vec![Psr::ZERO; shape.groups() as usize * usize::from(shape.slots)].into();
+        Self { shape, participants: Participants::none(shape.sources), psrs }
+    }
+
+    /// Reads what a child says.
+    ///
+    /// # Errors
+    /// [`ShareError`]: of the participants, of the number of records, of the records, in this order.
+    pub fn read(shape: Shape, participation: &[u8], psrs: &Psrs<'_>) -> Result<Self, ShareError> {
+        let participation = Participation::decode(participation, shape.sources)?;
+        Self::read_psrs(shape, Participants::of(&participation, shape.sources), psrs)
+    }
+
+    /// Reads the records of known participants.
+    pub(super) fn read_psrs(shape: Shape, participants: Participants, psrs: &Psrs<'_>) -> Result<Self, ShareError> {
+        let mut sum = Self { participants, ..Self::none(shape) };
+        let slots = usize::from(shape.slots);
+        let with = |group: &u32| sum.participants.count_in(&shape.positions(*group)) > 0;
+        let present: Vec<usize> = (0..shape.groups()).filter(with).map(|group| group as usize).collect();
+        let expected = present.len() * slots;
+        let found = psrs.iter().take(expected + 1).count();
+        if found != expected {
+            return Err(ShareError::WrongPsrCount { expected, found });
+        }
+        let places = present.into_iter().flat_map(|group| group * slots..(group + 1) * slots);
+        for (place, psr) in places.zip(psrs.iter()) {
+            sum.psrs[place] = psr.map_err(ShareError::Psr)?;
+        }
+        Ok(sum)
+    }
+
+    /// Adds another share of the same query and epoch.
+    ///
+    /// # Errors
+    /// [`ShareError::Overlap`]; then nothing was added.
+    pub fn merge(&mut self, other: &Self) -> Result<(), ShareError> {
+        if self.participants.overlap(&other.participants) {
+            return Err(ShareError::Overlap);
+        }
+        self.participants.merge(&other.participants);
+        self.psrs.iter_mut().zip(&other.psrs).for_each(|(psr, other)| *psr = psr.merge(other));
+        Ok(())
+    }
+
+    /// How the sources are arranged.
+    #[must_use]
+    pub const fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// Who takes part, as the share says.
+    #[must_use]
+    pub const fn participants(&self) -> &Participants {
+        &self.participants
+    }
+
+    /// The record of a slot of a key group.
+    pub(super) fn psr(&self, key_group: u32, slot: Slot) -> Option<Psr> {
+        self.psrs.get(key_group as usize * usize::from(self.shape.slots) + usize::from(slot.0)).copied()
+    }
+}

@@ -1,0 +1,303 @@
+//! A query that runs over a link: every epoch is answered exactly, or named as missing or refused, and motes are asked no longer than
+//! somebody listens. Time is tokio's, and stands still while nothing waits for it.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod summed;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use moteseal_client::sum::{Asking, Numbers, Outcome, Row, Run, follow};
+use moteseal_core::signature::{Algorithm, SecretKey};
+use moteseal_core::sum::agenda::{Agenda, MAX_AGENDA};
+use moteseal_core::sum::query::QueryId;
+use moteseal_core::sum::sies::Psr;
+use moteseal_core::wire::link::LinkKey;
+use moteseal_core::wire::sum::{Children, Explain, close_share};
+use moteseal_net::link::Down;
+use moteseal_net::memory::{Faults, Network};
+use moteseal_net::{DeviceLink as _, HubLink as _};
+use summed::{Chance, Reading, Said, Scene, Traffic, epoch, reading, roster, tree};
+use tokio::time::Instant;
+
+const HUB_SECRET: [u8; 32] = [0x77; 32];
+const EPOCH_MS: u64 = 5000;
+const GRACE: Duration = Duration::from_millis(300);
+const START_MS: u64 = 1_800_000_000_000;
+const SOURCES: u32 = 12;
+
+/// What goes wrong in an epoch, by how many epochs after the first it is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Mishap {
+    None,
+    /// The root gateways say nothing.
+    Silence,
+    /// One source says nothing.
+    OneSilent,
+    /// What goes over the edge from one source is altered.
+    Lie,
+    /// The same, and nobody explains.
+    LieUnexplained,
+}
+
+/// An agenda as a gateway has heard it.
+#[derive(Clone, Copy, Debug)]
+struct Heard {
+    at_ms: u64,
+    number: u64,
+    query: Option<(QueryId, u64, u64)>,
+}
+
+struct World {
+    scene: Scene,
+    readings: Mutex<BTreeMap<u64, Vec<Reading>>>,
+    mishaps: Vec<Mishap>,
+    heard: Mutex<Vec<Heard>>,
+    start: Instant,
+}
+
+impl World {
+    fn new(mishaps: &[Mishap]) -> Arc<Self> {
+        let roster = roster(SOURCES as usize);
+        let mut chance = Chance(77);
+        let tree = tree(&roster, 5, &mut chance);
+        let query = "SELECT AVG(temperature), COUNT(*) FROM sensors EPOCH DURATION 5s";
+        let scene = Scene::new(roster, tree, query, SOURCES, 7, &mut chance);
+        let (readings, heard) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { scene, readings, mishaps: mishaps.to_vec(), heard, start: Instant::now() })
+    }
+
+    fn now_ms(&self) -> u64 {
+        START_MS + u64::try_from((Instant::now() - self.start).as_millis()).unwrap()
+    }
+
+    fn signer() -> SecretKey {
+        SecretKey::from_seed(Algorithm::Ed25519, &[0x99; 32]).unwrap()
+    }
+
+    fn first() -> u64 {
+        START_MS / EPOCH_MS + 1
+    }
+
+    fn mishap(&self, number: u64) -> Mishap {
+        self.mishaps.get((number - Self::first()) as usize).copied().unwrap_or(Mishap::None)
+    }
+
+    /// The name of the source whose edge is altered, and of its gateway.
+    fn victim(&self) -> (String, String) {
+        let position = SOURCES - 1;
+        let name = self.scene.tree.name(self.scene.devices[position as usize]).unwrap();
+        (name.to_owned(), self.scene.tree.gateway_of(position).unwrap().to_owned())
+    }
+
+    /// What is said in an epoch, the same whoever asks.
+    fn traffic(&self, number: u64) -> Traffic {
+        let mut chance = Chance(number);
+        let readings: Vec<Reading> = (0..SOURCES).map(|_| reading(&mut chance)).collect();
+        let mishap = self.mishap(number);
+        let answers: Vec<Option<Said>> = (0..)
+            .zip(&readings)
+            .map(|(position, reading)| {
+                let speaks = mishap != Mishap::OneSilent || position != 3;
+                speaks.then(|| self.scene.answer(position, number, Some(reading)))
+            })
+            .collect();
+        self.readings.lock().unwrap().insert(number, readings);
+        let victim = self.victim().0;
+        epoch(&self.scene.tree, &answers, &mut |child, said| {
+            if child == victim && matches!(mishap, Mishap::Lie | Mishap::LieUnexplained) {
+                said.psrs.values_mut().for_each(|psr| *psr = psr.merge(psr));
+            }
+        })
+    }
+}
+
+/// A gateway below the querier, and all that is below it.
+async fn gateway(world: Arc<World>, network: Network, id: [u8; 8]) {
+    let mut link = network.device(id);
+    let group = world.scene.question.group;
+    let id = moteseal_core::record::DeviceId(id);
+    let key = LinkKey::new(&LinkKey::secret_of(&HUB_SECRET, group, id));
+    let name = world.scene.tree.name(id).unwrap().to_owned();
+    let mut asked: Option<(QueryId, u64, u64)> = None;
+    let mut next = 0;
+    loop {
+        // A little after the end of the epoch.
+        let due = asked.map_or(u64::MAX, |(_, _, until)| if next < until { (next + 1) * EPOCH_MS + 100 } else { u64::MAX });
+        let wait = Duration::from_millis(due.saturating_sub(world.now_ms()).min(3_600_000));
+        tokio::select! {
+            down = link.receive() => match down.unwrap() {
+                Down::Announcement(bytes) => {
+                    let mut scratch = vec![0; MAX_AGENDA];
+                    let public = World::signer().public();
+                    let agenda = Agenda::open(&bytes, group, &world.scene.question.roster, &public, &mut scratch).unwrap();
+                    asked = agenda.queries().next().map(|(id, posed)| (id, posed.first, posed.until));
+                    next = next.max(asked.map_or(0, |(_, first, _)| first));
+                    assert_eq!(agenda.sources(), SOURCES);
+                    world.heard.lock().unwrap().push(Heard { at_ms: world.now_ms(), number: agenda.number(), query: asked });
+                }
+                Down::Frame(frame) => {
+                    let explain = Explain::open(&frame, &key).unwrap();
+                    if world.mishap(explain.epoch) != Mishap::LieUnexplained {
+                        let answer = answer(&world, &explain, &key);
+                        link.send(answer).await.unwrap();
+                    }
+                }
+            },
+            () = tokio::time::sleep(wait) => {
+                let Some((query, ..)) = asked else { continue };
+                if let Some(said) = world.traffic(next).heard.get(&name) && world.mishap(next) != Mishap::Silence {
+                    let psrs: Vec<Psr> = said.psrs.values().copied().collect();
+                    let mut out = [0; 4096];
+                    let frame = close_share(query.reference(), next, &said.participation(SOURCES), &psrs, &key, &mut out).unwrap();
+                    link.send(Bytes::copy_from_slice(frame)).await.unwrap();
+                }
+                next += 1;
+            }
+        }
+    }
+}
+
+fn answer(world: &World, explain: &Explain, key: &LinkKey) -> Bytes {
+    let traffic = world.traffic(explain.epoch);
+    let name = world.scene.tree.name(explain.node).unwrap();
+    let hub = world.scene.tree.hub(name).unwrap();
+    let held: Vec<_> = hub
+        .children()
+        .iter()
+        .filter_map(|child| traffic.heard.get(&child.name).map(|said| (child.id, said)))
+        .map(|(id, said)| (id, said.participation(SOURCES), said.psrs.values().copied().collect::<Vec<_>>()))
+        .collect();
+    let children: Vec<_> = held.iter().map(|(id, who, psrs)| (*id, &who[..], &psrs[..])).collect();
+    // One child a page, so that pages are asked for.
+    let mut out = [0; 80 + 24 + 16 + 2 * 34];
+    Bytes::copy_from_slice(Children::close(explain, &children, key, &mut out).unwrap())
+}
+
+/// Runs a query, and says what came of its epochs.
+async fn run(world: &Arc<World>, faults: Faults, settings: Run, most: usize) -> Vec<Row> {
+    let network = Network::new(5, faults);
+    let gateways: Vec<_> = world
+        .scene
+        .tree
+        .querier()
+        .children()
+        .iter()
+        .map(|child| tokio::spawn(gateway(world.clone(), network.clone(), child.id.0)))
+        .collect();
+    let folder = tempfile::tempdir().unwrap();
+    let mut numbers = Numbers::open(&folder.path().join("state")).unwrap();
+    let (hub, signer) = (network.hub(), World::signer());
+    let clock = || world.now_ms();
+    let asking = Asking { link: &hub, link_secret: &HUB_SECRET, signer: &signer, numbers: &mut numbers, unix_ms: &clock };
+    let (mut rows, enough) = (Vec::new(), tokio::sync::Notify::new());
+    let mut take = |row: &Row| {
+        rows.push(row.clone());
+        if rows.len() == most {
+            enough.notify_one();
+        }
+        Ok(())
+    };
+    follow(asking, &world.scene.tree, world.scene.querier(), settings, &mut take, enough.notified()).await.unwrap();
+    for gateway in gateways {
+        gateway.abort();
+        assert!(gateway.await.is_err_and(|error| error.is_cancelled()), "a gateway has failed");
+    }
+    assert_eq!(hub.dropped(), 0);
+    rows
+}
+
+/// Checks an accepted epoch against its readings.
+fn check(world: &World, row: &Row, silent: &[u32]) {
+    let Outcome::Accepted(accepted) = &row.outcome else { panic!("{row:?}") };
+    assert_eq!(row.silent().collect::<Vec<_>>(), silent);
+    let readings = &world.readings.lock().unwrap()[&row.epoch];
+    let said: Vec<i64> =
+        (0..).zip(readings).filter(|(position, _)| !silent.contains(position)).map(|(_, reading)| reading[0]).collect();
+    let (sum, count) = (said.iter().sum::<i64>() as i128, said.len() as i128);
+    let digits = accepted.values()[0].unwrap().digits().unwrap();
+    // To the nearest of six places, where two are the column's.
+    assert!((digits * count - sum * 10_000).abs() * 2 <= count, "{digits} is the mean of {said:?}");
+    assert_eq!(accepted.values()[1].unwrap().digits(), Some(count));
+}
+
+const SETTINGS: Run = Run { epochs: None, grace: GRACE, lease: Duration::from_secs(40) };
+
+#[tokio::test(start_paused = true)]
+async fn every_epoch_is_exact_or_missing_or_refused_with_its_edge() {
+    use Mishap::{Lie, LieUnexplained, None, OneSilent, Silence};
+    let world = World::new(&[None, OneSilent, Lie, Silence, LieUnexplained, None]);
+    let rows = run(&world, Faults::default(), Run { epochs: Some(6), ..SETTINGS }, usize::MAX).await;
+    assert_eq!(rows.iter().map(|row| row.epoch).collect::<Vec<_>>(), (World::first()..World::first() + 6).collect::<Vec<_>>());
+    check(&world, &rows[0], &[]);
+    check(&world, &rows[1], &[3]);
+    check(&world, &rows[5], &[]);
+    let (victim, above) = world.victim();
+    let Outcome::Refused { refusal, findings } = &rows[2].outcome else { panic!("{:?}", rows[2]) };
+    assert_eq!(refusal.name(), "SharesMismatch");
+    let found: Vec<String> = findings.iter().map(ToString::to_string).collect();
+    assert_eq!(found, [format!("{victim} -> {above}")]);
+    let Outcome::Missing(refusal) = &rows[3].outcome else { panic!("{:?}", rows[3]) };
+    assert_eq!((refusal.name(), rows[3].participants.count()), ("BelowFloor", 0));
+    let Outcome::Refused { findings, .. } = &rows[4].outcome else { panic!("{:?}", rows[4]) };
+    assert!(matches!(&findings[..], [one] if one.to_string().ends_with("-> querier (unanswered)")), "{findings:?}");
+    // It was asked for no more than it should, and taken back.
+    let heard = world.heard.lock().unwrap();
+    let last = heard.iter().max_by_key(|heard| heard.number).unwrap();
+    assert!(last.query.is_none(), "{last:?}");
+    assert!(heard.iter().filter_map(|heard| heard.query).all(|(_, first, until)| first == World::first() && until == first + 6));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_query_is_a_lease_that_is_renewed_as_long_as_somebody_listens() {
+    let world = World::new(&[]);
+    let rows = run(&world, Faults::default(), SETTINGS, 30).await;
+    assert_eq!(rows.len(), 30);
+    rows.iter().for_each(|row| check(&world, row, &[]));
+    let heard = world.heard.lock().unwrap();
+    let mut queries = heard.iter().filter_map(|heard| heard.query);
+    let (id, first, _) = queries.next().unwrap();
+    assert!(queries.all(|query| (query.0, query.1) == (id, first)), "it is one query all the time");
+    for Heard { at_ms, query, .. } in heard.iter() {
+        let ahead = query.map_or(0, |(_, _, until)| (until * EPOCH_MS).saturating_sub(*at_ms));
+        assert!(ahead <= 40_000 + EPOCH_MS, "a querier that dies now costs {ahead} ms");
+    }
+    let mut numbers: Vec<u64> = heard.iter().map(|heard| heard.number).collect();
+    numbers.dedup();
+    assert!(heard.len() > 6 && heard.last().unwrap().query.is_none(), "{heard:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn frames_that_come_twice_or_late_change_nothing() {
+    use Mishap::{Lie, None, OneSilent};
+    let world = World::new(&[None, Lie, OneSilent, None]);
+    let faults = Faults {
+        duplication: 0.5,
+        reordering: 0.3,
+        delay: (Duration::from_millis(1), Duration::from_millis(60)),
+        ..Faults::default()
+    };
+    let rows = run(&world, faults, Run { epochs: Some(4), ..SETTINGS }, usize::MAX).await;
+    check(&world, &rows[0], &[]);
+    check(&world, &rows[2], &[3]);
+    check(&world, &rows[3], &[]);
+    let (victim, above) = world.victim();
+    let Outcome::Refused { findings, .. } = &rows[1].outcome else { panic!("{:?}", rows[1]) };
+    assert_eq!(findings.iter().map(ToString::to_string).collect::<Vec<_>>(), [format!("{victim} -> {above}")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_lost_on_the_way_is_missing_or_asked_for_again_and_never_wrong() {
+    let world = World::new(&[Mishap::None, Mishap::Lie, Mishap::Lie, Mishap::None, Mishap::None, Mishap::Lie]);
+    let rows = run(&world, Faults { loss: 0.25, ..Faults::default() }, Run { epochs: Some(12), ..SETTINGS }, usize::MAX).await;
+    assert_eq!(rows.len(), 12);
+    for row in &rows {
+        if matches!(row.outcome, Outcome::Accepted(_)) {
+            let silent: Vec<u32> = row.silent().collect();
+            check(&world, row, &silent);
+        }
+    }
+    assert!(rows.iter().any(|row| matches!(row.outcome, Outcome::Accepted(_))));
+}

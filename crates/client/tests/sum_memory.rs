@@ -1,0 +1,119 @@
+//! What a querier of many sources takes: at most 72 bytes a source, building and opening included. The allocator counts.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod summed;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use moteseal_client::sum::{Querier, Question};
+use moteseal_core::digest::Digest;
+use moteseal_core::engine::Scalar;
+use moteseal_core::record::{DeviceId, GroupId};
+use moteseal_core::sum::guard::EpochGuard;
+use moteseal_core::sum::query::QueryId;
+use moteseal_core::sum::sies::{KeyTotals, Master, Psr, Slot};
+use moteseal_lanes::Host;
+use summed::{Said, frame, opened, plan};
+
+struct Counting;
+
+static HELD: AtomicUsize = AtomicUsize::new(0);
+static MOST: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call goes on to the system's allocator as it came; the counters allocate nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let held = HELD.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
+        MOST.fetch_max(held, Ordering::Relaxed);
+        // SAFETY: the caller's layout.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        HELD.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: what `alloc` gave for this layout.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const EPOCH: u64 = 77;
+const GROUP: GroupId = GroupId([1; 8]);
+
+fn question(key_group: u32, floor: u32) -> Question {
+    let plan = plan("SELECT SUM(light) FROM sensors EPOCH DURATION 30s");
+    Question { group: GROUP, roster: Digest([2; 32]), nonce: [3; 16], plan, key_group, floor }
+}
+
+fn devices(sources: u32) -> Vec<DeviceId> {
+    (0..u64::from(sources)).map(|number| DeviceId(number.to_be_bytes())).collect()
+}
+
+/// What many sources say together, each the value of its position modulo 1000.
+fn total(sources: u32, key_group: u32, query: QueryId) -> (Vec<u8>, u128) {
+    let master = Master::new(summed::MASTER);
+    let (mut said, mut sum) = (Said { who: (0..sources).collect(), ..Said::default() }, 0);
+    for (position, device) in (0..sources).zip(devices(sources)) {
+        let key = master.source(GROUP, device, position / key_group).for_query(query);
+        let permit = EpochGuard::default().advance(query, 1000, EPOCH).unwrap();
+        let value = u128::from(position % 1000);
+        let psr = key.encrypt(&permit, Slot(0), value).unwrap();
+        let place = said.psrs.entry((position / key_group, 0)).or_insert(Psr::ZERO);
+        *place = place.merge(&psr);
+        sum += value;
+    }
+    (frame(query.reference(), EPOCH, &said.participation(sources), &said.records()), sum)
+}
+
+#[test]
+fn a_querier_of_many_sources_takes_at_most_72_bytes_a_source() {
+    const SOURCES: u32 = 60_000;
+    let (key_group, floor) = (SOURCES / 7, SOURCES / 2);
+    let question = question(key_group, floor);
+    let (bytes, sum) = total(SOURCES, key_group, question.id());
+    let before = HELD.load(Ordering::Relaxed);
+    MOST.store(before, Ordering::Relaxed);
+    let mut querier = {
+        let devices = devices(SOURCES);
+        Querier::new(question, &Master::new(summed::MASTER), &devices, Host::detect(), &|_| ()).unwrap()
+    };
+    let found = querier.open(EPOCH, &opened(&bytes)).expect("an honest sum");
+    let most = MOST.load(Ordering::Relaxed) - before;
+    assert_eq!(found.values()[0].and_then(|value| value.digits()), i128::try_from(sum).ok());
+    assert!(most <= 72 * SOURCES as usize, "{} bytes a source", most / SOURCES as usize);
+    // Not by leaving the keys out: they alone are 32.
+    assert!(most >= 32 * SOURCES as usize);
+}
+
+#[test]
+fn the_keys_of_a_table_are_those_that_sources_have_one_by_one() {
+    // Groups that begin within a block of sixteen, that are smaller than one, and that are one.
+    for (sources, key_group) in [(2, 1), (15, 15), (16, 5), (33, 16), (100, 7), (100, 33), (130, 130)] {
+        let question = question(key_group, 2);
+        let id = question.id();
+        let master = Master::new(summed::MASTER);
+        let (bytes, sum) = total(sources, key_group, id);
+        let mut told = std::sync::Mutex::new(0);
+        let progress = |done| *told.lock().unwrap() += done;
+        let mut querier = Querier::new(question.clone(), &master, &devices(sources), Scalar, &progress).unwrap();
+        let found = querier.open(EPOCH, &opened(&bytes)).unwrap_or_else(|error| panic!("{sources}/{key_group}: {error}"));
+        assert_eq!(found.values()[0].and_then(|value| value.digits()), i128::try_from(sum).ok(), "{sources}/{key_group}");
+        assert_eq!(*told.get_mut().unwrap(), sources as usize);
+        // The same, opened one source after the other.
+        let mut one_by_one = 0;
+        for group in 0..sources.div_ceil(key_group) {
+            let mut totals = KeyTotals::default();
+            for (position, device) in (0..sources).zip(devices(sources)).filter(|(position, _)| position / key_group == group) {
+                totals.add(&master.source(GROUP, device, position / key_group).for_query(id), Slot(0), EPOCH);
+            }
+            let psr = opened(&bytes).psrs.iter().nth(group as usize).unwrap().unwrap();
+            one_by_one += totals.open(&psr, &master.key_group(GROUP, group).for_query(id), Slot(0), EPOCH, 65_535).unwrap();
+        }
+        assert_eq!(one_by_one, sum);
+        let mut fast = Querier::new(question, &master, &devices(sources), Host::detect(), &|_| ()).unwrap();
+        assert_eq!(fast.open(EPOCH, &opened(&bytes)).map(|found| found.values().to_vec()), Ok(found.values().to_vec()));
+    }
+}

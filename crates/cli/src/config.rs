@@ -1,6 +1,7 @@
 //! The TOML files of gateways and devices: read, with errors that name file, line, key and remedy. Paths in them are relative to the
 //! file's folder.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -40,6 +41,33 @@ pub(crate) struct Gateway {
     pub(crate) listen: Option<SocketAddr>,
     pub(crate) link: Link,
     pub(crate) cloud: Option<Cloud>,
+}
+
+/// `querier.toml`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Querier {
+    pub(crate) roster: PathBuf,
+    pub(crate) operator: PathBuf,
+    /// The secret key that signs what is asked.
+    pub(crate) key: PathBuf,
+    /// The keys of the sums: `querier.sum.key`.
+    pub(crate) keys: PathBuf,
+    /// Which gateway speaks to which, and which device to which gateway.
+    pub(crate) tree: PathBuf,
+    /// The secret of the querier's link to the gateways below it.
+    pub(crate) link_secret: PathBuf,
+    /// The file of the agendas' numbers.
+    pub(crate) state: PathBuf,
+    /// The columns that the devices seal: `temperature:Cel:i16/100`.
+    pub(crate) columns: Vec<String>,
+    /// Of a column the values that it can have: `-40..125`.
+    #[serde(default)]
+    pub(crate) ranges: BTreeMap<String, String>,
+    /// How long an edge of the tree may take after an epoch's end.
+    #[serde(default = "default_sum_grace", deserialize_with = "duration")]
+    pub(crate) grace: Duration,
+    pub(crate) link: Link,
 }
 
 /// Whose time epochs follow.
@@ -149,6 +177,10 @@ const fn default_grace() -> Duration {
     Duration::from_secs(30)
 }
 
+const fn default_sum_grace() -> Duration {
+    Duration::from_secs(2)
+}
+
 const fn default_waiting() -> u32 {
     32
 }
@@ -182,12 +214,17 @@ fn bytes<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
 
 /// Reads a file, and says which folder its paths are relative to.
 pub(crate) fn load<T: DeserializeOwned>(path: &Path) -> Result<(T, PathBuf), Failure> {
+    load_as(path, "docs/gateway.md")
+}
+
+/// The same of a file whose keys are all in `docs`.
+pub(crate) fn load_as<T: DeserializeOwned>(path: &Path, docs: &str) -> Result<(T, PathBuf), Failure> {
     let text = files::read(path)?;
     let text = std::str::from_utf8(&text).map_err(|_| Failure::usage(format_args!("{}: not UTF-8 text", path.display())))?;
     let config = toml::from_str(text).map_err(|error| {
         let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
         let message = error.message().replace('\n', " ");
-        Failure::usage(format_args!("{}:{line}: {message}; docs/gateway.md has all keys", path.display()))
+        Failure::usage(format_args!("{}:{line}: {message}; {docs} has all keys", path.display()))
     })?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     Ok((config, folder.to_owned()))

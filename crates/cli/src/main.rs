@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod aggregation;
 mod asked;
 mod audit;
 mod cloud;
@@ -97,8 +98,10 @@ enum Command {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    // Services stop in order by themselves.
-    if let Err(failure) = interrupt::watch(!matches!(cli.command, Command::Cloud(_) | Command::Gateway(_) | Command::Device(_))) {
+    // Services stop in order by themselves, and a query that runs is taken back.
+    let stops_itself =
+        matches!(cli.command, Command::Cloud(_) | Command::Gateway(_) | Command::Device(_) | Command::Sum(sum::Command::Run(_)));
+    if let Err(failure) = interrupt::watch(!stops_itself) {
         return failure.report();
     }
     let result = match cli.command {

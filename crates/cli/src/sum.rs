@@ -1,5 +1,6 @@
 //! `moteseal sum`: exact sums over encrypted readings, added up on their way by gateways that can neither read nor bend them.
 
+mod run;
 mod setup;
 
 use clap::Subcommand;
@@ -9,10 +10,12 @@ use crate::failure::Failure;
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Setup(setup::Arguments),
+    Run(Box<run::Arguments>),
 }
 
 pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     match command {
         Command::Setup(arguments) => setup::run(arguments),
+        Command::Run(arguments) => run::run(arguments),
     }
 }

@@ -1,0 +1,412 @@
+//! `moteseal sum run`: ask a group a question every epoch, and show what is proven of the answers.
+
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use clap::{Args, ValueEnum};
+use moteseal_client::output::{AtomicFile, OutputError};
+use moteseal_client::sum::{
+    Asking, FollowError, NumberError, Numbers, Outcome, PoseError, Querier, Question, Row, RowFormat, RowNames, RowWriter, Run,
+    default_floor, follow,
+};
+use moteseal_cloud::stop_signal;
+use moteseal_core::record::DeviceId;
+use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
+use moteseal_core::sum::key_file::QuerierKeys;
+use moteseal_core::sum::query::{MAX_PLAN, Plan, QueryError};
+use moteseal_lanes::Host;
+use moteseal_net::link::{State, until_up};
+use moteseal_net::mqtt::MqttHub;
+use moteseal_net::{HubLink as _, LinkError};
+use moteseal_verify::Roster;
+use moteseal_verify::aggregation::QUERIER;
+use tokio::sync::Notify;
+
+use crate::aggregation::tree;
+use crate::cloud::runtime;
+use crate::config;
+use crate::failure::{Exit, Failure};
+use crate::files;
+use crate::gateway::link_failure;
+use crate::key::random;
+use crate::progress::{bar, count, thousands};
+use crate::terminal::{Plain, talk};
+
+/// A broker that is not reached within this time is not waited for.
+const REACHED_WITHIN: Duration = Duration::from_secs(10);
+/// A query of a querier that has died ends after this time.
+const LEASE: Duration = Duration::from_secs(3600);
+/// As much of a query is shown around a mistake.
+const SHOWN: (usize, usize) = (60, 40);
+
+/// Ask a group a question every epoch, and show the exact answers that are proven.
+#[derive(Args, Debug)]
+#[command(after_help = "Example, querier.toml:\n  \
+                        roster      = \"roster.cbor\"\n  \
+                        operator    = \"keys/op.pub.pem\"\n  \
+                        key         = \"keys/q.key.pem\"\n  \
+                        keys        = \"sumkeys/querier.sum.key\"\n  \
+                        tree        = \"tree.toml\"\n  \
+                        link_secret = \"keys/querier.link.key\"\n  \
+                        state       = \"querier.state\"\n  \
+                        columns     = [\"temperature:Cel:i16/100\", \"humidity:%RH:u16/100\"]\n  \
+                        grace       = \"2s\"\n  \
+                        [ranges]\n  \
+                        temperature = \"-40..125\"\n  \
+                        [link]\n  \
+                        url         = \"mqtts://broker.example:8883\"\n\n\
+                        moteseal sum run \"SELECT AVG(temperature), COUNT(*) FROM sensors WHERE humidity > 40 EPOCH DURATION 30s\" \\\n      \
+                        --config querier.toml --epochs 10\n\n\
+                        Without --epochs it runs until Ctrl-C. Exit codes: 0 every epoch was answered; 3 an answer was refused;\n\
+                        4 an epoch is missing, or fewer than the floor took part; 6 the broker cannot be reached.")]
+pub(crate) struct Arguments {
+    /// The query: SELECT SUM|COUNT|AVG|VARIANCE|STDDEV(column), ... FROM sensors [WHERE ...] EPOCH DURATION 30s
+    query: String,
+    /// The querier's configuration
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// End after so many epochs
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    epochs: Option<u64>,
+    /// Show nothing of fewer participants than this; more than half of the sources unless given
+    #[arg(long, value_name = "COUNT")]
+    floor: Option<u32>,
+    /// JSON, an object a line
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
+    /// How to write the rows
+    #[arg(long, value_enum, default_value = "table")]
+    format: FormatName,
+    /// The file for the rows, which appears when the query ends; stdout unless given
+    #[arg(short, long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum FormatName {
+    /// Aligned columns, for people
+    Table,
+    /// One JSON object a line
+    Json,
+    /// Comma-separated values
+    Csv,
+    /// An Arrow IPC stream
+    Arrow,
+}
+
+impl Arguments {
+    fn format(&self) -> RowFormat {
+        match self.format {
+            _ if self.json => RowFormat::JsonLines,
+            FormatName::Table => RowFormat::Table,
+            FormatName::Json => RowFormat::JsonLines,
+            FormatName::Csv => RowFormat::Csv,
+            FormatName::Arrow => RowFormat::Arrow,
+        }
+    }
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let file = &arguments.config;
+    let (config, folder): (config::Querier, _) = config::load_as(file, "docs/sums.md")?;
+    let said = |key: &'static str| move |failure: Failure| failure.about_key(file, key);
+    let roster = files::roster(&folder.join(&config.roster), &folder.join(&config.operator)).map_err(said("roster"))?;
+    let mut buffer = [0; MAX_SCHEMA];
+    let schema = schema(&config.columns, &mut buffer).map_err(said("columns"))?;
+    let plan = plan(&arguments.query, &schema, &config, file)?;
+    let signer = files::secret_key(&folder.join(&config.key)).map_err(said("key"))?;
+    let keys = querier_keys(&folder.join(&config.keys), &roster).map_err(said("keys"))?;
+    let tree = tree(&folder.join(&config.tree), &roster)?;
+    let link_secret = files::link_secret(&folder.join(&config.link_secret)).map_err(said("link_secret"))?;
+    let link = config.link.hub_options(file, &folder, &roster, QUERIER)?;
+
+    let sources = keys.circle.sources;
+    let mut bytes = [0; MAX_PLAN];
+    let encoded = plan.encode(&mut bytes).map_err(|error| Failure::new(Exit::Internal, error))?.to_vec();
+    let mut nonce = [0; 16];
+    random(&mut nonce)?;
+    let question = Question {
+        group: keys.circle.group,
+        roster: keys.circle.roster,
+        nonce,
+        plan: encoded,
+        key_group: keys.circle.key_group,
+        floor: arguments.floor.unwrap_or_else(|| default_floor(sources)),
+    };
+    let floor = question.floor;
+    let devices: Vec<DeviceId> = roster.devices().map(|device| device.id).collect();
+    let progress = bar(u64::from(sources), "deriving");
+    let querier = Querier::new(question, &keys.master, &devices, Host::detect(), &|done| progress.inc(done as u64));
+    progress.finish_and_clear();
+    let querier = querier.map_err(|error| pose_failure(&error))?;
+    drop(keys);
+
+    let names = RowNames::new(&plan, &schema, roster.devices().map(|device| device.name.clone()).collect());
+    let mut numbers =
+        Numbers::open(&folder.join(&config.state)).map_err(|error| number_failure(&error).about_key(file, "state"))?;
+    let output = Output::open(arguments, names)?;
+    let members: Vec<[u8; 8]> = tree.querier().children().iter().map(|child| child.id.0).collect();
+    let (mut writer, mut tally) = (output.writer, Tally::default());
+    let unheard = output.unheard;
+    let id = querier.id();
+    let settings = Run { epochs: arguments.epochs, grace: config.grace, lease: LEASE };
+    let followed = runtime()?.block_on(async {
+        let hub = MqttHub::new(&link, members).map_err(|error| link_failure(&error).about_key(file, "link"))?;
+        reached(&hub).await.map_err(|error| link_failure(&error))?;
+        talk(format_args!("query {id}: {plan}"));
+        talk(format_args!("{} are asked, {floor} must answer", count(u64::from(sources), "source")));
+        let gone = Notify::new();
+        let asking = Asking { link: &hub, link_secret: &link_secret, signer: &signer, numbers: &mut numbers, unix_ms: &unix_ms };
+        let mut take = |row: &Row| {
+            tally.count(row);
+            writer.row(row)?;
+            if unheard.load(Ordering::Relaxed) {
+                gone.notify_one();
+            }
+            Ok::<(), OutputError>(())
+        };
+        let stop = async {
+            tokio::select! {
+                _ = stop_signal() => {}
+                () = gone.notified() => {}
+            }
+        };
+        follow(asking, &tree, querier, settings, &mut take, stop).await.map_err(|error| follow_failure(&error))
+    });
+    // What was answered before a failure is whole, and stays; where nothing was, no file is left.
+    let finished = writer.finish().map_err(output_failure);
+    let keeps = followed.is_ok() || tally.all > 0;
+    let written = output.file.filter(|_| keeps).map_or(Ok(()), Kept::commit);
+    followed.and(finished).and(written)?;
+    tally.verdict()
+}
+
+fn unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// Waits for the broker, but not for ever.
+async fn reached(hub: &MqttHub) -> Result<(), LinkError> {
+    if let Ok(reached) = tokio::time::timeout(REACHED_WITHIN, until_up(hub.state())).await {
+        return reached;
+    }
+    match &*hub.state().borrow() {
+        State::Down { cause, .. } => Err(cause.clone()),
+        State::Up => Ok(()),
+        State::Connecting => Err(LinkError::Closed),
+    }
+}
+
+/// The schema of columns as `moteseal seal` takes them.
+fn schema<'b>(columns: &[String], buffer: &'b mut [u8; MAX_SCHEMA]) -> Result<Schema<'b>, Failure> {
+    let fields = columns.iter().map(|column| {
+        Field::parse(column).map_err(|error| {
+            Failure::usage(format_args!("{column:?}: {error}; a column is NAME:UNIT:TYPE, for example temperature:Cel:i16/100"))
+        })
+    });
+    let fields = fields.collect::<Result<Vec<_>, _>>()?;
+    if fields.is_empty() {
+        return Err(Failure::usage("name the columns that the devices seal, for example \"temperature:Cel:i16/100\""));
+    }
+    Schema::encode(&fields, buffer).map_err(Failure::usage)
+}
+
+/// Reads the query, and narrows its columns to the ranges that the configuration declares.
+fn plan<'a>(text: &'a str, schema: &Schema<'a>, config: &config::Querier, file: &Path) -> Result<Plan<'a>, Failure> {
+    let mut plan = Plan::parse(text, schema).map_err(|error| {
+        point_at(text, &error);
+        Failure::usage(error)
+    })?;
+    for (column, range) in &config.ranges {
+        let said = |what: String| Failure::usage(what).about_key(file, &format!("ranges.{column}"));
+        if schema.field(column).is_none() {
+            return Err(said("columns has no such column".to_owned()));
+        }
+        let (least, greatest) =
+            range.split_once("..").ok_or_else(|| said(format!("{range:?}: two numbers, for example \"-40..125\"")))?;
+        plan.narrow(column, least.trim(), greatest.trim()).map_err(|error| said(format!("{range:?}: {error}")))?;
+    }
+    Ok(plan)
+}
+
+/// Shows the query and a caret below the mistake.
+fn point_at(text: &str, error: &QueryError<'_>) {
+    for line in pointed(text, error.column) {
+        talk(line);
+    }
+}
+
+/// The part of a query around a column, and a caret below it.
+fn pointed(text: &str, column: usize) -> [String; 2] {
+    let at = column.saturating_sub(1);
+    let first = at.saturating_sub(SHOWN.0);
+    let shown = |from: usize, to: usize| Plain(text.chars().skip(from).take(to - from).collect::<String>()).to_string();
+    let before = shown(first, at);
+    let line = format!("{before}{}", shown(at, at + SHOWN.1));
+    [line, format!("{}^", " ".repeat(before.chars().count()))]
+}
+
+/// Reads the querier's keys, which must be for this roster.
+fn querier_keys(path: &Path, roster: &Roster) -> Result<QuerierKeys, Failure> {
+    use moteseal_core::roster::Directory as _;
+    let text = files::read(path)?;
+    let keys = QuerierKeys::decode(&text).map_err(|error| Failure::usage(error).about(path))?;
+    keys.circle.check(roster.group(), &roster.digest()).map_err(|error| Failure::usage(error).about(path))?;
+    Ok(keys)
+}
+
+/// How many epochs came to what.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    all: u64,
+    missing: u64,
+    refused: u64,
+}
+
+impl Tally {
+    fn count(&mut self, row: &Row) {
+        self.all += 1;
+        match row.outcome {
+            Outcome::Accepted(_) => {}
+            Outcome::Missing(_) => self.missing += 1,
+            Outcome::Refused { .. } => self.refused += 1,
+        }
+    }
+
+    fn verdict(self) -> Result<(), Failure> {
+        let of = |number: u64| format!("{} of {}", thousands(number), count(self.all, "epoch"));
+        if self.refused > 0 {
+            return Err(Failure::refused(format_args!("the answers to {} were refused; their rows say why", of(self.refused))));
+        }
+        if self.missing > 0 {
+            let text = format_args!("{} have no answer: too few sources took part in time", of(self.missing)).to_string();
+            return Err(Failure::new(Exit::Incomplete, text));
+        }
+        Ok(())
+    }
+}
+
+/// Where rows go.
+struct Output {
+    writer: RowWriter<Box<dyn Write>>,
+    file: Option<Kept>,
+    /// Nobody reads stdout any more.
+    unheard: Arc<AtomicBool>,
+}
+
+/// A file that is written while the query runs, and appears when it ends.
+#[derive(Clone)]
+struct Kept(std::rc::Rc<std::cell::RefCell<Option<AtomicFile>>>);
+
+impl Kept {
+    fn commit(self) -> Result<(), Failure> {
+        let file = self.0.borrow_mut().take();
+        file.map_or(Ok(()), AtomicFile::commit).map_err(output_failure)
+    }
+}
+
+impl Write for Kept {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.borrow_mut().as_mut().map_or(Ok(bytes.len()), |file| file.write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.borrow_mut().as_mut().map_or(Ok(()), Write::flush)
+    }
+}
+
+/// Stdout. A reader that goes away ends the query, and is no failure.
+struct Heard {
+    out: BufWriter<io::Stdout>,
+    unheard: Arc<AtomicBool>,
+}
+
+impl Heard {
+    fn told<T>(&self, result: io::Result<T>, instead: T) -> io::Result<T> {
+        match result {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                self.unheard.store(true, Ordering::Relaxed);
+                Ok(instead)
+            }
+            other => other,
+        }
+    }
+}
+
+impl Write for Heard {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let result = self.out.write(bytes);
+        self.told(result, bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let result = self.out.flush();
+        self.told(result, ())
+    }
+}
+
+impl Output {
+    fn open(arguments: &Arguments, names: RowNames) -> Result<Self, Failure> {
+        let unheard = Arc::new(AtomicBool::new(false));
+        let (out, file): (Box<dyn Write>, _) = match &arguments.out {
+            Some(path) => {
+                let file = AtomicFile::create(path).map_err(output_failure)?;
+                let kept = Kept(std::rc::Rc::new(std::cell::RefCell::new(Some(file))));
+                (Box::new(kept.clone()), Some(kept))
+            }
+            None => (Box::new(Heard { out: BufWriter::new(io::stdout()), unheard: unheard.clone() }), None),
+        };
+        let writer = RowWriter::new(arguments.format(), names, out).map_err(output_failure)?;
+        Ok(Self { writer, file, unheard })
+    }
+}
+
+fn output_failure(error: OutputError) -> Failure {
+    Failure::new(if error.is_misuse() { Exit::Usage } else { Exit::Internal }, error)
+}
+
+fn pose_failure(error: &PoseError) -> Failure {
+    match error {
+        PoseError::FloorOutOfRange { .. } => Failure::usage(format_args!("{error}; say it with --floor")),
+        PoseError::Overflow(_) => Failure::usage(format_args!("{error}: with [ranges] in the configuration")),
+        _ => Failure::new(Exit::Internal, error),
+    }
+}
+
+fn number_failure(error: &NumberError) -> Failure {
+    let exit = match error {
+        NumberError::File(_, error) if error.kind() != io::ErrorKind::NotFound => Exit::Internal,
+        _ => Exit::Usage,
+    };
+    Failure::new(exit, error)
+}
+
+fn follow_failure(error: &FollowError) -> Failure {
+    match error {
+        FollowError::Link(error) => link_failure(error),
+        FollowError::Number(error) => number_failure(error),
+        FollowError::Output(error) => Failure::new(Exit::Internal, error),
+        _ => Failure::new(Exit::Internal, error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_caret_stands_below_the_mistake() {
+        assert_eq!(pointed("SELECT AVG(x)", 12), ["SELECT AVG(x)".to_owned(), format!("{}^", " ".repeat(11))]);
+        // At the end, and behind it.
+        assert_eq!(pointed("SELECT", 7), ["SELECT".to_owned(), format!("{}^", " ".repeat(6))]);
+        // What acts on a terminal is written out, and the caret still stands below.
+        let [line, caret] = pointed("a\nb\u{1b}?c", 5);
+        assert_eq!(line.chars().nth(caret.len() - 1), Some('?'), "{line}");
+        let long = format!("{}!{}", "x".repeat(500), "y".repeat(500));
+        let [line, caret] = pointed(&long, 501);
+        assert!(line.len() <= 101 && line.as_bytes()[caret.len() - 1] == b'!', "{line}");
+    }
+}

@@ -3,6 +3,7 @@
 
 use std::fs;
 
+use moteseal_lab::data::{Folder, intel_lab};
 use moteseal_lab::report::{INDEX, sums::write};
 use moteseal_lab::sums::{Accuracy, Edges, Measured, Point, Primitives, Setting};
 
@@ -67,4 +68,19 @@ fn the_papers_numbers_stand_beside_ours() {
     ] {
         assert!(index.contains(line), "{line} is not in\n{index}");
     }
+}
+
+#[test]
+fn the_recorded_temperatures_are_those_of_fifty_motes_over_five_days() {
+    let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data");
+    let folder = Folder::new(std::env::var_os("MOTESEAL_DATA").unwrap_or_else(|| beside.into()));
+    if !folder.root().join("intel_lab").is_dir() {
+        let test = "the_recorded_temperatures_are_those_of_fifty_motes_over_five_days";
+        eprintln!("skipped: {test}: no intel_lab in {}; set MOTESEAL_DATA", folder.root().display());
+        return;
+    }
+    let temperatures = intel_lab::temperatures(&folder).unwrap();
+    assert_eq!(temperatures.len(), 50 * (3 + 2) * 48);
+    let within = temperatures.iter().filter(|reading| (18.0..=50.0).contains(*reading)).count();
+    assert_eq!(within, 10_350);
 }

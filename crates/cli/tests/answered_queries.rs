@@ -8,12 +8,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use group::FIRST;
+use moteseal_adversary::Answer;
 use moteseal_core::Digest;
 use moteseal_core::record::{EpochNumber, SealIndex};
 use moteseal_core::seal::{Answered, Statement};
 use moteseal_core::signature::SecretKey;
 use moteseal_core::sum::guard::GuardError;
 use moteseal_core::sum::query::QueryId;
+use moteseal_core::wire::link::{LinkKey, Uplink};
 use moteseal_device::DurableMote;
 use moteseal_device::durable::{AgendaRefused, AnswerRefused, DurableError, MOST_UNSTATED};
 use moteseal_gateway::Station;
@@ -35,12 +37,15 @@ fn epochs_of<'s>(statements: impl IntoIterator<Item = &'s Statement>) -> Epochs 
 struct Scene {
     folder: tempfile::TempDir,
     roster: Roster,
+    link: LinkKey,
     station: Station,
     mote: Option<DurableMote<SecretKey>>,
     most_waiting: u32,
     /// The first epoch that this gateway has not ended.
     not_ended: u64,
     permitted: Epochs,
+    /// Every seal that was sent, signed: open and part.
+    signed: BTreeMap<SealIndex, Vec<u8>>,
     /// What the gateway's seals stated, also those of gateways that were lost since.
     stated: Epochs,
 }
@@ -49,15 +54,18 @@ impl Scene {
     fn new(most_waiting: u32) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let roster = group::roster(1, 1000, EPOCH_MS);
+        let link = group::link_key(&roster, group::device_id(&roster, 0));
         let station = group::station(&roster, folder.path(), BOUND);
         let mut scene = Self {
             folder,
             roster,
+            link,
             station,
             mote: None,
             most_waiting,
             not_ended: FIRST,
             permitted: Epochs::new(),
+            signed: BTreeMap::new(),
             stated: Epochs::new(),
         };
         scene.restart();
@@ -95,6 +103,12 @@ impl Scene {
                 mote.timeout();
             }
             for frame in frames {
+                if let Ok(Uplink::Close { open, part, .. }) = Uplink::open(&frame, &self.link) {
+                    let seal = [open, part].concat();
+                    let index = Answer::decode(&seal).unwrap().places()[0].index;
+                    let before = self.signed.entry(index).or_insert_with(|| seal.clone());
+                    assert_eq!(*before, seal, "two seals were signed under index {index}");
+                }
                 let _ = self.station.hear(&frame, now);
             }
             for (_, word) in self.station.commit().unwrap().acknowledgements {

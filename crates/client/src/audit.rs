@@ -124,13 +124,6 @@ impl<'r> Audit<'r> {
         })
     }
 
-    /// Sets beside the seals who was said to be silent in private sums.
-    #[must_use]
-    pub fn with_claims(mut self, claims: Claims) -> Self {
-        self.claims = Some(claims);
-        self
-    }
-
     /// Begins a stream of items: first the manifests, then the seals, in one stream or in several.
     #[must_use]
     pub fn stream(&mut self) -> Feed<'_, 'r> {

@@ -70,6 +70,32 @@ pub(crate) struct Querier {
     pub(crate) link: Link,
 }
 
+/// `aggregator.toml`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Aggregator {
+    /// The gateway's name in the tree.
+    pub(crate) name: String,
+    pub(crate) roster: PathBuf,
+    pub(crate) operator: PathBuf,
+    /// The querier's public key.
+    pub(crate) querier: PathBuf,
+    pub(crate) tree: PathBuf,
+    /// This hub's link secret, from which its children's follow.
+    pub(crate) link_secret: PathBuf,
+    /// The gateway's own link secret at its parent.
+    pub(crate) up_secret: PathBuf,
+    /// The folder where the number of the newest agenda is kept.
+    pub(crate) state: PathBuf,
+    /// How long after an epoch's end children are waited for, for each height of the tree.
+    #[serde(default = "default_sum_grace", deserialize_with = "duration")]
+    pub(crate) grace: Duration,
+    pub(crate) listen: Option<SocketAddr>,
+    pub(crate) link: Link,
+    /// The broker between the gateway and its parent, if it is another one.
+    pub(crate) up_link: Option<Link>,
+}
+
 /// Whose time epochs follow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -233,7 +259,30 @@ pub(crate) fn load_as<T: DeserializeOwned>(path: &Path, docs: &str) -> Result<(T
 impl Link {
     /// What the broker of a group is reached with.
     pub(crate) fn options(&self, file: &Path, folder: &Path, roster: &Roster) -> Result<mqtt::Options, Failure> {
-        let wrong = |key: &str, what: &str| Failure::usage(format_args!("{}: link.{key}: {what}", file.display()));
+        self.options_in("link", file, folder, roster)
+    }
+
+    /// What the broker is reached with for the sums of a group, at the hub of this name.
+    pub(crate) fn hub_options(&self, file: &Path, folder: &Path, roster: &Roster, hub: &str) -> Result<mqtt::Options, Failure> {
+        self.hub_options_in("link", file, folder, roster, hub)
+    }
+
+    /// The same, from a table of another name than `link`.
+    pub(crate) fn hub_options_in(
+        &self,
+        table: &str,
+        file: &Path,
+        folder: &Path,
+        roster: &Roster,
+        hub: &str,
+    ) -> Result<mqtt::Options, Failure> {
+        let mut options = self.options_in(table, file, folder, roster)?;
+        options.group = format!("{}.{hub}", options.group);
+        Ok(options)
+    }
+
+    fn options_in(&self, table: &str, file: &Path, folder: &Path, roster: &Roster) -> Result<mqtt::Options, Failure> {
+        let wrong = |key: &str, what: &str| Failure::usage(format_args!("{}: {table}.{key}: {what}", file.display()));
         let mut options = mqtt::Options::new(self.url.clone(), hex::encode(roster.group().0));
         options.version = match self.version.as_deref() {
             None | Some("5") => mqtt::Version::V5,
@@ -245,7 +294,7 @@ impl Link {
             (None, None) => None,
             (Some(user), Some(password)) => {
                 let password = mqtt::Password::read(&folder.join(password))
-                    .map_err(|error| Failure::usage(error).about_key(file, "link.password_file"))?;
+                    .map_err(|error| Failure::usage(error).about_key(file, &format!("{table}.password_file")))?;
                 Some(mqtt::Login { user: user.clone(), password })
             }
             (Some(_), None) => return Err(wrong("user", "name the file of its password with password_file")),
@@ -258,13 +307,6 @@ impl Link {
             }
             _ => return Err(wrong("certificate", "certificate and certificate_key go together")),
         };
-        Ok(options)
-    }
-
-    /// What the broker is reached with for the sums of a group, at the hub of this name.
-    pub(crate) fn hub_options(&self, file: &Path, folder: &Path, roster: &Roster, hub: &str) -> Result<mqtt::Options, Failure> {
-        let mut options = self.options(file, folder, roster)?;
-        options.group = format!("{}.{hub}", options.group);
         Ok(options)
     }
 }

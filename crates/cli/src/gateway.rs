@@ -1,5 +1,7 @@
 //! `moteseal gateway`: the coordinator of a group at the edge.
 
+mod sum;
+
 use std::io::Write as _;
 use std::path::PathBuf;
 
@@ -41,6 +43,29 @@ pub(crate) enum Command {
                             devices hold back. SIGTERM or Ctrl-C stops it in order. The address of /metrics, /healthz and\n\
                             /readyz is printed on stdout.")]
     Run(Run),
+    /// Run a gateway of the tree that adds up private sums: it can neither read them nor bend them unnoticed.
+    #[command(after_help = "Example, aggregator.toml:\n  \
+                            name        = \"gw-a\"\n  \
+                            roster      = \"roster.cbor\"\n  \
+                            operator    = \"keys/op.pub.pem\"\n  \
+                            querier     = \"keys/querier.pub.pem\"\n  \
+                            tree        = \"tree.toml\"\n  \
+                            link_secret = \"keys/gw-a.link.key\"\n  \
+                            up_secret   = \"keys/gw-a.up.key\"\n  \
+                            state       = \"state\"\n  \
+                            grace       = \"2s\"\n  \
+                            listen      = \"127.0.0.1:9465\"\n  \
+                            [link]\n  \
+                            url         = \"mqtts://broker.example:8883\"\n\n\
+                            tree.toml, the same for all gateways and the querier:\n  \
+                            [gateways]\n  \
+                            gw-a = \"querier\"\n  \
+                            gw-b = \"gw-a\"\n  \
+                            [devices]\n  \
+                            dev1 = \"gw-b\"\n\n\
+                            Paths are relative to the file. SIGTERM or Ctrl-C stops it in order. The address of /metrics,\n\
+                            /healthz and /readyz is printed on stdout.")]
+    Sum(Run),
 }
 
 #[derive(Args, Debug)]
@@ -59,6 +84,7 @@ pub(crate) struct Run {
 pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     match command {
         Command::Run(arguments) => serve(arguments),
+        Command::Sum(arguments) => sum::serve(arguments),
     }
 }
 

@@ -7,6 +7,7 @@ use moteseal_core::identity::{MAX_PEM, encode_public_pem, encode_secret_pem};
 use moteseal_core::roster::Directory as _;
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_core::wire::link::LinkKey;
+use moteseal_verify::aggregation::{check_gateway_name, gateway_id};
 use zeroize::Zeroizing;
 
 use crate::failure::{Exit, Failure};
@@ -26,7 +27,11 @@ pub(crate) enum Command {
     #[command(after_help = "Example: moteseal key link --out keys/link.key\n\
                             \x20        moteseal key link --group-secret keys/link.key --device dev1 \\\n\
                             \x20            --roster roster.cbor --operator keys/op.pub.pem --out keys/dev1.link.key\n\
-                            The group's secret stays with the gateway and whoever sets devices up; a device gets its own only.")]
+                            \x20        moteseal key link --group-secret keys/gw-a.link.key --gateway gw-b \\\n\
+                            \x20            --roster roster.cbor --operator keys/op.pub.pem --out keys/gw-b.up.key\n\
+                            The group's secret stays with the gateway and whoever sets devices up; a device gets its own only.\n\
+                            In a tree that adds up sums each gateway has a secret for its own children, and each child, device or\n\
+                            gateway, one at its parent that follows from the parent's.")]
     Link(Link),
 }
 
@@ -35,12 +40,15 @@ pub(crate) struct Link {
     /// The file to write: 64 hexadecimal digits, readable by its owner only
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// Derive a device's secret from this one
-    #[arg(long, value_name = "FILE", requires_all = ["device", "roster", "operator"])]
+    /// Derive a device's or gateway's secret from this one
+    #[arg(long, value_name = "FILE", requires_all = ["child", "roster", "operator"])]
     group_secret: Option<PathBuf>,
     /// The device's name in the roster
-    #[arg(long, value_name = "NAME", requires = "group_secret")]
+    #[arg(long, value_name = "NAME", requires = "group_secret", group = "child")]
     device: Option<String>,
+    /// The name of a gateway beneath the one whose secret that is, or beneath the querier
+    #[arg(long, value_name = "NAME", requires = "group_secret", group = "child")]
+    gateway: Option<String>,
     /// The group's roster
     #[arg(long, requires = "group_secret")]
     roster: Option<PathBuf>,
@@ -67,13 +75,18 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
 }
 
 fn link(arguments: &Link) -> Result<(), Failure> {
-    let Link { out, group_secret, device, roster, operator } = arguments;
-    let (secret, whose) = match (group_secret, device, roster, operator) {
+    let Link { out, group_secret, device, gateway, roster, operator } = arguments;
+    let (secret, whose) = match (group_secret, device.as_ref().or(gateway.as_ref()), roster, operator) {
         (Some(group_secret), Some(name), Some(path), Some(operator)) => {
             let group_secret = files::link_secret(group_secret)?;
             let roster = files::roster(path, operator)?;
-            let device = files::device(&roster, path, name)?;
-            (LinkKey::secret_of(&group_secret, roster.group(), device), name.as_str())
+            let child = if gateway.is_some() {
+                check_gateway_name(name).map_err(Failure::usage)?;
+                gateway_id(name)
+            } else {
+                files::device(&roster, path, name)?
+            };
+            (LinkKey::secret_of(&group_secret, roster.group(), child), name.as_str())
         }
         _ => {
             let mut secret = Zeroizing::new([0; 32]);

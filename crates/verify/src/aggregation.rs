@@ -32,6 +32,21 @@ pub fn gateway_id(name: &str) -> DeviceId {
     DeviceId(id)
 }
 
+/// Checks that a gateway may be called so.
+///
+/// # Errors
+/// `ReservedName`, `InvalidGatewayName`.
+pub fn check_gateway_name(name: &str) -> Result<(), TreeError> {
+    if name == QUERIER {
+        return Err(TreeError::ReservedName);
+    }
+    let is_sign = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    if name.is_empty() || name.len() > MAX_GATEWAY_NAME || !name.bytes().all(is_sign) {
+        return Err(TreeError::InvalidGatewayName(name.to_owned()));
+    }
+    Ok(())
+}
+
 /// What is wrong with a tree: which name, and what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -347,13 +362,7 @@ impl AggregationTree {
 fn linked<'a>(gateways: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Vec<Gateway>, TreeError> {
     let mut parents = BTreeMap::new();
     for (name, parent) in gateways {
-        if name == QUERIER {
-            return Err(TreeError::ReservedName);
-        }
-        let is_sign = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-        if name.is_empty() || name.len() > MAX_GATEWAY_NAME || !name.bytes().all(is_sign) {
-            return Err(TreeError::InvalidGatewayName(name.to_owned()));
-        }
+        check_gateway_name(name)?;
         if parents.insert(name, parent).is_some() {
             return Err(TreeError::DuplicateGateway(name.to_owned()));
         }

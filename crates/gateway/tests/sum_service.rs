@@ -1,0 +1,140 @@
+//! Running gateways over links within the process, by the machine's clock: a tree of them answers epoch after epoch, goes on without one
+//! that was killed, takes it back when it is there again, and ends in good order.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod summing;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use moteseal_core::sum::agenda::Posed;
+use moteseal_core::wire::sum::SumUplink;
+use moteseal_gateway::sum::number::NumberFile;
+use moteseal_gateway::sum::service::SumGateway;
+use moteseal_net::memory::{Faults, MemoryDevice, Network};
+use moteseal_net::{Client, DeviceLink as _, HubLink as _, Options};
+use moteseal_verify::aggregation::{QUERIER, gateway_id};
+use summing::{Said, World};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+const EPOCH_MS: u64 = 1000;
+const GATEWAYS: [(&str, &str); 3] = [("root", QUERIER), ("left", "root"), ("right", "root")];
+const DEVICES: [&str; 8] = ["root", "left", "left", "left", "right", "right", "right", "right"];
+
+fn unix_ms() -> u64 {
+    u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
+}
+
+struct Running {
+    task: JoinHandle<()>,
+    stop: oneshot::Sender<()>,
+    watch: Client,
+}
+
+struct Field {
+    world: World,
+    /// By the hub's name.
+    networks: BTreeMap<String, Network>,
+    motes: Vec<MemoryDevice>,
+}
+
+impl Field {
+    fn new() -> Self {
+        let mut world = World::new(&GATEWAYS, &DEVICES, 3);
+        world.plan = summing::plan("SELECT AVG(t) FROM sensors EPOCH DURATION 1s");
+        world.turn_to([5; 16]);
+        let hubs = GATEWAYS.iter().map(|(name, _)| *name).chain([QUERIER]);
+        let networks: BTreeMap<_, _> =
+            hubs.zip(1..).map(|(hub, seed)| (hub.to_owned(), Network::new(seed, Faults::default()))).collect();
+        let mote = |position| networks[world.tree.gateway_of(position).unwrap()].device(world.device(position).0);
+        let motes = (0..8).map(mote).collect();
+        Self { world, networks, motes }
+    }
+
+    async fn start(&self, name: &str, state: &Path) -> Running {
+        let (file, number) = NumberFile::open(state).unwrap();
+        let aggregator = self.world.gateway(name, number);
+        let gateway = SumGateway::bind(aggregator, file, Some("127.0.0.1:0".parse().unwrap())).await.unwrap();
+        let watch = Client::new(&format!("http://{}", gateway.address().unwrap()), &Options::default()).unwrap();
+        let hub = self.networks[name].hub();
+        let up = self.networks[self.world.tree.parent(name).unwrap()].device(gateway_id(name).0);
+        let (stop, stopped) = oneshot::channel();
+        let task = tokio::spawn(async move { gateway.run(hub, up, async { drop(stopped.await) }).await.unwrap() });
+        Running { task, stop, watch }
+    }
+
+    /// Lets all sources answer an epoch once it has ended, and waits for what reaches the querier of it.
+    async fn epoch(&mut self, epoch: u64) -> Said {
+        let end = (epoch + 1) * EPOCH_MS;
+        tokio::time::sleep(Duration::from_millis(end.saturating_sub(unix_ms()))).await;
+        for position in 0..8 {
+            let frame = self.world.reading(position, epoch, u128::from(position) + 10);
+            self.motes[position as usize].send(Bytes::from(frame)).await.unwrap();
+        }
+        let hub = self.networks[QUERIER].hub();
+        loop {
+            let up = tokio::time::timeout(Duration::from_secs(10), hub.receive()).await.unwrap().unwrap();
+            let key = self.world.key_at(QUERIER, gateway_id("root"));
+            let SumUplink::Share(share) = SumUplink::open(&up.frame, &key).unwrap() else { continue };
+            if share.epoch == epoch {
+                return self.world.opened("root", epoch, &up.frame);
+            }
+        }
+    }
+}
+
+async fn page(watch: &Client, path: &str) -> String {
+    String::from_utf8(watch.get(path).await.unwrap().bytes(1 << 20).await.unwrap()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tree_answers_every_epoch_over_whom_it_names_also_while_a_gateway_is_gone() {
+    let states = tempfile::tempdir().unwrap();
+    let state = |name: &str| states.path().join(name);
+    let mut field = Field::new();
+    // The querier asks before anybody is there: the agenda waits at each hub.
+    let first = unix_ms() / EPOCH_MS + 2;
+    let agenda = field.world.agenda(7, &[Posed { first, ..field.world.posed() }]);
+    field.networks[QUERIER].hub().announce(Bytes::from(agenda)).await.unwrap();
+    let mut running = BTreeMap::new();
+    for (name, _) in GATEWAYS {
+        running.insert(name, field.start(name, &state(name)).await);
+    }
+    let left: Vec<u32> = (0..8).filter(|position| field.world.tree.gateway_of(*position) == Some("left")).collect();
+    for epoch in first..first + 6 {
+        let is_gone = (first + 2..first + 4).contains(&epoch);
+        if epoch == first + 2 {
+            let killed = running.remove("left").unwrap();
+            killed.task.abort();
+            assert!(killed.task.await.unwrap_err().is_cancelled());
+        } else if epoch == first + 4 {
+            running.insert("left", field.start("left", &state("left")).await);
+        }
+        let said = field.epoch(epoch).await;
+        let expected: Vec<u32> = (0..8).filter(|position| !is_gone || !left.contains(position)).collect();
+        assert_eq!(said.participants.iter().copied().collect::<Vec<_>>(), expected, "{}", epoch - first);
+        let sum = expected.iter().map(|position| u128::from(*position) + 10).sum();
+        assert_eq!(field.world.sums(epoch, &[said]), Ok(vec![expected.len() as u128, sum]));
+    }
+    let root = &running["root"].watch;
+    let metrics = page(root, "metrics").await;
+    for line in [
+        "moteseal_sum_children_silent_total{child=\"left\"} 2\n",
+        "moteseal_sum_epochs_partial_total 2\n",
+        "moteseal_sum_agenda_number 7\n",
+        "moteseal_sum_queries 1\n",
+        "moteseal_sum_participants 8\n",
+        "moteseal_sum_up_link_up 1\n",
+    ] {
+        assert!(metrics.contains(line), "{line} is not in\n{metrics}");
+    }
+    assert_eq!(page(root, "readyz").await, "ready\n");
+    for (name, gateway) in running {
+        gateway.stop.send(()).unwrap();
+        gateway.task.await.unwrap();
+        assert_eq!(NumberFile::open(&state(name)).unwrap().1, 7);
+    }
+}

@@ -166,7 +166,7 @@ fn a_state_file_that_is_another_file_stays_as_it_is() {
     let scene = scene();
     scene.write("querier.state", "my notes\n");
     let run = ask(&scene, QUERY);
-    assert!(run.failed(USAGE).contains("querier.toml: state: NotANumber: "), "{run:?}");
+    assert!(run.failed(USAGE).contains("querier.toml: state: NotAState: "), "{run:?}");
     assert_eq!(fs::read_to_string(scene.path("querier.state")).unwrap(), "my notes\n");
 }
 

@@ -16,6 +16,8 @@ use super::participants::Participants;
 use super::share::Sum;
 use super::walk::{Finding, Walk, read_child};
 
+/// All graces together last no longer than so many epochs (spec/sums.md, section 6).
+const OPEN_EPOCHS: u64 = 6;
 /// Epochs that can be open at a time; of later ones nothing is heard yet.
 pub const MAX_OPEN: u64 = 16;
 
@@ -117,8 +119,11 @@ impl<'t, E: Engine + Sync> Epochs<'t, E> {
     /// When the next epoch is waited for no longer, in Unix milliseconds.
     #[must_use]
     pub fn deadline_ms(&self) -> u64 {
-        let end = self.next.saturating_add(1).saturating_mul(self.querier.epoch_ms().into());
-        end.saturating_add(self.grace_ms.saturating_mul(self.hub.height().into()))
+        let (epoch_ms, height) = (u64::from(self.querier.epoch_ms()), u64::from(self.hub.height()));
+        let end = self.next.saturating_add(1).saturating_mul(epoch_ms);
+        // Gateways wait no longer either: they keep few epochs open (spec/sums.md, section 6).
+        let grace_ms = self.grace_ms.min(OPEN_EPOCHS * epoch_ms / height.max(1));
+        end.saturating_add(grace_ms.saturating_mul(height))
     }
 
     /// Hears a child. Its first word on an epoch counts.

@@ -255,7 +255,7 @@ impl<'a, 't, L: HubLink + Sync, E: Engine + Sync> Asked<'a, 't, L, E> {
                 }
             }
             Ok(SumUplink::Children(children)) => {
-                return walk.is_some_and(|walk| walk.answer(self.epochs.querier(), &children));
+                return walk.is_some_and(|walk| walk.answer(self.epochs.querier(), DeviceId(up.device), &children));
             }
             Err(error) => debug!(name = error.name(), "a frame is dropped"),
         }

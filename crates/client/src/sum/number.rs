@@ -14,7 +14,7 @@ pub enum NumberError {
     /// Another process runs queries with this file.
     Busy(PathBuf),
     /// The file holds something else.
-    NotANumber(PathBuf),
+    NotAState(PathBuf),
     /// It cannot be read or written.
     File(PathBuf, io::Error),
 }
@@ -25,7 +25,7 @@ impl NumberError {
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Busy(_) => "QuerierBusy",
-            Self::NotANumber(_) => "NotANumber",
+            Self::NotAState(_) => "NotAState",
             Self::File(..) => "StateUnusable",
         }
     }
@@ -36,7 +36,7 @@ impl fmt::Display for NumberError {
         write!(f, "{}: ", self.name())?;
         match self {
             Self::Busy(path) => write!(f, "a query runs with {}; end it first, or give it another state file", path.display()),
-            Self::NotANumber(path) => {
+            Self::NotAState(path) => {
                 write!(f, "{} does not hold the number of an agenda; is it the right file?", path.display())
             }
             Self::File(path, error) => write!(f, "cannot use {}: {error}", path.display()),
@@ -77,7 +77,7 @@ impl Numbers {
             (Err(error), _) if error.kind() == io::ErrorKind::InvalidData => None,
             (Err(error), _) => return Err(fail(error)),
         };
-        let last = last.ok_or_else(|| NumberError::NotANumber(path.to_owned()))?;
+        let last = last.ok_or_else(|| NumberError::NotAState(path.to_owned()))?;
         Ok(Self { path: path.to_owned(), file, last })
     }
 
@@ -121,7 +121,7 @@ mod tests {
         let path = folder.path().join("notes");
         for text in ["remember the milk", "-4", "\u{0}"] {
             std::fs::write(&path, text).unwrap();
-            assert_eq!(Numbers::open(&path).unwrap_err().name(), "NotANumber");
+            assert_eq!(Numbers::open(&path).unwrap_err().name(), "NotAState");
             assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
         }
         assert_eq!(Numbers::open(folder.path()).unwrap_err().name(), "StateUnusable");

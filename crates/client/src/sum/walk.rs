@@ -31,7 +31,7 @@ pub enum Finding {
         /// The name of its upper end.
         parent: String,
     },
-    /// An aggregator whose share was wrong did not say what its children had said.
+    /// An aggregator whose share was wrong did not say what its children had said, or has forgotten it.
     Unanswered {
         /// Its name.
         node: String,
@@ -139,13 +139,23 @@ impl<'t> Walk<'t> {
         Some((way.id, Explain { query: self.query, epoch: self.epoch, node: asked.failed.node, first: asked.next }))
     }
 
-    /// Takes an answer; says whether it was one to the question that was asked last.
-    pub fn answer<E: Engine + Sync>(&mut self, querier: &Querier<E>, children: &Children<'_>) -> bool {
+    /// Takes an answer that a child of the querier brings; says whether it was one to the question that was asked last. From another child
+    /// than the one that was asked it is none: who could answer for others could have them named.
+    pub fn answer<E: Engine + Sync>(&mut self, querier: &Querier<E>, from: DeviceId, children: &Children<'_>) -> bool {
         let Some(asked) = &mut self.asked else { return false };
+        let way = self.querier.next_hop(asked.failed.node);
+        if way.is_none() || way != self.querier.child(from) {
+            return false;
+        }
         let is_asked = (children.query, children.epoch) == (self.query, self.epoch)
             && (children.node, children.first) == (asked.failed.node, asked.next);
         if !is_asked {
             return false;
+        }
+        if children.total == 0 {
+            // It has nothing of the epoch any more, or says so.
+            self.findings.extend(self.asked.take().map(|asked| asked.failed.unanswered()));
+            return true;
         }
         let (mut heard, mut is_sound) = (0_u32, children.total as usize <= asked.hub.children().len());
         for (id, participation, psrs) in children.shares() {

@@ -317,7 +317,7 @@ impl Traffic {
             Some((place, querier.read(epoch, &opened(&frame)).ok()))
         });
         let mut walk = Walk::new(&scene.tree, querier, epoch, roots.collect::<Vec<_>>());
-        while let Some((_, asked)) = walk.question() {
+        while let Some((way, asked)) = walk.question() {
             if silent.contains(&scene.tree.name(asked.node).unwrap()) {
                 walk.give_up();
                 continue;
@@ -325,7 +325,10 @@ impl Traffic {
             let frame = self.explain(scene, &asked, 4096);
             let key = link();
             let Ok(SumUplink::Children(children)) = SumUplink::open(&frame, &key) else { panic!("an answer was expected") };
-            assert!(walk.answer(querier, &children), "the answer is one to the question");
+            for other in hub.children().iter().filter(|child| child.id != way) {
+                assert!(!walk.answer(querier, other.id, &children), "nobody answers for others");
+            }
+            assert!(walk.answer(querier, way, &children), "the answer is one to the question");
         }
         walk.finish()
     }

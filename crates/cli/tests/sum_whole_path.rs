@@ -80,9 +80,12 @@ async fn source(mut link: MemoryDevice, roster: Roster, position: u32, hub: &str
     let source = Master::new([5; 32]).source(roster.group(), device, position / KEY_GROUP);
     let (mut guard, mut asked, mut next) = (EpochGuard::default(), None, 0);
     loop {
-        let due = asked.as_ref().map_or(u64::MAX, |(_, _, until, _): &(QueryId, u64, u64, Vec<u8>)| {
-            if next < *until { (next + 1) * EPOCH_MS + 20 } else { u64::MAX }
-        });
+        let due = asked.as_ref().map_or(
+            u64::MAX,
+            |(_, _, until, _): &(QueryId, u64, u64, Vec<u8>)| {
+                if next < *until { (next + 1) * EPOCH_MS + 20 } else { u64::MAX }
+            },
+        );
         tokio::select! {
             down = link.receive() => {
                 let Down::Announcement(bytes) = down.unwrap() else { continue };
@@ -162,8 +165,7 @@ async fn real_gateways_and_a_querier_answer_every_epoch_exactly_or_name_the_edge
     let querier = Querier::new(question, &Master::new([5; 32]), &devices, Host::detect(), &|_| ()).unwrap();
     let mut numbers = Numbers::open(&folder.path().join("querier.state")).unwrap();
     let (hub, signer, link_secret) = (networks["querier"].hub(), key(2), secret("querier"));
-    let asking =
-        Asking { link: &hub, link_secret: &link_secret, signer: &signer, numbers: &mut numbers, unix_ms: &unix_ms };
+    let asking = Asking { link: &hub, link_secret: &link_secret, signer: &signer, numbers: &mut numbers, unix_ms: &unix_ms };
     let rows: Mutex<Vec<Row>> = Mutex::default();
     let mut take = |row: &Row| {
         rows.lock().unwrap().push(row.clone());

@@ -39,7 +39,9 @@ use crate::terminal::{Plain, talk};
 const REACHED_WITHIN: Duration = Duration::from_secs(10);
 /// A query of a querier that has died ends after this time.
 const LEASE: Duration = Duration::from_secs(3600);
-/// As much of a query is shown around a mistake.
+/// A longer query is not shown as a whole,
+const WHOLE: usize = 120;
+/// but as much of it around a mistake.
 const SHOWN: (usize, usize) = (60, 40);
 
 /// Ask a group a question every epoch, and show the exact answers that are proven.
@@ -242,10 +244,12 @@ fn point_at(text: &str, error: &QueryError<'_>) {
 /// The part of a query around a column, and a caret below it.
 fn pointed(text: &str, column: usize) -> [String; 2] {
     let at = column.saturating_sub(1);
-    let first = at.saturating_sub(SHOWN.0);
-    let shown = |from: usize, to: usize| Plain(text.chars().skip(from).take(to - from).collect::<String>()).to_string();
+    let is_whole = text.chars().nth(WHOLE).is_none();
+    let (first, end) = if is_whole { (0, WHOLE) } else { (at.saturating_sub(SHOWN.0), at + SHOWN.1) };
+    let shown =
+        |from: usize, to: usize| Plain(text.chars().skip(from).take(to.saturating_sub(from)).collect::<String>()).to_string();
     let before = shown(first, at);
-    let line = format!("{before}{}", shown(at, at + SHOWN.1));
+    let line = format!("{before}{}", shown(at, end));
     [line, format!("{}^", " ".repeat(before.chars().count()))]
 }
 

@@ -322,7 +322,8 @@ impl Traffic {
                 walk.give_up();
                 continue;
             }
-            let frame = self.explain(scene, &asked, 4096);
+            // Room for one child of forty key groups: what more there is takes pages.
+            let frame = self.explain(scene, &asked, 6000);
             let key = link();
             let Ok(SumUplink::Children(children)) = SumUplink::open(&frame, &key) else { panic!("an answer was expected") };
             for other in hub.children().iter().filter(|child| child.id != way) {

@@ -225,8 +225,10 @@ impl LyingAggregator {
                 claim.records = sum(&children, &[victim], &claim);
             }
             Malice::HideParticipant => {
-                let less = without(&honest, victim, self.key_group);
-                claim = Claim { records: only(&honest.records, &less), ..less };
+                // One without whom every key group still has somebody: else its record would go with it, as if it had been silent.
+                let mut less = children.values().map(|child| without(&honest, child, self.key_group));
+                let is_hidden = |less: &Claim| less.participants != honest.participants && has_shape(less, &honest);
+                claim.participants = less.find(is_hidden)?.participants;
             }
             Malice::InventParticipant => {
                 let beneath = (0..self.hub.group_sources()).filter(|position| self.hub.owner(*position).is_some());
@@ -294,15 +296,6 @@ fn sum(children: &BTreeMap<DeviceId, Claim>, but: &[&Claim], claimed: &Claim) ->
         add(&mut records, &child.records);
     }
     records
-}
-
-/// The records of the key groups that are claimed.
-fn only(records: &BTreeMap<u32, Vec<Psr>>, claimed: &Claim) -> BTreeMap<u32, Vec<Psr>> {
-    records
-        .iter()
-        .filter(|(group, _)| claimed.records.contains_key(group))
-        .map(|(group, slots)| (*group, slots.clone()))
-        .collect()
 }
 
 /// The claim without a child's participants, and key groups that nobody is left in.

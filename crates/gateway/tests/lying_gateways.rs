@@ -162,8 +162,8 @@ fn every_lie_is_told_where_there_is_something_to_lie_about() {
     for malice in Malice::ALL {
         let tree = World::new(&GATEWAYS, &DEVICES, 4).tree;
         let silent = (0..12).find(|position| tree.gateway_of(*position) == Some("deep")).unwrap();
-        let (mut world, mut lying) = prepared("right", malice, 4, &[silent]);
-        assert!(run(&mut world, ("right", &mut lying), T + 1, &[silent]).lied, "{malice:?}");
+        let (mut world, mut lying) = prepared("root", malice, 4, &[silent]);
+        assert!(run(&mut world, ("root", &mut lying), T + 1, &[silent]).lied, "{malice:?}");
         assert!(!malice.about().is_empty());
     }
 }

@@ -292,7 +292,7 @@ impl Aggregator {
         let at = self.query(share.query)?;
         let query = &mut self.queries[at];
         query.check_epoch(share.epoch, now_ms)?;
-        let (participation, psrs) = query.check(share.participation, share.psrs.iter(), (&self.hub, child, self.key_group))?;
+        let (participation, psrs) = query.check(share.participation, share.psrs, (&self.hub, child, self.key_group))?;
         let held = Held { participation: participation.as_bytes().into(), psrs };
         let (is_news, is_last) = query.take(share.epoch, child, held, self.hub.children().len())?;
         if is_last {

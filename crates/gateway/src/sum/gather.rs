@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use moteseal_core::sum::participation::Participation;
 use moteseal_core::sum::query::{Plan, QueryId};
 use moteseal_core::sum::sies::Psr;
+use moteseal_core::wire::sum::Psrs;
 use moteseal_verify::aggregation::Hub;
 
 use super::refused::Refused;
@@ -153,7 +154,7 @@ impl Gathering {
     pub(super) fn check<'a>(
         &self,
         participation: &'a [u8],
-        psrs: impl Iterator<Item = Result<Psr, moteseal_core::sum::sies::PsrError>>,
+        psrs: Psrs<'_>,
         (hub, child, key_group): (&Hub, usize, u32),
     ) -> Result<(Participation<'a>, Box<[Psr]>), Refused> {
         let participation = Participation::decode(participation, hub.group_sources())?;
@@ -161,8 +162,10 @@ impl Gathering {
             return Err(Refused::NotBeneath);
         }
         let expected = key_groups(participation, key_group).count() * self.slots;
-        let psrs = psrs.take(expected + 1).collect::<Result<Box<[Psr]>, _>>()?;
-        if psrs.len() == expected { Ok((participation, psrs)) } else { Err(Refused::WrongPsrCount) }
+        if psrs.iter().count() != expected {
+            return Err(Refused::WrongPsrCount);
+        }
+        Ok((participation, psrs.iter().collect::<Result<_, _>>()?))
     }
 
     /// Ends an epoch: adds up what the children said.

@@ -3,6 +3,7 @@
 //! with a password, over MQTT 3.1.1 with a cloud that is away for a while; and with a gateway whose disk is full.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod broker;
 mod scene;
 
 use std::fs;
@@ -13,6 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use broker::Broker;
 use scene::{Cloud, Run, Scene, repository};
 use serde_json::Value;
 
@@ -290,48 +292,6 @@ impl Site {
 fn from_level(epoch: &Value, level: u64) -> u64 {
     let levels = epoch["levels"].as_array().unwrap();
     levels[usize::try_from(level).unwrap()..].iter().map(|count| count.as_u64().unwrap()).sum()
-}
-
-/// Mosquitto, which `tools/setup.sh` installs, on a free port of the loopback interface.
-struct Broker {
-    process: Child,
-    port: u16,
-}
-
-impl Broker {
-    /// `more` are lines of its configuration, behind the listener's.
-    fn start(folder: &Path, more: &str) -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let config = folder.join("mosquitto.conf");
-        let listener = format!("user root\nmax_queued_messages 0\nset_tcp_nodelay true\nlistener {port} 127.0.0.1\n{more}");
-        fs::write(&config, listener).unwrap();
-        // Where Debian has it: not in everybody's path.
-        let program = if Path::new("/usr/sbin/mosquitto").exists() { "/usr/sbin/mosquitto" } else { "mosquitto" };
-        let mut command = Command::new(program);
-        let process = command.arg("-c").arg(config).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        let process = process.expect("mosquitto is missing: run tools/setup.sh test");
-        let (broker, start) = (Self { process, port }, Instant::now());
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(start.elapsed() < LONG, "mosquitto does not start");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        broker
-    }
-
-    fn open(folder: &Path) -> Self {
-        Self::start(folder, "allow_anonymous true\n")
-    }
-
-    fn url(&self) -> String {
-        format!("mqtt://127.0.0.1:{}", self.port)
-    }
-}
-
-impl Drop for Broker {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
 }
 
 /// What a listener of a gateway's answers.

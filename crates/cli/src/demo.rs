@@ -6,6 +6,7 @@ mod fleet;
 mod liar;
 mod readings;
 mod show;
+pub(crate) mod sums;
 mod verdict;
 
 use std::path::{Path, PathBuf};

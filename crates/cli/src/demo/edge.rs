@@ -82,9 +82,9 @@ impl Edge {
 /// The group's keys and roster: what the cloud needs before it is started.
 pub(super) struct Keys {
     pub roster: Roster,
-    devices: Vec<(SecretKey, Zeroizing<[u8; 32]>)>,
-    coordinator: SecretKey,
-    link: Zeroizing<[u8; 32]>,
+    pub devices: Vec<(SecretKey, Zeroizing<[u8; 32]>)>,
+    pub coordinator: SecretKey,
+    pub link: Zeroizing<[u8; 32]>,
 }
 
 /// Makes the group.

@@ -70,8 +70,8 @@ fn run() -> Result<Report, Failed> {
     sources.iter().enumerate().for_each(|(i, source)| lanes[i / LANES].set(i % LANES, source));
     let present = vec![u16::MAX; lanes.len()];
     let encrypt = |source: &SourceKey, reading: u32, epoch: u64| -> Result<Psr, Failed> {
-        let permit = EpochGuard::default().advance(QUERY, 1000, epoch)?;
-        Ok(source.encrypt(&permit, Slot(0), reading.into())?)
+        let mut permit = EpochGuard::default().advance(QUERY, 1000, epoch)?;
+        Ok(source.encrypt(&mut permit, Slot(0), reading.into())?)
     };
     let psrs: Vec<Psr> = sources.iter().zip(&readings).map(|(source, reading)| encrypt(source, *reading, 1)).collect::<Result<_, _>>()?;
     let sum = psrs.iter().fold(Psr::ZERO, |sum, psr| sum.merge(psr));

@@ -40,8 +40,8 @@ fn steps(report: &mut Report, host: Host) {
     let source = sources(1).next().expect("there is one");
     let encrypted: Vec<Psr> = (0..1024_u64)
         .map(|i| {
-            let permit = EpochGuard::default().advance(QUERY, 1, EPOCH + i).expect("a new guard takes any epoch");
-            source.encrypt(&permit, SLOT, i.into()).expect("the value is small")
+            let mut permit = EpochGuard::default().advance(QUERY, 1, EPOCH + i).expect("a new guard takes any epoch");
+            source.encrypt(&mut permit, SLOT, i.into()).expect("the value is small")
         })
         .collect();
     let bytes: Vec<[u8; 32]> = encrypted.iter().map(Psr::to_bytes).collect();
@@ -50,8 +50,8 @@ fn steps(report: &mut Report, host: Host) {
     let encrypt = Contender::new(READINGS as usize, || {
         for reading in 0..READINGS {
             epoch += 1;
-            let permit = guard.advance(QUERY, 1, epoch).expect("epochs ascend");
-            black_box(source.encrypt(&permit, SLOT, black_box(reading).into()).expect("the value is small").to_bytes());
+            let mut permit = guard.advance(QUERY, 1, epoch).expect("epochs ascend");
+            black_box(source.encrypt(&mut permit, SLOT, black_box(reading).into()).expect("the value is small").to_bytes());
         }
     });
     let merge = Contender::new(bytes.len(), || {
@@ -71,12 +71,12 @@ fn querier(report: &mut Report, host: Host, n: usize) {
     let mut lanes = vec![KeyLanes::default(); n.div_ceil(LANES)];
     let mut present = vec![0_u16; lanes.len()];
     let mut sum = Psr::ZERO;
-    let permit = EpochGuard::default().advance(QUERY, 1, EPOCH).expect("a new guard takes any epoch");
     for (i, source) in sources(n).enumerate() {
         lanes[i / LANES].set(i % LANES, &source);
         if i % 10 != 3 {
             present[i / LANES] |= 1 << (i % LANES);
-            sum = sum.merge(&source.encrypt(&permit, SLOT, 1).expect("the value is small"));
+            let mut permit = EpochGuard::default().advance(QUERY, 1, EPOCH).expect("a new guard takes any epoch");
+            sum = sum.merge(&source.encrypt(&mut permit, SLOT, 1).expect("the value is small"));
         }
     }
     let (fast, slow) = (open(host, &lanes, &present, &sum, &key), open(Scalar, &lanes, &present, &sum, &key));

@@ -74,8 +74,8 @@ fn secret(scene: &Scene, name: &str) -> [u8; 32] {
 fn reading(roster: &Roster, device: DeviceId, key: &LinkKey, query: QueryId, epoch: u64, value: u128) -> Bytes {
     let position = u32::try_from(roster.devices().position(|found| found.id == device).unwrap()).unwrap();
     let source = Master::new(MASTER).source(roster.group(), device, 0).for_query(query);
-    let permit = EpochGuard::default().advance(query, 1000, epoch).unwrap();
-    let psr = source.encrypt(&permit, Slot(0), value).unwrap();
+    let mut permit = EpochGuard::default().advance(query, 1000, epoch).unwrap();
+    let psr = source.encrypt(&mut permit, Slot(0), value).unwrap();
     let (mut one, mut out) = ([0; 8], [0; 256]);
     let length = Participation::encode_one(position, &mut one).unwrap();
     Bytes::copy_from_slice(close_share(query.reference(), epoch, &one[..length], &[psr], key, &mut out).unwrap())

@@ -105,9 +105,9 @@ async fn source(mut link: MemoryDevice, roster: Roster, position: u32, hub: &str
                 let (schema, plan, mut values) = (schema(&mut buffer), Plan::decode(plan).unwrap(), [0; MAX_SLOTS]);
                 let record = reading(position, epoch).to_be_bytes();
                 let count = plan.bind(&schema).unwrap().contribution(Some(&record), &mut values).unwrap();
-                let permit = guard.advance(*query, EPOCH_MS, epoch).unwrap();
+                let mut permit = guard.advance(*query, EPOCH_MS, epoch).unwrap();
                 let keys = source.for_query(*query);
-                let psr = |(slot, value): (u8, &u128)| keys.encrypt(&permit, Slot(slot), *value).unwrap();
+                let psr = |(slot, value): (u8, &u128)| keys.encrypt(&mut permit, Slot(slot), *value).unwrap();
                 let mut psrs: Vec<Psr> = (0..).zip(&values[..count]).map(psr).collect();
                 if bends(position, epoch) {
                     psrs[0] = psrs[0].merge(&psrs[0]);

@@ -58,9 +58,9 @@ fn total(sources: u32, key_group: u32, query: QueryId) -> (Vec<u8>, u128) {
     let (mut said, mut sum) = (Said { who: (0..sources).collect(), ..Said::default() }, 0);
     for (position, device) in (0..sources).zip(devices(sources)) {
         let key = master.source(GROUP, device, position / key_group).for_query(query);
-        let permit = EpochGuard::default().advance(query, 1000, EPOCH).unwrap();
+        let mut permit = EpochGuard::default().advance(query, 1000, EPOCH).unwrap();
         let value = u128::from(position % 1000);
-        let psr = key.encrypt(&permit, Slot(0), value).unwrap();
+        let psr = key.encrypt(&mut permit, Slot(0), value).unwrap();
         let place = said.psrs.entry((position / key_group, 0)).or_insert(Psr::ZERO);
         *place = place.merge(&psr);
         sum += value;

@@ -106,7 +106,7 @@ fn permit(query: QueryId, epoch: u64) -> Permit {
 
 fn encrypt(n: u32, key_group: u32, query: QueryId, slot: u8, epoch: u64, value: u128) -> Psr {
     let key = Master::new(SECRET).source(GROUP, id(n), key_group).for_query(query);
-    key.encrypt(&permit(query, epoch), Slot(slot), value).unwrap()
+    key.encrypt(&mut permit(query, epoch), Slot(slot), value).unwrap()
 }
 
 fn totals(devices: impl IntoIterator<Item = u32>, query: QueryId, slot: u8, epoch: u64) -> KeyTotals {
@@ -239,9 +239,16 @@ fn a_record_that_is_none_is_named() {
 fn a_value_that_would_reach_into_others_is_refused() {
     let query = QueryId([1; 16]);
     let key = Master::new(SECRET).source(GROUP, id(0), 0).for_query(query);
-    assert_eq!(key.encrypt(&permit(query, 1), Slot(0), SUM_LIMIT), Err(EncryptError::ValueTooLarge));
-    assert!(key.encrypt(&permit(query, 1), Slot(0), SUM_LIMIT - 1).is_ok());
-    assert_eq!(key.encrypt(&permit(QueryId([2; 16]), 1), Slot(0), 0), Err(EncryptError::WrongQuery));
+    assert_eq!(key.encrypt(&mut permit(query, 1), Slot(0), SUM_LIMIT), Err(EncryptError::ValueTooLarge));
+    assert!(key.encrypt(&mut permit(query, 1), Slot(0), SUM_LIMIT - 1).is_ok());
+    assert_eq!(key.encrypt(&mut permit(QueryId([2; 16]), 1), Slot(0), 0), Err(EncryptError::WrongQuery));
+    let mut once = permit(query, 1);
+    assert!(key.encrypt(&mut once, Slot(3), 0).is_ok());
+    for slot in [3, 2, 0] {
+        assert_eq!(key.encrypt(&mut once, Slot(slot), 1), Err(EncryptError::SlotUsed));
+    }
+    assert!(key.encrypt(&mut once, Slot(255), 0).is_ok());
+    assert_eq!(key.encrypt(&mut once, Slot(255), 0), Err(EncryptError::SlotUsed));
 }
 
 #[test]

@@ -252,12 +252,12 @@ fn answer<K: Signer>(
         Ok(slots) => &values[..slots],
         Err(error) => return Ok(Err(error)),
     };
-    let permit = match mote.answer(running.id, running.epoch_ms, epoch)? {
+    let mut permit = match mote.answer(running.id, running.epoch_ms, epoch)? {
         Ok(permit) => permit,
         Err(error) => return Ok(Err(error.to_string())),
     };
     let encrypted: Result<Vec<Psr>, _> =
-        (0..).map(Slot).zip(values).map(|(slot, value)| running.key.encrypt(&permit, slot, *value)).collect();
+        (0..).map(Slot).zip(values).map(|(slot, value)| running.key.encrypt(&mut permit, slot, *value)).collect();
     let psrs = match encrypted {
         Ok(psrs) => psrs,
         Err(error) => return Ok(Err(error.to_string())),

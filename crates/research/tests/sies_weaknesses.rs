@@ -9,7 +9,7 @@ use moteseal_core::seal::{MAX_MESSAGE, Scheme, Seal, Statement};
 use moteseal_core::signature::{Algorithm, SecretKey, Signer};
 use moteseal_core::sum::guard::{EpochGuard, GuardError};
 use moteseal_core::sum::query::QueryId;
-use moteseal_core::sum::sies::{KeyTotals, Master, OpenError, Psr, SHARE_BITS, Slot, SourceKey};
+use moteseal_core::sum::sies::{EncryptError, KeyTotals, Master, OpenError, Psr, SHARE_BITS, Slot, SourceKey};
 use moteseal_core::{DeviceId, GroupId};
 use moteseal_research::prf::hm1;
 use moteseal_research::sies_paper::{self, VALUE_SHIFT, attack};
@@ -43,8 +43,8 @@ fn device(master: &Master, key_group: u32, source: u8) -> moteseal_core::sum::si
 
 /// What a source sends whose guard has not seen the epoch.
 fn answer(source: &SourceKey, slot: Slot, epoch: u64, value: u128) -> Psr {
-    let permit = EpochGuard::default().advance(source.query(), DURATION_MS, epoch).unwrap();
-    source.encrypt(&permit, slot, value).unwrap()
+    let mut permit = EpochGuard::default().advance(source.query(), DURATION_MS, epoch).unwrap();
+    source.encrypt(&mut permit, slot, value).unwrap()
 }
 
 fn sum(psrs: &[Psr]) -> [u8; 32] {
@@ -73,9 +73,10 @@ fn two_answers_in_one_epoch_bend_the_papers_sums_and_ours_are_never_given() {
     let master = Master::new([9; 32]);
     let sources = ours(&master, 0, 4, QUERY);
     let mut guard = EpochGuard::default();
-    let permit = guard.advance(QUERY, DURATION_MS, EPOCH).unwrap();
+    let mut permit = guard.advance(QUERY, DURATION_MS, EPOCH).unwrap();
     let durable = guard.encode();
-    let first = sources[1].encrypt(&permit, SLOT, 100).unwrap();
+    let first = sources[1].encrypt(&mut permit, SLOT, 100).unwrap();
+    assert_eq!(sources[1].encrypt(&mut permit, SLOT, 97), Err(EncryptError::SlotUsed));
     assert_eq!(guard.advance(QUERY, DURATION_MS, EPOCH), Err(GuardError::EpochAnswered));
     let mut restarted = EpochGuard::decode(&durable).unwrap();
     assert_eq!(restarted.advance(QUERY, DURATION_MS, EPOCH), Err(GuardError::EpochAnswered));

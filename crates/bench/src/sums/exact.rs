@@ -216,7 +216,7 @@ impl Network for OurSies {
     fn answer(&mut self, source: usize, epoch: u64, value: u64) -> Self::Record {
         let (guard, key) = &mut self.sources[source];
         // Epochs ascend and values are small. If either were otherwise, the sum would not come out, and the run would fail.
-        let psr = guard.advance(QUERY, 1, epoch).ok().and_then(|permit| key.encrypt(&permit, SLOT, value.into()).ok());
+        let psr = guard.advance(QUERY, 1, epoch).ok().and_then(|mut permit| key.encrypt(&mut permit, SLOT, value.into()).ok());
         psr.unwrap_or(sies::Psr::ZERO)
     }
 

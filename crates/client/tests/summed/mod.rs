@@ -173,8 +173,8 @@ impl Scene {
     /// What a source says of values, under any keys.
     pub(crate) fn says(&self, position: u32, key_group: u32, query: QueryId, epoch: u64, values: &[u128]) -> Said {
         let key = self.key(position, key_group, query);
-        let permit = EpochGuard::default().advance(query, 1000, epoch).unwrap();
-        let psrs = values.iter().zip(0..).map(|(value, slot)| key.encrypt(&permit, Slot(slot), *value).unwrap());
+        let mut permit = EpochGuard::default().advance(query, 1000, epoch).unwrap();
+        let psrs = values.iter().zip(0..).map(|(value, slot)| key.encrypt(&mut permit, Slot(slot), *value).unwrap());
         let group = self.key_group_of(position);
         Said { who: vec![position], psrs: (0..).zip(psrs).map(|(slot, psr)| ((group, slot), psr)).collect() }
     }

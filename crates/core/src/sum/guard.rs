@@ -45,11 +45,12 @@ named_errors! {
     }
 }
 
-/// The right to encrypt the values of one query and epoch, once. Only [`EpochGuard::advance`] makes one, and it cannot be copied:
+/// The right to encrypt the values of one query and epoch, each slot once and in order. Only [`EpochGuard::advance`] makes one, and it cannot
+/// be copied:
 ///
 /// ```compile_fail
 /// let query = moteseal_core::sum::query::QueryId([7; 16]);
-/// let permit = moteseal_core::sum::guard::Permit { query, epoch: 5 };
+/// let permit = moteseal_core::sum::guard::Permit { query, epoch: 5, next_slot: 0 };
 /// ```
 ///
 /// ```compile_fail
@@ -61,6 +62,8 @@ named_errors! {
 pub struct Permit {
     query: QueryId,
     epoch: u64,
+    /// The first slot that is still free.
+    next_slot: u16,
 }
 
 impl Permit {
@@ -74,6 +77,15 @@ impl Permit {
     #[must_use]
     pub const fn epoch(&self) -> u64 {
         self.epoch
+    }
+
+    /// Uses a slot up, and those before it; false if it is used up already.
+    pub(super) fn take(&mut self, slot: u8) -> bool {
+        let is_free = u16::from(slot) >= self.next_slot;
+        if is_free {
+            self.next_slot = u16::from(slot) + 1;
+        }
+        is_free
     }
 }
 
@@ -140,7 +152,7 @@ impl EpochGuard {
                 return Err(GuardError::EpochAnswered);
             }
             known.last = epoch;
-            return Ok(Permit { query, epoch });
+            return Ok(Permit { query, epoch, next_slot: 0 });
         }
         // The end fits 64 bits, so the start does.
         if epoch.saturating_mul(duration_ms) < self.floor_ms {
@@ -156,7 +168,7 @@ impl EpochGuard {
             let forgotten = slot.replace(entry).and_then(|forgotten| forgotten.end_ms());
             self.floor_ms = self.floor_ms.max(forgotten.unwrap_or(0));
         }
-        Ok(Permit { query, epoch })
+        Ok(Permit { query, epoch, next_slot: 0 })
     }
 
     /// The last epoch of a query that was permitted, if the query is remembered.
@@ -232,11 +244,11 @@ mod tests {
     #[test]
     fn an_epoch_is_permitted_once_and_none_before_it() {
         let mut guard = EpochGuard::default();
-        assert_eq!(guard.advance(QueryId([1; 16]), 5000, 7), Ok(Permit { query: QueryId([1; 16]), epoch: 7 }));
+        assert_eq!(guard.advance(QueryId([1; 16]), 5000, 7), Ok(Permit { query: QueryId([1; 16]), epoch: 7, next_slot: 0 }));
         assert_eq!(guard.advance(QueryId([1; 16]), 5000, 7), Err(GuardError::EpochAnswered));
         assert_eq!(guard.advance(QueryId([1; 16]), 5000, 6), Err(GuardError::EpochAnswered));
-        assert_eq!(guard.advance(QueryId([2; 16]), 5000, 7), Ok(Permit { query: QueryId([2; 16]), epoch: 7 }));
-        assert_eq!(guard.advance(QueryId([1; 16]), 5000, 8), Ok(Permit { query: QueryId([1; 16]), epoch: 8 }));
+        assert_eq!(guard.advance(QueryId([2; 16]), 5000, 7), Ok(Permit { query: QueryId([2; 16]), epoch: 7, next_slot: 0 }));
+        assert_eq!(guard.advance(QueryId([1; 16]), 5000, 8), Ok(Permit { query: QueryId([1; 16]), epoch: 8, next_slot: 0 }));
         assert_eq!((guard.last(QueryId([1; 16])), guard.last(QueryId([3; 16]))), (Some(8), None));
     }
 

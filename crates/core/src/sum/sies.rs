@@ -19,8 +19,8 @@
 //! for (device, reading) in [(DeviceId(*b"dev00001"), 20), (DeviceId(*b"dev00002"), 22)] {
 //!     // On the device, once a query and then once an epoch. The guard is made durable before the PSR is sent.
 //!     let source = master.source(group, device, 0).for_query(query);
-//!     let permit = EpochGuard::default().advance(query, 30_000, 5)?;
-//!     sum = sum.merge(&source.encrypt(&permit, slot, reading)?);
+//!     let mut permit = EpochGuard::default().advance(query, 30_000, 5)?;
+//!     sum = sum.merge(&source.encrypt(&mut permit, slot, reading)?);
 //!     // At the querier.
 //!     totals.add(&master.source(group, device, 0).for_query(query), slot, 5);
 //! }
@@ -70,6 +70,8 @@ named_errors! {
     EncryptError {
         /// The permit is for another query than the key.
         WrongQuery => "the epoch was opened for another query than the key is for",
+        /// A value of this slot, or of a later one, was encrypted under the permit before.
+        SlotUsed => "a permit encrypts one value a slot, in order: two under one key reveal what all sources share",
         /// Above 2^96 - 2.
         ValueTooLarge => "a value must be below 2^96 - 1",
     }
@@ -245,16 +247,19 @@ impl KeyGroupKey {
 
 impl SourceKey {
     /// Encrypts a value below [`SUM_LIMIT`]. The permit says that the guard has not opened this epoch for this query before, which must be durable
-    /// before the PSR is sent.
+    /// before the PSR is sent. It is good for one value a slot, the slots in order.
     ///
     /// # Errors
     /// [`EncryptError`].
-    pub fn encrypt(&self, permit: &Permit, slot: Slot, value: u128) -> Result<Psr, EncryptError> {
+    pub fn encrypt(&self, permit: &mut Permit, slot: Slot, value: u128) -> Result<Psr, EncryptError> {
         if permit.query() != self.query {
             return Err(EncryptError::WrongQuery);
         }
         if value >= SUM_LIMIT {
             return Err(EncryptError::ValueTooLarge);
+        }
+        if !permit.take(slot.0) {
+            return Err(EncryptError::SlotUsed);
         }
         let words = block(&self.device, slot.0.into(), permit.epoch());
         let (key, share) = words.split_at(8);

@@ -170,9 +170,9 @@ impl World {
 
     /// The records of a source, one a slot: that it counts, and what it read.
     pub(crate) fn encrypted(&mut self, position: u32, epoch: u64, value: u128) -> Vec<Psr> {
-        let permit = permit(self.query, epoch);
+        let mut permit = permit(self.query, epoch);
         let key = self.source_key(position);
-        [1, value].iter().zip(0..).map(|(value, slot)| key.encrypt(&permit, Slot(slot), *value).unwrap()).collect()
+        [1, value].iter().zip(0..).map(|(value, slot)| key.encrypt(&mut permit, Slot(slot), *value).unwrap()).collect()
     }
 
     /// What a child says to a hub.

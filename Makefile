@@ -28,8 +28,12 @@ demo: setup-build ## Seal, store, sample and verify real readings, then watch th
 
 .PHONY: bench
 bench: setup-build ## Measure speed against peers and physical limits; fails where a bar is missed
-	@status=0; for suite in hashing service retrieval coordinator growth; do \
+	@status=0; for suite in hashing sies service retrieval coordinator growth; do \
 		cargo run --release --quiet $(CARGO_FLAGS) -p moteseal-bench -- $$suite || status=1; done; exit $$status
+
+.PHONY: bench-peers
+bench-peers: setup-build ## Measure private sums beside Prio3 and Paillier (a workspace of its own: peers/)
+	@cd peers && cargo run --release --quiet $(CARGO_FLAGS)
 
 .PHONY: lab
 lab: setup-build ## Repeat the paper's sampling figures on recorded data: lab/report (docs/lab.md says where the data comes from)
@@ -43,6 +47,7 @@ lint: setup-test ## Formatting, clippy, dependencies, hygiene of the files
 	$(call step,formatting)
 	cargo fmt --all --check
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
+	cargo fmt --manifest-path peers/Cargo.toml --check
 	$(call step,hygiene of the files)
 	@tools/hygiene.py
 	@tools/test_hygiene.py

@@ -73,7 +73,8 @@ fn run() -> Result<Report, Failed> {
         let mut permit = EpochGuard::default().advance(QUERY, 1000, epoch)?;
         Ok(source.encrypt(&mut permit, Slot(0), reading.into())?)
     };
-    let psrs: Vec<Psr> = sources.iter().zip(&readings).map(|(source, reading)| encrypt(source, *reading, 1)).collect::<Result<_, _>>()?;
+    let psrs: Vec<Psr> =
+        sources.iter().zip(&readings).map(|(source, reading)| encrypt(source, *reading, 1)).collect::<Result<_, _>>()?;
     let sum = psrs.iter().fold(Psr::ZERO, |sum, psr| sum.merge(psr));
     let host = Host::detect();
     let open = || {
@@ -88,7 +89,8 @@ fn run() -> Result<Report, Failed> {
     // Prio3Sum.
     let vdaf = Prio3Sum::new_sum(2, u64::from(u32::MAX))?;
     let (verify_key, nonce) = ([3; 32], [4; 16]);
-    let reports = readings.iter().map(|reading| vdaf.shard(CONTEXT, &u64::from(*reading), &nonce)).collect::<Result<Vec<_>, _>>()?;
+    let reports =
+        readings.iter().map(|reading| vdaf.shard(CONTEXT, &u64::from(*reading), &nonce)).collect::<Result<Vec<_>, _>>()?;
     let verify = |report: &(_, Vec<_>)| -> Result<Vec<_>, Failed> {
         let (public, inputs) = report;
         let mut states = Vec::new();
@@ -123,9 +125,12 @@ fn run() -> Result<Report, Failed> {
     }
 
     // Paillier. Safe primes would take minutes and change no time below.
-    let secret = DecryptionKey::with_primes_unchecked(&BigNumber::prime(1024), &BigNumber::prime(1024)).ok_or("no Paillier key")?;
+    let secret =
+        DecryptionKey::with_primes_unchecked(&BigNumber::prime(1024), &BigNumber::prime(1024)).ok_or("no Paillier key")?;
     let public = EncryptionKey::from(&secret);
-    let paillier = |reading: u32| public.encrypt(reading.to_be_bytes(), None).map(|(ciphertext, _)| ciphertext).ok_or("Paillier does not encrypt");
+    let paillier = |reading: u32| {
+        public.encrypt(reading.to_be_bytes(), None).map(|(ciphertext, _)| ciphertext).ok_or("Paillier does not encrypt")
+    };
     let ciphertexts: Vec<_> = readings[..FEW].iter().map(|reading| paillier(*reading)).collect::<Result<_, _>>()?;
     let add_all = || ciphertexts[1..].iter().try_fold(ciphertexts[0].clone(), |sum, next| public.add(&sum, next));
     let few: u64 = readings[..FEW].iter().map(|reading| u64::from(*reading)).sum();

@@ -1,17 +1,23 @@
-//! Private sums in D, one thread: a source's reading, an aggregator's child, the querier's source; and the querier from 64 sources to a
-//! million, on all threads.
+//! Private sums in D, one thread: a source's reading, an aggregator's child, the querier's source; and the whole querier, frame to answer,
+//! from 64 sources to a million, on all threads and by the clock on the wall.
 
 use std::hint::black_box;
+use std::time::Instant;
 
+use moteseal_client::sum::{Querier, Question};
 use moteseal_core::engine::{Engine, Scalar};
+use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
 use moteseal_core::sum::guard::EpochGuard;
-use moteseal_core::sum::query::QueryId;
+use moteseal_core::sum::participation::{self, Participation};
+use moteseal_core::sum::query::{MAX_PLAN, Plan, QueryId};
 use moteseal_core::sum::sies::{KeyGroupKey, KeyLanes, KeyTotals, LANES, Master, Psr, Slot, SourceKey};
-use moteseal_core::{DeviceId, GroupId};
+use moteseal_core::wire::link::LinkKey;
+use moteseal_core::wire::sum::{SumUplink, close_share};
+use moteseal_core::{DeviceId, Digest, GroupId};
 use moteseal_lanes::Host;
 
 use crate::hashing::dependent_compressions;
-use crate::measure::{Bar, Contender, Report, interleaved};
+use crate::measure::{Bar, Contender, Report, interleaved, median};
 
 const QUERY: QueryId = QueryId([5; 16]);
 const GROUP: GroupId = GroupId([1; 8]);
@@ -28,14 +34,60 @@ pub(crate) fn run() -> Report {
     let host = Host::detect();
     let mut report =
         Report::new(format!("private sums, one thread; host loops: {}; D = one dependent SHA-256 compression", host.name()));
-    steps(&mut report, host);
+    steps(&mut report);
     for n in [64, 1024, 16_384] {
         querier(&mut report, host, n);
+    }
+    for n in [64, 1024, 16_384, 131_072, 1_000_000] {
+        answer(&mut report, host, n);
     }
     report
 }
 
-fn steps(report: &mut Report, host: Host) {
+/// The whole querier: an epoch's frame in, the answer out, every hundredth source silent; and what set-up for a query takes.
+fn answer(report: &mut Report, host: Host, n: u32) {
+    const EPOCHS: u64 = 5;
+    let mut schema = [0; MAX_SCHEMA];
+    let schema = Schema::encode(&[Field::parse("reading::u16").expect("a field")], &mut schema).expect("a schema");
+    let mut plan = [0; MAX_PLAN];
+    let parsed = Plan::parse("SELECT SUM(reading) FROM sensors EPOCH DURATION 30s", &schema).expect("a query");
+    let plan = parsed.encode(&mut plan).expect("a plan fits").to_vec();
+    let question = Question { group: GROUP, roster: Digest([2; 32]), nonce: [3; 16], plan, key_group: n, floor: 2 };
+    let (id, master) = (question.id(), Master::new([7; 32]));
+    let devices: Vec<DeviceId> = (0..u64::from(n)).map(|i| DeviceId(i.to_be_bytes())).collect();
+    let sources: Vec<SourceKey> = devices.iter().map(|device| master.source(GROUP, *device, 0).for_query(id)).collect();
+    let start = Instant::now();
+    let mut querier = Querier::new(question, &master, &devices, host, &|_| ()).expect("a question that can be asked");
+    let set_up = start.elapsed();
+    let mut set = vec![0_u64; n.div_ceil(64) as usize];
+    let speaks = |i: u32| i % 100 != 50;
+    (0..n).filter(|i| speaks(*i)).for_each(|i| set[i as usize / 64] |= 1 << (i % 64));
+    let mut participation = vec![0; participation::max_size(n)];
+    let length = Participation::encode(&set, &mut participation).expect("the set fits");
+    let link = LinkKey::new(&[9; 32]);
+    let mut times = Vec::new();
+    for epoch in EPOCH..EPOCH + EPOCHS {
+        let (mut sum, mut expected) = (Psr::ZERO, 0);
+        for (i, source) in (0..n).zip(&sources).filter(|(i, _)| speaks(*i)) {
+            let mut permit = EpochGuard::default().advance(id, 1, epoch).expect("a new guard takes any epoch");
+            sum = sum.merge(&source.encrypt(&mut permit, SLOT, (i % 1000).into()).expect("the value is small"));
+            expected += i128::from(i % 1000);
+        }
+        let mut frame = vec![0; length + 128];
+        let frame =
+            close_share(id.reference(), epoch, &participation[..length], &[sum], &link, &mut frame).expect("the frame fits");
+        let start = Instant::now();
+        let Ok(SumUplink::Share(share)) = SumUplink::open(frame, &link) else { panic!("not a share") };
+        let found = querier.open(epoch, &share).expect("an honest sum");
+        times.push(start.elapsed().as_secs_f64() * 1000.0);
+        assert_eq!(found.values()[0].and_then(|value| value.digits()), Some(expected));
+    }
+    let bar = (n == 1_000_000).then_some(Bar::AtMost(150.0));
+    report.add(format!("querier: an epoch of {n}, frame to answer, all threads"), median(times), "ms", bar);
+    report.add("  set-up, once a query", set_up.as_secs_f64() * 1000.0, "ms", None);
+}
+
+fn steps(report: &mut Report) {
     const READINGS: u64 = 2_000;
     let source = sources(1).next().expect("there is one");
     let encrypted: Vec<Psr> = (0..1024_u64)
@@ -62,7 +114,6 @@ fn steps(report: &mut Report, host: Host) {
     report.add("D", times.nanoseconds(0), "ns", None);
     report.add("source: a reading, guard and encryption", times.ratio(1, 0), "D", Bar::AtMost(8.0));
     report.add("aggregator: a child, read, checked, added", times.ratio(2, 0), "D", Bar::AtMost(0.4));
-    let _ = host;
 }
 
 /// Opens one slot of an epoch in which every tenth source is silent.

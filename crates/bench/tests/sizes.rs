@@ -15,7 +15,11 @@ use moteseal_core::seal::follow::Limits;
 use moteseal_core::seal::tree::Tree;
 use moteseal_core::seal::{Scheme, Star};
 use moteseal_core::signature::{Algorithm, SecretKey, Signer};
+use moteseal_core::sum::participation::Participation;
+use moteseal_core::sum::sies::Psr;
+use moteseal_core::wire::link::LinkKey;
 use moteseal_core::wire::stream::{Open, Selection};
+use moteseal_core::wire::sum::close_share;
 use moteseal_device::seal::{Bundle, Chain, Profile, Sealer};
 use moteseal_verify::issue::FirstRoster;
 use moteseal_verify::{Event, ReadError, Roster, StreamReader, write};
@@ -39,6 +43,13 @@ fn fixture(algorithm: Algorithm) -> Fixture {
     let mut buffer = [0; 512];
     let schema = Schema::encode(&fields, &mut buffer).unwrap().as_bytes().to_vec();
     Fixture { roster, secret, schema }
+}
+
+/// The bytes of a share's frame, of an epoch of 30 s in 2026.
+fn share(participation: &[u8], records: usize) -> usize {
+    let epoch = 1_795_000_000_000 / 30_000;
+    let mut frame = [0; 1024];
+    close_share(0x0102_0304, epoch, participation, &vec![Psr::ZERO; records], &LinkKey::new(&[4; 32]), &mut frame).unwrap().len()
 }
 
 /// Seals `epochs` consecutive epochs of 298 readings of 4 bytes.
@@ -144,6 +155,27 @@ fn the_size_table_is_true_and_within_its_bars() {
         );
         assert!(bar.is_none_or(|bar| overhead <= bar), "{overhead} bytes a reading at rate {rate}");
     }
+    table.text.push_str("\n## An edge of a private sum\n\n");
+    table.text.push_str("A record is 32 bytes however many sources are in it. The frame, link tag included, of a gateway above 1,024 sources for a query with one\n");
+    table.text.push_str("slot, the silent ones spread evenly; a source's own frame last. The bar is 1,024 / 8 + 32 bytes, and 34 for each record.\n\n");
+    table.text.push_str("| what | bytes | bar |\n|---|---|---|\n");
+    for (percent, silent) in [("no", 0_u32), ("1 %", 10), ("10 %", 102), ("50 %", 512)] {
+        let step = 1024_u32.checked_div(silent).unwrap_or(u32::MAX);
+        let mut set = [0_u64; 16];
+        (0..1024_u32).filter(|n| n % step != step / 2 || n / step >= silent).for_each(|n| set[n as usize / 64] |= 1 << (n % 64));
+        assert_eq!(set.iter().map(|word| word.count_ones()).sum::<u32>(), 1024 - silent);
+        let mut participation = [0; 256];
+        let length = Participation::encode(&set, &mut participation).unwrap();
+        for records in [1, 3] {
+            let size = share(&participation[..length], records);
+            let bar = 1024 / 8 + 32 + 34 * records;
+            table.row(&format!("{percent} sources silent, records: {records}"), &size.to_string(), &bar.to_string());
+            assert!(size <= bar, "{percent}, {records}: {size}");
+        }
+    }
+    let mut one = [0; 8];
+    let length = Participation::encode_one(1023, &mut one).unwrap();
+    table.row("a source alone, records: 1", &share(&one[..length], 1).to_string(), "");
     table.text.push_str("\n## In a device's memory\n\n| what | bytes | bar |\n|---|---|---|\n");
     for (levels, size) in [(8, size_of::<Star<8>>()), (16, size_of::<Star<16>>()), (32, size_of::<Star<32>>())] {
         let bar = 112 * levels + 256;

@@ -31,7 +31,7 @@ fn schema() -> Vec<u8> {
 }
 
 struct Scene {
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
     roster: Roster,
     mote: DurableMote<SecretKey>,
     answerer: Answerer,
@@ -48,6 +48,22 @@ fn link() -> LinkKey {
     LinkKey::new(&[8; 32])
 }
 
+/// The device's answers, as it starts.
+fn answerer(roster: &Roster, querier: &SecretKey, clock: &Arc<AtomicU64>) -> Answerer {
+    let membership = Membership {
+        group: roster.group(),
+        roster: roster.digest(),
+        sources: 1,
+        key_group: 1,
+        position: 0,
+        secret: master().source(roster.group(), group::device_id(roster, 0), 0),
+        querier: querier.public(),
+        link: link(),
+    };
+    let now = Arc::clone(clock);
+    Answerer::new(membership, schema(), Box::new(move || now.load(Ordering::Relaxed)))
+}
+
 impl Scene {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
@@ -55,19 +71,18 @@ impl Scene {
         let mote = group::mote(&roster, 0, folder.path(), 8);
         let querier = SecretKey::from_seed(Algorithm::Ed25519, &[7; 32]).unwrap();
         let clock = Arc::new(AtomicU64::new(START));
-        let membership = Membership {
-            group: roster.group(),
-            roster: roster.digest(),
-            sources: 1,
-            key_group: 1,
-            position: 0,
-            secret: master().source(roster.group(), group::device_id(&roster, 0), 0),
-            querier: querier.public(),
-            link: link(),
-        };
-        let now = Arc::clone(&clock);
-        let answerer = Answerer::new(membership, schema(), Box::new(move || now.load(Ordering::Relaxed)));
-        Self { _folder: folder, roster, mote, answerer, clock, querier, query: QueryId([0; 16]) }
+        let answerer = answerer(&roster, &querier, &clock);
+        Self { folder, roster, mote, answerer, clock, querier, query: QueryId([0; 16]) }
+    }
+
+    /// Kills the device and starts it again: the journal is all that it keeps.
+    fn restart(&mut self) {
+        let Self { folder, roster, mote, .. } = self;
+        // The journal is one process's at a time.
+        let spare = tempfile::tempdir().unwrap();
+        drop(std::mem::replace(mote, group::mote(roster, 0, spare.path(), 8)));
+        *mote = group::mote(roster, 0, folder.path(), 8);
+        self.answerer = answerer(roster, &self.querier, &self.clock);
     }
 
     fn hear(&mut self, number: u64, queries: &[&str]) {
@@ -194,11 +209,47 @@ fn a_clock_that_goes_back_makes_no_second_answer() {
     scene.sense(200, 51);
     assert_eq!(scene.answers(5020, true), []);
     // Nor does forgetting everything but the journal.
-    let membership = Scene::new().answerer;
-    let before = std::mem::replace(&mut scene.answerer, membership);
-    drop(before);
+    scene.restart();
     scene.clock.store(START + 300, Ordering::Relaxed);
     scene.hear(1, &[AVERAGE]);
     scene.sense(400, 52);
     assert_eq!(scene.answers(5030, true), []);
+    // What comes later is answered as ever.
+    scene.sense(6000, 53);
+    assert_eq!(scene.answers(10_010, true), [(1, vec![1, 53])]);
+}
+
+#[test]
+fn a_device_that_began_within_an_epoch_does_not_say_that_it_sensed_nothing() {
+    let mut scene = Scene::new();
+    scene.hear(1, &[AVERAGE]);
+    scene.sense(100, 50);
+    scene.restart();
+    scene.clock.store(START + 4000, Ordering::Relaxed);
+    scene.hear(1, &[AVERAGE]);
+    // What it sensed before it was killed it does not know: silent, not zero.
+    assert_eq!(scene.answers(5010, true), []);
+    assert_eq!(scene.answers(10_010, true), [(1, vec![0, 0])]);
+    // The last reading counts: with one behind the restart it knows the answer.
+    scene.sense(11_000, 60);
+    scene.restart();
+    scene.clock.store(START + 12_000, Ordering::Relaxed);
+    scene.hear(1, &[AVERAGE]);
+    scene.sense(13_000, 61);
+    assert_eq!(scene.answers(15_010, true), [(2, vec![1, 61])]);
+}
+
+#[test]
+fn a_clock_that_was_far_ahead_for_a_while_silences_nobody_for_good() {
+    const YEARS: u64 = 14 * 365 * 86_400_000;
+    let mut scene = Scene::new();
+    scene.clock.store(START + YEARS, Ordering::Relaxed);
+    scene.hear(1, &[AVERAGE]);
+    scene.sense(YEARS + 100, 50);
+    assert_eq!(scene.answers(YEARS + 5010, true), []);
+    // The clock is right again, and the agenda is heard again, as it is every minute.
+    scene.clock.store(START, Ordering::Relaxed);
+    scene.hear(1, &[AVERAGE]);
+    scene.sense(100, 51);
+    assert_eq!(scene.answers(5010, true), [(0, vec![1, 51])]);
 }

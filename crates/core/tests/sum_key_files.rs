@@ -12,10 +12,10 @@ const DEVICE: DeviceId = DeviceId(*b"mote0041");
 
 fn files() -> (String, String) {
     let mut out = [0; MAX_KEY_FILE];
-    let querier = QuerierKeys::encode(&CIRCLE, &[7; 32], &mut out).unwrap().to_owned();
     let key = SecretKey::from_seed(Algorithm::Ed25519, &[9; 32]).unwrap().public();
+    let querier = QuerierKeys::encode(&CIRCLE, &key, &[7; 32], &mut out).unwrap().to_owned();
     let keys = QuerierKeys::decode(querier.as_bytes()).unwrap();
-    let source = keys.source(DEVICE, 41, key).encode(&mut out).unwrap().to_owned();
+    let source = keys.source(DEVICE, 41).encode(&mut out).unwrap().to_owned();
     (querier, source)
 }
 
@@ -26,6 +26,7 @@ fn what_was_written_is_read() {
     let source = SourceKeys::decode(source.as_bytes()).unwrap();
     assert_eq!((querier.circle, source.circle), (CIRCLE, CIRCLE));
     assert_eq!((source.device, source.position), (DEVICE, 41));
+    assert_eq!(source.querier, querier.querier);
     // Position 41 of key groups of 40 is in the second one.
     let expected = Master::new([7; 32]).source(CIRCLE.group, DEVICE, 1);
     assert_eq!(*source.secret.to_bytes(), *expected.to_bytes());

@@ -71,12 +71,15 @@ impl fmt::Display for Unheard {
 /// A query that this device answers.
 struct Running {
     id: QueryId,
+    first: u64,
     until: u64,
     epoch_ms: u64,
     plan: Vec<u8>,
     key: SourceKey,
     /// The next epoch to answer.
     next: u64,
+    /// The first epoch of which every reading was seen here: of one before, nothing sensed may be something forgotten.
+    whole_from: u64,
     /// The newest reading of each of the two newest epochs in which there was one, the older one first.
     readings: [Option<(u64, Vec<u8>)>; 2],
 }
@@ -130,7 +133,6 @@ impl Answerer {
         if (agenda.sources(), agenda.key_group()) != (of.sources, of.key_group) {
             return Ok(Err(Unheard::OtherSources));
         }
-        mote.begin_answers((self.clock)())?;
         if let Err(error) = mote.accept_agenda(agenda.number(), agenda.digest())? {
             return Ok(Err(Unheard::Refused(error)));
         }
@@ -151,7 +153,7 @@ impl Answerer {
         // What was sensed for a query that goes on stays.
         for old in before {
             if let Some(running) = self.running.iter_mut().find(|running| running.id == old.id) {
-                (running.next, running.readings) = (old.next.max(running.next), old.readings);
+                (running.next, running.whole_from, running.readings) = (old.next, old.whole_from, old.readings);
             }
         }
         Ok(Ok(()))
@@ -169,13 +171,16 @@ impl Answerer {
     fn start(&mut self, id: QueryId, posed: &Posed<'_>) {
         let Ok(plan) = Plan::decode(posed.plan) else { return };
         let epoch_ms = u64::from(plan.epoch_ms());
+        let epoch = (self.clock)() / epoch_ms;
         self.running.push(Running {
             id,
+            first: posed.first,
             until: posed.until,
             epoch_ms,
             plan: posed.plan.to_vec(),
             key: self.membership.secret.for_query(id),
-            next: posed.first.max((self.clock)() / epoch_ms),
+            next: posed.first.max(epoch),
+            whole_from: epoch + 1,
             readings: [None, None],
         });
     }
@@ -217,6 +222,8 @@ impl Answerer {
         let now = (self.clock)();
         let mut frames = Vec::new();
         for running in &mut self.running {
+            // Of a clock that was set back: what was answered before, the guard knows.
+            running.next = running.next.min(now / running.epoch_ms).max(running.first);
             let Some(epoch) = (now / running.epoch_ms).checked_sub(1).filter(|epoch| *epoch >= running.next) else { continue };
             let late = now - (epoch + 1) * running.epoch_ms;
             let within = (running.epoch_ms / WITHIN).clamp(WITHIN_MS.0, WITHIN_MS.1);
@@ -247,11 +254,17 @@ fn answer<K: Signer>(
     mote: &mut DurableMote<K>,
 ) -> Result<Result<Vec<u8>, String>, DurableError> {
     let reading = running.readings.iter().flatten().find(|(at, _)| *at == epoch).map(|(_, record)| &record[..]);
+    if reading.is_none() && epoch < running.whole_from {
+        return Ok(Err("the device began within it, and does not know what it had sensed before".to_owned()));
+    }
     let mut values = [0; MAX_SLOTS];
     let values = match contribution(schema, &running.plan, reading, &mut values) {
         Ok(slots) => &values[..slots],
         Err(error) => return Ok(Err(error)),
     };
+    // A journal that does not know what was answered before begins with this epoch, which is one that the querier asks for, whatever the
+    // clock says: nobody has answered it before its end.
+    mote.begin_answers(epoch.saturating_mul(running.epoch_ms))?;
     let mut permit = match mote.answer(running.id, running.epoch_ms, epoch)? {
         Ok(permit) => permit,
         Err(error) => return Ok(Err(error.to_string())),

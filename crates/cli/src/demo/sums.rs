@@ -19,7 +19,7 @@ use moteseal_core::record::{DeviceId, EpochNumber};
 use moteseal_core::roster::Directory as _;
 use moteseal_core::schema::Schema;
 use moteseal_core::seal::Scheme;
-use moteseal_core::signature::{Algorithm, SecretKey};
+use moteseal_core::signature::{Algorithm, PublicKey, SecretKey};
 use moteseal_core::sum::key_file::{Circle, MAX_KEY_FILE, QuerierKeys};
 use moteseal_core::sum::query::{MAX_PLAN, Plan};
 use moteseal_core::wire::link::LinkKey;
@@ -94,7 +94,7 @@ async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> 
     let sources = u32::try_from(motes.len()).map_err(internal)?;
     let circle = Circle { group: roster.group(), roster: roster.digest(), sources, key_group: sources };
     let secrets = secrets()?;
-    let master = querier_keys(&circle)?;
+    let master = querier_keys(&circle, &signer.public())?;
 
     // One network a hub; a child is a device in that of its parent.
     let networks: BTreeMap<&str, Network> =
@@ -131,7 +131,7 @@ async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> 
         let of = places[place].1;
         let known = roster.id(mote.name).and_then(|device| Some((device, tree.position(device)?)));
         let (device, position) = known.ok_or_else(|| internal("a mote that the roster does not have"))?;
-        let source = master.source(device, position, signer.public());
+        let source = master.source(device, position);
         let membership = Membership {
             group: circle.group,
             roster: circle.roster,
@@ -365,11 +365,11 @@ fn secrets() -> Result<BTreeMap<&'static str, Zeroizing<[u8; 32]>>, Failure> {
         .collect()
 }
 
-fn querier_keys(circle: &Circle) -> Result<QuerierKeys, Failure> {
+fn querier_keys(circle: &Circle, querier: &PublicKey) -> Result<QuerierKeys, Failure> {
     let mut secret = Zeroizing::new([0; 32]);
     key::random(&mut *secret)?;
     let mut pem = Zeroizing::new([0; MAX_KEY_FILE]);
-    let text = QuerierKeys::encode(circle, &secret, &mut *pem).map_err(internal)?;
+    let text = QuerierKeys::encode(circle, querier, &secret, &mut *pem).map_err(internal)?;
     QuerierKeys::decode(text.as_bytes()).map_err(internal)
 }
 

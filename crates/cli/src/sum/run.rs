@@ -121,6 +121,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let plan = plan(&arguments.query, &schema, &config, file)?;
     let signer = files::secret_key(&folder.join(&config.key)).map_err(said("key"))?;
     let keys = querier_keys(&folder.join(&config.keys), &roster).map_err(said("keys"))?;
+    if keys.querier != signer.public() {
+        return Err(said("key")(Failure::usage(format_args!(
+            "WrongQuerier: {} is not the key that `sum setup` was told of, and no device would answer it",
+            config.key.display()
+        ))));
+    }
     let tree = tree(&folder.join(&config.tree), &roster)?;
     let link_secret = files::link_secret(&folder.join(&config.link_secret)).map_err(said("link_secret"))?;
     let link = config.link.hub_options(file, &folder, &roster, QUERIER)?;

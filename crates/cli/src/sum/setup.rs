@@ -64,13 +64,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     random(&mut *secret)?;
     let internal = |error| Failure::new(Exit::Internal, error);
     let mut pem = Zeroizing::new([0; MAX_KEY_FILE]);
-    let text = QuerierKeys::encode(&circle, &secret, &mut *pem).map_err(internal)?;
+    let text = QuerierKeys::encode(&circle, &querier, &secret, &mut *pem).map_err(internal)?;
     // Written first: keys of devices that no querier has are worth nothing.
     files::create(&of_querier, text.as_bytes(), 0o600)?;
     let keys = QuerierKeys::decode(text.as_bytes()).map_err(|error| Failure::new(Exit::Internal, error))?;
     let progress = bar(u64::from(sources), "writing keys");
     for ((position, device), path) in (0..).zip(&devices).zip(&paths) {
-        let text = keys.source(device.id, position, querier.clone()).encode(&mut *pem).map_err(internal)?;
+        let text = keys.source(device.id, position).encode(&mut *pem).map_err(internal)?;
         files::create(path, text.as_bytes(), 0o600)?;
         progress.inc(1);
     }

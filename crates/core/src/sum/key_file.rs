@@ -141,6 +141,8 @@ pub struct SourceKeys {
 pub struct QuerierKeys {
     /// For whom it was made.
     pub circle: Circle,
+    /// The key that queries are signed with.
+    pub querier: PublicKey,
     /// The secret that all keys follow from.
     pub master: Master,
 }
@@ -157,6 +159,11 @@ fn decode<'b>(pem: &[u8], label: &str, buffer: &'b mut [u8]) -> Result<&'b [u8],
     if found == label { Ok(body) } else { Err(KeyFileError::WrongPemLabel) }
 }
 
+fn public_key(reader: &mut Reader<'_>) -> Result<PublicKey, KeyFileError> {
+    let algorithm = Algorithm::from_cose(reader.i64()?).ok_or(DecodeError::UnknownAlgorithm)?;
+    PublicKey::from_bytes(algorithm, reader.bytes()?).map_err(KeyFileError::Key)
+}
+
 impl SourceKeys {
     /// Reads a file.
     ///
@@ -167,8 +174,7 @@ impl SourceKeys {
         let mut reader = Reader::new(decode(pem, SOURCE, &mut *buffer)?)?;
         let circle = Circle::read(&mut reader, 10)?;
         let (device, position) = (DeviceId(reader.fixed()?), reader.uint()?);
-        let algorithm = Algorithm::from_cose(reader.i64()?).ok_or(DecodeError::UnknownAlgorithm)?;
-        let querier = PublicKey::from_bytes(algorithm, reader.bytes()?).map_err(KeyFileError::Key)?;
+        let querier = public_key(&mut reader)?;
         let mut secret: [u8; 64] = reader.fixed()?;
         let keys = SourceSecret::from_bytes(&secret);
         secret.zeroize();
@@ -200,30 +206,36 @@ impl QuerierKeys {
     pub fn decode(pem: &[u8]) -> Result<Self, KeyFileError> {
         let mut buffer = Zeroizing::new([0; MAX_BODY]);
         let mut reader = Reader::new(decode(pem, QUERIER, &mut *buffer)?)?;
-        let circle = Circle::read(&mut reader, 6)?;
+        let circle = Circle::read(&mut reader, 8)?;
+        let querier = public_key(&mut reader)?;
         let mut secret: [u8; 32] = reader.fixed()?;
         let master = Master::new(secret);
         secret.zeroize();
-        Ok(Self { circle, master })
+        Ok(Self { circle, querier, master })
     }
 
     /// Writes the file of 32 random bytes to `out` ([`MAX_KEY_FILE`] bytes suffice); zero it after use.
     ///
     /// # Errors
     /// [`BufferTooSmall`].
-    pub fn encode<'o>(circle: &Circle, secret: &[u8; 32], out: &'o mut [u8]) -> Result<&'o str, BufferTooSmall> {
+    pub fn encode<'o>(
+        circle: &Circle,
+        querier: &PublicKey,
+        secret: &[u8; 32],
+        out: &'o mut [u8],
+    ) -> Result<&'o str, BufferTooSmall> {
         let mut body = Zeroizing::new([0; MAX_BODY]);
         let mut writer = Writer::new(&mut *body);
-        circle.write(&mut writer, 6)?;
-        writer.bytes(secret)?;
+        circle.write(&mut writer, 8)?;
+        writer.int(querier.algorithm().cose())?.bytes(&querier.to_bytes())?.bytes(secret)?;
         encode(QUERIER, writer.finish(), out)
     }
 
     /// The file of a device at a position.
     #[must_use]
-    pub fn source(&self, device: DeviceId, position: u32, querier: PublicKey) -> SourceKeys {
+    pub fn source(&self, device: DeviceId, position: u32) -> SourceKeys {
         let Circle { group, key_group, .. } = self.circle;
         let secret = self.master.source(group, device, position / key_group);
-        SourceKeys { circle: self.circle, device, position, querier, secret }
+        SourceKeys { circle: self.circle, device, position, querier: self.querier.clone(), secret }
     }
 }

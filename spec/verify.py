@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""A second verifier of Moteseal's formats, written from spec/ alone: formats.md, moteseal.cddl and errors.md.
+"""A second verifier of Moteseal's formats, written from spec/ alone: formats.md, sums.md, queries.md, moteseal.cddl and errors.md.
 
 usage: verify.py --vectors DIR                                  replay every test vector, compare verdicts and error names
        verify.py bundle FILE... --roster R --operator PUB.pem   verify streams: bundles (.mseal), answers, proofs (.mproof)
        verify.py merkle [DIR|TAR]                               check the tree against RFC 9162 answers from outside
 
 It shares no code with the implementation. It favours the order of the text over speed; section numbers are those of
-formats.md. Needs Python 3.11, cbor2 and cryptography. Exit codes: 0 all is well, 1 a disagreement or refusal, 2 usage.
+formats.md unless another page is named. Needs Python 3.11, cbor2 and cryptography. Exit codes: 0 all is well, 1 a disagreement or refusal, 2 usage.
 """
 
 import argparse
@@ -304,6 +304,8 @@ def known_answers():
     words = chacha12_words(bytes(32))  # draft-strombergson-chacha-test-vectors, TC1
     start = b"".join(struct.pack("<Q", next(words)) for _ in range(8))
     assert start.hex().startswith("9bf49a6a0755f953811fce125f2683d50429c3bb49e074147e0089a52eae155f")
+    block = chacha20_block(bytes(range(32)), 1, unhex("000000090000004a00000000"))  # RFC 8439, section 2.3.2
+    assert block[:16].hex() == "10f1e7e4d13b5915500fdd1fa32071c4" and block[48:].hex() == "b5129cd1de164eb9cbd083e8a2503c4e"
     assert tree_root([]) == hashlib.sha256(b"").digest()  # RFC 9162, section 2.1.1
     assert ed25519_point(bytes.fromhex("01" + "00" * 31)) == (0, 1)
     for thing in (0, 23, 24, -70001, b"x" * 300, "temperature", [1, None, True], 1 << 63):
@@ -1739,6 +1741,217 @@ def frame_refusal(frame, group_secret, group, device):
         raise refused if refused.name == "NotAuthentic" else Refused("Malformed", str(refused)) from None
 
 
+# ---------------------------------------------------------------- sums.md, sections 1 and 2: keys, encryption, opening
+
+P = 2**256 - 189
+SHARE = 1 << 160
+
+
+def chacha20_block(key, counter, nonce):
+    """One block of ChaCha20 (RFC 8439, section 2.3)."""
+    start = [*struct.unpack("<4I", b"expand 32-byte k"), *struct.unpack("<8I", key), counter, *struct.unpack("<3I", nonce)]
+    state = start[:]
+    quarters = [(i, 4 + i, 8 + i, 12 + i) for i in range(4)]
+    quarters += [(i, 4 + (i + 1) % 4, 8 + (i + 2) % 4, 12 + (i + 3) % 4) for i in range(4)]
+    for _ in range(10):
+        for a, b, c, d in quarters:
+            for x, y, z, shift in ((a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7)):
+                state[x] = (state[x] + state[y]) & 0xFFFFFFFF
+                state[z] ^= state[x]
+                state[z] = (state[z] << shift | state[z] >> 32 - shift) & 0xFFFFFFFF
+    return struct.pack("<16I", *((word + first) & 0xFFFFFFFF for word, first in zip(state, start)))
+
+
+def slot_block(secret, query, slot, epoch):
+    key = hmac256(secret, b"moteseal/1/sum/query", query)
+    return chacha20_block(key, slot, bytes(4) + struct.pack("<Q", epoch))
+
+
+def source_secret(master, group, device):
+    return hmac256(master, b"moteseal/1/sum/device", group, device)
+
+
+def key_group_secret(master, group, number):
+    return hmac256(master, b"moteseal/1/sum/keygroup", group, be(number, 4))
+
+
+def source_key(secret, query, slot, epoch):
+    """`k` and the share `s`."""
+    block = slot_block(secret, query, slot, epoch)
+    return int.from_bytes(block[:32], "little") % P, int.from_bytes(block[32:52], "little")
+
+
+def group_factor(secret, query, slot, epoch):
+    """`K`."""
+    return int.from_bytes(slot_block(secret, query, slot, epoch)[:32], "little") % P or 1
+
+
+def psr_read(data):
+    if len(data) != 32:
+        raise Refused("TruncatedPsr")
+    if int.from_bytes(data, "big") >= P:
+        raise Refused("NotCanonical")
+    return int.from_bytes(data, "big")
+
+
+def sum_open(total, factor, keys, vmax):
+    """The sum in a record of one key group, of participants with these `(k, s)`."""
+    m = (total - sum(k for k, _ in keys)) * pow(factor, -1, P) % P
+    rest = m - sum(share for _, share in keys)
+    if rest < 0 or rest % SHARE:
+        raise Refused("SharesMismatch")
+    if rest // SHARE > len(keys) * vmax:
+        raise Refused("SumOutOfRange")
+    return rest // SHARE
+
+
+# ---------------------------------------------------------------- sums.md, section 3: the agenda
+
+AGENDA = "moteseal-agenda+cose"
+
+
+def query_id(roster, nonce, plan):
+    return H(b"moteseal/1/query", roster, nonce, plan)[:16]
+
+
+def agenda_open(data, group, roster, querier):
+    object = signed(data, AGENDA)
+    object.verify(querier)
+    version, of_group, of_roster, number, sources, size, queries = array(decode(object.payload), 7)
+    version_one(version)
+    of_group, of_roster = byte_string(of_group, 8), byte_string(of_roster, 32)
+    number, sources, size = uint(number), uint(sources, 32), uint(size, 32)
+    posed = []
+    for query in array(queries):
+        nonce, first, until, plan = array(query, 4)
+        posed.append((byte_string(nonce, 16), uint(first), uint(until), byte_string(plan)))
+    if of_group != group:
+        raise Refused("WrongGroup")
+    if of_roster != roster:
+        raise Refused("WrongRoster")
+    out_of_range(len(posed) > 4 or sources == 0 or size == 0)
+    out_of_range(any(first >= until or len(plan) > 1616 for _, first, until, plan in posed))
+    ids = [query_id(roster, nonce, plan) for nonce, _, _, plan in posed]
+    if len({id[:4] for id in ids}) < len(ids):
+        raise Refused("AmbiguousQuery")
+    return {
+        "digest": object.digest.hex(),
+        "number": number,
+        "sources": sources,
+        "key_group": size,
+        "queries": [
+            {"id": id.hex(), "first": first, "until": until, "plan": plan.hex()}
+            for id, (_, first, until, plan) in zip(ids, posed)
+        ],
+    }
+
+
+# ---------------------------------------------------------------- sums.md, section 4: frames
+
+
+def child_frame(frame, hub_secret, group, child):
+    """A frame of a child, and the records in it."""
+    try:
+        fields = array(frame_item(frame, link_secret(hub_secret, group, child), b"up"))
+        kind = {(4, 5): "share", (5, 7): "children"}.get((uint(fields[0]) if fields else None, len(fields)))
+        wrong_type(kind is None)
+        read = {"frame": kind, "query": byte_string(fields[1], 4).hex(), "epoch": uint(fields[2])}
+        if kind == "share":
+            shares = [[byte_string(fields[3]), [byte_string(record) for record in array(fields[4])]]]
+        else:
+            read |= {"node": byte_string(fields[3], 8).hex(), "first": uint(fields[4], 32), "total": uint(fields[5], 32)}
+            shares = []
+            for entry in array(fields[6]):
+                of, participation, records = array(entry, 3)
+                records = [byte_string(record) for record in array(records)]
+                shares.append([byte_string(of, 8).hex(), byte_string(participation).hex(), records])
+    except Refused as refused:
+        raise refused if refused.name == "NotAuthentic" else Refused("Malformed", str(refused)) from None
+    for share in shares:
+        share[-1] = [be(psr_read(record), 32).hex() for record in share[-1]]
+    if kind == "share":
+        return read | {"participation": shares[0][0].hex(), "psrs": shares[0][1]}
+    return read | {"children": shares}
+
+
+def explain_frame(frame, hub_secret, group, child):
+    """A question of a hub to its child."""
+    try:
+        kind, query, epoch, node, first = array(frame_item(frame, link_secret(hub_secret, group, child), b"down"), 5)
+        out_of_range(uint(kind) != 18)
+        query, epoch, node = byte_string(query, 4).hex(), uint(epoch), byte_string(node, 8).hex()
+        return {"query": query, "epoch": epoch, "node": node, "first": uint(first, 32)}
+    except Refused as refused:
+        raise refused if refused.name == "NotAuthentic" else Refused("Malformed", str(refused)) from None
+
+
+# ---------------------------------------------------------------- sums.md, section 5: participation
+
+
+def leb128(value):
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    return bytes(out) + bytes([value])
+
+
+def participation_encode(runs):
+    """The one encoding of a set: ascending runs `[start, end)` that do not touch."""
+    if not runs:
+        return b""
+    by_runs, before = b"", None
+    for start, end in runs:
+        by_runs += leb128(start << 1 if before is None else start - before - 1) + leb128(end - start - 1)
+        before = end
+    base = runs[0][0] // 8
+    last = (runs[-1][1] - 1) // 8
+    if last - base + 2 >= len(by_runs):
+        return by_runs
+    bits = sum((1 << end - 8 * base) - (1 << start - 8 * base) for start, end in runs)
+    bitmap = leb128(base << 1 | 1) + bits.to_bytes(last - base + 1, "little")
+    return bitmap if len(bitmap) < len(by_runs) else by_runs
+
+
+def participation_decode(data, sources):
+    """The runs of a set of positions below `sources`."""
+    at = 0
+
+    def integer():
+        nonlocal at
+        value = shift = 0
+        while at < len(data):
+            at += 1
+            value |= (data[at - 1] & 127) << shift
+            shift += 7
+            if data[at - 1] < 128:
+                return value
+        raise Refused("MalformedParticipation")
+
+    runs = []
+    if data:
+        head = integer()
+        if head & 1:
+            base, bits, bit = 8 * (head >> 1), int.from_bytes(data[at:], "little"), 0
+            while bits >> bit:
+                if bits >> bit & 1 and runs and runs[-1][1] == base + bit:
+                    runs[-1][1] += 1
+                elif bits >> bit & 1:
+                    runs.append([base + bit, base + bit + 1])
+                bit += 1
+        else:
+            start = head >> 1
+            runs.append([start, start + integer() + 1])
+            while at < len(data):
+                start = runs[-1][1] + integer() + 1
+                runs.append([start, start + integer() + 1])
+    if (runs and runs[-1][1] > 1 << 31) or participation_encode(runs) != data:
+        raise Refused("MalformedParticipation")
+    if runs and runs[-1][1] > sources:
+        raise Refused("UnknownPosition")
+    return runs
+
+
 # ---------------------------------------------------------------- section 8.3: the audit
 
 
@@ -2259,6 +2472,37 @@ def offers_vector(_case, given):
     return {"after": after, "kept": coordinator.counts}
 
 
+def encrypt_vector(_case, given):
+    master, group, device = unhex(given["master"]), unhex(given["group"]), unhex(given["device"])
+    query, slot, epoch = unhex(given["query"]), given["slot"], given["epoch"]
+    if int(given["value"]) >= (1 << 96) - 1:
+        raise Refused("ValueTooLarge")
+    secrets = source_secret(master, group, device), key_group_secret(master, group, given["key_group"])
+    key, share = source_key(secrets[0], query, slot, epoch)
+    psr = (group_factor(secrets[1], query, slot, epoch) * (int(given["value"]) * SHARE + share) + key) % P
+    return {"device": secrets[0].hex(), "key_group": secrets[1].hex(), "psr": be(psr, 32).hex()}
+
+
+def open_vector(_case, given):
+    master, group = unhex(given["master"]), unhex(given["group"])
+    query, slot, epoch = unhex(given["query"]), given["slot"], given["epoch"]
+    total = sum(psr_read(unhex(record)) for record in given["psrs"]) % P
+    keys = [
+        source_key(source_secret(master, group, unhex(device)), query, slot, epoch) for device in given["participants"]
+    ]
+    factor = group_factor(key_group_secret(master, group, given["key_group"]), query, slot, epoch)
+    return {"sum": str(sum_open(total, factor, keys, int(given["vmax"])))}
+
+
+def participation_vector(_case, given):
+    runs = participation_decode(unhex(given["bytes"]), given["sources"])
+    return {"runs": runs, "count": sum(end - start for start, end in runs)}
+
+
+def of_child(given):
+    return unhex(given["frame"]), unhex(given["hub_secret"]), unhex(given["group"]), unhex(given["child"])
+
+
 OPERATIONS = {
     "cbor.item": lambda _, given: decode(unhex(given["bytes"])) and {} or {},
     "cose.object": cose_object,
@@ -2317,6 +2561,15 @@ OPERATIONS = {
     ),
     "link.follow": follow_vector,
     "coordinator.offers": offers_vector,
+    "sum.encrypt": encrypt_vector,
+    "sum.open": open_vector,
+    "sum.participants": lambda _, given: {"bytes": participation_encode(given["runs"]).hex()},
+    "sum.participation": participation_vector,
+    "sum.up": lambda _, given: child_frame(*of_child(given)),
+    "sum.explain": lambda _, given: explain_frame(*of_child(given)),
+    "sum.agenda": lambda _, given: agenda_open(
+        unhex(given["bytes"]), unhex(given["group"]), unhex(given["roster"]), Key(given["alg"], unhex(given["key"]))
+    ),
     "choice.rate": lambda _, given: {"mask": rate_mask(Fraction(given["rate"]), given["levels"])},
     "choice.at_most": at_most_vector,
     "choice.answer": choice_answer,

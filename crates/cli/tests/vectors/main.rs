@@ -11,6 +11,7 @@ mod make;
 mod ops;
 mod receipt;
 mod sampling;
+mod sum;
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -23,7 +23,7 @@ use moteseal_verify::{Event, Explained, ReadError, Roster, StreamReader, explain
 use serde_json::{Value, json};
 
 use crate::common::world::{multiproof, path, root_of};
-use crate::{audit, link, receipt, sampling};
+use crate::{audit, link, receipt, sampling, sum};
 
 /// What an operation gives: its output, or its error's name.
 pub type Verdict = Result<Value, String>;
@@ -152,6 +152,13 @@ impl Shared {
             "link.down" => link::down(input),
             "link.refusal" => link::refusal(input),
             "coordinator.offers" => Ok(sampling::offers(input)),
+            "sum.encrypt" => sum::encrypt(input),
+            "sum.open" => sum::open(input),
+            "sum.participants" => Ok(sum::participants(input)),
+            "sum.participation" => sum::participation(input),
+            "sum.up" => sum::up(input),
+            "sum.explain" => sum::explain(input),
+            "sum.agenda" => sum::agenda(input),
             other => panic!("no operation {other}"),
         }
     }

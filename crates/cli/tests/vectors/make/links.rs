@@ -32,11 +32,11 @@ fn hmac(key: &[u8; 32], message: &[u8]) -> [u8; 32] {
     Digest::of(&[&pad(0x5c), &Digest::of(&[&pad(0x36), message]).0]).0
 }
 
-fn secret_of(group_secret: &[u8; 32], group: &str, device: DeviceId) -> [u8; 32] {
+pub fn secret_of(group_secret: &[u8; 32], group: &str, device: DeviceId) -> [u8; 32] {
     hmac(group_secret, &[&b"moteseal/1/link"[..], &GroupId::of(group).0, &device.0].concat())
 }
 
-fn tagged(secret: &[u8; 32], direction: &str, item: &[u8]) -> Vec<u8> {
+pub fn tagged(secret: &[u8; 32], direction: &str, item: &[u8]) -> Vec<u8> {
     let key = hmac(secret, format!("moteseal/1/link/{direction}").as_bytes());
     [item, &hmac(&key, item)[..16]].concat()
 }

@@ -8,6 +8,7 @@ mod kept;
 mod links;
 mod order;
 mod parts;
+mod private;
 mod pruned;
 mod served;
 mod sums;
@@ -38,6 +39,7 @@ pub fn files() -> BTreeMap<String, Value> {
     within::make(&mut files);
     audits::make(&mut files);
     links::make(&mut files);
+    private::make(&mut files);
     assert!(files.wrong.is_empty(), "{}", files.wrong.join("\n"));
     files.made
 }

@@ -12,5 +12,5 @@ mod refused;
 pub mod service;
 
 pub use aggregator::{Aggregator, Ended, Heard, Member, Said, Unusable};
-pub use gather::{KEPT_EPOCHS, OPEN_EPOCHS};
+pub use gather::{KEPT_EPOCHS, OPEN_EPOCHS, kept_epochs};
 pub use refused::Refused;

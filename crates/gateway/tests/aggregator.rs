@@ -6,7 +6,7 @@ mod summing;
 
 use std::collections::BTreeSet;
 
-use moteseal_gateway::sum::{Heard, KEPT_EPOCHS, Refused};
+use moteseal_gateway::sum::{Heard, KEPT_EPOCHS, Refused, kept_epochs};
 use moteseal_verify::aggregation::{QUERIER, gateway_id};
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -254,8 +254,9 @@ fn what_the_children_said_is_answered_page_by_page_through_the_tree_and_then_for
     assert_eq!(world.gateways.get_mut("root").unwrap().hear_question(&stranger, END), Err(Refused::UnknownNode));
     let early = world.question(QUERIER, gateway_id("root"), gateway_id("root"), T + 1, 0);
     assert_eq!(world.gateways.get_mut("root").unwrap().hear_question(&early, END), Err(Refused::WrongEpoch));
-    // It is kept for some epochs.
-    for (later, is_kept) in [(KEPT_EPOCHS as u64 - 1, true), (KEPT_EPOCHS as u64, false)] {
+    // It is kept for a minute, which is twelve epochs here.
+    assert_eq!((kept_epochs(EPOCH_MS), kept_epochs(1000), kept_epochs(86_400_000)), (12, 60, KEPT_EPOCHS));
+    for (later, is_kept) in [(11, true), (12, false)] {
         let now = END + later * EPOCH_MS + 1000;
         for gateway in world.gateways.values_mut() {
             gateway.tick(now);
@@ -290,4 +291,72 @@ fn an_hour_without_a_look_at_the_clock_is_passed_over() {
     assert_eq!((said.ended[0].epoch, said.ended[0].participants), (T, 1));
     assert!((2..20).contains(&said.up.len()), "{}", said.up.len());
     assert!(gateway.due_ms().unwrap() > END + 10_000 * EPOCH_MS);
+}
+
+#[test]
+fn a_clock_that_was_ahead_for_a_moment_costs_no_epoch_after_it_is_set_back() {
+    let mut world = small();
+    // An hour ahead, and back: all that time a gateway would hear nothing, if it did not open epochs again.
+    for gateway in world.gateways.values_mut() {
+        gateway.tick(END + 3_600_000);
+        gateway.tick(END);
+        assert!(gateway.due_ms().unwrap() < END + EPOCH_MS);
+        gateway.take_said();
+    }
+    // The epoch that just ends, the next one, and one that had been ended an hour early.
+    for epoch in [T, T + 1, T + 718] {
+        let now = (epoch + 1) * EPOCH_MS;
+        for gateway in world.gateways.values_mut() {
+            gateway.tick(now);
+            gateway.take_said();
+        }
+        for position in 0..8 {
+            assert_eq!(world.tell(position, epoch, 10, now), Ok(Heard::Taken), "{}", epoch - T);
+        }
+        let (reached, _) = world.carry(now);
+        let said = world.opened("root", epoch, &reached[0].1);
+        assert_eq!(world.sums(epoch, &[said]), Ok(vec![8, 80]));
+        assert_eq!(world.explain("root", "left", epoch, now).len(), 3);
+    }
+}
+
+#[test]
+fn a_clock_that_is_set_back_a_little_opens_nothing_again() {
+    let mut world = small();
+    for position in 0..8 {
+        world.tell(position, T + 1, 10, END).unwrap();
+    }
+    world.carry(END);
+    let wait = world.wait_ms("root");
+    for now in [END + EPOCH_MS + wait, END, END - EPOCH_MS] {
+        for gateway in world.gateways.values_mut() {
+            gateway.tick(now);
+            gateway.take_said();
+        }
+        assert_eq!(world.tell(0, T, 10, now), Err(Refused::EpochOver));
+        assert_eq!(world.tell(0, T + 1, 10, now), Ok(Heard::Repeated));
+    }
+}
+
+#[test]
+fn a_gateway_does_not_answer_for_what_it_may_have_heard_before_it_was_restarted() {
+    let mut world = small();
+    let agenda = world.agenda(1, &[world.posed()]);
+    let of_left: Vec<u32> = (0..8).filter(|position| world.tree.gateway_of(*position) == Some("left")).collect();
+    let mut again = world.gateway("left", 1);
+    again.hear_agenda(&agenda, END + 100, |_| Ok(())).unwrap();
+    again.take_said();
+    world.gateways.insert("left".to_owned(), again);
+    // One child had spoken before, and the others do now: what it knows is not all that it had, so it says that it has nothing.
+    for epoch in [T, T + 1, T + 2] {
+        let now = (epoch + 1) * EPOCH_MS + 150;
+        for position in &of_left[1..] {
+            assert_eq!(world.tell(*position, epoch, 10, now), Ok(Heard::Taken));
+        }
+        let left = world.gateways.get_mut("left").unwrap();
+        left.tick(now + 100);
+        assert_eq!(left.take_said().ended.last().map(|ended| (ended.epoch, ended.participants)), Some((epoch, 2)));
+        let known = world.explain("root", "left", epoch, now + 100).len();
+        assert_eq!(known, if epoch == T + 2 { 2 } else { 0 }, "{}", epoch - T);
+    }
 }

@@ -15,7 +15,7 @@ use moteseal_core::sum::query::QueryId;
 use moteseal_core::sum::sies::Psr;
 use moteseal_core::wire::link::{LinkKey, MAX_FRAME};
 use moteseal_core::wire::sum::{Explain, close_share};
-use moteseal_gateway::sum::{Aggregator, Heard, KEPT_EPOCHS, Member, OPEN_EPOCHS, Refused};
+use moteseal_gateway::sum::{Aggregator, Heard, Member, OPEN_EPOCHS, Refused, kept_epochs};
 use moteseal_verify::aggregation::{QUERIER, gateway_id};
 use summing::{EPOCH_MS, T, World, plan, secret};
 
@@ -215,7 +215,7 @@ fn a_flood_of_a_childs_frames_fills_no_more_than_its_epochs() {
             most = most.max(gateway.held_bytes());
         }
     }
-    let epochs = KEPT_EPOCHS + usize::try_from(OPEN_EPOCHS).unwrap() + 2;
+    let epochs = kept_epochs(EPOCH_MS) + usize::try_from(OPEN_EPOCHS).unwrap() + 2;
     assert!((64..=epochs * (2 * 32 + 8 + 48)).contains(&most), "{most}");
 }
 

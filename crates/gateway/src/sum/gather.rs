@@ -1,7 +1,8 @@
 //! One query that runs, as a gateway gathers it: what each child has said of each epoch, and which epochs are over.
 //!
 //! An epoch is open until all children have spoken or its time is up; its children's records are kept for some epochs more, so that a
-//! sum that fails can be walked down. Epochs end once. No time is read here: it is an argument, in milliseconds since 1970.
+//! sum that fails can be walked down. Epochs end once, but for those that a clock ended early that was set back since. No time is read
+//! here: it is an argument, in milliseconds since 1970.
 
 use std::collections::BTreeMap;
 
@@ -16,10 +17,21 @@ use super::refused::Refused;
 /// A gateway waits at most so many epochs for children after an epoch's end, all heights of the tree together: where the grace would be
 /// longer, it is shortened, so that no more than these, the current and the next epoch are ever open.
 pub const OPEN_EPOCHS: u64 = 6;
-/// Of so many epochs that are over what the children had said is kept.
+/// Of so many epochs that are over what the children had said is kept at least, whatever it takes.
 pub const KEPT_EPOCHS: usize = 8;
+/// And of all that take up this time, for the querier asks one node after the other,
+const KEPT_MS: u64 = 60_000;
+/// as long as what is kept takes no more bytes than these.
+const KEPT_BYTES: usize = 16 << 20;
 /// A gateway that has not looked at the clock for so many epochs passes over those of which it heard nothing.
 const MISSED_EPOCHS: u64 = 2 * OPEN_EPOCHS;
+
+/// Of how many epochs of this length what the children had said is kept, where its bytes allow that.
+#[must_use]
+pub const fn kept_epochs(epoch_ms: u64) -> usize {
+    let in_time = KEPT_MS.div_ceil(if epoch_ms == 0 { 1 } else { epoch_ms }) as usize;
+    if in_time > KEPT_EPOCHS { in_time } else { KEPT_EPOCHS }
+}
 
 /// A query that runs.
 #[derive(Debug)]
@@ -33,8 +45,9 @@ pub(super) struct Gathering {
     wait_ms: u64,
     /// All epochs before it are over.
     next: u64,
-    /// Epochs before it were over when the query was heard of: of those nothing is said if nothing is heard.
-    quiet: u64,
+    /// When the query was heard of. Of epochs that had ended by then nothing is said if nothing is heard; of those that had begun it is
+    /// not known what the children said before.
+    heard_ms: u64,
     epochs: BTreeMap<u64, Epoch>,
 }
 
@@ -42,6 +55,8 @@ pub(super) struct Gathering {
 struct Epoch {
     /// By the child's place.
     shares: BTreeMap<usize, Held>,
+    /// What the shares take.
+    bytes: usize,
     is_over: bool,
 }
 
@@ -50,6 +65,12 @@ struct Epoch {
 pub(super) struct Held {
     pub(super) participation: Box<[u8]>,
     pub(super) psrs: Box<[Psr]>,
+}
+
+impl Held {
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + self.participation.len() + size_of_val(&*self.psrs)
+    }
 }
 
 /// The sum of what the children said.
@@ -77,9 +98,9 @@ impl Gathering {
         let level_ms = grace_ms.min(OPEN_EPOCHS * epoch_ms / u64::from(of_tree.max(1)));
         let wait_ms = level_ms.saturating_mul(height.into());
         let (slots, (first, until)) = (plan.slots().count(), epochs);
-        let mut gathering = Self { id, first, until, slots, epoch_ms, wait_ms, next: 0, quiet: 0, epochs: BTreeMap::new() };
+        let mut gathering =
+            Self { id, first, until, slots, epoch_ms, wait_ms, next: 0, heard_ms: now_ms, epochs: BTreeMap::new() };
         gathering.next = first.max(gathering.earliest(now_ms));
-        gathering.quiet = now_ms / epoch_ms;
         gathering
     }
 
@@ -112,7 +133,8 @@ impl Gathering {
         let from = self.next + missed;
         let is_open = |epoch: &u64| self.epochs.get(epoch).is_none_or(|epoch| !epoch.is_over);
         let heard = self.epochs.range(self.next..from.max(self.next)).map(|(epoch, _)| *epoch);
-        let said = (from..end).filter(|epoch| *epoch >= self.quiet || self.epochs.contains_key(epoch));
+        let quiet = self.heard_ms / self.epoch_ms;
+        let said = (from..end).filter(|epoch| *epoch >= quiet || self.epochs.contains_key(epoch));
         (heard.chain(said).filter(is_open).collect(), missed)
     }
 
@@ -122,9 +144,22 @@ impl Gathering {
         ended.filter(|(_, epoch)| !epoch.is_over).map(|(epoch, _)| *epoch).collect()
     }
 
-    /// No epoch before this one, or whose time is up, is open any more.
+    /// No epoch whose time is up is open any more. Where the clock was ahead and was set back, epochs that it had ended before they began
+    /// are open again: whoever was sent their sums takes the first only.
     pub(super) fn pass(&mut self, now_ms: u64) {
+        let current = now_ms / self.epoch_ms;
+        // Children may speak of the epoch after the current one, and that may be over when all have.
+        if self.next > current.saturating_add(2) {
+            self.next = self.first;
+            self.heard_ms = self.heard_ms.min(now_ms);
+            self.epochs.split_off(&current.saturating_add(2));
+        }
         self.next = self.next.max(self.earliest(now_ms));
+        self.advance();
+    }
+
+    /// What is over is passed over.
+    fn advance(&mut self) {
         while self.epochs.get(&self.next).is_some_and(|epoch| epoch.is_over) {
             self.next += 1;
         }
@@ -140,6 +175,7 @@ impl Gathering {
             None => {}
         }
         let held = self.epochs.entry(epoch).or_default();
+        held.bytes += share.bytes();
         held.shares.insert(child, share);
         Ok((true, held.shares.len() == children))
     }
@@ -185,27 +221,39 @@ impl Gathering {
             }
         }
         sum.psrs = by_group.into_values().flatten().collect();
-        let over = self.epochs.iter().filter(|(_, epoch)| epoch.is_over).map(|(epoch, _)| *epoch);
-        // Those from `next` on stay: they are few, and what is known of them keeps them from being opened again.
-        if let Some(oldest) = over.rev().nth(KEPT_EPOCHS - 1).map(|oldest| oldest.min(self.next)) {
-            self.epochs = self.epochs.split_off(&oldest);
-        }
+        self.advance();
+        self.forget();
         sum
     }
 
-    /// What the children had said of an epoch that is over; nothing where that is not kept.
+    /// Forgets what is kept no longer. Epochs from `next` on stay: they are few, and what is known of them keeps them from being opened
+    /// again.
+    fn forget(&mut self) {
+        let (mut bytes, mut oldest) = (0_usize, self.next);
+        for (count, (epoch, held)) in (1..).zip(self.epochs.range(..self.next).rev()) {
+            bytes = bytes.saturating_add(held.bytes);
+            if count > kept_epochs(self.epoch_ms) || (count > KEPT_EPOCHS && bytes > KEPT_BYTES) {
+                break;
+            }
+            oldest = *epoch;
+        }
+        self.epochs = self.epochs.split_off(&oldest);
+    }
+
+    /// What the children had said of an epoch that is over; nothing where that is not kept, or where some of it may have been said to
+    /// this gateway before it was restarted.
     pub(super) fn kept(&self, epoch: u64) -> Result<Vec<(usize, &Held)>, Refused> {
         let held = self.epochs.get(&epoch);
         if epoch >= self.next && held.is_none_or(|held| !held.is_over) {
             return Err(Refused::WrongEpoch);
         }
+        let held = held.filter(|_| epoch >= self.heard_ms.div_ceil(self.epoch_ms));
         Ok(held.into_iter().flat_map(|held| &held.shares).map(|(child, share)| (*child, share)).collect())
     }
 
     /// Bytes of children's records that are held.
     pub(super) fn bytes(&self) -> usize {
-        let shares = self.epochs.values().flat_map(|epoch| epoch.shares.values());
-        shares.map(|share| size_of::<Held>() + share.participation.len() + size_of_val(&*share.psrs)).sum()
+        self.epochs.values().map(|epoch| epoch.bytes).sum()
     }
 }
 
@@ -230,5 +278,46 @@ fn set(words: &mut [u64], range: std::ops::Range<u32>) {
             *word |= (u64::MAX >> (64 - count)) << bit;
         }
         at += count;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// A gathering of one-second epochs of which so many are over, each with a share of so many records.
+    fn over(epochs: u64, records: usize) -> Gathering {
+        let (id, until) = (QueryId([0; 16]), u64::MAX);
+        let mut gathering = Gathering {
+            id,
+            first: 0,
+            until,
+            slots: 1,
+            epoch_ms: 1000,
+            wait_ms: 0,
+            next: 0,
+            heard_ms: 0,
+            epochs: BTreeMap::new(),
+        };
+        for epoch in 0..epochs {
+            let held = Held { participation: Box::default(), psrs: vec![Psr::ZERO; records].into() };
+            gathering.take(epoch, 0, held, 1).unwrap();
+            gathering.epochs.get_mut(&epoch).unwrap().is_over = true;
+            gathering.advance();
+            gathering.forget();
+        }
+        gathering
+    }
+
+    #[test]
+    fn what_children_said_is_kept_for_a_minute_but_of_large_shares_for_eight_epochs() {
+        // A megabyte an epoch: sixteen of them are the bound.
+        let records = (1 << 20) / size_of::<Psr>();
+        for (records, kept) in [(0, 60), (records / 8, 60), (records, 15), (4 * records, KEPT_EPOCHS)] {
+            let gathering = over(100, records);
+            assert_eq!(gathering.epochs.keys().copied().collect::<Vec<_>>(), (100 - kept as u64..100).collect::<Vec<_>>());
+            assert!(gathering.bytes() <= KEPT_BYTES.max(KEPT_EPOCHS * (records * size_of::<Psr>() + size_of::<Held>())));
+        }
     }
 }

@@ -73,9 +73,14 @@ absent-data:
 	@tools/absent_data.py
 
 .PHONY: test-long
-test-long: setup-test ## What takes longer than `make test` may: 10,000 simulated groups with faults
+test-long: setup-test ## What takes longer than `make test` may: 10,000 simulated groups with faults, 100,000 private sums
 	$(call step,ten thousand groups)
 	MOTESEAL_SEEDS=10000 cargo test --release $(CARGO_FLAGS) -p moteseal --test sampling_faults -- --nocapture
+	$(call step,a hundred thousand private sums and queries)
+	MOTESEAL_SEEDS=100000 cargo test --release $(CARGO_FLAGS) -p moteseal-client --test sums -- --nocapture
+	MOTESEAL_QUERY_CASES=100000 cargo test --release $(CARGO_FLAGS) -p moteseal-core --test query
+	$(call step,ten thousand lies about private sums)
+	MOTESEAL_SEEDS=10000 cargo test --release $(CARGO_FLAGS) -p moteseal-client --test sum_refusals -- --nocapture
 
 .PHONY: spec
 spec: setup-test ## Replay every test vector with the second verifier, spec/verify.py

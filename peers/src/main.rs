@@ -52,9 +52,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// Readings as a sensor of 32 bits gives them.
+/// Readings as a sensor of 32 bits gives them. None is 0, which this Paillier does not take.
 fn readings() -> Vec<u32> {
-    (0..SOURCES as u32).map(|i| i.wrapping_mul(2_654_435_761)).collect()
+    (1..=SOURCES as u32).map(|i| i.wrapping_mul(2_654_435_761)).collect()
 }
 
 fn run() -> Result<Report, Failed> {

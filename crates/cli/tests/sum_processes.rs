@@ -94,7 +94,8 @@ impl Site {
         }
         let trusted = ["--roster", "roster.cbor", "--operator", "keys/op.pub.pem"];
         let with_roster = |arguments: &[&str]| run(at, &[arguments, &trusted[..]].concat());
-        with_roster(&["sum", "setup", "--querier", "keys/q.key.pem", "--out", "sumkeys"]);
+        // The operator's key lies where it is looked for.
+        run(at, &["sum", "setup", "--roster", "roster.cbor", "--querier", "keys/q.key", "--out", "sumkeys/"]);
         let link = format!("[link]\nurl = \"{}\"\n", broker.url());
         let common = "roster = \"roster.cbor\"\noperator = \"keys/op.pub.pem\"\n";
         for (gateway, parent) in [("root", "querier"), ("gw-a", "root"), ("gw-b", "root")] {
@@ -219,4 +220,22 @@ fn a_minute_of_epochs_while_gateways_are_killed() {
     println!("{whole} epochs over all, {of_half} over the motes of gw-a, {missing} missing, of {EPOCHS}");
     assert!(whole >= EPOCHS / 2, "{whole} of {EPOCHS} over all\n{}", site.logs());
     assert!(of_half >= 2 && missing >= 2, "{of_half} without gw-b, {missing} without the root\n{}", site.logs());
+}
+
+#[test]
+fn a_device_with_the_keys_of_another_roster_or_device_is_told_so() {
+    let (site, other) = (Site::new(), Site::new());
+    let at = site.folder.path();
+    let refused = |name: &str| {
+        let output = moteseal(at, &["device", "run", "--config", "mote0.toml"]).stdin(Stdio::null()).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains("sum.key") && said.contains(name) && said.lines().count() == 1, "{said}");
+    };
+    fs::copy(other.folder.path().join("sumkeys/mote0.sum.key"), at.join("sumkeys/mote0.sum.key")).unwrap();
+    refused("WrongRoster: ");
+    fs::copy(at.join("sumkeys/mote1.sum.key"), at.join("sumkeys/mote0.sum.key")).unwrap();
+    refused("WrongDevice: these are the keys of mote1");
+    fs::copy(at.join("sumkeys/querier.sum.key"), at.join("sumkeys/mote0.sum.key")).unwrap();
+    refused("WrongPemLabel: ");
 }

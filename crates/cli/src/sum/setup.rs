@@ -1,6 +1,6 @@
 //! `moteseal sum setup`: the keys of private sums, a file a device and one for the querier.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use moteseal_core::identity::decode_secret_pem;
@@ -25,10 +25,10 @@ pub(crate) struct Arguments {
     /// The group's roster; its devices are the sources
     #[arg(long)]
     roster: PathBuf,
-    /// The operator's public key
+    /// The operator's public key; op.pub.pem beside the roster, or in keys/ there, unless given
     #[arg(long, value_name = "PUBLIC_KEY")]
-    operator: PathBuf,
-    /// The key that the querier signs its queries with: the secret or the public one
+    operator: Option<PathBuf>,
+    /// The key that the querier signs its queries with: the secret or the public one; q.key stands for q.key.pem, too
     #[arg(long, value_name = "KEY")]
     querier: PathBuf,
     /// The folder to write the files to
@@ -41,8 +41,8 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let Arguments { roster: path, operator, querier, out, key_groups } = arguments;
-    let roster = files::roster(path, operator)?;
+    let Arguments { roster: path, querier, out, key_groups, .. } = arguments;
+    let roster = files::roster(path, &operator(arguments)?)?;
     let querier = public_half(querier)?;
     let devices: Vec<_> = roster.devices().collect();
     let sources = u32::try_from(devices.len()).map_err(|_| Failure::usage("the roster has too many devices"))?;
@@ -87,6 +87,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The operator's public key: the one given, or the one that lies beside the roster.
+fn operator(arguments: &Arguments) -> Result<PathBuf, Failure> {
+    let beside = || {
+        ["op.pub.pem", "keys/op.pub.pem"].map(|name| arguments.roster.with_file_name(name)).into_iter().find(|path| path.exists())
+    };
+    arguments.operator.clone().or_else(beside).ok_or_else(|| {
+        Failure::usage(format_args!(
+            "there is no op.pub.pem beside {}; name the operator's public key with --operator",
+            arguments.roster.display()
+        ))
+    })
+}
+
 /// A device's file name.
 fn file_of(name: &str) -> Result<String, Failure> {
     if name.contains(['/', '\0']) || name.starts_with('.') || name == "querier" {
@@ -96,7 +109,12 @@ fn file_of(name: &str) -> Result<String, Failure> {
 }
 
 /// The public half of a key, whichever half the file has.
-fn public_half(path: &std::path::Path) -> Result<PublicKey, Failure> {
+fn public_half(path: &Path) -> Result<PublicKey, Failure> {
+    // `moteseal key new --out q` makes q.key.pem.
+    let mut whole = path.as_os_str().to_owned();
+    whole.push(".pem");
+    let whole = PathBuf::from(whole);
+    let path = if !path.exists() && whole.exists() { &whole } else { path };
     match decode_secret_pem(&files::read(path)?) {
         Ok(secret) => Ok(secret.public()),
         Err(_) => files::public_key(path),

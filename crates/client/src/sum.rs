@@ -22,4 +22,4 @@ pub use open::{Accepted, EPOCHS_BEHIND, LEAST_FLOOR, PoseError, Querier, Questio
 pub use output::{RowFormat, RowNames, RowWriter};
 pub use participants::Participants;
 pub use share::{Shape, ShareError, Sum};
-pub use walk::{Finding, MAX_QUESTIONS, MAX_UNANSWERED, Walk};
+pub use walk::{ATTEMPTS, Finding, MAX_ASKED, MAX_QUESTIONS, Walk};

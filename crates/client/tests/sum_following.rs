@@ -4,7 +4,7 @@
 
 mod summed;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -19,12 +19,16 @@ use moteseal_core::wire::sum::{Children, Explain, close_share};
 use moteseal_net::link::Down;
 use moteseal_net::memory::{Faults, Network};
 use moteseal_net::{DeviceLink as _, HubLink as _};
+use moteseal_verify::Roster;
+use moteseal_verify::aggregation::{AggregationTree, QUERIER};
 use summed::{Chance, Reading, Said, Scene, Traffic, epoch, reading, roster, tree};
 use tokio::time::Instant;
 
 const HUB_SECRET: [u8; 32] = [0x77; 32];
 const EPOCH_MS: u64 = 5000;
 const GRACE: Duration = Duration::from_millis(300);
+/// A little less than an answer is waited for: four graces.
+const DRIP: Duration = Duration::from_millis(1150);
 const START_MS: u64 = 1_800_000_000_000;
 const SOURCES: u32 = 12;
 
@@ -40,6 +44,10 @@ enum Mishap {
     Lie,
     /// The same, and nobody explains.
     LieUnexplained,
+    /// The same, and every page of the answers takes almost as long as it may.
+    LieDripped,
+    /// What all root gateways say is altered. The first one does not explain, and the others have forgotten after two seconds.
+    AllLie,
 }
 
 /// An agenda as a gateway has heard it.
@@ -55,6 +63,8 @@ struct World {
     readings: Mutex<BTreeMap<u64, Vec<Reading>>>,
     mishaps: Vec<Mishap>,
     heard: Mutex<Vec<Heard>>,
+    /// When the rows came.
+    rows_ms: Mutex<Vec<u64>>,
     start: Instant,
 }
 
@@ -63,10 +73,24 @@ impl World {
         let roster = roster(SOURCES as usize);
         let mut chance = Chance(77);
         let tree = tree(&roster, 5, &mut chance);
+        Self::of(roster, tree, mishaps, chance)
+    }
+
+    /// Two gateways below the querier: one with two sources, one with all others.
+    fn flat(mishaps: &[Mishap]) -> Arc<Self> {
+        let roster = roster(SOURCES as usize);
+        let homes: Vec<(String, &str)> =
+            (0..).zip(roster.devices()).map(|(at, device)| (device.name.clone(), if at < 2 { "gw-1" } else { "gw-0" })).collect();
+        let homes = homes.iter().map(|(device, gateway)| (device.as_str(), *gateway));
+        let tree = AggregationTree::new(&roster, [("gw-0", QUERIER), ("gw-1", QUERIER)], homes).unwrap();
+        Self::of(roster, tree, mishaps, Chance(77))
+    }
+
+    fn of(roster: Roster, tree: AggregationTree, mishaps: &[Mishap], mut chance: Chance) -> Arc<Self> {
         let query = "SELECT AVG(temperature), COUNT(*) FROM sensors EPOCH DURATION 5s";
         let scene = Scene::new(roster, tree, query, SOURCES, 7, &mut chance);
-        let (readings, heard) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { scene, readings, mishaps: mishaps.to_vec(), heard, start: Instant::now() })
+        let (readings, heard, rows_ms) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Arc::new(Self { scene, readings, mishaps: mishaps.to_vec(), heard, rows_ms, start: Instant::now() })
     }
 
     fn now_ms(&self) -> u64 {
@@ -107,7 +131,13 @@ impl World {
         self.readings.lock().unwrap().insert(number, readings);
         let victim = self.victim().0;
         epoch(&self.scene.tree, &answers, &mut |child, said| {
-            if child == victim && matches!(mishap, Mishap::Lie | Mishap::LieUnexplained) {
+            let is_root = self.scene.tree.querier().children().iter().any(|root| root.name == child);
+            let lies = match mishap {
+                Mishap::Lie | Mishap::LieUnexplained | Mishap::LieDripped => child == victim,
+                Mishap::AllLie => is_root,
+                _ => false,
+            };
+            if lies {
                 said.psrs.values_mut().for_each(|psr| *psr = psr.merge(psr));
             }
         })
@@ -123,7 +153,9 @@ async fn gateway(world: Arc<World>, network: Network, id: [u8; 8]) {
     let name = world.scene.tree.name(id).unwrap().to_owned();
     let mut asked: Option<(QueryId, u64, u64)> = None;
     let mut next = 0;
+    let mut answers: VecDeque<(Instant, Bytes)> = VecDeque::new();
     loop {
+        let far = Instant::now() + Duration::from_secs(3600);
         // A little after the end of the epoch.
         let due = asked.map_or(u64::MAX, |(_, _, until)| if next < until { (next + 1) * EPOCH_MS + 100 } else { u64::MAX });
         let wait = Duration::from_millis(due.saturating_sub(world.now_ms()).min(3_600_000));
@@ -140,12 +172,28 @@ async fn gateway(world: Arc<World>, network: Network, id: [u8; 8]) {
                 }
                 Down::Frame(frame) => {
                     let explain = Explain::open(&frame, &key).unwrap();
-                    if world.mishap(explain.epoch) != Mishap::LieUnexplained {
-                        let answer = answer(&world, &explain, &key);
-                        link.send(answer).await.unwrap();
+                    let is_first = world.scene.tree.querier().children()[0].name == name;
+                    match world.mishap(explain.epoch) {
+                        Mishap::LieUnexplained => continue,
+                        Mishap::AllLie if is_first => continue,
+                        _ => {}
                     }
+                    let is_late = world.now_ms() > (explain.epoch + 1) * EPOCH_MS + 2000;
+                    let answer = if world.mishap(explain.epoch) == Mishap::AllLie && is_late {
+                        let mut out = [0; 80];
+                        Bytes::copy_from_slice(Children::close(&explain, &[], &key, &mut out).unwrap())
+                    } else {
+                        answer(&world, &explain, &key)
+                    };
+                    let delay = if world.mishap(explain.epoch) == Mishap::LieDripped { DRIP } else { Duration::ZERO };
+                    answers.push_back((Instant::now() + delay, answer));
                 }
             },
+            () = tokio::time::sleep_until(answers.front().map_or(far, |(at, _)| *at)) => {
+                if let Some((_, answer)) = answers.pop_front() {
+                    link.send(answer).await.unwrap();
+                }
+            }
             () = tokio::time::sleep(wait) => {
                 let Some((query, ..)) = asked else { continue };
                 if let Some(said) = world.traffic(next).heard.get(&name) && world.mishap(next) != Mishap::Silence {
@@ -195,6 +243,7 @@ async fn run(world: &Arc<World>, faults: Faults, settings: Run, most: usize) -> 
     let (mut rows, enough) = (Vec::new(), tokio::sync::Notify::new());
     let mut take = |row: &Row| {
         rows.push(row.clone());
+        world.rows_ms.lock().unwrap().push(world.now_ms());
         if rows.len() == most {
             enough.notify_one();
         }
@@ -267,6 +316,81 @@ async fn a_query_is_a_lease_that_is_renewed_as_long_as_somebody_listens() {
     let mut numbers: Vec<u64> = heard.iter().map(|heard| heard.number).collect();
     numbers.dedup();
     assert!(heard.len() > 6 && heard.last().unwrap().query.is_none(), "{heard:?}");
+}
+
+/// Runs a query that nobody answers for some hours, and says what was announced.
+async fn announced(text: &str, hours: u64) -> Vec<Bytes> {
+    let mut chance = Chance(78);
+    let roster = roster(SOURCES as usize);
+    let tree = tree(&roster, 5, &mut chance);
+    let scene = Scene::new(roster, tree, text, SOURCES, 7, &mut chance);
+    let network = Network::new(5, Faults::default());
+    let mut child = network.device(scene.tree.querier().children()[0].id.0);
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let listener = tokio::spawn({
+        let heard = heard.clone();
+        async move {
+            while let Ok(down) = child.receive().await {
+                let Down::Announcement(agenda) = down else { panic!("{down:?}") };
+                heard.lock().unwrap().push(agenda);
+            }
+        }
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let mut numbers = Numbers::open(&folder.path().join("state")).unwrap();
+    let (hub, signer, start) = (network.hub(), World::signer(), Instant::now());
+    let clock = || START_MS + u64::try_from(start.elapsed().as_millis()).unwrap();
+    let asking = Asking { link: &hub, link_secret: &HUB_SECRET, signer: &signer, numbers: &mut numbers, unix_ms: &clock };
+    let run = Run { lease: Duration::from_secs(3600), ..SETTINGS };
+    let stop = tokio::time::sleep(Duration::from_secs(hours * 3600));
+    follow(asking, &scene.tree, scene.querier(), run, &mut |_| Ok(()), stop).await.unwrap();
+    listener.abort();
+    assert!(listener.await.is_err_and(|error| error.is_cancelled()), "the listener has failed");
+    std::mem::take(&mut *heard.lock().unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_of_a_long_epoch_is_renewed_once_an_epoch_and_the_same_agenda_is_said_again_every_minute() {
+    for (length, renewals) in [("1h", 5), ("45m", 8), ("1d", 1), ("31s", 12)] {
+        let query = format!("SELECT COUNT(*) FROM sensors EPOCH DURATION {length}");
+        let heard = announced(&query, 6).await;
+        let mut agendas = heard.clone();
+        agendas.dedup();
+        // The last one takes the query back.
+        assert!((renewals..=renewals + 1).contains(&(agendas.len() - 1)), "{length}: {} agendas", agendas.len());
+        assert!((355..=362).contains(&heard.len()), "{length}: {} announcements", heard.len());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gateway_that_drips_its_answers_holds_up_its_epoch_for_two_epochs_and_no_other_is_lost() {
+    use Mishap::{LieDripped, None};
+    let world = World::flat(&[LieDripped, LieDripped, LieDripped, None, None]);
+    let rows = run(&world, Faults::default(), Run { epochs: Some(5), ..SETTINGS }, usize::MAX).await;
+    let names: Vec<&str> =
+        rows.iter().map(|row| if let Outcome::Refused { refusal, .. } = &row.outcome { refusal.name() } else { "" }).collect();
+    assert_eq!(names[..3], ["SharesMismatch"; 3]);
+    for (row, at_ms) in rows.iter().zip(&*world.rows_ms.lock().unwrap()) {
+        // The end of the epoch, a grace for each edge, two epochs.
+        let latest = (row.epoch + 3) * EPOCH_MS + 2 * 300;
+        assert!(*at_ms <= latest + 10, "epoch {} came {} ms late", row.epoch, at_ms - latest);
+    }
+    let Outcome::Refused { findings, .. } = &rows[0].outcome else { panic!("{:?}", rows[0]) };
+    assert_eq!(findings.iter().map(ToString::to_string).collect::<Vec<_>>(), ["gw-0 -> querier (unanswered)"]);
+    rows[3..].iter().for_each(|row| check(&world, row, &[]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gateway_that_does_not_answer_hides_no_other() {
+    let world = World::flat(&[Mishap::AllLie, Mishap::None]);
+    let rows = run(&world, Faults::default(), Run { epochs: Some(2), ..SETTINGS }, usize::MAX).await;
+    let Outcome::Refused { findings, .. } = &rows[0].outcome else { panic!("{:?}", rows[0]) };
+    let roots = world.scene.tree.querier();
+    let (silent, other) = (&roots.children()[0].name, &roots.children()[1].name);
+    let mut found: Vec<String> = findings.iter().map(ToString::to_string).collect();
+    found.sort_by_key(|found| found.ends_with("(unanswered)"));
+    assert_eq!(found, [format!("{other} -> querier"), format!("{silent} -> querier (unanswered)")]);
+    check(&world, &rows[1], &[]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -50,7 +50,8 @@ fn rows() -> (Scene, Vec<Row>) {
         }
         let (row, failed) = epochs.close();
         let edge = Finding::Edge { child: "mote3".to_owned(), parent: "gw-0".to_owned() };
-        rows.push(if failed.is_some() { row.blame(vec![edge]) } else { row });
+        let forgotten = Finding::Forgotten { node: "gw-1".to_owned(), parent: "gw-0".to_owned() };
+        rows.push(if failed.is_some() { row.blame(vec![forgotten, edge]) } else { row });
     }
     (scene, rows)
 }
@@ -85,7 +86,7 @@ epoch                 AVG(temperature) [Cel]  VARIANCE(voltage) [V2]      COUNT(
 2027-01-15T08:00:00Z              -19.975000            0.0000029167             6              615           6/8  {silent}
 2027-01-15T08:00:30Z                       -                       -             0                0           8/8
 2027-01-15T08:01:00Z                       -                       -             -                -           2/8  missing: BelowFloor: 2 took part, and sums of fewer than 5 are not shown
-2027-01-15T08:01:30Z                       -                       -             -                -           8/8  refused: SharesMismatch: the shares in it are not those of the named participants, in this query, slot and epoch (the count, key group 0); mote3 -> gw-0
+2027-01-15T08:01:30Z                       -                       -             -                -           8/8  refused: SharesMismatch: the shares in it are not those of the named participants, in this query, slot and epoch (the count, key group 0); mote3 -> gw-0; forgotten by gw-1
 "
     );
     assert_eq!(text(RowFormat::Table), expected);
@@ -114,6 +115,8 @@ fn json_has_stable_keys_and_exact_values() {
     assert_eq!(lines[1]["results"]["COUNT(*)"], "0");
     assert_eq!((&lines[2]["results"], &lines[2]["error"]["name"]), (&serde_json::Value::Null, &"BelowFloor".into()));
     assert_eq!(lines[2]["error"]["edge"], serde_json::Value::Null);
+    assert_eq!(lines[3]["error"]["edges"], serde_json::json!(["mote3 -> gw-0"]), "who has forgotten is not to blame");
+    assert_eq!(lines[3]["error"]["forgotten"], serde_json::json!(["gw-1"]));
     assert_eq!((&lines[3]["error"]["name"], &lines[3]["error"]["edge"]), (&"SharesMismatch".into(), &"mote3 -> gw-0".into()));
 }
 

@@ -18,6 +18,8 @@ use super::walk::{Finding, Walk, read_child};
 
 /// All graces together last no longer than so many epochs (spec/sums.md, section 6).
 const OPEN_EPOCHS: u64 = 6;
+/// A walk down has so many epochs' time from the deadline of its epoch on.
+const WALK_EPOCHS: u64 = 2;
 /// Epochs that can be open at a time; of later ones nothing is heard yet.
 pub const MAX_OPEN: u64 = 16;
 
@@ -119,11 +121,25 @@ impl<'t, E: Engine + Sync> Epochs<'t, E> {
     /// When the next epoch is waited for no longer, in Unix milliseconds.
     #[must_use]
     pub fn deadline_ms(&self) -> u64 {
+        self.deadline_of(self.next)
+    }
+
+    fn deadline_of(&self, epoch: u64) -> u64 {
+        let end = epoch.saturating_add(1).saturating_mul(self.querier.epoch_ms().into());
+        end.saturating_add(self.grace_ms().saturating_mul(self.hub.height().into()))
+    }
+
+    /// How long an edge may take, in milliseconds. Gateways wait no longer either: they keep few epochs open (spec/sums.md, section 6).
+    pub(super) fn grace_ms(&self) -> u64 {
         let (epoch_ms, height) = (u64::from(self.querier.epoch_ms()), u64::from(self.hub.height()));
-        let end = self.next.saturating_add(1).saturating_mul(epoch_ms);
-        // Gateways wait no longer either: they keep few epochs open (spec/sums.md, section 6).
-        let grace_ms = self.grace_ms.min(OPEN_EPOCHS * epoch_ms / height.max(1));
-        end.saturating_add(grace_ms.saturating_mul(height))
+        self.grace_ms.min(OPEN_EPOCHS * epoch_ms / height.max(1))
+    }
+
+    /// How long the walk down for an epoch may take, in milliseconds: two epochs, and less where the querier is late, so that it does not get
+    /// later if it walks in every epoch, and gateways have not forgotten what it asks for.
+    pub(super) fn walk_ms(&self, epoch: u64, now_ms: u64) -> u64 {
+        let most = WALK_EPOCHS * u64::from(self.querier.epoch_ms());
+        self.deadline_of(epoch).saturating_add(most).saturating_sub(now_ms).min(most)
     }
 
     /// Hears a child. Its first word on an epoch counts.

@@ -3,7 +3,7 @@
 //! The announcement is a lease: it names the epoch until which the query runs, some way ahead, and is renewed while the querier lives.
 //! So a querier that dies costs the motes no energy for long. The only I/O is the link and the file of the agendas' numbers.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use moteseal_core::record::DeviceId;
 use moteseal_core::signature::Signer;
 use moteseal_core::sum::agenda::{AgendaDraft, MAX_AGENDA, Posed};
 use moteseal_core::wire::link::LinkKey;
-use moteseal_core::wire::sum::SumUplink;
+use moteseal_core::wire::sum::{Explain, SumUplink};
 use moteseal_net::link::Up;
 use moteseal_net::{HubLink, LinkError};
 use moteseal_verify::aggregation::AggregationTree;
@@ -24,17 +24,19 @@ use tracing::{debug, warn};
 use super::epochs::{Epochs, Heard, Row};
 use super::number::{NumberError, Numbers};
 use super::open::Querier;
-use super::walk::{Finding, Walk};
+use super::walk::{ATTEMPTS, Finding, Walk};
 use crate::output::OutputError;
 
-/// How often an aggregator is asked before it counts as silent.
-const ATTEMPTS: u32 = 3;
+/// No walk takes longer, however long the epochs are.
+const LONGEST_WALK: Duration = Duration::from_secs(300);
 /// An attempt waits at least this long for its answer.
 const LEAST_WAIT: Duration = Duration::from_millis(500);
 /// Explain frames are shorter.
 const MAX_EXPLAIN: usize = 64;
 /// The clock is read again this often: it may be set.
 const READ_AGAIN: Duration = Duration::from_secs(1);
+/// The newest agenda is announced again this often, as it is.
+const SAY_AGAIN: Duration = Duration::from_secs(60);
 /// The link is given this long to tell that a query has ended.
 const FAREWELL: Duration = Duration::from_millis(500);
 
@@ -148,6 +150,8 @@ struct Asked<'a, 't, L, E> {
     first: u64,
     /// The first epoch that the newest agenda does not ask for.
     until: u64,
+    /// The newest agenda, and when it is said again.
+    said: Option<(Bytes, Instant)>,
 }
 
 impl<'a, 't, L: HubLink + Sync, E: Engine + Sync> Asked<'a, 't, L, E> {
@@ -160,7 +164,7 @@ impl<'a, 't, L: HubLink + Sync, E: Engine + Sync> Asked<'a, 't, L, E> {
         let children = epochs.hub().children().iter();
         let key = |id: DeviceId| LinkKey::new(&LinkKey::secret_of(asking.link_secret, group, id));
         let keys = children.map(|child| (child.id.0, key(child.id))).collect();
-        Self { asking, epochs, run, keys, first, until: first }
+        Self { asking, epochs, run, keys, first, until: first, said: None }
     }
 
     fn now_ms(&self) -> u64 {
@@ -171,9 +175,9 @@ impl<'a, 't, L: HubLink + Sync, E: Engine + Sync> Asked<'a, 't, L, E> {
         self.epochs.querier().epoch_ms().into()
     }
 
-    /// The epochs of a lease: one at least.
+    /// The epochs of a lease: two at least, the one that runs and the next.
     fn lease(&self) -> u64 {
-        (u64::try_from(self.run.lease.as_millis()).unwrap_or(u64::MAX) / self.epoch_ms()).max(1)
+        (u64::try_from(self.run.lease.as_millis()).unwrap_or(u64::MAX) / self.epoch_ms()).max(2)
     }
 
     fn is_over(&self) -> bool {
@@ -196,19 +200,28 @@ impl<'a, 't, L: HubLink + Sync, E: Engine + Sync> Asked<'a, 't, L, E> {
         let (mut scratch, mut out) = (vec![0; MAX_AGENDA], vec![0; MAX_AGENDA]);
         let agenda = Bytes::copy_from_slice(draft.issue(self.asking.signer, &mut scratch, &mut out)?);
         debug!(number = draft.number, until = self.until, is_asked, "the agenda is announced");
+        self.say(agenda).await
+    }
+
+    async fn say(&mut self, agenda: Bytes) -> Result<(), FollowError> {
+        self.said = Some((agenda.clone(), Instant::now() + SAY_AGAIN));
         Ok(self.asking.link.announce(agenda).await?)
     }
 
-    /// Renews the lease once half of it is over.
+    /// Renews the lease once half of it is over. Meanwhile the same agenda is said again and again: a hub or a mote that was restarted
+    /// may have an older one from its broker.
     async fn renew(&mut self) -> Result<(), FollowError> {
-        let (now, lease) = (self.now_ms() / self.epoch_ms(), self.lease());
-        let end = self.run.epochs.map(|epochs| self.first.saturating_add(epochs));
-        if self.until >= end.unwrap_or(u64::MAX) || now.max(self.first).saturating_add(lease.div_ceil(2)) < self.until {
-            return Ok(());
+        let (from, lease) = ((self.now_ms() / self.epoch_ms()).max(self.first), self.lease());
+        let end = self.run.epochs.map_or(u64::MAX, |epochs| self.first.saturating_add(epochs));
+        let until = from.saturating_add(lease).min(end);
+        if until > self.until && from.saturating_add(lease.div_ceil(2)) >= self.until {
+            self.until = until;
+            return self.announce(true).await;
         }
-        let until = now.max(self.first).saturating_add(lease).max(self.until);
-        self.until = end.map_or(until, |end| until.min(end));
-        self.announce(true).await
+        match &self.said {
+            Some((agenda, again)) if *again <= Instant::now() => self.say(agenda.clone()).await,
+            _ => Ok(()),
+        }
     }
 
     async fn run(
@@ -240,9 +253,9 @@ impl<'a, 't, L: HubLink + Sync, E: Engine + Sync> Asked<'a, 't, L, E> {
         Ok(())
     }
 
-    /// Hears a child; says whether it was the answer to what a walk asks.
-    fn hear(&mut self, up: &Up, walk: Option<&mut Walk<'t>>) -> bool {
-        let Some(key) = self.keys.get(&up.device) else { return false };
+    /// Hears a child: a share, or an answer to what a walk asks.
+    fn hear(&mut self, up: &Up, walk: Option<&mut Walk<'t>>) {
+        let Some(key) = self.keys.get(&up.device) else { return };
         match SumUplink::open(&up.frame, key) {
             Ok(SumUplink::Share(share)) => {
                 let child = DeviceId(up.device);
@@ -255,39 +268,52 @@ impl<'a, 't, L: HubLink + Sync, E: Engine + Sync> Asked<'a, 't, L, E> {
                 }
             }
             Ok(SumUplink::Children(children)) => {
-                return walk.is_some_and(|walk| walk.answer(self.epochs.querier(), DeviceId(up.device), &children));
+                if !walk.is_some_and(|walk| walk.answer(self.epochs.querier(), DeviceId(up.device), &children)) {
+                    debug!(node = %children.node, epoch = children.epoch, "an answer that nobody waits for is dropped");
+                }
             }
             Err(error) => debug!(name = error.name(), "a frame is dropped"),
         }
-        false
     }
 
     async fn close(&mut self) -> Result<Row, FollowError> {
         let (row, failed) = self.epochs.close();
         let Some(failed) = failed else { return Ok(row) };
+        let within = Duration::from_millis(self.epochs.walk_ms(row.epoch, self.now_ms())).clamp(LEAST_WAIT, LONGEST_WALK);
         let walk = self.epochs.walk(failed);
-        let findings = self.walk(walk).await?;
+        let findings = self.walk(walk, within).await?;
         Ok(row.blame(findings))
     }
 
-    /// Walks down. Shares of other epochs are heard meanwhile.
-    async fn walk(&mut self, mut walk: Walk<'t>) -> Result<Vec<Finding>, FollowError> {
-        let edges = self.epochs.hub().height().saturating_mul(2);
-        let wait = self.run.grace.saturating_mul(edges).max(LEAST_WAIT);
-        'questions: while let Some((child, explain)) = walk.question() {
-            for _ in 0..ATTEMPTS {
-                let Some(key) = self.keys.get(&child.0) else { break };
+    /// Walks down, until the answers are there or the epoch's time for that is up. Shares of other epochs are heard meanwhile.
+    async fn walk(&mut self, mut walk: Walk<'t>, within: Duration) -> Result<Vec<Finding>, FollowError> {
+        let edges = u64::from(self.epochs.hub().height()).saturating_mul(2);
+        let wait = Duration::from_millis(self.epochs.grace_ms().saturating_mul(edges)).min(within / ATTEMPTS).max(LEAST_WAIT);
+        let end = Instant::now() + within;
+        // All wait equally long, so that those who were asked first stand in front.
+        let mut patience: VecDeque<(Explain, Instant)> = VecDeque::new();
+        while !walk.is_done() && Instant::now() < end {
+            while let Some((child, explain)) = walk.question() {
+                let until = Instant::now() + wait;
                 let mut frame = [0; MAX_EXPLAIN];
-                let Ok(frame) = explain.close(key, &mut frame) else { break };
-                self.asking.link.send(child.0, Bytes::copy_from_slice(frame)).await?;
-                let deadline = Instant::now() + wait;
-                while let Ok(up) = timeout_at(deadline, self.asking.link.receive()).await {
-                    if self.hear(&up?, Some(&mut walk)) {
-                        continue 'questions;
-                    }
+                if let Some(key) = self.keys.get(&child.0)
+                    && let Ok(frame) = explain.close(key, &mut frame)
+                {
+                    let sent = timeout_at(end, self.asking.link.send(child.0, Bytes::copy_from_slice(frame)));
+                    sent.await.unwrap_or(Ok(()))?;
                 }
+                patience.push_back((explain, until));
             }
-            walk.give_up();
+            let next = patience.front().map_or(end, |(_, until)| *until).min(end).min(Instant::now() + READ_AGAIN);
+            if let Ok(up) = timeout_at(next, self.asking.link.receive()).await {
+                self.hear(&up?, Some(&mut walk));
+            }
+            let now = Instant::now();
+            while let Some((explain, _)) = patience.pop_front_if(|(_, until)| *until <= now) {
+                walk.give_up(&explain);
+            }
+            // Whoever is still listened to goes on answering.
+            self.renew().await?;
         }
         Ok(walk.finish())
     }

@@ -19,6 +19,7 @@ use moteseal_core::sum::query::{Aggregate, FixedPoint, Plan, Selected};
 use serde_json::{Value, json};
 
 use super::epochs::{Outcome, Row};
+use super::walk::Finding;
 use crate::output::OutputError;
 
 /// A table names silent sources only if they are this few.
@@ -113,15 +114,28 @@ fn instant(ms: u64) -> String {
     time.map(|time| time.to_string()).unwrap_or_default()
 }
 
-/// Why a row has no values: the error's name, all in words, and the edges that were found.
-fn failure(row: &Row) -> Option<(&'static str, String, Vec<String>)> {
-    match &row.outcome {
-        Outcome::Accepted(_) => None,
-        Outcome::Missing(refusal) => Some((refusal.name(), refusal.to_string(), Vec::new())),
-        Outcome::Refused { refusal, findings } => {
-            Some((refusal.name(), refusal.to_string(), findings.iter().map(ToString::to_string).collect()))
-        }
-    }
+/// Why a row has no values.
+#[derive(Default)]
+struct Failure<'a> {
+    /// The error's name.
+    name: &'static str,
+    /// All in words.
+    message: String,
+    /// The edges that were found.
+    edges: Vec<String>,
+    /// Who had nothing of the epoch any more.
+    forgotten: Vec<&'a str>,
+}
+
+fn failure(row: &Row) -> Option<Failure<'_>> {
+    let (refusal, findings) = match &row.outcome {
+        Outcome::Accepted(_) => return None,
+        Outcome::Missing(refusal) => (refusal, &[][..]),
+        Outcome::Refused { refusal, findings } => (refusal, &findings[..]),
+    };
+    let edges = findings.iter().filter(|finding| finding.forgotten().is_none()).map(ToString::to_string).collect();
+    let forgotten = findings.iter().filter_map(Finding::forgotten).collect();
+    Some(Failure { name: refusal.name(), message: refusal.to_string(), edges, forgotten })
 }
 
 fn values(row: &Row) -> &[Option<FixedPoint>] {
@@ -195,7 +209,7 @@ impl<W: Write> RowWriter<W> {
             }
             State::Json(out) => writeln!(out, "{}", object(names, row)).and_then(|()| out.flush()).map_err(OutputError::of),
             State::Csv(out) => {
-                let (error, _, edges) = failure(row).unwrap_or_default();
+                let Failure { name: error, edges, .. } = failure(row).unwrap_or_default();
                 let mut cells = vec![row.epoch.to_string(), instant(row.start_ms), row.duration_ms.to_string()];
                 for item in 0..names.items.len() {
                     let value = values(row).get(item).copied().flatten();
@@ -246,11 +260,14 @@ fn line(text: &mut String, names: &RowNames, widths: &[usize], row: &Row) {
     let part = format!("{}/{}", row.participants.count(), row.sources);
     let _ = write!(text, "  {part:>12}  ");
     let silent = row.sources - row.participants.count();
-    if let Some((_, error, edges)) = failure(row) {
+    if let Some(Failure { message, edges, forgotten, .. }) = failure(row) {
         let verdict = if matches!(row.outcome, Outcome::Missing(_)) { "missing" } else { "refused" };
-        let _ = write!(text, "{verdict}: {error}");
+        let _ = write!(text, "{verdict}: {message}");
         if !edges.is_empty() {
             let _ = write!(text, "; {}", edges.join(", "));
+        }
+        if !forgotten.is_empty() {
+            let _ = write!(text, "; forgotten by {}", forgotten.join(", "));
         }
     } else if silent as usize > NAMED {
         let _ = write!(text, "{silent} sources");
@@ -268,8 +285,9 @@ fn object(names: &RowNames, row: &Row) -> Value {
         .map(|(item, value)| (item.clone(), value.map_or(Value::Null, |value| value.to_string().into())))
         .collect();
     let accepted = matches!(row.outcome, Outcome::Accepted(_));
-    let error = failure(row)
-        .map(|(name, message, edges)| json!({ "name": name, "message": message, "edge": edges.first(), "edges": edges }));
+    let error = failure(row).map(|Failure { name, message, edges, forgotten }| {
+        json!({ "name": name, "message": message, "edge": edges.first(), "edges": edges, "forgotten": forgotten })
+    });
     json!({
         "query": row.query.to_string(),
         "epoch": row.epoch,
@@ -325,12 +343,12 @@ fn batch(schema: &SchemaRef, names: &RowNames, row: &Row) -> Result<RecordBatch,
     names.silent(row).for_each(|name| silent.values().append_value(name));
     silent.append(true);
     let failure = failure(row);
-    let edge = failure.as_ref().map(|(.., edges)| edges.join("; ")).filter(|edges| !edges.is_empty());
+    let edge = failure.as_ref().map(|failure| failure.edges.join("; ")).filter(|edges| !edges.is_empty());
     columns.extend([
         Arc::new(UInt32Array::from(vec![row.participants.count()])) as ArrayRef,
         Arc::new(UInt32Array::from(vec![row.sources])),
         Arc::new(silent.finish()),
-        Arc::new(StringArray::from(vec![failure.as_ref().map(|(name, ..)| *name)])),
+        Arc::new(StringArray::from(vec![failure.as_ref().map(|failure| failure.name)])),
         Arc::new(StringArray::from(vec![edge])),
     ]);
     RecordBatch::try_new(schema.clone(), columns).map_err(OutputError::of)

@@ -18,8 +18,10 @@ use super::share::{ShareError, Sum};
 
 /// No walk asks more often.
 pub const MAX_QUESTIONS: usize = 4096;
-/// A walk ends once so many aggregators have not answered.
-pub const MAX_UNANSWERED: usize = 4;
+/// So many questions wait for their answers at a time.
+pub const MAX_ASKED: usize = 64;
+/// How often an aggregator is asked before it counts as silent.
+pub const ATTEMPTS: u32 = 3;
 
 /// What a walk has found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,8 +33,16 @@ pub enum Finding {
         /// The name of its upper end.
         parent: String,
     },
-    /// An aggregator whose share was wrong did not say what its children had said, or has forgotten it.
+    /// An aggregator whose share was wrong did not say in time what its children had said.
     Unanswered {
+        /// Its name.
+        node: String,
+        /// The name of the one above it.
+        parent: String,
+    },
+    /// An aggregator whose share was wrong has nothing of the epoch any more, as it says: it was asked late, or was restarted. That is no
+    /// word on who did it.
+    Forgotten {
         /// Its name.
         node: String,
         /// The name of the one above it.
@@ -40,12 +50,21 @@ pub enum Finding {
     },
 }
 
+impl Finding {
+    /// The name of the aggregator that has forgotten the epoch; `None` of a finding about an edge.
+    #[must_use]
+    pub fn forgotten(&self) -> Option<&str> {
+        if let Self::Forgotten { node, .. } = self { Some(node) } else { None }
+    }
+}
+
 impl fmt::Display for Finding {
-    /// `gw-a -> root`, of an aggregator that does not answer with a word on that.
+    /// `gw-a -> root`, of an aggregator that does not answer with a word on that; of one that has forgotten its name alone.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Edge { child, parent } => write!(f, "{child} -> {parent}"),
             Self::Unanswered { node, parent } => write!(f, "{node} -> {parent} (unanswered)"),
+            Self::Forgotten { node, .. } => write!(f, "{node} has forgotten the epoch"),
         }
     }
 }
@@ -57,11 +76,11 @@ pub struct Walk<'t> {
     querier: Hub,
     query: u32,
     epoch: u64,
-    /// Aggregators whose shares are wrong.
-    pending: VecDeque<Failed>,
-    asked: Option<Asked>,
+    /// Aggregators whose shares are wrong, to be asked in this order.
+    pending: VecDeque<Asked>,
+    /// Those whose answers are waited for.
+    asked: Vec<Asked>,
     questions: usize,
-    unanswered: usize,
     findings: Vec<Finding>,
 }
 
@@ -75,11 +94,18 @@ struct Failed {
     said: Sum,
 }
 
-/// An aggregator that was asked, and its children's shares so far.
+/// An aggregator that is asked.
 #[derive(Debug)]
 struct Asked {
     failed: Failed,
-    hub: Hub,
+    /// How often the present question was in vain.
+    tries: u32,
+    answer: Option<Answer>,
+}
+
+/// The children's shares that an aggregator has told so far.
+#[derive(Debug)]
+struct Answer {
     /// How many children were heard of.
     next: u32,
     /// Which, by their places in the hub.
@@ -102,101 +128,113 @@ impl<'t> Walk<'t> {
     ) -> Self {
         let hub = tree.querier();
         let query = querier.id().reference();
-        let (pending, asked, findings) = (VecDeque::new(), None, Vec::new());
-        let mut walk = Self { tree, querier: hub, query, epoch, pending, asked, questions: 0, unanswered: 0, findings };
+        let (pending, asked, findings) = (VecDeque::new(), Vec::new(), Vec::new());
+        let mut walk = Self { tree, querier: hub, query, epoch, pending, asked, questions: 0, findings };
         for (place, said) in children {
             let Some(child) = walk.querier.children().get(place) else { continue };
             if said.as_ref().is_some_and(|sum| querier.is_true(epoch, sum)) {
                 continue;
             }
             match wrong(child, QUERIER, said) {
-                Ok(failed) => walk.pending.push_back(failed),
+                Ok(failed) => walk.pending.push_back(Asked::new(failed)),
                 Err(edge) => walk.findings.push(edge),
             }
         }
         walk
     }
 
-    /// The next question, and the child of the querier that it goes to. The same again until it was [answered](Self::answer) or
-    /// [given up](Self::give_up). At the end, none.
+    /// The next question to be sent, and the child of the querier that it goes to; none while enough of them wait for their answers. Each
+    /// is to be [answered](Self::answer) or [given up](Self::give_up). All who are to be asked are asked once before any is asked again.
     pub fn question(&mut self) -> Option<(DeviceId, Explain)> {
-        while self.asked.is_none() {
-            let failed = self.pending.pop_front()?;
-            if self.questions >= MAX_QUESTIONS || self.unanswered >= MAX_UNANSWERED {
-                self.findings.push(failed.unanswered());
-                continue;
-            }
-            let Some(hub) = self.tree.hub(&failed.name) else {
-                self.findings.push(failed.edge());
+        while self.asked.len() < MAX_ASKED {
+            let next = self.pending.pop_front()?;
+            let way = self.querier.next_hop(next.failed.node).and_then(|place| self.querier.children().get(place));
+            let Some(way) = way.filter(|_| self.questions < MAX_QUESTIONS) else {
+                self.findings.push(next.failed.unanswered());
                 continue;
             };
-            let (merged, heard) = (Sum::none(failed.said.shape()), vec![false; hub.children().len()]);
-            self.asked = Some(Asked { failed, hub, next: 0, heard, merged, wrong: Vec::new(), edges: Vec::new() });
             self.questions += 1;
+            let explain = Explain { query: self.query, epoch: self.epoch, node: next.failed.node, first: next.first() };
+            self.asked.push(next);
+            return Some((way.id, explain));
         }
-        let asked = self.asked.as_ref()?;
-        let way = self.querier.next_hop(asked.failed.node).and_then(|place| self.querier.children().get(place))?;
-        Some((way.id, Explain { query: self.query, epoch: self.epoch, node: asked.failed.node, first: asked.next }))
+        None
     }
 
-    /// Takes an answer that a child of the querier brings; says whether it was one to the question that was asked last. From another child
-    /// than the one that was asked it is none: who could answer for others could have them named.
+    /// Whether nobody is to be asked any more, and no answer is waited for.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.pending.is_empty() && self.asked.is_empty()
+    }
+
+    /// Takes an answer that a child of the querier brings; says whether it was one to a question that waits. From another child than the one
+    /// that was asked it is none: who could answer for others could have them named.
     pub fn answer<E: Engine + Sync>(&mut self, querier: &Querier<E>, from: DeviceId, children: &Children<'_>) -> bool {
-        let Some(asked) = &mut self.asked else { return false };
-        let way = self.querier.next_hop(asked.failed.node);
-        if way.is_none() || way != self.querier.child(from) {
+        let way = self.querier.next_hop(children.node);
+        if way.is_none() || way != self.querier.child(from) || (children.query, children.epoch) != (self.query, self.epoch) {
             return false;
         }
-        let is_asked = (children.query, children.epoch) == (self.query, self.epoch)
-            && (children.node, children.first) == (asked.failed.node, asked.next);
-        if !is_asked {
-            return false;
-        }
+        let Some(mut asked) = self.take_asked(children.node, children.first) else { return false };
         if children.total == 0 {
-            // It has nothing of the epoch any more, or says so.
-            self.findings.extend(self.asked.take().map(|asked| asked.failed.unanswered()));
+            self.findings.push(asked.failed.forgotten());
             return true;
         }
-        let (mut heard, mut is_sound) = (0_u32, children.total as usize <= asked.hub.children().len());
+        let Some(hub) = self.tree.hub(&asked.failed.name) else {
+            self.findings.push(asked.failed.edge());
+            return true;
+        };
+        let mut answer = asked.answer.take().unwrap_or_else(|| Answer::new(&hub, &asked.failed));
+        let (mut heard, mut is_sound) = (0_u32, children.total as usize <= hub.children().len());
         for (id, participation, psrs) in children.shares() {
             heard += 1;
             let share = Share { query: self.query, epoch: self.epoch, participation, psrs };
-            is_sound &= asked.hear(querier, id, &share);
+            is_sound &= answer.hear(querier, &hub, id, &share);
         }
-        asked.next = asked.next.saturating_add(heard);
-        let is_last = asked.next >= children.total;
-        if is_sound && !is_last && heard > 0 && self.questions < MAX_QUESTIONS {
-            self.questions += 1;
-            return true;
-        }
-        if let Some(asked) = self.asked.take() {
-            self.conclude(asked, is_sound && is_last);
+        answer.next = answer.next.saturating_add(heard);
+        let is_last = answer.next >= children.total;
+        if is_sound && !is_last && heard > 0 {
+            // More of the same is asked for at once.
+            self.pending.push_front(Asked { failed: asked.failed, tries: 0, answer: Some(answer) });
+        } else {
+            self.conclude(asked.failed, answer, is_sound && is_last);
         }
         true
     }
 
-    /// Gives the present question up: nobody has answered it.
-    pub fn give_up(&mut self) {
-        if let Some(asked) = self.asked.take() {
-            self.unanswered += 1;
+    /// Nobody has answered a question in time: it is asked again after all others, if it was not asked often enough. Of a question that
+    /// waits no more nothing is done.
+    pub fn give_up(&mut self, question: &Explain) {
+        let Some(mut asked) = self.take_asked(question.node, question.first) else { return };
+        asked.tries += 1;
+        if asked.tries < ATTEMPTS {
+            self.pending.push_back(asked);
+        } else {
             self.findings.push(asked.failed.unanswered());
         }
     }
 
-    /// What was found.
+    /// What was found. Whoever has not answered by now counts as silent.
     #[must_use]
-    pub fn finish(self) -> Vec<Finding> {
+    pub fn finish(mut self) -> Vec<Finding> {
+        let silent = self.asked.iter().chain(&self.pending).map(|asked| asked.failed.unanswered());
+        self.findings.extend(silent);
         self.findings
     }
 
-    fn conclude(&mut self, asked: Asked, is_sound: bool) {
-        let Asked { failed, merged, wrong, edges, .. } = asked;
+    /// The one that waits for an answer from this child on.
+    fn take_asked(&mut self, node: DeviceId, first: u32) -> Option<Asked> {
+        let place = self.asked.iter().position(|asked| asked.failed.node == node && asked.first() == first)?;
+        Some(self.asked.swap_remove(place))
+    }
+
+    fn conclude(&mut self, failed: Failed, answer: Answer, is_sound: bool) {
+        let Answer { merged, wrong, edges, .. } = answer;
         // What it says of its children must add up to what it said of itself; otherwise it is (also) this one.
         if !is_sound || merged != failed.said {
             self.findings.push(failed.edge());
         }
         self.findings.extend(edges);
-        self.pending.extend(wrong);
+        self.pending.extend(wrong.into_iter().map(Asked::new));
     }
 }
 
@@ -218,20 +256,40 @@ impl Failed {
     fn unanswered(&self) -> Finding {
         Finding::Unanswered { node: self.name.clone(), parent: self.parent.clone() }
     }
+
+    fn forgotten(&self) -> Finding {
+        Finding::Forgotten { node: self.name.clone(), parent: self.parent.clone() }
+    }
 }
 
 impl Asked {
+    const fn new(failed: Failed) -> Self {
+        Self { failed, tries: 0, answer: None }
+    }
+
+    /// The first child that is asked for.
+    fn first(&self) -> u32 {
+        self.answer.as_ref().map_or(0, |answer| answer.next)
+    }
+}
+
+impl Answer {
+    fn new(hub: &Hub, failed: &Failed) -> Self {
+        let (heard, merged) = (vec![false; hub.children().len()], Sum::none(failed.said.shape()));
+        Self { next: 0, heard, merged, wrong: Vec::new(), edges: Vec::new() }
+    }
+
     /// Takes what the aggregator has of a child; says whether it can have that.
-    fn hear<E: Engine + Sync>(&mut self, querier: &Querier<E>, id: DeviceId, share: &Share<'_>) -> bool {
-        let Some(place) = self.hub.child(id).filter(|place| !self.heard[*place]) else { return false };
+    fn hear<E: Engine + Sync>(&mut self, querier: &Querier<E>, hub: &Hub, id: DeviceId, share: &Share<'_>) -> bool {
+        let Some(place) = hub.child(id).filter(|place| !self.heard[*place]) else { return false };
         self.heard[place] = true;
-        let child = &self.hub.children()[place];
-        let said = read_child(querier, &self.hub, place, share.epoch, share).ok();
+        let child = &hub.children()[place];
+        let said = read_child(querier, hub, place, share.epoch, share).ok();
         if said.as_ref().is_some_and(|said| self.merged.merge(said).is_err()) {
             return false;
         }
         if !said.as_ref().is_some_and(|said| querier.is_true(share.epoch, said)) {
-            match wrong(child, self.hub.name(), said) {
+            match wrong(child, hub.name(), said) {
                 Ok(failed) => self.wrong.push(failed),
                 Err(edge) => self.edges.push(edge),
             }

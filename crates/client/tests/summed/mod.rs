@@ -319,7 +319,7 @@ impl Traffic {
         let mut walk = Walk::new(&scene.tree, querier, epoch, roots.collect::<Vec<_>>());
         while let Some((way, asked)) = walk.question() {
             if silent.contains(&scene.tree.name(asked.node).unwrap()) {
-                walk.give_up();
+                walk.give_up(&asked);
                 continue;
             }
             // Room for one child of forty key groups: what more there is takes pages.

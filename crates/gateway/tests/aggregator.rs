@@ -360,3 +360,33 @@ fn a_gateway_does_not_answer_for_what_it_may_have_heard_before_it_was_restarted(
         assert_eq!(known, if epoch == T + 2 { 2 } else { 0 }, "{}", epoch - T);
     }
 }
+
+#[test]
+fn the_agenda_is_announced_again_every_minute_as_it_is() {
+    let mut world = small();
+    let agenda = world.agenda(1, &[world.posed()]);
+    let left = world.gateways.get_mut("left").unwrap();
+    let start = T * EPOCH_MS;
+    let mut announced = |now| {
+        left.tick(now);
+        left.take_said().announcement
+    };
+    for (now, is_announced) in
+        [(0, false), (59_999, false), (60_000, true), (60_001, false), (119_999, false), (125_000, true), (184_999, false)]
+    {
+        assert_eq!(announced(start + now), is_announced.then(|| agenda.clone()), "{now}");
+    }
+    // A clock that is set back by an hour is no hour of silence.
+    assert_eq!(announced(start - 3_600_000), Some(agenda.clone()));
+    assert_eq!(announced(start - 3_540_000), Some(agenda.clone()));
+    // A newer one takes its place, and begins its own minute; who has heard none announces none.
+    let newer = world.agenda(2, &[]);
+    let left = world.gateways.get_mut("left").unwrap();
+    left.hear_agenda(&newer, start, |_| Ok(())).unwrap();
+    assert_eq!(left.take_said().announcement.as_ref(), Some(&newer));
+    left.tick(start + 60_000);
+    assert_eq!(left.take_said().announcement.as_ref(), Some(&newer));
+    let mut fresh = world.gateway("left", 2);
+    fresh.tick(start);
+    assert_eq!(fresh.take_said().announcement, None);
+}

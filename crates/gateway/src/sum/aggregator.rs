@@ -27,10 +27,14 @@ use super::refused::Refused;
 
 /// Questions on their way whose answers are waited for.
 const MAX_ASKED: usize = 64;
+/// The present agenda is announced again after this time: whoever was told another one, or could not act on it, hears it again.
+const ANNOUNCE_MS: u64 = 60_000;
 /// What stands around participants and records in any frame, the tag with it, takes at most this.
 const FRAME_FIELDS: usize = 128;
 /// A record in a frame.
 const PSR_IN_FRAME: usize = 34;
+/// A participant takes at most this: a run of its own, two integers below 2^32.
+const PARTICIPANT: usize = 10;
 /// A source's frame is at most this long: its position, and a record for each slot.
 const MAX_SOURCE_FRAME: usize = FRAME_FIELDS + PSR_IN_FRAME * MAX_SLOTS;
 
@@ -76,6 +80,8 @@ pub struct Aggregator {
     number: u64,
     /// The newest agenda, once it was heard since the start.
     agenda: Option<Vec<u8>>,
+    /// When it was announced last.
+    announced_ms: u64,
     key_group: u32,
     queries: Vec<Gathering>,
     asked: VecDeque<Explain>,
@@ -156,6 +162,7 @@ impl Aggregator {
             hub,
             number: member.number,
             agenda: None,
+            announced_ms: 0,
             key_group: 1,
             queries: Vec::new(),
             asked: VecDeque::new(),
@@ -222,7 +229,7 @@ impl Aggregator {
         if agenda.number() > self.number {
             keep(agenda.number()).map_err(|_| Refused::NotDurable)?;
         }
-        (self.number, self.agenda) = (agenda.number(), Some(bytes.to_vec()));
+        (self.number, self.agenda, self.announced_ms) = (agenda.number(), Some(bytes.to_vec()), now_ms);
         self.tick(now_ms);
         if agenda.key_group() != self.key_group {
             self.queries.clear();
@@ -259,14 +266,14 @@ impl Aggregator {
 
     /// Whether the records of all sources beneath fit a frame, whoever takes part. If they do, every child's do.
     fn fits(&self, slots: usize) -> bool {
-        let (mut groups, mut last) = (0_usize, None);
+        let (mut sources, mut groups, mut last) = (0, 0, None);
         for position in (0..self.hub.group_sources()).filter(|position| self.hub.owner(*position).is_some()) {
             let group = position / self.key_group;
+            sources += 1;
             groups += usize::from(last != Some(group));
             last = Some(group);
         }
-        let records = PSR_IN_FRAME.saturating_mul(slots).saturating_mul(groups);
-        participation::max_size(self.hub.group_sources()).saturating_add(records) <= MAX_FRAME - FRAME_FIELDS
+        fit_a_frame(self.hub.group_sources(), sources, groups.saturating_mul(slots))
     }
 
     /// Hears a frame of a child.
@@ -305,7 +312,7 @@ impl Aggregator {
         self.queries.iter().position(|query| query.id.reference() == reference).ok_or(Refused::WrongQuery)
     }
 
-    /// Ends the epochs whose time is up.
+    /// Ends the epochs whose time is up. Every minute the agenda is announced again, as it is.
     pub fn tick(&mut self, now_ms: u64) {
         for at in 0..self.queries.len() {
             let (over, _) = self.queries[at].over(now_ms);
@@ -313,6 +320,11 @@ impl Aggregator {
                 self.end(at, epoch, now_ms);
             }
             self.queries[at].pass(now_ms);
+        }
+        // Also after the clock was set back.
+        if self.agenda.is_some() && now_ms.abs_diff(self.announced_ms) >= ANNOUNCE_MS {
+            self.announced_ms = now_ms;
+            self.said.announcement.clone_from(&self.agenda);
         }
     }
 
@@ -388,5 +400,31 @@ impl Aggregator {
         self.asked.remove(asked);
         self.said.up.extend(answer.relay(&self.up, &mut *self.frame).map(|frame| frame.to_vec()));
         Ok(Heard::Taken)
+    }
+}
+
+/// Whether so many records fit a frame, with whichever of so many sources of a group of `group_sources` takes part.
+fn fit_a_frame(group_sources: u32, sources: usize, records: usize) -> bool {
+    let participants = participation::max_size(group_sources).min(PARTICIPANT.saturating_mul(sources));
+    participants.saturating_add(PSR_IN_FRAME.saturating_mul(records)) <= MAX_FRAME - FRAME_FIELDS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fits_a_frame_is_counted_by_who_is_beneath_and_not_by_the_size_of_the_group() {
+        // A bitmap of a million sources is longer than a frame; ten of them say who they are in a hundred bytes.
+        assert!(fit_a_frame(1_000_000, 10, 3));
+        assert!(!fit_a_frame(1_000_000, 10, 2000));
+        assert!(!fit_a_frame(1_000_000, 1_000_000, 3));
+        let records = (MAX_FRAME - FRAME_FIELDS - 100) / PSR_IN_FRAME;
+        assert!(fit_a_frame(u32::MAX >> 1, 10, records) && !fit_a_frame(u32::MAX >> 1, 10, records + 1));
+        // Ten positions that lie far apart take no more than that.
+        let mut words = vec![0_u64; 1 << 20];
+        words.iter_mut().rev().step_by(1 << 16).take(10).for_each(|word| *word = 1 << 63);
+        let mut out = [0; 10 * PARTICIPANT];
+        assert!(Participation::encode(&words, &mut out).is_ok());
     }
 }

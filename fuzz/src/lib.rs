@@ -14,12 +14,13 @@ pub mod query;
 pub mod roster;
 pub mod schema;
 pub mod stream;
+pub mod sums;
 
 /// A target: its name, its check, and valid inputs.
 pub type Target = (&'static str, fn(&[u8]), fn() -> Vec<Vec<u8>>);
 
 /// Every target.
-pub const TARGETS: [Target; 7] = [
+pub const TARGETS: [Target; 8] = [
     ("cose", cose::run, cose::seeds),
     ("keys", keys::run, keys::seeds),
     ("link", link::run, link::seeds),
@@ -27,6 +28,7 @@ pub const TARGETS: [Target; 7] = [
     ("roster", roster::run, roster::seeds),
     ("schema", schema::run, schema::seeds),
     ("stream", stream::run, stream::seeds),
+    ("sums", sums::run, sums::seeds),
 ];
 
 /// Writes a target's seeds to `TARGET/` below the folder that `MOTESEAL_FUZZ_CORPUS` names, if it is set.

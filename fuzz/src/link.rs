@@ -9,7 +9,7 @@ use moteseal_core::wire::link::{Acknowledgement, LinkKey, MAX_FRAME, Uplink, cla
 
 use crate::fixture;
 
-const SECRET: [u8; 32] = [0x4c; 32];
+pub(crate) const SECRET: [u8; 32] = [0x4c; 32];
 
 /// The tag of an item, from the text of spec/formats.md, section 8.2.
 fn tag(direction: &[u8], item: &[u8]) -> [u8; 16] {
@@ -25,7 +25,7 @@ fn tag(direction: &[u8], item: &[u8]) -> [u8; 16] {
     hmac(&key, item)[..16].try_into().unwrap()
 }
 
-fn framed(direction: &[u8], item: &[u8]) -> Vec<u8> {
+pub(crate) fn framed(direction: &[u8], item: &[u8]) -> Vec<u8> {
     [item, &tag(direction, item)].concat()
 }
 

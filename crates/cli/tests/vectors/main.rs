@@ -9,6 +9,7 @@ mod common;
 mod link;
 mod make;
 mod ops;
+mod query;
 mod receipt;
 mod sampling;
 mod sum;

@@ -23,7 +23,7 @@ use moteseal_verify::{Event, Explained, ReadError, Roster, StreamReader, explain
 use serde_json::{Value, json};
 
 use crate::common::world::{multiproof, path, root_of};
-use crate::{audit, link, receipt, sampling, sum};
+use crate::{audit, link, query, receipt, sampling, sum};
 
 /// What an operation gives: its output, or its error's name.
 pub type Verdict = Result<Value, String>;
@@ -159,6 +159,10 @@ impl Shared {
             "sum.up" => sum::up(input),
             "sum.explain" => sum::explain(input),
             "sum.agenda" => sum::agenda(input),
+            "query.parse" => query::parse(input),
+            "query.plan" => query::plan(input),
+            "query.contribution" => query::contribution(input),
+            "query.answer" => query::answer(input),
             other => panic!("no operation {other}"),
         }
     }

@@ -8,6 +8,7 @@ mod kept;
 mod links;
 mod order;
 mod parts;
+mod plans;
 mod private;
 mod pruned;
 mod served;
@@ -40,6 +41,7 @@ pub fn files() -> BTreeMap<String, Value> {
     audits::make(&mut files);
     links::make(&mut files);
     private::make(&mut files);
+    plans::make(&mut files);
     assert!(files.wrong.is_empty(), "{}", files.wrong.join("\n"));
     files.made
 }

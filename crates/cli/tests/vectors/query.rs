@@ -1,0 +1,55 @@
+//! The operations of queries (spec/queries.md), by the product's own code.
+
+use moteseal_core::schema::Schema;
+use moteseal_core::sum::query::{MAX_PLAN, MAX_SLOTS, Plan, SlotKind};
+use serde_json::{Value, json};
+
+use crate::ops::{Verdict, bytes, hex_of, list, name, number, text};
+use crate::sum::wide;
+
+/// The plan of a text, and the one text of the plan.
+pub fn parse(input: &Value) -> Verdict {
+    let schema = bytes(input, "schema");
+    let schema = Schema::decode(&schema).unwrap();
+    let plan = Plan::parse(text(input, "text"), &schema).map_err(|error| error.name().to_owned())?;
+    let mut buffer = vec![0; MAX_PLAN];
+    Ok(json!({ "plan": hex_of(plan.encode(&mut buffer).unwrap()), "text": plan.to_string() }))
+}
+
+/// What a plan says, and what so many sources need.
+pub fn plan(input: &Value) -> Verdict {
+    let bytes = bytes(input, "bytes");
+    let plan = Plan::decode(&bytes).map_err(name)?;
+    let mut buffer = vec![0; MAX_PLAN];
+    assert_eq!(plan.encode(&mut buffer).unwrap(), bytes);
+    plan.check_capacity(number(input, "sources")).map_err(|error| error.name().to_owned())?;
+    let slots = plan.slots().map(|slot| {
+        let kind = match slot.kind {
+            SlotKind::Count => "count",
+            SlotKind::Sum => "sum",
+            SlotKind::SumOfSquares => "squares",
+        };
+        json!([kind, slot.column, slot.vmax.to_string(), slot.shift])
+    });
+    Ok(json!({ "text": plan.to_string(), "epoch_ms": plan.epoch_ms(), "slots": slots.collect::<Vec<_>>() }))
+}
+
+/// What a source contributes of a reading, or of none.
+pub fn contribution(input: &Value) -> Verdict {
+    let (plan, schema) = (bytes(input, "plan"), bytes(input, "schema"));
+    let (plan, schema) = (Plan::decode(&plan).unwrap(), Schema::decode(&schema).unwrap());
+    let bound = plan.bind(&schema).map_err(|error| error.name().to_owned())?;
+    let record = (!input["record"].is_null()).then(|| bytes(input, "record"));
+    let mut slots = [0; MAX_SLOTS];
+    let count = bound.contribution(record.as_deref(), &mut slots).map_err(|error| error.name().to_owned())?;
+    Ok(json!({ "values": slots[..count].iter().map(u128::to_string).collect::<Vec<_>>() }))
+}
+
+/// The results of the totals of a query's slots.
+pub fn answer(input: &Value) -> Verdict {
+    let plan = bytes(input, "plan");
+    let plan = Plan::decode(&plan).unwrap();
+    let totals: Vec<u128> = list(input, "totals").iter().map(wide).collect();
+    let results = plan.answer(&totals, number(input, "participants")).map_err(name)?;
+    Ok(json!({ "results": results.map(|result| result.map(|value| value.to_string())).collect::<Vec<_>>() }))
+}

@@ -390,3 +390,26 @@ fn the_agenda_is_announced_again_every_minute_as_it_is() {
     fresh.tick(start);
     assert_eq!(fresh.take_said().announcement, None);
 }
+
+#[test]
+fn what_has_come_before_an_epoch_is_ended_counts_however_late_it_is_heard() {
+    let mut world = World::asked(&[("root", QUERIER)], &["root"; 8], 3);
+    // The time of three epochs is up, and nobody has looked at the clock.
+    let now = END + 3 * EPOCH_MS;
+    for position in 0..8 {
+        for epoch in [T + 2, T, T + 1] {
+            let (frame, device) = (world.reading(position, epoch, 10), world.device(position));
+            // One is silent in the first.
+            if (position, epoch) != (3, T) {
+                assert_eq!(world.gateways.get_mut("root").unwrap().hear(device, &frame, now), Ok(Heard::Taken));
+            }
+        }
+    }
+    world.gateways.get_mut("root").unwrap().tick(now);
+    let (reached, ended) = world.carry(now);
+    let heard: BTreeSet<_> = ended.iter().map(|(_, ended)| (ended.epoch, ended.participants)).collect();
+    assert_eq!(heard, [(T, 7), (T + 1, 8), (T + 2, 8)].into());
+    assert_eq!(reached.len(), 3);
+    // Once they are over they stay so.
+    assert_eq!(world.tell(3, T, 10, now), Err(Refused::EpochOver));
+}

@@ -121,6 +121,7 @@ fn what_a_child_cannot_honestly_say_is_refused_by_name_and_changes_nothing() {
     assert_eq!(root.hear(child, &raw(&[0; 32]), END), Ok(Heard::Taken));
 
     let root = world.gateways.get_mut("root").unwrap();
+    root.tick(END);
     for (from, frame, name) in &cases {
         let refused = root.hear(*from, frame, END).unwrap_err();
         assert_eq!(refused.name(), *name);
@@ -210,6 +211,7 @@ fn a_flood_of_a_childs_frames_fills_no_more_than_its_epochs() {
             let psrs = [Psr::from_bytes(&bytes).unwrap(); 2];
             let frame = world.frame("right", device, epoch, &one[..length], &psrs);
             let gateway = world.gateways.get_mut("right").unwrap();
+            gateway.tick(now);
             let _ = gateway.hear(device, &frame, now);
             gateway.take_said();
             most = most.max(gateway.held_bytes());

@@ -42,11 +42,11 @@ struct Field {
 }
 
 impl Field {
-    fn new() -> Self {
-        let mut world = World::new(&GATEWAYS, &DEVICES, 3);
+    fn new(gateways: &[(&str, &str)], devices: &[&str]) -> Self {
+        let mut world = World::new(gateways, devices, 3);
         world.plan = summing::plan("SELECT AVG(t) FROM sensors EPOCH DURATION 1s");
         world.turn_to([5; 16]);
-        let hubs = GATEWAYS.iter().map(|(name, _)| *name).chain([QUERIER]);
+        let hubs = gateways.iter().map(|(name, _)| *name).chain([QUERIER]);
         let networks: BTreeMap<_, _> =
             hubs.zip(1..).map(|(hub, seed)| (hub.to_owned(), Network::new(seed, Faults::default()))).collect();
         let mote = |position| networks[world.tree.gateway_of(position).unwrap()].device(world.device(position).0);
@@ -94,7 +94,7 @@ async fn page(watch: &Client, path: &str) -> String {
 async fn a_tree_answers_every_epoch_over_whom_it_names_also_while_a_gateway_is_gone() {
     let states = tempfile::tempdir().unwrap();
     let state = |name: &str| states.path().join(name);
-    let mut field = Field::new();
+    let mut field = Field::new(&GATEWAYS, &DEVICES);
     // The querier asks before anybody is there: the agenda waits at each hub.
     let first = unix_ms() / EPOCH_MS + 2;
     let agenda = field.world.agenda(7, &[Posed { first, ..field.world.posed() }]);
@@ -137,4 +137,32 @@ async fn a_tree_answers_every_epoch_over_whom_it_names_also_while_a_gateway_is_g
         gateway.task.await.unwrap();
         assert_eq!(NumberFile::open(&state(name)).unwrap().1, 7);
     }
+}
+
+#[tokio::test]
+async fn what_came_while_a_gateway_stood_still_is_heard_before_its_time_is_up() {
+    let states = tempfile::tempdir().unwrap();
+    let mut field = Field::new(&[("root", QUERIER)], &["root"; 8]);
+    let first = unix_ms() / EPOCH_MS + 2;
+    let agenda = field.world.agenda(7, &[Posed { first, ..field.world.posed() }]);
+    field.networks[QUERIER].hub().announce(Bytes::from(agenda)).await.unwrap();
+    let root = field.start("root", &states.path().join("root")).await;
+    tokio::time::sleep(Duration::from_millis((first * EPOCH_MS + 500).saturating_sub(unix_ms()))).await;
+    // All speak of two epochs in time, and the gateway, which is on this thread, comes round when the time of both is up.
+    for epoch in [first, first + 1] {
+        std::thread::sleep(Duration::from_millis(((epoch + 1) * EPOCH_MS + 20).saturating_sub(unix_ms())));
+        for position in 0..8 {
+            let frame = field.world.reading(position, epoch, u128::from(position) + 10);
+            field.motes[position as usize].send(Bytes::from(frame)).await.unwrap();
+        }
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    let hub = field.networks[QUERIER].hub();
+    for epoch in [first, first + 1] {
+        let up = tokio::time::timeout(Duration::from_secs(10), hub.receive()).await.unwrap().unwrap();
+        let said = field.world.opened("root", epoch, &up.frame);
+        assert_eq!(field.world.sums(epoch, &[said]), Ok(vec![8, 108]));
+    }
+    root.stop.send(()).unwrap();
+    root.task.await.unwrap();
 }

@@ -276,7 +276,8 @@ impl Aggregator {
         fit_a_frame(self.hub.group_sources(), sources, groups.saturating_mul(slots))
     }
 
-    /// Hears a frame of a child.
+    /// Hears a frame of a child. An epoch is over once [`tick`](Self::tick) or all children have ended it, so that whoever comes round late
+    /// first hears what has come meanwhile, and then ticks.
     ///
     /// # Errors
     /// [`Refused`]: nothing has changed.
@@ -287,10 +288,7 @@ impl Aggregator {
             return Err(Refused::FrameTooLong);
         }
         match SumUplink::open(frame, &self.down[child])? {
-            SumUplink::Share(share) => {
-                self.tick(now_ms);
-                self.hear_share(child, &share, now_ms)
-            }
+            SumUplink::Share(share) => self.hear_share(child, &share, now_ms),
             SumUplink::Children(answer) => self.pass_on(child, &answer),
         }
     }
@@ -303,7 +301,7 @@ impl Aggregator {
         let held = Held { participation: participation.as_bytes().into(), psrs };
         let (is_news, is_last) = query.take(share.epoch, child, held, self.hub.children().len())?;
         if is_last {
-            self.end(at, share.epoch, now_ms);
+            self.end(at, share.epoch);
         }
         Ok(if is_news { Heard::Taken } else { Heard::Repeated })
     }
@@ -317,7 +315,7 @@ impl Aggregator {
         for at in 0..self.queries.len() {
             let (over, _) = self.queries[at].over(now_ms);
             for epoch in over {
-                self.end(at, epoch, now_ms);
+                self.end(at, epoch);
             }
             self.queries[at].pass(now_ms);
         }
@@ -333,16 +331,15 @@ impl Aggregator {
         self.tick(now_ms);
         for at in 0..self.queries.len() {
             for epoch in self.queries[at].begun(now_ms) {
-                self.end(at, epoch, now_ms);
+                self.end(at, epoch);
             }
         }
     }
 
     /// Ends an epoch and sends on what the children said of it.
-    fn end(&mut self, at: usize, epoch: u64, now_ms: u64) {
+    fn end(&mut self, at: usize, epoch: u64) {
         let query = &mut self.queries[at];
         let sum = query.end(epoch, &self.hub, self.key_group);
-        query.pass(now_ms);
         let (id, mut bytes) = (query.id, vec![0; participation::max_size(self.hub.group_sources())]);
         let length = Participation::encode(&sum.participants, &mut bytes);
         let written = length.and_then(|length| {

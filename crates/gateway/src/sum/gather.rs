@@ -19,9 +19,9 @@ use super::refused::Refused;
 pub const OPEN_EPOCHS: u64 = 6;
 /// Of so many epochs that are over what the children had said is kept at least, whatever it takes.
 pub const KEPT_EPOCHS: usize = 8;
-/// And of all that take up this time, for the querier asks one node after the other,
+/// And of as many as take this time, for the querier needs some to ask one node after the other.
 const KEPT_MS: u64 = 60_000;
-/// as long as what is kept takes no more bytes than these.
+/// Those beyond [`KEPT_EPOCHS`] are kept while all together takes no more bytes than this.
 const KEPT_BYTES: usize = 16 << 20;
 /// A gateway that has not looked at the clock for so many epochs passes over those of which it heard nothing.
 const MISSED_EPOCHS: u64 = 2 * OPEN_EPOCHS;

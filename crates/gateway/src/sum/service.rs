@@ -1,6 +1,7 @@
 //! A running gateway of the tree: a link to its children, one to the hub above, the clock, and what an operator watches.
 //!
-//! All that decides is [`Aggregator`]'s. Links connect again by themselves; while the one upward does not take a frame, the frame is lost
+//! All that decides is [`Aggregator`]'s. What has come is heard before epochs whose time is up are ended, so that a machine that stood still
+//! for a moment loses nothing that came in time. Links connect again by themselves; while the one upward does not take a frame, the frame is lost
 //! after a moment, for its epoch soon is over above, too. Where the clock jumps ahead it is believed once it has said so for a while.
 
 use std::fmt;
@@ -12,15 +13,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use moteseal_core::DeviceId;
 use moteseal_net::link::State;
 use moteseal_net::{DeviceLink, Down, HubLink, LinkError};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tokio::task::unconstrained;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, info, warn};
 
 use super::aggregator::{Aggregator, Ended, Heard, Said};
+use super::gather::OPEN_EPOCHS;
 use super::metrics::SumMetrics;
 use super::number::NumberFile;
 use super::refused::Refused;
@@ -158,6 +162,7 @@ impl SumGateway {
         let mut stop = pin!(stop);
         let mut upkeep = tokio::time::interval(UPKEEP);
         loop {
+            self.hear_waiting(&hub)?;
             let now_ms = self.unix_ms();
             self.aggregator.tick(now_ms);
             let said = self.aggregator.take_said();
@@ -165,7 +170,11 @@ impl SumGateway {
             let due_ms = self.aggregator.due_ms().map_or(u64::MAX, |due| due.saturating_sub(now_ms));
             tokio::select! {
                 () = &mut stop => break,
-                down = up.receive() => self.hear_down(&down.map_err(ServiceError::Link)?),
+                down = up.receive() => {
+                    let down = down.map_err(ServiceError::Link)?;
+                    self.hear_waiting(&hub)?;
+                    self.hear_down(&down);
+                }
                 heard = hub.receive() => {
                     let heard = heard.map_err(ServiceError::Link)?;
                     self.hear(DeviceId(heard.device), &heard.frame);
@@ -189,13 +198,14 @@ impl SumGateway {
         }
         info!("stopping");
         self.shown.is_stopping.store(true, Ordering::Relaxed);
+        let heard = self.hear_waiting(&hub);
         let now_ms = self.unix_ms();
         self.aggregator.finish(now_ms);
         let said = self.aggregator.take_said();
         let result = self.say(said, &hub, &up).await.map_err(ServiceError::Link);
         tasks.shutdown().await;
         info!("stopped");
-        result
+        result.and(heard)
     }
 
     /// The machine's clock, as far as it is believed.
@@ -257,6 +267,19 @@ impl SumGateway {
             Ok(_) => {}
             Err(refused) => self.refuse("the hub above", refused),
         }
+    }
+
+    /// Hears what has come of the children: at most what all of them have to say of all epochs that are open, for a flood must not keep
+    /// epochs from ending.
+    fn hear_waiting(&mut self, hub: &impl HubLink) -> Result<(), ServiceError> {
+        let most = self.aggregator.hub().children().len() as u64 * (OPEN_EPOCHS + 2);
+        for _ in 0..most {
+            // Not slowed by tokio's budget of a task, which would say that nothing has come.
+            let Some(heard) = unconstrained(hub.receive()).now_or_never() else { break };
+            let heard = heard.map_err(ServiceError::Link)?;
+            self.hear(DeviceId(heard.device), &heard.frame);
+        }
+        Ok(())
     }
 
     fn hear(&mut self, child: DeviceId, frame: &[u8]) {

@@ -194,7 +194,9 @@ impl World {
     pub(crate) fn tell(&mut self, position: u32, epoch: u64, value: u128, now_ms: u64) -> Result<Heard, Refused> {
         let frame = self.reading(position, epoch, value);
         let (hub, device) = (self.tree.gateway_of(position).unwrap().to_owned(), self.device(position));
-        self.gateways.get_mut(&hub).unwrap().hear(device, &frame, now_ms)
+        let gateway = self.gateways.get_mut(&hub).unwrap();
+        gateway.tick(now_ms);
+        gateway.hear(device, &frame, now_ms)
     }
 
     /// How long after an epoch's end a gateway waits.
@@ -214,6 +216,7 @@ impl World {
                 if parent == QUERIER {
                     reached.push((name.clone(), frame));
                 } else if let Some(above) = self.gateways.get_mut(&parent) {
+                    above.tick(now_ms);
                     above.hear(gateway_id(&name), &frame, now_ms).unwrap();
                     waiting.push_back(parent.clone());
                 }

@@ -5,6 +5,7 @@
 mod summed;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -40,6 +41,8 @@ enum Mishap {
     Silence,
     /// One source says nothing.
     OneSilent,
+    /// One source says nothing, and the smaller of two root gateways neither.
+    SmallSilent,
     /// What goes over the edge from one source is altered.
     Lie,
     /// The same, and nobody explains.
@@ -124,7 +127,7 @@ impl World {
         let answers: Vec<Option<Said>> = (0..)
             .zip(&readings)
             .map(|(position, reading)| {
-                let speaks = mishap != Mishap::OneSilent || position != 3;
+                let speaks = !matches!(mishap, Mishap::OneSilent | Mishap::SmallSilent) || position != 3;
                 speaks.then(|| self.scene.answer(position, number, Some(reading)))
             })
             .collect();
@@ -196,7 +199,7 @@ async fn gateway(world: Arc<World>, network: Network, id: [u8; 8]) {
             }
             () = tokio::time::sleep(wait) => {
                 let Some((query, ..)) = asked else { continue };
-                if let Some(said) = world.traffic(next).heard.get(&name) && world.mishap(next) != Mishap::Silence {
+                if let Some(said) = world.traffic(next).heard.get(&name) && world.mishap(next) != Mishap::Silence && !(world.mishap(next) == Mishap::SmallSilent && name == "gw-1") {
                     let psrs: Vec<Psr> = said.psrs.values().copied().collect();
                     let mut out = [0; 4096];
                     let frame = close_share(query.reference(), next, &said.participation(SOURCES), &psrs, &key, &mut out).unwrap();
@@ -258,13 +261,19 @@ async fn run(world: &Arc<World>, faults: Faults, settings: Run, most: usize) -> 
     rows
 }
 
-/// Checks an accepted epoch against its readings.
+/// Checks an accepted epoch against its readings, and who was said to be silent in it.
 fn check(world: &World, row: &Row, silent: &[u32]) {
-    let Outcome::Accepted(accepted) = &row.outcome else { panic!("{row:?}") };
+    check_answer(world, row);
     assert_eq!(row.silent().collect::<Vec<_>>(), silent);
+    assert_eq!(row.unheard(), 0);
+}
+
+/// Checks an accepted epoch against the readings of its participants.
+fn check_answer(world: &World, row: &Row) {
+    let Outcome::Accepted(accepted) = &row.outcome else { panic!("{row:?}") };
     let readings = &world.readings.lock().unwrap()[&row.epoch];
     let said: Vec<i64> =
-        (0..).zip(readings).filter(|(position, _)| !silent.contains(position)).map(|(_, reading)| reading[0]).collect();
+        (0..).zip(readings).filter(|(position, _)| row.participants.contains(*position)).map(|(_, reading)| reading[0]).collect();
     let (sum, count) = (said.iter().sum::<i64>() as i128, said.len() as i128);
     let digits = accepted.values()[0].unwrap().digits().unwrap();
     // To the nearest of six places, where two are the column's.
@@ -288,7 +297,9 @@ async fn every_epoch_is_exact_or_missing_or_refused_with_its_edge() {
     assert_eq!(refusal.name(), "SharesMismatch");
     let found: Vec<String> = findings.iter().map(ToString::to_string).collect();
     assert_eq!(found, [format!("{victim} -> {above}")]);
+    assert_eq!((rows[2].silent().count(), rows[4].silent().count()), (0, 0), "who is silent in a refused sum nobody has said");
     let Outcome::Missing(refusal) = &rows[3].outcome else { panic!("{:?}", rows[3]) };
+    assert_eq!((rows[3].silent().count(), rows[3].unheard()), (0, SOURCES), "nobody was heard of");
     assert_eq!((refusal.name(), rows[3].participants.count()), ("BelowFloor", 0));
     let Outcome::Refused { findings, .. } = &rows[4].outcome else { panic!("{:?}", rows[4]) };
     assert!(matches!(&findings[..], [one] if one.to_string().ends_with("-> querier (unanswered)")), "{findings:?}");
@@ -394,6 +405,55 @@ async fn a_gateway_that_does_not_answer_hides_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_a_silent_gateway_has_beneath_it_was_not_said_to_be_silent() {
+    let world = World::flat(&[Mishap::SmallSilent]);
+    let rows = run(&world, Faults::default(), Run { epochs: Some(1), ..SETTINGS }, usize::MAX).await;
+    check_answer(&world, &rows[0]);
+    assert_eq!((rows[0].silent().collect::<Vec<_>>(), rows[0].unheard()), (vec![3], 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_arrived_during_a_pause_is_heard_before_its_epochs_are_closed() {
+    let world = World::flat(&[]);
+    let network = Network::new(5, Faults::default());
+    let skew_ms = Arc::new(AtomicU64::new(0));
+    let roots = world.scene.tree.querier();
+    for child in roots.children() {
+        let (mut link, world, skew_ms) = (network.device(child.id.0), world.clone(), skew_ms.clone());
+        let (id, name, all) = (child.id, child.name.clone(), roots.children().len() as u64);
+        tokio::spawn(async move {
+            let key = LinkKey::new(&LinkKey::secret_of(&HUB_SECRET, world.scene.question.group, id));
+            assert!(matches!(link.receive().await, Ok(Down::Announcement(_))));
+            for number in World::first()..World::first() + 4 {
+                let said = world.traffic(number).heard[&name].clone();
+                let psrs: Vec<Psr> = said.psrs.values().copied().collect();
+                let mut out = [0; 4096];
+                let who = said.participation(SOURCES);
+                let frame = close_share(world.scene.id.reference(), number, &who, &psrs, &key, &mut out).unwrap();
+                link.send(Bytes::copy_from_slice(frame)).await.unwrap();
+            }
+            // Meanwhile four epochs are over, and their deadlines, too.
+            skew_ms.fetch_add((5 * EPOCH_MS + 1000) / all, Ordering::SeqCst);
+            std::future::pending::<()>().await;
+        });
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut numbers = Numbers::open(&folder.path().join("state")).unwrap();
+    let (hub, signer) = (network.hub(), World::signer());
+    let clock = || world.now_ms() + skew_ms.load(Ordering::SeqCst);
+    let asking = Asking { link: &hub, link_secret: &HUB_SECRET, signer: &signer, numbers: &mut numbers, unix_ms: &clock };
+    let mut rows = Vec::new();
+    let mut take = |row: &Row| {
+        rows.push(row.clone());
+        Ok(())
+    };
+    let run = Run { epochs: Some(4), ..SETTINGS };
+    follow(asking, &world.scene.tree, world.scene.querier(), run, &mut take, std::future::pending()).await.unwrap();
+    assert_eq!(rows.len(), 4);
+    rows.iter().for_each(|row| check(&world, row, &[]));
+}
+
+#[tokio::test(start_paused = true)]
 async fn frames_that_come_twice_or_late_change_nothing() {
     use Mishap::{Lie, None, OneSilent};
     let world = World::new(&[None, Lie, OneSilent, None]);
@@ -419,8 +479,7 @@ async fn what_is_lost_on_the_way_is_missing_or_asked_for_again_and_never_wrong()
     assert_eq!(rows.len(), 12);
     for row in &rows {
         if matches!(row.outcome, Outcome::Accepted(_)) {
-            let silent: Vec<u32> = row.silent().collect();
-            check(&world, row, &silent);
+            check_answer(&world, row);
         }
     }
     assert!(rows.iter().any(|row| matches!(row.outcome, Outcome::Accepted(_))));

@@ -67,11 +67,19 @@ struct Line {
     epoch: u64,
     duration_ms: u64,
     silent: Vec<String>,
+    error: Option<Failure>,
+}
+
+/// Why an epoch has no answer.
+#[derive(Deserialize)]
+struct Failure {
+    name: String,
 }
 
 impl Claims {
     /// Reads what a querier wrote: lines of JSON, one an epoch, with `query` (32 hexadecimal digits), `epoch`, `duration_ms` and the names in
-    /// `silent`.
+    /// `silent`. Of an answer that was refused (`error.name` is there, and another than `BelowFloor`) nobody was told who was silent: its names
+    /// are no claims.
     ///
     /// # Errors
     /// [`ClaimsError`].
@@ -95,15 +103,19 @@ impl Claims {
     }
 
     fn add_line(&mut self, roster: &Roster, line: &[u8]) -> Result<(), String> {
-        let Line { query, epoch, duration_ms, silent } =
+        let Line { query, epoch, duration_ms, silent, error } =
             serde_json::from_slice(line).map_err(|error| format!("no line of a querier's epochs: {error}"))?;
         let query = query_id(&query).ok_or_else(|| format!("the query {query:?} is not 32 hexadecimal digits"))?;
         let known = *self.duration_ms.entry(query).or_insert(duration_ms);
         if known != duration_ms || duration_ms == 0 {
             return Err(format!("the query {query} cannot have epochs of {duration_ms} ms"));
         }
+        let is_refused = error.is_some_and(|error| error.name != "BelowFloor");
         for name in silent {
             let device = roster.id(&name).ok_or_else(|| format!("the roster has no device {name:?}"))?;
+            if is_refused {
+                continue;
+            }
             self.count += usize::from(self.silent.entry((device, query)).or_default().insert(epoch));
         }
         Ok(())
@@ -210,6 +222,14 @@ mod tests {
         let query = QueryId([1; 16]);
         assert_eq!(found, [Finding::ClaimedSilent { device, query, epoch: 10, start_ms: Some(50_000), index: SealIndex(17) }]);
         assert!(claims.contradicted_by(&statement).is_empty(), "a seal that states it again adds nothing");
+    }
+
+    #[test]
+    fn of_an_answer_that_was_refused_nobody_was_claimed_to_be_silent() {
+        let with = |error: Value| line(1, 9, &["mote1"]).replace("\"rows\"", &format!("\"error\":{error},\"rows\""));
+        let count = |error: Value| Claims::read(&roster(), with(error).as_bytes()).unwrap().count();
+        assert_eq!(count(json!({"name": "SharesMismatch", "edge": "gw-a -> root"})), 0);
+        assert_eq!((count(json!({"name": "BelowFloor"})), count(Value::Null)), (1, 1));
     }
 
     #[test]

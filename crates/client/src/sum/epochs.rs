@@ -52,6 +52,9 @@ pub struct Row {
     pub duration_ms: u32,
     /// Who took part, as far as that was said. Only of an accepted answer it is true.
     pub participants: Participants,
+    /// Whom a child of the querier left out of what it said: the word on their silence. Nobody where the answer was refused, and nobody of
+    /// whom nothing was heard.
+    pub claimed_silent: Participants,
     /// How many sources the roster has.
     pub sources: u32,
     /// What came of it.
@@ -160,11 +163,16 @@ impl<'t, E: Engine + Sync> Epochs<'t, E> {
         heard
     }
 
+    /// Whether all children have spoken of the next epoch.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.open.get(&self.next).map_or(0, BTreeMap::len) == self.hub.children().len()
+    }
+
     /// Whether the next epoch can be closed at this time, in Unix milliseconds.
     #[must_use]
     pub fn is_due(&self, now_ms: u64) -> bool {
-        let spoken = self.open.get(&self.next).map_or(0, BTreeMap::len);
-        spoken == self.hub.children().len() || now_ms >= self.deadline_ms()
+        self.is_complete() || now_ms >= self.deadline_ms()
     }
 
     /// Closes the next epoch with what has been said. Of a refused one, what it takes to walk down comes along; the row's findings are
@@ -185,6 +193,17 @@ impl<'t, E: Engine + Sync> Epochs<'t, E> {
             Some(refusal) => Err(refusal),
             None => self.querier.open_sum(epoch, &sum),
         };
+        let is_refused = opened.as_ref().is_err_and(|refusal| !matches!(refusal, Refusal::BelowFloor { .. }));
+        let sources = self.querier.shape().sources;
+        let mut claimed_silent = Participants::none(sources);
+        let are_claimed = |position: &u32| {
+            let is_heard = self.hub.owner(*position).is_some_and(|place| said.contains_key(&place));
+            is_heard && !sum.participants().contains(*position)
+        };
+        (0..sources)
+            .filter(|_| !is_refused)
+            .filter(are_claimed)
+            .for_each(|position| claimed_silent.insert(position..position + 1));
         let outcome = match opened {
             Ok(accepted) => Outcome::Accepted(accepted),
             Err(refusal @ Refusal::BelowFloor { .. }) => Outcome::Missing(refusal),
@@ -198,7 +217,8 @@ impl<'t, E: Engine + Sync> Epochs<'t, E> {
             start_ms: epoch.saturating_mul(duration_ms.into()),
             duration_ms,
             participants: sum.participants().clone(),
-            sources: self.querier.shape().sources,
+            claimed_silent,
+            sources,
             outcome,
         };
         (row, failed)
@@ -222,8 +242,14 @@ impl Row {
         self
     }
 
-    /// The positions of the sources that have not taken part.
+    /// The positions of the sources that were said to be silent.
     pub fn silent(&self) -> impl Iterator<Item = u32> + use<'_> {
-        (0..self.sources).filter(|position| !self.participants.contains(*position))
+        self.claimed_silent.iter()
+    }
+
+    /// How many sources nothing was heard of: neither they nor a word on their silence.
+    #[must_use]
+    pub const fn unheard(&self) -> u32 {
+        self.sources.saturating_sub(self.participants.count()).saturating_sub(self.claimed_silent.count())
     }
 }

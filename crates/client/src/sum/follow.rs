@@ -18,7 +18,7 @@ use moteseal_core::wire::sum::{Explain, SumUplink};
 use moteseal_net::link::Up;
 use moteseal_net::{HubLink, LinkError};
 use moteseal_verify::aggregation::AggregationTree;
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tracing::{debug, warn};
 
 use super::epochs::{Epochs, Heard, Row};
@@ -35,6 +35,10 @@ const LEAST_WAIT: Duration = Duration::from_millis(500);
 const MAX_EXPLAIN: usize = 64;
 /// The clock is read again this often: it may be set.
 const READ_AGAIN: Duration = Duration::from_secs(1);
+/// Before an epoch is closed by its deadline what has arrived is heard: until nothing comes for so long,
+const QUIET: Duration = Duration::from_millis(1);
+/// and no longer than this.
+const CATCH_UP: Duration = Duration::from_secs(1);
 /// The newest agenda is announced again this often, as it is.
 const SAY_AGAIN: Duration = Duration::from_secs(60);
 /// The link is given this long to tell that a query has ended.
@@ -233,6 +237,7 @@ impl<'a, 't, L: HubLink + Sync, E: Engine + Sync> Asked<'a, 't, L, E> {
         while !self.is_over() {
             self.renew().await?;
             if self.epochs.is_due(self.now_ms()) {
+                self.catch_up().await?;
                 let row = tokio::select! {
                     row = self.close() => row?,
                     () = &mut stop => return Ok(()),
@@ -249,6 +254,18 @@ impl<'a, 't, L: HubLink + Sync, E: Engine + Sync> Asked<'a, 't, L, E> {
                 () = sleep_until(Instant::now() + wait) => {}
                 () = &mut stop => return Ok(()),
             }
+        }
+        Ok(())
+    }
+
+    /// Hears what has arrived, if an epoch is to be closed by its deadline: after a pause of this process that can be everything.
+    async fn catch_up(&mut self) -> Result<(), FollowError> {
+        let end = Instant::now() + CATCH_UP;
+        while !self.epochs.is_complete()
+            && Instant::now() < end
+            && let Ok(up) = timeout(QUIET, self.asking.link.receive()).await
+        {
+            self.hear(&up?, None);
         }
         Ok(())
     }

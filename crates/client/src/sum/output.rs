@@ -259,7 +259,7 @@ fn line(text: &mut String, names: &RowNames, widths: &[usize], row: &Row) {
     }
     let part = format!("{}/{}", row.participants.count(), row.sources);
     let _ = write!(text, "  {part:>12}  ");
-    let silent = row.sources - row.participants.count();
+    let silent = row.claimed_silent.count();
     if let Some(Failure { message, edges, forgotten, .. }) = failure(row) {
         let verdict = if matches!(row.outcome, Outcome::Missing(_)) { "missing" } else { "refused" };
         let _ = write!(text, "{verdict}: {message}");
@@ -269,10 +269,12 @@ fn line(text: &mut String, names: &RowNames, widths: &[usize], row: &Row) {
         if !forgotten.is_empty() {
             let _ = write!(text, "; forgotten by {}", forgotten.join(", "));
         }
-    } else if silent as usize > NAMED {
-        let _ = write!(text, "{silent} sources");
-    } else if silent > 0 {
-        text.push_str(&names.silent(row).collect::<Vec<_>>().join(", "));
+    } else {
+        let named =
+            if silent as usize > NAMED { format!("{silent} sources") } else { names.silent(row).collect::<Vec<_>>().join(", ") };
+        let unheard = Some(row.unheard()).filter(|count| *count > 0).map(|count| format!("{count} not heard of"));
+        let parts: Vec<String> = Some(named).filter(|named| !named.is_empty()).into_iter().chain(unheard).collect();
+        text.push_str(&parts.join("; "));
     }
 }
 

@@ -229,6 +229,19 @@ fn answer(world: &World, explain: &Explain, key: &LinkKey) -> Bytes {
 
 /// Runs a query, and says what came of its epochs.
 async fn run(world: &Arc<World>, faults: Faults, settings: Run, most: usize) -> Vec<Row> {
+    let (rows, missed) = run_by(world, faults, settings, most, &|now_ms| now_ms).await;
+    assert_eq!(missed, 0, "epochs were passed over");
+    rows
+}
+
+/// The same by a clock that is wrong, and how many epochs were passed over.
+async fn run_by(
+    world: &Arc<World>,
+    faults: Faults,
+    settings: Run,
+    most: usize,
+    clock: &(dyn Fn(u64) -> u64 + Sync),
+) -> (Vec<Row>, u64) {
     let network = Network::new(5, faults);
     let gateways: Vec<_> = world
         .scene
@@ -241,7 +254,7 @@ async fn run(world: &Arc<World>, faults: Faults, settings: Run, most: usize) -> 
     let folder = tempfile::tempdir().unwrap();
     let mut numbers = Numbers::open(&folder.path().join("state")).unwrap();
     let (hub, signer) = (network.hub(), World::signer());
-    let clock = || world.now_ms();
+    let clock = || clock(world.now_ms());
     let asking = Asking { link: &hub, link_secret: &HUB_SECRET, signer: &signer, numbers: &mut numbers, unix_ms: &clock };
     let (mut rows, enough) = (Vec::new(), tokio::sync::Notify::new());
     let mut take = |row: &Row| {
@@ -252,13 +265,13 @@ async fn run(world: &Arc<World>, faults: Faults, settings: Run, most: usize) -> 
         }
         Ok(())
     };
-    follow(asking, &world.scene.tree, world.scene.querier(), settings, &mut take, enough.notified()).await.unwrap();
+    let missed = follow(asking, &world.scene.tree, world.scene.querier(), settings, &mut take, enough.notified()).await.unwrap();
     for gateway in gateways {
         gateway.abort();
         assert!(gateway.await.is_err_and(|error| error.is_cancelled()), "a gateway has failed");
     }
     assert_eq!(hub.dropped(), 0);
-    rows
+    (rows, missed)
 }
 
 /// Checks an accepted epoch against its readings, and who was said to be silent in it.
@@ -451,6 +464,23 @@ async fn what_arrived_during_a_pause_is_heard_before_its_epochs_are_closed() {
     follow(asking, &world.scene.tree, world.scene.querier(), run, &mut take, std::future::pending()).await.unwrap();
     assert_eq!(rows.len(), 4);
     rows.iter().for_each(|row| check(&world, row, &[]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_was_an_hour_ahead_for_a_moment_costs_no_epoch_after_it_is_set_back() {
+    let world = World::flat(&[]);
+    let (first, hour) = (World::first(), 3_600_000 / EPOCH_MS);
+    // Ahead in the second epoch, for a second.
+    let ahead = (START_MS + 7000)..(START_MS + 8000);
+    let clock = |now_ms: u64| if ahead.contains(&now_ms) { now_ms + 3_600_000 } else { now_ms };
+    let (rows, missed) = run_by(&world, Faults::default(), SETTINGS, 16, &clock).await;
+    assert!((hour - 10..hour).contains(&missed), "{missed} were passed over");
+    let (early, rest): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| row.epoch > first + 100);
+    assert_eq!(early.len(), 8, "no more are closed at once than could be open");
+    assert!(early.iter().all(|row| matches!(&row.outcome, Outcome::Missing(_))));
+    // Nobody had spoken of those, and of no other epoch anything is lost.
+    assert_eq!(rest.iter().map(|row| row.epoch).collect::<Vec<_>>(), (first..first + 8).collect::<Vec<_>>());
+    rest.iter().for_each(|row| check(&world, row, &[]));
 }
 
 #[tokio::test(start_paused = true)]

@@ -188,7 +188,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let finished = writer.finish().map_err(output_failure);
     let keeps = followed.is_ok() || tally.all > 0;
     let written = output.file.filter(|_| keeps).map_or(Ok(()), Kept::commit);
-    followed.and(finished).and(written)?;
+    let missed = followed?;
+    finished.and(written)?;
+    if missed > 0 {
+        talk(format_args!(
+            "{} passed over, and have no row: the querier was paused, or its clock was set",
+            count(missed, "epoch")
+        ));
+    }
+    tally.pass_over(missed);
     tally.verdict()
 }
 
@@ -284,6 +292,11 @@ impl Tally {
             Outcome::Missing(_) => self.missing += 1,
             Outcome::Refused { .. } => self.refused += 1,
         }
+    }
+
+    fn pass_over(&mut self, epochs: u64) {
+        self.all = self.all.saturating_add(epochs);
+        self.missing = self.missing.saturating_add(epochs);
     }
 
     fn verdict(self) -> Result<(), Failure> {

@@ -23,6 +23,11 @@ const WALK_EPOCHS: u64 = 2;
 /// Epochs that can be open at a time; of later ones nothing is heard yet.
 pub const MAX_OPEN: u64 = 16;
 
+/// Epochs that are closed one after the other where the querier is late: with those that are not over they are fewer than can be open.
+const MAX_LATE: u64 = 8;
+/// An epoch is closed no earlier than this many epochs before its turn; where it would be, the clock was set back.
+const AHEAD_EPOCHS: u64 = 2;
+
 /// What came of an epoch.
 #[derive(Clone, Debug)]
 pub enum Outcome {
@@ -86,6 +91,8 @@ pub struct Epochs<'t, E> {
     /// How long an edge may take, in milliseconds.
     grace_ms: u64,
     next: u64,
+    /// Behind the last closed epoch of which anybody had spoken.
+    spoken_until: u64,
     open: BTreeMap<u64, Said>,
 }
 
@@ -100,7 +107,7 @@ impl<'t, E: Engine + Sync> Epochs<'t, E> {
     /// The epochs from `first` on. A child may take `grace_ms` milliseconds for every edge beneath it.
     #[must_use]
     pub fn new(tree: &'t AggregationTree, querier: Querier<E>, grace_ms: u64, first: u64) -> Self {
-        Self { tree, hub: tree.querier(), querier, grace_ms, next: first, open: BTreeMap::new() }
+        Self { tree, hub: tree.querier(), querier, grace_ms, next: first, spoken_until: first, open: BTreeMap::new() }
     }
 
     /// The querier.
@@ -163,6 +170,23 @@ impl<'t, E: Engine + Sync> Epochs<'t, E> {
         heard
     }
 
+    /// Goes by the clock where that leads away from the next epoch: passes over what is late by more than a few epochs, as after a long
+    /// pause, and goes back where epochs were closed that have not come yet, because the clock was ahead; then not to those of which
+    /// anybody had spoken. Says how many epochs were passed over.
+    pub fn follow_clock(&mut self, now_ms: u64) -> u64 {
+        let epoch_ms = u64::from(self.querier.epoch_ms()).max(1);
+        let now = now_ms / epoch_ms;
+        if self.next > now.saturating_add(AHEAD_EPOCHS) {
+            self.next = self.next.min(now.max(self.spoken_until));
+            return 0;
+        }
+        let late = (self.deadline_ms() <= now_ms).then(|| (now_ms - self.deadline_ms()) / epoch_ms + 1);
+        let missed = late.unwrap_or(0).saturating_sub(MAX_LATE);
+        self.next += missed;
+        self.open = self.open.split_off(&self.next);
+        missed
+    }
+
     /// Whether all children have spoken of the next epoch.
     #[must_use]
     pub fn is_complete(&self) -> bool {
@@ -181,6 +205,9 @@ impl<'t, E: Engine + Sync> Epochs<'t, E> {
         let epoch = self.next;
         self.next += 1;
         let said = self.open.remove(&epoch).unwrap_or_default();
+        if !said.is_empty() {
+            self.spoken_until = self.next;
+        }
         let (mut sum, mut wrong) = (Sum::none(self.querier.shape()), None);
         for share in said.values() {
             match share {

@@ -126,7 +126,9 @@ impl<L> fmt::Debug for Asking<'_, L> {
     }
 }
 
-/// Asks a query and hands out its epochs in order, until there were enough of them or `stop` comes. Then the query is taken back.
+/// Asks a query and hands out its epochs in order, until there were enough of them or `stop` comes. Then the query is taken back. Says how
+/// many epochs have no row: after a long pause of the querier only the last of those that are over have one. If the clock was ahead for a
+/// while, epochs that were closed then, with nobody heard, come again at their time.
 ///
 /// # Errors
 /// [`FollowError`]. A query that could be announced is taken back then, too, if the link carries.
@@ -137,13 +139,13 @@ pub async fn follow<L: HubLink + Sync, E: Engine + Sync>(
     run: Run,
     rows: &mut dyn FnMut(&Row) -> Result<(), OutputError>,
     stop: impl Future<Output = ()>,
-) -> Result<(), FollowError> {
+) -> Result<u64, FollowError> {
     let mut asked = Asked::new(asking, tree, querier, run);
     let done = asked.run(rows, stop).await;
     // Also after an error: nobody should go on answering.
     let ended = asked.announce(false).await;
     tokio::time::sleep(FAREWELL).await;
-    done.and(ended)
+    done.and(ended).map(|()| asked.missed)
 }
 
 struct Asked<'a, 't, L, E> {
@@ -154,6 +156,8 @@ struct Asked<'a, 't, L, E> {
     first: u64,
     /// The first epoch that the newest agenda does not ask for.
     until: u64,
+    /// How many epochs were passed over.
+    missed: u64,
     /// The newest agenda, and when it is said again.
     said: Option<(Bytes, Instant)>,
 }
@@ -168,7 +172,7 @@ impl<'a, 't, L: HubLink + Sync, E: Engine + Sync> Asked<'a, 't, L, E> {
         let children = epochs.hub().children().iter();
         let key = |id: DeviceId| LinkKey::new(&LinkKey::secret_of(asking.link_secret, group, id));
         let keys = children.map(|child| (child.id.0, key(child.id))).collect();
-        Self { asking, epochs, run, keys, first, until: first, said: None }
+        Self { asking, epochs, run, keys, first, until: first, missed: 0, said: None }
     }
 
     fn now_ms(&self) -> u64 {
@@ -218,7 +222,9 @@ impl<'a, 't, L: HubLink + Sync, E: Engine + Sync> Asked<'a, 't, L, E> {
         let (from, lease) = ((self.now_ms() / self.epoch_ms()).max(self.first), self.lease());
         let end = self.run.epochs.map_or(u64::MAX, |epochs| self.first.saturating_add(epochs));
         let until = from.saturating_add(lease).min(end);
-        if until > self.until && from.saturating_add(lease.div_ceil(2)) >= self.until {
+        // A clock that was ahead has asked for more.
+        let is_too_long = self.until > until.saturating_add(1);
+        if is_too_long || until > self.until && from.saturating_add(lease.div_ceil(2)) >= self.until {
             self.until = until;
             return self.announce(true).await;
         }
@@ -235,6 +241,12 @@ impl<'a, 't, L: HubLink + Sync, E: Engine + Sync> Asked<'a, 't, L, E> {
     ) -> Result<(), FollowError> {
         tokio::pin!(stop);
         while !self.is_over() {
+            let missed = self.epochs.follow_clock(self.now_ms());
+            if missed > 0 {
+                self.missed = self.missed.saturating_add(missed);
+                warn!(missed, next = self.epochs.next(), "epochs are passed over: the querier was paused, or its clock was set");
+                continue;
+            }
             self.renew().await?;
             if self.epochs.is_due(self.now_ms()) {
                 self.catch_up().await?;

@@ -349,6 +349,8 @@ fn answers() -> File {
         ("a mean halfway above an even digit", &cents, &[128, 128 * 4000 + 4, 4][..], 128),
         ("a mean halfway above an odd digit", &cents, &[128, 128 * 4000 + 12, 12][..], 128),
         ("a mean halfway, below zero", &cents, &[128, 128 * 4000 - 12, 12][..], 128),
+        ("a root halfway above an even digit", &of(1, -10, 10), &[640_000, 6_400_000, 1][..], 640_000),
+        ("a root halfway above an odd digit", &of(1, -10, 10), &[640_000, 6_400_000, 9][..], 640_000),
         ("a sum alone", &sums, &[7900][..], 2),
         ("a sum of zero has no sign", &sums, &[8000][..], 2),
         ("a sum of the least", &sums, &[0][..], 2),

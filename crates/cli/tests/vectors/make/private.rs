@@ -196,6 +196,10 @@ fn opened() -> File {
     file.invalid("opened for another slot", op, slot, "SharesMismatch");
     let master = with(&of_records(&["south"], &[south]), "master", json!(hex::encode([0x6c; 32])));
     file.invalid("opened with another master secret", op, master, "SharesMismatch");
+    // 0 + 1 + ... + 39, and one more: what is left is -2^160, since so many shares are above it together.
+    let below = many.iter().fold(times(unit, MINUS_ONE), |sum, psr| sum.merge(psr));
+    let below = minus(below, times(unit, &format!("{:04x}", 780)));
+    file.invalid("a value of -1 of forty sources, by a source", op, of_records(&names, &[below]), "SharesMismatch");
     // Every bit counts, but those that make it p or more.
     file.invalid("p - 1", op, with(&of_records(&["south"], &[]), "psrs", json!([MINUS_ONE])), "SharesMismatch");
     for bit in [0, 7, 100, 159, 160, 200, 255] {

@@ -145,11 +145,11 @@ impl Site {
     }
 }
 
-/// The sources that a row names: those of the roster that are not silent, as bits.
+/// The sources that a row names: those of the roster that are neither silent nor unheard, as bits.
 fn participants(row: &Value) -> u32 {
-    let silent = row["silent"].as_array().unwrap().iter();
+    let others = ["silent", "unheard"].into_iter().flat_map(|key| row[key].as_array().unwrap());
     let bit = |name: &Value| 1 << name.as_str().unwrap().strip_prefix("mote").unwrap().parse::<u32>().unwrap();
-    silent.fold((1 << MOTES) - 1, |all, name| all & !bit(name))
+    others.fold((1 << MOTES) - 1, |all, name| all & !bit(name))
 }
 
 #[test]

@@ -96,7 +96,7 @@ epoch                 AVG(temperature) [Cel]  VARIANCE(voltage) [V2]      COUNT(
 fn json_has_stable_keys_and_exact_values() {
     let lines: Vec<serde_json::Value> =
         text(RowFormat::JsonLines).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let keys = ["duration_ms", "epoch", "error", "participants", "query", "results", "silent", "sources", "start"];
+    let keys = ["duration_ms", "epoch", "error", "participants", "query", "results", "silent", "sources", "start", "unheard"];
     for line in &lines {
         let mut found: Vec<&String> = line.as_object().unwrap().keys().collect();
         found.sort_unstable();
@@ -111,6 +111,10 @@ fn json_has_stable_keys_and_exact_values() {
     });
     assert_eq!((&lines[0]["results"], &lines[0]["error"]), (&results, &serde_json::Value::Null));
     assert_eq!(lines[0]["silent"].as_array().unwrap().len(), 2);
+    for line in &lines {
+        let named = |key: &str| line[key].as_array().unwrap().len() as u64;
+        assert_eq!(line["participants"].as_u64().unwrap() + named("silent") + named("unheard"), 8, "{line}");
+    }
     assert_eq!(lines[1]["results"]["AVG(temperature)"], serde_json::Value::Null);
     assert_eq!(lines[1]["results"]["COUNT(*)"], "0");
     assert_eq!((&lines[2]["results"], &lines[2]["error"]["name"]), (&serde_json::Value::Null, &"BelowFloor".into()));
@@ -125,8 +129,7 @@ fn csv_has_a_cell_for_everything() {
     let text = text(RowFormat::Csv);
     let mut reader = csv::Reader::from_reader(text.as_bytes());
     let heads = reader.headers().unwrap().clone();
-    let expected =
-        "epoch,start,duration_ms,AVG(temperature),VARIANCE(voltage),COUNT(*),SUM(light),participants,sources,silent,error,edge";
+    let expected = "epoch,start,duration_ms,AVG(temperature),VARIANCE(voltage),COUNT(*),SUM(light),participants,sources,silent,error,edge,unheard";
     assert_eq!(heads.iter().collect::<Vec<_>>().join(","), expected);
     let rows: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
     assert_eq!((rows.len(), &rows[0][3], &rows[0][10]), (4, "-19.975000", ""));

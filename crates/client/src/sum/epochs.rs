@@ -279,4 +279,9 @@ impl Row {
     pub const fn unheard(&self) -> u32 {
         self.sources.saturating_sub(self.participants.count()).saturating_sub(self.claimed_silent.count())
     }
+
+    /// Their positions. Who is neither among them nor silent takes part.
+    pub fn unheard_positions(&self) -> impl Iterator<Item = u32> + use<'_> {
+        (0..self.sources).filter(|at| !self.participants.contains(*at) && !self.claimed_silent.contains(*at))
+    }
 }

@@ -93,7 +93,15 @@ impl RowNames {
     }
 
     fn silent<'a>(&'a self, row: &'a Row) -> impl Iterator<Item = &'a str> {
-        row.silent().map(|position| self.sources.get(position as usize).map_or("", String::as_str))
+        row.silent().map(|position| self.name(position))
+    }
+
+    fn unheard<'a>(&'a self, row: &'a Row) -> impl Iterator<Item = &'a str> {
+        row.unheard_positions().map(|position| self.name(position))
+    }
+
+    fn name(&self, position: u32) -> &str {
+        self.sources.get(position as usize).map_or("", String::as_str)
     }
 }
 
@@ -176,7 +184,7 @@ impl<W: Write> RowWriter<W> {
             RowFormat::Csv => {
                 let mut out = csv::Writer::from_writer(out);
                 let heads = ["epoch", "start", "duration_ms"].into_iter().chain(names.items.iter().map(String::as_str));
-                let heads = heads.chain(["participants", "sources", "silent", "error", "edge"]);
+                let heads = heads.chain(["participants", "sources", "silent", "error", "edge", "unheard"]);
                 out.write_record(heads).and_then(|()| Ok(out.flush()?)).map_err(OutputError::of)?;
                 State::Csv(Box::new(out))
             }
@@ -217,6 +225,7 @@ impl<W: Write> RowWriter<W> {
                 }
                 cells.extend([row.participants.count().to_string(), row.sources.to_string()]);
                 cells.extend([names.silent(row).collect::<Vec<_>>().join(" "), error.to_owned(), edges.join("; ")]);
+                cells.push(names.unheard(row).collect::<Vec<_>>().join(" "));
                 out.write_record(cells).and_then(|()| Ok(out.flush()?)).map_err(OutputError::of)
             }
             State::Arrow(schema, out) => {
@@ -298,6 +307,7 @@ fn object(names: &RowNames, row: &Row) -> Value {
         "participants": row.participants.count(),
         "sources": row.sources,
         "silent": names.silent(row).collect::<Vec<_>>(),
+        "unheard": names.unheard(row).collect::<Vec<_>>(),
         "results": if accepted { Value::Object(results) } else { Value::Null },
         "error": error,
     })
@@ -318,9 +328,10 @@ fn arrow_schema(names: &RowNames) -> ArrowSchema {
     fields.extend([
         ArrowField::new("participants", DataType::UInt32, false),
         ArrowField::new("sources", DataType::UInt32, false),
-        ArrowField::new("silent", DataType::List(name), false),
+        ArrowField::new("silent", DataType::List(Arc::clone(&name)), false),
         ArrowField::new("error", DataType::Utf8, true),
         ArrowField::new("edge", DataType::Utf8, true),
+        ArrowField::new("unheard", DataType::List(name), false),
     ]);
     ArrowSchema::new(fields)
 }
@@ -341,9 +352,11 @@ fn batch(schema: &SchemaRef, names: &RowNames, row: &Row) -> Result<RecordBatch,
         array.validate_decimal_precision(DIGITS).map_err(|_| unfit())?;
         columns.push(Arc::new(array));
     }
-    let mut silent = ListBuilder::new(StringBuilder::new());
+    let (mut silent, mut unheard) = (ListBuilder::new(StringBuilder::new()), ListBuilder::new(StringBuilder::new()));
     names.silent(row).for_each(|name| silent.values().append_value(name));
+    names.unheard(row).for_each(|name| unheard.values().append_value(name));
     silent.append(true);
+    unheard.append(true);
     let failure = failure(row);
     let edge = failure.as_ref().map(|failure| failure.edges.join("; ")).filter(|edges| !edges.is_empty());
     columns.extend([
@@ -352,6 +365,7 @@ fn batch(schema: &SchemaRef, names: &RowNames, row: &Row) -> Result<RecordBatch,
         Arc::new(silent.finish()),
         Arc::new(StringArray::from(vec![failure.as_ref().map(|failure| failure.name)])),
         Arc::new(StringArray::from(vec![edge])),
+        Arc::new(unheard.finish()),
     ]);
     RecordBatch::try_new(schema.clone(), columns).map_err(OutputError::of)
 }

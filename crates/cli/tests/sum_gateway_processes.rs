@@ -2,14 +2,14 @@
 //! SIGKILL and started again. Every epoch is exact over the sources that it names.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod broker;
 mod scene;
 
 use std::fs;
-use std::net::{TcpListener, TcpStream};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use broker::Broker;
 use bytes::Bytes;
 use moteseal_core::identity::{decode_public_pem, decode_secret_pem};
 use moteseal_core::record::DeviceId;
@@ -44,22 +44,6 @@ impl Drop for Killed {
     }
 }
 
-fn broker(folder: &Path) -> (Killed, String) {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let config = folder.join("mosquitto.conf");
-    let lines = format!("user root\nset_tcp_nodelay true\nlistener {port} 127.0.0.1\nallow_anonymous true\n");
-    fs::write(&config, lines).unwrap();
-    // Where Debian has it: not in everybody's path.
-    let program = if Path::new("/usr/sbin/mosquitto").exists() { "/usr/sbin/mosquitto" } else { "mosquitto" };
-    let process = Command::new(program).arg("-c").arg(config).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-    let (process, start) = (Killed(process.expect("mosquitto is missing: run tools/setup.sh test")), Instant::now());
-    while TcpStream::connect(("127.0.0.1", port)).is_err() {
-        assert!(start.elapsed() < LONG, "mosquitto does not start");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    (process, format!("mqtt://127.0.0.1:{port}"))
-}
-
 fn unix_ms() -> u64 {
     u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
 }
@@ -85,7 +69,8 @@ fn reading(roster: &Roster, device: DeviceId, key: &LinkKey, query: QueryId, epo
 fn gateways_over_a_broker_add_up_every_epoch_also_when_one_is_killed_and_comes_back() {
     let scene = Scene::new();
     let folder = tempfile::tempdir().unwrap();
-    let (_broker, url) = broker(folder.path());
+    let broker = Broker::open(folder.path());
+    let url = broker.url();
     scene.write("tree.toml", TREE);
     for hub in ["querier", "root", "leaf"] {
         scene.run(&["key", "link", "--out", &format!("keys/{hub}.link.key")]).done();

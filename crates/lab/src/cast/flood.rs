@@ -1,0 +1,190 @@
+//! Broadcast by flooding alone: whoever hears a message for the first time says it once more, after a random delay, and what is lost
+//! stays lost. HMAC, SIGS and uTESLA are measured so in section V of Liu et al. and here: simple models of who hears what, not code that a mote runs.
+//!
+//! Every hearer misses a transmission with the same probability, independently. Nothing collides.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::{BACK_OFF_MS, MESSAGES, NODES, arrivals, neighbours};
+use crate::chance::{Draws, Seed};
+
+/// A scheme that floods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    /// A message authentication code a message, under a key that all share.
+    Hmac,
+    /// A signature a message.
+    Sigs,
+    /// A code under a key that is disclosed later, by a flood of its own.
+    Tesla,
+}
+
+/// An interval of uTESLA's keys: longer than a message takes over three hops of [`BACK_OFF_MS`].
+pub const INTERVAL_MS: u64 = 10_000;
+/// A key is disclosed so many intervals after its own began (RFC 4082's `d`).
+pub const DISCLOSURE: u64 = 2;
+
+/// What became of a sender's messages.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// Transmissions of all nodes: messages, and disclosed keys.
+    pub transmissions: u64,
+    /// Messages that receivers lack at the end, or cannot verify, over all receivers.
+    pub lacking: u64,
+    /// For every message and receiver that verified it, the milliseconds between its arrival and its verification.
+    pub delays_ms: Vec<u64>,
+}
+
+impl Outcome {
+    /// Messages that a receiver lacks, on average.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)]
+    pub fn lacking_each(&self) -> f64 {
+        self.lacking as f64 / (NODES - 1) as f64
+    }
+
+    /// What it would cost to ask for each lacking message and be answered, by a transmission each: how the paper reckons HMAC's losses.
+    #[must_use]
+    pub const fn repaired(&self) -> u64 {
+        self.transmissions + 2 * self.lacking
+    }
+}
+
+/// Sends a hundred messages through the testbed.
+#[must_use]
+pub fn run(scheme: Scheme, loss: f64, seed: Seed) -> Outcome {
+    let mut draws = seed.draws();
+    let sent = arrivals(MESSAGES, &mut draws);
+    let floods: Vec<_> = sent.iter().map(|&at| flood(at, loss, &mut draws)).collect();
+    let mut outcome =
+        Outcome { transmissions: floods.iter().map(|flood| flood.transmissions).sum(), lacking: 0, delays_ms: Vec::new() };
+    let keys = if scheme == Scheme::Tesla { disclosures(&sent, loss, &mut draws) } else { Vec::new() };
+    outcome.transmissions += keys.iter().map(|(_, flood)| flood.transmissions).sum::<u64>();
+    for (sent, flood) in sent.iter().zip(&floods) {
+        for (node, heard) in flood.heard.iter().enumerate().skip(1) {
+            let verified = match scheme {
+                Scheme::Hmac | Scheme::Sigs => *heard,
+                Scheme::Tesla => heard.and_then(|heard| opened(*sent, heard, node, &keys)),
+            };
+            match (heard, verified) {
+                (Some(heard), Some(verified)) => outcome.delays_ms.push(verified.saturating_sub(*heard)),
+                _ => outcome.lacking += 1,
+            }
+        }
+    }
+    outcome
+}
+
+/// When a receiver can verify what was sent and what it heard then: none if the key was out already, or neither it nor a later one came.
+fn opened(sent: u64, heard: u64, node: usize, keys: &[(u64, Flood)]) -> Option<u64> {
+    let interval = sent / INTERVAL_MS;
+    if heard >= (interval + DISCLOSURE) * INTERVAL_MS {
+        return None;
+    }
+    // Any later key gives this one, along the chain.
+    keys.iter().filter(|(of, _)| *of >= interval).filter_map(|(_, key)| key.heard.get(node).copied().flatten()).min()
+}
+
+/// The floods of the keys: one for every interval in which something was sent.
+fn disclosures(sent: &[u64], loss: f64, draws: &mut Draws) -> Vec<(u64, Flood)> {
+    let mut intervals: Vec<_> = sent.iter().map(|at| at / INTERVAL_MS).collect();
+    intervals.dedup();
+    intervals.into_iter().map(|interval| (interval, flood((interval + DISCLOSURE) * INTERVAL_MS, loss, draws))).collect()
+}
+
+/// One message on its way.
+#[derive(Clone, Debug)]
+struct Flood {
+    transmissions: u64,
+    /// When each node has it.
+    heard: [Option<u64>; NODES],
+}
+
+fn flood(at: u64, loss: f64, draws: &mut Draws) -> Flood {
+    let mut flood = Flood { transmissions: 0, heard: [None; NODES] };
+    flood.heard[0] = Some(at);
+    let mut due = BinaryHeap::from([Reverse((at, 0_usize))]);
+    while let Some(Reverse((now, node))) = due.pop() {
+        flood.transmissions += 1;
+        for hearer in neighbours(node) {
+            // In (0, 1], so that a loss of 0 loses nothing.
+            if draws.unit() <= loss {
+                continue;
+            }
+            if let Some(place @ None) = flood.heard.get_mut(hearer) {
+                *place = Some(now);
+                due.push(Reverse((now + draws.below(BACK_OFF_MS.into()), hearer)));
+            }
+        }
+    }
+    flood
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_loss_every_node_says_every_message_once() {
+        for scheme in [Scheme::Hmac, Scheme::Sigs] {
+            let outcome = run(scheme, 0.0, Seed([1; 32]));
+            assert_eq!((outcome.transmissions, outcome.lacking), (700, 0));
+            assert!(outcome.delays_ms.iter().all(|&delay| delay == 0) && outcome.delays_ms.len() == 600);
+        }
+    }
+
+    #[test]
+    fn with_certain_loss_the_sender_speaks_alone() {
+        let outcome = run(Scheme::Hmac, 1.0, Seed([1; 32]));
+        assert_eq!((outcome.transmissions, outcome.lacking, outcome.repaired()), (100, 600, 1300));
+    }
+
+    /// A receiver lacks what never reached it. The oracle is the same question asked of a graph: each direction of each link is there or
+    /// not, and who can be reached is reached.
+    #[test]
+    fn who_lacks_a_message_is_who_cannot_be_reached() {
+        let loss = 0.3;
+        let seeds = 400;
+        let flooded: u64 = (0..seeds).map(|seed| run(Scheme::Hmac, loss, Seed::default().derive("flood", seed)).lacking).sum();
+        let mut draws = Seed([9; 32]).draws();
+        let mut unreached = 0_u64;
+        for _ in 0..seeds * u64::from(MESSAGES) {
+            let mut up = [[false; NODES]; NODES];
+            for (from, row) in up.iter_mut().enumerate() {
+                neighbours(from).for_each(|to| row[to] = draws.unit() > loss);
+            }
+            let mut reached = [false; NODES];
+            reached[0] = true;
+            for _ in 0..NODES {
+                for from in 0..NODES {
+                    (0..NODES).for_each(|to| reached[to] |= reached[from] && up[from][to]);
+                }
+            }
+            unreached += reached.iter().filter(|reached| !**reached).count() as u64;
+        }
+        #[allow(clippy::cast_precision_loss)]
+        let ratio = flooded as f64 / unreached as f64;
+        assert!((ratio - 1.0).abs() < 0.03, "{flooded} flooded, {unreached} unreached");
+    }
+
+    #[test]
+    fn a_key_comes_after_its_interval_and_opens_nothing_that_came_later() {
+        let outcome = run(Scheme::Tesla, 0.0, Seed([2; 32]));
+        assert!(outcome.transmissions > 700, "{}", outcome.transmissions);
+        // A message of the end of an interval waits for one more; one of its beginning, for two.
+        assert!(outcome.delays_ms.iter().all(|&delay| delay < DISCLOSURE * INTERVAL_MS + 12_000));
+        let key = Flood { transmissions: 0, heard: [Some(DISCLOSURE * INTERVAL_MS + 5); NODES] };
+        let keys = [(0, key)];
+        let end = DISCLOSURE * INTERVAL_MS;
+        assert_eq!(opened(0, end - 1, 1, &keys), Some(end + 5));
+        assert_eq!(opened(0, end, 1, &keys), None, "its key may be known to anybody by then");
+        assert_eq!(opened(INTERVAL_MS, INTERVAL_MS, 1, &keys), None, "an earlier key opens nothing later");
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_run() {
+        assert_eq!(run(Scheme::Tesla, 0.2, Seed([5; 32])), run(Scheme::Tesla, 0.2, Seed([5; 32])));
+        assert_ne!(run(Scheme::Tesla, 0.2, Seed([5; 32])), run(Scheme::Tesla, 0.2, Seed([6; 32])));
+    }
+}

@@ -139,7 +139,8 @@ mod tests {
         for _ in 0..200 {
             let lacking: Vec<u64> = (0..6).map(|_| draws.word() & draws.word() & draws.word()).collect();
             let symbols = next_round(Repair::Coded, &lacking);
-            let (any, covered) = (lacking.iter().fold(0, |all, lacks| all | lacks), symbols.iter().fold(0, |all, symbol| all | symbol));
+            let (any, covered) =
+                (lacking.iter().fold(0, |all, lacks| all | lacks), symbols.iter().fold(0, |all, symbol| all | symbol));
             assert_eq!(any, covered);
             for symbol in &symbols {
                 assert!(lacking.iter().all(|lacks| (lacks & symbol).count_ones() <= 1));

@@ -204,7 +204,11 @@ fn service_failure(error: &ServiceError) -> Failure {
 /// A link that does not carry: the caller's mistake, or a broker that is not there or says no.
 pub(crate) fn link_failure(error: &LinkError) -> Failure {
     let exit = match error {
-        LinkError::BadAddress { .. } | LinkError::BadFile { .. } | LinkError::PasswordInClear { .. } => Exit::Usage,
+        LinkError::BadAddress { .. }
+        | LinkError::BadFile { .. }
+        | LinkError::NoSuchInterface { .. }
+        | LinkError::PasswordInClear { .. }
+        | LinkError::PortInUse { .. } => Exit::Usage,
         LinkError::Closed => Exit::Internal,
         _ => Exit::Unreachable,
     };

@@ -362,9 +362,13 @@ fn cause_of(error: &reqwest::Error) -> String {
 
 /// A number in 0..1 that differs between processes and calls; it need not be unpredictable.
 pub(crate) fn spread() -> f64 {
+    f64::from((random() >> 32) as u32) / f64::from(u32::MAX)
+}
+
+/// 64 bits that nobody else has, of no use as a secret.
+pub(crate) fn random() -> u64 {
     use std::hash::{BuildHasher, Hasher};
-    let random = std::collections::hash_map::RandomState::new().build_hasher().finish();
-    f64::from((random >> 32) as u32) / f64::from(u32::MAX)
+    std::collections::hash_map::RandomState::new().build_hasher().finish()
 }
 
 #[cfg(test)]

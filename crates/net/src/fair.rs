@@ -3,7 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use bytes::Bytes;
+use tokio::sync::Notify;
 
 use crate::link::Up;
 
@@ -103,6 +106,52 @@ impl Fair {
         }
         self.by_size.insert((queue.size, device));
         None
+    }
+}
+
+/// The same, to put in on one side and to wait for on the other.
+pub(crate) struct Inbox {
+    waiting: Mutex<Fair>,
+    arrived: Notify,
+}
+
+impl std::fmt::Debug for Inbox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Inbox").field("waiting", &self.waiting().total).finish_non_exhaustive()
+    }
+}
+
+impl Inbox {
+    pub(crate) fn new(bound: usize) -> Self {
+        Self { waiting: Mutex::new(Fair::new(bound)), arrived: Notify::new() }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Fair> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn put(&self, device: [u8; 8], frame: Bytes) {
+        self.waiting().push(device, frame);
+        self.arrived.notify_one();
+    }
+
+    pub(crate) fn refuse(&self) {
+        self.waiting().refuse();
+    }
+
+    /// Waits for the next frame of anybody but `but`; one at a time may wait.
+    pub(crate) async fn next(&self, but: Option<[u8; 8]>) -> Up {
+        loop {
+            let next = self.waiting().pop(but);
+            match next {
+                Some(up) => return up,
+                None => self.arrived.notified().await,
+            }
+        }
+    }
+
+    pub(crate) fn dropped(&self) -> u64 {
+        self.waiting().dropped()
     }
 }
 

@@ -1,13 +1,14 @@
 //! Links between the rooms: the HTTP client of the [`moteseal_api`] contract, and the links between devices and their hub.
 //!
-//! [`link`] is what a link between devices and hub promises; [`memory`] carries within a process, [`mqtt`] over a broker. None of them knows what the
-//! bytes mean.
+//! [`link`] is what a link between devices and hub promises; [`memory`] carries within a process, [`mqtt`] over a broker.
+//! [`broadcast`] is for media on which everybody hears everybody. None of them knows what the bytes mean.
 //!
 //! A [`Client`] speaks to one cloud. It waits and tries again where the cloud asks it to, follows no redirects (an untrusted
 //! cloud must not send a token elsewhere), and its errors say which address failed, how, and what to do.
 
 #![forbid(unsafe_code)]
 
+pub mod broadcast;
 mod client;
 mod error;
 mod fair;
@@ -16,6 +17,7 @@ pub mod memory;
 pub mod mqtt;
 mod tls;
 
+pub use broadcast::{Broadcast, BroadcastLink};
 pub use client::{Answer, Client, Options, Retry, Token};
 pub use error::NetError;
 pub use link::{DeviceLink, Down, HubLink, LinkError, Up};

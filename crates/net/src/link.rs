@@ -126,10 +126,13 @@ pub async fn until_up(mut state: watch::Receiver<State>) -> Result<(), LinkError
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LinkError {
-    /// The frame is longer than [`MAX_FRAME`].
+    /// The frame is longer than this kind of link carries: [`MAX_FRAME`], or
+    /// [`MAX_DATAGRAM`](crate::broadcast::MAX_DATAGRAM) where it is broadcast.
     FrameTooLong {
         /// Its length in bytes.
         length: usize,
+        /// What the link carries at most.
+        limit: usize,
     },
     /// The link was shut down.
     Closed,
@@ -138,6 +141,27 @@ pub enum LinkError {
         /// The address as given.
         url: String,
         /// What is wrong with it.
+        cause: String,
+        /// What addresses of this kind of link look like.
+        example: &'static str,
+    },
+    /// Another program has the port to itself.
+    PortInUse {
+        /// The address.
+        url: String,
+    },
+    /// This machine has no such interface, or none that leads there.
+    NoSuchInterface {
+        /// The address.
+        url: String,
+        /// What the system says.
+        cause: String,
+    },
+    /// The network carries nothing just now.
+    NetworkDown {
+        /// The address.
+        url: String,
+        /// What the system says.
         cause: String,
     },
     /// A file with certificates, a key or a password cannot be used.
@@ -183,6 +207,9 @@ impl LinkError {
             Self::FrameTooLong { .. } => "FrameTooLong",
             Self::Closed => "Closed",
             Self::BadAddress { .. } => "BadAddress",
+            Self::PortInUse { .. } => "PortInUse",
+            Self::NoSuchInterface { .. } => "NoSuchInterface",
+            Self::NetworkDown { .. } => "NetworkDown",
             Self::BadFile { .. } => "BadFile",
             Self::PasswordInClear { .. } => "PasswordInClear",
             Self::Unreachable { .. } => "Unreachable",
@@ -202,11 +229,24 @@ impl fmt::Display for LinkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.name())?;
         match self {
-            Self::FrameTooLong { length } => write!(f, "a frame of {length} bytes; a link carries at most {MAX_FRAME}"),
-            Self::Closed => f.write_str("the link was shut down"),
-            Self::BadAddress { url, cause } => {
-                write!(f, "{url:?} is no address of a broker ({cause}); give one like mqtts://broker.example:8883")
+            Self::FrameTooLong { length, limit } => {
+                write!(f, "a frame of {length} bytes; this link carries at most {limit}")
             }
+            Self::Closed => f.write_str("the link was shut down"),
+            Self::BadAddress { url, cause, example } => {
+                write!(f, "{url:?} is no address of a link ({cause}); give one like {example}")
+            }
+            Self::PortInUse { url } => {
+                write!(f, "{url}: another program has this port to itself; end it, or use another port on all sides")
+            }
+            Self::NoSuchInterface { url, cause } => {
+                write!(
+                    f,
+                    "{url}: {cause}; name an interface of this machine that leads there, like ?interface=192.168.1.2 (IPv6: \
+                           ?interface=eth0)"
+                )
+            }
+            Self::NetworkDown { url, cause } => write!(f, "{url}: {cause}; is the network up?"),
             Self::BadFile { path, cause } => write!(f, "{}: {cause}", path.display()),
             Self::PasswordInClear { url } => {
                 write!(f, "the password would travel unencrypted to {url}; use mqtts, or leave the password out")
@@ -232,5 +272,6 @@ impl From<BadFile> for LinkError {
 
 /// Lets through what a link may carry.
 pub(crate) fn check_length(frame: &Bytes) -> Result<(), LinkError> {
-    if frame.len() > MAX_FRAME { Err(LinkError::FrameTooLong { length: frame.len() }) } else { Ok(()) }
+    let (length, limit) = (frame.len(), MAX_FRAME);
+    if length > limit { Err(LinkError::FrameTooLong { length, limit }) } else { Ok(()) }
 }

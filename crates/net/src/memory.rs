@@ -108,10 +108,11 @@ impl<T> Way<T> {
 }
 
 /// A stream of pseudo-random numbers (SplitMix64): good enough for faults, and the same everywhere.
-struct Chance(u64);
+#[derive(Debug)]
+pub(crate) struct Chance(u64);
 
 impl Chance {
-    fn new(seed: u64, device: [u8; 8], direction: u64) -> Self {
+    pub(crate) fn new(seed: u64, device: [u8; 8], direction: u64) -> Self {
         let mut chance = Self(seed);
         chance.0 = chance.next() ^ u64::from_be_bytes(device);
         chance.0 = chance.next() ^ direction;
@@ -131,7 +132,7 @@ impl Chance {
         f64::from((self.next() >> 32) as u32) / (f64::from(u32::MAX) + 1.0)
     }
 
-    fn hits(&mut self, probability: f64) -> bool {
+    pub(crate) fn hits(&mut self, probability: f64) -> bool {
         self.fraction() < probability
     }
 

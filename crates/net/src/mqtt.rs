@@ -9,6 +9,7 @@
 //! only, and its `max_queued_messages` and `message_size_limit` bound what it keeps for an absent hub. Mosquitto wants
 //! `set_tcp_nodelay true`: without it, Nagle's algorithm there and delayed acknowledgements here make every round trip 40 ms.
 
+pub(crate) mod broadcast;
 mod connection;
 mod driver;
 mod session;
@@ -159,7 +160,7 @@ impl Topics {
             || !group.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
         {
             let cause = "a group's part of the topics is 1 to 64 letters, digits, '-', '_' and '.'".to_owned();
-            return Err(LinkError::BadAddress { url: group.to_owned(), cause });
+            return Err(LinkError::BadAddress { url: group.to_owned(), cause, example: "field-7" });
         }
         Ok(Self { base: format!("moteseal/1/{group}/") })
     }
@@ -170,6 +171,10 @@ impl Topics {
 
     fn down(&self, device: [u8; 8]) -> String {
         format!("{}down/{}", self.base, name(device))
+    }
+
+    fn cast(&self, from: impl fmt::Display) -> String {
+        format!("{}cast/{from}", self.base)
     }
 
     fn round(&self) -> String {
@@ -191,7 +196,11 @@ fn named(part: &[u8]) -> Option<[u8; 8]> {
 
 /// Checks the address, as far as that goes without asking anybody.
 fn parse(options: &Options) -> Result<Url, LinkError> {
-    let bad = |cause: &str| LinkError::BadAddress { url: options.url.clone(), cause: cause.to_owned() };
+    let bad = |cause: &str| LinkError::BadAddress {
+        url: options.url.clone(),
+        cause: cause.to_owned(),
+        example: "mqtts://broker.example:8883",
+    };
     let url = Url::parse(&options.url).map_err(|error| bad(&error.to_string()))?;
     if !matches!(url.scheme(), "mqtt" | "mqtts") {
         return Err(bad("neither mqtt nor mqtts"));

@@ -39,6 +39,15 @@ pub(super) enum Happened {
     Other,
 }
 
+/// How a message is published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Quality {
+    /// QoS 0.
+    AtMostOnce,
+    /// QoS 1.
+    AtLeastOnce,
+}
+
 /// Publishes and subscribes. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) enum Sender {
@@ -47,15 +56,29 @@ pub(super) enum Sender {
 }
 
 impl Sender {
-    /// Waits for room, not for the broker.
+    /// Publishes at least once. Waits for room, not for the broker.
     pub(super) async fn publish(&self, topic: &str, retained: bool, payload: Bytes) -> Result<(), LinkError> {
+        self.publish_at(Quality::AtLeastOnce, topic, retained, payload).await
+    }
+
+    /// The same at any quality.
+    pub(super) async fn publish_at(
+        &self,
+        quality: Quality,
+        topic: &str,
+        retained: bool,
+        payload: Bytes,
+    ) -> Result<(), LinkError> {
+        let is_once = quality == Quality::AtMostOnce;
         let closed = match self {
             Self::V3(client) => {
-                let options = v4::PublishOptions::new(v4::QoS::AtLeastOnce).retain(retained);
+                let quality = if is_once { v4::QoS::AtMostOnce } else { v4::QoS::AtLeastOnce };
+                let options = v4::PublishOptions::new(quality).retain(retained);
                 client.publish(topic, payload, options).await.is_err()
             }
             Self::V5(client) => {
-                let options = v5::PublishOptions::new(v5::QoS::AtLeastOnce).retain(retained);
+                let quality = if is_once { v5::QoS::AtMostOnce } else { v5::QoS::AtLeastOnce };
+                let options = v5::PublishOptions::new(quality).retain(retained);
                 client.publish(topic, payload, options).await.is_err()
             }
         };

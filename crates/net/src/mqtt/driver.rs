@@ -11,7 +11,7 @@ use tokio::task::AbortHandle;
 use super::connection::{Connection, Happened, Sender};
 use super::{Backoff, Options, named};
 use crate::client::spread;
-use crate::fair::Fair;
+use crate::fair;
 use crate::link::{Down, MAX_FRAME, State, Up};
 
 /// Bytes that may wait at the hub.
@@ -144,8 +144,7 @@ struct AtHub {
     prefix: String,
     /// Whose frames are taken, ascending: whoever may publish could make up any number of others.
     members: Vec<[u8; 8]>,
-    waiting: Mutex<Fair>,
-    arrived: Notify,
+    waiting: fair::Inbox,
 }
 
 impl std::fmt::Debug for HubInbox {
@@ -157,25 +156,15 @@ impl std::fmt::Debug for HubInbox {
 impl HubInbox {
     pub(super) fn new(prefix: String, mut members: Vec<[u8; 8]>) -> Self {
         members.sort_unstable();
-        Self(Arc::new(AtHub { prefix, members, waiting: Mutex::new(Fair::new(HUB_BYTES)), arrived: Notify::new() }))
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, Fair> {
-        self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        Self(Arc::new(AtHub { prefix, members, waiting: fair::Inbox::new(HUB_BYTES) }))
     }
 
     pub(super) async fn next(&self, but: Option<[u8; 8]>) -> Up {
-        loop {
-            let next = self.waiting().pop(but);
-            match next {
-                Some(up) => return up,
-                None => self.0.arrived.notified().await,
-            }
-        }
+        self.0.waiting.next(but).await
     }
 
     pub(super) fn dropped(&self) -> u64 {
-        self.waiting().dropped()
+        self.0.waiting.dropped()
     }
 }
 
@@ -183,14 +172,11 @@ impl Inbox for HubInbox {
     fn put(&self, topic: &[u8], payload: &Bytes) {
         let device = topic.strip_prefix(self.0.prefix.as_bytes()).and_then(named);
         let device = device.filter(|device| self.0.members.binary_search(device).is_ok());
-        let mut waiting = self.waiting();
         match device {
             // A slice of the connection's buffer would keep all of that alive.
-            Some(device) if payload.len() <= MAX_FRAME => waiting.push(device, Bytes::copy_from_slice(payload)),
-            _ => waiting.refuse(),
+            Some(device) if payload.len() <= MAX_FRAME => self.0.waiting.put(device, Bytes::copy_from_slice(payload)),
+            _ => self.0.waiting.refuse(),
         }
-        drop(waiting);
-        self.0.arrived.notify_one();
     }
 }
 

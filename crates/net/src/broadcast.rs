@@ -1,0 +1,162 @@
+//! Broadcast media: whoever sends is heard by all others, by whom depends on the medium alone (DESIGN.md, section 8).
+//!
+//! A broadcast link carries frames of spec/cast.md. It may lose, repeat and reorder, and anyone may speak on it: what a frame means and
+//! who said it is for `moteseal_core::cast` to find out. [`Broadcast::open`] gives the link that an address names: UDP multicast or
+//! broadcast ([`udp`]), or a topic of an MQTT broker ([`MqttBroadcast`]). Nobody hears their own frames.
+
+pub mod lossy;
+pub mod udp;
+
+use bytes::Bytes;
+use reqwest::Url;
+
+use crate::link::LinkError;
+use crate::mqtt;
+pub use crate::mqtt::broadcast::MqttBroadcast;
+use lossy::Losses;
+use udp::UdpBroadcast;
+
+/// The longest frame on a broadcast link, in bytes. The longest of spec/cast.md, a leaf of a block of 64 or a certificate of ML-DSA-44,
+/// has room; IP may cut it into several packets, all of which must arrive.
+pub const MAX_DATAGRAM: usize = 8192;
+
+/// What an address of a broadcast link looks like.
+const EXAMPLE: &str = "udp://239.1.2.3:5000, udp://[ff05::1234]:5000?interface=eth0, udp://192.168.1.255:5000 or \
+                       mqtts://broker.example/GROUP";
+
+/// One's end of a broadcast medium.
+pub trait BroadcastLink: Send + Sync {
+    /// Sends a frame to everybody else. Returns once this machine has taken it, which says nothing about anybody.
+    ///
+    /// # Errors
+    /// `FrameTooLong`, `Closed`; `NetworkDown` where nothing can be sent just now: the frame is lost, as others are, and the link goes on.
+    fn send(&self, frame: Bytes) -> impl Future<Output = Result<(), LinkError>> + Send;
+
+    /// Waits for the next frame of anybody else. Those who speak take turns: one that floods delays and loses its own frames only,
+    /// as far as the medium tells who is who. Nothing is lost if the future is dropped.
+    ///
+    /// # Errors
+    /// `Closed`.
+    fn receive(&self) -> impl Future<Output = Result<Bytes, LinkError>> + Send;
+
+    /// Frames that came and were dropped at this end: faster than they were received, or too long.
+    fn dropped(&self) -> u64;
+}
+
+/// A broadcast link of any kind, by its address.
+#[derive(Debug)]
+pub struct Broadcast {
+    medium: Medium,
+    losses: Option<Losses>,
+}
+
+#[derive(Debug)]
+enum Medium {
+    Udp(UdpBroadcast),
+    Mqtt(MqttBroadcast),
+}
+
+impl Broadcast {
+    /// Opens the link at `url`:
+    /// - `udp://GROUP:PORT[?interface=..][&ttl=1]`: multicast of IPv4 (`interface` is one of this machine's addresses) or IPv6
+    ///   (a name or a number); broadcast, where the address is an interface's broadcast address or `255.255.255.255`;
+    /// - `mqtt://host[:1883]/GROUP` and `mqtts://host[:8883]/GROUP`: `access` says how (its own address and group do not matter).
+    ///
+    /// For trials, any may say `loss=0.1` and `seed=7`: that part of the frames that come is lost on this side.
+    ///
+    /// # Errors
+    /// `BadAddress`, `PortInUse`, `NoSuchInterface`, `NetworkDown`, `BadFile`, `PasswordInClear`. Of an MQTT broker, nothing is asked yet:
+    /// see [`until_up`](Self::until_up).
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn open(url: &str, access: mqtt::Options) -> Result<Self, LinkError> {
+        let mut parsed = Url::parse(url).map_err(|error| bad_address(url, &error.to_string()))?;
+        let losses = take_losses(url, &mut parsed)?;
+        let medium = match parsed.scheme() {
+            "udp" => Medium::Udp(UdpBroadcast::open(url, &parsed)?),
+            "mqtt" | "mqtts" => Medium::Mqtt(MqttBroadcast::new(&of_broker(url, parsed, access)?)?),
+            _ => return Err(bad_address(url, "it is neither of udp nor of mqtt nor of mqtts")),
+        };
+        Ok(Self { medium, losses })
+    }
+
+    /// Waits until the link carries: UDP does at once, a broker must have been reached.
+    ///
+    /// # Errors
+    /// Why the broker refuses, or `Closed`.
+    pub async fn until_up(&self) -> Result<(), LinkError> {
+        match &self.medium {
+            Medium::Udp(_) => Ok(()),
+            Medium::Mqtt(link) => crate::link::until_up(link.state()).await,
+        }
+    }
+}
+
+impl BroadcastLink for Broadcast {
+    async fn send(&self, frame: Bytes) -> Result<(), LinkError> {
+        match &self.medium {
+            Medium::Udp(link) => link.send(frame).await,
+            Medium::Mqtt(link) => link.send(frame).await,
+        }
+    }
+
+    async fn receive(&self) -> Result<Bytes, LinkError> {
+        loop {
+            let frame = match &self.medium {
+                Medium::Udp(link) => link.receive().await?,
+                Medium::Mqtt(link) => link.receive().await?,
+            };
+            if self.losses.as_ref().is_none_or(|losses| !losses.hits()) {
+                return Ok(frame);
+            }
+        }
+    }
+
+    fn dropped(&self) -> u64 {
+        match &self.medium {
+            Medium::Udp(link) => link.dropped(),
+            Medium::Mqtt(link) => link.dropped(),
+        }
+    }
+}
+
+fn bad_address(url: &str, cause: &str) -> LinkError {
+    LinkError::BadAddress { url: url.to_owned(), cause: cause.to_owned(), example: EXAMPLE }
+}
+
+/// Lets through what a broadcast link may carry.
+pub(crate) fn check_length(frame: &Bytes) -> Result<(), LinkError> {
+    let (length, limit) = (frame.len(), MAX_DATAGRAM);
+    if length > limit { Err(LinkError::FrameTooLong { length, limit }) } else { Ok(()) }
+}
+
+/// Takes `loss` and `seed` out of an address.
+fn take_losses(url: &str, parsed: &mut Url) -> Result<Option<Losses>, LinkError> {
+    let (mut loss, mut seed, mut others) = (None, 0, Vec::new());
+    for (name, value) in parsed.query_pairs() {
+        match &*name {
+            "loss" => {
+                let of_frames = value.parse().ok().filter(|loss| (0.0..=0.95).contains(loss));
+                loss = Some(of_frames.ok_or_else(|| bad_address(url, "loss is a part of the frames, from 0 to 0.95"))?);
+            }
+            "seed" => seed = value.parse().map_err(|_| bad_address(url, "seed is a whole number"))?,
+            _ => others.push((name.into_owned(), value.into_owned())),
+        }
+    }
+    parsed.set_query(None);
+    if !others.is_empty() {
+        parsed.query_pairs_mut().extend_pairs(others);
+    }
+    Ok(loss.map(|loss| Losses::new(seed, loss)))
+}
+
+/// How to reach the broker of an address whose path is the group.
+fn of_broker(url: &str, mut parsed: Url, access: mqtt::Options) -> Result<mqtt::Options, LinkError> {
+    let group = parsed.path().trim_start_matches('/').trim_end_matches('/').to_owned();
+    if group.is_empty() {
+        return Err(bad_address(url, "behind the broker there must be the group's part of the topic, as in /GROUP"));
+    }
+    parsed.set_path("");
+    Ok(mqtt::Options { url: parsed.to_string(), group, ..access })
+}

@@ -1,0 +1,62 @@
+//! Losses on purpose, at the receiver and by a seed: for tests and trials. Receivers with seeds of their own lose independently.
+
+use std::sync::{Mutex, PoisonError};
+
+use bytes::Bytes;
+
+use super::BroadcastLink;
+use crate::link::LinkError;
+use crate::memory::Chance;
+
+/// Which frames are lost.
+#[derive(Debug)]
+pub struct Losses {
+    loss: f64,
+    chance: Mutex<Chance>,
+}
+
+impl Losses {
+    /// The part `loss` of the frames, from 0 to 1, chosen by `seed`.
+    #[must_use]
+    pub fn new(seed: u64, loss: f64) -> Self {
+        Self { loss, chance: Mutex::new(Chance::new(seed, *b"losses\0\0", 0)) }
+    }
+
+    /// Whether the next frame is lost.
+    pub fn hits(&self) -> bool {
+        self.chance.lock().unwrap_or_else(PoisonError::into_inner).hits(self.loss)
+    }
+}
+
+/// A link that loses some of what it hears.
+#[derive(Debug)]
+pub struct Lossy<L> {
+    link: L,
+    losses: Losses,
+}
+
+impl<L> Lossy<L> {
+    /// Loses `losses` of what `link` hears.
+    pub const fn new(link: L, losses: Losses) -> Self {
+        Self { link, losses }
+    }
+}
+
+impl<L: BroadcastLink> BroadcastLink for Lossy<L> {
+    async fn send(&self, frame: Bytes) -> Result<(), LinkError> {
+        self.link.send(frame).await
+    }
+
+    async fn receive(&self) -> Result<Bytes, LinkError> {
+        loop {
+            let frame = self.link.receive().await?;
+            if !self.losses.hits() {
+                return Ok(frame);
+            }
+        }
+    }
+
+    fn dropped(&self) -> u64 {
+        self.link.dropped()
+    }
+}

@@ -1,0 +1,292 @@
+//! UDP multicast of IPv4 and IPv6 (RFC 1112, RFC 4291) and broadcast of IPv4 (RFC 919). Any number of processes of a machine may share a
+//! port; each hears the others, too.
+//!
+//! One socket hears, bound to the group's own address, so that it hears no other group; another one speaks, from a port of its own,
+//! by which a process knows its own frames and drops them. What comes is taken from the system at once into a queue in which
+//! addresses take turns. Addresses can be forged, so that is fair among the honest and the clumsy, and no protection from an attacker
+//! on the same wire: against that, the protocol above meters its work.
+
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use reqwest::Url;
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::UdpSocket;
+use tokio::task::AbortHandle;
+
+use super::{BroadcastLink, MAX_DATAGRAM, bad_address, check_length};
+use crate::fair::Inbox;
+use crate::link::LinkError;
+
+/// Bytes that may wait here.
+const WAITING_BYTES: usize = 8 << 20;
+/// Bytes that may wait with the system, as far as it lets us: for the moments in which this process does not run.
+const SYSTEM_BYTES: usize = 4 << 20;
+/// How long to wait after the system could not receive.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// One's end of a multicast group or a broadcast domain.
+#[derive(Debug)]
+pub struct UdpBroadcast {
+    url: String,
+    speaks: UdpSocket,
+    inbox: Arc<Inbox>,
+    hears: AbortHandle,
+}
+
+impl Drop for UdpBroadcast {
+    fn drop(&mut self) {
+        self.hears.abort();
+    }
+}
+
+impl UdpBroadcast {
+    /// Opens the address `parsed`, which was given as `url`.
+    pub(super) fn open(url: &str, parsed: &Url) -> Result<Self, LinkError> {
+        let place = Place::parse(url, parsed)?;
+        let sockets = place.speaking(url).and_then(|speaks| {
+            let own = speaks.local_addr().map_err(|error| network_down(url, &error))?;
+            Ok((speaks, place.hearing(url)?, own))
+        });
+        let (speaks, hears, own) = sockets?;
+        let inbox = Arc::new(Inbox::new(WAITING_BYTES));
+        let task = tokio::spawn(hear(hears, own, inbox.clone()));
+        Ok(Self { url: url.to_owned(), speaks, inbox, hears: task.abort_handle() })
+    }
+}
+
+impl BroadcastLink for UdpBroadcast {
+    async fn send(&self, frame: Bytes) -> Result<(), LinkError> {
+        check_length(&frame)?;
+        self.speaks.send(&frame).await.map(drop).map_err(|error| network_down(&self.url, &error))
+    }
+
+    async fn receive(&self) -> Result<Bytes, LinkError> {
+        Ok(self.inbox.next(None).await.frame)
+    }
+
+    fn dropped(&self) -> u64 {
+        self.inbox.dropped()
+    }
+}
+
+/// Takes what comes into the inbox, but for what this process itself has sent.
+async fn hear(socket: UdpSocket, own: SocketAddr, inbox: Arc<Inbox>) {
+    // A byte more than is allowed shows what is too long.
+    let mut buffer = vec![0; MAX_DATAGRAM + 1];
+    loop {
+        match socket.recv_from(&mut buffer).await {
+            Ok((_, from)) if is_same(from, own) => {}
+            Ok((length, from)) => match buffer.get(..length) {
+                Some(frame) if length <= MAX_DATAGRAM => inbox.put(speaker(from), Bytes::copy_from_slice(frame)),
+                _ => inbox.refuse(),
+            },
+            Err(_) => tokio::time::sleep(PAUSE).await,
+        }
+    }
+}
+
+/// Whether two addresses are the same but for IPv6's flow and scope, which the system fills in on one side only.
+fn is_same(one: SocketAddr, other: SocketAddr) -> bool {
+    (one.ip(), one.port()) == (other.ip(), other.port())
+}
+
+/// Who takes a turn: a machine, not a port, of which one process can have many. Of IPv6 the half of the address that says which network
+/// folds into the other half.
+fn speaker(from: SocketAddr) -> [u8; 8] {
+    match from.ip() {
+        IpAddr::V4(address) => u64::from(u32::from(address)).to_be_bytes(),
+        IpAddr::V6(address) => {
+            let bits = u128::from(address);
+            ((bits >> 64) as u64 ^ bits as u64).to_be_bytes()
+        }
+    }
+}
+
+/// Where to speak and to hear.
+#[derive(Debug, PartialEq, Eq)]
+enum Place {
+    Multicast4 { group: SocketAddrV4, interface: Ipv4Addr, ttl: u32 },
+    Multicast6 { group: SocketAddrV6, interface: u32, ttl: u32 },
+    Broadcast { to: SocketAddrV4, interface: Ipv4Addr },
+}
+
+impl Place {
+    fn parse(url: &str, parsed: &Url) -> Result<Self, LinkError> {
+        let bad = |cause: &str| bad_address(url, cause);
+        let host = parsed.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+        let address: IpAddr = host.parse().map_err(|_| bad("it names no IP address of a group"))?;
+        let port = parsed.port().filter(|port| *port > 0).ok_or_else(|| bad("it names no port"))?;
+        if !parsed.username().is_empty() || !matches!(parsed.path(), "" | "/") || parsed.fragment().is_some() {
+            return Err(bad("only ?interface= and &ttl= may follow the port"));
+        }
+        let (mut interface, mut ttl) = (None, None);
+        for (name, value) in parsed.query_pairs() {
+            match &*name {
+                "interface" => interface = Some(value.into_owned()),
+                "ttl" => {
+                    let hops = value.parse().ok().filter(|ttl| (0..=255).contains(ttl));
+                    ttl = Some(hops.ok_or_else(|| bad("ttl is a number of hops, from 0 to 255"))?);
+                }
+                _ => return Err(bad("only ?interface= and &ttl= may follow the port")),
+            }
+        }
+        let interface4 = |interface: Option<String>| match interface {
+            None => Ok(Ipv4Addr::UNSPECIFIED),
+            Some(text) => text.parse().map_err(|_| bad("of IPv4, an interface is named by its address")),
+        };
+        match address {
+            IpAddr::V4(group) if group.is_multicast() => Ok(Self::Multicast4 {
+                group: SocketAddrV4::new(group, port),
+                interface: interface4(interface)?,
+                ttl: ttl.unwrap_or(1),
+            }),
+            IpAddr::V4(_) if ttl.is_some() => Err(bad("a broadcast is never routed, so a ttl says nothing")),
+            IpAddr::V4(to) => Ok(Self::Broadcast { to: SocketAddrV4::new(to, port), interface: interface4(interface)? }),
+            IpAddr::V6(group) if group.is_multicast() => {
+                let interface = interface.map_or(Ok(0), |named| index_of(url, &named))?;
+                let group = SocketAddrV6::new(group, port, 0, interface);
+                Ok(Self::Multicast6 { group, interface, ttl: ttl.unwrap_or(1) })
+            }
+            IpAddr::V6(_) => Err(bad("of IPv6, only groups (ff00::/8) are heard by several")),
+        }
+    }
+
+    const fn address(&self) -> SocketAddr {
+        match self {
+            Self::Multicast4 { group, .. } => SocketAddr::V4(*group),
+            Self::Multicast6 { group, .. } => SocketAddr::V6(*group),
+            Self::Broadcast { to, .. } => SocketAddr::V4(*to),
+        }
+    }
+
+    /// A socket that speaks. It is connected, so that the system chooses its address now, and it can be told from others' later.
+    fn speaking(&self, url: &str) -> Result<UdpSocket, LinkError> {
+        let socket = new_socket(url, self.address())?;
+        let told = match self {
+            Self::Multicast4 { interface, ttl, .. } => socket
+                .set_multicast_if_v4(interface)
+                .and_then(|()| socket.set_multicast_loop_v4(true))
+                .and_then(|()| socket.set_multicast_ttl_v4(*ttl)),
+            Self::Multicast6 { interface, ttl, .. } => socket
+                .set_multicast_if_v6(*interface)
+                .and_then(|()| socket.set_multicast_loop_v6(true))
+                .and_then(|()| socket.set_multicast_hops_v6(*ttl)),
+            Self::Broadcast { to, interface } => {
+                // Without being told to broadcast, the system lets nobody speak to a broadcast address: any other is one machine's.
+                let probe = new_socket(url, self.address())?;
+                if probe.connect(&self.address().into()).is_ok() {
+                    return Err(bad_address(url, &format!("{} is neither a group nor the address of a broadcast here", to.ip())));
+                }
+                socket.set_broadcast(true).and_then(|()| socket.bind(&SocketAddr::from((*interface, 0)).into()))
+            }
+        };
+        told.and_then(|()| socket.connect(&self.address().into())).map_err(|error| no_interface(url, &error))?;
+        into_tokio(url, socket)
+    }
+
+    fn hearing(&self, url: &str) -> Result<UdpSocket, LinkError> {
+        let socket = new_socket(url, self.address())?;
+        // More room is better, and less is no failure.
+        let _ = socket.set_recv_buffer_size(SYSTEM_BYTES);
+        socket.set_reuse_address(true).map_err(|error| network_down(url, &error))?;
+        #[cfg(all(unix, not(any(target_os = "linux", target_os = "android"))))]
+        socket.set_reuse_port(true).map_err(|error| network_down(url, &error))?;
+        // Only what comes for this group, and by this process' own membership.
+        socket.bind(&self.address().into()).map_err(|error| match error.kind() {
+            ErrorKind::AddrInUse => LinkError::PortInUse { url: url.to_owned() },
+            _ => no_interface(url, &error),
+        })?;
+        let joined = match self {
+            Self::Multicast4 { group, interface, .. } => socket
+                .join_multicast_v4(group.ip(), interface)
+                .and_then(|()| if cfg!(target_os = "linux") { socket.set_multicast_all_v4(false) } else { Ok(()) }),
+            Self::Multicast6 { group, interface, .. } => socket
+                .join_multicast_v6(group.ip(), *interface)
+                .and_then(|()| if cfg!(target_os = "linux") { socket.set_multicast_all_v6(false) } else { Ok(()) }),
+            Self::Broadcast { .. } => Ok(()),
+        };
+        joined.map_err(|error| no_interface(url, &error))?;
+        into_tokio(url, socket)
+    }
+}
+
+/// The number of a network interface, by its name or as it is.
+fn index_of(url: &str, named: &str) -> Result<u32, LinkError> {
+    let unknown =
+        || LinkError::NoSuchInterface { url: url.to_owned(), cause: format!("this machine has no interface {named:?}") };
+    if let Ok(index) = named.parse::<u32>() {
+        return if index > 0 { Ok(index) } else { Err(unknown()) };
+    }
+    let any = Socket::new(Domain::IPV6, Type::DGRAM, Some(Protocol::UDP)).map_err(|error| network_down(url, &error))?;
+    rustix::net::netdevice::name_to_index(&any, named).map_err(|_| unknown())
+}
+
+fn new_socket(url: &str, address: SocketAddr) -> Result<Socket, LinkError> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP));
+    socket.and_then(|socket| socket.set_nonblocking(true).map(|()| socket)).map_err(|error| network_down(url, &error))
+}
+
+fn into_tokio(url: &str, socket: Socket) -> Result<UdpSocket, LinkError> {
+    UdpSocket::from_std(socket.into()).map_err(|error| network_down(url, &error))
+}
+
+fn network_down(url: &str, error: &io::Error) -> LinkError {
+    LinkError::NetworkDown { url: url.to_owned(), cause: error.to_string() }
+}
+
+/// What the system answers where an interface is missing, or none of its routes leads to the group.
+fn no_interface(url: &str, error: &io::Error) -> LinkError {
+    LinkError::NoSuchInterface { url: url.to_owned(), cause: error.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn place(url: &str) -> Result<Place, LinkError> {
+        Place::parse(url, &Url::parse(url).unwrap())
+    }
+
+    #[test]
+    fn an_address_names_group_port_interface_and_hops() {
+        let group = SocketAddrV4::new(Ipv4Addr::new(239, 1, 2, 3), 5000);
+        let plain = Place::Multicast4 { group, interface: Ipv4Addr::UNSPECIFIED, ttl: 1 };
+        assert_eq!(place("udp://239.1.2.3:5000").unwrap(), plain);
+        let full = Place::Multicast4 { group, interface: Ipv4Addr::new(192, 168, 1, 2), ttl: 32 };
+        assert_eq!(place("udp://239.1.2.3:5000/?interface=192.168.1.2&ttl=32").unwrap(), full);
+        let group = SocketAddrV6::new("ff05::1234".parse().unwrap(), 5000, 0, 7);
+        assert_eq!(place("udp://[ff05::1234]:5000?interface=7").unwrap(), Place::Multicast6 { group, interface: 7, ttl: 1 });
+        let to = SocketAddrV4::new(Ipv4Addr::BROADCAST, 5000);
+        let broadcast = Place::Broadcast { to, interface: Ipv4Addr::UNSPECIFIED };
+        assert_eq!(place("udp://255.255.255.255:5000").unwrap(), broadcast);
+    }
+
+    #[test]
+    fn what_is_no_address_of_a_group_is_refused_with_an_example() {
+        for url in [
+            "udp://",
+            "udp://239.1.2.3",
+            "udp://239.1.2.3:0",
+            "udp://group.example:5000",
+            "udp://[fd00::1]:5000",
+            "udp://239.1.2.3:5000/x",
+            "udp://239.1.2.3:5000#x",
+            "udp://me@239.1.2.3:5000",
+            "udp://239.1.2.3:5000?ttl=256",
+            "udp://239.1.2.3:5000?interface=eth0",
+            "udp://239.1.2.3:5000?colour=red",
+            "udp://192.168.1.255:5000?ttl=2",
+        ] {
+            let refused = place(url).unwrap_err();
+            assert_eq!(refused.name(), "BadAddress", "{url}");
+            assert!(refused.to_string().contains("udp://239.1.2.3:5000"), "{refused}");
+        }
+        assert_eq!(place("udp://[ff05::1]:5000?interface=nothing0").unwrap_err().name(), "NoSuchInterface");
+        assert_eq!(place("udp://[ff05::1]:5000?interface=0").unwrap_err().name(), "NoSuchInterface");
+    }
+}

@@ -47,6 +47,7 @@ macro_rules! named_errors {
     };
 }
 
+pub mod cast;
 pub mod digest;
 pub mod engine;
 pub mod identity;

@@ -1,5 +1,6 @@
 //! Deterministic CBOR and COSE encodings of everything that travels, rests or is signed: spec/formats.md.
 
+pub mod cast;
 pub mod cbor;
 pub mod cose;
 pub mod link;

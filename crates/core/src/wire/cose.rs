@@ -31,6 +31,14 @@ pub enum Typ {
     Manifest,
     /// The queries that a querier runs.
     Agenda,
+    /// The head of a chain of broadcast messages.
+    Chain,
+    /// A sender's request for a certificate.
+    SenderRequest,
+    /// A sender's certificate.
+    SenderCertificate,
+    /// The least serial that a base station still stands by.
+    Revocation,
 }
 
 impl Typ {
@@ -45,6 +53,10 @@ impl Typ {
             Self::Round => "moteseal-round+cose",
             Self::Manifest => "moteseal-manifest+cose",
             Self::Agenda => "moteseal-agenda+cose",
+            Self::Chain => "moteseal-chain+cose",
+            Self::SenderRequest => "moteseal-request+cose",
+            Self::SenderCertificate => "moteseal-sender+cose",
+            Self::Revocation => "moteseal-revocation+cose",
         }
     }
 }

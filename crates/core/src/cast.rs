@@ -1,0 +1,170 @@
+//! Authenticated broadcast: one signature for everything a sender has to say, then about one compression of SHA-256 a message
+//! (spec/cast.md).
+//!
+//! After Li et al., "A Public Key Cryptography-Based Broadcast Authentication Scheme Using Signature Amortization", section III, with what
+//! the paper leaves open closed: chain numbers that only go up, tags that sort out forged fragments before a block is whole, certificates
+//! that expire and are revoked. What a chain says must be known when its head is signed; a live command is a chain of one
+//! ([`SingleDraft`]). Nothing here sends, stores or looks at a clock.
+
+use core::fmt;
+
+use crate::digest;
+use crate::record::DeviceId;
+
+mod certificate;
+mod chain;
+mod hash;
+mod incoming;
+mod single;
+
+pub use certificate::{
+    BaseId, MAX_REQUEST, MAX_REVOCATION, MAX_SENDER_CERTIFICATE, NotInForce, Revocation, RevocationDraft, SenderCertificate,
+    SenderCertificateDraft, SenderCertificateError, SenderClaim, SenderRequest, SenderRequestDraft,
+};
+pub use chain::{BuildError, ChainDraft, Claim, ContentChanged, DraftError, Head, HeadError, MAX_HEAD, OutgoingChain, Outline};
+pub use incoming::{BlockTooLarge, Incoming, LeafError, MAX_SNAPSHOT, Taken};
+pub use single::{MAX_SINGLE, Said, SealError, SingleDraft, SingleError, open_single};
+
+use crate::signature::PublicKey;
+
+/// Messages of a block, at most: a request for missing ones has a bit each.
+pub const MAX_PER_BLOCK: u8 = 64;
+/// Messages of a chain, at most.
+pub const MAX_MESSAGES: u32 = 1 << 24;
+/// Bytes of a message, at most.
+pub const MAX_MESSAGE: usize = 8192;
+/// Bytes of a chain's label, at most.
+pub const MAX_LABEL: usize = 64;
+/// Bytes of a trailer, at most: a digest and a tag for each message of the next block.
+pub const MAX_TRAILER: usize = 32 + 8 * MAX_PER_BLOCK as usize;
+/// Bytes of a leaf, at most.
+pub const MAX_LEAF: usize = MAX_TRAILER + MAX_MESSAGE;
+
+/// The first eight bytes of a leaf's digest: they sort out forged fragments before a block is whole.
+pub type Tag = [u8; 8];
+
+macro_rules! bytes_id {
+    ($(#[$doc:meta])* $name:ident($length:literal)) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub [u8; $length]);
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+
+        impl fmt::Display for $name {
+            /// Hexadecimal digits.
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+            }
+        }
+    };
+}
+pub(crate) use bytes_id;
+
+bytes_id!(
+    /// A network: all who share base stations.
+    NetworkId(8)
+);
+bytes_id!(
+    /// What frames name a chain by: the first bytes of the digest of its leaf prefix (spec/cast.md, section 2). Two chains have the same one
+    /// once in 2^32; then each refuses the other's leaves as forged.
+    ChainRef(4)
+);
+
+impl NetworkId {
+    /// The network of a base station that has not joined another one's.
+    #[must_use]
+    pub fn of(base: &PublicKey) -> Self {
+        Self(digest::short(&[b"moteseal/1/network\0", &base.to_bytes()]))
+    }
+}
+
+/// The id of the sender called `name`.
+#[must_use]
+pub fn sender_named(name: &str) -> DeviceId {
+    DeviceId(digest::short(&[b"moteseal/1/sender\0", name.as_bytes()]))
+}
+
+/// The number of a chain: a sender's next one is higher.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ChainNumber(pub u64);
+
+impl fmt::Display for ChainNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Which chain: of all chains of all networks there is one with this id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ChainId {
+    /// The network.
+    pub network: NetworkId,
+    /// Who speaks.
+    pub sender: DeviceId,
+    /// The chain's number.
+    pub number: ChainNumber,
+}
+
+impl ChainId {
+    /// What frames name the chain by. Costs two compressions.
+    #[must_use]
+    pub fn reference(&self) -> ChainRef {
+        hash::reference(self)
+    }
+}
+
+/// What the messages of a chain are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Kind {
+    /// Messages that each stand for themselves.
+    Messages,
+    /// The pieces of one file, in order.
+    Image,
+    /// What a querier asks at present (spec/sums.md, section 3).
+    Agenda,
+}
+
+impl Kind {
+    /// The number in a head.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Messages => 0,
+            Self::Image => 1,
+            Self::Agenda => 2,
+        }
+    }
+
+    /// The kind of a number.
+    #[must_use]
+    pub const fn from_number(number: u8) -> Option<Self> {
+        match number {
+            0 => Some(Self::Messages),
+            1 => Some(Self::Image),
+            2 => Some(Self::Agenda),
+            _ => None,
+        }
+    }
+
+    /// The name in output: `messages`, `image` or `agenda`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Messages => "messages",
+            Self::Image => "image",
+            Self::Agenda => "agenda",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

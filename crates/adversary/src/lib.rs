@@ -5,12 +5,13 @@
 //! of [`LIES`] says what it does, by which names a verifier may refuse it, and what the explaining form then shows. Lies about the
 //! explaining form itself are [`EXPLAIN_LIES`]; those about what a group's budget left are [`BUDGET_LIES`]. What an untrusted
 //! coordinator might do to its epochs is [`coordinator::CHEATS`], what an untrusted gateway might do to private sums,
-//! [`aggregator::Malice`].
+//! [`aggregator::Malice`], and what an attacker in earshot might do to a broadcast network, [`broadcaster::Assault`].
 
 #![forbid(unsafe_code)]
 
 pub mod aggregator;
 pub mod answer;
+pub mod broadcaster;
 pub mod coordinator;
 mod forge;
 pub mod holdings;

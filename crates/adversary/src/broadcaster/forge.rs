@@ -1,0 +1,275 @@
+//! The frames of each assault, made from what was overheard.
+
+use moteseal_core::cast::{BaseId, ChainNumber, ChainRef, Claim, Head, MAX_HEAD, SenderCertificate};
+use moteseal_core::signature::{Algorithm, SecretKey, Signer};
+use moteseal_core::wire::cast::CastFrame;
+use moteseal_core::wire::cbor::Writer;
+use moteseal_core::wire::cose::{Protected, Sign1, Typ, sig_structure};
+
+use super::{Assault, Broadcaster, MAX_FORGED, RECENT};
+
+/// SHA-256 in the COSE registry.
+const SHA_256: i64 = -16;
+
+impl Broadcaster {
+    /// A frame of this kind; none where nothing was heard yet that it could be made from.
+    pub(super) fn frame(&mut self, assault: Assault) -> Option<Vec<u8>> {
+        match assault {
+            Assault::ForgeHeads => self.forged_head(),
+            Assault::AlterHeads => self.altered_head(),
+            Assault::ForgeLeaves => self.forged_leaf(),
+            Assault::AlterLeaves => self.altered_leaf(),
+            Assault::MoveLeaves => self.moved_leaf(),
+            Assault::ReplayOld => {
+                let frame = self.recorded.get(self.replayed % self.recorded.len().max(1)).cloned();
+                self.replayed += 1;
+                frame
+            }
+            Assault::ReplayPresent => {
+                let at = self.chance.index(self.heard.len());
+                self.heard.get(at).cloned()
+            }
+            Assault::Ask => self.request(),
+            Assault::Advertise => self.advertisement(),
+            Assault::ForgeRepairs => self.forged_repair(),
+            Assault::ForgeCertificates => self.forged_certificate(),
+            Assault::ForgeRevocations => self.forged_revocation(),
+            Assault::ForgeSingles => self.forged_single(),
+            Assault::Malform => self.malformed(),
+        }
+    }
+
+    /// The newest frame, of those heard, that this finds something in.
+    fn newest<T>(&self, find: impl Fn(&CastFrame<'_>) -> Option<T>) -> Option<T> {
+        self.heard.iter().rev().find_map(|frame| find(&CastFrame::decode(frame).ok()?))
+    }
+
+    /// The chain that is under way: what its head claims, and the head.
+    fn under_way(&self) -> Option<(Claim, Vec<u8>)> {
+        self.newest(|frame| match frame {
+            CastFrame::Head(head) | CastFrame::Single { head, .. } => Some((Head::peek(head).ok()?, head.to_vec())),
+            _ => None,
+        })
+    }
+
+    /// A fragment of the last few that were heard.
+    fn recent(&mut self) -> Option<(ChainRef, u32, u8, Vec<u8>)> {
+        let fragments: Vec<_> = self
+            .heard
+            .iter()
+            .rev()
+            .filter_map(|frame| match CastFrame::decode(frame).ok()? {
+                CastFrame::Fragment { chain, block, index, leaf } => Some((chain, block, index, leaf.to_vec())),
+                _ => None,
+            })
+            .take(RECENT)
+            .collect();
+        self.chance.pick(&fragments).cloned()
+    }
+
+    /// The reference of what is under way and a block around the one that is.
+    fn place(&mut self) -> Option<(ChainRef, u32)> {
+        let (chain, block, ..) = self.recent()?;
+        let ahead = [0, 0, 0, 1, 1, 2, 1000][self.chance.index(7)];
+        Some((chain, block.saturating_add(ahead)))
+    }
+
+    /// A number that a receiver may be waiting for, or that would lock a sender out if it were believed.
+    fn number(&mut self, present: ChainNumber) -> ChainNumber {
+        let ahead = self.chance.below(1000);
+        ChainNumber(match self.chance.below(4) {
+            0 => present.0,
+            1 => present.0.saturating_add(1),
+            2 => present.0.saturating_add(ahead),
+            _ => u64::MAX - ahead,
+        })
+    }
+
+    fn forged_head(&mut self) -> Option<Vec<u8>> {
+        let (claim, _) = self.under_way()?;
+        let head = self.head_of(&claim)?;
+        encoded(&CastFrame::Head(&head))
+    }
+
+    /// A head in the name of who speaks, under a key of the attacker, with a digest that nobody has seen before.
+    fn head_of(&mut self, claim: &Claim) -> Option<Vec<u8>> {
+        let id = claim.id();
+        let number = self.number(id.number);
+        let per_block = 1 + self.chance.below(10);
+        let messages = 1 + self.chance.below(100);
+        let tags = if per_block > 1 { per_block.min(messages) } else { 0 };
+        let tags = self.chance.filled(usize::try_from(8 * tags).ok()?);
+        let first = self.chance.bytes();
+        let mut buffer = [0; MAX_HEAD];
+        let mut payload = Writer::new(&mut buffer);
+        payload.array(12).ok()?.uint(1u8).ok()?.bytes(&id.network.0).ok()?.bytes(&id.sender.0).ok()?.uint(number.0).ok()?;
+        payload.uint(messages).ok()?.uint(per_block).ok()?.uint(20u8).ok()?.uint(claim.kind().number()).ok()?;
+        payload.text("").ok()?.int(SHA_256).ok()?.bytes(&first).ok()?.bytes(&tags).ok()?;
+        signed(Typ::Chain, payload.finish(), &self.key)
+    }
+
+    fn altered_head(&mut self) -> Option<Vec<u8>> {
+        let (_, mut head) = self.under_way()?;
+        // The statement's digest, and the signature, are in its second half.
+        let half = head.len() / 2;
+        let at = half + self.chance.index(head.len() - half);
+        let bit = self.chance.below(8);
+        *head.get_mut(at)? ^= 1 << bit;
+        encoded(&CastFrame::Head(&head))
+    }
+
+    fn forged_leaf(&mut self) -> Option<Vec<u8>> {
+        let (chain, block) = self.place()?;
+        let (_, _, index, genuine) = self.recent()?;
+        let longer = self.chance.index(3) * 100;
+        let leaf = self.chance.filled(genuine.len() + longer);
+        let index = if self.chance.below(4) == 0 { u8::try_from(self.chance.below(256)).unwrap_or(0) } else { index };
+        encoded(&CastFrame::Fragment { chain, block, index, leaf: &leaf })
+    }
+
+    fn altered_leaf(&mut self) -> Option<Vec<u8>> {
+        let (chain, block, index, mut leaf) = self.recent()?;
+        let at = self.chance.index(leaf.len());
+        let bit = self.chance.below(8);
+        *leaf.get_mut(at)? ^= 1 << bit;
+        encoded(&CastFrame::Fragment { chain, block, index, leaf: &leaf })
+    }
+
+    fn moved_leaf(&mut self) -> Option<Vec<u8>> {
+        let (chain, block, index, leaf) = self.recent()?;
+        let (block, index) =
+            if self.chance.below(2) == 0 { (block.saturating_add(1), index) } else { (block, index.wrapping_add(1) % 64) };
+        encoded(&CastFrame::Fragment { chain, block, index, leaf: &leaf })
+    }
+
+    fn request(&mut self) -> Option<Vec<u8>> {
+        let (chain, block) = self.place()?;
+        let earlier = u32::try_from(self.chance.below(u64::from(block) + 1)).unwrap_or(0);
+        let block = if self.chance.below(2) == 0 { block } else { earlier };
+        encoded(&CastFrame::Wanted { chain, block, wanted: if block == 0 { 3 } else { u64::MAX } })
+    }
+
+    fn advertisement(&mut self) -> Option<Vec<u8>> {
+        let (chain, block) = self.place()?;
+        let index = u8::try_from(self.chance.below(64)).unwrap_or(0);
+        let block = if self.chance.below(4) == 0 { u32::MAX } else { block };
+        encoded(&CastFrame::Holds { chain, block, index })
+    }
+
+    fn forged_repair(&mut self) -> Option<Vec<u8>> {
+        let (chain, block) = self.place()?;
+        let (_, _, index, genuine) = self.recent()?;
+        let mask = self.chance.word() | 1 << (index % 64);
+        let bytes = self.chance.filled(genuine.len());
+        let lengths = u16::try_from(self.chance.below(64)).unwrap_or(0);
+        encoded(&CastFrame::Repair { chain, block, mask, lengths, bytes: &bytes })
+    }
+
+    /// The base station that the network listens to, if a certificate has named it; else one of the attacker's own.
+    fn base(&self) -> BaseId {
+        let named = self.newest(|frame| match frame {
+            CastFrame::Certificate(certificate) => Some(SenderCertificate::peek(certificate).ok()?.base),
+            _ => None,
+        });
+        named.unwrap_or_else(|| BaseId::of(&self.key.public()))
+    }
+
+    fn forged_certificate(&mut self) -> Option<Vec<u8>> {
+        let genuine = self.newest(|frame| match frame {
+            CastFrame::Certificate(certificate) => Some(certificate.to_vec()),
+            _ => None,
+        });
+        if let (Some(mut certificate), 0) = (genuine, self.chance.below(2)) {
+            let at = self.chance.index(certificate.len());
+            *certificate.get_mut(at)? ^= 1;
+            return encoded(&CastFrame::Certificate(&certificate));
+        }
+        let (id, base, serial) = (self.under_way()?.0.id(), self.base(), self.chance.word());
+        let mut buffer = [0; MAX_HEAD];
+        let mut payload = Writer::new(&mut buffer);
+        payload
+            .array(9)
+            .ok()?
+            .uint(1u8)
+            .ok()?
+            .bytes(&id.network.0)
+            .ok()?
+            .bytes(&base.0)
+            .ok()?
+            .uint(serial)
+            .ok()?
+            .bytes(&id.sender.0)
+            .ok()?;
+        payload
+            .int(Algorithm::Ed25519.cose())
+            .ok()?
+            .bytes(&self.key.public().to_bytes())
+            .ok()?
+            .uint(0u8)
+            .ok()?
+            .uint(u64::MAX)
+            .ok()?;
+        let certificate = signed(Typ::SenderCertificate, payload.finish(), &self.key)?;
+        encoded(&CastFrame::Certificate(&certificate))
+    }
+
+    fn forged_revocation(&mut self) -> Option<Vec<u8>> {
+        let (id, base) = (self.under_way()?.0.id(), self.base());
+        let least = u64::MAX - self.chance.below(1 << 32);
+        let mut buffer = [0; 64];
+        let mut payload = Writer::new(&mut buffer);
+        payload.array(4).ok()?.uint(1u8).ok()?.bytes(&id.network.0).ok()?.bytes(&base.0).ok()?.uint(least).ok()?;
+        let revocation = signed(Typ::Revocation, payload.finish(), &self.key)?;
+        encoded(&CastFrame::Revocation(&revocation))
+    }
+
+    fn forged_single(&mut self) -> Option<Vec<u8>> {
+        let (claim, genuine) = self.under_way()?;
+        // A head of its own, or the genuine one with a message of its own.
+        let head = if self.chance.below(2) == 0 { self.head_of(&claim)? } else { genuine };
+        let leaf = self.chance.filled(20);
+        encoded(&CastFrame::Single { head: &head, leaf: &leaf })
+    }
+
+    fn malformed(&mut self) -> Option<Vec<u8>> {
+        let at = self.chance.index(self.heard.len());
+        let mut frame = self.heard.get(at).cloned().unwrap_or_default();
+        match self.chance.below(5) {
+            0 => frame.truncate(self.chance.index(frame.len())),
+            1 => frame.push(0),
+            2 => frame = self.chance.filled(1 + at % 300),
+            3 => {
+                // Heads of CBOR items stand in the first bytes: kinds, lengths, numbers.
+                let at = self.chance.index(frame.len().min(24));
+                let bit = self.chance.below(8);
+                *frame.get_mut(at)? ^= 1 << bit;
+            }
+            _ => {
+                // An array that claims more than any memory holds.
+                frame = vec![0x9b, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff];
+                frame.extend(self.chance.bytes());
+            }
+        }
+        Some(frame)
+    }
+}
+
+fn encoded(frame: &CastFrame<'_>) -> Option<Vec<u8>> {
+    let mut buffer = vec![0; MAX_FORGED];
+    let mut out = Writer::new(&mut buffer);
+    frame.encode(&mut out).ok()?;
+    Some(out.finish().to_vec())
+}
+
+/// A signed object under the attacker's key: perfect but for whose key it is.
+fn signed(typ: Typ, payload: &[u8], key: &SecretKey) -> Option<Vec<u8>> {
+    let mut header = [0; 64];
+    let mut header = Writer::new(&mut header);
+    Protected::new(key.algorithm(), typ).encode(&mut header).ok()?;
+    let header = header.finish();
+    let mut buffer = [0; 2 * MAX_HEAD];
+    let signature = key.signature(sig_structure(&mut buffer, header, payload).ok()?).ok()?;
+    let mut out = Writer::new(&mut buffer);
+    Sign1::encode(&mut out, header, payload, &signature).ok()?;
+    Some(out.finish().to_vec())
+}

@@ -1,0 +1,211 @@
+//! An attacker on the air: each of its assaults finds an occasion, comes as far as it can, and is refused by the checks of `core`.
+
+#![allow(clippy::unwrap_used)]
+
+use std::convert::Infallible;
+
+use moteseal_adversary::broadcaster::{Assault, Broadcaster, MAX_FORGED, REMEMBERED};
+use moteseal_core::Digest;
+use moteseal_core::cast::{
+    BaseId, ChainDraft, ChainId, ChainNumber, Head, Incoming, Kind, MAX_HEAD, MAX_LEAF, MAX_SENDER_CERTIFICATE, NetworkId,
+    OutgoingChain, Revocation, SenderCertificate, SenderCertificateDraft, Taken, open_single, sender_named,
+};
+use moteseal_core::signature::{Algorithm, SecretKey};
+use moteseal_core::wire::cast::CastFrame;
+use moteseal_core::wire::cbor::Writer;
+
+const MESSAGES: u32 = 12;
+const PER_BLOCK: u8 = 4;
+
+/// A sender with a chain, and all its frames.
+struct Scene {
+    base: SecretKey,
+    key: SecretKey,
+    network: NetworkId,
+    id: ChainId,
+    certificate: Vec<u8>,
+    head: Vec<u8>,
+    leaves: Vec<(u32, u8, Vec<u8>)>,
+}
+
+fn frame(frame: &CastFrame<'_>) -> Vec<u8> {
+    let mut buffer = vec![0; MAX_FORGED];
+    let mut out = Writer::new(&mut buffer);
+    frame.encode(&mut out).unwrap();
+    out.finish().to_vec()
+}
+
+impl Scene {
+    fn new(number: u64) -> Self {
+        let key = |seed| SecretKey::from_seed(Algorithm::Ed25519, &[seed; 32]).unwrap();
+        let (base, key) = (key(1), key(2));
+        let network = NetworkId::of(&base.public());
+        let id = ChainId { network, sender: sender_named("ops"), number: ChainNumber(number) };
+        let mut buffer = [0; MAX_SENDER_CERTIFICATE];
+        let draft = SenderCertificateDraft {
+            network,
+            base: BaseId::of(&base.public()),
+            serial: 7,
+            sender: id.sender,
+            key: &key.public(),
+            not_before: 0,
+            not_after: u64::MAX,
+        };
+        let certificate = draft.issue(&base, &mut buffer).unwrap().to_vec();
+        let draft = ChainDraft { id, messages: MESSAGES, per_block: PER_BLOCK, kind: Kind::Messages, label: "" };
+        let (mut digests, mut tags) = ([Digest::NULL; MESSAGES as usize], [[0; 8]; MESSAGES as usize]);
+        let mut scratch = [0; MAX_LEAF];
+        let chain = OutgoingChain::build(draft, &mut digests, &mut tags, &mut scratch, |number, out| {
+            out[..20].fill(u8::try_from(number).unwrap());
+            Ok::<_, Infallible>(20)
+        })
+        .unwrap();
+        let (mut signed, mut head) = ([0; MAX_HEAD], [0; MAX_HEAD]);
+        let head = chain.head(&key, &mut signed, &mut head).unwrap().to_vec();
+        let mut leaves = Vec::new();
+        for block in 1..=chain.blocks() {
+            for index in 0..chain.in_block(block) {
+                let message = [u8::try_from(chain.outline().message(block, index)).unwrap(); 20];
+                leaves.push((block, index, chain.leaf(block, index, &message, &mut scratch).unwrap().to_vec()));
+            }
+        }
+        Self { base, key, network, id, certificate, head, leaves }
+    }
+
+    fn frames(&self) -> Vec<Vec<u8>> {
+        let first = [frame(&CastFrame::Certificate(&self.certificate)), frame(&CastFrame::Head(&self.head))];
+        let leaves = self.leaves.iter().map(|(block, index, leaf)| {
+            frame(&CastFrame::Fragment { chain: self.id.reference(), block: *block, index: *index, leaf })
+        });
+        first.into_iter().chain(leaves).collect()
+    }
+
+    /// A receiver that stands before a block.
+    fn receiver(&self, block: u32) -> Incoming<{ PER_BLOCK as usize }> {
+        let mut scratch = [0; MAX_HEAD];
+        let head = Head::open(&self.head, self.network, self.id.sender, &self.key.public(), &mut scratch).unwrap();
+        let mut incoming = Incoming::new(&head).unwrap();
+        for (block, index, leaf) in self.leaves.iter().filter(|(of, ..)| *of < block) {
+            incoming.take(*block, *index, leaf).unwrap();
+        }
+        incoming
+    }
+
+    /// Whether a frame says anything that the sender or base station did not: by the checks of core, under every state of a receiver.
+    fn believes(&self, bytes: &[u8]) -> bool {
+        let mut scratch = [0; MAX_HEAD];
+        let base = self.base.public();
+        match CastFrame::decode(bytes) {
+            Ok(CastFrame::Certificate(certificate)) => {
+                SenderCertificate::open(certificate, self.network, &base).is_ok() && certificate != self.certificate
+            }
+            Ok(CastFrame::Revocation(revocation)) => Revocation::open(revocation, self.network, &[base]).is_ok(),
+            Ok(CastFrame::Head(head)) => {
+                let opened = Head::open(head, self.network, self.id.sender, &self.key.public(), &mut scratch);
+                opened.is_ok_and(|head| head.id().number >= self.id.number) && head != self.head
+            }
+            Ok(CastFrame::Single { .. }) => {
+                open_single(bytes, self.network, self.id.sender, &self.key.public(), &mut scratch).is_ok()
+            }
+            Ok(CastFrame::Fragment { chain, block, index, leaf }) => {
+                let is_genuine = self.leaves.iter().any(|(b, i, l)| (*b, *i, &l[..]) == (block, index, leaf));
+                let taken = (1..=MESSAGES / u32::from(PER_BLOCK)).any(|at| {
+                    matches!(self.receiver(at).take(block, index, leaf), Ok(Taken::Pending { .. } | Taken::Verified { .. }))
+                });
+                chain == self.id.reference() && taken && !is_genuine
+            }
+            // Hints: whoever follows them believes nothing.
+            Ok(CastFrame::Wanted { .. } | CastFrame::Holds { .. } | CastFrame::Repair { .. }) | Err(_) => false,
+        }
+    }
+}
+
+fn sent(attacker: &mut Broadcaster, frames: usize) -> Vec<Vec<u8>> {
+    let mut out = vec![0; MAX_FORGED];
+    (0..frames)
+        .filter_map(|_| {
+            let due = attacker.next_due()?;
+            attacker.send(due, &mut out).map(|length| out[..length].to_vec())
+        })
+        .collect()
+}
+
+#[test]
+fn every_assault_finds_an_occasion_and_nothing_of_it_is_believed() {
+    let (scene, earlier) = (Scene::new(9), Scene::new(8));
+    for assault in Assault::ALL {
+        let mut attacker = Broadcaster::new(&[assault], 100, 0, [3; 32]);
+        earlier.frames().iter().for_each(|frame| attacker.remember(frame));
+        for heard in scene.frames() {
+            attacker.hear(&heard);
+            for frame in sent(&mut attacker, 20) {
+                assert!(!scene.believes(&frame), "{}: {frame:02x?}", assault.about());
+            }
+        }
+        assert!(attacker.sent().iter().any(|(of, count)| *of == assault && *count > 100), "{}", assault.about());
+    }
+}
+
+/// An attack that a receiver could refuse by its form alone would be a weak one.
+#[test]
+fn forged_heads_and_certificates_fail_by_their_signature_alone() {
+    let scene = Scene::new(9);
+    let mut scratch = [0; MAX_HEAD];
+    let mut attacker =
+        Broadcaster::new(&[Assault::ForgeHeads, Assault::ForgeCertificates, Assault::ForgeRevocations], 10, 0, [4; 32]);
+    scene.frames().iter().for_each(|frame| attacker.hear(frame));
+    let (mut heads, mut digests) = (0, std::collections::BTreeSet::new());
+    for frame in sent(&mut attacker, 300) {
+        let name = match CastFrame::decode(&frame).unwrap() {
+            CastFrame::Head(head) => {
+                heads += 1;
+                assert!(Head::peek(head).unwrap().id().number >= scene.id.number);
+                digests.insert(head.to_vec());
+                Head::open(head, scene.network, scene.id.sender, &scene.key.public(), &mut scratch).unwrap_err().name()
+            }
+            CastFrame::Certificate(certificate) => {
+                match SenderCertificate::open(certificate, scene.network, &scene.base.public()).map(|_| ()).unwrap_err().name() {
+                    // Half of them are the genuine one with a bit changed, wherever it is.
+                    "NotAuthentic" => "NotAuthentic",
+                    _ => continue,
+                }
+            }
+            CastFrame::Revocation(revocation) => {
+                Revocation::open(revocation, scene.network, &[scene.base.public()]).unwrap_err().name()
+            }
+            _ => unreachable!("no other kind was asked for"),
+        };
+        assert_eq!(name, "NotAuthentic");
+    }
+    assert_eq!((heads, digests.len()), (100, 100), "each another digest");
+}
+
+#[test]
+fn replays_are_what_was_heard_and_the_memory_for_them_is_bounded() {
+    let (scene, earlier) = (Scene::new(9), Scene::new(8));
+    let mut attacker = Broadcaster::new(&[Assault::ReplayOld, Assault::ReplayPresent], 10, 0, [5; 32]);
+    assert!(sent(&mut attacker, 10).is_empty(), "nothing to replay yet");
+    earlier.frames().iter().for_each(|frame| attacker.remember(frame));
+    (0..2 * REMEMBERED).for_each(|_| attacker.hear(&scene.frames()[0]));
+    scene.frames().iter().for_each(|frame| attacker.hear(frame));
+    let known: Vec<_> = scene.frames().into_iter().chain(earlier.frames()).collect();
+    let replayed = sent(&mut attacker, 200);
+    assert_eq!(replayed.len(), 200);
+    assert!(replayed.iter().all(|frame| known.contains(frame)));
+    assert!(earlier.frames().iter().all(|frame| replayed.contains(frame)), "an earlier chain comes whole");
+}
+
+#[test]
+fn the_same_seed_tells_the_same_lies_at_the_stated_rate() {
+    let scene = Scene::new(9);
+    let told = |seed| {
+        let mut attacker = Broadcaster::new(&Assault::ALL, 20, 5000, seed);
+        scene.frames().iter().for_each(|frame| attacker.hear(frame));
+        assert_eq!(attacker.send(4999, &mut [0; MAX_FORGED]), None, "not before its time");
+        let frames = sent(&mut attacker, 100);
+        assert_eq!(attacker.next_due(), Some(10_000), "a hundred frames at twenty a second");
+        frames
+    };
+    assert_eq!(told([6; 32]), told([6; 32]));
+    assert_ne!(told([6; 32]), told([7; 32]));
+}

@@ -4,7 +4,7 @@
 //! After Li et al., "A Public Key Cryptography-Based Broadcast Authentication Scheme Using Signature Amortization", section III, with what
 //! the paper leaves open closed: chain numbers that only go up, tags that sort out forged fragments before a block is whole, certificates
 //! that expire and are revoked. What a chain says must be known when its head is signed; a live command is a chain of one
-//! ([`SingleDraft`]). Nothing here sends, stores or looks at a clock.
+//! ([`SingleDraft`]). Nothing here sends, stores or looks at a clock. For motes that cannot check a signature there is [`tesla`].
 
 use core::fmt;
 
@@ -16,6 +16,7 @@ mod chain;
 mod hash;
 mod incoming;
 mod single;
+pub mod tesla;
 
 pub use certificate::{
     BaseId, MAX_REQUEST, MAX_REVOCATION, MAX_SENDER_CERTIFICATE, NotInForce, Revocation, RevocationDraft, SenderCertificate,

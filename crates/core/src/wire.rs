@@ -6,3 +6,4 @@ pub mod cose;
 pub mod link;
 pub mod stream;
 pub mod sum;
+pub mod tesla;

@@ -13,6 +13,7 @@ use crate::record::DeviceId;
 
 mod certificate;
 mod chain;
+mod evidence;
 mod hash;
 mod incoming;
 mod single;
@@ -23,6 +24,7 @@ pub use certificate::{
     SenderCertificateDraft, SenderCertificateError, SenderClaim, SenderRequest, SenderRequestDraft,
 };
 pub use chain::{BuildError, ChainDraft, Claim, ContentChanged, DraftError, Head, HeadError, MAX_HEAD, OutgoingChain, Outline};
+pub use evidence::{EvidenceCheck, EvidenceError, ExportError, Shown, export};
 pub use incoming::{BlockTooLarge, Incoming, LeafError, MAX_SNAPSHOT, Taken};
 pub use single::{MAX_SINGLE, Said, SealError, SingleDraft, SingleError, open_single};
 

@@ -2,10 +2,13 @@
 //! Amortization for WSNs", IEEE Transactions on Wireless Communications, 2012): the testbed of seven motes, what the sender says,
 //! and the paper's numbers.
 //!
-//! [`flood`] are the schemes without repair that the paper compares with, as simple models. No speed:
-//! `moteseal-bench cast` measures that.
+//! [`flood`] are the schemes without repair that the paper compares with, as simple models. [`mod@bytes`] and
+//! [`memory`] are what a chain costs on the air and in a node. No speed: `moteseal-bench cast` measures that and hands it over as [`times`].
 
+pub mod bytes;
 pub mod flood;
+pub mod memory;
+pub mod times;
 
 use crate::chance::Draws;
 

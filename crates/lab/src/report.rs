@@ -1,6 +1,7 @@
 //! The lab's report: figures 5, 6, 7a and 7b of Li et al. and the growth of messages, each as PNG and CSV, and an index that puts
 //! our numbers beside the paper's and says why they differ. `make lab` writes it to `lab/report`.
 
+pub mod cast;
 mod days;
 mod loads;
 pub mod sums;

@@ -20,6 +20,15 @@
 //! | [`sies_paper`] | Papadopoulos et al. 2011, section IV | survive a second answer in one epoch, or one leaked key; notice a source that is claimed silent |
 //! | [`secoa`] | Nath et al. 2009 | give an exact sum, or a secret one; **patented in the United States, for comparison only** |
 //!
+//! And of authenticated broadcast, as Liu et al. 2012 compare them:
+//!
+//! | scheme | source | what it cannot do |
+//! |---|---|---|
+//! | [`sigs`] | Liu et al. 2012, section V | tell an old message from a new one; be paid for by a mote, message by message |
+//! | [`hmac_broadcast`] | section V | survive one opened node |
+//! | [`paper_cast`] | section III | tell an old chain from a new one; sort out forged fragments; say where a message ends; bound what strangers make it do |
+//! | [`secp160r1`] | SEC 2 version 1 | more than 80 bits of security; **variable time, for comparison only** |
+//!
 //! None of this is hardened for use: there are no seals, chains of seals, rosters or schemas here, only what is needed to
 //! compare, and messages carry tags that no product accepts.
 
@@ -31,12 +40,16 @@ mod concatenate;
 pub mod content;
 mod each;
 mod epoch_seal;
+pub mod hmac_broadcast;
+pub mod paper_cast;
 mod paper_star;
 mod paper_tree;
 pub mod prf;
 mod scheme;
 pub mod secoa;
+pub mod secp160r1;
 pub mod sies_paper;
+pub mod sigs;
 mod wire;
 
 pub use chain::{OfflineChain, OnlineChain};

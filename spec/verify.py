@@ -1811,9 +1811,95 @@ def sum_open(total, factor, keys, vmax):
     return rest // SHARE
 
 
+# ---------------------------------------------------------------- cast.md: heads, and chains of one message
+
+CHAIN = "moteseal-chain+cose"
+SHA_256 = -16
+LEAF, BLOCK = 0, 1
+SINGLE = 38
+FRAME_LENGTHS = {32: 2, 33: 2, 34: 2, 35: 5, 36: 4, 37: 4, 38: 3, 39: 6}
+
+
+def cast_prefix(network, sender, number, role):
+    return b"moteseal/cast/1".ljust(24, b"\0") + network + sender + be(number, 8) + bytes([role]).ljust(16, b"\0")
+
+
+def sender_named(name):
+    return H(b"moteseal/1/sender\0", name.encode())[:8]
+
+
+@dataclass
+class ChainHead:
+    network: bytes
+    sender: bytes
+    number: int
+    messages: int
+    per_block: int
+    longest: int
+    kind: int
+    label: str
+    first: bytes
+    tags: bytes
+
+    @property
+    def first_leaves(self):
+        return min(self.messages, self.per_block)
+
+
+def chain_head(data, network, sender, key, single=False):
+    object = signed(data, CHAIN)
+    fields = array(decode(object.payload), 12)
+    version_one(fields[0])
+    head = ChainHead(
+        network=byte_string(fields[1], 8),
+        sender=byte_string(fields[2], 8),
+        number=uint(fields[3]),
+        messages=uint(fields[4], 32),
+        per_block=uint(fields[5], 8),
+        longest=uint(fields[6], 16),
+        kind=uint(fields[7], 8),
+        label=text(fields[8]),
+        first=byte_string(fields[10], 32),
+        tags=byte_string(fields[11]),
+    )
+    if sint(fields[9]) != SHA_256:
+        raise Refused("UnknownAlgorithm")
+    out_of_range(not 1 <= head.messages <= 1 << 24 or not 1 <= head.per_block <= 64)
+    out_of_range(head.longest > 8192 or head.kind > 2)
+    out_of_range(len(head.label.encode()) > 64 or any(unicodedata.category(letter) == "Cc" for letter in head.label))
+    out_of_range(len(head.tags) != (8 * head.first_leaves if head.first_leaves > 1 else 0))
+    if single and head.messages != 1:
+        raise Refused("NotSingle")
+    if head.network != network:
+        raise Refused("WrongNetwork")
+    if head.sender != sender:
+        raise Refused("WrongSender")
+    object.verify(key)
+    return head
+
+
+def chain_of_one(data, network, sender, key):
+    """Frame 38: the head, and the one message, whose digest it states."""
+    frame = array(decode(data))
+    wrong_type(not frame)
+    kind = uint(frame[0])
+    if kind not in FRAME_LENGTHS:
+        raise Refused("UnknownItem")
+    array(frame, FRAME_LENGTHS[kind])
+    if kind != SINGLE:
+        raise Refused("NotSingle")
+    head, leaf = byte_string(frame[1]), byte_string(frame[2])
+    head = chain_head(head, network, sender, key, single=True)
+    if len(leaf) > head.longest:
+        raise Refused("LeafTooLong")
+    if H(cast_prefix(network, sender, head.number, BLOCK), leaf) != head.first:
+        raise Refused("ForgedLeaf")
+    return head, leaf
+
+
 # ---------------------------------------------------------------- sums.md, section 3: the agenda
 
-AGENDA = "moteseal-agenda+cose"
+AGENDA = 2
 
 
 def query_id(roster, nonce, plan):
@@ -1821,18 +1907,17 @@ def query_id(roster, nonce, plan):
 
 
 def agenda_open(data, group, roster, querier):
-    object = signed(data, AGENDA)
-    object.verify(querier)
-    version, of_group, of_roster, number, sources, size, queries = array(decode(object.payload), 7)
+    head, message = chain_of_one(data, group, sender_named("querier"), querier)
+    if head.kind != AGENDA:
+        raise Refused("WrongKind")
+    version, of_roster, sources, size, queries = array(decode(message), 5)
     version_one(version)
-    of_group, of_roster = byte_string(of_group, 8), byte_string(of_roster, 32)
-    number, sources, size = uint(number), uint(sources, 32), uint(size, 32)
+    of_roster = byte_string(of_roster, 32)
+    sources, size = uint(sources, 32), uint(size, 32)
     posed = []
     for query in array(queries):
         nonce, first, until, plan = array(query, 4)
         posed.append((byte_string(nonce, 16), uint(first), uint(until), byte_string(plan)))
-    if of_group != group:
-        raise Refused("WrongGroup")
     if of_roster != roster:
         raise Refused("WrongRoster")
     out_of_range(len(posed) > 4 or sources == 0 or size == 0)
@@ -1841,8 +1926,8 @@ def agenda_open(data, group, roster, querier):
     if len({id[:4] for id in ids}) < len(ids):
         raise Refused("AmbiguousQuery")
     return {
-        "digest": object.digest.hex(),
-        "number": number,
+        "digest": head.first.hex(),
+        "number": head.number,
         "sources": sources,
         "key_group": size,
         "queries": [

@@ -7,17 +7,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use group::FIRST;
-use moteseal_core::record::EpochNumber;
+use moteseal_core::cast::{ChainId, ChainNumber, Head, Kind, NetworkId, SingleDraft};
+use moteseal_core::record::{DeviceId, EpochNumber};
 use moteseal_core::roster::Directory as _;
 use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_core::sum::agenda::{AgendaDraft, MAX_AGENDA, Posed};
 use moteseal_core::sum::query::{MAX_PLAN, Plan, QueryId};
 use moteseal_core::sum::sies::{KeyTotals, Master, Psr, Slot};
+use moteseal_core::wire::cast::CastFrame;
 use moteseal_core::wire::link::LinkKey;
 use moteseal_core::wire::sum::SumUplink;
 use moteseal_device::DurableMote;
-use moteseal_device::answerer::{Answerer, Membership};
+use moteseal_device::answerer::{Answerer, Membership, Unheard};
 use moteseal_verify::Roster;
 
 const EPOCH_MS: u64 = 1000;
@@ -86,6 +88,17 @@ impl Scene {
     }
 
     fn hear(&mut self, number: u64, queries: &[&str]) {
+        let agenda = self.agenda(number, queries);
+        self.answerer.hear(&agenda, &mut self.mote).unwrap();
+    }
+
+    /// Hears an announcement; the name of why it is not acted on.
+    fn try_hear(&mut self, announcement: &[u8]) -> Result<(), &'static str> {
+        self.answerer.try_hear(announcement, &mut self.mote).unwrap().map_err(Unheard::name)
+    }
+
+    /// An announcement of the querier.
+    fn agenda(&mut self, number: u64, queries: &[&str]) -> Vec<u8> {
         let (first, until) = (START / 5000, START / 5000 + 100);
         let encoded: Vec<Vec<u8>> = queries.iter().map(|text| plan(text)).collect();
         let posed = |plan| Posed { nonce: [1; 16], first, until, plan };
@@ -102,8 +115,7 @@ impl Scene {
             queries: &queries,
         };
         let (mut scratch, mut out) = (vec![0; MAX_AGENDA], vec![0; MAX_AGENDA]);
-        let agenda = draft.issue(&self.querier, &mut scratch, &mut out).unwrap().to_vec();
-        self.answerer.hear(&agenda, &mut self.mote).unwrap();
+        draft.issue(&self.querier, &mut scratch, &mut out).unwrap().to_vec()
     }
 
     fn sense(&mut self, after_ms: u64, reading: u32) {
@@ -198,6 +210,55 @@ fn a_query_ends_with_an_agenda_without_it_and_no_older_one_brings_it_back() {
     scene.hear(8, &[AVERAGE]);
     scene.sense(21_000, 52);
     assert_eq!(scene.answers(25_010, true), []);
+}
+
+#[test]
+fn an_announcement_that_is_played_back_after_a_restart_is_refused_by_name() {
+    let mut scene = Scene::new();
+    let (old, newest, twin) = (scene.agenda(6, &[AVERAGE]), scene.agenda(7, &[]), scene.agenda(7, &[AVERAGE]));
+    assert_eq!(scene.try_hear(&old), Ok(()));
+    assert_eq!(scene.try_hear(&newest), Ok(()));
+    for _ in 0..2 {
+        assert_eq!(scene.try_hear(&old), Err("OlderAgenda"));
+        assert_eq!(scene.try_hear(&twin), Err("TwoAgendas"));
+        scene.restart();
+    }
+    scene.sense(100, 50);
+    assert_eq!(scene.answers(5010, true), []);
+    // The newest one is heard again as ever, and so is the next one.
+    assert_eq!(scene.try_hear(&newest), Ok(()));
+    scene.hear(8, &[AVERAGE]);
+    scene.sense(6000, 51);
+    assert_eq!(scene.answers(10_010, true), [(1, vec![1, 51])]);
+}
+
+#[test]
+fn what_the_querier_said_elsewhere_or_as_something_else_is_refused_by_name_and_uses_up_no_number() {
+    let mut scene = Scene::new();
+    let good = scene.agenda(9, &[AVERAGE]);
+    let CastFrame::Single { head, leaf } = CastFrame::decode(&good).unwrap() else { panic!("not a chain of one") };
+    let id = Head::peek(head).unwrap().id();
+    let says = |querier: &SecretKey, id: ChainId, kind: Kind| {
+        let draft = SingleDraft { id, kind, label: "", message: leaf };
+        draft.seal(querier, &mut vec![0; MAX_AGENDA], &mut vec![0; MAX_AGENDA]).unwrap().to_vec()
+    };
+    let highest = ChainId { number: ChainNumber(u64::MAX), ..id };
+    let stranger = SecretKey::from_seed(Algorithm::Ed25519, &[6; 32]).unwrap();
+    for (announcement, name) in [
+        (says(&scene.querier, ChainId { network: NetworkId([1; 8]), ..highest }, Kind::Agenda), "WrongNetwork"),
+        (says(&scene.querier, ChainId { sender: DeviceId([1; 8]), ..highest }, Kind::Agenda), "WrongSender"),
+        (says(&scene.querier, highest, Kind::Messages), "WrongKind"),
+        (says(&scene.querier, highest, Kind::Image), "WrongKind"),
+        (says(&stranger, highest, Kind::Agenda), "NotAuthentic"),
+        (good[..good.len() - 1].to_vec(), "Truncated"),
+    ] {
+        assert_eq!(scene.try_hear(&announcement), Err(name));
+        assert_eq!(scene.mote.agenda(), None, "{name}");
+    }
+    assert_eq!(says(&scene.querier, id, Kind::Agenda), good);
+    assert_eq!(scene.try_hear(&good), Ok(()));
+    scene.sense(100, 50);
+    assert_eq!(scene.answers(5010, true), [(0, vec![1, 50])]);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use moteseal_core::record::DeviceId;
 use moteseal_core::roster::Directory as _;
 use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
 use moteseal_core::signature::{Algorithm, SecretKey};
-use moteseal_core::sum::agenda::{Agenda, MAX_AGENDA};
+use moteseal_core::sum::agenda::{self, Agenda, MAX_AGENDA};
 use moteseal_core::sum::guard::EpochGuard;
 use moteseal_core::sum::participation::Participation;
 use moteseal_core::sum::query::{MAX_PLAN, MAX_SLOTS, Plan, QueryId};
@@ -90,7 +90,8 @@ async fn source(mut link: MemoryDevice, roster: Roster, position: u32, hub: &str
             down = link.receive() => {
                 let Down::Announcement(bytes) = down.unwrap() else { continue };
                 let mut scratch = vec![0; MAX_AGENDA];
-                let agenda = Agenda::open(&bytes, roster.group(), &roster.digest(), &key(2).public(), &mut scratch).unwrap();
+                let said = agenda::hear(&bytes, roster.group(), &key(2).public(), &mut scratch).unwrap();
+                let agenda = Agenda::open(&said, roster.group(), &roster.digest()).unwrap();
                 asked = agenda.queries().next().map(|(id, posed)| (id, posed.first, posed.until, posed.plan.to_vec()));
                 next = next.max(asked.as_ref().map_or(0, |(_, first, ..)| *first));
             }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use moteseal_client::sum::{Asking, Numbers, Outcome, Row, Run, follow};
 use moteseal_core::signature::{Algorithm, SecretKey};
-use moteseal_core::sum::agenda::{Agenda, MAX_AGENDA};
+use moteseal_core::sum::agenda::{self, Agenda, MAX_AGENDA};
 use moteseal_core::sum::query::QueryId;
 use moteseal_core::sum::sies::Psr;
 use moteseal_core::wire::link::LinkKey;
@@ -167,7 +167,8 @@ async fn gateway(world: Arc<World>, network: Network, id: [u8; 8]) {
                 Down::Announcement(bytes) => {
                     let mut scratch = vec![0; MAX_AGENDA];
                     let public = World::signer().public();
-                    let agenda = Agenda::open(&bytes, group, &world.scene.question.roster, &public, &mut scratch).unwrap();
+                    let said = agenda::hear(&bytes, group, &public, &mut scratch).unwrap();
+                    let agenda = Agenda::open(&said, group, &world.scene.question.roster).unwrap();
                     asked = agenda.queries().next().map(|(id, posed)| (id, posed.first, posed.until));
                     next = next.max(asked.map_or(0, |(_, first, _)| first));
                     assert_eq!(agenda.sources(), SOURCES);

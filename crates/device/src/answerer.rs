@@ -10,7 +10,7 @@ use moteseal_core::digest::Digest;
 use moteseal_core::record::GroupId;
 use moteseal_core::schema::Schema;
 use moteseal_core::signature::{PublicKey, Signer};
-use moteseal_core::sum::agenda::{Agenda, AgendaError, MAX_AGENDA, Posed};
+use moteseal_core::sum::agenda::{self, Agenda, AgendaError, MAX_AGENDA, Posed};
 use moteseal_core::sum::participation::Participation;
 use moteseal_core::sum::query::{MAX_SLOTS, Plan, QueryId};
 use moteseal_core::sum::sies::{PSR, Psr, Slot, SourceKey, SourceSecret};
@@ -18,7 +18,7 @@ use moteseal_core::wire::link::LinkKey;
 use moteseal_core::wire::sum::close_share;
 use tracing::{debug, info, warn};
 
-use crate::durable::{DurableError, DurableMote};
+use crate::durable::{AgendaRefused, DurableError, DurableMote};
 
 /// An answer leaves within this part of the epoch after it, or not at all.
 const WITHIN: u64 = 10;
@@ -49,11 +49,27 @@ pub struct Membership {
 }
 
 /// Why an agenda is not acted on.
-#[derive(Debug)]
-enum Unheard {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Unheard {
+    /// No agenda, or not the querier's for this group and roster.
     Agenda(AgendaError),
+    /// It counts other sources or key groups than set-up told this device of.
     OtherSources,
-    Refused(crate::durable::AgendaRefused),
+    /// One with this number or a higher one was accepted before.
+    Refused(AgendaRefused),
+}
+
+impl Unheard {
+    /// The reason's name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Agenda(error) => error.name(),
+            Self::OtherSources => "OtherSources",
+            Self::Refused(error) => error.name(),
+        }
+    }
 }
 
 impl fmt::Display for Unheard {
@@ -65,6 +81,14 @@ impl fmt::Display for Unheard {
             }
             Self::Refused(error) => error.fmt(f),
         }
+    }
+}
+
+impl std::error::Error for Unheard {}
+
+impl From<AgendaError> for Unheard {
+    fn from(error: AgendaError) -> Self {
+        Self::Agenda(error)
     }
 }
 
@@ -108,7 +132,7 @@ impl Answerer {
         Self { membership, schema, clock, running: Vec::new() }
     }
 
-    /// Hears an announcement. One that is not the querier's, or older than another, changes nothing.
+    /// Hears an announcement, and logs why it is not acted on if it is not.
     ///
     /// # Errors
     /// [`DurableError`].
@@ -119,20 +143,20 @@ impl Answerer {
         Ok(())
     }
 
-    fn try_hear<K: Signer>(
+    /// Hears an announcement. One that is not the querier's, or older than another, changes nothing.
+    ///
+    /// # Errors
+    /// [`Unheard`] within: it is not acted on. Otherwise [`DurableError`], with the same consequence.
+    pub fn try_hear<K: Signer>(
         &mut self,
         announcement: &[u8],
         mote: &mut DurableMote<K>,
     ) -> Result<Result<(), Unheard>, DurableError> {
-        let of = &self.membership;
         let mut scratch = vec![0; MAX_AGENDA];
-        let agenda = match Agenda::open(announcement, of.group, &of.roster, &of.querier, &mut scratch) {
+        let agenda = match self.open(announcement, mote.agenda().map(|(newest, _)| newest), &mut scratch) {
             Ok(agenda) => agenda,
-            Err(error) => return Ok(Err(Unheard::Agenda(error))),
+            Err(error) => return Ok(Err(error)),
         };
-        if (agenda.sources(), agenda.key_group()) != (of.sources, of.key_group) {
-            return Ok(Err(Unheard::OtherSources));
-        }
         if let Err(error) = mote.accept_agenda(agenda.number(), agenda.digest())? {
             return Ok(Err(Unheard::Refused(error)));
         }
@@ -157,6 +181,21 @@ impl Answerer {
             }
         }
         Ok(Ok(()))
+    }
+
+    /// The agenda that was announced, if it is this device's and no older than the newest one.
+    fn open<'a>(&self, announcement: &'a [u8], newest: Option<u64>, scratch: &mut [u8]) -> Result<Agenda<'a>, Unheard> {
+        let of = &self.membership;
+        // What is old by its own word is not worth the check of a signature.
+        if let Some(newest) = newest.filter(|newest| agenda::claimed_number(announcement).is_ok_and(|number| number < *newest)) {
+            return Err(Unheard::Refused(AgendaRefused::OlderAgenda { newest }));
+        }
+        let said = agenda::hear(announcement, of.group, &of.querier, scratch)?;
+        let agenda = Agenda::open(&said, of.group, &of.roster)?;
+        if (agenda.sources(), agenda.key_group()) != (of.sources, of.key_group) {
+            return Err(Unheard::OtherSources);
+        }
+        Ok(agenda)
     }
 
     /// Whether a query can be answered from this device's records; its text.

@@ -7,12 +7,14 @@ mod summing;
 use std::time::Duration;
 
 use hmac::{Hmac, KeyInit, Mac};
+use moteseal_core::cast::{ChainId, Head, Kind, SingleDraft};
 use moteseal_core::record::DeviceId;
 use moteseal_core::roster::Directory as _;
 use moteseal_core::sum::agenda::{AgendaDraft, MAX_AGENDA, Posed};
 use moteseal_core::sum::participation::Participation;
 use moteseal_core::sum::query::QueryId;
 use moteseal_core::sum::sies::Psr;
+use moteseal_core::wire::cast::CastFrame;
 use moteseal_core::wire::link::{LinkKey, MAX_FRAME};
 use moteseal_core::wire::sum::{Explain, close_share};
 use moteseal_gateway::sum::{Aggregator, Heard, Member, OPEN_EPOCHS, Refused, kept_epochs};
@@ -251,11 +253,22 @@ fn only_the_queriers_newest_agenda_is_acted_on_and_only_once_its_number_is_durab
     };
     let (group, digest) = (world.roster.group(), world.roster.digest());
     let posed = world.posed();
+    let good = world.agenda(9, &[posed]);
+    let CastFrame::Single { head, leaf } = CastFrame::decode(&good).unwrap() else { panic!("not a chain of one") };
+    let id = Head::peek(head).unwrap().id();
+    let said = |id, kind| {
+        let draft = SingleDraft { id, kind, label: "", message: leaf };
+        draft.seal(&secret(3), &mut vec![0; MAX_AGENDA], &mut vec![0; MAX_AGENDA]).unwrap().to_vec()
+    };
+    assert_eq!(said(id, Kind::Agenda), good);
     let cases = [
         (vec![], "Truncated"),
         (vec![0xd2; MAX_AGENDA * 2], "NonCanonical"),
         (world.draft(9, &[posed], &secret(4)), "NotAuthentic"),
-        (draft(moteseal_core::GroupId([1; 8]), digest, 8), "WrongGroup"),
+        (draft(moteseal_core::GroupId([1; 8]), digest, 8), "WrongNetwork"),
+        (said(ChainId { sender: DeviceId([1; 8]), ..id }, Kind::Agenda), "WrongSender"),
+        (said(id, Kind::Messages), "WrongKind"),
+        (said(id, Kind::Image), "WrongKind"),
         (draft(group, moteseal_core::Digest([1; 32]), 8), "WrongRoster"),
         (draft(group, digest, 9), "SourcesMismatch"),
         (world.agenda(9, &[posed, posed]), "AmbiguousQuery"),

@@ -3,7 +3,7 @@
 use moteseal_core::Digest;
 use moteseal_core::record::{DeviceId, GroupId};
 use moteseal_core::signature::{Algorithm, PublicKey};
-use moteseal_core::sum::agenda::{Agenda, MAX_AGENDA};
+use moteseal_core::sum::agenda::{self, Agenda, MAX_AGENDA, Posed};
 use moteseal_core::sum::guard::EpochGuard;
 use moteseal_core::sum::participation::{self, Participation};
 use moteseal_core::sum::query::QueryId;
@@ -136,8 +136,9 @@ pub fn agenda(input: &Value) -> Verdict {
     let key = PublicKey::from_bytes(Algorithm::from_name(text(input, "alg")).unwrap(), &bytes(input, "key")).unwrap();
     let (bytes, group, roster) = (bytes(input, "bytes"), GroupId(fixed(input, "group")), Digest(fixed(input, "roster")));
     let mut scratch = vec![0; MAX_AGENDA];
-    let agenda = Agenda::open(&bytes, group, &roster, &key, &mut scratch).map_err(|error| error.name().to_owned())?;
-    let query = |(id, posed): (QueryId, moteseal_core::sum::agenda::Posed<'_>)| json!({ "id": id.to_string(), "first": posed.first, "until": posed.until, "plan": hex_of(posed.plan) });
+    let said = agenda::hear(&bytes, group, &key, &mut scratch).map_err(|error| error.name().to_owned())?;
+    let agenda = Agenda::open(&said, group, &roster).map_err(|error| error.name().to_owned())?;
+    let query = |(id, posed): (QueryId, Posed<'_>)| json!({ "id": id.to_string(), "first": posed.first, "until": posed.until, "plan": hex_of(posed.plan) });
     Ok(json!({
         "digest": agenda.digest().to_string(),
         "number": agenda.number(),

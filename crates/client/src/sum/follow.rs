@@ -8,8 +8,8 @@ use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
+use moteseal_core::cast::SealError;
 use moteseal_core::engine::Engine;
-use moteseal_core::identity::IssueError;
 use moteseal_core::record::DeviceId;
 use moteseal_core::signature::Signer;
 use moteseal_core::sum::agenda::{AgendaDraft, MAX_AGENDA, Posed};
@@ -64,7 +64,7 @@ pub enum FollowError {
     /// The agenda has no number.
     Number(NumberError),
     /// The agenda was not signed.
-    Issue(IssueError),
+    Issue(SealError),
     /// Nobody takes the rows.
     Output(OutputError),
 }
@@ -94,8 +94,8 @@ impl From<NumberError> for FollowError {
     }
 }
 
-impl From<IssueError> for FollowError {
-    fn from(error: IssueError) -> Self {
+impl From<SealError> for FollowError {
+    fn from(error: SealError) -> Self {
         Self::Issue(error)
     }
 }

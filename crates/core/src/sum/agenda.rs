@@ -1,37 +1,58 @@
-//! What the querier asks at present, signed: how queries reach gateways and motes, and how they end (spec/sums.md, section 3).
+//! What the querier asks at present: how queries reach gateways and motes, and how they end (spec/sums.md, section 3).
 //!
-//! There is one agenda at a time, with all queries that run. Its number only goes up: whoever keeps the highest that it has acted on can
-//! neither be made to answer a query that has ended, nor be kept from hearing that it has by an older agenda.
+//! The querier is a sender of the group's network, and an agenda is a chain of one message of it: the head is signed, the message is the
+//! agenda, and the chain's number is its number. There is one agenda at a time, with all queries that run. Its number only goes up: whoever
+//! keeps the highest that it has acted on can neither be made to answer a query that has ended, nor be kept from hearing that it has by an
+//! older agenda. Keeping it is the caller's.
 
 use core::fmt;
 
 use super::query::{MAX_PLAN, QueryId};
+use crate::cast::{
+    ChainId, ChainNumber, Head, Kind, MAX_MESSAGE, MAX_SINGLE, NetworkId, Said, SealError, SingleDraft, SingleError, open_single,
+    sender_named,
+};
 use crate::digest::Digest;
-use crate::identity::{IssueError, protected};
-use crate::record::GroupId;
-use crate::signature::{MAX_SIGNATURE, PublicKey, SignatureError, Signer};
+use crate::identity::IssueError;
+use crate::record::{DeviceId, GroupId};
+use crate::signature::{PublicKey, Signer};
+use crate::wire::cast::CastFrame;
 use crate::wire::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
-use crate::wire::cose::{Sign1, Typ, sig_structure};
 
 /// At most so many queries run at a time.
 pub const MAX_QUERIES: usize = 4;
-/// No agenda's payload is longer.
-const MAX_PAYLOAD: usize = 96 + MAX_QUERIES * (MAX_PLAN + 48);
-/// Room for any agenda, and for what is signed of it.
-pub const MAX_AGENDA: usize = MAX_PAYLOAD + 64 + MAX_SIGNATURE;
+/// No agenda is longer: what is around the queries, and each with its fields.
+const MAX_LENGTH: usize = 64 + MAX_QUERIES * (MAX_PLAN + 48);
+const _: () = assert!(MAX_LENGTH <= MAX_MESSAGE, "any agenda is one message");
+/// Room for any agenda as it is announced, and for what it takes to sign or to check one.
+pub const MAX_AGENDA: usize = MAX_SINGLE;
+
+/// The network in which a group's agendas are said: it has the group's id.
+#[must_use]
+pub const fn network(group: GroupId) -> NetworkId {
+    NetworkId(group.0)
+}
+
+/// The querier's id as a sender: that of the name `querier`.
+#[must_use]
+pub fn querier_id() -> DeviceId {
+    sender_named("querier")
+}
 
 /// Why an agenda was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AgendaError {
-    /// Not the bytes of one.
+    /// Not what the querier said in the group's network, as a chain of one message.
+    Said(SingleError),
+    /// Said in another network than the group's.
+    WrongNetwork,
+    /// Said by another sender than the querier.
+    WrongSender,
+    /// The querier said it, but as something else than an agenda.
+    WrongKind,
+    /// What was said are not the bytes of one.
     Decode(DecodeError),
-    /// Signed with another suite than the querier's key.
-    AlgorithmMismatch,
-    /// The signature was refused.
-    Signature(SignatureError),
-    /// Of another group.
-    WrongGroup,
     /// Made for another roster.
     WrongRoster,
     /// Two queries whose ids begin alike.
@@ -43,13 +64,20 @@ impl AgendaError {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Said(error) => error.name(),
             Self::Decode(error) => error.name(),
-            Self::AlgorithmMismatch => "AlgorithmMismatch",
-            Self::Signature(error) => error.name(),
-            Self::WrongGroup => "WrongGroup",
+            Self::WrongNetwork => "WrongNetwork",
+            Self::WrongSender => "WrongSender",
+            Self::WrongKind => "WrongKind",
             Self::WrongRoster => "WrongRoster",
             Self::AmbiguousQuery => "AmbiguousQuery",
         }
+    }
+}
+
+impl From<SingleError> for AgendaError {
+    fn from(error: SingleError) -> Self {
+        Self::Said(error)
     }
 }
 
@@ -59,19 +87,14 @@ impl From<DecodeError> for AgendaError {
     }
 }
 
-impl From<BufferTooSmall> for AgendaError {
-    fn from(_: BufferTooSmall) -> Self {
-        Self::Decode(DecodeError::FieldOutOfRange)
-    }
-}
-
 impl fmt::Display for AgendaError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Said(error) => return error.fmt(f),
             Self::Decode(error) => return error.fmt(f),
-            Self::Signature(error) => return error.fmt(f),
-            Self::AlgorithmMismatch => "AlgorithmMismatch: signed with another suite than the querier's key",
-            Self::WrongGroup => "WrongGroup: the queries are for another group",
+            Self::WrongNetwork => "WrongNetwork: the queries are for another group",
+            Self::WrongSender => "WrongSender: said by somebody else than the querier",
+            Self::WrongKind => "WrongKind: the querier said this, but not as what it asks",
             Self::WrongRoster => {
                 "WrongRoster: the queries are for another version of the roster; set up the sums again with this one"
             }
@@ -103,7 +126,32 @@ impl Posed<'_> {
     }
 }
 
-/// What is asked at present. Checked; there is no other kind.
+/// The number that an announcement has by its own word, which nobody has checked: what is too old needs no check.
+///
+/// # Errors
+/// Not a chain of one message.
+pub fn claimed_number(announcement: &[u8]) -> Result<u64, AgendaError> {
+    match CastFrame::decode(announcement)? {
+        CastFrame::Single { head, .. } => Ok(Head::peek(head)?.id().number.0),
+        _ => Err(SingleError::NotSingle.into()),
+    }
+}
+
+/// Verifies an announcement as what the querier of a group said. `scratch` needs [`MAX_AGENDA`] bytes, or as many as the longest
+/// announcement that shall be read and 64 more.
+///
+/// # Errors
+/// [`AgendaError::Said`].
+pub fn hear<'a>(
+    announcement: &'a [u8],
+    group: GroupId,
+    querier: &PublicKey,
+    scratch: &mut [u8],
+) -> Result<Said<'a>, AgendaError> {
+    Ok(open_single(announcement, network(group), querier_id(), querier, scratch)?)
+}
+
+/// What is asked at present. Checked, and made of what the querier said; there is no other kind.
 #[derive(Clone, Copy, Debug)]
 pub struct Agenda<'a> {
     digest: Digest,
@@ -132,23 +180,24 @@ pub struct AgendaDraft<'a> {
 }
 
 impl AgendaDraft<'_> {
-    /// Signs the agenda and writes it to `out`; both buffers need [`MAX_AGENDA`] bytes.
+    /// Signs the agenda and writes it to `out` as it is announced; both buffers need [`MAX_AGENDA`] bytes.
     ///
     /// # Errors
-    /// [`IssueError`]. A draft that [`Agenda::open`] would refuse makes an agenda that nobody opens.
-    pub fn issue<'o>(&self, querier: &dyn Signer, scratch: &mut [u8], out: &'o mut [u8]) -> Result<&'o [u8], IssueError> {
-        let mut writer = Writer::new(scratch);
-        writer.array(7)?.uint(1u8)?.bytes(&self.group.0)?.bytes(&self.roster.0)?.uint(self.number)?;
-        writer.uint(self.sources)?.uint(self.key_group)?.array(self.queries.len() as u64)?;
-        for query in self.queries {
-            writer.array(4)?.bytes(&query.nonce)?.uint(query.first)?.uint(query.until)?.bytes(query.plan)?;
-        }
-        let payload = writer.finish();
-        let mut header = [0; _];
-        let header = protected(querier.algorithm(), Typ::Agenda, &mut header)?;
-        let signature = querier.signature(sig_structure(out, header, payload)?)?;
+    /// [`SealError`]. A draft that [`Agenda::open`] would refuse makes an agenda that nobody opens.
+    pub fn issue<'o>(&self, querier: &dyn Signer, scratch: &mut [u8], out: &'o mut [u8]) -> Result<&'o [u8], SealError> {
+        let mut message = [0; MAX_LENGTH];
+        let message = self.write(&mut message).map_err(IssueError::from)?;
+        let id = ChainId { network: network(self.group), sender: querier_id(), number: ChainNumber(self.number) };
+        SingleDraft { id, kind: Kind::Agenda, label: "", message }.seal(querier, scratch, out)
+    }
+
+    fn write<'o>(&self, out: &'o mut [u8]) -> Result<&'o [u8], BufferTooSmall> {
         let mut out = Writer::new(out);
-        Sign1::encode(&mut out, header, payload, &signature)?;
+        out.array(5)?.uint(1u8)?.bytes(&self.roster.0)?;
+        out.uint(self.sources)?.uint(self.key_group)?.array(self.queries.len() as u64)?;
+        for query in self.queries {
+            out.array(4)?.bytes(&query.nonce)?.uint(query.first)?.uint(query.until)?.bytes(query.plan)?;
+        }
         Ok(out.finish())
     }
 }
@@ -159,36 +208,31 @@ fn posed<'a>(reader: &mut Reader<'a>) -> Result<Posed<'a>, DecodeError> {
 }
 
 impl<'a> Agenda<'a> {
-    /// Reads an agenda and checks that it is the querier's, for this group and this version of its roster. `scratch` needs [`MAX_AGENDA`]
-    /// bytes, or as many as the longest agenda that shall be read.
+    /// Reads what was said as an agenda, and checks that it is the querier's, for this group and this version of its roster.
     ///
     /// # Errors
     /// [`AgendaError`].
-    pub fn open(
-        bytes: &'a [u8],
-        group: GroupId,
-        roster: &Digest,
-        querier: &PublicKey,
-        scratch: &mut [u8],
-    ) -> Result<Self, AgendaError> {
-        let object = Sign1::decode(bytes, Typ::Agenda)?;
-        if object.header.algorithm != querier.algorithm() {
-            return Err(AgendaError::AlgorithmMismatch);
+    pub fn open(said: &Said<'a>, group: GroupId, roster: &Digest) -> Result<Self, AgendaError> {
+        let ChainId { network: of, sender, number } = said.id();
+        if of != network(group) {
+            return Err(AgendaError::WrongNetwork);
         }
-        querier.verify(object.message(scratch)?, object.signature).map_err(AgendaError::Signature)?;
-        let mut reader = Reader::new(object.payload)?;
-        reader.array(7)?;
+        if sender != querier_id() {
+            return Err(AgendaError::WrongSender);
+        }
+        if said.kind() != Kind::Agenda {
+            return Err(AgendaError::WrongKind);
+        }
+        let mut reader = Reader::new(said.message())?;
+        reader.array(5)?;
         reader.version()?;
-        let (found, of) = (GroupId(reader.fixed()?), Digest(reader.fixed()?));
-        let (number, sources, key_group) = (reader.u64()?, reader.uint()?, reader.uint()?);
+        let of = Digest(reader.fixed()?);
+        let (sources, key_group) = (reader.uint()?, reader.uint()?);
         let queries = reader.raw()?;
-        if found != group {
-            return Err(AgendaError::WrongGroup);
-        }
         if of != *roster {
             return Err(AgendaError::WrongRoster);
         }
-        let agenda = Self { digest: object.digest(), number, roster: of, sources, key_group, queries };
+        let agenda = Self { digest: said.digest(), number: number.0, roster: of, sources, key_group, queries };
         agenda.check()?;
         Ok(agenda)
     }
@@ -214,13 +258,13 @@ impl<'a> Agenda<'a> {
         Ok(())
     }
 
-    /// The digest of what was signed.
+    /// The digest by which two agendas of one number are told apart: that of the chain's one message, under its number.
     #[must_use]
     pub const fn digest(&self) -> Digest {
         self.digest
     }
 
-    /// Its number; higher than that of every agenda before.
+    /// Its number, the chain's; higher than that of every agenda before.
     #[must_use]
     pub const fn number(&self) -> u64 {
         self.number

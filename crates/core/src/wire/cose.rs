@@ -29,8 +29,6 @@ pub enum Typ {
     Round,
     /// A coordinator's manifest of an epoch.
     Manifest,
-    /// The queries that a querier runs.
-    Agenda,
     /// The head of a chain of broadcast messages.
     Chain,
     /// A sender's request for a certificate.
@@ -52,7 +50,6 @@ impl Typ {
             Self::Roster => "moteseal-roster+cose",
             Self::Round => "moteseal-round+cose",
             Self::Manifest => "moteseal-manifest+cose",
-            Self::Agenda => "moteseal-agenda+cose",
             Self::Chain => "moteseal-chain+cose",
             Self::SenderRequest => "moteseal-request+cose",
             Self::SenderCertificate => "moteseal-sender+cose",

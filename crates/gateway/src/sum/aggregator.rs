@@ -13,7 +13,7 @@ use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, GroupId};
 use moteseal_core::roster::Directory as _;
 use moteseal_core::signature::PublicKey;
-use moteseal_core::sum::agenda::{Agenda, MAX_AGENDA, Posed};
+use moteseal_core::sum::agenda::{self, Agenda, MAX_AGENDA, Posed};
 use moteseal_core::sum::participation::{self, Participation};
 use moteseal_core::sum::query::{MAX_SLOTS, Plan, QueryId};
 use moteseal_core::sum::sies::Psr;
@@ -214,13 +214,15 @@ impl Aggregator {
         if self.agenda.as_deref() == Some(bytes) {
             return Ok(Heard::Repeated);
         }
+        // What is old by its own word is not worth the check of a signature.
+        if agenda::claimed_number(bytes)? < self.number {
+            return Err(Refused::OlderAgenda);
+        }
         let mut scratch = vec![0; bytes.len().saturating_add(64).min(MAX_AGENDA)];
-        let agenda = Agenda::open(bytes, self.group, &self.roster, &self.querier, &mut scratch)?;
+        let said = agenda::hear(bytes, self.group, &self.querier, &mut scratch)?;
+        let agenda = Agenda::open(&said, self.group, &self.roster)?;
         if agenda.sources() != self.hub.group_sources() {
             return Err(Refused::SourcesMismatch);
-        }
-        if agenda.number() < self.number {
-            return Err(Refused::OlderAgenda);
         }
         // After a restart the newest agenda is heard again.
         if agenda.number() == self.number && self.agenda.is_some() {

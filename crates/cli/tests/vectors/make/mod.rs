@@ -1,5 +1,6 @@
 //! Making the vectors: what goes in and, for what is invalid, which error must come out.
 
+mod agendas;
 mod audits;
 mod cose;
 mod explained;
@@ -41,6 +42,7 @@ pub fn files() -> BTreeMap<String, Value> {
     audits::make(&mut files);
     links::make(&mut files);
     private::make(&mut files);
+    agendas::make(&mut files);
     plans::make(&mut files);
     assert!(files.wrong.is_empty(), "{}", files.wrong.join("\n"));
     files.made

@@ -1,8 +1,7 @@
-//! Private sums (spec/sums.md): keys and encryption, opening, participants, frames, agendas. What somebody who knows the keys can bend
+//! Private sums (spec/sums.md): keys and encryption, opening, participants, frames. What somebody who knows the keys can bend
 //! is bent here by arithmetic on records alone: there is no other way in.
 
 use moteseal_core::record::{DeviceId, GroupId};
-use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_core::sum::guard::EpochGuard;
 use moteseal_core::sum::query::QueryId;
 use moteseal_core::sum::sies::{Master, Psr, SUM_LIMIT, Slot};
@@ -11,7 +10,7 @@ use serde_json::{Value as Json, json};
 use super::links::{secret_of, tagged};
 use super::{File, Files};
 use crate::common::value::{NULL, Value, array, bytes, int, text};
-use crate::common::world::{GROUP, header, secret, sign1};
+use crate::common::world::GROUP;
 
 const MASTER: [u8; 32] = [0x6d; 32];
 const QUERY: [u8; 16] = *b"a query's number";
@@ -29,7 +28,6 @@ pub fn make(files: &mut Files) {
     files.add(participation());
     files.add(up());
     files.add(explained());
-    files.add(agendas());
 }
 
 fn device(name: &str) -> DeviceId {
@@ -431,100 +429,5 @@ fn explained() -> File {
     file.invalid("to another child", op, of_frame(&closed(&good), "south"), "NotAuthentic");
     file.invalid("the tag of the other direction", op, of_frame(&from_child(&good), "north"), "NotAuthentic");
     file.mutate("changed everywhere", op, of_frame(&closed(&good), "north"), "frame", &[0x01]);
-    file
-}
-
-const ROSTER: [u8; 32] = [0x2d; 32];
-/// `SELECT COUNT(*) FROM sensors EPOCH DURATION 1s`.
-const PLAN: &str = "8501818201f680801903e8";
-/// With this roster and plan the ids of these two nonces begin alike.
-const ALIKE: [u128; 2] = [1966, 90456];
-
-fn posed(nonce: u128, first: u64, until: u64) -> Value {
-    let plan = bytes(&hex::decode(PLAN).unwrap());
-    array([bytes(&nonce.to_be_bytes()), Value::Uint(first), Value::Uint(until), plan])
-}
-
-fn agenda(queries: &[Value]) -> Value {
-    let (group, roster) = (bytes(&GroupId::of(GROUP).0), bytes(&ROSTER));
-    array([int(1), group, roster, Value::Uint(1_780_000_000_000), int(500), int(16), Value::Array(queries.to_vec())])
-}
-
-fn of_agenda(querier: &SecretKey, bytes: &[u8]) -> Json {
-    let public = super::public(querier);
-    json!({
-        "bytes": hex::encode(bytes), "group": GroupId::of(GROUP).to_string(), "roster": hex::encode(ROSTER),
-        "alg": public["alg"], "key": public["key"],
-    })
-}
-
-fn agendas() -> File {
-    const TYP: &str = "moteseal-agenda+cose";
-    let mut file = File::new(
-        "sum/agendas.json",
-        "What is asked at present, signed: sums.md, section 3; ids of queries: queries.md, section 3.",
-    );
-    let op = "sum.agenda";
-    let querier = secret(Algorithm::Ed25519, 0x71);
-    let signed = |payload: &Value| sign1(&querier, &header(Algorithm::Ed25519, TYP, &[]), &payload.encode());
-    let four: Vec<Value> = (1..5).map(|nonce| posed(nonce, 0, u64::MAX)).collect();
-    let good = agenda(&[posed(7, 10, 20)]);
-    let query = |place: usize, value: Value| agenda(&[posed(7, 10, 20).with(place, value)]);
-    for (what, payload) in [
-        ("nothing is asked", agenda(&[])),
-        ("one query", good.clone()),
-        ("one epoch", agenda(&[posed(7, 10, 11)])),
-        ("four queries, of the same plan", agenda(&four)),
-        ("one of two whose ids begin alike", agenda(&[posed(ALIKE[0], 0, 9)])),
-        ("the other", agenda(&[posed(ALIKE[1], 0, 9)])),
-        ("a plan that is none, as long as any: who answers it looks at it", query(3, bytes(&[0; 1616]))),
-        ("a number of 0", good.with(3, int(0))),
-        ("the last number", good.with(3, Value::Uint(u64::MAX))),
-        ("one source", good.with(4, int(1))),
-        ("key groups larger than the roster", good.with(5, Value::Uint(u32::MAX.into()))),
-    ] {
-        file.valid(what, op, of_agenda(&querier, &signed(&payload)));
-    }
-    let p256 = secret(Algorithm::Esp256, 0x72);
-    let by_p256 = sign1(&p256, &header(Algorithm::Esp256, TYP, &[]), &good.encode());
-    file.valid("signed with ESP256", op, of_agenda(&p256, &by_p256));
-    file.invalid("another suite than the querier's", op, of_agenda(&querier, &by_p256), "AlgorithmMismatch");
-    let other = sign1(&secret(Algorithm::Ed25519, 0x73), &header(Algorithm::Ed25519, TYP, &[]), &good.encode());
-    file.invalid("signed by somebody else", op, of_agenda(&querier, &other), "NotAuthentic");
-    let round = sign1(&querier, &header(Algorithm::Ed25519, "moteseal-round+cose", &[]), &good.encode());
-    file.invalid("another type", op, of_agenda(&querier, &round), "WrongType");
-    let five: Vec<Value> = (1..6).map(|nonce| posed(nonce, 0, 9)).collect();
-    let mut elsewhere = of_agenda(&querier, &signed(&good));
-    elsewhere["roster"] = json!(hex::encode([0x2e; 32]));
-    file.invalid("opened with another roster", op, elsewhere, "WrongRoster");
-    for (what, payload, error) in [
-        ("for another roster", good.with(2, bytes(&[0x2e; 32])), "WrongRoster"),
-        ("of another group", good.with(1, bytes(&GroupId::of("others").0)), "WrongGroup"),
-        ("a query twice", agenda(&[posed(7, 10, 20), posed(7, 10, 20)]), "AmbiguousQuery"),
-        ("a query twice, for other epochs", agenda(&[posed(7, 10, 20), posed(7, 30, 40)]), "AmbiguousQuery"),
-        ("two whose ids begin alike", agenda(&[posed(ALIKE[0], 0, 9), posed(1, 0, 9), posed(ALIKE[1], 0, 9)]), "AmbiguousQuery"),
-        ("five queries", agenda(&five), "FieldOutOfRange"),
-        ("no epoch at all", agenda(&[posed(7, 10, 10)]), "FieldOutOfRange"),
-        ("epochs that end before they begin", agenda(&[posed(7, 10, 9)]), "FieldOutOfRange"),
-        ("a plan of 1,617 bytes", query(3, bytes(&[0; 1617])), "FieldOutOfRange"),
-        ("no sources", good.with(4, int(0)), "FieldOutOfRange"),
-        ("2^32 sources", good.with(4, Value::Uint(1 << 32)), "FieldOutOfRange"),
-        ("key groups of nobody", good.with(5, int(0)), "FieldOutOfRange"),
-        ("version 2", good.with(0, int(2)), "UnsupportedVersion"),
-        ("a group of 7 bytes", good.with(1, bytes(&[0; 7])), "UnexpectedType"),
-        ("a roster's digest of 31 bytes", good.with(2, bytes(&[0; 31])), "UnexpectedType"),
-        ("a number of -1", good.with(3, int(-1)), "UnexpectedType"),
-        ("queries of null", good.with(6, NULL), "UnexpectedType"),
-        ("a nonce of 15 bytes", query(0, bytes(&[0; 15])), "UnexpectedType"),
-        ("an epoch of -1", query(1, int(-1)), "UnexpectedType"),
-        ("a plan that is not wrapped", query(3, Value::decode(&hex::decode(PLAN).unwrap())), "UnexpectedType"),
-        ("six fields", Value::Array(good.clone().elements()[..6].to_vec()), "UnexpectedType"),
-        ("eight fields", Value::Array([&good.clone().elements()[..], &[NULL]].concat()), "UnexpectedType"),
-    ] {
-        file.invalid(what, op, of_agenda(&querier, &signed(&payload)), error);
-    }
-    let behind = sign1(&querier, &header(Algorithm::Ed25519, TYP, &[]), &[good.encode(), vec![0]].concat());
-    file.invalid("a byte behind the payload", op, of_agenda(&querier, &behind), "TrailingBytes");
-    file.mutate("changed everywhere", op, of_agenda(&querier, &signed(&good)), "bytes", &[0x01]);
     file
 }

@@ -19,6 +19,8 @@ mod incoming;
 mod single;
 pub mod tesla;
 
+pub mod recovery;
+
 pub use certificate::{
     BaseId, MAX_REQUEST, MAX_REVOCATION, MAX_SENDER_CERTIFICATE, NotInForce, Revocation, RevocationDraft, SenderCertificate,
     SenderCertificateDraft, SenderCertificateError, SenderClaim, SenderRequest, SenderRequestDraft,

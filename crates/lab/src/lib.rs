@@ -15,6 +15,7 @@ pub mod chance;
 pub mod data;
 pub mod experiment;
 pub mod figure;
+pub mod radio;
 pub mod repair;
 pub mod report;
 pub mod rivals;

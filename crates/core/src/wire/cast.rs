@@ -4,6 +4,7 @@
 //! follows them no more than it has set aside for that.
 
 use super::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
+use crate::cast::recovery::Item;
 use crate::cast::{ChainRef, MAX_HEAD, MAX_LEAF, MAX_PER_BLOCK};
 
 /// Room for any frame.
@@ -125,6 +126,23 @@ impl<'a> CastFrame<'a> {
                 Self::Fragment { chain, block, index: index(&mut reader)?, leaf: reader.bytes()? }
             }
         })
+    }
+
+    /// Writes what goes before the byte string, or the byte strings, of the frame of what a store keeps: it need not be copied into a frame.
+    pub(crate) fn begin(item: Item, out: &mut Writer<'_>) -> Result<(), BufferTooSmall> {
+        match item {
+            Item::Certificate(_) | Item::ChainCertificate(_) => out.array(2)?.uint(CERTIFICATE)?,
+            Item::Revocation(_) => out.array(2)?.uint(REVOCATION)?,
+            Item::Head(_) => out.array(2)?.uint(HEAD)?,
+            Item::Leaf { chain, block, index } => out.array(5)?.uint(FRAGMENT)?.bytes(&chain.0)?.uint(block)?.uint(index)?,
+        };
+        Ok(())
+    }
+
+    /// The same of a chain of one message, whole: head and leaf follow.
+    pub(crate) fn begin_single(out: &mut Writer<'_>) -> Result<(), BufferTooSmall> {
+        out.array(3)?.uint(SINGLE)?;
+        Ok(())
     }
 
     /// Writes a frame.

@@ -411,6 +411,11 @@ impl<'b> Writer<'b> {
         self.head(2, bytes.len() as u64)?.raw(bytes)
     }
 
+    /// The head of a byte string of `length` bytes, which follow as they are.
+    pub fn byte_string(&mut self, length: u64) -> Result<&mut Self, BufferTooSmall> {
+        self.head(2, length)
+    }
+
     /// A text string.
     pub fn text(&mut self, text: &str) -> Result<&mut Self, BufferTooSmall> {
         self.head(3, text.len() as u64)?.raw(text.as_bytes())

@@ -1,0 +1,495 @@
+//! A radio in which nodes of authenticated broadcast hear each other, frame by frame in virtual time: the seven-node testbed of Liu, Li and
+//! Guizani (section V), and any other topology.
+//!
+//! Every frame reaches each neighbour by itself: it is lost, repeated or late there with the given chances, whatever becomes of it elsewhere.
+//! Nodes reboot (their memory is gone, their store stays), join late, and outsiders in earshot say what they like. There are no collisions,
+//! no hidden terminals and no time on the air: what the paper's figure 6 counts is messages. The same seed gives the same run.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::rc::Rc;
+
+use moteseal_core::cast::recovery::{Event, Item, Node, Now, Purpose, RefusedCast, Settings, Store as _};
+use moteseal_core::cast::{ChainId, ChainRef, Head, MAX_HEAD, MAX_LEAF};
+use moteseal_core::wire::cast::{CastFrame, MAX_CAST_FRAME};
+
+use crate::chance::{Draws, Seed};
+
+mod speech;
+mod store;
+
+pub use speech::{Authority, Speaker, Speech};
+pub use store::MapStore;
+
+/// The topology that we take for figure 2 of the paper, which our text of it lacks: node 0 is the sender, three hops, and node 2 is heard by the
+/// sender and by 1, 3 and 4, as the text says.
+pub const TESTBED: [(usize, usize); 11] =
+    [(0, 1), (0, 2), (1, 2), (1, 3), (2, 3), (2, 4), (3, 4), (3, 5), (4, 5), (4, 6), (5, 6)];
+
+/// What the air does to a frame on its way to one neighbour.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Air {
+    /// The chance that it is lost.
+    pub loss: f64,
+    /// The chance that it comes twice.
+    pub duplicates: f64,
+    /// The milliseconds that it takes at least.
+    pub delay_ms: u32,
+    /// And at random up to so many more: frames overtake each other.
+    pub jitter_ms: u32,
+}
+
+impl Air {
+    /// Loses frames and does nothing else.
+    #[must_use]
+    pub const fn losing(loss: f64) -> Self {
+        Self { loss, duplicates: 0.0, delay_ms: 5, jitter_ms: 0 }
+    }
+}
+
+/// Which links of which two nodes hear each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Edge {
+    /// One node, and its link.
+    pub a: (usize, u8),
+    /// The other.
+    pub b: (usize, u8),
+}
+
+impl From<(usize, usize)> for Edge {
+    /// Two nodes whose links 0 hear each other.
+    fn from((a, b): (usize, usize)) -> Self {
+        Self { a: (a, 0), b: (b, 0) }
+    }
+}
+
+/// Somebody who is no node: hears and says what it likes.
+pub trait Outsider {
+    /// A frame was heard.
+    fn hear(&mut self, now_ms: u64, frame: &[u8]);
+    /// When it next has something to say.
+    fn next_due(&self) -> Option<u64>;
+    /// Writes a frame to `out`, and says how long it is; `None` if there is nothing more to say now.
+    fn send(&mut self, now_ms: u64, out: &mut [u8]) -> Option<usize>;
+}
+
+/// Whoever watches everything.
+pub trait Observer {
+    /// A node has said a frame, on one of its links.
+    fn said(&mut self, now_ms: u64, who: usize, frame: &[u8], purpose: Purpose) {
+        let _ = (now_ms, who, frame, purpose);
+    }
+
+    /// Something came of a frame at a node.
+    fn event(&mut self, now_ms: u64, who: usize, event: &Event) {
+        let _ = (now_ms, who, event);
+    }
+}
+
+impl Observer for () {}
+
+/// A message that a node has handed to its application.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delivered {
+    /// When.
+    pub ms: u64,
+    /// Of which chain.
+    pub chain: ChainId,
+    /// Its block.
+    pub block: u32,
+    /// Its place in the block.
+    pub index: u8,
+    /// The message.
+    pub message: Vec<u8>,
+}
+
+/// What happens at a time.
+#[derive(Clone, Debug)]
+enum Act {
+    Hear { to: usize, link: u8, frame: Rc<[u8]> },
+    Overhear { outsider: usize, frame: Rc<[u8]> },
+    Originate { who: usize, speech: Rc<Speech> },
+    Release { who: usize, chain: ChainRef, block: u32, index: u8 },
+    Start { who: usize },
+    Stop { who: usize },
+    Revoke { who: usize, revocation: Rc<[u8]> },
+}
+
+#[derive(Debug)]
+struct Due {
+    ms: u64,
+    order: u64,
+    act: Act,
+}
+
+impl PartialEq for Due {
+    fn eq(&self, other: &Self) -> bool {
+        (self.ms, self.order) == (other.ms, other.order)
+    }
+}
+
+impl Eq for Due {}
+
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Due {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.ms, self.order).cmp(&(other.ms, other.order))
+    }
+}
+
+/// A place in the radio: what outlives reboots, and the node while it is up.
+pub struct Station<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> {
+    settings: Settings<'a>,
+    /// The node, while it is up.
+    pub node: Option<Node<'a, SENDERS, CHAINS, B>>,
+    /// What it keeps.
+    pub store: MapStore,
+    /// What its application was handed, over all reboots.
+    pub delivered: Vec<Delivered>,
+    /// When the first leaf of a block was heard here, genuine or not.
+    pub first_heard: BTreeMap<(ChainRef, u32), u64>,
+    /// How often a frame was refused for what.
+    pub refused: BTreeMap<&'static str, u64>,
+    /// How often it has started.
+    pub starts: u64,
+}
+
+/// An outsider, and who hears it and is heard by it.
+struct Stranger<'a> {
+    outsider: Box<dyn Outsider + 'a>,
+    near: Vec<usize>,
+}
+
+/// Nodes, the air between them, and what is to happen.
+pub struct Radio<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> {
+    /// The nodes, in the order of the topology's numbers.
+    pub stations: Vec<Station<'a, SENDERS, CHAINS, B>>,
+    edges: Vec<Edge>,
+    air: Air,
+    draws: Draws,
+    seed: Seed,
+    due: BinaryHeap<Reverse<Due>>,
+    order: u64,
+    now_ms: u64,
+    /// Unix time at the start, if the nodes have clocks.
+    pub unix: Option<u64>,
+    strangers: Vec<Stranger<'a>>,
+    /// Frames that were said, by purpose and by the frame's name.
+    pub said: BTreeMap<(Purpose, &'static str), u64>,
+    /// Their bytes.
+    pub said_bytes: u64,
+}
+
+/// The radio of most experiments: nodes with room for four senders and four chains of blocks of up to 16 messages.
+pub type Testbed<'a> = Radio<'a, 4, 4, 16>;
+
+impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Radio<'a, SENDERS, CHAINS, B> {
+    /// Nodes with these settings, none of them up.
+    #[must_use]
+    pub fn new(settings: &[Settings<'a>], edges: impl IntoIterator<Item = impl Into<Edge>>, air: Air, seed: Seed) -> Self {
+        let station = |settings: &Settings<'a>| Station {
+            settings: *settings,
+            node: None,
+            store: MapStore::default(),
+            delivered: Vec::new(),
+            first_heard: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            starts: 0,
+        };
+        Self {
+            stations: settings.iter().map(station).collect(),
+            edges: edges.into_iter().map(Into::into).collect(),
+            air,
+            draws: seed.derive("air", 0).draws(),
+            seed,
+            due: BinaryHeap::new(),
+            order: 0,
+            now_ms: 0,
+            unix: None,
+            strangers: Vec::new(),
+            said: BTreeMap::new(),
+            said_bytes: 0,
+        }
+    }
+
+    /// An outsider that hears the nodes `near` and is heard by them.
+    pub fn add_outsider(&mut self, outsider: impl Outsider + 'a, near: &[usize]) {
+        self.strangers.push(Stranger { outsider: Box::new(outsider), near: near.to_vec() });
+    }
+
+    /// The virtual time, in milliseconds.
+    #[must_use]
+    pub const fn now_ms(&self) -> u64 {
+        self.now_ms
+    }
+
+    fn at(&mut self, ms: u64, act: Act) {
+        self.order += 1;
+        self.due.push(Reverse(Due { ms, order: self.order, act }));
+    }
+
+    /// A node starts, or starts again: it goes on with the chains in its store, and asks which others there are.
+    pub fn start_at(&mut self, ms: u64, who: usize) {
+        self.at(ms, Act::Start { who });
+    }
+
+    /// All nodes start at once.
+    pub fn start_all(&mut self) {
+        (0..self.stations.len()).for_each(|who| self.start_at(0, who));
+    }
+
+    /// A node goes down. What it had in memory is gone.
+    pub fn stop_at(&mut self, ms: u64, who: usize) {
+        self.at(ms, Act::Stop { who });
+    }
+
+    /// A node says a chain: its head at once, its messages at the times in `releases`; those for which there is no time, with the last.
+    pub fn say_at(&mut self, ms: u64, who: usize, speech: &Speech, releases: &[u64]) {
+        self.at(ms, Act::Originate { who, speech: Rc::new(speech.clone()) });
+        let last = releases.iter().copied().max().unwrap_or(ms);
+        let times = releases.iter().copied().chain(std::iter::repeat(last));
+        for (&(block, index, _), time) in speech.leaves.iter().zip(times) {
+            self.at(time.max(ms), Act::Release { who, chain: speech.reference(), block, index });
+        }
+    }
+
+    /// A base station says a revocation by way of a node.
+    pub fn revoke_at(&mut self, ms: u64, who: usize, revocation: &[u8]) {
+        self.at(ms, Act::Revoke { who, revocation: revocation.into() });
+    }
+
+    /// Goes on until nothing is left to be done, or until a time.
+    pub fn run(&mut self, until_ms: u64, observer: &mut dyn Observer) {
+        while let Some(ms) = self.next().filter(|ms| *ms <= until_ms) {
+            self.now_ms = self.now_ms.max(ms);
+            while self.due.peek().is_some_and(|due| due.0.ms <= self.now_ms) {
+                if let Some(Reverse(due)) = self.due.pop() {
+                    self.act(due.act, observer);
+                }
+            }
+            for who in 0..self.stations.len() {
+                self.poll(who, observer);
+            }
+            for who in 0..self.strangers.len() {
+                self.hear_stranger(who);
+            }
+        }
+        self.now_ms = self.now_ms.max(until_ms.min(self.next().unwrap_or(until_ms)));
+    }
+
+    fn next(&self) -> Option<u64> {
+        let nodes = self.stations.iter().filter_map(|station| station.node.as_ref()?.next_due());
+        let strangers = self.strangers.iter().filter_map(|stranger| stranger.outsider.next_due());
+        nodes.chain(strangers).chain(self.due.peek().map(|due| due.0.ms)).min()
+    }
+
+    fn now(&self) -> Now {
+        Now { ms: self.now_ms, unix: self.unix.map(|unix| unix + self.now_ms / 1000) }
+    }
+
+    fn act(&mut self, act: Act, observer: &mut dyn Observer) {
+        let now = self.now();
+        match act {
+            Act::Hear { to, link, frame } => self.hear(to, link, &frame, observer),
+            Act::Overhear { outsider, frame } => self.strangers[outsider].outsider.hear(now.ms, &frame),
+            Act::Start { who } => self.start(who),
+            Act::Stop { who } => self.stations[who].node = None,
+            Act::Originate { who, speech } => {
+                let station = &mut self.stations[who];
+                let chain = speech.reference();
+                for (block, index, leaf) in &speech.leaves {
+                    let Ok(()) = station.store.keep(Item::Leaf { chain, block: *block, index: *index }, leaf);
+                }
+                if let Some(node) = &mut station.node {
+                    let Ok(event) = node.originate(now, &speech.certificate, &speech.head, &mut station.store);
+                    self.note(who, &event, observer);
+                    self.poll(who, observer);
+                }
+            }
+            Act::Release { who, chain, block, index } => {
+                let released = self.stations[who].node.as_mut().map(|node| node.release(now, chain, block, index));
+                if let Some(Err(error)) = released {
+                    self.note(who, &Event::Refused(error), observer);
+                }
+                self.poll(who, observer);
+            }
+            Act::Revoke { who, revocation } => {
+                let station = &mut self.stations[who];
+                if let Some(node) = &mut station.node {
+                    let Ok(event) = node.revoke(now, &revocation, &mut station.store);
+                    self.note(who, &event, observer);
+                    self.poll(who, observer);
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, who: usize) {
+        let now = self.now();
+        let station = &mut self.stations[who];
+        station.starts += 1;
+        let seed = self.seed.derive("node", (who as u64) << 32 | station.starts).draws().word();
+        let Ok(mut node) = Node::new(station.settings, seed, now, &mut station.store);
+        let mut scratch = [0; MAX_LEAF];
+        for chain in station.store.chains() {
+            let Ok(_) = node.resume(now, chain, &mut station.store, &mut scratch);
+        }
+        if station.starts > 1 || self.now_ms > 0 {
+            node.solicit(now);
+        }
+        station.node = Some(node);
+    }
+
+    fn hear(&mut self, to: usize, link: u8, frame: &[u8], observer: &mut dyn Observer) {
+        let now = self.now();
+        let station = &mut self.stations[to];
+        let Some(node) = &mut station.node else { return };
+        if let Ok(CastFrame::Fragment { chain, block, .. }) = CastFrame::decode(frame) {
+            station.first_heard.entry((chain, block)).or_insert(now.ms);
+        }
+        let Ok(event) = node.receive(now, link, frame, &mut station.store);
+        self.note(to, &event, observer);
+    }
+
+    /// Hands what is verified to the application.
+    fn note(&mut self, who: usize, event: &Event, observer: &mut dyn Observer) {
+        observer.event(self.now_ms, who, event);
+        let station = &mut self.stations[who];
+        match event {
+            Event::Verified { chain, first, last, .. } => {
+                let messages = messages(&mut station.store, *chain, *first, *last);
+                let delivered = messages.into_iter().map(|(id, block, index, message)| Delivered {
+                    ms: self.now_ms,
+                    chain: id,
+                    block,
+                    index,
+                    message,
+                });
+                station.delivered.extend(delivered);
+            }
+            Event::Refused(error) => *station.refused.entry(RefusedCast::name(*error)).or_default() += 1,
+            _ => {}
+        }
+    }
+
+    fn poll(&mut self, who: usize, observer: &mut dyn Observer) {
+        let mut out = vec![0; MAX_CAST_FRAME];
+        let now = self.now();
+        loop {
+            let station = &mut self.stations[who];
+            let Some(node) = &mut station.node else { return };
+            let Ok(Some(transmit)) = node.poll(now, &mut station.store, &mut out) else { return };
+            let frame: Rc<[u8]> = out[..transmit.length].into();
+            for link in (0..8).filter(|link| transmit.links.has(*link)) {
+                *self.said.entry((transmit.purpose, frame_name(&frame))).or_default() += 1;
+                self.said_bytes += frame.len() as u64;
+                observer.said(now.ms, who, &frame, transmit.purpose);
+                self.carry(who, link, &frame);
+            }
+        }
+    }
+
+    /// A frame goes to all neighbours on a link, and to the outsiders nearby.
+    fn carry(&mut self, from: usize, link: u8, frame: &Rc<[u8]>) {
+        let hears = |edge: &Edge| {
+            let from = (from, link);
+            if edge.a == from { Some(edge.b) } else { (edge.b == from).then_some(edge.a) }
+        };
+        let neighbours: Vec<(usize, u8)> = self.edges.iter().filter_map(hears).collect();
+        for (to, link) in neighbours {
+            self.arrive(Act::Hear { to, link, frame: frame.clone() });
+        }
+        for outsider in 0..self.strangers.len() {
+            if self.strangers[outsider].near.contains(&from) {
+                self.arrive(Act::Overhear { outsider, frame: frame.clone() });
+            }
+        }
+    }
+
+    fn arrive(&mut self, act: Act) {
+        let copies = if self.draws.unit() <= self.air.duplicates { 2 } else { 1 };
+        for _ in 0..copies {
+            // A unit is in (0, 1]: at a loss of 0 nothing is lost, at 1 everything.
+            if self.draws.unit() > self.air.loss {
+                let ms = self.now_ms + u64::from(self.air.delay_ms) + self.draws.below(u64::from(self.air.jitter_ms) + 1);
+                self.at(ms, act.clone());
+            }
+        }
+    }
+
+    fn hear_stranger(&mut self, who: usize) {
+        let mut out = vec![0; MAX_CAST_FRAME];
+        while self.strangers[who].outsider.next_due().is_some_and(|due| due <= self.now_ms) {
+            let Some(length) = self.strangers[who].outsider.send(self.now_ms, &mut out) else { return };
+            let frame: Rc<[u8]> = out[..length].into();
+            for to in self.strangers[who].near.clone() {
+                self.arrive(Act::Hear { to, link: 0, frame: frame.clone() });
+            }
+        }
+    }
+
+    /// All frames that nodes have said.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.said.values().sum()
+    }
+
+    /// The frames that nodes have said for a purpose.
+    #[must_use]
+    pub fn said_for(&self, purpose: Purpose) -> u64 {
+        self.said.iter().filter(|((of, _), _)| *of == purpose).map(|(_, count)| count).sum()
+    }
+}
+
+/// The kind of a frame: the name that spec/cast.md gives it.
+#[must_use]
+pub fn frame_name(frame: &[u8]) -> &'static str {
+    match CastFrame::decode(frame) {
+        Ok(CastFrame::Certificate(_)) => "certificate",
+        Ok(CastFrame::Revocation(_)) => "revocation",
+        Ok(CastFrame::Head(_)) => "head",
+        Ok(CastFrame::Fragment { .. }) => "fragment",
+        Ok(CastFrame::Wanted { .. }) => "wanted",
+        Ok(CastFrame::Holds { .. }) => "holds",
+        Ok(CastFrame::Single { .. }) => "single",
+        Ok(CastFrame::Repair { .. }) => "repair",
+        Err(_) => "malformed",
+    }
+}
+
+/// The messages of blocks that a store keeps, without their trailers: chain, block, place, message.
+#[must_use]
+pub fn messages(store: &mut MapStore, chain: ChainRef, first: u32, last: u32) -> Vec<(ChainId, u32, u8, Vec<u8>)> {
+    let mut buffer = [0; MAX_HEAD];
+    let Ok(Some(head)) = store.fetch(Item::Head(chain), &mut buffer) else { return Vec::new() };
+    let Ok(head) = Head::reopen(head) else { return Vec::new() };
+    let outline = head.outline();
+    let leaves = (first..=last).flat_map(|block| (0..outline.in_block(block)).map(move |index| (block, index)));
+    let message = |(block, index)| {
+        let mut buffer = [0; MAX_LEAF];
+        let Ok(leaf) = store.fetch(Item::Leaf { chain, block, index }, &mut buffer);
+        let trailer = if index + 1 == outline.in_block(block) { outline.trailer(block) } else { 0 };
+        let message = leaf.unwrap_or_default().get(trailer..).unwrap_or_default().to_vec();
+        (outline.id, block, index, message)
+    };
+    leaves.map(message).collect()
+}
+
+/// So many times of a Poisson process from `start_ms` on, `per_second` on average.
+#[must_use]
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+pub fn poisson(start_ms: u64, count: usize, per_second: f64, seed: Seed) -> Vec<u64> {
+    let mut draws = seed.derive("poisson", 0).draws();
+    let mut now = start_ms as f64;
+    (0..count)
+        .map(|_| {
+            now -= draws.unit().ln() / per_second * 1000.0;
+            now as u64
+        })
+        .collect()
+}

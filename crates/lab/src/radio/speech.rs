@@ -1,0 +1,133 @@
+//! Base stations, senders and their chains, for simulations: keys follow from seeds.
+
+use moteseal_core::cast::{
+    BaseId, BuildError, ChainDraft, ChainId, ChainNumber, ChainRef, DraftError, Kind, MAX_HEAD, MAX_LEAF, MAX_REVOCATION,
+    MAX_SENDER_CERTIFICATE, NetworkId, OutgoingChain, Outline, RevocationDraft, SenderCertificateDraft, sender_named,
+};
+use moteseal_core::signature::{Algorithm, KeyError, PublicKey, SecretKey};
+use moteseal_core::{DeviceId, Digest};
+
+/// A base station and its network.
+pub struct Authority {
+    key: SecretKey,
+    /// Its public key.
+    pub public: PublicKey,
+    /// Its network.
+    pub network: NetworkId,
+}
+
+/// A sender with its certificate.
+pub struct Speaker {
+    key: SecretKey,
+    /// Who it is.
+    pub id: DeviceId,
+    network: NetworkId,
+    /// Its certificate.
+    pub certificate: Vec<u8>,
+}
+
+/// A signed chain, whole.
+#[derive(Clone, Debug)]
+pub struct Speech {
+    /// The sender's certificate.
+    pub certificate: Vec<u8>,
+    /// The head.
+    pub head: Vec<u8>,
+    /// Block, place and bytes of every leaf, in order.
+    pub leaves: Vec<(u32, u8, Vec<u8>)>,
+    /// What the head says.
+    pub outline: Outline,
+}
+
+impl Speech {
+    /// What frames name the chain by.
+    #[must_use]
+    pub fn reference(&self) -> ChainRef {
+        self.outline.id.reference()
+    }
+}
+
+impl Authority {
+    /// A base station whose key follows from a byte.
+    ///
+    /// # Errors
+    /// `UnknownAlgorithm` if the suite is not built in.
+    pub fn new(algorithm: Algorithm, seed: u8) -> Result<Self, KeyError> {
+        let key = SecretKey::from_seed(algorithm, &[seed; 32])?;
+        let public = key.public();
+        Ok(Self { network: NetworkId::of(&public), key, public })
+    }
+
+    /// Certifies a sender whose key follows from its name, without an end.
+    ///
+    /// # Errors
+    /// [`KeyError`]; the suite's limits allow every such certificate.
+    pub fn certify(&self, name: &str, algorithm: Algorithm, serial: u64) -> Result<Speaker, KeyError> {
+        self.certify_for(name, algorithm, serial, (0, u64::MAX))
+    }
+
+    /// The same, for the seconds of Unix time from the first to before the second.
+    ///
+    /// # Errors
+    /// [`KeyError`].
+    pub fn certify_for(&self, name: &str, algorithm: Algorithm, serial: u64, valid: (u64, u64)) -> Result<Speaker, KeyError> {
+        let key = SecretKey::from_seed(algorithm, &Digest::of(&[b"moteseal/lab/sender\0", name.as_bytes()]).0)?;
+        let id = sender_named(name);
+        let public = key.public();
+        let draft = SenderCertificateDraft {
+            network: self.network,
+            base: BaseId::of(&self.public),
+            serial,
+            sender: id,
+            key: &public,
+            not_before: valid.0,
+            not_after: valid.1,
+        };
+        let mut out = vec![0; MAX_SENDER_CERTIFICATE];
+        let certificate = draft.issue(&self.key, &mut out).map_err(|_| KeyError::KeyLength)?.to_vec();
+        Ok(Speaker { key, id, network: self.network, certificate })
+    }
+
+    /// Revokes the certificates below a serial.
+    ///
+    /// # Errors
+    /// [`KeyError`].
+    pub fn revoke(&self, minimum: u64) -> Result<Vec<u8>, KeyError> {
+        let draft = RevocationDraft { network: self.network, base: &self.public, minimum };
+        let mut out = vec![0; MAX_REVOCATION];
+        Ok(draft.issue(&self.key, &mut out).map_err(|_| KeyError::KeyLength)?.to_vec())
+    }
+}
+
+impl Speaker {
+    /// Signs a chain.
+    ///
+    /// # Errors
+    /// [`DraftError`].
+    pub fn say(&self, number: u64, per_block: u8, messages: &[Vec<u8>]) -> Result<Speech, DraftError> {
+        let count = u32::try_from(messages.len()).map_err(|_| DraftError::TooManyMessages)?;
+        let id = ChainId { network: self.network, sender: self.id, number: ChainNumber(number) };
+        let draft = ChainDraft { id, messages: count, per_block, kind: Kind::Messages, label: "" };
+        let (mut digests, mut tags) = (vec![Digest::NULL; messages.len()], vec![[0; 8]; messages.len()]);
+        let (mut scratch, mut out) = (vec![0; MAX_LEAF], vec![0; MAX_HEAD]);
+        let read = |number: u32, out: &mut [u8]| -> Result<usize, DraftError> {
+            let message = messages.get(number as usize).ok_or(DraftError::NoMessages)?;
+            out.get_mut(..message.len()).ok_or(DraftError::MessageTooLong)?.copy_from_slice(message);
+            Ok(message.len())
+        };
+        let chain = OutgoingChain::build(draft, &mut digests, &mut tags, &mut scratch, read);
+        let chain = chain.map_err(|error| match error {
+            BuildError::Draft(error) | BuildError::Read(error) => error,
+        })?;
+        let head = chain.head(&self.key, &mut vec![0; MAX_HEAD], &mut out).map_err(|_| DraftError::BufferTooSmall)?.to_vec();
+        let mut leaves = Vec::new();
+        let mut numbered = messages.iter();
+        for block in 1..=chain.blocks() {
+            for (index, message) in (0..chain.in_block(block)).zip(numbered.by_ref()) {
+                let leaf = chain.leaf(block, index, message, &mut scratch).map_err(|_| DraftError::BufferTooSmall)?;
+                leaves.push((block, index, leaf.to_vec()));
+            }
+        }
+        Ok(Speech { certificate: self.certificate.clone(), head, leaves, outline: *chain.outline() })
+    }
+}

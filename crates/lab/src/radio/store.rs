@@ -1,0 +1,89 @@
+//! A store in memory, which outlives the node.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+
+use moteseal_core::DeviceId;
+use moteseal_core::cast::recovery::{Item, Store};
+use moteseal_core::cast::{ChainNumber, ChainRef};
+
+/// Keeps everything, and what was retired too, as an archive does.
+#[derive(Clone, Debug, Default)]
+pub struct MapStore {
+    items: BTreeMap<Item, Vec<u8>>,
+    floors: BTreeMap<DeviceId, ChainNumber>,
+    minimums: BTreeMap<u8, u64>,
+}
+
+impl MapStore {
+    /// The chains of which it has a head.
+    #[must_use]
+    pub fn chains(&self) -> Vec<ChainRef> {
+        let head = |item: &Item| if let Item::Head(chain) = item { Some(*chain) } else { None };
+        self.items.keys().filter_map(head).collect()
+    }
+
+    /// Everything that is kept.
+    pub fn items(&self) -> impl Iterator<Item = (&Item, &[u8])> {
+        self.items.iter().map(|(item, bytes)| (item, bytes.as_slice()))
+    }
+
+    fn drop_if(&mut self, ends: impl Fn(&Item) -> bool) {
+        self.items.retain(|item, _| !ends(item));
+    }
+}
+
+impl Store for MapStore {
+    type Error = Infallible;
+
+    fn keep(&mut self, item: Item, bytes: &[u8]) -> Result<(), Infallible> {
+        self.items.insert(item, bytes.to_vec());
+        Ok(())
+    }
+
+    fn fetch<'b>(&mut self, item: Item, out: &'b mut [u8]) -> Result<Option<&'b [u8]>, Infallible> {
+        let Some(bytes) = self.items.get(&item) else { return Ok(None) };
+        let Some(out) = out.get_mut(..bytes.len()) else { return Ok(None) };
+        out.copy_from_slice(bytes);
+        Ok(Some(out))
+    }
+
+    fn is_kept(&mut self, item: Item, bytes: &[u8]) -> Result<bool, Infallible> {
+        Ok(self.items.get(&item).is_some_and(|kept| kept == bytes))
+    }
+
+    fn forget_block(&mut self, chain: ChainRef, block: u32) -> Result<(), Infallible> {
+        self.drop_if(|item| matches!(item, Item::Leaf { chain: of, block: at, .. } if (*of, *at) == (chain, block)));
+        Ok(())
+    }
+
+    fn forget(&mut self, chain: ChainRef) -> Result<(), Infallible> {
+        self.drop_if(|item| match item {
+            Item::ChainCertificate(of) | Item::Head(of) | Item::Leaf { chain: of, .. } => *of == chain,
+            Item::Certificate(_) | Item::Revocation(_) => false,
+        });
+        Ok(())
+    }
+
+    fn retire(&mut self, _: ChainRef) -> Result<(), Infallible> {
+        Ok(())
+    }
+
+    fn raise(&mut self, sender: DeviceId, number: ChainNumber) -> Result<(), Infallible> {
+        self.floors.insert(sender, number);
+        Ok(())
+    }
+
+    fn floor(&mut self, sender: DeviceId) -> Result<Option<ChainNumber>, Infallible> {
+        Ok(self.floors.get(&sender).copied())
+    }
+
+    fn raise_minimum(&mut self, base: u8, minimum: u64) -> Result<(), Infallible> {
+        self.minimums.insert(base, minimum);
+        Ok(())
+    }
+
+    fn minimum(&mut self, base: u8) -> Result<u64, Infallible> {
+        Ok(self.minimums.get(&base).copied().unwrap_or(0))
+    }
+}

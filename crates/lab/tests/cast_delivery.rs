@@ -1,0 +1,86 @@
+//! Everybody gets everything, in order and once, whatever the air loses, and at what cost in frames.
+//! `MOTESEAL_SEEDS=10000` makes as many runs of the large ones.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use moteseal_core::cast::recovery::{LinkSet, Meter, Purpose, Relay, Settings, Timing};
+use moteseal_core::signature::Algorithm;
+use moteseal_lab::chance::Seed;
+use moteseal_lab::radio::{Air, Authority, Speech, TESTBED, Testbed, poisson};
+
+/// Long after the last message: whatever is still to be said has been said.
+const LONG: u64 = 24 * 3600 * 1000;
+
+fn messages(count: usize) -> Vec<Vec<u8>> {
+    (0..count).map(|number| format!("message {number:012}").into_bytes()).collect()
+}
+
+fn speech(authority: &Authority, count: usize, per_block: u8) -> Speech {
+    authority.certify("sink", Algorithm::Ed25519, 1).unwrap().say(1, per_block, &messages(count)).unwrap()
+}
+
+fn settings(authority: &Authority, relay: Relay) -> Settings<'_> {
+    Settings {
+        network: authority.network,
+        bases: std::slice::from_ref(&authority.public),
+        links: LinkSet::one(0),
+        relay,
+        timing: Timing::RADIO,
+        meter: Meter::MOTE,
+    }
+}
+
+fn run<'a>(authority: &'a Authority, speech: &Speech, relay: Relay, loss: f64, seed: u64) -> Testbed<'a> {
+    let seed = Seed::default().derive("run", seed);
+    let mut radio = Testbed::new(&[settings(authority, relay); 7], TESTBED, Air::losing(loss), seed);
+    radio.start_all();
+    radio.say_at(1_000, 0, speech, &poisson(10_000, speech.leaves.len(), 0.2, seed));
+    radio.run(LONG, &mut ());
+    radio
+}
+
+#[test]
+fn everybody_gets_everything_in_order_and_once() {
+    let authority = Authority::new(Algorithm::Ed25519, 1).unwrap();
+    for per_block in [1, 2, 5, 10] {
+        let speech = speech(&authority, 100, per_block);
+        let radio = run(&authority, &speech, Relay::Flood { copies: 255 }, 0.2, u64::from(per_block));
+        for (who, station) in radio.stations.iter().enumerate().skip(1) {
+            let got: Vec<Vec<u8>> = station.delivered.iter().map(|delivered| delivered.message.clone()).collect();
+            assert!(got == messages(100), "b = {per_block}: node {who} has {} of 100", got.len());
+        }
+    }
+}
+
+/// Prints what figure 6 counts: `cargo test -p moteseal-lab --test cast_delivery -- --ignored --nocapture`.
+#[test]
+#[ignore = "a table, not a test"]
+fn table() {
+    let authority = Authority::new(Algorithm::Ed25519, 1).unwrap();
+    for relay in [Relay::Flood { copies: 255 }, Relay::Flood { copies: 3 }, Relay::Flood { copies: 2 }] {
+        for loss in [0.0, 0.1, 0.2, 0.3] {
+            for per_block in [1, 2, 5, 10] {
+                let speech = speech(&authority, 100, per_block);
+                let mut counts = [0.0; 6];
+                let (mut missing, mut last) = (0, 0);
+                let runs = 10;
+                for seed in 0..runs {
+                    let radio = run(&authority, &speech, relay, loss, seed);
+                    let purposes = [Purpose::Original, Purpose::Relay, Purpose::Answer, Purpose::Request, Purpose::Advertisement];
+                    for (count, purpose) in counts.iter_mut().zip(purposes) {
+                        *count += radio.said_for(purpose) as f64 / runs as f64;
+                    }
+                    counts[5] += radio.total() as f64 / runs as f64;
+                    missing += radio.stations.iter().skip(1).map(|station| 100 - station.delivered.len()).sum::<usize>();
+                    last = last.max(
+                        radio.stations.iter().skip(1).map(|station| station.delivered.last().map_or(0, |d| d.ms)).max().unwrap(),
+                    );
+                }
+                let [original, relayed, answers, requests, advertisements, total] = counts.map(|count| count.round());
+                println!(
+                    "{relay:?} loss {loss} b {per_block:2}: total {total} = {original} original + {relayed} relayed + {answers} answers + {requests} requests + {advertisements} advertisements; missing {missing}; until {} s",
+                    last / 1000
+                );
+            }
+        }
+    }
+}

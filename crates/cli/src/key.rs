@@ -1,4 +1,6 @@
-//! `moteseal key`: key pairs and salt keys.
+//! `moteseal key`: key pairs, salt keys, link secrets, and the certificates of senders.
+
+pub(crate) mod sender;
 
 use std::path::PathBuf;
 
@@ -33,6 +35,9 @@ pub(crate) enum Command {
                             In a tree that adds up sums each gateway has a secret for its own children, and each child, device or\n\
                             gateway, one at its parent that follows from the parent's.")]
     Link(Link),
+    Request(sender::Request),
+    Certify(sender::Certify),
+    Revoke(sender::Revoke),
 }
 
 #[derive(Args, Debug)]
@@ -71,6 +76,9 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::New(arguments) => new(&arguments),
         Command::Link(arguments) => link(&arguments),
+        Command::Request(arguments) => sender::request(&arguments),
+        Command::Certify(arguments) => sender::certify(&arguments),
+        Command::Revoke(arguments) => sender::revoke(&arguments),
     }
 }
 

@@ -8,6 +8,7 @@
 mod aggregation;
 mod asked;
 mod audit;
+mod cast;
 mod cloud;
 mod config;
 mod demo;
@@ -55,7 +56,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Make keys.
+    /// Make keys, and certify senders of broadcasts.
     #[command(subcommand)]
     Key(key::Command),
     /// Make and show a group's roster: its devices and their certified keys.
@@ -81,6 +82,9 @@ enum Command {
     /// Exact sums over encrypted readings, added up on their way by parties who can neither read nor bend them.
     #[command(subcommand)]
     Sum(sum::Command),
+    /// Broadcast to many with one signature, and check what was said.
+    #[command(subcommand)]
+    Cast(cast::Command),
     /// Take care of a cloud's store.
     #[command(subcommand)]
     Store(store::Command),
@@ -119,6 +123,7 @@ fn main() -> ExitCode {
         Command::Estimate(arguments) => estimate::run(&arguments),
         Command::Audit(arguments) => audit::run(&arguments),
         Command::Sum(command) => sum::run(&command),
+        Command::Cast(command) => cast::run(&command),
         Command::Store(command) => store::run(command),
         Command::Sim(command) => sim::run(command),
         Command::Demo(arguments) => demo::run(&arguments),

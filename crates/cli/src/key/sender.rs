@@ -1,0 +1,187 @@
+//! `moteseal key request|certify|revoke`: which senders of broadcasts a network listens to (spec/cast.md, section 1).
+
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::Args;
+use moteseal_core::cast::{
+    BaseId, MAX_REQUEST, MAX_REVOCATION, MAX_SENDER_CERTIFICATE, NetworkId, RevocationDraft, SenderCertificateDraft,
+    SenderRequest, SenderRequestDraft, sender_named,
+};
+use moteseal_core::record::DeviceId;
+use moteseal_device::import::display_ms;
+
+use crate::failure::{Exit, Failure};
+use crate::files;
+use crate::terminal::talk;
+use crate::time::instant;
+
+/// A sender's name has at most this many bytes.
+const MAX_NAME: usize = 64;
+const SECONDS_A_DAY: u64 = 86_400;
+
+/// Ask a base station to certify a sender of broadcasts.
+#[derive(Args, Debug)]
+#[command(after_help = "Example: moteseal key request --key keys/ops.key.pem --sender ops --out ops.request\n\
+                        The request goes to whoever has a base station's key: moteseal key certify ops.request ...\n\
+                        A sender is known by 8 bytes: 16 hexadecimal digits are taken as they are, and of any other name\n\
+                        they are the first bytes of SHA-256(\"moteseal/1/sender\" || 0x00 || name).")]
+pub(crate) struct Request {
+    /// The sender's secret key, whose public part is to be certified
+    #[arg(long, value_name = "FILE")]
+    key: PathBuf,
+    /// The sender's name, or its id as 16 hexadecimal digits
+    #[arg(long, value_name = "NAME", value_parser = sender)]
+    sender: DeviceId,
+    /// The file to write
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+}
+
+/// Certify a sender's request with a base station's key.
+#[derive(Args, Debug)]
+#[command(after_help = "Example: moteseal key certify ops.request --ca keys/base.key.pem --serial 7 --days 90 --out ops.cert\n\
+                        That the request came from who it names is for you to know: its signature shows no more than that whoever\n\
+                        made it has the key. Give each certificate a serial above those before, so that old ones can be revoked.")]
+pub(crate) struct Certify {
+    /// The request
+    #[arg(value_name = "REQUEST")]
+    request: PathBuf,
+    /// The base station's secret key
+    #[arg(long, value_name = "FILE")]
+    ca: PathBuf,
+    /// The certificate's number among those of this base station
+    #[arg(long, value_name = "N")]
+    serial: u64,
+    /// The network, as 16 hexadecimal digits; the base station's own unless given
+    #[arg(long, value_name = "HEX", value_parser = network)]
+    network: Option<NetworkId>,
+    /// From when on it counts; from now on unless given
+    #[arg(long, value_name = "TIME", value_parser = instant)]
+    not_before: Option<u64>,
+    /// For how many days it counts; without an end unless given
+    #[arg(long, value_name = "N", conflicts_with = "not_after")]
+    days: Option<u64>,
+    /// Until when it counts, such as 2027-01-31T12:00:00Z
+    #[arg(long, value_name = "TIME", value_parser = instant)]
+    not_after: Option<u64>,
+    /// The file to write
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+}
+
+/// Revoke the older certificates of a base station.
+#[derive(Args, Debug)]
+#[command(after_help = "Example: moteseal key revoke --ca keys/base.key.pem --min-serial 8 --out base.revocation\n\
+                        revokes every certificate of this base station with a serial of 7 or less. Certify those that shall\n\
+                        still count again, with higher serials, first.")]
+pub(crate) struct Revoke {
+    /// The base station's secret key
+    #[arg(long, value_name = "FILE")]
+    ca: PathBuf,
+    /// The least serial that still counts
+    #[arg(long, value_name = "N")]
+    min_serial: u64,
+    /// The network, as 16 hexadecimal digits; the base station's own unless given
+    #[arg(long, value_name = "HEX", value_parser = network)]
+    network: Option<NetworkId>,
+    /// The file to write
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+}
+
+/// A sender by its id or its name.
+pub(crate) fn sender(text: &str) -> Result<DeviceId, String> {
+    let mut id = [0; 8];
+    if hex::decode_to_slice(text, &mut id).is_ok() {
+        return Ok(DeviceId(id));
+    }
+    if text.is_empty() || text.len() > MAX_NAME || text.chars().any(char::is_control) {
+        return Err("a name of 1 to 64 bytes without control characters, or 16 hexadecimal digits".to_owned());
+    }
+    Ok(sender_named(text))
+}
+
+/// A network by its id.
+pub(crate) fn network(text: &str) -> Result<NetworkId, String> {
+    let mut id = [0; 8];
+    hex::decode_to_slice(text, &mut id).map_err(|_| "16 hexadecimal digits".to_owned())?;
+    Ok(NetworkId(id))
+}
+
+/// Now, in seconds of Unix time.
+pub(crate) fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs())
+}
+
+/// A second of Unix time as people read it.
+pub(crate) fn display_seconds(seconds: u64) -> String {
+    seconds.checked_mul(1000).map_or_else(|| format!("second {seconds}"), display_ms)
+}
+
+fn internal(error: impl std::fmt::Display) -> Failure {
+    Failure::new(Exit::Internal, error)
+}
+
+pub(crate) fn request(arguments: &Request) -> Result<(), Failure> {
+    let Request { key, sender, out } = arguments;
+    let secret = files::secret_key(key)?;
+    let mut buffer = [0; MAX_REQUEST];
+    let draft = SenderRequestDraft { sender: *sender, key: &secret.public() };
+    files::create(out, draft.issue(&secret, &mut buffer).map_err(internal)?, 0o644)?;
+    talk(format_args!("request of sender {sender}: {}", out.display()));
+    Ok(())
+}
+
+pub(crate) fn certify(arguments: &Certify) -> Result<(), Failure> {
+    let Certify { request: path, ca, serial, network, not_before, days, not_after, out } = arguments;
+    let bytes = files::read(path)?;
+    let request = SenderRequest::open(&bytes).map_err(|error| not_signed(path, &bytes, "request", error))?;
+    let base = files::secret_key(ca)?;
+    let network = network.unwrap_or_else(|| NetworkId::of(&base.public()));
+    let not_before = not_before.map_or_else(unix_seconds, |ms| ms / 1000);
+    let not_after = match (days, not_after) {
+        (Some(days), _) => days.checked_mul(SECONDS_A_DAY).and_then(|length| not_before.checked_add(length)),
+        (None, Some(ms)) => Some(ms / 1000),
+        (None, None) => Some(u64::MAX),
+    };
+    let not_after = not_after.filter(|not_after| not_before < *not_after).ok_or_else(|| {
+        Failure::usage("the certificate would never count: give --days above 0, or --not-after later than it begins")
+    })?;
+    let draft = SenderCertificateDraft {
+        network,
+        base: BaseId::of(&base.public()),
+        serial: *serial,
+        sender: request.sender,
+        key: &request.key,
+        not_before,
+        not_after,
+    };
+    let mut buffer = [0; MAX_SENDER_CERTIFICATE];
+    files::create(out, draft.issue(&base, &mut buffer).map_err(internal)?, 0o644)?;
+    let until =
+        if not_after == u64::MAX { String::from("without an end") } else { format!("until {}", display_seconds(not_after)) };
+    talk(format_args!("certificate {serial} of sender {} in network {network}, {until}: {}", request.sender, out.display()));
+    Ok(())
+}
+
+pub(crate) fn revoke(arguments: &Revoke) -> Result<(), Failure> {
+    let Revoke { ca, min_serial, network, out } = arguments;
+    let base = files::secret_key(ca)?;
+    let network = network.unwrap_or_else(|| NetworkId::of(&base.public()));
+    let mut buffer = [0; MAX_REVOCATION];
+    let draft = RevocationDraft { network, base: &base.public(), minimum: *min_serial };
+    files::create(out, draft.issue(&base, &mut buffer).map_err(internal)?, 0o644)?;
+    talk(format_args!("revocation of serials below {min_serial} in network {network}: {}", out.display()));
+    Ok(())
+}
+
+/// A file that is not the signed object it should be: another file altogether, or one that is refused.
+pub(crate) fn not_signed(path: &Path, bytes: &[u8], what: &str, error: impl std::fmt::Display) -> Failure {
+    match files::looks_like(&bytes[..bytes.len().min(64)]) {
+        Some(like) if !bytes.starts_with(&[0xd2, 0x84]) => {
+            Failure::usage(format_args!("{} is not a {what}, it looks like {like}", path.display()))
+        }
+        _ => Failure::refused(format_args!("{}: {error}", path.display())),
+    }
+}

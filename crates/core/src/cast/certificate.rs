@@ -247,7 +247,8 @@ impl SenderCertificateDraft<'_> {
 
 signed!(SenderCertificateDraft, Typ::SenderCertificate, "the base station");
 
-/// A sender's certificate whose signature by a base station has been checked. There is no other kind.
+/// A sender's certificate whose signature by a base station has been checked, by [`open`](Self::open) or before
+/// [`reopen`](Self::reopen).
 #[derive(Clone, Copy)]
 pub struct SenderCertificate<'a> {
     /// The network.
@@ -298,7 +299,7 @@ impl<'a> SenderCertificate<'a> {
         Ok((certificate, place))
     }
 
-    /// Reads a certificate without checking its signature: to see whether it is wanted, or what was opened before.
+    /// What a certificate says, unchecked: to see whether it is wanted. No signature is looked at.
     ///
     /// # Errors
     /// Those of a certificate's form.
@@ -306,6 +307,14 @@ impl<'a> SenderCertificate<'a> {
         let (_, certificate) = SenderCertificate::decode(bytes)?;
         let SenderCertificate { network, base, serial, sender, .. } = certificate;
         Ok(SenderClaim { network, base, serial, sender })
+    }
+
+    /// Reads a certificate that was opened before and kept where nobody else writes, or a sender's own. No signature is looked at.
+    ///
+    /// # Errors
+    /// Those of a certificate's form.
+    pub fn reopen(bytes: &'a [u8]) -> Result<Self, DecodeError> {
+        Ok(Self::decode(bytes)?.1)
     }
 
     fn decode(bytes: &'a [u8]) -> Result<(Sign1<'a>, Self), DecodeError> {

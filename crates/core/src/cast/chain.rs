@@ -480,7 +480,7 @@ impl Claim {
     }
 }
 
-/// A head whose signature has been checked. There is no other kind.
+/// A head whose signature has been checked, by [`open`](Self::open) or before [`reopen`](Self::reopen).
 #[derive(Clone, Copy, Debug)]
 pub struct Head<'a> {
     outline: Outline,

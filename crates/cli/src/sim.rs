@@ -22,6 +22,7 @@ const MOTES: &str = "data/telosb";
 pub(crate) enum Command {
     Sampling(Sampling),
     Report(Report),
+    Cast(Cast),
 }
 
 /// Replays 92 days of recorded events through a coordinator with a budget: events a day, sent, kept, rounds, budget used.
@@ -57,6 +58,24 @@ pub(crate) struct Sampling {
 pub(crate) struct Report {
     #[command(flatten)]
     common: Common,
+    /// The directory for it
+    #[arg(long, value_name = "DIRECTORY")]
+    out: PathBuf,
+}
+
+/// Broadcasts through a simulated testbed of seven motes: bytes, transmissions, delays and memory of chains, beside the paper's numbers.
+///
+/// Figures 5 to 7 and tables I and II of Liu et al. (2012), each as PNG and CSV, and an index. Takes no recorded data.
+#[derive(Args, Debug)]
+#[command(after_help = "Example: moteseal sim cast --out lab/cast\n\n\
+                        Times (figures 3 and 4) are measured by moteseal-bench cast --out DIRECTORY, which writes the rest as well.")]
+pub(crate) struct Cast {
+    /// What chance follows from, up to 64 hexadecimal digits; zeros at the end may be left out
+    #[arg(long, value_name = "HEX", default_value = "00", value_parser = seed)]
+    seed: Seed,
+    /// Runs a point
+    #[arg(long, value_name = "RUNS", default_value_t = moteseal_lab::cast::RUNS, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    runs: u64,
     /// The directory for it
     #[arg(long, value_name = "DIRECTORY")]
     out: PathBuf,
@@ -114,6 +133,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Sampling(arguments) => sampling(&arguments),
         Command::Report(arguments) => report(&arguments),
+        Command::Cast(arguments) => cast(&arguments),
     }
 }
 
@@ -147,15 +167,26 @@ fn sampling(arguments: &Sampling) -> Result<(), Failure> {
     text.lines().try_for_each(|line| stdout.line(line))
 }
 
-fn report(arguments: &Report) -> Result<(), Failure> {
-    let common = &arguments.common;
+/// Says what a report is at, where somebody watches.
+fn teller() -> impl FnMut(&str) {
     let is_terminal = std::io::stderr().is_terminal();
-    let mut tell = |step: &str| {
+    move |step: &str| {
         if is_terminal {
             talk(step);
         }
-    };
+    }
+}
+
+fn report(arguments: &Report) -> Result<(), Failure> {
+    let common = &arguments.common;
+    let mut tell = teller();
     report::write(&common.folder(), &arguments.out, common.seed, Effort::FULL, &mut tell).map_err(report_failure)?;
+    Stdout::lock().line(arguments.out.join(report::INDEX).display())
+}
+
+fn cast(arguments: &Cast) -> Result<(), Failure> {
+    let effort = report::cast::Effort { runs: arguments.runs };
+    report::cast::write(None, &arguments.out, arguments.seed, effort, &mut teller()).map_err(report_failure)?;
     Stdout::lock().line(arguments.out.join(report::INDEX).display())
 }
 

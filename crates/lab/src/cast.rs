@@ -6,6 +6,7 @@
 //! [`memory`] are what a chain costs on the air and in a node. No speed: `moteseal-bench cast` measures that and hands it over as [`times`].
 
 pub mod bytes;
+pub mod chains;
 pub mod flood;
 pub mod memory;
 pub mod times;

@@ -14,6 +14,7 @@ use serde::Serialize;
 
 pub use days::kept_each_day;
 
+use crate::cast::chains::NoChain;
 use crate::chance::Seed;
 use crate::data::{DataError, Folder, Recording, Source};
 use crate::figure::{DrawError, Figure};
@@ -54,6 +55,8 @@ pub enum ReportError {
     },
     /// A figure could not be drawn.
     Draw(DrawError),
+    /// A chain could not be made.
+    Chain(NoChain),
 }
 
 impl fmt::Display for ReportError {
@@ -62,6 +65,7 @@ impl fmt::Display for ReportError {
             Self::Data(error) => error.fmt(f),
             Self::Write { path, cause } => write!(f, "cannot write {}: {cause}", path.display()),
             Self::Draw(error) => error.fmt(f),
+            Self::Chain(error) => error.fmt(f),
         }
     }
 }
@@ -72,6 +76,7 @@ impl std::error::Error for ReportError {
             Self::Data(error) => Some(error),
             Self::Write { cause, .. } => Some(cause),
             Self::Draw(error) => Some(error),
+            Self::Chain(error) => Some(error),
         }
     }
 }

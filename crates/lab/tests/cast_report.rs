@@ -24,7 +24,8 @@ fn report(times: Option<&Times>) -> BTreeMap<String, Vec<u8>> {
 fn the_report_has_its_figures_and_is_the_same_again() {
     let one = report(None);
     let names: Vec<&str> = one.keys().map(String::as_str).collect();
-    let expected = ["README.md", "fig5.csv", "fig5.png", "memory.csv"];
+    let expected =
+        ["README.md", "fig5.csv", "fig5.png", "fig6.csv", "fig6.png", "fig7.csv", "fig7.png", "memory.csv", "repair.csv"];
     assert_eq!(names, expected);
     assert_eq!(one, report(None));
     let index = String::from_utf8(one["README.md"].clone()).unwrap();

@@ -247,13 +247,16 @@ struct Room {
     paper_ram: u32,
     /// What authentication alone needs: hash states, digests, tags; and at the sender, the buffered messages, as the paper has them.
     ours: Option<u64>,
+    /// With everything a node needs to relay and repair; the same at both sides.
+    node: Option<u64>,
 }
 
 pub(super) fn memory(out: &Out<'_>) -> Result<String, ReportError> {
     let mut rooms = Vec::new();
     let mut text = String::from("\n## Tables I and II: memory\n\n[Data](memory.csv), in bytes.\n");
     for (table, side) in [("I", "sender"), ("II", "receiver")] {
-        let mut shown = Table::new(["scheme", "the paper, ROM", "the paper, RAM", "ours, chain alone"]);
+        let mut shown =
+            Table::new(["scheme", "the paper, ROM", "the paper, RAM", "ours, chain alone", "ours, node that relays and repairs"]);
         for paper in paper::MEMORY {
             let (paper_rom, paper_ram) = if side == "sender" { paper.sender } else { paper.receiver };
             let per_block = paper.scheme.strip_prefix("SA").and_then(|number| number.parse().ok());
@@ -262,9 +265,16 @@ pub(super) fn memory(out: &Out<'_>) -> Result<String, ReportError> {
                 (Some(per_block), _) => memory::receiver(per_block),
                 (None, _) => None,
             };
+            let node = per_block.and_then(memory::node);
             let number = |bytes: Option<u64>| bytes.map_or_else(String::new, thousands);
-            shown.row([paper.scheme.to_owned(), thousands(paper_rom.into()), thousands(paper_ram.into()), number(ours)]);
-            rooms.push(Room { scheme: paper.scheme, side, paper_rom, paper_ram, ours });
+            shown.row([
+                paper.scheme.to_owned(),
+                thousands(paper_rom.into()),
+                thousands(paper_ram.into()),
+                number(ours),
+                number(node),
+            ]);
+            rooms.push(Room { scheme: paper.scheme, side, paper_rom, paper_ram, ours, node });
         }
         text += &format!("\nTable {table}, the {side}'s:\n\n{}", shown.markdown());
     }

@@ -16,9 +16,9 @@ pub use crate::mqtt::broadcast::MqttBroadcast;
 use lossy::Losses;
 use udp::UdpBroadcast;
 
-/// The longest frame on a broadcast link, in bytes. The longest of spec/cast.md, a leaf of a block of 64 or a certificate of ML-DSA-44,
-/// has room; IP may cut it into several packets, all of which must arrive.
-pub const MAX_DATAGRAM: usize = 8192;
+/// The longest frame on a broadcast link, in bytes: the longest of spec/cast.md has room. What is longer than the network's packets is cut
+/// by IP into several, all of which must arrive: whoever has a choice stays below 1,400.
+pub const MAX_DATAGRAM: usize = 16_384;
 
 /// What an address of a broadcast link looks like.
 const EXAMPLE: &str = "udp://239.1.2.3:5000, udp://[ff05::1234]:5000?interface=eth0, udp://192.168.1.255:5000 or \

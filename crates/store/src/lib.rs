@@ -3,13 +3,14 @@
 //! A store needs no trust, only durability: what it acknowledged survives a kill and a power loss. It is a grow-only set of
 //! bundles keyed by device, index and seal digest (DESIGN section 9), so that nothing in it is ever overwritten and writing
 //! something again changes nothing. [`EpochStore`] is the contract, [`RedbStore`] the embedded store in one file with a journal,
-//! [`conformance`] the suite that every implementation has to pass, [`check`] what finds and names damage.
+//! [`archive`] what a node of authenticated broadcast keeps, [`conformance`] the suite that every implementation has to pass, [`check`] what finds and names damage.
 //!
 //! What is written has been verified first, and [`Bundle`] is the type that says so. What is read back is
 //! [`Unverified`](moteseal_core::Unverified) again: disks lie too, and whoever receives it verifies anyway.
 
 #![forbid(unsafe_code)]
 
+pub mod archive;
 mod batch;
 mod bundle;
 
@@ -24,6 +25,7 @@ mod pages;
 mod stored;
 mod tiles;
 
+pub use archive::{Archive, ArchiveError};
 pub use bundle::{Bundle, BundleError, SealKey};
 pub use embedded::{OpenError, Options, RedbStore};
 pub use epochs::{EpochStore, Equivocation, Head, PutError, ReadError, Receipt, Reply};

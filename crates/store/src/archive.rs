@@ -1,0 +1,388 @@
+//! What a node of authenticated broadcast keeps on disk (DESIGN.md, section 8): the highest chain of each sender, the minimum serial of each base
+//! station, and the chains themselves, of which the oldest complete ones go when the quota is reached.
+//!
+//! A folder holds a journal of facts ([`facts`]), synced before anybody acts on a number that was raised, and a file of leaves for each
+//! chain ([`leaves`]). Leaves are not waited for: those that a power loss takes are asked for again. Nothing here is believed when
+//! it is read back: whoever takes a chain up verifies it again. One process at a time has a folder open.
+
+mod facts;
+mod leaves;
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use moteseal_core::cast::recovery::{Item, Store};
+use moteseal_core::cast::{BaseId, ChainNumber, ChainRef, NetworkId};
+use moteseal_core::record::DeviceId;
+
+use crate::journal::{Journal, JournalError, is_full, sync_directory};
+use facts::{Fact, Facts};
+use leaves::Leaves;
+
+/// What an archive keeps of chains, in bytes, unless it is told otherwise: 256 MiB.
+pub const QUOTA: u64 = 256 << 20;
+/// The journal is written anew when this many of its records say nothing any more, and they are more than the others.
+const STALE_RECORDS: u64 = 256;
+
+/// Why an archive cannot be opened, read or written.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ArchiveError {
+    /// The journal failed, or another process has the archive open.
+    Journal(JournalError),
+    /// The folder is something else: it has files, and no journal of an archive.
+    NotAnArchive(PathBuf),
+    /// The archive is of another network.
+    OtherNetwork {
+        /// The archive.
+        path: PathBuf,
+        /// Its network.
+        found: NetworkId,
+    },
+    /// The chains under way need more than the quota, and no complete one is left that could go.
+    QuotaReached {
+        /// The archive.
+        path: PathBuf,
+        /// The quota in bytes.
+        quota: u64,
+    },
+    /// The disk is full.
+    DiskFull(PathBuf),
+    /// Another failure of the operating system.
+    Io(PathBuf, io::Error),
+}
+
+impl ArchiveError {
+    /// The error's name.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Journal(error) => error.name(),
+            Self::NotAnArchive(_) => "NotAnArchive",
+            Self::OtherNetwork { .. } => "OtherNetwork",
+            Self::QuotaReached { .. } => "QuotaReached",
+            Self::DiskFull(_) => "DiskFull",
+            Self::Io(..) => "ArchiveFailed",
+        }
+    }
+
+    fn io(path: &Path, error: io::Error) -> Self {
+        if is_full(error.kind()) { Self::DiskFull(path.to_owned()) } else { Self::Io(path.to_owned(), error) }
+    }
+}
+
+impl fmt::Display for ArchiveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.name();
+        match self {
+            Self::Journal(error) => error.fmt(f),
+            Self::NotAnArchive(path) => {
+                write!(f, "{name}: {} holds other files; name a folder that is new, or made by this program", path.display())
+            }
+            Self::OtherNetwork { path, found } => {
+                write!(f, "{name}: {} holds what was said in network {found}; name another folder", path.display())
+            }
+            Self::QuotaReached { path, quota } => write!(
+                f,
+                "{name}: the chains under way need more than the {quota} bytes that {} may hold; allow it more",
+                path.display()
+            ),
+            Self::DiskFull(path) => write!(f, "{name}: no space left for {}; free some and start again", path.display()),
+            Self::Io(path, error) => write!(f, "{name}: {}: {error}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for ArchiveError {}
+
+impl From<JournalError> for ArchiveError {
+    fn from(error: JournalError) -> Self {
+        Self::Journal(error)
+    }
+}
+
+/// An open archive. The folder is locked against other processes.
+#[derive(Debug)]
+pub struct Archive {
+    folder: PathBuf,
+    quota: u64,
+    /// What the node calls its base stations: by their place here.
+    bases: Vec<BaseId>,
+    journal: Journal,
+    facts: Facts,
+    leaves: HashMap<ChainRef, Leaves>,
+    /// Bytes of the files of all chains.
+    in_files: u64,
+}
+
+impl Archive {
+    /// Opens the archive in `folder`, and makes an empty one if there is none. `bases` are the base stations in the node's order; what the
+    /// archive knows of others stays in it. Of chains it keeps `quota` bytes at most.
+    ///
+    /// # Errors
+    /// [`ArchiveError`].
+    pub fn open(folder: &Path, network: NetworkId, bases: &[BaseId], quota: u64) -> Result<Self, ArchiveError> {
+        let io = |error| ArchiveError::io(folder, error);
+        let path = folder.join("journal");
+        let is_folder = folder.is_dir();
+        if (folder.exists() && !is_folder) || (is_folder && !path.exists() && fs::read_dir(folder).map_err(io)?.next().is_some())
+        {
+            return Err(ArchiveError::NotAnArchive(folder.to_owned()));
+        }
+        fs::create_dir_all(folder).and_then(|()| sync_directory(folder)).map_err(io)?;
+        let mut journal = match Journal::open_strict(&path) {
+            Err(JournalError::NotAJournal(_)) => return Err(ArchiveError::NotAnArchive(folder.to_owned())),
+            opened => opened?,
+        };
+        let facts = Facts::read(&journal)?.ok_or_else(|| ArchiveError::NotAnArchive(folder.to_owned()))?;
+        match facts.network {
+            Some(found) if found != network => {
+                return Err(ArchiveError::OtherNetwork { path: folder.to_owned(), found });
+            }
+            Some(_) => {}
+            None => {
+                journal.append(&Fact::Network(network).encode())?;
+                journal.sync()?;
+            }
+        }
+        let (folder, bases) = (folder.to_owned(), bases.to_vec());
+        let facts = Facts { network: Some(network), ..facts };
+        let mut archive = Self { folder, quota, bases, journal, facts, leaves: HashMap::new(), in_files: 0 };
+        archive.read_leaves()?;
+        Ok(archive)
+    }
+
+    /// Reads which leaves there are; files of chains that were forgotten go.
+    fn read_leaves(&mut self) -> Result<(), ArchiveError> {
+        let io = |error| ArchiveError::io(&self.folder, error);
+        for entry in fs::read_dir(&self.folder).map_err(io)? {
+            let path = entry.map_err(io)?.path();
+            let Some(chain) = leaves::chain_of(&path) else { continue };
+            if !self.facts.heads.contains_key(&chain) {
+                fs::remove_file(&path).map_err(|error| ArchiveError::io(&path, error))?;
+                continue;
+            }
+            let leaves = Leaves::open(&path).map_err(|error| ArchiveError::io(&path, error))?;
+            self.in_files += leaves.bytes();
+            self.leaves.insert(chain, leaves);
+        }
+        Ok(())
+    }
+
+    /// The chains of which the head is kept, in the order in which they came: those under way, and the newest complete ones.
+    #[must_use]
+    pub fn chains(&self) -> Vec<ChainRef> {
+        self.facts.order.iter().copied().collect()
+    }
+
+    /// Whether a chain is complete.
+    #[must_use]
+    pub fn is_complete(&self, chain: ChainRef) -> bool {
+        self.facts.complete.contains(&chain)
+    }
+
+    /// Bytes that are kept of all chains: leaves, heads and certificates.
+    #[must_use]
+    pub const fn used(&self) -> u64 {
+        self.in_files + self.facts.of_chains
+    }
+
+    /// Marks a chain as complete: from now on it may go when room is needed.
+    ///
+    /// # Errors
+    /// [`ArchiveError`].
+    pub fn complete(&mut self, chain: ChainRef) -> Result<(), ArchiveError> {
+        if !self.facts.heads.contains_key(&chain) || self.facts.complete.contains(&chain) {
+            return Ok(());
+        }
+        self.tell(Fact::Complete(chain))
+    }
+
+    /// How many leaves of a chain are kept.
+    #[must_use]
+    pub fn kept_leaves(&self, chain: ChainRef) -> usize {
+        self.leaves.get(&chain).map_or(0, Leaves::count)
+    }
+
+    /// Notes how far whoever owns this archive got with a chain. Durable when it returns.
+    ///
+    /// # Errors
+    /// [`ArchiveError`].
+    pub fn note(&mut self, chain: ChainRef, progress: u64) -> Result<(), ArchiveError> {
+        self.tell(Fact::Progress(chain, progress))?;
+        self.sync()
+    }
+
+    /// What was [noted](Self::note) of a chain; 0 before anything was.
+    #[must_use]
+    pub fn noted(&self, chain: ChainRef) -> u64 {
+        self.facts.progress.get(&chain).copied().unwrap_or(0)
+    }
+
+    /// Makes durable what is kept beside leaves.
+    ///
+    /// # Errors
+    /// [`ArchiveError`].
+    pub fn sync(&mut self) -> Result<(), ArchiveError> {
+        self.journal.sync()?;
+        let live = self.facts.live();
+        if self.journal.synced_records() > 2 * live + STALE_RECORDS {
+            let records: Vec<Vec<u8>> = self.facts.all().iter().map(Fact::encode).collect();
+            self.journal.compact(records.iter().map(Vec::as_slice))?;
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, fact: Fact) -> Result<(), ArchiveError> {
+        self.journal.append(&fact.encode())?;
+        self.facts.apply(fact);
+        Ok(())
+    }
+
+    /// What is kept of anything but leaves.
+    fn fact(&self, item: Item) -> Option<&[u8]> {
+        let kept = match item {
+            Item::Certificate(sender) => self.facts.certificates.get(&sender),
+            Item::ChainCertificate(chain) => self.facts.chain_certificates.get(&chain),
+            Item::Head(chain) => self.facts.heads.get(&chain),
+            Item::Revocation(place) => self.facts.revocations.get(&self.base(place)?),
+            Item::Leaf { .. } => None,
+        };
+        kept.map(Vec::as_slice)
+    }
+
+    fn base(&self, place: u8) -> Option<BaseId> {
+        self.bases.get(usize::from(place)).copied()
+    }
+
+    /// Forgets complete chains, the oldest first, until there is room.
+    fn make_room(&mut self, length: u64) -> Result<(), ArchiveError> {
+        while self.used().saturating_add(length) > self.quota {
+            let oldest = self.facts.order.iter().copied().find(|chain| self.facts.complete.contains(chain));
+            let Some(oldest) = oldest else {
+                return Err(ArchiveError::QuotaReached { path: self.folder.clone(), quota: self.quota });
+            };
+            self.remove(oldest)?;
+        }
+        Ok(())
+    }
+
+    fn keep_leaf(&mut self, chain: ChainRef, at: (u32, u8), bytes: &[u8]) -> Result<(), ArchiveError> {
+        let length = leaves::room_for(bytes);
+        self.make_room(length)?;
+        let path = leaves::path_of(&self.folder, chain);
+        let leaves = match self.leaves.entry(chain) {
+            Entry::Occupied(leaves) => leaves.into_mut(),
+            Entry::Vacant(none) => none.insert(Leaves::open(&path).map_err(|error| ArchiveError::io(&path, error))?),
+        };
+        leaves.append(at, bytes).map_err(|error| ArchiveError::io(&path, error))?;
+        self.in_files += length;
+        Ok(())
+    }
+
+    fn remove(&mut self, chain: ChainRef) -> Result<(), ArchiveError> {
+        self.tell(Fact::Forgotten(chain))?;
+        // The file goes after the fact: without its head it would go at the next start.
+        self.sync()?;
+        self.remove_leaves(chain)
+    }
+
+    fn remove_leaves(&mut self, chain: ChainRef) -> Result<(), ArchiveError> {
+        let Some(leaves) = self.leaves.remove(&chain) else { return Ok(()) };
+        self.in_files -= leaves.bytes();
+        let path = leaves::path_of(&self.folder, chain);
+        fs::remove_file(&path).map_err(|error| ArchiveError::io(&path, error))
+    }
+}
+
+impl Store for Archive {
+    type Error = ArchiveError;
+
+    fn keep(&mut self, item: Item, bytes: &[u8]) -> Result<(), ArchiveError> {
+        if self.is_kept(item, bytes)? {
+            return Ok(());
+        }
+        let kept = bytes.to_vec();
+        match item {
+            Item::Leaf { chain, block, index } => self.keep_leaf(chain, (block, index), bytes),
+            Item::ChainCertificate(chain) => {
+                self.make_room(bytes.len() as u64)?;
+                self.tell(Fact::ChainCertificate(chain, kept))
+            }
+            Item::Head(chain) => {
+                self.make_room(bytes.len() as u64)?;
+                if self.facts.heads.contains_key(&chain) {
+                    // Another chain of the same reference, once in 2^32: its leaves are none of this one's.
+                    self.remove_leaves(chain)?;
+                }
+                self.tell(Fact::Head(chain, kept))
+            }
+            Item::Certificate(sender) => self.tell(Fact::Certificate(sender, kept)),
+            Item::Revocation(place) => match self.base(place) {
+                Some(base) => self.tell(Fact::Revocation(base, kept)),
+                None => Ok(()),
+            },
+        }
+    }
+
+    fn fetch<'b>(&mut self, item: Item, out: &'b mut [u8]) -> Result<Option<&'b [u8]>, ArchiveError> {
+        if let Item::Leaf { chain, block, index } = item {
+            let Some(leaves) = self.leaves.get_mut(&chain) else { return Ok(None) };
+            let read = leaves.read((block, index), out);
+            return read.map_err(|error| ArchiveError::io(&leaves::path_of(&self.folder, chain), error));
+        }
+        Ok(self.fact(item).and_then(|bytes| {
+            let out = out.get_mut(..bytes.len())?;
+            out.copy_from_slice(bytes);
+            Some(&*out)
+        }))
+    }
+
+    fn is_kept(&mut self, item: Item, bytes: &[u8]) -> Result<bool, ArchiveError> {
+        let Item::Leaf { chain, block, index } = item else { return Ok(self.fact(item) == Some(bytes)) };
+        let Some(leaves) = self.leaves.get_mut(&chain) else { return Ok(false) };
+        let held = leaves.holds((block, index), bytes);
+        held.map_err(|error| ArchiveError::io(&leaves::path_of(&self.folder, chain), error))
+    }
+
+    fn forget_block(&mut self, chain: ChainRef, block: u32) -> Result<(), ArchiveError> {
+        if let Some(leaves) = self.leaves.get_mut(&chain) {
+            leaves.forget_block(block);
+        }
+        Ok(())
+    }
+
+    fn forget(&mut self, chain: ChainRef) -> Result<(), ArchiveError> {
+        self.remove(chain)
+    }
+
+    /// The chain stays, as long as the quota allows.
+    fn retire(&mut self, chain: ChainRef) -> Result<(), ArchiveError> {
+        self.complete(chain)
+    }
+
+    fn raise(&mut self, sender: DeviceId, number: ChainNumber) -> Result<(), ArchiveError> {
+        self.tell(Fact::Floor(sender, number))?;
+        self.sync()
+    }
+
+    fn floor(&mut self, sender: DeviceId) -> Result<Option<ChainNumber>, ArchiveError> {
+        Ok(self.facts.floors.get(&sender).copied())
+    }
+
+    /// What is raised for a base station that the archive was not told of is forgotten with the process.
+    fn raise_minimum(&mut self, base: u8, minimum: u64) -> Result<(), ArchiveError> {
+        if let Some(base) = self.base(base) {
+            self.tell(Fact::Minimum(base, minimum))?;
+        }
+        self.sync()
+    }
+
+    fn minimum(&mut self, base: u8) -> Result<u64, ArchiveError> {
+        Ok(self.base(base).and_then(|base| self.facts.minimums.get(&base)).copied().unwrap_or(0))
+    }
+}

@@ -1,0 +1,189 @@
+//! The facts of an archive's journal: a byte that says what, then its fields, fixed ones first. Numbers are big-endian.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use moteseal_core::cast::{BaseId, ChainNumber, ChainRef, NetworkId};
+use moteseal_core::record::DeviceId;
+
+use crate::journal::{Journal, JournalError};
+
+/// A record of the journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Fact {
+    /// Whose archive it is. The first record.
+    Network(NetworkId),
+    /// The highest chain of a sender that was accepted.
+    Floor(DeviceId, ChainNumber),
+    /// The lowest serial of a base station that counts.
+    Minimum(BaseId, u64),
+    /// The newest certificate of a sender.
+    Certificate(DeviceId, Vec<u8>),
+    /// The newest revocation of a base station.
+    Revocation(BaseId, Vec<u8>),
+    /// The certificate under which a chain was accepted.
+    ChainCertificate(ChainRef, Vec<u8>),
+    /// The head of a chain.
+    Head(ChainRef, Vec<u8>),
+    /// A chain is complete.
+    Complete(ChainRef),
+    /// A chain is gone.
+    Forgotten(ChainRef),
+    /// How far the owner got with a chain.
+    Progress(ChainRef, u64),
+}
+
+impl Fact {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let (kind, name, rest): (u8, &[u8], &[u8]) = match self {
+            Self::Network(NetworkId(network)) => (0, network, &[]),
+            Self::Floor(DeviceId(sender), number) => (1, sender, &number.0.to_be_bytes()),
+            Self::Minimum(BaseId(base), serial) => (2, base, &serial.to_be_bytes()),
+            Self::Certificate(DeviceId(sender), bytes) => (3, sender, bytes),
+            Self::Revocation(BaseId(base), bytes) => (4, base, bytes),
+            Self::ChainCertificate(ChainRef(chain), bytes) => (5, chain, bytes),
+            Self::Head(ChainRef(chain), bytes) => (6, chain, bytes),
+            Self::Complete(ChainRef(chain)) => (7, chain, &[]),
+            Self::Forgotten(ChainRef(chain)) => (8, chain, &[]),
+            Self::Progress(ChainRef(chain), progress) => (9, chain, &progress.to_be_bytes()),
+        };
+        [&[kind], name, rest].concat()
+    }
+
+    pub(super) fn decode(record: &[u8]) -> Option<Self> {
+        let (kind, rest) = record.split_first()?;
+        if let 0..=4 = kind {
+            let (&name, rest) = rest.split_first_chunk::<8>()?;
+            let number = || Some(u64::from_be_bytes(rest.try_into().ok()?));
+            return Some(match kind {
+                0 => Self::Network(NetworkId(name)),
+                1 => Self::Floor(DeviceId(name), ChainNumber(number()?)),
+                2 => Self::Minimum(BaseId(name), number()?),
+                3 => Self::Certificate(DeviceId(name), rest.to_vec()),
+                _ => Self::Revocation(BaseId(name), rest.to_vec()),
+            });
+        }
+        let (&name, rest) = rest.split_first_chunk::<4>()?;
+        let chain = ChainRef(name);
+        Some(match kind {
+            5 => Self::ChainCertificate(chain, rest.to_vec()),
+            6 => Self::Head(chain, rest.to_vec()),
+            7 => Self::Complete(chain),
+            8 => Self::Forgotten(chain),
+            9 => Self::Progress(chain, u64::from_be_bytes(rest.try_into().ok()?)),
+            _ => return None,
+        })
+    }
+}
+
+/// What the facts come to.
+#[derive(Debug, Default)]
+pub(super) struct Facts {
+    pub(super) network: Option<NetworkId>,
+    pub(super) floors: BTreeMap<DeviceId, ChainNumber>,
+    pub(super) minimums: BTreeMap<BaseId, u64>,
+    pub(super) certificates: BTreeMap<DeviceId, Vec<u8>>,
+    pub(super) revocations: BTreeMap<BaseId, Vec<u8>>,
+    pub(super) chain_certificates: BTreeMap<ChainRef, Vec<u8>>,
+    pub(super) heads: BTreeMap<ChainRef, Vec<u8>>,
+    /// The chains of which there is a head, in the order in which they came.
+    pub(super) order: VecDeque<ChainRef>,
+    pub(super) complete: BTreeSet<ChainRef>,
+    pub(super) progress: BTreeMap<ChainRef, u64>,
+    /// Bytes of heads and of chains' certificates.
+    pub(super) of_chains: u64,
+}
+
+impl Facts {
+    /// Reads the journal; `None` if it is another one than an archive's.
+    pub(super) fn read(journal: &Journal) -> Result<Option<Self>, JournalError> {
+        let mut facts = Self::default();
+        for record in journal.iter() {
+            match Fact::decode(&record?) {
+                Some(fact) if facts.network.is_some() || matches!(fact, Fact::Network(_)) => facts.apply(fact),
+                _ => return Ok(None),
+            }
+        }
+        Ok(Some(facts))
+    }
+
+    pub(super) fn apply(&mut self, fact: Fact) {
+        match fact {
+            Fact::Network(network) => self.network = Some(network),
+            Fact::Floor(sender, number) => raise(self.floors.entry(sender).or_insert(number), number),
+            Fact::Minimum(base, serial) => raise(self.minimums.entry(base).or_insert(serial), serial),
+            Fact::Certificate(sender, bytes) => {
+                self.certificates.insert(sender, bytes);
+            }
+            Fact::Revocation(base, bytes) => {
+                self.revocations.insert(base, bytes);
+            }
+            Fact::ChainCertificate(chain, bytes) => {
+                self.of_chains += bytes.len() as u64;
+                let before = self.chain_certificates.insert(chain, bytes);
+                self.of_chains -= length(before);
+            }
+            Fact::Head(chain, bytes) => {
+                self.of_chains += bytes.len() as u64;
+                let before = self.heads.insert(chain, bytes);
+                if before.is_none() {
+                    self.order.push_back(chain);
+                }
+                self.of_chains -= length(before);
+                self.complete.remove(&chain);
+                self.progress.remove(&chain);
+            }
+            Fact::Complete(chain) => {
+                self.complete.insert(chain);
+            }
+            Fact::Forgotten(chain) => {
+                self.of_chains -= length(self.heads.remove(&chain)) + length(self.chain_certificates.remove(&chain));
+                self.progress.remove(&chain);
+                self.complete.remove(&chain);
+                self.order.retain(|kept| *kept != chain);
+            }
+            Fact::Progress(chain, progress) => {
+                self.progress.insert(chain, progress);
+            }
+        }
+    }
+
+    /// The same facts without those that others have overtaken.
+    pub(super) fn all(&self) -> Vec<Fact> {
+        let mut all: Vec<Fact> = self.network.map(Fact::Network).into_iter().collect();
+        all.extend(self.floors.iter().map(|(sender, number)| Fact::Floor(*sender, *number)));
+        all.extend(self.minimums.iter().map(|(base, serial)| Fact::Minimum(*base, *serial)));
+        all.extend(self.certificates.iter().map(|(sender, bytes)| Fact::Certificate(*sender, bytes.clone())));
+        all.extend(self.revocations.iter().map(|(base, bytes)| Fact::Revocation(*base, bytes.clone())));
+        for chain in &self.order {
+            if let Some(bytes) = self.chain_certificates.get(chain) {
+                all.push(Fact::ChainCertificate(*chain, bytes.clone()));
+            }
+            if let Some(bytes) = self.heads.get(chain) {
+                all.push(Fact::Head(*chain, bytes.clone()));
+            }
+            if self.complete.contains(chain) {
+                all.push(Fact::Complete(*chain));
+            }
+            if let Some(progress) = self.progress.get(chain) {
+                all.push(Fact::Progress(*chain, *progress));
+            }
+        }
+        all
+    }
+
+    /// How many facts [`all`](Self::all) gives.
+    pub(super) fn live(&self) -> u64 {
+        let of_chains = self.order.len() + self.chain_certificates.len() + self.complete.len() + self.progress.len();
+        let others = self.floors.len() + self.minimums.len() + self.certificates.len() + self.revocations.len();
+        (1 + of_chains + others) as u64
+    }
+}
+
+fn length(bytes: Option<Vec<u8>>) -> u64 {
+    bytes.map_or(0, |bytes| bytes.len() as u64)
+}
+
+/// Raises a number; it never goes back.
+fn raise<T: Ord + Copy>(kept: &mut T, to: T) {
+    *kept = (*kept).max(to);
+}

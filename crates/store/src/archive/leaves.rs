@@ -1,0 +1,177 @@
+//! The leaves of one chain: an append-only file of records, each its block (u32), index (u8), the leaf's length (u16) and a checksum of all
+//! (xxHash64, seeded with the record's place in the file), then the leaf. Numbers are big-endian.
+//!
+//! A record that a crash tore is cut away when the file is opened, and one that was damaged is passed over: such leaves are missing, and are
+//! asked for again. Of two records of one leaf the later one counts.
+
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use moteseal_core::cast::ChainRef;
+use xxhash_rust::xxh64::xxh64;
+
+/// The bytes before a leaf.
+const HEAD: usize = 15;
+/// What names the files.
+const SUFFIX: &str = ".leaves";
+
+/// What a leaf takes in a file.
+pub(super) const fn room_for(leaf: &[u8]) -> u64 {
+    (HEAD + leaf.len()) as u64
+}
+
+/// The file of a chain.
+pub(super) fn path_of(folder: &Path, chain: ChainRef) -> PathBuf {
+    folder.join(format!("{chain}{SUFFIX}"))
+}
+
+/// The chain of a file, if it is one of ours.
+pub(super) fn chain_of(path: &Path) -> Option<ChainRef> {
+    let digits = path.file_name()?.to_str()?.strip_suffix(SUFFIX)?;
+    let chain = ChainRef(u32::from_str_radix(digits, 16).ok()?.to_be_bytes());
+    (chain.to_string() == digits).then_some(chain)
+}
+
+/// The leaves of a chain.
+#[derive(Debug)]
+pub(super) struct Leaves {
+    file: File,
+    end: u64,
+    /// Where each leaf's record starts, and its length.
+    places: HashMap<(u32, u8), (u64, u16)>,
+}
+
+impl Leaves {
+    /// Opens the file of a chain, and makes an empty one if there is none.
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        let length = file.metadata()?.len();
+        let mut leaves = Self { file, end: 0, places: HashMap::new() };
+        let mut buffer = Vec::new();
+        let mut at = 0;
+        while let Some(head) = leaves.head_at(at, length)? {
+            let next = at + HEAD as u64 + u64::from(head.length);
+            if leaves.is_sound(at, &head, &mut buffer)? {
+                leaves.places.insert(head.leaf, (at, head.length));
+            } else {
+                // Damaged; or torn, and then nothing follows. A damaged length leads nowhere: then the rest is gone, too.
+                let follows = leaves.head_at(next, length)?;
+                if !follows.map_or(Ok(false), |head| leaves.is_sound(next, &head, &mut buffer))? {
+                    break;
+                }
+            }
+            at = next;
+        }
+        if at < length {
+            leaves.file.set_len(at)?;
+        }
+        leaves.end = at;
+        Ok(leaves)
+    }
+
+    /// Bytes of the file.
+    pub(super) const fn bytes(&self) -> u64 {
+        self.end
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Adds a leaf. It is on its way to the disk when this returns, and survives the process.
+    pub(super) fn append(&mut self, leaf: (u32, u8), bytes: &[u8]) -> io::Result<()> {
+        let length = u16::try_from(bytes.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let head = Head { leaf, length };
+        let mut record = Vec::with_capacity(HEAD + bytes.len());
+        record.extend_from_slice(&head.encode());
+        record.extend_from_slice(&xxh64(bytes, seed(self.end, &head)).to_be_bytes());
+        record.extend_from_slice(bytes);
+        // Written over if it fails: the end stays where it was.
+        self.file.write_all_at(&record, self.end)?;
+        self.places.insert(leaf, (self.end, length));
+        self.end += record.len() as u64;
+        Ok(())
+    }
+
+    /// Reads a leaf into `out`; `None` if it is not there, or no longer as it was written, or longer than `out`.
+    pub(super) fn read<'b>(&mut self, leaf: (u32, u8), out: &'b mut [u8]) -> io::Result<Option<&'b [u8]>> {
+        let Some((at, length)) = self.places.get(&leaf).copied() else { return Ok(None) };
+        let mut buffer = Vec::with_capacity(usize::from(length));
+        if !self.is_sound(at, &Head { leaf, length }, &mut buffer)? {
+            self.places.remove(&leaf);
+            return Ok(None);
+        }
+        Ok(out.get_mut(..buffer.len()).map(|out| {
+            out.copy_from_slice(&buffer);
+            &*out
+        }))
+    }
+
+    /// Whether exactly these bytes are kept.
+    pub(super) fn holds(&mut self, leaf: (u32, u8), bytes: &[u8]) -> io::Result<bool> {
+        match self.places.get(&leaf) {
+            Some((_, length)) if usize::from(*length) == bytes.len() => {
+                let mut kept = vec![0; bytes.len()];
+                Ok(self.read(leaf, &mut kept)? == Some(bytes))
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Forgets the leaves of a block. Their records stay; if they are met again, verification refuses them again.
+    pub(super) fn forget_block(&mut self, block: u32) {
+        self.places.retain(|(of, _), _| *of != block);
+    }
+
+    /// The head of a record, if one fits.
+    fn head_at(&self, at: u64, length: u64) -> io::Result<Option<Head>> {
+        if length.saturating_sub(at) < HEAD as u64 {
+            return Ok(None);
+        }
+        let mut head = [0; 7];
+        self.file.read_exact_at(&mut head, at)?;
+        let head = Head::decode(head);
+        Ok((length - at - HEAD as u64 >= u64::from(head.length)).then_some(head))
+    }
+
+    /// Reads the leaf of a record and says whether it is what was written.
+    fn is_sound(&self, at: u64, head: &Head, buffer: &mut Vec<u8>) -> io::Result<bool> {
+        let mut record = [0; HEAD];
+        buffer.resize(usize::from(head.length), 0);
+        let read = self.file.read_exact_at(&mut record, at).and_then(|()| self.file.read_exact_at(buffer, at + HEAD as u64));
+        match read {
+            Ok(()) => {
+                let checksum = xxh64(buffer, seed(at, head)).to_be_bytes();
+                Ok(record.starts_with(&head.encode()) && record.ends_with(&checksum))
+            }
+            // Somebody has cut the file.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// What stands before a leaf's checksum.
+struct Head {
+    leaf: (u32, u8),
+    length: u16,
+}
+
+impl Head {
+    fn encode(&self) -> [u8; 7] {
+        let ([a, b, c, d], [e, f]) = (self.leaf.0.to_be_bytes(), self.length.to_be_bytes());
+        [a, b, c, d, self.leaf.1, e, f]
+    }
+
+    const fn decode([a, b, c, d, index, e, f]: [u8; 7]) -> Self {
+        Self { leaf: (u32::from_be_bytes([a, b, c, d]), index), length: u16::from_be_bytes([e, f]) }
+    }
+}
+
+/// What the checksum starts from: the head and its place.
+fn seed(at: u64, head: &Head) -> u64 {
+    xxh64(&head.encode(), at)
+}

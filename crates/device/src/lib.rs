@@ -6,6 +6,7 @@
 
 pub mod answerer;
 pub mod batch;
+pub mod cast;
 mod clock;
 pub mod durable;
 pub mod import;

@@ -1,0 +1,181 @@
+//! Files that came as chains: whole or not at all, never over another one, and under no name but one in their folder.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufReader, BufWriter, ErrorKind, Read, Write};
+use std::path::{Path, PathBuf};
+
+/// What a file is called that came without a name.
+const NAMELESS: &str = "image";
+/// Bytes of a name, at most: there is room behind it for a number.
+const MAX_NAME: usize = 200;
+/// Files of one name, at most.
+const MAX_NUMBER: u32 = 10_000;
+
+/// The name of the file for a chain of this label: the part behind the last slash of either kind, without what acts on terminals or file
+/// systems, and not hidden.
+#[must_use]
+pub fn file_name(label: &str) -> String {
+    let last = label.rsplit(['/', '\\']).next().unwrap_or_default();
+    let is_plain = |character: char| !character.is_control() && !"<>:\"|?*".contains(character);
+    let mut name: String = last.trim().chars().map(|character| if is_plain(character) { character } else { '_' }).collect();
+    if name.bytes().all(|byte| byte == b'.') {
+        return NAMELESS.to_owned();
+    }
+    if name.starts_with('.') {
+        name.replace_range(..1, "_");
+    }
+    while name.len() > MAX_NAME {
+        name.pop();
+    }
+    name
+}
+
+/// Writes a file into `folder`, under `name` or, where that is another file's, under the next number: `name-2.txt`. It is there once all of it is
+/// on the disk. A file of the same content that is there already is the one: nothing is written twice. `key` tells unfinished files apart.
+///
+/// # Errors
+/// Those of the file system, and of `fill`; nothing stays behind then but perhaps a file whose name ends with `.part`, which the next attempt with
+/// the same `key` replaces.
+pub fn save(folder: &Path, name: &str, key: &str, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<PathBuf> {
+    fs::create_dir_all(folder)?;
+    let part = folder.join(format!(".{key}.part"));
+    match fs::remove_file(&part) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let placed = write(&part, fill).and_then(|()| place(folder, name, &part));
+    let _ = fs::remove_file(&part);
+    let path = placed?;
+    File::open(folder)?.sync_all()?;
+    Ok(path)
+}
+
+fn write(part: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    let mut out = BufWriter::new(OpenOptions::new().write(true).create_new(true).open(part)?);
+    fill(&mut out)?;
+    out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
+}
+
+/// Gives the finished file its name. A link fails where a rename would replace what is there.
+fn place(folder: &Path, name: &str, part: &Path) -> io::Result<PathBuf> {
+    for number in 1..=MAX_NUMBER {
+        let path = folder.join(numbered(name, number));
+        match fs::hard_link(part, &path) {
+            Ok(()) => return Ok(path),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                if is_same(part, &path)? {
+                    return Ok(path);
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(ErrorKind::AlreadyExists.into())
+}
+
+/// `report.txt`, `report-2.txt`, ...
+fn numbered(name: &str, number: u32) -> String {
+    match name.rsplit_once('.') {
+        _ if number == 1 => name.to_owned(),
+        Some((stem, extension)) if !stem.is_empty() => format!("{stem}-{number}.{extension}"),
+        _ => format!("{name}-{number}"),
+    }
+}
+
+/// Whether two files have the same content. What is no plain file has none.
+fn is_same(one: &Path, other: &Path) -> io::Result<bool> {
+    let (length, found) = (fs::metadata(one)?.len(), fs::symlink_metadata(other)?);
+    if !found.is_file() || found.len() != length {
+        return Ok(false);
+    }
+    let (mut one, mut other) = (BufReader::new(File::open(one)?), BufReader::new(File::open(other)?));
+    let (mut a, mut b) = (vec![0; 1 << 16], vec![0; 1 << 16]);
+    loop {
+        let read = one.read(&mut a)?;
+        if read == 0 {
+            return Ok(other.read(&mut b)? == 0);
+        }
+        match other.read_exact(&mut b[..read]) {
+            Ok(()) if a[..read] == b[..read] => {}
+            Ok(()) => return Ok(false),
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(false),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn put(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<PathBuf> {
+        save(folder, name, "0011", |out| out.write_all(bytes))
+    }
+
+    #[test]
+    fn a_label_names_a_file_in_the_folder_and_nothing_else() {
+        for (label, name) in [
+            ("firmware.bin", "firmware.bin"),
+            ("", "image"),
+            (".", "image"),
+            ("..", "image"),
+            ("...", "image"),
+            ("../../etc/passwd", "passwd"),
+            ("/etc/", "image"),
+            ("..\\..\\boot.ini", "boot.ini"),
+            (".bashrc", "_bashrc"),
+            ("a\u{1b}[2J\0b", "a_[2J_b"),
+            ("C:evil", "C_evil"),
+            ("  ", "image"),
+            ("Z\u{fc}rich 1", "Z\u{fc}rich 1"),
+        ] {
+            assert_eq!(file_name(label), name, "{label:?}");
+        }
+        let long = file_name(&"\u{fc}".repeat(300));
+        assert!(long.len() <= MAX_NAME && long.len() > MAX_NAME - 4);
+    }
+
+    #[test]
+    fn a_file_is_never_written_over_and_never_twice() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = &folder.path().join("new");
+        assert_eq!(put(folder, "a.bin", b"one").unwrap(), folder.join("a.bin"));
+        assert_eq!(put(folder, "a.bin", b"two").unwrap(), folder.join("a-2.bin"));
+        assert_eq!(put(folder, "a.bin", b"one").unwrap(), folder.join("a.bin"), "the same content is the same file");
+        assert_eq!(put(folder, "a.bin", b"two").unwrap(), folder.join("a-2.bin"));
+        assert_eq!(put(folder, "plain", b"1").unwrap(), folder.join("plain"));
+        assert_eq!(put(folder, "plain", b"2").unwrap(), folder.join("plain-2"));
+        assert_eq!(fs::read(folder.join("a.bin")).unwrap(), b"one");
+        assert_eq!(fs::read_dir(folder).unwrap().count(), 4, "nothing unfinished stays");
+    }
+
+    #[test]
+    fn a_link_or_a_folder_of_that_name_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let outside = folder.path().join("outside");
+        fs::write(&outside, "old").unwrap();
+        let inside = folder.path().join("saved");
+        fs::create_dir(&inside).unwrap();
+        std::os::unix::fs::symlink(&outside, inside.join("a")).unwrap();
+        fs::create_dir(inside.join("a-2")).unwrap();
+        assert_eq!(put(&inside, "a", b"new").unwrap(), inside.join("a-3"));
+        assert_eq!(fs::read(&outside).unwrap(), b"old");
+    }
+
+    #[test]
+    fn what_is_not_finished_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let failed = save(folder.path(), "a", "0011", |out| {
+            out.write_all(b"half")?;
+            Err(ErrorKind::Other.into())
+        });
+        assert!(failed.is_err());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        // As a killed process leaves it.
+        fs::write(folder.path().join(".0011.part"), "half").unwrap();
+        put(folder.path(), "a", b"whole").unwrap();
+        assert_eq!(fs::read(folder.path().join("a")).unwrap(), b"whole");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+}

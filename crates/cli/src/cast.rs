@@ -1,6 +1,9 @@
 //! `moteseal cast`: authenticated broadcast (spec/cast.md).
 
+mod link;
+mod send;
 mod verify;
+mod watch;
 
 use clap::Subcommand;
 
@@ -8,11 +11,15 @@ use crate::failure::Failure;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    Send(Box<send::Arguments>),
+    Watch(Box<watch::Arguments>),
     Verify(verify::Arguments),
 }
 
 pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     match command {
+        Command::Send(arguments) => send::run(arguments),
+        Command::Watch(arguments) => watch::run(arguments),
         Command::Verify(arguments) => verify::run(arguments),
     }
 }

@@ -103,8 +103,14 @@ enum Command {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     // Services stop in order by themselves, and a query that runs is taken back.
-    let stops_itself =
-        matches!(cli.command, Command::Cloud(_) | Command::Gateway(_) | Command::Device(_) | Command::Sum(sum::Command::Run(_)));
+    let stops_itself = matches!(
+        cli.command,
+        Command::Cloud(_)
+            | Command::Gateway(_)
+            | Command::Device(_)
+            | Command::Sum(sum::Command::Run(_))
+            | Command::Cast(cast::Command::Watch(_))
+    );
     if let Err(failure) = interrupt::watch(!stops_itself) {
         return failure.report();
     }

@@ -8,5 +8,5 @@ mod run;
 mod watcher;
 
 pub use image::{file_name, save};
-pub use run::run;
-pub use watcher::{News, Options, WatchError, Watcher};
+pub use run::{now, run};
+pub use watcher::{News, Options, Tell, WatchError, Watcher};

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod cast;
 mod clock;
 mod group_time;
 pub mod hub;

@@ -11,8 +11,8 @@ use moteseal_core::cast::recovery::{
     Event, Item, LinkSet, Meter, Node, Now, RefusedCast, Relay, Settings, Store, Timing, Transmit,
 };
 use moteseal_core::cast::{
-    ChainRef, Head, Incoming, Kind, MAX_HEAD, MAX_LEAF, MAX_PER_BLOCK, MAX_SENDER_CERTIFICATE, NetworkId, Outline, Taken,
-    evidence,
+    ChainRef, ExportError, Head, Incoming, Kind, MAX_HEAD, MAX_LEAF, MAX_PER_BLOCK, MAX_SENDER_CERTIFICATE, NetworkId, Outline,
+    Taken, export,
 };
 use moteseal_core::record::DeviceId;
 use moteseal_core::signature::PublicKey;
@@ -47,6 +47,8 @@ pub struct Options<'a> {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum News<'n> {
+    /// The links are open, and what was kept is taken up.
+    Listening,
     /// A sender's certificate was accepted.
     Certified(DeviceId),
     /// A chain has begun.
@@ -231,6 +233,18 @@ impl<'a> Watcher<'a> {
         Ok(())
     }
 
+    /// Takes a base station's revocation from a file, and says it to the others.
+    ///
+    /// # Errors
+    /// [`WatchError`].
+    pub fn revoke(&mut self, now: Now, revocation: &[u8], tell: &mut Tell<'_>) -> Result<(), WatchError> {
+        match self.node.revoke(now, revocation, &mut self.archive)? {
+            Event::Revoked { base, minimum } => tell(News::Revoked { base, minimum }).map_err(WatchError::Tell),
+            // It is known, or a later one is.
+            _ => Ok(()),
+        }
+    }
+
     /// Hears a frame.
     ///
     /// # Errors
@@ -322,37 +336,19 @@ impl<'a> Watcher<'a> {
         let head = Head::reopen(head).map_err(|_| WatchError::Damaged(chain))?;
         let mut verifier = Incoming::<{ MAX_PER_BLOCK as usize }>::new(&head).map_err(|_| WatchError::Damaged(chain))?;
         let (archive, leaf, outline) = (&mut self.archive, &mut self.leaf, *head.outline());
-        let mut failed = None;
         let saved = image::save(folder, &image::file_name(label), &chain.to_string(), |out| {
             for block in 1..=outline.blocks() {
                 for index in 0..outline.in_block(block) {
-                    let fetched = archive.fetch(Item::Leaf { chain, block, index }, leaf);
-                    let bytes = match fetched {
-                        Ok(Some(bytes)) => bytes,
-                        Ok(None) => {
-                            failed = Some(WatchError::Damaged(chain));
-                            return Err(io::ErrorKind::InvalidData.into());
-                        }
-                        Err(error) => {
-                            failed = Some(error.into());
-                            return Err(io::ErrorKind::InvalidData.into());
-                        }
-                    };
+                    let bytes = kept(archive, chain, (block, index), leaf)?;
                     match verifier.take(block, index, bytes) {
                         Ok(Taken::Pending { message } | Taken::Verified { message, .. }) => out.write_all(message)?,
-                        Ok(Taken::Repeated) | Err(_) => {
-                            failed = Some(WatchError::Damaged(chain));
-                            return Err(io::ErrorKind::InvalidData.into());
-                        }
+                        Ok(Taken::Repeated) | Err(_) => return Err(io::Error::other(WatchError::Damaged(chain))),
                     }
                 }
             }
             Ok(())
         });
-        match failed {
-            Some(error) => Err(error),
-            None => saved.map_err(|error| WatchError::Save(folder.to_owned(), error)),
-        }
+        saved.map_err(|error| unwrapped(error, folder))
     }
 
     /// Writes the evidence of a complete chain.
@@ -363,31 +359,28 @@ impl<'a> Watcher<'a> {
         let head = self.archive.fetch(Item::Head(chain), &mut head)?.ok_or_else(damaged)?;
         let (archive, leaf) = (&mut self.archive, &mut self.leaf);
         let mut frame = vec![0; MAX_CAST_FRAME];
-        let mut failed = None;
         let name = format!("{}-{}.cast", outline.id.sender, outline.id.number);
         let saved = image::save(folder, &name, &chain.to_string(), |out| {
-            let fetch = |block, index, room: &mut [u8]| match archive.fetch(Item::Leaf { chain, block, index }, room) {
-                Ok(Some(leaf)) => Ok(leaf.len()),
-                Ok(None) => {
-                    failed = Some(WatchError::Damaged(chain));
-                    Err(io::Error::from(io::ErrorKind::InvalidData))
-                }
-                Err(error) => {
-                    failed = Some(error.into());
-                    Err(io::ErrorKind::InvalidData.into())
-                }
-            };
-            let all = outline.blocks();
-            let written =
-                evidence::export((certificate, head, outline), all, (leaf, &mut frame), fetch, |frame| out.write_all(frame));
-            written.map_err(|error| match error {
-                evidence::ExportError::BufferTooSmall => io::ErrorKind::InvalidData.into(),
-                evidence::ExportError::Other(error) => error,
+            let fetch = |block, index, room: &mut [u8]| kept(archive, chain, (block, index), room).map(<[u8]>::len);
+            let write = |frame: &[u8]| out.write_all(frame);
+            let exported = export((certificate, head, outline), outline.blocks(), (leaf, &mut frame), fetch, write);
+            exported.map_err(|error| match error {
+                ExportError::BufferTooSmall => io::ErrorKind::InvalidData.into(),
+                ExportError::Other(error) => error,
             })
         });
-        match failed {
-            Some(error) => Err(error),
-            None => saved.map_err(|error| WatchError::Save(folder.to_owned(), error)),
-        }
+        saved.map_err(|error| unwrapped(error, folder))
     }
+}
+
+/// A leaf of the archive; an error wraps a [`WatchError`].
+fn kept<'b>(archive: &mut Archive, chain: ChainRef, (block, index): (u32, u8), room: &'b mut [u8]) -> io::Result<&'b [u8]> {
+    let leaf =
+        archive.fetch(Item::Leaf { chain, block, index }, room).map_err(|error| io::Error::other(WatchError::Archive(error)))?;
+    leaf.ok_or_else(|| io::Error::other(WatchError::Damaged(chain)))
+}
+
+/// What went wrong while a file was written to `folder`.
+fn unwrapped(error: io::Error, folder: &Path) -> WatchError {
+    error.downcast().unwrap_or_else(|error| WatchError::Save(folder.to_owned(), error))
 }

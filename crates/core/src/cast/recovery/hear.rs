@@ -101,8 +101,20 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             Ok(opened) => opened,
             Err(error) => return Ok(refused(self.refuse_certificate(error, fingerprint))),
         };
+        self.enroll(now, &certificate, u8::try_from(base).unwrap_or(u8::MAX), (bytes, fingerprint), store)
+    }
+
+    /// Takes a certificate whose signature has been checked, if it is in force.
+    pub(super) fn enroll<S: Store>(
+        &mut self,
+        now: Now,
+        certificate: &SenderCertificate<'_>,
+        base: u8,
+        (bytes, fingerprint): (&[u8], u64),
+        store: &mut S,
+    ) -> Result<Event, S::Error> {
         let Ok(key) = certificate.key() else { return Ok(refused(RefusedCast::Malformed)) };
-        let minimum = self.minimums.get(base).copied().unwrap_or(0);
+        let minimum = self.minimums.get(usize::from(base)).copied().unwrap_or(0);
         if let Err(error) = certificate.check(now.unix, minimum) {
             return Ok(refused(not_in_force(error)));
         }
@@ -114,7 +126,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         let sender = Sender {
             id,
             key,
-            base: u8::try_from(base).unwrap_or(u8::MAX),
+            base,
             serial: certificate.serial,
             not_before: certificate.not_before,
             not_after: certificate.not_after,

@@ -18,7 +18,7 @@ pub struct Resumed {
 
 impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS, CHAINS, B> {
     /// Says a chain of the node's own, all of whose leaves are in the store. Certificate and head go out with the next polls, each message when
-    /// it is [released](Self::release). After a reboot the same head may be originated again, and goes on where it is released.
+    /// it is [released](Self::release). The certificate is taken at the host's word, if it is in force. After a reboot the same head may be originated again, and goes on where it is released.
     ///
     /// The outcome is [`Event::Accepted`], or why others would refuse the chain.
     ///
@@ -38,7 +38,12 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         }
         let is_known = self.senders.iter().flatten().any(|sender| sender.certificate == fingerprint);
         if !is_known {
-            match self.certify(now, certificate, fingerprint, store)? {
+            let Ok(own) = SenderCertificate::reopen(certificate) else { return Ok(Event::Refused(RefusedCast::Malformed)) };
+            if own.network != self.settings.network {
+                return Ok(Event::Refused(RefusedCast::WrongNetwork));
+            }
+            // No base station of a sender's needs to be known: whom others believe is for them to say.
+            match self.enroll(now, &own, u8::MAX, (certificate, fingerprint), store)? {
                 Event::Certified { sender } => self.say_first(Piece::Certificate(sender)),
                 refused => return Ok(refused),
             }

@@ -1,0 +1,67 @@
+//! Broadcast links on the command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use moteseal_net::mqtt::{Identity, Login, Options, Password};
+use moteseal_net::{Broadcast, LinkError};
+
+use crate::failure::{Exit, Failure};
+use crate::gateway::link_failure;
+
+/// How long a broker may take to let us in.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// How to get into a broker, for addresses of one.
+#[derive(Args, Debug)]
+pub(crate) struct Access {
+    /// For mqtts: a PEM file of certificate authorities to believe instead of the platform's
+    #[arg(long, value_name = "FILE")]
+    broker_ca: Option<PathBuf>,
+    /// The user at the broker
+    #[arg(long, value_name = "NAME", requires = "password_file")]
+    user: Option<String>,
+    /// A file with the user's password
+    #[arg(long, value_name = "FILE", requires = "user")]
+    password_file: Option<PathBuf>,
+    /// A PEM file with the certificate to show to a broker that asks for one
+    #[arg(long, value_name = "FILE", requires = "client_key")]
+    client_certificate: Option<PathBuf>,
+    /// A PEM file with its key
+    #[arg(long, value_name = "FILE", requires = "client_certificate")]
+    client_key: Option<PathBuf>,
+}
+
+impl Access {
+    fn options(&self) -> Result<Options, Failure> {
+        let login = match (&self.user, &self.password_file) {
+            (Some(user), Some(file)) => {
+                let password = Password::read(file).map_err(|error| link_failure(&error))?;
+                Some(Login { user: user.clone(), password })
+            }
+            _ => None,
+        };
+        let identity = match (&self.client_certificate, &self.client_key) {
+            (Some(certificate), Some(key)) => Some(Identity { certificate: certificate.clone(), key: key.clone() }),
+            _ => None,
+        };
+        Ok(Options { ca: self.broker_ca.clone(), login, identity, ..Options::new("", "") })
+    }
+
+    /// Opens a link; call it within a runtime.
+    pub(crate) fn open(&self, url: &str) -> Result<Broadcast, Failure> {
+        Broadcast::open(url, self.options()?).map_err(|error| link_failure(&error))
+    }
+}
+
+/// Waits until a link carries.
+pub(crate) async fn until_up(link: &Broadcast, url: &str) -> Result<(), Failure> {
+    match tokio::time::timeout(PATIENCE, link.until_up()).await {
+        Ok(up) => up.map_err(|error: LinkError| link_failure(&error)),
+        Err(_) => {
+            let message = format_args!("Unreachable: {url}: no broker answers there; is it running, and the address right?");
+            Err(Failure::new(Exit::Unreachable, message))
+        }
+    }
+}

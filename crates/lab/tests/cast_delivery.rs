@@ -51,6 +51,23 @@ fn everybody_gets_everything_in_order_and_once() {
     }
 }
 
+/// What figure 6 of the paper counts, without the advertisements and what goes before the blocks; means of ten runs.
+#[test]
+fn larger_blocks_need_fewer_requests_and_answers_and_ten_need_no_more_than_the_papers() {
+    let authority = Authority::new(Algorithm::Ed25519, 1).unwrap();
+    let repairs = |per_block| {
+        let speech = speech(&authority, 100, per_block);
+        let runs: Vec<Testbed<'_>> =
+            (0..10).map(|seed| run(&authority, &speech, Relay::Flood { copies: 255 }, 0.2, seed)).collect();
+        assert!(runs.iter().all(|radio| radio.said_for(Purpose::Original) + radio.said_for(Purpose::Relay) == 7 * 102));
+        runs.iter().map(|radio| radio.said_for(Purpose::Request) + radio.said_for(Purpose::Answer)).sum::<u64>()
+    };
+    let (one, ten) = (repairs(1), repairs(10));
+    assert!(ten < one, "b = 10: {ten}, b = 1: {one}");
+    // The paper's 741 messages at b = 10 are 700 of blocks and 41 of repair.
+    assert!(ten <= 410, "{ten}");
+}
+
 /// Prints what figure 6 counts: `cargo test -p moteseal-lab --test cast_delivery -- --ignored --nocapture`.
 #[test]
 #[ignore = "a table, not a test"]

@@ -14,6 +14,7 @@ use crate::record::DeviceId;
 use crate::signature::PublicKey;
 use crate::wire::cast::CastFrame;
 
+mod ahead;
 mod follow;
 mod hear;
 mod meter;
@@ -30,6 +31,7 @@ pub use settings::{LinkSet, MAX_BASES, MAX_LINKS, Meter, Now, Rate, Relay, Setti
 pub use store::{Item, Store};
 
 use super::{MAX_HEAD, MAX_SENDER_CERTIFICATE};
+use ahead::Ahead;
 use follow::{Ask, Followed, Pace, Progress, Trickle};
 use meter::{Bucket, Draws, Refusals, Waiting};
 use queue::{Piece, Planned, Queue};

@@ -1,5 +1,6 @@
 //! One chain at a node: how much of it is here, when to ask for the rest, and when to say that all of it is.
 
+use super::ahead::Ahead;
 use super::meter::Draws;
 use super::settings::{LinkSet, Timing};
 use crate::cast::{ChainRef, Incoming, Outline};
@@ -34,6 +35,7 @@ pub(super) struct Followed<const B: usize> {
     pub(super) out: u32,
     pub(super) ask: Ask,
     pub(super) trickle: Trickle,
+    pub(super) ahead: Ahead,
     /// When somebody asked for some of it last.
     pub(super) asked: u64,
 }

@@ -76,7 +76,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         if self.refusals.has(fingerprint) {
             return Ok(refused(RefusedCast::RefusedBefore));
         }
-        if !is_drawn && !self.certificate_meter.take(self.clock) {
+        if !is_drawn && !(self.certificates.is_empty() && self.certificate_meter.take(self.clock)) {
             self.certificates.offer(bytes, link, CERTIFICATES, &mut self.draws);
             return Ok(refused(RefusedCast::Metered));
         }
@@ -191,7 +191,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         if self.refusals.has(fingerprint) {
             return Ok(refused(RefusedCast::RefusedBefore));
         }
-        if !is_drawn && !self.certificate_meter.take(self.clock) {
+        if !is_drawn && !(self.certificates.is_empty() && self.certificate_meter.take(self.clock)) {
             self.certificates.offer(bytes, link, REVOCATIONS, &mut self.draws);
             return Ok(refused(RefusedCast::Metered));
         }
@@ -206,8 +206,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         }
         let is_void = |of: u8, serial: u64| of == base && serial < claimed;
         for place in &mut self.senders {
-            if place.as_ref().is_some_and(|sender| is_void(sender.base, sender.serial)) {
-                *place = None;
+            if let Some(sender) = place.take_if(|sender| is_void(sender.base, sender.serial)) {
+                self.relays.drop_if(|planned| planned.piece == Piece::Certificate(sender.id));
             }
         }
         for slot in 0..CHAINS {
@@ -252,7 +252,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
                 return Ok(refused(error));
             }
         };
-        if !is_drawn && !self.head_meter.take(self.clock) {
+        // While others wait, the next check is theirs: whoever comes just when there is one again gains nothing.
+        if !is_drawn && !(self.heads.is_empty() && self.head_meter.take(self.clock)) {
             self.heads.offer(bytes, link, place, &mut self.draws);
             return Ok(refused(RefusedCast::Metered));
         }
@@ -351,6 +352,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             out: 0,
             ask,
             trickle: Trickle::OVER,
+            ahead: Ahead::new(),
             asked: 0,
         };
         if let Some(slot) = self.chains.get_mut(slot) {
@@ -432,13 +434,12 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         leaf: &[u8],
         store: &mut S,
     ) -> Result<Event, S::Error> {
-        let (pace, clock) = (self.pace(), self.clock);
         let item = Item::Leaf { chain, block, index };
         let Some(slot) = self.slot(chain) else {
             self.note_unknown(chain, WANTS_HEAD, link);
             return Ok(refused(RefusedCast::UnknownChain));
         };
-        let Some(followed) = self.chains.get_mut(slot).and_then(Option::as_mut) else { return Ok(Event::Nothing) };
+        let Some(followed) = self.chains.get(slot).and_then(Option::as_ref) else { return Ok(Event::Nothing) };
         if index < 64 && followed.held(block) >> index & 1 == 1 {
             // Only a true copy spares others the saying of it.
             let is_planned = self.relays.has(item) || self.answers.has(item);
@@ -447,12 +448,44 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             }
             return Ok(Event::Nothing);
         }
+        let event = self.take_leaf(slot, link, block, index, leaf, store)?;
+        let Event::Verified { chain, sender, number, first, mut last, mut is_last } = event else { return Ok(event) };
+        // It may have been the turn of leaves that came too early. What becomes of them is not what became of this one.
+        while let Some(followed) = self.chains.get_mut(slot).and_then(Option::as_mut)
+            && let Some((current, _)) = followed.missing()
+            && let Some(early) = followed.ahead.take(current)
+        {
+            if let Ok(Event::Verified { last: block, is_last: ends, .. }) =
+                self.take_leaf(slot, link, current, early.index, early.leaf(), store)
+            {
+                (last, is_last) = (block, ends);
+            }
+        }
+        Ok(Event::Verified { chain, sender, number, first, last, is_last })
+    }
+
+    /// Shows a leaf to the verifier, keeps it if it is genuine, and passes it on.
+    fn take_leaf<S: Store>(
+        &mut self,
+        slot: usize,
+        link: u8,
+        block: u32,
+        index: u8,
+        leaf: &[u8],
+        store: &mut S,
+    ) -> Result<Event, S::Error> {
+        let (pace, clock) = (self.pace(), self.clock);
+        let Some(followed) = self.chains.get_mut(slot).and_then(Option::as_mut) else { return Ok(Event::Nothing) };
         let Progress::Under(incoming) = &mut followed.progress else { return Ok(Event::Nothing) };
-        let before = *incoming;
+        let (chain, before) = (followed.reference, *incoming);
+        let item = Item::Leaf { chain, block, index };
         let taken = match incoming.take(block, index, leaf) {
             Ok(taken) => taken,
             Err(LeafError::NotThisBlock) => {
-                followed.hint(block.saturating_sub(1), clock, &pace, &mut self.draws);
+                if block > incoming.current() && index < followed.outline.in_block(block) {
+                    followed.ahead.add(block, index, leaf);
+                    followed.hint(block - 1, clock, &pace, &mut self.draws);
+                }
                 return Ok(refused(RefusedCast::NotThisBlock));
             }
             Err(LeafError::BlockMismatch) => {

@@ -107,10 +107,10 @@ impl<const N: usize> Queue<N> {
         self.places.iter_mut().flatten().map(|(planned, _)| planned)
     }
 
-    /// Plans something that goes to the same links and for the same purpose as what is planned, where it can join that; what there is no room
-    /// for otherwise does so, or else what is due last gives way.
+    /// Plans something. If it `joins`, the same and other leaves of the same block that are planned go together with it, to all their links; what
+    /// there is no room for otherwise joins what goes to the same links, or else what is due last gives way.
     pub(super) fn add(&mut self, planned: Planned, joins: bool) {
-        if (joins || self.places.iter().all(Option::is_some)) && self.join(&planned) {
+        if (joins || self.places.iter().all(Option::is_some)) && self.join(&planned, joins) {
             return;
         }
         self.planned = self.planned.wrapping_add(1);
@@ -122,9 +122,12 @@ impl<const N: usize> Queue<N> {
         }
     }
 
-    fn join(&mut self, planned: &Planned) -> bool {
-        self.iter_mut().filter(|other| other.links == planned.links && other.purpose == planned.purpose).any(|other| {
-            match (&mut other.piece, planned.piece) {
+    fn join(&mut self, planned: &Planned, any_links: bool) -> bool {
+        self.iter_mut().filter(|other| any_links || other.links == planned.links).any(|other| {
+            if other.purpose != planned.purpose {
+                return false;
+            }
+            let joins = match (&mut other.piece, planned.piece) {
                 (Piece::Leaves { chain, block, bits }, Piece::Leaves { chain: of, block: at, bits: more })
                     if (*chain, *block) == (of, at) =>
                 {
@@ -132,7 +135,11 @@ impl<const N: usize> Queue<N> {
                     true
                 }
                 (piece, other) => *piece == other,
+            };
+            if joins {
+                other.links = other.links.with(planned.links);
             }
+            joins
         })
     }
 

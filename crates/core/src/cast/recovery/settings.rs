@@ -98,7 +98,7 @@ impl Timing {
         reply_ms: 2_000,
         hold_off_ms: 4_000,
         quiet_ms: 30_000,
-        advertise_ms: (30_000, 240_000),
+        advertise_ms: (15_000, 480_000),
     };
     /// Local networks of machines with an operating system.
     pub const LAN: Self =

@@ -1,0 +1,118 @@
+//! Leaves of later blocks that came too early to be checked: a few bytes a chain, so that who lacks one fragment need not ask for those behind
+//! it too. They are not kept or passed on before their turn has come. Whoever forges them makes a node ask for what it could have had.
+
+/// Bytes of leaves that wait, with seven for each of them.
+const ROOM: usize = 512;
+/// The longest leaf that waits.
+pub(super) const LONGEST: usize = 255;
+/// Block, place and length of a leaf.
+const START: usize = 6;
+
+#[derive(Clone)]
+pub(super) struct Ahead {
+    bytes: [u8; ROOM],
+    length: usize,
+}
+
+/// A leaf whose turn may have come.
+pub(super) struct Early {
+    pub(super) index: u8,
+    length: usize,
+    bytes: [u8; LONGEST],
+}
+
+impl Early {
+    pub(super) fn leaf(&self) -> &[u8] {
+        self.bytes.get(..self.length).unwrap_or_default()
+    }
+}
+
+impl Ahead {
+    pub(super) const fn new() -> Self {
+        Self { bytes: [0; ROOM], length: 0 }
+    }
+
+    /// Where each leaf starts, with its block, place and length.
+    fn iter(&self) -> impl Iterator<Item = (usize, u32, u8, usize)> {
+        let mut at = 0;
+        core::iter::from_fn(move || {
+            let start = self.bytes.get(..self.length)?.get(at..)?.first_chunk::<START>()?;
+            let [a, b, c, d, index, length] = *start;
+            let found = (at, u32::from_be_bytes([a, b, c, d]), index, usize::from(length));
+            at += START + usize::from(length);
+            Some(found)
+        })
+    }
+
+    /// Lets a leaf wait, if there is room and it does not wait already.
+    pub(super) fn add(&mut self, block: u32, index: u8, leaf: &[u8]) {
+        let Ok(length) = u8::try_from(leaf.len()) else { return };
+        let waits =
+            self.iter().any(|(at, of, place, _)| (of, place) == (block, index) && self.bytes[at + START..].starts_with(leaf));
+        let end = self.length + START + leaf.len();
+        if waits {
+            return;
+        }
+        if let Some(room) = self.bytes.get_mut(self.length..end)
+            && let Some((start, rest)) = room.split_first_chunk_mut::<START>()
+        {
+            let [a, b, c, d] = block.to_be_bytes();
+            *start = [a, b, c, d, index, length];
+            rest.copy_from_slice(leaf);
+            self.length = end;
+        }
+    }
+
+    /// Takes out a leaf of a block; all of those before it are dropped.
+    pub(super) fn take(&mut self, current: u32) -> Option<Early> {
+        loop {
+            let found = self.iter().find(|(_, block, ..)| *block <= current)?;
+            let (at, block, index, length) = found;
+            let mut early = Early { index, length, bytes: [0; LONGEST] };
+            let end = at + START + length;
+            early.bytes.get_mut(..length)?.copy_from_slice(self.bytes.get(at + START..end)?);
+            self.bytes.copy_within(end..self.length, at);
+            self.length -= START + length;
+            if block == current {
+                return Some(early);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leaves_come_out_when_their_block_has_its_turn_and_older_ones_are_dropped() {
+        let mut ahead = Ahead::new();
+        ahead.add(3, 1, b"three");
+        ahead.add(2, 0, b"");
+        ahead.add(3, 1, b"three");
+        ahead.add(4, 9, b"four");
+        ahead.add(3, 0, b"forged");
+        assert!(ahead.take(1).is_none());
+        let mut of_three = [ahead.take(3), ahead.take(3), ahead.take(3)].into_iter().flatten();
+        assert_eq!(of_three.next().map(|early| (early.index, early.leaf() == b"three")), Some((1, true)));
+        assert_eq!(of_three.next().map(|early| (early.index, early.leaf() == b"forged")), Some((0, true)));
+        assert!(of_three.next().is_none() && ahead.take(2).is_none());
+        assert_eq!(ahead.take(4).map(|early| early.index), Some(9));
+        assert_eq!(ahead.length, 0);
+    }
+
+    #[test]
+    fn what_does_not_fit_does_not_wait() {
+        let mut ahead = Ahead::new();
+        ahead.add(2, 0, &[0; LONGEST + 1]);
+        assert_eq!(ahead.length, 0);
+        for index in 0..64 {
+            ahead.add(2, index, &[index; 40]);
+        }
+        assert_eq!(ahead.length, 11 * 46);
+        assert_eq!(
+            std::iter::from_fn(|| ahead.take(2)).map(|early| early.index).collect::<std::vec::Vec<_>>(),
+            (0..11).collect::<std::vec::Vec<_>>()
+        );
+    }
+}

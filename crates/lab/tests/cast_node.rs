@@ -1,0 +1,703 @@
+//! One node, frame by frame: what is genuine is taken in every order and with every loss, what is not changes nothing, and what a stranger
+//! can make it do is counted.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use moteseal_core::cast::recovery::{
+    Checks, Event, Item, LinkSet, Meter, Node, Now, Purpose, Rate, RefusedCast, Relay, Settings, Store, Timing,
+};
+use moteseal_core::cast::{ChainNumber, ChainRef, MAX_LEAF};
+use moteseal_core::signature::Algorithm;
+use moteseal_core::wire::cast::{CastFrame, MAX_CAST_FRAME};
+use moteseal_core::wire::cbor::Writer;
+use moteseal_lab::radio::{Authority, MapStore, Speaker, Speech, messages};
+
+type Receiver<'a> = Node<'a, 3, 3, 16>;
+
+const RADIO: u8 = 0;
+
+fn authority() -> Authority {
+    Authority::new(Algorithm::Ed25519, 1).unwrap()
+}
+
+fn speaker(authority: &Authority) -> Speaker {
+    authority.certify("sink", Algorithm::Ed25519, 1).unwrap()
+}
+
+fn said(count: usize) -> Vec<Vec<u8>> {
+    (0..count).map(|number| format!("message {number}").into_bytes()).collect()
+}
+
+fn settings(authority: &Authority) -> Settings<'_> {
+    Settings {
+        network: authority.network,
+        bases: std::slice::from_ref(&authority.public),
+        links: LinkSet::first(2),
+        relay: Relay::Flood { copies: 255 },
+        timing: Timing::RADIO,
+        meter: Meter::MOTE,
+    }
+}
+
+const fn at(ms: u64) -> Now {
+    Now { ms, unix: Some(1_700_000_000) }
+}
+
+fn encode(frame: &CastFrame<'_>) -> Vec<u8> {
+    let mut out = vec![0; MAX_CAST_FRAME];
+    let mut writer = Writer::new(&mut out);
+    frame.encode(&mut writer).unwrap();
+    writer.finish().to_vec()
+}
+
+fn leaf_frame(speech: &Speech, place: usize) -> Vec<u8> {
+    let (block, index, leaf) = &speech.leaves[place];
+    encode(&CastFrame::Fragment { chain: speech.reference(), block: *block, index: *index, leaf })
+}
+
+fn node(authority: &Authority) -> (Receiver<'_>, MapStore) {
+    let mut store = MapStore::default();
+    let node = Node::new(settings(authority), 7, at(0), &mut store).unwrap();
+    (node, store)
+}
+
+/// A node that knows the sender and has accepted the chain.
+fn follower<'a>(authority: &'a Authority, speech: &Speech) -> (Receiver<'a>, MapStore) {
+    let (mut node, mut store) = node(authority);
+    let certified = node.receive(at(0), RADIO, &encode(&CastFrame::Certificate(&speech.certificate)), &mut store).unwrap();
+    assert!(matches!(certified, Event::Certified { .. }), "{certified:?}");
+    let accepted = node.receive(at(0), RADIO, &encode(&CastFrame::Head(&speech.head)), &mut store).unwrap();
+    assert!(matches!(accepted, Event::Accepted { .. }), "{accepted:?}");
+    (node, store)
+}
+
+/// All that a node says up to a time, with the times.
+fn says(node: &mut Receiver<'_>, store: &mut MapStore, until: u64) -> Vec<(u64, Purpose, Vec<u8>)> {
+    let (mut out, mut said) = (vec![0; MAX_CAST_FRAME], Vec::new());
+    while let Some(due) = node.next_due().filter(|due| *due <= until) {
+        while let Some(transmit) = node.poll(at(due), store, &mut out).unwrap() {
+            said.push((due, transmit.purpose, out[..transmit.length].to_vec()));
+        }
+    }
+    said
+}
+
+fn refusal(event: Event) -> &'static str {
+    if let Event::Refused(error) = event { error.name() } else { "taken" }
+}
+
+/// What a receiver with memory for everything knows: the slow reference.
+#[derive(Default)]
+struct Reference {
+    heard: BTreeSet<usize>,
+    delivered: usize,
+}
+
+impl Reference {
+    /// Hears a genuine leaf; which leaves are delivered by that.
+    fn hear(&mut self, speech: &Speech, place: usize) -> Vec<usize> {
+        self.heard.insert(place);
+        let mut news = Vec::new();
+        while let Some(&(block, _, _)) = speech.leaves.get(self.delivered) {
+            let of_block = || speech.leaves.iter().enumerate().filter(|(_, leaf)| leaf.0 == block).map(|(place, _)| place);
+            if !of_block().all(|place| self.heard.contains(&place)) {
+                break;
+            }
+            news.extend(of_block());
+            self.delivered += of_block().count();
+        }
+        news
+    }
+}
+
+/// All sequences in which each of `fragments` comes at most twice.
+fn sequences(fragments: usize) -> Vec<Vec<usize>> {
+    fn grow(sequence: &mut Vec<usize>, left: &mut [u8], all: &mut Vec<Vec<usize>>) {
+        all.push(sequence.clone());
+        for place in 0..left.len() {
+            if left[place] > 0 {
+                left[place] -= 1;
+                sequence.push(place);
+                grow(sequence, left, all);
+                sequence.pop();
+                left[place] += 1;
+            }
+        }
+    }
+    let mut all = Vec::new();
+    grow(&mut Vec::new(), &mut vec![2; fragments], &mut all);
+    all
+}
+
+#[test]
+fn whatever_of_a_small_chain_is_lost_repeated_or_out_of_order_what_is_delivered_is_what_the_reference_delivers() {
+    let authority = authority();
+    for (count, per_block) in [(1, 1), (2, 1), (3, 1), (4, 1), (2, 2), (3, 2), (4, 2), (3, 3), (4, 3)] {
+        let speech = speaker(&authority).say(1, per_block, &said(count)).unwrap();
+        let (node, store) = follower(&authority, &speech);
+        for sequence in sequences(count) {
+            let (mut node, mut store, mut reference) = (node.clone(), store.clone(), Reference::default());
+            for (step, &place) in sequence.iter().enumerate() {
+                let event = node.receive(at(step as u64), RADIO, &leaf_frame(&speech, place), &mut store).unwrap();
+                let expected: Vec<Vec<u8>> =
+                    reference.hear(&speech, place).into_iter().map(|place| said(count)[place].clone()).collect();
+                let delivered: Vec<Vec<u8>> = match event {
+                    Event::Verified { chain, first, last, .. } => {
+                        messages(&mut store, chain, first, last).into_iter().map(|(.., message)| message).collect()
+                    }
+                    _ => Vec::new(),
+                };
+                assert_eq!(delivered, expected, "{count} messages, b = {per_block}: {sequence:?} at {step}");
+            }
+        }
+    }
+}
+
+#[test]
+fn whatever_of_a_small_chain_was_lost_is_asked_for_until_it_is_whole() {
+    let authority = authority();
+    for (count, per_block) in [(1, 1), (3, 1), (4, 2), (4, 3)] {
+        let speech = speaker(&authority).say(1, per_block, &said(count)).unwrap();
+        let (node, store) = follower(&authority, &speech);
+        for lost in 0..1_usize << count {
+            let (mut node, mut store) = (node.clone(), store.clone());
+            let (mut neighbour, mut archive) = (node.clone(), store.clone());
+            for place in 0..count {
+                neighbour.receive(at(0), RADIO, &leaf_frame(&speech, place), &mut archive).unwrap();
+                if lost >> place & 1 == 0 {
+                    node.receive(at(0), RADIO, &leaf_frame(&speech, place), &mut store).unwrap();
+                }
+            }
+            let (mut out, mut now) = (vec![0; MAX_CAST_FRAME], 0);
+            while let Some(due) = node.next_due().into_iter().chain(neighbour.next_due()).min() {
+                now = due.max(now);
+                while let Some(transmit) = node.poll(at(now), &mut store, &mut out).unwrap() {
+                    neighbour.receive(at(now), RADIO, &out[..transmit.length], &mut archive).unwrap();
+                }
+                while let Some(transmit) = neighbour.poll(at(now), &mut archive, &mut out).unwrap() {
+                    // Its relays of what was lost are lost again.
+                    if transmit.purpose == Purpose::Answer {
+                        node.receive(at(now), RADIO, &out[..transmit.length], &mut store).unwrap();
+                    }
+                }
+            }
+            assert!(node.chains().all(|(.., is_complete)| is_complete), "{count} messages, b = {per_block}, lost {lost:04b}");
+            assert!(now < 1_200_000, "nodes are silent after {now} ms");
+        }
+    }
+}
+
+#[test]
+fn every_bit_of_a_leaf_counts_and_a_forged_one_is_neither_kept_nor_passed_on() {
+    let authority = authority();
+    for per_block in [1, 2, 5] {
+        let speech = speaker(&authority).say(1, per_block, &said(5)).unwrap();
+        for place in 0..5 {
+            let (mut node, mut store) = follower(&authority, &speech);
+            for before in 0..place {
+                node.receive(at(0), RADIO, &leaf_frame(&speech, before), &mut store).unwrap();
+            }
+            says(&mut node, &mut store, 10_000);
+            let (items, (block, index, leaf)) = (store.items().count(), speech.leaves[place].clone());
+            for bit in 0..leaf.len() * 8 {
+                let mut forged = leaf.clone();
+                forged[bit / 8] ^= 1 << (bit % 8);
+                let frame = encode(&CastFrame::Fragment { chain: speech.reference(), block, index, leaf: &forged });
+                assert_eq!(refusal(node.receive(at(10_000), RADIO, &frame, &mut store).unwrap()), "ForgedLeaf");
+            }
+            assert_eq!(store.items().count(), items);
+            assert!(says(&mut node, &mut store, 12_000).is_empty());
+            let event = node.receive(at(12_000), RADIO, &leaf_frame(&speech, place), &mut store).unwrap();
+            assert!(matches!(event, Event::Verified { .. } | Event::Pending { .. }), "{event:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_refused_has_a_name() {
+    let (authority, stranger) = (authority(), Authority::new(Algorithm::Ed25519, 2).unwrap());
+    let sink = speaker(&authority);
+    let speech = sink.say(5, 2, &said(4)).unwrap();
+    let (mut node, mut store) = follower(&authority, &speech);
+    let mut hear = |frame: &CastFrame<'_>, unix: u64| {
+        refusal(node.receive(Now { ms: 1_000_000, unix: Some(unix) }, RADIO, &encode(frame), &mut store).unwrap())
+    };
+    let now = 1_700_000_000;
+    let of_stranger = stranger.certify("sink", Algorithm::Ed25519, 1).unwrap();
+    assert_eq!(hear(&CastFrame::Certificate(&of_stranger.certificate), now), "WrongNetwork");
+    assert_eq!(hear(&CastFrame::Head(&of_stranger.say(6, 1, &said(1)).unwrap().head), now), "WrongNetwork");
+    let expired = authority.certify_for("late", Algorithm::Ed25519, 2, (0, now)).unwrap();
+    assert_eq!(hear(&CastFrame::Certificate(&expired.certificate), now), "Expired");
+    let early = authority.certify_for("early", Algorithm::Ed25519, 3, (now + 1, u64::MAX)).unwrap();
+    assert_eq!(hear(&CastFrame::Certificate(&early.certificate), now), "NotYetValid");
+    let unknown = authority.certify("unknown", Algorithm::Ed25519, 4).unwrap();
+    assert_eq!(hear(&CastFrame::Head(&unknown.say(1, 1, &said(1)).unwrap().head), now), "UnknownSender");
+    for number in [0, 4] {
+        assert_eq!(hear(&CastFrame::Head(&sink.say(number, 1, &said(1)).unwrap().head), now), "ChainGoesBack");
+    }
+    assert_eq!(hear(&CastFrame::Head(&sink.say(5, 1, &said(1)).unwrap().head), now), "ChainGoesBack");
+    assert_eq!(hear(&CastFrame::Head(&speech.head), now), "taken", "the same head is no lie");
+    assert_eq!(hear(&CastFrame::Head(&sink.say(6, 17, &said(20)).unwrap().head), now), "BlockTooLarge");
+    assert_eq!(hear(&CastFrame::Head(&sink.say(6, 64, &said(3)).unwrap().head), now), "taken", "its blocks are small");
+    let mut forged = sink.say(7, 1, &said(1)).unwrap().head;
+    *forged.last_mut().unwrap() ^= 1;
+    assert_eq!(hear(&CastFrame::Head(&forged), now), "NotAuthentic");
+    assert_eq!(hear(&CastFrame::Head(&forged), now), "RefusedBefore");
+    let old = authority.certify("sink", Algorithm::Ed25519, 0).unwrap();
+    assert_eq!(hear(&CastFrame::Certificate(&old.certificate), now), "Superseded");
+    let revocation = authority.revoke(2).unwrap();
+    assert_eq!(hear(&CastFrame::Revocation(&revocation), now), "taken");
+    assert_eq!(hear(&CastFrame::Certificate(&sink.certificate), now), "Revoked");
+    assert_eq!(hear(&CastFrame::Revocation(&authority.revoke(1).unwrap()), now), "Superseded");
+    assert_eq!(hear(&CastFrame::Head(&[]), now), "Malformed");
+}
+
+#[test]
+fn a_sender_whose_time_is_over_says_no_more_chains() {
+    let authority = authority();
+    let sink = authority.certify_for("sink", Algorithm::Ed25519, 1, (100, 200)).unwrap();
+    let (mut node, mut store) = node(&authority);
+    let mut hear =
+        |frame: &CastFrame<'_>, unix| refusal(node.receive(Now { ms: 0, unix }, RADIO, &encode(frame), &mut store).unwrap());
+    assert_eq!(hear(&CastFrame::Certificate(&sink.certificate), Some(199)), "taken");
+    assert_eq!(hear(&CastFrame::Head(&sink.say(1, 1, &said(1)).unwrap().head), Some(199)), "taken");
+    assert_eq!(hear(&CastFrame::Head(&sink.say(2, 1, &said(1)).unwrap().head), Some(200)), "Expired");
+    assert_eq!(
+        hear(&CastFrame::Head(&sink.say(2, 1, &said(1)).unwrap().head), None),
+        "taken",
+        "without a clock dates do not count"
+    );
+}
+
+#[test]
+fn a_revoked_sender_is_followed_no_longer_and_not_after_a_reboot_either() {
+    let authority = authority();
+    let speech = speaker(&authority).say(1, 1, &said(3)).unwrap();
+    let (mut node, mut store) = follower(&authority, &speech);
+    node.receive(at(0), RADIO, &leaf_frame(&speech, 0), &mut store).unwrap();
+    let revocation = encode(&CastFrame::Revocation(&authority.revoke(2).unwrap()));
+    assert_eq!(node.receive(at(1), RADIO, &revocation, &mut store).unwrap(), Event::Revoked { base: 0, minimum: 2 });
+    assert_eq!(refusal(node.receive(at(2), RADIO, &leaf_frame(&speech, 1), &mut store).unwrap()), "UnknownChain");
+    assert!(!store.chains().contains(&speech.reference()), "what was under way is forgotten");
+    // The revocation is passed on, and nothing else.
+    let said = says(&mut node, &mut store, 60_000);
+    let relayed: Vec<_> = said.iter().filter(|(_, purpose, _)| *purpose == Purpose::Relay).map(|(.., frame)| frame).collect();
+    assert_eq!(relayed, [&revocation, &revocation], "once on each link");
+
+    let mut rebooted: Receiver<'_> = Node::new(settings(&authority), 8, at(0), &mut store).unwrap();
+    let certificate = encode(&CastFrame::Certificate(&speech.certificate));
+    assert_eq!(refusal(rebooted.receive(at(0), RADIO, &certificate, &mut store).unwrap()), "Revoked");
+    // Whoever presents what was revoked is told.
+    let said = says(&mut rebooted, &mut store, 10_000);
+    assert_eq!(said.into_iter().map(|(.., frame)| frame).collect::<Vec<_>>(), [revocation]);
+}
+
+#[test]
+fn after_a_reboot_an_old_chain_is_refused_and_nothing_is_delivered_twice() {
+    let authority = authority();
+    let sink = speaker(&authority);
+    let (old, speech) = (sink.say(1, 1, &said(1)).unwrap(), sink.say(2, 2, &said(6)).unwrap());
+    let (mut node, mut store) = follower(&authority, &speech);
+    for place in 0..3 {
+        node.receive(at(0), RADIO, &leaf_frame(&speech, place), &mut store).unwrap();
+    }
+    // With its chains, and with none of them.
+    for resumes in [true, false] {
+        let mut store = store.clone();
+        let mut node: Receiver<'_> = Node::new(settings(&authority), 9, at(0), &mut store).unwrap();
+        if resumes {
+            let resumed = node.resume(at(0), speech.reference(), &mut store, &mut [0; MAX_LEAF]).unwrap().unwrap();
+            assert_eq!((resumed.verified, resumed.is_complete), (1, false));
+        } else {
+            node.receive(at(0), RADIO, &encode(&CastFrame::Certificate(&speech.certificate)), &mut store).unwrap();
+            let head = encode(&CastFrame::Head(&speech.head));
+            assert_eq!(refusal(node.receive(at(0), RADIO, &head, &mut store).unwrap()), "ChainGoesBack");
+        }
+        assert_eq!(
+            refusal(node.receive(at(0), RADIO, &encode(&CastFrame::Head(&old.head)), &mut store).unwrap()),
+            "ChainGoesBack"
+        );
+        let events: Vec<Event> =
+            (0..6).map(|place| node.receive(at(1), RADIO, &leaf_frame(&speech, place), &mut store).unwrap()).collect();
+        let verified: Vec<(u32, u32)> = events
+            .iter()
+            .filter_map(|event| if let Event::Verified { first, last, .. } = event { Some((*first, *last)) } else { None })
+            .collect();
+        assert_eq!(verified, if resumes { vec![(2, 2), (3, 3)] } else { vec![] });
+    }
+}
+
+#[test]
+fn a_chain_that_was_kept_just_before_power_was_lost_is_neither_lost_nor_replayed() {
+    // The head is durable before the number is: whatever of both is there, the chain goes on, and an older one is refused once it does.
+    let authority = authority();
+    let sink = speaker(&authority);
+    let (old, speech) = (sink.say(1, 1, &said(2)).unwrap(), sink.say(2, 1, &said(2)).unwrap());
+    let (_, mut whole) = follower(&authority, &speech);
+    let mut store = MapStore::default();
+    for (item, bytes) in whole.clone().items() {
+        store.keep(*item, bytes).unwrap();
+    }
+    assert_eq!(store.floor(sink.id).unwrap(), None);
+    let mut node: Receiver<'_> = Node::new(settings(&authority), 9, at(0), &mut store).unwrap();
+    assert!(node.resume(at(0), speech.reference(), &mut store, &mut [0; MAX_LEAF]).unwrap().is_some());
+    assert_eq!(store.floor(sink.id).unwrap(), whole.floor(sink.id).unwrap());
+    assert_eq!(refusal(node.receive(at(0), RADIO, &encode(&CastFrame::Head(&old.head)), &mut store).unwrap()), "ChainGoesBack");
+}
+
+/// A store that fails now and then.
+#[derive(Default)]
+struct Failing {
+    inner: MapStore,
+    /// Calls that succeed before one fails.
+    left: Option<usize>,
+}
+
+impl Failing {
+    fn turn(&mut self) -> Result<(), &'static str> {
+        match &mut self.left {
+            Some(0) => {
+                self.left = None;
+                Err("no power")
+            }
+            Some(left) => {
+                *left -= 1;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl Store for Failing {
+    type Error = &'static str;
+
+    fn keep(&mut self, item: Item, bytes: &[u8]) -> Result<(), Self::Error> {
+        self.turn()?;
+        let Ok(()) = self.inner.keep(item, bytes);
+        Ok(())
+    }
+
+    fn fetch<'b>(&mut self, item: Item, out: &'b mut [u8]) -> Result<Option<&'b [u8]>, Self::Error> {
+        self.turn()?;
+        let Ok(found) = self.inner.fetch(item, out);
+        Ok(found)
+    }
+
+    fn is_kept(&mut self, item: Item, bytes: &[u8]) -> Result<bool, Self::Error> {
+        self.turn()?;
+        let Ok(is_kept) = self.inner.is_kept(item, bytes);
+        Ok(is_kept)
+    }
+
+    fn forget_block(&mut self, chain: ChainRef, block: u32) -> Result<(), Self::Error> {
+        self.turn()?;
+        let Ok(()) = self.inner.forget_block(chain, block);
+        Ok(())
+    }
+
+    fn forget(&mut self, chain: ChainRef) -> Result<(), Self::Error> {
+        self.turn()?;
+        let Ok(()) = self.inner.forget(chain);
+        Ok(())
+    }
+
+    fn retire(&mut self, chain: ChainRef) -> Result<(), Self::Error> {
+        self.turn()?;
+        let Ok(()) = self.inner.retire(chain);
+        Ok(())
+    }
+
+    fn raise(&mut self, sender: moteseal_core::DeviceId, number: ChainNumber) -> Result<(), Self::Error> {
+        self.turn()?;
+        let Ok(()) = self.inner.raise(sender, number);
+        Ok(())
+    }
+
+    fn floor(&mut self, sender: moteseal_core::DeviceId) -> Result<Option<ChainNumber>, Self::Error> {
+        self.turn()?;
+        let Ok(floor) = self.inner.floor(sender);
+        Ok(floor)
+    }
+
+    fn raise_minimum(&mut self, base: u8, minimum: u64) -> Result<(), Self::Error> {
+        self.turn()?;
+        let Ok(()) = self.inner.raise_minimum(base, minimum);
+        Ok(())
+    }
+
+    fn minimum(&mut self, base: u8) -> Result<u64, Self::Error> {
+        self.turn()?;
+        let Ok(minimum) = self.inner.minimum(base);
+        Ok(minimum)
+    }
+}
+
+#[test]
+fn a_store_that_fails_at_any_moment_costs_no_message_and_repeats_none() {
+    let authority = authority();
+    let speech = speaker(&authority).say(1, 2, &said(5)).unwrap();
+    let mut frames = vec![encode(&CastFrame::Certificate(&speech.certificate)), encode(&CastFrame::Head(&speech.head))];
+    frames.extend((0..5).map(|place| leaf_frame(&speech, place)));
+    for fails_after in 0..24 {
+        let mut store = Failing::default();
+        let mut node: Receiver<'_> = Node::new(settings(&authority), 7, at(0), &mut store).unwrap();
+        store.left = Some(fails_after);
+        let mut verified = Vec::new();
+        for frame in &frames {
+            let event = node.receive(at(0), RADIO, frame, &mut store);
+            // What was not taken comes again.
+            let event = event.or_else(|_| node.receive(at(0), RADIO, frame, &mut store)).unwrap();
+            if let Event::Verified { first, last, .. } = event {
+                verified.extend(first..=last);
+            }
+        }
+        assert_eq!(verified, [1, 2, 3], "fails after {fails_after}");
+        let got: Vec<Vec<u8>> =
+            messages(&mut store.inner, speech.reference(), 1, 3).into_iter().map(|(.., message)| message).collect();
+        assert_eq!(got, said(5));
+    }
+}
+
+#[test]
+fn signature_checks_are_metered_and_the_genuine_head_has_its_chance_whoever_comes_first() {
+    let authority = authority();
+    let sink = speaker(&authority);
+    let speech = sink.say(1, 1, &said(1)).unwrap();
+    let genuine = encode(&CastFrame::Head(&speech.head));
+    let mut accepted_after = Vec::new();
+    for run in 0..20_u64 {
+        let mut store = MapStore::default();
+        let mut node: Receiver<'_> = Node::new(settings(&authority), run, at(0), &mut store).unwrap();
+        node.receive(at(0), RADIO, &encode(&CastFrame::Certificate(&sink.certificate)), &mut store).unwrap();
+        let mut forged = speech.head.clone();
+        let length = forged.len();
+        // Each second the genuine head comes last, behind a hundred forged ones.
+        let mut after = None;
+        'seconds: for second in 1..2_000_u64 {
+            for number in 0..100_u64 {
+                forged[length - 8..].copy_from_slice(&(run << 40 | second << 16 | number).to_be_bytes());
+                node.receive(at(second * 1000 + number), RADIO, &encode(&CastFrame::Head(&forged)), &mut store).unwrap();
+                says(&mut node, &mut store, second * 1000 + number);
+            }
+            node.receive(at(second * 1000 + 100), RADIO, &genuine, &mut store).unwrap();
+            says(&mut node, &mut store, second * 1000 + 999);
+            let Rate { burst, each_ms } = Meter::MOTE.heads;
+            let allowed = u64::from(burst) + (second + 1) * 1000 / u64::from(each_ms);
+            assert!(node.checks().heads <= allowed, "{:?} after {second} s", node.checks());
+            if node.chains().next().is_some() {
+                after = Some(second);
+                break 'seconds;
+            }
+        }
+        accepted_after.push(after.expect("the genuine head is accepted"));
+    }
+    let mean = accepted_after.iter().sum::<u64>() / accepted_after.len() as u64;
+    // One in 101 each second, by lot: the mean of twenty is that of a geometric distribution, give or take.
+    assert!((40..220).contains(&mean), "{accepted_after:?}");
+}
+
+#[test]
+fn a_flood_in_the_name_of_one_sender_does_not_keep_out_another() {
+    let authority = authority();
+    let (sink, other) = (speaker(&authority), authority.certify("other", Algorithm::Ed25519, 2).unwrap());
+    let (mut node, mut store) = node(&authority);
+    for speaker in [&sink, &other] {
+        node.receive(at(0), RADIO, &encode(&CastFrame::Certificate(&speaker.certificate)), &mut store).unwrap();
+    }
+    let mut forged = sink.say(1, 1, &said(1)).unwrap().head;
+    let (length, genuine) = (forged.len(), encode(&CastFrame::Head(&other.say(1, 1, &said(1)).unwrap().head)));
+    let mut seconds = 0_u64;
+    while node.chains().next().is_none() {
+        seconds += 1;
+        for number in 0..100_u64 {
+            forged[length - 8..].copy_from_slice(&(seconds << 16 | number).to_be_bytes());
+            node.receive(at(seconds * 1000), RADIO, &encode(&CastFrame::Head(&forged)), &mut store).unwrap();
+        }
+        node.receive(at(seconds * 1000), RADIO, &genuine, &mut store).unwrap();
+        says(&mut node, &mut store, seconds * 1000 + 999);
+    }
+    assert!(seconds < 20, "every other check is the other sender's: {seconds} s");
+}
+
+#[test]
+fn forged_certificates_cost_the_metered_checks_and_no_place() {
+    let authority = authority();
+    let speech = speaker(&authority).say(1, 1, &said(1)).unwrap();
+    let (mut node, mut store) = follower(&authority, &speech);
+    for number in 0..1_000_u64 {
+        let mut forged = authority.certify(&format!("sender {number}"), Algorithm::Ed25519, number + 2).unwrap().certificate;
+        *forged.last_mut().unwrap() ^= 1;
+        node.receive(at(number * 10), RADIO, &encode(&CastFrame::Certificate(&forged)), &mut store).unwrap();
+        says(&mut node, &mut store, number * 10);
+    }
+    let Checks { certificates, .. } = node.checks();
+    assert!(certificates <= u64::from(Meter::MOTE.certificates.burst) + 1 + 10_000 / u64::from(Meter::MOTE.certificates.each_ms));
+    assert!(node.chains().next().is_some());
+    assert_eq!(
+        node.receive(at(10_000), RADIO, &encode(&CastFrame::Certificate(&speech.certificate)), &mut store).unwrap(),
+        Event::Nothing
+    );
+}
+
+/// A node that holds a whole chain and has said all it had to say.
+fn archive<'a>(authority: &'a Authority, speech: &Speech) -> (Receiver<'a>, MapStore, u64) {
+    let (mut node, mut store) = follower(authority, speech);
+    for place in 0..speech.leaves.len() {
+        node.receive(at(0), RADIO, &leaf_frame(speech, place), &mut store).unwrap();
+    }
+    says(&mut node, &mut store, 10_000_000);
+    assert_eq!(node.next_due(), None, "advertisements end");
+    (node, store, 10_000_000)
+}
+
+#[test]
+fn a_fragment_is_answered_once_in_a_hold_off_whatever_is_asked() {
+    let authority = authority();
+    let speech = speaker(&authority).say(1, 5, &said(100)).unwrap();
+    let (mut node, mut store, start) = archive(&authority, &speech);
+    let mut last: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
+    let mut answers = 0;
+    let mut draws = moteseal_lab::chance::Seed::default().draws();
+    for step in 0..6_000_u64 {
+        let now = start + step * 10;
+        let block = 1 + u32::try_from(draws.below(20)).unwrap();
+        let wanted = CastFrame::Wanted { chain: speech.reference(), block, wanted: u64::MAX };
+        node.receive(at(now), u8::try_from(draws.below(2)).unwrap(), &encode(&wanted), &mut store).unwrap();
+        for (when, purpose, frame) in says(&mut node, &mut store, now) {
+            assert_eq!(purpose, Purpose::Answer);
+            let before = last.insert(frame, when);
+            assert!(
+                before.is_none_or(|before| when - before >= u64::from(Timing::RADIO.hold_off_ms)),
+                "at {when} and {before:?}"
+            );
+            answers += 1;
+        }
+    }
+    let Rate { burst, each_ms } = Meter::MOTE.answers;
+    assert!(answers <= u64::from(burst) + 60_000 / u64::from(each_ms), "{answers}");
+    assert!(answers > 100, "{answers}");
+}
+
+#[test]
+fn forged_hints_make_a_node_ask_no_more_than_its_patience_allows() {
+    let authority = authority();
+    let speech = speaker(&authority).say(1, 5, &said(100)).unwrap();
+    let (mut node, mut store) = follower(&authority, &speech);
+    let mut asked = 0;
+    for step in 0..60_000_u64 {
+        let now = step * 10;
+        let chain = if step % 2 == 0 { speech.reference() } else { ChainRef(u32::try_from(step).unwrap().to_be_bytes()) };
+        let frame = match step % 6 {
+            0 => CastFrame::Holds { chain, block: 20, index: 4 },
+            1 | 2 => CastFrame::Fragment { chain, block: 9, index: 0, leaf: b"forged" },
+            3 => CastFrame::Holds { chain, block: 1, index: 0 },
+            _ => CastFrame::Wanted { chain, block: 20, wanted: 1 },
+        };
+        node.receive(at(now), RADIO, &encode(&frame), &mut store).unwrap();
+        for (_, purpose, frame) in says(&mut node, &mut store, now) {
+            asked += u64::from(purpose == Purpose::Request);
+            assert!(
+                purpose == Purpose::Request
+                    || matches!(CastFrame::decode(&frame), Ok(CastFrame::Certificate(_) | CastFrame::Head(_)))
+            );
+        }
+    }
+    let Rate { burst, each_ms } = Meter::MOTE.requests;
+    assert!(asked <= u64::from(burst) + 600_000 / u64::from(each_ms), "{asked} requests in ten minutes");
+    // And the chain is taken all the same.
+    let mut verified = 0;
+    for place in 0..100 {
+        let event = node.receive(at(600_000), RADIO, &leaf_frame(&speech, place), &mut store).unwrap();
+        verified += u32::from(matches!(event, Event::Verified { .. }));
+    }
+    assert_eq!(verified, 20);
+}
+
+#[test]
+fn a_forged_copy_of_a_leaf_silences_no_answer() {
+    let authority = authority();
+    let speech = speaker(&authority).say(1, 1, &said(3)).unwrap();
+    let (mut node, mut store, start) = archive(&authority, &speech);
+    let wanted = encode(&CastFrame::Wanted { chain: speech.reference(), block: 2, wanted: 1 });
+    let forged = encode(&CastFrame::Fragment { chain: speech.reference(), block: 2, index: 0, leaf: b"forged" });
+    node.receive(at(start), RADIO, &wanted, &mut store).unwrap();
+    node.receive(at(start), RADIO, &forged, &mut store).unwrap();
+    let said = says(&mut node, &mut store, start + 5_000);
+    assert_eq!(said.into_iter().map(|(.., frame)| frame).collect::<Vec<_>>(), [leaf_frame(&speech, 1)]);
+    // A true copy does.
+    node.receive(at(start + 10_000), RADIO, &wanted, &mut store).unwrap();
+    node.receive(at(start + 10_000), RADIO, &leaf_frame(&speech, 1), &mut store).unwrap();
+    assert!(says(&mut node, &mut store, start + 15_000).is_empty());
+}
+
+#[test]
+fn a_senders_oldest_chain_gives_way_to_its_newest_and_never_to_another_senders() {
+    let authority = authority();
+    let (sink, other) = (speaker(&authority), authority.certify("other", Algorithm::Ed25519, 2).unwrap());
+    let (mut node, mut store) = node(&authority);
+    for speaker in [&sink, &other] {
+        node.receive(at(0), RADIO, &encode(&CastFrame::Certificate(&speaker.certificate)), &mut store).unwrap();
+    }
+    let chains: Vec<Speech> = (1..=4).map(|number| sink.say(number, 1, &said(2)).unwrap()).collect();
+    let mut hear = |head: &[u8], ms| node.receive(at(ms), RADIO, &encode(&CastFrame::Head(head)), &mut store).unwrap();
+    for speech in &chains[..3] {
+        assert!(matches!(hear(&speech.head, 0), Event::Accepted { abandoned: None, .. }));
+    }
+    let of_other = other.say(1, 1, &said(1)).unwrap();
+    assert_eq!(hear(&of_other.head, 60_000), Event::Refused(RefusedCast::NoRoom));
+    let event = hear(&chains[3].head, 60_000);
+    assert!(matches!(event, Event::Accepted { abandoned: Some(old), .. } if old == chains[0].reference()), "{event:?}");
+    assert!(!store.chains().contains(&chains[0].reference()));
+    // One that is complete gives way to anybody's.
+    for place in 0..2 {
+        node.receive(at(60_000), RADIO, &leaf_frame(&chains[1], place), &mut store).unwrap();
+    }
+    let event = node.receive(at(60_000), RADIO, &encode(&CastFrame::Head(&of_other.head)), &mut store).unwrap();
+    assert!(matches!(event, Event::Accepted { abandoned: None, .. }), "{event:?}");
+    assert!(store.chains().contains(&chains[1].reference()), "an archive keeps it");
+}
+
+#[test]
+fn a_chain_of_one_travels_whole_and_arrives_at_once() {
+    let authority = authority();
+    let speech = speaker(&authority).say(1, 1, &said(1)).unwrap();
+    let (mut sender, mut kept) = node(&authority);
+    kept.keep(Item::Leaf { chain: speech.reference(), block: 1, index: 0 }, &speech.leaves[0].2).unwrap();
+    let event = sender.originate(at(0), &speech.certificate, &speech.head, &mut kept).unwrap();
+    assert!(matches!(event, Event::Accepted { .. }), "{event:?}");
+    sender.release(at(0), speech.reference(), 1, 0).unwrap();
+    let said = says(&mut sender, &mut kept, 0);
+    assert_eq!(said.len(), 2);
+    assert!(matches!(CastFrame::decode(&said[0].2), Ok(CastFrame::Certificate(_))));
+    assert!(matches!(CastFrame::decode(&said[1].2), Ok(CastFrame::Single { .. })));
+    let (mut node, mut store) = node(&authority);
+    node.receive(at(0), RADIO, &said[0].2, &mut store).unwrap();
+    let event = node.receive(at(0), RADIO, &said[1].2, &mut store).unwrap();
+    assert!(matches!(event, Event::Verified { first: 1, last: 1, is_last: true, .. }), "{event:?}");
+    assert_eq!(node.receive(at(0), RADIO, &said[1].2, &mut store).unwrap(), Event::Nothing);
+    let relayed: Vec<Vec<u8>> = says(&mut node, &mut store, 5_000).into_iter().map(|(.., frame)| frame).collect();
+    assert_eq!(relayed.iter().filter(|frame| **frame == said[1].2).count(), 2, "once on each link, whole");
+    assert_eq!(relayed.len(), 4, "and the certificate");
+}
+
+#[test]
+fn the_clock_may_jump() {
+    let authority = authority();
+    let speech = speaker(&authority).say(1, 1, &said(3)).unwrap();
+    let (mut node, mut store) = follower(&authority, &speech);
+    let mut out = vec![0; MAX_CAST_FRAME];
+    for (step, ms) in [u64::MAX, 0, 1 << 41, 5, u64::MAX - 1, u64::MAX, 1_000].into_iter().enumerate() {
+        let mut frames = 0;
+        while node.poll(at(ms), &mut store, &mut out).unwrap().is_some() {
+            frames += 1;
+            assert!(frames < 100, "a jump is no endless flood");
+        }
+        if let Some(place) = step.checked_sub(4) {
+            let event = node.receive(at(ms), RADIO, &leaf_frame(&speech, place), &mut store).unwrap();
+            assert!(matches!(event, Event::Verified { .. }), "{event:?}");
+        }
+    }
+    assert!(node.chains().all(|(.., is_complete)| is_complete));
+}

@@ -76,7 +76,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         if self.refusals.has(fingerprint) {
             return Ok(refused(RefusedCast::RefusedBefore));
         }
-        if !is_drawn && !(self.certificates.is_empty() && self.certificate_meter.take(self.clock)) {
+        if !(is_drawn || self.certificates.is_empty() && self.certificate_meter.take(self.clock)) {
             self.certificates.offer(bytes, link, CERTIFICATES, &mut self.draws);
             return Ok(refused(RefusedCast::Metered));
         }
@@ -191,7 +191,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         if self.refusals.has(fingerprint) {
             return Ok(refused(RefusedCast::RefusedBefore));
         }
-        if !is_drawn && !(self.certificates.is_empty() && self.certificate_meter.take(self.clock)) {
+        if !(is_drawn || self.certificates.is_empty() && self.certificate_meter.take(self.clock)) {
             self.certificates.offer(bytes, link, REVOCATIONS, &mut self.draws);
             return Ok(refused(RefusedCast::Metered));
         }
@@ -253,7 +253,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             }
         };
         // While others wait, the next check is theirs: whoever comes just when there is one again gains nothing.
-        if !is_drawn && !(self.heads.is_empty() && self.head_meter.take(self.clock)) {
+        if !(is_drawn || self.heads.is_empty() && self.head_meter.take(self.clock)) {
             self.heads.offer(bytes, link, place, &mut self.draws);
             return Ok(refused(RefusedCast::Metered));
         }

@@ -1,0 +1,82 @@
+//! One node that hears frames from a test, and what it says.
+#![allow(dead_code, clippy::unwrap_used)]
+
+use moteseal_core::cast::recovery::{Event, LinkSet, Meter, Node, Now, Purpose, Relay, Settings, Timing};
+use moteseal_core::signature::Algorithm;
+use moteseal_core::wire::cast::{CastFrame, MAX_CAST_FRAME};
+use moteseal_core::wire::cbor::Writer;
+use moteseal_lab::radio::{Authority, MapStore, Speaker, Speech};
+
+pub(crate) type Receiver<'a> = Node<'a, 3, 3, 16>;
+
+pub(crate) const RADIO: u8 = 0;
+
+pub(crate) fn authority() -> Authority {
+    Authority::new(Algorithm::Ed25519, 1).unwrap()
+}
+
+pub(crate) fn speaker(authority: &Authority) -> Speaker {
+    authority.certify("sink", Algorithm::Ed25519, 1).unwrap()
+}
+
+pub(crate) fn said(count: usize) -> Vec<Vec<u8>> {
+    (0..count).map(|number| format!("message {number}").into_bytes()).collect()
+}
+
+pub(crate) fn settings(authority: &Authority) -> Settings<'_> {
+    Settings {
+        network: authority.network,
+        bases: std::slice::from_ref(&authority.public),
+        links: LinkSet::first(2),
+        relay: Relay::Flood { copies: 255 },
+        timing: Timing::RADIO,
+        meter: Meter::MOTE,
+    }
+}
+
+pub(crate) const fn at(ms: u64) -> Now {
+    Now { ms, unix: Some(1_700_000_000) }
+}
+
+pub(crate) fn encode(frame: &CastFrame<'_>) -> Vec<u8> {
+    let mut out = vec![0; MAX_CAST_FRAME];
+    let mut writer = Writer::new(&mut out);
+    frame.encode(&mut writer).unwrap();
+    writer.finish().to_vec()
+}
+
+pub(crate) fn leaf_frame(speech: &Speech, place: usize) -> Vec<u8> {
+    let (block, index, leaf) = &speech.leaves[place];
+    encode(&CastFrame::Fragment { chain: speech.reference(), block: *block, index: *index, leaf })
+}
+
+pub(crate) fn node(authority: &Authority) -> (Receiver<'_>, MapStore) {
+    let mut store = MapStore::default();
+    let node = Node::new(settings(authority), 7, at(0), &mut store).unwrap();
+    (node, store)
+}
+
+/// A node that knows the sender and has accepted the chain.
+pub(crate) fn follower<'a>(authority: &'a Authority, speech: &Speech) -> (Receiver<'a>, MapStore) {
+    let (mut node, mut store) = node(authority);
+    let certified = node.receive(at(0), RADIO, &encode(&CastFrame::Certificate(&speech.certificate)), &mut store).unwrap();
+    assert!(matches!(certified, Event::Certified { .. }), "{certified:?}");
+    let accepted = node.receive(at(0), RADIO, &encode(&CastFrame::Head(&speech.head)), &mut store).unwrap();
+    assert!(matches!(accepted, Event::Accepted { .. }), "{accepted:?}");
+    (node, store)
+}
+
+/// All that a node says up to a time, with the times.
+pub(crate) fn says(node: &mut Receiver<'_>, store: &mut MapStore, until: u64) -> Vec<(u64, Purpose, Vec<u8>)> {
+    let (mut out, mut said) = (vec![0; MAX_CAST_FRAME], Vec::new());
+    while let Some(due) = node.next_due().filter(|due| *due <= until) {
+        while let Some(transmit) = node.poll(at(due), store, &mut out).unwrap() {
+            said.push((due, transmit.purpose, out[..transmit.length].to_vec()));
+        }
+    }
+    said
+}
+
+pub(crate) fn refusal(event: Event) -> &'static str {
+    if let Event::Refused(error) = event { error.name() } else { "taken" }
+}

@@ -3,6 +3,7 @@
 //! Exits with 1 if a bar is missed.
 
 mod broker;
+mod cast;
 mod coordinator;
 mod growth;
 mod hashing;
@@ -18,6 +19,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 const USAGE: &str = "usage: moteseal-bench hashing|service|retrieval|coordinator|growth|mqtt|sies [--plot FILE.png] [--json]
+       moteseal-bench cast [--json] [--out DIRECTORY]
        moteseal-bench sums --out DIRECTORY [--data DIRECTORY]";
 
 fn main() -> ExitCode {
@@ -36,6 +38,11 @@ fn main() -> ExitCode {
         && mode == "sums"
     {
         return sums::main(rest);
+    }
+    if let [mode, rest @ ..] = std::env::args().skip(1).collect::<Vec<_>>().as_slice()
+        && mode == "cast"
+    {
+        return cast::main(rest);
     }
     let (mut json, mut suite, mut plot) = (false, None, None);
     let mut arguments = std::env::args().skip(1);

@@ -530,6 +530,14 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
     prop::collection::vec(act, 1..200)
 }
 
+fn edge_u32() -> impl Strategy<Value = u32> {
+    prop_oneof![0..6_u32, Just(MAX_INTERVALS - 1), Just(MAX_INTERVALS), Just(u32::MAX - 1), Just(u32::MAX), any::<u32>()]
+}
+
+fn edge_u64() -> impl Strategy<Value = u64> {
+    prop_oneof![0..1000_u64, Just(u64::MAX - 1), Just(u64::MAX), any::<u64>(), any::<u32>().prop_map(u64::from)]
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(3000))]
 
@@ -568,6 +576,46 @@ proptest! {
             prop_assert_eq!(receiver.parameters().committed, slow.newest);
         }
         prop_assert_eq!(receiver.losses().no_room, 0);
+    }
+
+    /// Whatever bytes come: they are no frame, or the one encoding of one.
+    #[test]
+    fn any_bytes_are_one_frame_or_none(mut bytes in prop::collection::vec(any::<u8>(), 0..60), start in 0..3_u8) {
+        // Mostly bytes that begin as frames do.
+        let begins: &[u8] = match start { 0 => &[], 1 => &[0x85, 0x18, 40, 0x44], _ => &[0x84, 0x18, 41, 0x44] };
+        bytes.splice(0..begins.len().min(bytes.len()), begins.iter().copied());
+        if let Ok(frame) = TeslaFrame::decode(&bytes) {
+            let mut buffer = [0; 64];
+            let mut out = Writer::new(&mut buffer);
+            frame.encode(&mut out).unwrap();
+            prop_assert_eq!(out.finish(), &bytes[..]);
+        }
+    }
+
+    /// Numbers at the edges of their types, at any time, with parameters at theirs: every frame is judged, and none is worth anything.
+    #[test]
+    fn forged_frames_with_extreme_numbers_are_judged_and_worthless(
+        frames in prop::collection::vec((edge_u32(), any::<bool>(), edge_u64()), 1..50),
+        start_ms in edge_u64(), interval_ms in edge_u32(), delay in 1..=4_u8, last in 1..=MAX_INTERVALS, offset_ms in edge_u64(),
+    ) {
+        let interval_ms = interval_ms.max(1);
+        // As late as it may begin, or earlier.
+        let latest = u64::MAX - (u64::from(last) + u64::from(delay) + 1) * u64::from(interval_ms);
+        let schedule = Schedule { start_ms: start_ms.min(latest), interval_ms, delay, last, ..schedule(1, 1, 1) };
+        prop_assert_eq!(schedule.check(), Ok(()));
+        let parameters = Parameters { schedule, committed: 0, key: [3; KEY] };
+        let settings = Settings { offset_ms, steps: 100, seed: 1 };
+        let mut receiver = Receiver::<4, 2, 8>::new(parameters, settings).unwrap();
+        let chain = schedule.reference();
+        for (interval, is_key, now) in frames {
+            let frame = if is_key { TeslaFrame::Key { chain, interval, key: [7; KEY] } } else {
+                TeslaFrame::Packet { chain, interval, message: b"forged", tag: [7; TAG] }
+            };
+            let heard = receiver.receive(now, &frame);
+            prop_assert!(!is_key || heard.is_err());
+            prop_assert_eq!(taken(&mut receiver), []);
+        }
+        prop_assert_eq!(receiver.parameters(), parameters);
     }
 
     /// A sender and a receiver whose clock is off by anything up to what was stated, over a link that loses and delays within the bound: what

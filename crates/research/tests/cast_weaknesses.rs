@@ -5,15 +5,19 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 
 use moteseal_core::DeviceId;
+use moteseal_core::cast::recovery::{Event, Item, LinkSet, Meter, Node, Now, RefusedCast, Relay, Settings, Store, Timing};
 use moteseal_core::cast::{
-    ChainDraft, ChainId, ChainNumber, Head, HeadError, Incoming, Kind, LeafError, MAX_HEAD, MAX_LEAF, NetworkId, OutgoingChain,
-    Taken,
+    BaseId, ChainDraft, ChainId, ChainNumber, ChainRef, Head, HeadError, Incoming, Kind, LeafError, MAX_HEAD, MAX_LEAF,
+    MAX_SENDER_CERTIFICATE, NetworkId, OutgoingChain, SenderCertificateDraft, Taken,
 };
 use moteseal_core::digest::Digest;
-use moteseal_core::signature::{Algorithm, SecretKey, SignatureError};
+use moteseal_core::signature::{Algorithm, PublicKey, SecretKey, SignatureError};
+use moteseal_core::wire::cast::CastFrame;
+use moteseal_core::wire::cbor::Writer;
 use moteseal_research::hmac_broadcast::SharedKey;
 use moteseal_research::paper_cast::{self, Chain, ExtendedBlock, Packet};
 use moteseal_research::secp160r1;
@@ -232,4 +236,238 @@ fn sixty_four_bits_let_a_sender_say_two_things_under_one_signature_and_our_diges
     let mut incoming = opened(&chain.head).unwrap();
     assert_eq!(incoming.take(1, 0, &shut), Err(LeafError::ForgedLeaf));
     assert!(is_verified(incoming.take(1, 0, &open)));
+}
+
+/// Everything a node keeps, which outlives it.
+#[derive(Default)]
+struct Flash {
+    items: HashMap<Item, Vec<u8>>,
+    floors: HashMap<DeviceId, ChainNumber>,
+    minimums: HashMap<u8, u64>,
+}
+
+impl Store for Flash {
+    type Error = Infallible;
+
+    fn keep(&mut self, item: Item, bytes: &[u8]) -> Result<(), Infallible> {
+        self.items.insert(item, bytes.to_vec());
+        Ok(())
+    }
+
+    fn fetch<'b>(&mut self, item: Item, out: &'b mut [u8]) -> Result<Option<&'b [u8]>, Infallible> {
+        let Some(bytes) = self.items.get(&item).filter(|bytes| bytes.len() <= out.len()) else { return Ok(None) };
+        out[..bytes.len()].copy_from_slice(bytes);
+        Ok(Some(&out[..bytes.len()]))
+    }
+
+    fn is_kept(&mut self, item: Item, bytes: &[u8]) -> Result<bool, Infallible> {
+        Ok(self.items.get(&item).is_some_and(|kept| kept == bytes))
+    }
+
+    fn forget_block(&mut self, of: ChainRef, number: u32) -> Result<(), Infallible> {
+        self.items.retain(|item, _| !matches!(item, Item::Leaf { chain, block, .. } if *chain == of && *block == number));
+        Ok(())
+    }
+
+    fn forget(&mut self, of: ChainRef) -> Result<(), Infallible> {
+        self.items.retain(|item, _| {
+            !matches!(item, Item::Leaf { chain, .. } | Item::Head(chain) | Item::ChainCertificate(chain) if *chain == of)
+        });
+        Ok(())
+    }
+
+    fn retire(&mut self, _: ChainRef) -> Result<(), Infallible> {
+        Ok(())
+    }
+
+    fn raise(&mut self, sender: DeviceId, number: ChainNumber) -> Result<(), Infallible> {
+        self.floors.insert(sender, number);
+        Ok(())
+    }
+
+    fn floor(&mut self, sender: DeviceId) -> Result<Option<ChainNumber>, Infallible> {
+        Ok(self.floors.get(&sender).copied())
+    }
+
+    fn raise_minimum(&mut self, base: u8, minimum: u64) -> Result<(), Infallible> {
+        self.minimums.insert(base, minimum);
+        Ok(())
+    }
+
+    fn minimum(&mut self, base: u8) -> Result<u64, Infallible> {
+        Ok(self.minimums.get(&base).copied().unwrap_or(0))
+    }
+}
+
+fn base() -> SecretKey {
+    SecretKey::from_seed(Algorithm::Ed25519, &[4; 32]).unwrap()
+}
+
+type Mote<'a> = Node<'a, 2, 2, 16>;
+
+fn settings(bases: &[PublicKey]) -> Settings<'_> {
+    let (relay, timing, meter) = (Relay::Flood { copies: 255 }, Timing::RADIO, Meter::MOTE);
+    Settings { network: ID.network, bases, links: LinkSet::one(0), relay, timing, meter }
+}
+
+const fn at(ms: u64) -> Now {
+    Now { ms, unix: None }
+}
+
+fn framed(frame: &CastFrame<'_>) -> Vec<u8> {
+    let mut buffer = vec![0; 4096];
+    let mut out = Writer::new(&mut buffer);
+    frame.encode(&mut out).unwrap();
+    out.finish().to_vec()
+}
+
+fn certificate() -> Vec<u8> {
+    let (base, sender) = (base(), key().public());
+    let draft = SenderCertificateDraft {
+        network: ID.network,
+        base: BaseId::of(&base.public()),
+        serial: 1,
+        sender: ID.sender,
+        key: &sender,
+        not_before: 0,
+        not_after: u64::MAX,
+    };
+    let mut out = [0; MAX_SENDER_CERTIFICATE];
+    draft.issue(&base, &mut out).unwrap().to_vec()
+}
+
+/// A chain as frames: its head, and its leaves.
+fn frames(number: u64, messages: &[Vec<u8>], per_block: u8) -> Vec<Vec<u8>> {
+    let id = ChainId { number: ChainNumber(number), ..ID };
+    let chain = ours_as(id, messages, per_block);
+    let mut frames = vec![framed(&CastFrame::Head(&chain.head))];
+    for (block, leaves) in (1..).zip(&chain.blocks) {
+        for (index, leaf) in (0..).zip(leaves) {
+            frames.push(framed(&CastFrame::Fragment { chain: id.reference(), block, index, leaf }));
+        }
+    }
+    frames
+}
+
+fn hear(node: &mut Mote<'_>, ms: u64, frame: &[u8], flash: &mut Flash) -> Event {
+    node.receive(at(ms), 0, frame, flash).unwrap()
+}
+
+/// All that the node says from one time to another; it is polled whenever it is due.
+fn said(node: &mut Mote<'_>, from: u64, until: u64, flash: &mut Flash) -> Vec<Vec<u8>> {
+    let (mut said, mut out, mut ms) = (Vec::new(), vec![0; 4096], from);
+    loop {
+        while let Some(transmit) = node.poll(at(ms), flash, &mut out).unwrap() {
+            said.push(out[..transmit.length].to_vec());
+        }
+        match node.next_due() {
+            Some(due) if due < until => ms = due.max(ms + 1),
+            _ => return said,
+        }
+    }
+}
+
+#[test]
+fn an_old_chain_said_again_passes_with_the_paper_and_is_refused_by_us_after_a_reboot_too() {
+    let (old, new) = (texts(&["pumps off"]), texts(&["pumps on"]));
+    let (first, second) = (paper_chain(&old, 1), paper_chain(&new, 1));
+    let mut receiver = paper_receiver(1, 1);
+    for chain in [&first, &second, &first] {
+        chain.packets().iter().for_each(|packet| drop(receiver.hear(packet)));
+    }
+    assert_eq!(receiver.accepted, [old.concat(), new.concat(), old.concat()], "the pumps are off again");
+
+    // Ours: a chain counts once, and no chain after a later one.
+    let bases = [base().public()];
+    let mut flash = Flash::default();
+    let mut node = Mote::new(settings(&bases), 1, at(0), &mut flash).unwrap();
+    assert!(matches!(hear(&mut node, 0, &framed(&CastFrame::Certificate(&certificate())), &mut flash), Event::Certified { .. }));
+    let (first, second) = (frames(1, &old, 1), frames(2, &new, 1));
+    for chain in [&first, &second] {
+        assert!(matches!(hear(&mut node, 5_000, &chain[0], &mut flash), Event::Accepted { .. }));
+        assert!(matches!(hear(&mut node, 5_000, &chain[1], &mut flash), Event::Verified { is_last: true, .. }));
+    }
+    let replayed = |node: &mut Mote<'_>, ms, flash: &mut Flash| {
+        for chain in [&first, &second] {
+            for frame in chain {
+                let event = hear(node, ms, frame, flash);
+                assert!(matches!(event, Event::Nothing | Event::Refused(_)), "{event:?}");
+            }
+        }
+    };
+    replayed(&mut node, 10_000, &mut flash);
+    // It loses its memory but for what was made durable.
+    flash.items.clear();
+    let mut node = Mote::new(settings(&bases), 2, at(0), &mut flash).unwrap();
+    hear(&mut node, 0, &framed(&CastFrame::Certificate(&certificate())), &mut flash);
+    assert_eq!(hear(&mut node, 10_000, &first[0], &mut flash), Event::Refused(RefusedCast::ChainGoesBack));
+    replayed(&mut node, 20_000, &mut flash);
+}
+
+#[test]
+fn a_flood_of_forged_heads_costs_the_paper_a_signature_check_each_and_us_what_the_meter_allows() {
+    let forger = secp160r1::SecretKey::new(BigUint::from(666_u32)).unwrap();
+    let mut receiver = paper_receiver(1, 1);
+    for forged in 0..50_u64 {
+        let digest = forged.to_be_bytes();
+        assert_eq!(receiver.hear(&Packet::First { digest, signature: forger.sign(&digest) }), []);
+    }
+    assert_eq!(receiver.signature_checks, 50, "and so on: four seconds each, on the paper's motes");
+
+    let bases = [base().public()];
+    let mut flash = Flash::default();
+    let mut node = Mote::new(settings(&bases), 1, at(0), &mut flash).unwrap();
+    hear(&mut node, 0, &framed(&CastFrame::Certificate(&certificate())), &mut flash);
+    // A hundred forged heads a second for ten minutes, each another, and in each second the genuine one once.
+    let messages = texts(&["pumps off"]);
+    let genuine = frames(3, &messages, 1);
+    let mut head = ours(&messages, 1).head;
+    let (mut accepted, mut out) = (None, vec![0; 4096]);
+    for ms in (0..600_000_u64).step_by(10) {
+        // What waits for a check is drawn when there is one to be had.
+        while node.poll(at(ms), &mut flash, &mut out).unwrap().is_some() {}
+        let last = head.len() - 8;
+        head[last..].copy_from_slice(&ms.to_be_bytes());
+        let forged = hear(&mut node, ms, &framed(&CastFrame::Head(&head)), &mut flash);
+        assert!(!matches!(forged, Event::Accepted { .. }));
+        if ms % 1_000 == 500 {
+            hear(&mut node, ms, &genuine[0], &mut flash);
+        }
+        if accepted.is_none() && node.chains().count() > 0 {
+            accepted = Some(ms);
+        }
+    }
+    // Four at once and one a second.
+    assert!(node.checks().heads <= 4 + 600, "{} checks of 60,000 forged heads", node.checks().heads);
+    // What waits is drawn by lot: the genuine head has one chance in a hundred and one each second, however early the others come.
+    assert!(accepted.is_some(), "and the genuine head gets through");
+}
+
+#[test]
+fn forged_acknowledgements_make_the_papers_nodes_send_without_end_and_ours_within_the_meter() {
+    let messages = texts(&["one", "two", "three", "four", "five"]);
+    let chain = paper_chain(&messages, 5);
+    let mut receiver = paper_receiver(5, 5);
+    chain.packets().iter().for_each(|packet| drop(receiver.hear(packet)));
+    let asked = Packet::Acknowledgement { block: 1, missing: u64::MAX };
+    let answers: usize = (0..1_000).map(|_| receiver.hear(&asked).len()).sum();
+    assert_eq!(answers, 5_000, "five messages for each forged acknowledgement of a few bytes, from every node in earshot");
+
+    let bases = [base().public()];
+    let mut flash = Flash::default();
+    let mut node = Mote::new(settings(&bases), 1, at(0), &mut flash).unwrap();
+    hear(&mut node, 0, &framed(&CastFrame::Certificate(&certificate())), &mut flash);
+    for frame in frames(3, &messages, 5) {
+        hear(&mut node, 0, &frame, &mut flash);
+    }
+    // Its own relays are over.
+    said(&mut node, 0, 60_000, &mut flash);
+    let wanted = framed(&CastFrame::Wanted { chain: ID.reference(), block: 1, wanted: u64::MAX });
+    let mut answers = 0;
+    for ms in (60_000..70_000).step_by(10) {
+        hear(&mut node, ms, &wanted, &mut flash);
+        answers += said(&mut node, ms, ms + 10, &mut flash).len();
+    }
+    // Each of five fragments at once, and again every four seconds at the earliest; an advertisement or two beside them.
+    assert!((5..=5 * 3 + 2).contains(&answers), "{answers} frames for 1,000 forged requests");
 }

@@ -1897,6 +1897,173 @@ def chain_of_one(data, network, sender, key):
     return head, leaf
 
 
+# ---------------------------------------------------------------- tesla.md
+
+TESLA_PACKET, TESLA_KEY = 40, 41
+
+
+@dataclass
+class Tesla:
+    """Schedule and newest known key of a chain of keys."""
+
+    network: bytes
+    sender: bytes
+    chain: int
+    start: int
+    interval: int
+    delay: int
+    last: int
+    committed: int = 0
+    key: bytes = b""
+
+    def check(self):
+        if self.interval == 0:
+            raise Refused("IntervalOutOfRange")
+        if self.delay == 0:
+            raise Refused("DelayOutOfRange")
+        if not 1 <= self.last <= 1 << 20:
+            raise Refused("TooManyIntervals")
+        if (self.start + (self.last + self.delay + 1) * self.interval) >> 64:
+            raise Refused("EndsTooLate")
+
+    def block(self, kind):
+        names = self.network + self.sender + be(self.chain, 8)
+        return b"moteseal/tesla/1" + bytes(8) + names + bytes([kind]) + bytes(15)
+
+    @property
+    def reference(self):
+        return H(self.block(0))[:4]
+
+    def before(self, interval, key):
+        return H(self.block(0), be(interval, 4), key)[:16]
+
+    def tag(self, interval, key, message):
+        return hmac256(H(self.block(1), be(interval, 4), key), message)[:8]
+
+    def interval_at(self, now):
+        return None if now < self.start else (now - self.start) // self.interval
+
+    def encode(self):
+        fields = [1, self.network, self.sender, self.chain, self.start, self.interval, self.delay, self.last]
+        return cbor2.dumps([*fields, self.committed, self.key])
+
+
+def tesla_parameters(data, network, sender, chain):
+    try:
+        fields = array(decode(data), 10)
+        version_one(fields[0])
+        numbers = [uint(field, bits) for field, bits in zip(fields[3:9], (64, 64, 32, 8, 32, 32))]
+        found = Tesla(byte_string(fields[1], 8), byte_string(fields[2], 8), *numbers, byte_string(fields[9], 16))
+        found.check()
+        out_of_range(found.committed >= found.last)
+    except Refused:
+        raise Refused("Malformed") from None
+    for one, other, name in (
+        (found.network, network, "WrongNetwork"),
+        (found.sender, sender, "WrongSender"),
+        (found.chain, chain, "WrongChain"),
+    ):
+        if one != other:
+            raise Refused(name)
+    return found
+
+
+def tesla_say(tesla, secret, says):
+    """The parameters and frames of a sender whose random key is that of the power of two at or above `last`."""
+    tesla.check()
+    keys = {max(2, 1 << (tesla.last - 1).bit_length()): secret}
+    for interval in range(max(keys), 0, -1):
+        keys[interval - 1] = tesla.before(interval, keys[interval])
+    tesla.key = keys[0]
+    served, said = 0, []
+    for now, message in says:
+        if message is not None and len(message) > 4096:
+            raise Refused("MessageTooLong")
+        interval = tesla.interval_at(now) or 0
+        if interval < served:
+            raise Refused("ClockWentBack")
+        served = min(interval, tesla.last)
+        if message is None:
+            told = min(interval - tesla.delay, tesla.last)
+            said.append(cbor2.dumps([TESLA_KEY, tesla.reference, told, keys[told]]) if told > 0 else None)
+            continue
+        if interval == 0:
+            raise Refused("NotStarted")
+        if interval > tesla.last:
+            raise Refused("Ended")
+        tag = tesla.tag(interval, keys[interval], message)
+        said.append(cbor2.dumps([TESLA_PACKET, tesla.reference, interval, message, tag]))
+    return tesla.encode(), said
+
+
+class TeslaReceiver:
+    """Section 5, with room for everything but messages of more than `longest` bytes."""
+
+    def __init__(self, tesla, offset, steps, longest=32):
+        self.tesla, self.offset, self.steps, self.longest = tesla, offset, steps, longest
+        self.kept = []
+
+    def hear(self, now, data):
+        """What is proven by a frame."""
+        fields = array(decode(data))
+        wrong_type(not fields)
+        kind = uint(fields[0])
+        if kind not in (TESLA_PACKET, TESLA_KEY):
+            raise Refused("UnknownItem")
+        array(fields, 5 if kind == TESLA_PACKET else 4)
+        reference, interval = byte_string(fields[1], 4), uint(fields[2], 32)
+        if kind == TESLA_PACKET:
+            message, tag = byte_string(fields[3]), byte_string(fields[4], 8)
+        else:
+            key = byte_string(fields[3], 16)
+        tesla, highest = self.tesla, self.tesla.interval_at(now + self.offset)
+        if reference != tesla.reference:
+            raise Refused("WrongChain")
+        if kind == TESLA_PACKET:
+            self.packet(interval, highest, message, tag)
+            return []
+        return self.key(interval, highest, key)
+
+    def packet(self, interval, highest, message, tag):
+        if interval == 0:
+            raise Refused("NoSuchInterval")
+        if interval > self.tesla.last:
+            raise Refused("BeyondEnd")
+        if interval <= self.tesla.committed:
+            raise Refused("NotSafe")
+        if highest is None or highest < interval:
+            raise Refused("FutureInterval")
+        if highest >= interval + self.tesla.delay:
+            raise Refused("NotSafe")
+        if len(message) > self.longest:
+            raise Refused("MessageTooLong")
+        if (interval, message, tag) in self.kept:
+            raise Refused("Repeated")
+        self.kept.append((interval, message, tag))
+
+    def key(self, interval, highest, key):
+        tesla = self.tesla
+        if interval > tesla.last:
+            raise Refused("BeyondEnd")
+        if interval <= tesla.committed:
+            raise Refused("Repeated" if (interval, key) == (tesla.committed, tesla.key) else "OldKey")
+        if highest is None or highest < interval:
+            raise Refused("KeyEarly")
+        if interval - tesla.committed > self.steps:
+            raise Refused("TooManySteps")
+        keys = {interval: key}
+        for at in range(interval, tesla.committed, -1):
+            keys[at - 1] = tesla.before(at, keys[at])
+        if keys[tesla.committed] != tesla.key:
+            raise Refused("ForgedKey")
+        tesla.committed, tesla.key = interval, key
+        waited = sorted((packet for packet in self.kept if packet[0] <= interval), key=lambda packet: packet[0])
+        self.kept = [packet for packet in self.kept if packet[0] > interval]
+        if highest < interval + tesla.delay:
+            raise Refused("ClockTooFarOff")
+        return [(of, message) for of, message, tag in waited if tesla.tag(of, keys[of], message) == tag]
+
+
 # ---------------------------------------------------------------- sums.md, section 3: the agenda
 
 AGENDA = 2
@@ -3029,6 +3196,35 @@ def open_vector(_case, given):
     return {"sum": str(sum_open(total, factor, keys, int(given["vmax"])))}
 
 
+def of_tesla(given):
+    return unhex(given["network"]), unhex(given["sender"]), given["chain"]
+
+
+def tesla_parameters_vector(_case, given):
+    found = tesla_parameters(unhex(given["bytes"]), *of_tesla(given))
+    shown = {name: getattr(found, name) for name in ("start", "interval", "delay", "last", "committed")}
+    return shown | {"key": found.key.hex(), "reference": found.reference.hex()}
+
+
+def tesla_say_vector(_case, given):
+    tesla = Tesla(*of_tesla(given), *(given[name] for name in ("start", "interval", "delay", "last")))
+    says = [(now, optional(message, unhex)) for now, message in given["says"]]
+    parameters, said = tesla_say(tesla, unhex(given["secret"]), says)
+    return {"parameters": parameters.hex(), "said": [optional(frame, bytes.hex) for frame in said]}
+
+
+def tesla_hear_vector(_case, given):
+    receiver = TeslaReceiver(tesla_parameters(unhex(given["parameters"]), *of_tesla(given)), given["offset"], given["steps"])
+    heard = []
+    for now, frame in given["heard"]:
+        try:
+            said = receiver.hear(now, unhex(frame))
+            heard.append(["taken", [[interval, message.hex()] for interval, message in said]])
+        except Refused as refused:
+            heard.append([refused.name, []])
+    return {"heard": heard, "committed": receiver.tesla.committed}
+
+
 def participation_vector(_case, given):
     runs = participation_decode(unhex(given["bytes"]), given["sources"])
     return {"runs": runs, "count": sum(end - start for start, end in runs)}
@@ -3136,6 +3332,9 @@ OPERATIONS = {
     "sum.agenda": lambda _, given: agenda_open(
         unhex(given["bytes"]), unhex(given["group"]), unhex(given["roster"]), Key(given["alg"], unhex(given["key"]))
     ),
+    "tesla.parameters": tesla_parameters_vector,
+    "tesla.say": tesla_say_vector,
+    "tesla.hear": tesla_hear_vector,
     "choice.rate": lambda _, given: {"mask": rate_mask(Fraction(given["rate"]), given["levels"])},
     "choice.at_most": at_most_vector,
     "choice.answer": choice_answer,

@@ -13,6 +13,7 @@ mod query;
 mod receipt;
 mod sampling;
 mod sum;
+mod tesla;
 
 use std::collections::BTreeMap;
 use std::fs;

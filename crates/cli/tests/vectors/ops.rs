@@ -23,7 +23,7 @@ use moteseal_verify::{Event, Explained, ReadError, Roster, StreamReader, explain
 use serde_json::{Value, json};
 
 use crate::common::world::{multiproof, path, root_of};
-use crate::{audit, link, query, receipt, sampling, sum};
+use crate::{audit, link, query, receipt, sampling, sum, tesla};
 
 /// What an operation gives: its output, or its error's name.
 pub type Verdict = Result<Value, String>;
@@ -163,6 +163,9 @@ impl Shared {
             "query.plan" => query::plan(input),
             "query.contribution" => query::contribution(input),
             "query.answer" => query::answer(input),
+            "tesla.parameters" => tesla::parameters(input),
+            "tesla.say" => tesla::say(input),
+            "tesla.hear" => tesla::hear(input),
             other => panic!("no operation {other}"),
         }
     }

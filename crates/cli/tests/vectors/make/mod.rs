@@ -14,6 +14,7 @@ mod private;
 mod pruned;
 mod served;
 mod sums;
+mod tesla;
 mod within;
 mod words;
 
@@ -44,6 +45,7 @@ pub fn files() -> BTreeMap<String, Value> {
     private::make(&mut files);
     agendas::make(&mut files);
     plans::make(&mut files);
+    tesla::make(&mut files);
     assert!(files.wrong.is_empty(), "{}", files.wrong.join("\n"));
     files.made
 }

@@ -1,0 +1,78 @@
+//! The operations of uTESLA (spec/tesla.md), by the product's own code.
+
+use moteseal_core::DeviceId;
+use moteseal_core::cast::tesla::receiver::{Receiver, Settings};
+use moteseal_core::cast::tesla::sender::Sender;
+use moteseal_core::cast::tesla::{MAX_PARAMETERS, Parameters, Schedule};
+use moteseal_core::cast::{ChainId, ChainNumber, NetworkId};
+use moteseal_core::wire::tesla::TeslaFrame;
+use serde_json::{Value, json};
+
+use crate::ops::{Verdict, bytes, fixed, hex_of, list, name, number};
+
+/// What the receivers of the vectors have room for: more than any case needs, but for the length of a message.
+type Roomy = Receiver<16, 16, 32>;
+
+fn id(input: &Value) -> ChainId {
+    let (network, sender) = (NetworkId(fixed(input, "network")), DeviceId(fixed(input, "sender")));
+    ChainId { network, sender, number: ChainNumber(number(input, "chain")) }
+}
+
+fn at(entry: &Value) -> (u64, Option<Vec<u8>>) {
+    (entry[0].as_u64().unwrap(), entry[1].as_str().map(|text| hex::decode(text).unwrap()))
+}
+
+/// What is in parameters of a chain.
+pub fn parameters(input: &Value) -> Verdict {
+    let Parameters { schedule, committed, key } = Parameters::decode(&bytes(input, "bytes"), id(input)).map_err(name)?;
+    let Schedule { start_ms, interval_ms, delay, last, .. } = schedule;
+    Ok(json!({
+        "start": start_ms, "interval": interval_ms, "delay": delay, "last": last, "committed": committed, "key": hex_of(key),
+        "reference": hex_of(schedule.reference().0),
+    }))
+}
+
+/// What a sender says at given times: a message's packet or, of null, the key that may be told.
+pub fn say(input: &Value) -> Verdict {
+    let schedule = Schedule {
+        id: id(input),
+        start_ms: number(input, "start"),
+        interval_ms: number(input, "interval"),
+        delay: number(input, "delay"),
+        last: number(input, "last"),
+    };
+    let mut sender = Sender::new(schedule, fixed(input, "secret")).map_err(name)?;
+    let mut parameters = [0; MAX_PARAMETERS];
+    let parameters = hex_of(sender.parameters().encode(&mut parameters).unwrap());
+    let mut buffer = [0; 8192];
+    let mut said = Vec::new();
+    for entry in list(input, "says") {
+        said.push(match at(entry) {
+            (now, Some(message)) => Some(hex_of(sender.packet(now, &message, &mut buffer).map_err(name)?)),
+            (now, None) => sender.disclosure(now, &mut buffer).map_err(name)?.map(hex_of),
+        });
+    }
+    Ok(json!({ "parameters": parameters, "said": said }))
+}
+
+/// What a receiver makes of frames at given times: of each what it says to it, and the messages that are proven then.
+pub fn hear(input: &Value) -> Verdict {
+    let parameters = Parameters::decode(&bytes(input, "parameters"), id(input)).map_err(name)?;
+    let settings = Settings { offset_ms: number(input, "offset"), steps: number(input, "steps"), seed: 0 };
+    let mut receiver = Roomy::new(parameters, settings).map_err(name)?;
+    let mut heard = Vec::new();
+    for entry in list(input, "heard") {
+        let (now, frame) = at(entry);
+        let frame = frame.unwrap();
+        let verdict = match TeslaFrame::decode(&frame) {
+            Ok(frame) => receiver.receive(now, &frame).map_or_else(name, |()| "taken".to_owned()),
+            Err(error) => name(error),
+        };
+        let mut said = Vec::new();
+        while let Some(message) = receiver.take() {
+            said.push(json!([message.interval, hex_of(message.message)]));
+        }
+        heard.push(json!([verdict, said]));
+    }
+    Ok(json!({ "heard": heard, "committed": receiver.parameters().committed }))
+}

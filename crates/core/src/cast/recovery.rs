@@ -15,6 +15,7 @@ use crate::signature::PublicKey;
 use crate::wire::cast::CastFrame;
 
 mod ahead;
+mod certified;
 mod follow;
 mod hear;
 mod meter;
@@ -294,15 +295,11 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'a, SEN
         }
     }
 
-    /// Asks which chains there are: for a node that has just started, and cannot know what was said before.
+    /// Asks which chains there are, until somebody says: for a node that has just started, and cannot know what was said before. Those who hold
+    /// chains advertise them again.
     pub fn solicit(&mut self, now: Now) {
         self.advance(now);
-        for link in 0..MAX_LINKS {
-            if self.settings.links.has(link) && !self.chains.iter().flatten().any(Followed::is_whole) {
-                self.note_unknown(ANY_CHAIN, WANTS_HEAD, link);
-                return;
-            }
-        }
+        self.note_unknown(ANY_CHAIN, WANTS_HEAD, 0);
     }
 
     /// The signatures that were checked so far.

@@ -4,11 +4,7 @@
 use super::follow::every;
 use super::say::place_of;
 use super::*;
-use crate::cast::{Claim, Head, HeadError, LeafError, NotInForce, Revocation, SenderCertificate, SenderCertificateError, Taken};
-
-/// How those that wait for the check of a base station's signature are told apart.
-const CERTIFICATES: usize = 0;
-const REVOCATIONS: usize = 1;
+use crate::cast::{Claim, Head, HeadError, LeafError, SenderCertificate, Taken};
 
 /// Who vouches for a head: a sender, by a key that a base station has certified.
 pub(super) struct Voucher {
@@ -18,7 +14,7 @@ pub(super) struct Voucher {
     pub(super) serial: u64,
 }
 
-const fn refused(error: RefusedCast) -> Event {
+pub(super) const fn refused(error: RefusedCast) -> Event {
     Event::Refused(error)
 }
 
@@ -42,181 +38,6 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             }
         }
         Ok(())
-    }
-
-    /// A certificate; `is_drawn` if its check is paid for.
-    pub(super) fn hear_certificate<S: Store>(
-        &mut self,
-        now: Now,
-        link: u8,
-        bytes: &[u8],
-        is_drawn: bool,
-        store: &mut S,
-    ) -> Result<Event, S::Error> {
-        let Ok(claim) = SenderCertificate::peek(bytes) else { return Ok(refused(RefusedCast::Malformed)) };
-        if claim.network != self.settings.network {
-            return Ok(refused(RefusedCast::WrongNetwork));
-        }
-        let Some((base, minimum)) = self.base(claim.base) else { return Ok(refused(RefusedCast::UnknownBaseStation)) };
-        if claim.serial < minimum {
-            // Whoever says it may not have heard.
-            self.plan_answer(Piece::Revocation(base), link);
-            return Ok(refused(RefusedCast::Revoked));
-        }
-        let fingerprint = self.draws.fingerprint(bytes);
-        if let Some(known) = self.sender(claim.sender).and_then(|place| self.senders.get(place)?.as_ref()) {
-            if known.certificate == fingerprint {
-                self.heard(Item::Certificate(claim.sender), link);
-                return Ok(Event::Nothing);
-            }
-            if known.base == base && claim.serial <= known.serial {
-                return Ok(refused(RefusedCast::Superseded));
-            }
-        }
-        if self.refusals.has(fingerprint) {
-            return Ok(refused(RefusedCast::RefusedBefore));
-        }
-        if !(is_drawn || self.certificates.is_empty() && self.certificate_meter.take(self.clock)) {
-            self.certificates.offer(bytes, link, CERTIFICATES, &mut self.draws);
-            return Ok(refused(RefusedCast::Metered));
-        }
-        let event = self.certify(now, bytes, fingerprint, store)?;
-        if let Event::Certified { sender } = event {
-            self.pass_on(Piece::Certificate(sender), link);
-        }
-        Ok(event)
-    }
-
-    /// Checks a certificate's signature and dates, and takes it.
-    pub(super) fn certify<S: Store>(
-        &mut self,
-        now: Now,
-        bytes: &[u8],
-        fingerprint: u64,
-        store: &mut S,
-    ) -> Result<Event, S::Error> {
-        self.checks.certificates = self.checks.certificates.saturating_add(1);
-        let opened = SenderCertificate::open_any(bytes, self.settings.network, self.base_keys());
-        let (certificate, base) = match opened {
-            Ok(opened) => opened,
-            Err(error) => return Ok(refused(self.refuse_certificate(error, fingerprint))),
-        };
-        self.enroll(now, &certificate, u8::try_from(base).unwrap_or(u8::MAX), (bytes, fingerprint), store)
-    }
-
-    /// Takes a certificate whose signature has been checked, if it is in force.
-    pub(super) fn enroll<S: Store>(
-        &mut self,
-        now: Now,
-        certificate: &SenderCertificate<'_>,
-        base: u8,
-        (bytes, fingerprint): (&[u8], u64),
-        store: &mut S,
-    ) -> Result<Event, S::Error> {
-        let Ok(key) = certificate.key() else { return Ok(refused(RefusedCast::Malformed)) };
-        let minimum = self.minimums.get(usize::from(base)).copied().unwrap_or(0);
-        if let Err(error) = certificate.check(now.unix, minimum) {
-            return Ok(refused(not_in_force(error)));
-        }
-        let id = certificate.sender;
-        let Some(place) = self.sender_place(id) else { return Ok(refused(RefusedCast::NoRoom)) };
-        store.keep(Item::Certificate(id), bytes)?;
-        let floor = store.floor(id)?;
-        let order = self.next_order();
-        let sender = Sender {
-            id,
-            key,
-            base,
-            serial: certificate.serial,
-            not_before: certificate.not_before,
-            not_after: certificate.not_after,
-            certificate: fingerprint,
-            floor,
-            next: self.next_chain(id, floor),
-            order,
-        };
-        if let Some(place) = self.senders.get_mut(place) {
-            *place = Some(sender);
-        }
-        Ok(Event::Certified { sender: id })
-    }
-
-    fn refuse_certificate(&mut self, error: SenderCertificateError, fingerprint: u64) -> RefusedCast {
-        match error {
-            SenderCertificateError::Decode(_) => RefusedCast::Malformed,
-            SenderCertificateError::WrongNetwork => RefusedCast::WrongNetwork,
-            SenderCertificateError::UnknownBaseStation => RefusedCast::UnknownBaseStation,
-            _ => {
-                self.refusals.add(fingerprint);
-                RefusedCast::NotAuthentic
-            }
-        }
-    }
-
-    /// Where a sender's certificate goes: its own place, a free one, or that of the sender without chains here that has been known longest.
-    /// What it said before is not said again for that: its floor is in the store.
-    fn sender_place(&self, id: DeviceId) -> Option<usize> {
-        let free = || self.senders.iter().position(Option::is_none);
-        let has_chains = |id: DeviceId| self.chains.iter().flatten().any(|followed| followed.outline.id.sender == id);
-        let idle = || {
-            let known = self.senders.iter().enumerate().filter_map(|(place, sender)| Some((place, sender.as_ref()?)));
-            known.filter(|(_, sender)| !has_chains(sender.id)).min_by_key(|(_, sender)| sender.order).map(|(place, _)| place)
-        };
-        self.sender(id).or_else(free).or_else(idle)
-    }
-
-    pub(super) fn next_chain(&self, sender: DeviceId, floor: Option<ChainNumber>) -> ChainRef {
-        let number = ChainNumber(floor.map_or(1, |floor| floor.0.saturating_add(1)));
-        ChainId { network: self.settings.network, sender, number }.reference()
-    }
-
-    /// A revocation; `is_drawn` if its check is paid for.
-    pub(super) fn hear_revocation<S: Store>(
-        &mut self,
-        link: u8,
-        bytes: &[u8],
-        is_drawn: bool,
-        store: &mut S,
-    ) -> Result<Event, S::Error> {
-        let Ok((base, claimed)) = Revocation::peek(bytes) else { return Ok(refused(RefusedCast::Malformed)) };
-        let Some((base, minimum)) = self.base(base) else { return Ok(refused(RefusedCast::UnknownBaseStation)) };
-        if claimed <= minimum {
-            if claimed == minimum && store.is_kept(Item::Revocation(base), bytes)? {
-                self.heard(Item::Revocation(base), link);
-                return Ok(Event::Nothing);
-            }
-            return Ok(refused(RefusedCast::Superseded));
-        }
-        let fingerprint = self.draws.fingerprint(bytes);
-        if self.refusals.has(fingerprint) {
-            return Ok(refused(RefusedCast::RefusedBefore));
-        }
-        if !(is_drawn || self.certificates.is_empty() && self.certificate_meter.take(self.clock)) {
-            self.certificates.offer(bytes, link, REVOCATIONS, &mut self.draws);
-            return Ok(refused(RefusedCast::Metered));
-        }
-        self.checks.certificates = self.checks.certificates.saturating_add(1);
-        if let Err(error) = Revocation::open(bytes, self.settings.network, self.base_keys()) {
-            return Ok(refused(self.refuse_certificate(error, fingerprint)));
-        }
-        store.keep(Item::Revocation(base), bytes)?;
-        store.raise_minimum(base, claimed)?;
-        if let Some(minimum) = self.minimums.get_mut(usize::from(base)) {
-            *minimum = claimed;
-        }
-        let is_void = |of: u8, serial: u64| of == base && serial < claimed;
-        for place in &mut self.senders {
-            if let Some(sender) = place.take_if(|sender| is_void(sender.base, sender.serial)) {
-                self.relays.drop_if(|planned| planned.piece == Piece::Certificate(sender.id));
-            }
-        }
-        for slot in 0..CHAINS {
-            if self.chains.get(slot).is_some_and(|followed| followed.as_ref().is_some_and(|of| is_void(of.base, of.serial))) {
-                self.vacate(slot, store)?;
-            }
-        }
-        self.pass_on(Piece::Revocation(base), link);
-        Ok(Event::Revoked { base, minimum: claimed })
     }
 
     /// A head; `is_drawn` if its check is paid for.
@@ -387,7 +208,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     }
 
     /// Empties a chain's place.
-    fn vacate<S: Store>(&mut self, slot: usize, store: &mut S) -> Result<(), S::Error> {
+    pub(super) fn vacate<S: Store>(&mut self, slot: usize, store: &mut S) -> Result<(), S::Error> {
         let Some(followed) = self.chains.get(slot).and_then(Option::as_ref) else { return Ok(()) };
         let chain = followed.reference;
         if followed.is_whole() {
@@ -540,8 +361,9 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
                 Some(unknown) if block == 0 && unknown.wanted & !wanted == 0 => {
                     unknown.ask.yield_once(clock, &pace, &mut self.draws);
                 }
-                Some(_) => {}
-                None => self.note_unknown(chain, WANTS_HEAD, link),
+                // Who asks for a block has the head; who asks for the head has not, and two of those would ask each other for ever.
+                None if block > 0 => self.note_unknown(chain, WANTS_HEAD, link),
+                _ => {}
             }
             return;
         };
@@ -573,6 +395,10 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     /// Somebody says that it holds a chain up to a leaf.
     pub(super) fn hear_holds(&mut self, link: u8, chain: ChainRef, block: u32, index: u8) {
         let (pace, clock) = (self.pace(), self.clock);
+        for place in &mut self.unknown {
+            // That is an answer to whoever has asked which chains there are.
+            place.take_if(|unknown| unknown.chain == ANY_CHAIN && unknown.attempts > 0);
+        }
         let Some(slot) = self.slot(chain) else {
             self.note_unknown(chain, WANTS_HEAD, link);
             return;
@@ -634,7 +460,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     }
 
     /// Plans to answer what was not answered lately, and is not about to be said anyway.
-    fn plan_answer(&mut self, piece: Piece, link: u8) {
+    pub(super) fn plan_answer(&mut self, piece: Piece, link: u8) {
         let link = LinkSet::one(link);
         let is_about_to_be_said =
             |item: Item| self.relays.iter().any(|planned| planned.links.and(link) == link && planned.piece.has(item));
@@ -661,7 +487,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     }
 
     /// Others have said an item, which is genuine: it need not be answered there, nor passed on if it was said often enough.
-    fn heard(&mut self, item: Item, link: u8) {
+    pub(super) fn heard(&mut self, item: Item, link: u8) {
         let link = LinkSet::one(link);
         let enough = match self.settings.relay {
             Relay::Flood { copies } => copies,
@@ -679,24 +505,6 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         if let Item::Certificate(_) = item {
             self.answers.drop_if(|planned| planned.links == link && matches!(planned.piece, Piece::ChainCertificate(_)));
         }
-    }
-
-    /// A base station's place and the least serial that counts.
-    fn base(&self, id: BaseId) -> Option<(u8, u64)> {
-        let place = self.bases.iter().position(|base| *base == Some(id))?;
-        Some((u8::try_from(place).ok()?, *self.minimums.get(place)?))
-    }
-
-    pub(super) fn base_keys(&self) -> &[PublicKey] {
-        self.settings.bases.get(..MAX_BASES).unwrap_or(self.settings.bases)
-    }
-}
-
-const fn not_in_force(error: NotInForce) -> RefusedCast {
-    match error {
-        NotInForce::NotYetValid => RefusedCast::NotYetValid,
-        NotInForce::Expired => RefusedCast::Expired,
-        NotInForce::Revoked => RefusedCast::Revoked,
     }
 }
 

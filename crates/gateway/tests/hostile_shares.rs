@@ -291,6 +291,8 @@ fn only_the_queriers_newest_agenda_is_acted_on_and_only_once_its_number_is_durab
         (heard, gateway.take_said().announcement.is_some(), gateway.queries().len())
     };
     assert_eq!(hear(&mut gateway, &world.agenda(4, &[posed])), (Err(Refused::OlderAgenda), false, 0));
+    // What is old by its own word is not checked: nobody could make a gateway check signatures with what was said long ago.
+    assert_eq!(hear(&mut gateway, &world.draft(4, &[posed], &secret(4))), (Err(Refused::OlderAgenda), false, 0));
     assert_eq!(hear(&mut gateway, &world.agenda(5, &[posed])), (Ok(Heard::Taken), true, 1));
     assert_eq!(hear(&mut gateway, &world.agenda(5, &[posed])), (Ok(Heard::Repeated), false, 1));
     // Another of the same number, then one that ends the query, then the first again.

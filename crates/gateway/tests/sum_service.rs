@@ -14,7 +14,7 @@ use moteseal_core::wire::sum::SumUplink;
 use moteseal_gateway::sum::number::NumberFile;
 use moteseal_gateway::sum::service::SumGateway;
 use moteseal_net::memory::{Faults, MemoryDevice, Network};
-use moteseal_net::{Client, DeviceLink as _, HubLink as _, Options};
+use moteseal_net::{Client, DeviceLink as _, Down, HubLink as _, Options};
 use moteseal_verify::aggregation::{QUERIER, gateway_id};
 use summing::{Said, World};
 use tokio::sync::oneshot;
@@ -163,6 +163,50 @@ async fn what_came_while_a_gateway_stood_still_is_heard_before_its_time_is_up() 
         let said = field.world.opened("root", epoch, &up.frame);
         assert_eq!(field.world.sums(epoch, &[said]), Ok(vec![8, 108]));
     }
+    root.stop.send(()).unwrap();
+    root.task.await.unwrap();
+}
+
+/// Waits until a line is in the metrics.
+async fn shows(gateway: &Running, line: &str) {
+    let shown = tokio::time::timeout(Duration::from_secs(10), async {
+        while !page(&gateway.watch, "metrics").await.contains(line) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    assert!(shown.await.is_ok(), "{line} is not in\n{}", page(&gateway.watch, "metrics").await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agenda_that_is_played_back_to_a_restarted_gateway_is_refused_by_name_and_goes_no_further() {
+    let states = tempfile::tempdir().unwrap();
+    let field = Field::new(&[("root", QUERIER)], &["root"; 8]);
+    let agenda = |number, queries: &[Posed<'_>]| Bytes::from(field.world.agenda(number, queries));
+    let old = agenda(7, &[field.world.posed()]);
+    let querier = field.networks[QUERIER].hub();
+    querier.announce(old.clone()).await.unwrap();
+    let root = field.start("root", states.path()).await;
+    shows(&root, "moteseal_sum_queries 1\n").await;
+    querier.announce(agenda(8, &[])).await.unwrap();
+    shows(&root, "moteseal_sum_agenda_number 8\n").await;
+    root.task.abort();
+    assert!(root.task.await.unwrap_err().is_cancelled());
+    // The broker has the older one again, and hands it to whoever comes.
+    querier.announce(old.clone()).await.unwrap();
+    let mut child = field.networks["root"].device(*b"listener");
+    let root = field.start("root", states.path()).await;
+    shows(&root, "moteseal_sum_frames_refused_total{name=\"OlderAgenda\"} 1\n").await;
+    assert!(page(&root.watch, "metrics").await.contains("moteseal_sum_queries 0\n"));
+    querier.announce(agenda(9, &[])).await.unwrap();
+    shows(&root, "moteseal_sum_agenda_number 9\n").await;
+    // What is retained for children is the last that was acted on, never the one between.
+    let mut heard = Vec::new();
+    while heard.last() != Some(&agenda(9, &[])) {
+        let down = tokio::time::timeout(Duration::from_secs(10), child.receive()).await.unwrap().unwrap();
+        let Down::Announcement(announced) = down else { panic!("{down:?}") };
+        heard.push(announced);
+    }
+    assert!(!heard.contains(&old), "{heard:?}");
     root.stop.send(()).unwrap();
     root.task.await.unwrap();
 }

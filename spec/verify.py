@@ -1811,90 +1811,303 @@ def sum_open(total, factor, keys, vmax):
     return rest // SHARE
 
 
-# ---------------------------------------------------------------- cast.md: heads, and chains of one message
+# ---------------------------------------------------------------- cast.md, section 1: senders and base stations
 
-CHAIN = "moteseal-chain+cose"
-SHA_256 = -16
-LEAF, BLOCK = 0, 1
-SINGLE = 38
-FRAME_LENGTHS = {32: 2, 33: 2, 34: 2, 35: 5, 36: 4, 37: 4, 38: 3, 39: 6}
-
-
-def cast_prefix(network, sender, number, role):
-    return b"moteseal/cast/1".ljust(24, b"\0") + network + sender + be(number, 8) + bytes([role]).ljust(16, b"\0")
+CHAIN, SENDER_REQUEST = "moteseal-chain+cose", "moteseal-request+cose"
+SENDER_CERTIFICATE, REVOCATION = "moteseal-sender+cose", "moteseal-revocation+cose"
 
 
 def sender_named(name):
     return H(b"moteseal/1/sender\0", name.encode())[:8]
 
 
+def key_id(key):
+    return H(b"moteseal/1/key\0", key.raw)[:8]
+
+
+def network_of(key):
+    return H(b"moteseal/1/network\0", key.raw)[:8]
+
+
+def suite(value):
+    number = sint(value)
+    if number not in ALGORITHMS:
+        raise Refused("UnknownAlgorithm", str(number))
+    return ALGORITHMS[number]
+
+
+def sender_request(data):
+    object = signed(data, SENDER_REQUEST)
+    fields = array(decode(object.payload), 4)
+    version_one(fields[0])
+    sender, number, raw = byte_string(fields[1], 8), sint(fields[2]), byte_string(fields[3])
+    key = Key(suite(number), raw)
+    object.verify(key)
+    return sender, key
+
+
+def of_base(object, network, base, expected_network, bases):
+    """The base station that a certificate or revocation names has signed it; its place."""
+    if network != expected_network:
+        raise Refused("WrongNetwork")
+    for place, key in enumerate(bases):
+        if key_id(key) == base:
+            object.verify(key)
+            return place
+    raise Refused("UnknownBaseStation")
+
+
 @dataclass
-class ChainHead:
+class SenderCertificate:
+    base: int
+    serial: int
+    sender: bytes
+    key: Key
+    not_before: int
+    not_after: int
+
+    def check(self, now, minimum):
+        if self.serial < minimum:
+            raise Refused("Revoked")
+        if now is not None and now < self.not_before:
+            raise Refused("NotYetValid")
+        if now is not None and self.not_after != M64 and now >= self.not_after:
+            raise Refused("Expired")
+
+
+def sender_certificate(data, network, bases):
+    object = signed(data, SENDER_CERTIFICATE)
+    fields = array(decode(object.payload), 9)
+    version_one(fields[0])
+    of, base = byte_string(fields[1], 8), byte_string(fields[2], 8)
+    serial, sender = uint(fields[3]), byte_string(fields[4], 8)
+    number, raw = sint(fields[5]), byte_string(fields[6])
+    not_before, not_after = uint(fields[7]), uint(fields[8])
+    alg = suite(number)
+    out_of_range(not_before >= not_after or serial == M64)
+    place = of_base(object, of, base, network, bases)
+    return SenderCertificate(place, serial, sender, Key(alg, raw), not_before, not_after)
+
+
+def revocation(data, network, bases):
+    object = signed(data, REVOCATION)
+    fields = array(decode(object.payload), 4)
+    version_one(fields[0])
+    of, base, minimum = byte_string(fields[1], 8), byte_string(fields[2], 8), uint(fields[3])
+    return of_base(object, of, base, network, bases), minimum
+
+
+# ---------------------------------------------------------------- cast.md, sections 2 and 3: chains
+
+SHA_256 = -16
+LEAF, BLOCK = 0, 1
+MAX_CHAIN, MAX_BLOCK, MAX_CHAIN_MESSAGE, MAX_LABEL = 1 << 24, 64, 8192, 64
+
+
+def not_plain(label):
+    return any(unicodedata.category(letter) == "Cc" for letter in label)
+
+
+@dataclass
+class Chain:
+    """What a head says of its chain."""
+
     network: bytes
     sender: bytes
+    key: bytes
     number: int
     messages: int
     per_block: int
     longest: int
     kind: int
     label: str
-    first: bytes
-    tags: bytes
+    first: bytes = b""
+    tags: bytes = b""
+
+    def hash(self, role, *data):
+        id = self.network + self.sender + self.key + be(self.number, 8)
+        return H(b"moteseal/cast/1".ljust(24, b"\0"), id, bytes([role]).ljust(8, b"\0"), *data)
 
     @property
-    def first_leaves(self):
-        return min(self.messages, self.per_block)
+    def reference(self):
+        return self.hash(LEAF)[:8]
+
+    @property
+    def blocks(self):
+        return -(-self.messages // self.per_block)
+
+    def in_block(self, block):
+        if not 1 <= block <= self.blocks:
+            return 0
+        return min(self.per_block, self.messages - (block - 1) * self.per_block)
+
+    def tags_of(self, block):
+        return 8 * self.in_block(block) if self.in_block(block) > 1 else 0
+
+    def trailer(self, block):
+        return 32 + self.tags_of(block + 1) if block < self.blocks else 0
+
+
+def chain_of(chain, messages):
+    """What a sender makes of messages: the chain with its first digest and tags, and the leaves."""
+    if not messages:
+        raise Refused("NoMessages")
+    if len(messages) > MAX_CHAIN:
+        raise Refused("TooManyMessages")
+    if not 1 <= chain.per_block <= MAX_BLOCK:
+        raise Refused("BlockTooLarge")
+    if len(chain.label.encode()) > MAX_LABEL:
+        raise Refused("LabelTooLong")
+    if not_plain(chain.label):
+        raise Refused("LabelNotPlain")
+    if max(map(len, messages)) > MAX_CHAIN_MESSAGE:
+        raise Refused("MessageTooLong")
+    chain.longest = max(map(len, messages))
+    leaves, trailer = [], b""
+    for start in reversed(range(0, len(messages), chain.per_block)):
+        block = list(messages[start : start + chain.per_block])
+        block[-1] = trailer + block[-1]
+        hashes = [chain.hash(LEAF, leaf) for leaf in block]
+        chain.first = chain.hash(BLOCK, block[-1], *hashes[:-1])
+        chain.tags = b"".join(one[:8] for one in hashes) if len(block) > 1 else b""
+        trailer = chain.first + chain.tags
+        leaves = block + leaves
+    return leaves
 
 
 def chain_head(data, network, sender, key, single=False):
     object = signed(data, CHAIN)
-    fields = array(decode(object.payload), 12)
+    fields = array(decode(object.payload), 13)
     version_one(fields[0])
-    head = ChainHead(
-        network=byte_string(fields[1], 8),
-        sender=byte_string(fields[2], 8),
-        number=uint(fields[3]),
-        messages=uint(fields[4], 32),
-        per_block=uint(fields[5], 8),
-        longest=uint(fields[6], 16),
-        kind=uint(fields[7], 8),
-        label=text(fields[8]),
-        first=byte_string(fields[10], 32),
-        tags=byte_string(fields[11]),
-    )
-    if sint(fields[9]) != SHA_256:
+    of, by, under = (byte_string(field, 8) for field in fields[1:4])
+    number, messages, per_block = uint(fields[4]), uint(fields[5], 32), uint(fields[6], 8)
+    longest, kind = uint(fields[7], 16), uint(fields[8], 8)
+    out_of_range(kind > 2)
+    out_of_range(not 1 <= messages <= MAX_CHAIN or not 1 <= per_block <= MAX_BLOCK or longest > MAX_CHAIN_MESSAGE)
+    label, hash_number = text(fields[9]), sint(fields[10])
+    first, tags = byte_string(fields[11], 32), byte_string(fields[12])
+    head = Chain(of, by, under, number, messages, per_block, longest, kind, label, first, tags)
+    if hash_number != SHA_256:
         raise Refused("UnknownAlgorithm")
-    out_of_range(not 1 <= head.messages <= 1 << 24 or not 1 <= head.per_block <= 64)
-    out_of_range(head.longest > 8192 or head.kind > 2)
-    out_of_range(len(head.label.encode()) > 64 or any(unicodedata.category(letter) == "Cc" for letter in head.label))
-    out_of_range(len(head.tags) != (8 * head.first_leaves if head.first_leaves > 1 else 0))
-    if single and head.messages != 1:
+    out_of_range(len(label.encode()) > MAX_LABEL or not_plain(label) or len(tags) != head.tags_of(1))
+    if single and messages != 1:
         raise Refused("NotSingle")
-    if head.network != network:
+    if of != network:
         raise Refused("WrongNetwork")
-    if head.sender != sender:
+    if by != sender:
         raise Refused("WrongSender")
+    if under != key_id(key):
+        raise Refused("WrongKey")
     object.verify(key)
     return head
 
 
-def chain_of_one(data, network, sender, key):
-    """Frame 38: the head, and the one message, whose digest it states."""
+class Hearing:
+    """A receiver of one chain: all leaves of the block under way, as they are."""
+
+    def __init__(self, head):
+        self.chain, self.block, self.digest, self.tags, self.held = head, 1, head.first, head.tags, {}
+
+    @property
+    def missing(self):
+        return [index for index in range(self.chain.in_block(self.block)) if index not in self.held]
+
+    def take(self, block, index, leaf):
+        chain = self.chain
+        leaves = chain.in_block(self.block)
+        if block != self.block or self.block > chain.blocks:
+            raise Refused("NotThisBlock")
+        if index >= leaves:
+            raise Refused("IndexOutOfRange")
+        before = chain.trailer(block) if index == leaves - 1 else 0
+        if len(leaf) < before:
+            raise Refused("LeafTooShort")
+        if len(leaf) - before > chain.longest:
+            raise Refused("LeafTooLong")
+        message = leaf[before:].hex()
+        if leaves > 1 and chain.hash(LEAF, leaf)[:8] != self.tags[8 * index : 8 * index + 8]:
+            raise Refused("ForgedLeaf")
+        if index in self.held:
+            return "repeated"
+        self.held[index] = leaf
+        if self.missing:
+            return ["pending", message]
+        last = self.held[leaves - 1]
+        others = [chain.hash(LEAF, self.held[other]) for other in range(leaves - 1)]
+        if chain.hash(BLOCK, last, *others) != self.digest:
+            self.held = {}
+            raise Refused("BlockMismatch" if leaves > 1 else "ForgedLeaf")
+        trailer = last[: chain.trailer(block)]
+        self.digest, self.tags, self.held = trailer[:32], trailer[32:], {}
+        self.block += 1
+        return ["verified", message, block, block == chain.blocks]
+
+
+# ---------------------------------------------------------------- cast.md, sections 4 to 6: one message, frames, evidence
+
+
+def cast_frame(data):
     frame = array(decode(data))
-    wrong_type(not frame)
+    # Of an array of nothing the kind is missing.
+    if not frame:
+        raise Refused("Truncated")
     kind = uint(frame[0])
-    if kind not in FRAME_LENGTHS:
+    lengths = {32: 2, 33: 2, 34: 2, 35: 5, 36: 4, 37: 4, 38: 3, 39: 6}
+    if kind not in lengths:
         raise Refused("UnknownItem")
-    array(frame, FRAME_LENGTHS[kind])
-    if kind != SINGLE:
+    array(frame, lengths[kind])
+    if kind in (32, 33, 34):
+        name = {32: "certificate", 33: "revocation", 34: "head"}[kind]
+        return {"frame": name, "bytes": byte_string(frame[1])}
+    if kind == 38:
+        return {"frame": "single", "head": byte_string(frame[1]), "leaf": byte_string(frame[2])}
+    read = {"chain": byte_string(frame[1], 8), "block": uint(frame[2], 32)}
+    if kind == 36:
+        return {"frame": "wanted"} | read | {"wanted": uint(frame[3])}
+    if kind == 39:
+        mask, lengths, data = uint(frame[3]), uint(frame[4], 16), byte_string(frame[5])
+        out_of_range(mask == 0)
+        return {"frame": "repair"} | read | {"mask": mask, "lengths": lengths, "bytes": data}
+    index = uint(frame[3], 8)
+    out_of_range(index >= MAX_BLOCK)
+    if kind == 37:
+        return {"frame": "holds"} | read | {"index": index}
+    return {"frame": "fragment"} | read | {"index": index, "leaf": byte_string(frame[4])}
+
+
+def chain_of_one(data, network, sender, key):
+    """The head, and the one message."""
+    frame = cast_frame(data)
+    if frame["frame"] != "single":
         raise Refused("NotSingle")
-    head, leaf = byte_string(frame[1]), byte_string(frame[2])
-    head = chain_head(head, network, sender, key, single=True)
-    if len(leaf) > head.longest:
-        raise Refused("LeafTooLong")
-    if H(cast_prefix(network, sender, head.number, BLOCK), leaf) != head.first:
-        raise Refused("ForgedLeaf")
-    return head, leaf
+    head = chain_head(frame["head"], network, sender, key, single=True)
+    Hearing(head).take(1, 0, frame["leaf"])
+    return head, frame["leaf"]
+
+
+def cast_evidence(data, network, bases):
+    """The sender, the messages that are proven, and how many the chain has."""
+    certificate = hearing = None
+    proven, pending, at = [], [], 0
+    while at < len(data):
+        form = Form(data, at)
+        form.item()
+        frame, at = cast_frame(data[at : form.at]), form.at
+        kind = frame["frame"]
+        if certificate is None and kind == "certificate":
+            certificate = sender_certificate(frame["bytes"], network, bases)
+        elif certificate and hearing is None and kind == "head":
+            hearing = Hearing(chain_head(frame["bytes"], network, certificate.sender, certificate.key))
+        elif hearing and kind == "fragment" and frame["chain"] == hearing.chain.reference:
+            if frame["block"] != hearing.block or frame["index"] not in hearing.missing[:1]:
+                raise Refused("OutOfOrder")
+            verdict = hearing.take(frame["block"], frame["index"], frame["leaf"])
+            pending.append(verdict[1])
+            if verdict[0] == "verified":
+                proven, pending = proven + pending, []
+        else:
+            raise Refused("OutOfOrder")
+    return certificate, hearing, proven
 
 
 # ---------------------------------------------------------------- tesla.md
@@ -1932,7 +2145,7 @@ class Tesla:
 
     @property
     def reference(self):
-        return H(self.block(0))[:4]
+        return H(self.block(0))[:8]
 
     def before(self, interval, key):
         return H(self.block(0), be(interval, 4), key)[:16]
@@ -2011,7 +2224,7 @@ class TeslaReceiver:
         if kind not in (TESLA_PACKET, TESLA_KEY):
             raise Refused("UnknownItem")
         array(fields, 5 if kind == TESLA_PACKET else 4)
-        reference, interval = byte_string(fields[1], 4), uint(fields[2], 32)
+        reference, interval = byte_string(fields[1], 8), uint(fields[2], 32)
         if kind == TESLA_PACKET:
             message, tag = byte_string(fields[3]), byte_string(fields[4], 8)
         else:
@@ -3261,6 +3474,101 @@ def result_vector(_case, given):
     return {"results": plan.answer([int(total) for total in given["totals"]], given["participants"])}
 
 
+def shared_keys(given):
+    return unhex(given["network"]), [Key(base["alg"], unhex(base["key"])) for base in given["bases"]]
+
+
+def opened_by(given):
+    return unhex(given["network"]), unhex(given["sender"]), Key(given["alg"], unhex(given["key"]))
+
+
+def ids_vector(_case, given):
+    key = Key(given["alg"], unhex(given["key"]))
+    return {"sender": sender_named(given["sender"]).hex(), "key": key_id(key).hex(), "network": network_of(key).hex()}
+
+
+def request_vector(_case, given):
+    sender, key = sender_request(unhex(given["bytes"]))
+    return {"sender": sender.hex(), "alg": key.alg, "key": key.raw.hex()}
+
+
+def sender_certificate_vector(_case, given):
+    found = sender_certificate(unhex(given["bytes"]), *shared_keys(given))
+    found.check(given["now"], given["minimum"])
+    return {
+        "base": found.base,
+        "serial": found.serial,
+        "sender": found.sender.hex(),
+        "alg": found.key.alg,
+        "key": found.key.raw.hex(),
+        "not_before": found.not_before,
+        "not_after": found.not_after,
+    }
+
+
+def revocation_vector(_case, given):
+    base, minimum = revocation(unhex(given["bytes"]), *shared_keys(given))
+    return {"base": base, "minimum": minimum}
+
+
+def chain_vector(_case, given):
+    messages = [unhex(message) for message in given["messages"]]
+    ids = [unhex(given[name]) for name in ("network", "sender", "key")]
+    chain = Chain(*ids, given["number"], len(messages), given["per_block"], 0, 0, given["label"])
+    leaves = chain_of(chain, messages)
+    return {
+        "reference": chain.reference.hex(),
+        "longest": chain.longest,
+        "leaves": [leaf.hex() for leaf in leaves],
+        "first": chain.first.hex(),
+        "tags": chain.tags.hex(),
+    }
+
+
+def head_vector(_case, given):
+    head = chain_head(unhex(given["bytes"]), *opened_by(given))
+    return {
+        "reference": head.reference.hex(),
+        "number": head.number,
+        "messages": head.messages,
+        "per_block": head.per_block,
+        "longest": head.longest,
+        "kind": head.kind,
+        "label": head.label,
+        "first": head.first.hex(),
+    }
+
+
+def take_vector(_case, given):
+    hearing, taken = Hearing(chain_head(unhex(given["bytes"]), *opened_by(given))), []
+    for block, index, leaf in given["leaves"]:
+        try:
+            taken.append(hearing.take(block, index, unhex(leaf)))
+        except Refused as refused:
+            taken.append(refused.name)
+    return {"taken": taken, "block": hearing.block, "missing": sum(1 << index for index in hearing.missing)}
+
+
+def cast_frame_vector(_case, given):
+    read = cast_frame(unhex(given["bytes"]))
+    return {name: value.hex() if type(value) is bytes else value for name, value in read.items()}
+
+
+def single_vector(_case, given):
+    head, message = chain_of_one(unhex(given["bytes"]), *opened_by(given))
+    read = {"number": head.number, "kind": head.kind, "label": head.label}
+    return read | {"message": message.hex(), "digest": head.first.hex()}
+
+
+def evidence_vector(_case, given):
+    certificate, hearing, proven = cast_evidence(unhex(given["bytes"]), *shared_keys(given))
+    return {
+        "sender": certificate and certificate.sender.hex(),
+        "proven": proven,
+        "messages": hearing and hearing.chain.messages,
+    }
+
+
 OPERATIONS = {
     "cbor.item": lambda _, given: decode(unhex(given["bytes"])) and {} or {},
     "cose.object": cose_object,
@@ -3319,6 +3627,16 @@ OPERATIONS = {
     ),
     "link.follow": follow_vector,
     "coordinator.offers": offers_vector,
+    "cast.ids": ids_vector,
+    "cast.request": request_vector,
+    "cast.certificate": sender_certificate_vector,
+    "cast.revocation": revocation_vector,
+    "cast.chain": chain_vector,
+    "cast.head": head_vector,
+    "cast.take": take_vector,
+    "cast.frame": cast_frame_vector,
+    "cast.single": single_vector,
+    "cast.evidence": evidence_vector,
     "query.parse": parse_vector,
     "query.plan": plan_vector,
     "query.contribution": contribution_vector,

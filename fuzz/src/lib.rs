@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc)]
 
+pub mod cast;
 pub mod cose;
 pub mod fixture;
 pub mod keys;
@@ -20,7 +21,8 @@ pub mod sums;
 pub type Target = (&'static str, fn(&[u8]), fn() -> Vec<Vec<u8>>);
 
 /// Every target.
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 9] = [
+    ("cast", cast::run, cast::seeds),
     ("cose", cose::run, cose::seeds),
     ("keys", keys::run, keys::seeds),
     ("link", link::run, link::seeds),

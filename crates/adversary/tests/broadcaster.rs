@@ -7,7 +7,7 @@ use std::convert::Infallible;
 use moteseal_adversary::broadcaster::{Assault, Broadcaster, MAX_FORGED, REMEMBERED};
 use moteseal_core::Digest;
 use moteseal_core::cast::{
-    BaseId, ChainDraft, ChainId, ChainNumber, Head, Incoming, Kind, MAX_HEAD, MAX_LEAF, MAX_SENDER_CERTIFICATE, NetworkId,
+    ChainDraft, ChainId, ChainNumber, Head, Incoming, KeyId, Kind, MAX_HEAD, MAX_LEAF, MAX_SENDER_CERTIFICATE, NetworkId,
     OutgoingChain, Revocation, SenderCertificate, SenderCertificateDraft, Taken, open_single, sender_named,
 };
 use moteseal_core::signature::{Algorithm, SecretKey};
@@ -44,7 +44,7 @@ impl Scene {
         let mut buffer = [0; MAX_SENDER_CERTIFICATE];
         let draft = SenderCertificateDraft {
             network,
-            base: BaseId::of(&base.public()),
+            base: KeyId::of(&base.public()),
             serial: 7,
             sender: id.sender,
             key: &key.public(),
@@ -52,7 +52,14 @@ impl Scene {
             not_after: u64::MAX,
         };
         let certificate = draft.issue(&base, &mut buffer).unwrap().to_vec();
-        let draft = ChainDraft { id, messages: MESSAGES, per_block: PER_BLOCK, kind: Kind::Messages, label: "" };
+        let draft = ChainDraft {
+            id,
+            key: KeyId::of(&key.public()),
+            messages: MESSAGES,
+            per_block: PER_BLOCK,
+            kind: Kind::Messages,
+            label: "",
+        };
         let (mut digests, mut tags) = ([Digest::NULL; MESSAGES as usize], [[0; 8]; MESSAGES as usize]);
         let mut scratch = [0; MAX_LEAF];
         let chain = OutgoingChain::build(draft, &mut digests, &mut tags, &mut scratch, |number, out| {
@@ -75,7 +82,12 @@ impl Scene {
     fn frames(&self) -> Vec<Vec<u8>> {
         let first = [frame(&CastFrame::Certificate(&self.certificate)), frame(&CastFrame::Head(&self.head))];
         let leaves = self.leaves.iter().map(|(block, index, leaf)| {
-            frame(&CastFrame::Fragment { chain: self.id.reference(), block: *block, index: *index, leaf })
+            frame(&CastFrame::Fragment {
+                chain: self.id.reference(KeyId::of(&self.key.public())),
+                block: *block,
+                index: *index,
+                leaf,
+            })
         });
         first.into_iter().chain(leaves).collect()
     }
@@ -112,7 +124,7 @@ impl Scene {
                 let taken = (1..=MESSAGES / u32::from(PER_BLOCK)).any(|at| {
                     matches!(self.receiver(at).take(block, index, leaf), Ok(Taken::Pending { .. } | Taken::Verified { .. }))
                 });
-                chain == self.id.reference() && taken && !is_genuine
+                chain == self.id.reference(KeyId::of(&self.key.public())) && taken && !is_genuine
             }
             // Hints: whoever follows them believes nothing.
             Ok(CastFrame::Wanted { .. } | CastFrame::Holds { .. } | CastFrame::Repair { .. }) | Err(_) => false,

@@ -8,7 +8,8 @@ use std::fs;
 
 use moteseal_core::Digest;
 use moteseal_core::cast::{
-    ChainDraft, ChainId, ChainNumber, Kind, MAX_HEAD, MAX_LEAF, NetworkId, OutgoingChain, SenderCertificate, export, sender_named,
+    ChainDraft, ChainId, ChainNumber, KeyId, Kind, MAX_HEAD, MAX_LEAF, NetworkId, OutgoingChain, SenderCertificate, export,
+    sender_named,
 };
 use moteseal_core::identity::{decode_public_pem, decode_secret_pem};
 use moteseal_core::wire::cast::MAX_CAST_FRAME;
@@ -41,7 +42,8 @@ fn network(scene: &Scene) -> NetworkId {
 fn say(scene: &Scene, kind: Kind, messages: &[&[u8]], per_block: u8, blocks: u32, to: &str) -> Vec<usize> {
     let key = decode_secret_pem(&fs::read(scene.path("keys/ops.key.pem")).unwrap()).unwrap();
     let id = ChainId { network: network(scene), sender: sender_named("ops"), number: ChainNumber(3) };
-    let draft = ChainDraft { id, messages: messages.len() as u32, per_block, kind, label: "orders" };
+    let draft =
+        ChainDraft { id, key: KeyId::of(&key.public()), messages: messages.len() as u32, per_block, kind, label: "orders" };
     let (mut digests, mut tags) = (vec![Digest::NULL; messages.len()], vec![[0; 8]; messages.len()]);
     let read = |number: u32, buffer: &mut [u8]| {
         let message = messages[number as usize];

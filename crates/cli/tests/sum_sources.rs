@@ -249,7 +249,7 @@ fn what_the_querier_said_elsewhere_or_as_something_else_is_refused_by_name_and_u
         (says(&scene.querier, ChainId { sender: DeviceId([1; 8]), ..highest }, Kind::Agenda), "WrongSender"),
         (says(&scene.querier, highest, Kind::Messages), "WrongKind"),
         (says(&scene.querier, highest, Kind::Image), "WrongKind"),
-        (says(&stranger, highest, Kind::Agenda), "NotAuthentic"),
+        (says(&stranger, highest, Kind::Agenda), "WrongKey"),
         (good[..good.len() - 1].to_vec(), "Truncated"),
     ] {
         assert_eq!(scene.try_hear(&announcement), Err(name));

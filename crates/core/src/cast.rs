@@ -22,7 +22,7 @@ pub mod tesla;
 pub mod recovery;
 
 pub use certificate::{
-    BaseId, MAX_REQUEST, MAX_REVOCATION, MAX_SENDER_CERTIFICATE, NotInForce, Revocation, RevocationDraft, SenderCertificate,
+    MAX_REQUEST, MAX_REVOCATION, MAX_SENDER_CERTIFICATE, NotInForce, Revocation, RevocationDraft, SenderCertificate,
     SenderCertificateDraft, SenderCertificateError, SenderClaim, SenderRequest, SenderRequestDraft,
 };
 pub use chain::{BuildError, ChainDraft, Claim, ContentChanged, DraftError, Head, HeadError, MAX_HEAD, OutgoingChain, Outline};
@@ -68,17 +68,28 @@ macro_rules! bytes_id {
         }
     };
 }
-pub(crate) use bytes_id;
 
 bytes_id!(
     /// A network: all who share base stations.
     NetworkId(8)
 );
 bytes_id!(
-    /// What frames name a chain by: the first bytes of the digest of its leaf prefix (spec/cast.md, section 2). Two chains have the same one
-    /// once in 2^32; then each refuses the other's leaves as forged.
-    ChainRef(4)
+    /// What frames name a chain by: the first bytes of the digest of its leaf prefix (spec/cast.md, section 2). To find another chain with a
+    /// given one takes its sender 2^64 hashes.
+    ChainRef(8)
 );
+bytes_id!(
+    /// What a key is named by, a base station's or a sender's: a digest of it.
+    KeyId(8)
+);
+
+impl KeyId {
+    /// The id of a key.
+    #[must_use]
+    pub fn of(key: &PublicKey) -> Self {
+        Self(digest::short(&[b"moteseal/1/key\0", &key.to_bytes()]))
+    }
+}
 
 impl NetworkId {
     /// The network of a base station that has not joined another one's.
@@ -104,7 +115,7 @@ impl fmt::Display for ChainNumber {
     }
 }
 
-/// Which chain: of all chains of all networks there is one with this id.
+/// Which chain of a key: a sender has one with this id under each of its keys, at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChainId {
     /// The network.
@@ -116,10 +127,10 @@ pub struct ChainId {
 }
 
 impl ChainId {
-    /// What frames name the chain by. Costs two compressions.
+    /// What frames name the chain by that is signed with `key`. Costs two compressions.
     #[must_use]
-    pub fn reference(&self) -> ChainRef {
-        hash::reference(self)
+    pub fn reference(&self, key: KeyId) -> ChainRef {
+        hash::reference(self, key)
     }
 }
 

@@ -79,6 +79,10 @@ impl core::error::Error for CertificateError {}
 pub enum IssueError {
     /// A buffer is too small.
     BufferTooSmall,
+    /// The draft says what no reader takes.
+    FieldOutOfRange,
+    /// Another key than the draft names.
+    WrongKey,
     /// The key's holder did not sign.
     Sign(SignError),
 }
@@ -99,6 +103,8 @@ impl fmt::Display for IssueError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BufferTooSmall => BufferTooSmall.fmt(f),
+            Self::FieldOutOfRange => f.write_str("FieldOutOfRange: a value outside its range"),
+            Self::WrongKey => f.write_str("WrongKey: the signing key is not the one that is named"),
             Self::Sign(error) => error.fmt(f),
         }
     }

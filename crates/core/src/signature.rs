@@ -447,6 +447,12 @@ pub trait Signer {
     }
 }
 
+/// A [`Signer`] that knows the public key of its signatures, for what names the key that signs it.
+pub trait KeyPair: Signer {
+    /// The public key.
+    fn public_key(&self) -> PublicKey;
+}
+
 /// A secret key. It is never printed and is zeroed when dropped.
 #[derive(Clone)]
 pub struct SecretKey(Secret);
@@ -553,6 +559,12 @@ impl Signer for SecretKey {
             Secret::MlDsa44(key) => key.sign(message, out)?,
         }
         Ok(length)
+    }
+}
+
+impl KeyPair for SecretKey {
+    fn public_key(&self) -> PublicKey {
+        self.public()
     }
 }
 

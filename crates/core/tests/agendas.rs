@@ -8,6 +8,7 @@ use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_core::sum::agenda::{self, Agenda, AgendaDraft, AgendaError, MAX_AGENDA, Posed};
 use moteseal_core::sum::query::MAX_PLAN;
 use moteseal_core::wire::cast::CastFrame;
+use moteseal_core::wire::cbor::Writer;
 use moteseal_core::{DeviceId, Digest, GroupId};
 use proptest::prelude::*;
 
@@ -76,6 +77,17 @@ fn the_querier_is_the_sender_of_that_name_in_the_network_of_the_group() {
     assert_eq!(agenda::network(GROUP), NetworkId(GROUP.0));
 }
 
+/// The same with another signature.
+fn resigned(bytes: &[u8]) -> Vec<u8> {
+    let CastFrame::Single { head, leaf } = CastFrame::decode(bytes).unwrap() else { panic!("not a chain of one") };
+    let mut head = head.to_vec();
+    *head.last_mut().unwrap() ^= 1;
+    let mut out = vec![0; MAX_AGENDA];
+    let mut writer = Writer::new(&mut out);
+    CastFrame::Single { head: &head, leaf }.encode(&mut writer).unwrap();
+    writer.finish().to_vec()
+}
+
 #[test]
 fn what_was_said_elsewhere_by_somebody_else_or_as_something_else_is_refused_by_name() {
     let bytes = issued(9, &[POSED]);
@@ -88,8 +100,9 @@ fn what_was_said_elsewhere_by_somebody_else_or_as_something_else_is_refused_by_n
         ("WrongSender", said(network, DeviceId(*b"mote0001"), Kind::Agenda, leaf)),
         ("WrongKind", said(network, sender, Kind::Messages, leaf)),
         ("WrongKind", said(network, sender, Kind::Image, leaf)),
-        ("NotAuthentic", issue(&draft(9, &[POSED]), &key(Algorithm::Ed25519, 8)).unwrap()),
-        ("AlgorithmMismatch", issue(&draft(9, &[POSED]), &key(Algorithm::Esp256, 7)).unwrap()),
+        ("WrongKey", issue(&draft(9, &[POSED]), &key(Algorithm::Ed25519, 8)).unwrap()),
+        ("WrongKey", issue(&draft(9, &[POSED]), &key(Algorithm::Esp256, 7)).unwrap()),
+        ("NotAuthentic", resigned(&bytes)),
         ("WrongRoster", issue(&AgendaDraft { roster: Digest([9; 32]), ..draft(9, &[POSED]) }, &querier()).unwrap()),
         ("WrongNetwork", issue(&AgendaDraft { group: GroupId([9; 8]), ..draft(9, &[POSED]) }, &querier()).unwrap()),
         ("AmbiguousQuery", issued(9, &[POSED, POSED])),

@@ -3,14 +3,16 @@
 
 use moteseal_core::DeviceId;
 use moteseal_core::cast::{
-    BaseId, ChainId, ChainNumber, ChainRef, HeadError, Kind, LeafError, MAX_LEAF, MAX_MESSAGE, MAX_REQUEST, MAX_REVOCATION,
-    MAX_SENDER_CERTIFICATE, MAX_SINGLE, NetworkId, NotInForce, Revocation, RevocationDraft, SealError, SenderCertificate,
-    SenderCertificateDraft, SenderCertificateError, SenderRequest, SenderRequestDraft, SingleDraft, SingleError, open_single,
-    sender_named,
+    ChainId, ChainNumber, ChainRef, HeadError, KeyId, Kind, LeafError, MAX_HEAD, MAX_LEAF, MAX_MESSAGE, MAX_REQUEST,
+    MAX_REVOCATION, MAX_SENDER_CERTIFICATE, MAX_SINGLE, NetworkId, NotInForce, Revocation, RevocationDraft, SealError,
+    SenderCertificate, SenderCertificateDraft, SenderCertificateError, SenderRequest, SenderRequestDraft, SingleDraft,
+    SingleError, open_single, sender_named,
 };
-use moteseal_core::signature::{Algorithm, PublicKey, SecretKey, SignatureError};
+use moteseal_core::identity::IssueError;
+use moteseal_core::signature::{Algorithm, PublicKey, SecretKey, SignatureError, Signer};
 use moteseal_core::wire::cast::{CastFrame, MAX_CAST_FRAME};
 use moteseal_core::wire::cbor::{DecodeError, Writer};
+use moteseal_core::wire::cose::{Protected, Sign1, Typ, sig_structure};
 use proptest::prelude::*;
 
 fn key(algorithm: Algorithm, seed: u8) -> SecretKey {
@@ -20,7 +22,7 @@ fn key(algorithm: Algorithm, seed: u8) -> SecretKey {
 const SUITES: &[Algorithm] = if cfg!(feature = "host") { &Algorithm::ALL } else { &[Algorithm::Ed25519, Algorithm::Esp256] };
 
 fn certified(base: &SecretKey, network: NetworkId, key: &PublicKey, until: u64) -> Vec<u8> {
-    let base_id = BaseId::of(&base.public());
+    let base_id = KeyId::of(&base.public());
     let sender = sender_named("ops");
     let draft = SenderCertificateDraft { network, base: base_id, serial: 9, sender, key, not_before: 100, not_after: until };
     draft.issue(base, &mut [0; MAX_SENDER_CERTIFICATE]).unwrap().to_vec()
@@ -70,7 +72,7 @@ fn a_certificate_is_one_base_stations_for_one_network() {
         let (public, sender_key) = (base.public(), sender.public());
         let draft = SenderCertificateDraft {
             network,
-            base: BaseId::of(&public),
+            base: KeyId::of(&public),
             serial: 9,
             sender: sender_named("ops"),
             key: &sender_key,
@@ -127,10 +129,56 @@ fn a_certificate_counts_from_its_first_second_to_the_one_before_its_end() {
     let endless = certified(&base, network, &base.public(), u64::MAX);
     let endless = SenderCertificate::open(&endless, network, &base.public()).unwrap();
     assert_eq!(endless.check(Some(u64::MAX), 0), Ok(()));
-    // One that never counts is no certificate.
-    let never = certified(&base, network, &base.public(), 100);
-    let refused = SenderCertificate::open(&never, network, &base.public()).unwrap_err();
-    assert_eq!(refused, SenderCertificateError::Decode(DecodeError::FieldOutOfRange));
+}
+
+/// The payload of a certificate, signed as it is.
+fn raw_certificate(base: &SecretKey, serial: u64, not_before: u64, not_after: u64) -> Vec<u8> {
+    let (mut header, mut payload, mut scratch, mut out) = ([0; 40], [0; 200], [0; 400], [0; 400]);
+    let mut writer = Writer::new(&mut payload);
+    writer.array(9).unwrap().uint(1_u8).unwrap().bytes(&NetworkId::of(&base.public()).0).unwrap();
+    writer.bytes(&KeyId::of(&base.public()).0).unwrap().uint(serial).unwrap().bytes(&sender_named("ops").0).unwrap();
+    writer.int(-19).unwrap().bytes(&base.public().to_bytes()).unwrap().uint(not_before).unwrap().uint(not_after).unwrap();
+    let payload = writer.finish();
+    let mut writer = Writer::new(&mut header);
+    Protected::new(Algorithm::Ed25519, Typ::SenderCertificate).encode(&mut writer).unwrap();
+    let header = writer.finish();
+    let signature = base.signature(sig_structure(&mut scratch, header, payload).unwrap()).unwrap();
+    let mut writer = Writer::new(&mut out);
+    Sign1::encode(&mut writer, header, payload, &signature).unwrap();
+    writer.finish().to_vec()
+}
+
+#[test]
+fn a_certificate_that_never_counts_or_that_nothing_could_revoke_is_none() {
+    let base = key(Algorithm::Ed25519, 1);
+    let (public, network) = (base.public(), NetworkId::of(&base.public()));
+    for (serial, not_before, not_after, is_one) in [
+        (u64::MAX - 1, 100, 101, true),
+        (u64::MAX, 100, 101, false),
+        (0, 100, 100, false),
+        (0, 101, 100, false),
+        (0, u64::MAX - 1, u64::MAX, true),
+        (0, u64::MAX, u64::MAX, false),
+    ] {
+        let draft = SenderCertificateDraft {
+            network,
+            base: KeyId::of(&public),
+            serial,
+            sender: sender_named("ops"),
+            key: &public,
+            not_before,
+            not_after,
+        };
+        let raw = raw_certificate(&base, serial, not_before, not_after);
+        let mut out = [0; MAX_SENDER_CERTIFICATE];
+        match draft.issue(&base, &mut out) {
+            Ok(bytes) => assert_eq!((bytes, is_one), (&raw[..], true)),
+            Err(error) => assert_eq!((error, is_one), (IssueError::FieldOutOfRange, false)),
+        }
+        let refused = SenderCertificate::open(&raw, network, &public).map(|_| ());
+        let expected = if is_one { Ok(()) } else { Err(SenderCertificateError::Decode(DecodeError::FieldOutOfRange)) };
+        assert_eq!(refused, expected, "{serial} {not_before} {not_after}");
+    }
 }
 
 #[test]
@@ -140,8 +188,8 @@ fn a_revocation_is_one_base_stations_about_itself() {
     for (place, signer) in [&base, &other].into_iter().enumerate() {
         let bytes = revoked(signer, network, 12);
         let (revocation, found) = Revocation::open(&bytes, network, &bases).unwrap();
-        assert_eq!((revocation.minimum(), revocation.base(), found), (12, BaseId::of(&signer.public()), place));
-        assert_eq!(Revocation::peek(&bytes).unwrap(), (BaseId::of(&signer.public()), 12));
+        assert_eq!((revocation.minimum(), revocation.base(), found), (12, KeyId::of(&signer.public()), place));
+        assert_eq!(Revocation::peek(&bytes).unwrap(), (KeyId::of(&signer.public()), 12));
     }
     let bytes = revoked(&other, network, 12);
     assert_eq!(Revocation::open(&bytes, network, &bases[..1]).unwrap_err(), SenderCertificateError::UnknownBaseStation);
@@ -216,7 +264,7 @@ fn every_flipped_bit_of_a_chain_of_one_is_refused() {
         _ => unreachable!("it is a single"),
     };
     let mut out = [0; MAX_CAST_FRAME];
-    for other in [CastFrame::Head(head), CastFrame::Fragment { chain: ChainRef([0; 4]), block: 1, index: 0, leaf }] {
+    for other in [CastFrame::Head(head), CastFrame::Fragment { chain: ChainRef([0; 8]), block: 1, index: 0, leaf }] {
         let mut writer = Writer::new(&mut out);
         other.encode(&mut writer).unwrap();
         let refused = open_single(writer.finish(), NetworkId([1; 8]), sender_named("ops"), &signer.public(), &mut scratch);
@@ -224,7 +272,7 @@ fn every_flipped_bit_of_a_chain_of_one_is_refused() {
     }
 }
 
-fn any_frame<'a>(kind: u8, chain: [u8; 4], block: u32, bits: u64, small: u8, bytes: &'a [u8], more: &'a [u8]) -> CastFrame<'a> {
+fn any_frame<'a>(kind: u8, chain: [u8; 8], block: u32, bits: u64, small: u8, bytes: &'a [u8], more: &'a [u8]) -> CastFrame<'a> {
     let (chain, index) = (ChainRef(chain), small % 64);
     match kind % 8 {
         0 => CastFrame::Certificate(bytes),
@@ -241,7 +289,7 @@ fn any_frame<'a>(kind: u8, chain: [u8; 4], block: u32, bits: u64, small: u8, byt
 proptest! {
     #[test]
     fn a_frame_is_read_as_it_was_written_and_as_nothing_else(
-        kind: u8, chain: [u8; 4], block: u32, bits: u64, small: u8,
+        kind: u8, chain: [u8; 8], block: u32, bits: u64, small: u8,
         bytes in prop::collection::vec(any::<u8>(), 0..300),
         more in prop::collection::vec(any::<u8>(), 0..300),
         place: prop::sample::Index, value: u8,
@@ -270,14 +318,15 @@ fn frames_of_other_kinds_and_places_are_refused() {
     assert_eq!(refusal(&[0x82, 0x18, 31, 0x40]), DecodeError::UnknownItem);
     assert_eq!(refusal(&[0x82, 0x18, 40, 0x40]), DecodeError::UnknownItem);
     assert_eq!(refusal(&[0x83, 0x18, 32, 0x40, 0x40]), DecodeError::UnexpectedType);
-    assert_eq!(refusal(&[0x84, 0x18, 37, 0x44, 0, 0, 0, 0, 1, 0x18, 64]), DecodeError::FieldOutOfRange);
-    assert_eq!(refusal(&[0x84, 0x18, 37, 0x43, 0, 0, 0, 1, 0]), DecodeError::UnexpectedType);
-    assert_eq!(refusal(&[0x86, 0x18, 39, 0x44, 0, 0, 0, 0, 1, 0, 0, 0x40]), DecodeError::FieldOutOfRange);
+    assert_eq!(refusal(&[0x84, 0x18, 37, 0x48, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0x18, 64]), DecodeError::FieldOutOfRange);
+    assert_eq!(refusal(&[0x84, 0x18, 37, 0x44, 0, 0, 0, 0, 1, 0]), DecodeError::UnexpectedType);
+    assert_eq!(refusal(&[0x86, 0x18, 39, 0x48, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0x40]), DecodeError::FieldOutOfRange);
     assert_eq!(refusal(&[0x82, 0x18, 32, 0x40, 0]), DecodeError::TrailingBytes);
     assert!(CastFrame::decode(&[0x82, 0x18, 32, 0x40]).is_ok());
     // The largest frames fit the buffer that is said to suffice.
-    let leaf = vec![0; MAX_LEAF];
+    let (leaf, head) = (vec![0; MAX_LEAF], vec![0; MAX_HEAD]);
     let mut out = [0; MAX_CAST_FRAME];
-    let largest = CastFrame::Repair { chain: ChainRef([0; 4]), block: u32::MAX, mask: u64::MAX, lengths: u16::MAX, bytes: &leaf };
+    assert!(CastFrame::Single { head: &head, leaf: &leaf }.encode(&mut Writer::new(&mut out)).is_ok());
+    let largest = CastFrame::Repair { chain: ChainRef([0; 8]), block: u32::MAX, mask: u64::MAX, lengths: u16::MAX, bytes: &leaf };
     assert!(largest.encode(&mut Writer::new(&mut out)).is_ok());
 }

@@ -4,9 +4,10 @@
 use std::collections::BTreeSet;
 
 use moteseal_core::cast::{
-    BuildError, ChainDraft, ChainId, ChainNumber, ContentChanged, DraftError, Head, HeadError, Incoming, Kind, LeafError,
+    BuildError, ChainDraft, ChainId, ChainNumber, ContentChanged, DraftError, Head, HeadError, Incoming, KeyId, Kind, LeafError,
     MAX_HEAD, MAX_LEAF, MAX_MESSAGE, MAX_SNAPSHOT, NetworkId, OutgoingChain, Taken,
 };
+use moteseal_core::identity::IssueError;
 use moteseal_core::signature::{Algorithm, SecretKey, SignatureError, Signer};
 use moteseal_core::wire::cbor::{DecodeError, Writer};
 use moteseal_core::wire::cose::{Protected, Sign1, Typ, sig_structure};
@@ -26,6 +27,7 @@ fn hash(role: u8, data: &[u8]) -> Vec<u8> {
     prefix.resize(24, 0);
     prefix.extend(ID.network.0);
     prefix.extend(ID.sender.0);
+    prefix.extend(&sha2::Sha256::digest([&b"moteseal/1/key\0"[..], &key().public().to_bytes()].concat())[..8]);
     prefix.extend(ID.number.0.to_be_bytes());
     prefix.push(role);
     prefix.resize(64, 0);
@@ -56,16 +58,22 @@ fn reference(messages: &[Vec<u8>], per_block: usize) -> Reference {
 
 /// A head that says what it is told to, signed.
 fn head(messages: u32, per_block: u8, longest: u16, first: &[u8], tags: &[u8]) -> Vec<u8> {
+    head_by(&key(), messages, per_block, longest, first, tags)
+}
+
+/// The same, by whoever.
+fn head_by(signer: &SecretKey, messages: u32, per_block: u8, longest: u16, first: &[u8], tags: &[u8]) -> Vec<u8> {
     let (mut header, mut payload, mut scratch, mut out) = ([0; 40], [0; MAX_HEAD], [0; MAX_HEAD], [0; MAX_HEAD]);
     let mut writer = Writer::new(&mut payload);
-    writer.array(12).unwrap().uint(1_u8).unwrap().bytes(&ID.network.0).unwrap().bytes(&ID.sender.0).unwrap();
+    writer.array(13).unwrap().uint(1_u8).unwrap().bytes(&ID.network.0).unwrap().bytes(&ID.sender.0).unwrap();
+    writer.bytes(&KeyId::of(&key().public()).0).unwrap();
     writer.uint(ID.number.0).unwrap().uint(messages).unwrap().uint(per_block).unwrap().uint(longest).unwrap();
     writer.uint(0_u8).unwrap().text("orders").unwrap().int(-16).unwrap().bytes(first).unwrap().bytes(tags).unwrap();
     let payload = writer.finish();
     let mut writer = Writer::new(&mut header);
-    Protected::new(Algorithm::Ed25519, Typ::Chain).encode(&mut writer).unwrap();
+    Protected::new(signer.algorithm(), Typ::Chain).encode(&mut writer).unwrap();
     let header = writer.finish();
-    let signature = key().signature(sig_structure(&mut scratch, header, payload).unwrap()).unwrap();
+    let signature = signer.signature(sig_structure(&mut scratch, header, payload).unwrap()).unwrap();
     let mut writer = Writer::new(&mut out);
     Sign1::encode(&mut writer, header, payload, &signature).unwrap();
     writer.finish().to_vec()
@@ -76,7 +84,14 @@ fn open(bytes: &[u8]) -> Result<Head<'_>, HeadError> {
 }
 
 fn draft(messages: usize, per_block: u8) -> ChainDraft<'static> {
-    ChainDraft { id: ID, messages: u32::try_from(messages).unwrap(), per_block, kind: Kind::Messages, label: "orders" }
+    ChainDraft {
+        id: ID,
+        key: KeyId::of(&key().public()),
+        messages: u32::try_from(messages).unwrap(),
+        per_block,
+        kind: Kind::Messages,
+        label: "orders",
+    }
 }
 
 /// What a sender makes of messages: the head, and the leaves of all blocks.
@@ -464,16 +479,37 @@ fn a_head_is_of_one_network_one_sender_and_one_key() {
     assert_eq!(refusal(ID.network, ID.sender, &public), None);
     assert_eq!(refusal(NetworkId([0; 8]), ID.sender, &public), Some(HeadError::WrongNetwork));
     assert_eq!(refusal(ID.network, DeviceId([0; 8]), &public), Some(HeadError::WrongSender));
-    assert_eq!(refusal(ID.network, ID.sender, &esp), Some(HeadError::AlgorithmMismatch));
-    assert_eq!(refusal(ID.network, ID.sender, &other), Some(HeadError::Signature(SignatureError::NotAuthentic)));
+    assert_eq!(refusal(ID.network, ID.sender, &esp), Some(HeadError::WrongKey));
+    assert_eq!(refusal(ID.network, ID.sender, &other), Some(HeadError::WrongKey));
+    // Somebody else in the key's name.
+    let forged = |signer: &SecretKey| head_by(signer, 1, 1, 20, &[1; 32], &[]);
+    let stranger = SecretKey::from_seed(Algorithm::Ed25519, &[6; 32]).unwrap();
+    assert_eq!(open(&forged(&key())).err(), None);
+    assert_eq!(open(&forged(&stranger)).err(), Some(HeadError::Signature(SignatureError::NotAuthentic)));
+    let stranger = SecretKey::from_seed(Algorithm::Esp256, &[6; 32]).unwrap();
+    assert_eq!(open(&forged(&stranger)).err(), Some(HeadError::AlgorithmMismatch));
     let claim = Head::peek(&bytes).unwrap();
     assert_eq!((claim.id(), claim.messages(), claim.largest_block(), claim.kind()), (ID, 1, 1, Kind::Messages));
+}
+
+#[test]
+fn chains_of_two_keys_never_have_one_reference() {
+    let other = SecretKey::from_seed(Algorithm::Ed25519, &[6; 32]).unwrap();
+    assert_ne!(ID.reference(KeyId::of(&key().public())), ID.reference(KeyId::of(&other.public())));
+    let messages = some_messages(3);
+    let read = |number: u32, buffer: &mut [u8]| {
+        buffer[..messages[number as usize].len()].copy_from_slice(&messages[number as usize]);
+        Ok::<_, std::convert::Infallible>(messages[number as usize].len())
+    };
+    let (mut digests, scratch, out) = ([Digest::NULL; 3], &mut [0; MAX_HEAD], &mut [0; MAX_HEAD]);
+    let chain = OutgoingChain::build(draft(3, 1), &mut digests, &mut [], &mut [0; MAX_LEAF], read).unwrap();
+    assert_eq!(chain.head(&other, scratch, out), Err(IssueError::WrongKey));
 }
 
 /// The figures of spec/cast.md, section 3.
 #[test]
 fn a_receiver_takes_the_memory_that_it_says() {
-    assert!(size_of::<Incoming<1>>() <= 48 + 400, "{}", size_of::<Incoming<1>>());
-    assert!(size_of::<Incoming<10>>() <= 480 + 400, "{}", size_of::<Incoming<10>>());
-    assert!(size_of::<Incoming<64>>() <= 3072 + 400, "{}", size_of::<Incoming<64>>());
+    assert!(size_of::<Incoming<1>>() <= 48 + 408, "{}", size_of::<Incoming<1>>());
+    assert!(size_of::<Incoming<10>>() <= 480 + 408, "{}", size_of::<Incoming<10>>());
+    assert!(size_of::<Incoming<64>>() <= 3072 + 408, "{}", size_of::<Incoming<64>>());
 }

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 
 use moteseal_core::Digest;
 use moteseal_core::cast::{
-    BaseId, ChainDraft, ChainId, ChainNumber, EvidenceCheck, EvidenceError, Kind, LeafError, MAX_HEAD, MAX_LEAF,
+    ChainDraft, ChainId, ChainNumber, EvidenceCheck, EvidenceError, HeadError, KeyId, Kind, LeafError, MAX_HEAD, MAX_LEAF,
     MAX_SENDER_CERTIFICATE, NetworkId, OutgoingChain, SenderCertificateDraft, SenderCertificateError, Shown, export,
     sender_named,
 };
@@ -29,12 +29,17 @@ fn message(number: u32) -> Vec<u8> {
 
 /// The frames of the evidence of so many blocks.
 fn evidence(blocks: u32) -> Vec<Vec<u8>> {
-    let (base, ops) = (key(1), key(2));
+    evidence_of(&key(2), blocks)
+}
+
+/// The same, of a sender with another key.
+fn evidence_of(ops: &SecretKey, blocks: u32) -> Vec<Vec<u8>> {
+    let base = key(1);
     let id = ChainId { network: network(), sender: sender_named("ops"), number: ChainNumber(3) };
     let ops_key = ops.public();
     let draft = SenderCertificateDraft {
         network: id.network,
-        base: BaseId::of(&base.public()),
+        base: KeyId::of(&base.public()),
         serial: 5,
         sender: id.sender,
         key: &ops_key,
@@ -43,14 +48,21 @@ fn evidence(blocks: u32) -> Vec<Vec<u8>> {
     };
     let certificate = draft.issue(&base, &mut [0; MAX_SENDER_CERTIFICATE]).unwrap().to_vec();
     let (mut digests, mut tags) = (vec![Digest::NULL; 11], vec![[0; 8]; 11]);
-    let draft = ChainDraft { id, messages: MESSAGES, per_block: PER_BLOCK, kind: Kind::Messages, label: "orders" };
+    let draft = ChainDraft {
+        id,
+        key: KeyId::of(&ops.public()),
+        messages: MESSAGES,
+        per_block: PER_BLOCK,
+        kind: Kind::Messages,
+        label: "orders",
+    };
     let read = |number, buffer: &mut [u8]| {
         let message = message(number);
         buffer[..message.len()].copy_from_slice(&message);
         Ok::<_, Infallible>(message.len())
     };
     let chain = OutgoingChain::build(draft, &mut digests, &mut tags, &mut [0; MAX_LEAF], read).unwrap();
-    let head = chain.head(&ops, &mut [0; MAX_HEAD], &mut [0; MAX_HEAD]).unwrap().to_vec();
+    let head = chain.head(ops, &mut [0; MAX_HEAD], &mut [0; MAX_HEAD]).unwrap().to_vec();
     let mut frames = Vec::new();
     let fetch = |block, index, out: &mut [u8]| {
         let message = message(chain.outline().message(block, index));
@@ -148,11 +160,13 @@ fn evidence_is_of_base_stations_that_are_known_and_of_one_network() {
     let mut check = EvidenceCheck::new(NetworkId([0; 8]), &bases);
     let refused = check.take(&frames[0]).unwrap_err();
     assert_eq!(refused, EvidenceError::Certificate(SenderCertificateError::WrongNetwork));
-    // Also where somebody else's chain follows the certificate.
-    let mut check = EvidenceCheck::new(network(), &bases);
-    check.take(&frames[0]).unwrap();
-    check.take(&frames[1]).unwrap();
-    let mut longer = frames[2].clone();
-    *longer.last_mut().unwrap() ^= 1;
-    assert_eq!(check.take(&longer).unwrap_err(), EvidenceError::Leaf(LeafError::ForgedLeaf));
+    // Another key's chain behind the certificate, with a leaf of which there would be nothing wrong.
+    let foreign = evidence_of(&key(3), 3);
+    let mixed: Vec<_> = frames[..1].iter().chain(&foreign[1..]).cloned().collect();
+    assert_eq!(proven(&mixed, &bases), (Vec::new(), Some(EvidenceError::Head(HeadError::WrongKey))));
+    let mixed: Vec<_> = frames[..2].iter().chain(&foreign[2..]).cloned().collect();
+    assert_eq!(proven(&mixed, &bases), (Vec::new(), Some(EvidenceError::OutOfOrder)));
+    let mut forged = frames;
+    *forged[2].last_mut().unwrap() ^= 1;
+    assert_eq!(proven(&forged, &bases), (Vec::new(), Some(EvidenceError::Leaf(LeafError::ForgedLeaf))));
 }

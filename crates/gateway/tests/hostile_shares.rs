@@ -264,7 +264,7 @@ fn only_the_queriers_newest_agenda_is_acted_on_and_only_once_its_number_is_durab
     let cases = [
         (vec![], "Truncated"),
         (vec![0xd2; MAX_AGENDA * 2], "NonCanonical"),
-        (world.draft(9, &[posed], &secret(4)), "NotAuthentic"),
+        (world.draft(9, &[posed], &secret(4)), "WrongKey"),
         (draft(moteseal_core::GroupId([1; 8]), digest, 8), "WrongNetwork"),
         (said(ChainId { sender: DeviceId([1; 8]), ..id }, Kind::Agenda), "WrongSender"),
         (said(id, Kind::Messages), "WrongKind"),

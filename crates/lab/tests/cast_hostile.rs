@@ -205,7 +205,7 @@ fn forged_hints_make_a_node_ask_no_more_than_its_patience_allows() {
     let mut asked = 0;
     for step in 0..60_000_u64 {
         let now = step * 10;
-        let chain = if step % 2 == 0 { speech.reference() } else { ChainRef(u32::try_from(step).unwrap().to_be_bytes()) };
+        let chain = if step % 2 == 0 { speech.reference() } else { ChainRef(step.to_be_bytes()) };
         let frame = match step % 6 {
             0 => CastFrame::Holds { chain, block: 20, index: 4 },
             1 | 2 => CastFrame::Fragment { chain, block: 9, index: 0, leaf: b"forged" },

@@ -11,11 +11,11 @@ use std::convert::Infallible;
 use moteseal_core::DeviceId;
 use moteseal_core::cast::recovery::{Event, Item, LinkSet, Meter, Node, Now, RefusedCast, Relay, Settings, Store, Timing};
 use moteseal_core::cast::{
-    BaseId, ChainDraft, ChainId, ChainNumber, ChainRef, Head, HeadError, Incoming, Kind, LeafError, MAX_HEAD, MAX_LEAF,
+    ChainDraft, ChainId, ChainNumber, ChainRef, Head, HeadError, Incoming, KeyId, Kind, LeafError, MAX_HEAD, MAX_LEAF,
     MAX_SENDER_CERTIFICATE, NetworkId, OutgoingChain, SenderCertificateDraft, Taken,
 };
 use moteseal_core::digest::Digest;
-use moteseal_core::signature::{Algorithm, PublicKey, SecretKey, SignatureError};
+use moteseal_core::signature::{Algorithm, PublicKey, SecretKey, SignatureError, Signer as _};
 use moteseal_core::wire::cast::CastFrame;
 use moteseal_core::wire::cbor::Writer;
 use moteseal_research::hmac_broadcast::SharedKey;
@@ -56,7 +56,14 @@ struct Ours {
 fn ours_as(id: ChainId, messages: &[Vec<u8>], per_block: u8) -> Ours {
     let (mut digests, mut tags) = (vec![Digest::NULL; messages.len()], vec![[0; 8]; messages.len()]);
     let (mut scratch, mut out) = (vec![0; MAX_LEAF], vec![0; MAX_LEAF]);
-    let draft = ChainDraft { id, messages: messages.len().try_into().unwrap(), per_block, kind: Kind::Messages, label: "orders" };
+    let draft = ChainDraft {
+        id,
+        key: KeyId::of(&key().public()),
+        messages: messages.len().try_into().unwrap(),
+        per_block,
+        kind: Kind::Messages,
+        label: "orders",
+    };
     let read = |number: u32, buffer: &mut [u8]| {
         let message = &messages[number as usize];
         buffer[..message.len()].copy_from_slice(message);
@@ -195,13 +202,15 @@ fn a_shared_key_of_one_opened_node_speaks_to_all_and_what_our_receivers_hold_spe
     let chain = ours(&texts(&["pumps on"]), 1);
     let forger = SecretKey::from_seed(Algorithm::Ed25519, &[6; 32]).unwrap();
     let (mut digests, mut scratch, mut out) = ([Digest::NULL], vec![0; MAX_LEAF], [0; MAX_HEAD]);
-    let draft = ChainDraft { id: ID, messages: 1, per_block: 1, kind: Kind::Messages, label: "orders" };
+    let draft =
+        ChainDraft { id: ID, key: KeyId::of(&key().public()), messages: 1, per_block: 1, kind: Kind::Messages, label: "orders" };
     let read = |_, buffer: &mut [u8]| {
         buffer[..9].copy_from_slice(b"pumps off");
         Ok::<_, Infallible>(9)
     };
     let forged = OutgoingChain::build(draft, &mut digests, &mut [], &mut scratch, read).unwrap();
-    let head = forged.head(&forger, &mut [0; MAX_HEAD], &mut out).unwrap();
+    let signature = forger.signature(forged.message(Algorithm::Ed25519, &mut [0; MAX_HEAD]).unwrap()).unwrap();
+    let head = forged.attach(Algorithm::Ed25519, &signature, &mut out).unwrap();
     assert_eq!(opened(head).unwrap_err(), HeadError::Signature(SignatureError::NotAuthentic));
     // And no byte of a genuine head can be changed.
     for at in 0..chain.head.len() {
@@ -325,7 +334,7 @@ fn certificate() -> Vec<u8> {
     let (base, sender) = (base(), key().public());
     let draft = SenderCertificateDraft {
         network: ID.network,
-        base: BaseId::of(&base.public()),
+        base: KeyId::of(&base.public()),
         serial: 1,
         sender: ID.sender,
         key: &sender,
@@ -343,7 +352,7 @@ fn frames(number: u64, messages: &[Vec<u8>], per_block: u8) -> Vec<Vec<u8>> {
     let mut frames = vec![framed(&CastFrame::Head(&chain.head))];
     for (block, leaves) in (1..).zip(&chain.blocks) {
         for (index, leaf) in (0..).zip(leaves) {
-            frames.push(framed(&CastFrame::Fragment { chain: id.reference(), block, index, leaf }));
+            frames.push(framed(&CastFrame::Fragment { chain: id.reference(KeyId::of(&key().public())), block, index, leaf }));
         }
     }
     frames
@@ -462,7 +471,7 @@ fn forged_acknowledgements_make_the_papers_nodes_send_without_end_and_ours_withi
     }
     // Its own relays are over.
     said(&mut node, 0, 60_000, &mut flash);
-    let wanted = framed(&CastFrame::Wanted { chain: ID.reference(), block: 1, wanted: u64::MAX });
+    let wanted = framed(&CastFrame::Wanted { chain: ID.reference(KeyId::of(&key().public())), block: 1, wanted: u64::MAX });
     let mut answers = 0;
     for ms in (60_000..70_000).step_by(10) {
         hear(&mut node, ms, &wanted, &mut flash);

@@ -16,7 +16,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use moteseal_core::cast::recovery::{Item, Store};
-use moteseal_core::cast::{BaseId, ChainNumber, ChainRef, NetworkId};
+use moteseal_core::cast::{ChainNumber, ChainRef, KeyId, NetworkId};
 use moteseal_core::record::DeviceId;
 
 use crate::journal::{Journal, JournalError, is_full, sync_directory};
@@ -111,7 +111,7 @@ pub struct Archive {
     folder: PathBuf,
     quota: u64,
     /// What the node calls its base stations: by their place here.
-    bases: Vec<BaseId>,
+    bases: Vec<KeyId>,
     journal: Journal,
     facts: Facts,
     leaves: HashMap<ChainRef, Leaves>,
@@ -125,7 +125,7 @@ impl Archive {
     ///
     /// # Errors
     /// [`ArchiveError`].
-    pub fn open(folder: &Path, network: NetworkId, bases: &[BaseId], quota: u64) -> Result<Self, ArchiveError> {
+    pub fn open(folder: &Path, network: NetworkId, bases: &[KeyId], quota: u64) -> Result<Self, ArchiveError> {
         let io = |error| ArchiveError::io(folder, error);
         let path = folder.join("journal");
         let is_folder = folder.is_dir();
@@ -255,7 +255,7 @@ impl Archive {
         kept.map(Vec::as_slice)
     }
 
-    fn base(&self, place: u8) -> Option<BaseId> {
+    fn base(&self, place: u8) -> Option<KeyId> {
         self.bases.get(usize::from(place)).copied()
     }
 

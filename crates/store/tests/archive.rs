@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use moteseal_core::cast::recovery::{Item, Store};
-use moteseal_core::cast::{BaseId, ChainNumber, ChainRef, NetworkId};
+use moteseal_core::cast::{ChainNumber, ChainRef, KeyId, NetworkId};
 use moteseal_core::record::DeviceId;
 use moteseal_store::Archive;
 use moteseal_store::archive::QUOTA;
@@ -14,7 +14,7 @@ use proptest::prelude::*;
 
 const NETWORK: NetworkId = NetworkId(*b"network1");
 const SENDER: DeviceId = DeviceId(*b"sender 1");
-const BASES: [BaseId; 2] = [BaseId(*b"base one"), BaseId(*b"base two")];
+const BASES: [KeyId; 2] = [KeyId(*b"base one"), KeyId(*b"base two")];
 const A: ChainRef = ChainRef(*b"chnA");
 const B: ChainRef = ChainRef(*b"chnB");
 const C: ChainRef = ChainRef(*b"chnC");

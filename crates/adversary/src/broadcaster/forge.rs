@@ -1,6 +1,6 @@
 //! The frames of each assault, made from what was overheard.
 
-use moteseal_core::cast::{BaseId, ChainNumber, ChainRef, Claim, Head, MAX_HEAD, SenderCertificate};
+use moteseal_core::cast::{ChainNumber, ChainRef, Claim, Head, KeyId, MAX_HEAD, SenderCertificate};
 use moteseal_core::signature::{Algorithm, SecretKey, Signer};
 use moteseal_core::wire::cast::CastFrame;
 use moteseal_core::wire::cbor::Writer;
@@ -91,7 +91,7 @@ impl Broadcaster {
         encoded(&CastFrame::Head(&head))
     }
 
-    /// A head in the name of who speaks, under a key of the attacker, with a digest that nobody has seen before.
+    /// A head in the name of who speaks and of its key, signed by the attacker, with a digest that nobody has seen before.
     fn head_of(&mut self, claim: &Claim) -> Option<Vec<u8>> {
         let id = claim.id();
         let number = self.number(id.number);
@@ -102,7 +102,8 @@ impl Broadcaster {
         let first = self.chance.bytes();
         let mut buffer = [0; MAX_HEAD];
         let mut payload = Writer::new(&mut buffer);
-        payload.array(12).ok()?.uint(1u8).ok()?.bytes(&id.network.0).ok()?.bytes(&id.sender.0).ok()?.uint(number.0).ok()?;
+        payload.array(13).ok()?.uint(1u8).ok()?.bytes(&id.network.0).ok()?.bytes(&id.sender.0).ok()?;
+        payload.bytes(&claim.key().0).ok()?.uint(number.0).ok()?;
         payload.uint(messages).ok()?.uint(per_block).ok()?.uint(20u8).ok()?.uint(claim.kind().number()).ok()?;
         payload.text("").ok()?.int(SHA_256).ok()?.bytes(&first).ok()?.bytes(&tags).ok()?;
         signed(Typ::Chain, payload.finish(), &self.key)
@@ -166,12 +167,12 @@ impl Broadcaster {
     }
 
     /// The base station that the network listens to, if a certificate has named it; else one of the attacker's own.
-    fn base(&self) -> BaseId {
+    fn base(&self) -> KeyId {
         let named = self.newest(|frame| match frame {
             CastFrame::Certificate(certificate) => Some(SenderCertificate::peek(certificate).ok()?.base),
             _ => None,
         });
-        named.unwrap_or_else(|| BaseId::of(&self.key.public()))
+        named.unwrap_or_else(|| KeyId::of(&self.key.public()))
     }
 
     fn forged_certificate(&mut self) -> Option<Vec<u8>> {

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::hint::black_box;
 
 use moteseal_core::cast::{
-    ChainDraft, ChainId, ChainNumber, Head, Incoming, Kind, MAX_HEAD, MAX_LEAF, NetworkId, OutgoingChain, Tag, Taken,
+    ChainDraft, ChainId, ChainNumber, Head, Incoming, KeyId, Kind, MAX_HEAD, MAX_LEAF, NetworkId, OutgoingChain, Tag, Taken,
 };
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey};
 use moteseal_core::{DeviceId, Digest};
@@ -30,10 +30,10 @@ impl Room {
         Self { digests: vec![Digest::NULL; messages], tags: vec![[0; 8]; messages], scratch: vec![0; MAX_LEAF] }
     }
 
-    fn build(&mut self, number: ChainNumber, messages: &[Message], per_block: u8) -> OutgoingChain<'_> {
+    fn build(&mut self, key: &SecretKey, number: ChainNumber, messages: &[Message], per_block: u8) -> OutgoingChain<'_> {
         let count = u32::try_from(messages.len()).expect("few messages");
         let id = ChainId { number, ..ID };
-        let draft = ChainDraft { id, messages: count, per_block, kind: Kind::Messages, label: "" };
+        let draft = ChainDraft { id, key: KeyId::of(&key.public()), messages: count, per_block, kind: Kind::Messages, label: "" };
         let read = |number: u32, buffer: &mut [u8]| {
             let message = &messages[number as usize];
             buffer[..message.len()].copy_from_slice(message);
@@ -51,7 +51,7 @@ pub(super) fn sealing<'a>(messages: &'a [Message], per_block: u8, key: &'a Secre
     let mut number = ID.number;
     Contender::new(messages.len(), move || {
         number.0 += 1;
-        let chain = room.build(number, black_box(messages), per_block);
+        let chain = room.build(key, number, black_box(messages), per_block);
         black_box(chain.head(key, &mut signed, &mut head).expect("the key signs"));
         let mut left = messages.iter();
         for block in 1..=chain.blocks() {
@@ -73,7 +73,7 @@ pub(super) struct Sent {
 impl Sent {
     pub(super) fn new(messages: &[Message], per_block: u8, key: &SecretKey) -> Self {
         let mut room = Room::new(messages.len());
-        let chain = room.build(ID.number, messages, per_block);
+        let chain = room.build(key, ID.number, messages, per_block);
         let (mut signed, mut head, mut out) = (vec![0; MAX_HEAD], vec![0; MAX_HEAD], vec![0; MAX_LEAF]);
         let head = chain.head(key, &mut signed, &mut head).expect("the key signs").to_vec();
         let places = (1..=chain.blocks()).flat_map(|block| (0..chain.in_block(block)).map(move |index| (block, index)));

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use clap::Args;
 use moteseal_core::cast::recovery::Timing;
-use moteseal_core::cast::{ChainId, Kind, MAX_LABEL, MAX_MESSAGE, NetworkId, OutgoingChain, Revocation, SenderCertificate};
+use moteseal_core::cast::{
+    ChainId, KeyId, Kind, MAX_LABEL, MAX_MESSAGE, NetworkId, OutgoingChain, Revocation, SenderCertificate,
+};
 use moteseal_core::record::DeviceId;
 use moteseal_core::signature::SecretKey;
 use moteseal_core::wire::cast::{CastFrame, MAX_CAST_FRAME};
@@ -254,7 +256,7 @@ async fn say_all(
     let mut chains: Vec<OutgoingChain<'_>> = Vec::new();
     for ((label, content), hashes) in contents.iter().zip(&mut hashes) {
         let per_block = arguments.block.unwrap_or(if content.kind() == Kind::Image { 32 } else { 1 });
-        let built = build((speaker.next()?, per_block, label), content, hashes);
+        let built = build((speaker.next()?, KeyId::of(&speaker.key.public()), per_block, label), content, hashes);
         chains.push(built.map_err(|error| send_failure(&error))?);
     }
     let manner = Manner { timing: Timing::LAN, rate: arguments.rate };
@@ -347,7 +349,8 @@ async fn say_live(arguments: &Arguments, speaker: &Speaker, link: &Broadcast) ->
         let before = sender.amount();
         let content = Content::lines(vec![line.clone()]).map_err(Failure::usage)?;
         let mut hashes = Hashes::default();
-        let chain = build((speaker.next()?, 1, label), &content, &mut hashes).map_err(|error| send_failure(&error))?;
+        let chain = build((speaker.next()?, KeyId::of(&speaker.key.public()), 1, label), &content, &mut hashes)
+            .map_err(|error| send_failure(&error))?;
         let head = sign(&chain, &speaker.key).map_err(|error| send_failure(&error))?;
         sender.say_at_once(head, line).await.map_err(|error| send_failure(&error))?;
         report(arguments, &chain, &content, label, less(sender.amount(), before))?;

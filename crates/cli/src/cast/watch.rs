@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use moteseal_core::cast::recovery::{RefusedCast, Timing};
-use moteseal_core::cast::{BaseId, Kind, NetworkId, Outline, Revocation};
+use moteseal_core::cast::{KeyId, Kind, NetworkId, Outline, Revocation};
 use moteseal_core::signature::PublicKey;
 use moteseal_device::cast::{News, Options, WatchError, Watcher, now};
 use moteseal_net::Broadcast;
@@ -87,7 +87,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let revocations =
         arguments.revocations.iter().map(|path| revocation(path, network, &bases)).collect::<Result<Vec<_>, _>>()?;
-    let ids: Vec<BaseId> = bases.iter().map(BaseId::of).collect();
+    let ids: Vec<KeyId> = bases.iter().map(KeyId::of).collect();
     let archive = Archive::open(&arguments.state, network, &ids, arguments.quota << 20);
     let archive = archive.map_err(|error| watch_failure(&error.into()))?;
     runtime()?.block_on(watch(arguments, network, &bases, &revocations, archive))

@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use moteseal_core::cast::{
-    BaseId, MAX_REQUEST, MAX_REVOCATION, MAX_SENDER_CERTIFICATE, NetworkId, RevocationDraft, SenderCertificateDraft,
+    KeyId, MAX_REQUEST, MAX_REVOCATION, MAX_SENDER_CERTIFICATE, NetworkId, RevocationDraft, SenderCertificateDraft,
     SenderRequest, SenderRequestDraft, sender_named,
 };
 use moteseal_core::record::DeviceId;
@@ -150,7 +150,7 @@ pub(crate) fn certify(arguments: &Certify) -> Result<(), Failure> {
     })?;
     let draft = SenderCertificateDraft {
         network,
-        base: BaseId::of(&base.public()),
+        base: KeyId::of(&base.public()),
         serial: *serial,
         sender: request.sender,
         key: &request.key,

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
 
 mod audit;
+mod cast;
 #[path = "../../../verify/tests/common/mod.rs"]
 mod common;
 mod link;

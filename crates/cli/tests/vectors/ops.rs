@@ -23,7 +23,7 @@ use moteseal_verify::{Event, Explained, ReadError, Roster, StreamReader, explain
 use serde_json::{Value, json};
 
 use crate::common::world::{multiproof, path, root_of};
-use crate::{audit, link, query, receipt, sampling, sum, tesla};
+use crate::{audit, cast, link, query, receipt, sampling, sum, tesla};
 
 /// What an operation gives: its output, or its error's name.
 pub type Verdict = Result<Value, String>;
@@ -159,6 +159,16 @@ impl Shared {
             "sum.up" => sum::up(input),
             "sum.explain" => sum::explain(input),
             "sum.agenda" => sum::agenda(input),
+            "cast.ids" => Ok(cast::ids(input)),
+            "cast.request" => cast::request(input),
+            "cast.certificate" => cast::certificate(input),
+            "cast.revocation" => cast::revocation(input),
+            "cast.chain" => cast::chain(input),
+            "cast.head" => cast::head(input),
+            "cast.take" => cast::take(input),
+            "cast.frame" => cast::frame(input),
+            "cast.single" => cast::single(input),
+            "cast.evidence" => cast::evidence(input),
             "query.parse" => query::parse(input),
             "query.plan" => query::plan(input),
             "query.contribution" => query::contribution(input),

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use moteseal_core::cast::SealError;
 use moteseal_core::engine::Engine;
 use moteseal_core::record::DeviceId;
-use moteseal_core::signature::Signer;
+use moteseal_core::signature::KeyPair;
 use moteseal_core::sum::agenda::{AgendaDraft, MAX_AGENDA, Posed};
 use moteseal_core::wire::link::LinkKey;
 use moteseal_core::wire::sum::{Explain, SumUplink};
@@ -113,7 +113,7 @@ pub struct Asking<'a, L> {
     /// The secret of that link.
     pub link_secret: &'a [u8; 32],
     /// The querier's key.
-    pub signer: &'a dyn Signer,
+    pub signer: &'a dyn KeyPair,
     /// The numbers of its agendas.
     pub numbers: &'a mut Numbers,
     /// The time, in Unix milliseconds.

@@ -5,8 +5,7 @@
 
 use core::fmt;
 
-use super::{NetworkId, bytes_id};
-use crate::digest;
+use super::{KeyId, NetworkId};
 use crate::identity::{IssueError, protected};
 use crate::record::DeviceId;
 use crate::signature::{Algorithm, KeyError, MAX_PUBLIC_KEY, MAX_SIGNATURE, PublicKey, SignatureError, Signer};
@@ -23,19 +22,6 @@ pub const MAX_REQUEST: usize = MAX_MESSAGE + MAX_SIGNATURE;
 pub const MAX_SENDER_CERTIFICATE: usize = MAX_MESSAGE + MAX_SIGNATURE;
 /// Room for any revocation.
 pub const MAX_REVOCATION: usize = 160 + MAX_SIGNATURE;
-
-bytes_id!(
-    /// What certificates name a base station by: a digest of its key.
-    BaseId(8)
-);
-
-impl BaseId {
-    /// The id of the base station with this key.
-    #[must_use]
-    pub fn of(key: &PublicKey) -> Self {
-        Self(digest::short(&[b"moteseal/1/base\0", &key.to_bytes()]))
-    }
-}
 
 /// Why a request, certificate or revocation was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -135,22 +121,17 @@ macro_rules! signed {
             #[doc = concat!("The bytes for ", $signer, "'s key of suite `algorithm` to sign, written to `scratch`.")]
             ///
             /// # Errors
-            /// [`BufferTooSmall`].
-            pub fn message<'o>(&self, algorithm: Algorithm, scratch: &'o mut [u8]) -> Result<&'o [u8], BufferTooSmall> {
+            /// [`IssueError`]; `FieldOutOfRange` of what no reader takes.
+            pub fn message<'o>(&self, algorithm: Algorithm, scratch: &'o mut [u8]) -> Result<&'o [u8], IssueError> {
                 let (mut header, mut payload) = ([0; _], [0; MAX_PAYLOAD]);
-                sig_structure(scratch, protected(algorithm, $typ, &mut header)?, self.payload(&mut payload)?)
+                Ok(sig_structure(scratch, protected(algorithm, $typ, &mut header)?, self.payload(&mut payload)?)?)
             }
 
             /// The object with its signature, written to `out`.
             ///
             /// # Errors
-            /// [`BufferTooSmall`].
-            pub fn attach<'o>(
-                &self,
-                algorithm: Algorithm,
-                signature: &[u8],
-                out: &'o mut [u8],
-            ) -> Result<&'o [u8], BufferTooSmall> {
+            /// As [`message`](Self::message).
+            pub fn attach<'o>(&self, algorithm: Algorithm, signature: &[u8], out: &'o mut [u8]) -> Result<&'o [u8], IssueError> {
                 let (mut header, mut payload) = ([0; _], [0; MAX_PAYLOAD]);
                 let header = protected(algorithm, $typ, &mut header)?;
                 let mut out = Writer::new(out);
@@ -165,7 +146,7 @@ macro_rules! signed {
             pub fn issue<'o>(&self, signer: &dyn Signer, out: &'o mut [u8]) -> Result<&'o [u8], IssueError> {
                 let mut scratch = [0; MAX_MESSAGE];
                 let signature = signer.signature(self.message(signer.algorithm(), &mut scratch)?)?;
-                Ok(self.attach(signer.algorithm(), &signature, out)?)
+                self.attach(signer.algorithm(), &signature, out)
             }
         }
     };
@@ -181,7 +162,7 @@ pub struct SenderRequestDraft<'k> {
 }
 
 impl SenderRequestDraft<'_> {
-    fn payload<'o>(&self, out: &'o mut [u8]) -> Result<&'o [u8], BufferTooSmall> {
+    fn payload<'o>(&self, out: &'o mut [u8]) -> Result<&'o [u8], IssueError> {
         let mut out = Writer::new(out);
         out.array(4)?.uint(1u8)?.bytes(&self.sender.0)?.int(self.key.algorithm().cose())?.bytes(&self.key.to_bytes())?;
         Ok(out.finish())
@@ -197,6 +178,8 @@ pub struct SenderRequest {
     pub sender: DeviceId,
     /// The key.
     pub key: PublicKey,
+    /// Nobody makes one but [`open`](Self::open).
+    _opened: (),
 }
 
 impl SenderRequest {
@@ -213,7 +196,7 @@ impl SenderRequest {
         let (algorithm, key) = read_key(&mut reader)?;
         let key = key_of(Algorithm::from_cose(algorithm).ok_or(DecodeError::UnknownAlgorithm)?, key)?;
         check(&object, &key)?;
-        Ok(Self { sender, key })
+        Ok(Self { sender, key, _opened: () })
     }
 }
 
@@ -222,9 +205,9 @@ impl SenderRequest {
 pub struct SenderCertificateDraft<'k> {
     /// The network.
     pub network: NetworkId,
-    /// The base station: [`BaseId::of`] the key that signs.
-    pub base: BaseId,
-    /// The base station's number for the certificate.
+    /// The base station: [`KeyId::of`] the key that signs.
+    pub base: KeyId,
+    /// The base station's number for the certificate; below `u64::MAX`, so that it can be revoked.
     pub serial: u64,
     /// The sender.
     pub sender: DeviceId,
@@ -237,7 +220,10 @@ pub struct SenderCertificateDraft<'k> {
 }
 
 impl SenderCertificateDraft<'_> {
-    fn payload<'o>(&self, out: &'o mut [u8]) -> Result<&'o [u8], BufferTooSmall> {
+    fn payload<'o>(&self, out: &'o mut [u8]) -> Result<&'o [u8], IssueError> {
+        if self.serial == u64::MAX || self.not_before >= self.not_after {
+            return Err(IssueError::FieldOutOfRange);
+        }
         let mut out = Writer::new(out);
         out.array(9)?.uint(1u8)?.bytes(&self.network.0)?.bytes(&self.base.0)?.uint(self.serial)?.bytes(&self.sender.0)?;
         out.int(self.key.algorithm().cose())?.bytes(&self.key.to_bytes())?.uint(self.not_before)?.uint(self.not_after)?;
@@ -251,10 +237,11 @@ signed!(SenderCertificateDraft, Typ::SenderCertificate, "the base station");
 /// [`reopen`](Self::reopen).
 #[derive(Clone, Copy)]
 pub struct SenderCertificate<'a> {
+    object: Sign1<'a>,
     /// The network.
     pub network: NetworkId,
     /// The base station.
-    pub base: BaseId,
+    pub base: KeyId,
     /// The base station's number for it.
     pub serial: u64,
     /// The sender.
@@ -285,16 +272,16 @@ impl<'a> SenderCertificate<'a> {
     /// # Errors
     /// [`SenderCertificateError`].
     pub fn open_any(bytes: &'a [u8], network: NetworkId, bases: &[PublicKey]) -> Result<(Self, usize), SenderCertificateError> {
-        let (object, certificate) = Self::decode(bytes)?;
+        let certificate = Self::decode(bytes)?;
         if certificate.network != network {
             return Err(SenderCertificateError::WrongNetwork);
         }
         let (place, base) = bases
             .iter()
             .enumerate()
-            .find(|(_, base)| BaseId::of(base) == certificate.base)
+            .find(|(_, base)| KeyId::of(base) == certificate.base)
             .ok_or(SenderCertificateError::UnknownBaseStation)?;
-        check(&object, base)?;
+        check(&certificate.object, base)?;
         key_of(certificate.algorithm, certificate.key_bytes)?;
         Ok((certificate, place))
     }
@@ -304,8 +291,7 @@ impl<'a> SenderCertificate<'a> {
     /// # Errors
     /// Those of a certificate's form.
     pub fn peek(bytes: &[u8]) -> Result<SenderClaim, DecodeError> {
-        let (_, certificate) = SenderCertificate::decode(bytes)?;
-        let SenderCertificate { network, base, serial, sender, .. } = certificate;
+        let SenderCertificate { network, base, serial, sender, .. } = SenderCertificate::decode(bytes)?;
         Ok(SenderClaim { network, base, serial, sender })
     }
 
@@ -314,23 +300,24 @@ impl<'a> SenderCertificate<'a> {
     /// # Errors
     /// Those of a certificate's form.
     pub fn reopen(bytes: &'a [u8]) -> Result<Self, DecodeError> {
-        Ok(Self::decode(bytes)?.1)
+        Self::decode(bytes)
     }
 
-    fn decode(bytes: &'a [u8]) -> Result<(Sign1<'a>, Self), DecodeError> {
+    fn decode(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let object = Sign1::decode(bytes, Typ::SenderCertificate)?;
         let mut reader = Reader::new(object.payload)?;
         reader.array(9)?;
         reader.version()?;
-        let (network, base) = (NetworkId(reader.fixed()?), BaseId(reader.fixed()?));
+        let (network, base) = (NetworkId(reader.fixed()?), KeyId(reader.fixed()?));
         let (serial, sender) = (reader.u64()?, DeviceId(reader.fixed()?));
         let (algorithm, key_bytes) = read_key(&mut reader)?;
         let (not_before, not_after) = (reader.u64()?, reader.u64()?);
         let algorithm = Algorithm::from_cose(algorithm).ok_or(DecodeError::UnknownAlgorithm)?;
-        if not_before >= not_after {
+        // The highest serial could never be revoked.
+        if not_before >= not_after || serial == u64::MAX {
             return Err(DecodeError::FieldOutOfRange);
         }
-        Ok((object, Self { network, base, serial, sender, algorithm, key_bytes, not_before, not_after }))
+        Ok(Self { object, network, base, serial, sender, algorithm, key_bytes, not_before, not_after })
     }
 
     /// The sender's key.
@@ -376,7 +363,7 @@ pub struct SenderClaim {
     /// The network that it would be for.
     pub network: NetworkId,
     /// The base station that would have signed it.
-    pub base: BaseId,
+    pub base: KeyId,
     /// Its serial.
     pub serial: u64,
     /// The sender that it would be of.
@@ -395,9 +382,9 @@ pub struct RevocationDraft<'k> {
 }
 
 impl RevocationDraft<'_> {
-    fn payload<'o>(&self, out: &'o mut [u8]) -> Result<&'o [u8], BufferTooSmall> {
+    fn payload<'o>(&self, out: &'o mut [u8]) -> Result<&'o [u8], IssueError> {
         let mut out = Writer::new(out);
-        out.array(4)?.uint(1u8)?.bytes(&self.network.0)?.bytes(&BaseId::of(self.base).0)?.uint(self.minimum)?;
+        out.array(4)?.uint(1u8)?.bytes(&self.network.0)?.bytes(&KeyId::of(self.base).0)?.uint(self.minimum)?;
         Ok(out.finish())
     }
 }
@@ -408,7 +395,7 @@ signed!(RevocationDraft, Typ::Revocation, "the base station");
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Revocation {
     network: NetworkId,
-    base: BaseId,
+    base: KeyId,
     minimum: u64,
 }
 
@@ -422,7 +409,7 @@ impl Revocation {
         if revocation.network != network {
             return Err(SenderCertificateError::WrongNetwork);
         }
-        let found = bases.iter().enumerate().find(|(_, base)| BaseId::of(base) == revocation.base);
+        let found = bases.iter().enumerate().find(|(_, base)| KeyId::of(base) == revocation.base);
         let (place, base) = found.ok_or(SenderCertificateError::UnknownBaseStation)?;
         check(&object, base)?;
         Ok((revocation, place))
@@ -432,7 +419,7 @@ impl Revocation {
     ///
     /// # Errors
     /// Those of a revocation's form.
-    pub fn peek(bytes: &[u8]) -> Result<(BaseId, u64), DecodeError> {
+    pub fn peek(bytes: &[u8]) -> Result<(KeyId, u64), DecodeError> {
         let (_, revocation) = Self::decode(bytes)?;
         Ok((revocation.base, revocation.minimum))
     }
@@ -442,7 +429,7 @@ impl Revocation {
         let mut reader = Reader::new(object.payload)?;
         reader.array(4)?;
         reader.version()?;
-        let revocation = Self { network: NetworkId(reader.fixed()?), base: BaseId(reader.fixed()?), minimum: reader.u64()? };
+        let revocation = Self { network: NetworkId(reader.fixed()?), base: KeyId(reader.fixed()?), minimum: reader.u64()? };
         Ok((object, revocation))
     }
 
@@ -454,7 +441,7 @@ impl Revocation {
 
     /// The base station, about whose own serials it is.
     #[must_use]
-    pub const fn base(&self) -> BaseId {
+    pub const fn base(&self) -> KeyId {
         self.base
     }
 

@@ -6,18 +6,18 @@
 use core::fmt;
 
 use super::hash::Prefixes;
-use super::{ChainId, ChainNumber, ChainRef, Kind, MAX_LABEL, MAX_MESSAGE, MAX_MESSAGES, MAX_PER_BLOCK, NetworkId, Tag};
+use super::{ChainId, ChainNumber, ChainRef, KeyId, Kind, MAX_LABEL, MAX_MESSAGE, MAX_MESSAGES, MAX_PER_BLOCK, NetworkId, Tag};
 use crate::digest::Digest;
 use crate::identity::{IssueError, protected};
 use crate::record::DeviceId;
-use crate::signature::{Algorithm, MAX_SIGNATURE, PublicKey, SignatureError, Signer};
+use crate::signature::{Algorithm, KeyPair, MAX_SIGNATURE, PublicKey, SignatureError};
 use crate::wire::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 use crate::wire::cose::{Sign1, Typ, sig_structure};
 
 /// SHA-256 in the COSE registry.
 const SHA_256: i64 = -16;
-/// No head's payload is longer: twelve fields, the array's head, the label and the tags.
-const MAX_PAYLOAD: usize = 96 + MAX_LABEL + 8 * MAX_PER_BLOCK as usize;
+/// No head's payload is longer: thirteen fields, the array's head, the label and the tags.
+const MAX_PAYLOAD: usize = 112 + MAX_LABEL + 8 * MAX_PER_BLOCK as usize;
 /// Room for any head, and for what is signed of it.
 pub const MAX_HEAD: usize = MAX_PAYLOAD + 80 + MAX_SIGNATURE;
 
@@ -26,6 +26,8 @@ pub const MAX_HEAD: usize = MAX_PAYLOAD + 80 + MAX_SIGNATURE;
 pub struct Outline {
     /// Which chain.
     pub id: ChainId,
+    /// The sender's key that signs it.
+    pub key: KeyId,
     /// Messages of the chain, at least 1 and at most [`MAX_MESSAGES`].
     pub messages: u32,
     /// Messages of a block, 1 to [`MAX_PER_BLOCK`]; the last block may have fewer.
@@ -78,22 +80,33 @@ impl Outline {
         self.in_block(1)
     }
 
+    /// What frames name the chain by.
+    #[must_use]
+    pub fn reference(&self) -> ChainRef {
+        self.id.reference(self.key)
+    }
+
     pub(super) fn write(&self, out: &mut Writer<'_>) -> Result<(), BufferTooSmall> {
         let id = &self.id;
-        out.bytes(&id.network.0)?.bytes(&id.sender.0)?.uint(id.number.0)?.uint(self.messages)?.uint(self.per_block)?;
+        out.bytes(&id.network.0)?
+            .bytes(&id.sender.0)?
+            .bytes(&self.key.0)?
+            .uint(id.number.0)?
+            .uint(self.messages)?
+            .uint(self.per_block)?;
         out.uint(self.longest)?.uint(self.kind.number())?;
         Ok(())
     }
 
     pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let network = NetworkId(reader.fixed()?);
-        let (sender, number) = (DeviceId(reader.fixed()?), ChainNumber(reader.u64()?));
+        let (sender, key, number) = (DeviceId(reader.fixed()?), KeyId(reader.fixed()?), ChainNumber(reader.u64()?));
         let (messages, per_block, longest): (u32, u8, u16) = (reader.uint()?, reader.uint()?, reader.uint()?);
         let kind = Kind::from_number(reader.uint()?).ok_or(DecodeError::FieldOutOfRange)?;
         let fits = (1..=MAX_MESSAGES).contains(&messages)
             && (1..=MAX_PER_BLOCK).contains(&per_block)
             && usize::from(longest) <= MAX_MESSAGE;
-        let outline = Self { id: ChainId { network, sender, number }, messages, per_block, longest, kind };
+        let outline = Self { id: ChainId { network, sender, number }, key, messages, per_block, longest, kind };
         if fits { Ok(outline) } else { Err(DecodeError::FieldOutOfRange) }
     }
 }
@@ -170,8 +183,10 @@ named_errors! {
 /// What a chain is to say, but for its messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChainDraft<'a> {
-    /// Which chain. The number is higher than that of every chain of the sender before.
+    /// Which chain. The number is higher than that of every chain before under this key.
     pub id: ChainId,
+    /// The key that will sign it.
+    pub key: KeyId,
     /// How many messages there are.
     pub messages: u32,
     /// Messages of a block.
@@ -195,7 +210,7 @@ impl ChainDraft<'_> {
     }
 
     const fn outline(&self, longest: u16) -> Outline {
-        Outline { id: self.id, messages: self.messages, per_block: self.per_block, longest, kind: self.kind }
+        Outline { id: self.id, key: self.key, messages: self.messages, per_block: self.per_block, longest, kind: self.kind }
     }
 }
 
@@ -233,7 +248,7 @@ impl<'s> OutgoingChain<'s> {
         let tagged = if outline.per_block > 1 { draft.messages } else { 0 };
         let digests = index(blocks).and_then(|blocks| digests.get_mut(..blocks)).ok_or(DraftError::BufferTooSmall)?;
         let tags = index(tagged).and_then(|tagged| tags.get_mut(..tagged)).ok_or(DraftError::BufferTooSmall)?;
-        let prefixes = Prefixes::new(&draft.id);
+        let prefixes = Prefixes::new(&draft.id, draft.key);
         let mut longest = 0;
         let mut message = |number, buffer: &mut [u8]| {
             let room = buffer.len().min(MAX_MESSAGE);
@@ -285,12 +300,12 @@ impl<'s> OutgoingChain<'s> {
     /// What frames name the chain by.
     #[must_use]
     pub fn reference(&self) -> ChainRef {
-        self.outline.id.reference()
+        self.outline.reference()
     }
 
     fn payload<'o>(&self, out: &'o mut [u8]) -> Result<&'o [u8], BufferTooSmall> {
         let mut out = Writer::new(out);
-        out.array(12)?.uint(1u8)?;
+        out.array(13)?.uint(1u8)?;
         self.outline.write(&mut out)?;
         out.text(self.label)?.int(SHA_256)?.bytes(&self.digests.first().unwrap_or(&Digest::NULL).0)?;
         let tags = self.tags.get(..tags_of(self.in_block(1))).unwrap_or_default();
@@ -322,8 +337,11 @@ impl<'s> OutgoingChain<'s> {
     /// Signs with the sender's key and writes the head to `out`; `scratch` and `out` need [`MAX_HEAD`] bytes.
     ///
     /// # Errors
-    /// [`IssueError`].
-    pub fn head<'o>(&self, signer: &dyn Signer, scratch: &mut [u8], out: &'o mut [u8]) -> Result<&'o [u8], IssueError> {
+    /// [`IssueError`]; `WrongKey` if it is not the one that the chain was built for.
+    pub fn head<'o>(&self, signer: &dyn KeyPair, scratch: &mut [u8], out: &'o mut [u8]) -> Result<&'o [u8], IssueError> {
+        if KeyId::of(&signer.public_key()) != self.outline.key {
+            return Err(IssueError::WrongKey);
+        }
         let signature = signer.signature(self.message(signer.algorithm(), scratch)?)?;
         Ok(self.attach(signer.algorithm(), &signature, out)?)
     }
@@ -404,6 +422,8 @@ pub enum HeadError {
     WrongNetwork,
     /// Of another sender.
     WrongSender,
+    /// Signed with another key of the sender.
+    WrongKey,
     /// Signed with another suite than the sender's key.
     AlgorithmMismatch,
     /// The signature was refused.
@@ -418,6 +438,7 @@ impl HeadError {
             Self::Decode(error) => error.name(),
             Self::WrongNetwork => "WrongNetwork",
             Self::WrongSender => "WrongSender",
+            Self::WrongKey => "WrongKey",
             Self::AlgorithmMismatch => "AlgorithmMismatch",
             Self::Signature(error) => error.name(),
         }
@@ -442,6 +463,7 @@ impl fmt::Display for HeadError {
             Self::Decode(error) => return error.fmt(f),
             Self::WrongNetwork => "WrongNetwork: the chain is of another network",
             Self::WrongSender => "WrongSender: the chain is another sender's",
+            Self::WrongKey => "WrongKey: the chain is under another key of the sender",
             Self::AlgorithmMismatch => "AlgorithmMismatch: signed with another suite than the sender's key",
             Self::Signature(error) => return error.fmt(f),
         })
@@ -459,6 +481,18 @@ impl Claim {
     #[must_use]
     pub const fn id(&self) -> ChainId {
         self.0.id
+    }
+
+    /// The sender's key that would have signed it.
+    #[must_use]
+    pub const fn key(&self) -> KeyId {
+        self.0.key
+    }
+
+    /// What frames would name it by.
+    #[must_use]
+    pub fn reference(&self) -> ChainRef {
+        self.0.reference()
     }
 
     /// Leaves of its largest block.
@@ -508,6 +542,9 @@ impl<'a> Head<'a> {
         if head.outline.id.sender != sender {
             return Err(HeadError::WrongSender);
         }
+        if head.outline.key != KeyId::of(key) {
+            return Err(HeadError::WrongKey);
+        }
         if object.header.algorithm != key.algorithm() {
             return Err(HeadError::AlgorithmMismatch);
         }
@@ -535,7 +572,7 @@ impl<'a> Head<'a> {
     fn decode(bytes: &'a [u8]) -> Result<(Sign1<'a>, Self), DecodeError> {
         let object = Sign1::decode(bytes, Typ::Chain)?;
         let mut reader = Reader::new(object.payload)?;
-        reader.array(12)?;
+        reader.array(13)?;
         reader.version()?;
         let outline = Outline::read(&mut reader)?;
         let label = reader.text()?;
@@ -561,6 +598,12 @@ impl<'a> Head<'a> {
     #[must_use]
     pub const fn id(&self) -> ChainId {
         self.outline.id
+    }
+
+    /// The sender's key that signed it.
+    #[must_use]
+    pub const fn key(&self) -> KeyId {
+        self.outline.key
     }
 
     /// What the chain is called; may be empty. No control characters.
@@ -595,6 +638,6 @@ impl<'a> Head<'a> {
     /// What frames name the chain by.
     #[must_use]
     pub fn reference(&self) -> ChainRef {
-        self.outline.id.reference()
+        self.outline.reference()
     }
 }

@@ -222,7 +222,7 @@ pub fn export<E>(
     };
     put(CastFrame::Certificate(certificate))?;
     put(CastFrame::Head(head))?;
-    let chain = outline.id.reference();
+    let chain = outline.reference();
     for block in 1..=blocks.min(outline.blocks()) {
         for index in 0..outline.in_block(block) {
             let length = fetch(block, index, leaf).map_err(ExportError::Other)?;

@@ -1,8 +1,8 @@
 //! The two hashes of a chain (spec/cast.md, section 2): of a leaf, for its tag, and of a block. Both are SHA-256 over a prefix of one
 //! compression that names chain and role, and whose state is kept, so that a short message costs one compression.
 
-use super::{ChainId, ChainRef};
-use crate::digest::{Digest, INITIAL, compress256, state_bytes, tag};
+use super::{ChainId, ChainRef, KeyId};
+use crate::digest::{self, INITIAL, compress256, state_bytes, tag};
 
 const TAG: [u8; 24] = tag(b"moteseal/cast/1");
 
@@ -13,19 +13,19 @@ enum Role {
     Block = 1,
 }
 
-fn prefix(id: &ChainId, role: Role) -> [u8; 64] {
+fn prefix(id: &ChainId, key: KeyId, role: Role) -> [u8; 64] {
     let mut prefix = [0; 64];
     prefix[..24].copy_from_slice(&TAG);
     prefix[24..32].copy_from_slice(&id.network.0);
     prefix[32..40].copy_from_slice(&id.sender.0);
-    prefix[40..48].copy_from_slice(&id.number.0.to_be_bytes());
-    prefix[48] = role as u8;
+    prefix[40..48].copy_from_slice(&key.0);
+    prefix[48..56].copy_from_slice(&id.number.0.to_be_bytes());
+    prefix[56] = role as u8;
     prefix
 }
 
-pub(super) fn reference(id: &ChainId) -> ChainRef {
-    let [a, b, c, d, ..] = Digest::of(&[&prefix(id, Role::Leaf)]).0;
-    ChainRef([a, b, c, d])
+pub(super) fn reference(id: &ChainId, key: KeyId) -> ChainRef {
+    ChainRef(digest::short(&[&prefix(id, key, Role::Leaf)]))
 }
 
 /// The states of SHA-256 behind both prefixes of a chain: 64 bytes.
@@ -36,10 +36,10 @@ pub(super) struct Prefixes {
 }
 
 impl Prefixes {
-    pub(super) fn new(id: &ChainId) -> Self {
+    pub(super) fn new(id: &ChainId, key: KeyId) -> Self {
         let state = |role| {
             let mut state = INITIAL;
-            compress256(&mut state, &[prefix(id, role)]);
+            compress256(&mut state, &[prefix(id, key, role)]);
             state
         };
         Self { leaf: state(Role::Leaf), block: state(Role::Block) }

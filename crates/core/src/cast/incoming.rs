@@ -11,7 +11,7 @@ use super::{ChainRef, MAX_PER_BLOCK};
 use crate::wire::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 
 /// Room for any snapshot of an [`Incoming`].
-pub const MAX_SNAPSHOT: usize = 96 + 8 * MAX_PER_BLOCK as usize;
+pub const MAX_SNAPSHOT: usize = 112 + 8 * MAX_PER_BLOCK as usize;
 
 /// The chain's blocks have more messages than this receiver has room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +73,7 @@ pub enum Taken<'l> {
     },
 }
 
-/// The verifier of one chain whose blocks have at most `B` messages: `48 * B` bytes and at most 400.
+/// The verifier of one chain whose blocks have at most `B` messages: `48 * B` bytes and at most 408.
 #[derive(Clone, Copy, Debug)]
 pub struct Incoming<const B: usize> {
     outline: Outline,
@@ -112,7 +112,7 @@ impl<const B: usize> Incoming<B> {
         if usize::from(outline.largest_block()) > B {
             return Err(BlockTooLarge);
         }
-        let prefixes = Prefixes::new(&outline.id);
+        let prefixes = Prefixes::new(&outline.id, outline.key);
         let mut incoming = Self {
             outline,
             prefixes,
@@ -141,7 +141,7 @@ impl<const B: usize> Incoming<B> {
     /// What frames name the chain by.
     #[must_use]
     pub fn reference(&self) -> ChainRef {
-        self.outline.id.reference()
+        self.outline.reference()
     }
 
     /// The block under way, from 1; one more than the chain has when it is complete.
@@ -284,7 +284,7 @@ impl<const B: usize> Incoming<B> {
     /// [`BufferTooSmall`].
     pub fn save<'o>(&self, out: &'o mut [u8]) -> Result<&'o [u8], BufferTooSmall> {
         let mut out = Writer::new(out);
-        out.array(11)?.uint(1u8)?;
+        out.array(12)?.uint(1u8)?;
         self.outline.write(&mut out)?;
         out.uint(self.current)?.bytes(&self.digest)?;
         let mut tags = [0; 8 * MAX_PER_BLOCK as usize];
@@ -302,7 +302,7 @@ impl<const B: usize> Incoming<B> {
     /// [`DecodeError`]: not a snapshot, or one of a chain with larger blocks than `B` (`FieldOutOfRange`).
     pub fn restore(snapshot: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(snapshot)?;
-        reader.array(11)?;
+        reader.array(12)?;
         reader.version()?;
         let outline = Outline::read(&mut reader)?;
         let current: u32 = reader.uint()?;

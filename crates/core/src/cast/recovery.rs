@@ -9,7 +9,7 @@
 //! A host gives the node every frame it hears ([`Node::receive`]), sends what [`Node::poll`] writes, and polls again at [`Node::next_due`].
 //! Messages are read from the store when an [`Event::Verified`] says so.
 
-use crate::cast::{BaseId, ChainId, ChainNumber, ChainRef, Incoming};
+use crate::cast::{ChainId, ChainNumber, ChainRef, Incoming, KeyId};
 use crate::record::DeviceId;
 use crate::signature::PublicKey;
 use crate::wire::cast::CastFrame;
@@ -48,7 +48,7 @@ const ANSWERS: usize = 16;
 /// Blocks of which something was answered lately. While there is no place for another one, nothing of another one is answered.
 const RECENT: usize = 16;
 /// What a node that has just started asks for: whichever chains there are.
-const ANY_CHAIN: ChainRef = ChainRef([0; 4]);
+const ANY_CHAIN: ChainRef = ChainRef([0; 8]);
 /// No jump of the clock is longer than this, about 34 years.
 const LONGEST_JUMP_MS: u64 = 1 << 40;
 /// In a request for what comes before the blocks.
@@ -210,7 +210,7 @@ struct Recent {
 #[derive(Clone)]
 pub struct Node<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> {
     settings: Settings<'a>,
-    bases: [Option<BaseId>; MAX_BASES],
+    bases: [Option<KeyId>; MAX_BASES],
     minimums: [u64; MAX_BASES],
     draws: Draws,
     /// Milliseconds since the start. Goes on however the host's clock jumps.
@@ -265,7 +265,7 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'a, SEN
             checks: Checks::default(),
         };
         for ((place, key), (id, minimum)) in (0..).zip(settings.bases).zip(node.bases.iter_mut().zip(&mut node.minimums)) {
-            (*id, *minimum) = (Some(BaseId::of(key)), store.minimum(place)?);
+            (*id, *minimum) = (Some(KeyId::of(key)), store.minimum(place)?);
         }
         Ok(node)
     }

@@ -4,11 +4,11 @@ use core::fmt;
 
 use super::chain::{BuildError, ChainDraft, DraftError, Head, HeadError, MAX_HEAD, OutgoingChain};
 use super::incoming::{Incoming, LeafError, Taken};
-use super::{ChainId, Kind, MAX_MESSAGE, NetworkId};
+use super::{ChainId, KeyId, Kind, MAX_MESSAGE, NetworkId};
 use crate::digest::Digest;
 use crate::identity::IssueError;
 use crate::record::DeviceId;
-use crate::signature::{PublicKey, Signer};
+use crate::signature::{KeyPair, PublicKey};
 use crate::wire::cast::CastFrame;
 use crate::wire::cbor::{DecodeError, Writer};
 
@@ -45,7 +45,7 @@ impl From<IssueError> for SealError {
 /// A chain of one to be signed.
 #[derive(Clone, Copy, Debug)]
 pub struct SingleDraft<'a> {
-    /// Which chain. The number is higher than that of every chain of the sender before.
+    /// Which chain. The number is higher than that of every chain before under the key that signs it.
     pub id: ChainId,
     /// What the message is.
     pub kind: Kind,
@@ -61,8 +61,15 @@ impl SingleDraft<'_> {
     ///
     /// # Errors
     /// [`SealError`].
-    pub fn seal<'o>(&self, signer: &dyn Signer, scratch: &mut [u8], out: &'o mut [u8]) -> Result<&'o [u8], SealError> {
-        let draft = ChainDraft { id: self.id, messages: 1, per_block: 1, kind: self.kind, label: self.label };
+    pub fn seal<'o>(&self, signer: &dyn KeyPair, scratch: &mut [u8], out: &'o mut [u8]) -> Result<&'o [u8], SealError> {
+        let draft = ChainDraft {
+            id: self.id,
+            key: KeyId::of(&signer.public_key()),
+            messages: 1,
+            per_block: 1,
+            kind: self.kind,
+            label: self.label,
+        };
         let mut digests = [Digest::NULL];
         let copy = |_, buffer: &mut [u8]| -> Result<usize, core::convert::Infallible> {
             if let Some(place) = buffer.get_mut(..self.message.len()) {
@@ -141,6 +148,12 @@ impl<'a> Said<'a> {
     #[must_use]
     pub const fn id(&self) -> ChainId {
         self.head.id()
+    }
+
+    /// The sender's key that signed it.
+    #[must_use]
+    pub const fn key(&self) -> KeyId {
+        self.head.key()
     }
 
     /// What the message is.

@@ -116,11 +116,11 @@ impl Schedule {
         ms.checked_sub(self.start_ms)?.checked_div(self.interval_ms.into())
     }
 
-    /// The four bytes that stand for the chain in frames.
+    /// The eight bytes that stand for the chain in frames.
     #[must_use]
     pub fn reference(&self) -> ChainRef {
-        let mut reference = [0; 4];
-        reference.copy_from_slice(&Sha256::digest(self.prefix(Function::Step))[..4]);
+        let mut reference = [0; 8];
+        reference.copy_from_slice(&Sha256::digest(self.prefix(Function::Step))[..8]);
         ChainRef(reference)
     }
 

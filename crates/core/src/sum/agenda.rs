@@ -15,7 +15,7 @@ use crate::cast::{
 use crate::digest::Digest;
 use crate::identity::IssueError;
 use crate::record::{DeviceId, GroupId};
-use crate::signature::{PublicKey, Signer};
+use crate::signature::{KeyPair, PublicKey};
 use crate::wire::cast::CastFrame;
 use crate::wire::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 
@@ -184,7 +184,7 @@ impl AgendaDraft<'_> {
     ///
     /// # Errors
     /// [`SealError`]. A draft that [`Agenda::open`] would refuse makes an agenda that nobody opens.
-    pub fn issue<'o>(&self, querier: &dyn Signer, scratch: &mut [u8], out: &'o mut [u8]) -> Result<&'o [u8], SealError> {
+    pub fn issue<'o>(&self, querier: &dyn KeyPair, scratch: &mut [u8], out: &'o mut [u8]) -> Result<&'o [u8], SealError> {
         let mut message = [0; MAX_LENGTH];
         let message = self.write(&mut message).map_err(IssueError::from)?;
         let id = ChainId { network: network(self.group), sender: querier_id(), number: ChainNumber(self.number) };

@@ -7,11 +7,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use moteseal_core::cast::recovery::{Event, LinkSet, Meter, Node, Now, Purpose, RefusedCast, Relay, Settings, Timing};
 use moteseal_core::cast::{
-    BuildError, ChainDraft, ChainId, ChainRef, DraftError, Head, MAX_HEAD, MAX_LEAF, MAX_PER_BLOCK, NetworkId, OutgoingChain, Tag,
+    BuildError, ChainDraft, ChainId, ChainRef, DraftError, Head, KeyId, MAX_HEAD, MAX_LEAF, MAX_PER_BLOCK, NetworkId,
+    OutgoingChain, Tag,
 };
 use moteseal_core::digest::Digest;
 use moteseal_core::identity::IssueError;
-use moteseal_core::signature::Signer;
+use moteseal_core::signature::KeyPair;
 use moteseal_core::wire::cast::{CastFrame, MAX_CAST_FRAME};
 use moteseal_core::wire::cbor::Writer;
 use moteseal_net::{BroadcastLink, LinkError};
@@ -24,7 +25,7 @@ const CHAINS: usize = 16;
 /// Times that a block is offered again while somebody still asks for some of it: whoever is that far away is served while later blocks go out.
 const ROUNDS: u32 = 32;
 /// What somebody asks for who has just started.
-const ANY_CHAIN: ChainRef = ChainRef([0; 4]);
+const ANY_CHAIN: ChainRef = ChainRef([0; 8]);
 /// What is said before the next pause, in bytes: receivers have as much room as that, and more.
 const BURST: u64 = 16 << 10;
 
@@ -102,11 +103,11 @@ pub struct Hashes {
 /// # Errors
 /// `Draft`, `Read`.
 pub fn build<'s>(
-    (id, per_block, label): (ChainId, u8, &'s str),
+    (id, key, per_block, label): (ChainId, KeyId, u8, &'s str),
     content: &Content,
     hashes: &'s mut Hashes,
 ) -> Result<OutgoingChain<'s>, SendError> {
-    let draft = ChainDraft { id, messages: content.messages(), per_block, kind: content.kind(), label };
+    let draft = ChainDraft { id, key, messages: content.messages(), per_block, kind: content.kind(), label };
     hashes.digests.resize(draft.messages.div_ceil(u32::from(per_block.max(1))) as usize, Digest::NULL);
     hashes.tags.resize(if per_block > 1 { draft.messages as usize } else { 0 }, Tag::default());
     let built = OutgoingChain::build(draft, &mut hashes.digests, &mut hashes.tags, &mut vec![0; MAX_LEAF], |number, out| {
@@ -122,7 +123,7 @@ pub fn build<'s>(
 ///
 /// # Errors
 /// `Issue`.
-pub fn sign(chain: &OutgoingChain<'_>, signer: &dyn Signer) -> Result<Vec<u8>, SendError> {
+pub fn sign(chain: &OutgoingChain<'_>, signer: &dyn KeyPair) -> Result<Vec<u8>, SendError> {
     let (mut scratch, mut out) = (vec![0; MAX_HEAD], vec![0; MAX_HEAD]);
     chain.head(signer, &mut scratch, &mut out).map(<[u8]>::to_vec).map_err(SendError::Issue)
 }
@@ -228,7 +229,7 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
     /// [`SendError`].
     pub async fn say_at_once(&mut self, head: Vec<u8>, message: Vec<u8>) -> Result<(), SendError> {
         let claim = Head::peek(&head).map_err(|_| SendError::Refused(RefusedCast::Malformed))?;
-        let reference = claim.id().reference();
+        let reference = claim.reference();
         self.store.add(reference, Own::Single { head: head.clone(), message });
         self.originate(&head)?;
         self.node.release(now(self.start), reference, 1, 0).map_err(SendError::Refused)?;

@@ -2,7 +2,7 @@
 //! equation 7.
 
 use moteseal_core::Digest;
-use moteseal_core::cast::{ChainDraft, ChainId, ChainNumber, Kind, MAX_HEAD, MAX_LEAF, NetworkId, OutgoingChain};
+use moteseal_core::cast::{ChainDraft, ChainId, ChainNumber, KeyId, Kind, MAX_HEAD, MAX_LEAF, NetworkId, OutgoingChain};
 use moteseal_core::record::DeviceId;
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_core::wire::cast::CastFrame;
@@ -64,7 +64,7 @@ fn each(bytes: u64, messages: u32) -> f64 {
 pub fn of(messages: u32, per_block: u8, algorithm: Algorithm) -> Option<Bytes> {
     let key = SecretKey::from_seed(algorithm, &[7; 32]).ok()?;
     let id = ChainId { network: NetworkId([1; 8]), sender: DeviceId([2; 8]), number: ChainNumber(1) };
-    let draft = ChainDraft { id, messages, per_block, kind: Kind::Messages, label: "" };
+    let draft = ChainDraft { id, key: KeyId::of(&key.public()), messages, per_block, kind: Kind::Messages, label: "" };
     let (mut digests, mut tags) = (vec![Digest::NULL; messages as usize], vec![[0; 8]; messages as usize]);
     let mut scratch = vec![0; MAX_LEAF];
     let message = |number: u32, out: &mut [u8]| -> Result<usize, std::convert::Infallible> {

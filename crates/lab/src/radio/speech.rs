@@ -1,7 +1,7 @@
 //! Base stations, senders and their chains, for simulations: keys follow from seeds.
 
 use moteseal_core::cast::{
-    BaseId, BuildError, ChainDraft, ChainId, ChainNumber, ChainRef, DraftError, Kind, MAX_HEAD, MAX_LEAF, MAX_REVOCATION,
+    BuildError, ChainDraft, ChainId, ChainNumber, ChainRef, DraftError, KeyId, Kind, MAX_HEAD, MAX_LEAF, MAX_REVOCATION,
     MAX_SENDER_CERTIFICATE, NetworkId, OutgoingChain, Outline, RevocationDraft, SenderCertificateDraft, sender_named,
 };
 use moteseal_core::signature::{Algorithm, KeyError, PublicKey, SecretKey};
@@ -43,7 +43,7 @@ impl Speech {
     /// What frames name the chain by.
     #[must_use]
     pub fn reference(&self) -> ChainRef {
-        self.outline.id.reference()
+        self.outline.reference()
     }
 }
 
@@ -76,7 +76,7 @@ impl Authority {
         let public = key.public();
         let draft = SenderCertificateDraft {
             network: self.network,
-            base: BaseId::of(&self.public),
+            base: KeyId::of(&self.public),
             serial,
             sender: id,
             key: &public,
@@ -107,7 +107,8 @@ impl Speaker {
     pub fn say(&self, number: u64, per_block: u8, messages: &[Vec<u8>]) -> Result<Speech, DraftError> {
         let count = u32::try_from(messages.len()).map_err(|_| DraftError::TooManyMessages)?;
         let id = ChainId { network: self.network, sender: self.id, number: ChainNumber(number) };
-        let draft = ChainDraft { id, messages: count, per_block, kind: Kind::Messages, label: "" };
+        let draft =
+            ChainDraft { id, key: KeyId::of(&self.key.public()), messages: count, per_block, kind: Kind::Messages, label: "" };
         let (mut digests, mut tags) = (vec![Digest::NULL; messages.len()], vec![[0; 8]; messages.len()]);
         let (mut scratch, mut out) = (vec![0; MAX_LEAF], vec![0; MAX_HEAD]);
         let read = |number: u32, out: &mut [u8]| -> Result<usize, DraftError> {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use moteseal_core::cast::{BaseId, ChainNumber, ChainRef, NetworkId};
+use moteseal_core::cast::{ChainNumber, ChainRef, KeyId, NetworkId};
 use moteseal_core::record::DeviceId;
 
 use crate::journal::{Journal, JournalError};
@@ -15,11 +15,11 @@ pub(super) enum Fact {
     /// The highest chain of a sender that was accepted.
     Floor(DeviceId, ChainNumber),
     /// The lowest serial of a base station that counts.
-    Minimum(BaseId, u64),
+    Minimum(KeyId, u64),
     /// The newest certificate of a sender.
     Certificate(DeviceId, Vec<u8>),
     /// The newest revocation of a base station.
-    Revocation(BaseId, Vec<u8>),
+    Revocation(KeyId, Vec<u8>),
     /// The certificate under which a chain was accepted.
     ChainCertificate(ChainRef, Vec<u8>),
     /// The head of a chain.
@@ -37,9 +37,9 @@ impl Fact {
         let (kind, name, rest): (u8, &[u8], &[u8]) = match self {
             Self::Network(NetworkId(network)) => (0, network, &[]),
             Self::Floor(DeviceId(sender), number) => (1, sender, &number.0.to_be_bytes()),
-            Self::Minimum(BaseId(base), serial) => (2, base, &serial.to_be_bytes()),
+            Self::Minimum(KeyId(base), serial) => (2, base, &serial.to_be_bytes()),
             Self::Certificate(DeviceId(sender), bytes) => (3, sender, bytes),
-            Self::Revocation(BaseId(base), bytes) => (4, base, bytes),
+            Self::Revocation(KeyId(base), bytes) => (4, base, bytes),
             Self::ChainCertificate(ChainRef(chain), bytes) => (5, chain, bytes),
             Self::Head(ChainRef(chain), bytes) => (6, chain, bytes),
             Self::Complete(ChainRef(chain)) => (7, chain, &[]),
@@ -57,12 +57,12 @@ impl Fact {
             return Some(match kind {
                 0 => Self::Network(NetworkId(name)),
                 1 => Self::Floor(DeviceId(name), ChainNumber(number()?)),
-                2 => Self::Minimum(BaseId(name), number()?),
+                2 => Self::Minimum(KeyId(name), number()?),
                 3 => Self::Certificate(DeviceId(name), rest.to_vec()),
-                _ => Self::Revocation(BaseId(name), rest.to_vec()),
+                _ => Self::Revocation(KeyId(name), rest.to_vec()),
             });
         }
-        let (&name, rest) = rest.split_first_chunk::<4>()?;
+        let (&name, rest) = rest.split_first_chunk::<8>()?;
         let chain = ChainRef(name);
         Some(match kind {
             5 => Self::ChainCertificate(chain, rest.to_vec()),
@@ -80,9 +80,9 @@ impl Fact {
 pub(super) struct Facts {
     pub(super) network: Option<NetworkId>,
     pub(super) floors: BTreeMap<DeviceId, ChainNumber>,
-    pub(super) minimums: BTreeMap<BaseId, u64>,
+    pub(super) minimums: BTreeMap<KeyId, u64>,
     pub(super) certificates: BTreeMap<DeviceId, Vec<u8>>,
-    pub(super) revocations: BTreeMap<BaseId, Vec<u8>>,
+    pub(super) revocations: BTreeMap<KeyId, Vec<u8>>,
     pub(super) chain_certificates: BTreeMap<ChainRef, Vec<u8>>,
     pub(super) heads: BTreeMap<ChainRef, Vec<u8>>,
     /// The chains of which there is a head, in the order in which they came.

@@ -31,7 +31,7 @@ pub(super) fn path_of(folder: &Path, chain: ChainRef) -> PathBuf {
 /// The chain of a file, if it is one of ours.
 pub(super) fn chain_of(path: &Path) -> Option<ChainRef> {
     let digits = path.file_name()?.to_str()?.strip_suffix(SUFFIX)?;
-    let chain = ChainRef(u32::from_str_radix(digits, 16).ok()?.to_be_bytes());
+    let chain = ChainRef(u64::from_str_radix(digits, 16).ok()?.to_be_bytes());
     (chain.to_string() == digits).then_some(chain)
 }
 

@@ -34,11 +34,18 @@ fn agenda(queries: &[Value]) -> Value {
     array([int(1), bytes(&ROSTER), int(500), int(16), Value::Array(queries.to_vec())])
 }
 
+/// What a key is named by.
+fn key_id(key: &SecretKey) -> [u8; 8] {
+    let digest = Digest::of(&[b"moteseal/1/key\0", &key.public().to_bytes()]).0;
+    digest[..8].try_into().unwrap()
+}
+
 /// How a chain of one is said.
 #[derive(Clone, Copy)]
 struct Saying {
     network: GroupId,
     sender: DeviceId,
+    key: [u8; 8],
     number: u64,
     kind: i64,
 }
@@ -46,7 +53,8 @@ struct Saying {
 impl Saying {
     fn usual() -> Self {
         let id = Digest::of(&[b"moteseal/1/sender\0querier"]).0;
-        Self { network: GroupId::of(GROUP), sender: DeviceId(id[..8].try_into().unwrap()), number: NUMBER, kind: AGENDA }
+        let (sender, key) = (DeviceId(id[..8].try_into().unwrap()), key_id(&secret(Algorithm::Ed25519, 0x71)));
+        Self { network: GroupId::of(GROUP), sender, key, number: NUMBER, kind: AGENDA }
     }
 
     /// The first digest of the chain: that of its one block, of one leaf.
@@ -55,15 +63,16 @@ impl Saying {
         prefix[..15].copy_from_slice(b"moteseal/cast/1");
         prefix[24..32].copy_from_slice(&self.network.0);
         prefix[32..40].copy_from_slice(&self.sender.0);
-        prefix[40..48].copy_from_slice(&self.number.to_be_bytes());
-        prefix[48] = 1;
+        prefix[40..48].copy_from_slice(&self.key);
+        prefix[48..56].copy_from_slice(&self.number.to_be_bytes());
+        prefix[56] = 1;
         Digest::of(&[&prefix, leaf])
     }
 
     fn head(&self, leaf: &[u8]) -> Value {
-        let [network, sender] = [self.network.0, self.sender.0].map(|id| bytes(&id));
+        let [network, sender, key] = [self.network.0, self.sender.0, self.key].map(|id| bytes(&id));
         let shape = [int(1), int(1), Value::Uint(leaf.len() as u64), int(self.kind), text(""), int(-16)];
-        let facts = [int(1), network, sender, Value::Uint(self.number)];
+        let facts = [int(1), network, sender, key, Value::Uint(self.number)];
         let digests = [bytes(&self.digest(leaf).0), bytes(&[])];
         Value::Array(facts.into_iter().chain(shape).chain(digests).collect())
     }
@@ -118,7 +127,7 @@ fn agendas() -> File {
         file.valid(what, op, of_agenda(&querier, &Saying { number, ..usual }.say(&querier, &leaf)));
     }
     let p256 = secret(Algorithm::Esp256, 0x72);
-    file.valid("signed with ESP256", op, of_agenda(&p256, &usual.say(&p256, &leaf)));
+    file.valid("signed with ESP256", op, of_agenda(&p256, &Saying { key: key_id(&p256), ..usual }.say(&p256, &leaf)));
     refused_as_said(&mut file, op, &querier, &good);
 
     let five: Vec<Value> = (1..6).map(|nonce| posed(nonce, 0, 9)).collect();
@@ -162,6 +171,9 @@ fn refused_as_said(file: &mut File, op: &'static str, querier: &SecretKey, good:
     let by = |key: &SecretKey, saying: Saying| of_agenda(querier, &saying.say(key, &leaf));
     file.invalid("another suite than the querier's", op, by(&secret(Algorithm::Esp256, 0x72), usual), "AlgorithmMismatch");
     file.invalid("signed by somebody else", op, by(&secret(Algorithm::Ed25519, 0x73), usual), "NotAuthentic");
+    let other = secret(Algorithm::Ed25519, 0x73);
+    file.invalid("under another key", op, by(&other, Saying { key: key_id(&other), ..usual }), "WrongKey");
+    file.invalid("under another key's name", op, by(querier, Saying { key: key_id(&other), ..usual }), "WrongKey");
     file.invalid("for another network", op, by(querier, Saying { network: GroupId::of("others"), ..usual }), "WrongNetwork");
     file.invalid(
         "by another sender of the network",
@@ -180,7 +192,7 @@ fn refused_as_said(file: &mut File, op: &'static str, querier: &SecretKey, good:
     let beside = |head: &Value, leaf: &[u8]| of_agenda(querier, &single(&signed(querier, head), leaf));
     file.invalid("another agenda under the head of this one", op, beside(&head, &other), "ForgedLeaf");
     // The digest is bound to the number: the leaf of one chain is none of another.
-    let renumbered = Saying { number: NUMBER + 1, ..usual }.head(&leaf).with(10, bytes(&usual.digest(&leaf).0));
+    let renumbered = Saying { number: NUMBER + 1, ..usual }.head(&leaf).with(11, bytes(&usual.digest(&leaf).0));
     file.invalid("the digest under another number", op, beside(&renumbered, &leaf), "ForgedLeaf");
     let item = |kind: i64| array([int(kind), bytes(&signed(querier, &head)), bytes(&leaf)]).encode();
     file.invalid("a frame of another kind", op, of_agenda(querier, &item(34)), "UnexpectedType");

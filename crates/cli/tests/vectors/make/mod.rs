@@ -2,6 +2,7 @@
 
 mod agendas;
 mod audits;
+mod casts;
 mod cose;
 mod explained;
 mod identity;
@@ -43,6 +44,7 @@ pub fn files() -> BTreeMap<String, Value> {
     audits::make(&mut files);
     links::make(&mut files);
     private::make(&mut files);
+    casts::make(&mut files);
     agendas::make(&mut files);
     plans::make(&mut files);
     tesla::make(&mut files);

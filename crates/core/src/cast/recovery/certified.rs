@@ -88,7 +88,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         let Some(place) = self.sender_place(id) else { return Ok(refused(RefusedCast::NoRoom)) };
         store.keep(Item::Certificate(id), bytes)?;
         let floor = store.floor(id)?;
-        let order = self.next_order();
+        let (order, next) = (self.next_order(), self.next_chain(id, KeyId::of(&key), floor));
         let sender = Sender {
             id,
             key,
@@ -98,7 +98,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             not_after: certificate.not_after,
             certificate: fingerprint,
             floor,
-            next: self.next_chain(id, floor),
+            next,
             order,
         };
         if let Some(place) = self.senders.get_mut(place) {
@@ -131,9 +131,9 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         self.sender(id).or_else(free).or_else(idle)
     }
 
-    pub(super) fn next_chain(&self, sender: DeviceId, floor: Option<ChainNumber>) -> ChainRef {
+    pub(super) fn next_chain(&self, sender: DeviceId, key: KeyId, floor: Option<ChainNumber>) -> ChainRef {
         let number = ChainNumber(floor.map_or(1, |floor| floor.0.saturating_add(1)));
-        ChainId { network: self.settings.network, sender, number }.reference()
+        ChainId { network: self.settings.network, sender, number }.reference(key)
     }
 
     /// A revocation; `is_drawn` if its check is paid for.
@@ -186,7 +186,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     }
 
     /// A base station's place and the least serial that counts.
-    fn base(&self, id: BaseId) -> Option<(u8, u64)> {
+    fn base(&self, id: KeyId) -> Option<(u8, u64)> {
         let place = self.bases.iter().position(|base| *base == Some(id))?;
         Some((u8::try_from(place).ok()?, *self.minimums.get(place)?))
     }

@@ -53,7 +53,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         if claim.id().network != self.settings.network {
             return Ok(refused(RefusedCast::WrongNetwork));
         }
-        let (chain, fingerprint) = (claim.id().reference(), self.draws.fingerprint(bytes));
+        let (chain, fingerprint) = (claim.reference(), self.draws.fingerprint(bytes));
         if let Some(known) = self.followed(chain) {
             if known.outline.id != claim.id() {
                 return Ok(refused(RefusedCast::ReferenceTaken));
@@ -151,7 +151,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         let abandoned = self.chains.get(slot).and_then(|old| old.as_ref().filter(|old| !old.is_whole()).map(|old| old.reference));
         self.vacate(slot, store)?;
         let floor = floor.max(Some(number));
-        let next = self.next_chain(id, floor);
+        let next = self.next_chain(id, head.key(), floor);
         if let Some(sender) = self.senders.iter_mut().flatten().find(|sender| sender.id == id) {
             (sender.floor, sender.next) = (floor, next);
         }
@@ -236,7 +236,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         let event = self.hear_head(now, link, head, false, store)?;
         let chain = match (event, Head::peek(head)) {
             (Event::Refused(_), _) | (_, Err(_)) => return Ok(event),
-            (_, Ok(claim)) => claim.id().reference(),
+            (_, Ok(claim)) => claim.reference(),
         };
         match self.hear_leaf(link, chain, 1, 0, leaf, store)? {
             // The head is news whatever became of the leaf, which is asked for.

@@ -48,7 +48,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
                 refused => return Ok(refused),
             }
         }
-        let chain = id.reference();
+        let chain = claim.reference();
         let is_kept = store.is_kept(Item::Head(chain), head)?;
         if let (true, Some(slot)) = (is_kept, self.slot(chain)) {
             // It went on by `resume`, as one that is complete.
@@ -113,7 +113,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         let mut bytes = [0; MAX_HEAD];
         let Some(bytes) = store.fetch(Item::Head(chain), &mut bytes)? else { return Ok(None) };
         let id = match Head::peek(bytes) {
-            Ok(claim) if claim.id().reference() == chain => claim.id(),
+            Ok(claim) if claim.reference() == chain => claim.id(),
             _ => return Ok(None),
         };
         let Event::Accepted { .. } = self.accept(bytes, &voucher, LinkSet::NONE, false, store)? else { return Ok(None) };

@@ -243,10 +243,14 @@ fn a_forged_copy_of_a_leaf_silences_no_answer() {
     node.receive(at(start), RADIO, &forged, &mut store).unwrap();
     let said = says(&mut node, &mut store, start + 5_000);
     assert_eq!(said.into_iter().map(|(.., frame)| frame).collect::<Vec<_>>(), [leaf_frame(&speech, 1)]);
-    // A true copy does.
-    node.receive(at(start + 10_000), RADIO, &wanted, &mut store).unwrap();
-    node.receive(at(start + 10_000), RADIO, &leaf_frame(&speech, 1), &mut store).unwrap();
-    assert!(says(&mut node, &mut store, start + 15_000).is_empty());
+    // A true copy does, once: who asks again has not heard it.
+    let copy = leaf_frame(&speech, 1);
+    for (round, answers) in [0, 1, 0].into_iter().enumerate() {
+        let now = start + 10_000 * (round as u64 + 1);
+        node.receive(at(now), RADIO, &wanted, &mut store).unwrap();
+        node.receive(at(now), RADIO, &copy, &mut store).unwrap();
+        assert_eq!(says(&mut node, &mut store, now + 5_000).len(), answers, "round {round}");
+    }
 }
 
 #[test]
@@ -267,4 +271,47 @@ fn the_clock_may_jump() {
         }
     }
     assert!(node.chains().all(|(.., is_complete)| is_complete));
+}
+
+#[test]
+fn a_genuine_head_with_another_leaf_is_no_copy_of_it() {
+    let authority = authority();
+    let speech = speaker(&authority).say(1, 1, &said(1)).unwrap();
+    let (mut node, mut store, start) = archive(&authority, &speech);
+    let wanted = encode(&CastFrame::Wanted { chain: speech.reference(), block: 0, wanted: 1 });
+    let whole = encode(&CastFrame::Single { head: &speech.head, leaf: &speech.leaves[0].2 });
+    let forged = encode(&CastFrame::Single { head: &speech.head, leaf: b"forged" });
+    node.receive(at(start), RADIO, &wanted, &mut store).unwrap();
+    node.receive(at(start), RADIO, &forged, &mut store).unwrap();
+    let answers = says(&mut node, &mut store, start + 5_000);
+    assert_eq!(answers.into_iter().map(|(.., frame)| frame).collect::<Vec<_>>(), std::slice::from_ref(&whole));
+    node.receive(at(start + 10_000), RADIO, &wanted, &mut store).unwrap();
+    node.receive(at(start + 10_000), RADIO, &whole, &mut store).unwrap();
+    assert!(says(&mut node, &mut store, start + 15_000).is_empty());
+}
+
+#[test]
+fn while_forged_heads_flood_a_node_it_goes_on_asking_for_the_genuine_one_and_then_it_ends() {
+    let authority = authority();
+    let sink = speaker(&authority);
+    let speech = sink.say(1, 1, &said(2)).unwrap();
+    let (mut node, mut store) = node(&authority);
+    node.receive(at(0), RADIO, &encode(&CastFrame::Certificate(&sink.certificate)), &mut store).unwrap();
+    let mut forged = speech.head.clone();
+    let length = forged.len();
+    let mut asked = Vec::new();
+    let head = CastFrame::Wanted { chain: speech.reference(), block: 0, wanted: 1 };
+    for number in 0..36_000_u64 {
+        forged[length - 8..].copy_from_slice(&number.to_be_bytes());
+        node.receive(at(number * 100), RADIO, &encode(&CastFrame::Head(&forged)), &mut store).unwrap();
+        if number == 10 {
+            node.receive(at(number * 100), RADIO, &leaf_frame(&speech, 0), &mut store).unwrap();
+        }
+        let said = says(&mut node, &mut store, number * 100);
+        asked.extend(said.into_iter().filter(|(.., frame)| *frame == encode(&head)).map(|(when, ..)| when));
+    }
+    assert!(asked.windows(2).all(|pair| pair[1] - pair[0] <= 7_000), "each few seconds for an hour");
+    assert!(asked.last().is_some_and(|last| *last > 3_590_000));
+    says(&mut node, &mut store, 20_000_000);
+    assert_eq!(node.next_due(), None, "when the flood is over it ends too");
 }

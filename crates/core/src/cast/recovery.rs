@@ -205,6 +205,14 @@ struct Recent {
     since: u64,
 }
 
+/// Leaves of a block that were not answered because others were heard to say them.
+#[derive(Clone, Copy)]
+struct Spared {
+    chain: ChainRef,
+    block: u32,
+    bits: u64,
+}
+
 /// A node that knows up to `SENDERS` senders and follows up to `CHAINS` chains of up to `B` messages a block. Its memory is its size, but for
 /// what is on the stack during a call: a head and a certificate.
 #[derive(Clone)]
@@ -224,6 +232,10 @@ pub struct Node<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> {
     relays: Queue<RELAYS>,
     answers: Queue<ANSWERS>,
     recent: [Option<Recent>; RECENT],
+    spared: [Option<Spared>; RECENT],
+    spared_next: usize,
+    /// Until when more signatures are taken to come than are checked.
+    contended: u64,
     heads: Waiting<MAX_HEAD, SENDERS>,
     certificates: Waiting<MAX_SENDER_CERTIFICATE, 2>,
     refusals: Refusals,
@@ -255,6 +267,9 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'a, SEN
             relays: Queue::new(),
             answers: Queue::new(),
             recent: [None; RECENT],
+            spared: [None; RECENT],
+            spared_next: 0,
+            contended: 0,
             heads: Waiting::new(),
             certificates: Waiting::new(),
             refusals: Refusals::new(),
@@ -280,7 +295,7 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'a, SEN
         match frame {
             CastFrame::Certificate(bytes) => self.hear_certificate(now, link, bytes, false, store),
             CastFrame::Revocation(bytes) => self.hear_revocation(link, bytes, false, store),
-            CastFrame::Head(bytes) => self.hear_head(now, link, bytes, false, store),
+            CastFrame::Head(bytes) => self.hear_head(now, link, bytes, None, false, store),
             CastFrame::Single { head, leaf } => self.hear_single(now, link, head, leaf, store),
             CastFrame::Fragment { chain, block, index, leaf } => self.hear_leaf(link, chain, block, index, leaf, store),
             CastFrame::Wanted { chain, block, wanted } => {

@@ -44,6 +44,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         }
         if !(is_drawn || self.certificates.is_empty() && self.certificate_meter.take(self.clock)) {
             self.certificates.offer(bytes, link, CERTIFICATES, &mut self.draws);
+            self.note_contention();
             return Ok(refused(RefusedCast::Metered));
         }
         let event = self.certify(now, bytes, fingerprint, store)?;
@@ -159,6 +160,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         }
         if !(is_drawn || self.certificates.is_empty() && self.certificate_meter.take(self.clock)) {
             self.certificates.offer(bytes, link, REVOCATIONS, &mut self.draws);
+            self.note_contention();
             return Ok(refused(RefusedCast::Metered));
         }
         self.checks.certificates = self.checks.certificates.saturating_add(1);

@@ -25,7 +25,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             && self.head_meter.take(self.clock)
             && let Some(head) = self.heads.take()
         {
-            self.hear_head(now, head.link, head.bytes(), true, store)?;
+            self.hear_head(now, head.link, head.bytes(), None, true, store)?;
         }
         if !self.certificates.is_empty()
             && self.certificate_meter.take(self.clock)
@@ -40,12 +40,13 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         Ok(())
     }
 
-    /// A head; `is_drawn` if its check is paid for.
+    /// A head, and the leaf that came with it, if one did; `is_drawn` if its check is paid for.
     pub(super) fn hear_head<S: Store>(
         &mut self,
         now: Now,
         link: u8,
         bytes: &[u8],
+        leaf: Option<&[u8]>,
         is_drawn: bool,
         store: &mut S,
     ) -> Result<Event, S::Error> {
@@ -61,7 +62,14 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             if known.head != fingerprint {
                 return Ok(refused(RefusedCast::ChainGoesBack));
             }
-            self.heard(Item::Head(chain), link);
+            // With another leaf it is no copy of what others wait for.
+            let is_copy = match leaf {
+                Some(leaf) => store.is_kept(Item::Leaf { chain, block: 1, index: 0 }, leaf)?,
+                None => true,
+            };
+            if is_copy {
+                self.heard(Item::Head(chain), link);
+            }
             return Ok(Event::Nothing);
         }
         let place = match self.may_accept(now, &claim, fingerprint, false) {
@@ -76,6 +84,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         // While others wait, the next check is theirs: whoever comes just when there is one again gains nothing.
         if !(is_drawn || self.heads.is_empty() && self.head_meter.take(self.clock)) {
             self.heads.offer(bytes, link, place, &mut self.draws);
+            self.note_contention();
             return Ok(refused(RefusedCast::Metered));
         }
         let Some(voucher) = self.voucher(place) else { return Ok(refused(RefusedCast::UnknownSender)) };
@@ -233,7 +242,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         leaf: &[u8],
         store: &mut S,
     ) -> Result<Event, S::Error> {
-        let event = self.hear_head(now, link, head, false, store)?;
+        let event = self.hear_head(now, link, head, Some(leaf), false, store)?;
         let chain = match (event, Head::peek(head)) {
             (Event::Refused(_), _) | (_, Err(_)) => return Ok(event),
             (_, Ok(claim)) => claim.reference(),
@@ -377,7 +386,6 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             }
             return;
         }
-        followed.asked = clock;
         // Whoever asks for a block has those before it.
         followed.hint(block - 1, clock, &pace, &mut self.draws);
         if let Some((current, missing)) = followed.missing()
@@ -387,8 +395,11 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             followed.ask.yield_once(clock, &pace, &mut self.draws);
         }
         let bits = wanted & followed.held(block);
-        if bits != 0 {
-            self.plan_answer(Piece::Leaves { chain, block, bits }, link);
+        if bits != 0
+            && self.plan_answer(Piece::Leaves { chain, block, bits }, link)
+            && let Some(followed) = self.chains.get_mut(slot).and_then(Option::as_mut)
+        {
+            followed.asked = clock;
         }
     }
 
@@ -446,7 +457,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     pub(super) fn pass_on(&mut self, piece: Piece, link: u8) {
         let (links, others) = (self.settings.links, self.settings.links.without(LinkSet::one(link)));
         let due = self.within(self.settings.timing.relay_ms).max(self.relays.latest(piece.chain()));
-        let planned = |links| Planned { due, piece, links, purpose: Purpose::Relay, heard: 0 };
+        let is_firm = matches!(self.settings.relay, Relay::Flood { .. }) && self.draws.below(2) == 0;
+        let planned = |links| Planned { due, piece, links, purpose: Purpose::Relay, heard: 0, is_firm };
         match self.settings.relay {
             Relay::Never => {}
             Relay::OtherLinks if others.is_empty() => {}
@@ -459,8 +471,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         }
     }
 
-    /// Plans to answer what was not answered lately, and is not about to be said anyway.
-    pub(super) fn plan_answer(&mut self, piece: Piece, link: u8) {
+    /// Plans to answer what was not answered lately, and is not about to be said anyway; whether there is something of that.
+    pub(super) fn plan_answer(&mut self, piece: Piece, link: u8) -> bool {
         let link = LinkSet::one(link);
         let is_about_to_be_said =
             |item: Item| self.relays.iter().any(|planned| planned.links.and(link) == link && planned.piece.has(item));
@@ -475,14 +487,63 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
                 let was_lately =
                     place_of(piece.next()).is_some_and(|(chain, block, bit)| self.recent_bits(chain, block) & bit != 0);
                 if was_lately || is_about_to_be_said(piece.next()) {
-                    return;
+                    return false;
                 }
                 piece
             }
         };
-        if !matches!(piece, Piece::Leaves { bits: 0, .. }) {
+        let is_something = !matches!(piece, Piece::Leaves { bits: 0, .. });
+        if is_something {
             let due = self.within(self.settings.timing.reply_ms);
-            self.answers.add(Planned { due, piece, links: link, purpose: Purpose::Answer, heard: 0 }, true);
+            // Who asks again for what others were heard to say has not heard them.
+            let is_firm = self.was_spared(piece);
+            self.answers.add(Planned { due, piece, links: link, purpose: Purpose::Answer, heard: 0, is_firm }, true);
+        }
+        is_something
+    }
+
+    /// Remembers what was not answered because others were heard to say it.
+    fn spare(&mut self, chain: ChainRef, block: u32, bits: u64) {
+        let same = |spared: &&mut Spared| (spared.chain, spared.block) == (chain, block);
+        if let Some(spared) = self.spared.iter_mut().flatten().find(same) {
+            spared.bits |= bits;
+            return;
+        }
+        let place = self.spared_next % self.spared.len();
+        self.spared_next = place + 1;
+        if let Some(place) = self.spared.get_mut(place) {
+            *place = Some(Spared { chain, block, bits });
+        }
+    }
+
+    /// Whether some of a piece was not answered when it was asked for before; that is forgotten.
+    fn was_spared(&mut self, piece: Piece) -> bool {
+        let (chain, block, bits) = match piece {
+            Piece::Leaves { chain, block, bits } => (chain, block, bits),
+            piece => match place_of(piece.next()) {
+                Some(place) => place,
+                None => return false,
+            },
+        };
+        let found = self
+            .spared
+            .iter_mut()
+            .find(|place| place.is_some_and(|spared| (spared.chain, spared.block) == (chain, block) && spared.bits & bits != 0));
+        found.is_some_and(|place| {
+            if let Some(spared) = place {
+                spared.bits &= !bits;
+            }
+            place.take_if(|spared| spared.bits == 0);
+            true
+        })
+    }
+
+    /// More signatures come than are checked. What is genuine among them may need many attempts, so that a node goes on asking; and somebody
+    /// should say what there is.
+    pub(super) fn note_contention(&mut self) {
+        self.contended = self.clock.saturating_add(u64::from(self.settings.timing.quiet_ms));
+        if self.unknown.iter().all(Option::is_none) {
+            self.note_unknown(ANY_CHAIN, WANTS_HEAD, 0);
         }
     }
 
@@ -494,13 +555,21 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             Relay::Never | Relay::OtherLinks => 1,
         };
         self.relays.heard(item, |planned| {
-            if planned.purpose == Purpose::Original || enough == u8::MAX || planned.links.and(link).is_empty() {
+            if planned.is_firm || enough == u8::MAX || planned.links.and(link).is_empty() {
                 return false;
             }
             planned.heard = planned.heard.saturating_add(1);
             planned.heard >= enough && planned.links == link
         });
-        self.answers.heard(item, |planned| planned.links == link);
+        let mut is_spared = false;
+        self.answers.heard(item, |planned| {
+            let ends = planned.links == link && !planned.is_firm;
+            is_spared |= ends;
+            ends
+        });
+        if let (true, Some((chain, block, bits))) = (is_spared, place_of(item)) {
+            self.spare(chain, block, bits);
+        }
         // What answers for a chain answers for its sender too.
         if let Item::Certificate(_) = item {
             self.answers.drop_if(|planned| planned.links == link && matches!(planned.piece, Piece::ChainCertificate(_)));

@@ -170,7 +170,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     /// Says something at once, behind what is to be said of the same chain.
     fn say_first(&mut self, piece: Piece) {
         let (due, links) = (self.clock, self.settings.links);
-        self.relays.add(Planned { due, piece, links, purpose: Purpose::Original, heard: 0 }, false);
+        self.relays.add(Planned { due, piece, links, purpose: Purpose::Original, heard: 0, is_firm: true }, false);
     }
 
     /// Says a revocation, as a base station does.

@@ -85,6 +85,8 @@ pub(super) struct Planned {
     pub(super) purpose: Purpose,
     /// How many others were heard to say it meanwhile.
     pub(super) heard: u8,
+    /// It is said whatever others are heard to say: whoever repeats what is genuine must not silence those that he is near to.
+    pub(super) is_firm: bool,
 }
 
 #[derive(Clone)]
@@ -138,6 +140,7 @@ impl<const N: usize> Queue<N> {
             };
             if joins {
                 other.links = other.links.with(planned.links);
+                other.is_firm |= planned.is_firm;
             }
             joins
         })

@@ -160,8 +160,13 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         }
         let unknown = self.unknown.get_mut(place)?;
         let asked = unknown.as_mut()?;
-        asked.ask.again(pace.retry_ms(), clock, &pace, &mut self.draws);
-        asked.attempts = asked.attempts.saturating_add(1);
+        if clock < self.contended {
+            let after = pace.timing.request_ms.saturating_add(pace.timing.reply_ms);
+            asked.ask = Ask::at(clock, after.max(1), pace.timing.request_ms, &mut self.draws);
+        } else {
+            asked.ask.again(pace.retry_ms(), clock, &pace, &mut self.draws);
+            asked.attempts = asked.attempts.saturating_add(1);
+        }
         let frame = CastFrame::Wanted { chain: asked.chain, block: 0, wanted: asked.wanted };
         let links = if asked.chain == ANY_CHAIN { self.settings.links } else { LinkSet::one(asked.link) };
         if asked.attempts >= UNKNOWN_ATTEMPTS || asked.ask.due == u64::MAX {

@@ -315,3 +315,21 @@ fn while_forged_heads_flood_a_node_it_goes_on_asking_for_the_genuine_one_and_the
     says(&mut node, &mut store, 20_000_000);
     assert_eq!(node.next_due(), None, "when the flood is over it ends too");
 }
+
+#[test]
+fn a_forged_hint_is_believed_for_two_requests_and_no_longer() {
+    let authority = authority();
+    let speech = speaker(&authority).say(1, 5, &said(20)).unwrap();
+    let (mut node, mut store) = follower(&authority, &speech);
+    let hint = CastFrame::Holds { chain: speech.reference(), block: 4, index: 4 };
+    node.receive(at(0), RADIO, &encode(&hint), &mut store).unwrap();
+    let mut asked = Vec::new();
+    // What comes is a leaf a minute: a node that believed the hint would ask after each.
+    for place in 0..15_u64 {
+        let now = 60_000 * (place + 1);
+        asked.push(says(&mut node, &mut store, now).into_iter().filter(|(_, purpose, _)| *purpose == Purpose::Request).count());
+        node.receive(at(now), RADIO, &leaf_frame(&speech, place as usize), &mut store).unwrap();
+    }
+    assert!(asked[0] >= 3, "{asked:?}");
+    assert!(asked[1..].iter().all(|count| *count <= 2), "after half a minute of silence, and once more: {asked:?}");
+}

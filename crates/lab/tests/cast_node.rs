@@ -6,7 +6,7 @@ mod heard;
 use std::collections::BTreeSet;
 
 use heard::{RADIO, Receiver, at, authority, encode, follower, leaf_frame, node, refusal, said, says, settings, speaker};
-use moteseal_core::cast::recovery::{Event, Item, Node, Now, Purpose, RefusedCast, Store};
+use moteseal_core::cast::recovery::{Event, Item, Node, Now, Purpose, RefusedCast, Store, Timing};
 use moteseal_core::cast::{ChainNumber, ChainRef, MAX_LEAF};
 use moteseal_core::signature::Algorithm;
 use moteseal_core::wire::cast::{CastFrame, MAX_CAST_FRAME};
@@ -335,7 +335,9 @@ fn a_senders_oldest_chain_gives_way_to_its_newest_and_never_to_another_senders()
     }
     let of_other = other.say(1, 1, &said(1)).unwrap();
     assert_eq!(hear(&of_other.head, 60_000), Event::Refused(RefusedCast::NoRoom));
-    let event = hear(&chains[3].head, 60_000);
+    // Half an hour of silence is what a sender that comes and goes may make.
+    assert_eq!(hear(&of_other.head, 1_900_000), Event::Refused(RefusedCast::NoRoom));
+    let event = hear(&chains[3].head, 1_900_000);
     assert!(matches!(event, Event::Accepted { abandoned: Some(old), .. } if old == chains[0].reference()), "{event:?}");
     assert!(!store.chains().contains(&chains[0].reference()));
     // One that is complete gives way to anybody's.
@@ -368,4 +370,23 @@ fn a_chain_of_one_travels_whole_and_arrives_at_once() {
     let relayed: Vec<Vec<u8>> = says(&mut node, &mut store, 5_000).into_iter().map(|(.., frame)| frame).collect();
     assert_eq!(relayed.iter().filter(|frame| **frame == said[1].2).count(), 2, "once on each link, whole");
     assert_eq!(relayed.len(), 4, "and the certificate");
+}
+
+#[test]
+fn chains_whose_leaves_never_come_do_not_hold_all_places_for_ever() {
+    let authority = authority();
+    let (thief, other) = (speaker(&authority), authority.certify("other", Algorithm::Ed25519, 2).unwrap());
+    let (mut node, mut store) = node(&authority);
+    for speaker in [&thief, &other] {
+        node.receive(at(0), RADIO, &encode(&CastFrame::Certificate(&speaker.certificate)), &mut store).unwrap();
+    }
+    for number in 1..=3 {
+        let head = thief.say(number, 1, &said(2)).unwrap().head;
+        node.receive(at(0), RADIO, &encode(&CastFrame::Head(&head)), &mut store).unwrap();
+    }
+    let head = encode(&CastFrame::Head(&other.say(1, 1, &said(1)).unwrap().head));
+    let patience = 4 * u64::from(Timing::RADIO.advertise_ms.1);
+    assert_eq!(node.receive(at(patience), RADIO, &head, &mut store).unwrap(), Event::Refused(RefusedCast::NoRoom));
+    let event = node.receive(at(patience + 1), RADIO, &head, &mut store).unwrap();
+    assert!(matches!(event, Event::Accepted { abandoned: Some(_), .. }), "{event:?}");
 }

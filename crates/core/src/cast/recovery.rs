@@ -196,13 +196,27 @@ struct Unknown {
     attempts: u8,
 }
 
-/// A block of which leaves were answered lately.
+/// A block of which leaves were answered lately: those since a time, and those within a hold-off before it. Each is held for at least one
+/// hold-off and at most two.
 #[derive(Clone, Copy)]
 struct Recent {
     chain: ChainRef,
     block: u32,
     bits: u64,
+    before: u64,
     since: u64,
+}
+
+impl Recent {
+    /// Takes it that time has passed; whether something is still held.
+    fn pass(&mut self, clock: u64, hold_off: u64) -> bool {
+        let passed = clock.saturating_sub(self.since);
+        if passed >= hold_off {
+            let before = if passed < hold_off.saturating_mul(2) { self.bits } else { 0 };
+            (self.before, self.bits, self.since) = (before, 0, clock);
+        }
+        self.bits | self.before != 0
+    }
 }
 
 /// Leaves of a block that were not answered because others were heard to say them.

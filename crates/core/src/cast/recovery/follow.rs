@@ -36,6 +36,8 @@ pub(super) struct Followed<const B: usize> {
     pub(super) ask: Ask,
     pub(super) trickle: Trickle,
     pub(super) ahead: Ahead,
+    /// When something new of it came last.
+    pub(super) since: u64,
     /// When somebody asked for some of it last.
     pub(super) asked: u64,
 }
@@ -104,6 +106,7 @@ impl<const B: usize> Followed<B> {
         {
             self.progress = Progress::Whole;
         }
+        self.since = clock;
         self.ask = if self.missing().is_none() {
             Ask::NEVER
         } else if self.is_behind() {
@@ -115,10 +118,21 @@ impl<const B: usize> Followed<B> {
         };
     }
 
-    /// The request is on its way.
+    /// The request is on its way. Two that brought nothing show that others have no more than this node, whatever somebody said.
     pub(super) fn has_asked(&mut self, clock: u64, pace: &Pace, draws: &mut Draws) {
-        let first = if self.is_behind() { pace.retry_ms() } else { pace.timing.quiet_ms.saturating_mul(2) };
+        if let Some((block, _)) = self.missing()
+            && self.ask.attempts >= 2
+        {
+            self.out = self.out.min(block.saturating_sub(1));
+        }
+        let first = if self.is_behind() { pace.retry_ms() } else { pace.retry_ms().saturating_mul(2) };
         self.ask.again(first, clock, pace, draws);
+    }
+
+    /// Whether nothing new of it has come for so long that others may have its place: four times the longest interval of advertisements.
+    pub(super) fn is_given_up(&self, clock: u64, timing: &Timing) -> bool {
+        let patience = u64::from(timing.advertise_ms.1).saturating_mul(4);
+        matches!(self.progress, Progress::Under(_)) && clock.saturating_sub(self.since) > patience
     }
 }
 

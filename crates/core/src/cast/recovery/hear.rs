@@ -183,6 +183,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             ask,
             trickle: Trickle::OVER,
             ahead: Ahead::new(),
+            since: self.clock,
             asked: 0,
         };
         if let Some(slot) = self.chains.get_mut(slot) {
@@ -197,7 +198,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     }
 
     /// Where the next chain of a sender goes: a free place, or that of a chain that is whole (its own before others', those that are no longer
-    /// advertised before others, the oldest first), or of its own oldest. Never that of another sender's chain that is under way.
+    /// advertised before others, the oldest first), or of its own oldest. That of another sender's chain that is under
+    /// way only if nothing has come of it for very long: who signs heads and sends no leaves must not hold all places for ever.
     fn chain_place(&self, sender: DeviceId) -> Option<usize> {
         if let Some(free) = self.chains.iter().position(Option::is_none) {
             return Some(free);
@@ -209,7 +211,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
                 (true, _) if is_own => Some(0),
                 (true, true) => Some(1),
                 (true, false) => Some(2),
-                (false, _) => is_own.then_some(3),
+                (false, _) if is_own => Some(3),
+                (false, _) => followed.is_given_up(self.clock, &self.settings.timing).then_some(4),
             }
         };
         let ranked = taken.filter_map(|(place, followed)| Some(((rank(followed)?, followed.order), place)));

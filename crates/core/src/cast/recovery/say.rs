@@ -190,26 +190,31 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     fn note_recent(&mut self, item: Item) -> bool {
         let Some((chain, block, bit)) = place_of(item) else { return true };
         let (clock, hold_off) = (self.clock, u64::from(self.settings.timing.hold_off_ms));
-        let is_over = |recent: &Recent| clock >= recent.since.saturating_add(hold_off);
-        let same = |recent: &Recent| (recent.chain, recent.block) == (chain, block) && !is_over(recent);
-        if let Some(recent) = self.recent.iter_mut().flatten().find(|recent| same(recent)) {
-            (recent.bits, recent.since) = (recent.bits | bit, clock);
-            return true;
+        let mut free = None;
+        for (at, place) in self.recent.iter_mut().enumerate() {
+            place.take_if(|recent| !recent.pass(clock, hold_off));
+            if let Some(recent) = place
+                && (recent.chain, recent.block) == (chain, block)
+            {
+                recent.bits |= bit;
+                return true;
+            }
+            free = free.or(place.is_none().then_some(at));
         }
-        let free = self.recent.iter_mut().find(|recent| recent.as_ref().is_none_or(is_over));
+        let free = free.and_then(|at| self.recent.get_mut(at));
         free.is_some_and(|free| {
-            *free = Some(Recent { chain, block, bits: bit, since: clock });
+            *free = Some(Recent { chain, block, bits: bit, before: 0, since: clock });
             true
         })
     }
 
     /// Which items of a block were answered within the hold-off.
     pub(super) fn recent_bits(&self, chain: ChainRef, block: u32) -> u64 {
-        let hold_off = u64::from(self.settings.timing.hold_off_ms);
-        let same = |recent: &&Recent| {
-            (recent.chain, recent.block) == (chain, block) && self.clock < recent.since.saturating_add(hold_off)
-        };
-        self.recent.iter().flatten().find(same).map_or(0, |recent| recent.bits)
+        let same = |recent: &&Recent| (recent.chain, recent.block) == (chain, block);
+        self.recent.iter().flatten().find(same).copied().map_or(0, |mut recent| {
+            recent.pass(self.clock, u64::from(self.settings.timing.hold_off_ms));
+            recent.bits | recent.before
+        })
     }
 }
 

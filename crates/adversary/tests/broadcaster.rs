@@ -192,6 +192,33 @@ fn forged_heads_and_certificates_fail_by_their_signature_alone() {
     assert_eq!((heads, digests.len()), (100, 100), "each another digest");
 }
 
+/// A forged command fits its message in all but the signature; one behind the genuine head is not what that head says.
+#[test]
+fn forged_commands_fail_by_their_signature_or_as_another_message() {
+    let scene = Scene::new(9);
+    let mut scratch = [0; MAX_HEAD];
+    let mut attacker = Broadcaster::new(&[Assault::ForgeSingles], 10, 0, [8; 32]);
+    scene.frames().iter().for_each(|frame| attacker.hear(frame));
+    let mut names = std::collections::BTreeSet::new();
+    for frame in sent(&mut attacker, 100) {
+        let opened = open_single(&frame, scene.network, scene.id.sender, &scene.key.public(), &mut scratch);
+        names.insert(opened.unwrap_err().name());
+    }
+    assert_eq!(names.into_iter().collect::<Vec<_>>(), ["NotAuthentic", "NotSingle"], "the genuine head here is of many messages");
+}
+
+/// A head that a receiver could refuse by its form would cost it no signature check.
+#[test]
+fn every_forged_head_is_well_formed() {
+    let scene = Scene::new(9);
+    let mut attacker = Broadcaster::new(&[Assault::ForgeHeads], 10, 0, [9; 32]);
+    scene.frames().iter().for_each(|frame| attacker.hear(frame));
+    for frame in sent(&mut attacker, 1000) {
+        let Ok(CastFrame::Head(head)) = CastFrame::decode(&frame) else { panic!("no head") };
+        assert!(Head::peek(head).is_ok(), "{head:02x?}");
+    }
+}
+
 #[test]
 fn replays_are_what_was_heard_and_the_memory_for_them_is_bounded() {
     let (scene, earlier) = (Scene::new(9), Scene::new(8));

@@ -1,5 +1,6 @@
 //! The frames of each assault, made from what was overheard.
 
+use moteseal_core::Digest;
 use moteseal_core::cast::{ChainNumber, ChainRef, Claim, Head, KeyId, MAX_HEAD, SenderCertificate};
 use moteseal_core::signature::{Algorithm, SecretKey, Signer};
 use moteseal_core::wire::cast::CastFrame;
@@ -91,22 +92,14 @@ impl Broadcaster {
         encoded(&CastFrame::Head(&head))
     }
 
-    /// A head in the name of who speaks and of its key, signed by the attacker, with a digest that nobody has seen before.
+    /// A head in the name of who speaks, under a key of the attacker, with a digest that nobody has seen before.
     fn head_of(&mut self, claim: &Claim) -> Option<Vec<u8>> {
-        let id = claim.id();
-        let number = self.number(id.number);
-        let per_block = 1 + self.chance.below(10);
-        let messages = 1 + self.chance.below(100);
-        let tags = if per_block > 1 { per_block.min(messages) } else { 0 };
-        let tags = self.chance.filled(usize::try_from(8 * tags).ok()?);
+        let number = self.number(claim.id().number);
+        let (messages, per_block) = (1 + self.chance.below(100), 1 + self.chance.below(10));
         let first = self.chance.bytes();
-        let mut buffer = [0; MAX_HEAD];
-        let mut payload = Writer::new(&mut buffer);
-        payload.array(13).ok()?.uint(1u8).ok()?.bytes(&id.network.0).ok()?.bytes(&id.sender.0).ok()?;
-        payload.bytes(&claim.key().0).ok()?.uint(number.0).ok()?;
-        payload.uint(messages).ok()?.uint(per_block).ok()?.uint(20u8).ok()?.uint(claim.kind().number()).ok()?;
-        payload.text("").ok()?.int(SHA_256).ok()?.bytes(&first).ok()?.bytes(&tags).ok()?;
-        signed(Typ::Chain, payload.finish(), &self.key)
+        let leaves = per_block.min(messages);
+        let tags = self.chance.filled(usize::try_from(if leaves > 1 { 8 * leaves } else { 0 }).ok()?);
+        head(claim, number, (messages, per_block), &first, &tags, &self.key)
     }
 
     fn altered_head(&mut self) -> Option<Vec<u8>> {
@@ -226,9 +219,15 @@ impl Broadcaster {
 
     fn forged_single(&mut self) -> Option<Vec<u8>> {
         let (claim, genuine) = self.under_way()?;
-        // A head of its own, or the genuine one with a message of its own.
-        let head = if self.chance.below(2) == 0 { self.head_of(&claim)? } else { genuine };
         let leaf = self.chance.filled(20);
+        // The genuine head with a message of its own, or a head of its own that fits the message: only the signature tells.
+        let head = if self.chance.below(2) == 0 {
+            genuine
+        } else {
+            let number = self.number(claim.id().number);
+            let first = Digest::of(&[&block_prefix(&claim, number), &leaf]).0;
+            head(&claim, number, (1, 1), &first, &[], &self.key)?
+        };
         encoded(&CastFrame::Single { head: &head, leaf: &leaf })
     }
 
@@ -253,6 +252,35 @@ impl Broadcaster {
         }
         Some(frame)
     }
+}
+
+/// What the digest of a block is taken behind (spec/cast.md, section 2).
+fn block_prefix(claim: &Claim, number: ChainNumber) -> [u8; 64] {
+    let id = claim.id();
+    let parts: [&[u8]; 6] =
+        [b"moteseal/cast/1\0\0\0\0\0\0\0\0\0", &id.network.0, &id.sender.0, &claim.key().0, &number.0.to_be_bytes(), &[1]];
+    let mut prefix = [0; 64];
+    prefix.iter_mut().zip(parts.into_iter().flatten()).for_each(|(place, byte)| *place = *byte);
+    prefix
+}
+
+/// A head of so many messages, so many a block, under a key of the attacker.
+fn head(
+    claim: &Claim,
+    number: ChainNumber,
+    (messages, per_block): (u64, u64),
+    first: &[u8; 32],
+    tags: &[u8],
+    key: &SecretKey,
+) -> Option<Vec<u8>> {
+    let id = claim.id();
+    let mut buffer = [0; MAX_HEAD];
+    let mut payload = Writer::new(&mut buffer);
+    payload.array(13).ok()?.uint(1u8).ok()?.bytes(&id.network.0).ok()?.bytes(&id.sender.0).ok()?;
+    payload.bytes(&claim.key().0).ok()?.uint(number.0).ok()?;
+    payload.uint(messages).ok()?.uint(per_block).ok()?.uint(20u8).ok()?.uint(claim.kind().number()).ok()?;
+    payload.text("").ok()?.int(SHA_256).ok()?.bytes(first).ok()?.bytes(tags).ok()?;
+    signed(Typ::Chain, payload.finish(), key)
 }
 
 fn encoded(frame: &CastFrame<'_>) -> Option<Vec<u8>> {

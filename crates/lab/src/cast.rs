@@ -10,6 +10,7 @@ pub mod chains;
 pub mod flood;
 pub mod memory;
 pub mod times;
+pub mod truth;
 
 use crate::chance::Draws;
 

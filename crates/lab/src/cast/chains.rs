@@ -16,6 +16,8 @@ pub(super) const CHAINS: usize = 2;
 const ROOM: usize = 10;
 /// The node of these experiments.
 pub type Mote<'a> = Node<'a, SENDERS, CHAINS, ROOM>;
+/// And its radio.
+pub type Testbed<'a> = Radio<'a, SENDERS, CHAINS, ROOM>;
 
 /// What a node repeats: the paper's always does, the product's not where it has heard so many others do so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +74,8 @@ impl Sent {
         self.fragments + self.answers + self.requests
     }
 
-    fn count(&mut self, frame: &[u8], purpose: Purpose) {
+    /// Counts a frame that a node has sent.
+    pub fn count(&mut self, frame: &[u8], purpose: Purpose) {
         self.bytes += frame.len() as u64;
         *match (frame_name(frame), purpose) {
             ("certificate" | "revocation" | "head", _) => &mut self.statements,
@@ -137,6 +140,19 @@ pub fn speech(authority: &Authority, number: u64, messages: u32, per_block: u8, 
     speaker.say(number, per_block, &texts).map_err(NoChain::Draft)
 }
 
+/// The settings of the testbed's nodes: the paper's two seconds, and a mote's meters.
+#[must_use]
+pub const fn settings(authority: &Authority, repeating: Repeating) -> Settings<'_> {
+    Settings {
+        network: authority.network,
+        bases: std::slice::from_ref(&authority.public),
+        links: LinkSet::one(0),
+        relay: repeating.relay(),
+        timing: Timing::RADIO,
+        meter: Meter::MOTE,
+    }
+}
+
 /// Sends a hundred messages through the testbed.
 ///
 /// # Errors
@@ -144,15 +160,7 @@ pub fn speech(authority: &Authority, number: u64, messages: u32, per_block: u8, 
 pub fn run(per_block: u8, repeating: Repeating, loss: f64, seed: Seed) -> Result<Outcome, NoChain> {
     let authority = Authority::new(Algorithm::Ed25519, 1).map_err(NoChain::Key)?;
     let speech = speech(&authority, 1, MESSAGES, per_block, seed)?;
-    let settings = Settings {
-        network: authority.network,
-        bases: std::slice::from_ref(&authority.public),
-        links: LinkSet::one(0),
-        relay: repeating.relay(),
-        timing: Timing::RADIO,
-        meter: Meter::MOTE,
-    };
-    let mut radio: Radio<'_, SENDERS, CHAINS, ROOM> = Radio::new(&[settings; NODES], LINKS, Air::losing(loss), seed);
+    let mut radio = Testbed::new(&[settings(&authority, repeating); NODES], LINKS, Air::losing(loss), seed);
     radio.start_all();
     radio.say_at(0, 0, &speech, &arrivals(MESSAGES, &mut seed.draws()));
     let (mut watch, mut complete_ms) = (Watch::default(), None);

@@ -1,5 +1,6 @@
 //! `moteseal cast`: authenticated broadcast (spec/cast.md).
 
+mod demo;
 mod link;
 mod send;
 mod verify;
@@ -14,6 +15,7 @@ pub(crate) enum Command {
     Send(Box<send::Arguments>),
     Watch(Box<watch::Arguments>),
     Verify(verify::Arguments),
+    Demo(demo::Arguments),
 }
 
 pub(crate) fn run(command: &Command) -> Result<(), Failure> {
@@ -21,5 +23,6 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
         Command::Send(arguments) => send::run(arguments),
         Command::Watch(arguments) => watch::run(arguments),
         Command::Verify(arguments) => verify::run(arguments),
+        Command::Demo(arguments) => demo::run(arguments),
     }
 }

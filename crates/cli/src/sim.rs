@@ -121,7 +121,7 @@ enum Format {
     Json,
 }
 
-fn seed(text: &str) -> Result<Seed, String> {
+pub(crate) fn seed(text: &str) -> Result<Seed, String> {
     let wrong = || "up to 64 hexadecimal digits, an even number of them".to_owned();
     let bytes = hex::decode(text).map_err(|_| wrong())?;
     let mut seed = Seed::default();

@@ -279,6 +279,17 @@ fn parameters_come_as_the_one_message_of_a_signed_chain_and_stand_for_its_number
 #[test]
 fn frames_are_read_as_they_were_written_and_nothing_else_is() {
     let table = Table::new(schedule(100, 2, 8), SECRET);
+    let (chain, interval) = (table.schedule.reference(), u32::MAX);
+    let longest = [
+        TeslaFrame::Packet { chain, interval, message: &[0; MAX_MESSAGE], tag: [0; TAG] },
+        TeslaFrame::Key { chain, interval, key: [0; KEY] },
+    ];
+    for (frame, room) in longest.iter().zip([MAX_MESSAGE + OVERHEAD, KEY_FRAME]) {
+        let mut buffer = [0; MAX_MESSAGE + 64];
+        let mut out = Writer::new(&mut buffer);
+        frame.encode(&mut out).unwrap();
+        assert_eq!(out.position(), room, "the longest frame has the stated length");
+    }
     for frame in [table.packet(3, b"message"), table.packet(3, b""), table.key(4)] {
         let mut buffer = [0; 64];
         let mut out = Writer::new(&mut buffer);

@@ -30,10 +30,10 @@ impl Room {
         Self { digests: vec![Digest::NULL; messages], tags: vec![[0; 8]; messages], scratch: vec![0; MAX_LEAF] }
     }
 
-    fn build(&mut self, key: &SecretKey, number: ChainNumber, messages: &[Message], per_block: u8) -> OutgoingChain<'_> {
+    fn build(&mut self, key: KeyId, number: ChainNumber, messages: &[Message], per_block: u8) -> OutgoingChain<'_> {
         let count = u32::try_from(messages.len()).expect("few messages");
         let id = ChainId { number, ..ID };
-        let draft = ChainDraft { id, key: KeyId::of(&key.public()), messages: count, per_block, kind: Kind::Messages, label: "" };
+        let draft = ChainDraft { id, key, messages: count, per_block, kind: Kind::Messages, label: "" };
         let read = |number: u32, buffer: &mut [u8]| {
             let message = &messages[number as usize];
             buffer[..message.len()].copy_from_slice(message);
@@ -48,10 +48,10 @@ impl Room {
 pub(super) fn sealing<'a>(messages: &'a [Message], per_block: u8, key: &'a SecretKey) -> Contender<'a> {
     let mut room = Room::new(messages.len());
     let (mut signed, mut head, mut leaf) = (vec![0; MAX_HEAD], vec![0; MAX_HEAD], vec![0; MAX_LEAF]);
-    let mut number = ID.number;
+    let (mut number, id) = (ID.number, KeyId::of(&key.public()));
     Contender::new(messages.len(), move || {
         number.0 += 1;
-        let chain = room.build(key, number, black_box(messages), per_block);
+        let chain = room.build(id, number, black_box(messages), per_block);
         black_box(chain.head(key, &mut signed, &mut head).expect("the key signs"));
         let mut left = messages.iter();
         for block in 1..=chain.blocks() {
@@ -73,7 +73,7 @@ pub(super) struct Sent {
 impl Sent {
     pub(super) fn new(messages: &[Message], per_block: u8, key: &SecretKey) -> Self {
         let mut room = Room::new(messages.len());
-        let chain = room.build(key, ID.number, messages, per_block);
+        let chain = room.build(KeyId::of(&key.public()), ID.number, messages, per_block);
         let (mut signed, mut head, mut out) = (vec![0; MAX_HEAD], vec![0; MAX_HEAD], vec![0; MAX_LEAF]);
         let head = chain.head(key, &mut signed, &mut head).expect("the key signs").to_vec();
         let places = (1..=chain.blocks()).flat_map(|block| (0..chain.in_block(block)).map(move |index| (block, index)));

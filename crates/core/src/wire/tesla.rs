@@ -9,7 +9,7 @@ use crate::cast::tesla::{ChainKey, TAG};
 /// A packet's frame is longer than its message by at most this: array, kind, reference, interval, the message's head and the tag.
 pub const OVERHEAD: usize = 1 + 2 + 9 + 5 + 3 + 1 + TAG;
 /// Bytes of a key's frame, at most.
-pub const KEY_FRAME: usize = 1 + 2 + 5 + 5 + 1 + size_of::<ChainKey>();
+pub const KEY_FRAME: usize = 1 + 2 + 9 + 5 + 1 + size_of::<ChainKey>();
 
 /// A frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

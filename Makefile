@@ -73,7 +73,7 @@ absent-data:
 	@tools/absent_data.py
 
 .PHONY: test-long
-test-long: setup-test ## What takes longer than `make test` may: 10,000 simulated groups with faults, 100,000 private sums
+test-long: setup-test ## What takes longer than `make test` may: 10,000 simulated groups and broadcasts with faults, 100,000 private sums
 	$(call step,ten thousand groups)
 	MOTESEAL_SEEDS=10000 cargo test --release $(CARGO_FLAGS) -p moteseal --test sampling_faults -- --nocapture
 	$(call step,a hundred thousand private sums and queries)
@@ -81,6 +81,8 @@ test-long: setup-test ## What takes longer than `make test` may: 10,000 simulate
 	MOTESEAL_QUERY_CASES=100000 cargo test --release $(CARGO_FLAGS) -p moteseal-core --test query
 	$(call step,ten thousand lies about private sums)
 	MOTESEAL_SEEDS=10000 cargo test --release $(CARGO_FLAGS) -p moteseal-client --test sum_refusals -- --nocapture
+	$(call step,ten thousand broadcasts)
+	MOTESEAL_SEEDS=10000 cargo test --release $(CARGO_FLAGS) -p moteseal-lab --test cast_delivery -- --nocapture
 
 .PHONY: spec
 spec: setup-test ## Replay every test vector with the second verifier, spec/verify.py

@@ -82,7 +82,7 @@ test-long: setup-test ## What takes longer than `make test` may: 10,000 simulate
 	$(call step,ten thousand lies about private sums)
 	MOTESEAL_SEEDS=10000 cargo test --release $(CARGO_FLAGS) -p moteseal-client --test sum_refusals -- --nocapture
 	$(call step,ten thousand broadcasts)
-	MOTESEAL_SEEDS=10000 cargo test --release $(CARGO_FLAGS) -p moteseal-lab --test cast_delivery -- --nocapture
+	MOTESEAL_SEEDS=10000 cargo test --release $(CARGO_FLAGS) -p moteseal-lab --test cast_runs -- --nocapture
 
 .PHONY: spec
 spec: setup-test ## Replay every test vector with the second verifier, spec/verify.py

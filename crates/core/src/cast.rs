@@ -1,7 +1,7 @@
 //! Authenticated broadcast: one signature for everything a sender has to say, then about one compression of SHA-256 a message
 //! (spec/cast.md).
 //!
-//! After Li et al., "A Public Key Cryptography-Based Broadcast Authentication Scheme Using Signature Amortization", section III, with what
+//! After Liu, Li and Guizani, "PKC Based Broadcast Authentication using Signature Amortization for WSNs" (IEEE TWC 2012), section III, with what
 //! the paper leaves open closed: chain numbers that only go up, tags that sort out forged fragments before a block is whole, certificates
 //! that expire and are revoked. What a chain says must be known when its head is signed; a live command is a chain of one
 //! ([`SingleDraft`]). Nothing here sends, stores or looks at a clock. For motes that cannot check a signature there is [`tesla`].

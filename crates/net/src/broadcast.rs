@@ -18,7 +18,7 @@ use udp::UdpBroadcast;
 
 /// The longest frame on a broadcast link, in bytes: the longest of spec/cast.md has room. What is longer than the network's packets is cut
 /// by IP into several, all of which must arrive: whoever has a choice stays below 1,400.
-pub const MAX_DATAGRAM: usize = 16_384;
+pub const MAX_DATAGRAM: usize = 12 << 10;
 
 /// What an address of a broadcast link looks like.
 const EXAMPLE: &str = "udp://239.1.2.3:5000, udp://[ff05::1234]:5000?interface=eth0, udp://192.168.1.255:5000 or \

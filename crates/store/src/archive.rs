@@ -25,6 +25,8 @@ use leaves::Leaves;
 
 /// What an archive keeps of chains, in bytes, unless it is told otherwise: 256 MiB.
 pub const QUOTA: u64 = 256 << 20;
+/// Complete chains that are kept, whatever the quota: each is an open file.
+pub const MOST_COMPLETE: usize = 256;
 /// The journal is written anew when this many of its records say nothing any more, and they are more than the others.
 const STALE_RECORDS: u64 = 256;
 
@@ -50,6 +52,8 @@ pub enum ArchiveError {
         /// The quota in bytes.
         quota: u64,
     },
+    /// Another chain of the same reference is kept.
+    ReferenceTaken(ChainRef),
     /// The disk is full.
     DiskFull(PathBuf),
     /// Another failure of the operating system.
@@ -65,6 +69,7 @@ impl ArchiveError {
             Self::NotAnArchive(_) => "NotAnArchive",
             Self::OtherNetwork { .. } => "OtherNetwork",
             Self::QuotaReached { .. } => "QuotaReached",
+            Self::ReferenceTaken(_) => "ReferenceTaken",
             Self::DiskFull(_) => "DiskFull",
             Self::Io(..) => "ArchiveFailed",
         }
@@ -91,6 +96,7 @@ impl fmt::Display for ArchiveError {
                 "{name}: the chains under way need more than the {quota} bytes that {} may hold; allow it more",
                 path.display()
             ),
+            Self::ReferenceTaken(chain) => write!(f, "{name}: another chain {chain} is kept; its sender must use another number"),
             Self::DiskFull(path) => write!(f, "{name}: no space left for {}; free some and start again", path.display()),
             Self::Io(path, error) => write!(f, "{name}: {}: {error}", path.display()),
         }
@@ -152,6 +158,8 @@ impl Archive {
         let (folder, bases) = (folder.to_owned(), bases.to_vec());
         let facts = Facts { network: Some(network), ..facts };
         let mut archive = Self { folder, quota, bases, journal, facts, leaves: HashMap::new(), in_files: 0 };
+        // Before their files are opened: an archive that was written under another limit must open, too.
+        archive.limit_complete()?;
         archive.read_leaves()?;
         Ok(archive)
     }
@@ -199,7 +207,26 @@ impl Archive {
         if !self.facts.heads.contains_key(&chain) || self.facts.complete.contains(&chain) {
             return Ok(());
         }
-        self.tell(Fact::Complete(chain))
+        self.tell(Fact::Complete(chain))?;
+        self.limit_complete()
+    }
+
+    /// Forgets the oldest complete chains that are too many.
+    fn limit_complete(&mut self) -> Result<(), ArchiveError> {
+        while self.facts.complete.len() > MOST_COMPLETE && self.remove_oldest()? {}
+        Ok(())
+    }
+
+    /// Forgets the oldest complete chain, if there is any.
+    fn remove_oldest(&mut self) -> Result<bool, ArchiveError> {
+        let oldest = self.facts.order.iter().copied().find(|chain| self.facts.complete.contains(chain));
+        oldest.map_or(Ok(false), |oldest| self.remove(oldest).map(|()| true))
+    }
+
+    /// Whether a chain of so many messages can be kept at all, however short they are.
+    #[must_use]
+    pub const fn has_room_for(&self, messages: u32) -> bool {
+        leaves::room_for(&[]).saturating_mul(messages as u64) <= self.quota
     }
 
     /// How many leaves of a chain are kept.
@@ -262,11 +289,9 @@ impl Archive {
     /// Forgets complete chains, the oldest first, until there is room.
     fn make_room(&mut self, length: u64) -> Result<(), ArchiveError> {
         while self.used().saturating_add(length) > self.quota {
-            let oldest = self.facts.order.iter().copied().find(|chain| self.facts.complete.contains(chain));
-            let Some(oldest) = oldest else {
+            if !self.remove_oldest()? {
                 return Err(ArchiveError::QuotaReached { path: self.folder.clone(), quota: self.quota });
-            };
-            self.remove(oldest)?;
+            }
         }
         Ok(())
     }
@@ -288,14 +313,14 @@ impl Archive {
         self.tell(Fact::Forgotten(chain))?;
         // The file goes after the fact: without its head it would go at the next start.
         self.sync()?;
-        self.remove_leaves(chain)
-    }
-
-    fn remove_leaves(&mut self, chain: ChainRef) -> Result<(), ArchiveError> {
-        let Some(leaves) = self.leaves.remove(&chain) else { return Ok(()) };
-        self.in_files -= leaves.bytes();
+        if let Some(leaves) = self.leaves.remove(&chain) {
+            self.in_files -= leaves.bytes();
+        }
         let path = leaves::path_of(&self.folder, chain);
-        fs::remove_file(&path).map_err(|error| ArchiveError::io(&path, error))
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(ArchiveError::io(&path, error)),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -309,16 +334,15 @@ impl Store for Archive {
         let kept = bytes.to_vec();
         match item {
             Item::Leaf { chain, block, index } => self.keep_leaf(chain, (block, index), bytes),
+            // What a chain was accepted under stays the evidence of it, and no chain takes another one's place.
+            Item::ChainCertificate(chain) if self.facts.heads.contains_key(&chain) => Ok(()),
+            Item::Head(chain) if self.facts.heads.contains_key(&chain) => Err(ArchiveError::ReferenceTaken(chain)),
             Item::ChainCertificate(chain) => {
                 self.make_room(bytes.len() as u64)?;
                 self.tell(Fact::ChainCertificate(chain, kept))
             }
             Item::Head(chain) => {
                 self.make_room(bytes.len() as u64)?;
-                if self.facts.heads.contains_key(&chain) {
-                    // Another chain of the same reference, once in 2^32: its leaves are none of this one's.
-                    self.remove_leaves(chain)?;
-                }
                 self.tell(Fact::Head(chain, kept))
             }
             Item::Certificate(sender) => self.tell(Fact::Certificate(sender, kept)),

@@ -1,12 +1,12 @@
 //! `moteseal cast send`: lines or files become authenticated broadcasts.
 
+use std::cell::OnceCell;
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use moteseal_core::cast::recovery::Timing;
 use moteseal_core::cast::{
     ChainId, KeyId, Kind, MAX_LABEL, MAX_MESSAGE, NetworkId, OutgoingChain, Revocation, SenderCertificate,
 };
@@ -102,6 +102,7 @@ pub(super) fn seconds(text: &str) -> Result<f64, String> {
 /// Who speaks.
 struct Speaker {
     key: SecretKey,
+    id: KeyId,
     certificate: Vec<u8>,
     network: NetworkId,
     sender: DeviceId,
@@ -117,7 +118,8 @@ impl Speaker {
             Failure::usage(format_args!("{}: {error}; `moteseal key certify` makes a sender's certificate", path.display()))
         })?;
         let numbers = ChainNumbers::new(arguments.state.as_ref().unwrap_or(&numbers_path(key_path)), claim.sender);
-        Ok(Some(Self { key, certificate, network: claim.network, sender: claim.sender, numbers }))
+        let id = KeyId::of(&key.public());
+        Ok(Some(Self { key, id, certificate, network: claim.network, sender: claim.sender, numbers }))
     }
 
     fn next(&self) -> Result<ChainId, Failure> {
@@ -253,25 +255,25 @@ async fn say_all(
     contents: &[(String, Content)],
 ) -> Result<(), Failure> {
     let mut hashes: Vec<Hashes> = contents.iter().map(|_| Hashes::default()).collect();
-    let mut chains: Vec<OutgoingChain<'_>> = Vec::new();
-    for ((label, content), hashes) in contents.iter().zip(&mut hashes) {
-        let per_block = arguments.block.unwrap_or(if content.kind() == Kind::Image { 32 } else { 1 });
-        let built = build((speaker.next()?, KeyId::of(&speaker.key.public()), per_block, label), content, hashes);
-        chains.push(built.map_err(|error| send_failure(&error))?);
-    }
-    let manner = Manner { timing: Timing::LAN, rate: arguments.rate };
+    let chains: Vec<OnceCell<OutgoingChain<'_>>> = contents.iter().map(|_| OnceCell::new()).collect();
+    let manner = Manner { rate: arguments.rate, ..Manner::LAN };
     let sender = Sender::new(link, speaker.network, &speaker.certificate, manner, seed()?);
     let mut sender = sender.map_err(|error| send_failure(&error))?;
-    for (chain, (label, content)) in chains.iter().zip(contents) {
+    for ((place, hashes), (label, content)) in chains.iter().zip(&mut hashes).zip(contents) {
         let before = sender.amount();
+        let about = |error: SendError| match (&error, label.is_empty()) {
+            (SendError::ContentChanged { .. }, false) => send_failure(&error).about(Path::new(label)),
+            _ => send_failure(&error),
+        };
+        let per_block = arguments.block.unwrap_or(if content.kind() == Kind::Image { 32 } else { 1 });
+        // Numbers are taken one by one: another process of this sender may say a chain meanwhile, and no number may go back.
+        let chain = build((speaker.next()?, speaker.id, per_block, label), content, hashes).map_err(about)?;
+        let chain = place.get_or_init(|| chain);
         let head = sign(chain, &speaker.key).map_err(|error| send_failure(&error))?;
         let bar = bar(u64::from(chain.blocks()), "blocks");
         let said = sender.say(chain, content, head, |block| bar.set_position(u64::from(block))).await;
         bar.finish_and_clear();
-        said.map_err(|error| match (&error, label.is_empty()) {
-            (SendError::ContentChanged { .. }, false) => send_failure(&error).about(Path::new(label)),
-            _ => send_failure(&error),
-        })?;
+        said.map_err(about)?;
         report(arguments, chain, content, label, less(sender.amount(), before))?;
     }
     sender.linger(Duration::from_secs_f64(arguments.linger)).await.map_err(|error| send_failure(&error))
@@ -327,7 +329,7 @@ async fn say_live(arguments: &Arguments, speaker: &Speaker, link: &Broadcast) ->
     let reader = reader(&path)?;
     // A thread of its own: nobody waits for a terminal that says nothing when the command ends.
     std::thread::spawn(move || read_lines(reader, &put));
-    let manner = Manner { timing: Timing::LAN, rate: arguments.rate };
+    let manner = Manner { rate: arguments.rate, ..Manner::LAN };
     let sender = Sender::new(link, speaker.network, &speaker.certificate, manner, seed()?);
     let mut sender = sender.map_err(|error| send_failure(&error))?;
     let label = arguments.label.as_deref().unwrap_or_default();
@@ -349,8 +351,8 @@ async fn say_live(arguments: &Arguments, speaker: &Speaker, link: &Broadcast) ->
         let before = sender.amount();
         let content = Content::lines(vec![line.clone()]).map_err(Failure::usage)?;
         let mut hashes = Hashes::default();
-        let chain = build((speaker.next()?, KeyId::of(&speaker.key.public()), 1, label), &content, &mut hashes)
-            .map_err(|error| send_failure(&error))?;
+        let chain =
+            build((speaker.next()?, speaker.id, 1, label), &content, &mut hashes).map_err(|error| send_failure(&error))?;
         let head = sign(&chain, &speaker.key).map_err(|error| send_failure(&error))?;
         sender.say_at_once(head, line).await.map_err(|error| send_failure(&error))?;
         report(arguments, &chain, &content, label, less(sender.amount(), before))?;

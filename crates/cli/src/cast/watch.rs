@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use moteseal_core::cast::recovery::{RefusedCast, Timing};
+use moteseal_core::cast::recovery::RefusedCast;
 use moteseal_core::cast::{KeyId, Kind, NetworkId, Outline, Revocation};
 use moteseal_core::signature::PublicKey;
-use moteseal_device::cast::{News, Options, WatchError, Watcher, now};
+use moteseal_device::cast::{LAN, News, Options, WatchError, Watcher, now};
 use moteseal_net::Broadcast;
 use moteseal_store::Archive;
 use moteseal_store::archive::QUOTA;
@@ -125,17 +125,15 @@ async fn watch(
         network,
         bases,
         links: u8::try_from(links.len()).unwrap_or(u8::MAX),
-        timing: Timing::LAN,
+        timing: LAN,
         save: arguments.save.clone(),
         evidence: arguments.evidence.clone(),
+        revocations,
     };
     let seed = getrandom::u64().map_err(|error| Failure::new(Exit::Internal, format_args!("no randomness: {error}")))?;
     let mut tell = |news: News<'_>| teller.tell(news);
     let opened = Watcher::open(options, archive, seed, now(start), &mut tell);
     let mut watcher = opened.map_err(|error| watch_failure(&error))?;
-    for revocation in revocations {
-        watcher.revoke(now(start), revocation, &mut tell).map_err(|error| watch_failure(&error))?;
-    }
     tell(News::Listening).map_err(|error| watch_failure(&WatchError::Tell(error)))?;
     let limit = async {
         match arguments.wait {
@@ -205,6 +203,11 @@ impl Teller<'_> {
                 let said = format!("chain {chain} was given up: its sender went on before it was complete");
                 self.event(json!({ "event": "abandoned", "reference": chain.to_string() }), &said)
             }
+            News::TooLarge(chain) => {
+                let said =
+                    format!("QuotaReached: chain {chain} is larger than what may be kept; --quota allows more, for the next one");
+                self.event(json!({ "event": "abandoned", "name": "QuotaReached", "reference": chain.to_string() }), &said)
+            }
             News::Revoked { base, minimum } => {
                 let path = self.arguments.ca.get(usize::from(base)).map(|path| path.display().to_string()).unwrap_or_default();
                 let said = format!("base station {path} has revoked its certificates below serial {minimum}");
@@ -229,7 +232,9 @@ impl Teller<'_> {
     }
 
     fn line(&mut self, line: impl std::fmt::Display) -> io::Result<()> {
-        self.out.line(line).map_err(|failure| io::Error::other(failure.to_string()))
+        self.out.line(line).map_err(|failure| io::Error::other(failure.to_string()))?;
+        // What nobody has read must not count as handed out.
+        if self.out.is_heard() { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
     }
 
     fn message(&mut self, outline: &Outline, label: &str, number: u32, message: &[u8]) -> io::Result<()> {

@@ -38,16 +38,31 @@ pub fn file_name(label: &str) -> String {
 /// the same `key` replaces.
 pub fn save(folder: &Path, name: &str, key: &str, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<PathBuf> {
     fs::create_dir_all(folder)?;
-    let part = folder.join(format!(".{key}.part"));
-    match fs::remove_file(&part) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    remove_unfinished(folder, key)?;
+    // Several processes may save to one folder.
+    let part = folder.join(format!(".{key}.{}.part", std::process::id()));
     let placed = write(&part, fill).and_then(|()| place(folder, name, &part));
     let _ = fs::remove_file(&part);
     let path = placed?;
     File::open(folder)?.sync_all()?;
     Ok(path)
+}
+
+/// Removes what processes that are no more have left of this file.
+fn remove_unfinished(folder: &Path, key: &str) -> io::Result<()> {
+    let start = format!(".{key}.");
+    for entry in fs::read_dir(folder)? {
+        let name = entry?.file_name();
+        let process = name.to_str().and_then(|name| name.strip_prefix(&start)?.strip_suffix(".part")?.parse::<u32>().ok());
+        let Some(process) = process else { continue };
+        if process == std::process::id() || !Path::new("/proc").join(process.to_string()).exists() {
+            match fs::remove_file(folder.join(&name)) {
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+    }
+    Ok(())
 }
 
 fn write(part: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
@@ -56,11 +71,23 @@ fn write(part: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io
     out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
 }
 
-/// Gives the finished file its name. A link fails where a rename would replace what is there.
+/// Gives the finished file a name, unless there is something under it. A link fails where a rename would replace what is there; where a file system
+/// has none, the name is taken by an empty file first.
+fn link(part: &Path, path: &Path) -> io::Result<()> {
+    match fs::hard_link(part, path) {
+        Err(error) if matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::PermissionDenied) => {
+            OpenOptions::new().write(true).create_new(true).open(path)?;
+            fs::rename(part, path)
+        }
+        linked => linked,
+    }
+}
+
+/// Finds the finished file a name.
 fn place(folder: &Path, name: &str, part: &Path) -> io::Result<PathBuf> {
     for number in 1..=MAX_NUMBER {
         let path = folder.join(numbered(name, number));
-        match fs::hard_link(part, &path) {
+        match link(part, &path) {
             Ok(()) => return Ok(path),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 if is_same(part, &path)? {
@@ -172,10 +199,13 @@ mod tests {
         });
         assert!(failed.is_err());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
-        // As a killed process leaves it.
-        fs::write(folder.path().join(".0011.part"), "half").unwrap();
+        // As a killed process leaves it, and as one that runs is at it.
+        let running = folder.path().join(".0011.1.part");
+        fs::write(folder.path().join(format!(".0011.{}.part", u32::MAX)), "half").unwrap();
+        fs::write(&running, "half").unwrap();
         put(folder.path(), "a", b"whole").unwrap();
         assert_eq!(fs::read(folder.path().join("a")).unwrap(), b"whole");
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        assert!(running.exists());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
     }
 }

@@ -8,10 +8,16 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use moteseal_core::cast::recovery::Now;
 use moteseal_core::wire::cast::MAX_CAST_FRAME;
+use moteseal_net::broadcast::MAX_DATAGRAM;
 use moteseal_net::{BroadcastLink, LinkError};
 
 use super::watcher::{News, Tell, WatchError, Watcher};
 
+// Every frame fits every link.
+const _: () = assert!(MAX_CAST_FRAME <= MAX_DATAGRAM);
+
+/// How long a link may take a frame.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// Frames that are taken before it is looked whether there is something to say.
 const AT_ONCE: usize = 32;
 
@@ -38,17 +44,21 @@ pub async fn run<L: BroadcastLink>(
     let mut turn = 0;
     let mut is_down = vec![false; links.len()];
     loop {
+        watcher.tend(now(start), tell)?;
         while let Some(transmit) = watcher.poll(now(start), &mut out)? {
             let frame = Bytes::copy_from_slice(&out[..transmit.length]);
             for ((number, link), was_down) in (0..).zip(links).zip(&mut is_down) {
                 if !transmit.links.has(number) {
                     continue;
                 }
-                let sent = link.send(frame.clone()).await;
+                // A link that takes nothing must not hold up the others.
+                let sent = match tokio::time::timeout(PATIENCE, link.send(frame.clone())).await {
+                    Ok(sent) => sent.map_err(|error| error.to_string()),
+                    Err(_) => Err("it takes nothing for a second".to_owned()),
+                };
                 // Once each time: what is not sent now is asked for again.
-                if let (Err(error), false) = (&sent, *was_down) {
-                    let cause = error.to_string();
-                    tell(News::LinkDown { link: number, cause: &cause }).map_err(WatchError::Tell)?;
+                if let (Err(cause), false) = (&sent, *was_down) {
+                    tell(News::LinkDown { link: number, cause }).map_err(WatchError::Tell)?;
                 }
                 *was_down = sent.is_err();
             }

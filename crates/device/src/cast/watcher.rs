@@ -3,6 +3,7 @@
 //! A block's messages are handed out, then noted; killed between, it hands them out again: at least once, with sender, chain and number, by
 //! which a repetition is told. A file is saved before it is noted, and saving it again finds it there.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,15 +17,24 @@ use moteseal_core::cast::{
 };
 use moteseal_core::record::DeviceId;
 use moteseal_core::signature::PublicKey;
-use moteseal_core::wire::cast::MAX_CAST_FRAME;
+use moteseal_core::wire::cast::{CastFrame, MAX_CAST_FRAME};
 use moteseal_store::{Archive, ArchiveError};
 
 use super::image;
 
+/// After something new of a chain has come on a link, requests there are left for so long to whoever says it: it can answer, and what a
+/// neighbour would say again, because it missed the answer, is saved. Nobody but the sender can make something new.
+const LEAVE_MS: u64 = 1000;
+/// How often chains are tried again that could not be taken up.
+const RESUME_MS: u64 = 10_000;
 /// Senders that are followed at once.
 const SENDERS: usize = 64;
 /// Chains that are followed or answered for at once.
 const CHAINS: usize = 64;
+
+/// When watchers speak on local networks. They answer later than a sender does (`moteseal_gateway::cast::Manner::LAN`): while it is there, few
+/// of what many hold is said more than once.
+pub const LAN: Timing = Timing { reply_ms: 30, ..Timing::LAN };
 
 /// Whom to listen to, and what to do with it.
 #[derive(Clone, Debug)]
@@ -41,6 +51,8 @@ pub struct Options<'a> {
     pub save: Option<PathBuf>,
     /// Where evidence of complete chains goes.
     pub evidence: Option<PathBuf>,
+    /// Revocations that count from the start on, and are said to others.
+    pub revocations: &'a [Vec<u8>],
 }
 
 /// What a watcher has to say.
@@ -98,6 +110,8 @@ pub enum News<'n> {
     },
     /// The sender's newer chains have pushed out one that was not complete.
     Abandoned(ChainRef),
+    /// A chain does not fit what may be kept; it is forgotten.
+    TooLarge(ChainRef),
     /// A base station has revoked its certificates below a serial.
     Revoked {
         /// The base station, by its place in the options.
@@ -174,6 +188,11 @@ pub struct Watcher<'a> {
     save: Option<PathBuf>,
     evidence: Option<PathBuf>,
     leaf: Vec<u8>,
+    /// When something new of a chain came on a link.
+    fresh: HashMap<(u8, ChainRef), u64>,
+    /// Chains of the archive that could not be taken up: the machine's clock may not be right yet, or there was no room.
+    unresumed: Vec<ChainRef>,
+    resumed_at: u64,
 }
 
 impl fmt::Debug for Watcher<'_> {
@@ -205,23 +224,31 @@ impl<'a> Watcher<'a> {
             meter: Meter::HOST,
         };
         let node = Box::new(Node::new(settings, seed, now, &mut archive)?);
-        let Options { save, evidence, .. } = options;
-        let mut watcher = Self { node, archive, save, evidence, leaf: vec![0; MAX_LEAF] };
+        let (save, evidence) = (options.save, options.evidence);
+        let (fresh, unresumed) = (HashMap::new(), Vec::new());
+        let mut watcher = Self { node, archive, save, evidence, leaf: vec![0; MAX_LEAF], fresh, unresumed, resumed_at: now.ms };
+        for revocation in options.revocations {
+            watcher.revoke(now, revocation, tell)?;
+        }
+        watcher.unresumed = watcher.archive.chains();
         watcher.resume(now, tell)?;
         watcher.node.solicit(now);
         Ok(watcher)
     }
 
-    /// Takes up the chains of the archive: all that are under way, and of the complete ones the newest, to answer for them.
+    /// Takes up chains of the archive: all that are under way, and of the complete ones the newest, to answer for them.
     fn resume(&mut self, now: Now, tell: &mut Tell<'_>) -> Result<(), WatchError> {
-        let (complete, mut chains): (Vec<_>, Vec<_>) =
-            self.archive.chains().into_iter().partition(|chain| self.archive.is_complete(*chain));
+        self.resumed_at = now.ms;
+        let all = std::mem::take(&mut self.unresumed);
+        let (complete, mut chains): (Vec<_>, Vec<_>) = all.into_iter().partition(|chain| self.archive.is_complete(*chain));
         let room = (CHAINS / 2).saturating_sub(chains.len());
         chains.extend(complete.iter().rev().take(room).rev());
         for chain in chains {
             let Some(resumed) = self.node.resume(now, chain, &mut self.archive, &mut self.leaf)? else {
-                // Its certificate does not count, now or any more: it may go when there is need of room.
-                self.archive.complete(chain)?;
+                // Its certificate may count later, when the clock is right or another one has come: it is tried again.
+                if !self.archive.is_complete(chain) {
+                    self.unresumed.push(chain);
+                }
                 continue;
             };
             let (outline, label) = self.head(chain)?;
@@ -250,11 +277,32 @@ impl<'a> Watcher<'a> {
     /// # Errors
     /// [`WatchError`]. Nothing is lost: started again, the watcher goes on.
     pub fn receive(&mut self, now: Now, link: u8, frame: &[u8], tell: &mut Tell<'_>) -> Result<(), WatchError> {
-        match self.node.receive(now, link, frame, &mut self.archive)? {
+        if let Ok(CastFrame::Wanted { chain, .. }) = CastFrame::decode(frame)
+            && self.fresh.get(&(link, chain)).is_some_and(|since| now.ms < since.saturating_add(LEAVE_MS))
+        {
+            return Ok(());
+        }
+        let event = match self.node.receive(now, link, frame, &mut self.archive) {
+            Err(ArchiveError::ReferenceTaken(_)) => Event::Refused(RefusedCast::ReferenceTaken),
+            Err(ArchiveError::QuotaReached { .. }) => return self.give_up(frame, tell),
+            event => event?,
+        };
+        if let Event::Pending { chain, .. } | Event::Verified { chain, .. } = event {
+            self.fresh.retain(|_, since| now.ms < since.saturating_add(LEAVE_MS));
+            self.fresh.insert((link, chain), now.ms);
+        }
+        match event {
             Event::Nothing | Event::Pending { .. } => Ok(()),
-            Event::Certified { sender } => tell(News::Certified(sender)).map_err(WatchError::Tell),
+            Event::Certified { sender } => {
+                tell(News::Certified(sender)).map_err(WatchError::Tell)?;
+                self.resume(now, tell)
+            }
             Event::Accepted { chain, abandoned, .. } => {
                 let (outline, label) = self.head(chain)?;
+                if !self.archive.has_room_for(outline.messages) {
+                    self.node.abandon(chain, &mut self.archive)?;
+                    return tell(News::TooLarge(chain)).map_err(WatchError::Tell);
+                }
                 tell(News::Begun { outline: &outline, label: &label }).map_err(WatchError::Tell)?;
                 abandoned.map_or(Ok(()), |chain| tell(News::Abandoned(chain)).map_err(WatchError::Tell))
             }
@@ -269,7 +317,11 @@ impl<'a> Watcher<'a> {
     /// # Errors
     /// [`WatchError`].
     pub fn poll(&mut self, now: Now, out: &mut [u8]) -> Result<Option<Transmit>, WatchError> {
-        Ok(self.node.poll(now, &mut self.archive, out)?)
+        match self.node.poll(now, &mut self.archive, out) {
+            // One of the heads that waited; it is gone now.
+            Err(ArchiveError::ReferenceTaken(_) | ArchiveError::QuotaReached { .. }) => Ok(None),
+            transmit => Ok(transmit?),
+        }
     }
 
     /// When there is something to do next, in milliseconds of `Now`.
@@ -282,6 +334,33 @@ impl<'a> Watcher<'a> {
     #[must_use]
     pub const fn archive(&self) -> &Archive {
         &self.archive
+    }
+
+    /// Takes up what could not be taken up before, now and then.
+    ///
+    /// # Errors
+    /// [`WatchError`].
+    pub fn tend(&mut self, now: Now, tell: &mut Tell<'_>) -> Result<(), WatchError> {
+        if self.unresumed.is_empty() || now.ms < self.resumed_at.saturating_add(RESUME_MS) {
+            Ok(())
+        } else {
+            self.resume(now, tell)
+        }
+    }
+
+    /// Forgets the chain of a frame for which there is no room: the others go on.
+    fn give_up(&mut self, frame: &[u8], tell: &mut Tell<'_>) -> Result<(), WatchError> {
+        let chain = match CastFrame::decode(frame) {
+            Ok(CastFrame::Fragment { chain, .. } | CastFrame::Repair { chain, .. }) => chain,
+            Ok(CastFrame::Head(head) | CastFrame::Single { head, .. }) => match Head::peek(head) {
+                Ok(claim) => claim.reference(),
+                Err(_) => return Ok(()),
+            },
+            _ => return Ok(()),
+        };
+        self.node.abandon(chain, &mut self.archive)?;
+        self.archive.forget(chain)?;
+        tell(News::TooLarge(chain)).map_err(WatchError::Tell)
     }
 
     fn head(&mut self, chain: ChainRef) -> Result<(Outline, String), WatchError> {

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use moteseal_core::cast::{Kind, MAX_MESSAGE, MAX_MESSAGES};
 
@@ -72,7 +73,7 @@ pub struct Content(Source);
 #[derive(Debug)]
 enum Source {
     Lines(Vec<Vec<u8>>),
-    File { file: File, length: u64, size: usize },
+    File { file: File, length: u64, size: usize, written: Option<SystemTime> },
 }
 
 impl Content {
@@ -110,7 +111,7 @@ impl Content {
             return Err(ContentError::Empty);
         }
         check_count(length.div_ceil(size as u64))?;
-        Ok(Self(Source::File { file, length, size }))
+        Ok(Self(Source::File { file, length, size, written: facts.modified().ok() }))
     }
 
     /// How many messages there are.
@@ -130,6 +131,20 @@ impl Content {
         match &self.0 {
             Source::Lines(lines) => lines.iter().map(|line| line.len() as u64).sum(),
             Source::File { length, .. } => *length,
+        }
+    }
+
+    /// Whether a file has neither grown nor shrunk nor been written to since it was opened. Lines do not change.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn is_unchanged(&self) -> io::Result<bool> {
+        match &self.0 {
+            Source::Lines(_) => Ok(true),
+            Source::File { file, length, written, .. } => {
+                let facts = file.metadata()?;
+                Ok(facts.len() == *length && facts.modified().ok() == *written)
+            }
         }
     }
 
@@ -154,7 +169,7 @@ impl Content {
                 out.get_mut(..line.len()).ok_or(io::ErrorKind::InvalidInput)?.copy_from_slice(line);
                 Ok(line.len())
             }
-            Source::File { file, length, size } => {
+            Source::File { file, length, size, .. } => {
                 let start = u64::from(number) * *size as u64;
                 let here = usize::try_from(length.saturating_sub(start)).unwrap_or(usize::MAX).min(*size);
                 file.read_exact_at(out.get_mut(..here).ok_or(io::ErrorKind::InvalidInput)?, start)?;
@@ -171,6 +186,8 @@ fn check_count(messages: u64) -> Result<(), ContentError> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::io::Write as _;
+
     use super::*;
 
     fn all(content: &Content) -> Vec<Vec<u8>> {
@@ -195,6 +212,9 @@ mod tests {
             assert_eq!((content.bytes(), content.kind()), (length as u64, Kind::Image));
         }
         let content = Content::file(&path, 100).unwrap();
+        assert!(content.is_unchanged().unwrap());
+        std::fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(b"more").unwrap();
+        assert!(!content.is_unchanged().unwrap(), "a file that grows would be sent cut");
         std::fs::write(&path, "short").unwrap();
         assert_eq!(content.read(0, &mut [0; MAX_MESSAGE]).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     }

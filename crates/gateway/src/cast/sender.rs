@@ -15,15 +15,21 @@ use moteseal_core::identity::IssueError;
 use moteseal_core::signature::KeyPair;
 use moteseal_core::wire::cast::{CastFrame, MAX_CAST_FRAME};
 use moteseal_core::wire::cbor::Writer;
+use moteseal_net::broadcast::MAX_DATAGRAM;
 use moteseal_net::{BroadcastLink, LinkError};
 
 use super::content::Content;
 use super::store::{Own, OwnChains};
 
+// Every frame fits every link.
+const _: () = assert!(MAX_CAST_FRAME <= MAX_DATAGRAM);
+
 /// Chains that are answered for at once: the newest.
 const CHAINS: usize = 16;
-/// Times that a block is offered again while somebody still asks for some of it: whoever is that far away is served while later blocks go out.
-const ROUNDS: u32 = 32;
+/// How long a block waits for those who still ask for some of it: whoever needs longer is served while later blocks go out.
+const PATIENCE: Duration = Duration::from_millis(800);
+/// How long the network may be down, and a link may take nothing.
+const DOWN: Duration = Duration::from_secs(30);
 /// What somebody asks for who has just started.
 const ANY_CHAIN: ChainRef = ChainRef([0; 8]);
 /// What is said before the next pause, in bytes: receivers have as much room as that, and more.
@@ -41,8 +47,8 @@ pub enum SendError {
     Refused(RefusedCast),
     /// A message is no longer what was signed. The chain ends here: what was said before is what it was.
     ContentChanged {
-        /// Its number in the chain, from 0.
-        message: u32,
+        /// Its number in the chain, from 0; `None` where the file as a whole is another one.
+        message: Option<u32>,
     },
     /// A message cannot be read.
     Read(io::Error),
@@ -71,12 +77,15 @@ impl fmt::Display for SendError {
             Self::Draft(error) => error.fmt(f),
             Self::Issue(error) => write!(f, "{}: {error}", self.name()),
             Self::Refused(refused) => refused.fmt(f),
-            Self::ContentChanged { message } => write!(
+            Self::ContentChanged { message: Some(message) } => write!(
                 f,
                 "{}: message {message} is not what was signed; the chain ends here, nobody takes the rest of it: send it anew, and leave it \
                  alone until it is sent",
                 self.name()
             ),
+            Self::ContentChanged { message: None } => {
+                write!(f, "{}: the file was written to meanwhile; send it anew, and leave it alone until it is sent", self.name())
+            }
             Self::Read(error) => write!(f, "{}: {error}", self.name()),
             Self::Link(error) => error.fmt(f),
         }
@@ -98,7 +107,7 @@ pub struct Hashes {
     tags: Vec<Tag>,
 }
 
-/// Hashes `content` as a chain. Each message is read once.
+/// Hashes `content` as a chain that `key` will sign. Each message is read once.
 ///
 /// # Errors
 /// `Draft`, `Read`.
@@ -113,10 +122,18 @@ pub fn build<'s>(
     let built = OutgoingChain::build(draft, &mut hashes.digests, &mut hashes.tags, &mut vec![0; MAX_LEAF], |number, out| {
         content.read(number, out)
     });
-    built.map_err(|error| match error {
+    let built = built.map_err(|error| match error {
         BuildError::Draft(error) => SendError::Draft(error),
+        BuildError::Read(error) if error.kind() == io::ErrorKind::UnexpectedEof => SendError::ContentChanged { message: None },
         BuildError::Read(error) => SendError::Read(error),
-    })
+    })?;
+    check_unchanged(content)?;
+    Ok(built)
+}
+
+/// Whether a file is still as it was opened.
+fn check_unchanged(content: &Content) -> Result<(), SendError> {
+    if content.is_unchanged().map_err(SendError::Read)? { Ok(()) } else { Err(SendError::ContentChanged { message: None }) }
 }
 
 /// Signs the head of a chain.
@@ -148,6 +165,12 @@ pub struct Manner {
     pub rate: u64,
 }
 
+impl Manner {
+    /// On local networks. A sender answers at once, and receivers later
+    /// (`moteseal_device::cast::LAN`), so that little is said twice.
+    pub const LAN: Self = Self { timing: Timing { reply_ms: 2, ..Timing::LAN }, rate: 4_000_000 };
+}
+
 /// A sender on a link.
 pub struct Sender<'s, L> {
     link: &'s L,
@@ -158,6 +181,8 @@ pub struct Sender<'s, L> {
     start: Instant,
     out: Vec<u8>,
     amount: Amount,
+    /// When a frame went out last.
+    went: Instant,
     /// Bytes since the last pause.
     unpaused: u64,
 }
@@ -186,7 +211,7 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
         let mut store = OwnChains::new(certificate, CHAINS);
         let node = Box::new(Node::new(settings, seed, now(start), &mut store)?);
         let (out, amount) = (vec![0; MAX_CAST_FRAME], Amount::default());
-        Ok(Self { link, node, store, certificate, manner, start, out, amount, unpaused: 0 })
+        Ok(Self { link, node, store, certificate, manner, start, out, amount, went: start, unpaused: 0 })
     }
 
     /// What was said so far.
@@ -220,10 +245,11 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
             self.settle(reference, block, leaves.saturating_sub(1)).await?;
             told(block);
         }
-        Ok(())
+        check_unchanged(content)
     }
 
-    /// Says a chain of one message at once, in one frame. Nothing is waited for.
+    /// Says a chain of one message at once, in one frame, and returns when nobody asks for it any more: a receiver that lost it and heard the next
+    /// one first would take it for one that goes back.
     ///
     /// # Errors
     /// [`SendError`].
@@ -233,7 +259,8 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
         self.store.add(reference, Own::Single { head: head.clone(), message });
         self.originate(&head)?;
         self.node.release(now(self.start), reference, 1, 0).map_err(SendError::Refused)?;
-        self.flush().await
+        self.flush().await?;
+        self.settle(reference, 1, 0).await
     }
 
     /// Says a frame of others': a revocation, say.
@@ -264,16 +291,16 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
 
     /// Says that a block is out, and answers until nobody asks for some of it.
     async fn settle(&mut self, chain: ChainRef, block: u32, index: u8) -> Result<(), SendError> {
-        let timing = self.manner.timing;
-        let window = Duration::from_millis(u64::from(timing.request_ms) * 2 + 10);
-        for _ in 0..ROUNDS {
+        let window = Duration::from_millis(u64::from(self.manner.timing.request_ms) * 2 + 10);
+        // Whoever asks for ever, or forges requests, delays a block by no more than this.
+        let end = Instant::now() + PATIENCE;
+        while Instant::now() < end {
             self.say_frame(&CastFrame::Holds { chain, block, index }).await?;
-            if !self.drive(Instant::now() + window, Some(chain)).await? {
+            if !self.drive(Instant::now() + window, Some((chain, block))).await? {
                 return Ok(());
             }
-            let patience = Instant::now() + Duration::from_millis(u64::from(timing.quiet_ms).max(1000));
-            while !self.node.is_settled(chain) && Instant::now() < patience {
-                self.drive(Instant::now() + Duration::from_millis(5), Some(chain)).await?;
+            while !self.node.is_settled(chain) && Instant::now() < end {
+                self.drive(Instant::now() + Duration::from_millis(5), Some((chain, block))).await?;
             }
         }
         Ok(())
@@ -288,7 +315,15 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
     }
 
     async fn transmit(&mut self, length: usize, is_answer: bool) -> Result<(), SendError> {
-        self.link.send(Bytes::copy_from_slice(&self.out[..length])).await?;
+        let frame = Bytes::copy_from_slice(&self.out[..length]);
+        let sent = tokio::time::timeout(DOWN, self.link.send(frame)).await;
+        match sent {
+            Ok(Ok(())) => self.went = Instant::now(),
+            // A lost frame, as others are, unless it lasts.
+            Ok(Err(LinkError::NetworkDown { .. })) if self.went.elapsed() < DOWN => {}
+            Ok(Err(error)) => return Err(error.into()),
+            Err(_) => return Err(LinkError::Closed.into()),
+        }
         let bytes = length as u64;
         self.amount.frames += 1;
         self.amount.bytes += bytes;
@@ -302,8 +337,8 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
         Ok(())
     }
 
-    /// Hears and says until `end`; whether somebody asked for something of `chain`.
-    async fn drive(&mut self, end: Instant, chain: Option<ChainRef>) -> Result<bool, SendError> {
+    /// Hears and says until `end`; whether somebody asked for some of a block, or for what comes before it.
+    async fn drive(&mut self, end: Instant, about: Option<(ChainRef, u32)>) -> Result<bool, SendError> {
         let mut was_asked = false;
         loop {
             self.flush().await?;
@@ -319,14 +354,17 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
             };
             // What others say of others' chains is not for a sender to ask about.
             let (of, asks) = match CastFrame::decode(&heard) {
-                Ok(CastFrame::Wanted { chain, .. }) => (chain, true),
+                Ok(CastFrame::Wanted { chain, block, wanted }) => {
+                    let is_about = about.is_some_and(|about| about == (chain, block) || (about.0, 0) == (chain, block));
+                    (chain, is_about && wanted != 0)
+                }
                 Ok(CastFrame::Holds { chain, .. } | CastFrame::Fragment { chain, .. } | CastFrame::Repair { chain, .. }) => {
                     (chain, false)
                 }
                 _ => continue,
             };
             if of == ANY_CHAIN || self.store.has(of) {
-                was_asked |= asks && chain.is_none_or(|chain| chain == of);
+                was_asked |= asks;
                 self.node.receive(now(self.start), 0, &heard, &mut self.store)?;
             }
         }

@@ -94,7 +94,7 @@ impl Store for OwnChains<'_> {
                     Some(Own::Single { message, .. }) => copy(message, out),
                     Some(Own::Lazy { chain, content, .. }) => {
                         let number = chain.outline().message(block, index);
-                        let changed = || SendError::ContentChanged { message: number };
+                        let changed = || SendError::ContentChanged { message: Some(number) };
                         let length = match content.read(number, &mut self.message) {
                             Ok(length) => length,
                             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Err(changed()),

@@ -1,6 +1,8 @@
 //! A broadcast medium at an MQTT broker: everybody of a group `G` publishes to `moteseal/1/G/cast/NAME` and subscribes to
-//! `moteseal/1/G/cast/+`. The name, 16 hexadecimal digits, is drawn anew for each link: by it a link knows its own frames, and those who
-//! flood delay their own only.
+//! `moteseal/1/G/cast/+`. The name, 16 hexadecimal digits, is drawn anew for each link: by it a link knows its own frames, and
+//! clients take turns. It binds nobody: whoever may publish in the group may use any name, one that was heard among them, and have its frames
+//! taken for another's or dropped with them. A broker's access list says who may publish in a group at all (`moteseal/1/G/cast/+`); within it, what
+//! holds against an attacker is the protocol above, as on a radio.
 //!
 //! Everything is QoS 0. What gets lost is asked for by the protocol above, of whoever has it; a broker's acknowledgements say nothing about
 //! receivers, would double the packets, and its queue for a slow subscriber would deliver requests and repairs after nobody

@@ -129,8 +129,6 @@ impl Facts {
                     self.order.push_back(chain);
                 }
                 self.of_chains -= length(before);
-                self.complete.remove(&chain);
-                self.progress.remove(&chain);
             }
             Fact::Complete(chain) => {
                 self.complete.insert(chain);

@@ -173,6 +173,14 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         self.relays.add(Planned { due, piece, links, purpose: Purpose::Original, heard: 0, is_firm: true }, false);
     }
 
+    /// Gives a chain up that the host has no room for: it is forgotten, and is not accepted again.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn abandon<S: Store>(&mut self, chain: ChainRef, store: &mut S) -> Result<(), S::Error> {
+        self.slot(chain).map_or(Ok(()), |slot| self.vacate(slot, store))
+    }
+
     /// Says a revocation, as a base station does.
     ///
     /// # Errors

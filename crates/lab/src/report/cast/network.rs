@@ -256,10 +256,10 @@ fn transmissions(points: &[Point], out: &Out<'_>) -> Result<String, ReportError>
 const TRANSMISSIONS_WHY: &str = "HMAC, SIGS and uTESLA are simple models: each node rebroadcasts what it hears for the first time, once, and what is lost stays lost (uTESLA's keys, \
     one for each interval of 10 s with messages, flood too). Their counts fall with loss because who does not hear a message does not repeat it either.\n\n\
     SA1 to SA10 are the product's nodes; one of them keeps silent where it has heard two others repeat the same. \"Always repeated\" repeats whatever happens, as the paper's nodes do.\n\n\
-    Why ours differ from the paper's 741: the topology is assumed, and so is who misses what (the paper filters in software and does not say how losses depend on one another); the paper's \
-    count has broadcasts, acknowledgements and replies, ours also certificates, heads and advertisements, by which a node that was away finds out what it lacks. How 41 acknowledgements and replies sufficed we cannot tell from the text: at that loss its own HMAC \
-    receivers lack about 60 messages together. Ours ask and answer more often (the second table), because a request or an answer that is lost is repeated, and because what is missing is missed \
-    again after a silence. Larger blocks need fewer requests here as there.\n";
+    Why ours differ from the paper's 741, 700 of them broadcasts: the topology is assumed, and so is that \
+    losses do not depend on one another; the paper's count has broadcasts, acknowledgements and replies, ours also certificates, heads and advertisements, by which a node that was away finds \
+    out what it lacks (the second table has both counts). A node of the product repeats less than the paper's where nothing is lost. Ours hold a few leaves of the next block while they wait for \
+    one of this block, as the paper's do, so that blocks of one message need few requests, too; that larger blocks need fewer shows as there.\n";
 
 fn at_loss<'a>(mut points: impl Iterator<Item = &'a Point>, loss: f64) -> Option<&'a Point> {
     points.find(|point| (point.loss - loss).abs() < 1e-9)

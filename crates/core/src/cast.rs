@@ -87,7 +87,12 @@ impl KeyId {
     /// The id of a key.
     #[must_use]
     pub fn of(key: &PublicKey) -> Self {
-        Self(digest::short(&[b"moteseal/1/key\0", &key.to_bytes()]))
+        Self::of_bytes(&key.to_bytes())
+    }
+
+    /// The same of a raw key, which need not be one.
+    fn of_bytes(key: &[u8]) -> Self {
+        Self(digest::short(&[b"moteseal/1/key\0", key]))
     }
 }
 

@@ -73,8 +73,8 @@ impl Scene {
     /// Nodes that have had chain 1 and freed it: what is left of it is the floor.
     fn later_radio(&self, loss: f64, seed: Seed) -> Testbed<'_> {
         let mut radio = self.radio(loss, seed);
-        let first = self.truth.chains[0].outline.id;
-        radio.stations.iter_mut().for_each(|station| station.store.raise(first.sender, first.number).unwrap());
+        let first = self.truth.chains[0].outline;
+        radio.stations.iter_mut().for_each(|station| station.store.raise(first.key, first.id.number).unwrap());
         radio
     }
 
@@ -301,7 +301,7 @@ fn a_node_that_keeps_its_floor_alone_refuses_an_earlier_chain() {
 
     let scene = Scene::new(&Pace { messages: 4, per_block: 2, ..SLOW }, Seed::default());
     let mut store = MapStore::default();
-    store.raise(scene.truth.chains[0].outline.id.sender, ChainNumber(2)).unwrap();
+    store.raise(scene.truth.chains[0].outline.key, ChainNumber(2)).unwrap();
     let now = Now { ms: 0, unix: None };
     let mut node: Mote<'_> = Node::new(scene.settings(), 1, now, &mut store).unwrap();
     let mut heard: Vec<Event> = Vec::new();
@@ -314,7 +314,7 @@ fn a_node_that_keeps_its_floor_alone_refuses_an_earlier_chain() {
 }
 
 fn store_floor(store: &mut MapStore, scene: &Scene) -> u64 {
-    store.floor(scene.truth.chains[0].outline.id.sender).unwrap().map_or(0, |number| number.0)
+    store.floor(scene.truth.chains[0].outline.key).unwrap().map_or(0, |number| number.0)
 }
 
 /// Reboots in the middle of a flood: what was verified is not said again, and the rest arrives.

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use heard::{RADIO, Receiver, at, authority, encode, follower, leaf_frame, node, refusal, said, says, settings, speaker};
 use moteseal_core::cast::recovery::{Event, Item, Node, Now, Purpose, RefusedCast, Store, Timing};
-use moteseal_core::cast::{ChainNumber, ChainRef, MAX_LEAF};
+use moteseal_core::cast::{ChainNumber, ChainRef, KeyId, MAX_LEAF};
 use moteseal_core::signature::Algorithm;
 use moteseal_core::wire::cast::{CastFrame, MAX_CAST_FRAME};
 use moteseal_lab::radio::{MapStore, Speech, messages};
@@ -199,10 +199,10 @@ fn a_chain_that_was_kept_just_before_power_was_lost_is_neither_lost_nor_replayed
     for (item, bytes) in whole.clone().items() {
         store.keep(*item, bytes).unwrap();
     }
-    assert_eq!(store.floor(sink.id).unwrap(), None);
+    assert_eq!(store.floor(sink.key_id()).unwrap(), None);
     let mut node: Receiver<'_> = Node::new(settings(&authority), 9, at(0), &mut store).unwrap();
     assert!(node.resume(at(0), speech.reference(), &mut store, &mut [0; MAX_LEAF]).unwrap().is_some());
-    assert_eq!(store.floor(sink.id).unwrap(), whole.floor(sink.id).unwrap());
+    assert_eq!(store.floor(sink.key_id()).unwrap(), whole.floor(sink.key_id()).unwrap());
     assert_eq!(refusal(node.receive(at(0), RADIO, &encode(&CastFrame::Head(&old.head)), &mut store).unwrap()), "ChainGoesBack");
 }
 
@@ -269,15 +269,15 @@ impl Store for Failing {
         Ok(())
     }
 
-    fn raise(&mut self, sender: moteseal_core::DeviceId, number: ChainNumber) -> Result<(), Self::Error> {
+    fn raise(&mut self, key: KeyId, number: ChainNumber) -> Result<(), Self::Error> {
         self.turn()?;
-        let Ok(()) = self.inner.raise(sender, number);
+        let Ok(()) = self.inner.raise(key, number);
         Ok(())
     }
 
-    fn floor(&mut self, sender: moteseal_core::DeviceId) -> Result<Option<ChainNumber>, Self::Error> {
+    fn floor(&mut self, key: KeyId) -> Result<Option<ChainNumber>, Self::Error> {
         self.turn()?;
-        let Ok(floor) = self.inner.floor(sender);
+        let Ok(floor) = self.inner.floor(key);
         Ok(floor)
     }
 
@@ -389,4 +389,26 @@ fn chains_whose_leaves_never_come_do_not_hold_all_places_for_ever() {
     assert_eq!(node.receive(at(patience), RADIO, &head, &mut store).unwrap(), Event::Refused(RefusedCast::NoRoom));
     let event = node.receive(at(patience + 1), RADIO, &head, &mut store).unwrap();
     assert!(matches!(event, Event::Accepted { abandoned: Some(_), .. }), "{event:?}");
+}
+
+#[test]
+fn who_has_stolen_a_key_silences_that_key_and_not_the_sender() {
+    let authority = authority();
+    let stolen = speaker(&authority);
+    let next = authority.certify_key("sink", "its next key", Algorithm::Ed25519, 2, (0, u64::MAX)).unwrap();
+    assert_eq!(stolen.id, next.id);
+    let (mut node, mut store) = node(&authority);
+    // Both certificates stand side by side, in whatever order and however often they come.
+    for speaker in [&next, &stolen, &next, &stolen] {
+        node.receive(at(0), RADIO, &encode(&CastFrame::Certificate(&speaker.certificate)), &mut store).unwrap();
+    }
+    assert_eq!(node.checks().certificates, 2);
+    let mut hear =
+        |speech: &Speech| node.receive(at(60_000), RADIO, &encode(&CastFrame::Head(&speech.head)), &mut store).unwrap();
+    assert!(matches!(hear(&stolen.say(u64::MAX, 1, &said(1)).unwrap()), Event::Accepted { .. }));
+    assert_eq!(hear(&stolen.say(7, 1, &said(1)).unwrap()), Event::Refused(RefusedCast::ChainGoesBack));
+    assert!(matches!(hear(&next.say(1, 1, &said(1)).unwrap()), Event::Accepted { .. }));
+    // And so it stays after a reboot.
+    assert_eq!(store.floor(stolen.key_id()).unwrap(), Some(ChainNumber(u64::MAX)));
+    assert_eq!(store.floor(next.key_id()).unwrap(), Some(ChainNumber(1)));
 }

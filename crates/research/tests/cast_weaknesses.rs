@@ -251,7 +251,7 @@ fn sixty_four_bits_let_a_sender_say_two_things_under_one_signature_and_our_diges
 #[derive(Default)]
 struct Flash {
     items: HashMap<Item, Vec<u8>>,
-    floors: HashMap<DeviceId, ChainNumber>,
+    floors: HashMap<KeyId, ChainNumber>,
     minimums: HashMap<u8, u64>,
 }
 
@@ -289,13 +289,13 @@ impl Store for Flash {
         Ok(())
     }
 
-    fn raise(&mut self, sender: DeviceId, number: ChainNumber) -> Result<(), Infallible> {
-        self.floors.insert(sender, number);
+    fn raise(&mut self, key: KeyId, number: ChainNumber) -> Result<(), Infallible> {
+        self.floors.insert(key, number);
         Ok(())
     }
 
-    fn floor(&mut self, sender: DeviceId) -> Result<Option<ChainNumber>, Infallible> {
-        Ok(self.floors.get(&sender).copied())
+    fn floor(&mut self, key: KeyId) -> Result<Option<ChainNumber>, Infallible> {
+        Ok(self.floors.get(&key).copied())
     }
 
     fn raise_minimum(&mut self, base: u8, minimum: u64) -> Result<(), Infallible> {

@@ -17,7 +17,6 @@ use std::path::{Path, PathBuf};
 
 use moteseal_core::cast::recovery::{Item, Store};
 use moteseal_core::cast::{ChainNumber, ChainRef, KeyId, NetworkId};
-use moteseal_core::record::DeviceId;
 
 use crate::journal::{Journal, JournalError, is_full, sync_directory};
 use facts::{Fact, Facts};
@@ -273,7 +272,7 @@ impl Archive {
     /// What is kept of anything but leaves.
     fn fact(&self, item: Item) -> Option<&[u8]> {
         let kept = match item {
-            Item::Certificate(sender) => self.facts.certificates.get(&sender),
+            Item::Certificate(key) => self.facts.certificates.get(&key),
             Item::ChainCertificate(chain) => self.facts.chain_certificates.get(&chain),
             Item::Head(chain) => self.facts.heads.get(&chain),
             Item::Revocation(place) => self.facts.revocations.get(&self.base(place)?),
@@ -345,7 +344,7 @@ impl Store for Archive {
                 self.make_room(bytes.len() as u64)?;
                 self.tell(Fact::Head(chain, kept))
             }
-            Item::Certificate(sender) => self.tell(Fact::Certificate(sender, kept)),
+            Item::Certificate(key) => self.tell(Fact::Certificate(key, kept)),
             Item::Revocation(place) => match self.base(place) {
                 Some(base) => self.tell(Fact::Revocation(base, kept)),
                 None => Ok(()),
@@ -389,13 +388,13 @@ impl Store for Archive {
         self.complete(chain)
     }
 
-    fn raise(&mut self, sender: DeviceId, number: ChainNumber) -> Result<(), ArchiveError> {
-        self.tell(Fact::Floor(sender, number))?;
+    fn raise(&mut self, key: KeyId, number: ChainNumber) -> Result<(), ArchiveError> {
+        self.tell(Fact::Floor(key, number))?;
         self.sync()
     }
 
-    fn floor(&mut self, sender: DeviceId) -> Result<Option<ChainNumber>, ArchiveError> {
-        Ok(self.facts.floors.get(&sender).copied())
+    fn floor(&mut self, key: KeyId) -> Result<Option<ChainNumber>, ArchiveError> {
+        Ok(self.facts.floors.get(&key).copied())
     }
 
     /// What is raised for a base station that the archive was not told of is forgotten with the process.

@@ -7,13 +7,12 @@ use std::path::{Path, PathBuf};
 
 use moteseal_core::cast::recovery::{Item, Store};
 use moteseal_core::cast::{ChainNumber, ChainRef, KeyId, NetworkId};
-use moteseal_core::record::DeviceId;
 use moteseal_store::Archive;
 use moteseal_store::archive::{MOST_COMPLETE, QUOTA};
 use proptest::prelude::*;
 
 const NETWORK: NetworkId = NetworkId(*b"network1");
-const SENDER: DeviceId = DeviceId(*b"sender 1");
+const SENDER: KeyId = KeyId(*b"sender 1");
 const BASES: [KeyId; 2] = [KeyId(*b"base one"), KeyId(*b"base two")];
 const A: ChainRef = ChainRef(*b"chain  A");
 const B: ChainRef = ChainRef(*b"chain  B");
@@ -71,7 +70,7 @@ fn what_was_raised_holds_at_once_with_all_that_was_kept_before() {
         assert_eq!(get(&mut after, Item::Revocation(1)).unwrap(), b"revocation");
         assert_eq!(get(&mut after, leaf(A, 1, 0)).unwrap(), b"leaf");
     }
-    assert_eq!(archive.floor(DeviceId(*b"sender 2")).unwrap(), None);
+    assert_eq!(archive.floor(KeyId(*b"sender 2")).unwrap(), None);
 }
 
 #[test]

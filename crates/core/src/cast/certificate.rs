@@ -291,8 +291,8 @@ impl<'a> SenderCertificate<'a> {
     /// # Errors
     /// Those of a certificate's form.
     pub fn peek(bytes: &[u8]) -> Result<SenderClaim, DecodeError> {
-        let SenderCertificate { network, base, serial, sender, .. } = SenderCertificate::decode(bytes)?;
-        Ok(SenderClaim { network, base, serial, sender })
+        let SenderCertificate { network, base, serial, sender, key_bytes, .. } = SenderCertificate::decode(bytes)?;
+        Ok(SenderClaim { network, base, serial, sender, key: KeyId::of_bytes(key_bytes) })
     }
 
     /// Reads a certificate that was opened before and kept where nobody else writes, or a sender's own. No signature is looked at.
@@ -368,6 +368,8 @@ pub struct SenderClaim {
     pub serial: u64,
     /// The sender that it would be of.
     pub sender: DeviceId,
+    /// The key that it would certify.
+    pub key: KeyId,
 }
 
 /// What a base station is to revoke: all of its own serials below a minimum. [`MAX_REVOCATION`] bytes suffice.

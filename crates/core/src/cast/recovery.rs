@@ -47,6 +47,8 @@ const RELAYS: usize = 24;
 const ANSWERS: usize = 16;
 /// Blocks of which something was answered lately. While there is no place for another one, nothing of another one is answered.
 const RECENT: usize = 16;
+/// Blocks of which something was not answered because others were heard to say it.
+const SPARED: usize = 8;
 /// What a node that has just started asks for: whichever chains there are.
 const ANY_CHAIN: ChainRef = ChainRef([0; 8]);
 /// No jump of the clock is longer than this, about 34 years.
@@ -86,7 +88,7 @@ named_errors! {
         NotAuthentic => "the signature is not of whom it says",
         /// Every place for senders or chains is taken by what is under way.
         NoRoom => "all places for senders or chains are taken",
-        /// Another chain that is followed has the same reference: one in 2^32, or made so.
+        /// Another chain that is followed has the same reference.
         ReferenceTaken => "another chain has the same reference; send it under another number",
         /// A leaf of a chain whose head is not known; it is asked for.
         UnknownChain => "the chain's head is not known yet",
@@ -110,6 +112,8 @@ pub enum Event {
     Certified {
         /// The sender.
         sender: DeviceId,
+        /// Its key.
+        key: KeyId,
     },
     /// A chain's head was accepted: the chain is followed.
     Accepted {
@@ -166,10 +170,11 @@ pub struct Checks {
     pub certificates: u64,
 }
 
-/// A sender whose certificate is known.
+/// A sender whose certificate is known. One with two keys is two of these.
 #[derive(Clone)]
 struct Sender {
     id: DeviceId,
+    key_id: KeyId,
     key: PublicKey,
     base: u8,
     serial: u64,
@@ -246,7 +251,7 @@ pub struct Node<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> {
     relays: Queue<RELAYS>,
     answers: Queue<ANSWERS>,
     recent: [Option<Recent>; RECENT],
-    spared: [Option<Spared>; RECENT],
+    spared: [Option<Spared>; SPARED],
     spared_next: usize,
     /// Until when more signatures are taken to come than are checked.
     contended: u64,
@@ -281,7 +286,7 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'a, SEN
             relays: Queue::new(),
             answers: Queue::new(),
             recent: [None; RECENT],
-            spared: [None; RECENT],
+            spared: [None; SPARED],
             spared_next: 0,
             contended: 0,
             heads: Waiting::new(),
@@ -375,8 +380,8 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'a, SEN
         self.chains.iter().flatten().find(|followed| followed.reference == chain)
     }
 
-    fn sender(&self, id: DeviceId) -> Option<usize> {
-        self.senders.iter().position(|slot| slot.as_ref().is_some_and(|sender| sender.id == id))
+    fn sender(&self, id: DeviceId, key: KeyId) -> Option<usize> {
+        self.senders.iter().position(|slot| slot.as_ref().is_some_and(|sender| (sender.id, sender.key_id) == (id, key)))
     }
 
     fn next_order(&mut self) -> u32 {

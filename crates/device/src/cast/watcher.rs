@@ -293,7 +293,7 @@ impl<'a> Watcher<'a> {
         }
         match event {
             Event::Nothing | Event::Pending { .. } => Ok(()),
-            Event::Certified { sender } => {
+            Event::Certified { sender, .. } => {
                 tell(News::Certified(sender)).map_err(WatchError::Tell)?;
                 self.resume(now, tell)
             }

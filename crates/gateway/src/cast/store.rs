@@ -4,8 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 
 use moteseal_core::cast::recovery::{Item, Store};
-use moteseal_core::cast::{ChainNumber, ChainRef, ContentChanged, MAX_MESSAGE, OutgoingChain};
-use moteseal_core::record::DeviceId;
+use moteseal_core::cast::{ChainNumber, ChainRef, ContentChanged, KeyId, MAX_MESSAGE, OutgoingChain};
 
 use super::content::Content;
 use super::sender::SendError;
@@ -130,11 +129,11 @@ impl Store for OwnChains<'_> {
     }
 
     /// Numbers are durable before a chain is made ([`ChainNumbers`](super::ChainNumbers)).
-    fn raise(&mut self, _: DeviceId, _: ChainNumber) -> Result<(), SendError> {
+    fn raise(&mut self, _: KeyId, _: ChainNumber) -> Result<(), SendError> {
         Ok(())
     }
 
-    fn floor(&mut self, _: DeviceId) -> Result<Option<ChainNumber>, SendError> {
+    fn floor(&mut self, _: KeyId) -> Result<Option<ChainNumber>, SendError> {
         Ok(None)
     }
 

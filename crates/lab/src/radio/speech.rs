@@ -71,7 +71,22 @@ impl Authority {
     /// # Errors
     /// [`KeyError`].
     pub fn certify_for(&self, name: &str, algorithm: Algorithm, serial: u64, valid: (u64, u64)) -> Result<Speaker, KeyError> {
-        let key = SecretKey::from_seed(algorithm, &Digest::of(&[b"moteseal/lab/sender\0", name.as_bytes()]).0)?;
+        self.certify_key(name, name, algorithm, serial, valid)
+    }
+
+    /// The same, for a key that follows from a name of its own.
+    ///
+    /// # Errors
+    /// [`KeyError`].
+    pub fn certify_key(
+        &self,
+        name: &str,
+        key: &str,
+        algorithm: Algorithm,
+        serial: u64,
+        valid: (u64, u64),
+    ) -> Result<Speaker, KeyError> {
+        let key = SecretKey::from_seed(algorithm, &Digest::of(&[b"moteseal/lab/sender\0", key.as_bytes()]).0)?;
         let id = sender_named(name);
         let public = key.public();
         let draft = SenderCertificateDraft {
@@ -100,6 +115,12 @@ impl Authority {
 }
 
 impl Speaker {
+    /// The id of its key.
+    #[must_use]
+    pub fn key_id(&self) -> KeyId {
+        KeyId::of(&self.key.public())
+    }
+
     /// Signs a chain.
     ///
     /// # Errors
@@ -107,8 +128,7 @@ impl Speaker {
     pub fn say(&self, number: u64, per_block: u8, messages: &[Vec<u8>]) -> Result<Speech, DraftError> {
         let count = u32::try_from(messages.len()).map_err(|_| DraftError::TooManyMessages)?;
         let id = ChainId { network: self.network, sender: self.id, number: ChainNumber(number) };
-        let draft =
-            ChainDraft { id, key: KeyId::of(&self.key.public()), messages: count, per_block, kind: Kind::Messages, label: "" };
+        let draft = ChainDraft { id, key: self.key_id(), messages: count, per_block, kind: Kind::Messages, label: "" };
         let (mut digests, mut tags) = (vec![Digest::NULL; messages.len()], vec![[0; 8]; messages.len()]);
         let (mut scratch, mut out) = (vec![0; MAX_LEAF], vec![0; MAX_HEAD]);
         let read = |number: u32, out: &mut [u8]| -> Result<usize, DraftError> {

@@ -3,15 +3,14 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 
-use moteseal_core::DeviceId;
 use moteseal_core::cast::recovery::{Item, Store};
-use moteseal_core::cast::{ChainNumber, ChainRef};
+use moteseal_core::cast::{ChainNumber, ChainRef, KeyId};
 
 /// Keeps everything, and what was retired too, as an archive does.
 #[derive(Clone, Debug, Default)]
 pub struct MapStore {
     items: BTreeMap<Item, Vec<u8>>,
-    floors: BTreeMap<DeviceId, ChainNumber>,
+    floors: BTreeMap<KeyId, ChainNumber>,
     minimums: BTreeMap<u8, u64>,
 }
 
@@ -69,13 +68,13 @@ impl Store for MapStore {
         Ok(())
     }
 
-    fn raise(&mut self, sender: DeviceId, number: ChainNumber) -> Result<(), Infallible> {
-        self.floors.insert(sender, number);
+    fn raise(&mut self, key: KeyId, number: ChainNumber) -> Result<(), Infallible> {
+        self.floors.insert(key, number);
         Ok(())
     }
 
-    fn floor(&mut self, sender: DeviceId) -> Result<Option<ChainNumber>, Infallible> {
-        Ok(self.floors.get(&sender).copied())
+    fn floor(&mut self, key: KeyId) -> Result<Option<ChainNumber>, Infallible> {
+        Ok(self.floors.get(&key).copied())
     }
 
     fn raise_minimum(&mut self, base: u8, minimum: u64) -> Result<(), Infallible> {

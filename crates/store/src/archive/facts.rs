@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use moteseal_core::cast::{ChainNumber, ChainRef, KeyId, NetworkId};
-use moteseal_core::record::DeviceId;
 
 use crate::journal::{Journal, JournalError};
 
@@ -12,12 +11,12 @@ use crate::journal::{Journal, JournalError};
 pub(super) enum Fact {
     /// Whose archive it is. The first record.
     Network(NetworkId),
-    /// The highest chain of a sender that was accepted.
-    Floor(DeviceId, ChainNumber),
+    /// The highest chain of a key that was accepted.
+    Floor(KeyId, ChainNumber),
     /// The lowest serial of a base station that counts.
     Minimum(KeyId, u64),
-    /// The newest certificate of a sender.
-    Certificate(DeviceId, Vec<u8>),
+    /// The newest certificate of a key.
+    Certificate(KeyId, Vec<u8>),
     /// The newest revocation of a base station.
     Revocation(KeyId, Vec<u8>),
     /// The certificate under which a chain was accepted.
@@ -36,9 +35,9 @@ impl Fact {
     pub(super) fn encode(&self) -> Vec<u8> {
         let (kind, name, rest): (u8, &[u8], &[u8]) = match self {
             Self::Network(NetworkId(network)) => (0, network, &[]),
-            Self::Floor(DeviceId(sender), number) => (1, sender, &number.0.to_be_bytes()),
+            Self::Floor(KeyId(sender), number) => (1, sender, &number.0.to_be_bytes()),
             Self::Minimum(KeyId(base), serial) => (2, base, &serial.to_be_bytes()),
-            Self::Certificate(DeviceId(sender), bytes) => (3, sender, bytes),
+            Self::Certificate(KeyId(sender), bytes) => (3, sender, bytes),
             Self::Revocation(KeyId(base), bytes) => (4, base, bytes),
             Self::ChainCertificate(ChainRef(chain), bytes) => (5, chain, bytes),
             Self::Head(ChainRef(chain), bytes) => (6, chain, bytes),
@@ -56,9 +55,9 @@ impl Fact {
             let number = || Some(u64::from_be_bytes(rest.try_into().ok()?));
             return Some(match kind {
                 0 => Self::Network(NetworkId(name)),
-                1 => Self::Floor(DeviceId(name), ChainNumber(number()?)),
+                1 => Self::Floor(KeyId(name), ChainNumber(number()?)),
                 2 => Self::Minimum(KeyId(name), number()?),
-                3 => Self::Certificate(DeviceId(name), rest.to_vec()),
+                3 => Self::Certificate(KeyId(name), rest.to_vec()),
                 _ => Self::Revocation(KeyId(name), rest.to_vec()),
             });
         }
@@ -79,9 +78,9 @@ impl Fact {
 #[derive(Debug, Default)]
 pub(super) struct Facts {
     pub(super) network: Option<NetworkId>,
-    pub(super) floors: BTreeMap<DeviceId, ChainNumber>,
+    pub(super) floors: BTreeMap<KeyId, ChainNumber>,
     pub(super) minimums: BTreeMap<KeyId, u64>,
-    pub(super) certificates: BTreeMap<DeviceId, Vec<u8>>,
+    pub(super) certificates: BTreeMap<KeyId, Vec<u8>>,
     pub(super) revocations: BTreeMap<KeyId, Vec<u8>>,
     pub(super) chain_certificates: BTreeMap<ChainRef, Vec<u8>>,
     pub(super) heads: BTreeMap<ChainRef, Vec<u8>>,

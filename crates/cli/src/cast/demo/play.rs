@@ -125,7 +125,7 @@ pub(super) fn play(arguments: &Arguments, tell: &mut dyn FnMut(&Step)) -> Result
         let mut radio = Testbed::new(&all, LINKS, Air::losing(arguments.loss), seed);
         for station in &mut radio.stations {
             // The chain of before was heard and freed.
-            let Ok(()) = station.store.raise(earlier.outline.id.sender, earlier.outline.id.number);
+            let Ok(()) = station.store.raise(earlier.outline.key, earlier.outline.id.number);
         }
         radio.start_all();
         radio.say_at(0, 0, present, &arrivals(MESSAGES, &mut seed.draws()));

@@ -30,9 +30,9 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             return Ok(refused(RefusedCast::Revoked));
         }
         let fingerprint = self.draws.fingerprint(bytes);
-        if let Some(known) = self.sender(claim.sender).and_then(|place| self.senders.get(place)?.as_ref()) {
+        if let Some(known) = self.sender(claim.sender, claim.key).and_then(|place| self.senders.get(place)?.as_ref()) {
             if known.certificate == fingerprint {
-                self.heard(Item::Certificate(claim.sender), link);
+                self.heard(Item::Certificate(claim.key), link);
                 return Ok(Event::Nothing);
             }
             if known.base == base && claim.serial <= known.serial {
@@ -48,8 +48,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             return Ok(refused(RefusedCast::Metered));
         }
         let event = self.certify(now, bytes, fingerprint, store)?;
-        if let Event::Certified { sender } = event {
-            self.pass_on(Piece::Certificate(sender), link);
+        if let Event::Certified { key, .. } = event {
+            self.pass_on(Piece::Certificate(key), link);
         }
         Ok(event)
     }
@@ -85,13 +85,14 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         if let Err(error) = certificate.check(now.unix, minimum) {
             return Ok(refused(not_in_force(error)));
         }
-        let id = certificate.sender;
-        let Some(place) = self.sender_place(id) else { return Ok(refused(RefusedCast::NoRoom)) };
-        store.keep(Item::Certificate(id), bytes)?;
-        let floor = store.floor(id)?;
-        let (order, next) = (self.next_order(), self.next_chain(id, KeyId::of(&key), floor));
+        let (id, key_id) = (certificate.sender, KeyId::of(&key));
+        let Some(place) = self.sender_place(id, key_id) else { return Ok(refused(RefusedCast::NoRoom)) };
+        store.keep(Item::Certificate(key_id), bytes)?;
+        let floor = store.floor(key_id)?;
+        let (order, next) = (self.next_order(), self.next_chain(id, key_id, floor));
         let sender = Sender {
             id,
+            key_id,
             key,
             base,
             serial: certificate.serial,
@@ -105,7 +106,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         if let Some(place) = self.senders.get_mut(place) {
             *place = Some(sender);
         }
-        Ok(Event::Certified { sender: id })
+        Ok(Event::Certified { sender: id, key: key_id })
     }
 
     fn refuse_certificate(&mut self, error: SenderCertificateError, fingerprint: u64) -> RefusedCast {
@@ -122,14 +123,14 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
 
     /// Where a sender's certificate goes: its own place, a free one, or that of the sender without chains here that has been known longest.
     /// What it said before is not said again for that: its floor is in the store.
-    fn sender_place(&self, id: DeviceId) -> Option<usize> {
+    fn sender_place(&self, id: DeviceId, key: KeyId) -> Option<usize> {
         let free = || self.senders.iter().position(Option::is_none);
-        let has_chains = |id: DeviceId| self.chains.iter().flatten().any(|followed| followed.outline.id.sender == id);
+        let has_chains = |key: KeyId| self.chains.iter().flatten().any(|followed| followed.outline.key == key);
         let idle = || {
             let known = self.senders.iter().enumerate().filter_map(|(place, sender)| Some((place, sender.as_ref()?)));
-            known.filter(|(_, sender)| !has_chains(sender.id)).min_by_key(|(_, sender)| sender.order).map(|(place, _)| place)
+            known.filter(|(_, sender)| !has_chains(sender.key_id)).min_by_key(|(_, sender)| sender.order).map(|(place, _)| place)
         };
-        self.sender(id).or_else(free).or_else(idle)
+        self.sender(id, key).or_else(free).or_else(idle)
     }
 
     pub(super) fn next_chain(&self, sender: DeviceId, key: KeyId, floor: Option<ChainNumber>) -> ChainRef {
@@ -175,7 +176,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         let is_void = |of: u8, serial: u64| of == base && serial < claimed;
         for place in &mut self.senders {
             if let Some(sender) = place.take_if(|sender| is_void(sender.base, sender.serial)) {
-                self.relays.drop_if(|planned| planned.piece == Piece::Certificate(sender.id));
+                self.relays.drop_if(|planned| planned.piece == Piece::Certificate(sender.key_id));
             }
         }
         for slot in 0..CHAINS {

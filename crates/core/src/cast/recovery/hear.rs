@@ -105,7 +105,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     /// before and `is_kept` may be the sender's latest.
     pub(super) fn may_accept(&self, now: Now, claim: &Claim, fingerprint: u64, is_kept: bool) -> Result<usize, RefusedCast> {
         let id = claim.id();
-        let place = self.sender(id.sender).ok_or(RefusedCast::UnknownSender)?;
+        let place = self.sender(id.sender, claim.key()).ok_or(RefusedCast::UnknownSender)?;
         let sender = self.senders.get(place).and_then(Option::as_ref).ok_or(RefusedCast::UnknownSender)?;
         match now.unix {
             Some(unix) if unix < sender.not_before => return Err(RefusedCast::NotYetValid),
@@ -150,18 +150,20 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             Err(_) => return Ok(refused(RefusedCast::BlockTooLarge)),
         };
         let (chain, number) = (head.reference(), head.id().number);
-        let floor = self.senders.iter().flatten().find(|sender| sender.id == id).and_then(|sender| sender.floor);
+        let key = head.key();
+        let place = self.sender(id, key);
+        let floor = place.and_then(|place| self.senders.get(place)?.as_ref()?.floor);
         if floor.is_none_or(|floor| number > floor) {
-            keep_certificate(id, chain, store)?;
+            keep_certificate(key, chain, store)?;
             store.keep(Item::Head(chain), bytes)?;
             // Durable before anything follows from it, and with it what was kept.
-            store.raise(id, number)?;
+            store.raise(key, number)?;
         }
         let abandoned = self.chains.get(slot).and_then(|old| old.as_ref().filter(|old| !old.is_whole()).map(|old| old.reference));
         self.vacate(slot, store)?;
         let floor = floor.max(Some(number));
         let next = self.next_chain(id, head.key(), floor);
-        if let Some(sender) = self.senders.iter_mut().flatten().find(|sender| sender.id == id) {
+        if let Some(sender) = place.and_then(|place| self.senders.get_mut(place)?.as_mut()) {
             (sender.floor, sender.next) = (floor, next);
         }
         let pace = self.pace();
@@ -582,9 +584,9 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
 
 /// Keeps the sender's certificate with the chain, whose evidence it is part of.
 #[inline(never)]
-fn keep_certificate<S: Store>(sender: DeviceId, chain: ChainRef, store: &mut S) -> Result<(), S::Error> {
+fn keep_certificate<S: Store>(key: KeyId, chain: ChainRef, store: &mut S) -> Result<(), S::Error> {
     let mut buffer = [0; MAX_SENDER_CERTIFICATE];
-    match store.fetch(Item::Certificate(sender), &mut buffer)?.map(<[u8]>::len) {
+    match store.fetch(Item::Certificate(key), &mut buffer)?.map(<[u8]>::len) {
         Some(length) => store.keep(Item::ChainCertificate(chain), buffer.get(..length).unwrap_or_default()),
         None => Ok(()),
     }

@@ -44,7 +44,7 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             }
             // No base station of a sender's needs to be known: whom others believe is for them to say.
             match self.enroll(now, &own, u8::MAX, (certificate, fingerprint), store)? {
-                Event::Certified { sender } => self.say_first(Piece::Certificate(sender)),
+                Event::Certified { key, .. } => self.say_first(Piece::Certificate(key)),
                 refused => return Ok(refused),
             }
         }
@@ -136,7 +136,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         let (Ok(()), Ok(key), Ok(base)) = (certificate.check(now.unix, minimum), certificate.key(), u8::try_from(base)) else {
             return Ok(None);
         };
-        let known = self.senders.iter().flatten().find(|sender| sender.id == certificate.sender);
+        let known = self.sender(certificate.sender, KeyId::of(&key));
+        let known = known.and_then(|place| self.senders.get(place)?.as_ref());
         if known.is_none_or(|known| known.base == base && known.serial < certificate.serial) {
             let fingerprint = self.draws.fingerprint(bytes);
             let Event::Certified { .. } = self.certify(now, bytes, fingerprint, store)? else { return Ok(None) };

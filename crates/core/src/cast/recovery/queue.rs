@@ -3,8 +3,7 @@
 
 use super::settings::LinkSet;
 use super::store::Item;
-use crate::cast::ChainRef;
-use crate::record::DeviceId;
+use crate::cast::{ChainRef, KeyId};
 
 /// Why a node says something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -24,7 +23,7 @@ pub enum Purpose {
 /// What is to be said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Piece {
-    Certificate(DeviceId),
+    Certificate(KeyId),
     Revocation(u8),
     ChainCertificate(ChainRef),
     Head(ChainRef),
@@ -48,7 +47,7 @@ impl Piece {
     #[allow(clippy::cast_possible_truncation)]
     pub(super) const fn next(&self) -> Item {
         match *self {
-            Self::Certificate(sender) => Item::Certificate(sender),
+            Self::Certificate(key) => Item::Certificate(key),
             Self::Revocation(base) => Item::Revocation(base),
             Self::ChainCertificate(chain) => Item::ChainCertificate(chain),
             Self::Head(chain) => Item::Head(chain),

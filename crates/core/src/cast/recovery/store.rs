@@ -1,13 +1,12 @@
 //! What a node keeps outside its own memory: flash, a file, a map.
 
-use crate::cast::{ChainNumber, ChainRef};
-use crate::record::DeviceId;
+use crate::cast::{ChainNumber, ChainRef, KeyId};
 
 /// Something a node keeps. All of it has been found to be genuine, or to carry the tag of what is (a leaf of the block under way).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Item {
-    /// The latest certificate of a sender.
-    Certificate(DeviceId),
+    /// The latest certificate of a sender's key.
+    Certificate(KeyId),
     /// The latest revocation by a base station, by its place in the settings.
     Revocation(u8),
     /// The certificate under which the head of a chain was accepted.
@@ -67,17 +66,18 @@ pub trait Store {
     /// Those of the store.
     fn retire(&mut self, chain: ChainRef) -> Result<(), Self::Error>;
 
-    /// Makes durable that no chain of `sender` up to `number` may be accepted any more.
+    /// Makes durable that no chain up to `number` that `key` signed may be accepted any more. Keys do not share what they have raised: who has
+    /// stolen one and says the highest number silences that one alone.
     ///
     /// # Errors
     /// Those of the store.
-    fn raise(&mut self, sender: DeviceId, number: ChainNumber) -> Result<(), Self::Error>;
+    fn raise(&mut self, key: KeyId, number: ChainNumber) -> Result<(), Self::Error>;
 
-    /// What was raised last for `sender`.
+    /// What was raised last for `key`.
     ///
     /// # Errors
     /// Those of the store.
-    fn floor(&mut self, sender: DeviceId) -> Result<Option<ChainNumber>, Self::Error>;
+    fn floor(&mut self, key: KeyId) -> Result<Option<ChainNumber>, Self::Error>;
 
     /// Makes durable that no certificate of the base station at place `base` in the settings with a serial below `minimum` is valid.
     ///

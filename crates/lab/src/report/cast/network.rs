@@ -196,7 +196,7 @@ fn transmissions(points: &[Point], out: &Out<'_>) -> Result<String, ReportError>
                 "seven nodes, links assumed: {ASSUMED}; all nodes' transmissions, everything counted, until all have all"
             ),
             x: across,
-            panels: vec![Panel { y: Axis::linear("transmissions", 0.0, most * 1.05), height: 1, series }],
+            panels: vec![Panel { y: Axis::linear("transmissions", 500.0, most * 1.05), height: 1, series }],
         },
     )?;
     let mut table =

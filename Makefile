@@ -83,6 +83,9 @@ test-long: setup-test ## What takes longer than `make test` may: 10,000 simulate
 	MOTESEAL_SEEDS=10000 cargo test --release $(CARGO_FLAGS) -p moteseal-client --test sum_refusals -- --nocapture
 	$(call step,ten thousand broadcasts)
 	MOTESEAL_SEEDS=10000 cargo test --release $(CARGO_FLAGS) -p moteseal-lab --test cast_runs -- --nocapture
+	$(call step,broadcasts over real UDP between network namespaces)
+	cargo build --release $(CARGO_TALK) $(CARGO_FLAGS) -p moteseal
+	@tools/cast_netns.py
 
 .PHONY: spec
 spec: setup-test ## Replay every test vector with the second verifier, spec/verify.py

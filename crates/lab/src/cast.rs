@@ -8,6 +8,7 @@
 pub mod bytes;
 pub mod chains;
 pub mod flood;
+pub mod hop;
 pub mod memory;
 pub mod times;
 pub mod truth;

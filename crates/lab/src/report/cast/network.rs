@@ -6,6 +6,7 @@ use super::super::{Out, ReportError};
 use super::{Effort, colour};
 use crate::cast::chains::{self, Repeating, Sent};
 use crate::cast::flood::{self, Scheme};
+use crate::cast::hop;
 use crate::cast::{ASSUMED, BLOCKS, LOSSES, RATE, paper};
 use crate::chance::{Average, Seed};
 use crate::figure::{Axis, Colour, Figure, Panel, Series, Stroke};
@@ -98,7 +99,7 @@ pub(super) fn write(out: &Out<'_>, seed: Seed, effort: Effort, tell: &mut dyn Fn
     out.rows("fig7.csv", &delays)?;
     let text = transmissions(&points, out)? + &authentication_delay(&delays, out)?;
     tell("repair on one hop");
-    Ok(text + &repairs(out, seed)?)
+    Ok(text + &repairs(out, seed)? + &real(seed, effort)?)
 }
 
 fn point(scheme: String, loss: f64, sent: &[Sent], lacking_each: f64) -> Point {
@@ -340,6 +341,26 @@ fn repairs(out: &Out<'_>, seed: Seed) -> Result<String, ReportError> {
     Ok(format!(
         "\n## Repair on one hop\n\nWhat is sent for each message of a block until six receivers have it: repeated as asked for / coded, the exclusive-or of messages of which no \
          receiver lacks two / an ideal erasure code. [Data](repair.csv); requests are free here and never lost. The paper repeats.\n\n{}",
+        table.markdown()
+    ))
+}
+
+/// The simulator beside real UDP.
+fn real(seed: Seed, effort: Effort) -> Result<String, ReportError> {
+    let mut table = Table::new(["loss", "messages a block", "real UDP, one run", "the simulator"]);
+    for (loss, per_block, measured) in hop::MEASURED {
+        let mut simulated = Average::default();
+        for run in 0..effort.runs {
+            let sent = hop::simulated(loss, per_block, seed.derive("hop", run)).map_err(ReportError::Chain)?;
+            sent.into_iter().for_each(|sent| simulated.add(sent));
+        }
+        let of = format!("{:.2} ± {:.2}", simulated.mean(), simulated.deviation());
+        table.row([percent(loss), per_block.to_string(), format!("{measured:.2}"), of]);
+    }
+    Ok(format!(
+        "\n## The simulator beside real UDP\n\nFragments and coded repairs that a sender and six receivers send for each of 100 messages, on one hop on which everybody hears everybody: \
+         `moteseal cast send` and `watch` in network namespaces of their own, over the kernel's UDP (`tools/cast_netns.py`), and the same nodes in the simulator. \
+         More than \"Repair on one hop\" has, since whoever holds a message answers, and answers that are lost do not silence one another.\n\n{}",
         table.markdown()
     ))
 }

@@ -11,9 +11,9 @@ use moteseal_core::cast::recovery::Node;
 fn a_node_takes_no_more_memory_than_stated() {
     let nodes = [
         ("1 sender, 1 chain, b = 1", size_of::<Node<'_, 1, 1, 1>>(), 6_100, 13_200),
-        ("2 senders, 2 chains, b = 10", size_of::<Node<'_, 2, 2, 10>>(), 8_250, 16_450),
-        ("4 senders, 4 chains, b = 16", size_of::<Node<'_, 4, 4, 16>>(), 12_850, 23_300),
-        ("8 senders, 8 chains, b = 64", size_of::<Node<'_, 8, 8, 64>>(), 39_320, 54_250),
+        ("2 senders, 2 chains, b = 10", size_of::<Node<'_, 2, 2, 10>>(), 8_300, 16_500),
+        ("4 senders, 4 chains, b = 16", size_of::<Node<'_, 4, 4, 16>>(), 12_960, 23_420),
+        ("8 senders, 8 chains, b = 64", size_of::<Node<'_, 8, 8, 64>>(), 39_540, 54_480),
     ];
     for (name, size, ..) in nodes {
         println!("{name}: {size} bytes");

@@ -317,7 +317,7 @@ fn while_forged_heads_flood_a_node_it_goes_on_asking_for_the_genuine_one_and_the
 }
 
 #[test]
-fn a_forged_hint_is_believed_for_two_requests_and_no_longer() {
+fn a_forged_hint_is_believed_for_a_few_requests_and_no_longer() {
     let authority = authority();
     let speech = speaker(&authority).say(1, 5, &said(20)).unwrap();
     let (mut node, mut store) = follower(&authority, &speech);

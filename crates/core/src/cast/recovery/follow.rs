@@ -33,6 +33,10 @@ pub(super) struct Followed<const B: usize> {
     pub(super) links: LinkSet,
     /// All up to this block is said to have been said: a hint, which costs requests and no more.
     pub(super) out: u32,
+    /// Requests have brought nothing: what is said to be out is not believed until one does.
+    pub(super) is_doubted: bool,
+    /// When this node asked last.
+    pub(super) has_asked_at: Option<u64>,
     pub(super) ask: Ask,
     pub(super) trickle: Trickle,
     pub(super) ahead: Ahead,
@@ -87,15 +91,20 @@ impl<const B: usize> Followed<B> {
     }
 
     /// Whether others are said to have all of the block under way.
-    pub(super) fn is_behind(&self) -> bool {
+    fn is_said_to_be_behind(&self) -> bool {
         self.missing().is_some_and(|(block, _)| self.out >= block)
+    }
+
+    /// Whether they are, and requests have not shown otherwise.
+    pub(super) fn is_behind(&self) -> bool {
+        self.is_said_to_be_behind() && !self.is_doubted
     }
 
     /// Somebody says, or it follows from what somebody says, that all up to a block has been said.
     pub(super) fn hint(&mut self, block: u32, clock: u64, pace: &Pace, draws: &mut Draws) {
         self.out = self.out.max(block.min(self.outline.blocks()));
-        if self.is_behind() {
-            self.ask.hint(clock, pace, draws);
+        if self.is_said_to_be_behind() {
+            self.ask.hint(self.is_doubted, clock, pace, draws);
         }
     }
 
@@ -107,6 +116,9 @@ impl<const B: usize> Followed<B> {
             self.progress = Progress::Whole;
         }
         self.since = clock;
+        // What comes just when it was asked for is an answer: there is more where it came from.
+        let window = u64::from(pace.retry_ms());
+        self.is_doubted &= !self.has_asked_at.is_some_and(|asked| clock.saturating_sub(asked) <= window);
         self.ask = if self.missing().is_none() {
             Ask::NEVER
         } else if self.is_behind() {
@@ -118,13 +130,10 @@ impl<const B: usize> Followed<B> {
         };
     }
 
-    /// The request is on its way. Two that brought nothing show that others have no more than this node, whatever somebody said.
+    /// The request is on its way. Three that brought nothing show that others have no more than this node, whatever somebody said.
     pub(super) fn has_asked(&mut self, clock: u64, pace: &Pace, draws: &mut Draws) {
-        if let Some((block, _)) = self.missing()
-            && self.ask.attempts >= 2
-        {
-            self.out = self.out.min(block.saturating_sub(1));
-        }
+        self.is_doubted |= self.ask.attempts >= 3;
+        self.has_asked_at = Some(clock);
         let first = if self.is_behind() { pace.retry_ms() } else { pace.retry_ms().saturating_mul(2) };
         self.ask.again(first, clock, pace, draws);
     }
@@ -167,9 +176,9 @@ impl Ask {
     }
 
     /// There is more to be had. Whoever forges that makes a node ask once after each silence and no more.
-    fn hint(&mut self, clock: u64, pace: &Pace, draws: &mut Draws) {
+    fn hint(&mut self, is_doubted: bool, clock: u64, pace: &Pace, draws: &mut Draws) {
         let (settle, within) = (pace.settle_ms, pace.timing.request_ms);
-        let after = if self.attempts == 0 { settle } else { pace.timing.quiet_ms };
+        let after = if self.attempts == 0 && !is_doubted { settle } else { pace.timing.quiet_ms };
         if self.due > clock.saturating_add(u64::from(after)).saturating_add(u64::from(within)) {
             self.due = Self::at(clock, after, within, draws).due;
         }

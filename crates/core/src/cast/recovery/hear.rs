@@ -182,6 +182,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             order: self.next_order(),
             links,
             out: 0,
+            is_doubted: false,
+            has_asked_at: None,
             ask,
             trickle: Trickle::OVER,
             ahead: Ahead::new(),

@@ -128,10 +128,10 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// A mote: one signature check a second, and about a tenth of a slow radio's time for others.
+    /// A mote: one check a second of a head and one of a certificate or revocation, and about a tenth of a slow radio's time for others.
     pub const MOTE: Self = Self {
         heads: Rate { burst: 4, each_ms: 1_000 },
-        certificates: Rate { burst: 4, each_ms: 4_000 },
+        certificates: Rate { burst: 4, each_ms: 1_000 },
         requests: Rate { burst: 16, each_ms: 1_000 },
         answers: Rate { burst: 64, each_ms: 250 },
     };

@@ -2260,8 +2260,6 @@ class TeslaReceiver:
             raise Refused("BeyondEnd")
         if interval <= tesla.committed:
             raise Refused("Repeated" if (interval, key) == (tesla.committed, tesla.key) else "OldKey")
-        if highest is None or highest < interval:
-            raise Refused("KeyEarly")
         if interval - tesla.committed > self.steps:
             raise Refused("TooManySteps")
         keys = {interval: key}
@@ -2272,7 +2270,7 @@ class TeslaReceiver:
         tesla.committed, tesla.key = interval, key
         waited = sorted((packet for packet in self.kept if packet[0] <= interval), key=lambda packet: packet[0])
         self.kept = [packet for packet in self.kept if packet[0] > interval]
-        if highest < interval + tesla.delay:
+        if highest is None or highest < interval + tesla.delay:
             raise Refused("ClockTooFarOff")
         return [(of, message) for of, message, tag in waited if tesla.tag(of, keys[of], message) == tag]
 

@@ -187,6 +187,21 @@ fn heard() -> File {
         ];
         file.valid(format!("a genuine key {what}"), op, input(heard));
     }
+    let leapt = vec![
+        json!([frames.begins(2), frames.packet(2, b"go")]),
+        json!([frames.begins(2), forged(&frames.key(4))]),
+        json!([frames.begins(2), frames.key(4)]),
+        json!([frames.begins(3), frames.packet(3, b"forged")]),
+        json!([frames.begins(4), frames.packet(4, b"forged")]),
+        json!([frames.begins(5), frames.packet(5, b"on")]),
+        json!([frames.begins(7), frames.key(5)]),
+    ];
+    file.valid("a genuine key of an interval that has not begun makes all up to it unsafe", op, input(leapt));
+    file.valid(
+        "a genuine key before the chain begins",
+        op,
+        input(vec![json!([0, frames.key(4)]), json!([START + 100, frames.packet(1, b"")])]),
+    );
     let lost = (1..=4).map(|i| json!([frames.begins(i), frames.packet(i, &[u8::try_from(i).unwrap()])]));
     file.valid(
         "keys that were lost follow from a later one",
@@ -219,7 +234,6 @@ fn heard() -> File {
         json!([now, forged(&frames.key(1))]),
         json!([now, forged(&frames.key(2))]),
         json!([now, other.key(2)]),
-        json!([now, frames.key(4)]),
         json!([frames.begins(5), frames.key(3)]),
         json!([frames.begins(5), frames.key(2)]),
         json!([now, frames.packet(3, b"again")]),

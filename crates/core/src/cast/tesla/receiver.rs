@@ -5,7 +5,7 @@
 
 use core::fmt;
 
-use super::{ChainKey, Functions, Parameters, TAG};
+use super::{ChainKey, Functions, Parameters, Schedule, TAG};
 use crate::cast::ChainRef;
 use crate::wire::tesla::TeslaFrame;
 
@@ -42,9 +42,8 @@ named_errors! {
         Repeated => "the key is known",
         /// A key of an interval before that of the newest known one.
         OldKey => "a newer key is known",
-        /// The interval has not even begun: nothing is computed for such a key.
-        KeyEarly => "the key's own interval has not begun, whatever the clock offset",
-        /// Further from the newest known key than this receiver computes at once; it needs newer parameters.
+        /// Further from the newest known key than this receiver computes at once: if it is due, newer parameters are needed. Genuine or not
+        /// cannot be said, so that a leak so far ahead is not noticed.
         TooManySteps => "the key is too far from the newest known one; newer parameters are needed",
         /// It does not lead to the newest known key.
         ForgedKey => "the key is not one of this chain",
@@ -57,21 +56,28 @@ named_errors! {
 named_errors! {
     /// Why there can be no such receiver.
     ReceiverError {
-        /// Fewer rows than intervals whose packets can be safe at one time: the disclosure delay.
-        TooFewRows => "the receiver needs a row of places for each interval of the disclosure delay",
+        /// Fewer rows than intervals whose packets can wait at one time, from the one whose key is coming to the newest that is safe.
+        TooFewRows => "the receiver needs rows for the disclosure delay, one interval more, and those that the clock offset takes",
     }
 }
 
-/// How a receiver judges.
-#[derive(Clone, Copy, Debug)]
+/// How a receiver judges. Printed without its secret.
+#[derive(Clone, Copy)]
 pub struct Settings {
     /// The most by which the sender's clock may be ahead of the receiver's, in milliseconds: `D_t` of RFC 4082.
     pub offset_ms: u64,
-    /// The most steps along the chain for one key. A forged key of an interval that has begun costs no more than this, and no more than the
-    /// intervals since the newest known key.
+    /// The most steps along the chain for one key, so that a forged one costs no more. If the sender's clock leaps further ahead than this, the
+    /// keys that it then tells everybody are `TooManySteps` here, and what others forge with them is not: let it be more than the sender leaps.
     pub steps: u32,
     /// Secret randomness, so that nobody knows which packets will stay of too many.
     pub seed: u64,
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { offset_ms, steps, seed: _ } = self;
+        f.debug_struct("Settings").field("offset_ms", offset_ms).field("steps", steps).finish_non_exhaustive()
+    }
 }
 
 /// What was lost, since the receiver was made.
@@ -134,8 +140,12 @@ impl<const PLACES: usize, const BYTES: usize> Row<PLACES, BYTES> {
 }
 
 /// A receiver of one chain, with `PLACES` places of `BYTES` bytes for packets of each of `ROWS` intervals: at most
-/// `ROWS * (PLACES * (BYTES + 22) + 28) + 400` bytes. Of `ROWS`, those beyond the disclosure delay are for keys that get lost: so many
-/// disclosures in a row may be missed without losing a message.
+/// `ROWS * (PLACES * (BYTES + 22) + 28) + 400` bytes.
+///
+/// Of `ROWS`, `d + 1 + ceil(D_t / T_int)` must be there: when a key comes in time, packets wait from its interval up to the newest that can have
+/// begun, and what is forged must not take the row of the one whose key is coming. Each row more is for one disclosure that is missed: so many
+/// in a row may be lost without losing a message. If the receiver's clock is ahead, or a key is heard after the interval in which it was told,
+/// the lead and the lateness count as the offset does: `d + 1 + ceil((D_t + lead + lateness) / T_int)` rows, and one for each missed disclosure.
 #[derive(Clone)]
 pub struct Receiver<const ROWS: usize, const PLACES: usize, const BYTES: usize> {
     parameters: Parameters,
@@ -159,7 +169,9 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
     /// # Errors
     /// [`ReceiverError`].
     pub fn new(parameters: Parameters, settings: Settings) -> Result<Self, ReceiverError> {
-        if ROWS < usize::from(parameters.schedule.delay) {
+        let Schedule { interval_ms, delay, .. } = parameters.schedule;
+        let needed = settings.offset_ms.div_ceil(u64::from(interval_ms).max(1)).saturating_add(u64::from(delay) + 1);
+        if usize::try_from(needed).map_or(true, |needed| ROWS < needed) {
             return Err(ReceiverError::TooFewRows);
         }
         let (reference, functions) = (parameters.schedule.reference(), Functions::new(&parameters.schedule));
@@ -252,6 +264,9 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
 
     /// Takes a key, if it leads to the newest known one. The keys between, which may have been lost, follow from it.
     ///
+    /// So it does with a genuine key before its time, for what is out stays out: what waits for keys up to it is given up, and packets of these
+    /// intervals are `NotSafe` from then on, even if the sender's clock is set back and they look safe by the time.
+    ///
     /// # Errors
     /// [`KeyError`]. But for `ClockTooFarOff`, nothing has changed.
     pub fn key(&mut self, now_ms: u64, chain: ChainRef, interval: u32, key: &ChainKey) -> Result<(), KeyError> {
@@ -265,7 +280,6 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
         if interval <= committed {
             return Err(if interval == committed && *key == known { KeyError::Repeated } else { KeyError::OldKey });
         }
-        let highest = self.highest(now_ms).filter(|highest| u64::from(interval) <= *highest).ok_or(KeyError::KeyEarly)?;
         if interval - committed > self.settings.steps {
             return Err(KeyError::TooManySteps);
         }
@@ -282,7 +296,8 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
             return Err(KeyError::ForgedKey);
         }
         (self.parameters.committed, self.parameters.key) = (interval, *key);
-        let in_time = highest >= u64::from(interval) + u64::from(schedule.delay);
+        let told = u64::from(interval) + u64::from(schedule.delay);
+        let in_time = self.highest(now_ms).is_some_and(|highest| highest >= told);
         for (row, key) in self.rows.iter_mut().zip(noted) {
             if key.is_some() && !in_time {
                 self.losses.given_up += row.waiting();

@@ -1,0 +1,132 @@
+//! uTESLA under attack: forged packets that crowd out rows, keys that a leapt clock gave away, and floods of forged keys.
+
+use moteseal_core::cast::tesla::TAG;
+use moteseal_core::cast::tesla::receiver::{FrameError, KeyError, Losses, PacketError, Receiver, ReceiverError, Settings};
+use moteseal_core::wire::tesla::TeslaFrame;
+
+use crate::table::{OFFSET, SECRET, START, Table, amid, receiver, schedule, settings, taken};
+
+/// All that is delivered of a packet an interval, with a forged packet of the newest possible interval as soon as it can be.
+fn delivered_under_forgery<const ROWS: usize>(delay: u8, ahead: u64) -> Result<(Vec<u32>, Losses), ReceiverError> {
+    let schedule = schedule(100, delay, 50);
+    let table = Table::new(schedule, SECRET);
+    let mut receiver = Receiver::<ROWS, 2, 32>::new(table.parameters(), settings())?;
+    let mut delivered = Vec::new();
+    // A millisecond a step, by the sender's clock.
+    for now in START..START + 100 * (u64::from(schedule.last) + u64::from(delay) + 1) {
+        let at = now + ahead;
+        if (at + OFFSET - START).is_multiple_of(100)
+            && let newest @ 1..=50 = (at + OFFSET - START) / 100
+        {
+            let interval = u32::try_from(newest).unwrap();
+            let forged = TeslaFrame::Packet { chain: schedule.reference(), interval, message: b"forged", tag: [0; TAG] };
+            assert_eq!(receiver.receive(at, &forged), Ok(()));
+        }
+        // It speaks early in the interval, and late in it tells the key.
+        let (interval, within) = (u32::try_from((now - START) / 100).unwrap(), (now - START) % 100);
+        if within == 10 && (1..=schedule.last).contains(&interval) {
+            assert_eq!(receiver.receive(at, &table.packet(interval, b"genuine")), Ok(()));
+        }
+        if within == 90 && interval > u32::from(delay) {
+            assert_eq!(receiver.receive(at, &table.key(interval - u32::from(delay))), Ok(()));
+            for (of, message) in taken(&mut receiver) {
+                assert_eq!(message, b"genuine");
+                delivered.push(of);
+            }
+        }
+    }
+    Ok((delivered, receiver.losses()))
+}
+
+#[test]
+fn no_forged_packet_of_a_newer_interval_takes_the_row_of_one_whose_key_is_coming() {
+    let all = (1..=50).collect::<Vec<_>>();
+    let losses = Losses { forged: 50, ..Losses::default() };
+    // The receiver's clock is right, or ahead by the offset.
+    for ahead in [0, OFFSET] {
+        assert_eq!(delivered_under_forgery::<3>(1, ahead), Ok((all.clone(), losses)));
+        assert_eq!(delivered_under_forgery::<4>(2, ahead), Ok((all.clone(), losses)));
+        assert_eq!(delivered_under_forgery::<6>(4, ahead), Ok((all.clone(), losses)));
+    }
+    assert_eq!(delivered_under_forgery::<2>(1, 0), Err(ReceiverError::TooFewRows));
+    assert_eq!(delivered_under_forgery::<3>(2, 0), Err(ReceiverError::TooFewRows));
+    assert_eq!(delivered_under_forgery::<2>(2, 0), Err(ReceiverError::TooFewRows));
+}
+
+#[test]
+fn a_receiver_has_a_row_for_each_interval_that_can_wait_at_one_time() {
+    // (delay, offset, whether four rows suffice for intervals of 100 ms)
+    for (delay, offset_ms, enough) in [
+        (3, 0, true),
+        (3, 1, false),
+        (2, 100, true),
+        (2, 101, false),
+        (1, 200, true),
+        (1, 201, false),
+        (4, 0, false),
+        (255, 0, false),
+        (1, u64::MAX, false),
+    ] {
+        let parameters = Table::new(schedule(100, delay, 8), SECRET).parameters();
+        let made = Receiver::<4, 1, 32>::new(parameters, Settings { offset_ms, ..settings() });
+        let expected = if enough { Ok(()) } else { Err(ReceiverError::TooFewRows) };
+        assert_eq!(made.map(|_| ()), expected, "delay {delay}, offset {offset_ms} ms");
+    }
+}
+
+#[test]
+fn keys_that_a_leapt_clock_gave_away_forge_nothing_later() {
+    let schedule = schedule(100, 2, 64);
+    let table = Table::new(schedule, SECRET);
+    let mut receiver = receiver::<4, 4>(table.parameters());
+    receiver.receive(START + 350, &table.packet(3, b"three")).unwrap();
+    // The sender's clock leaps to interval 42 and it tells the key of 40, which everybody hears, and then it is set right.
+    assert_eq!(receiver.receive(START + 360, &table.key(40)), Err(FrameError::Key(KeyError::ClockTooFarOff)));
+    assert_eq!(receiver.parameters().committed, 40);
+    assert_eq!(receiver.losses(), Losses { given_up: 1, ..Losses::default() });
+    // By the clock each of these is safe; anybody can have made them.
+    for interval in 3..=40 {
+        let forged = table.packet(interval, b"forged with a key that follows from it");
+        let heard = receiver.receive(amid(&schedule, interval), &forged);
+        assert_eq!(heard, Err(FrameError::Packet(PacketError::NotSafe)), "interval {interval}");
+    }
+    assert_eq!(taken(&mut receiver), []);
+    // From the first key on that was not told, all is well again.
+    receiver.receive(amid(&schedule, 41), &table.packet(41, b"safe again")).unwrap();
+    receiver.receive(amid(&schedule, 43), &table.key(41)).unwrap();
+    assert_eq!(taken(&mut receiver), [(41, b"safe again".to_vec())]);
+}
+
+#[test]
+fn a_forged_key_of_an_interval_that_has_not_begun_changes_nothing() {
+    let schedule = schedule(100, 2, 64);
+    let table = Table::new(schedule, SECRET);
+    let limited = Settings { steps: 20, ..settings() };
+    let mut receiver = Receiver::<4, 4, 32>::new(table.parameters(), limited).unwrap();
+    receiver.receive(START + 350, &table.packet(3, b"three")).unwrap();
+    let before = receiver.clone();
+    let forged = |interval| TeslaFrame::Key { chain: schedule.reference(), interval, key: table.keys[interval as usize + 1] };
+    for (now, interval, error) in [
+        (START + 360, 20, KeyError::ForgedKey),
+        (START + 360, 21, KeyError::TooManySteps),
+        // A genuine one that is too far: it cannot be told from a forged one.
+        (START + 360, 63, KeyError::TooManySteps),
+        // Before the chain begins.
+        (0, 5, KeyError::ForgedKey),
+    ] {
+        assert_eq!(receiver.receive(now, &forged(interval)), Err(FrameError::Key(error)), "interval {interval} at {now}");
+    }
+    assert_eq!(receiver.receive(START + 360, &table.key(21)), Err(FrameError::Key(KeyError::TooManySteps)));
+    assert_eq!((receiver.parameters(), receiver.losses()), (before.parameters(), before.losses()));
+    receiver.receive(amid(&schedule, 5), &table.key(3)).unwrap();
+    assert_eq!(taken(&mut receiver), [(3, b"three".to_vec())]);
+    // A genuine one before the chain begins is a leak like any other.
+    assert_eq!(before.clone().receive(0, &table.key(5)), Err(FrameError::Key(KeyError::ClockTooFarOff)));
+}
+
+#[test]
+fn settings_are_printed_without_their_secret() {
+    let printed = format!("{:?}", Settings { seed: 987_654_321, ..settings() });
+    assert!(printed.contains("offset_ms") && printed.contains("steps"), "{printed}");
+    assert!(!printed.contains("987654321") && !printed.contains("987_654_321"), "{printed}");
+}

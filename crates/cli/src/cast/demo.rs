@@ -132,9 +132,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     })?;
     shown?;
     if arguments.json {
-        out.line(object(arguments, &results))?
+        out.line(object(arguments, &results))?;
     } else {
-        table(&results, &mut out)?
+        table(&results, &mut out)?;
     }
     verdict(&results)
 }

@@ -118,7 +118,7 @@ impl<const B: usize> Followed<B> {
         self.since = clock;
         // What comes just when it was asked for is an answer: there is more where it came from.
         let window = u64::from(pace.retry_ms());
-        self.is_doubted &= !self.has_asked_at.is_some_and(|asked| clock.saturating_sub(asked) <= window);
+        self.is_doubted &= self.has_asked_at.is_none_or(|asked| clock.saturating_sub(asked) > window);
         self.ask = if self.missing().is_none() {
             Ask::NEVER
         } else if self.is_behind() {

@@ -9,4 +9,4 @@ mod watcher;
 
 pub use image::{file_name, save};
 pub use run::{now, run};
-pub use watcher::{LAN, News, Options, Tell, WatchError, Watcher};
+pub use watcher::{News, Options, Tell, WatchError, Watcher};

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use moteseal_core::cast::recovery::RefusedCast;
+use moteseal_core::cast::recovery::{RefusedCast, Timing};
 use moteseal_core::cast::{KeyId, Kind, NetworkId, Outline, Revocation};
 use moteseal_core::signature::PublicKey;
-use moteseal_device::cast::{LAN, News, Options, WatchError, Watcher, now};
+use moteseal_device::cast::{News, Options, WatchError, Watcher, now};
 use moteseal_net::Broadcast;
 use moteseal_store::Archive;
 use moteseal_store::archive::QUOTA;
@@ -125,7 +125,7 @@ async fn watch(
         network,
         bases,
         links: u8::try_from(links.len()).unwrap_or(u8::MAX),
-        timing: LAN,
+        timing: Timing::LAN,
         save: arguments.save.clone(),
         evidence: arguments.evidence.clone(),
         revocations,

@@ -32,10 +32,6 @@ const SENDERS: usize = 64;
 /// Chains that are followed or answered for at once.
 const CHAINS: usize = 64;
 
-/// When watchers speak on local networks. They answer later than a sender does (`moteseal_gateway::cast::Manner::LAN`): while it is there, few
-/// of what many hold is said more than once.
-pub const LAN: Timing = Timing { reply_ms: 30, ..Timing::LAN };
-
 /// Whom to listen to, and what to do with it.
 #[derive(Clone, Debug)]
 pub struct Options<'a> {

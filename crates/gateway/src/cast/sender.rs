@@ -27,7 +27,10 @@ const _: () = assert!(MAX_CAST_FRAME <= MAX_DATAGRAM);
 /// Chains that are answered for at once: the newest.
 const CHAINS: usize = 16;
 /// How long a block waits for those who still ask for some of it: whoever needs longer is served while later blocks go out.
-const PATIENCE: Duration = Duration::from_millis(800);
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Offers in a row that nobody answers with a request before the next block goes out. The offer, or the request, may have been lost, and whoever is left
+/// behind a block loses all of the next one.
+const QUIET: u32 = 3;
 /// How long the network may be down, and a link may take nothing.
 const DOWN: Duration = Duration::from_secs(30);
 /// What somebody asks for who has just started.
@@ -166,8 +169,7 @@ pub struct Manner {
 }
 
 impl Manner {
-    /// On local networks. A sender answers at once, and receivers later
-    /// (`moteseal_device::cast::LAN`), so that little is said twice.
+    /// On local networks. A sender answers at once, before its receivers do.
     pub const LAN: Self = Self { timing: Timing { reply_ms: 2, ..Timing::LAN }, rate: 4_000_000 };
 }
 
@@ -236,6 +238,8 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
         self.store.add(reference, Own::Lazy { chain, content, head: head.clone() });
         self.originate(&head)?;
         self.flush().await?;
+        // Whoever has not got the head loses all of the first block.
+        self.settle(reference, 0, 0).await?;
         for block in 1..=chain.blocks() {
             let leaves = chain.in_block(block);
             for index in 0..leaves {
@@ -291,14 +295,20 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
 
     /// Says that a block is out, and answers until nobody asks for some of it.
     async fn settle(&mut self, chain: ChainRef, block: u32, index: u8) -> Result<(), SendError> {
-        let window = Duration::from_millis(u64::from(self.manner.timing.request_ms) * 2 + 10);
+        let window = Duration::from_millis(u64::from(self.manner.timing.request_ms) * 4 + 10);
+        let mut quiet = 0;
         // Whoever asks for ever, or forges requests, delays a block by no more than this.
         let end = Instant::now() + PATIENCE;
         while Instant::now() < end {
             self.say_frame(&CastFrame::Holds { chain, block, index }).await?;
             if !self.drive(Instant::now() + window, Some((chain, block))).await? {
-                return Ok(());
+                quiet += 1;
+                if quiet == QUIET {
+                    return Ok(());
+                }
+                continue;
             }
+            quiet = 0;
             while !self.node.is_settled(chain) && Instant::now() < end {
                 self.drive(Instant::now() + Duration::from_millis(5), Some((chain, block))).await?;
             }

@@ -45,16 +45,18 @@ pub fn run(bytes: &[u8]) {
         assert!(is_seed(), "a request that was never signed");
     }
     let _ = SenderCertificate::peek(bytes);
-    if SenderCertificate::open(bytes, network(), &base).is_ok() || Revocation::open(bytes, network(), &[base.clone()]).is_ok() {
+    if SenderCertificate::open(bytes, network(), &base).is_ok()
+        || Revocation::open(bytes, network(), std::slice::from_ref(&base)).is_ok()
+    {
         assert!(is_seed(), "what the base station never signed");
     }
     if Head::open(bytes, network(), sender_named("ops"), &ops, &mut [0; MAX_HEAD]).is_ok() {
         assert!(is_seed(), "a head that was never signed");
     }
-    if let Ok(head) = Head::reopen(bytes) {
-        if let Ok(mut chain) = Incoming::<64>::new(&head) {
-            let _ = chain.take(1, 0, bytes);
-        }
+    if let Ok(head) = Head::reopen(bytes)
+        && let Ok(mut chain) = Incoming::<64>::new(&head)
+    {
+        let _ = chain.take(1, 0, bytes);
     }
     let mut scratch = vec![0; MAX_SINGLE];
     if let Ok(said) = open_single(bytes, network(), sender_named("ops"), &ops, &mut scratch) {
@@ -105,12 +107,14 @@ fn evidence(bytes: &[u8]) {
 }
 
 /// Certificate, head and leaves of a chain.
-fn chain() -> &'static (Vec<u8>, Vec<u8>, Vec<Vec<u8>>) {
-    static CHAIN: OnceLock<(Vec<u8>, Vec<u8>, Vec<Vec<u8>>)> = OnceLock::new();
+type Built = (Vec<u8>, Vec<u8>, Vec<Vec<u8>>);
+
+fn chain() -> &'static Built {
+    static CHAIN: OnceLock<Built> = OnceLock::new();
     CHAIN.get_or_init(signed)
 }
 
-fn signed() -> (Vec<u8>, Vec<u8>, Vec<Vec<u8>>) {
+fn signed() -> Built {
     let (base, ops) = (fixture::operator(), ops());
     let key = ops.public();
     let draft = SenderCertificateDraft {

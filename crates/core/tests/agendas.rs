@@ -137,7 +137,7 @@ fn an_agenda_under_another_number_is_another_one_and_the_head_of_one_does_not_ca
     assert!(digests[0] != digests[1] && digests[0] != digests[2] && digests[1] != digests[2]);
     let CastFrame::Single { head, .. } = CastFrame::decode(&one).unwrap() else { panic!("not a chain of one") };
     let mut out = vec![0; MAX_AGENDA];
-    let mut writer = moteseal_core::wire::cbor::Writer::new(&mut out);
+    let mut writer = Writer::new(&mut out);
     CastFrame::Single { head, leaf: message(&other) }.encode(&mut writer).unwrap();
     assert_eq!(heard(writer.finish()).unwrap_err().name(), "ForgedLeaf");
 }

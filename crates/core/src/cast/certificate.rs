@@ -173,13 +173,12 @@ signed!(SenderRequestDraft, Typ::SenderRequest, "the sender");
 
 /// A request whose signer has the key that it asks for. Whether it is who it says is for the base station's operator to know.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct SenderRequest {
     /// Who asks.
     pub sender: DeviceId,
     /// The key.
     pub key: PublicKey,
-    /// Nobody makes one but [`open`](Self::open).
-    _opened: (),
 }
 
 impl SenderRequest {
@@ -196,7 +195,7 @@ impl SenderRequest {
         let (algorithm, key) = read_key(&mut reader)?;
         let key = key_of(Algorithm::from_cose(algorithm).ok_or(DecodeError::UnknownAlgorithm)?, key)?;
         check(&object, &key)?;
-        Ok(Self { sender, key, _opened: () })
+        Ok(Self { sender, key })
     }
 }
 

@@ -1,7 +1,6 @@
 //! Broadcasts over several kinds of links: lines and live commands, a Mosquitto, and watchers that pass on from one link to another.
 #![allow(clippy::unwrap_used, missing_docs)]
 
-#[allow(dead_code)]
 mod broker;
 mod casting;
 

@@ -503,14 +503,14 @@ fn evidence() -> File {
         (
             "another key's head",
             changed(&|frames| {
-                frames[1] = array([int(34), bytes(&signed(&ops(), CHAIN, &head.with(3, bytes(&[0; 8]))))]).encode()
+                frames[1] = array([int(34), bytes(&signed(&ops(), CHAIN, &head.with(3, bytes(&[0; 8]))))]).encode();
             }),
             "WrongKey",
         ),
         (
             "another sender's head",
             changed(&|frames| {
-                frames[1] = array([int(34), bytes(&signed(&ops(), CHAIN, &head.with(2, bytes(&[0; 8]))))]).encode()
+                frames[1] = array([int(34), bytes(&signed(&ops(), CHAIN, &head.with(2, bytes(&[0; 8]))))]).encode();
             }),
             "WrongSender",
         ),

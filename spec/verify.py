@@ -2168,16 +2168,17 @@ def tesla_parameters(data, network, sender, chain):
         numbers = [uint(field, bits) for field, bits in zip(fields[3:9], (64, 64, 32, 8, 32, 32))]
         found = Tesla(byte_string(fields[1], 8), byte_string(fields[2], 8), *numbers, byte_string(fields[9], 16))
         found.check()
-        out_of_range(found.committed >= found.last)
+        out_of_range(found.committed > found.last)
     except Refused:
         raise Refused("Malformed") from None
     for one, other, name in (
         (found.network, network, "WrongNetwork"),
         (found.sender, sender, "WrongSender"),
-        (found.chain, chain, "WrongChain"),
     ):
         if one != other:
             raise Refused(name)
+    if found.chain > chain:
+        raise Refused("WrongChain")
     return found
 
 
@@ -2193,9 +2194,11 @@ def tesla_say(tesla, secret, says):
         if message is not None and len(message) > 4096:
             raise Refused("MessageTooLong")
         interval = tesla.interval_at(now) or 0
+        if min(interval, tesla.last) > min(served, tesla.last) + 1024:
+            raise Refused("LeapTooLong")
         if interval < served:
             raise Refused("ClockWentBack")
-        served = min(interval, tesla.last)
+        served = interval
         if message is None:
             told = min(interval - tesla.delay, tesla.last)
             said.append(cbor2.dumps([TESLA_KEY, tesla.reference, told, keys[told]]) if told > 0 else None)
@@ -2212,9 +2215,9 @@ def tesla_say(tesla, secret, says):
 class TeslaReceiver:
     """Section 5, with room for everything but messages of more than `longest` bytes."""
 
-    def __init__(self, tesla, offset, steps, longest=32):
-        self.tesla, self.offset, self.steps, self.longest = tesla, offset, steps, longest
-        self.kept = []
+    def __init__(self, tesla, offset, steps, budget, longest=32):
+        self.tesla, self.offset, self.steps, self.budget, self.longest = tesla, offset, steps, budget, longest
+        self.kept, self.spent = [], (None, 0)
 
     def hear(self, now, data):
         """What is proven by a frame."""
@@ -2262,6 +2265,11 @@ class TeslaReceiver:
             raise Refused("Repeated" if (interval, key) == (tesla.committed, tesla.key) else "OldKey")
         if interval - tesla.committed > self.steps:
             raise Refused("TooManySteps")
+        if interval - tesla.committed > tesla.delay + 1:
+            spent = interval - tesla.committed + (self.spent[1] if self.spent[0] == highest else 0)
+            if spent > self.budget:
+                raise Refused("BudgetSpent")
+            self.spent = (highest, spent)
         keys = {interval: key}
         for at in range(interval, tesla.committed, -1):
             keys[at - 1] = tesla.before(at, keys[at])
@@ -3425,7 +3433,7 @@ def tesla_say_vector(_case, given):
 
 
 def tesla_hear_vector(_case, given):
-    receiver = TeslaReceiver(tesla_parameters(unhex(given["parameters"]), *of_tesla(given)), given["offset"], given["steps"])
+    receiver = TeslaReceiver(tesla_parameters(unhex(given["parameters"]), *of_tesla(given)), given["offset"], given["steps"], given["budget"])
     heard = []
     for now, frame in given["heard"]:
         try:

@@ -129,8 +129,9 @@ impl<'a> Tesla<'a> {
 
     pub(super) fn verifying(&self) -> Contender<'_> {
         let frames: Vec<_> = self.frames.iter().map(|(now, frame)| (*now, TeslaFrame::decode(frame).expect("a frame"))).collect();
-        let mut receiver = Receiver::<4, 1, PAYLOAD>::new(self.parameters, Settings { offset_ms: 100, steps: 8, seed: 1 })
-            .expect("there are rows enough");
+        let mut receiver =
+            Receiver::<4, 1, PAYLOAD>::new(self.parameters, Settings { offset_ms: 100, steps: 8, budget: 64, seed: 1 })
+                .expect("there are rows enough");
         let fresh = receiver.clone();
         Contender::new(self.messages.len(), move || {
             receiver.clone_from(&fresh);

@@ -58,7 +58,8 @@ pub fn say(input: &Value) -> Verdict {
 /// What a receiver makes of frames at given times: of each what it says to it, and the messages that are proven then.
 pub fn hear(input: &Value) -> Verdict {
     let parameters = Parameters::decode(&bytes(input, "parameters"), id(input)).map_err(name)?;
-    let settings = Settings { offset_ms: number(input, "offset"), steps: number(input, "steps"), seed: 0 };
+    let settings =
+        Settings { offset_ms: number(input, "offset"), steps: number(input, "steps"), budget: number(input, "budget"), seed: 0 };
     let mut receiver = Roomy::new(parameters, settings).map_err(name)?;
     let mut heard = Vec::new();
     for entry in list(input, "heard") {

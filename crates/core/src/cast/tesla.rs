@@ -60,8 +60,8 @@ named_errors! {
         WrongNetwork => "the parameters are of another network",
         /// Of another sender.
         WrongSender => "the parameters are another sender's",
-        /// Of another chain.
-        WrongChain => "the parameters are those of another chain of this sender",
+        /// Of a chain with a higher number than what they came in.
+        WrongChain => "the parameters are of a chain with a higher number than the signed chain that they came in",
     }
 }
 
@@ -75,7 +75,7 @@ impl From<DecodeError> for ParametersError {
 /// has no messages, its key is the first that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Schedule {
-    /// Network, sender and number: that of the signed chain that the parameters came in, or one above any that the sender had before.
+    /// Network, sender and number: that of the signed chain that the parameters first came in, or one above any that the sender had before.
     pub id: ChainId,
     /// When interval 0 begins, in Unix milliseconds: `T_0` of RFC 4082.
     pub start_ms: u64,
@@ -139,13 +139,13 @@ impl Schedule {
 /// What a receiver must know for certain before it listens: a schedule and one key of the chain, which is public already.
 ///
 /// They come as the one message of a signed chain with the label `tesla`, or by an authenticated link to each receiver, as in SPINS. What
-/// comes by another way is worth nothing. Either way the receiver, before it listens, makes durable that it knows this chain number, and takes
+/// comes by another way is worth nothing. A later signed chain may say them again, with a newer key, for those who join late. Either way the receiver, before it listens, makes durable that it knows this chain number, and takes
 /// no lower one from this sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parameters {
     /// The schedule.
     pub schedule: Schedule,
-    /// The interval of the known key; 0 at the chain's beginning, later for those who join late.
+    /// The interval of the known key; 0 at the chain's beginning, later for those who join late, and the last one when all is said.
     pub committed: u32,
     /// The known key.
     pub key: ChainKey,
@@ -164,11 +164,13 @@ impl Parameters {
         Ok(out.finish())
     }
 
-    /// Reads the parameters of this chain. That they are authentic is the caller's to know.
+    /// Reads parameters that came in the signed chain `outer`, or by a link: of its network and sender, and with no higher number, so that they
+    /// can be said again. By an authenticated link the number is the highest that the caller expects. That they are authentic, and not of a chain
+    /// before the newest that this receiver has known, is the caller's to know.
     ///
     /// # Errors
     /// [`ParametersError`].
-    pub fn decode(bytes: &[u8], expected: ChainId) -> Result<Self, ParametersError> {
+    pub fn decode(bytes: &[u8], outer: ChainId) -> Result<Self, ParametersError> {
         let mut reader = Reader::new(bytes)?;
         reader.array(10)?;
         reader.version()?;
@@ -180,16 +182,16 @@ impl Parameters {
         let schedule =
             Schedule { id, start_ms: reader.u64()?, interval_ms: reader.uint()?, delay: reader.uint()?, last: reader.uint()? };
         let parameters = Self { schedule, committed: reader.uint()?, key: reader.fixed()? };
-        if schedule.check().is_err() || parameters.committed >= schedule.last {
+        if schedule.check().is_err() || parameters.committed > schedule.last {
             return Err(ParametersError::Malformed);
         }
-        if id.network != expected.network {
+        if id.network != outer.network {
             return Err(ParametersError::WrongNetwork);
         }
-        if id.sender != expected.sender {
+        if id.sender != outer.sender {
             return Err(ParametersError::WrongSender);
         }
-        if id.number != expected.number {
+        if id.number.0 > outer.number.0 {
             return Err(ParametersError::WrongChain);
         }
         Ok(parameters)

@@ -1,7 +1,8 @@
 //! uTESLA under attack: forged packets that crowd out rows, keys that a leapt clock gave away, and floods of forged keys.
 
-use moteseal_core::cast::tesla::TAG;
 use moteseal_core::cast::tesla::receiver::{FrameError, KeyError, Losses, PacketError, Receiver, ReceiverError, Settings};
+use moteseal_core::cast::tesla::sender::{MAX_LEAP, Sender, SenderError};
+use moteseal_core::cast::tesla::{KEY, TAG};
 use moteseal_core::wire::tesla::TeslaFrame;
 
 use crate::table::{OFFSET, SECRET, START, Table, amid, receiver, schedule, settings, taken};
@@ -122,6 +123,66 @@ fn a_forged_key_of_an_interval_that_has_not_begun_changes_nothing() {
     assert_eq!(taken(&mut receiver), [(3, b"three".to_vec())]);
     // A genuine one before the chain begins is a leak like any other.
     assert_eq!(before.clone().receive(0, &table.key(5)), Err(FrameError::Key(KeyError::ClockTooFarOff)));
+}
+
+#[test]
+fn a_flood_of_forged_keys_costs_a_budget_an_interval_and_keeps_out_no_key_that_is_due() {
+    let schedule = schedule(100, 2, 64);
+    let table = Table::new(schedule, SECRET);
+    let metered = Settings { steps: 20, budget: 50, ..settings() };
+    let mut receiver = Receiver::<6, 4, 32>::new(table.parameters(), metered).unwrap();
+    let forged = |interval| TeslaFrame::Key { chain: schedule.reference(), interval, key: [0; KEY] };
+    for interval in 1..=12 {
+        let now = amid(&schedule, interval);
+        receiver.receive(now, &table.packet(interval, b"genuine")).unwrap();
+        // Two of the furthest are looked at, one of ten steps, and none more for the rest of the interval.
+        let known = receiver.parameters().committed;
+        for (steps, error) in [
+            (20, KeyError::ForgedKey),
+            (20, KeyError::ForgedKey),
+            (11, KeyError::BudgetSpent),
+            (10, KeyError::ForgedKey),
+            (4, KeyError::BudgetSpent),
+            (20, KeyError::BudgetSpent),
+            (3, KeyError::ForgedKey),
+        ] {
+            assert_eq!(receiver.receive(now, &forged(known + steps)), Err(FrameError::Key(error)), "{steps} steps in {interval}");
+        }
+        assert_eq!(receiver.receive(now, &table.key(known + 4)), Err(FrameError::Key(KeyError::BudgetSpent)));
+        // Two disclosures of three are lost, and the third comes behind the flood.
+        if interval > 2 && (interval - 2) % 3 == 0 {
+            receiver.receive(now, &table.key(interval - 2)).unwrap();
+            let proven: Vec<_> = (interval - 4..=interval - 2).map(|of| (of, b"genuine".to_vec())).collect();
+            assert_eq!(taken(&mut receiver), proven);
+        }
+    }
+}
+
+#[test]
+fn a_sender_leaps_over_many_intervals_only_if_it_is_told_to() {
+    let schedule = schedule(100, 2, 5000);
+    let (table, mut sender) = (Table::new(schedule, SECRET), Sender::new(schedule, SECRET).unwrap());
+    let mut buffer = [0; 64];
+    let far = amid(&schedule, MAX_LEAP + 8);
+    sender.packet(amid(&schedule, 7), b"", &mut buffer).unwrap();
+    assert_eq!(sender.packet(far, b"", &mut buffer), Err(SenderError::LeapTooLong));
+    assert_eq!(sender.disclosure(far, &mut buffer), Err(SenderError::LeapTooLong));
+    assert_eq!(sender.parameters_at(far), Err(SenderError::LeapTooLong));
+    // Nothing has changed: the clock may be set right.
+    let packet = sender.packet(amid(&schedule, 8), b"on", &mut buffer).unwrap();
+    assert_eq!(TeslaFrame::decode(packet).unwrap(), table.packet(8, b"on"));
+    // As far as it may go, it goes.
+    let packet = sender.packet(far, b"on", &mut buffer).unwrap();
+    assert_eq!(TeslaFrame::decode(packet).unwrap(), table.packet(MAX_LEAP + 8, b"on"));
+    let further = amid(&schedule, 4000);
+    assert_eq!(sender.packet(further, b"", &mut buffer), Err(SenderError::LeapTooLong));
+    assert_eq!(sender.leap_to(amid(&schedule, 8)), Err(SenderError::ClockWentBack));
+    sender.leap_to(further).unwrap();
+    let packet = sender.packet(further, b"on", &mut buffer).unwrap();
+    assert_eq!(TeslaFrame::decode(packet).unwrap(), table.packet(4000, b"on"));
+    // The end is near enough from here, however long ago it was.
+    let told = sender.disclosure(u64::MAX, &mut buffer).unwrap().unwrap();
+    assert_eq!(TeslaFrame::decode(told).unwrap(), table.key(5000));
 }
 
 #[test]

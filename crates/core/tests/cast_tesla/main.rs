@@ -84,6 +84,9 @@ fn the_sender_says_what_the_text_says() {
         assert!(frame.len() <= KEY_FRAME);
         assert_eq!(sender.packet(amid(&schedule, interval), b"late", &mut buffer), Err(SenderError::Ended));
     }
+    // Also then its clock is not to go back: the keys told in interval 9 are not those told in 8.
+    assert_eq!(sender.disclosure(amid(&schedule, 999), &mut buffer), Err(SenderError::ClockWentBack));
+    assert_eq!(sender.packet(amid(&schedule, 7), b"with a key that is out", &mut buffer), Err(SenderError::ClockWentBack));
 }
 
 #[test]
@@ -138,23 +141,27 @@ fn parameters_are_those_of_one_chain_and_of_no_other() {
     for (id, error) in [
         (ChainId { network: NetworkId([0; 8]), ..id }, ParametersError::WrongNetwork),
         (ChainId { sender: DeviceId([0; 8]), ..id }, ParametersError::WrongSender),
-        (ChainId { number: ChainNumber(4), ..id }, ParametersError::WrongChain),
+        (ChainId { number: ChainNumber(2), ..id }, ParametersError::WrongChain),
     ] {
         assert_eq!(Parameters::decode(&bytes, id), Err(error));
+    }
+    // A later signed chain may say them again.
+    for number in [4, u64::MAX] {
+        assert_eq!(Parameters::decode(&bytes, ChainId { number: ChainNumber(number), ..id }), Ok(parameters));
     }
     for length in 0..bytes.len() {
         assert_eq!(Parameters::decode(&bytes[..length], id), Err(ParametersError::Malformed));
     }
-    // A schedule that cannot be kept, and a known key that leaves no interval.
+    // A schedule that cannot be kept, and a known key beyond the last.
     for bad in [
         Parameters { schedule: Schedule { delay: 0, ..parameters.schedule }, ..parameters },
-        Parameters { committed: 8, ..parameters },
+        Parameters { committed: 9, ..parameters },
     ] {
         let bytes = bad.encode(&mut buffer).unwrap();
         assert_eq!(Parameters::decode(bytes, id), Err(ParametersError::Malformed));
     }
     // The longest there can be.
-    let mut long = Parameters { committed: MAX_INTERVALS - 1, ..parameters };
+    let mut long = Parameters { committed: MAX_INTERVALS, ..parameters };
     long.schedule = Schedule {
         id: ChainId { number: ChainNumber(u64::MAX), ..id },
         start_ms: 1 << 60,
@@ -166,7 +173,7 @@ fn parameters_are_those_of_one_chain_and_of_no_other() {
 }
 
 #[test]
-fn parameters_come_as_the_one_message_of_a_signed_chain_and_stand_for_its_number() {
+fn parameters_come_as_the_one_message_of_a_signed_chain_with_their_number_or_a_later_one() {
     let schedule = schedule(100, 2, 8);
     let mut sender = Sender::new(schedule, SECRET).unwrap();
     let key = SecretKey::from_seed(Algorithm::Ed25519, &[6; 32]).unwrap();
@@ -177,7 +184,7 @@ fn parameters_come_as_the_one_message_of_a_signed_chain_and_stand_for_its_number
         let id = ChainId { number: ChainNumber(number), ..schedule.id };
         SingleDraft { id, kind: Kind::Messages, label: "tesla", message }.seal(&key, scratch, out).unwrap().to_vec()
     };
-    let [right, wrong] = [3, 4].map(|number| frame(number, &mut scratch, &mut out));
+    let [right, later, wrong] = [3, 4, 2].map(|number| frame(number, &mut scratch, &mut out));
     let mut scratch = [0; MAX_HEAD];
     let mut heard = |frame: &[u8]| {
         let said = open_single(frame, schedule.id.network, schedule.id.sender, &key.public(), &mut scratch).unwrap();
@@ -185,6 +192,7 @@ fn parameters_come_as_the_one_message_of_a_signed_chain_and_stand_for_its_number
         Parameters::decode(said.message(), said.id())
     };
     assert_eq!(heard(&right), Ok(sender.parameters()));
+    assert_eq!(heard(&later), Ok(sender.parameters()), "said again for those who join late");
     assert_eq!(heard(&wrong), Err(ParametersError::WrongChain));
     let mut receiver = receiver::<4, 1>(heard(&right).unwrap());
     let mut buffer = [0; 64];
@@ -341,6 +349,17 @@ fn a_lost_key_is_found_again_within_the_steps_that_were_allowed() {
     receiver.receive(amid(&schedule, 900), &table.packet(900, b"here")).unwrap();
     receiver.receive(amid(&schedule, 902), &table.key(900)).unwrap();
     assert_eq!(taken(&mut receiver), [(900, b"here".to_vec())]);
+    // To the end of the chain, and that as well is read back.
+    let mut ended = receiver.clone();
+    for interval in [940, 980, 1000] {
+        ended.receive(amid(&schedule, 1100), &table.key(interval)).unwrap();
+    }
+    let mut buffer = [0; MAX_PARAMETERS];
+    let bytes = ended.parameters().encode(&mut buffer).unwrap();
+    let read = Parameters::decode(bytes, schedule.id).unwrap();
+    assert_eq!(read, ended.parameters());
+    let mut again = Receiver::<4, 4, 32>::new(read, limited).unwrap();
+    assert_eq!(again.receive(amid(&schedule, 1000), &table.packet(1000, b"")), Err(FrameError::Packet(PacketError::NotSafe)));
     // What it keeps for its next start is what it knows now.
     assert_eq!(receiver.parameters(), Parameters { committed: 900, key: table.keys[900], ..newer });
     for (now, committed) in [(0, 0), (1, 0), (3, 0), (4, 1), (1003, 999), (5000, 999)] {
@@ -532,7 +551,7 @@ proptest! {
         let schedule = Schedule { start_ms: start_ms.min(latest), interval_ms, delay, last, ..schedule(1, 1, 1) };
         prop_assert_eq!(schedule.check(), Ok(()));
         let parameters = Parameters { schedule, committed: 0, key: [3; KEY] };
-        let settings = Settings { offset_ms, steps: 100, seed: 1 };
+        let settings = Settings { offset_ms, steps: 100, budget: 1000, seed: 1 };
         // An offset that there are too few rows for is refused; as long as it may be, it is taken.
         let longest = (8 - u64::from(delay) - 1) * u64::from(interval_ms);
         prop_assert_eq!(Receiver::<8, 2, 8>::new(parameters, settings).is_ok(), offset_ms <= longest);

@@ -18,7 +18,7 @@ pub(crate) fn schedule(interval_ms: u32, delay: u8, last: u32) -> Schedule {
 }
 
 pub(crate) fn settings() -> Settings {
-    Settings { offset_ms: OFFSET, steps: 1000, seed: 7 }
+    Settings { offset_ms: OFFSET, steps: 1000, budget: 1 << 20, seed: 7 }
 }
 
 pub(crate) fn receiver<const ROWS: usize, const PLACES: usize>(parameters: Parameters) -> Receiver<ROWS, PLACES, 32> {

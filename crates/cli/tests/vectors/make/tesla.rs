@@ -42,16 +42,15 @@ fn parameters() -> File {
     let with = |parameters: &Parameters, asked: &Schedule| of(asked, json!({ "bytes": encoded(parameters) }));
     file.valid("from the beginning", op, with(&first, &schedule()));
     file.valid("of a later interval", op, with(&late, &schedule()));
+    let later = Schedule { id: ChainId { number: ChainNumber(4), ..schedule().id }, ..schedule() };
+    file.valid("said again by a later chain", op, with(&late, &later));
+    file.valid("after the last key", op, with(&Parameters { committed: 7, ..first }, &schedule()));
     let longest = Schedule { start_ms: 1 << 50, interval_ms: u32::MAX, delay: 255, last: 1 << 20, ..schedule() };
-    file.valid(
-        "as long as they get",
-        op,
-        with(&Parameters { schedule: longest, committed: (1 << 20) - 1, key: [7; 16] }, &schedule()),
-    );
+    file.valid("as long as they get", op, with(&Parameters { schedule: longest, committed: 1 << 20, key: [7; 16] }, &schedule()));
     for (what, change, error) in [
         ("of another network", ChainId { network: NetworkId([9; 8]), ..schedule().id }, "WrongNetwork"),
         ("of another sender", ChainId { sender: DeviceId([9; 8]), ..schedule().id }, "WrongSender"),
-        ("of another chain", ChainId { number: ChainNumber(4), ..schedule().id }, "WrongChain"),
+        ("of a chain after the one they came in", ChainId { number: ChainNumber(2), ..schedule().id }, "WrongChain"),
     ] {
         file.invalid(what, op, with(&first, &Schedule { id: change, ..schedule() }), error);
     }
@@ -64,7 +63,7 @@ fn parameters() -> File {
     ] {
         file.invalid(what, op, with(&Parameters { schedule, ..first }, &schedule), "Malformed");
     }
-    file.invalid("no interval left", op, with(&Parameters { committed: 7, ..first }, &schedule()), "Malformed");
+    file.invalid("a key beyond the last", op, with(&Parameters { committed: 8, ..first }, &schedule()), "Malformed");
     let mut version = first.encode(&mut [0; MAX_PARAMETERS]).unwrap().to_vec();
     version[1] = 2;
     file.invalid("version 2", op, of(&schedule(), json!({ "bytes": hex::encode(version) })), "Malformed");
@@ -109,6 +108,13 @@ fn said() -> File {
         ("before the first interval", schedule(), json!([[START + 99, go]]), "NotStarted"),
         ("after the last one", schedule(), json!([[START + 800, go]]), "Ended"),
         ("back before an interval that was served", schedule(), json!([[START + 300, go], [START + 299, go]]), "ClockWentBack"),
+        ("back after the last one", schedule(), json!([[START + 1000, null], [START + 900, null]]), "ClockWentBack"),
+        (
+            "a leap too long",
+            Schedule { last: 4000, ..schedule() },
+            json!([[START + 100, go], [START + 102_500, go], [START + 205_000, go]]),
+            "LeapTooLong",
+        ),
         ("intervals of no length", Schedule { interval_ms: 0, ..schedule() }, json!([]), "IntervalOutOfRange"),
         ("no delay", Schedule { delay: 0, ..schedule() }, json!([]), "DelayOutOfRange"),
         ("an interval too many", Schedule { last: (1 << 20) + 1, ..schedule() }, json!([]), "TooManyIntervals"),
@@ -162,7 +168,7 @@ fn heard() -> File {
         (Frames(schedule()), Frames(Schedule { id: ChainId { number: ChainNumber(4), ..schedule().id }, ..schedule() }));
     let first = Sender::new(schedule(), SECRET).unwrap().parameters();
     let input = |heard: Vec<Json>| {
-        of(&schedule(), json!({ "parameters": encoded(&first), "offset": OFFSET, "steps": 4, "heard": heard }))
+        of(&schedule(), json!({ "parameters": encoded(&first), "offset": OFFSET, "steps": 4, "budget": 8, "heard": heard }))
     };
     let told = frames.begins(5) - OFFSET;
     for (what, now) in [("a millisecond before", told - 1), ("at", told), ("a millisecond after", told + 1)] {
@@ -213,6 +219,16 @@ fn heard() -> File {
         op,
         input(vec![json!([frames.begins(9), frames.key(5)]), json!([frames.begins(9), frames.key(4)])]),
     );
+    let (now, far) = (frames.begins(4), forged(&frames.key(4)));
+    let spent = vec![
+        json!([now, far]),
+        json!([now + 69, far]),
+        json!([now + 69, frames.key(4)]),
+        json!([now + 69, forged(&frames.key(3))]),
+        json!([now + 70, far]),
+        json!([frames.begins(6), frames.key(4)]),
+    ];
+    file.valid("keys further than the delay and one have a budget an interval", op, input(spent));
     let now = frames.begins(3);
     let named = vec![
         json!([now, frames.packet(3, b"go")]),

@@ -45,6 +45,8 @@ named_errors! {
         /// Further from the newest known key than this receiver computes at once: if it is due, newer parameters are needed. Genuine or not
         /// cannot be said, so that a leak so far ahead is not noticed.
         TooManySteps => "the key is too far from the newest known one; newer parameters are needed",
+        /// Keys have cost this interval's budget of steps already. Nothing was computed; a later interval has a new budget.
+        BudgetSpent => "this interval's budget of steps along the chain is spent",
         /// It does not lead to the newest known key.
         ForgedKey => "the key is not one of this chain",
         /// A genuine key before its time: the sender's clock is further ahead than was stated. What waited for it was dropped, for others may
@@ -69,14 +71,23 @@ pub struct Settings {
     /// The most steps along the chain for one key, so that a forged one costs no more. If the sender's clock leaps further ahead than this, the
     /// keys that it then tells everybody are `TooManySteps` here, and what others forge with them is not: let it be more than the sender leaps.
     pub steps: u32,
+    /// The most steps in one interval, of the receiver's clock, for keys that are further than `d + 1` steps from the newest known one; not below
+    /// `steps`, or such keys are never looked at. Nearer ones always are, for no flood may keep a key out that comes when it is due: each costs as
+    /// little as its frame. After a longer silence a flood of forged keys can spend each budget before the genuine key comes; then newer
+    /// parameters are needed. The same flood can hide a leak from further ahead.
+    pub budget: u32,
     /// Secret randomness, so that nobody knows which packets will stay of too many.
     pub seed: u64,
 }
 
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { offset_ms, steps, seed: _ } = self;
-        f.debug_struct("Settings").field("offset_ms", offset_ms).field("steps", steps).finish_non_exhaustive()
+        let Self { offset_ms, steps, budget, seed: _ } = self;
+        f.debug_struct("Settings")
+            .field("offset_ms", offset_ms)
+            .field("steps", steps)
+            .field("budget", budget)
+            .finish_non_exhaustive()
     }
 }
 
@@ -153,6 +164,8 @@ pub struct Receiver<const ROWS: usize, const PLACES: usize, const BYTES: usize> 
     functions: Functions,
     settings: Settings,
     random: u64,
+    /// The interval by the clock in which steps were counted, and how many; `None` before the chain begins.
+    spent: (Option<u64>, u32),
     rows: [Row<PLACES, BYTES>; ROWS],
     losses: Losses,
 }
@@ -176,7 +189,7 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
         }
         let (reference, functions) = (parameters.schedule.reference(), Functions::new(&parameters.schedule));
         let (rows, losses) = ([Row::FREE; ROWS], Losses::default());
-        Ok(Self { parameters, reference, functions, settings, random: settings.seed, rows, losses })
+        Ok(Self { parameters, reference, functions, settings, random: settings.seed, spent: (None, 0), rows, losses })
     }
 
     /// The parameters with the newest known key: all that must be kept for a receiver that starts again. Packets that wait are lost with its
@@ -268,7 +281,7 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
     /// intervals are `NotSafe` from then on, even if the sender's clock is set back and they look safe by the time.
     ///
     /// # Errors
-    /// [`KeyError`]. But for `ClockTooFarOff`, nothing has changed.
+    /// [`KeyError`]. But for `ClockTooFarOff`, nothing has changed but what is left of the budget.
     pub fn key(&mut self, now_ms: u64, chain: ChainRef, interval: u32, key: &ChainKey) -> Result<(), KeyError> {
         let Parameters { schedule, committed, key: known } = self.parameters;
         if chain != self.reference {
@@ -283,6 +296,7 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
         if interval - committed > self.settings.steps {
             return Err(KeyError::TooManySteps);
         }
+        self.spend(now_ms, interval - committed)?;
         // The keys of the rows are noted on the way, and believed at its end.
         let mut noted = [None::<ChainKey>; ROWS];
         let mut walked = *key;
@@ -334,6 +348,23 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
     /// The highest interval in which the sender can be: `None` if it cannot have begun.
     fn highest(&self, now_ms: u64) -> Option<u64> {
         self.parameters.schedule.interval_at(now_ms.saturating_add(self.settings.offset_ms))
+    }
+
+    /// Pays for steps, if they are more than a key that is due takes even if `d` disclosures before it were lost.
+    fn spend(&mut self, now_ms: u64, steps: u32) -> Result<(), KeyError> {
+        if steps <= u32::from(self.parameters.schedule.delay) + 1 {
+            return Ok(());
+        }
+        let now = self.highest(now_ms);
+        if self.spent.0 != now {
+            self.spent = (now, 0);
+        }
+        let spent = self.spent.1.saturating_add(steps);
+        if spent > self.settings.budget {
+            return Err(KeyError::BudgetSpent);
+        }
+        self.spent.1 = spent;
+        Ok(())
     }
 
     /// The row of an interval, a free one, or the one of the oldest interval, which has waited longest for a key.

@@ -13,6 +13,9 @@ use crate::wire::tesla::TeslaFrame;
 
 /// Pebbles of the longest chain.
 const PEBBLES: usize = MAX_INTERVALS.ilog2() as usize;
+/// A sender goes over at most so many intervals at once, unless it is told to: keys that a clock gives away by a leap ahead are lost for good, and
+/// what receivers cannot walk they do not even notice.
+pub const MAX_LEAP: u32 = 1024;
 /// Where a pebble is that is of no use any more.
 const DONE: u32 = u32::MAX;
 
@@ -25,6 +28,8 @@ named_errors! {
         Ended => "the last interval is over; start a new chain",
         /// The clock shows an interval before one that was served; keys that are public by now would be used again.
         ClockWentBack => "the clock was set back to an interval before one that was served",
+        /// The clock shows more than [`MAX_LEAP`] intervals after the one that was served last, and [`Sender::leap_to`] was not called.
+        LeapTooLong => "the clock is more than 1,024 intervals ahead of what was served last: check it, and leap there if it is right",
         /// Longer than [`MAX_MESSAGE`].
         MessageTooLong => "a message has at most 4,096 bytes",
         /// The caller's buffer is too small for the frame.
@@ -130,6 +135,8 @@ pub struct Sender {
     #[zeroize(skip)]
     schedule: Schedule,
     commitment: ChainKey,
+    /// The highest interval that was served; unlike the keys, it goes on after the last one.
+    served: u64,
     keys: KeyChain,
 }
 
@@ -150,7 +157,7 @@ impl Sender {
     pub fn new(schedule: Schedule, secret: ChainKey) -> Result<Self, ScheduleError> {
         schedule.check()?;
         let keys = KeyChain::new(Functions::new(&schedule), schedule.last, secret);
-        Ok(Self { schedule, commitment: keys.key, keys })
+        Ok(Self { schedule, commitment: keys.key, served: 0, keys })
     }
 
     /// The parameters for receivers that know nothing yet, with the key of interval 0.
@@ -163,7 +170,7 @@ impl Sender {
     /// section 3.4), so that they need not walk from the beginning.
     ///
     /// # Errors
-    /// `ClockWentBack`.
+    /// `ClockWentBack`, `LeapTooLong`.
     pub fn parameters_at(&mut self, now_ms: u64) -> Result<Parameters, SenderError> {
         let now = self.advance_to(now_ms)?;
         let newest = now.saturating_sub(u64::from(self.schedule.delay) + 1).min(u64::from(self.schedule.last) - 1);
@@ -199,7 +206,7 @@ impl Sender {
     /// interval, or oftener where much is lost: any later key makes up for the ones before.
     ///
     /// # Errors
-    /// `ClockWentBack`, `BufferTooSmall`.
+    /// `ClockWentBack`, `LeapTooLong`, `BufferTooSmall`.
     pub fn disclosure<'o>(&mut self, now_ms: u64, out: &'o mut [u8]) -> Result<Option<&'o [u8]>, SenderError> {
         let now = self.advance_to(now_ms)?;
         let newest = now.saturating_sub(self.schedule.delay.into()).min(self.schedule.last.into());
@@ -209,12 +216,29 @@ impl Sender {
         Ok(Some(out.finish()))
     }
 
-    /// Walks to the key of the present interval, or of the last one; gives the present interval, 0 also before it.
+    /// Goes over any number of intervals, after a long silence or at a late start: for a caller who has made sure that the clock is right. Every
+    /// key up to `d` intervals before is then told.
+    ///
+    /// # Errors
+    /// `ClockWentBack`.
+    pub fn leap_to(&mut self, now_ms: u64) -> Result<(), SenderError> {
+        self.walk_to(self.schedule.interval_at(now_ms).unwrap_or(0)).map(|_| ())
+    }
+
+    /// Walks to the key of the present interval, or of the last one, if that is no leap; gives the present interval, 0 also before it.
     fn advance_to(&mut self, now_ms: u64) -> Result<u64, SenderError> {
         let now = self.schedule.interval_at(now_ms).unwrap_or(0);
-        if now < self.keys.current.into() {
+        if now.min(self.schedule.last.into()) > u64::from(self.keys.current) + u64::from(MAX_LEAP) {
+            return Err(SenderError::LeapTooLong);
+        }
+        self.walk_to(now)
+    }
+
+    fn walk_to(&mut self, now: u64) -> Result<u64, SenderError> {
+        if now < self.served {
             return Err(SenderError::ClockWentBack);
         }
+        self.served = now;
         while u64::from(self.keys.current) < now.min(self.schedule.last.into()) {
             self.keys.advance();
         }

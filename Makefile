@@ -28,7 +28,7 @@ demo: setup-build ## Seal, store, sample and verify real readings, then watch th
 
 .PHONY: bench
 bench: setup-build ## Measure speed against peers and physical limits; fails where a bar is missed
-	@status=0; for suite in hashing sies service retrieval coordinator growth; do \
+	@status=0; for suite in hashing sies cast service retrieval coordinator growth; do \
 		cargo run --release --quiet $(CARGO_FLAGS) -p moteseal-bench -- $$suite || status=1; done; exit $$status
 
 .PHONY: bench-peers

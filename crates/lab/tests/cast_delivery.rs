@@ -1,5 +1,4 @@
 //! Everybody gets everything, in order and once, whatever the air loses, and at what cost in frames.
-//! `MOTESEAL_SEEDS=10000` makes as many runs of the large ones.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use moteseal_core::cast::recovery::{LinkSet, Meter, Purpose, Relay, Settings, Timing};
@@ -66,38 +65,4 @@ fn larger_blocks_need_fewer_requests_and_answers_and_ten_need_no_more_than_the_p
     assert!(ten < one, "b = 10: {ten}, b = 1: {one}");
     // The paper's 741 messages at b = 10 are 700 of blocks and 41 of repair.
     assert!(ten <= 410, "{ten}");
-}
-
-/// Prints what figure 6 counts: `cargo test -p moteseal-lab --test cast_delivery -- --ignored --nocapture`.
-#[test]
-#[ignore = "a table, not a test"]
-fn table() {
-    let authority = Authority::new(Algorithm::Ed25519, 1).unwrap();
-    for relay in [Relay::Flood { copies: 255 }, Relay::Flood { copies: 3 }, Relay::Flood { copies: 2 }] {
-        for loss in [0.0, 0.1, 0.2, 0.3] {
-            for per_block in [1, 2, 5, 10] {
-                let speech = speech(&authority, 100, per_block);
-                let mut counts = [0.0; 6];
-                let (mut missing, mut last) = (0, 0);
-                let runs = 10;
-                for seed in 0..runs {
-                    let radio = run(&authority, &speech, relay, loss, seed);
-                    let purposes = [Purpose::Original, Purpose::Relay, Purpose::Answer, Purpose::Request, Purpose::Advertisement];
-                    for (count, purpose) in counts.iter_mut().zip(purposes) {
-                        *count += radio.said_for(purpose) as f64 / runs as f64;
-                    }
-                    counts[5] += radio.total() as f64 / runs as f64;
-                    missing += radio.stations.iter().skip(1).map(|station| 100 - station.delivered.len()).sum::<usize>();
-                    last = last.max(
-                        radio.stations.iter().skip(1).map(|station| station.delivered.last().map_or(0, |d| d.ms)).max().unwrap(),
-                    );
-                }
-                let [original, relayed, answers, requests, advertisements, total] = counts.map(|count| count.round());
-                println!(
-                    "{relay:?} loss {loss} b {per_block:2}: total {total} = {original} original + {relayed} relayed + {answers} answers + {requests} requests + {advertisements} advertisements; missing {missing}; until {} s",
-                    last / 1000
-                );
-            }
-        }
-    }
 }

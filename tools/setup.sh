@@ -4,7 +4,8 @@
 # usage: tools/setup.sh rust | build | test
 #   rust    the toolchain that rust-toolchain.toml names, with its components and targets
 #   build   rust, and the C compiler and linker that the dependencies need
-#   test    build, and what only tests and lints need: openssl, Mosquitto, .venv with requirements.txt, cargo-deny
+#   test    build, and what only tests and lints need: openssl, Mosquitto, QEMU and a C compiler for Cortex-M3, CMake, .venv with
+#           requirements.txt, cargo-deny
 #
 # Debian packages are installed only where they are missing and we are root; otherwise the message says what to install.
 set -euo pipefail
@@ -20,8 +21,8 @@ install() {
     [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null ||
         die "$what is missing; install it (Debian: apt-get install $*) and run this again"
     say "installing $* for $what"
-    DEBIAN_FRONTEND=noninteractive apt-get install -qq -y "$@" >/dev/null 2>&1 || {
-        apt-get update -qq >/dev/null && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y "$@" >/dev/null
+    DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$@" >/dev/null 2>&1 || {
+        apt-get update -qq >/dev/null && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$@" >/dev/null
     } || die "could not install $*"
 }
 
@@ -115,6 +116,9 @@ test)
     need openssl openssl
     need git git
     broker
+    need qemu-system-arm qemu-system-arm
+    need arm-none-eabi-gcc gcc-arm-none-eabi libnewlib-arm-none-eabi
+    need cmake cmake
     python
     deny
     ;;

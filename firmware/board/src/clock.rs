@@ -1,0 +1,52 @@
+//! Milliseconds since the clock was started, by SysTick. Under `-icount` they follow from the instructions executed, and from nothing else.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use cortex_m::peripheral::SYST;
+use cortex_m::peripheral::syst::SystClkSource;
+use cortex_m_rt::exception;
+
+use crate::CYCLES_PER_MS;
+
+// The processor has no atomic of 64 bits.
+static LOW: AtomicU32 = AtomicU32::new(0);
+static HIGH: AtomicU32 = AtomicU32::new(0);
+
+/// A clock of milliseconds.
+pub struct Clock(SYST);
+
+impl Clock {
+    pub(crate) const fn new(syst: SYST) -> Self {
+        Self(syst)
+    }
+
+    /// Starts the clock at 0. From here on an interrupt runs each millisecond, on the stack of the program.
+    pub fn start(&mut self) {
+        self.0.set_clock_source(SystClkSource::Core);
+        self.0.set_reload(CYCLES_PER_MS - 1);
+        self.0.clear_current();
+        self.0.enable_counter();
+        self.0.enable_interrupt();
+    }
+
+    /// Milliseconds since the start.
+    #[must_use]
+    pub fn now_ms(&self) -> u64 {
+        loop {
+            let (high, low) = (HIGH.load(Ordering::Acquire), LOW.load(Ordering::Acquire));
+            // The interrupt changes both at once; between the two reads it may come once.
+            if HIGH.load(Ordering::Acquire) == high {
+                return u64::from(high) << 32 | u64::from(low);
+            }
+        }
+    }
+}
+
+#[exception]
+fn SysTick() {
+    let next = LOW.load(Ordering::Relaxed).wrapping_add(1);
+    LOW.store(next, Ordering::Release);
+    if next == 0 {
+        HIGH.store(HIGH.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
+    }
+}

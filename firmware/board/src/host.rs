@@ -1,0 +1,60 @@
+//! Words with whoever runs QEMU, through semihosting (ARM IHI 0078): text on its standard output, and an exit status. A board on its own, with no
+//! debugger attached, must call none of this: it would stop with a hard fault.
+
+use core::fmt;
+
+use cortex_m_semihosting::{hio, syscall};
+
+/// SYS_EXIT_EXTENDED.
+const EXIT_EXTENDED: usize = 0x20;
+
+/// ADP_Stopped_ApplicationExit.
+const APPLICATION_EXIT: usize = 0x2_0026;
+
+/// Writes text to QEMU's standard output.
+pub fn print(text: &str) {
+    if let Ok(mut out) = hio::hstdout() {
+        // Whoever does not listen misses it.
+        let _ = out.write_all(text.as_bytes());
+    }
+}
+
+/// Writes formatted text to QEMU's standard output.
+pub fn print_fmt(text: fmt::Arguments<'_>) {
+    if let Ok(mut out) = hio::hstdout() {
+        let _ = fmt::Write::write_fmt(&mut out, text);
+    }
+}
+
+/// Writes a decimal number to QEMU's standard output, without the machinery that formats.
+pub fn print_number(number: u64) {
+    let (mut digits, mut rest, mut at) = ([0; 20], number, 20);
+    loop {
+        at -= 1;
+        #[allow(clippy::cast_possible_truncation)]
+        let digit = b'0' + (rest % 10) as u8;
+        digits[at] = digit;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    if let Ok(mut out) = hio::hstdout() {
+        let _ = out.write_all(&digits[at..]);
+    }
+}
+
+/// Writes a formatted line to QEMU's standard output.
+#[macro_export]
+macro_rules! println {
+    ($($text:tt)*) => { $crate::host::print_fmt(format_args!("{}\n", format_args!($($text)*))) };
+}
+
+/// Ends QEMU with this status.
+pub fn exit(status: u8) -> ! {
+    let block = [APPLICATION_EXIT, usize::from(status)];
+    loop {
+        // SAFETY: SYS_EXIT_EXTENDED reads the two words at the address and returns only if nobody listens.
+        unsafe { syscall(EXIT_EXTENDED, &block) };
+    }
+}

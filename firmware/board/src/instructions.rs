@@ -1,0 +1,63 @@
+//! How many instructions a piece of work takes, exactly, in QEMU with `-icount shift=8` (mps2-an385 only: QEMU cannot read the LM3S6965's timers).
+//!
+//! With `-icount` QEMU's time is nothing but instructions: 256 ns each. A timer of 25 MHz then counts 6.4 ticks an instruction, which gives every
+//! number of instructions apart. They are instructions: not cycles, nor time, nor energy.
+
+use core::hint::black_box;
+use core::ptr;
+use core::sync::atomic::{Ordering, compiler_fence};
+
+// CMSDK timer 0 (ARM DDI 0479, section 4.1), which counts down.
+const CONTROL: *mut u32 = 0x4000_0000 as *mut u32;
+const VALUE: *mut u32 = 0x4000_0004 as *mut u32;
+const RELOAD: *mut u32 = 0x4000_0008 as *mut u32;
+
+/// Nanoseconds of an instruction: 2 to the power of `-icount`'s shift.
+const INSTRUCTION_NS: u64 = 1 << 8;
+/// Nanoseconds of a tick.
+const TICK_NS: u64 = 40;
+
+/// The counter.
+pub struct Instructions(());
+
+impl Instructions {
+    pub(crate) const fn new() -> Self {
+        Self(())
+    }
+
+    /// Runs the work and counts its instructions with those of calling it, at most 670 million.
+    pub fn of<R>(&mut self, work: impl FnOnce() -> R) -> (u64, R) {
+        for (register, value) in [(CONTROL, 0), (RELOAD, u32::MAX), (VALUE, u32::MAX), (CONTROL, 1)] {
+            // SAFETY: these are registers of the board's first timer, which only the one `Instructions` touches.
+            unsafe { ptr::write_volatile(register, value) };
+        }
+        let nothing = timed(|| ()).0;
+        let (ticks, result) = timed(work);
+        (instructions(ticks).saturating_sub(instructions(nothing)), result)
+    }
+}
+
+fn instructions(ticks: u32) -> u64 {
+    (u64::from(ticks) * TICK_NS + INSTRUCTION_NS / 2) / INSTRUCTION_NS
+}
+
+#[inline(never)]
+fn timed<R>(work: impl FnOnce() -> R) -> (u32, R) {
+    let start = now();
+    compiler_fence(Ordering::SeqCst);
+    // The result is made before the clock is read again.
+    let result = black_box(apart(work));
+    compiler_fence(Ordering::SeqCst);
+    (start.wrapping_sub(now()), result)
+}
+
+/// Apart, so that nothing of the work moves before the first reading of the clock.
+#[inline(never)]
+fn apart<R>(work: impl FnOnce() -> R) -> R {
+    work()
+}
+
+fn now() -> u32 {
+    // SAFETY: a register that may be read at any time.
+    unsafe { ptr::read_volatile(VALUE) }
+}

@@ -1,0 +1,87 @@
+//! What firmware needs of a board, on two boards with a Cortex-M3 that QEMU has: `lm3s6965evb` and `mps2-an385` (a feature each).
+//!
+//! Start-up (cortex-m-rt), a serial line, a clock of milliseconds, a page of simulated flash that survives resets, the provisioning blob, a way to
+//! speak to whoever runs QEMU, and measurements: exact instructions, and the stack. All `unsafe` code of the firmware is here. A program takes
+//! the [`Board`] once and owns its parts.
+
+#![no_std]
+
+#[cfg(all(feature = "lm3s6965evb", feature = "mps2-an385"))]
+compile_error!("choose one board: the feature lm3s6965evb or mps2-an385");
+#[cfg(not(any(feature = "lm3s6965evb", feature = "mps2-an385")))]
+compile_error!("choose a board: the feature lm3s6965evb or mps2-an385");
+
+pub mod clock;
+pub mod flash;
+pub mod host;
+#[cfg(feature = "mps2-an385")]
+pub mod instructions;
+mod panic;
+pub mod stack;
+pub mod uart;
+
+pub use cortex_m_rt::entry;
+
+use clock::Clock;
+use flash::Flash;
+#[cfg(feature = "mps2-an385")]
+use instructions::Instructions;
+use uart::Uart;
+
+/// Cycles of the processor's clock in a millisecond, as QEMU starts the board.
+#[cfg(feature = "mps2-an385")]
+pub(crate) const CYCLES_PER_MS: u32 = 25_000;
+/// Cycles of the processor's clock in a millisecond, as QEMU starts the board.
+#[cfg(not(feature = "mps2-an385"))]
+pub(crate) const CYCLES_PER_MS: u32 = 12_500;
+
+/// The parts of the board. There is one.
+pub struct Board {
+    /// The serial line, not yet started.
+    pub uart: Uart,
+    /// The clock, not yet started.
+    pub clock: Clock,
+    /// The flash page.
+    pub flash: Flash,
+    /// The counter of instructions.
+    #[cfg(feature = "mps2-an385")]
+    pub instructions: Instructions,
+    /// What the board was provisioned with: the whole region, of which the blob is the start.
+    pub provision: &'static [u8],
+}
+
+impl Board {
+    /// The board; `None` but for the first time.
+    #[must_use]
+    pub fn take() -> Option<Self> {
+        let core = cortex_m::Peripherals::take()?;
+        Some(Self {
+            uart: Uart::new(),
+            clock: Clock::new(core.SYST),
+            flash: Flash::new(),
+            #[cfg(feature = "mps2-an385")]
+            instructions: Instructions::new(),
+            provision: provision(),
+        })
+    }
+}
+
+/// Starts the program again, as the reset button does. RAM keeps what it holds; the start-up code clears what is the program's.
+pub fn reset() -> ! {
+    cortex_m::peripheral::SCB::sys_reset()
+}
+
+/// Sleeps until the next interrupt, at most a millisecond once the clock runs.
+pub fn idle() {
+    cortex_m::asm::wfi();
+}
+
+fn provision() -> &'static [u8] {
+    unsafe extern "C" {
+        static __provision_start: u8;
+        static __provision_end: u8;
+    }
+    let (start, end) = (&raw const __provision_start, &raw const __provision_end);
+    // SAFETY: the linker script reserves the region for this purpose, nothing else lies in it, and nothing of the program writes to it.
+    unsafe { core::slice::from_raw_parts(start, end.addr() - start.addr()) }
+}

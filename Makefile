@@ -11,6 +11,8 @@ CARGO_FLAGS ?= --locked
 # Cargo's progress is for people: it is shown where stderr is a terminal.
 CARGO_TALK = $(shell [ -t 2 ] || echo --quiet)
 VENV_PYTHON := .venv/bin/python
+# The machines of QEMU that the firmware is built for (firmware/board).
+BOARDS := lm3s6965evb mps2-an385
 # Seconds that `make fuzz-smoke` spends on each target.
 FUZZ_SECONDS ?= 20
 
@@ -48,12 +50,14 @@ lint: setup-test ## Formatting, clippy, dependencies, hygiene of the files
 	cargo fmt --all --check
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	cargo fmt --manifest-path peers/Cargo.toml --check
+	cd firmware && cargo fmt --all --check
 	$(call step,hygiene of the files)
 	@tools/hygiene.py
 	@tools/test_hygiene.py
 	@tools/telosb_csv.py --check
 	$(call step,clippy)
 	cargo clippy $(CARGO_FLAGS) --workspace --all-targets -- -D warnings
+	@for board in $(BOARDS); do ( cd firmware && set -x && cargo clippy --quiet $(CARGO_FLAGS) --workspace --release --features $$board -- -D warnings ); done
 	$(call step,dependencies)
 	@tools/deny.sh
 

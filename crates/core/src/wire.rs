@@ -4,6 +4,7 @@ pub mod cast;
 pub mod cbor;
 pub mod cose;
 pub mod link;
+pub mod serial;
 pub mod stream;
 pub mod sum;
 pub mod tesla;

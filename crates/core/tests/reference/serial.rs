@@ -1,0 +1,72 @@
+//! The packets of spec/serial.md as its text says them, slowly: whole byte strings, division of polynomials bit by bit.
+
+/// COBS without the zeros around it: a zero is put behind the packet, and what stands before each zero, in pieces of at most 254 bytes,
+/// gets its length in front.
+pub(crate) fn stuffed(packet: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for run in packet.split(|byte| *byte == 0) {
+        let mut rest = run;
+        while rest.len() >= 254 {
+            out.push(255);
+            out.extend(&rest[..254]);
+            rest = &rest[254..];
+        }
+        out.push(u8::try_from(rest.len()).unwrap() + 1);
+        out.extend(rest);
+    }
+    // A packet that ends with a full piece has no empty one behind it.
+    let ends_full = packet.rsplit(|byte| *byte == 0).next().is_some_and(|run| !run.is_empty() && run.len().is_multiple_of(254));
+    if ends_full {
+        out.pop();
+    }
+    out
+}
+
+/// What COBS without the zeros around it stands for.
+pub(crate) fn unstuffed(mut stuffed: &[u8]) -> Option<Vec<u8>> {
+    let mut out = Vec::new();
+    while let Some((&code, rest)) = stuffed.split_first() {
+        let (run, rest) = rest.split_at_checked(usize::from(code).checked_sub(1)?)?;
+        if run.contains(&0) {
+            return None;
+        }
+        out.extend(run);
+        if code < 255 && !rest.is_empty() {
+            out.push(0);
+        }
+        stuffed = rest;
+    }
+    Some(out)
+}
+
+/// CRC-32 of IEEE 802.3: the remainder of the message, each byte's lowest bit first, with its first 32 bits turned over, all times x^32, by
+/// the polynomial; turned over and read backwards.
+pub(crate) fn crc32(message: &[u8]) -> u32 {
+    let mut bits: Vec<bool> = message.iter().flat_map(|byte| (0..8).map(move |bit| byte >> bit & 1 == 1)).collect();
+    bits.extend([false; 32]);
+    bits.iter_mut().take(32).for_each(|bit| *bit = !*bit);
+    let polynomial: Vec<bool> = (0..33).map(|bit| 0x1_04c1_1db7_u64 >> (32 - bit) & 1 == 1).collect();
+    for at in 0..bits.len() - 32 {
+        if bits[at] {
+            bits[at..].iter_mut().zip(&polynomial).for_each(|(bit, term)| *bit ^= term);
+        }
+    }
+    let remainder = &bits[bits.len() - 32..];
+    !remainder.iter().enumerate().fold(0, |value, (at, bit)| value | u32::from(*bit) << at)
+}
+
+/// A packet as it travels, with the zeros around it; `binding` is sender's session, receiver's session, number.
+pub(crate) fn packet(kind: u8, binding: Option<(u64, u64, u32)>, body: &[u8]) -> Vec<u8> {
+    let (sender, receiver, number) = binding.unwrap_or_default();
+    let mut covered = Vec::new();
+    if binding.is_some() {
+        covered.extend(sender.to_be_bytes());
+        covered.extend(receiver.to_be_bytes());
+        covered.extend(number.to_be_bytes());
+    }
+    let mut packet = vec![kind, number.to_be_bytes()[3]];
+    packet.extend(body);
+    covered.extend(&packet);
+    packet.extend(crc32(&covered).to_be_bytes());
+    [vec![0], stuffed(&packet), vec![0]].concat()
+}

@@ -121,6 +121,8 @@ pub struct Star<const L: usize> {
     framing: Framing,
     levels: [Running; L],
     total: u32,
+    /// How many of the levels the group uses.
+    used: u8,
     /// The level of the event to come: it does not depend on the event, and where it is known early, a processor that runs ahead
     /// need not guess which digest the event goes to.
     next: Level,
@@ -140,11 +142,21 @@ impl<const L: usize> Star<L> {
         levels
     };
 
-    /// An empty star for the seal `index` of `device`.
+    /// An empty star for the seal `index` of `device`, in a group of `L` levels.
     #[must_use]
     pub fn new(device: DeviceId, index: SealIndex, salt: &Salt, framing: Framing) -> Self {
+        Self::of_levels(device, index, salt, framing, Self::LEVELS)
+    }
+
+    /// The same in a group of `levels` levels, where their number is known at run time only; `None` if it is not 1 to `L`.
+    #[must_use]
+    pub fn with_levels(device: DeviceId, index: SealIndex, salt: &Salt, framing: Framing, levels: u8) -> Option<Self> {
+        (1..=Self::LEVELS).contains(&levels).then(|| Self::of_levels(device, index, salt, framing, levels))
+    }
+
+    fn of_levels(device: DeviceId, index: SealIndex, salt: &Salt, framing: Framing, used: u8) -> Self {
         let key = SipKey::new(salt);
-        Self { key, device, index, framing, levels: [Running::EMPTY; L], total: 0, next: key.level(0, Self::LEVELS) }
+        Self { key, device, index, framing, levels: [Running::EMPTY; L], total: 0, used, next: key.level(0, used) }
     }
 
     /// Events so far.
@@ -170,7 +182,7 @@ impl<const L: usize> Star<L> {
         }
         let prefix = self.framing.prefix(event).ok_or(PushError::WrongLength)?;
         let level = self.next;
-        self.next = self.key.level(u64::from(self.total) + 1, Self::LEVELS);
+        self.next = self.key.level(u64::from(self.total) + 1, self.used);
         let running = &mut self.levels[usize::from(level.0)];
         if running.count == 0 {
             compress256(&mut running.state, &[header(self.device, self.index, level)]);
@@ -184,10 +196,11 @@ impl<const L: usize> Star<L> {
         Ok(level)
     }
 
-    /// Ends the epoch: the events per level, and each level's digest as if none were below the round or lost.
+    /// Ends the epoch: the events per level, and each level's digest as if none were below the round or lost. Digests from the group's
+    /// `levels` on are null.
     #[must_use]
     pub fn close(self) -> (Counters, [Digest; L]) {
-        let mut counters = Counters::new(Self::LEVELS);
+        let mut counters = Counters::new(self.used);
         let mut digests = [Digest::NULL; L];
         for ((running, count), digest) in self.levels.into_iter().zip(counters.as_mut_slice()).zip(&mut digests) {
             *count = running.count;
@@ -273,6 +286,34 @@ mod tests {
             let expected = reference(DeviceId([7; 8]), SealIndex(3), &salt, framing, 16, &events);
             prop_assert_eq!((counters, digests.to_vec()), expected);
         }
+    }
+
+    proptest! {
+        #[test]
+        fn equals_the_reference_with_fewer_levels_than_there_is_room_for(
+            salt: [u8; 16],
+            levels in 1..=16u8,
+            events in prop::collection::vec(any::<[u8; 3]>(), 0..200),
+        ) {
+            let (device, index, salt) = (DeviceId([7; 8]), SealIndex(3), Salt(salt));
+            let framing = Framing::fixed(3).unwrap();
+            let mut star = Star::<16>::with_levels(device, index, &salt, framing, levels).unwrap();
+            let events: Vec<Vec<u8>> = events.iter().map(|event| event.to_vec()).collect();
+            for event in &events {
+                star.push(event).unwrap();
+            }
+            let (counters, digests) = star.close();
+            let expected = reference(device, index, &salt, framing, levels, &events);
+            prop_assert_eq!((counters, digests[..usize::from(levels)].to_vec()), expected);
+            prop_assert!(digests[usize::from(levels)..].iter().all(|digest| *digest == Digest::NULL));
+        }
+    }
+
+    #[test]
+    fn a_star_has_room_for_its_levels_only() {
+        let star = |levels| Star::<8>::with_levels(DeviceId([0; 8]), SealIndex(0), &Salt([0; 16]), Framing::Prefixed, levels);
+        assert!(star(0).is_none() && star(9).is_none());
+        assert!(star(1).is_some() && star(8).is_some());
     }
 
     #[test]

@@ -1,0 +1,223 @@
+/* A sensor node on Linux: seals recorded readings, epoch by epoch, and keeps its chain across runs.
+ *
+ *   seal ROSTER OPERATOR_KEY DEVICE DEVICE_KEY SALT_KEY CHAIN READINGS OUT_DIRECTORY
+ *
+ * READINGS has lines `2010-05-09T09:00:05Z,27.95,45.90,...`: time, temperature in Cel, relative humidity in %. The chain's record lies in
+ * the file CHAIN; a run goes on where the last one ended. Each epoch becomes a file that `moteseal verify` and `moteseal push` take.
+ *
+ * On a mote the events go to flash as they come, and the record to a page of its own; everything else is the same. */
+#define _GNU_SOURCE
+
+#include <moteseal.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define EVENT 4             /* two big-endian 16-bit numbers */
+#define MAX_EVENTS 4096     /* of an epoch */
+#define MAX_FILE 65536
+
+static void fail(const char *what, moteseal_error error) {
+    fprintf(stderr, "seal: %s: %s\n", what, moteseal_error_name(error));
+    exit(1);
+}
+
+static void check(const char *what, moteseal_error error) {
+    if (error != MOTESEAL_ERROR_OK) {
+        fail(what, error);
+    }
+}
+
+static size_t read_file(const char *path, uint8_t *out, size_t capacity, int required) {
+    FILE *file = fopen(path, "rb");
+    if (file == NULL) {
+        if (!required) {
+            return 0;
+        }
+        perror(path);
+        exit(1);
+    }
+    size_t length = fread(out, 1, capacity, file);
+    if (ferror(file) || fgetc(file) != EOF) {
+        fprintf(stderr, "seal: %s: cannot be read, or is too long\n", path);
+        exit(1);
+    }
+    fclose(file);
+    return length;
+}
+
+/* Writes a file so that it is whole and durable, or not there. */
+static void write_file(const char *path, const uint8_t *bytes, size_t length) {
+    char temporary[4096];
+    int written = snprintf(temporary, sizeof temporary, "%s.tmp", path);
+    if (written < 0 || (size_t)written >= sizeof temporary) {
+        fprintf(stderr, "seal: %s: too long a path\n", path);
+        exit(1);
+    }
+    FILE *file = fopen(temporary, "wb");
+    if (file == NULL || fwrite(bytes, 1, length, file) != length || fflush(file) != 0 || fsync(fileno(file)) != 0 ||
+        fclose(file) != 0 || rename(temporary, path) != 0) {
+        perror(path);
+        exit(1);
+    }
+}
+
+/* 32 bytes in hexadecimal digits, as `moteseal key new` writes a salt key. */
+static void read_hex32(const char *path, uint8_t out[32]) {
+    uint8_t text[80];
+    size_t length = read_file(path, text, sizeof text, 1);
+    if (length < 64) {
+        fprintf(stderr, "seal: %s: no salt key\n", path);
+        exit(1);
+    }
+    for (int i = 0; i < 32; i++) {
+        char digits[3] = {(char)text[2 * i], (char)text[2 * i + 1], 0};
+        char *end = NULL;
+        out[i] = (uint8_t)strtoul(digits, &end, 16);
+        if (end != digits + 2) {
+            fprintf(stderr, "seal: %s: no salt key\n", path);
+            exit(1);
+        }
+    }
+    memset(text, 0, sizeof text);
+}
+
+struct node {
+    moteseal_device device;
+    moteseal_chain chain;
+    moteseal_star16 star;
+    moteseal_signing_key key;
+    uint8_t salt_key[32];
+    uint8_t schema[256];
+    size_t schema_length;
+    uint8_t events[MAX_EVENTS * EVENT];
+    size_t count;
+    const char *chain_path;
+    const char *directory;
+};
+
+/* Opens the next seal: its record is durable before the first event is taken. */
+static void open_seal(struct node *node, uint64_t epoch) {
+    uint8_t record[MOTESEAL_CHAIN_RECORD];
+    check("open", moteseal_chain_open(&node->chain, &node->device, epoch, record));
+    write_file(node->chain_path, record, sizeof record);
+    size_t length = read_file(node->chain_path, record, sizeof record, 1);
+    check("record", moteseal_chain_persisted(&node->chain, record, length));
+    check("star", moteseal_star16_begin(&node->star, &node->device, &node->chain, node->salt_key));
+    node->count = 0;
+}
+
+/* Closes the open seal, signs it and writes its bundle. */
+static void close_seal(struct node *node) {
+    static uint8_t bundle[MOTESEAL_BUNDLE_OVERHEAD + 256 + MAX_EVENTS * EVENT];
+    uint8_t message[MOTESEAL_MAX_MESSAGE], signature[MOTESEAL_SIGNATURE], record[MOTESEAL_CHAIN_RECORD];
+    moteseal_seal seal = {0};
+    moteseal_seal_info info;
+    size_t length = 0;
+
+    check("close", moteseal_star16_close(&node->star, &node->device, &node->chain, 1, NULL, &seal));
+    check("message", moteseal_seal_message(&seal, message, sizeof message, &length));
+    check("sign", moteseal_sign(&node->key, message, length, signature));
+    check("bundle", moteseal_bundle(&seal, node->schema, node->schema_length, node->events, node->count * EVENT, signature,
+                                    sizeof signature, bundle, sizeof bundle, &length));
+    check("commit", moteseal_seal_commit(&seal, &node->chain, record));
+    check("info", moteseal_seal_info_of(&seal, &info));
+
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%08lu.mseal", node->directory, (unsigned long)info.index);
+    write_file(path, bundle, length);
+    write_file(node->chain_path, record, sizeof record);
+    printf("%s: epoch %llu, %lu events in %zu bytes\n", path, (unsigned long long)info.epoch, (unsigned long)info.events, length);
+    moteseal_seal_wipe(&seal);
+}
+
+/* Hundredths, rounded. */
+static int hundredths(const char *text) {
+    double value = strtod(text, NULL) * 100;
+    return (int)(value < 0 ? value - 0.5 : value + 0.5);
+}
+
+int main(int argc, char **argv) {
+    static struct node node;
+    static uint8_t file[MAX_FILE], scratch[MAX_FILE + MOTESEAL_ROSTER_SCRATCH];
+    uint8_t operator_key[32];
+    if (argc != 9) {
+        fprintf(stderr, "usage: seal ROSTER OPERATOR_KEY DEVICE DEVICE_KEY SALT_KEY CHAIN READINGS OUT_DIRECTORY\n");
+        return 2;
+    }
+    node.chain_path = argv[6];
+    node.directory = argv[8];
+
+    /* Who we are: from the roster, which the operator signed. The raw Ed25519 key is the end of its DER file. */
+    size_t length = read_file(argv[2], file, sizeof file, 1);
+    if (length < sizeof operator_key) {
+        fprintf(stderr, "seal: %s: no public key\n", argv[2]);
+        return 1;
+    }
+    memcpy(operator_key, file + length - sizeof operator_key, sizeof operator_key);
+    length = read_file(argv[1], file, sizeof file, 1);
+    check("roster", moteseal_device_from_roster(file, length, MOTESEAL_ED25519, operator_key, sizeof operator_key, argv[3], scratch,
+                                                sizeof scratch, &node.device));
+    const char *columns[] = {"temperature:Cel:i16/100", "humidity:%RH:u16/100"};
+    check("schema", moteseal_schema_encode(columns, 2, node.schema, sizeof node.schema, &node.schema_length));
+    check("schema", moteseal_device_set_schema(&node.device, node.schema, node.schema_length));
+
+    length = read_file(argv[4], file, sizeof file, 1);
+    check("key", moteseal_signing_key_from_pem(&node.key, file, length));
+    memset(file, 0, sizeof file);
+    read_hex32(argv[5], node.salt_key);
+
+    /* Where our chain stands. Only a device whose keys are new may start one. */
+    length = read_file(node.chain_path, file, sizeof file, 0);
+    if (length == 0) {
+        check("chain", moteseal_chain_start(&node.chain, &node.device));
+    } else {
+        check("chain", moteseal_chain_restore(&node.chain, file, length));
+    }
+
+    FILE *readings = fopen(argv[7], "r");
+    if (readings == NULL) {
+        perror(argv[7]);
+        return 1;
+    }
+    char line[256];
+    uint64_t open_epoch = 0;
+    int is_open = 0;
+    while (fgets(line, sizeof line, readings) != NULL) {
+        struct tm time = {0};
+        char *rest = strptime(line, "%Y-%m-%dT%H:%M:%SZ,", &time);
+        char *comma = rest == NULL ? NULL : strchr(rest, ',');
+        if (comma == NULL) {
+            continue; /* the header */
+        }
+        uint64_t epoch = 0;
+        check("epoch", moteseal_device_epoch(&node.device, (uint64_t)timegm(&time) * 1000, &epoch));
+        if (is_open && (epoch != open_epoch || node.count == MAX_EVENTS)) {
+            close_seal(&node);
+            is_open = 0;
+        }
+        if (!is_open) {
+            open_seal(&node, epoch);
+            open_epoch = epoch;
+            is_open = 1;
+        }
+        int temperature = hundredths(rest), humidity = hundredths(comma + 1);
+        uint8_t *event = node.events + node.count * EVENT;
+        event[0] = (uint8_t)((unsigned)temperature >> 8);
+        event[1] = (uint8_t)temperature;
+        event[2] = (uint8_t)((unsigned)humidity >> 8);
+        event[3] = (uint8_t)humidity;
+        check("event", moteseal_star16_push(&node.star, event, EVENT, NULL));
+        node.count++;
+    }
+    fclose(readings);
+    if (is_open) {
+        close_seal(&node);
+    }
+    moteseal_signing_key_wipe(&node.key);
+    memset(node.salt_key, 0, sizeof node.salt_key);
+    return 0;
+}

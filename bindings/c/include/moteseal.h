@@ -1,0 +1,846 @@
+/* What a mote runs, in C: seals, the source of private sums, the receiver of authenticated broadcasts.
+ *
+ * Written by moteseal-header from bindings/c/library/src; edit those, then `cargo run -p moteseal-header -- write` in bindings/c.
+ *
+ * What holds for every function:
+ *  - All memory is the caller's. There is no heap, no clock, no randomness, no global state; nothing blocks, nothing calls back.
+ *  - One object is used by one thread at a time. Different objects are independent.
+ *  - A state (an opaque type) is declared as `moteseal_x state = {0};` and begun by the function that its type names. It holds no
+ *    pointers to itself or to others: it may be moved or copied by memcpy while no function uses it. A copied permit, guard or
+ *    chain is the mistake that they are there to prevent; do not.
+ *  - Every pointer is checked for null and alignment, every length for what can be; that memory is as large as it is said to be
+ *    is the caller's word. Outputs do not overlap inputs unless a function says so.
+ *  - Names of errors in the comments (`BufferTooSmall`) are those of moteseal_error_name and of spec/errors.md; the constants are
+ *    MOTESEAL_ERROR_BUFFER_TOO_SMALL and so on. Beside those that are named, every function may say NullPointer or Misaligned.
+ *  - Numbers in encodings are big-endian; numbers in these structs are the machine's.
+ */
+
+#ifndef MOTESEAL_H
+#define MOTESEAL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+// Ed25519 (RFC 8032): keys and secrets of 32 bytes, signatures of 64.
+#define MOTESEAL_ED25519 1
+
+// ECDSA on P-256 with SHA-256, `s` in the lower half: public keys of 65 bytes (uncompressed, first byte 4), secret scalars of 32 bytes,
+// signatures of 64 bytes (`r`, then `s`); all big-endian.
+#define MOTESEAL_ESP256 2
+
+// Bytes of a signature of either algorithm.
+#define MOTESEAL_SIGNATURE 64
+
+// Scratch that opening a roster needs beyond the roster's own length, in bytes.
+#define MOTESEAL_ROSTER_SCRATCH 64
+
+// Bytes that suffice for any encoded schema.
+#define MOTESEAL_MAX_SCHEMA 6152
+
+// Bytes of a chain's record: what a mote keeps in flash. A multiple of 8.
+#define MOTESEAL_CHAIN_RECORD 72
+
+// Bytes that suffice for the message of any seal.
+#define MOTESEAL_MAX_MESSAGE 1024
+
+// Bytes that suffice for an open item.
+#define MOTESEAL_MAX_OPEN 96
+
+// Bytes that suffice for a part's head and tail together, beside the events.
+#define MOTESEAL_PART_OVERHEAD 576
+
+// Bytes that suffice for a bundle, beside its schema and its events.
+#define MOTESEAL_BUNDLE_OVERHEAD 704
+
+// Bytes that suffice for a seal as a signed object of its own.
+#define MOTESEAL_MAX_OBJECT 1152
+
+// What a call says. `MOTESEAL_ERROR_OK` is 0, everything else a refusal that changed nothing unless the function says so.
+//
+// The names are those that the whole of Moteseal uses: `moteseal_error_name` gives them, spec/errors.md says more. Numbers do not
+// change between versions; new ones may come, so have a default branch.
+enum moteseal_error
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  // Done.
+  MOTESEAL_ERROR_OK = 0,
+  // A pointer that must lead somewhere is null.
+  MOTESEAL_ERROR_NULL_POINTER = 1,
+  // A pointer is not aligned as its type demands.
+  MOTESEAL_ERROR_MISALIGNED = 2,
+  // A length that no memory has.
+  MOTESEAL_ERROR_LENGTH_OUT_OF_RANGE = 3,
+  // The state was not begun, is over, or was wiped; or memory of another type.
+  MOTESEAL_ERROR_NOT_BEGUN = 4,
+  // What must be durable first was not shown to be: see the function that confirms it.
+  MOTESEAL_ERROR_NOT_PERSISTED = 5,
+  // The chain has no open seal: moteseal_chain_open comes first.
+  MOTESEAL_ERROR_NOT_OPEN = 6,
+  // The chain has an open seal: close and commit it first.
+  MOTESEAL_ERROR_ALREADY_OPEN = 7,
+  // The chain stands elsewhere than this star, tree or seal.
+  MOTESEAL_ERROR_NOT_OF_THIS_SEAL = 8,
+  // An output or scratch buffer is too small; nothing was lost, call again with a larger one.
+  MOTESEAL_ERROR_BUFFER_TOO_SMALL = 9,
+  // Bytes that were kept are not what was written: erased, torn or altered.
+  MOTESEAL_ERROR_DAMAGED = 10,
+  // An error that this library has no name for; please report it.
+  MOTESEAL_ERROR_UNEXPECTED = 11,
+  // The input ends within an item.
+  MOTESEAL_ERROR_TRUNCATED = 20,
+  // Bytes are left after the item.
+  MOTESEAL_ERROR_TRAILING_BYTES = 21,
+  // Not deterministic CBOR.
+  MOTESEAL_ERROR_NON_CANONICAL = 22,
+  // Another type, number of elements or length than this place has.
+  MOTESEAL_ERROR_UNEXPECTED_TYPE = 23,
+  // Made by a newer version of the formats.
+  MOTESEAL_ERROR_UNSUPPORTED_VERSION = 24,
+  // An item or frame of an unknown kind.
+  MOTESEAL_ERROR_UNKNOWN_ITEM = 25,
+  // A value outside its range.
+  MOTESEAL_ERROR_FIELD_OUT_OF_RANGE = 26,
+  // A signed object of another kind.
+  MOTESEAL_ERROR_WRONG_TYPE = 27,
+  // A critical header that is not understood.
+  MOTESEAL_ERROR_UNKNOWN_CRITICAL = 28,
+  // A header that does not belong here.
+  MOTESEAL_ERROR_UNEXPECTED_HEADER = 29,
+  // A signature algorithm that is not known or not built in.
+  MOTESEAL_ERROR_UNKNOWN_ALGORITHM = 30,
+  // A key of another length than its algorithm's.
+  MOTESEAL_ERROR_KEY_LENGTH = 40,
+  // No usable point of the curve.
+  MOTESEAL_ERROR_INVALID_PUBLIC_KEY = 41,
+  // A secret scalar out of range.
+  MOTESEAL_ERROR_INVALID_SECRET_KEY = 42,
+  // Not PKCS#8 or SubjectPublicKeyInfo.
+  MOTESEAL_ERROR_MALFORMED_DER = 43,
+  // Not one PEM block.
+  MOTESEAL_ERROR_MALFORMED_PEM = 44,
+  // A PEM block of another kind.
+  MOTESEAL_ERROR_WRONG_PEM_LABEL = 45,
+  // An ML-DSA key without its seed.
+  MOTESEAL_ERROR_SEED_MISSING = 46,
+  // A key file whose public part is not that of its private part.
+  MOTESEAL_ERROR_KEY_PAIR_MISMATCH = 47,
+  // Signed with another algorithm than the key's.
+  MOTESEAL_ERROR_ALGORITHM_MISMATCH = 48,
+  // A signature of another length than its algorithm's.
+  MOTESEAL_ERROR_MALFORMED_SIGNATURE = 49,
+  // An ECDSA signature with s in the upper half: see moteseal_esp256_normalize.
+  MOTESEAL_ERROR_HIGH_S = 50,
+  // Not a signature of that key over these bytes.
+  MOTESEAL_ERROR_NOT_AUTHENTIC = 51,
+  // The key's holder did not sign.
+  MOTESEAL_ERROR_REFUSED = 52,
+  // The roster has no such device.
+  MOTESEAL_ERROR_UNKNOWN_DEVICE = 60,
+  // A certificate that this operator did not sign.
+  MOTESEAL_ERROR_CERTIFICATE_NOT_AUTHENTIC = 61,
+  // A certificate of another group or device.
+  MOTESEAL_ERROR_CERTIFICATE_MISMATCH = 62,
+  // A device without a certificate.
+  MOTESEAL_ERROR_CERTIFICATE_MISSING = 63,
+  // Certificates that are not by ascending first index.
+  MOTESEAL_ERROR_UNSORTED_CERTIFICATES = 64,
+  // A name that is empty, longer than 64 bytes, or has control characters.
+  MOTESEAL_ERROR_INVALID_NAME = 65,
+  // The group id is not that of the group's name.
+  MOTESEAL_ERROR_GROUP_MISMATCH = 66,
+  // A device id is not that of the device's name.
+  MOTESEAL_ERROR_DEVICE_MISMATCH = 67,
+  // Two devices with one id.
+  MOTESEAL_ERROR_DUPLICATE_DEVICE = 68,
+  // Devices that are not by ascending id.
+  MOTESEAL_ERROR_UNSORTED_DEVICES = 69,
+  // Not as many past digests as there were versions.
+  MOTESEAL_ERROR_HISTORY_LENGTH = 70,
+  // Not 1 to 32 levels, or more than this type of star has.
+  MOTESEAL_ERROR_LEVELS_OUT_OF_RANGE = 71,
+  // Epochs of 0 ms, or longer than 2^53 ms.
+  MOTESEAL_ERROR_EPOCH_LENGTH_OUT_OF_RANGE = 72,
+  // The last epoch is before the first.
+  MOTESEAL_ERROR_EPOCH_RANGE_EMPTY = 73,
+  // A budget of 0.
+  MOTESEAL_ERROR_BUDGET_OUT_OF_RANGE = 74,
+  // A schema of more than 64 fields.
+  MOTESEAL_ERROR_TOO_MANY_FIELDS = 75,
+  // A field's name that is empty, too long, or has control characters.
+  MOTESEAL_ERROR_INVALID_FIELD_NAME = 76,
+  // Two fields of one name.
+  MOTESEAL_ERROR_DUPLICATE_FIELD = 77,
+  // A unit that is not in SenML's list.
+  MOTESEAL_ERROR_UNKNOWN_UNIT = 78,
+  // A field type that does not exist.
+  MOTESEAL_ERROR_UNKNOWN_FIELD_TYPE = 79,
+  // A divisor or offset that a field cannot have.
+  MOTESEAL_ERROR_SCALE_OUT_OF_RANGE = 80,
+  // A field that is not NAME:UNIT:TYPE[/DIVISOR][+OFFSET].
+  MOTESEAL_ERROR_MALFORMED_FIELD = 81,
+  // An epoch before one that was opened.
+  MOTESEAL_ERROR_EPOCH_GOES_BACK = 90,
+  // A further seal of an epoch that was closed.
+  MOTESEAL_ERROR_EPOCH_CLOSED = 91,
+  // An epoch that the roster does not allow, or that 64 bits of milliseconds do not hold.
+  MOTESEAL_ERROR_EPOCH_OUT_OF_RANGE = 92,
+  // All 2^32 - 1 indices are used.
+  MOTESEAL_ERROR_INDEX_EXHAUSTED = 93,
+  // An event that is not of the schema's record size, or longer than 65,535 bytes.
+  MOTESEAL_ERROR_WRONG_LENGTH = 94,
+  // The seal takes no more events: close it and open the next.
+  MOTESEAL_ERROR_FULL = 95,
+  // Other events than were sealed.
+  MOTESEAL_ERROR_EVENTS_LENGTH = 96,
+  // A tree where a star is meant, or the other way round.
+  MOTESEAL_ERROR_WRONG_SCHEME = 97,
+  // This epoch of the query, or a later one, was permitted before.
+  MOTESEAL_ERROR_EPOCH_ANSWERED = 110,
+  // The epoch starts before what is remembered of answered queries.
+  MOTESEAL_ERROR_TOO_OLD = 111,
+  // The query had epochs of another length before.
+  MOTESEAL_ERROR_DURATION_MISMATCH = 112,
+  // The permit is for another query than the key.
+  MOTESEAL_ERROR_WRONG_QUERY = 113,
+  // This slot, or a later one, was used under the permit.
+  MOTESEAL_ERROR_SLOT_USED = 114,
+  // A value of 2^96 - 1 or more.
+  MOTESEAL_ERROR_VALUE_TOO_LARGE = 115,
+  // Keys for another group.
+  MOTESEAL_ERROR_WRONG_GROUP = 116,
+  // Keys for another version of the roster.
+  MOTESEAL_ERROR_WRONG_ROSTER = 117,
+  // Of another network.
+  MOTESEAL_ERROR_WRONG_NETWORK = 130,
+  // Of another sender.
+  MOTESEAL_ERROR_WRONG_SENDER = 131,
+  // Under another key of the sender.
+  MOTESEAL_ERROR_WRONG_KEY = 132,
+  // Of a base station that is not this one.
+  MOTESEAL_ERROR_UNKNOWN_BASE_STATION = 133,
+  // The certificate's time has not come.
+  MOTESEAL_ERROR_NOT_YET_VALID = 134,
+  // The certificate's time is over.
+  MOTESEAL_ERROR_EXPIRED = 135,
+  // The certificate's serial is below the base station's minimum.
+  MOTESEAL_ERROR_REVOKED = 136,
+  // The chain's number is not above those of chains that were accepted.
+  MOTESEAL_ERROR_CHAIN_GOES_BACK = 137,
+  // The chain's blocks have more messages than this type of receiver holds.
+  MOTESEAL_ERROR_BLOCK_TOO_LARGE = 138,
+  // Not the frame of a chain of one message.
+  MOTESEAL_ERROR_NOT_SINGLE = 139,
+  // A leaf of another chain.
+  MOTESEAL_ERROR_WRONG_CHAIN = 140,
+  // The bytes are not what the sender signed.
+  MOTESEAL_ERROR_FORGED_LEAF = 141,
+  // Of an earlier or a later block.
+  MOTESEAL_ERROR_NOT_THIS_BLOCK = 142,
+  // The block has no such leaf.
+  MOTESEAL_ERROR_INDEX_OUT_OF_RANGE = 143,
+  // Longer than any leaf of the chain.
+  MOTESEAL_ERROR_LEAF_TOO_LONG = 144,
+  // Too short for its trailer.
+  MOTESEAL_ERROR_LEAF_TOO_SHORT = 145,
+  // All tags of the block fit and its digest does not: the block starts again.
+  MOTESEAL_ERROR_BLOCK_MISMATCH = 146,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum moteseal_error moteseal_error;
+#else
+typedef int32_t moteseal_error;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+// What all seals of a device have in common. Plain data: fill it by `moteseal_device_from_roster` and `moteseal_device_set_schema`, on the
+// mote itself or when its firmware is made, or field by field from what the operator says.
+typedef struct {
+  // The group's id.
+  uint8_t group[8];
+  // The device's id.
+  uint8_t device[8];
+  // The digest of the roster that the device goes by.
+  uint8_t roster[32];
+  // The digest of the device's first certificate: what its first seal names as its predecessor.
+  uint8_t certificate[32];
+  // The digest of the schema.
+  uint8_t schema[32];
+  // The length of an epoch, in milliseconds: epoch `e` starts `e * epoch_ms` after 1970-01-01T00:00:00Z.
+  uint64_t epoch_ms;
+  // The first epoch that may be sealed.
+  uint64_t first_epoch;
+  // The last epoch that may be sealed; `UINT64_MAX` for no end.
+  uint64_t last_epoch;
+  // The roster's version.
+  uint32_t roster_version;
+  // Bytes of an event; 0 if events are of any length up to 65,535.
+  uint16_t record_size;
+  // The group's number of levels, 1 to 32.
+  uint8_t levels;
+  // What its seals are signed with: `MOTESEAL_ED25519` or `MOTESEAL_ESP256`.
+  uint8_t algorithm;
+} moteseal_device;
+
+// A device's chain of seals: which index comes next, which epoch was opened last, what the next seal names as its predecessor.
+//
+// Begin it with `moteseal_chain_start` on a device that has never sealed anything, with `moteseal_chain_restore` on any other. Nothing in it
+// is secret. Declare it as `moteseal_chain chain = {0};`.
+typedef struct {
+  uint64_t opaque[16];
+} moteseal_chain;
+
+// A secret key. Declare it as `moteseal_signing_key key = {0};` and end it with `moteseal_signing_key_wipe`.
+typedef struct {
+  uint64_t opaque[32];
+} moteseal_signing_key;
+
+// A star for groups of at most 8 levels. Declare it as `moteseal_star8 star = {0};`.
+typedef struct {
+  uint64_t opaque[132];
+} moteseal_star8;
+
+// The query epochs that a device answered since its last seal: every one of them must be stated by a seal, or whoever adds up may claim that
+// the device was silent. Declare it as `moteseal_answers answers = {0};`: zeros are none.
+typedef struct {
+  uint64_t opaque[42];
+} moteseal_answers;
+
+// A seal: what was sealed, to be signed. Declare it as `moteseal_seal seal = {0};`.
+typedef struct {
+  uint64_t opaque[116];
+} moteseal_seal;
+
+// A star for groups of at most 16 levels. Declare it as `moteseal_star16 star = {0};`.
+typedef struct {
+  uint64_t opaque[244];
+} moteseal_star16;
+
+// A star for groups of at most 32 levels: any group. Declare it as `moteseal_star32 star = {0};`.
+typedef struct {
+  uint64_t opaque[468];
+} moteseal_star32;
+
+// A tree for seals of at most 1,023 events. Declare it as `moteseal_tree10 tree = {0};`.
+typedef struct {
+  uint64_t opaque[74];
+} moteseal_tree10;
+
+// A tree for seals of at most 1,048,575 events. Declare it as `moteseal_tree20 tree = {0};`.
+typedef struct {
+  uint64_t opaque[114];
+} moteseal_tree20;
+
+// What a seal says. Plain data.
+typedef struct {
+  // What the next seal names as its predecessor.
+  uint8_t digest[32];
+  // The epoch.
+  uint64_t epoch;
+  // The index.
+  uint32_t index;
+  // How many events it covers.
+  uint32_t events;
+  // The group's number of levels.
+  uint8_t levels;
+  // 1 for a tree, 0 for a star.
+  uint8_t is_tree;
+  // `MOTESEAL_ED25519` or `MOTESEAL_ESP256`.
+  uint8_t algorithm;
+  // 1 if no further seal covers the epoch.
+  uint8_t last_in_epoch;
+  // 1 if the device restarted since the seal before.
+  uint8_t restart;
+  // Zeros.
+  uint8_t reserved[3];
+} moteseal_seal_info;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// The name of a code, such as `BufferTooSmall`: ASCII, ended by a zero byte, valid for ever. `Unknown` for a number that is no code.
+const char *moteseal_error_name(int32_t code);
+
+// Reads a roster file (`moteseal roster new`), checks every signature in it, and says what the device `name` needs of it.
+//
+// The schema is not the roster's business: `record_size` is 0 and `schema` that of opaque records until `moteseal_device_set_schema`.
+//
+// @param roster, roster_length  The file's bytes.
+// @param operator_algorithm, operator_key, operator_key_length  The operator's raw public key: the one thing to know beforehand.
+// @param name  The device's name, UTF-8, ended by a zero byte.
+// @param scratch, scratch_capacity  Working memory: `roster_length + MOTESEAL_ROSTER_SCRATCH` bytes suffice.
+// @param device  Written when all is well, else left alone.
+// @return `UnknownDevice` if there is no such device; `BufferTooSmall` for the scratch; `InvalidName` for a name that none can have; the
+//         names of rosters, certificates, keys and signatures for what is wrong with the file.
+moteseal_error moteseal_device_from_roster(const uint8_t *roster,
+                                           size_t roster_length,
+                                           uint8_t operator_algorithm,
+                                           const uint8_t *operator_key,
+                                           size_t operator_key_length,
+                                           const char *name,
+                                           uint8_t *scratch,
+                                           size_t scratch_capacity,
+                                           moteseal_device *device);
+
+// Encodes a schema: what stands in a record, as `moteseal seal --column` takes it.
+//
+// Fields are packed in the order given, big-endian. Types: u8 i8 u16 i16 u32 i32 u64 i64 f32 f64 time (milliseconds since 1970 in an i64).
+//
+// @param fields, count  Texts `NAME:UNIT:TYPE[/DIVISOR][+OFFSET]`, such as "temperature:Cel:i16/100", each ended by a zero byte; at most 64.
+//        None give the schema of opaque records.
+// @param out, capacity  Where the schema goes; `MOTESEAL_MAX_SCHEMA` bytes always suffice, 16 bytes and each field's text nearly always.
+// @param length  How many bytes were written.
+// @return `MalformedField` and the other names of schemas; `BufferTooSmall`.
+moteseal_error moteseal_schema_encode(const char *const *fields,
+                                      size_t count,
+                                      uint8_t *out,
+                                      size_t capacity,
+                                      size_t *length);
+
+// Checks an encoded schema and notes it in a device: its digest, and the size of a record.
+//
+// @param device  Filled before; only `schema` and `record_size` change.
+// @param schema, schema_length  The encoded schema, as `moteseal_schema_encode` or any other tool wrote it.
+// @return The names of schemas and of bytes; `WrongLength` for records longer than 65,535 bytes.
+moteseal_error moteseal_device_set_schema(moteseal_device *device, const uint8_t *schema, size_t schema_length);
+
+// The epoch of a time, in milliseconds since 1970: `unix_ms / device->epoch_ms`.
+//
+// @return `EpochLengthOutOfRange` if `epoch_ms` is 0.
+moteseal_error moteseal_device_epoch(const moteseal_device *device, uint64_t unix_ms, uint64_t *epoch);
+
+// Begins the chain of a device that has never sealed anything: its keys are new. A device that may have sealed before and has lost its record must not
+// do this, for it would use indices twice; give it a new name, or restore a record with a higher index.
+//
+// @return `NullPointer`, `Misaligned`.
+moteseal_error moteseal_chain_start(moteseal_chain *chain,
+                                    const moteseal_device *device);
+
+// Begins a chain where a record left it. If a seal was open when the record was written, it is given up and the next one says that the device
+// restarted.
+//
+// @param record, length  The newest `MOTESEAL_CHAIN_RECORD` bytes that were kept.
+// @return `Damaged` if they are erased, torn or altered; `Truncated` or `TrailingBytes` for another length; `UnsupportedVersion`;
+//         `FieldOutOfRange`.
+moteseal_error moteseal_chain_restore(moteseal_chain *chain,
+                                      const uint8_t *record,
+                                      size_t length);
+
+// Opens the next seal: takes an index, which is never used again, for events of `epoch`.
+//
+// Make `record` durable, read it back and show it to `moteseal_chain_persisted`, before anything else: no star or tree is begun before.
+//
+// @param epoch  The epoch of the events to come (`moteseal_device_epoch`): not before one that was opened, nor one that was closed.
+// @param record  `MOTESEAL_CHAIN_RECORD` bytes to make durable.
+// @return `AlreadyOpen`, `EpochGoesBack`, `EpochOutOfRange`, `EpochClosed`, `IndexExhausted`; then nothing has changed.
+moteseal_error moteseal_chain_open(moteseal_chain *chain,
+                                   const moteseal_device *device,
+                                   uint64_t epoch,
+                                   uint8_t *record);
+
+// Shows that the record of the opened seal is durable.
+//
+// @param record, length  What was read back from where it is kept.
+// @return `Damaged` if it is not what `moteseal_chain_open` wrote: write it again, elsewhere; `NotOpen`.
+moteseal_error moteseal_chain_persisted(moteseal_chain *chain, const uint8_t *record, size_t length);
+
+// Gives the open seal up: its events are not sealed, its index is not used again, and the next seal says that the device restarted.
+//
+// @return `NotOpen`.
+moteseal_error moteseal_chain_abandon(moteseal_chain *chain);
+
+// Writes a chain's record, as it stands.
+//
+// @param record  `MOTESEAL_CHAIN_RECORD` bytes.
+moteseal_error moteseal_chain_record(const moteseal_chain *chain, uint8_t *record);
+
+// Begins a key from its 32 secret bytes: Ed25519's seed, or the scalar of P-256, big-endian. Wipe your own copy.
+//
+// @return `UnknownAlgorithm`, `KeyLength`, `InvalidSecretKey` (a scalar of 0 or above the curve's order).
+moteseal_error moteseal_signing_key_from_bytes(moteseal_signing_key *key,
+                                               uint8_t algorithm_number,
+                                               const uint8_t *secret,
+                                               size_t length);
+
+// Begins a key from a file: one PEM block of unencrypted PKCS#8, as `moteseal key new` and `openssl genpkey` write it.
+//
+// @return `MalformedPem`, `WrongPemLabel`, `MalformedDer`, `UnknownAlgorithm`, `InvalidSecretKey`, `KeyPairMismatch`.
+moteseal_error moteseal_signing_key_from_pem(moteseal_signing_key *key, const uint8_t *pem, size_t length);
+
+// The raw public key: 32 bytes of Ed25519, 65 of P-256.
+//
+// @return `NotBegun`, `BufferTooSmall`.
+moteseal_error moteseal_signing_key_public(const moteseal_signing_key *key, uint8_t *out, size_t capacity, size_t *length);
+
+// Signs a message. Deterministic: no randomness is needed, and the same message gives the same signature.
+//
+// @param signature  `MOTESEAL_SIGNATURE` bytes.
+// @return `NotBegun`.
+moteseal_error moteseal_sign(const moteseal_signing_key *key, const uint8_t *message, size_t message_length, uint8_t *signature);
+
+// Overwrites a key with zeros. Null is nothing to wipe.
+void moteseal_signing_key_wipe(moteseal_signing_key *key);
+
+// Brings an ECDSA signature of a secure element into the one form that is accepted: `s` in the lower half of the curve's order. Half of all
+// signatures of most secure elements are not; they hold all the same, and are changed into the equivalent that is.
+//
+// @param signature  `MOTESEAL_SIGNATURE` bytes, `r` then `s`, big-endian; changed in place.
+// @return `MalformedSignature` if `r` or `s` is 0 or not below the order.
+moteseal_error moteseal_esp256_normalize(uint8_t *signature);
+
+// Begins the star of the chain's open seal.
+//
+// @param device  With at most 8 levels.
+// @param chain  With an open seal, whose record was shown to be durable.
+// @param salt_key  32 secret bytes, uniformly random, of this device alone and apart from its signing key (`NAME.salt.key` of `moteseal key
+//        new`, there as hexadecimal digits). Nobody else may know them, or could steer what is sampled. They are not kept.
+// @return `NotOpen`, `NotPersisted`, `LevelsOutOfRange`, `UnknownAlgorithm`.
+moteseal_error moteseal_star8_begin(moteseal_star8 *star,
+                                    const moteseal_device *device,
+                                    moteseal_chain *chain,
+                                    const uint8_t *salt_key);
+
+// Folds in the next event. What is not also kept elsewhere is gone: the star holds digests, not events.
+//
+// @param event, length  The event as the schema has it: `record_size` bytes, or any number up to 65,535 where that is 0.
+// @param level  May be null. Says the event's level. It is secret until the seal is sent.
+// @return `NotBegun`, `WrongLength`, `Full` (2^32 - 1 events); then nothing has changed.
+moteseal_error moteseal_star8_push(moteseal_star8 *star, const uint8_t *event, size_t length, uint8_t *level);
+
+// Says how many events were folded in.
+moteseal_error moteseal_star8_count(const moteseal_star8 *star, uint32_t *events);
+
+// Ends the star and begins the seal, which is to be signed.
+//
+// @param last_in_epoch  1 if no further seal will cover this epoch, 0 if one may.
+// @param answers  May be null. The query epochs that the device answered and has not stated yet.
+// @param seal  Begun if all is well. The star is wiped then, and may be begun again for the next seal.
+// @return `NotBegun`, `NotOpen`, `NotOfThisSeal` (the chain has gone on), `FieldOutOfRange` (`last_in_epoch`); then nothing has changed.
+moteseal_error moteseal_star8_close(moteseal_star8 *star,
+                                    const moteseal_device *device,
+                                    moteseal_chain *chain,
+                                    uint8_t last_in_epoch,
+                                    const moteseal_answers *answers,
+                                    moteseal_seal *seal);
+
+// Overwrites a star with zeros. Null is nothing to wipe.
+void moteseal_star8_wipe(moteseal_star8 *star);
+
+// Begins the star of the chain's open seal.
+//
+// @param device  With at most 16 levels.
+// @param chain  With an open seal, whose record was shown to be durable.
+// @param salt_key  32 secret bytes, uniformly random, of this device alone and apart from its signing key (`NAME.salt.key` of `moteseal key
+//        new`, there as hexadecimal digits). Nobody else may know them, or could steer what is sampled. They are not kept.
+// @return `NotOpen`, `NotPersisted`, `LevelsOutOfRange`, `UnknownAlgorithm`.
+moteseal_error moteseal_star16_begin(moteseal_star16 *star,
+                                     const moteseal_device *device,
+                                     moteseal_chain *chain,
+                                     const uint8_t *salt_key);
+
+// Folds in the next event. What is not also kept elsewhere is gone: the star holds digests, not events.
+//
+// @param event, length  The event as the schema has it: `record_size` bytes, or any number up to 65,535 where that is 0.
+// @param level  May be null. Says the event's level. It is secret until the seal is sent.
+// @return `NotBegun`, `WrongLength`, `Full` (2^32 - 1 events); then nothing has changed.
+moteseal_error moteseal_star16_push(moteseal_star16 *star, const uint8_t *event, size_t length, uint8_t *level);
+
+// Says how many events were folded in.
+moteseal_error moteseal_star16_count(const moteseal_star16 *star, uint32_t *events);
+
+// Ends the star and begins the seal, which is to be signed.
+//
+// @param last_in_epoch  1 if no further seal will cover this epoch, 0 if one may.
+// @param answers  May be null. The query epochs that the device answered and has not stated yet.
+// @param seal  Begun if all is well. The star is wiped then, and may be begun again for the next seal.
+// @return `NotBegun`, `NotOpen`, `NotOfThisSeal` (the chain has gone on), `FieldOutOfRange` (`last_in_epoch`); then nothing has changed.
+moteseal_error moteseal_star16_close(moteseal_star16 *star,
+                                     const moteseal_device *device,
+                                     moteseal_chain *chain,
+                                     uint8_t last_in_epoch,
+                                     const moteseal_answers *answers,
+                                     moteseal_seal *seal);
+
+// Overwrites a star with zeros. Null is nothing to wipe.
+void moteseal_star16_wipe(moteseal_star16 *star);
+
+// Begins the star of the chain's open seal.
+//
+// @param device  With at most 32 levels.
+// @param chain  With an open seal, whose record was shown to be durable.
+// @param salt_key  32 secret bytes, uniformly random, of this device alone and apart from its signing key (`NAME.salt.key` of `moteseal key
+//        new`, there as hexadecimal digits). Nobody else may know them, or could steer what is sampled. They are not kept.
+// @return `NotOpen`, `NotPersisted`, `LevelsOutOfRange`, `UnknownAlgorithm`.
+moteseal_error moteseal_star32_begin(moteseal_star32 *star,
+                                     const moteseal_device *device,
+                                     moteseal_chain *chain,
+                                     const uint8_t *salt_key);
+
+// Folds in the next event. What is not also kept elsewhere is gone: the star holds digests, not events.
+//
+// @param event, length  The event as the schema has it: `record_size` bytes, or any number up to 65,535 where that is 0.
+// @param level  May be null. Says the event's level. It is secret until the seal is sent.
+// @return `NotBegun`, `WrongLength`, `Full` (2^32 - 1 events); then nothing has changed.
+moteseal_error moteseal_star32_push(moteseal_star32 *star, const uint8_t *event, size_t length, uint8_t *level);
+
+// Says how many events were folded in.
+moteseal_error moteseal_star32_count(const moteseal_star32 *star, uint32_t *events);
+
+// Ends the star and begins the seal, which is to be signed.
+//
+// @param last_in_epoch  1 if no further seal will cover this epoch, 0 if one may.
+// @param answers  May be null. The query epochs that the device answered and has not stated yet.
+// @param seal  Begun if all is well. The star is wiped then, and may be begun again for the next seal.
+// @return `NotBegun`, `NotOpen`, `NotOfThisSeal` (the chain has gone on), `FieldOutOfRange` (`last_in_epoch`); then nothing has changed.
+moteseal_error moteseal_star32_close(moteseal_star32 *star,
+                                     const moteseal_device *device,
+                                     moteseal_chain *chain,
+                                     uint8_t last_in_epoch,
+                                     const moteseal_answers *answers,
+                                     moteseal_seal *seal);
+
+// Overwrites a star with zeros. Null is nothing to wipe.
+void moteseal_star32_wipe(moteseal_star32 *star);
+
+// Begins the tree of the chain's open seal.
+//
+// @param chain  With an open seal, whose record was shown to be durable.
+// @param salt_key  32 secret bytes, uniformly random, of this device alone and apart from its signing key (`NAME.salt.key` of `moteseal key
+//        new`, there as hexadecimal digits). Nobody else may know them, or could steer what is sampled. They are not kept.
+// @return `NotOpen`, `NotPersisted`, `LevelsOutOfRange`, `UnknownAlgorithm`.
+moteseal_error moteseal_tree10_begin(moteseal_tree10 *tree,
+                                     const moteseal_device *device,
+                                     moteseal_chain *chain,
+                                     const uint8_t *salt_key);
+
+// Folds in the next event. What is not also kept elsewhere is gone: the tree holds digests, not events.
+//
+// @param event, length  The event as the schema has it: `record_size` bytes, or any number up to 65,535 where that is 0.
+// @param level  May be null. Says the event's level. It is secret until the seal is sent.
+// @return `NotBegun`, `WrongLength`, `Full` (2^10 - 1 events); then nothing has changed.
+moteseal_error moteseal_tree10_push(moteseal_tree10 *tree, const uint8_t *event, size_t length, uint8_t *level);
+
+// Says how many events were folded in.
+moteseal_error moteseal_tree10_count(const moteseal_tree10 *tree, uint32_t *events);
+
+// Ends the tree and begins the seal, which is to be signed.
+//
+// @param last_in_epoch  1 if no further seal will cover this epoch, 0 if one may.
+// @param answers  May be null. The query epochs that the device answered and has not stated yet.
+// @param seal  Begun if all is well. The tree is wiped then, and may be begun again for the next seal.
+// @return `NotBegun`, `NotOpen`, `NotOfThisSeal` (the chain has gone on), `FieldOutOfRange` (`last_in_epoch`); then nothing has changed.
+moteseal_error moteseal_tree10_close(moteseal_tree10 *tree,
+                                     const moteseal_device *device,
+                                     moteseal_chain *chain,
+                                     uint8_t last_in_epoch,
+                                     const moteseal_answers *answers,
+                                     moteseal_seal *seal);
+
+// Overwrites a tree with zeros. Null is nothing to wipe.
+void moteseal_tree10_wipe(moteseal_tree10 *tree);
+
+// Begins the tree of the chain's open seal.
+//
+// @param chain  With an open seal, whose record was shown to be durable.
+// @param salt_key  32 secret bytes, uniformly random, of this device alone and apart from its signing key (`NAME.salt.key` of `moteseal key
+//        new`, there as hexadecimal digits). Nobody else may know them, or could steer what is sampled. They are not kept.
+// @return `NotOpen`, `NotPersisted`, `LevelsOutOfRange`, `UnknownAlgorithm`.
+moteseal_error moteseal_tree20_begin(moteseal_tree20 *tree,
+                                     const moteseal_device *device,
+                                     moteseal_chain *chain,
+                                     const uint8_t *salt_key);
+
+// Folds in the next event. What is not also kept elsewhere is gone: the tree holds digests, not events.
+//
+// @param event, length  The event as the schema has it: `record_size` bytes, or any number up to 65,535 where that is 0.
+// @param level  May be null. Says the event's level. It is secret until the seal is sent.
+// @return `NotBegun`, `WrongLength`, `Full` (2^20 - 1 events); then nothing has changed.
+moteseal_error moteseal_tree20_push(moteseal_tree20 *tree, const uint8_t *event, size_t length, uint8_t *level);
+
+// Says how many events were folded in.
+moteseal_error moteseal_tree20_count(const moteseal_tree20 *tree, uint32_t *events);
+
+// Ends the tree and begins the seal, which is to be signed.
+//
+// @param last_in_epoch  1 if no further seal will cover this epoch, 0 if one may.
+// @param answers  May be null. The query epochs that the device answered and has not stated yet.
+// @param seal  Begun if all is well. The tree is wiped then, and may be begun again for the next seal.
+// @return `NotBegun`, `NotOpen`, `NotOfThisSeal` (the chain has gone on), `FieldOutOfRange` (`last_in_epoch`); then nothing has changed.
+moteseal_error moteseal_tree20_close(moteseal_tree20 *tree,
+                                     const moteseal_device *device,
+                                     moteseal_chain *chain,
+                                     uint8_t last_in_epoch,
+                                     const moteseal_answers *answers,
+                                     moteseal_seal *seal);
+
+// Overwrites a tree with zeros. Null is nothing to wipe.
+void moteseal_tree20_wipe(moteseal_tree20 *tree);
+
+// Adds a query epoch that the device answered (`moteseal_permit_info` says which).
+//
+// @param query  16 bytes.
+// @return `Full` if no seal can state it beside the others: close the seal, and begin again with none.
+moteseal_error moteseal_answers_add(moteseal_answers *answers, const uint8_t *query, uint64_t epoch);
+
+// Forgets all answers, once the seal that states them is durable. Null is nothing to forget.
+void moteseal_answers_clear(moteseal_answers *answers);
+
+// Says what a seal says.
+//
+// @return `NotBegun`.
+moteseal_error moteseal_seal_info_of(const moteseal_seal *seal, moteseal_seal_info *info);
+
+// The level of an event under a seal: a star's part has the events of the highest level first, then those of the next, each level's in their order.
+//
+// @param sequence  The event's place under the seal, from 0.
+// @return `NotBegun`, `FieldOutOfRange` if there is no such event.
+moteseal_error moteseal_seal_level(const moteseal_seal *seal,
+                                   uint32_t sequence,
+                                   uint8_t *level);
+
+// Writes the bytes to sign, for `moteseal_sign`, a secure element or a signer elsewhere. An element that wants a digest gets SHA-256 of them
+// (P-256); Ed25519 takes the message itself.
+//
+// @param out, capacity  `MOTESEAL_MAX_MESSAGE` bytes suffice.
+// @return `NotBegun`, `BufferTooSmall`.
+moteseal_error moteseal_seal_message(const moteseal_seal *seal,
+                                     uint8_t *out,
+                                     size_t capacity,
+                                     size_t *length);
+
+// Whether a signature of the seal holds under a public key: worth doing once with every new signer, before its seals are refused elsewhere.
+//
+// @param key, key_length  The raw public key, of the device's algorithm.
+// @param signature, signature_length  What the signer gave.
+// @return `KeyLength`, `InvalidPublicKey`, `AlgorithmMismatch`, `MalformedSignature`, `HighS` (`moteseal_esp256_normalize` mends that),
+//         `NotAuthentic`.
+moteseal_error moteseal_seal_check(const moteseal_seal *seal,
+                                   uint8_t key_algorithm,
+                                   const uint8_t *key,
+                                   size_t key_length,
+                                   const uint8_t *signature,
+                                   size_t signature_length);
+
+// Takes the chain behind a seal that was signed. Make `record` durable together with what is to be sent, and only then send it: a seal that was sent
+// and forgotten would be followed by another of its index.
+//
+// @param record  `MOTESEAL_CHAIN_RECORD` bytes to make durable.
+// @return `NotBegun`, `NotOpen`, `NotOfThisSeal`; then nothing has changed.
+moteseal_error moteseal_seal_commit(const moteseal_seal *seal,
+                                    moteseal_chain *chain,
+                                    uint8_t *record);
+
+// Writes a schema item: the first of a bundle, and of an uplink whose receiver does not know the schema.
+//
+// @param out, capacity  16 bytes more than the schema suffice.
+// @return The names of schemas; `BufferTooSmall`.
+moteseal_error moteseal_schema_item(const uint8_t *schema, size_t schema_length, uint8_t *out, size_t capacity, size_t *length);
+
+// Writes the seal's open item: which device, and where its chain stood before this seal. The second item of a bundle.
+//
+// @param out, capacity  `MOTESEAL_MAX_OPEN` bytes suffice.
+// @return `NotBegun`, `BufferTooSmall`.
+moteseal_error moteseal_open_item(const moteseal_seal *seal, uint8_t *out, size_t capacity, size_t *length);
+
+// Writes the seal's part item up to its events, for a mote that streams them from flash: head, then the events, then the tail.
+//
+// The events follow as they were pushed; where `record_size` is 0 each behind its length in two bytes, big-endian. Of a tree they come in their order,
+// of a star by level, the highest first (`moteseal_seal_level`).
+//
+// @param events_length  Bytes of all events, lengths included.
+// @param out, capacity  `MOTESEAL_PART_OVERHEAD` bytes suffice.
+// @return `NotBegun`, `EventsLength` if the sealed events cannot take so many bytes, `BufferTooSmall`.
+moteseal_error moteseal_part_head(const moteseal_seal *seal,
+                                  size_t events_length,
+                                  uint8_t *out,
+                                  size_t capacity,
+                                  size_t *length);
+
+// Writes the end of the seal's part item: the signature over `moteseal_seal_message`.
+//
+// @param signature, signature_length  `MOTESEAL_SIGNATURE` bytes.
+// @param out, capacity  `MOTESEAL_SIGNATURE + 8` bytes suffice.
+// @return `NotBegun`, `MalformedSignature`, `BufferTooSmall`.
+moteseal_error moteseal_part_tail(const moteseal_seal *seal,
+                                  const uint8_t *signature,
+                                  size_t signature_length,
+                                  uint8_t *out,
+                                  size_t capacity,
+                                  size_t *length);
+
+// Writes the whole bundle of a seal, a `.mseal` file: schema, open item, and the part with all events and the signature. What
+// `moteseal verify` and `moteseal push` take.
+//
+// @param schema, schema_length  The schema that the device was given.
+// @param records, records_length  All events in the order in which they were pushed, one behind the other; where `record_size` is 0 each behind its
+//        length in two bytes, big-endian.
+// @param signature, signature_length  The signature over `moteseal_seal_message`.
+// @param out, capacity  `MOTESEAL_BUNDLE_OVERHEAD + schema_length + records_length` bytes suffice; not overlapping the records.
+// @return `NotBegun`, `MalformedSignature`, `EventsLength` for another number of events than were sealed, `NotOfThisSeal` for another schema,
+//         `BufferTooSmall`. That the records are those that were pushed is not checked here.
+moteseal_error moteseal_bundle(const moteseal_seal *seal,
+                               const uint8_t *schema,
+                               size_t schema_length,
+                               const uint8_t *records,
+                               size_t records_length,
+                               const uint8_t *signature,
+                               size_t signature_length,
+                               uint8_t *out,
+                               size_t capacity,
+                               size_t *length);
+
+// Writes a seal as a signed object of its own, a tagged COSE_Sign1 (RFC 9052), without its events.
+//
+// @param out, capacity  `MOTESEAL_MAX_OBJECT` bytes suffice.
+// @return `NotBegun`, `MalformedSignature`, `BufferTooSmall`.
+moteseal_error moteseal_seal_object(const moteseal_seal *seal,
+                                    const uint8_t *signature,
+                                    size_t signature_length,
+                                    uint8_t *out,
+                                    size_t capacity,
+                                    size_t *length);
+
+// Overwrites a seal with zeros. Null is nothing to wipe.
+void moteseal_seal_wipe(moteseal_seal *seal);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* MOTESEAL_H */
+
+/* The sizes and alignments that the library was compiled with. A compiler that disagrees, with other rules for structs, refuses. */
+#if defined(__cplusplus)
+#define MOTESEAL_ASSERT(condition, text) static_assert(condition, text)
+#define MOTESEAL_ALIGNOF(type) alignof(type)
+#elif defined(__STDC_VERSION__) && __STDC_VERSION__ >= 201112L
+#define MOTESEAL_ASSERT(condition, text) _Static_assert(condition, text)
+#define MOTESEAL_ALIGNOF(type) _Alignof(type)
+#endif
+#ifdef MOTESEAL_ASSERT
+MOTESEAL_ASSERT(sizeof(moteseal_device) == (sizeof(void *) == 8 ? 144 : 144), "moteseal_device");
+MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_device) == 8, "moteseal_device");
+MOTESEAL_ASSERT(sizeof(moteseal_chain) == (sizeof(void *) == 8 ? 128 : 128), "moteseal_chain");
+MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_chain) == 8, "moteseal_chain");
+MOTESEAL_ASSERT(sizeof(moteseal_signing_key) == (sizeof(void *) == 8 ? 256 : 256), "moteseal_signing_key");
+MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_signing_key) == 8, "moteseal_signing_key");
+MOTESEAL_ASSERT(sizeof(moteseal_star8) == (sizeof(void *) == 8 ? 1056 : 1056), "moteseal_star8");
+MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_star8) == 8, "moteseal_star8");
+MOTESEAL_ASSERT(sizeof(moteseal_star16) == (sizeof(void *) == 8 ? 1952 : 1952), "moteseal_star16");
+MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_star16) == 8, "moteseal_star16");
+MOTESEAL_ASSERT(sizeof(moteseal_star32) == (sizeof(void *) == 8 ? 3744 : 3744), "moteseal_star32");
+MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_star32) == 8, "moteseal_star32");
+MOTESEAL_ASSERT(sizeof(moteseal_tree10) == (sizeof(void *) == 8 ? 592 : 592), "moteseal_tree10");
+MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_tree10) == 8, "moteseal_tree10");
+MOTESEAL_ASSERT(sizeof(moteseal_tree20) == (sizeof(void *) == 8 ? 912 : 912), "moteseal_tree20");
+MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_tree20) == 8, "moteseal_tree20");
+MOTESEAL_ASSERT(sizeof(moteseal_answers) == (sizeof(void *) == 8 ? 336 : 336), "moteseal_answers");
+MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_answers) == 8, "moteseal_answers");
+MOTESEAL_ASSERT(sizeof(moteseal_seal) == (sizeof(void *) == 8 ? 928 : 928), "moteseal_seal");
+MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_seal) == 8, "moteseal_seal");
+MOTESEAL_ASSERT(sizeof(moteseal_seal_info) == (sizeof(void *) == 8 ? 56 : 56), "moteseal_seal_info");
+MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_seal_info) == 8, "moteseal_seal_info");
+#endif

@@ -1,0 +1,248 @@
+//! Where a device's chain of seals stands, and what of it must be durable when (DESIGN section 5, "Restart").
+
+use moteseal_core::Digest;
+use moteseal_core::record::{EpochNumber, SealIndex};
+use moteseal_core::seal::Position;
+
+use crate::device::moteseal_device;
+use crate::error::moteseal_error;
+use crate::error::moteseal_error as Error;
+use crate::memory::{Opaque, begin, begun, bytes, call, checked, fixed, given, put, state};
+
+/// Bytes of a chain's record: what a mote keeps in flash. A multiple of 8.
+pub const MOTESEAL_CHAIN_RECORD: usize = 72;
+
+const VERSION: u8 = 1;
+const FLAG_LAST: u8 = 1;
+const FLAG_EPOCH: u8 = 2;
+const FLAG_CLOSED: u8 = 4;
+/// Bytes of a record before its check.
+const CHECKED: usize = MOTESEAL_CHAIN_RECORD - 8;
+
+/// A device's chain of seals: which index comes next, which epoch was opened last, what the next seal names as its predecessor.
+///
+/// Begin it with `moteseal_chain_start` on a device that has never sealed anything, with `moteseal_chain_restore` on any other. Nothing in it
+/// is secret. Declare it as `moteseal_chain chain = {0};`.
+#[allow(non_camel_case_types)]
+#[repr(C)]
+pub struct moteseal_chain {
+    opaque: [u64; 16],
+}
+
+impl Opaque for moteseal_chain {
+    type Value = Chain;
+    const MARK: u32 = 0x6d73_6301;
+}
+
+/// See `moteseal_chain`.
+pub struct Chain {
+    pub(crate) position: Position,
+    next_index: SealIndex,
+    epoch: Option<EpochNumber>,
+    /// The seal that is open, its epoch, and whether the record that says so is known to be durable.
+    open: Option<(SealIndex, EpochNumber, bool)>,
+}
+
+impl Chain {
+    fn check(&self, device: &moteseal_device, epoch: EpochNumber) -> Result<(), Error> {
+        if self.open.is_some() {
+            return Err(Error::AlreadyOpen);
+        }
+        if self.epoch.is_some_and(|last| epoch < last) {
+            return Err(Error::EpochGoesBack);
+        }
+        if epoch.0 < device.first_epoch || epoch.0 > device.last_epoch {
+            return Err(Error::EpochOutOfRange);
+        }
+        let Position { last, epoch_closed, .. } = self.position;
+        if epoch_closed && last.is_some_and(|(_, closed)| closed == epoch) {
+            return Err(Error::EpochClosed);
+        }
+        // The last index is never opened, so that the next one is always a number.
+        if self.next_index.0 == u32::MAX { Err(Error::IndexExhausted) } else { Ok(()) }
+    }
+
+    /// The seal that is open, once its record is durable.
+    pub(crate) fn opened(&self) -> Result<(SealIndex, EpochNumber), Error> {
+        match self.open {
+            Some((index, epoch, true)) => Ok((index, epoch)),
+            Some(_) => Err(Error::NotPersisted),
+            None => Err(Error::NotOpen),
+        }
+    }
+
+    /// The device restarted since the last seal: indices were opened that were never signed.
+    pub(crate) fn restarted(&self, index: SealIndex) -> bool {
+        index.0 != self.position.last.map_or(0, |(last, _)| last.0 + 1)
+    }
+
+    /// Stands behind a seal that was signed.
+    pub(crate) fn commit(&mut self, position: Position) {
+        (self.position, self.open) = (position, None);
+    }
+
+    pub(crate) fn record(&self) -> [u8; MOTESEAL_CHAIN_RECORD] {
+        let mut out = [0; MOTESEAL_CHAIN_RECORD];
+        let mut at = 0;
+        let mut push = |bytes: &[u8]| {
+            for (place, byte) in out.iter_mut().skip(at).zip(bytes) {
+                *place = *byte;
+            }
+            at += bytes.len();
+        };
+        let flags = if self.position.last.is_some() { FLAG_LAST } else { 0 }
+            | if self.epoch.is_some() { FLAG_EPOCH } else { 0 }
+            | if self.position.epoch_closed { FLAG_CLOSED } else { 0 };
+        let (index, epoch) = self.position.last.map_or((0, 0), |(index, epoch)| (index.0, epoch.0));
+        push(&[VERSION, flags]);
+        push(&self.position.prev.0);
+        push(&index.to_be_bytes());
+        push(&epoch.to_be_bytes());
+        push(&self.next_index.0.to_be_bytes());
+        push(&self.epoch.map_or(0, |epoch| epoch.0).to_be_bytes());
+        let check = check_of(&out);
+        out[CHECKED..].copy_from_slice(&check);
+        out
+    }
+
+    fn restore(record: &[u8; MOTESEAL_CHAIN_RECORD]) -> Result<Self, Error> {
+        if record[CHECKED..] != check_of(record) {
+            return Err(Error::Damaged);
+        }
+        if record[0] != VERSION {
+            return Err(Error::UnsupportedVersion);
+        }
+        let number = |from: usize, length: usize| {
+            record.iter().skip(from).take(length).fold(0_u64, |value, &byte| value << 8 | u64::from(byte))
+        };
+        let index = |from| u32::try_from(number(from, 4)).map(SealIndex).map_err(|_| Error::Damaged);
+        let flags = record[1];
+        let mut prev = Digest::NULL;
+        prev.0.copy_from_slice(&record[2..34]);
+        let last = if flags & FLAG_LAST == 0 { None } else { Some((index(34)?, EpochNumber(number(38, 8)))) };
+        let epoch = if flags & FLAG_EPOCH == 0 { None } else { Some(EpochNumber(number(50, 8))) };
+        let chain = Self {
+            position: Position { prev, last, epoch_closed: flags & FLAG_CLOSED != 0 },
+            next_index: index(46)?,
+            epoch,
+            open: None,
+        };
+        // What only `record` writes is read: the check is against accidents, and these are no accident.
+        let is_sound = chain.position.last.is_none_or(|(last, sealed)| last < chain.next_index && Some(sealed) <= chain.epoch);
+        if is_sound && chain.record() == *record { Ok(chain) } else { Err(Error::FieldOutOfRange) }
+    }
+}
+
+/// Tells a record from erased, torn or worn out flash: against accidents, not against people.
+fn check_of(record: &[u8; MOTESEAL_CHAIN_RECORD]) -> [u8; 8] {
+    let mut check = [0; 8];
+    check.copy_from_slice(&Digest::of(&[b"moteseal/c/1/chain", &record[..CHECKED]]).0[..8]);
+    check
+}
+
+/// Begins the chain of a device that has never sealed anything: its keys are new. A device that may have sealed before and has lost its record must not
+/// do this, for it would use indices twice; give it a new name, or restore a record with a higher index.
+///
+/// @return `NullPointer`, `Misaligned`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn moteseal_chain_start(chain: *mut moteseal_chain, device: *const moteseal_device) -> moteseal_error {
+    call(|| {
+        // SAFETY: the caller keeps what the header asks.
+        unsafe {
+            let position = Position::start(Digest(given(device)?.certificate));
+            begin(chain, Chain { position, next_index: SealIndex(0), epoch: None, open: None })
+        }
+    })
+}
+
+/// Begins a chain where a record left it. If a seal was open when the record was written, it is given up and the next one says that the device
+/// restarted.
+///
+/// @param record, length  The newest `MOTESEAL_CHAIN_RECORD` bytes that were kept.
+/// @return `Damaged` if they are erased, torn or altered; `Truncated` or `TrailingBytes` for another length; `UnsupportedVersion`;
+///         `FieldOutOfRange`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn moteseal_chain_restore(chain: *mut moteseal_chain, record: *const u8, length: usize) -> moteseal_error {
+    call(|| {
+        match length {
+            0..MOTESEAL_CHAIN_RECORD => return Err(Error::Truncated),
+            MOTESEAL_CHAIN_RECORD => {}
+            _ => return Err(Error::TrailingBytes),
+        }
+        // SAFETY: the caller keeps what the header asks.
+        unsafe { begin(chain, Chain::restore(fixed(record)?)?) }
+    })
+}
+
+/// Opens the next seal: takes an index, which is never used again, for events of `epoch`.
+///
+/// Make `record` durable, read it back and show it to `moteseal_chain_persisted`, before anything else: no star or tree is begun before.
+///
+/// @param epoch  The epoch of the events to come (`moteseal_device_epoch`): not before one that was opened, nor one that was closed.
+/// @param record  `MOTESEAL_CHAIN_RECORD` bytes to make durable.
+/// @return `AlreadyOpen`, `EpochGoesBack`, `EpochOutOfRange`, `EpochClosed`, `IndexExhausted`; then nothing has changed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn moteseal_chain_open(
+    chain: *mut moteseal_chain,
+    device: *const moteseal_device,
+    epoch: u64,
+    record: *mut u8,
+) -> moteseal_error {
+    call(|| {
+        checked(record)?;
+        // SAFETY: the caller keeps what the header asks.
+        let (chain, device) = unsafe { (state(chain)?, given(device)?) };
+        let epoch = EpochNumber(epoch);
+        chain.check(device, epoch)?;
+        chain.open = Some((chain.next_index, epoch, false));
+        chain.next_index.0 += 1;
+        chain.epoch = Some(epoch);
+        // SAFETY: as above; bytes need no alignment.
+        unsafe { put(record.cast(), chain.record()) }
+    })
+}
+
+/// Shows that the record of the opened seal is durable.
+///
+/// @param record, length  What was read back from where it is kept.
+/// @return `Damaged` if it is not what `moteseal_chain_open` wrote: write it again, elsewhere; `NotOpen`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn moteseal_chain_persisted(
+    chain: *mut moteseal_chain,
+    record: *const u8,
+    length: usize,
+) -> moteseal_error {
+    call(|| {
+        // SAFETY: the caller keeps what the header asks.
+        let (chain, record) = unsafe { (state(chain)?, bytes(record, length)?) };
+        let is_kept = chain.record() == *record;
+        let (_, _, persisted) = chain.open.as_mut().ok_or(Error::NotOpen)?;
+        if !is_kept {
+            return Err(Error::Damaged);
+        }
+        *persisted = true;
+        Ok(())
+    })
+}
+
+/// Gives the open seal up: its events are not sealed, its index is not used again, and the next seal says that the device restarted.
+///
+/// @return `NotOpen`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn moteseal_chain_abandon(chain: *mut moteseal_chain) -> moteseal_error {
+    call(|| {
+        // SAFETY: the caller keeps what the header asks.
+        unsafe { state(chain)? }.open.take().map(|_| ()).ok_or(Error::NotOpen)
+    })
+}
+
+/// Writes a chain's record, as it stands.
+///
+/// @param record  `MOTESEAL_CHAIN_RECORD` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn moteseal_chain_record(chain: *const moteseal_chain, record: *mut u8) -> moteseal_error {
+    call(|| {
+        // SAFETY: the caller keeps what the header asks; bytes need no alignment.
+        unsafe { put(record.cast(), begun(chain)?.record()) }
+    })
+}

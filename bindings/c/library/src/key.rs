@@ -1,0 +1,123 @@
+//! Signing keys, for motes without a secure element.
+
+use moteseal_core::identity::decode_secret_pem;
+use moteseal_core::signature::{KeyPair as _, SecretKey, Signer as _};
+
+use crate::device::{MOTESEAL_SIGNATURE, algorithm};
+use crate::error::moteseal_error;
+use crate::error::moteseal_error as Error;
+use crate::memory::{Opaque, begin, begun, buffer, bytes, call, checked, fixed, put, wipe};
+
+/// A secret key. Declare it as `moteseal_signing_key key = {0};` and end it with `moteseal_signing_key_wipe`.
+#[allow(non_camel_case_types)]
+#[repr(C)]
+pub struct moteseal_signing_key {
+    opaque: [u64; 32],
+}
+
+impl Opaque for moteseal_signing_key {
+    type Value = SecretKey;
+    const MARK: u32 = 0x6d73_6b01;
+}
+
+/// Begins a key from its 32 secret bytes: Ed25519's seed, or the scalar of P-256, big-endian. Wipe your own copy.
+///
+/// @return `UnknownAlgorithm`, `KeyLength`, `InvalidSecretKey` (a scalar of 0 or above the curve's order).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn moteseal_signing_key_from_bytes(
+    key: *mut moteseal_signing_key,
+    algorithm_number: u8,
+    secret: *const u8,
+    length: usize,
+) -> moteseal_error {
+    call(|| {
+        checked(key)?;
+        // SAFETY: the caller keeps what the header asks.
+        let secret = unsafe { bytes(secret, length)? };
+        let value = SecretKey::from_bytes(algorithm(algorithm_number)?, secret)?;
+        // SAFETY: as above.
+        unsafe { begin(key, value) }
+    })
+}
+
+/// Begins a key from a file: one PEM block of unencrypted PKCS#8, as `moteseal key new` and `openssl genpkey` write it.
+///
+/// @return `MalformedPem`, `WrongPemLabel`, `MalformedDer`, `UnknownAlgorithm`, `InvalidSecretKey`, `KeyPairMismatch`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn moteseal_signing_key_from_pem(
+    key: *mut moteseal_signing_key,
+    pem: *const u8,
+    length: usize,
+) -> moteseal_error {
+    call(|| {
+        checked(key)?;
+        // SAFETY: the caller keeps what the header asks.
+        let value = decode_secret_pem(unsafe { bytes(pem, length)? })?;
+        // SAFETY: as above.
+        unsafe { begin(key, value) }
+    })
+}
+
+/// The raw public key: 32 bytes of Ed25519, 65 of P-256.
+///
+/// @return `NotBegun`, `BufferTooSmall`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn moteseal_signing_key_public(
+    key: *const moteseal_signing_key,
+    out: *mut u8,
+    capacity: usize,
+    length: *mut usize,
+) -> moteseal_error {
+    call(|| {
+        // SAFETY: the caller keeps what the header asks.
+        let (key, out) = unsafe { (begun(key)?, buffer(out, capacity)?) };
+        let public = key.public_key().to_bytes();
+        out.get_mut(..public.len()).ok_or(Error::BufferTooSmall)?.copy_from_slice(&public);
+        // SAFETY: as above.
+        unsafe { put(length, public.len()) }
+    })
+}
+
+/// Signs a message. Deterministic: no randomness is needed, and the same message gives the same signature.
+///
+/// @param signature  `MOTESEAL_SIGNATURE` bytes.
+/// @return `NotBegun`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn moteseal_sign(
+    key: *const moteseal_signing_key,
+    message: *const u8,
+    message_length: usize,
+    signature: *mut u8,
+) -> moteseal_error {
+    call(|| {
+        // SAFETY: the caller keeps what the header asks.
+        let (key, message, out) =
+            unsafe { (begun(key)?, bytes(message, message_length)?, buffer(signature, MOTESEAL_SIGNATURE)?) };
+        key.sign(message, out)?;
+        Ok(())
+    })
+}
+
+/// Overwrites a key with zeros. Null is nothing to wipe.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn moteseal_signing_key_wipe(key: *mut moteseal_signing_key) {
+    // SAFETY: the caller keeps what the header asks.
+    unsafe { wipe(key) };
+}
+
+/// Brings an ECDSA signature of a secure element into the one form that is accepted: `s` in the lower half of the curve's order. Half of all
+/// signatures of most secure elements are not; they hold all the same, and are changed into the equivalent that is.
+///
+/// @param signature  `MOTESEAL_SIGNATURE` bytes, `r` then `s`, big-endian; changed in place.
+/// @return `MalformedSignature` if `r` or `s` is 0 or not below the order.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn moteseal_esp256_normalize(signature: *mut u8) -> moteseal_error {
+    call(|| {
+        // SAFETY: the caller keeps what the header asks; the bytes are read before they are written.
+        let raw: &[u8; MOTESEAL_SIGNATURE] = unsafe { fixed(signature)? };
+        let parsed = p256::ecdsa::Signature::from_slice(raw).map_err(|_| Error::MalformedSignature)?;
+        let normal: [u8; MOTESEAL_SIGNATURE] = parsed.normalize_s().to_bytes().into();
+        // SAFETY: as above; bytes need no alignment.
+        unsafe { put(signature.cast(), normal) }
+    })
+}

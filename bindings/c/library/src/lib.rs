@@ -1,0 +1,43 @@
+//! What a mote runs, for C: seals, the source of private sums, the receiver of broadcasts (bindings/c/README.md).
+//!
+//! Thin: every function here turns pointers into references ([`memory`]), calls `moteseal-core`, and says in a number how it went. There
+//! is no heap, no operating system, no clock, no randomness and no global state: all memory is the caller's, in the opaque types of
+//! `include/moteseal.h`, which `moteseal-header` writes from these sources. Nothing panics: what could is refused before. What a gateway
+//! or a verifier does is not here.
+
+#![no_std]
+
+mod chain;
+mod device;
+mod error;
+mod key;
+mod layout;
+mod memory;
+mod seal;
+mod star;
+mod tree;
+
+pub use chain::moteseal_chain;
+pub use device::moteseal_device;
+pub use key::moteseal_signing_key;
+pub use seal::{moteseal_answers, moteseal_seal, moteseal_seal_info};
+pub use star::{moteseal_star8, moteseal_star16, moteseal_star32};
+pub use tree::{moteseal_tree10, moteseal_tree20};
+
+/// Nothing here panics; if it does all the same, the processor traps rather than go on with half a state.
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    loop {
+        #[cfg(target_arch = "arm")]
+        // SAFETY: an undefined instruction reads and writes nothing; the mote's fault handler takes over.
+        unsafe {
+            core::arch::asm!("udf #0", options(nomem, nostack));
+        }
+        #[cfg(any(target_arch = "x86_64", target_arch = "x86"))]
+        // SAFETY: as above.
+        unsafe {
+            core::arch::asm!("ud2", options(nomem, nostack));
+        }
+        core::hint::spin_loop();
+    }
+}

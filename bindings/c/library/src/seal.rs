@@ -1,0 +1,575 @@
+//! Seals: what a star or tree becomes, how it is signed, by the mote's own key or a secure element, and the bytes that travel.
+
+use moteseal_core::Digest;
+use moteseal_core::level::{Counters, Salt, SaltKey, SipKey};
+use moteseal_core::record::{DeviceId, EpochNumber, Framing, SealIndex, Sequence};
+use moteseal_core::schema::Schema;
+use moteseal_core::seal::{Answers, MAX_MESSAGE, Position, Scheme, Seal, SealError, Statement, Unverified};
+use moteseal_core::signature::PublicKey;
+use moteseal_core::wire::cbor::{BufferTooSmall, Writer};
+use moteseal_core::wire::stream::{self, Open, PART_OVERHEAD, Selection};
+
+use crate::chain::{Chain, MOTESEAL_CHAIN_RECORD, moteseal_chain};
+use crate::device::{MOTESEAL_ED25519, MOTESEAL_ESP256, MOTESEAL_SIGNATURE, algorithm, moteseal_device};
+use crate::error::moteseal_error;
+use crate::error::moteseal_error as Error;
+use crate::memory::{Opaque, begin, begun, buffer, bytes, call, checked, fixed, put, state, wipe};
+
+/// Bytes that suffice for the message of any seal.
+pub const MOTESEAL_MAX_MESSAGE: usize = 1024;
+/// Bytes that suffice for an open item.
+pub const MOTESEAL_MAX_OPEN: usize = 96;
+/// Bytes that suffice for a part's head and tail together, beside the events.
+pub const MOTESEAL_PART_OVERHEAD: usize = 576;
+/// Bytes that suffice for a bundle, beside its schema and its events.
+pub const MOTESEAL_BUNDLE_OVERHEAD: usize = 704;
+/// Bytes that suffice for a seal as a signed object of its own.
+pub const MOTESEAL_MAX_OBJECT: usize = 1152;
+
+const _: () = assert!(MOTESEAL_MAX_MESSAGE == MAX_MESSAGE && MOTESEAL_PART_OVERHEAD == PART_OVERHEAD);
+const _: () = assert!(MOTESEAL_BUNDLE_OVERHEAD >= 16 + MOTESEAL_MAX_OPEN + MOTESEAL_PART_OVERHEAD);
+const _: () = assert!(MOTESEAL_MAX_OBJECT >= MAX_MESSAGE + 128);
+
+/// The query epochs that a device answered since its last seal: every one of them must be stated by a seal, or whoever adds up may claim that
+/// the device was silent. Declare it as `moteseal_answers answers = {0};`: zeros are none.
+#[allow(non_camel_case_types)]
+#[repr(C)]
+pub struct moteseal_answers {
+    opaque: [u64; 42],
+}
+
+impl Opaque for moteseal_answers {
+    type Value = Answers;
+    const MARK: u32 = 0x6d73_6101;
+}
+
+/// A seal: what was sealed, to be signed. Declare it as `moteseal_seal seal = {0};`.
+#[allow(non_camel_case_types)]
+#[repr(C)]
+pub struct moteseal_seal {
+    opaque: [u64; 116],
+}
+
+impl Opaque for moteseal_seal {
+    type Value = Closed;
+    const MARK: u32 = 0x6d73_7301;
+}
+
+/// See `moteseal_seal`.
+pub struct Closed {
+    seal: Seal<Unverified>,
+    framing: Framing,
+    roster_version: u32,
+}
+
+/// What a seal says. Plain data.
+#[allow(non_camel_case_types)]
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct moteseal_seal_info {
+    /// What the next seal names as its predecessor.
+    pub digest: [u8; 32],
+    /// The epoch.
+    pub epoch: u64,
+    /// The index.
+    pub index: u32,
+    /// How many events it covers.
+    pub events: u32,
+    /// The group's number of levels.
+    pub levels: u8,
+    /// 1 for a tree, 0 for a star.
+    pub is_tree: u8,
+    /// `MOTESEAL_ED25519` or `MOTESEAL_ESP256`.
+    pub algorithm: u8,
+    /// 1 if no further seal covers the epoch.
+    pub last_in_epoch: u8,
+    /// 1 if the device restarted since the seal before.
+    pub restart: u8,
+    /// Zeros.
+    pub reserved: [u8; 3],
+}
+
+/// What a star or tree stands on.
+#[derive(Clone)]
+pub(crate) struct Ground {
+    pub(crate) index: SealIndex,
+    pub(crate) salt: Salt,
+    epoch: EpochNumber,
+    device: DeviceId,
+}
+
+/// What a star or tree came to.
+pub(crate) struct Folded {
+    pub(crate) scheme: Scheme,
+    pub(crate) counters: Counters,
+    pub(crate) root: Digest,
+}
+
+impl Ground {
+    pub(crate) fn new(device: &moteseal_device, chain: &Chain, salt_key: &SaltKey) -> Result<Self, Error> {
+        device.check()?;
+        let ((index, epoch), (_, id)) = (chain.opened()?, device.ids());
+        Ok(Self { index, epoch, salt: salt_key.salt(id, index), device: id })
+    }
+
+    /// Whether this is still the chain's open seal, and the device that began it.
+    pub(crate) fn check(&self, device: &moteseal_device, chain: &Chain) -> Result<(), Error> {
+        let is_this = chain.opened()? == (self.index, self.epoch) && device.ids().1 == self.device;
+        if is_this { Ok(()) } else { Err(Error::NotOfThisSeal) }
+    }
+
+    /// Makes the seal.
+    ///
+    /// # Safety
+    /// `seal` is memory for one.
+    pub(crate) unsafe fn seal(
+        &self,
+        folded: Folded,
+        device: &moteseal_device,
+        chain: &Chain,
+        last_in_epoch: u8,
+        answers: Option<&moteseal_answers>,
+        seal: *mut moteseal_seal,
+    ) -> Result<(), Error> {
+        if last_in_epoch > 1 {
+            return Err(Error::FieldOutOfRange);
+        }
+        let algorithm = device.check()?;
+        if folded.counters.levels() != device.levels {
+            return Err(Error::NotOfThisSeal);
+        }
+        let (group, id) = device.ids();
+        let mut statement = Statement::new(folded.scheme, group, Digest(device.roster), id, device.levels);
+        statement.index = self.index;
+        (statement.prev, statement.last) = (chain.position.prev, chain.position.last);
+        statement.epoch = self.epoch;
+        statement.last_in_epoch = last_in_epoch == 1;
+        statement.restart = chain.restarted(self.index);
+        statement.schema = Digest(device.schema);
+        statement.salt = self.salt;
+        statement.counters = folded.counters;
+        if let Some(answers) = answers {
+            // SAFETY: a reference is memory for one; zeros are no answers.
+            match unsafe { begun(answers) } {
+                Ok(answers) => statement.answered = *answers,
+                Err(Error::NotBegun) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let closed = Closed {
+            seal: Seal::new(statement, folded.root, algorithm),
+            framing: device.framing(),
+            roster_version: device.roster_version,
+        };
+        // SAFETY: the caller's word.
+        unsafe { begin(seal, closed) }
+    }
+}
+
+impl From<SealError> for Error {
+    fn from(error: SealError) -> Self {
+        Self::named(error.name())
+    }
+}
+
+impl Closed {
+    fn statement(&self) -> &Statement {
+        self.seal.statement()
+    }
+
+    /// The events of a whole seal take so many bytes, where that is known beforehand.
+    fn check_events(&self, length: usize) -> Result<(), Error> {
+        let total = self.statement().counters.total();
+        let fits = match self.framing {
+            Framing::Fixed(size) => u64::try_from(length) == Ok(total * u64::from(size.get())),
+            Framing::Prefixed => length as u64 >= 2 * total,
+        };
+        if fits { Ok(()) } else { Err(Error::EventsLength) }
+    }
+
+    fn open_item(&self, out: &mut Writer<'_>) -> Result<(), BufferTooSmall> {
+        let statement = self.statement();
+        let (device, prev, last) = (statement.device, Some(statement.prev), statement.last);
+        Open { device, roster_version: self.roster_version, prev, last }.encode(out)
+    }
+
+    fn part_head(&self, out: &mut Writer<'_>, events: usize) -> Result<(), BufferTooSmall> {
+        stream::encode_part_head(out, &self.seal, Selection::Levels(self.statement().surviving()), &[], events)
+    }
+
+    /// Each record, framed, with the level that it has.
+    fn each<'r>(&self, records: &'r [u8], mut take: impl FnMut(usize, &'r [u8])) -> Result<(), Error> {
+        let statement = self.statement();
+        let (key, levels) = (SipKey::new(&statement.salt), statement.counters.levels());
+        let mut rest = records;
+        for seq in 0..statement.counters.total() {
+            let (_, tail) = self.framing.split_first(rest).ok_or(Error::EventsLength)?;
+            let (record, _) = rest.split_at(rest.len() - tail.len());
+            take(key.level(seq, levels).0.into(), record);
+            rest = tail;
+        }
+        if rest.is_empty() { Ok(()) } else { Err(Error::EventsLength) }
+    }
+
+    /// Writes the records in the order in which they lie in a part: of a tree as they came, of a star by level, the finest first.
+    fn arrange(&self, records: &[u8], out: &mut [u8]) -> Result<(), Error> {
+        let mut cursors = [0; 32];
+        self.each(records, |level, record| {
+            if let Some(length) = cursors.get_mut(level) {
+                *length += record.len();
+            }
+        })?;
+        if self.statement().scheme == Scheme::Tree {
+            out.copy_from_slice(records);
+            return Ok(());
+        }
+        let mut end = 0;
+        for cursor in cursors.iter_mut().rev() {
+            let length = *cursor;
+            *cursor = end;
+            end += length;
+        }
+        self.each(records, |level, record| {
+            if let Some(cursor) = cursors.get_mut(level) {
+                if let Some(place) = out.get_mut(*cursor..*cursor + record.len()) {
+                    place.copy_from_slice(record);
+                }
+                *cursor += record.len();
+            }
+        })
+    }
+}
+
+fn signature_of(closed: &Closed, signature: &[u8]) -> Result<(), Error> {
+    if signature.len() == closed.seal.algorithm().signature_length() { Ok(()) } else { Err(Error::MalformedSignature) }
+}
+
+/// Adds a query epoch that the device answered (`moteseal_permit_info` says which).
+///
+/// @param query  16 bytes.
+/// @return `Full` if no seal can state it beside the others: close the seal, and begin again with none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn moteseal_answers_add(answers: *mut moteseal_answers, query: *const u8, epoch: u64) -> moteseal_error {
+    call(|| {
+        // SAFETY: the caller keeps what the header asks; zeros are no answers.
+        let (query, answers) = unsafe {
+            let query = fixed::<16>(query)?;
+            if let Err(Error::NotBegun) = state(answers) {
+                begin(answers, Answers::NONE)?;
+            }
+            (query, state(answers)?)
+        };
+        if answers.add(*query, epoch) { Ok(()) } else { Err(Error::Full) }
+    })
+}
+
+/// Forgets all answers, once the seal that states them is durable. Null is nothing to forget.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn moteseal_answers_clear(answers: *mut moteseal_answers) {
+    // SAFETY: the caller keeps what the header asks.
+    unsafe { wipe(answers) };
+}
+
+/// Says what a seal says.
+///
+/// @return `NotBegun`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn moteseal_seal_info_of(seal: *const moteseal_seal, info: *mut moteseal_seal_info) -> moteseal_error {
+    call(|| {
+        checked(info)?;
+        // SAFETY: the caller keeps what the header asks.
+        let closed = unsafe { begun(seal)? };
+        let statement = closed.statement();
+        let value = moteseal_seal_info {
+            digest: closed.seal.digest().0,
+            epoch: statement.epoch.0,
+            index: statement.index.0,
+            events: u32::try_from(statement.counters.total()).unwrap_or(u32::MAX),
+            levels: statement.counters.levels(),
+            is_tree: (statement.scheme == Scheme::Tree).into(),
+            algorithm: match closed.seal.algorithm() {
+                moteseal_core::signature::Algorithm::Ed25519 => MOTESEAL_ED25519,
+                _ => MOTESEAL_ESP256,
+            },
+            last_in_epoch: statement.last_in_epoch.into(),
+            restart: statement.restart.into(),
+            reserved: [0; 3],
+        };
+        // SAFETY: as above.
+        unsafe { put(info, value) }
+    })
+}
+
+/// The level of an event under a seal: a star's part has the events of the highest level first, then those of the next, each level's in their order.
+///
+/// @param sequence  The event's place under the seal, from 0.
+/// @return `NotBegun`, `FieldOutOfRange` if there is no such event.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn moteseal_seal_level(seal: *const moteseal_seal, sequence: u32, level: *mut u8) -> moteseal_error {
+    call(|| {
+        // SAFETY: the caller keeps what the header asks.
+        let statement = unsafe { begun(seal)? }.statement();
+        if u64::from(sequence) >= statement.counters.total() {
+            return Err(Error::FieldOutOfRange);
+        }
+        let found = statement.salt.level(Sequence(sequence.into()), statement.counters.levels());
+        // SAFETY: as above.
+        unsafe { put(level, found.0) }
+    })
+}
+
+/// Writes the bytes to sign, for `moteseal_sign`, a secure element or a signer elsewhere. An element that wants a digest gets SHA-256 of them
+/// (P-256); Ed25519 takes the message itself.
+///
+/// @param out, capacity  `MOTESEAL_MAX_MESSAGE` bytes suffice.
+/// @return `NotBegun`, `BufferTooSmall`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn moteseal_seal_message(
+    seal: *const moteseal_seal,
+    out: *mut u8,
+    capacity: usize,
+    length: *mut usize,
+) -> moteseal_error {
+    call(|| {
+        checked(length)?;
+        // SAFETY: the caller keeps what the header asks.
+        let (closed, out) = unsafe { (begun(seal)?, buffer(out, capacity)?) };
+        let mut scratch = [0; MAX_MESSAGE];
+        let message = closed.seal.message(&mut scratch);
+        out.get_mut(..message.len()).ok_or(Error::BufferTooSmall)?.copy_from_slice(message);
+        // SAFETY: as above.
+        unsafe { put(length, message.len()) }
+    })
+}
+
+/// Whether a signature of the seal holds under a public key: worth doing once with every new signer, before its seals are refused elsewhere.
+///
+/// @param key, key_length  The raw public key, of the device's algorithm.
+/// @param signature, signature_length  What the signer gave.
+/// @return `KeyLength`, `InvalidPublicKey`, `AlgorithmMismatch`, `MalformedSignature`, `HighS` (`moteseal_esp256_normalize` mends that),
+///         `NotAuthentic`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn moteseal_seal_check(
+    seal: *const moteseal_seal,
+    key_algorithm: u8,
+    key: *const u8,
+    key_length: usize,
+    signature: *const u8,
+    signature_length: usize,
+) -> moteseal_error {
+    call(|| {
+        // SAFETY: the caller keeps what the header asks.
+        let (closed, key, signature) = unsafe { (begun(seal)?, bytes(key, key_length)?, bytes(signature, signature_length)?) };
+        let key = PublicKey::from_bytes(algorithm(key_algorithm)?, key)?;
+        Ok(closed.seal.signed_by(&key, signature)?)
+    })
+}
+
+/// Takes the chain behind a seal that was signed. Make `record` durable together with what is to be sent, and only then send it: a seal that was sent
+/// and forgotten would be followed by another of its index.
+///
+/// @param record  `MOTESEAL_CHAIN_RECORD` bytes to make durable.
+/// @return `NotBegun`, `NotOpen`, `NotOfThisSeal`; then nothing has changed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn moteseal_seal_commit(
+    seal: *const moteseal_seal,
+    chain: *mut moteseal_chain,
+    record: *mut u8,
+) -> moteseal_error {
+    call(|| {
+        checked(record)?;
+        // SAFETY: the caller keeps what the header asks.
+        let (closed, chain) = unsafe { (begun(seal)?, state(chain)?) };
+        let (statement, Position { prev, .. }) = (closed.statement(), chain.position);
+        if chain.opened()? != (statement.index, statement.epoch) || statement.prev != prev {
+            return Err(Error::NotOfThisSeal);
+        }
+        chain.commit(closed.seal.position());
+        // SAFETY: as above; bytes need no alignment.
+        unsafe { put::<[u8; MOTESEAL_CHAIN_RECORD]>(record.cast(), chain.record()) }
+    })
+}
+
+/// Writes a schema item: the first of a bundle, and of an uplink whose receiver does not know the schema.
+///
+/// @param out, capacity  16 bytes more than the schema suffice.
+/// @return The names of schemas; `BufferTooSmall`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn moteseal_schema_item(
+    schema: *const u8,
+    schema_length: usize,
+    out: *mut u8,
+    capacity: usize,
+    length: *mut usize,
+) -> moteseal_error {
+    call(|| {
+        // SAFETY: the caller keeps what the header asks.
+        let (schema, out) = unsafe { (bytes(schema, schema_length)?, buffer(out, capacity)?) };
+        let mut out = Writer::new(out);
+        stream::encode_schema(&mut out, Schema::decode(schema)?.as_bytes())?;
+        // SAFETY: as above.
+        unsafe { put(length, out.position()) }
+    })
+}
+
+/// Writes the seal's open item: which device, and where its chain stood before this seal. The second item of a bundle.
+///
+/// @param out, capacity  `MOTESEAL_MAX_OPEN` bytes suffice.
+/// @return `NotBegun`, `BufferTooSmall`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn moteseal_open_item(
+    seal: *const moteseal_seal,
+    out: *mut u8,
+    capacity: usize,
+    length: *mut usize,
+) -> moteseal_error {
+    call(|| {
+        // SAFETY: the caller keeps what the header asks.
+        let (closed, out) = unsafe { (begun(seal)?, buffer(out, capacity)?) };
+        let mut out = Writer::new(out);
+        closed.open_item(&mut out)?;
+        // SAFETY: as above.
+        unsafe { put(length, out.position()) }
+    })
+}
+
+/// Writes the seal's part item up to its events, for a mote that streams them from flash: head, then the events, then the tail.
+///
+/// The events follow as they were pushed; where `record_size` is 0 each behind its length in two bytes, big-endian. Of a tree they come in their order,
+/// of a star by level, the highest first (`moteseal_seal_level`).
+///
+/// @param events_length  Bytes of all events, lengths included.
+/// @param out, capacity  `MOTESEAL_PART_OVERHEAD` bytes suffice.
+/// @return `NotBegun`, `EventsLength` if the sealed events cannot take so many bytes, `BufferTooSmall`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn moteseal_part_head(
+    seal: *const moteseal_seal,
+    events_length: usize,
+    out: *mut u8,
+    capacity: usize,
+    length: *mut usize,
+) -> moteseal_error {
+    call(|| {
+        // SAFETY: the caller keeps what the header asks.
+        let (closed, out) = unsafe { (begun(seal)?, buffer(out, capacity)?) };
+        closed.check_events(events_length)?;
+        let mut out = Writer::new(out);
+        closed.part_head(&mut out, events_length)?;
+        // SAFETY: as above.
+        unsafe { put(length, out.position()) }
+    })
+}
+
+/// Writes the end of the seal's part item: the signature over `moteseal_seal_message`.
+///
+/// @param signature, signature_length  `MOTESEAL_SIGNATURE` bytes.
+/// @param out, capacity  `MOTESEAL_SIGNATURE + 8` bytes suffice.
+/// @return `NotBegun`, `MalformedSignature`, `BufferTooSmall`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn moteseal_part_tail(
+    seal: *const moteseal_seal,
+    signature: *const u8,
+    signature_length: usize,
+    out: *mut u8,
+    capacity: usize,
+    length: *mut usize,
+) -> moteseal_error {
+    call(|| {
+        // SAFETY: the caller keeps what the header asks.
+        let (closed, signature, out) = unsafe { (begun(seal)?, bytes(signature, signature_length)?, buffer(out, capacity)?) };
+        signature_of(closed, signature)?;
+        let mut out = Writer::new(out);
+        stream::encode_part_tail(&mut out, Some(signature))?;
+        // SAFETY: as above.
+        unsafe { put(length, out.position()) }
+    })
+}
+
+/// Writes the whole bundle of a seal, a `.mseal` file: schema, open item, and the part with all events and the signature. What
+/// `moteseal verify` and `moteseal push` take.
+///
+/// @param schema, schema_length  The schema that the device was given.
+/// @param records, records_length  All events in the order in which they were pushed, one behind the other; where `record_size` is 0 each behind its
+///        length in two bytes, big-endian.
+/// @param signature, signature_length  The signature over `moteseal_seal_message`.
+/// @param out, capacity  `MOTESEAL_BUNDLE_OVERHEAD + schema_length + records_length` bytes suffice; not overlapping the records.
+/// @return `NotBegun`, `MalformedSignature`, `EventsLength` for another number of events than were sealed, `NotOfThisSeal` for another schema,
+///         `BufferTooSmall`. That the records are those that were pushed is not checked here.
+#[unsafe(no_mangle)]
+#[allow(clippy::too_many_arguments)]
+pub unsafe extern "C" fn moteseal_bundle(
+    seal: *const moteseal_seal,
+    schema: *const u8,
+    schema_length: usize,
+    records: *const u8,
+    records_length: usize,
+    signature: *const u8,
+    signature_length: usize,
+    out: *mut u8,
+    capacity: usize,
+    length: *mut usize,
+) -> moteseal_error {
+    call(|| {
+        checked(length)?;
+        // SAFETY: the caller keeps what the header asks.
+        let (closed, schema, records, signature, out) = unsafe {
+            (
+                begun(seal)?,
+                bytes(schema, schema_length)?,
+                bytes(records, records_length)?,
+                bytes(signature, signature_length)?,
+                buffer(out, capacity)?,
+            )
+        };
+        signature_of(closed, signature)?;
+        if Schema::decode(schema)?.digest() != closed.statement().schema {
+            return Err(Error::NotOfThisSeal);
+        }
+        closed.check_events(records.len())?;
+        let mut writer = Writer::new(out);
+        stream::encode_schema(&mut writer, schema)?;
+        closed.open_item(&mut writer)?;
+        closed.part_head(&mut writer, records.len())?;
+        let start = writer.position();
+        let end = start.checked_add(records.len()).ok_or(Error::BufferTooSmall)?;
+        closed.arrange(records, out.get_mut(start..end).ok_or(Error::BufferTooSmall)?)?;
+        let mut tail = Writer::new(out.get_mut(end..).ok_or(Error::BufferTooSmall)?);
+        stream::encode_part_tail(&mut tail, Some(signature))?;
+        let written = end + tail.position();
+        // SAFETY: as above.
+        unsafe { put(length, written) }
+    })
+}
+
+/// Writes a seal as a signed object of its own, a tagged COSE_Sign1 (RFC 9052), without its events.
+///
+/// @param out, capacity  `MOTESEAL_MAX_OBJECT` bytes suffice.
+/// @return `NotBegun`, `MalformedSignature`, `BufferTooSmall`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn moteseal_seal_object(
+    seal: *const moteseal_seal,
+    signature: *const u8,
+    signature_length: usize,
+    out: *mut u8,
+    capacity: usize,
+    length: *mut usize,
+) -> moteseal_error {
+    call(|| {
+        // SAFETY: the caller keeps what the header asks.
+        let (closed, signature, out) = unsafe { (begun(seal)?, bytes(signature, signature_length)?, buffer(out, capacity)?) };
+        signature_of(closed, signature)?;
+        let mut out = Writer::new(out);
+        closed.seal.encode(&mut out, signature)?;
+        // SAFETY: as above.
+        unsafe { put(length, out.position()) }
+    })
+}
+
+/// Overwrites a seal with zeros. Null is nothing to wipe.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn moteseal_seal_wipe(seal: *mut moteseal_seal) {
+    // SAFETY: the caller keeps what the header asks.
+    unsafe { wipe(seal) };
+}
+
+const _: () = assert!(MOTESEAL_SIGNATURE == 64);

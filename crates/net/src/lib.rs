@@ -1,7 +1,8 @@
 //! Links between the rooms: the HTTP client of the [`moteseal_api`] contract, and the links between devices and their hub.
 //!
 //! [`link`] is what a link between devices and hub promises; [`memory`] carries within a process, [`mqtt`] over a broker.
-//! [`broadcast`] is for media on which everybody hears everybody. None of them knows what the bytes mean.
+//! [`broadcast`] is for media on which everybody hears everybody. [`serial`] carries all of that to one mote. None of them knows what the
+//! bytes mean.
 //!
 //! A [`Client`] speaks to one cloud. It waits and tries again where the cloud asks it to, follows no redirects (an untrusted
 //! cloud must not send a token elsewhere), and its errors say which address failed, how, and what to do.
@@ -15,9 +16,11 @@ mod fair;
 pub mod link;
 pub mod memory;
 pub mod mqtt;
+pub mod serial;
 mod tls;
 
 pub use broadcast::{Broadcast, BroadcastLink};
 pub use client::{Answer, Client, Options, Retry, Token};
 pub use error::NetError;
 pub use link::{DeviceLink, Down, HubLink, LinkError, Up};
+pub use serial::SerialLine;

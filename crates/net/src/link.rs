@@ -183,6 +183,13 @@ pub enum LinkError {
         /// The innermost cause.
         cause: String,
     },
+    /// The serial port is not there, or nobody accepts the connection, or it broke.
+    LineDown {
+        /// The port's path or address.
+        url: String,
+        /// What the system says.
+        cause: String,
+    },
     /// The other side is not who it should be, or does not take us for who we are: TLS failed over a certificate.
     NotTrusted {
         /// The address.
@@ -213,6 +220,7 @@ impl LinkError {
             Self::BadFile { .. } => "BadFile",
             Self::PasswordInClear { .. } => "PasswordInClear",
             Self::Unreachable { .. } => "Unreachable",
+            Self::LineDown { .. } => "LineDown",
             Self::NotTrusted { .. } => "NotTrusted",
             Self::Refused { .. } => "Refused",
         }
@@ -252,6 +260,12 @@ impl fmt::Display for LinkError {
                 write!(f, "the password would travel unencrypted to {url}; use mqtts, or leave the password out")
             }
             Self::Unreachable { url, cause } => write!(f, "{url}: {cause}; is the broker running there, and the address right?"),
+            Self::LineDown { url, cause } => {
+                write!(
+                    f,
+                    "{url}: {cause}; is the mote, its adapter or its emulator there, may this user open it, and is the address right?"
+                )
+            }
             Self::NotTrusted { url, cause } => {
                 write!(f, "{url}: {cause}; check the certificate authorities, the broker's name and this side's certificate")
             }

@@ -141,7 +141,7 @@ impl Default for Backoff {
 
 impl Backoff {
     /// The wait after the failure `attempt` (from 0); `spread` is in 0..1.
-    fn wait(&self, attempt: u32, spread: f64) -> Duration {
+    pub(crate) fn wait(&self, attempt: u32, spread: f64) -> Duration {
         self.first.saturating_mul(1 << attempt.min(16)).min(self.longest).mul_f64(0.5 + 0.5 * spread)
     }
 }

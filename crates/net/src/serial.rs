@@ -1,0 +1,317 @@
+//! The serial line between a mote and its gateway, on a port of this machine or over TCP (spec/serial.md).
+//!
+//! What is said on it is [`Line`]'s; here it gets bytes and a clock. A port that goes away, an adapter that is unplugged or a connection that breaks,
+//! is opened again by itself; to the line that is noise. Everything waits within bounds: one body to send, eight that came, one read.
+
+mod port;
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use moteseal_core::wire::serial::{Channel, Counters, Heard, Line, MAX_BODY, PacketError, Side, Timing, room};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, split};
+use tokio::sync::{mpsc, watch};
+use tokio::task::AbortHandle;
+use tokio::time::sleep;
+
+pub use moteseal_core::wire::serial::Peer;
+
+use crate::client::{random, spread};
+use crate::link::{LinkError, State};
+use crate::mqtt::Backoff;
+use port::{Address, Port};
+
+/// Bodies that came and wait to be received.
+const WAITING: usize = 8;
+/// Bytes that are read, or made, at once.
+const CHUNK: usize = 4096;
+/// A connection that lasted so long was a success.
+const LASTED: Duration = Duration::from_secs(30);
+
+/// Which port, and which end of the line this is.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// A port's path, `/dev/ttyUSB0`, or `tcp://host:port` to connect to, where an emulator or a terminal server listens.
+    pub address: String,
+    /// Bits per second; of TCP, what is to be expected of the line behind it.
+    pub baud: u32,
+    /// Which end this is.
+    pub side: Side,
+    /// Another number than at any start of this end before; for a gateway a random one.
+    pub start: u32,
+    /// When packets are repeated, if not as the speed suggests.
+    pub timing: Option<Timing>,
+    /// When to try again after the port could not be opened, or went away.
+    pub backoff: Backoff,
+}
+
+impl Options {
+    /// A gateway's end at 115,200 baud.
+    #[must_use]
+    pub fn gateway(address: impl Into<String>) -> Self {
+        let backoff = Backoff { longest: Duration::from_secs(5), ..Backoff::default() };
+        let start = (random() >> 32) as u32;
+        Self { address: address.into(), baud: 115_200, side: Side::Gateway, start, timing: None, backoff }
+    }
+
+    /// Checks the address and the speed, as far as that goes without opening anything.
+    ///
+    /// # Errors
+    /// `BadAddress`.
+    pub fn check(&self) -> Result<(), LinkError> {
+        Address::parse(self).map(drop)
+    }
+
+    /// The longest packet goes out, the other end's longest one comes before the acknowledgement, and half a longest one is to spare.
+    fn timing(&self) -> Timing {
+        let longest_ms = MAX_BODY as u64 * 10 * 1000 / u64::from(self.baud.max(1));
+        let repeat_ms = u32::try_from((longest_ms * 5 / 2 + 100).max(400)).unwrap_or(u32::MAX);
+        self.timing.unwrap_or(Timing { repeat_ms, ..Timing::default() })
+    }
+}
+
+/// What came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The line is open, for the first time or anew: the other end has started, or has forgotten what it had heard.
+    Opened(Peer),
+    /// A body.
+    Body(Channel, Bytes),
+}
+
+/// What a line has counted since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// What was said and heard.
+    pub line: Counters,
+    /// Bodies that were longer than the other end takes, and were dropped.
+    pub too_long: u32,
+    /// How often the port was opened.
+    pub connections: u32,
+    /// The newest reason why the other end is none for this one: `SameSide` or `UnsupportedVersion`.
+    pub misfit: Option<PacketError>,
+}
+
+/// One end of a serial line. It opens its port, and opens it again, by itself.
+#[derive(Debug)]
+pub struct SerialLine {
+    outgoing: mpsc::Sender<(Channel, Bytes)>,
+    events: mpsc::Receiver<Event>,
+    state: watch::Receiver<State>,
+    counted: watch::Receiver<Counted>,
+    task: AbortHandle,
+}
+
+impl Drop for SerialLine {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl SerialLine {
+    /// An end of a line: [`State::Up`] once the other end has answered.
+    ///
+    /// # Errors
+    /// `BadAddress`. Nothing is opened yet.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn new(options: &Options) -> Result<Self, LinkError> {
+        let address = Address::parse(options)?;
+        // One body waits behind the one on its way: whoever has several decides late which is next.
+        let (outgoing, bodies) = mpsc::channel(1);
+        let (sender, events) = mpsc::channel(WAITING);
+        let (tell, state) = watch::channel(State::Connecting);
+        let (count, counted) = watch::channel(Counted::default());
+        let driver = Driver {
+            line: Box::new(Line::new(options.side, options.start, options.timing())),
+            began: Instant::now(),
+            bodies,
+            events: sender,
+            event: None,
+            state: tell,
+            counted: count,
+        };
+        let task = tokio::spawn(driver.run(address, options.backoff)).abort_handle();
+        Ok(Self { outgoing, events, state, counted, task })
+    }
+
+    /// Sends a body. Waits while one is on its way and another one waits; returns once the line has taken it, which says nothing about the
+    /// other end.
+    ///
+    /// # Errors
+    /// `FrameTooLong`, `Closed`.
+    pub async fn send(&self, channel: Channel, body: Bytes) -> Result<(), LinkError> {
+        if body.len() > MAX_BODY {
+            return Err(LinkError::FrameTooLong { length: body.len(), limit: MAX_BODY });
+        }
+        self.outgoing.send((channel, body)).await.map_err(|_| LinkError::Closed)
+    }
+
+    /// Waits until there is room to send: what is sent then need not wait. Nothing is lost if the future is dropped.
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub async fn ready(&self) -> Result<Ready<'_>, LinkError> {
+        self.outgoing.reserve().await.map(Ready).map_err(|_| LinkError::Closed)
+    }
+
+    /// Waits for what comes next. While nobody receives, nothing more is read, and the other end waits. Nothing is lost if the future is dropped.
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub async fn receive(&mut self) -> Result<Event, LinkError> {
+        self.events.recv().await.ok_or(LinkError::Closed)
+    }
+
+    /// How the line stands, and a way to be told when that changes.
+    #[must_use]
+    pub fn state(&self) -> watch::Receiver<State> {
+        self.state.clone()
+    }
+
+    /// What has been counted.
+    #[must_use]
+    pub fn counted(&self) -> Counted {
+        *self.counted.borrow()
+    }
+}
+
+/// Room to send a body.
+#[derive(Debug)]
+pub struct Ready<'l>(mpsc::Permit<'l, (Channel, Bytes)>);
+
+impl Ready<'_> {
+    /// Sends a body of at most [`MAX_BODY`] bytes; of a longer one the line says that it is too long in what it counts.
+    pub fn send(self, channel: Channel, body: Bytes) {
+        self.0.send((channel, body));
+    }
+}
+
+/// What keeps a line going.
+struct Driver {
+    line: Box<Line<{ room(MAX_BODY) }, { room(MAX_BODY) }>>,
+    began: Instant,
+    bodies: mpsc::Receiver<(Channel, Bytes)>,
+    events: mpsc::Sender<Event>,
+    /// What came and was not passed on yet.
+    event: Option<Event>,
+    state: watch::Sender<State>,
+    counted: watch::Sender<Counted>,
+}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver").field("line", &self.line).finish_non_exhaustive()
+    }
+}
+
+impl Driver {
+    async fn run(mut self, address: Address, backoff: Backoff) {
+        let mut attempt = 0_u32;
+        loop {
+            self.state.send_replace(State::Connecting);
+            let cause = match address.open().await {
+                Ok(port) => {
+                    self.counted.send_modify(|counted| counted.connections = counted.connections.saturating_add(1));
+                    let opened = Instant::now();
+                    let Some(cause) = self.carry(port).await else { return };
+                    if opened.elapsed() > LASTED {
+                        attempt = 0;
+                    }
+                    address.down(&cause)
+                }
+                Err(cause) => cause,
+            };
+            let again_in = backoff.wait(attempt, spread());
+            attempt = attempt.saturating_add(1);
+            self.state.send_replace(State::Down { cause, again_in });
+            sleep(again_in).await;
+        }
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Carries until the port breaks, and says why; nothing if nobody wants the line any more.
+    async fn carry(&mut self, port: Port) -> Option<std::io::Error> {
+        let (mut reader, mut writer) = split(port);
+        let (mut chunk, mut read, mut heard) = ([0; CHUNK], 0, 0);
+        let (mut spoken, mut written) = (Vec::with_capacity(CHUNK), 0);
+        loop {
+            while self.event.is_none() && heard < read {
+                self.hear(chunk[heard]);
+                heard += 1;
+            }
+            if written == spoken.len() {
+                (written, spoken) = (0, Vec::new());
+                let now_ms = self.now_ms();
+                while spoken.len() < CHUNK
+                    && let Some(byte) = self.line.speak(now_ms)
+                {
+                    spoken.push(byte);
+                }
+            }
+            self.tell();
+            let due = self.line.due_ms().map(|due| Duration::from_millis(due.saturating_sub(self.now_ms())));
+            let (is_silent, has_event) = (spoken.is_empty(), self.event.is_some());
+            tokio::select! {
+                place = self.events.reserve(), if has_event => {
+                    let place = place.ok()?;
+                    if let Some(event) = self.event.take() {
+                        place.send(event);
+                    }
+                }
+                bytes = reader.read(&mut chunk), if heard == read && !has_event => match bytes {
+                    Ok(0) => return Some(std::io::ErrorKind::UnexpectedEof.into()),
+                    Ok(bytes) => (heard, read) = (0, bytes),
+                    Err(error) => return Some(error),
+                },
+                bytes = writer.write(&spoken[written..]), if !is_silent => match bytes {
+                    Ok(0) => return Some(std::io::ErrorKind::WriteZero.into()),
+                    Ok(bytes) => written += bytes,
+                    Err(error) => return Some(error),
+                },
+                body = self.bodies.recv(), if self.line.is_idle() => {
+                    let (channel, body) = body?;
+                    if self.line.send(channel, &body).is_err() {
+                        self.counted.send_modify(|counted| counted.too_long = counted.too_long.saturating_add(1));
+                    }
+                }
+                () = sleep(due.unwrap_or_default()), if is_silent && due.is_some() => {}
+            }
+        }
+    }
+
+    fn hear(&mut self, byte: u8) {
+        match self.line.hear(byte) {
+            Some(Heard::Opened(peer)) => {
+                self.event = Some(Event::Opened(peer));
+                self.counted.send_modify(|counted| counted.misfit = None);
+            }
+            Some(Heard::Body { channel, body }) => self.event = Some(Event::Body(channel, Bytes::copy_from_slice(body))),
+            Some(Heard::Dropped(error @ (PacketError::SameSide | PacketError::UnsupportedVersion))) => {
+                self.counted.send_modify(|counted| counted.misfit = Some(error));
+            }
+            Some(Heard::Dropped(_)) | None => {}
+        }
+    }
+
+    /// Says how the line stands and what it has counted, where that has changed.
+    fn tell(&self) {
+        let state = if self.line.peer().is_some() { State::Up } else { State::Connecting };
+        self.state.send_if_modified(|told| {
+            let has_changed = *told != state;
+            *told = state;
+            has_changed
+        });
+        let line = self.line.counters();
+        self.counted.send_if_modified(|counted| {
+            let has_changed = counted.line != line;
+            counted.line = line;
+            has_changed
+        });
+    }
+}

@@ -55,6 +55,54 @@
 // Bytes that suffice for a seal as a signed object of its own.
 #define MOTESEAL_MAX_OBJECT 1152
 
+// Bytes that suffice for the message or the signed object of an urgent event, beside the event.
+#define MOTESEAL_URGENT_OVERHEAD 448
+
+// Bytes of a guard's record: what a mote keeps in flash. A multiple of 8.
+#define MOTESEAL_GUARD_RECORD 280
+
+// Bytes of a partial state record: an encrypted value, or the sum of several. Big-endian.
+#define MOTESEAL_PSR 32
+
+// A frame with a sender's certificate.
+#define MOTESEAL_FRAME_CERTIFICATE 32
+
+// A frame with a base station's revocation.
+#define MOTESEAL_FRAME_REVOCATION 33
+
+// A frame with the head of a chain.
+#define MOTESEAL_FRAME_HEAD 34
+
+// A frame with a leaf of a chain: a message, and of a block's last one what announces the next block.
+#define MOTESEAL_FRAME_LEAF 35
+
+// A frame that says what somebody lacks.
+#define MOTESEAL_FRAME_WANTED 36
+
+// A frame that says what somebody has.
+#define MOTESEAL_FRAME_HOLDS 37
+
+// A frame with a whole chain of one message: a live command.
+#define MOTESEAL_FRAME_SINGLE 38
+
+// A frame with several leaves added up.
+#define MOTESEAL_FRAME_REPAIR 39
+
+// A leaf that was there already.
+#define MOTESEAL_TAKEN_REPEATED 0
+
+// A leaf whose tag fits: worth storing and passing on, not yet to be acted on.
+#define MOTESEAL_TAKEN_PENDING 1
+
+// A leaf that completes its block: every message of the block is authentic, act on them.
+#define MOTESEAL_TAKEN_VERIFIED 2
+
+// Bytes that suffice for a snapshot of a receiver.
+#define MOTESEAL_MAX_SNAPSHOT 624
+
+// Bytes that suffice for a request.
+#define MOTESEAL_MAX_WANTED 32
+
 // What a call says. `MOTESEAL_ERROR_OK` is 0, everything else a refusal that changed nothing unless the function says so.
 //
 // The names are those that the whole of Moteseal uses: `moteseal_error_name` gives them, spec/errors.md says more. Numbers do not
@@ -356,6 +404,134 @@ typedef struct {
   // Zeros.
   uint8_t reserved[3];
 } moteseal_seal_info;
+
+// A source's secrets, for good. Declare it as `moteseal_sum_source source = {0};` and end it with `moteseal_sum_source_wipe`.
+typedef struct {
+  uint64_t opaque[9];
+} moteseal_sum_source;
+
+// A source's keys for one query. Declare it as `moteseal_sum_key key = {0};` and end it with `moteseal_sum_key_wipe`.
+typedef struct {
+  uint64_t opaque[11];
+} moteseal_sum_key;
+
+// Which epochs of which queries may still be answered: each of them once, whatever happens. Two values under the keys of one query, slot and epoch
+// reveal what all sources of a key group share. Declare it as `moteseal_guard guard = {0};`.
+//
+// Begin it with `moteseal_guard_start` when the source's keys are new, with `moteseal_guard_restore` after every reboot, with
+// `moteseal_guard_start_at` when its record was lost.
+typedef struct {
+  uint64_t opaque[42];
+} moteseal_guard;
+
+// The right to encrypt the values of one query and epoch: one a slot, the slots in ascending order. Declare it as `moteseal_permit permit = {0};`
+// and never copy it.
+typedef struct {
+  uint64_t opaque[6];
+} moteseal_permit;
+
+// A base station: whose certificates count. Declare it as `moteseal_base base = {0};`. Nothing in it is secret.
+typedef struct {
+  uint64_t opaque[28];
+} moteseal_base;
+
+// A sender whose certificate was checked. Declare it as `moteseal_sender sender = {0};`. Nothing in it is secret.
+typedef struct {
+  uint64_t opaque[30];
+} moteseal_sender;
+
+// A frame of a broadcast, read but not checked: anybody can write any. Its pointers lead into the bytes that were read.
+typedef struct {
+  // `MOTESEAL_FRAME_...`.
+  uint8_t kind;
+  // The leaf's place in its block, of a leaf or holds frame.
+  uint8_t index;
+  // Zeros.
+  uint8_t reserved[2];
+  // The block, from 1, of a frame that speaks of one.
+  uint32_t block;
+  // The chain's reference, of a frame that speaks of one.
+  uint8_t chain[8];
+  // Which leaves, a bit each, of a wanted or repair frame.
+  uint64_t mask;
+  // The certificate, revocation, head or leaf; of a single its head; of a repair the added bytes.
+  const uint8_t *body;
+  // Its length in bytes.
+  size_t body_length;
+  // Of a single its leaf.
+  const uint8_t *second;
+  // Its length in bytes.
+  size_t second_length;
+} moteseal_frame;
+
+// What was said in a chain of one. Its pointers lead into the frame's bytes.
+typedef struct {
+  // The chain's number. Make it durable before you act on the message.
+  uint64_t number;
+  // The message.
+  const uint8_t *message;
+  // Its length in bytes.
+  size_t message_length;
+  // What the chain is called: UTF-8 without control characters, not ended by a zero byte; may be empty.
+  const uint8_t *label;
+  // Its length in bytes, at most 64.
+  size_t label_length;
+  // 0 for a message, 1 for a file, 2 for a querier's agenda.
+  uint8_t kind;
+  // Zeros.
+  uint8_t reserved[7];
+} moteseal_said;
+
+// A receiver of one chain whose blocks have at most 8 messages. Declare it as `moteseal_cast8 cast = {0};`.
+typedef struct {
+  uint64_t opaque[102];
+} moteseal_cast8;
+
+// What a head says. Its pointer leads into the head's bytes.
+typedef struct {
+  // The chain's number. Make it durable before you act on anything that the chain says.
+  uint64_t number;
+  // The chain's reference: what its frames name it by.
+  uint8_t chain[8];
+  // What the chain is called: UTF-8 without control characters, not ended by a zero byte; may be empty.
+  const uint8_t *label;
+  // Its length in bytes, at most 64.
+  size_t label_length;
+  // Messages of the chain.
+  uint32_t messages;
+  // Blocks of the chain.
+  uint32_t blocks;
+  // 0 for messages that each stand for themselves, 1 for the pieces of one file, 2 for a querier's agenda.
+  uint8_t kind;
+  // Zeros.
+  uint8_t reserved[7];
+} moteseal_head_info;
+
+// What a leaf that was taken is. Its pointer leads into the frame's bytes.
+typedef struct {
+  // The leaf's message; null of a repeated one.
+  const uint8_t *message;
+  // Its length in bytes.
+  size_t message_length;
+  // The leaf's block, from 1.
+  uint32_t block;
+  // `MOTESEAL_TAKEN_...`.
+  uint8_t what;
+  // 1 if the chain is complete now.
+  uint8_t is_last;
+  // Zeros.
+  uint8_t reserved[2];
+} moteseal_taken;
+
+// A receiver of one chain whose blocks have at most 32 messages. Declare it as `moteseal_cast32 cast = {0};`.
+typedef struct {
+  uint64_t opaque[246];
+} moteseal_cast32;
+
+// A receiver of one chain of any kind: blocks have at most 64 messages. Declare it as `moteseal_cast64 cast = {0};`.
+typedef struct {
+  uint64_t opaque[438];
+} moteseal_cast64;
 
 #ifdef __cplusplus
 extern "C" {
@@ -806,6 +982,369 @@ moteseal_error moteseal_seal_object(const moteseal_seal *seal,
 // Overwrites a seal with zeros. Null is nothing to wipe.
 void moteseal_seal_wipe(moteseal_seal *seal);
 
+// Writes the bytes to sign of an urgent event under the chain's open seal.
+//
+// @param sequence  The event's place under the seal: how many were pushed before it. It must be pushed as that one, too.
+// @param out, capacity  `MOTESEAL_URGENT_OVERHEAD + event_length` bytes suffice.
+// @return `NotOpen`, `NotPersisted`, `WrongLength`, `BufferTooSmall`.
+moteseal_error moteseal_urgent_message(const moteseal_device *device,
+                                       moteseal_chain *chain,
+                                       uint32_t sequence,
+                                       const uint8_t *event,
+                                       size_t event_length,
+                                       uint8_t *out,
+                                       size_t capacity,
+                                       size_t *length);
+
+// Writes an urgent event as it is sent: a tagged COSE_Sign1 (RFC 9052).
+//
+// @param signature, signature_length  Over `moteseal_urgent_message` of the same arguments.
+// @param out, capacity  `MOTESEAL_URGENT_OVERHEAD + event_length` bytes suffice.
+// @return `NotOpen`, `NotPersisted`, `WrongLength`, `MalformedSignature`, `BufferTooSmall`.
+moteseal_error moteseal_urgent_object(const moteseal_device *device,
+                                      moteseal_chain *chain,
+                                      uint32_t sequence,
+                                      const uint8_t *event,
+                                      size_t event_length,
+                                      const uint8_t *signature,
+                                      size_t signature_length,
+                                      uint8_t *out,
+                                      size_t capacity,
+                                      size_t *length);
+
+// Begins a source from its key file (`NAME.sum.key` of `moteseal sum setup`).
+//
+// @param device  Whose file it must be, made for its roster.
+// @param pem, length  The file's bytes. Wipe them.
+// @return `MalformedPem`, `WrongPemLabel`, `WrongGroup`, `WrongRoster`, `UnknownDevice` (another device's file), or the names of bytes and keys.
+moteseal_error moteseal_sum_source_from_key_file(moteseal_sum_source *source,
+                                                 const moteseal_device *device,
+                                                 const uint8_t *pem,
+                                                 size_t length);
+
+// Begins a source from its 64 secret bytes: the device's, then its key group's. Wipe your own copy.
+//
+// @return `KeyLength`.
+moteseal_error moteseal_sum_source_from_bytes(moteseal_sum_source *source, const uint8_t *secret, size_t length);
+
+// Overwrites a source's secrets with zeros. Null is nothing to wipe.
+void moteseal_sum_source_wipe(moteseal_sum_source *source);
+
+// Begins the keys for a query: once a query.
+//
+// @param query  The query's 16 bytes of id.
+// @return `NotBegun`.
+moteseal_error moteseal_sum_key_begin(moteseal_sum_key *key, const moteseal_sum_source *source, const uint8_t *query);
+
+// Overwrites a query's keys with zeros. Null is nothing to wipe.
+void moteseal_sum_key_wipe(moteseal_sum_key *key);
+
+// Begins the guard of a source that has never answered anything: its keys are new.
+moteseal_error moteseal_guard_start(moteseal_guard *guard);
+
+// Begins the guard of a source that may have answered and no longer knows what: nothing that starts before `floor_ms`, in milliseconds since 1970,
+// is permitted. The present time by a clock that nobody can turn back will do.
+moteseal_error moteseal_guard_start_at(moteseal_guard *guard,
+                                       uint64_t floor_ms);
+
+// Begins a guard where its record left it.
+//
+// @param bytes_of_record, length  The newest `MOTESEAL_GUARD_RECORD` bytes that were kept. An older copy permits epochs twice.
+// @return `Damaged` if they are erased, torn or altered; `Truncated` or `TrailingBytes` for another length; `UnsupportedVersion`, `NonCanonical`.
+moteseal_error moteseal_guard_restore(moteseal_guard *guard,
+                                      const uint8_t *bytes_of_record,
+                                      size_t length);
+
+// Permits one epoch of a query, and no epoch up to it ever again.
+//
+// Make the record durable, read it back and show it to `moteseal_permit_persisted`: nothing is encrypted before.
+//
+// @param query  16 bytes.
+// @param duration_ms  The length of the query's epochs in milliseconds: epoch `e` is from `e * duration_ms` on.
+// @param record_out  `MOTESEAL_GUARD_RECORD` bytes to make durable.
+// @return `EpochAnswered`, `TooOld`, `DurationMismatch`, `EpochOutOfRange`; then nothing has changed.
+moteseal_error moteseal_guard_advance(moteseal_guard *guard,
+                                      const uint8_t *query,
+                                      uint64_t duration_ms,
+                                      uint64_t epoch,
+                                      moteseal_permit *permit,
+                                      uint8_t *record_out);
+
+// Shows that the guard's record, with the permitted epoch in it, is durable.
+//
+// @param guard  The guard that gave the permit, as it stands.
+// @param bytes_of_record, length  What was read back from where it is kept.
+// @return `Damaged` if it is not the guard's record as it stands: write it again, elsewhere.
+moteseal_error moteseal_permit_persisted(moteseal_permit *permit,
+                                         const moteseal_guard *guard,
+                                         const uint8_t *bytes_of_record,
+                                         size_t length);
+
+// Says which epoch of which query a permit is for: what `moteseal_answers_add` is to be told once the epoch was answered.
+//
+// @param query  16 bytes.
+moteseal_error moteseal_permit_info(const moteseal_permit *permit, uint8_t *query, uint64_t *epoch);
+
+// Encrypts the value of one slot: `value_high * 2^64 + value_low`, below 2^96 - 1.
+//
+// @param slot  Which of the query's aggregates; every slot of a query is answered, by 0 where the reading does not match.
+// @param psr  `MOTESEAL_PSR` bytes.
+// @return `NotBegun`, `NotPersisted`, `WrongQuery`, `ValueTooLarge`, `SlotUsed`; then nothing was encrypted.
+moteseal_error moteseal_sum_encrypt(const moteseal_sum_key *key,
+                                    moteseal_permit *permit,
+                                    uint8_t slot,
+                                    uint32_t value_high,
+                                    uint64_t value_low,
+                                    uint8_t *psr);
+
+// Adds a partial state record to another: all that a mote does which aggregates for others.
+//
+// @param sum  `MOTESEAL_PSR` bytes, changed in place; the sum of none is zeros.
+// @param psr  `MOTESEAL_PSR` bytes.
+// @return `NonCanonical` if one of them is no such record.
+moteseal_error moteseal_psr_add(uint8_t *sum, const uint8_t *psr);
+
+// Overwrites a permit: it is not used any more. Null is nothing to wipe.
+void moteseal_permit_wipe(moteseal_permit *permit);
+
+// Begins a base station from its public key.
+//
+// @param key, key_length  The raw key.
+// @param network  The network's 8 bytes of id, or null for that of a base station by itself.
+// @return `UnknownAlgorithm`, `KeyLength`, `InvalidPublicKey`.
+moteseal_error moteseal_base_begin(moteseal_base *base,
+                                   uint8_t key_algorithm,
+                                   const uint8_t *key,
+                                   size_t key_length,
+                                   const uint8_t *network);
+
+// Checks a sender's certificate and begins the sender.
+//
+// @param certificate, length  The certificate (`moteseal key certify`, or the body of a certificate frame).
+// @param now  Seconds since 1970; 0 without a clock: then only the serial tells.
+// @param minimum_serial  The least serial that the base station stands by: the highest that `moteseal_revocation_open` ever gave; 0 before.
+// @return `WrongNetwork`, `UnknownBaseStation`, `NotAuthentic`, `NotYetValid`, `Expired`, `Revoked`, or the names of bytes and keys.
+moteseal_error moteseal_sender_open(moteseal_sender *sender,
+                                    const moteseal_base *base,
+                                    const uint8_t *certificate,
+                                    size_t length,
+                                    uint64_t now,
+                                    uint64_t minimum_serial);
+
+// Says who a sender is.
+//
+// @param id  8 bytes: its id.
+// @param serial  The serial of its certificate.
+moteseal_error moteseal_sender_info(const moteseal_sender *sender, uint8_t *id, uint64_t *serial);
+
+// Checks a revocation.
+//
+// @param minimum_serial  The least serial that still counts. Keep the highest, durably; a lower one than is kept says nothing.
+// @return `WrongNetwork`, `UnknownBaseStation`, `NotAuthentic`, or the names of bytes.
+moteseal_error moteseal_revocation_open(const moteseal_base *base,
+                                        const uint8_t *revocation,
+                                        size_t length,
+                                        uint64_t *minimum_serial);
+
+// Reads a frame: one datagram, one frame. Nothing in it has been checked but its form.
+//
+// @param frame  Its pointers lead into `datagram`, which must stay as it is while they are used.
+// @return The names of bytes; `UnknownItem` for what is none of these frames.
+moteseal_error moteseal_frame_read(const uint8_t *datagram, size_t length, moteseal_frame *frame);
+
+// Checks the frame of a chain of one message, a live command: one signature.
+//
+// @param sender  Who must have said it.
+// @param datagram, length  The whole frame.
+// @param floor  The highest number that was ever accepted under this sender's key; null if none was.
+// @param said  Its pointers lead into `datagram`. Make `said->number` durable as the new floor, and only then act on the message.
+// @return `NotSingle`, `WrongNetwork`, `WrongSender`, `WrongKey`, `NotAuthentic`, `ForgedLeaf`, `ChainGoesBack`, or the names of bytes.
+moteseal_error moteseal_single_open(const moteseal_sender *sender,
+                                    const uint8_t *datagram,
+                                    size_t length,
+                                    const uint64_t *floor,
+                                    moteseal_said *said);
+
+// Checks the head of a chain, one signature, and begins its receiver. Make `info->number` durable as the sender's new floor, read it back and show
+// it to `moteseal_cast8_persisted`: no leaf is taken before.
+//
+// @param sender  Who must have signed it.
+// @param head, length  The body of a head frame.
+// @param floor  The highest number that was ever accepted under this sender's key; null if none was.
+// @param info  What the head says; its pointer leads into `head`.
+// @return `ChainGoesBack` (no signature is looked at), `WrongNetwork`, `WrongSender`, `WrongKey`, `NotAuthentic`, `BlockTooLarge` (blocks of more
+//         than 8 messages), or the names of bytes; then nothing has changed.
+moteseal_error moteseal_cast8_begin(moteseal_cast8 *cast,
+                                    const moteseal_sender *sender,
+                                    const uint8_t *head,
+                                    size_t length,
+                                    const uint64_t *floor,
+                                    moteseal_head_info *info);
+
+// Shows that the chain's number is durable.
+//
+// @param number  What was read back from where the floor is kept.
+// @return `Damaged` if it is another number.
+moteseal_error moteseal_cast8_persisted(moteseal_cast8 *cast, uint64_t number);
+
+// Looks at a leaf: one hash. Those of a block may come in any order, blocks one after the other.
+//
+// @param frame  A leaf frame, of `moteseal_frame_read`.
+// @param taken  Says what the leaf is; its pointer leads into the frame's bytes.
+// @return `NotPersisted`, `UnknownItem` (no leaf frame), `WrongChain`, `NotThisBlock`, `IndexOutOfRange`, `LeafTooLong`, `LeafTooShort`,
+//         `ForgedLeaf`; then nothing has changed. `BlockMismatch`: forget everything that was stored of the block.
+moteseal_error moteseal_cast8_take(moteseal_cast8 *cast,
+                                   const moteseal_frame *frame,
+                                   moteseal_taken *taken);
+
+// Says what is missing.
+//
+// @param block  The block under way, from 1; one more than the chain has when it is complete.
+// @param mask  Which of its leaves are not here: bit `j` for leaf `j`. 0 when the chain is complete.
+moteseal_error moteseal_cast8_missing(const moteseal_cast8 *cast, uint32_t *block, uint64_t *mask);
+
+// Writes the frame that asks for what is missing. Ask seldom, after a random wait, and not when another was just heard to ask for the same.
+//
+// @param out, capacity  `MOTESEAL_MAX_WANTED` bytes suffice.
+moteseal_error moteseal_cast8_wanted(const moteseal_cast8 *cast,
+                                     uint8_t *out,
+                                     size_t capacity,
+                                     size_t *length);
+
+// Writes where the receiver stands behind its verified blocks, to go on after a reboot: for the mote's own memory, where nobody else writes.
+//
+// @param out, capacity  `MOTESEAL_MAX_SNAPSHOT` bytes suffice.
+// @return `NotBegun`, `NotPersisted`, `BufferTooSmall`.
+moteseal_error moteseal_cast8_save(const moteseal_cast8 *cast,
+                                   uint8_t *out,
+                                   size_t capacity,
+                                   size_t *length);
+
+// Begins a receiver where a snapshot left it.
+//
+// @return The names of bytes; `FieldOutOfRange` of a chain with larger blocks than 8 messages.
+moteseal_error moteseal_cast8_restore(moteseal_cast8 *cast, const uint8_t *snapshot, size_t length);
+
+// Checks the head of a chain, one signature, and begins its receiver. Make `info->number` durable as the sender's new floor, read it back and show
+// it to `moteseal_cast32_persisted`: no leaf is taken before.
+//
+// @param sender  Who must have signed it.
+// @param head, length  The body of a head frame.
+// @param floor  The highest number that was ever accepted under this sender's key; null if none was.
+// @param info  What the head says; its pointer leads into `head`.
+// @return `ChainGoesBack` (no signature is looked at), `WrongNetwork`, `WrongSender`, `WrongKey`, `NotAuthentic`, `BlockTooLarge` (blocks of more
+//         than 32 messages), or the names of bytes; then nothing has changed.
+moteseal_error moteseal_cast32_begin(moteseal_cast32 *cast,
+                                     const moteseal_sender *sender,
+                                     const uint8_t *head,
+                                     size_t length,
+                                     const uint64_t *floor,
+                                     moteseal_head_info *info);
+
+// Shows that the chain's number is durable.
+//
+// @param number  What was read back from where the floor is kept.
+// @return `Damaged` if it is another number.
+moteseal_error moteseal_cast32_persisted(moteseal_cast32 *cast, uint64_t number);
+
+// Looks at a leaf: one hash. Those of a block may come in any order, blocks one after the other.
+//
+// @param frame  A leaf frame, of `moteseal_frame_read`.
+// @param taken  Says what the leaf is; its pointer leads into the frame's bytes.
+// @return `NotPersisted`, `UnknownItem` (no leaf frame), `WrongChain`, `NotThisBlock`, `IndexOutOfRange`, `LeafTooLong`, `LeafTooShort`,
+//         `ForgedLeaf`; then nothing has changed. `BlockMismatch`: forget everything that was stored of the block.
+moteseal_error moteseal_cast32_take(moteseal_cast32 *cast,
+                                    const moteseal_frame *frame,
+                                    moteseal_taken *taken);
+
+// Says what is missing.
+//
+// @param block  The block under way, from 1; one more than the chain has when it is complete.
+// @param mask  Which of its leaves are not here: bit `j` for leaf `j`. 0 when the chain is complete.
+moteseal_error moteseal_cast32_missing(const moteseal_cast32 *cast, uint32_t *block, uint64_t *mask);
+
+// Writes the frame that asks for what is missing. Ask seldom, after a random wait, and not when another was just heard to ask for the same.
+//
+// @param out, capacity  `MOTESEAL_MAX_WANTED` bytes suffice.
+moteseal_error moteseal_cast32_wanted(const moteseal_cast32 *cast,
+                                      uint8_t *out,
+                                      size_t capacity,
+                                      size_t *length);
+
+// Writes where the receiver stands behind its verified blocks, to go on after a reboot: for the mote's own memory, where nobody else writes.
+//
+// @param out, capacity  `MOTESEAL_MAX_SNAPSHOT` bytes suffice.
+// @return `NotBegun`, `NotPersisted`, `BufferTooSmall`.
+moteseal_error moteseal_cast32_save(const moteseal_cast32 *cast,
+                                    uint8_t *out,
+                                    size_t capacity,
+                                    size_t *length);
+
+// Begins a receiver where a snapshot left it.
+//
+// @return The names of bytes; `FieldOutOfRange` of a chain with larger blocks than 32 messages.
+moteseal_error moteseal_cast32_restore(moteseal_cast32 *cast, const uint8_t *snapshot, size_t length);
+
+// Checks the head of a chain, one signature, and begins its receiver. Make `info->number` durable as the sender's new floor, read it back and show
+// it to `moteseal_cast64_persisted`: no leaf is taken before.
+//
+// @param sender  Who must have signed it.
+// @param head, length  The body of a head frame.
+// @param floor  The highest number that was ever accepted under this sender's key; null if none was.
+// @param info  What the head says; its pointer leads into `head`.
+// @return `ChainGoesBack` (no signature is looked at), `WrongNetwork`, `WrongSender`, `WrongKey`, `NotAuthentic`, `BlockTooLarge` (blocks of more
+//         than 64 messages), or the names of bytes; then nothing has changed.
+moteseal_error moteseal_cast64_begin(moteseal_cast64 *cast,
+                                     const moteseal_sender *sender,
+                                     const uint8_t *head,
+                                     size_t length,
+                                     const uint64_t *floor,
+                                     moteseal_head_info *info);
+
+// Shows that the chain's number is durable.
+//
+// @param number  What was read back from where the floor is kept.
+// @return `Damaged` if it is another number.
+moteseal_error moteseal_cast64_persisted(moteseal_cast64 *cast, uint64_t number);
+
+// Looks at a leaf: one hash. Those of a block may come in any order, blocks one after the other.
+//
+// @param frame  A leaf frame, of `moteseal_frame_read`.
+// @param taken  Says what the leaf is; its pointer leads into the frame's bytes.
+// @return `NotPersisted`, `UnknownItem` (no leaf frame), `WrongChain`, `NotThisBlock`, `IndexOutOfRange`, `LeafTooLong`, `LeafTooShort`,
+//         `ForgedLeaf`; then nothing has changed. `BlockMismatch`: forget everything that was stored of the block.
+moteseal_error moteseal_cast64_take(moteseal_cast64 *cast,
+                                    const moteseal_frame *frame,
+                                    moteseal_taken *taken);
+
+// Says what is missing.
+//
+// @param block  The block under way, from 1; one more than the chain has when it is complete.
+// @param mask  Which of its leaves are not here: bit `j` for leaf `j`. 0 when the chain is complete.
+moteseal_error moteseal_cast64_missing(const moteseal_cast64 *cast, uint32_t *block, uint64_t *mask);
+
+// Writes the frame that asks for what is missing. Ask seldom, after a random wait, and not when another was just heard to ask for the same.
+//
+// @param out, capacity  `MOTESEAL_MAX_WANTED` bytes suffice.
+moteseal_error moteseal_cast64_wanted(const moteseal_cast64 *cast,
+                                      uint8_t *out,
+                                      size_t capacity,
+                                      size_t *length);
+
+// Writes where the receiver stands behind its verified blocks, to go on after a reboot: for the mote's own memory, where nobody else writes.
+//
+// @param out, capacity  `MOTESEAL_MAX_SNAPSHOT` bytes suffice.
+// @return `NotBegun`, `NotPersisted`, `BufferTooSmall`.
+moteseal_error moteseal_cast64_save(const moteseal_cast64 *cast,
+                                    uint8_t *out,
+                                    size_t capacity,
+                                    size_t *length);
+
+// Begins a receiver where a snapshot left it.
+//
+// @return The names of bytes; `FieldOutOfRange` of a chain with larger blocks than 64 messages.
+moteseal_error moteseal_cast64_restore(moteseal_cast64 *cast, const uint8_t *snapshot, size_t length);
+
 #ifdef __cplusplus
 }  // extern "C"
 #endif  // __cplusplus
@@ -822,25 +1361,51 @@ void moteseal_seal_wipe(moteseal_seal *seal);
 #endif
 #ifdef MOTESEAL_ASSERT
 MOTESEAL_ASSERT(sizeof(moteseal_device) == (sizeof(void *) == 8 ? 144 : 144), "moteseal_device");
-MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_device) == 8, "moteseal_device");
+MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_device) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_device");
 MOTESEAL_ASSERT(sizeof(moteseal_chain) == (sizeof(void *) == 8 ? 128 : 128), "moteseal_chain");
-MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_chain) == 8, "moteseal_chain");
+MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_chain) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_chain");
 MOTESEAL_ASSERT(sizeof(moteseal_signing_key) == (sizeof(void *) == 8 ? 256 : 256), "moteseal_signing_key");
-MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_signing_key) == 8, "moteseal_signing_key");
+MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_signing_key) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_signing_key");
 MOTESEAL_ASSERT(sizeof(moteseal_star8) == (sizeof(void *) == 8 ? 1056 : 1056), "moteseal_star8");
-MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_star8) == 8, "moteseal_star8");
+MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_star8) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_star8");
 MOTESEAL_ASSERT(sizeof(moteseal_star16) == (sizeof(void *) == 8 ? 1952 : 1952), "moteseal_star16");
-MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_star16) == 8, "moteseal_star16");
+MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_star16) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_star16");
 MOTESEAL_ASSERT(sizeof(moteseal_star32) == (sizeof(void *) == 8 ? 3744 : 3744), "moteseal_star32");
-MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_star32) == 8, "moteseal_star32");
+MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_star32) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_star32");
 MOTESEAL_ASSERT(sizeof(moteseal_tree10) == (sizeof(void *) == 8 ? 592 : 592), "moteseal_tree10");
-MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_tree10) == 8, "moteseal_tree10");
+MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_tree10) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_tree10");
 MOTESEAL_ASSERT(sizeof(moteseal_tree20) == (sizeof(void *) == 8 ? 912 : 912), "moteseal_tree20");
-MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_tree20) == 8, "moteseal_tree20");
+MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_tree20) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_tree20");
 MOTESEAL_ASSERT(sizeof(moteseal_answers) == (sizeof(void *) == 8 ? 336 : 336), "moteseal_answers");
-MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_answers) == 8, "moteseal_answers");
+MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_answers) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_answers");
 MOTESEAL_ASSERT(sizeof(moteseal_seal) == (sizeof(void *) == 8 ? 928 : 928), "moteseal_seal");
-MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_seal) == 8, "moteseal_seal");
+MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_seal) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_seal");
+MOTESEAL_ASSERT(sizeof(moteseal_sum_source) == (sizeof(void *) == 8 ? 72 : 72), "moteseal_sum_source");
+MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_sum_source) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_sum_source");
+MOTESEAL_ASSERT(sizeof(moteseal_sum_key) == (sizeof(void *) == 8 ? 88 : 88), "moteseal_sum_key");
+MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_sum_key) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_sum_key");
+MOTESEAL_ASSERT(sizeof(moteseal_guard) == (sizeof(void *) == 8 ? 336 : 336), "moteseal_guard");
+MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_guard) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_guard");
+MOTESEAL_ASSERT(sizeof(moteseal_permit) == (sizeof(void *) == 8 ? 48 : 48), "moteseal_permit");
+MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_permit) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_permit");
+MOTESEAL_ASSERT(sizeof(moteseal_base) == (sizeof(void *) == 8 ? 224 : 224), "moteseal_base");
+MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_base) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_base");
+MOTESEAL_ASSERT(sizeof(moteseal_sender) == (sizeof(void *) == 8 ? 240 : 240), "moteseal_sender");
+MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_sender) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_sender");
+MOTESEAL_ASSERT(sizeof(moteseal_cast8) == (sizeof(void *) == 8 ? 816 : 816), "moteseal_cast8");
+MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_cast8) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_cast8");
+MOTESEAL_ASSERT(sizeof(moteseal_cast32) == (sizeof(void *) == 8 ? 1968 : 1968), "moteseal_cast32");
+MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_cast32) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_cast32");
+MOTESEAL_ASSERT(sizeof(moteseal_cast64) == (sizeof(void *) == 8 ? 3504 : 3504), "moteseal_cast64");
+MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_cast64) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_cast64");
+MOTESEAL_ASSERT(sizeof(moteseal_frame) == (sizeof(void *) == 8 ? 56 : 40), "moteseal_frame");
+MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_frame) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_frame");
+MOTESEAL_ASSERT(sizeof(moteseal_head_info) == (sizeof(void *) == 8 ? 48 : 40), "moteseal_head_info");
+MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_head_info) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_head_info");
+MOTESEAL_ASSERT(sizeof(moteseal_taken) == (sizeof(void *) == 8 ? 24 : 16), "moteseal_taken");
+MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_taken) == (sizeof(void *) == 8 ? 8 : 4), "moteseal_taken");
+MOTESEAL_ASSERT(sizeof(moteseal_said) == (sizeof(void *) == 8 ? 48 : 32), "moteseal_said");
+MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_said) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_said");
 MOTESEAL_ASSERT(sizeof(moteseal_seal_info) == (sizeof(void *) == 8 ? 56 : 56), "moteseal_seal_info");
-MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_seal_info) == 8, "moteseal_seal_info");
+MOTESEAL_ASSERT(MOTESEAL_ALIGNOF(moteseal_seal_info) == (sizeof(void *) == 8 ? 8 : 8), "moteseal_seal_info");
 #endif

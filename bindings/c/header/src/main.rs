@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use cbindgen::{Builder, Config, DocumentationLength, DocumentationStyle, EnumConfig, Language, RenameRule, Style};
 
 /// The sources, in the order in which a reader of the header meets them.
-const SOURCES: &[&str] = &["error", "device", "chain", "key", "star", "tree", "seal"];
+const SOURCES: &[&str] = &["error", "device", "chain", "key", "star", "tree", "seal", "urgent", "sum", "cast"];
 
 const INTRODUCTION: &str = "\
 /* What a mote runs, in C: seals, the source of private sums, the receiver of authenticated broadcasts.
@@ -102,13 +102,13 @@ fn assertions(layout: &str) -> Result<String, String> {
     let mut count = 0;
     for line in lines {
         let words: Vec<&str> = line.split([' ', ':', ',', ';']).filter(|word| !word.is_empty()).collect();
-        let &[name, wide, "or", narrow, "align", align] = words.as_slice() else {
+        let &[name, wide, "or", narrow, "align", align, "or", narrow_align] = words.as_slice() else {
             return Err(format!("layout.rs: cannot read `{line}`"));
         };
         let _ = writeln!(
             out,
             "MOTESEAL_ASSERT(sizeof({name}) == (sizeof(void *) == 8 ? {wide} : {narrow}), \"{name}\");\n\
-             MOTESEAL_ASSERT(MOTESEAL_ALIGNOF({name}) == {align}, \"{name}\");"
+             MOTESEAL_ASSERT(MOTESEAL_ALIGNOF({name}) == (sizeof(void *) == 8 ? {align} : {narrow_align}), \"{name}\");"
         );
         count += 1;
     }

@@ -1,0 +1,159 @@
+/* The receiver of authenticated broadcasts on Linux: hears what `moteseal cast send` says and checks every message.
+ *
+ *   listen BASE_KEY FLOOR GROUP PORT
+ *
+ * Joins the multicast group on the loopback interface and prints every message once it is authentic, until a chain is complete or a live command came.
+ * The highest chain number that was accepted lies in the file FLOOR: what was heard once is refused ever after. One sender is listened to,
+ * the first that the base station has certified; frames that are not needed, or not genuine, are passed over by name. */
+#define _DEFAULT_SOURCE
+
+#include <moteseal.h>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static void check(const char *what, moteseal_error error) {
+    if (error != MOTESEAL_ERROR_OK) {
+        fprintf(stderr, "listen: %s: %s\n", what, moteseal_error_name(error));
+        exit(3);
+    }
+}
+
+/* Makes a chain's number durable and says what is there now. */
+static uint64_t keep(const char *path, uint64_t number) {
+    uint64_t kept = 0;
+    FILE *file = fopen(path, "w");
+    if (file == NULL || fprintf(file, "%llu\n", (unsigned long long)number) < 0 || fflush(file) != 0 || fsync(fileno(file)) != 0 ||
+        fclose(file) != 0) {
+        perror(path);
+        exit(1);
+    }
+    unsigned long long read = 0;
+    file = fopen(path, "r");
+    if (file != NULL && fscanf(file, "%llu", &read) == 1) {
+        kept = read;
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return kept;
+}
+
+static void print(const uint8_t *message, size_t length) {
+    fwrite(message, 1, length, stdout);
+    fputc('\n', stdout);
+    fflush(stdout);
+}
+
+/* The messages of the block under way: they are printed when it is whole. */
+static uint8_t block[64][8192];
+static size_t lengths[64];
+
+int main(int argc, char **argv) {
+    static uint8_t datagram[65536];
+    uint8_t der[256];
+    if (argc != 5) {
+        fprintf(stderr, "usage: listen BASE_KEY FLOOR GROUP PORT\n");
+        return 2;
+    }
+    FILE *file = fopen(argv[1], "rb");
+    size_t length = file == NULL ? 0 : fread(der, 1, sizeof der, file);
+    if (length < 32) {
+        fprintf(stderr, "listen: %s: no public key\n", argv[1]);
+        return 1;
+    }
+    fclose(file);
+    moteseal_base base = {0};
+    check("base station", moteseal_base_begin(&base, MOTESEAL_ED25519, der + length - 32, 32, NULL));
+
+    uint64_t floor = 0;
+    uint64_t *known = NULL;
+    unsigned long long read = 0;
+    file = fopen(argv[2], "r");
+    if (file != NULL && fscanf(file, "%llu", &read) == 1) {
+        floor = read;
+        known = &floor;
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+
+    int heard = socket(AF_INET, SOCK_DGRAM, 0), yes = 1;
+    struct sockaddr_in address = {0};
+    struct ip_mreq group = {0};
+    struct timeval patience = {.tv_sec = 20};
+    address.sin_family = AF_INET;
+    address.sin_port = htons((uint16_t)atoi(argv[4]));
+    address.sin_addr.s_addr = inet_addr(argv[3]);
+    group.imr_multiaddr.s_addr = inet_addr(argv[3]);
+    group.imr_interface.s_addr = htonl(INADDR_LOOPBACK);
+    if (heard < 0 || setsockopt(heard, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) != 0 ||
+        bind(heard, (struct sockaddr *)&address, sizeof address) != 0 ||
+        setsockopt(heard, IPPROTO_IP, IP_ADD_MEMBERSHIP, &group, sizeof group) != 0 ||
+        setsockopt(heard, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) != 0) {
+        perror("listen");
+        return 1;
+    }
+    fprintf(stderr, "listen: ready\n");
+
+    moteseal_sender sender = {0};
+    moteseal_cast64 cast = {0};
+    int has_sender = 0, has_chain = 0;
+    for (;;) {
+        ssize_t got = recv(heard, datagram, sizeof datagram, 0);
+        if (got < 0) {
+            perror("listen");
+            return 6;
+        }
+        moteseal_frame frame;
+        moteseal_error error = moteseal_frame_read(datagram, (size_t)got, &frame);
+        if (error == MOTESEAL_ERROR_OK && frame.kind == MOTESEAL_FRAME_CERTIFICATE && !has_sender) {
+            error = moteseal_sender_open(&sender, &base, frame.body, frame.body_length, 0, 0);
+            has_sender = error == MOTESEAL_ERROR_OK;
+        } else if (error == MOTESEAL_ERROR_OK && frame.kind == MOTESEAL_FRAME_HEAD && has_sender && !has_chain) {
+            moteseal_head_info info;
+            error = moteseal_cast64_begin(&cast, &sender, frame.body, frame.body_length, known, &info);
+            if (error == MOTESEAL_ERROR_OK) {
+                check("floor", moteseal_cast64_persisted(&cast, keep(argv[2], info.number)));
+                has_chain = 1;
+                fprintf(stderr, "listen: a chain of %lu messages\n", (unsigned long)info.messages);
+            }
+        } else if (error == MOTESEAL_ERROR_OK && frame.kind == MOTESEAL_FRAME_SINGLE && has_sender && !has_chain) {
+            moteseal_said said;
+            error = moteseal_single_open(&sender, datagram, (size_t)got, known, &said);
+            if (error == MOTESEAL_ERROR_OK && keep(argv[2], said.number) == said.number) {
+                print(said.message, said.message_length);
+                return 0;
+            }
+        } else if (error == MOTESEAL_ERROR_OK && frame.kind == MOTESEAL_FRAME_LEAF && has_chain) {
+            moteseal_taken taken;
+            error = moteseal_cast64_take(&cast, &frame, &taken);
+            if (error == MOTESEAL_ERROR_OK && taken.what != MOTESEAL_TAKEN_REPEATED && taken.message_length <= sizeof block[0]) {
+                memcpy(block[frame.index], taken.message, taken.message_length);
+                lengths[frame.index] = taken.message_length + 1;
+            }
+            if (error == MOTESEAL_ERROR_OK && taken.what == MOTESEAL_TAKEN_VERIFIED) {
+                for (int i = 0; i < 64; i++) {
+                    if (lengths[i] > 0) {
+                        print(block[i], lengths[i] - 1);
+                        lengths[i] = 0;
+                    }
+                }
+                if (taken.is_last) {
+                    return 0;
+                }
+            }
+            if (error == MOTESEAL_ERROR_BLOCK_MISMATCH) {
+                memset(lengths, 0, sizeof lengths);
+            }
+        }
+        if (error != MOTESEAL_ERROR_OK) {
+            fprintf(stderr, "listen: %s\n", moteseal_error_name(error));
+        }
+    }
+}

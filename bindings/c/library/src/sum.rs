@@ -1,0 +1,383 @@
+//! The source of exact private sums (DESIGN section 7): it encrypts one value a slot and epoch, and never two under one key.
+//!
+//! `moteseal-core`'s permits are kept across the boundary and sharpened: an epoch that the guard has permitted is encrypted for only after the
+//! guard's record has been shown to be durable. Queries, links and the querier's part are not here.
+
+use moteseal_core::Digest;
+use moteseal_core::sum::guard::{EpochGuard, GUARD_LENGTH, GuardDecodeError, GuardError, Permit};
+use moteseal_core::sum::key_file::{KeyFileError, SourceKeys};
+use moteseal_core::sum::query::QueryId;
+use moteseal_core::sum::sies::{EncryptError, PSR, Psr, PsrError, Slot, SourceKey, SourceSecret};
+
+use crate::device::moteseal_device;
+use crate::error::moteseal_error;
+use crate::error::moteseal_error as Error;
+use crate::memory::{Opaque, begin, begun, bytes, call, checked, fixed, given, put, state, wipe};
+
+/// Bytes of a guard's record: what a mote keeps in flash. A multiple of 8.
+pub const MOTESEAL_GUARD_RECORD: usize = 280;
+/// Bytes of a partial state record: an encrypted value, or the sum of several. Big-endian.
+pub const MOTESEAL_PSR: usize = 32;
+
+const _: () = assert!(MOTESEAL_PSR == PSR && MOTESEAL_GUARD_RECORD >= GUARD_LENGTH + 8);
+
+/// Bytes of a record before its check.
+const CHECKED: usize = MOTESEAL_GUARD_RECORD - 8;
+
+/// A source's secrets, for good. Declare it as `moteseal_sum_source source = {0};` and end it with `moteseal_sum_source_wipe`.
+#[allow(non_camel_case_types)]
+#[repr(C)]
+pub struct moteseal_sum_source {
+    opaque: [u64; 9],
+}
+
+impl Opaque for moteseal_sum_source {
+    type Value = SourceSecret;
+    const MARK: u32 = 0x6d73_7001;
+}
+
+/// A source's keys for one query. Declare it as `moteseal_sum_key key = {0};` and end it with `moteseal_sum_key_wipe`.
+#[allow(non_camel_case_types)]
+#[repr(C)]
+pub struct moteseal_sum_key {
+    opaque: [u64; 11],
+}
+
+impl Opaque for moteseal_sum_key {
+    type Value = SourceKey;
+    const MARK: u32 = 0x6d73_7002;
+}
+
+/// Which epochs of which queries may still be answered: each of them once, whatever happens. Two values under the keys of one query, slot and epoch
+/// reveal what all sources of a key group share. Declare it as `moteseal_guard guard = {0};`.
+///
+/// Begin it with `moteseal_guard_start` when the source's keys are new, with `moteseal_guard_restore` after every reboot, with
+/// `moteseal_guard_start_at` when its record was lost.
+#[allow(non_camel_case_types)]
+#[repr(C)]
+pub struct moteseal_guard {
+    opaque: [u64; 42],
+}
+
+impl Opaque for moteseal_guard {
+    type Value = EpochGuard;
+    const MARK: u32 = 0x6d73_6701;
+}
+
+/// The right to encrypt the values of one query and epoch: one a slot, the slots in ascending order. Declare it as `moteseal_permit permit = {0};`
+/// and never copy it.
+#[allow(non_camel_case_types)]
+#[repr(C)]
+pub struct moteseal_permit {
+    opaque: [u64; 6],
+}
+
+impl Opaque for moteseal_permit {
+    type Value = Permitted;
+    const MARK: u32 = 0x6d73_6702;
+}
+
+/// See `moteseal_permit`.
+pub struct Permitted {
+    permit: Permit,
+    is_durable: bool,
+}
+
+macro_rules! by_variant {
+    ($error:ident { $($variant:ident),+ }) => {
+        impl From<$error> for Error {
+            fn from(error: $error) -> Self {
+                match error {
+                    $($error::$variant => Self::$variant,)+
+                    _ => Self::Unexpected,
+                }
+            }
+        }
+    };
+}
+by_variant!(GuardError { EpochAnswered, TooOld, DurationMismatch, EpochOutOfRange });
+by_variant!(EncryptError { WrongQuery, SlotUsed, ValueTooLarge });
+
+impl From<GuardDecodeError> for Error {
+    fn from(error: GuardDecodeError) -> Self {
+        match error {
+            GuardDecodeError::UnsupportedVersion => Self::UnsupportedVersion,
+            _ => Self::NonCanonical,
+        }
+    }
+}
+
+impl From<KeyFileError> for Error {
+    fn from(error: KeyFileError) -> Self {
+        Self::named(error.name())
+    }
+}
+
+impl From<PsrError> for Error {
+    fn from(_: PsrError) -> Self {
+        Self::NonCanonical
+    }
+}
+
+fn record(guard: &EpochGuard) -> [u8; MOTESEAL_GUARD_RECORD] {
+    let mut out = [0; MOTESEAL_GUARD_RECORD];
+    out[..GUARD_LENGTH].copy_from_slice(&guard.encode());
+    let check = check_of(&out);
+    out[CHECKED..].copy_from_slice(&check);
+    out
+}
+
+/// Tells a record from erased, torn or worn out flash: against accidents, not against people.
+fn check_of(record: &[u8; MOTESEAL_GUARD_RECORD]) -> [u8; 8] {
+    let mut check = [0; 8];
+    check.copy_from_slice(&Digest::of(&[b"moteseal/c/1/guard", &record[..CHECKED]]).0[..8]);
+    check
+}
+
+/// Begins a source from its key file (`NAME.sum.key` of `moteseal sum setup`).
+///
+/// @param device  Whose file it must be, made for its roster.
+/// @param pem, length  The file's bytes. Wipe them.
+/// @return `MalformedPem`, `WrongPemLabel`, `WrongGroup`, `WrongRoster`, `UnknownDevice` (another device's file), or the names of bytes and keys.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn moteseal_sum_source_from_key_file(
+    source: *mut moteseal_sum_source,
+    device: *const moteseal_device,
+    pem: *const u8,
+    length: usize,
+) -> moteseal_error {
+    call(|| {
+        checked(source)?;
+        // SAFETY: the caller keeps what the header asks.
+        let (device, pem) = unsafe { (given(device)?, bytes(pem, length)?) };
+        let keys = SourceKeys::decode(pem)?;
+        let (group, id) = device.ids();
+        keys.circle.check(group, &Digest(device.roster))?;
+        if keys.device != id {
+            return Err(Error::UnknownDevice);
+        }
+        // SAFETY: as above.
+        unsafe { begin(source, keys.secret) }
+    })
+}
+
+/// Begins a source from its 64 secret bytes: the device's, then its key group's. Wipe your own copy.
+///
+/// @return `KeyLength`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn moteseal_sum_source_from_bytes(
+    source: *mut moteseal_sum_source,
+    secret: *const u8,
+    length: usize,
+) -> moteseal_error {
+    call(|| {
+        // SAFETY: the caller keeps what the header asks.
+        let secret: &[u8; 64] = unsafe { bytes(secret, length)? }.try_into().map_err(|_| Error::KeyLength)?;
+        // SAFETY: as above.
+        unsafe { begin(source, SourceSecret::from_bytes(secret)) }
+    })
+}
+
+/// Overwrites a source's secrets with zeros. Null is nothing to wipe.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn moteseal_sum_source_wipe(source: *mut moteseal_sum_source) {
+    // SAFETY: the caller keeps what the header asks.
+    unsafe { wipe(source) };
+}
+
+/// Begins the keys for a query: once a query.
+///
+/// @param query  The query's 16 bytes of id.
+/// @return `NotBegun`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn moteseal_sum_key_begin(
+    key: *mut moteseal_sum_key,
+    source: *const moteseal_sum_source,
+    query: *const u8,
+) -> moteseal_error {
+    call(|| {
+        // SAFETY: the caller keeps what the header asks.
+        unsafe {
+            let query: &[u8; 16] = fixed(query)?;
+            begin(key, begun(source)?.for_query(QueryId(*query)))
+        }
+    })
+}
+
+/// Overwrites a query's keys with zeros. Null is nothing to wipe.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn moteseal_sum_key_wipe(key: *mut moteseal_sum_key) {
+    // SAFETY: the caller keeps what the header asks.
+    unsafe { wipe(key) };
+}
+
+/// Begins the guard of a source that has never answered anything: its keys are new.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn moteseal_guard_start(guard: *mut moteseal_guard) -> moteseal_error {
+    // SAFETY: the caller keeps what the header asks.
+    call(|| unsafe { begin(guard, EpochGuard::default()) })
+}
+
+/// Begins the guard of a source that may have answered and no longer knows what: nothing that starts before `floor_ms`, in milliseconds since 1970,
+/// is permitted. The present time by a clock that nobody can turn back will do.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn moteseal_guard_start_at(guard: *mut moteseal_guard, floor_ms: u64) -> moteseal_error {
+    // SAFETY: the caller keeps what the header asks.
+    call(|| unsafe { begin(guard, EpochGuard::starting_at(floor_ms)) })
+}
+
+/// Begins a guard where its record left it.
+///
+/// @param bytes_of_record, length  The newest `MOTESEAL_GUARD_RECORD` bytes that were kept. An older copy permits epochs twice.
+/// @return `Damaged` if they are erased, torn or altered; `Truncated` or `TrailingBytes` for another length; `UnsupportedVersion`, `NonCanonical`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn moteseal_guard_restore(
+    guard: *mut moteseal_guard,
+    bytes_of_record: *const u8,
+    length: usize,
+) -> moteseal_error {
+    call(|| {
+        match length {
+            0..MOTESEAL_GUARD_RECORD => return Err(Error::Truncated),
+            MOTESEAL_GUARD_RECORD => {}
+            _ => return Err(Error::TrailingBytes),
+        }
+        // SAFETY: the caller keeps what the header asks.
+        let kept: &[u8; MOTESEAL_GUARD_RECORD] = unsafe { fixed(bytes_of_record)? };
+        if kept[CHECKED..] != check_of(kept) {
+            return Err(Error::Damaged);
+        }
+        let mut encoded = [0; GUARD_LENGTH];
+        encoded.copy_from_slice(&kept[..GUARD_LENGTH]);
+        let value = EpochGuard::decode(&encoded)?;
+        if record(&value) != *kept {
+            return Err(Error::NonCanonical);
+        }
+        // SAFETY: as above.
+        unsafe { begin(guard, value) }
+    })
+}
+
+/// Permits one epoch of a query, and no epoch up to it ever again.
+///
+/// Make the record durable, read it back and show it to `moteseal_permit_persisted`: nothing is encrypted before.
+///
+/// @param query  16 bytes.
+/// @param duration_ms  The length of the query's epochs in milliseconds: epoch `e` is from `e * duration_ms` on.
+/// @param record_out  `MOTESEAL_GUARD_RECORD` bytes to make durable.
+/// @return `EpochAnswered`, `TooOld`, `DurationMismatch`, `EpochOutOfRange`; then nothing has changed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn moteseal_guard_advance(
+    guard: *mut moteseal_guard,
+    query: *const u8,
+    duration_ms: u64,
+    epoch: u64,
+    permit: *mut moteseal_permit,
+    record_out: *mut u8,
+) -> moteseal_error {
+    call(|| {
+        checked(permit)?;
+        checked(record_out)?;
+        // SAFETY: the caller keeps what the header asks.
+        let (guard, query) = unsafe { (state(guard)?, fixed::<16>(query)?) };
+        let permitted = guard.advance(QueryId(*query), duration_ms, epoch)?;
+        // SAFETY: as above; bytes need no alignment.
+        unsafe {
+            put::<[u8; MOTESEAL_GUARD_RECORD]>(record_out.cast(), record(guard))?;
+            begin(permit, Permitted { permit: permitted, is_durable: false })
+        }
+    })
+}
+
+/// Shows that the guard's record, with the permitted epoch in it, is durable.
+///
+/// @param guard  The guard that gave the permit, as it stands.
+/// @param bytes_of_record, length  What was read back from where it is kept.
+/// @return `Damaged` if it is not the guard's record as it stands: write it again, elsewhere.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn moteseal_permit_persisted(
+    permit: *mut moteseal_permit,
+    guard: *const moteseal_guard,
+    bytes_of_record: *const u8,
+    length: usize,
+) -> moteseal_error {
+    call(|| {
+        // SAFETY: the caller keeps what the header asks.
+        let (permitted, guard, kept) = unsafe { (state(permit)?, begun(guard)?, bytes(bytes_of_record, length)?) };
+        // A guard that has forgotten the query since stands above its epochs by its floor; then this is not its present record either way.
+        let covers = guard.last(permitted.permit.query()).is_none_or(|last| last >= permitted.permit.epoch());
+        if !covers || record(guard) != *kept {
+            return Err(Error::Damaged);
+        }
+        permitted.is_durable = true;
+        Ok(())
+    })
+}
+
+/// Says which epoch of which query a permit is for: what `moteseal_answers_add` is to be told once the epoch was answered.
+///
+/// @param query  16 bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn moteseal_permit_info(permit: *const moteseal_permit, query: *mut u8, epoch: *mut u64) -> moteseal_error {
+    call(|| {
+        checked(query)?;
+        checked(epoch)?;
+        // SAFETY: the caller keeps what the header asks; bytes need no alignment.
+        unsafe {
+            let permit = &begun(permit)?.permit;
+            put(query.cast(), permit.query().0)?;
+            put(epoch, permit.epoch())
+        }
+    })
+}
+
+/// Encrypts the value of one slot: `value_high * 2^64 + value_low`, below 2^96 - 1.
+///
+/// @param slot  Which of the query's aggregates; every slot of a query is answered, by 0 where the reading does not match.
+/// @param psr  `MOTESEAL_PSR` bytes.
+/// @return `NotBegun`, `NotPersisted`, `WrongQuery`, `ValueTooLarge`, `SlotUsed`; then nothing was encrypted.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn moteseal_sum_encrypt(
+    key: *const moteseal_sum_key,
+    permit: *mut moteseal_permit,
+    slot: u8,
+    value_high: u32,
+    value_low: u64,
+    psr: *mut u8,
+) -> moteseal_error {
+    call(|| {
+        checked(psr)?;
+        // SAFETY: the caller keeps what the header asks.
+        let (key, permitted) = unsafe { (begun(key)?, state(permit)?) };
+        if !permitted.is_durable {
+            return Err(Error::NotPersisted);
+        }
+        let value = u128::from(value_high) << 64 | u128::from(value_low);
+        let sealed = key.encrypt(&mut permitted.permit, Slot(slot), value)?;
+        // SAFETY: as above; bytes need no alignment.
+        unsafe { put(psr.cast(), sealed.to_bytes()) }
+    })
+}
+
+/// Adds a partial state record to another: all that a mote does which aggregates for others.
+///
+/// @param sum  `MOTESEAL_PSR` bytes, changed in place; the sum of none is zeros.
+/// @param psr  `MOTESEAL_PSR` bytes.
+/// @return `NonCanonical` if one of them is no such record.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn moteseal_psr_add(sum: *mut u8, psr: *const u8) -> moteseal_error {
+    call(|| {
+        // SAFETY: the caller keeps what the header asks; both are read before one is written.
+        let (old, more) = unsafe { (*fixed::<PSR>(sum)?, *fixed::<PSR>(psr)?) };
+        let merged = Psr::from_bytes(&old)?.merge(&Psr::from_bytes(&more)?);
+        // SAFETY: as above; bytes need no alignment.
+        unsafe { put(sum.cast(), merged.to_bytes()) }
+    })
+}
+
+/// Overwrites a permit: it is not used any more. Null is nothing to wipe.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn moteseal_permit_wipe(permit: *mut moteseal_permit) {
+    // SAFETY: the caller keeps what the header asks.
+    unsafe { wipe(permit) };
+}

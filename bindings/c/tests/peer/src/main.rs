@@ -1,0 +1,57 @@
+//! The querier of the C tests: opens the sum of partial state records that C sources encrypted, with the querier's real key file.
+//!
+//! usage: `moteseal-c-peer QUERIER_KEY QUERY EPOCH SLOT MOST DEVICE=PSR...`
+//!
+//! Devices are names of the group `home`, in the order of their positions; numbers are decimal, QUERY and PSR hexadecimal. Prints the sum.
+
+use std::process::ExitCode;
+
+use moteseal_core::DeviceId;
+use moteseal_core::sum::key_file::QuerierKeys;
+use moteseal_core::sum::query::QueryId;
+use moteseal_core::sum::sies::{KeyTotals, Psr, Slot};
+
+const GROUP: &str = "home";
+
+fn main() -> ExitCode {
+    match run(&std::env::args().skip(1).collect::<Vec<_>>()) {
+        Ok(sum) => {
+            println!("{sum}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("moteseal-c-peer: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &[String]) -> Result<u128, Box<dyn std::error::Error>> {
+    let [keys, query, epoch, slot, most, shares @ ..] = arguments else {
+        return Err("usage: moteseal-c-peer QUERIER_KEY QUERY EPOCH SLOT MOST DEVICE=PSR...".into());
+    };
+    let keys = QuerierKeys::decode(&std::fs::read(keys)?)?;
+    let query = QueryId(bytes(query)?);
+    let (epoch, slot, most) = (epoch.parse()?, Slot(slot.parse()?), most.parse()?);
+    let (mut sum, mut totals) = (Psr::ZERO, KeyTotals::default());
+    for (position, share) in (0..).zip(shares) {
+        let (name, psr) = share.split_once('=').ok_or("a share is DEVICE=PSR")?;
+        let psr: [u8; 32] = bytes(psr)?;
+        sum = sum.merge(&Psr::from_bytes(&psr)?);
+        totals.add(&keys.source(DeviceId::of(GROUP, name), position).secret.for_query(query), slot, epoch);
+    }
+    let key = keys.master.key_group(keys.circle.group, 0).for_query(query);
+    Ok(totals.open(&sum, &key, slot, epoch, most)?)
+}
+
+/// So many bytes in hexadecimal digits.
+fn bytes<const N: usize>(text: &str) -> Result<[u8; N], Box<dyn std::error::Error>> {
+    let mut out = [0; N];
+    if !text.is_ascii() || text.len() != 2 * N {
+        return Err(format!("{text}: not {N} bytes in hexadecimal digits").into());
+    }
+    for (at, byte) in out.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16)?;
+    }
+    Ok(out)
+}

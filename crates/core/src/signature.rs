@@ -1,4 +1,5 @@
-//! Signature suites behind one type each for public and secret keys: Ed25519, ESP256, and ML-DSA-44 on hosts.
+//! Signature suites behind one type each for public and secret keys: Ed25519, ESP256, and ML-DSA-44 on hosts. A mote builds in the one it signs
+//! and verifies with (features `ed25519` and `esp256`): each takes tens of kilobytes of flash.
 //!
 //! spec/formats.md, section 2: Ed25519 (RFC 8032) is verified strictly, ECDSA on P-256 with low `s` only, ML-DSA-44 (FIPS 204)
 //! pure with an empty context. Signatures are deterministic in every suite, so that no mote needs randomness to sign. Key files
@@ -6,11 +7,16 @@
 
 use core::fmt;
 
-use ed25519_dalek::Signer as _;
-use p256::ecdsa::signature::Verifier as _;
+#[cfg(feature = "ed25519")]
+use ed25519_dalek::{Signer as _, Verifier as _};
+#[cfg(all(feature = "esp256", not(feature = "ed25519")))]
+use p256::ecdsa::signature::{Signer as _, Verifier as _};
 use zeroize::{ZeroizeOnDrop, Zeroizing};
 
 use crate::digest::Digest;
+
+#[cfg(not(any(feature = "ed25519", feature = "esp256")))]
+compile_error!("choose a suite: the feature ed25519 or esp256");
 
 #[cfg(feature = "host")]
 mod lattice;
@@ -103,7 +109,7 @@ impl fmt::Display for Algorithm {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// A suite the formats do not have, or one that is not built in (ML-DSA-44 without the feature `host`).
+    /// A suite the formats do not have, or one that is not built in (features `ed25519`, `esp256`, and `host` for ML-DSA-44).
     UnknownAlgorithm,
     /// Another number of bytes than keys of this suite have.
     KeyLength,
@@ -207,6 +213,7 @@ impl core::error::Error for SignatureError {}
 /// Strict verification refuses them as `R` and as public keys, and everything that is not canonical. The crate's
 /// `verify_strict` decompresses every `R` to find out, which costs a third of the verification. Its `verify` compares `R` as
 /// encoded by itself, so whatever passes is canonical already, and looking the encoding up decides the same.
+#[cfg(feature = "ed25519")]
 const SMALL_ORDER: [[u8; 32]; 8] = {
     const fn with(mut bytes: [u8; 32], first: u8, last: u8) -> [u8; 32] {
         bytes[0] = first;
@@ -243,7 +250,9 @@ pub struct PublicKey(Public);
 #[derive(Clone)]
 #[cfg_attr(feature = "host", allow(clippy::large_enum_variant))]
 enum Public {
+    #[cfg(feature = "ed25519")]
     Ed25519(ed25519_dalek::VerifyingKey),
+    #[cfg(feature = "esp256")]
     Esp256(p256::ecdsa::VerifyingKey),
     #[cfg(feature = "host")]
     MlDsa44(lattice::PublicKey),
@@ -256,6 +265,7 @@ impl PublicKey {
     /// `UnknownAlgorithm`, `KeyLength` or `InvalidPublicKey`.
     pub fn from_bytes(algorithm: Algorithm, bytes: &[u8]) -> Result<Self, KeyError> {
         match algorithm {
+            #[cfg(feature = "ed25519")]
             Algorithm::Ed25519 => {
                 let bytes = bytes.try_into().map_err(|_| KeyError::KeyLength)?;
                 let key = ed25519_dalek::VerifyingKey::from_bytes(bytes).map_err(|_| KeyError::InvalidPublicKey)?;
@@ -265,6 +275,7 @@ impl PublicKey {
                 }
                 Ok(Self(Public::Ed25519(key)))
             }
+            #[cfg(feature = "esp256")]
             Algorithm::Esp256 => {
                 if bytes.len() != algorithm.public_key_length() {
                     return Err(KeyError::KeyLength);
@@ -275,8 +286,8 @@ impl PublicKey {
             }
             #[cfg(feature = "host")]
             Algorithm::MlDsa44 => lattice::PublicKey::from_bytes(bytes).map(|key| Self(Public::MlDsa44(key))),
-            #[cfg(not(feature = "host"))]
-            Algorithm::MlDsa44 => Err(KeyError::UnknownAlgorithm),
+            #[allow(unreachable_patterns)]
+            _ => Err(KeyError::UnknownAlgorithm),
         }
     }
 
@@ -284,7 +295,9 @@ impl PublicKey {
     #[must_use]
     pub const fn algorithm(&self) -> Algorithm {
         match self.0 {
+            #[cfg(feature = "ed25519")]
             Public::Ed25519(_) => Algorithm::Ed25519,
+            #[cfg(feature = "esp256")]
             Public::Esp256(_) => Algorithm::Esp256,
             #[cfg(feature = "host")]
             Public::MlDsa44(_) => Algorithm::MlDsa44,
@@ -295,7 +308,9 @@ impl PublicKey {
     #[must_use]
     pub fn to_bytes(&self) -> PublicKeyBytes {
         match &self.0 {
+            #[cfg(feature = "ed25519")]
             Public::Ed25519(key) => PublicKeyBytes::new(key.as_bytes()),
+            #[cfg(feature = "esp256")]
             Public::Esp256(key) => PublicKeyBytes::new(key.to_sec1_point(false).as_bytes()),
             #[cfg(feature = "host")]
             Public::MlDsa44(key) => PublicKeyBytes::new(key.as_bytes()),
@@ -311,6 +326,7 @@ impl PublicKey {
             return Err(SignatureError::MalformedSignature);
         }
         match &self.0 {
+            #[cfg(feature = "ed25519")]
             Public::Ed25519(key) => {
                 let signature = ed25519_dalek::Signature::from_slice(signature).map_err(|_| SignatureError::NotAuthentic)?;
                 if SMALL_ORDER.contains(signature.r_bytes()) {
@@ -318,6 +334,7 @@ impl PublicKey {
                 }
                 key.verify(message, &signature).map_err(|_| SignatureError::NotAuthentic)
             }
+            #[cfg(feature = "esp256")]
             Public::Esp256(key) => {
                 // Fails if r or s is zero or not below the order.
                 let signature = p256::ecdsa::Signature::from_slice(signature).map_err(|_| SignatureError::NotAuthentic)?;
@@ -460,7 +477,9 @@ pub struct SecretKey(Secret);
 #[derive(Clone)]
 #[cfg_attr(feature = "host", allow(clippy::large_enum_variant))]
 enum Secret {
+    #[cfg(feature = "ed25519")]
     Ed25519(ed25519_dalek::SigningKey),
+    #[cfg(feature = "esp256")]
     Esp256(p256::ecdsa::SigningKey),
     #[cfg(feature = "host")]
     MlDsa44(lattice::SecretKey),
@@ -489,14 +508,16 @@ impl SecretKey {
     pub fn from_bytes(algorithm: Algorithm, bytes: &[u8]) -> Result<Self, KeyError> {
         let bytes: &[u8; 32] = bytes.try_into().map_err(|_| KeyError::KeyLength)?;
         match algorithm {
+            #[cfg(feature = "ed25519")]
             Algorithm::Ed25519 => Ok(Self(Secret::Ed25519(ed25519_dalek::SigningKey::from_bytes(bytes)))),
+            #[cfg(feature = "esp256")]
             Algorithm::Esp256 => p256::ecdsa::SigningKey::from_slice(bytes)
                 .map(|key| Self(Secret::Esp256(key)))
                 .map_err(|_| KeyError::InvalidSecretKey),
             #[cfg(feature = "host")]
             Algorithm::MlDsa44 => Ok(Self(Secret::MlDsa44(lattice::SecretKey::from_seed(bytes)))),
-            #[cfg(not(feature = "host"))]
-            Algorithm::MlDsa44 => Err(KeyError::UnknownAlgorithm),
+            #[allow(unreachable_patterns)]
+            _ => Err(KeyError::UnknownAlgorithm),
         }
     }
 
@@ -504,7 +525,9 @@ impl SecretKey {
     #[must_use]
     pub fn to_bytes(&self) -> Zeroizing<[u8; 32]> {
         match &self.0 {
+            #[cfg(feature = "ed25519")]
             Secret::Ed25519(key) => Zeroizing::new(key.to_bytes()),
+            #[cfg(feature = "esp256")]
             Secret::Esp256(key) => Zeroizing::new(key.to_bytes().into()),
             #[cfg(feature = "host")]
             Secret::MlDsa44(key) => Zeroizing::new(*key.seed()),
@@ -527,7 +550,9 @@ impl SecretKey {
     #[must_use]
     pub fn public(&self) -> PublicKey {
         PublicKey(match &self.0 {
+            #[cfg(feature = "ed25519")]
             Secret::Ed25519(key) => Public::Ed25519(key.verifying_key()),
+            #[cfg(feature = "esp256")]
             Secret::Esp256(key) => Public::Esp256(*key.verifying_key()),
             #[cfg(feature = "host")]
             Secret::MlDsa44(key) => Public::MlDsa44(key.public()),
@@ -538,7 +563,9 @@ impl SecretKey {
 impl Signer for SecretKey {
     fn algorithm(&self) -> Algorithm {
         match self.0 {
+            #[cfg(feature = "ed25519")]
             Secret::Ed25519(_) => Algorithm::Ed25519,
+            #[cfg(feature = "esp256")]
             Secret::Esp256(_) => Algorithm::Esp256,
             #[cfg(feature = "host")]
             Secret::MlDsa44(_) => Algorithm::MlDsa44,
@@ -549,7 +576,9 @@ impl Signer for SecretKey {
         let length = self.algorithm().signature_length();
         let out = signature.get_mut(..length).ok_or(SignError::BufferTooSmall)?;
         match &self.0 {
+            #[cfg(feature = "ed25519")]
             Secret::Ed25519(key) => out.copy_from_slice(&key.sign(message).to_bytes()),
+            #[cfg(feature = "esp256")]
             Secret::Esp256(key) => {
                 // RFC 6979, section 3.2: the nonce is a function of key and message.
                 let signature: p256::ecdsa::Signature = key.try_sign(message).map_err(|_| SignError::Refused)?;

@@ -86,7 +86,8 @@ impl Running {
         self.buffer[..rest.len()].copy_from_slice(rest);
     }
 
-    fn finish(mut self) -> Digest {
+    /// Spends what it holds: on a small stack it is not copied for that.
+    fn finish(&mut self) -> Digest {
         let bits = (self.length + 64) * 8;
         #[allow(clippy::cast_possible_truncation)]
         let at = (self.length % 64) as usize;
@@ -199,16 +200,23 @@ impl<const L: usize> Star<L> {
     /// Ends the epoch: the events per level, and each level's digest as if none were below the round or lost. Digests from the group's
     /// `levels` on are null.
     #[must_use]
-    pub fn close(self) -> (Counters, [Digest; L]) {
-        let mut counters = Counters::new(self.used);
-        let mut digests = [Digest::NULL; L];
-        for ((running, count), digest) in self.levels.into_iter().zip(counters.as_mut_slice()).zip(&mut digests) {
+    pub fn close(mut self) -> (Counters, [Digest; L]) {
+        self.close_in_place()
+    }
+
+    /// The same where the star lies, for who has no stack to move it to. What is left takes no events and has nothing more to say.
+    #[must_use]
+    pub fn close_in_place(&mut self) -> (Counters, [Digest; L]) {
+        let mut out = (Counters::new(self.used), [Digest::NULL; L]);
+        for ((running, count), digest) in self.levels.iter_mut().zip(out.0.as_mut_slice()).zip(&mut out.1) {
             *count = running.count;
             if running.count > 0 {
                 *digest = running.finish();
             }
+            *running = Running::EMPTY;
         }
-        (counters, digests)
+        self.total = u32::MAX;
+        out
     }
 }
 
@@ -314,6 +322,15 @@ mod tests {
         let star = |levels| Star::<8>::with_levels(DeviceId([0; 8]), SealIndex(0), &Salt([0; 16]), Framing::Prefixed, levels);
         assert!(star(0).is_none() && star(9).is_none());
         assert!(star(1).is_some() && star(8).is_some());
+    }
+
+    #[test]
+    fn a_star_that_was_closed_in_place_is_spent() {
+        let mut star = Star::<8>::new(DeviceId([7; 8]), SealIndex(3), &Salt([1; 16]), Framing::Prefixed);
+        star.push(b"event").unwrap();
+        assert_eq!(star.clone().close(), star.close_in_place());
+        assert_eq!(star.push(b"event"), Err(PushError::Full));
+        assert_eq!(star.close_in_place(), (Counters::new(8), [Digest::NULL; 8]));
     }
 
     #[test]

@@ -1,0 +1,19 @@
+//! The receiver of a chain whose heads somebody else has checked, a secure element or the bootloader: without any signature.
+
+#![no_std]
+#![no_main]
+
+use moteseal_core::cast::Head;
+use moteseal_footprint::Meter;
+use moteseal_footprint::cast::measure;
+
+#[moteseal_board::entry]
+fn main() -> ! {
+    let (mut meter, mut input) = Meter::start();
+    // Of the sender: network, id and key.
+    for _ in 0..3 {
+        input.item();
+    }
+    measure(&mut meter, &mut input, |head| Head::reopen(head).ok());
+    meter.end()
+}

@@ -1,0 +1,26 @@
+//! The paper's star and one with a compression an event, of 16 levels, beside ours.
+
+#![no_std]
+#![no_main]
+
+use moteseal_board::entry;
+use moteseal_core::level::Salt;
+use moteseal_footprint::paper::{OneEach, PaperStar};
+use moteseal_footprint::star::EVENT;
+use moteseal_footprint::{Meter, opaque};
+
+#[entry]
+fn main() -> ! {
+    let (mut meter, mut input) = Meter::start();
+    let events = input.item().as_chunks::<EVENT>().0;
+    meter.number("events", events.len() as u64);
+    let mut paper = PaperStar::<16>::default();
+    meter.bytes("paper", size_of::<PaperStar<16>>());
+    meter.measure("paper", &mut || events.iter().for_each(|event| paper.push(event)));
+    opaque(paper.digests());
+    let mut one = OneEach::<16>::new(&opaque(Salt([7; 16])));
+    meter.bytes("one", size_of::<OneEach<16>>());
+    meter.measure("one", &mut || events.iter().for_each(|event| one.push(event)));
+    opaque(one.states());
+    meter.end()
+}

@@ -1,0 +1,72 @@
+//! Two other stars, to compare with: the paper's own, and one without shared compressions. Their digests are no part of any format.
+
+use moteseal_core::digest::{Digest, INITIAL, compress256};
+use moteseal_core::level::{Salt, SipKey};
+use moteseal_core::record::Level;
+use sha2::{Digest as _, Sha256};
+
+/// The paper's star (section IV.C): `D_i = H(H(e) || D_i)`, the level by the content's hash.
+pub struct PaperStar<const L: usize> {
+    digests: [Digest; L],
+    counts: [u32; L],
+}
+
+impl<const L: usize> Default for PaperStar<L> {
+    fn default() -> Self {
+        Self { digests: [Digest::NULL; L], counts: [0; L] }
+    }
+}
+
+impl<const L: usize> PaperStar<L> {
+    /// Folds an event in.
+    pub fn push(&mut self, event: &[u8]) {
+        let hash = Sha256::digest(event);
+        // The uniform hash is the event's own, as in the paper.
+        let zeros = hash.first_chunk().map_or(0, |first| u64::from_be_bytes(*first).leading_zeros());
+        let level = (zeros as usize).min(L - 1);
+        if let (Some(digest), Some(count)) = (self.digests.get_mut(level), self.counts.get_mut(level)) {
+            *digest = Digest(Sha256::new().chain_update(hash).chain_update(digest.0).finalize().into());
+            *count += 1;
+        }
+    }
+
+    /// The digests.
+    pub const fn digests(&self) -> &[Digest; L] {
+        &self.digests
+    }
+}
+
+/// A star whose every event takes a compression of its own: `D_i = compress(D_i, event)`, the level by the salt as in ours.
+pub struct OneEach<const L: usize> {
+    key: SipKey,
+    states: [[u32; 8]; L],
+    counts: [u32; L],
+    total: u64,
+}
+
+impl<const L: usize> OneEach<L> {
+    /// An empty one.
+    #[must_use]
+    pub fn new(salt: &Salt) -> Self {
+        Self { key: SipKey::new(salt), states: [INITIAL; L], counts: [0; L], total: 0 }
+    }
+
+    /// Folds in an event of at most 55 bytes.
+    pub fn push(&mut self, event: &[u8]) {
+        let Level(level) = self.key.level(self.total, L as u8);
+        self.total += 1;
+        let mut block = [0; 64];
+        if let Some(place) = block.get_mut(..event.len()) {
+            place.copy_from_slice(event);
+        }
+        if let (Some(state), Some(count)) = (self.states.get_mut(usize::from(level)), self.counts.get_mut(usize::from(level))) {
+            compress256(state, &[block]);
+            *count += 1;
+        }
+    }
+
+    /// The states.
+    pub const fn states(&self) -> &[[u32; 8]; L] {
+        &self.states
+    }
+}

@@ -1,0 +1,56 @@
+//! The end of an epoch as a mote lives it: the statement, what is signed of it, the signature, and the part item that goes up.
+
+use moteseal_core::digest::Digest;
+use moteseal_core::level::{Counters, Salt};
+use moteseal_core::record::{DeviceId, EpochNumber, GroupId, SealIndex};
+use moteseal_core::seal::{MAX_MESSAGE, Scheme, Seal, Statement, star};
+use moteseal_core::signature::Algorithm;
+use moteseal_core::wire::cbor::Writer;
+use moteseal_core::wire::stream::{Selection, encode_part_head, encode_part_tail};
+
+use crate::{Input, failed};
+
+/// What a mote knows before it seals.
+pub struct Chain {
+    group: GroupId,
+    roster: Digest,
+    schema: Digest,
+    prev: Digest,
+}
+
+impl Chain {
+    /// What the input says.
+    pub fn of(input: &mut Input) -> Self {
+        let group = GroupId(input.fixed());
+        let [roster, schema, prev] = core::array::from_fn(|_| Digest(input.fixed()));
+        Self { group, roster, schema, prev }
+    }
+
+    /// States a star that was closed, has it signed, and writes the part item without events. Says the item's length.
+    #[inline(never)]
+    pub fn seal<const L: usize>(
+        &self,
+        (device, index, salt): (DeviceId, SealIndex, Salt),
+        (counters, digests): &(Counters, [Digest; L]),
+        sign: &mut dyn FnMut(&[u8], &mut [u8; 64]),
+        out: &mut [u8],
+    ) -> usize {
+        let mut statement = Statement::new(Scheme::Star, self.group, self.roster, device, L as u8);
+        (statement.index, statement.prev, statement.epoch) = (index, self.prev, EpochNumber(480_000));
+        (statement.last, statement.last_in_epoch) = (Some((SealIndex(index.0 - 1), EpochNumber(479_999))), true);
+        (statement.schema, statement.salt, statement.counters) = (self.schema, salt, *counters);
+        let seal = Seal::new(statement, star::root(counters, digests), Algorithm::Ed25519);
+        let mut signature = [0; 64];
+        {
+            let mut message = [0; MAX_MESSAGE];
+            sign(seal.message(&mut message), &mut signature);
+        }
+        let mut out = Writer::new(out);
+        let written = encode_part_head(&mut out, &seal, Selection::Levels(seal.statement().surviving()), &[], 0)
+            .and_then(|()| encode_part_tail(&mut out, Some(&signature)));
+        if written.is_err() {
+            failed("part");
+        }
+        out.finish().len()
+    }
+}

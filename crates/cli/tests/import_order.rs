@@ -9,7 +9,7 @@ use cargo_metadata::{DependencyKind, MetadataCommand};
 
 /// The rooms from the top. Those of one line stand side by side and never import each other.
 const FLOORS: &[&[&str]] = &[
-    &["moteseal", "moteseal-bench"],
+    &["moteseal", "moteseal-bench", "moteseal-python"],
     &["moteseal-lab"],
     &["moteseal-client"],
     &["moteseal-cloud"],

@@ -5,6 +5,7 @@
 //! exactly, to the last digit of their scale; Arrow and Parquet hold scaled values as Float64, with unit, divisor and offset in the
 //! column's metadata. A `time` field becomes an absolute timestamp. Memory is bounded: batches of a few thousand rows.
 
+mod batches;
 mod columns;
 mod file;
 mod text;
@@ -22,6 +23,7 @@ use parquet::arrow::ArrowWriter;
 use parquet::basic::Compression;
 use parquet::file::properties::WriterProperties;
 
+pub use batches::Batches;
 pub use file::AtomicFile;
 
 use crate::rows::{Rows, Sink};
@@ -78,6 +80,12 @@ impl OutputError {
     /// Rows that are not what the caller asked something of; the text says what to do.
     pub(crate) fn unfit(text: impl fmt::Display) -> Self {
         Self { message: text.to_string(), is_misuse: true }
+    }
+
+    /// Nobody wants the rows any more: whoever asked has been stopped. It ends a session that would otherwise go on.
+    #[must_use]
+    pub fn unwanted() -> Self {
+        Self { message: "stopped: nobody waits for the rows any more".to_owned(), is_misuse: true }
     }
 
     /// What went wrong where no file is at hand.

@@ -154,6 +154,11 @@ impl Columns {
         &self.schema
     }
 
+    /// Whether rows of this schema have these columns.
+    pub(super) fn is_of(&self, schema: &SchemaEntry) -> bool {
+        self.entry.digest == schema.digest
+    }
+
     /// Takes rows, and hands out each batch that is full.
     pub(super) fn rows(
         &mut self,

@@ -1,0 +1,188 @@
+//! Verified rows for data frames: the Arrow PyCapsule interface, by which whoever asks takes the columns themselves, uncopied.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow_array::ffi::FFI_ArrowSchema;
+use arrow_array::ffi_stream::FFI_ArrowArrayStream;
+use arrow_array::{RecordBatch, RecordBatchIterator};
+use arrow_schema::SchemaRef;
+use moteseal_api::Query;
+use moteseal_client::output::Batches;
+use moteseal_client::{Memory, proof};
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
+
+use crate::failure::Problem;
+use crate::question::Remembering;
+use crate::report::{Report, incomplete, loads};
+use crate::source::roster;
+use crate::work::{self, Stop, Stoppable};
+
+/// Verified rows, and what was verified of them. Any data frame takes it without a copy (the Arrow PyCapsule interface):
+///
+/// >>> pyarrow.table(answer)
+/// >>> polars.DataFrame(answer)
+/// >>> answer.to_pandas()
+///
+/// The columns are epoch, epoch_start, device, index (of the seal) and seq (under that seal), then those that were sealed.
+#[pyclass(frozen, module = "moteseal")]
+#[derive(Debug)]
+pub(crate) struct Answer {
+    schema: SchemaRef,
+    batches: Vec<RecordBatch>,
+    rows: usize,
+    query: Query,
+    report: Arc<moteseal_client::Report>,
+    roster: Arc<moteseal_verify::Roster>,
+}
+
+impl Answer {
+    pub(crate) fn new(
+        rows: Batches,
+        query: Query,
+        report: moteseal_client::Report,
+        roster: Arc<moteseal_verify::Roster>,
+    ) -> Result<Self, Problem> {
+        let number = rows.rows();
+        let (schema, batches) = rows.finish().map_err(|error| Problem::of_output(&error))?;
+        Ok(Self { schema, batches, rows: number, query, report: Arc::new(report), roster })
+    }
+
+    /// The answer, or, where something of it is missing and that was not allowed, an exception that has it.
+    pub(crate) fn complete_or(self, allow_incomplete: bool, py: Python<'_>) -> PyResult<Py<Self>> {
+        let problem = if allow_incomplete { None } else { incomplete(&self.report, &self.roster) };
+        let answer = Py::new(py, self)?;
+        match problem {
+            None => Ok(answer),
+            Some(problem) => {
+                let error = problem.raise(py);
+                error.value(py).setattr("answer", answer)?;
+                Err(error)
+            }
+        }
+    }
+}
+
+#[pymethods]
+impl Answer {
+    /// What was verified, device by device.
+    #[getter]
+    fn report(&self) -> Report {
+        Report { report: self.report.clone() }
+    }
+
+    /// Whether every device is as complete as it was asked for.
+    #[getter]
+    fn complete(&self) -> bool {
+        self.report.is_complete()
+    }
+
+    /// What was asked, as the cloud was asked: devices by their ids, epochs by their numbers; a sample's seed is in it.
+    #[getter]
+    fn query<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        loads(py, &self.query.to_json())
+    }
+
+    /// Raises TailUnknown or ManifestMissing if something is not there of what was asked for.
+    fn require_complete(&self, py: Python<'_>) -> PyResult<()> {
+        incomplete(&self.report, &self.roster).map_or(Ok(()), |problem| Err(problem.raise(py)))
+    }
+
+    /// The names of the columns.
+    #[getter]
+    fn column_names(&self) -> Vec<&str> {
+        self.schema.fields().iter().map(|field| field.name().as_str()).collect()
+    }
+
+    /// The columns' types, for whoever speaks Arrow: a PyCapsule named "arrow_schema".
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        let schema = FFI_ArrowSchema::try_from(self.schema.as_ref()).map_err(|error| Problem::system(error).raise(py))?;
+        PyCapsule::new_with_value(py, schema, c"arrow_schema")
+    }
+
+    /// The rows, for whoever speaks Arrow: a PyCapsule named "arrow_array_stream". Each call gives all rows again, and shares them.
+    /// The rows come as they are: another schema that is asked for is left to who asks, as the interface allows.
+    #[pyo3(signature = (requested_schema = None))]
+    fn __arrow_c_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        let _ = requested_schema;
+        let batches = RecordBatchIterator::new(self.batches.clone().into_iter().map(Ok), self.schema.clone());
+        PyCapsule::new_with_value(py, FFI_ArrowArrayStream::new(Box::new(batches)), c"arrow_array_stream")
+    }
+
+    /// The rows as a pyarrow.Table, which shares them. Needs pyarrow.
+    fn to_pyarrow<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("pyarrow")?.call_method1("table", (slf,))
+    }
+
+    /// The rows as a polars.DataFrame, which shares them. Needs polars.
+    fn to_polars<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("polars")?.call_method1("DataFrame", (slf,))
+    }
+
+    /// The rows as a pandas.DataFrame. Needs pandas and pyarrow.
+    fn to_pandas<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        Self::to_pyarrow(slf)?.call_method0("to_pandas")
+    }
+
+    fn __len__(&self) -> usize {
+        self.rows
+    }
+
+    fn __repr__(&self) -> String {
+        let complete = if self.report.is_complete() { "complete" } else { "incomplete" };
+        let devices = self.report.devices.len();
+        format!("<moteseal.Answer: {} verified rows of {devices} devices, {complete}>", self.rows)
+    }
+}
+
+/// Verifies a proof (.mproof) and gives its rows. Needs no network.
+///
+/// With memory=True (or a file) the proof must not contradict what earlier answers have shown.
+#[pyfunction]
+#[pyo3(signature = (path, roster, operator = None, *, memory = None, allow_incomplete = false))]
+pub(crate) fn verify_proof(
+    py: Python<'_>,
+    path: PathBuf,
+    roster: &Bound<'_, PyAny>,
+    operator: Option<PathBuf>,
+    memory: Option<&Bound<'_, PyAny>>,
+    allow_incomplete: bool,
+) -> PyResult<Py<Answer>> {
+    let roster = self::roster(roster, operator)?.get().roster.clone();
+    let memory = Remembering::of(memory)?;
+    let answer = work::run(py, move |stop| verified(&path, &roster, &memory, stop))?;
+    answer.complete_or(allow_incomplete, py)
+}
+
+fn verified(path: &Path, roster: &Arc<moteseal_verify::Roster>, memory: &Remembering, stop: &Stop) -> Result<Answer, Problem> {
+    let memory = memory.path(roster).map(|path| Memory::open(&path)).transpose();
+    let memory = memory.map_err(|error| Problem::of_output(&error))?;
+    let file = File::open(path).map_err(|error| Problem::file(path, &error))?;
+    let mut rows = Batches::new();
+    let mut sink = Stoppable { sink: &mut rows, stop };
+    let found = proof::verify(Stopping { file, stop }, path, roster, memory.as_ref(), &mut sink);
+    let (query, report) = found.map_err(|error| Problem::of(&error, roster).in_file(path))?;
+    if stop.is_stopped() {
+        return Err(Problem::stopped());
+    }
+    Answer::new(rows, query, report, roster.clone())
+}
+
+/// A file whose reading ends when the work is stopped.
+pub(crate) struct Stopping<'a> {
+    pub(crate) file: File,
+    pub(crate) stop: &'a Stop,
+}
+
+impl Read for Stopping<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.stop.is_stopped() { Err(io::Error::other("stopped")) } else { self.file.read(buffer) }
+    }
+}

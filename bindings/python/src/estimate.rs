@@ -1,0 +1,477 @@
+//! What a verified sample says of all readings, between bounds that hold 95 times in 100.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use moteseal_api::Query;
+use moteseal_client::estimate::{Condition, Estimator, REPLICATES, Statistic, Values, bootstrap};
+use moteseal_client::output::OutputError;
+use moteseal_client::{Rows, Sink};
+use moteseal_core::record::DeviceId;
+use moteseal_core::sample::Choice;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::failure::{Kind, Problem};
+use crate::question::{number, seed};
+use crate::report::{Report, incomplete, loads};
+use crate::work;
+
+/// The most bins of a histogram.
+const MOST_BINS: u16 = 1000;
+
+/// An estimate between two bounds that hold 95 times in 100. A bound is None where the sample is too small for one.
+#[pyclass(frozen, get_all, module = "moteseal")]
+#[derive(Debug)]
+pub(crate) struct Interval {
+    /// The estimate.
+    value: f64,
+    /// The lower bound.
+    low: Option<f64>,
+    /// The upper bound.
+    high: Option<f64>,
+    /// Readings in the sample.
+    sampled: u64,
+    /// Readings that the devices have signed for.
+    population: u64,
+}
+
+impl From<moteseal_client::estimate::Interval> for Interval {
+    fn from(found: moteseal_client::estimate::Interval) -> Self {
+        Self { value: found.value, low: found.low, high: found.high, sampled: found.sampled, population: found.population }
+    }
+}
+
+#[pymethods]
+impl Interval {
+    /// How far the further bound is from the estimate; None where a bound is.
+    #[getter]
+    fn half_width(&self) -> Option<f64> {
+        let (low, high) = self.low.zip(self.high)?;
+        Some((self.value - low).max(high - self.value))
+    }
+
+    fn __contains__(&self, value: f64) -> bool {
+        self.low.is_none_or(|low| low <= value) && self.high.is_none_or(|high| value <= high)
+    }
+
+    fn __float__(&self) -> f64 {
+        self.value
+    }
+
+    fn __repr__(&self) -> String {
+        let bound = |bound: Option<f64>| bound.map_or_else(|| "unknown".to_owned(), |bound| format!("{bound:.6}"));
+        let Self { value, low, high, sampled, population } = self;
+        let (low, high) = (bound(*low), bound(*high));
+        format!("<moteseal.Interval {value:.6} (95 %: {low} to {high}), from {sampled} of {population} readings>")
+    }
+}
+
+/// One bin of a histogram: from low to below high, of the last one to high itself.
+#[pyclass(frozen, get_all, module = "moteseal")]
+#[derive(Debug)]
+pub(crate) struct Bin {
+    /// Where it starts.
+    low: f64,
+    /// Where it ends.
+    high: f64,
+    /// How many of all readings lie in it.
+    events: Py<Interval>,
+}
+
+#[pymethods]
+impl Bin {
+    fn __repr__(&self) -> String {
+        format!("<moteseal.Bin {} to {}: {}>", self.low, self.high, self.events.get().value)
+    }
+}
+
+/// What estimates are about.
+#[derive(Clone, Debug)]
+pub(crate) enum Question {
+    /// A field.
+    Field(String),
+    /// The readings that meet a condition.
+    Condition(Condition),
+}
+
+impl Question {
+    pub(crate) fn parse(text: &str) -> PyResult<Self> {
+        if let Ok(condition) = text.parse() {
+            return Ok(Self::Condition(condition));
+        }
+        if text.is_empty() || text.contains(['<', '>', '=', '!']) {
+            return Err(PyValueError::new_err(format!(
+                "{text:?} is neither a field nor a condition; a condition is a field, one of < <= = != >= >, and a number: \
+                 \"temperature>=25.5\""
+            )));
+        }
+        Ok(Self::Field(text.to_owned()))
+    }
+
+    fn collector(&self) -> Collector {
+        match self {
+            Self::Field(field) => Collector { streamed: Estimator::new(field), values: Values::new(field) },
+            Self::Condition(condition) => {
+                Collector { streamed: Estimator::of_share(condition.clone()), values: Values::new(condition.field()) }
+            }
+        }
+    }
+}
+
+/// The sample of a group or of a device: as a few numbers, and every value for what needs their order.
+#[derive(Clone, Debug)]
+struct Collector {
+    streamed: Estimator,
+    values: Values,
+}
+
+impl Sink for Collector {
+    fn rows(&mut self, rows: &Rows<'_>) -> Result<(), OutputError> {
+        self.streamed.rows(rows)?;
+        self.values.rows(rows)
+    }
+}
+
+/// Collects a sample, and, where that is asked for, each device's apart.
+#[derive(Debug)]
+pub(crate) struct Collected {
+    question: Question,
+    each: bool,
+    whole: Collector,
+    devices: BTreeMap<DeviceId, Collector>,
+}
+
+impl Sink for Collected {
+    fn rows(&mut self, rows: &Rows<'_>) -> Result<(), OutputError> {
+        let Self { question, each, whole, devices } = self;
+        whole.rows(rows)?;
+        if *each {
+            devices.entry(rows.device()).or_insert_with(|| question.collector()).rows(rows)?;
+        }
+        Ok(())
+    }
+}
+
+impl Collected {
+    pub(crate) fn new(question: Question, each: bool) -> Self {
+        Self { whole: question.collector(), question, each, devices: BTreeMap::new() }
+    }
+
+    pub(crate) fn finish(
+        self,
+        query: Query,
+        report: moteseal_client::Report,
+        roster: Arc<moteseal_verify::Roster>,
+    ) -> (Self, Asked) {
+        (self, Asked { query, report: Arc::new(report), roster })
+    }
+}
+
+/// What was asked for a sample, and what was verified of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    query: Query,
+    report: Arc<moteseal_client::Report>,
+    roster: Arc<moteseal_verify::Roster>,
+}
+
+/// A verified sample to estimate from. Each estimate is of all readings that the devices have signed for, between bounds that hold 95
+/// times in 100; bootstrap=1000 takes them from so many re-samplings instead, drawn by seed. What nothing was sampled of has no
+/// estimate: NoSample is raised, and nothing is taken for zero.
+#[pyclass(frozen, module = "moteseal")]
+#[derive(Debug)]
+pub(crate) struct Estimates {
+    question: Question,
+    sample: Arc<Collector>,
+    devices: BTreeMap<DeviceId, Arc<Collector>>,
+    is_each: bool,
+    asked: Asked,
+    /// The device, of its own estimates.
+    device: Option<DeviceId>,
+}
+
+impl Estimates {
+    pub(crate) fn complete_or((collected, asked): (Collected, Asked), allow: bool, py: Python<'_>) -> PyResult<Py<Self>> {
+        let problem = if allow { None } else { incomplete(&asked.report, &asked.roster) };
+        let Collected { question, each, whole, devices } = collected;
+        let devices = devices.into_iter().map(|(device, collector)| (device, Arc::new(collector))).collect();
+        let estimates = Self { question, sample: Arc::new(whole), devices, is_each: each, asked, device: None };
+        let estimates = Py::new(py, estimates)?;
+        match problem {
+            None => Ok(estimates),
+            Some(problem) => {
+                let error = problem.raise(py);
+                error.value(py).setattr("answer", estimates)?;
+                Err(error)
+            }
+        }
+    }
+
+    fn field_only(&self, what: &str) -> PyResult<()> {
+        match &self.question {
+            Question::Field(_) => Ok(()),
+            Question::Condition(_) => Err(PyTypeError::new_err(format!(
+                "{what} is of a field, and these are estimates of a condition: count() and proportion() are there"
+            ))),
+        }
+    }
+
+    fn condition(&self, what: &str) -> PyResult<&Condition> {
+        match &self.question {
+            Question::Condition(condition) => Ok(condition),
+            Question::Field(field) => Err(PyTypeError::new_err(format!(
+                "{what} is of a condition, and these are estimates of a field: ask for estimate(\"{field}>=0\") or the like"
+            ))),
+        }
+    }
+
+    fn told(&self, found: Option<moteseal_client::estimate::Interval>, py: Python<'_>) -> PyResult<Interval> {
+        found.map(Interval::from).ok_or_else(|| self.no_sample().raise(py))
+    }
+
+    fn no_sample(&self) -> Problem {
+        let (sampled, population) = (self.sampled(), self.population());
+        let text = match self.asked.query.choice {
+            Choice::Rate(_) => format!(
+                "too few readings to estimate that: {sampled} of {population} are in the sample; ask for a higher rate, or more epochs"
+            ),
+            _ => format!(
+                "too few readings to estimate that: {sampled} of {population} are in the sample, of some device's epoch fewer than two; \
+                 ask for more of each, or for a rate"
+            ),
+        };
+        Problem::new(Kind::Incomplete, "NoSample", text).about(self.device, &self.asked.roster)
+    }
+
+    /// The intervals of these statistics by re-sampling.
+    fn drawn(
+        &self,
+        py: Python<'_>,
+        statistics: Vec<Statistic>,
+        replicates: &Bound<'_, PyAny>,
+        seed: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Vec<Interval>> {
+        let replicates = number(replicates, "bootstrap")?;
+        if !REPLICATES.contains(&replicates) {
+            let (least, most) = (REPLICATES.start(), REPLICATES.end());
+            return Err(PyValueError::new_err(format!("bootstrap: between {least} and {most} re-samplings, not {replicates}")));
+        }
+        let seed = self::seed(seed)?;
+        let sample = self.sample.clone();
+        let found = work::run(py, move |stop| {
+            let mut found = Vec::with_capacity(statistics.len());
+            for statistic in &statistics {
+                if stop.is_stopped() {
+                    return Err(Problem::stopped());
+                }
+                let drawn = bootstrap(&sample.values, statistic, replicates, &seed);
+                found.push(drawn.map_err(|error| Problem::named(Kind::Usage, "TooManyEvents", error))?);
+            }
+            Ok(found)
+        })?;
+        found.into_iter().map(|found| self.told(found, py)).collect()
+    }
+
+    fn one(
+        &self,
+        py: Python<'_>,
+        statistic: impl FnOnce() -> Statistic,
+        analytic: impl FnOnce(&Collector) -> Option<moteseal_client::estimate::Interval>,
+        drawing: (Option<&Bound<'_, PyAny>>, Option<&Bound<'_, PyAny>>),
+    ) -> PyResult<Interval> {
+        match drawing {
+            (None, Some(_)) => Err(PyValueError::new_err("seed: it draws re-samplings; say how many with bootstrap=1000")),
+            (None, None) => self.told(analytic(&self.sample), py),
+            (Some(replicates), seed) => {
+                let drawn = self.drawn(py, vec![statistic()], replicates, seed)?;
+                drawn.into_iter().next().ok_or_else(|| self.no_sample().raise(py))
+            }
+        }
+    }
+}
+
+#[pymethods]
+impl Estimates {
+    /// Readings in the sample.
+    #[getter]
+    fn sampled(&self) -> u64 {
+        self.sample.values.sampled()
+    }
+
+    /// Readings that the devices have signed for.
+    #[getter]
+    fn population(&self) -> u64 {
+        self.sample.values.population()
+    }
+
+    /// The rate of the sample; None where a number an epoch was asked for.
+    #[getter]
+    fn rate(&self) -> Option<String> {
+        match self.asked.query.choice {
+            Choice::Rate(rate) => Some(rate.to_string()),
+            _ => None,
+        }
+    }
+
+    /// What was asked, as the cloud was asked.
+    #[getter]
+    fn query<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        loads(py, &self.asked.query.to_json())
+    }
+
+    /// What was verified, device by device.
+    #[getter]
+    fn report(&self) -> Report {
+        Report { report: self.asked.report.clone() }
+    }
+
+    /// Whether every device is as complete as it was asked for.
+    #[getter]
+    fn complete(&self) -> bool {
+        self.asked.report.is_complete()
+    }
+
+    /// The devices of which nothing was sampled, though they have signed for readings or not.
+    #[getter]
+    fn unsampled(&self) -> Vec<&str> {
+        let unseen = self.asked.report.devices.iter().filter(|device| device.rows == 0);
+        unseen.map(|device| device.name.as_str()).collect()
+    }
+
+    /// Each device's own estimates, by its name: those of which something was sealed in the range. Needs each=True.
+    #[getter]
+    fn devices<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        if !self.is_each {
+            return Err(PyTypeError::new_err("devices: the devices' samples were not kept apart; ask with each=True"));
+        }
+        let all = PyDict::new(py);
+        for device in &self.asked.report.devices {
+            let Some(sample) = self.devices.get(&device.device) else { continue };
+            let own = Self {
+                question: self.question.clone(),
+                sample: sample.clone(),
+                devices: BTreeMap::new(),
+                is_each: false,
+                asked: self.asked.clone(),
+                device: Some(device.device),
+            };
+            all.set_item(&device.name, Py::new(py, own)?)?;
+        }
+        Ok(all)
+    }
+
+    /// The mean of the field: Student's t with finite-population correction.
+    #[pyo3(signature = (*, bootstrap = None, seed = None))]
+    fn mean(&self, py: Python<'_>, bootstrap: Option<&Bound<'_, PyAny>>, seed: Option<&Bound<'_, PyAny>>) -> PyResult<Interval> {
+        self.field_only("mean")?;
+        self.one(py, || Statistic::Mean, |sample| sample.streamed.mean().map(Into::into), (bootstrap, seed))
+    }
+
+    /// The sum of the field.
+    #[pyo3(signature = (*, bootstrap = None, seed = None))]
+    fn sum(&self, py: Python<'_>, bootstrap: Option<&Bound<'_, PyAny>>, seed: Option<&Bound<'_, PyAny>>) -> PyResult<Interval> {
+        self.field_only("sum")?;
+        self.one(py, || Statistic::Sum, |sample| sample.streamed.sum().map(Into::into), (bootstrap, seed))
+    }
+
+    /// How many readings there are, which is no estimate: the devices have signed it. Of a condition, how many meet it.
+    #[pyo3(signature = (*, bootstrap = None, seed = None))]
+    #[allow(clippy::cast_precision_loss)]
+    fn count(&self, py: Python<'_>, bootstrap: Option<&Bound<'_, PyAny>>, seed: Option<&Bound<'_, PyAny>>) -> PyResult<Interval> {
+        match &self.question {
+            Question::Condition(condition) => {
+                let statistic = || Statistic::Count(condition.clone());
+                self.one(py, statistic, |sample| sample.streamed.hits(), (bootstrap, seed))
+            }
+            Question::Field(_) => {
+                let (sampled, population) = (self.sampled(), self.population());
+                let value = population as f64;
+                Ok(Interval { value, low: Some(value), high: Some(value), sampled, population })
+            }
+        }
+    }
+
+    /// The share of readings that meet the condition: exact bounds.
+    #[pyo3(signature = (*, bootstrap = None, seed = None))]
+    fn proportion(
+        &self,
+        py: Python<'_>,
+        bootstrap: Option<&Bound<'_, PyAny>>,
+        seed: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Interval> {
+        let condition = self.condition("proportion")?.clone();
+        self.one(py, || Statistic::Share(condition), |sample| sample.streamed.share(), (bootstrap, seed))
+    }
+
+    /// The value that a share q of all readings is at or below, 0.5 for the median: bounds of order statistics.
+    #[pyo3(signature = (q = 0.5, *, bootstrap = None, seed = None))]
+    fn quantile(
+        &self,
+        py: Python<'_>,
+        q: f64,
+        bootstrap: Option<&Bound<'_, PyAny>>,
+        seed: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Interval> {
+        let found = self.quantiles(py, vec![q], bootstrap, seed)?;
+        found.into_iter().next().ok_or_else(|| self.no_sample().raise(py))
+    }
+
+    /// Several of them.
+    #[pyo3(signature = (at, *, bootstrap = None, seed = None))]
+    fn quantiles(
+        &self,
+        py: Python<'_>,
+        at: Vec<f64>,
+        bootstrap: Option<&Bound<'_, PyAny>>,
+        seed: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Vec<Interval>> {
+        self.field_only("quantile")?;
+        if let Some(wrong) = at.iter().find(|q| !(0.0..=1.0).contains(*q)) {
+            return Err(PyValueError::new_err(format!("q: a share between 0 and 1, not {wrong}; 0.5 is the median")));
+        }
+        if let Some(replicates) = bootstrap {
+            return self.drawn(py, at.into_iter().map(Statistic::Quantile).collect(), replicates, seed);
+        }
+        if seed.is_some() {
+            return Err(PyValueError::new_err("seed: it draws re-samplings; say how many with bootstrap=1000"));
+        }
+        let sample = self.sample.clone();
+        let found = work::run(py, move |_| Ok(sample.values.quantiles(&at)))?;
+        found.into_iter().map(|found| self.told(found, py)).collect()
+    }
+
+    /// How many of all readings lie in each of so many bins of one width, from the least value sampled to the greatest; or between each
+    /// two of these edges.
+    #[pyo3(signature = (bins = 10, *, edges = None))]
+    fn histogram(&self, py: Python<'_>, bins: usize, edges: Option<Vec<f64>>) -> PyResult<Vec<Bin>> {
+        self.field_only("histogram")?;
+        let ascends = |edges: &[f64]| edges.windows(2).all(|pair| pair[0] < pair[1]);
+        if let Some(edges) = &edges
+            && (edges.len() < 2 || edges.len() > usize::from(MOST_BINS) + 1 || !ascends(edges))
+        {
+            return Err(PyValueError::new_err("edges: at least two numbers that ascend, and at most 1,001: [0, 10, 20]"));
+        }
+        let bins = u16::try_from(bins).ok().filter(|bins| (1..=MOST_BINS).contains(bins));
+        let bins = bins.ok_or_else(|| PyValueError::new_err(format!("bins: between 1 and {MOST_BINS}")))?;
+        let sample = self.sample.clone();
+        let found = work::run(py, move |_| {
+            let edges = edges.or_else(|| sample.values.edges(bins));
+            Ok(edges.and_then(|edges| sample.values.histogram(&edges)))
+        })?;
+        let found = found.ok_or_else(|| self.no_sample().raise(py))?;
+        let bin = |bin: moteseal_client::estimate::Bin| {
+            Ok(Bin { low: bin.low, high: bin.high, events: Py::new(py, Interval::from(bin.events))? })
+        };
+        found.into_iter().map(bin).collect()
+    }
+
+    fn __repr__(&self) -> String {
+        let what = match &self.question {
+            Question::Field(field) => field.clone(),
+            Question::Condition(condition) => format!("a condition on {}", condition.field()),
+        };
+        format!("<moteseal.Estimates of {what}, from {} of {} readings>", self.sampled(), self.population())
+    }
+}

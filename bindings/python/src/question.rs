@@ -1,0 +1,229 @@
+//! What is asked, from Python's values: devices, a range of time, and a choice among what was sealed.
+
+use std::path::PathBuf;
+
+use jiff::Timestamp;
+use jiff::civil::Date;
+use moteseal_api::Query;
+use moteseal_core::record::EpochNumber;
+use moteseal_core::sample::{Choice, Rate};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyBytes, PyDate, PyDateTime, PyFloat, PyInt, PyString, PyTzInfo};
+
+use crate::failure::{Kind, Problem};
+use crate::source::Roster;
+
+/// The query for a choice among what these devices sealed, checked as the cloud checks it.
+pub(crate) fn query(
+    roster: &Roster,
+    devices: Option<&Bound<'_, PyAny>>,
+    since: Option<&Bound<'_, PyAny>>,
+    until: Option<&Bound<'_, PyAny>>,
+    choice: Choice,
+    py: Python<'_>,
+) -> PyResult<Query> {
+    let names = devices.map(names).transpose()?;
+    if names.as_ref().is_some_and(Vec::is_empty) {
+        return Err(
+            Problem::new(Kind::Usage, "BadQuery", "no devices; name at least one, or leave devices out for all").raise(py)
+        );
+    }
+    let devices = roster.named(names.as_deref()).map_err(|problem| problem.raise(py))?;
+    let epoch_ms = roster.roster.epoch_ms();
+    let since = since.map(|since| instant(since, "since")).transpose()?.map_or(0, |since| since.floor_ms() / epoch_ms);
+    let until = until.map(|until| instant(until, "until")).transpose()?.map(|until| until.ceil_ms().div_ceil(epoch_ms));
+    if until.is_some_and(|until| until <= since) {
+        return Err(Problem::new(Kind::Usage, "BadQuery", "the range of time is empty: until must be after since").raise(py));
+    }
+    let query = Query { devices, since: EpochNumber(since), until: until.map(EpochNumber), choice };
+    // What it checks is in its words, and what it cannot know is a device's name.
+    Query::from_json(query.to_json().as_bytes()).map_err(|error| {
+        let problem = Problem::named(Kind::Usage, "BadQuery", error);
+        query.devices.iter().fold(problem, |problem, device| problem.about(Some(*device), &roster.roster)).raise(py)
+    })
+}
+
+fn wrong_type(what: &str, expected: &str, found: &Bound<'_, PyAny>) -> PyErr {
+    match found.get_type().name() {
+        Ok(name) => PyTypeError::new_err(format!("{what}: expected {expected}, got {name}")),
+        Err(error) => error,
+    }
+}
+
+/// One name, or several.
+fn names(devices: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
+    const EXPECTED: &str = "a device's name or several of them";
+    if let Ok(name) = devices.cast::<PyString>() {
+        return Ok(vec![name.extract()?]);
+    }
+    if devices.is_instance_of::<PyBytes>() {
+        return Err(wrong_type("devices", EXPECTED, devices));
+    }
+    let each = devices.try_iter().map_err(|_| wrong_type("devices", EXPECTED, devices))?;
+    let names = each.map(|name| {
+        let name = name?;
+        name.cast::<PyString>().map_err(|_| wrong_type("devices", EXPECTED, &name)).and_then(|name| Ok(name.extract()?))
+    });
+    names.collect()
+}
+
+/// A point in time, in Unix microseconds, and whether something below that was cut off.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Instant {
+    micros: u128,
+    more: bool,
+}
+
+impl Instant {
+    fn floor_ms(self) -> u64 {
+        u64::try_from(self.micros / 1000).unwrap_or(u64::MAX)
+    }
+
+    fn ceil_ms(self) -> u64 {
+        u64::try_from((self.micros + u128::from(self.more)).div_ceil(1000)).unwrap_or(u64::MAX)
+    }
+}
+
+/// A `datetime` with a time zone, a `date` (its start, UTC), Unix milliseconds, or RFC 3339.
+fn instant(time: &Bound<'_, PyAny>, what: &str) -> PyResult<Instant> {
+    let py = time.py();
+    let early = || PyValueError::new_err(format!("{what}: a time before 1970, when there were no epochs"));
+    let of = |micros: i128, more| u128::try_from(micros).map(|micros| Instant { micros, more }).map_err(|_| early());
+    if time.is_instance_of::<PyBool>() {
+        return Err(wrong_type(what, EXPECTED_TIME, time));
+    }
+    if time.is_instance_of::<PyInt>() {
+        let ms: i128 =
+            time.extract().map_err(|_| PyValueError::new_err(format!("{what}: Unix milliseconds, of at most 64 bits")))?;
+        return of(ms.saturating_mul(1000), false);
+    }
+    if let Ok(text) = time.cast::<PyString>() {
+        let text: String = text.extract()?;
+        let nanos = text.parse::<Timestamp>().map(Timestamp::as_nanosecond).ok();
+        let nanos = nanos.or_else(|| {
+            let day = text.parse::<Date>().ok().filter(|_| text.len() == "2026-01-31".len())?;
+            Some(i128::from(day.since(Date::constant(1970, 1, 1)).ok()?.get_days()) * 86_400_000_000_000)
+        });
+        let nanos = nanos.ok_or_else(|| {
+            PyValueError::new_err(format!(
+                "{what}: {text:?} is no time; give RFC 3339 with a zone, such as 2026-01-31T12:00:00Z, or a day such as 2026-01-31"
+            ))
+        })?;
+        return of(nanos.div_euclid(1000), nanos.rem_euclid(1000) > 0);
+    }
+    let utc = PyTzInfo::utc(py)?;
+    let start = PyDateTime::new(py, 1970, 1, 1, 0, 0, 0, 0, Some(&utc))?;
+    let since = if let Ok(time) = time.cast::<PyDateTime>() {
+        if time.getattr("tzinfo")?.is_none() || time.call_method0("utcoffset")?.is_none() {
+            return Err(PyValueError::new_err(format!(
+                "{what}: a datetime without a time zone could be any time; give one, such as tzinfo=datetime.timezone.utc"
+            )));
+        }
+        time.sub(start)?
+    } else if time.is_instance_of::<PyDate>() {
+        time.sub(PyDate::new(py, 1970, 1, 1)?)?
+    } else {
+        return Err(wrong_type(what, EXPECTED_TIME, time));
+    };
+    let part = |name: &str| since.getattr(name)?.extract::<i128>();
+    of((part("days")? * 86_400 + part("seconds")?) * 1_000_000 + part("microseconds")?, false)
+}
+
+const EXPECTED_TIME: &str = "a datetime with a time zone, a date, Unix milliseconds (int) or an RFC 3339 text";
+
+/// How much is asked: exactly one of these.
+pub(crate) fn choice(
+    rate: Option<&Bound<'_, PyAny>>,
+    at_most: Option<&Bound<'_, PyAny>>,
+    sample: Option<&Bound<'_, PyAny>>,
+    seed: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Choice> {
+    let at_most = at_most.map(|most| number::<u64>(most, "at_most")).transpose()?;
+    let sample = sample.map(|count| number::<u32>(count, "sample")).transpose()?;
+    if seed.is_some() && sample.is_none() {
+        return Err(PyValueError::new_err("seed: it draws a sample; say how large with sample=100"));
+    }
+    match (rate, at_most, sample) {
+        (Some(rate), None, None) => Ok(Choice::Rate(self::rate(rate)?)),
+        (None, Some(0), None) => Err(PyValueError::new_err("at_most: at least 1 reading an epoch")),
+        (None, Some(most), None) => Ok(Choice::AtMost(most)),
+        (None, None, Some(0)) => Err(PyValueError::new_err("sample: at least 1 reading an epoch")),
+        (None, None, Some(count)) => Ok(Choice::Sample { count, seed: self::seed(seed)? }),
+        (None, None, None) => Err(PyValueError::new_err("say how much: rate=\"1/8\", at_most=100 or sample=100; rate=1 is all")),
+        _ => Err(PyValueError::new_err("rate, at_most and sample exclude each other; give one of them")),
+    }
+}
+
+/// A whole number, not below 0.
+pub(crate) fn number<T: TryFrom<u64>>(value: &Bound<'_, PyAny>, what: &str) -> PyResult<T> {
+    if value.is_instance_of::<PyBool>() || !value.is_instance_of::<PyInt>() {
+        return Err(wrong_type(what, "a whole number (int)", value));
+    }
+    let fits = value.extract::<u64>().ok().and_then(|number| T::try_from(number).ok());
+    fits.ok_or_else(|| PyValueError::new_err(format!("{what}: {value} is below 0, or too large")))
+}
+
+/// `1`, `0.125`, `"1/8"` or a `Fraction`.
+pub(crate) fn rate(rate: &Bound<'_, PyAny>) -> PyResult<Rate> {
+    let wrong = || wrong_type("rate", "a number, a Fraction or a text such as \"1/8\"", rate);
+    let text = if rate.is_instance_of::<PyBool>() {
+        return Err(wrong());
+    } else if let Ok(text) = rate.cast::<PyString>() {
+        text.extract::<String>()?
+    } else if rate.is_instance_of::<PyFloat>() {
+        rate.extract::<f64>()?.to_string()
+    } else {
+        let part = |name: &str| rate.getattr(name).and_then(|part| Ok(part.str()?.to_string()));
+        let (numerator, denominator) =
+            part("numerator").and_then(|above| Ok((above, part("denominator")?))).map_err(|_| wrong())?;
+        format!("{numerator}/{denominator}")
+    };
+    text.trim().parse().map_err(|error| PyValueError::new_err(format!("rate: {text}: {error}")))
+}
+
+/// 32 bytes, or their 64 hexadecimal digits; drawn here where none is given.
+pub(crate) fn seed(seed: Option<&Bound<'_, PyAny>>) -> PyResult<[u8; 32]> {
+    let mut bytes = [0; 32];
+    let Some(seed) = seed else {
+        getrandom::fill(&mut bytes)
+            .map_err(|error| PyValueError::new_err(format!("seed: the system has no random bytes: {error}")))?;
+        return Ok(bytes);
+    };
+    let wrong = || PyValueError::new_err("seed: 32 bytes, or 64 hexadecimal digits");
+    if let Ok(given) = seed.cast::<PyBytes>() {
+        bytes = given.as_bytes().try_into().map_err(|_| wrong())?;
+    } else if let Ok(text) = seed.cast::<PyString>() {
+        hex::decode_to_slice(text.extract::<String>()?, &mut bytes).map_err(|_| wrong())?;
+    } else {
+        return Err(wrong_type("seed", "bytes or hexadecimal digits", seed));
+    }
+    Ok(bytes)
+}
+
+/// What of earlier answers is used: `True` for the file in the user's state directory, `False` for nothing, or a file.
+#[derive(Clone, Debug)]
+pub(crate) enum Remembering {
+    No,
+    ByDefault,
+    In(PathBuf),
+}
+
+impl Remembering {
+    pub(crate) fn of(memory: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        let Some(memory) = memory else { return Ok(Self::ByDefault) };
+        if let Ok(flag) = memory.cast::<PyBool>() {
+            return Ok(if flag.is_true() { Self::ByDefault } else { Self::No });
+        }
+        memory.extract().map(Self::In).map_err(|_| wrong_type("memory", "True, False or a path", memory))
+    }
+
+    /// The file, if there is one.
+    pub(crate) fn path(&self, roster: &moteseal_verify::Roster) -> Option<PathBuf> {
+        match self {
+            Self::No => None,
+            Self::ByDefault => moteseal_client::Memory::default_path(roster),
+            Self::In(path) => Some(path.clone()),
+        }
+    }
+}

@@ -1,0 +1,31 @@
+"""One home and one honest cloud for all tests; whatever is started here is ended, also when a test fails."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import moteseal
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
+
+from home import Home  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
+    return Home(tmp_path_factory.mktemp("home"))
+
+
+@pytest.fixture(scope="session")
+def cloud(home: Home) -> Iterator[str]:
+    with home.cloud() as url:
+        yield url
+
+
+@pytest.fixture
+def client(cloud: str, home: Home) -> moteseal.Client:
+    return moteseal.Client(cloud, roster=home.roster, operator=home.operator, memory=False)

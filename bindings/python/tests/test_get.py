@@ -1,0 +1,200 @@
+"""What `get` hands out: the rows that were asked for, as every data frame takes them."""
+
+from __future__ import annotations
+
+import csv
+import io
+from datetime import date, datetime, timedelta, timezone
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import polars
+import pyarrow
+import pytest
+from home import Home, run
+
+import moteseal
+
+
+def rows_of_the_command(url: str, home: Home, *arguments: str) -> list[dict[str, str]]:
+    """What `moteseal get --format csv` prints: the oracle."""
+    text = run("get", "--from", url, *home.judge, "--no-memory", "--format", "csv", *arguments)
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def same_rows(answer: moteseal.Answer, expected: list[dict[str, str]]) -> None:
+    found = pyarrow.table(answer).to_pylist()
+    assert len(found) == len(expected) == len(answer) > 0
+    for row, text in zip(found, expected, strict=True):
+        assert list(row) == list(text)
+        for name, value in row.items():
+            if isinstance(value, datetime):
+                assert value == datetime.fromisoformat(text[name])
+            elif isinstance(value, float):
+                assert value == float(text[name]), name
+            else:
+                assert str(value) == text[name], name
+
+
+SEED = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"
+
+
+@pytest.mark.parametrize(
+    ("asked", "arguments"),
+    [
+        ({"rate": "1/8"}, ["--rate", "1/8"]),
+        ({"rate": 1}, ["--rate", "1"]),
+        ({"rate": "3/16", "devices": ["dev1"]}, ["dev1", "--rate", "3/16"]),
+        ({"at_most": 40}, ["--at-most", "40"]),
+        ({"sample": 25, "seed": SEED, "devices": "dev2"}, ["dev2", "--sample", "25", "--seed", SEED]),
+        (
+            {"rate": 0.25, "since": "2010-05-09T10:30:00Z", "until": "2010-05-09T13:00:00Z"},
+            ["--rate", "0.25", "--since", "2010-05-09T10:30:00Z", "--until", "2010-05-09T13:00:00Z"],
+        ),
+    ],
+)
+def test_rows_are_those_of_the_command_line(
+    client: moteseal.Client, cloud: str, home: Home, asked: dict[str, Any], arguments: list[str]
+) -> None:
+    same_rows(client.get(**asked), rows_of_the_command(cloud, home, *arguments))
+
+
+def test_every_kind_of_data_frame_takes_an_answer(client: moteseal.Client) -> None:
+    answer = client.get(rate="1/8")
+    columns = ["epoch", "epoch_start", "device", "index", "seq", "temperature", "humidity"]
+    assert answer.column_names == columns
+    table = pyarrow.table(answer)
+    assert table.column_names == columns and table.num_rows == len(answer)
+    assert table.schema.field("temperature").metadata == {b"unit": b"Cel", b"divisor": b"100", b"offset": b"0"}
+    assert table.schema.field("epoch_start").type == pyarrow.timestamp("ms", "UTC")
+    frame = polars.DataFrame(answer)
+    assert frame.columns == columns and frame.height == len(answer)
+    assert answer.to_polars().equals(frame)
+    # Polars has read what pyarrow has read.
+    assert frame.to_arrow()["temperature"].to_pylist() == table["temperature"].to_pylist()
+    pandas = pytest.importorskip("pandas")
+    again = answer.to_pandas()
+    assert isinstance(again, pandas.DataFrame) and list(again["seq"]) == table["seq"].to_pylist()
+
+
+def test_the_columns_are_shared_and_not_copied(client: moteseal.Client) -> None:
+    answer = client.get(rate=1)
+    one, other = pyarrow.table(answer), pyarrow.table(answer)
+
+    def addresses(table: Any) -> list[int]:
+        chunks = [chunk for column in table.columns for chunk in column.chunks]
+        return [buffer.address for chunk in chunks for buffer in chunk.buffers() if buffer is not None]
+
+    assert addresses(one) == addresses(other) and addresses(one)
+    # And they outlive the answer.
+    temperatures = one["temperature"].to_pylist()
+    del answer, other
+    assert one["temperature"].to_pylist() == temperatures
+
+
+def test_times_in_every_form_are_the_same_time(client: moteseal.Client) -> None:
+    start = datetime(2010, 5, 9, 11, tzinfo=timezone.utc)
+    expected = pyarrow.table(client.get(since=start, rate=1))
+    assert expected.num_rows < len(client.get(rate=1))
+    elsewhere = timezone(timedelta(hours=5, minutes=30))
+    for since in (
+        "2010-05-09T11:00:00Z",
+        "2010-05-09T13:00:00+02:00",
+        int(start.timestamp()) * 1000,
+        start.astimezone(elsewhere),
+        start + timedelta(minutes=59, seconds=59, microseconds=999_999),
+    ):
+        assert pyarrow.table(client.get(since=since, rate=1)).equals(expected), since
+    # A day is its start; an end that touches an epoch holds all of it.
+    assert len(client.get(since=date(2010, 5, 9), rate=1)) == len(client.get(since="2010-05-09", rate=1)) == len(client.get(rate=1))
+    touched = client.get("dev1", until=start + timedelta(microseconds=1), rate=1)
+    assert touched.report.devices[0].epochs == client.get("dev1", until=start, rate=1).report.devices[0].epochs + 1
+
+
+def test_rates_in_every_form_are_the_same_rate(client: moteseal.Client) -> None:
+    for rate in ("1/8", "0.125", 0.125, Fraction(1, 8)):
+        assert client.get(rate=rate).query["rate"] == "1/8", rate
+
+
+def test_a_seed_is_made_where_none_is_given_and_repeats_the_sample(client: moteseal.Client) -> None:
+    drawn = client.get("dev2", sample=10)
+    seed = drawn.query["sample"]["seed"]
+    assert pyarrow.table(client.get("dev2", sample=10, seed=seed)).equals(pyarrow.table(drawn))
+    assert pyarrow.table(client.get("dev2", sample=10, seed=bytes.fromhex(seed))).equals(pyarrow.table(drawn))
+    assert client.get("dev2", sample=10).query["sample"]["seed"] != seed
+
+
+def test_a_report_says_what_was_verified(client: moteseal.Client, cloud: str, home: Home, tmp_path: Path) -> None:
+    answer = client.get(["dev2", "dev1"], rate="1/8")
+    report = answer.report
+    assert answer.complete and report.complete and report.rows == len(answer)
+    assert [device.name for device in report.devices] == ["dev2", "dev1"]
+    for device in report.devices:
+        assert (device.events, device.seals, device.epochs, device.lost, device.late) == (4417, 7, 7, 0, 0)
+        assert device.standing == "TailUnknown" and device.complete and device.until is None
+        assert device.complete_until == client.roster.epoch_of(1273420800000)
+    import json
+
+    said = run("get", "dev2", "dev1", "--from", cloud, *home.judge, "--no-memory", "--rate", "1/8", "--json", "-o", tmp_path / "x.csv")
+    assert json.loads(said) == report.to_dict()
+
+
+def test_an_end_that_nothing_shows_is_not_passed_over(client: moteseal.Client) -> None:
+    with pytest.raises(moteseal.TailUnknown) as caught:
+        client.get(until="2030-01-01", rate="1/8")
+    error = caught.value
+    assert isinstance(error, moteseal.Incomplete) and error.exit_code == 4 and error.device in ("dev1", "dev2")
+    assert "2010-05-09T16:00:00Z" in str(error)
+    # What there is, is verified, and whoever knows what that means may have it.
+    allowed = client.get(until="2030-01-01", rate="1/8", allow_incomplete=True)
+    assert isinstance(error.answer, moteseal.Answer)
+    assert pyarrow.table(error.answer).equals(pyarrow.table(allowed)) and not allowed.complete
+    with pytest.raises(moteseal.TailUnknown):
+        allowed.require_complete()
+
+
+def test_nothing_in_a_range_is_an_empty_table(client: moteseal.Client) -> None:
+    answer = client.get(since="2009-01-01", until="2009-01-02", rate=1, allow_incomplete=True)
+    assert len(answer) == 0 and pyarrow.table(answer).num_rows == 0
+    assert pyarrow.table(answer).column_names[:5] == ["epoch", "epoch_start", "device", "index", "seq"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "kind", "text"),
+    [
+        ({}, ValueError, "say how much"),
+        ({"rate": 1, "at_most": 3}, ValueError, "exclude each other"),
+        ({"rate": 2}, ValueError, "rate: 2/1"),
+        ({"rate": "fast"}, ValueError, "rate: fast"),
+        ({"rate": True}, TypeError, "rate: expected"),
+        ({"rate": None, "at_most": 0}, ValueError, "at_most"),
+        ({"at_most": "x"}, TypeError, "at_most"),
+        ({"sample": 5, "seed": "abc"}, ValueError, "seed: 32 bytes"),
+        ({"sample": 5, "seed": 7}, TypeError, "seed: expected"),
+        ({"rate": 1, "seed": SEED}, ValueError, "seed"),
+        ({"rate": 1, "devices": 5}, TypeError, "devices: expected a device's name or several of them, got int"),
+        ({"rate": 1, "devices": [b"dev1"]}, TypeError, "devices: expected"),
+        ({"rate": 1, "devices": b"dev1"}, TypeError, "devices: expected"),
+        ({"rate": 1, "since": datetime(2010, 5, 9)}, ValueError, "since: a datetime without a time zone"),
+        ({"rate": 1, "until": "yesterday"}, ValueError, "until: \"yesterday\" is no time"),
+        ({"rate": 1, "since": "2010-05-09T10:00:00"}, ValueError, "since"),
+        ({"rate": 1, "since": -1}, ValueError, "since: a time before 1970"),
+        ({"rate": 1, "since": 1.5}, TypeError, "since: expected"),
+        ({"rate": 1, "since": True}, TypeError, "since: expected"),
+        ({"rate": 1, "since": "2010-05-10", "until": "2010-05-09"}, moteseal.BadQuery, "until must be after since"),
+        ({"rate": 1, "devices": ["dev1", "dev1"]}, moteseal.BadQuery, "device dev1 is named twice"),
+        ({"rate": 1, "devices": []}, moteseal.BadQuery, "no devices"),
+        ({"rate": 1, "devices": "dev9"}, moteseal.UnknownDevice, "\"dev9\"; it has dev1, dev2"),
+    ],
+)
+def test_what_cannot_be_asked_is_named(client: moteseal.Client, asked: dict[str, Any], kind: type[Exception], text: str) -> None:
+    with pytest.raises(kind) as caught:
+        client.get(**asked)
+    assert text in str(caught.value)
+
+
+def test_a_sample_of_a_star_is_another_question(client: moteseal.Client) -> None:
+    with pytest.raises(moteseal.SchemeMismatch) as caught:
+        client.get("dev1", sample=10)
+    assert caught.value.exit_code == 2 and issubclass(moteseal.SchemeMismatch, ValueError)

@@ -1,0 +1,81 @@
+"""The package as its users meet it: names, types, the example."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import moteseal
+from moteseal import errors
+
+HERE = Path(__file__).resolve().parents[1]
+ROOT = HERE.parents[1]
+BASES = {"MotesealError", "UsageError", "Refused", "Incomplete", "Unreachable", "Failed"}
+
+
+def test_every_exception_is_named_in_the_specification() -> None:
+    named = set(re.findall(r"`([A-Z]\w+)`", (ROOT / "spec/errors.md").read_text()))
+    ours = set(errors.__all__) - BASES
+    assert len(ours) > 80 and ours <= named, ours - named
+    for name in ours:
+        kind = getattr(moteseal, name)
+        assert issubclass(kind, moteseal.MotesealError) and kind.__doc__, name
+
+
+def test_every_name_of_a_stream_and_of_an_answer_has_its_exception() -> None:
+    text = (ROOT / "spec/errors.md").read_text()
+    for heading in ("Decoding", "Signed objects", "Reading a stream", "Judging an answer"):
+        section = re.search(rf"(?ms)^## {heading}.*?(?=^## )", text)
+        assert section is not None
+        for name in re.findall(r"(?m)^\| `(\w+)`", section[0]):
+            assert issubclass(getattr(errors, name), moteseal.MotesealError), name
+
+
+def test_a_failure_without_a_class_of_its_own_is_its_base() -> None:
+    error = errors._of("Refused", "SomethingNew", "SomethingNew: what it is", device="dev1", index=3)
+    assert type(error) is moteseal.Refused and (error.name, error.device, error.index) == ("SomethingNew", "dev1", 3)
+    assert str(error) == "SomethingNew: what it is"
+    # A name that means a mistake of the caller's elsewhere is no mistake of the caller's in an answer.
+    assert type(errors._of("Refused", "UnknownDevice", "x")) is moteseal.Refused
+    assert type(errors._of("UsageError", "UnknownDevice", "x")) is moteseal.UnknownDevice
+    unreachable = errors._of("Unreachable", "Busy", "Busy: x", url="http://a")
+    assert type(unreachable) is moteseal.Busy and unreachable.url == "http://a" and str(unreachable) == "Busy: x"
+    assert isinstance(unreachable, OSError)
+
+
+def test_the_stubs_have_what_the_extension_has() -> None:
+    from moteseal import _moteseal
+
+    stubs = (HERE / "python/moteseal/_moteseal.pyi").read_text()
+    classes = {name: value for name, value in vars(_moteseal).items() if inspect.isclass(value)}
+    functions = {name for name, value in vars(_moteseal).items() if callable(value) and name not in classes}
+    assert functions == set(re.findall(r"(?m)^def (\w+)\(", stubs))
+    assert set(classes) == set(re.findall(r"(?m)^class (\w+):", stubs))
+    for name, value in classes.items():
+        body = re.search(rf"(?ms)^class {name}:.*?(?=^@final|^def |\Z)", stubs)
+        assert body is not None
+        public = {member for member in vars(value) if not member.startswith("_")}
+        assert public == {member for member in re.findall(r"(?m)^    def (\w+)\(", body[0]) if not member.startswith("_")}, name
+        assert value.__doc__ and value.__module__ == "moteseal", name
+        for member in public:
+            assert getattr(value, member).__doc__, f"{name}.{member}"
+
+
+@pytest.mark.parametrize("files", [["examples/quickstart.py", "examples/home.py"], ["python/moteseal"], ["tests"]])
+def test_types_hold(files: list[str]) -> None:
+    pytest.importorskip("mypy")
+    done = subprocess.run([sys.executable, "-m", "mypy", *files], cwd=HERE, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_example_runs_and_shows_both_lies() -> None:
+    done = subprocess.run([sys.executable, "examples/quickstart.py"], cwd=HERE, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = done.stdout
+    assert re.search(r"dev1: \d+ of 4417 readings", said) and re.search(r"mean temperature [\d.]+ ± 0\.\d+ °C", said)
+    assert "BlockDigestMismatch: " in said and "Missing: seal 6 of dev1" in said

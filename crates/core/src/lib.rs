@@ -52,6 +52,7 @@ pub mod digest;
 pub mod engine;
 pub mod identity;
 pub mod level;
+pub mod provision;
 pub mod record;
 pub mod roster;
 pub mod sample;

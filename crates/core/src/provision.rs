@@ -1,0 +1,311 @@
+//! What a mote is told before it is put into the field: who it is, its keys, and what it seals (spec/mote.md, section 2).
+//!
+//! A blob lies in flash of its own: a head with its length and a check value, then one CBOR array. The check value is against damage
+//! and against flash that was never written; who can write a mote's flash needs no forgery. The blob is as secret as the keys in it, and
+//! nothing here prints any.
+
+use core::fmt;
+
+use zeroize::Zeroizing;
+
+use crate::cast::NetworkId;
+use crate::digest::{Digest, short};
+use crate::record::{DeviceId, EpochNumber, GroupId, MAX_LEVELS};
+use crate::seal::Scheme;
+use crate::signature::{Algorithm, KeyError, PublicKey, SecretKey, Signer as _};
+use crate::sum::sies::SourceSecret;
+use crate::wire::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
+
+/// A blob is at most this long: a page of flash.
+pub const MAX_PROVISIONING: usize = 4096;
+/// What stands before the array: the magic bytes, its length in bytes (4, big-endian) and its check value (8).
+const HEAD: usize = 16;
+const MAGIC: [u8; 4] = *b"MSP\x01";
+
+/// Why a mote cannot use what it was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ProvisionError {
+    /// There is no blob.
+    NotProvisioned,
+    /// The blob is not whole.
+    Damaged,
+    /// The blob is whole and not what this version writes.
+    Decode(DecodeError),
+    /// A key in it was refused, or is of a suite that is not built in.
+    Key(KeyError),
+}
+
+impl ProvisionError {
+    /// The error's name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NotProvisioned => "NotProvisioned",
+            Self::Damaged => "Damaged",
+            Self::Decode(error) => error.name(),
+            Self::Key(error) => error.name(),
+        }
+    }
+}
+
+impl fmt::Display for ProvisionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotProvisioned => f.write_str("NotProvisioned: the mote was told nothing; `moteseal device provision` makes a blob"),
+            Self::Damaged => f.write_str("Damaged: the blob is not whole; write it again"),
+            Self::Decode(error) => error.fmt(f),
+            Self::Key(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for ProvisionError {}
+
+impl From<DecodeError> for ProvisionError {
+    fn from(error: DecodeError) -> Self {
+        Self::Decode(error)
+    }
+}
+
+impl From<KeyError> for ProvisionError {
+    fn from(error: KeyError) -> Self {
+        Self::Key(error)
+    }
+}
+
+/// Which of the recorded readings in a mote's flash it senses, and when they were taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// The first of them, by its place in the table.
+    pub first: u32,
+    /// How many.
+    pub count: u32,
+    /// When the first was taken, in Unix milliseconds.
+    pub start_ms: u64,
+    /// How far apart they were taken, in milliseconds; at least 1.
+    pub every_ms: u32,
+    /// How far apart the mote senses them, in milliseconds: less than `every_ms` is faster than they were taken.
+    pub interval_ms: u32,
+}
+
+/// How a mote takes part in private sums.
+#[derive(Clone, Debug)]
+pub struct Membership {
+    /// How many sources the roster has.
+    pub sources: u32,
+    /// How many, by position, are in a key group.
+    pub key_group: u32,
+    /// This mote's place among them.
+    pub position: u32,
+    /// Its secrets.
+    pub secret: SourceSecret,
+    /// Who asks.
+    pub querier: PublicKey,
+    /// The secret of its link to the hub of sums.
+    pub link_secret: Zeroizing<[u8; 32]>,
+}
+
+/// Whose broadcasts a mote acts on.
+#[derive(Clone, Debug)]
+pub struct Audience {
+    /// The network.
+    pub network: NetworkId,
+    /// The base station whose certificates it accepts.
+    pub base: PublicKey,
+}
+
+/// All that a mote is told.
+#[derive(Clone)]
+pub struct Provisioning<'a> {
+    /// The device.
+    pub device: DeviceId,
+    /// Its group.
+    pub group: GroupId,
+    /// The digest of the roster that it goes by, and that roster's version.
+    pub roster: (Digest, u32),
+    /// The digest of its first certificate, the `prev` of its first seal.
+    pub certificate: Digest,
+    /// The group's number of levels.
+    pub levels: u8,
+    /// The length of the group's epochs in milliseconds.
+    pub epoch_ms: u64,
+    /// The first and the last epoch that may be sealed.
+    pub epochs: (EpochNumber, Option<EpochNumber>),
+    /// Star or tree, until a broadcast says otherwise.
+    pub scheme: Scheme,
+    /// The stream schema, encoded.
+    pub schema: &'a [u8],
+    /// What seals are signed with.
+    pub signer: SecretKey,
+    /// What the levels' salts follow from.
+    pub salt_key: Zeroizing<[u8; 32]>,
+    /// The secret of its link to the coordinator.
+    pub link_secret: Zeroizing<[u8; 32]>,
+    /// The coordinator's public key.
+    pub coordinator: PublicKey,
+    /// What it senses.
+    pub window: Window,
+    /// How it takes part in private sums, if it does.
+    pub sums: Option<Membership>,
+    /// Whose broadcasts it hears, if any.
+    pub audience: Option<Audience>,
+}
+
+impl fmt::Debug for Provisioning<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Provisioning").field("device", &self.device).field("group", &self.group).finish_non_exhaustive()
+    }
+}
+
+fn write_key(out: &mut Writer<'_>, key: &PublicKey) -> Result<(), BufferTooSmall> {
+    out.int(key.algorithm().cose())?.bytes(&key.to_bytes())?;
+    Ok(())
+}
+
+fn read_key(reader: &mut Reader<'_>) -> Result<PublicKey, ProvisionError> {
+    let algorithm = Algorithm::from_cose(reader.i64()?).ok_or(DecodeError::UnknownAlgorithm)?;
+    Ok(PublicKey::from_bytes(algorithm, reader.bytes()?)?)
+}
+
+fn secret<const N: usize>(reader: &mut Reader<'_>) -> Result<Zeroizing<[u8; N]>, DecodeError> {
+    reader.fixed().map(Zeroizing::new)
+}
+
+/// Whether an array follows, of this length, or null in its place.
+fn is_there(reader: &mut Reader<'_>, length: u64) -> Result<bool, DecodeError> {
+    if reader.at_array() {
+        return reader.array(length).map(|()| true);
+    }
+    reader.optional(|reader| reader.array(length)).map(|found| found.is_some())
+}
+
+fn check_value(body: &[u8]) -> [u8; 8] {
+    short(&[b"moteseal/1/provision\0", body])
+}
+
+impl<'a> Provisioning<'a> {
+    /// Reads the blob that flash begins with; what lies behind it is not looked at.
+    ///
+    /// # Errors
+    /// [`ProvisionError`].
+    pub fn decode(flash: &'a [u8]) -> Result<Self, ProvisionError> {
+        let (head, rest) = flash.split_first_chunk::<HEAD>().ok_or(ProvisionError::NotProvisioned)?;
+        if head[..4] != MAGIC {
+            return Err(ProvisionError::NotProvisioned);
+        }
+        let length = head[4..8].iter().fold(0, |length, &byte| length << 8 | usize::from(byte));
+        let body = rest.get(..length).filter(|body| check_value(body) == head[8..]).ok_or(ProvisionError::Damaged)?;
+        let mut reader = Reader::new(body)?;
+        reader.array(21)?;
+        reader.version()?;
+        let (device, group) = (DeviceId(reader.fixed()?), GroupId(reader.fixed()?));
+        let roster = (Digest(reader.fixed()?), reader.uint()?);
+        let certificate = Digest(reader.fixed()?);
+        let (levels, epoch_ms): (u8, u64) = (reader.uint()?, reader.u64()?);
+        let epochs = (EpochNumber(reader.u64()?), reader.optional(Reader::u64)?.map(EpochNumber));
+        let scheme = match reader.u64()? {
+            0 => Scheme::Star,
+            1 => Scheme::Tree,
+            _ => return Err(DecodeError::FieldOutOfRange.into()),
+        };
+        let schema = reader.bytes()?;
+        let algorithm = Algorithm::from_cose(reader.i64()?).ok_or(DecodeError::UnknownAlgorithm)?;
+        let signer = SecretKey::from_bytes(algorithm, &*secret::<32>(&mut reader)?)?;
+        let (salt_key, link_secret) = (secret(&mut reader)?, secret(&mut reader)?);
+        let coordinator = read_key(&mut reader)?;
+        reader.array(5)?;
+        let window = Window {
+            first: reader.uint()?,
+            count: reader.uint()?,
+            start_ms: reader.u64()?,
+            every_ms: reader.uint()?,
+            interval_ms: reader.uint()?,
+        };
+        let sums = if is_there(&mut reader, 7)? {
+            let (sources, key_group, position) = (reader.uint()?, reader.uint()?, reader.uint()?);
+            let keys = SourceSecret::from_bytes(&*secret::<64>(&mut reader)?);
+            let querier = read_key(&mut reader)?;
+            Some(Membership { sources, key_group, position, secret: keys, querier, link_secret: secret(&mut reader)? })
+        } else {
+            None
+        };
+        let audience = if is_there(&mut reader, 3)? {
+            Some(Audience { network: NetworkId(reader.fixed()?), base: read_key(&mut reader)? })
+        } else {
+            None
+        };
+        let fits = (1..=MAX_LEVELS).contains(&usize::from(levels))
+            && epoch_ms > 0
+            && window.every_ms > 0
+            && sums.as_ref().is_none_or(|sums| sums.position < sums.sources && sums.key_group > 0);
+        if !fits || !reader.rest().is_empty() {
+            return Err(DecodeError::FieldOutOfRange.into());
+        }
+        Ok(Self {
+            device,
+            group,
+            roster,
+            certificate,
+            levels,
+            epoch_ms,
+            epochs,
+            scheme,
+            schema,
+            signer,
+            salt_key,
+            link_secret,
+            coordinator,
+            window,
+            sums,
+            audience,
+        })
+    }
+
+    /// Writes the blob to `out` ([`MAX_PROVISIONING`] bytes suffice but for a long schema); zero it after use.
+    ///
+    /// # Errors
+    /// [`BufferTooSmall`].
+    pub fn encode<'o>(&self, out: &'o mut [u8]) -> Result<&'o [u8], BufferTooSmall> {
+        let (head, body) = out.split_first_chunk_mut::<HEAD>().ok_or(BufferTooSmall)?;
+        let mut writer = Writer::new(body);
+        self.write(&mut writer)?;
+        let body = writer.written();
+        let length = u32::try_from(body.len()).map_err(|_| BufferTooSmall)?;
+        head[..4].copy_from_slice(&MAGIC);
+        head[4..8].copy_from_slice(&length.to_be_bytes());
+        head[8..].copy_from_slice(&check_value(body));
+        let end = HEAD + body.len();
+        Ok(&out[..end])
+    }
+
+    fn write(&self, out: &mut Writer<'_>) -> Result<(), BufferTooSmall> {
+        out.array(21)?.uint(1u8)?.bytes(&self.device.0)?.bytes(&self.group.0)?;
+        out.bytes(&self.roster.0.0)?.uint(self.roster.1)?.bytes(&self.certificate.0)?;
+        out.uint(self.levels)?.uint(self.epoch_ms)?.uint(self.epochs.0.0)?;
+        out.optional(self.epochs.1, |out, last| out.uint(last.0))?;
+        out.uint(self.scheme.number())?.bytes(self.schema)?;
+        out.int(self.signer.algorithm().cose())?.bytes(&*self.signer.to_bytes())?;
+        out.bytes(&*self.salt_key)?.bytes(&*self.link_secret)?;
+        write_key(out, &self.coordinator)?;
+        let window = &self.window;
+        out.array(5)?.uint(window.first)?.uint(window.count)?.uint(window.start_ms)?;
+        out.uint(window.every_ms)?.uint(window.interval_ms)?;
+        match &self.sums {
+            Some(sums) => {
+                out.array(7)?.uint(sums.sources)?.uint(sums.key_group)?.uint(sums.position)?.bytes(&*sums.secret.to_bytes())?;
+                write_key(out, &sums.querier)?;
+                out.bytes(&*sums.link_secret)?;
+            }
+            None => _ = out.null()?,
+        }
+        match &self.audience {
+            Some(audience) => {
+                out.array(3)?.bytes(&audience.network.0)?;
+                write_key(out, &audience.base)?;
+            }
+            None => _ = out.null()?,
+        }
+        Ok(())
+    }
+}

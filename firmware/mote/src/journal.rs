@@ -1,0 +1,307 @@
+//! Records that survive a loss of power at any word: two pages of flash, of which one is in force (spec/mote.md, section 3).
+//!
+//! A page begins with its generation, twice, written last: a page is in force once that stands. Records follow, each behind a head that
+//! checks itself and before a CRC-32. A record that a loss of power cut short can only be the last one; it never counts, and the page is left
+//! for the other one before anything else is written. What is not so is damage: a journal that cannot be read whole is refused, for
+//! going on without it could use an index twice.
+
+use crate::flash::{Flash, FlashFailed};
+
+/// Bytes of a page's head.
+const PAGE_HEAD: usize = 8;
+/// Bytes around a record's content: head and checksum.
+const AROUND: usize = 8;
+/// What the second word of a page's head differs by from the first.
+const MARK: u32 = 0x4d6f_7465;
+
+/// Why a journal cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum JournalError {
+    /// The flash failed.
+    Flash,
+    /// What is in flash is not what a journal leaves there, whenever it loses power.
+    Damaged,
+    /// What must be remembered does not fit a page.
+    Full,
+}
+
+impl JournalError {
+    /// The error's name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Flash => "FlashFailed",
+            Self::Damaged => "JournalDamaged",
+            Self::Full => "JournalFull",
+        }
+    }
+}
+
+impl From<FlashFailed> for JournalError {
+    fn from(_: FlashFailed) -> Self {
+        Self::Flash
+    }
+}
+
+/// A log of records in two pages of flash.
+#[derive(Debug)]
+pub struct Journal<F> {
+    flash: F,
+    page: usize,
+    generation: u32,
+    /// Where in the page the next record goes.
+    end: usize,
+}
+
+/// What [`Journal::write`] and a snapshot write records to.
+pub struct Page<'f, F> {
+    flash: &'f mut F,
+    page: usize,
+    end: usize,
+}
+
+impl<F: Flash> Page<'_, F> {
+    /// Writes a record: its kind, below 128, and up to 4 KiB of content. It counts once all of it stands.
+    ///
+    /// # Errors
+    /// `Full` if the page has no room for it: nothing was written. `Flash`.
+    pub fn record(&mut self, kind: u8, content: &[&[u8]]) -> Result<(), JournalError> {
+        let length: usize = content.iter().map(|part| part.len()).sum();
+        let padded = length.next_multiple_of(4);
+        if length >= 1 << 12 || kind >= 0x80 || self.end + AROUND + padded > F::PAGE {
+            return Err(JournalError::Full);
+        }
+        let head = head(kind, length);
+        let mut crc = Crc::new();
+        self.word(head.to_be_bytes(), &mut crc)?;
+        let (mut word, mut filled) = ([0; 4], 0);
+        for &byte in content.iter().flat_map(|part| part.iter()) {
+            word[filled] = byte;
+            filled += 1;
+            if filled == 4 {
+                self.word(word, &mut crc)?;
+                (word, filled) = ([0; 4], 0);
+            }
+        }
+        if filled > 0 {
+            self.word(word, &mut crc)?;
+        }
+        let sum = crc.finish();
+        self.word(sum.to_be_bytes(), &mut crc)
+    }
+
+    fn word(&mut self, word: [u8; 4], crc: &mut Crc) -> Result<(), JournalError> {
+        crc.add(&word);
+        program(self.flash, self.page * F::PAGE + self.end, word)?;
+        self.end += 4;
+        Ok(())
+    }
+}
+
+/// Programs a word and looks whether it stands.
+fn program<F: Flash>(flash: &mut F, offset: usize, word: [u8; 4]) -> Result<(), JournalError> {
+    flash.program(offset, word)?;
+    if flash.bytes().get(offset..offset + 4) == Some(&word[..]) { Ok(()) } else { Err(JournalError::Flash) }
+}
+
+/// A record's head: kind (8 bits), length (12), and a check of both (12). Never all ones, which is where nothing was written.
+fn head(kind: u8, length: usize) -> u32 {
+    let front = u32::from(kind) << 12 | (length as u32 & 0xfff);
+    front << 12 | check(front)
+}
+
+/// Bits that tell a head that was cut short from a whole one.
+fn check(front: u32) -> u32 {
+    let mut crc = Crc::new();
+    crc.add(&front.to_be_bytes());
+    crc.finish() & 0xfff
+}
+
+/// Kind and length of a head that is one.
+fn parsed(word: u32) -> Option<(u8, usize)> {
+    let front = word >> 12;
+    let kind = (front >> 12) as u8;
+    (kind < 0x80 && check(front) == word & 0xfff).then_some((kind, (front & 0xfff) as usize))
+}
+
+/// What a page is.
+enum Found {
+    /// All ones.
+    Erased,
+    /// In force, or was before the other one.
+    Valid(u32),
+    /// Anything else: it is being erased or written.
+    Unfinished,
+}
+
+fn word_at(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..at + 4).and_then(|word| word.first_chunk()).map_or(u32::MAX, |word| u32::from_be_bytes(*word))
+}
+
+fn look(page: &[u8]) -> Found {
+    let (generation, copy) = (word_at(page, 0), word_at(page, 4));
+    if generation ^ MARK == copy {
+        Found::Valid(generation)
+    } else if page.iter().all(|byte| *byte == 0xff) {
+        Found::Erased
+    } else {
+        Found::Unfinished
+    }
+}
+
+impl<F: Flash> Journal<F> {
+    /// Opens what is in flash: `replay` is told every record in order, and `snapshot` writes what must be remembered of them to the other
+    /// page where the last record was cut short. Flash that was never written is a journal without records.
+    ///
+    /// # Errors
+    /// [`JournalError`].
+    pub fn open<S>(
+        flash: F,
+        state: &mut S,
+        mut replay: impl FnMut(&mut S, u8, &[u8]) -> Result<(), JournalError>,
+        snapshot: impl FnOnce(&S, &mut Page<'_, F>) -> Result<(), JournalError>,
+    ) -> Result<Self, JournalError> {
+        let mut journal = Self { flash, page: 0, generation: 0, end: PAGE_HEAD };
+        let bytes = journal.flash.bytes();
+        let (Some(first), Some(second)) = (bytes.get(..F::PAGE), bytes.get(F::PAGE..2 * F::PAGE)) else {
+            return Err(JournalError::Flash);
+        };
+        let old = match (look(first), look(second)) {
+            (Found::Valid(a), Found::Valid(b)) => {
+                // The later one, whose predecessor was to be erased.
+                (journal.page, journal.generation) = if a.wrapping_sub(b) < 1 << 31 { (0, a) } else { (1, b) };
+                true
+            }
+            (Found::Valid(generation), rest) => {
+                (journal.page, journal.generation) = (0, generation);
+                !matches!(rest, Found::Erased)
+            }
+            (rest, Found::Valid(generation)) => {
+                (journal.page, journal.generation) = (1, generation);
+                !matches!(rest, Found::Erased)
+            }
+            // The very first page, of which at most the head was begun: nothing was done on its account.
+            (Found::Erased | Found::Unfinished, Found::Erased) if first[PAGE_HEAD..].iter().all(|byte| *byte == 0xff) => {
+                journal.flash.erase(0)?;
+                journal.set_in_force()?;
+                return Ok(journal);
+            }
+            _ => return Err(JournalError::Damaged),
+        };
+        if old {
+            journal.flash.erase(1 - journal.page)?;
+        }
+        let is_cut = journal.replay(state, &mut replay)?;
+        if is_cut {
+            journal.swap(state, snapshot)?;
+        }
+        Ok(journal)
+    }
+
+    /// Tells every record; whether the last one was cut short.
+    fn replay<S>(
+        &mut self,
+        state: &mut S,
+        replay: &mut impl FnMut(&mut S, u8, &[u8]) -> Result<(), JournalError>,
+    ) -> Result<bool, JournalError> {
+        let start = self.page * F::PAGE;
+        let page = self.flash.bytes().get(start..start + F::PAGE).ok_or(JournalError::Flash)?;
+        let is_free_from = |at: usize| page.get(at..).is_none_or(|rest| rest.iter().all(|byte| *byte == 0xff));
+        loop {
+            if is_free_from(self.end) {
+                return Ok(false);
+            }
+            let word = word_at(page, self.end);
+            let Some((kind, length)) = parsed(word) else {
+                // A head that was cut short has nothing behind it.
+                return if is_free_from(self.end + 4) { Ok(true) } else { Err(JournalError::Damaged) };
+            };
+            let behind = self.end + 4 + length.next_multiple_of(4);
+            let content = page.get(self.end + 4..behind).ok_or(JournalError::Damaged);
+            let is_last = is_free_from(behind + 4);
+            let Ok(content) = content else {
+                return if is_free_from(self.end + 4) { Ok(true) } else { Err(JournalError::Damaged) };
+            };
+            let mut crc = Crc::new();
+            crc.add(&word.to_be_bytes());
+            crc.add(content);
+            if behind + 4 > F::PAGE || crc.finish() != word_at(page, behind) {
+                return if is_last { Ok(true) } else { Err(JournalError::Damaged) };
+            }
+            replay(state, kind, content.get(..length).unwrap_or_default())?;
+            self.end = behind + 4;
+        }
+    }
+
+    /// Makes a record durable, in the other page if this one has no room for it: `state` is what must be remembered with the record in it.
+    ///
+    /// # Errors
+    /// [`JournalError`]: whether the record will be told at the next start is not known, and nothing more can be written.
+    pub fn write<S>(
+        &mut self,
+        kind: u8,
+        content: &[&[u8]],
+        state: &S,
+        snapshot: impl FnOnce(&S, &mut Page<'_, F>) -> Result<(), JournalError>,
+    ) -> Result<(), JournalError> {
+        let mut page = Page { flash: &mut self.flash, page: self.page, end: self.end };
+        match page.record(kind, content) {
+            Err(JournalError::Full) => self.swap(state, snapshot),
+            written => {
+                self.end = page.end;
+                written
+            }
+        }
+    }
+
+    /// Goes to the other page. It is in force once its head stands; then the old one is erased, so that it is never taken for the newer one.
+    fn swap<S>(
+        &mut self,
+        state: &S,
+        snapshot: impl FnOnce(&S, &mut Page<'_, F>) -> Result<(), JournalError>,
+    ) -> Result<(), JournalError> {
+        let old = self.page;
+        let mut page = Page { flash: &mut self.flash, page: 1 - old, end: PAGE_HEAD };
+        snapshot(state, &mut page)?;
+        self.end = page.end;
+        self.page = 1 - old;
+        self.generation = self.generation.wrapping_add(1);
+        self.set_in_force()?;
+        self.flash.erase(old)?;
+        Ok(())
+    }
+
+    fn set_in_force(&mut self) -> Result<(), JournalError> {
+        let start = self.page * F::PAGE;
+        program(&mut self.flash, start, self.generation.to_be_bytes())?;
+        program(&mut self.flash, start + 4, (self.generation ^ MARK).to_be_bytes())
+    }
+
+    /// The flash itself.
+    pub fn into_flash(self) -> F {
+        self.flash
+    }
+}
+
+/// CRC-32 (IEEE), a bit at a time: records are short and rare.
+struct Crc(u32);
+
+impl Crc {
+    const fn new() -> Self {
+        Self(u32::MAX)
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.0 ^= u32::from(byte);
+            for _ in 0..8 {
+                self.0 = self.0 >> 1 ^ if self.0 & 1 == 1 { 0xedb8_8320 } else { 0 };
+            }
+        }
+    }
+
+    const fn finish(&self) -> u32 {
+        !self.0
+    }
+}

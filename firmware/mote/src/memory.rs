@@ -1,0 +1,602 @@
+//! What a mote must remember through a reboot, and the records that change it (spec/mote.md, section 3).
+//!
+//! Everything here is in RAM too; [`Durable`] writes a change to the journal before anybody acts on it. Each method's document says what must not
+//! happen before it has returned. After an error nothing more may be sealed, encrypted or acted on until the next start.
+
+use moteseal_core::cast::{ChainNumber, KeyId};
+use moteseal_core::digest::Digest;
+use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
+use moteseal_core::seal::{Answered, Answers, Position, Scheme};
+use moteseal_core::sum::guard::{EpochGuard, GUARD_LENGTH, GuardError, Permit};
+use moteseal_core::sum::query::QueryId;
+
+use crate::flash::Flash;
+use crate::journal::{Journal, JournalError, Page};
+
+/// Bytes of the open item and the part item of a closed seal, at most: those of a part without events that a group of 32 levels takes.
+pub const MAX_ITEMS: usize = 720;
+/// Runs of answers that no seal states yet, at most. Half of them are kept free for those of a seal that was given up.
+const MAX_UNSTATED: usize = 16;
+/// Senders whose newest chain is remembered. The one that was heard of longest ago gives way, and is then as if it was never heard: more
+/// senders than these need a larger mote.
+const MAX_FLOORS: usize = 4;
+
+const IDENTITY: u8 = 0;
+const BOOT: u8 = 1;
+const OPEN: u8 = 2;
+const SEALED: u8 = 3;
+const DONE: u8 = 4;
+const GIVEN_UP: u8 = 5;
+const GUARD: u8 = 6;
+const ANSWERED: u8 = 7;
+const AGENDA: u8 = 8;
+const FLOOR: u8 = 9;
+const MINIMUM: u8 = 10;
+const SETTINGS: u8 = 11;
+const UNSTATED: u8 = 12;
+const POSITION: u8 = 13;
+
+/// What broadcasts change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Milliseconds between two readings.
+    pub interval_ms: u32,
+    /// The lamp.
+    pub led: bool,
+    /// Star or tree, of the seals that are opened from now on.
+    pub scheme: Scheme,
+}
+
+/// A signed seal that the coordinator does not have yet.
+#[derive(Clone)]
+pub struct Sealed {
+    /// Its index.
+    pub index: SealIndex,
+    answers: Answers,
+    open: u16,
+    length: u16,
+    items: [u8; MAX_ITEMS],
+}
+
+impl Sealed {
+    /// The open item of its closing frame.
+    #[must_use]
+    pub fn open(&self) -> &[u8] {
+        self.items.get(..usize::from(self.open)).unwrap_or_default()
+    }
+
+    /// The part item, without events.
+    #[must_use]
+    pub fn part(&self) -> &[u8] {
+        self.items.get(usize::from(self.open)..usize::from(self.length)).unwrap_or_default()
+    }
+}
+
+/// All of it.
+#[derive(Clone)]
+pub struct Memory {
+    device: DeviceId,
+    certificate: Digest,
+    boots: u32,
+    position: Position,
+    next_index: SealIndex,
+    epoch: Option<EpochNumber>,
+    resume: u32,
+    sealed: Option<Sealed>,
+    guard: Option<EpochGuard>,
+    unstated: Runs,
+    agenda: Option<(u64, Digest)>,
+    floors: [Option<(KeyId, ChainNumber)>; MAX_FLOORS],
+    minimum: u64,
+    settings: Settings,
+}
+
+/// Answers that no seal states: each run where it was begun.
+type Runs = [Option<Answered>; MAX_UNSTATED];
+
+/// Adds an answer, if there is room: half of it.
+fn add_answer(runs: &mut Runs, query: QueryId, epoch: u64) -> bool {
+    let touches = |run: &&mut Answered| run.query == query.0 && run.first.checked_add(u64::from(run.count)) == Some(epoch);
+    if let Some(last) = runs.iter_mut().flatten().find(touches)
+        && let Some(count) = last.count.checked_add(1)
+    {
+        last.count = count;
+        return true;
+    }
+    let used = runs.iter().flatten().count();
+    match runs.get_mut(used) {
+        Some(place) if used < MAX_UNSTATED / 2 => {
+            *place = Some(Answered { query: query.0, first: epoch, count: 1 });
+            true
+        }
+        _ => false,
+    }
+}
+
+/// Reads what a record holds.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], JournalError> {
+        let (bytes, rest) = self.0.split_first_chunk().ok_or(JournalError::Damaged)?;
+        self.0 = rest;
+        Ok(*bytes)
+    }
+
+    fn u32(&mut self) -> Result<u32, JournalError> {
+        self.take().map(u32::from_be_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, JournalError> {
+        self.take().map(u64::from_be_bytes)
+    }
+
+    fn bool(&mut self) -> Result<bool, JournalError> {
+        match self.take()? {
+            [0] => Ok(false),
+            [1] => Ok(true),
+            _ => Err(JournalError::Damaged),
+        }
+    }
+
+    fn scheme(&mut self) -> Result<Scheme, JournalError> {
+        Ok(if self.bool()? { Scheme::Tree } else { Scheme::Star })
+    }
+
+    fn runs(&mut self) -> Result<Runs, JournalError> {
+        let [count] = self.take()?;
+        let mut runs = [None; MAX_UNSTATED];
+        for place in runs.get_mut(..usize::from(count)).ok_or(JournalError::Damaged)? {
+            *place = Some(Answered { query: self.take()?, first: self.u64()?, count: self.u32()? });
+        }
+        Ok(runs)
+    }
+
+    fn position(&mut self) -> Result<Position, JournalError> {
+        let prev = Digest(self.take()?);
+        let (has_last, last) = (self.bool()?, (SealIndex(self.u32()?), EpochNumber(self.u64()?)));
+        Ok(Position { prev, last: has_last.then_some(last), epoch_closed: self.bool()? })
+    }
+}
+
+/// Collects what a record holds: the longest is a signed seal's.
+struct Content {
+    bytes: [u8; 1280],
+    length: usize,
+}
+
+impl Content {
+    const fn new() -> Self {
+        Self { bytes: [0; 1280], length: 0 }
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<&mut Self, JournalError> {
+        let end = self.length + bytes.len();
+        self.bytes.get_mut(self.length..end).ok_or(JournalError::Full)?.copy_from_slice(bytes);
+        self.length = end;
+        Ok(self)
+    }
+
+    fn runs(&mut self, runs: impl Iterator<Item = Answered> + Clone) -> Result<&mut Self, JournalError> {
+        self.put(&[runs.clone().count() as u8])?;
+        for run in runs {
+            self.put(&run.query)?.put(&run.first.to_be_bytes())?.put(&run.count.to_be_bytes())?;
+        }
+        Ok(self)
+    }
+
+    fn position(&mut self, position: &Position) -> Result<&mut Self, JournalError> {
+        let (index, epoch) = position.last.unwrap_or((SealIndex(0), EpochNumber(0)));
+        self.put(&position.prev.0)?.put(&[u8::from(position.last.is_some())])?;
+        self.put(&index.0.to_be_bytes())?.put(&epoch.0.to_be_bytes())?.put(&[u8::from(position.epoch_closed)])
+    }
+
+    fn written(&self) -> &[u8] {
+        self.bytes.get(..self.length).unwrap_or_default()
+    }
+}
+
+impl Memory {
+    fn new(device: DeviceId, certificate: Digest, settings: Settings) -> Self {
+        Self {
+            device,
+            certificate,
+            boots: 0,
+            position: Position::start(certificate),
+            next_index: SealIndex(0),
+            epoch: None,
+            resume: 0,
+            sealed: None,
+            guard: None,
+            unstated: [None; MAX_UNSTATED],
+            agenda: None,
+            floors: [None; MAX_FLOORS],
+            minimum: 0,
+            settings,
+        }
+    }
+
+    /// How often the mote has started.
+    #[must_use]
+    pub const fn boots(&self) -> u32 {
+        self.boots
+    }
+
+    /// What the next seal names as its predecessor.
+    #[must_use]
+    pub const fn position(&self) -> Position {
+        self.position
+    }
+
+    /// The next index that has never been opened.
+    #[must_use]
+    pub const fn next_index(&self) -> SealIndex {
+        self.next_index
+    }
+
+    /// The newest epoch that was opened.
+    #[must_use]
+    pub const fn epoch(&self) -> Option<EpochNumber> {
+        self.epoch
+    }
+
+    /// The first reading that no signed seal covers, by its place in the recording.
+    #[must_use]
+    pub const fn resume(&self) -> u32 {
+        self.resume
+    }
+
+    /// The signed seal that the coordinator does not have yet.
+    #[must_use]
+    pub const fn sealed(&self) -> Option<&Sealed> {
+        self.sealed.as_ref()
+    }
+
+    /// The number and the digest of the newest agenda that was accepted.
+    #[must_use]
+    pub const fn agenda(&self) -> Option<(u64, Digest)> {
+        self.agenda
+    }
+
+    /// The last answered epoch of a query, if the query is remembered.
+    #[must_use]
+    pub fn last_answer(&self, query: QueryId) -> Option<u64> {
+        self.guard.as_ref()?.last(query)
+    }
+
+    /// The newest chain of a sender's key that was accepted.
+    #[must_use]
+    pub fn floor(&self, key: KeyId) -> Option<ChainNumber> {
+        self.floors.iter().flatten().find(|(of, _)| *of == key).map(|(_, number)| *number)
+    }
+
+    /// The lowest serial of a certificate that the base station has not revoked.
+    #[must_use]
+    pub const fn minimum(&self) -> u64 {
+        self.minimum
+    }
+
+    /// What broadcasts have changed.
+    #[must_use]
+    pub const fn settings(&self) -> Settings {
+        self.settings
+    }
+
+    /// As many of the answers that no seal states as one seal takes.
+    #[must_use]
+    pub fn unstated(&self) -> Answers {
+        let mut answers = Answers::NONE;
+        for run in self.unstated.iter().flatten() {
+            let _ = answers.push(*run);
+        }
+        answers
+    }
+
+
+    /// Puts those that a seal states out of those that none does.
+    fn state(&mut self, answers: &Answers) {
+        let is_left = |run: &Answered| !answers.runs().any(|stated| stated == *run);
+        let mut left = [None; MAX_UNSTATED];
+        for (place, run) in left.iter_mut().zip(self.unstated.iter().flatten().copied().filter(is_left)) {
+            *place = Some(run);
+        }
+        self.unstated = left;
+    }
+
+    /// Takes a record into account.
+    fn apply(&mut self, kind: u8, content: &[u8]) -> Result<(), JournalError> {
+        let mut fields = Fields(content);
+        match kind {
+            IDENTITY => {
+                if (DeviceId(fields.take()?), Digest(fields.take()?)) != (self.device, self.certificate) {
+                    return Err(JournalError::Damaged);
+                }
+            }
+            BOOT => self.boots = fields.u32()?,
+            OPEN => {
+                self.next_index = SealIndex(fields.u32()?);
+                self.epoch = fields.bool()?.then_some(EpochNumber(fields.u64()?));
+            }
+            SEALED => {
+                let position = fields.position()?;
+                let (resume, [open], length) = (fields.u32()?, fields.take()?, fields.take()?);
+                let length = u16::from_be_bytes(length);
+                let mut answers = Answers::NONE;
+                for run in fields.runs()?.iter().flatten() {
+                    if !answers.push(*run) {
+                        return Err(JournalError::Damaged);
+                    }
+                }
+                let (index, _) = position.last.ok_or(JournalError::Damaged)?;
+                let mut sealed = Sealed { index, answers, open: u16::from(open), length, items: [0; MAX_ITEMS] };
+                let place = sealed.items.get_mut(..usize::from(length)).ok_or(JournalError::Damaged)?;
+                if fields.0.len() != place.len() || length < u16::from(open) {
+                    return Err(JournalError::Damaged);
+                }
+                place.copy_from_slice(fields.0);
+                fields.0 = &[];
+                self.state(&answers);
+                (self.position, self.resume, self.sealed) = (position, resume, Some(sealed));
+            }
+            DONE | GIVEN_UP => {
+                let index = SealIndex(fields.u32()?);
+                if let Some(sealed) = self.sealed.take_if(|sealed| sealed.index <= index)
+                    && kind == GIVEN_UP
+                {
+                    let mut runs = [None; MAX_UNSTATED];
+                    let all = sealed.answers.runs().chain(self.unstated.iter().flatten().copied());
+                    for (place, run) in runs.iter_mut().zip(all) {
+                        *place = Some(run);
+                    }
+                    self.unstated = runs;
+                }
+            }
+            GUARD => {
+                let guard: [u8; GUARD_LENGTH] = fields.take()?;
+                self.guard = Some(EpochGuard::decode(&guard).map_err(|_| JournalError::Damaged)?);
+            }
+            ANSWERED => {
+                let (query, duration_ms, epoch) = (QueryId(fields.take()?), fields.u64()?, fields.u64()?);
+                let guard = self.guard.as_mut().ok_or(JournalError::Damaged)?;
+                guard.advance(query, duration_ms, epoch).map_err(|_| JournalError::Damaged)?;
+                if !add_answer(&mut self.unstated, query, epoch) {
+                    return Err(JournalError::Damaged);
+                }
+            }
+            AGENDA => self.agenda = Some((fields.u64()?, Digest(fields.take()?))),
+            FLOOR => {
+                let (key, number) = (KeyId(fields.take()?), ChainNumber(fields.u64()?));
+                // The newest stands first.
+                let at = self.floors.iter().position(|place| place.is_some_and(|(of, _)| of == key)).unwrap_or(MAX_FLOORS - 1);
+                if let Some(moved) = self.floors.get_mut(..=at) {
+                    moved.rotate_right(1);
+                }
+                self.floors[0] = Some((key, number));
+            }
+            MINIMUM => self.minimum = fields.u64()?,
+            SETTINGS => {
+                self.settings = Settings { interval_ms: fields.u32()?, led: fields.bool()?, scheme: fields.scheme()? };
+            }
+            UNSTATED => self.unstated = fields.runs()?,
+            POSITION => (self.position, self.resume) = (fields.position()?, fields.u32()?),
+            _ => return Err(JournalError::Damaged),
+        }
+        if fields.0.is_empty() { Ok(()) } else { Err(JournalError::Damaged) }
+    }
+
+    /// Writes all of it.
+    fn snapshot<F: Flash>(&self, page: &mut Page<'_, F>) -> Result<(), JournalError> {
+        page.record(IDENTITY, &[&self.device.0, &self.certificate.0])?;
+        page.record(BOOT, &[&self.boots.to_be_bytes()])?;
+        page.record(POSITION, &[Content::new().position(&self.position)?.put(&self.resume.to_be_bytes())?.written()])?;
+        if let Some(sealed) = &self.sealed {
+            page.record(SEALED, &[self.sealed_content(sealed)?.written()])?;
+        }
+        page.record(OPEN, &[self.open_content()?.written()])?;
+        if let Some(guard) = &self.guard {
+            page.record(GUARD, &[&guard.encode()])?;
+        }
+        page.record(UNSTATED, &[Content::new().runs(self.unstated.iter().flatten().copied())?.written()])?;
+        if let Some((number, digest)) = &self.agenda {
+            page.record(AGENDA, &[&number.to_be_bytes(), &digest.0])?;
+        }
+        for (key, number) in self.floors.iter().rev().flatten() {
+            page.record(FLOOR, &[&key.0, &number.0.to_be_bytes()])?;
+        }
+        page.record(MINIMUM, &[&self.minimum.to_be_bytes()])?;
+        page.record(SETTINGS, &[settings_content(self.settings)?.written()])
+    }
+
+    fn open_content(&self) -> Result<Content, JournalError> {
+        let mut content = Content::new();
+        content.put(&self.next_index.0.to_be_bytes())?.put(&[u8::from(self.epoch.is_some())])?;
+        content.put(&self.epoch.unwrap_or_default().0.to_be_bytes())?;
+        Ok(content)
+    }
+
+    /// The content of the record of a signed seal, of which position and resumption are this memory's.
+    fn sealed_content(&self, sealed: &Sealed) -> Result<Content, JournalError> {
+        let mut content = Content::new();
+        let open = u8::try_from(sealed.open).map_err(|_| JournalError::Full)?;
+        content.position(&self.position)?.put(&self.resume.to_be_bytes())?.put(&[open])?.put(&sealed.length.to_be_bytes())?;
+        content.runs(sealed.answers.runs())?.put(sealed.open())?.put(sealed.part())?;
+        Ok(content)
+    }
+}
+
+fn settings_content(settings: Settings) -> Result<Content, JournalError> {
+    let mut content = Content::new();
+    content.put(&settings.interval_ms.to_be_bytes())?;
+    content.put(&[u8::from(settings.led), u8::from(settings.scheme == Scheme::Tree)])?;
+    Ok(content)
+}
+
+/// Why an epoch of a query is not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AnswerRefused {
+    /// It was answered, or may have been.
+    Guard(GuardError),
+    /// Too many answers wait for a seal to state them.
+    Full,
+}
+
+/// The memory, and the journal that it is in.
+pub struct Durable<F> {
+    memory: Memory,
+    journal: Journal<F>,
+}
+
+impl<F: Flash> Durable<F> {
+    /// Starts: reads the journal, and counts the start in it. `settings` are those of a mote that was never told others.
+    ///
+    /// # Errors
+    /// [`JournalError`]; also if the journal is another device's.
+    pub fn open(flash: F, device: DeviceId, certificate: Digest, settings: Settings) -> Result<Self, JournalError> {
+        let mut memory = Memory::new(device, certificate, settings);
+        let journal = Journal::open(flash, &mut memory, Memory::apply, Memory::snapshot)?;
+        let mut durable = Self { memory, journal };
+        let boots = durable.memory.boots.checked_add(1).ok_or(JournalError::Full)?;
+        if boots == 1 {
+            durable.tell(IDENTITY, Content::new().put(&device.0)?.put(&certificate.0)?)?;
+        }
+        durable.tell(BOOT, Content::new().put(&boots.to_be_bytes())?)?;
+        Ok(durable)
+    }
+
+    /// What is remembered.
+    #[must_use]
+    pub const fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// The flash itself.
+    pub fn into_flash(self) -> F {
+        self.journal.into_flash()
+    }
+
+    fn tell(&mut self, kind: u8, content: &Content) -> Result<(), JournalError> {
+        self.memory.apply(kind, content.written())?;
+        self.journal.write(kind, &[content.written()], &self.memory, Memory::snapshot)
+    }
+
+    /// Opens the next index for an epoch: before its first event is taken.
+    ///
+    /// # Errors
+    /// [`JournalError`]; `Full` where no index is left.
+    pub fn open_seal(&mut self, epoch: EpochNumber) -> Result<SealIndex, JournalError> {
+        let index = self.memory.next_index;
+        let next = index.0.checked_add(1).ok_or(JournalError::Full)?;
+        let mut content = Content::new();
+        content.put(&next.to_be_bytes())?.put(&[1])?.put(&epoch.0.to_be_bytes())?;
+        self.tell(OPEN, &content)?;
+        Ok(index)
+    }
+
+    /// Passes over an index, so that the next seal says that something is missing before it.
+    ///
+    /// # Errors
+    /// [`JournalError`].
+    pub fn skip_index(&mut self) -> Result<(), JournalError> {
+        let next = self.memory.next_index.0.checked_add(1).ok_or(JournalError::Full)?;
+        let epoch = self.memory.epoch;
+        let mut content = Content::new();
+        content.put(&next.to_be_bytes())?.put(&[u8::from(epoch.is_some())])?.put(&epoch.unwrap_or_default().0.to_be_bytes())?;
+        self.tell(OPEN, &content)
+    }
+
+    /// Keeps a signed seal with its items, before anything of them is sent. `position` is behind it, `resume` the first reading that it does not
+    /// cover, `answers` what it states.
+    ///
+    /// # Errors
+    /// [`JournalError`].
+    pub fn keep_seal(
+        &mut self,
+        position: &Position,
+        resume: u32,
+        answers: &Answers,
+        (open, part): (&[u8], &[u8]),
+    ) -> Result<(), JournalError> {
+        let length = u16::try_from(open.len() + part.len()).map_err(|_| JournalError::Full)?;
+        let mut content = Content::new();
+        let open_length = u8::try_from(open.len()).map_err(|_| JournalError::Full)?;
+        content.position(position)?.put(&resume.to_be_bytes())?.put(&[open_length])?.put(&length.to_be_bytes())?;
+        content.runs(answers.runs())?.put(open)?.put(part)?;
+        self.tell(SEALED, &content)
+    }
+
+    /// The coordinator has every seal up to this one.
+    ///
+    /// # Errors
+    /// [`JournalError`].
+    pub fn seal_done(&mut self, index: SealIndex) -> Result<(), JournalError> {
+        self.tell(DONE, Content::new().put(&index.0.to_be_bytes())?)
+    }
+
+    /// A signed seal is given up: nobody will take it. What it stated of answers, later ones state.
+    ///
+    /// # Errors
+    /// [`JournalError`].
+    pub fn give_up_seal(&mut self, index: SealIndex) -> Result<(), JournalError> {
+        self.tell(GIVEN_UP, Content::new().put(&index.0.to_be_bytes())?)
+    }
+
+    /// Permits one answer to an epoch of a query: durable before this returns, so that nothing is encrypted twice. A journal that does not know
+    /// what was answered before begins with this epoch.
+    ///
+    /// # Errors
+    /// [`AnswerRefused`] within: nothing may be encrypted. Otherwise [`JournalError`], with the same consequence.
+    pub fn answer(
+        &mut self,
+        query: QueryId,
+        duration_ms: u64,
+        epoch: u64,
+    ) -> Result<Result<Permit, AnswerRefused>, JournalError> {
+        let new = || EpochGuard::starting_at(epoch.saturating_mul(duration_ms));
+        let permit = match self.memory.guard.clone().unwrap_or_else(new).advance(query, duration_ms, epoch) {
+            Ok(permit) => permit,
+            Err(error) => return Ok(Err(AnswerRefused::Guard(error))),
+        };
+        if !add_answer(&mut { self.memory.unstated }, query, epoch) {
+            return Ok(Err(AnswerRefused::Full));
+        }
+        if self.memory.guard.is_none() {
+            self.tell(GUARD, Content::new().put(&new().encode())?)?;
+        }
+        let mut content = Content::new();
+        content.put(&query.0)?.put(&duration_ms.to_be_bytes())?.put(&epoch.to_be_bytes())?;
+        self.tell(ANSWERED, &content)?;
+        Ok(Ok(permit))
+    }
+
+    /// Accepts an agenda whose signature was checked: no older one is acted on again.
+    ///
+    /// # Errors
+    /// [`JournalError`].
+    pub fn accept_agenda(&mut self, number: u64, digest: Digest) -> Result<(), JournalError> {
+        self.tell(AGENDA, Content::new().put(&number.to_be_bytes())?.put(&digest.0)?)
+    }
+
+    /// No chain of this key up to this number is accepted any more: before anything of the chain is acted on.
+    ///
+    /// # Errors
+    /// [`JournalError`].
+    pub fn raise(&mut self, key: KeyId, number: ChainNumber) -> Result<(), JournalError> {
+        self.tell(FLOOR, Content::new().put(&key.0)?.put(&number.0.to_be_bytes())?)
+    }
+
+    /// No certificate of the base station with a serial below this is valid any more.
+    ///
+    /// # Errors
+    /// [`JournalError`].
+    pub fn raise_minimum(&mut self, minimum: u64) -> Result<(), JournalError> {
+        self.tell(MINIMUM, Content::new().put(&minimum.to_be_bytes())?)
+    }
+
+    /// Settings that a broadcast has changed.
+    ///
+    /// # Errors
+    /// [`JournalError`].
+    pub fn set(&mut self, settings: Settings) -> Result<(), JournalError> {
+        self.tell(SETTINGS, &settings_content(settings)?)
+    }
+}

@@ -1,0 +1,60 @@
+//! What a broadcast may tell a mote to do: one command a message, as text (spec/mote.md, section 4).
+
+use core::fmt;
+
+use moteseal_core::seal::Scheme;
+
+use crate::memory::Settings;
+
+/// A command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// `interval=MS`: so many milliseconds between two readings.
+    Interval(u32),
+    /// `led on`, `led off`.
+    Led(bool),
+    /// `scheme=star`, `scheme=tree`: of the seals that are opened from now on.
+    Scheme(Scheme),
+}
+
+impl Command {
+    /// Reads a message; `None` if it is no command.
+    #[must_use]
+    pub fn parse(message: &[u8]) -> Option<Self> {
+        let text = core::str::from_utf8(message).ok()?.trim_ascii();
+        Some(match text {
+            "led on" => Self::Led(true),
+            "led off" => Self::Led(false),
+            "scheme=star" => Self::Scheme(Scheme::Star),
+            "scheme=tree" => Self::Scheme(Scheme::Tree),
+            _ => {
+                let digits = text.strip_prefix("interval=")?;
+                // No sign, which a number could have.
+                let are_digits = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+                Self::Interval(digits.parse().ok().filter(|_| are_digits)?)
+            }
+        })
+    }
+
+    /// The settings with this done.
+    #[must_use]
+    pub const fn applied(self, settings: Settings) -> Settings {
+        match self {
+            Self::Interval(interval_ms) => Settings { interval_ms, ..settings },
+            Self::Led(led) => Settings { led, ..settings },
+            Self::Scheme(scheme) => Settings { scheme, ..settings },
+        }
+    }
+}
+
+impl fmt::Display for Command {
+    /// As it is written in a message.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Interval(ms) => write!(f, "interval={ms}"),
+            Self::Led(true) => f.write_str("led on"),
+            Self::Led(false) => f.write_str("led off"),
+            Self::Scheme(scheme) => write!(f, "scheme={}", scheme.as_str()),
+        }
+    }
+}

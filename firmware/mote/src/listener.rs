@@ -1,0 +1,266 @@
+//! Broadcasts: a node of core's recovery with one base station, whose messages are commands (spec/cast.md; spec/mote.md, section 4).
+//!
+//! What it keeps of chains is in RAM, a few hundred bytes: a reboot forgets certificates, and the node asks for them. What must not be forgotten is
+//! in the journal: the newest chain of each key and the lowest serial, written before the node tells that a chain was accepted. So a command
+//! is acted on at most once; one that a reboot comes upon between the two is not acted on, and nobody reports that it was. Certificates
+//! are not held to their dates: a mote has no clock that can be believed.
+
+use moteseal_core::cast::recovery::{Event, Item, LinkSet, Meter, Node, Now, Relay, Settings, Store, Timing};
+use moteseal_core::cast::{ChainNumber, ChainRef, Head, KeyId, Kind, MAX_HEAD, MAX_REVOCATION, MAX_SENDER_CERTIFICATE};
+use moteseal_core::provision::Audience;
+use moteseal_core::signature::PublicKey;
+
+use crate::command::Command;
+use crate::flash::Flash;
+use crate::journal::JournalError;
+use crate::memory::Durable;
+use crate::report::{Report, Tell};
+
+/// Senders that are known at once.
+const SENDERS: usize = 2;
+/// Blocks of one message each: what live commands and lines are sent as.
+const PER_BLOCK: usize = 1;
+/// The longest leaf that is kept: a command and what announces the next.
+const LEAF: usize = 256;
+/// Leaves that are kept: the last of a chain, which neighbours may ask for.
+const LEAVES: usize = 4;
+/// Bytes of what announces the next block, before the message of a block of one that is not the last.
+const TRAILER: usize = 32;
+/// The only link.
+const LINE: u8 = 0;
+
+/// Why something was not kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum KeepError {
+    /// It is longer than a mote keeps.
+    NoRoom,
+    /// It could not be made durable.
+    Journal(JournalError),
+}
+
+impl From<JournalError> for KeepError {
+    fn from(error: JournalError) -> Self {
+        Self::Journal(error)
+    }
+}
+
+/// Bytes that are kept under a name.
+struct Slot<K, const N: usize> {
+    key: Option<K>,
+    length: usize,
+    bytes: [u8; N],
+}
+
+impl<K: PartialEq, const N: usize> Slot<K, N> {
+    const fn new() -> Self {
+        Self { key: None, length: 0, bytes: [0; N] }
+    }
+
+    fn put(&mut self, key: K, bytes: &[u8]) -> Result<(), KeepError> {
+        self.bytes.get_mut(..bytes.len()).ok_or(KeepError::NoRoom)?.copy_from_slice(bytes);
+        (self.key, self.length) = (Some(key), bytes.len());
+        Ok(())
+    }
+
+    fn get(&self, key: &K) -> Option<&[u8]> {
+        if self.key.as_ref() == Some(key) { self.bytes.get(..self.length) } else { None }
+    }
+}
+
+/// What is kept in RAM.
+struct Shelf {
+    certificates: [Slot<KeyId, MAX_SENDER_CERTIFICATE>; SENDERS],
+    chain_certificate: Slot<ChainRef, MAX_SENDER_CERTIFICATE>,
+    revocation: Slot<u8, MAX_REVOCATION>,
+    head: Slot<ChainRef, MAX_HEAD>,
+    leaves: [Slot<(ChainRef, u32), LEAF>; LEAVES],
+    next_certificate: usize,
+    next_leaf: usize,
+}
+
+impl Shelf {
+    const fn new() -> Self {
+        Self {
+            certificates: [const { Slot::new() }; SENDERS],
+            chain_certificate: Slot::new(),
+            revocation: Slot::new(),
+            head: Slot::new(),
+            leaves: [const { Slot::new() }; LEAVES],
+            next_certificate: 0,
+            next_leaf: 0,
+        }
+    }
+
+    fn get(&self, item: Item) -> Option<&[u8]> {
+        match item {
+            Item::Certificate(key) => self.certificates.iter().find_map(|slot| slot.get(&key)),
+            Item::Revocation(base) => self.revocation.get(&base),
+            Item::ChainCertificate(chain) => self.chain_certificate.get(&chain),
+            Item::Head(chain) => self.head.get(&chain),
+            Item::Leaf { chain, block, .. } => self.leaves.iter().find_map(|slot| slot.get(&(chain, block))),
+        }
+    }
+
+    fn put(&mut self, item: Item, bytes: &[u8]) -> Result<(), KeepError> {
+        match item {
+            Item::Certificate(key) => {
+                let at = self.certificates.iter().position(|slot| slot.key == Some(key)).unwrap_or_else(|| {
+                    self.next_certificate = (self.next_certificate + 1) % SENDERS;
+                    self.next_certificate
+                });
+                self.certificates.get_mut(at).map_or(Err(KeepError::NoRoom), |slot| slot.put(key, bytes))
+            }
+            Item::Revocation(base) => self.revocation.put(base, bytes),
+            Item::ChainCertificate(chain) => self.chain_certificate.put(chain, bytes),
+            Item::Head(chain) => self.head.put(chain, bytes),
+            Item::Leaf { chain, block, .. } => {
+                self.next_leaf = (self.next_leaf + 1) % LEAVES;
+                self.leaves.get_mut(self.next_leaf).map_or(Err(KeepError::NoRoom), |slot| slot.put((chain, block), bytes))
+            }
+        }
+    }
+}
+
+/// The shelf, and the journal for what must not be forgotten.
+struct Kept<'k, F> {
+    shelf: &'k mut Shelf,
+    durable: &'k mut Durable<F>,
+}
+
+impl<F: Flash> Store for Kept<'_, F> {
+    type Error = KeepError;
+
+    fn keep(&mut self, item: Item, bytes: &[u8]) -> Result<(), KeepError> {
+        self.shelf.put(item, bytes)
+    }
+
+    fn fetch<'b>(&mut self, item: Item, out: &'b mut [u8]) -> Result<Option<&'b [u8]>, KeepError> {
+        let Some(bytes) = self.shelf.get(item) else { return Ok(None) };
+        let Some(place) = out.get_mut(..bytes.len()) else { return Ok(None) };
+        place.copy_from_slice(bytes);
+        Ok(Some(place))
+    }
+
+    fn is_kept(&mut self, item: Item, bytes: &[u8]) -> Result<bool, KeepError> {
+        Ok(self.shelf.get(item) == Some(bytes))
+    }
+
+    fn forget_block(&mut self, chain: ChainRef, block: u32) -> Result<(), KeepError> {
+        self.shelf.leaves.iter_mut().filter(|slot| slot.key == Some((chain, block))).for_each(|slot| slot.key = None);
+        Ok(())
+    }
+
+    fn forget(&mut self, chain: ChainRef) -> Result<(), KeepError> {
+        self.shelf.leaves.iter_mut().for_each(|slot| _ = slot.key.take_if(|(of, _)| *of == chain));
+        self.shelf.head.key.take_if(|of| *of == chain);
+        self.shelf.chain_certificate.key.take_if(|of| *of == chain);
+        Ok(())
+    }
+
+    fn retire(&mut self, chain: ChainRef) -> Result<(), KeepError> {
+        self.forget(chain)
+    }
+
+    fn raise(&mut self, key: KeyId, number: ChainNumber) -> Result<(), KeepError> {
+        Ok(self.durable.raise(key, number)?)
+    }
+
+    fn floor(&mut self, key: KeyId) -> Result<Option<ChainNumber>, KeepError> {
+        Ok(self.durable.memory().floor(key))
+    }
+
+    fn raise_minimum(&mut self, _: u8, minimum: u64) -> Result<(), KeepError> {
+        Ok(self.durable.raise_minimum(minimum)?)
+    }
+
+    fn minimum(&mut self, _: u8) -> Result<u64, KeepError> {
+        Ok(self.durable.memory().minimum())
+    }
+}
+
+/// A mote's part in broadcasts.
+pub struct Listener<'p> {
+    node: Node<'p, SENDERS, 1, PER_BLOCK>,
+    shelf: Shelf,
+}
+
+const fn now(ms: u64) -> Now {
+    Now { ms, unix: None }
+}
+
+/// What does not fit was not taken; what could not be made durable ends everything.
+fn only_journal<T>(result: Result<T, KeepError>) -> Result<Option<T>, JournalError> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(KeepError::NoRoom) => Ok(None),
+        Err(KeepError::Journal(error)) => Err(error),
+    }
+}
+
+impl<'p> Listener<'p> {
+    /// A node at its start. `seed` decides when it speaks; strangers should not know it. Asks which chains there are.
+    ///
+    /// # Errors
+    /// [`JournalError`].
+    pub fn new<F: Flash>(audience: &'p Audience, seed: u64, now_ms: u64, durable: &mut Durable<F>) -> Result<Self, JournalError> {
+        let settings = Settings {
+            network: audience.network,
+            bases: core::slice::from_ref::<PublicKey>(&audience.base),
+            links: LinkSet::one(LINE),
+            relay: Relay::Never,
+            timing: Timing { quiet_ms: 2_000, request_ms: 200, reply_ms: 500, hold_off_ms: 1_000, ..Timing::RADIO },
+            meter: Meter::MOTE,
+        };
+        let mut shelf = Shelf::new();
+        let made = Node::new(settings, seed, now(now_ms), &mut Kept { shelf: &mut shelf, durable });
+        let mut node = only_journal(made)?.ok_or(JournalError::Full)?;
+        node.solicit(now(now_ms));
+        Ok(Self { node, shelf })
+    }
+
+    /// Hears a frame, and acts on what is verified by it.
+    ///
+    /// # Errors
+    /// [`JournalError`].
+    pub fn hear<F: Flash>(
+        &mut self,
+        now_ms: u64,
+        frame: &[u8],
+        durable: &mut Durable<F>,
+        tell: &mut Tell<'_>,
+    ) -> Result<(), JournalError> {
+        let event = self.node.receive(now(now_ms), LINE, frame, &mut Kept { shelf: &mut self.shelf, durable });
+        match only_journal(event)? {
+            Some(Event::Verified { chain, number, first, last, is_last, .. }) => {
+                // The head was found to be genuine; images and agendas are not for a mote.
+                let head = self.shelf.get(Item::Head(chain)).and_then(|head| Head::peek(head).ok());
+                let blocks = if head.is_some_and(|head| head.kind() == Kind::Messages) { first..=last } else { 1..=0 };
+                for block in blocks {
+                    let leaf = self.shelf.get(Item::Leaf { chain, block, index: 0 });
+                    let trailer = if is_last && block == last { 0 } else { TRAILER };
+                    let message = leaf.and_then(|leaf| leaf.get(trailer..)).unwrap_or_default();
+                    match Command::parse(message) {
+                        Some(command) => {
+                            durable.set(command.applied(durable.memory().settings()))?;
+                            tell(Report::Acted(number, command));
+                        }
+                        None => tell(Report::NoCommand(number)),
+                    }
+                }
+            }
+            Some(Event::Refused(refused)) => tell(Report::Refused(refused)),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Writes the next frame that is due to `out`; its length.
+    ///
+    /// # Errors
+    /// [`JournalError`].
+    pub fn say<F: Flash>(&mut self, now_ms: u64, out: &mut [u8], durable: &mut Durable<F>) -> Result<Option<usize>, JournalError> {
+        let said = self.node.poll(now(now_ms), &mut Kept { shelf: &mut self.shelf, durable }, out);
+        Ok(only_journal(said)?.flatten().map(|transmit| transmit.length))
+    }
+}
+

@@ -1,0 +1,37 @@
+//! When what the coordinator has not acknowledged is sent again: after a second, then twice as long, up to half a minute.
+
+/// The first wait and the longest one, in milliseconds.
+const WAITS_MS: (u64, u64) = (1_000, 30_000);
+
+#[derive(Debug)]
+pub(crate) struct Retry {
+    wait_ms: u64,
+    at_ms: u64,
+}
+
+impl Retry {
+    pub(crate) const fn new() -> Self {
+        Self { wait_ms: WAITS_MS.0, at_ms: 0 }
+    }
+
+    /// Something was sent: what it brings is waited for.
+    pub(crate) fn sent(&mut self, now_ms: u64) {
+        self.at_ms = now_ms.saturating_add(self.wait_ms);
+    }
+
+    /// The coordinator goes on: waits are short again.
+    pub(crate) fn news(&mut self, now_ms: u64) {
+        self.wait_ms = WAITS_MS.0;
+        self.sent(now_ms);
+    }
+
+    /// Whether the wait is over; then the next one is longer.
+    pub(crate) fn is_due(&mut self, now_ms: u64) -> bool {
+        let is_due = now_ms >= self.at_ms;
+        if is_due {
+            self.wait_ms = (self.wait_ms * 2).min(WAITS_MS.1);
+            self.sent(now_ms);
+        }
+        is_due
+    }
+}

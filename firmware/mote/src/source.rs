@@ -1,0 +1,288 @@
+//! A mote as a source of private sums: what it sensed in an epoch of a query, encrypted right after its end (spec/sums.md).
+//!
+//! The host's counterpart is `moteseal_device::answerer`; this one has no heap and no clock. Query epochs are wall time, which the mote is told by
+//! hints: the gateway's, and the number of an agenda, which the querier makes its time of signing. A wrong hint costs answers and never a key:
+//! nothing is encrypted that the journal has not permitted, and nothing that the agenda does not ask for.
+
+use moteseal_core::digest::Digest;
+use moteseal_core::provision::{Membership, Provisioning};
+use moteseal_core::schema::Schema;
+use moteseal_core::sum::agenda::{self, Agenda, MAX_QUERIES, Posed};
+use moteseal_core::sum::participation::Participation;
+use moteseal_core::sum::query::{MAX_SLOTS, Plan, QueryId};
+use moteseal_core::sum::sies::{Psr, Slot, SourceKey};
+use moteseal_core::wire::link::LinkKey;
+use moteseal_core::wire::sum::close_share;
+
+use crate::flash::Flash;
+use crate::journal::JournalError;
+use crate::memory::{AnswerRefused, Durable};
+use crate::report::{Report, Tell};
+
+/// The longest plan that a mote keeps, in bytes.
+const PLAN: usize = 320;
+/// The longest record whose newest reading is kept.
+const RECORD: usize = 32;
+/// The longest announcement that is read, and what its check takes beside.
+const ANNOUNCEMENT: usize = 1400 + 64;
+/// An answer leaves within this part of the epoch after it, or not at all.
+const WITHIN: u64 = 10;
+/// But so many milliseconds may always pass, and no more than so many.
+const WITHIN_MS: (u64, u64) = (250, 1000);
+
+/// The newest reading of an epoch of a query.
+#[derive(Clone, Copy)]
+struct Newest {
+    epoch: u64,
+    record: [u8; RECORD],
+    length: usize,
+}
+
+/// A query that is answered.
+#[derive(Clone)]
+struct Running {
+    id: QueryId,
+    first: u64,
+    until: u64,
+    epoch_ms: u64,
+    plan: [u8; PLAN],
+    plan_length: usize,
+    key: SourceKey,
+    /// The next epoch to answer.
+    next: u64,
+    /// The first epoch of which every reading was seen here.
+    whole_from: u64,
+    /// Of the two newest epochs in which there was a reading, the older one first.
+    newest: [Option<Newest>; 2],
+}
+
+/// Answers the queries of an agenda.
+pub struct Source<'p> {
+    of: &'p Membership,
+    told: &'p Provisioning<'p>,
+    link: LinkKey,
+    /// Wall time less the mote's own, in milliseconds, once there was a hint.
+    ahead_ms: Option<u64>,
+    running: [Option<Running>; MAX_QUERIES],
+}
+
+/// What came of looking for an answer.
+enum Answer {
+    Frame(usize),
+    Nothing,
+}
+
+impl<'p> Source<'p> {
+    /// A source that answers nothing yet.
+    #[must_use]
+    pub fn new(told: &'p Provisioning<'p>, of: &'p Membership) -> Self {
+        Self { of, told, link: LinkKey::new(&of.link_secret), ahead_ms: None, running: [const { None }; MAX_QUERIES] }
+    }
+
+    /// Somebody says what time it is.
+    pub fn hint(&mut self, now_ms: u64, unix_ms: u64) {
+        self.ahead_ms = Some(unix_ms.saturating_sub(now_ms));
+    }
+
+    fn unix_ms(&self, now_ms: u64) -> Option<u64> {
+        Some(self.ahead_ms?.saturating_add(now_ms))
+    }
+
+    /// Hears an announcement. One that is not the querier's, or older than another, changes nothing.
+    ///
+    /// # Errors
+    /// [`JournalError`]: the agenda must not be acted on.
+    pub fn hear<F: Flash>(
+        &mut self,
+        now_ms: u64,
+        announcement: &[u8],
+        durable: &mut Durable<F>,
+        tell: &mut Tell<'_>,
+    ) -> Result<(), JournalError> {
+        let newest = durable.memory().agenda();
+        // What is old by its own word is not worth the check of a signature.
+        if let Some((newest, _)) = newest
+            && agenda::claimed_number(announcement).is_ok_and(|number| number < newest)
+        {
+            return Ok(());
+        }
+        let mut scratch = [0; ANNOUNCEMENT];
+        let opened = agenda::hear(announcement, self.told.group, &self.of.querier, &mut scratch)
+            .and_then(|said| Agenda::open(&said, self.told.group, &self.told.roster.0));
+        let agenda = match opened {
+            Ok(agenda) => agenda,
+            Err(error) => {
+                tell(Report::NotAnswering(error.name()));
+                return Ok(());
+            }
+        };
+        if (agenda.sources(), agenda.key_group()) != (self.of.sources, self.of.key_group) {
+            tell(Report::NotAnswering("OtherSources"));
+            return Ok(());
+        }
+        let said: (u64, Digest) = (agenda.number(), agenda.digest());
+        match newest {
+            Some((newest, _)) if said.0 < newest => return Ok(()),
+            Some((newest, digest)) if said.0 == newest && digest != said.1 => {
+                tell(Report::NotAnswering("TwoAgendas"));
+                return Ok(());
+            }
+            Some((newest, _)) if said.0 == newest => {}
+            _ => durable.accept_agenda(said.0, said.1)?,
+        }
+        // It was signed before it was heard.
+        if self.unix_ms(now_ms).is_none_or(|unix_ms| unix_ms < said.0) {
+            self.hint(now_ms, said.0);
+        }
+        tell(Report::Agenda(said.0));
+        let before = core::mem::replace(&mut self.running, [const { None }; MAX_QUERIES]);
+        for (place, (id, posed)) in self.running.iter_mut().zip(agenda.queries()) {
+            // What was sensed for a query that goes on stays.
+            let known = before.iter().flatten().find(|running| running.id == id);
+            *place = match known {
+                Some(known) => Some(known.clone()),
+                None => match start(self.told, self.of, self.ahead_ms.unwrap_or(0).saturating_add(now_ms), id, &posed) {
+                    Ok(running) => Some(running),
+                    Err(why) => {
+                        tell(Report::NotAnswering(why));
+                        None
+                    }
+                },
+            };
+        }
+        Ok(())
+    }
+
+    /// A record was sensed just now.
+    pub fn sensed(&mut self, now_ms: u64, record: &[u8]) {
+        let Some(unix_ms) = self.unix_ms(now_ms) else { return };
+        for running in self.running.iter_mut().flatten() {
+            let epoch = unix_ms / running.epoch_ms;
+            let mut newest = Newest { epoch, record: [0; RECORD], length: record.len() };
+            let Some(place) = newest.record.get_mut(..record.len()) else { return };
+            place.copy_from_slice(record);
+            if running.newest[1].is_none_or(|before| before.epoch != epoch) {
+                running.newest.swap(0, 1);
+            }
+            running.newest[1] = Some(newest);
+        }
+    }
+
+    /// Writes the frame of an answer that is due to `out`, to be sent at once; its length.
+    ///
+    /// # Errors
+    /// [`JournalError`]: nothing may be sent.
+    pub fn say<F: Flash>(
+        &mut self,
+        now_ms: u64,
+        out: &mut [u8],
+        durable: &mut Durable<F>,
+        tell: &mut Tell<'_>,
+    ) -> Result<Option<usize>, JournalError> {
+        let Some(now) = self.unix_ms(now_ms) else { return Ok(None) };
+        for place in &mut self.running {
+            let Some(running) = place else { continue };
+            // Of a clock that was set back: what was answered before, the journal knows.
+            running.next = running.next.min(now / running.epoch_ms).max(running.first);
+            let Some(epoch) = (now / running.epoch_ms).checked_sub(1).filter(|epoch| *epoch >= running.next) else { continue };
+            running.next = epoch + 1;
+            let late = now - (epoch + 1) * running.epoch_ms;
+            let within = (running.epoch_ms / WITHIN).clamp(WITHIN_MS.0, WITHIN_MS.1);
+            let ends = running.next >= running.until;
+            let answer = if late > within || epoch >= running.until {
+                Answer::Nothing
+            } else {
+                self::answer(self.told, self.of, &self.link, running, epoch, out, durable, tell)?
+            };
+            if ends {
+                *place = None;
+            }
+            if let Answer::Frame(length) = answer {
+                tell(Report::Answered(epoch));
+                return Ok(Some(length));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Begins to answer a query, if it can be answered from this mote's records.
+fn start(told: &Provisioning<'_>, of: &Membership, unix_ms: u64, id: QueryId, posed: &Posed<'_>) -> Result<Running, &'static str> {
+    let plan = Plan::decode(posed.plan).map_err(|_| "MalformedPlan")?;
+    plan.check_capacity(of.sources).map_err(|_| "CapacityExceeded")?;
+    let schema = Schema::decode(told.schema).map_err(|error| error.name())?;
+    plan.bind(&schema).map_err(|_| "UnknownColumn")?;
+    let epoch_ms = u64::from(plan.epoch_ms());
+    let mut kept = [0; PLAN];
+    kept.get_mut(..posed.plan.len()).ok_or("PlanTooLong")?.copy_from_slice(posed.plan);
+    let epoch = unix_ms / epoch_ms.max(1);
+    Ok(Running {
+        id,
+        first: posed.first,
+        until: posed.until,
+        epoch_ms: epoch_ms.max(1),
+        plan: kept,
+        plan_length: posed.plan.len(),
+        key: of.secret.for_query(id),
+        next: posed.first.max(epoch),
+        whole_from: epoch + 1,
+        newest: [None; 2],
+    })
+}
+
+/// Writes the frame of an answer, or says why there is none.
+#[allow(clippy::too_many_arguments)]
+fn answer<F: Flash>(
+    told: &Provisioning<'_>,
+    of: &Membership,
+    link: &LinkKey,
+    running: &Running,
+    epoch: u64,
+    out: &mut [u8],
+    durable: &mut Durable<F>,
+    tell: &mut Tell<'_>,
+) -> Result<Answer, JournalError> {
+    let newest = running.newest.iter().flatten().find(|newest| newest.epoch == epoch);
+    let reading = newest.and_then(|newest| newest.record.get(..newest.length));
+    // Of an epoch that it does not know from its beginning, nothing sensed may be something forgotten.
+    if reading.is_none() && epoch < running.whole_from {
+        return Ok(Answer::Nothing);
+    }
+    let mut values = [0; MAX_SLOTS];
+    let plan = running.plan.get(..running.plan_length).unwrap_or_default();
+    let (Ok(schema), Ok(plan)) = (Schema::decode(told.schema), Plan::decode(plan)) else { return Ok(Answer::Nothing) };
+    let contributed = plan.bind(&schema).map_err(|error| error.name()).and_then(|bound| {
+        let slots = bound.contribution(reading, &mut values);
+        slots.map_err(|error| error.name())
+    });
+    let slots = match contributed {
+        Ok(slots) => slots,
+        Err(why) => {
+            tell(Report::NotAnswering(why));
+            return Ok(Answer::Nothing);
+        }
+    };
+    let mut permit = match durable.answer(running.id, running.epoch_ms, epoch)? {
+        Ok(permit) => permit,
+        Err(AnswerRefused::Guard(error)) => {
+            tell(Report::NotAnswering(error.name()));
+            return Ok(Answer::Nothing);
+        }
+        Err(AnswerRefused::Full) => {
+            tell(Report::NotAnswering("AnswersFull"));
+            return Ok(Answer::Nothing);
+        }
+    };
+    let mut psrs = [Psr::ZERO; MAX_SLOTS];
+    for ((slot, value), psr) in (0..).map(Slot).zip(values.iter().take(slots)).zip(&mut psrs) {
+        match running.key.encrypt(&mut permit, slot, *value) {
+            Ok(encrypted) => *psr = encrypted,
+            Err(_) => return Ok(Answer::Nothing),
+        }
+    }
+    let mut participation = [0; 8];
+    let length = Participation::encode_one(of.position, &mut participation).unwrap_or(0);
+    let (participation, psrs) = (participation.get(..length).unwrap_or_default(), psrs.get(..slots).unwrap_or_default());
+    let frame = close_share(running.id.reference(), epoch, participation, psrs, link, out);
+    Ok(frame.map_or(Answer::Nothing, |frame| Answer::Frame(frame.len())))
+}

@@ -34,6 +34,8 @@ use crate::source::outbox_failure;
 use crate::terminal::talk;
 use crate::time;
 
+mod provision;
+
 /// Lines of stdin that wait to be sealed.
 const LINES: usize = 1024;
 /// A longer line of stdin is left out, without its newline; no record is longer.
@@ -59,6 +61,22 @@ pub(crate) enum Command {
                             separated by commas. It can be stopped or killed at any moment; run again, it goes on with the seals\n\
                             that it had. A gateway whose devices replay has `time = \"recorded\"` in its configuration.")]
     Run(Run),
+    /// Write what a mote without an operating system is told: a blob for its flash, with its keys.
+    #[command(after_help = "Example, mote.toml:\n  \
+                            device      = \"mote1\"\n  \
+                            key         = \"keys/mote1.key.pem\"\n  \
+                            roster      = \"roster.cbor\"\n  \
+                            operator    = \"keys/op.pub.pem\"\n  \
+                            link_secret = \"keys/mote1.link.key\"\n  \
+                            scheme      = \"star\"\n  \
+                            columns     = [\"humidity:%RH:u16/100\", \"temperature:Cel:i16/100\"]\n  \
+                            [recording]\n  \
+                            count       = 5000\n  \
+                            start       = \"2010-05-09T09:00:00Z\"\n  \
+                            every       = \"5s\"\n\n\
+                            Tables [sum] and [broadcast] tell it whose queries it answers and whose broadcasts it hears; spec/mote.md\n\
+                            has all keys. The blob is as secret as the keys in it.")]
+    Provision(provision::Provision),
 }
 
 #[derive(Args, Debug)]
@@ -87,6 +105,7 @@ fn times(text: &str) -> Result<Speed, String> {
 pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     match command {
         Command::Run(arguments) => work(arguments),
+        Command::Provision(arguments) => provision::provision(arguments),
     }
 }
 

@@ -94,7 +94,7 @@ pub(crate) fn salt_key_path(key: &Path) -> PathBuf {
 }
 
 /// Reads 32 secret bytes as 64 hexadecimal digits; `what` is what a file of them is called.
-fn secret_bytes(path: &Path, what: &str) -> Result<Zeroizing<[u8; 32]>, Failure> {
+pub(crate) fn secret_bytes(path: &Path, what: &str) -> Result<Zeroizing<[u8; 32]>, Failure> {
     let text = read(path)?;
     let mut key = Zeroizing::new([0; 32]);
     hex::decode_to_slice(text.trim_ascii(), &mut *key)

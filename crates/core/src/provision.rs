@@ -52,7 +52,9 @@ impl ProvisionError {
 impl fmt::Display for ProvisionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotProvisioned => f.write_str("NotProvisioned: the mote was told nothing; `moteseal device provision` makes a blob"),
+            Self::NotProvisioned => {
+                f.write_str("NotProvisioned: the mote was told nothing; `moteseal device provision` makes a blob")
+            }
             Self::Damaged => f.write_str("Damaged: the blob is not whole; write it again"),
             Self::Decode(error) => error.fmt(f),
             Self::Key(error) => error.fmt(f),
@@ -90,7 +92,7 @@ pub struct Window {
 }
 
 /// How a mote takes part in private sums.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Membership {
     /// How many sources the roster has.
     pub sources: u32,
@@ -104,6 +106,12 @@ pub struct Membership {
     pub querier: PublicKey,
     /// The secret of its link to the hub of sums.
     pub link_secret: Zeroizing<[u8; 32]>,
+}
+
+impl fmt::Debug for Membership {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Membership").field("sources", &self.sources).field("position", &self.position).finish_non_exhaustive()
+    }
 }
 
 /// Whose broadcasts a mote acts on.

@@ -27,3 +27,19 @@ pub trait Flash {
 /// The flash did not do what it was told: it is worn out, or the place is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlashFailed;
+
+impl<F: Flash> Flash for &mut F {
+    const PAGE: usize = F::PAGE;
+
+    fn bytes(&self) -> &[u8] {
+        (**self).bytes()
+    }
+
+    fn erase(&mut self, page: usize) -> Result<(), FlashFailed> {
+        (**self).erase(page)
+    }
+
+    fn program(&mut self, offset: usize, word: [u8; 4]) -> Result<(), FlashFailed> {
+        (**self).program(offset, word)
+    }
+}

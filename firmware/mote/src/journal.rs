@@ -207,7 +207,8 @@ impl<F: Flash> Journal<F> {
     ) -> Result<bool, JournalError> {
         let start = self.page * F::PAGE;
         let page = self.flash.bytes().get(start..start + F::PAGE).ok_or(JournalError::Flash)?;
-        let is_free_from = |at: usize| page.get(at..).is_none_or(|rest| rest.iter().all(|byte| *byte == 0xff));
+        let used = page.iter().rposition(|byte| *byte != 0xff).map_or(0, |last| last + 1);
+        let is_free_from = |at: usize| at >= used;
         loop {
             if is_free_from(self.end) {
                 return Ok(false);

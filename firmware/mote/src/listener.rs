@@ -258,9 +258,13 @@ impl<'p> Listener<'p> {
     ///
     /// # Errors
     /// [`JournalError`].
-    pub fn say<F: Flash>(&mut self, now_ms: u64, out: &mut [u8], durable: &mut Durable<F>) -> Result<Option<usize>, JournalError> {
+    pub fn say<F: Flash>(
+        &mut self,
+        now_ms: u64,
+        out: &mut [u8],
+        durable: &mut Durable<F>,
+    ) -> Result<Option<usize>, JournalError> {
         let said = self.node.poll(now(now_ms), &mut Kept { shelf: &mut self.shelf, durable }, out);
         Ok(only_journal(said)?.flatten().map(|transmit| transmit.length))
     }
 }
-

@@ -177,10 +177,13 @@ impl Content {
         Ok(self)
     }
 
-    fn runs(&mut self, runs: impl Iterator<Item = Answered> + Clone) -> Result<&mut Self, JournalError> {
-        self.put(&[runs.clone().count() as u8])?;
+    fn runs(&mut self, runs: impl Iterator<Item = Answered>) -> Result<&mut Self, JournalError> {
+        let at = self.length;
+        self.put(&[0])?;
         for run in runs {
             self.put(&run.query)?.put(&run.first.to_be_bytes())?.put(&run.count.to_be_bytes())?;
+            // At most as many as there is memory for.
+            self.bytes[at] += 1;
         }
         Ok(self)
     }
@@ -291,7 +294,6 @@ impl Memory {
         }
         answers
     }
-
 
     /// Puts those that a seal states out of those that none does.
     fn state(&mut self, answers: &Answers) {

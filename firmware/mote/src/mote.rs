@@ -100,13 +100,7 @@ impl<'p, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, F, R, L
     ///
     /// # Errors
     /// [`Fault`].
-    pub fn start(
-        told: &'p Provisioning<'p>,
-        flash: F,
-        mut readings: R,
-        now_ms: u64,
-        tell: &mut Tell<'_>,
-    ) -> Result<Self, Fault> {
+    pub fn start(told: &'p Provisioning<'p>, flash: F, mut readings: R, now_ms: u64, tell: &mut Tell<'_>) -> Result<Self, Fault> {
         let schema = Schema::decode(told.schema).map_err(|_| Fault::Schema)?;
         let framing = schema.record_size().map_or(Some(Framing::Prefixed), Framing::fixed).ok_or(Fault::Schema)?;
         if usize::from(told.levels) != L {
@@ -391,8 +385,7 @@ impl<'p, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, F, R, L
             }
             (None, None) => return Ok(()),
         };
-        let is_unknown =
-            if said.index == oldest { said.next.0 < held } else { said.index > oldest || held > 0 };
+        let is_unknown = if said.index == oldest { said.next.0 < held } else { said.index > oldest || held > 0 };
         if is_news || !is_unknown {
             (self.has_asked, self.unknown) = (false, 0);
             if is_news {

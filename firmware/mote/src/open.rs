@@ -11,7 +11,7 @@ use moteseal_core::sample::Forwarder;
 use moteseal_core::seal::follow::Limits;
 use moteseal_core::seal::tree::Tree;
 use moteseal_core::seal::{Answers, MAX_MESSAGE, Position, Scheme, Seal, Star, Statement, Unverified, star};
-use moteseal_core::signature::{SignError, Signer, SignerExt as _};
+use moteseal_core::signature::{SignError, Signer as _};
 use moteseal_core::wire::cbor::{BufferTooSmall, Writer};
 use moteseal_core::wire::stream::{self, Open as OpenItem, Selection, encode_part_head, encode_part_tail};
 

@@ -192,7 +192,7 @@ impl<'p> Source<'p> {
             let answer = if late > within || epoch >= running.until {
                 Answer::Nothing
             } else {
-                self::answer(self.told, self.of, &self.link, running, epoch, out, durable, tell)?
+                respond(self.told, self.of, &self.link, running, epoch, out, durable, tell)?
             };
             if ends {
                 *place = None;
@@ -207,7 +207,13 @@ impl<'p> Source<'p> {
 }
 
 /// Begins to answer a query, if it can be answered from this mote's records.
-fn start(told: &Provisioning<'_>, of: &Membership, unix_ms: u64, id: QueryId, posed: &Posed<'_>) -> Result<Running, &'static str> {
+fn start(
+    told: &Provisioning<'_>,
+    of: &Membership,
+    unix_ms: u64,
+    id: QueryId,
+    posed: &Posed<'_>,
+) -> Result<Running, &'static str> {
     let plan = Plan::decode(posed.plan).map_err(|_| "MalformedPlan")?;
     plan.check_capacity(of.sources).map_err(|_| "CapacityExceeded")?;
     let schema = Schema::decode(told.schema).map_err(|error| error.name())?;
@@ -232,7 +238,7 @@ fn start(told: &Provisioning<'_>, of: &Membership, unix_ms: u64, id: QueryId, po
 
 /// Writes the frame of an answer, or says why there is none.
 #[allow(clippy::too_many_arguments)]
-fn answer<F: Flash>(
+fn respond<F: Flash>(
     told: &Provisioning<'_>,
     of: &Membership,
     link: &LinkKey,

@@ -1,0 +1,209 @@
+//! `moteseal device provision`: what a mote without an operating system is told, as one blob for its flash (spec/mote.md, section 2).
+//!
+//! The blob holds every secret of the device: it is written with mode 0600, and nothing of it is printed.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use moteseal_core::cast::NetworkId;
+use moteseal_core::provision::{Audience, MAX_PROVISIONING, Membership, Provisioning, Window};
+use moteseal_core::roster::Directory as _;
+use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
+use moteseal_core::signature::{Algorithm, PublicKey, Signer as _};
+use moteseal_core::sum::key_file::SourceKeys;
+use moteseal_verify::Roster;
+use serde::Deserialize;
+use zeroize::Zeroizing;
+
+use crate::config;
+use crate::failure::{Exit, Failure};
+use crate::files;
+use crate::source::SchemeName;
+use crate::terminal::talk;
+use crate::time;
+
+/// The document that has all keys of the configuration.
+const DOCS: &str = "spec/mote.md";
+
+#[derive(Args, Debug)]
+pub(crate) struct Provision {
+    /// The mote's configuration
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// The blob to write, to be put into the mote's flash
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+}
+
+/// `mote.toml`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Mote {
+    /// The device's name in the roster.
+    device: String,
+    key: PathBuf,
+    salt_key: Option<PathBuf>,
+    roster: PathBuf,
+    operator: PathBuf,
+    /// The device's own link secret.
+    link_secret: PathBuf,
+    #[serde(default)]
+    scheme: SchemeName,
+    /// What its records hold: `temperature:Cel:i16/100`.
+    columns: Vec<String>,
+    recording: Recorded,
+    sum: Option<Member>,
+    broadcast: Option<Heard>,
+}
+
+/// Which of the readings in its flash it senses.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Recorded {
+    #[serde(default)]
+    first: u32,
+    count: u32,
+    /// When the first was taken, and how far apart they were.
+    start: String,
+    every: String,
+    /// How far apart the mote senses them.
+    interval: Option<String>,
+}
+
+/// How it takes part in private sums.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Member {
+    key: PathBuf,
+    link_secret: PathBuf,
+}
+
+/// Whose broadcasts it hears.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Heard {
+    /// The base station's public key.
+    base: PathBuf,
+    /// The network, where it is not the base station's own.
+    network: Option<String>,
+}
+
+pub(crate) fn provision(arguments: &Provision) -> Result<(), Failure> {
+    let file = &arguments.config;
+    let (config, folder): (Mote, _) = config::load_as(file, DOCS)?;
+    let said = |key: &'static str| move |failure: Failure| failure.about_key(file, key);
+    let roster_path = folder.join(&config.roster);
+    let roster = files::roster(&roster_path, &folder.join(&config.operator)).map_err(said("roster"))?;
+    let device = files::device(&roster, &roster_path, &config.device).map_err(said("device"))?;
+    let listed = roster.device(device).ok_or_else(|| Failure::new(Exit::Internal, "the roster has lost the device"))?;
+    let coordinator = roster.coordinator().filter(|_| roster.budget().is_some()).ok_or_else(|| {
+        let what = format_args!("{} gives the group no budget, so there is no gateway to forward to", roster_path.display());
+        said("roster")(Failure::usage(what))
+    })?;
+    for_mote(coordinator.algorithm(), "the coordinator's key").map_err(said("roster"))?;
+    let key_path = folder.join(&config.key);
+    let signer = files::secret_key(&key_path).map_err(said("key"))?;
+    for_mote(signer.algorithm(), "the device's key").map_err(said("key"))?;
+    if listed.key(moteseal_core::SealIndex(0)) != Some(&signer.public()) {
+        return Err(said("key")(Failure::usage(format_args!(
+            "{} is not the key that {} certifies for {}; use the secret key beside the public key that the roster was made with",
+            key_path.display(),
+            roster_path.display(),
+            config.device
+        ))));
+    }
+    let salt_path = config.salt_key.as_ref().map_or_else(|| files::salt_key_path(&key_path), |path| folder.join(path));
+    let salt_key = files::secret_bytes(&salt_path, "salt key").map_err(said("salt_key"))?;
+    let link_secret = files::link_secret(&folder.join(&config.link_secret)).map_err(said("link_secret"))?;
+    let mut buffer = [0; MAX_SCHEMA];
+    let schema = schema(&config.columns, &mut buffer).map_err(said("columns"))?;
+    let provisioning = Provisioning {
+        device,
+        group: roster.group(),
+        roster: (roster.digest(), roster.version()),
+        certificate: listed.certificate,
+        levels: roster.levels(),
+        epoch_ms: roster.epoch_ms(),
+        epochs: roster.epochs(),
+        scheme: config.scheme.into(),
+        schema: schema.as_bytes(),
+        signer,
+        salt_key,
+        link_secret,
+        coordinator: coordinator.clone(),
+        window: window(&config.recording).map_err(said("recording"))?,
+        sums: config.sum.as_ref().map(|member| membership(member, file, &folder, &roster, device)).transpose()?,
+        audience: config.broadcast.as_ref().map(|heard| audience(heard, file, &folder)).transpose()?,
+    };
+    let mut blob = Zeroizing::new([0; MAX_PROVISIONING]);
+    let blob = provisioning.encode(&mut *blob).map_err(|_| {
+        let what = format_args!("a mote's blob has at most {MAX_PROVISIONING} bytes; name fewer columns, or shorter ones");
+        said("columns")(Failure::usage(what))
+    })?;
+    files::create(&arguments.out, blob, 0o600)?;
+    talk(format_args!("{}: {} bytes for {}; keep it as secret as its keys", arguments.out.display(), blob.len(), config.device));
+    Ok(())
+}
+
+/// A mote has no room for the post-quantum suite.
+fn for_mote(algorithm: Algorithm, whose: &str) -> Result<(), Failure> {
+    if algorithm == Algorithm::MlDsa44 {
+        return Err(Failure::usage(format_args!("{whose} is of {algorithm}, which motes do not have; use Ed25519 or P-256")));
+    }
+    Ok(())
+}
+
+fn schema<'b>(columns: &[String], buffer: &'b mut [u8]) -> Result<Schema<'b>, Failure> {
+    let fields: Vec<_> = columns.iter().map(|spec| Field::parse(spec)).collect::<Result<_, _>>().map_err(Failure::usage)?;
+    if fields.is_empty() {
+        return Err(Failure::usage("say what a record holds: columns = [\"NAME:UNIT:TYPE\"]"));
+    }
+    Schema::encode(&fields, buffer).map_err(Failure::usage)
+}
+
+fn window(recorded: &Recorded) -> Result<Window, Failure> {
+    let milliseconds = |what: &str, text: &str| {
+        let ms = time::duration(text).map_err(|error| Failure::usage(format_args!("{what}: {error}")))?;
+        u32::try_from(ms).map_err(|_| Failure::usage(format_args!("{what}: at most {} milliseconds", u32::MAX)))
+    };
+    let every_ms = milliseconds("every", &recorded.every)?;
+    let interval_ms = recorded.interval.as_deref().map_or(Ok(every_ms), |interval| milliseconds("interval", interval))?;
+    let start_ms = time::instant(&recorded.start).map_err(|error| Failure::usage(format_args!("start: {error}")))?;
+    if every_ms == 0 || recorded.count == 0 {
+        return Err(Failure::usage("a recording has at least one reading, and a time between two of them"));
+    }
+    Ok(Window { first: recorded.first, count: recorded.count, start_ms, every_ms, interval_ms })
+}
+
+fn membership(
+    member: &Member,
+    file: &Path,
+    folder: &Path,
+    roster: &Roster,
+    device: moteseal_core::DeviceId,
+) -> Result<Membership, Failure> {
+    let said = |key: &'static str| move |failure: Failure| failure.about_key(file, key);
+    let path = folder.join(&member.key);
+    let wrong = |what: &dyn std::fmt::Display| said("sum.key")(Failure::usage(format_args!("{}: {what}", path.display())));
+    let keys = SourceKeys::decode(&files::read(&path).map_err(said("sum.key"))?).map_err(|error| wrong(&error))?;
+    keys.circle.check(roster.group(), &roster.digest()).map_err(|error| wrong(&error))?;
+    if keys.device != device {
+        let whose = roster.name(keys.device).unwrap_or("another device");
+        return Err(wrong(&format_args!("WrongDevice: these are the keys of {whose}")));
+    }
+    for_mote(keys.querier.algorithm(), "the querier's key").map_err(said("sum.key"))?;
+    let link_secret = files::link_secret(&folder.join(&member.link_secret)).map_err(said("sum.link_secret"))?;
+    let SourceKeys { circle, position, querier, secret, .. } = keys;
+    Ok(Membership { sources: circle.sources, key_group: circle.key_group, position, secret, querier, link_secret })
+}
+
+fn audience(heard: &Heard, file: &Path, folder: &Path) -> Result<Audience, Failure> {
+    let said = |key: &'static str| move |failure: Failure| failure.about_key(file, key);
+    let base: PublicKey = files::public_key(&folder.join(&heard.base)).map_err(said("broadcast.base"))?;
+    for_mote(base.algorithm(), "the base station's key").map_err(said("broadcast.base"))?;
+    let network = match &heard.network {
+        Some(text) => crate::key::sender::network(text).map_err(Failure::usage).map_err(said("broadcast.network"))?,
+        None => NetworkId::of(&base),
+    };
+    Ok(Audience { network, base })
+}

@@ -1,0 +1,35 @@
+//! Makes the table of recorded readings: four TelosB motes of data/telosb, one behind the other, 4 bytes a reading (humidity in hundredths of a
+//! percent, then temperature in hundredths of a degree, both 16 bits, big-endian). 18,914 readings, unaltered.
+
+use std::path::PathBuf;
+use std::{env, fs, io};
+
+const MOTES: [&str; 4] =
+    ["singlehop_indoor_moteid1", "singlehop_indoor_moteid2", "singlehop_outdoor_moteid3", "singlehop_outdoor_moteid4"];
+
+fn main() -> io::Result<()> {
+    let mut table = Vec::new();
+    for mote in MOTES {
+        let path = format!("../../data/telosb/{mote}_data.txt");
+        println!("cargo::rerun-if-changed={path}");
+        let malformed = |line: &str| io::Error::new(io::ErrorKind::InvalidData, format!("{path}: {line:?}"));
+        for line in fs::read_to_string(&path)?.lines().skip(1) {
+            let [_, _, humidity, temperature, _] = line.split_whitespace().collect::<Vec<_>>()[..] else {
+                return Err(malformed(line));
+            };
+            let hundredths = |text| hundredths(text).ok_or_else(|| malformed(line));
+            let humidity = u16::try_from(hundredths(humidity)?).map_err(|_| malformed(line))?;
+            let temperature = i16::try_from(hundredths(temperature)?).map_err(|_| malformed(line))?;
+            table.extend(humidity.to_be_bytes());
+            table.extend(temperature.to_be_bytes());
+        }
+    }
+    fs::write(PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default()).join("readings.bin"), table)
+}
+
+/// A decimal number with at most two digits behind its point, times 100.
+fn hundredths(text: &str) -> Option<i32> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let digits = format!("{whole}{fraction:0<2}");
+    if fraction.len() > 2 { None } else { digits.parse().ok() }
+}

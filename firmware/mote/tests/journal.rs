@@ -1,0 +1,156 @@
+//! Power that goes at every single word of a long history: what was promised stands, what was not is as if it had never been tried, and nothing
+//! else ever comes up.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod support;
+
+use moteseal_core::cast::{ChainNumber, KeyId};
+use moteseal_core::digest::Digest;
+use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
+use moteseal_core::seal::{Answers, Position, Scheme};
+use moteseal_core::sum::query::QueryId;
+use moteseal_mote::flash::Flash;
+use moteseal_mote::journal::JournalError;
+use moteseal_mote::memory::{Durable, Memory, Settings};
+use support::{Chance, Simulated};
+
+const DEVICE: DeviceId = DeviceId([7; 8]);
+const CERTIFICATE: Digest = Digest([8; 32]);
+const SETTINGS: Settings = Settings { interval_ms: 1000, led: false, scheme: Scheme::Star };
+const QUERIES: u8 = 3;
+const KEYS: u8 = 3;
+
+fn open<F: Flash>(flash: F) -> Result<Durable<F>, JournalError> {
+    Durable::open(flash, DEVICE, CERTIFICATE, SETTINGS)
+}
+
+/// Everything that a mote remembers, but for how often it started.
+#[derive(Debug, PartialEq)]
+struct View {
+    position: Position,
+    next_index: SealIndex,
+    epoch: Option<EpochNumber>,
+    resume: u32,
+    sealed: Option<(SealIndex, Vec<u8>, Vec<u8>)>,
+    unstated: Answers,
+    answers: Vec<Option<u64>>,
+    agenda: Option<(u64, Digest)>,
+    floors: Vec<Option<ChainNumber>>,
+    minimum: u64,
+    settings: Settings,
+}
+
+fn view(memory: &Memory) -> View {
+    View {
+        position: memory.position(),
+        next_index: memory.next_index(),
+        epoch: memory.epoch(),
+        resume: memory.resume(),
+        sealed: memory.sealed().map(|sealed| (sealed.index, sealed.open().to_vec(), sealed.part().to_vec())),
+        unstated: memory.unstated(),
+        answers: (0..QUERIES).map(|query| memory.last_answer(QueryId([query; 16]))).collect(),
+        agenda: memory.agenda(),
+        floors: (0..KEYS).map(|key| memory.floor(KeyId([key; 8]))).collect(),
+        minimum: memory.minimum(),
+        settings: memory.settings(),
+    }
+}
+
+/// What a mote may do next.
+#[derive(Clone, Debug)]
+enum Step {
+    Open(u64),
+    Skip,
+    Keep(Vec<u8>, u32),
+    Done,
+    GiveUp,
+    Answer(u8, u64),
+    Agenda(u64),
+    Raise(u8, u64),
+    Minimum(u64),
+    Set(u32),
+    Reboot,
+}
+
+fn step(chance: &mut Chance, time: u64) -> Step {
+    match chance.below(16) {
+        0..4 => Step::Open(time),
+        4 => Step::Skip,
+        5..8 => Step::Keep(vec![chance.next() as u8; 100 + chance.below(400) as usize], time as u32),
+        8 | 9 => Step::Done,
+        10 => Step::GiveUp,
+        11 | 12 => Step::Answer(chance.below(QUERIES.into()) as u8, time + chance.below(3)),
+        13 => Step::Agenda(time),
+        14 => match chance.below(3) {
+            0 => Step::Raise(chance.below(KEYS.into()) as u8, time),
+            1 => Step::Minimum(time),
+            _ => Step::Set(time as u32),
+        },
+        _ => Step::Reboot,
+    }
+}
+
+fn take<F: Flash>(durable: &mut Durable<F>, step: &Step) -> Result<(), JournalError> {
+    match step {
+        Step::Open(epoch) => durable.open_seal(EpochNumber(*epoch)).map(|_| ()),
+        Step::Skip => durable.skip_index(),
+        Step::Keep(bytes, resume) => {
+            let memory = durable.memory();
+            let (Some(epoch), index) = (memory.epoch(), SealIndex(memory.next_index().0.wrapping_sub(1))) else { return Ok(()) };
+            let answers = memory.unstated();
+            let position =
+                Position { prev: Digest::of(&[bytes]), last: Some((index, epoch)), epoch_closed: bytes.len() % 2 == 0 };
+            durable.keep_seal(&position, *resume, &answers, bytes.split_at(60))
+        }
+        Step::Done | Step::GiveUp => match (durable.memory().sealed().map(|sealed| sealed.index), step) {
+            (Some(index), Step::Done) => durable.seal_done(index),
+            (Some(index), _) => durable.give_up_seal(index),
+            (None, _) => Ok(()),
+        },
+        Step::Answer(query, epoch) => durable.answer(QueryId([*query; 16]), 1000, *epoch).map(|_| ()),
+        Step::Agenda(number) => durable.accept_agenda(*number, Digest([*number as u8; 32])),
+        Step::Raise(key, number) => durable.raise(KeyId([*key; 8]), ChainNumber(*number)),
+        Step::Minimum(minimum) => durable.raise_minimum(*minimum),
+        Step::Set(interval_ms) => {
+            let scheme = if interval_ms % 2 == 0 { Scheme::Star } else { Scheme::Tree };
+            durable.set(Settings { interval_ms: *interval_ms, led: interval_ms % 3 == 0, scheme })
+        }
+        Step::Reboot => Ok(()),
+    }
+}
+
+#[test]
+fn power_that_goes_at_any_word_takes_back_nothing_and_makes_nothing_up() {
+    let (mut chance, mut flash, mut cuts, mut swaps) = (Chance(42), Simulated::new(), 0, 0);
+    for time in 0..600 {
+        let step = step(&mut chance, time);
+        // The step as it goes without trouble, and what it takes: the start counts too.
+        let whole = flash.repowered();
+        let (writes, mut durable) = (whole.writes.clone(), open(whole).unwrap());
+        let before = view(durable.memory());
+        take(&mut durable, &step).unwrap();
+        let (after, boots) = (view(durable.memory()), durable.memory().boots());
+        let (taken, next) = (writes.get(), durable.into_flash());
+        swaps += u32::from(taken > 60);
+        for at in 0..taken {
+            let mut cut = flash.repowered();
+            cut.fuse.set(Some(at));
+            let ended = open(&mut cut).and_then(|mut durable| take(&mut durable, &step));
+            assert_eq!(ended, Err(JournalError::Flash), "the power went");
+            let again = open(cut.repowered()).unwrap_or_else(|error| panic!("{step:?} cut at {at} of {taken}: {}", error.name()));
+            let found = view(again.memory());
+            assert!(found == before || found == after, "{step:?} cut at {at} of {taken}: {found:#?}\n{before:#?}\n{after:#?}");
+            assert!((boots - 1..=boots + 1).contains(&again.memory().boots()));
+            // And what was found is found again.
+            let again = open(again.into_flash().repowered()).unwrap();
+            assert_eq!(view(again.memory()), found, "{step:?} cut at {at}");
+            cuts += 1;
+        }
+        // What was promised stands.
+        let again = open(next.repowered()).unwrap();
+        assert_eq!(view(again.memory()), after, "{step:?}");
+        flash = next;
+    }
+    println!("{cuts} cuts, {swaps} of 600 steps went to the other page");
+    assert!(cuts > 10_000 && swaps > 20, "{cuts} cuts, {swaps} swaps");
+}

@@ -1,0 +1,104 @@
+//! Flash that loses power: after any number of words, in the middle of one.
+#![allow(dead_code, unreachable_pub)]
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use moteseal_mote::flash::{Flash, FlashFailed};
+
+/// Numbers that look random and are the same every time (SplitMix64).
+#[derive(Clone, Debug)]
+pub struct Chance(pub u64);
+
+impl Chance {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+}
+
+/// When the power goes: after so many words or erasures that succeed; none if it stays.
+pub type Fuse = Rc<Cell<Option<u64>>>;
+
+/// Two pages of 4 KiB.
+#[derive(Clone, Debug)]
+pub struct Simulated {
+    pub bytes: Vec<u8>,
+    pub fuse: Fuse,
+    /// Words and erasures so far.
+    pub writes: Rc<Cell<u64>>,
+    chance: Chance,
+}
+
+impl Simulated {
+    pub fn new() -> Self {
+        Self { bytes: vec![0xff; 8192], fuse: Rc::default(), writes: Rc::default(), chance: Chance(1) }
+    }
+
+    /// The same flash once there is power again.
+    pub fn repowered(&self) -> Self {
+        Self { bytes: self.bytes.clone(), fuse: Rc::default(), writes: Rc::default(), chance: self.chance.clone() }
+    }
+
+    /// Whether there is power for one more; if this is the moment at which it goes, `torn` is what that leaves.
+    fn write(&mut self, torn: impl FnOnce(&mut Vec<u8>, &mut Chance)) -> Result<(), FlashFailed> {
+        match self.fuse.get() {
+            None => {}
+            Some(0) => {
+                // Only once: behind it nothing happens any more.
+                if self.writes.get() != u64::MAX {
+                    torn(&mut self.bytes, &mut self.chance);
+                    self.writes.set(u64::MAX);
+                }
+                return Err(FlashFailed);
+            }
+            Some(left) => self.fuse.set(Some(left - 1)),
+        }
+        self.writes.set(self.writes.get() + 1);
+        Ok(())
+    }
+}
+
+impl Flash for Simulated {
+    const PAGE: usize = 4096;
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    fn erase(&mut self, page: usize) -> Result<(), FlashFailed> {
+        let range = page * Self::PAGE..(page + 1) * Self::PAGE;
+        let of = range.clone();
+        self.write(|bytes, chance| {
+            // Some words are erased, some are not, some have some bits set.
+            for byte in &mut bytes[of] {
+                *byte |= match chance.below(3) {
+                    0 => 0,
+                    1 => 0xff,
+                    _ => chance.next() as u8,
+                };
+            }
+        })?;
+        self.bytes[range].fill(0xff);
+        Ok(())
+    }
+
+    fn program(&mut self, offset: usize, word: [u8; 4]) -> Result<(), FlashFailed> {
+        assert_eq!(offset % 4, 0);
+        self.write(|bytes, chance| {
+            for (byte, to) in bytes[offset..].iter_mut().zip(word) {
+                *byte &= to | chance.next() as u8;
+            }
+        })?;
+        for (byte, to) in self.bytes[offset..].iter_mut().zip(word) {
+            *byte &= to;
+        }
+        Ok(())
+    }
+}

@@ -40,7 +40,7 @@ pub enum Fault {
     Journal(JournalError),
     /// The schema is none, or its records are longer than a frame.
     Schema,
-    /// The group has another number of levels than the firmware is built for.
+    /// The group has more levels than the firmware is built for.
     Levels,
     /// The seal was not signed.
     Sign,
@@ -65,7 +65,7 @@ impl From<JournalError> for Fault {
     }
 }
 
-/// A mote of a group of `L` levels, with `N` bytes for events on their way.
+/// A mote of a group of at most `L` levels, with `N` bytes for events on their way.
 pub struct Mote<'p, F, R, const L: usize, const N: usize> {
     told: &'p Provisioning<'p>,
     link: LinkKey,
@@ -103,7 +103,7 @@ impl<'p, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, F, R, L
     pub fn start(told: &'p Provisioning<'p>, flash: F, mut readings: R, now_ms: u64, tell: &mut Tell<'_>) -> Result<Self, Fault> {
         let schema = Schema::decode(told.schema).map_err(|_| Fault::Schema)?;
         let framing = schema.record_size().map_or(Some(Framing::Prefixed), Framing::fixed).ok_or(Fault::Schema)?;
-        if usize::from(told.levels) != L {
+        if usize::from(told.levels) > L {
             return Err(Fault::Levels);
         }
         let settings = Settings { interval_ms: told.window.interval_ms, led: false, scheme: told.scheme };
@@ -325,7 +325,7 @@ impl<'p, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, F, R, L
             let index = self.durable.open_seal(epoch)?;
             let scheme = self.durable.memory().settings().scheme;
             let announced = if self.announced.0 == epoch { self.announced.1 } else { Round(0) };
-            self.open = Some(Open::new(self.told, self.framing, (index, epoch), scheme, announced));
+            self.open = Open::new(self.told, self.framing, (index, epoch), scheme, announced);
             tell(Report::Opened(index, epoch, scheme));
         }
         if let Some(open) = &mut self.open {
@@ -348,8 +348,8 @@ impl<'p, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, F, R, L
     /// Signs the seal that has ended, once the coordinator has its events and the seal before it.
     fn sign(&mut self, now_ms: u64, tell: &mut Tell<'_>) -> Result<(), Fault> {
         let memory = self.durable.memory();
-        let is_ready = |open: &&Open<L, N>| open.ended.is_some() && open.forwarder.is_drained() && memory.sealed().is_none();
-        let Some(open) = self.open.as_ref().filter(is_ready) else { return Ok(()) };
+        let is_ready = |open: &&mut Open<L, N>| open.ended.is_some() && open.forwarder.is_drained() && memory.sealed().is_none();
+        let Some(open) = self.open.as_mut().filter(is_ready) else { return Ok(()) };
         let (position, answers) = (memory.position(), memory.unstated());
         let seal = open.seal(self.told, self.schema, &position, &answers);
         let items = sign(self.told, &position, &seal).map_err(|_| Fault::Sign)?;

@@ -59,20 +59,21 @@ impl Items {
 pub(crate) struct IsFull;
 
 impl<const L: usize, const N: usize> Open<L, N> {
+    /// `None` if the group has more levels than there is room for.
     pub(crate) fn new(
         told: &Provisioning<'_>,
         framing: Framing,
         (index, epoch): (SealIndex, EpochNumber),
         scheme: Scheme,
         announced: Round,
-    ) -> Self {
+    ) -> Option<Self> {
         let salt = SaltKey::new(*told.salt_key).salt(told.device, index);
         let fold = match scheme {
-            Scheme::Star => Fold::Star(Star::new(told.device, index, &salt, framing)),
+            Scheme::Star => Fold::Star(Star::with_levels(told.device, index, &salt, framing, told.levels)?),
             Scheme::Tree => Fold::Tree { tree: Tree::new(), counters: Counters::new(told.levels), key: SipKey::new(&salt) },
         };
         let forwarder = Forwarder::new(index, epoch, (scheme, framing), told.levels, announced);
-        Self { index, epoch, forwarder, ended: None, fold }
+        Some(Self { index, epoch, forwarder, ended: None, fold })
     }
 
     /// Takes the next event.
@@ -105,9 +106,9 @@ impl<const L: usize, const N: usize> Open<L, N> {
         self.forwarder.end();
     }
 
-    /// The seal, to be signed behind `position`, that states these answers.
+    /// The seal, to be signed behind `position`, that states these answers. It is made once: a star is spent with it.
     pub(crate) fn seal(
-        &self,
+        &mut self,
         told: &Provisioning<'_>,
         schema: Digest,
         position: &Position,
@@ -122,11 +123,11 @@ impl<const L: usize, const N: usize> Open<L, N> {
         statement.salt = SaltKey::new(*told.salt_key).salt(told.device, self.index);
         statement.answered = *answers;
         (statement.round, statement.own_round, statement.lost) = self.forwarder.rounds();
-        let root = match &self.fold {
+        let root = match &mut self.fold {
             Fold::Star(star) => {
-                let (counters, mut digests) = star.clone().close();
+                let (counters, mut digests) = star.close_in_place();
                 statement.counters = counters;
-                for (level, digest) in (0..).map(moteseal_core::Level).zip(&mut digests) {
+                for (level, digest) in (0..told.levels).map(moteseal_core::Level).zip(&mut digests) {
                     if statement.is_null(level) {
                         *digest = Digest::NULL;
                     }

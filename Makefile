@@ -42,7 +42,7 @@ lab: setup-build ## Repeat the paper's sampling figures on recorded data: lab/re
 	@cargo run --release --quiet $(CARGO_FLAGS) -p moteseal -- sim report --out lab/report $(LAB_FLAGS)
 
 .PHONY: test
-test: lint mote spec rust-test absent-data ## Everything that must hold: lints, the mote's build, both verifiers, all tests
+test: lint mote spec rust-test python absent-data ## Everything that must hold: lints, the mote's build, both verifiers, all tests
 
 .PHONY: lint
 lint: setup-test ## Formatting, clippy, dependencies, hygiene of the files
@@ -70,6 +70,11 @@ mote: setup-build ## Build what a mote runs for a Cortex-M3, without an operatin
 rust-test: setup-test
 	$(call step,tests)
 	cargo test $(CARGO_FLAGS) --workspace
+
+.PHONY: python
+python: setup-test ## The Python package: its tests, its types and its example, with what rust-test has built
+	$(call step,the Python package)
+	@CARGO_FLAGS="$(CARGO_FLAGS)" PYTHON=$(VENV_PYTHON) bindings/python/test.sh
 
 .PHONY: absent-data
 absent-data:

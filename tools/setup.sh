@@ -5,7 +5,7 @@
 #   rust    the toolchain that rust-toolchain.toml names, with its components and targets
 #   build   rust, and the C compiler and linker that the dependencies need
 #   test    build, and what only tests and lints need: openssl, Mosquitto, QEMU and a C compiler for Cortex-M3, CMake, .venv with
-#           requirements.txt, cargo-deny
+#           the packages that its Python needs, cargo-deny
 #
 # Debian packages are installed only where they are missing and we are root; otherwise the message says what to install.
 set -euo pipefail
@@ -86,16 +86,16 @@ broker() {
 }
 
 python() {
-    local stamp=.venv/requirements
-    if cmp -s tools/requirements.txt $stamp && .venv/bin/python -c 'import cbor2, cryptography' 2>/dev/null; then return; fi
+    local stamp=.venv/requirements wanted=(tools/requirements.txt bindings/python/requirements.txt)
+    if cmp -s <(cat "${wanted[@]}") $stamp && .venv/bin/python -c 'import cbor2, cryptography, pyarrow' 2>/dev/null; then return; fi
     need python3 python3 python3-venv
     python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || die "Python 3.11 or newer is needed, $(python3 --version) is here"
     say "making .venv"
     rm -rf .venv
     # Debian ships venv's pip apart from Python.
     python3 -m venv .venv 2>/dev/null || { install "Python's venv" python3-venv && python3 -m venv .venv; }
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tools/requirements.txt
-    cp tools/requirements.txt $stamp
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes "${wanted[@]/#/-r}"
+    cat "${wanted[@]}" >$stamp
 }
 
 deny() {

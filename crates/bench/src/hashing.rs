@@ -1,9 +1,8 @@
 //! Sealing, verifying and trees, in D: one dependent SHA-256 compression, the last digest inside the next message. Single
-//! thread.
+//! thread. What others' trees and a signature an event take is in peers/.
 
 use std::hint::black_box;
 
-use aws_lc_rs::signature::Ed25519KeyPair;
 use moteseal_core::digest::{INITIAL, compress256, state_bytes};
 use moteseal_core::engine::{Engine, Scalar};
 use moteseal_core::level::{Salt, SipKey};
@@ -16,7 +15,6 @@ use moteseal_core::signature::{Algorithm, PublicKey, SecretKey, Signer};
 use moteseal_core::wire::stream::{Open, Part, Select};
 use moteseal_core::{DeviceId, Digest, EpochNumber, GroupId, SealIndex, Sequence};
 use moteseal_lanes::{Host, merkle};
-use sha2::Sha256;
 
 use crate::measure::{Bar, Contender, Report, interleaved};
 
@@ -37,8 +35,6 @@ pub(crate) fn run() -> Report {
     tree_sealing(&mut report, host, &events[..1000]);
     tree_sealing(&mut report, host, &events[..MILLION]);
     tree_sampling(&mut report, host, &events[..MILLION]);
-    signing_each(&mut report, &events[..298]);
-    signing_each(&mut report, &events[..MILLION]);
     report
 }
 
@@ -71,7 +67,7 @@ pub(crate) fn dependent_compressions() -> Contender<'static> {
 
 fn unit(report: &mut Report) {
     let times = interleaved(101, &mut [dependent_compressions()]);
-    report.add("D", times.nanoseconds(0), "ns", None);
+    report.add_spread("D", times.spread(0), "ns", None);
 }
 
 fn framing() -> Framing {
@@ -275,30 +271,12 @@ fn tree_sealing(report: &mut Report, host: Host, events: &[[u8; 4]]) {
         tree.extend(&Scalar, 4, events.as_flattened()).expect("the tree holds a million");
         black_box(tree.root());
     });
-    let rs_merkle = repeat(|_, events| {
-        use rs_merkle::{Hasher, MerkleTree, algorithms};
-        let leaves: Vec<_> = events.iter().map(|event| algorithms::Sha256::hash(event)).collect();
-        black_box(MerkleTree::<algorithms::Sha256>::from_leaves(&leaves).root());
-    });
-    let ct_merkle = repeat(|_, events| {
-        let mut tree = ct_merkle::mem_backed_tree::MemoryBackedTree::<Sha256, [u8; 4]>::new();
-        for event in events {
-            tree.push(*event);
-        }
-        black_box(tree.root());
-    });
     let repetitions = if events.len() >= MILLION { 7 } else { 21 };
-    let times = interleaved(repetitions, &mut [dependent_compressions(), pushed, batch, batch_scalar, rs_merkle, ct_merkle]);
+    let times = interleaved(repetitions, &mut [dependent_compressions(), pushed, batch, batch_scalar]);
     let n = events.len();
     report.add(format!("tree of {n}, a leaf pushed singly"), times.ratio(1, 0), "D", Bar::AtMost(3.3));
     report.add(format!("tree of {n}, a leaf in batches"), times.ratio(2, 0), "D", Bar::AtMost(1.7));
     report.add("  by core's loops alone", times.ratio(3, 0), "D", None);
-    report.add("  rs_merkle 1.5 takes, a leaf", times.ratio(4, 0), "D", None);
-    report.add("  ct-merkle 0.3 takes, a leaf", times.ratio(5, 0), "D", None);
-    report.add(format!("tree of {n}, faster than rs_merkle 1.5"), times.ratio(4, 2), "x", Bar::AtLeast(2.0));
-    report.add(format!("tree of {n}, faster than ct-merkle 0.3"), times.ratio(5, 2), "x", Bar::AtLeast(6.0));
-    report.add("  pushed singly, faster than rs_merkle 1.5", times.ratio(4, 1), "x", None);
-    report.add("  pushed singly, faster than ct-merkle 0.3", times.ratio(5, 1), "x", None);
 }
 
 /// An eighth of a tree's leaves, by level, and one compact multiproof for the rest.
@@ -346,37 +324,6 @@ pub(crate) fn growth(report: &mut Report) -> Vec<(f64, f64)> {
     }
     report.add("star, an event at 10,000,000 against one at 1,000", times.ratio(5, 1), "x", Bar::AtMost(1.1));
     points
-}
-
-/// One Ed25519 signature an event, against a star with one signature.
-fn signing_each(report: &mut Report, events: &[[u8; 4]]) {
-    /// More signatures than this only take time: each costs the same.
-    const SIGNATURES: usize = 298;
-    let key = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).expect("Ed25519 takes any seed");
-    let each = Contender::new(SIGNATURES, || {
-        for (seq, event) in (0_u64..).zip(&events[..SIGNATURES]) {
-            let mut message = [0; 20];
-            message[..8].copy_from_slice(&DEVICE.0);
-            message[8..16].copy_from_slice(&seq.to_be_bytes());
-            message[16..].copy_from_slice(event);
-            black_box(key.sign(&message));
-        }
-    });
-    let times_over = (100_000 / events.len()).max(1);
-    let star = Contender::new(events.len() * times_over, || {
-        for _ in 0..times_over {
-            let mut statement = Statement::new(Scheme::Star, GroupId::of("bench"), Digest::NULL, DEVICE, 16);
-            statement.salt = SALT;
-            let seal = Seal::new(statement, sealed_star(black_box(events)), Algorithm::Ed25519);
-            black_box(key.sign(seal.message(&mut [0; MAX_MESSAGE])));
-        }
-    });
-    let times = interleaved(15, &mut [each, star]);
-    let n = events.len();
-    report.add(format!("star of {n} with one signature, faster than signing each"), times.ratio(0, 1), "x", Bar::AtLeast(50.0));
-    if n == SIGNATURES {
-        report.add("  one Ed25519 signature (aws-lc-rs)", times.nanoseconds(0), "ns", None);
-    }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use moteseal_core::level::SaltKey;
 use moteseal_core::record::EpochNumber;
 use moteseal_core::schema::{Field, Schema};
 use moteseal_core::seal::Scheme;
-use moteseal_core::signature::{Algorithm, SecretKey};
+use moteseal_core::signature::{Algorithm, PublicKey, SecretKey};
 use moteseal_device::seal::{Bundle, Chain, Profile, Sealer};
 use moteseal_verify::Roster;
 use moteseal_verify::issue::FirstRoster;
@@ -56,13 +56,18 @@ impl Fleet {
             let mut bundles = Vec::new();
             for epoch in first..first + epochs {
                 for reading in 0..events {
-                    bundles.extend(sealer.push(EpochNumber(epoch), &(reading ^ epoch as u32).to_be_bytes())?);
+                    bundles.extend(sealer.push(EpochNumber(epoch), &record(epoch, reading))?);
                 }
             }
             bundles.extend(sealer.close(true)?);
             fleet.push(bundles);
         }
         Ok(fleet)
+    }
+
+    /// The key that the roster is signed with.
+    pub(crate) fn operator_key(&self) -> PublicKey {
+        self.operator.public()
     }
 
     /// The next epoch that will be sealed.
@@ -74,12 +79,19 @@ impl Fleet {
     pub(crate) fn write(&self, folder: &Path) -> Result<(), Failed> {
         let mut pem = [0; moteseal_core::identity::MAX_PEM];
         std::fs::write(folder.join("roster.cbor"), self.roster.bytes())?;
-        std::fs::write(
-            folder.join("op.pub.pem"),
-            moteseal_core::identity::encode_public_pem(&self.operator.public(), &mut pem)?,
-        )?;
+        std::fs::write(folder.join("op.pub.pem"), moteseal_core::identity::encode_public_pem(&self.operator_key(), &mut pem)?)?;
         Ok(())
     }
+}
+
+/// The record of a device's so manyth reading in an epoch: what [`Fleet::seal`] seals.
+pub(crate) const fn record(epoch: u64, reading: u32) -> [u8; 4] {
+    (reading ^ epoch as u32).to_be_bytes()
+}
+
+/// The sum of all bytes of a device's readings in an epoch: whoever says it has looked at each.
+pub(crate) fn byte_sum(epoch: u64, readings: u32) -> u64 {
+    (0..readings).flat_map(|reading| record(epoch, reading)).map(u64::from).sum()
 }
 
 /// The cloud in a process of its own, so that its processor time is its own.

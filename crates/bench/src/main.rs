@@ -2,6 +2,7 @@
 //!
 //! Exits with 1 if a bar is missed.
 
+mod application;
 mod broker;
 mod cast;
 mod coordinator;

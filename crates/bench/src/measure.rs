@@ -66,7 +66,34 @@ impl Times {
 
     /// How many times as long as `base` a contender takes.
     pub(crate) fn ratio(&self, contender: usize, base: usize) -> f64 {
-        median(self.0[contender].iter().zip(&self.0[base]).map(|(time, base)| time / base).collect())
+        self.ratios(contender, base).median
+    }
+
+    /// Nanoseconds a unit, with their spread.
+    pub(crate) fn spread(&self, contender: usize) -> Spread {
+        Spread::of(self.0[contender].clone())
+    }
+
+    /// How many times as long as `base` a contender takes, with the spread of the ratios within a repetition.
+    pub(crate) fn ratios(&self, contender: usize, base: usize) -> Spread {
+        Spread::of(self.0[contender].iter().zip(&self.0[base]).map(|(time, base)| time / base).collect())
+    }
+}
+
+/// The middle of what several repetitions gave, and where their middle half lies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spread {
+    pub(crate) median: f64,
+    low: f64,
+    high: f64,
+}
+
+impl Spread {
+    /// Median and quartiles of some values; a quartile is the value of the nearest rank outwards.
+    pub(crate) fn of(mut values: Vec<f64>) -> Self {
+        values.sort_unstable_by(f64::total_cmp);
+        let quarter = values.len().saturating_sub(1) / 4;
+        Self { low: values[quarter], high: values[values.len() - 1 - quarter], median: median(values) }
     }
 }
 
@@ -89,6 +116,8 @@ struct Row {
     name: String,
     value: f64,
     unit: &'static str,
+    /// Between which values the middle half of the repetitions lies, where that is said.
+    quartiles: Option<(f64, f64)>,
     bar: Option<Bar>,
 }
 
@@ -115,7 +144,13 @@ impl Report {
     }
 
     pub(crate) fn add(&mut self, name: impl Into<String>, value: f64, unit: &'static str, bar: impl Into<Option<Bar>>) {
-        self.rows.push(Row { name: name.into(), value, unit, bar: bar.into() });
+        self.rows.push(Row { name: name.into(), value, unit, quartiles: None, bar: bar.into() });
+    }
+
+    /// A row that says how far its repetitions lie apart.
+    pub(crate) fn add_spread(&mut self, name: impl Into<String>, of: Spread, unit: &'static str, bar: impl Into<Option<Bar>>) {
+        let quartiles = Some((of.low, of.high));
+        self.rows.push(Row { name: name.into(), value: of.median, unit, quartiles, bar: bar.into() });
     }
 
     pub(crate) fn passes(&self) -> bool {
@@ -131,7 +166,7 @@ impl Report {
             };
             let verdict = row.bar.map(|_| if row.passes() { "PASS" } else { "MISS" });
             json!({
-                "name": row.name, "value": row.value, "unit": row.unit,
+                "name": row.name, "value": row.value, "unit": row.unit, "quartiles": row.quartiles,
                 "at_most": at_most, "at_least": at_least, "verdict": verdict,
             })
         });
@@ -146,6 +181,9 @@ impl fmt::Display for Report {
         for row in &self.rows {
             let precision = if row.value >= 100.0 { 0 } else { 3 };
             write!(f, "  {:width$}  {:>10.precision$} {:2}", row.name, row.value, row.unit)?;
+            if let Some((low, high)) = row.quartiles {
+                write!(f, "  ({low:.precision$} to {high:.precision$})")?;
+            }
             match row.bar {
                 None => writeln!(f)?,
                 Some(bar) => {

@@ -2,18 +2,13 @@
 //! growing size. Everything is verified, over HTTP, from a cloud in a process of its own.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
 
-use moteseal_api::Query;
-use moteseal_client::output::{AtomicFile, Format, OutputError, Writer};
-use moteseal_client::{Rows, get};
-use moteseal_core::record::{DeviceId, EpochNumber};
-use moteseal_core::sample::{Choice, Rate};
+use moteseal_client::output::Format;
+use moteseal_core::sample::Rate;
 use moteseal_core::seal::Scheme;
-use moteseal_net::{Client, Options};
-use moteseal_verify::Roster;
 
-use crate::load::{Failed, Fleet, Service, requests, upload};
+use crate::application::{Application, Got};
+use crate::load::{Failed, Fleet, Service, byte_sum, requests, upload};
 use crate::measure::{Bar, Report, median};
 
 const EVENTS: u32 = 1000;
@@ -36,8 +31,9 @@ fn share(folder: &Path, report: &mut Report) -> Result<(), Failed> {
     let service = Service::start(folder, true)?;
     let first = fleet.next_epoch();
     fill(&mut fleet, &service, 1000)?;
-    let application = Application::new(&fleet.roster, &service)?;
+    let application = Application::new(&fleet.roster, &service.address, 1)?;
     let range = (first, first + 1000);
+    let sealed = (range.0..range.1).map(|epoch| byte_sum(epoch, EVENTS)).sum::<u64>();
     let eighth: Rate = "1/8".parse()?;
     let file = folder.join("rows");
     let mut written: Vec<Pairs> = FORMATS.iter().map(|_| Pairs::default()).collect();
@@ -50,6 +46,9 @@ fn share(folder: &Path, report: &mut Report) -> Result<(), Failed> {
         let (all, part) = (application.get(range, Rate::ALL)?, application.get(range, eighth)?);
         if all.rows != 1_000_000 {
             return Err(format!("{} rows of 1,000,000", all.rows).into());
+        }
+        if all.sum != sealed {
+            return Err("the rows are not what was sealed".into());
         }
         bytes = part.bytes as f64 / all.bytes as f64;
         seen.add(pair, &all, &part);
@@ -97,7 +96,7 @@ pub(crate) fn growth(report: &mut Report) -> Result<Vec<(f64, f64)>, Failed> {
         fleet.write(&folder)?;
         let service = Service::start(&folder, true)?;
         fill(&mut fleet, &service, epochs)?;
-        let application = Application::new(&fleet.roster, &service)?;
+        let application = Application::new(&fleet.roster, &service.address, 1)?;
         let range = (fleet.next_epoch() - 10, fleet.next_epoch());
         let mut times = Vec::new();
         for run in 0..=31 {
@@ -125,63 +124,4 @@ fn fill(fleet: &mut Fleet, service: &Service, epochs: u64) -> Result<(), Failed>
         left -= now;
     }
     Ok(())
-}
-
-struct Application<'r> {
-    roster: &'r Roster,
-    device: DeviceId,
-    client: Client,
-    runtime: tokio::runtime::Runtime,
-}
-
-struct Got {
-    time: Duration,
-    rows: u64,
-    bytes: u64,
-}
-
-impl<'r> Application<'r> {
-    fn new(roster: &'r Roster, service: &Service) -> Result<Self, Failed> {
-        let device = roster.devices().next().ok_or("an empty roster")?.id;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let client = Client::new(&format!("http://{}", service.address), &Options::default())?;
-        Ok(Self { roster, device, client, runtime })
-    }
-
-    fn query(&self, (since, until): (u64, u64), rate: Rate) -> Query {
-        let (since, until) = (EpochNumber(since), Some(EpochNumber(until)));
-        Query { devices: vec![self.device], since, until, choice: Choice::Rate(rate) }
-    }
-
-    /// What `moteseal get --rate 1/8 -o FILE` does: the file is on the disk when it returns.
-    fn get_file(&self, range: (u64, u64), rate: Rate, format: Format, path: &Path) -> Result<Got, Failed> {
-        let query = self.query(range, rate);
-        // There is no file yet: freeing the one before, of another length, is not what is measured.
-        if path.exists() {
-            std::fs::remove_file(path)?;
-        }
-        let start = Instant::now();
-        let mut file = AtomicFile::create(path)?;
-        let mut writer = Writer::new(format, &mut file);
-        let report = self.runtime.block_on(get(&self.client, self.roster, &query, None, None, &mut writer))?;
-        writer.finish()?;
-        file.commit()?;
-        Ok(Got { time: start.elapsed(), rows: report.rows(), bytes: report.bytes })
-    }
-
-    fn get(&self, range: (u64, u64), rate: Rate) -> Result<Got, Failed> {
-        let query = self.query(range, rate);
-        let (mut rows, mut sum) = (0, 0u64);
-        let start = Instant::now();
-        let mut sink = |part: &Rows<'_>| -> Result<(), OutputError> {
-            part.for_each(|_, _, record| {
-                rows += 1;
-                sum = sum.wrapping_add(record.iter().map(|&byte| u64::from(byte)).sum());
-            });
-            Ok(())
-        };
-        let report = self.runtime.block_on(get(&self.client, self.roster, &query, None, None, &mut sink))?;
-        std::hint::black_box(sum);
-        Ok(Got { time: start.elapsed(), rows, bytes: report.bytes })
-    }
 }

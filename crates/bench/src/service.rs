@@ -12,7 +12,7 @@ use moteseal_core::seal::Scheme;
 use moteseal_device::seal::Bundle;
 
 use crate::load::{Failed, Fleet, Service, requests, upload};
-use crate::measure::{Bar, Report, median};
+use crate::measure::{Bar, Report, Spread, median};
 
 const UPLOADERS: u8 = 8;
 const EVENTS: u32 = 1000;
@@ -72,7 +72,7 @@ fn ingest(folder: &Path, report: &mut Report) -> Result<(), Failed> {
         .into_iter()
         .zip(rates)
     {
-        report.add(format!("{name}: bundles a second"), median(rates), "/s", None);
+        report.add_spread(format!("{name}: bundles a second"), Spread::of(rates), "/s", None);
     }
     let [single, batched, synced_share, _] = ratios.try_into().map_err(|_| "four ratios")?;
     report.add("a bundle a request, against the bare loop", median(single), "x", Bar::AtLeast(1.0));

@@ -1,0 +1,78 @@
+//! What an application does that asks a cloud for a sample: it queries over HTTP, verifies, and looks at the rows or writes them.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use moteseal_api::Query;
+use moteseal_client::output::{AtomicFile, Format, OutputError, Writer};
+use moteseal_client::{Rows, get};
+use moteseal_core::record::{DeviceId, EpochNumber};
+use moteseal_core::sample::{Choice, Rate};
+use moteseal_net::{Client, Options};
+use moteseal_verify::Roster;
+
+use crate::load::Failed;
+
+/// An application that asks a cloud over HTTP for what some devices sealed, and verifies the answer.
+pub(crate) struct Application<'r> {
+    roster: &'r Roster,
+    devices: Vec<DeviceId>,
+    client: Client,
+    runtime: tokio::runtime::Runtime,
+}
+
+/// What one question cost.
+pub(crate) struct Got {
+    pub(crate) time: Duration,
+    pub(crate) rows: u64,
+    pub(crate) bytes: u64,
+    /// The sum of all bytes of all records, of an answer that was looked at and not written.
+    pub(crate) sum: u64,
+}
+
+impl<'r> Application<'r> {
+    /// One that asks the service at `address` for the first `devices` of the roster.
+    pub(crate) fn new(roster: &'r Roster, address: &str, devices: usize) -> Result<Self, Failed> {
+        let devices = roster.devices().take(devices).map(|device| device.id).collect();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let client = Client::new(&format!("http://{address}"), &Options::default())?;
+        Ok(Self { roster, devices, client, runtime })
+    }
+
+    fn query(&self, (since, until): (u64, u64), rate: Rate) -> Query {
+        let (since, until) = (EpochNumber(since), Some(EpochNumber(until)));
+        Query { devices: self.devices.clone(), since, until, choice: Choice::Rate(rate) }
+    }
+
+    /// What `moteseal get --rate 1/8 -o FILE` does: the file is on the disk when it returns.
+    pub(crate) fn get_file(&self, range: (u64, u64), rate: Rate, format: Format, path: &Path) -> Result<Got, Failed> {
+        let query = self.query(range, rate);
+        // There is no file yet: freeing the one before, of another length, is not what is measured.
+        if path.exists() {
+            std::fs::remove_file(path)?;
+        }
+        let start = Instant::now();
+        let mut file = AtomicFile::create(path)?;
+        let mut writer = Writer::new(format, &mut file);
+        let report = self.runtime.block_on(get(&self.client, self.roster, &query, None, None, &mut writer))?;
+        writer.finish()?;
+        file.commit()?;
+        Ok(Got { time: start.elapsed(), rows: report.rows(), bytes: report.bytes, sum: 0 })
+    }
+
+    /// Looks at every verified row, and writes nothing.
+    pub(crate) fn get(&self, range: (u64, u64), rate: Rate) -> Result<Got, Failed> {
+        let query = self.query(range, rate);
+        let (mut rows, mut sum) = (0, 0u64);
+        let start = Instant::now();
+        let mut sink = |part: &Rows<'_>| -> Result<(), OutputError> {
+            part.for_each(|_, _, record| {
+                rows += 1;
+                sum = sum.wrapping_add(record.iter().map(|&byte| u64::from(byte)).sum());
+            });
+            Ok(())
+        };
+        let report = self.runtime.block_on(get(&self.client, self.roster, &query, None, None, &mut sink))?;
+        Ok(Got { time: start.elapsed(), rows, bytes: report.bytes, sum })
+    }
+}

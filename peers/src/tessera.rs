@@ -1,0 +1,199 @@
+//! The program `tessera/` (Go): a Tessera log on the same disk, which this builds, starts and tells what to do. What it does, and how it
+//! verifies, is said there.
+
+use std::io::{BufRead as _, BufReader, Lines, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::load::Failed;
+
+/// Where the Go program lies.
+const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tessera");
+
+/// The Go program, or a sentence that says why there is none.
+pub(crate) enum Built {
+    Program(PathBuf),
+    Absent(String),
+}
+
+/// Builds the program into a folder, with the versions that `go.sum` pins.
+pub(crate) fn build(folder: &Path) -> Result<Built, Failed> {
+    let needed = std::fs::read_to_string(format!("{SOURCE}/go.mod"))?;
+    let needed = needed.lines().find_map(|line| line.strip_prefix("go ")).ok_or("go.mod names no version of Go")?;
+    let found = match go(&["env", "GOVERSION"]).output() {
+        Ok(output) => String::from_utf8_lossy(&output.stdout).trim().trim_start_matches("go").to_owned(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Ok(Built::Absent(format!(
+                "Tessera: it needs Go {needed}, and there is no `go` here; install it and run this again"
+            )));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    if version(&found) < version(needed) {
+        return Ok(Built::Absent(format!(
+            "Tessera: it needs Go {needed}, and here is Go {found}; install a newer one and run this again"
+        )));
+    }
+    let fetched = go(&["mod", "download"]).output()?;
+    if !fetched.status.success() {
+        let why = String::from_utf8_lossy(&fetched.stderr);
+        return Ok(Built::Absent(format!("Tessera: its modules could not be fetched ({})", why.trim())));
+    }
+    let program = folder.join("moteseal-peer-tessera");
+    let built = go(&["build", "-o", &program.display().to_string()]).output()?;
+    if !built.status.success() {
+        return Err(format!("the Go program does not build: {}", String::from_utf8_lossy(&built.stderr)).into());
+    }
+    Ok(Built::Program(program))
+}
+
+fn go(arguments: &[&str]) -> Command {
+    let mut go = Command::new("go");
+    go.args(arguments).current_dir(SOURCE).env("GOTOOLCHAIN", "local").env("GOFLAGS", "-mod=readonly -buildvcs=false -trimpath");
+    go
+}
+
+/// `1.24.0` as numbers; what is no number counts as 0.
+fn version(text: &str) -> Vec<u32> {
+    text.split('.')
+        .map(|number| number.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap_or(0))
+        .collect()
+}
+
+/// What a command took, and what it did.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    pub(crate) time: Duration,
+    /// Entries appended or verified.
+    pub(crate) entries: u64,
+    /// The sum of all bytes of the entries that were verified.
+    pub(crate) sum: u64,
+    /// Bytes that were fetched.
+    pub(crate) bytes: u64,
+    /// The key of the log that was appended to.
+    pub(crate) key: String,
+}
+
+/// The program that appends in its own process, and reads.
+pub(crate) struct Driver {
+    child: Child,
+    commands: Option<ChildStdin>,
+    answers: Lines<BufReader<ChildStdout>>,
+}
+
+impl Driver {
+    pub(crate) fn start(program: &Path) -> Result<Self, Failed> {
+        let mut child = Command::new(program).arg("drive").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let answers = BufReader::new(child.stdout.take().ok_or("the log has no stdout")?).lines();
+        let commands = child.stdin.take();
+        Ok(Self { child, commands, answers })
+    }
+
+    /// Appends the entries of a file durably; `batch` of them are sequenced together at most, and none waits longer than a time.
+    pub(crate) fn append(&mut self, log: &Path, entries: &Path, (batch, wait): (u32, Duration)) -> Result<Answer, Failed> {
+        let wait = u64::try_from(wait.as_millis())?;
+        self.ask(&json!({ "do": "append", "log": log, "entries": entries, "batch": batch, "batch_ms": wait }))
+    }
+
+    /// Posts the entries of a file to a server, each in a request of its own, on so many connections.
+    pub(crate) fn post(&mut self, server: &Server, entries: &Path, connections: u32) -> Result<Answer, Failed> {
+        let url = format!("http://{}/add", server.address);
+        self.ask(&json!({ "do": "post", "url": url, "entries": entries, "workers": connections }))
+    }
+
+    /// Reads verified: from files, or from `url` on so many connections.
+    pub(crate) fn read(&mut self, from: &Source<'_>, key: &str, how: How) -> Result<Answer, Failed> {
+        let (how, every, limit) = match how {
+            How::All => ("all", 1, 0),
+            How::Clumps(every) => ("clumps", every, 0),
+            How::Proofs { every, limit } => ("proofs", every, limit),
+        };
+        let mut command = json!({ "do": "read", "key": key, "how": how, "every": every, "limit": limit });
+        match from {
+            Source::Files(folder) => command["log"] = json!(folder),
+            Source::Http { url, connections } => {
+                command["url"] = json!(url);
+                command["workers"] = json!(connections);
+            }
+        }
+        self.ask(&command)
+    }
+
+    fn ask(&mut self, command: &Value) -> Result<Answer, Failed> {
+        let commands = self.commands.as_mut().ok_or("the log has no stdin")?;
+        writeln!(commands, "{command}")?;
+        let answer: Value = serde_json::from_str(&self.answers.next().ok_or("the log's program has ended")??)?;
+        if let Some(error) = answer["error"].as_str() {
+            return Err(format!("the log: {error}").into());
+        }
+        let number = |name: &str| answer[name].as_u64().ok_or_else(|| format!("the log's answer lacks {name}"));
+        Ok(Answer {
+            time: Duration::from_nanos(number("nanoseconds")?),
+            entries: number("entries")?,
+            sum: number("sum")?,
+            bytes: number("bytes")?,
+            key: answer["key"].as_str().unwrap_or_default().to_owned(),
+        })
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        // The end of its stdin tells it to stop.
+        drop(self.commands.take());
+        let _ = self.child.wait();
+    }
+}
+
+/// Where a log is read.
+pub(crate) enum Source<'a> {
+    Files(&'a Path),
+    Http { url: String, connections: u32 },
+}
+
+/// How a log is read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum How {
+    /// Every entry, and the root over all of them.
+    All,
+    /// Every so manyth bundle of 256 neighbouring entries, and the root over them and the tiles of the rest.
+    Clumps(u64),
+    /// Every so manyth of the first `limit` entries, each by an inclusion proof of its own.
+    Proofs { every: u64, limit: u64 },
+}
+
+/// A log in a process of its own, behind HTTP.
+pub(crate) struct Server {
+    child: Child,
+    pub(crate) address: String,
+}
+
+impl Server {
+    /// Serves all logs under `root`, and takes entries into `root/http`.
+    pub(crate) fn start(program: &Path, root: &Path, (batch, wait): (u32, Duration)) -> Result<Self, Failed> {
+        let mut child = Command::new(program)
+            .arg("serve")
+            .arg(root)
+            .args([batch.to_string(), wait.as_millis().to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut address = String::new();
+        BufReader::new(child.stdout.take().ok_or("the log's server has no stdout")?).read_line(&mut address)?;
+        let address = address.trim().to_owned();
+        if address.is_empty() {
+            return Err("the log's server did not start".into());
+        }
+        Ok(Self { child, address })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}

@@ -31,6 +31,9 @@
 // Bytes of a signature of either algorithm.
 #define MOTESEAL_SIGNATURE 64
 
+// Bytes that suffice for a raw public key of either algorithm.
+#define MOTESEAL_MAX_PUBLIC_KEY 65
+
 // Scratch that opening a roster needs beyond the roster's own length, in bytes.
 #define MOTESEAL_ROSTER_SCRATCH 64
 
@@ -440,6 +443,24 @@ typedef struct {
   uint64_t opaque[30];
 } moteseal_sender;
 
+// What was said in a chain of one. Its pointers lead into the frame's bytes.
+typedef struct {
+  // The chain's number. Make it durable before you act on the message.
+  uint64_t number;
+  // The message.
+  const uint8_t *message;
+  // Its length in bytes.
+  size_t message_length;
+  // What the chain is called: UTF-8 without control characters, not ended by a zero byte; may be empty.
+  const uint8_t *label;
+  // Its length in bytes, at most 64.
+  size_t label_length;
+  // 0 for a message, 1 for a file, 2 for a querier's agenda.
+  uint8_t kind;
+  // Zeros.
+  uint8_t reserved[7];
+} moteseal_said;
+
 // A frame of a broadcast, read but not checked: anybody can write any. Its pointers lead into the bytes that were read.
 typedef struct {
   // `MOTESEAL_FRAME_...`.
@@ -463,24 +484,6 @@ typedef struct {
   // Its length in bytes.
   size_t second_length;
 } moteseal_frame;
-
-// What was said in a chain of one. Its pointers lead into the frame's bytes.
-typedef struct {
-  // The chain's number. Make it durable before you act on the message.
-  uint64_t number;
-  // The message.
-  const uint8_t *message;
-  // Its length in bytes.
-  size_t message_length;
-  // What the chain is called: UTF-8 without control characters, not ended by a zero byte; may be empty.
-  const uint8_t *label;
-  // Its length in bytes, at most 64.
-  size_t label_length;
-  // 0 for a message, 1 for a file, 2 for a querier's agenda.
-  uint8_t kind;
-  // Zeros.
-  uint8_t reserved[7];
-} moteseal_said;
 
 // A receiver of one chain whose blocks have at most 8 messages. Declare it as `moteseal_cast8 cast = {0};`.
 typedef struct {
@@ -645,6 +648,18 @@ moteseal_error moteseal_signing_key_from_bytes(moteseal_signing_key *key,
 //
 // @return `MalformedPem`, `WrongPemLabel`, `MalformedDer`, `UnknownAlgorithm`, `InvalidSecretKey`, `KeyPairMismatch`.
 moteseal_error moteseal_signing_key_from_pem(moteseal_signing_key *key, const uint8_t *pem, size_t length);
+
+// Reads a public key file: one PEM block of a SubjectPublicKeyInfo, as `moteseal key new` and `openssl pkey -pubout` write it.
+//
+// @param out, capacity  Where the raw key goes: `MOTESEAL_MAX_PUBLIC_KEY` bytes suffice.
+// @param key_algorithm  Written: `MOTESEAL_ED25519` or `MOTESEAL_ESP256`.
+// @return `MalformedPem`, `WrongPemLabel`, `MalformedDer`, `UnknownAlgorithm`, `InvalidPublicKey`, `BufferTooSmall`.
+moteseal_error moteseal_public_key_from_pem(const uint8_t *pem,
+                                            size_t pem_length,
+                                            uint8_t *out,
+                                            size_t capacity,
+                                            size_t *length,
+                                            uint8_t *key_algorithm);
 
 // The raw public key: 32 bytes of Ed25519, 65 of P-256.
 //
@@ -1146,12 +1161,6 @@ moteseal_error moteseal_revocation_open(const moteseal_base *base,
                                         size_t length,
                                         uint64_t *minimum_serial);
 
-// Reads a frame: one datagram, one frame. Nothing in it has been checked but its form.
-//
-// @param frame  Its pointers lead into `datagram`, which must stay as it is while they are used.
-// @return The names of bytes; `UnknownItem` for what is none of these frames.
-moteseal_error moteseal_frame_read(const uint8_t *datagram, size_t length, moteseal_frame *frame);
-
 // Checks the frame of a chain of one message, a live command: one signature.
 //
 // @param sender  Who must have said it.
@@ -1164,6 +1173,12 @@ moteseal_error moteseal_single_open(const moteseal_sender *sender,
                                     size_t length,
                                     const uint64_t *floor,
                                     moteseal_said *said);
+
+// Reads a frame: one datagram, one frame. Nothing in it has been checked but its form.
+//
+// @param frame  Its pointers lead into `datagram`, which must stay as it is while they are used.
+// @return The names of bytes; `UnknownItem` for what is none of these frames.
+moteseal_error moteseal_frame_read(const uint8_t *datagram, size_t length, moteseal_frame *frame);
 
 // Checks the head of a chain, one signature, and begins its receiver. Make `info->number` durable as the sender's new floor, read it back and show
 // it to `moteseal_cast8_persisted`: no leaf is taken before.

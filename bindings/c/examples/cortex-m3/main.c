@@ -1,7 +1,7 @@
 /* A mote on a Cortex-M3: seals readings with a star of 16 levels, streams each bundle without holding it in memory, and keeps its chain's record.
  *
  * The host's files stand in for the board: readings.csv for the sensor, chain.record for a flash page, mote-N.mseal for the radio; roster.cbor,
- * operator.der, mote.key.pem and mote.salt.key for what production writes into the mote. */
+ * operator.pem, mote.key.pem and mote.salt.key for what production writes into the mote. */
 #include "host.h"
 
 #include <moteseal.h>
@@ -74,16 +74,11 @@ static size_t keep(uint8_t *record, size_t length) {
 static void provision(void) {
     static uint8_t scratch[2048 + MOTESEAL_ROSTER_SCRATCH];
     static const char *const columns[] = {"temperature:Cel:i16/100", "humidity:%RH:u16/100"};
-    uint8_t operator_key[64];
-    size_t length = load("operator.der", operator_key, sizeof operator_key);
-    if (length < 32) {
-        say("operator.der: ", "no public key");
-        host_exit(1);
-    }
-    /* The raw Ed25519 key is the end of the file. */
-    memmove(operator_key, operator_key + length - 32, 32);
+    uint8_t operator_key[MOTESEAL_MAX_PUBLIC_KEY], algorithm = 0;
+    size_t key_length = 0, length = load("operator.pem", work, sizeof work);
+    check("operator", moteseal_public_key_from_pem(work, length, operator_key, sizeof operator_key, &key_length, &algorithm));
     length = load("roster.cbor", work, sizeof work);
-    check("roster", moteseal_device_from_roster(work, length, MOTESEAL_ED25519, operator_key, 32, "mote", scratch, sizeof scratch, &device));
+    check("roster", moteseal_device_from_roster(work, length, algorithm, operator_key, key_length, "mote", scratch, sizeof scratch, &device));
     check("schema", moteseal_schema_encode(columns, 2, schema, sizeof schema, &schema_length));
     check("schema", moteseal_device_set_schema(&device, schema, schema_length));
 

@@ -56,20 +56,21 @@ static size_t lengths[64];
 
 int main(int argc, char **argv) {
     static uint8_t datagram[65536];
-    uint8_t der[256];
+    uint8_t pem[1024], key[MOTESEAL_MAX_PUBLIC_KEY], algorithm = 0;
     if (argc != 5) {
         fprintf(stderr, "usage: listen BASE_KEY FLOOR GROUP PORT\n");
         return 2;
     }
     FILE *file = fopen(argv[1], "rb");
-    size_t length = file == NULL ? 0 : fread(der, 1, sizeof der, file);
-    if (length < 32) {
-        fprintf(stderr, "listen: %s: no public key\n", argv[1]);
+    if (file == NULL) {
+        perror(argv[1]);
         return 1;
     }
+    size_t key_length = 0, length = fread(pem, 1, sizeof pem, file);
     fclose(file);
+    check("base station", moteseal_public_key_from_pem(pem, length, key, sizeof key, &key_length, &algorithm));
     moteseal_base base = {0};
-    check("base station", moteseal_base_begin(&base, MOTESEAL_ED25519, der + length - 32, 32, NULL));
+    check("base station", moteseal_base_begin(&base, algorithm, key, key_length, NULL));
 
     uint64_t floor = 0;
     uint64_t *known = NULL;
@@ -84,9 +85,13 @@ int main(int argc, char **argv) {
     }
 
     int heard = socket(AF_INET, SOCK_DGRAM, 0), yes = 1;
-    struct sockaddr_in address = {0};
-    struct ip_mreq group = {0};
-    struct timeval patience = {.tv_sec = 20};
+    struct sockaddr_in address;
+    struct ip_mreq group;
+    struct timeval patience;
+    memset(&address, 0, sizeof address);
+    memset(&group, 0, sizeof group);
+    memset(&patience, 0, sizeof patience);
+    patience.tv_sec = 20;
     address.sin_family = AF_INET;
     address.sin_port = htons((uint16_t)atoi(argv[4]));
     address.sin_addr.s_addr = inet_addr(argv[3]);

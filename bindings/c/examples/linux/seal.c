@@ -6,7 +6,9 @@
  * the file CHAIN; a run goes on where the last one ended. Each epoch becomes a file that `moteseal verify` and `moteseal push` take.
  *
  * On a mote the events go to flash as they come, and the record to a page of its own; everything else is the same. */
+#ifndef _GNU_SOURCE
 #define _GNU_SOURCE
+#endif
 
 #include <moteseal.h>
 
@@ -143,7 +145,8 @@ static int hundredths(const char *text) {
 int main(int argc, char **argv) {
     static struct node node;
     static uint8_t file[MAX_FILE], scratch[MAX_FILE + MOTESEAL_ROSTER_SCRATCH];
-    uint8_t operator_key[32];
+    uint8_t operator_key[MOTESEAL_MAX_PUBLIC_KEY], algorithm = 0;
+    size_t key_length = 0;
     if (argc != 9) {
         fprintf(stderr, "usage: seal ROSTER OPERATOR_KEY DEVICE DEVICE_KEY SALT_KEY CHAIN READINGS OUT_DIRECTORY\n");
         return 2;
@@ -151,16 +154,12 @@ int main(int argc, char **argv) {
     node.chain_path = argv[6];
     node.directory = argv[8];
 
-    /* Who we are: from the roster, which the operator signed. The raw Ed25519 key is the end of its DER file. */
+    /* Who we are: from the roster, which the operator signed. */
     size_t length = read_file(argv[2], file, sizeof file, 1);
-    if (length < sizeof operator_key) {
-        fprintf(stderr, "seal: %s: no public key\n", argv[2]);
-        return 1;
-    }
-    memcpy(operator_key, file + length - sizeof operator_key, sizeof operator_key);
+    check("operator", moteseal_public_key_from_pem(file, length, operator_key, sizeof operator_key, &key_length, &algorithm));
     length = read_file(argv[1], file, sizeof file, 1);
-    check("roster", moteseal_device_from_roster(file, length, MOTESEAL_ED25519, operator_key, sizeof operator_key, argv[3], scratch,
-                                                sizeof scratch, &node.device));
+    check("roster", moteseal_device_from_roster(file, length, algorithm, operator_key, key_length, argv[3], scratch, sizeof scratch,
+                                                &node.device));
     const char *columns[] = {"temperature:Cel:i16/100", "humidity:%RH:u16/100"};
     check("schema", moteseal_schema_encode(columns, 2, node.schema, sizeof node.schema, &node.schema_length));
     check("schema", moteseal_device_set_schema(&node.device, node.schema, node.schema_length));
@@ -187,7 +186,8 @@ int main(int argc, char **argv) {
     uint64_t open_epoch = 0;
     int is_open = 0;
     while (fgets(line, sizeof line, readings) != NULL) {
-        struct tm time = {0};
+        struct tm time;
+        memset(&time, 0, sizeof time);
         char *rest = strptime(line, "%Y-%m-%dT%H:%M:%SZ,", &time);
         char *comma = rest == NULL ? NULL : strchr(rest, ',');
         if (comma == NULL) {

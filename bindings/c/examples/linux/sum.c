@@ -60,7 +60,7 @@ static void print_psr(const uint8_t psr[MOTESEAL_PSR]) {
 
 int main(int argc, char **argv) {
     static uint8_t file[65536], scratch[65536 + MOTESEAL_ROSTER_SCRATCH];
-    uint8_t operator_key[32], query[16], record[MOTESEAL_GUARD_RECORD], count[MOTESEAL_PSR], sum[MOTESEAL_PSR];
+    uint8_t operator_key[MOTESEAL_MAX_PUBLIC_KEY], algorithm = 0, query[16], record[MOTESEAL_GUARD_RECORD], count[MOTESEAL_PSR], sum[MOTESEAL_PSR];
     moteseal_device device;
     moteseal_sum_source source = {0};
     moteseal_sum_key key = {0};
@@ -74,15 +74,11 @@ int main(int argc, char **argv) {
         query[i] = (uint8_t)strtoul(digits, NULL, 16);
     }
 
-    size_t length = read_file(argv[2], file, sizeof file, 1);
-    if (length < sizeof operator_key) {
-        fprintf(stderr, "sum: %s: no public key\n", argv[2]);
-        return 1;
-    }
-    memcpy(operator_key, file + length - sizeof operator_key, sizeof operator_key);
+    size_t key_length = 0, length = read_file(argv[2], file, sizeof file, 1);
+    check("operator", moteseal_public_key_from_pem(file, length, operator_key, sizeof operator_key, &key_length, &algorithm));
     length = read_file(argv[1], file, sizeof file, 1);
-    check("roster", moteseal_device_from_roster(file, length, MOTESEAL_ED25519, operator_key, sizeof operator_key, argv[3], scratch,
-                                                sizeof scratch, &device));
+    check("roster", moteseal_device_from_roster(file, length, algorithm, operator_key, key_length, argv[3], scratch, sizeof scratch,
+                                                &device));
     length = read_file(argv[4], file, sizeof file, 1);
     check("key file", moteseal_sum_source_from_key_file(&source, &device, file, length));
     memset(file, 0, sizeof file);

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use cbindgen::{Builder, Config, DocumentationLength, DocumentationStyle, EnumConfig, Language, RenameRule, Style};
 
 /// The sources, in the order in which a reader of the header meets them.
-const SOURCES: &[&str] = &["error", "device", "chain", "key", "star", "tree", "seal", "urgent", "sum", "cast"];
+const SOURCES: &[&str] = &["error", "device", "chain", "key", "star", "tree", "seal", "urgent", "sum", "sender", "frame", "cast"];
 
 const INTRODUCTION: &str = "\
 /* What a mote runs, in C: seals, the source of private sums, the receiver of authenticated broadcasts.

@@ -18,12 +18,15 @@ pub const MOTESEAL_ED25519: u8 = 1;
 pub const MOTESEAL_ESP256: u8 = 2;
 /// Bytes of a signature of either algorithm.
 pub const MOTESEAL_SIGNATURE: usize = 64;
+/// Bytes that suffice for a raw public key of either algorithm.
+pub const MOTESEAL_MAX_PUBLIC_KEY: usize = 65;
 /// Scratch that opening a roster needs beyond the roster's own length, in bytes.
 pub const MOTESEAL_ROSTER_SCRATCH: usize = 64;
 /// Bytes that suffice for any encoded schema.
 pub const MOTESEAL_MAX_SCHEMA: usize = 6152;
 
 const _: () = assert!(MOTESEAL_ROSTER_SCRATCH == moteseal_core::roster::SCRATCH_OVERHEAD);
+const _: () = assert!(MOTESEAL_MAX_PUBLIC_KEY == moteseal_core::signature::MAX_PUBLIC_KEY);
 const _: () = assert!(MOTESEAL_MAX_SCHEMA == moteseal_core::schema::MAX_SCHEMA);
 
 /// What all seals of a device have in common. Plain data: fill it by `moteseal_device_from_roster` and `moteseal_device_set_schema`, on the
@@ -63,6 +66,15 @@ pub(crate) const fn algorithm(number: u8) -> Result<Algorithm, Error> {
     match number {
         MOTESEAL_ED25519 => Ok(Algorithm::Ed25519),
         MOTESEAL_ESP256 => Ok(Algorithm::Esp256),
+        _ => Err(Error::UnknownAlgorithm),
+    }
+}
+
+/// The number in the header of an algorithm.
+pub(crate) const fn number_of(algorithm: Algorithm) -> Result<u8, Error> {
+    match algorithm {
+        Algorithm::Ed25519 => Ok(MOTESEAL_ED25519),
+        Algorithm::Esp256 => Ok(MOTESEAL_ESP256),
         _ => Err(Error::UnknownAlgorithm),
     }
 }
@@ -137,11 +149,7 @@ pub unsafe extern "C" fn moteseal_device_from_roster(
             roster_version: roster.version(),
             record_size: 0,
             levels: roster.levels(),
-            algorithm: match current.algorithm {
-                Algorithm::Ed25519 => MOTESEAL_ED25519,
-                Algorithm::Esp256 => MOTESEAL_ESP256,
-                _ => return Err(Error::UnknownAlgorithm),
-            },
+            algorithm: number_of(current.algorithm)?,
         };
         // SAFETY: the caller keeps what the header asks.
         unsafe { put(device, value) }

@@ -1,9 +1,9 @@
 //! Signing keys, for motes without a secure element.
 
-use moteseal_core::identity::decode_secret_pem;
+use moteseal_core::identity::{decode_public_pem, decode_secret_pem};
 use moteseal_core::signature::{KeyPair as _, SecretKey, Signer as _};
 
-use crate::device::{MOTESEAL_SIGNATURE, algorithm};
+use crate::device::{MOTESEAL_SIGNATURE, algorithm, number_of};
 use crate::error::moteseal_error;
 use crate::error::moteseal_error as Error;
 use crate::memory::{Opaque, begin, begun, buffer, bytes, call, checked, fixed, put, wipe};
@@ -55,6 +55,36 @@ pub unsafe extern "C" fn moteseal_signing_key_from_pem(
         let value = decode_secret_pem(unsafe { bytes(pem, length)? })?;
         // SAFETY: as above.
         unsafe { begin(key, value) }
+    })
+}
+
+/// Reads a public key file: one PEM block of a SubjectPublicKeyInfo, as `moteseal key new` and `openssl pkey -pubout` write it.
+///
+/// @param out, capacity  Where the raw key goes: `MOTESEAL_MAX_PUBLIC_KEY` bytes suffice.
+/// @param key_algorithm  Written: `MOTESEAL_ED25519` or `MOTESEAL_ESP256`.
+/// @return `MalformedPem`, `WrongPemLabel`, `MalformedDer`, `UnknownAlgorithm`, `InvalidPublicKey`, `BufferTooSmall`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn moteseal_public_key_from_pem(
+    pem: *const u8,
+    pem_length: usize,
+    out: *mut u8,
+    capacity: usize,
+    length: *mut usize,
+    key_algorithm: *mut u8,
+) -> moteseal_error {
+    call(|| {
+        checked(length)?;
+        checked(key_algorithm)?;
+        // SAFETY: the caller keeps what the header asks.
+        let (pem, out) = unsafe { (bytes(pem, pem_length)?, buffer(out, capacity)?) };
+        let key = decode_public_pem(pem)?;
+        let (number, raw) = (number_of(key.algorithm())?, key.to_bytes());
+        out.get_mut(..raw.len()).ok_or(Error::BufferTooSmall)?.copy_from_slice(&raw);
+        // SAFETY: as above.
+        unsafe {
+            put(length, raw.len())?;
+            put(key_algorithm, number)
+        }
     })
 }
 

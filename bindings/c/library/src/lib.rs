@@ -11,23 +11,24 @@ mod cast;
 mod chain;
 mod device;
 mod error;
+mod frame;
 mod key;
 mod layout;
 mod memory;
 mod seal;
+mod sender;
 mod star;
 mod sum;
 mod tree;
 mod urgent;
 
-pub use cast::{
-    moteseal_base, moteseal_cast8, moteseal_cast32, moteseal_cast64, moteseal_frame, moteseal_head_info, moteseal_said,
-    moteseal_sender, moteseal_taken,
-};
+pub use cast::{moteseal_cast8, moteseal_cast32, moteseal_cast64, moteseal_head_info, moteseal_taken};
 pub use chain::moteseal_chain;
 pub use device::moteseal_device;
+pub use frame::moteseal_frame;
 pub use key::moteseal_signing_key;
 pub use seal::{moteseal_answers, moteseal_seal, moteseal_seal_info};
+pub use sender::{moteseal_base, moteseal_said, moteseal_sender};
 pub use star::{moteseal_star8, moteseal_star16, moteseal_star32};
 pub use sum::{moteseal_guard, moteseal_permit, moteseal_sum_key, moteseal_sum_source};
 pub use tree::{moteseal_tree10, moteseal_tree20};

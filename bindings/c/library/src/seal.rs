@@ -10,7 +10,7 @@ use moteseal_core::wire::cbor::{BufferTooSmall, Writer};
 use moteseal_core::wire::stream::{self, Open, PART_OVERHEAD, Selection};
 
 use crate::chain::{Chain, MOTESEAL_CHAIN_RECORD, moteseal_chain};
-use crate::device::{MOTESEAL_ED25519, MOTESEAL_ESP256, MOTESEAL_SIGNATURE, algorithm, moteseal_device};
+use crate::device::{MOTESEAL_SIGNATURE, algorithm, moteseal_device, number_of};
 use crate::error::moteseal_error;
 use crate::error::moteseal_error as Error;
 use crate::memory::{Opaque, begin, begun, buffer, bytes, call, checked, fixed, put, state, wipe};
@@ -287,10 +287,7 @@ pub unsafe extern "C" fn moteseal_seal_info_of(seal: *const moteseal_seal, info:
             events: u32::try_from(statement.counters.total()).unwrap_or(u32::MAX),
             levels: statement.counters.levels(),
             is_tree: (statement.scheme == Scheme::Tree).into(),
-            algorithm: match closed.seal.algorithm() {
-                moteseal_core::signature::Algorithm::Ed25519 => MOTESEAL_ED25519,
-                _ => MOTESEAL_ESP256,
-            },
+            algorithm: number_of(closed.seal.algorithm())?,
             last_in_epoch: statement.last_in_epoch.into(),
             restart: statement.restart.into(),
             reserved: [0; 3],

@@ -1,8 +1,15 @@
-//! The querier of the C tests: opens the sum of partial state records that C sources encrypted, with the querier's real key file.
+//! The other side of the C tests: a querier who opens what C sources encrypted, and a sender whose broadcast C receivers check.
 //!
-//! usage: `moteseal-c-peer QUERIER_KEY QUERY EPOCH SLOT MOST DEVICE=PSR...`
+//! usage: `moteseal-c-peer open QUERIER_KEY QUERY EPOCH SLOT MOST DEVICE=PSR...`
+//!        `moteseal-c-peer broadcast FILE`
 //!
-//! Devices are names of the group `home`, in the order of their positions; numbers are decimal, QUERY and PSR hexadecimal. Prints the sum.
+//! `open` takes the querier's real key file (`moteseal sum setup`). Devices are names of the group `home`, in the order of their positions; numbers are
+//! decimal, QUERY and PSR hexadecimal. Prints the sum, or says why it is refused.
+//!
+//! `broadcast` writes, each behind its length in two bytes, big-endian: the base station's raw key, a certificate (serial 7), a head (chain 5), its
+//! 20 leaves in blocks of 8, a live command (chain 6), a revocation (minimum 8). Its keys are those of the tests and of nothing else.
+
+mod broadcast;
 
 use std::process::ExitCode;
 
@@ -14,11 +21,16 @@ use moteseal_core::sum::sies::{KeyTotals, Psr, Slot};
 const GROUP: &str = "home";
 
 fn main() -> ExitCode {
-    match run(&std::env::args().skip(1).collect::<Vec<_>>()) {
-        Ok(sum) => {
-            println!("{sum}");
-            ExitCode::SUCCESS
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    let result = match arguments.split_first() {
+        Some((what, rest)) if what == "open" => open(rest).map(|sum| println!("{sum}")),
+        Some((what, [path])) if what == "broadcast" => {
+            broadcast::frames().and_then(|frames| std::fs::write(path, frames).map_err(Into::into))
         }
+        _ => Err("usage: moteseal-c-peer open ... | broadcast FILE".into()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("moteseal-c-peer: {error}");
             ExitCode::FAILURE
@@ -26,9 +38,9 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(arguments: &[String]) -> Result<u128, Box<dyn std::error::Error>> {
+fn open(arguments: &[String]) -> Result<u128, Box<dyn std::error::Error>> {
     let [keys, query, epoch, slot, most, shares @ ..] = arguments else {
-        return Err("usage: moteseal-c-peer QUERIER_KEY QUERY EPOCH SLOT MOST DEVICE=PSR...".into());
+        return Err("usage: moteseal-c-peer open QUERIER_KEY QUERY EPOCH SLOT MOST DEVICE=PSR...".into());
     };
     let keys = QuerierKeys::decode(&std::fs::read(keys)?)?;
     let query = QueryId(bytes(query)?);

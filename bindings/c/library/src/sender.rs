@@ -1,0 +1,213 @@
+//! Whom a mote listens to: base stations, the senders that they certify, revocations, and live commands, which are one signed frame each.
+
+use moteseal_core::cast::{
+    ChainNumber, MAX_HEAD, NetworkId, NotInForce, Revocation, SenderCertificate, SenderCertificateError, SingleError, open_single,
+};
+use moteseal_core::record::DeviceId;
+use moteseal_core::signature::PublicKey;
+
+use crate::device::algorithm;
+use crate::error::moteseal_error;
+use crate::error::moteseal_error as Error;
+use crate::memory::{Opaque, begin, begun, bytes, call, checked, optional, put};
+
+/// A base station: whose certificates count. Declare it as `moteseal_base base = {0};`. Nothing in it is secret.
+#[allow(non_camel_case_types)]
+#[repr(C)]
+pub struct moteseal_base {
+    opaque: [u64; 28],
+}
+
+impl Opaque for moteseal_base {
+    type Value = Base;
+    const MARK: u32 = 0x6d73_6201;
+}
+
+/// See `moteseal_base`.
+pub struct Base {
+    pub(crate) network: NetworkId,
+    pub(crate) key: PublicKey,
+}
+
+/// A sender whose certificate was checked. Declare it as `moteseal_sender sender = {0};`. Nothing in it is secret.
+#[allow(non_camel_case_types)]
+#[repr(C)]
+pub struct moteseal_sender {
+    opaque: [u64; 30],
+}
+
+impl Opaque for moteseal_sender {
+    type Value = Sender;
+    const MARK: u32 = 0x6d73_6202;
+}
+
+/// See `moteseal_sender`.
+pub struct Sender {
+    pub(crate) network: NetworkId,
+    pub(crate) id: DeviceId,
+    serial: u64,
+    pub(crate) key: PublicKey,
+}
+
+/// What was said in a chain of one. Its pointers lead into the frame's bytes.
+#[allow(non_camel_case_types)]
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct moteseal_said {
+    /// The chain's number. Make it durable before you act on the message.
+    pub number: u64,
+    /// The message.
+    pub message: *const u8,
+    /// Its length in bytes.
+    pub message_length: usize,
+    /// What the chain is called: UTF-8 without control characters, not ended by a zero byte; may be empty.
+    pub label: *const u8,
+    /// Its length in bytes, at most 64.
+    pub label_length: usize,
+    /// 0 for a message, 1 for a file, 2 for a querier's agenda.
+    pub kind: u8,
+    /// Zeros.
+    pub reserved: [u8; 7],
+}
+
+macro_rules! by_name {
+    ($($error:ty),+ $(,)?) => {
+        $(impl From<$error> for Error {
+            fn from(error: $error) -> Self {
+                Self::named(error.name())
+            }
+        })+
+    };
+}
+by_name!(NotInForce, SenderCertificateError, SingleError);
+
+/// Begins a base station from its public key.
+///
+/// @param key, key_length  The raw key.
+/// @param network  The network's 8 bytes of id, or null for that of a base station by itself.
+/// @return `UnknownAlgorithm`, `KeyLength`, `InvalidPublicKey`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn moteseal_base_begin(
+    base: *mut moteseal_base,
+    key_algorithm: u8,
+    key: *const u8,
+    key_length: usize,
+    network: *const u8,
+) -> moteseal_error {
+    call(|| {
+        checked(base)?;
+        // SAFETY: the caller keeps what the header asks; bytes need no alignment.
+        let (key, network) = unsafe { (bytes(key, key_length)?, optional::<[u8; 8]>(network.cast())?) };
+        let key = PublicKey::from_bytes(algorithm(key_algorithm)?, key)?;
+        let network = network.map_or_else(|| NetworkId::of(&key), |id| NetworkId(*id));
+        // SAFETY: as above.
+        unsafe { begin(base, Base { network, key }) }
+    })
+}
+
+/// Checks a sender's certificate and begins the sender.
+///
+/// @param certificate, length  The certificate (`moteseal key certify`, or the body of a certificate frame).
+/// @param now  Seconds since 1970; 0 without a clock: then only the serial tells.
+/// @param minimum_serial  The least serial that the base station stands by: the highest that `moteseal_revocation_open` ever gave; 0 before.
+/// @return `WrongNetwork`, `UnknownBaseStation`, `NotAuthentic`, `NotYetValid`, `Expired`, `Revoked`, or the names of bytes and keys.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn moteseal_sender_open(
+    sender: *mut moteseal_sender,
+    base: *const moteseal_base,
+    certificate: *const u8,
+    length: usize,
+    now: u64,
+    minimum_serial: u64,
+) -> moteseal_error {
+    call(|| {
+        checked(sender)?;
+        // SAFETY: the caller keeps what the header asks.
+        let (base, certificate) = unsafe { (begun(base)?, bytes(certificate, length)?) };
+        let certificate = SenderCertificate::open(certificate, base.network, &base.key)?;
+        certificate.check((now != 0).then_some(now), minimum_serial)?;
+        let value = Sender { network: base.network, id: certificate.sender, serial: certificate.serial, key: certificate.key()? };
+        // SAFETY: as above.
+        unsafe { begin(sender, value) }
+    })
+}
+
+/// Says who a sender is.
+///
+/// @param id  8 bytes: its id.
+/// @param serial  The serial of its certificate.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn moteseal_sender_info(sender: *const moteseal_sender, id: *mut u8, serial: *mut u64) -> moteseal_error {
+    call(|| {
+        checked(id)?;
+        checked(serial)?;
+        // SAFETY: the caller keeps what the header asks; bytes need no alignment.
+        unsafe {
+            let sender = begun(sender)?;
+            put(id.cast(), sender.id.0)?;
+            put(serial, sender.serial)
+        }
+    })
+}
+
+/// Checks a revocation.
+///
+/// @param minimum_serial  The least serial that still counts. Keep the highest, durably; a lower one than is kept says nothing.
+/// @return `WrongNetwork`, `UnknownBaseStation`, `NotAuthentic`, or the names of bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn moteseal_revocation_open(
+    base: *const moteseal_base,
+    revocation: *const u8,
+    length: usize,
+    minimum_serial: *mut u64,
+) -> moteseal_error {
+    call(|| {
+        // SAFETY: the caller keeps what the header asks.
+        let (base, revocation) = unsafe { (begun(base)?, bytes(revocation, length)?) };
+        let (revocation, _) = Revocation::open(revocation, base.network, core::slice::from_ref(&base.key))?;
+        // SAFETY: as above.
+        unsafe { put(minimum_serial, revocation.minimum()) }
+    })
+}
+
+/// Whether a chain's number may be accepted.
+pub(crate) fn check_floor(number: ChainNumber, floor: Option<&u64>) -> Result<(), Error> {
+    if floor.is_some_and(|floor| number.0 <= *floor) { Err(Error::ChainGoesBack) } else { Ok(()) }
+}
+
+/// Checks the frame of a chain of one message, a live command: one signature.
+///
+/// @param sender  Who must have said it.
+/// @param datagram, length  The whole frame.
+/// @param floor  The highest number that was ever accepted under this sender's key; null if none was.
+/// @param said  Its pointers lead into `datagram`. Make `said->number` durable as the new floor, and only then act on the message.
+/// @return `NotSingle`, `WrongNetwork`, `WrongSender`, `WrongKey`, `NotAuthentic`, `ForgedLeaf`, `ChainGoesBack`, or the names of bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn moteseal_single_open(
+    sender: *const moteseal_sender,
+    datagram: *const u8,
+    length: usize,
+    floor: *const u64,
+    said: *mut moteseal_said,
+) -> moteseal_error {
+    call(|| {
+        checked(said)?;
+        // SAFETY: the caller keeps what the header asks.
+        let (sender, datagram, floor) = unsafe { (begun(sender)?, bytes(datagram, length)?, optional(floor)?) };
+        let mut scratch = [0; MAX_HEAD];
+        let found = open_single(datagram, sender.network, sender.id, &sender.key, &mut scratch)?;
+        check_floor(found.id().number, floor)?;
+        let (message, label) = (found.message(), found.label());
+        let value = moteseal_said {
+            number: found.id().number.0,
+            message: message.as_ptr(),
+            message_length: message.len(),
+            label: label.as_ptr(),
+            label_length: label.len(),
+            kind: found.kind().number(),
+            reserved: [0; 7],
+        };
+        // SAFETY: as above.
+        unsafe { put(said, value) }
+    })
+}

@@ -1,0 +1,104 @@
+#!/usr/bin/env bash
+# Everything that must hold of the C bindings: the header is what the sources say, C and C++ compile it without a warning, the boundary stands hostile
+# use under sanitizers, and the README's lines work as they stand, in QEMU too.
+#
+# usage: bindings/c/test.sh [MOTESEAL]
+#   MOTESEAL   the `moteseal` binary of this tree; without it target/release/moteseal or target/debug/moteseal, the newer one
+#
+# Needs: cargo, cmake, gcc, g++, arm-none-eabi-gcc with newlib, qemu-system-arm.
+set -euo pipefail
+cd "$(dirname "$0")"
+here=$PWD root=$(cd ../.. && pwd)
+CARGO_FLAGS=${CARGO_FLAGS:---locked}
+export CARGO_TARGET_DIR=$here/target
+
+step() { printf -- '-- %s\n' "$*" >&2; }
+die() { printf 'bindings/c/test.sh: %s\n' "$*" >&2; exit 1; }
+
+moteseal=${1:-$(ls -t "$root"/target/{release,debug}/moteseal 2>/dev/null | head -1)}
+[ -x "$moteseal" ] || die "no moteseal binary; build it first (cargo build -p moteseal) or name one"
+moteseal=$(realpath "$moteseal")
+
+scratch=$(mktemp -d)
+trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$scratch"' EXIT
+
+step formatting
+cargo fmt --all --check
+
+step the header is what the sources say
+# shellcheck disable=SC2086
+cargo run --quiet $CARGO_FLAGS -p moteseal-header -- check
+
+step clippy
+# shellcheck disable=SC2086
+cargo clippy --quiet $CARGO_FLAGS --workspace -- -D warnings
+
+step the library with every check, and its peer
+# shellcheck disable=SC2086
+cargo build --quiet $CARGO_FLAGS --profile checked -p moteseal-c -p moteseal-c-peer
+library=$here/target/checked/libmoteseal.a
+peer=$here/target/checked/moteseal-c-peer
+
+step C and C++ compile everything without a warning
+strict=(-O1 -g -Wall -Wextra -Werror -pedantic -Iinclude)
+sanitize=(-fsanitize=address,undefined -fno-sanitize-recover=all)
+for source in examples/linux/*.c tests/boundary.c; do
+    gcc -std=c11 "${strict[@]}" "${sanitize[@]}" "$source" "$library" -o "$scratch/$(basename "$source" .c)"
+    g++ -std=c++17 "${strict[@]}" -x c++ -fsyntax-only "$source"
+done
+printf '#include <moteseal.h>\n#include <moteseal.h>\nint main(void) { return moteseal_error_name(0) == 0; }\n' > "$scratch/header.c"
+gcc -std=c99 "${strict[@]}" "$scratch/header.c" "$library" -o "$scratch/header"
+g++ -std=c++11 "${strict[@]}" -x c++ "$scratch/header.c" -x none "$library" -o "$scratch/header"
+for source in examples/cortex-m3/*.c; do
+    arm-none-eabi-gcc -std=c11 -mcpu=cortex-m3 -mthumb "${strict[@]}" -c "$source" -o "$scratch/object"
+done
+arm-none-eabi-g++ -std=c++17 -mcpu=cortex-m3 -mthumb "${strict[@]}" -x c++ -fsyntax-only examples/cortex-m3/main.c
+
+step the boundary under hostile use
+"$peer" broadcast "$scratch/frames"
+"$scratch/boundary" "$scratch/frames"
+
+step the lines of README.md
+mkdir "$scratch/clone" "$scratch/bin"
+ln -s "$root/bindings" "$root/data" "$scratch/clone"
+ln -s "$moteseal" "$scratch/bin/moteseal"
+{
+    # `cargo build --release` of the workspace is taken as done; a group and a port of our own keep runs side by side apart.
+    printf 'set -euo pipefail\ncargo() { :; }\n'
+    group=239.77.$((RANDOM % 250 + 1)).$((RANDOM % 250 + 1)) port=$((RANDOM % 20000 + 20000))
+    sed -n '/^```sh$/,/^```$/{/^```/!p}' README.md | sed "s/239\.77\.1\.2/$group/g; s/45789/$port/g"
+} > "$scratch/readme.sh"
+(cd "$scratch/clone" && PATH="$scratch/bin:$PATH" bash "$scratch/readme.sh") > "$scratch/readme.log" 2>&1 ||
+    { cat "$scratch/readme.log" >&2; die "the README's lines failed"; }
+tour=$scratch/clone/firmware-tour
+said() { grep -qF -- "$1" "$scratch/readme.log" || { cat "$scratch/readme.log" >&2; die "the README's lines did not say: $1"; }; }
+said 'a star of 16 levels takes 1952 bytes'
+said 'an event before its star: NotBegun'
+said '4,417 readings'
+said 'sealed events: 720'
+said 'sum: epoch: EpochAnswered'
+said 'refused, as it must be'
+seq -f 'line %g' 20 | cmp - "$tour/heard.txt" || die "the broadcast was not heard as it was said"
+
+step a restart goes on with the chain, and the client agrees
+seal=("$scratch/seal" "$tour/roster.cbor" "$tour/op.pub.pem" node "$tour/node.key.pem" "$tour/node.salt.key" "$tour/node.chain")
+! "${seal[@]}" "$root/data/examples/dev1.csv" "$tour/bundles" 2> "$scratch/again" || die "a closed epoch was sealed again"
+grep -q 'EpochGoesBack' "$scratch/again" || die "not EpochGoesBack: $(cat "$scratch/again")"
+sed 's/^2010-05-09/2010-05-10/' "$root/data/examples/dev1.csv" > "$scratch/next.csv"
+"${seal[@]}" "$scratch/next.csv" "$tour/bundles" > "$scratch/sealed"
+"$moteseal" verify "$tour"/bundles/*.mseal --roster "$tour/roster.cbor" --operator "$tour/op.pub.pem" > "$scratch/verified"
+grep -q '8,834 readings' "$scratch/verified" || die "not verified: $(cat "$scratch/verified")"
+
+step what the source encrypted opens, and nothing else does
+while read -r epoch count sum; do
+    case $epoch in 1000) value=2014 ;; 1001) value=2017 ;; *) die "unexpected epoch $epoch" ;; esac
+    open() { "$peer" open "$tour/sumkeys/querier.sum.key" 000102030405060708090a0b0c0d0e0f "$@"; }
+    # The node's place among the sources follows from its id, as the roster sorts devices; the other one is silent.
+    [ "$(open "$epoch" 1 10000 "node=$sum")" = "$value" ] || die "the sum of epoch $epoch does not open"
+    [ "$(open "$epoch" 0 1 "node=$count")" = 1 ] || die "the count of epoch $epoch does not open"
+    ! open "$((epoch + 1))" 1 10000 "node=$sum" 2> "$scratch/refused" || die "a sum opened in another epoch"
+    grep -q SharesMismatch "$scratch/refused" || die "not SharesMismatch: $(cat "$scratch/refused")"
+done < "$tour/node.psrs"
+[ "$(wc -l < "$tour/node.psrs")" = 2 ] || die "not two epochs of sums"
+
+step the bindings hold

@@ -1,0 +1,90 @@
+//! A base station, a sender that it has certified, and what the two say.
+
+use std::error::Error;
+
+use moteseal_core::cast::{
+    ChainDraft, ChainId, ChainNumber, KeyId, Kind, MAX_HEAD, MAX_LEAF, MAX_REVOCATION, MAX_SENDER_CERTIFICATE, MAX_SINGLE,
+    NetworkId, OutgoingChain, RevocationDraft, SenderCertificateDraft, SingleDraft, sender_named,
+};
+use moteseal_core::digest::Digest;
+use moteseal_core::signature::{Algorithm, SecretKey};
+use moteseal_core::wire::cast::CastFrame;
+use moteseal_core::wire::cbor::Writer;
+
+const MESSAGES: u32 = 20;
+const PER_BLOCK: u8 = 8;
+
+/// All frames, each behind its length.
+pub(crate) fn frames() -> Result<Vec<u8>, Box<dyn Error>> {
+    let base = SecretKey::from_seed(Algorithm::Ed25519, &[1; 32])?;
+    let key = SecretKey::from_seed(Algorithm::Ed25519, &[2; 32])?;
+    let (network, sender) = (NetworkId::of(&base.public()), sender_named("ops"));
+    let id = |number| ChainId { network, sender, number: ChainNumber(number) };
+    let mut out = Vec::new();
+    put(&mut out, &base.public().to_bytes())?;
+
+    let (public, base_id) = (key.public(), KeyId::of(&base.public()));
+    let draft = SenderCertificateDraft {
+        network,
+        base: base_id,
+        serial: 7,
+        sender,
+        key: &public,
+        not_before: 1000,
+        not_after: 1_900_000_000,
+    };
+    let mut buffer = [0; MAX_SENDER_CERTIFICATE];
+    frame(&mut out, &CastFrame::Certificate(draft.issue(&base, &mut buffer)?))?;
+
+    let draft = ChainDraft {
+        id: id(5),
+        key: KeyId::of(&public),
+        messages: MESSAGES,
+        per_block: PER_BLOCK,
+        kind: Kind::Messages,
+        label: "hello",
+    };
+    let (mut digests, mut tags, mut scratch) = ([Digest::NULL; 3], [[0; 8]; MESSAGES as usize], [0; MAX_LEAF]);
+    let read = |number: u32, buffer: &mut [u8]| -> Result<usize, std::convert::Infallible> {
+        let text = message(number);
+        buffer[..text.len()].copy_from_slice(text.as_bytes());
+        Ok(text.len())
+    };
+    let chain = OutgoingChain::build(draft, &mut digests, &mut tags, &mut scratch, read)?;
+    let mut head = [0; MAX_HEAD];
+    frame(&mut out, &CastFrame::Head(chain.head(&key, &mut scratch, &mut head)?))?;
+    for block in 1..=chain.blocks() {
+        for index in 0..chain.in_block(block) {
+            let number = chain.outline().message(block, index);
+            let mut leaf = [0; MAX_LEAF];
+            let leaf = chain.leaf(block, index, message(number).as_bytes(), &mut leaf)?;
+            frame(&mut out, &CastFrame::Fragment { chain: chain.reference(), block, index, leaf })?;
+        }
+    }
+
+    let draft = SingleDraft { id: id(6), kind: Kind::Messages, label: "", message: b"reboot" };
+    let mut single = [0; MAX_SINGLE];
+    put(&mut out, draft.seal(&key, &mut scratch, &mut single)?)?;
+
+    let draft = RevocationDraft { network, base: &base.public(), minimum: 8 };
+    let mut buffer = [0; MAX_REVOCATION];
+    frame(&mut out, &CastFrame::Revocation(draft.issue(&base, &mut buffer)?))?;
+    Ok(out)
+}
+
+fn message(number: u32) -> String {
+    format!("message {number}")
+}
+
+fn frame(out: &mut Vec<u8>, frame: &CastFrame<'_>) -> Result<(), Box<dyn Error>> {
+    let mut buffer = vec![0; MAX_SINGLE];
+    let mut writer = Writer::new(&mut buffer);
+    frame.encode(&mut writer)?;
+    put(out, writer.finish())
+}
+
+fn put(out: &mut Vec<u8>, bytes: &[u8]) -> Result<(), Box<dyn Error>> {
+    out.extend_from_slice(&u16::try_from(bytes.len())?.to_be_bytes());
+    out.extend_from_slice(bytes);
+    Ok(())
+}

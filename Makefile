@@ -42,7 +42,7 @@ lab: setup-build ## Repeat the paper's sampling figures on recorded data: lab/re
 	@cargo run --release --quiet $(CARGO_FLAGS) -p moteseal -- sim report --out lab/report $(LAB_FLAGS)
 
 .PHONY: test
-test: lint mote spec rust-test python absent-data ## Everything that must hold: lints, the mote's build, both verifiers, all tests
+test: lint mote spec rust-test python c absent-data ## Everything that must hold: lints, the mote's build, both verifiers, all tests
 
 .PHONY: lint
 lint: setup-test ## Formatting, clippy, dependencies, hygiene of the files
@@ -75,6 +75,11 @@ rust-test: setup-test
 python: setup-test ## The Python package: its tests, its types and its example, with what rust-test has built
 	$(call step,the Python package)
 	@CARGO_FLAGS="$(CARGO_FLAGS)" PYTHON=$(VENV_PYTHON) bindings/python/test.sh
+
+.PHONY: c
+c: setup-test ## The C library for motes: its header, its examples on Linux and on a Cortex-M3, hostile use, its README
+	$(call step,the C library)
+	@bindings/c/test.sh
 
 .PHONY: absent-data
 absent-data:

@@ -202,6 +202,7 @@ impl<'p> Listener<'p> {
     ///
     /// # Errors
     /// [`JournalError`].
+    #[inline(never)]
     pub fn new<F: Flash>(audience: &'p Audience, seed: u64, now_ms: u64, durable: &mut Durable<F>) -> Result<Self, JournalError> {
         let settings = Settings {
             network: audience.network,
@@ -222,6 +223,7 @@ impl<'p> Listener<'p> {
     ///
     /// # Errors
     /// [`JournalError`].
+    #[inline(never)]
     pub fn hear<F: Flash>(
         &mut self,
         now_ms: u64,
@@ -258,6 +260,7 @@ impl<'p> Listener<'p> {
     ///
     /// # Errors
     /// [`JournalError`].
+    #[inline(never)]
     pub fn say<F: Flash>(
         &mut self,
         now_ms: u64,

@@ -14,6 +14,7 @@ use moteseal_board::{Board, entry, idle};
 use moteseal_core::provision::Provisioning;
 use moteseal_core::wire::serial::{Heard, Line, MAX_BODY, Side, Timing, room};
 use moteseal_mote::flash::{Flash, FlashFailed};
+use moteseal_mote::memory::{Durable, Settings};
 use moteseal_mote::readings::Recording;
 use moteseal_mote::report::Report;
 use moteseal_mote::{Fault, Mote};
@@ -21,7 +22,7 @@ use moteseal_mote::{Fault, Mote};
 /// The levels of the groups that this firmware is for.
 const LEVELS: usize = 16;
 /// Bytes for events on their way to the gateway: 11 an event of 4 bytes.
-const BUFFER: usize = 6 << 10;
+const BUFFER: usize = 4 << 10;
 /// Bytes of a reading.
 const RECORD: usize = 4;
 /// Packets of the longest bodies.
@@ -104,8 +105,13 @@ fn main() -> ! {
 fn run(told: &Provisioning<'_>, flash: Pages, mut uart: Uart, mut clock: Clock) -> Result<core::convert::Infallible, Fault> {
     uart.start();
     clock.start();
-    let readings = Recording::new(TABLE, RECORD, told.window).ok_or(Fault::Schema)?;
-    let mut mote = Mote::<_, _, LEVELS, BUFFER>::start(told, flash, readings, clock.now_ms(), &mut tell)?;
+    let readings = Recording::new(TABLE, RECORD, told.window).ok_or(Fault::Readings)?;
+    let settings = Settings { interval_ms: told.window.interval_ms, led: false, scheme: told.scheme };
+    let mut durable = Durable::open(flash, told.device, told.certificate, settings)?;
+    let mut mote = Mote::<_, _, LEVELS, BUFFER>::new(told, &mut durable, readings)?;
+    mote.start(clock.now_ms(), &mut tell)?;
+    #[cfg(feature = "report")]
+    moteseal_board::println!("mote: memory {} durable {} line {}", size_of_val(&mote), size_of::<Durable<Pages>>(), size_of::<Line<PACKET, PACKET>>());
     let mut line = Line::<PACKET, PACKET>::new(Side::Mote(told.device), mote.boots(), Timing::default());
     let mut out = [0; MAX_BODY];
     let (mut waiting, mut still) = (None, 0);

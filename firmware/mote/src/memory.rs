@@ -453,6 +453,7 @@ impl<F: Flash> Durable<F> {
     ///
     /// # Errors
     /// [`JournalError`]; also if the journal is another device's.
+    #[inline(never)]
     pub fn open(flash: F, device: DeviceId, certificate: Digest, settings: Settings) -> Result<Self, JournalError> {
         let mut memory = Memory::new(device, certificate, settings);
         let journal = Journal::open(flash, &mut memory, Memory::apply, Memory::snapshot)?;
@@ -476,6 +477,7 @@ impl<F: Flash> Durable<F> {
         self.journal.into_flash()
     }
 
+    #[inline(never)]
     fn tell(&mut self, kind: u8, content: &Content) -> Result<(), JournalError> {
         self.memory.apply(kind, content.written())?;
         self.journal.write(kind, &[content.written()], &self.memory, Memory::snapshot)

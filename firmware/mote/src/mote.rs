@@ -6,7 +6,7 @@
 
 use moteseal_core::digest::Digest;
 use moteseal_core::provision::Provisioning;
-use moteseal_core::record::{EpochNumber, Framing, Round};
+use moteseal_core::record::{EpochNumber, Framing, Round, SealIndex};
 use moteseal_core::sample::Announcement;
 use moteseal_core::schema::Schema;
 use moteseal_core::seal::Scheme;
@@ -40,6 +40,8 @@ pub enum Fault {
     Journal(JournalError),
     /// The schema is none, or its records are longer than a frame.
     Schema,
+    /// There are no such readings in flash.
+    Readings,
     /// The group has more levels than the firmware is built for.
     Levels,
     /// The seal was not signed.
@@ -53,6 +55,7 @@ impl Fault {
         match self {
             Self::Journal(error) => error.name(),
             Self::Schema => "SchemaUnusable",
+            Self::Readings => "NoSuchReadings",
             Self::Levels => "LevelsMismatch",
             Self::Sign => "NotSigned",
         }
@@ -66,12 +69,12 @@ impl From<JournalError> for Fault {
 }
 
 /// A mote of a group of at most `L` levels, with `N` bytes for events on their way.
-pub struct Mote<'p, F, R, const L: usize, const N: usize> {
+pub struct Mote<'p, 'd, F, R, const L: usize, const N: usize> {
     told: &'p Provisioning<'p>,
     link: LinkKey,
     schema: Digest,
     framing: Framing,
-    durable: Durable<F>,
+    durable: &'d mut Durable<F>,
     readings: R,
     /// The place of the next reading, and when it is due.
     place: u32,
@@ -95,37 +98,27 @@ pub struct Mote<'p, F, R, const L: usize, const N: usize> {
     listener: Option<Listener<'p>>,
 }
 
-impl<'p, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, F, R, L, N> {
-    /// Starts: the journal says where the mote was.
+impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd, F, R, L, N> {
+    /// A mote that [starts](Self::start) where the journal says that it was.
     ///
     /// # Errors
-    /// [`Fault`].
-    pub fn start(told: &'p Provisioning<'p>, flash: F, mut readings: R, now_ms: u64, tell: &mut Tell<'_>) -> Result<Self, Fault> {
+    /// `Schema`, `Levels`.
+    pub fn new(told: &'p Provisioning<'p>, durable: &'d mut Durable<F>, readings: R) -> Result<Self, Fault> {
         let schema = Schema::decode(told.schema).map_err(|_| Fault::Schema)?;
         let framing = schema.record_size().map_or(Some(Framing::Prefixed), Framing::fixed).ok_or(Fault::Schema)?;
         if usize::from(told.levels) > L {
             return Err(Fault::Levels);
         }
-        let settings = Settings { interval_ms: told.window.interval_ms, led: false, scheme: told.scheme };
-        let mut durable = Durable::open(flash, told.device, told.certificate, settings)?;
-        let (boots, place) = (durable.memory().boots(), durable.memory().resume());
-        readings.resume(place);
-        tell(Report::Started(boots));
-        // Nobody else knows it, and it is another one at each start.
-        let seed = Digest::of(&[b"moteseal/1/mote/seed\0", &*told.link_secret, &boots.to_be_bytes()]);
-        let seed = seed.0.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
-        let listener = match &told.audience {
-            Some(audience) => Some(Listener::new(audience, seed, now_ms, &mut durable)?),
-            None => None,
-        };
+        // Large parts are made where they lie, when they are needed: a board has no stack to move them over.
         Ok(Self {
+            told,
             link: LinkKey::new(&told.link_secret),
             schema: schema.digest(),
             framing,
+            place: durable.memory().resume(),
             durable,
             readings,
-            place,
-            due_ms: now_ms,
+            due_ms: 0,
             open: None,
             announced: (EpochNumber(0), Round(0)),
             wants_schema: true,
@@ -135,10 +128,29 @@ impl<'p, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, F, R, L
             retry: Retry::new(),
             has_asked: false,
             unknown: 0,
-            source: told.sums.as_ref().map(|of| Source::new(told, of)),
-            listener,
-            told,
+            source: None,
+            listener: None,
         })
+    }
+
+    /// Starts.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    #[inline(never)]
+    pub fn start(&mut self, now_ms: u64, tell: &mut Tell<'_>) -> Result<(), Fault> {
+        let boots = self.boots();
+        self.due_ms = now_ms;
+        self.readings.resume(self.place);
+        tell(Report::Started(boots));
+        // Nobody else knows it, and it is another one at each start.
+        let seed = Digest::of(&[b"moteseal/1/mote/seed\0", &*self.told.link_secret, &boots.to_be_bytes()]);
+        let seed = seed.0.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+        self.source = self.told.sums.as_ref().map(|of| Source::new(self.told, of));
+        if let Some(audience) = &self.told.audience {
+            self.listener = Some(Listener::new(audience, seed, now_ms, self.durable)?);
+        }
+        Ok(())
     }
 
     /// How often it has started: another number at each start, as a serial line wants one.
@@ -159,11 +171,6 @@ impl<'p, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, F, R, L
         self.is_done
     }
 
-    /// Gives up the mote and hands out its flash: what a loss of power leaves.
-    pub fn into_flash(self) -> F {
-        self.durable.into_flash()
-    }
-
     /// The line was opened anew: what was sent and not acknowledged may be lost.
     pub fn opened(&mut self) {
         self.resend();
@@ -182,13 +189,19 @@ impl<'p, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, F, R, L
                 Ok(())
             }
             Channel::SumsAnnouncement => match &mut self.source {
-                Some(source) => Ok(source.hear(now_ms, body, &mut self.durable, tell)?),
+                Some(source) => Ok(source.hear(now_ms, body, self.durable, tell)?),
                 None => Ok(()),
             },
             Channel::Broadcast => match &mut self.listener {
-                Some(listener) => Ok(listener.hear(now_ms, body, &mut self.durable, tell)?),
+                Some(listener) => Ok(listener.hear(now_ms, body, self.durable, tell)?),
                 None => Ok(()),
             },
+            Channel::Time => {
+                if let (Some(source), Some(unix_ms)) = (&mut self.source, body.first_chunk()) {
+                    source.hint(now_ms, u64::from_be_bytes(*unix_ms));
+                }
+                Ok(())
+            }
             // A source is asked nothing by frames.
             Channel::Sums => Ok(()),
         }
@@ -218,7 +231,7 @@ impl<'p, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, F, R, L
     /// [`Fault`].
     pub fn say(&mut self, now_ms: u64, out: &mut [u8], tell: &mut Tell<'_>) -> Result<Option<(Channel, usize)>, Fault> {
         if let Some(source) = &mut self.source
-            && let Some(length) = source.say(now_ms, out, &mut self.durable, tell)?
+            && let Some(length) = source.say(now_ms, out, self.durable, tell)?
         {
             return Ok(Some((Channel::Sums, length)));
         }
@@ -227,7 +240,7 @@ impl<'p, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, F, R, L
             return Ok(Some((Channel::Hub, length)));
         }
         if let Some(listener) = &mut self.listener
-            && let Some(length) = listener.say(now_ms, out, &mut self.durable)?
+            && let Some(length) = listener.say(now_ms, out, self.durable)?
         {
             return Ok(Some((Channel::Broadcast, length)));
         }
@@ -235,6 +248,7 @@ impl<'p, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, F, R, L
     }
 
     /// The next frame to the coordinator. One seal after the other: a frame of the next one would tell it that this one was abandoned.
+    #[inline(never)]
     fn frame(&mut self, out: &mut [u8]) -> Option<usize> {
         let mut scratch = [0; FRAME_EVENTS];
         let sealed = self.durable.memory().sealed();
@@ -266,6 +280,7 @@ impl<'p, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, F, R, L
     }
 
     /// Takes the next reading, if it can be taken now.
+    #[inline(never)]
     fn sense(&mut self, now_ms: u64, tell: &mut Tell<'_>) -> Result<bool, Fault> {
         if self.is_done || self.open.as_ref().is_some_and(|open| open.ended.is_some()) {
             return Ok(false);
@@ -325,7 +340,7 @@ impl<'p, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, F, R, L
             let index = self.durable.open_seal(epoch)?;
             let scheme = self.durable.memory().settings().scheme;
             let announced = if self.announced.0 == epoch { self.announced.1 } else { Round(0) };
-            self.open = Open::new(self.told, self.framing, (index, epoch), scheme, announced);
+            self.begin(index, epoch, scheme, announced);
             tell(Report::Opened(index, epoch, scheme));
         }
         if let Some(open) = &mut self.open {
@@ -345,7 +360,14 @@ impl<'p, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, F, R, L
         Ok(true)
     }
 
+    /// Apart, so that what is made here is on the stack only meanwhile.
+    #[inline(never)]
+    fn begin(&mut self, index: SealIndex, epoch: EpochNumber, scheme: Scheme, announced: Round) {
+        self.open = Open::new(self.told, self.framing, (index, epoch), scheme, announced);
+    }
+
     /// Signs the seal that has ended, once the coordinator has its events and the seal before it.
+    #[inline(never)]
     fn sign(&mut self, now_ms: u64, tell: &mut Tell<'_>) -> Result<(), Fault> {
         let memory = self.durable.memory();
         let is_ready = |open: &&mut Open<L, N>| open.ended.is_some() && open.forwarder.is_drained() && memory.sealed().is_none();

@@ -92,6 +92,7 @@ impl<'p> Source<'p> {
     ///
     /// # Errors
     /// [`JournalError`]: the agenda must not be acted on.
+    #[inline(never)]
     pub fn hear<F: Flash>(
         &mut self,
         now_ms: u64,
@@ -238,6 +239,7 @@ fn start(
 
 /// Writes the frame of an answer, or says why there is none.
 #[allow(clippy::too_many_arguments)]
+#[inline(never)]
 fn respond<F: Flash>(
     told: &Provisioning<'_>,
     of: &Membership,

@@ -7,7 +7,7 @@ use core::ptr;
 /// Bytes that are erased together.
 pub const SECTOR: usize = 1024;
 /// Sectors of the page.
-pub const SECTORS: usize = 16;
+pub const SECTORS: usize = 8;
 /// Bytes of the page.
 pub const LENGTH: usize = SECTOR * SECTORS;
 

@@ -17,7 +17,7 @@ use crate::memory::Durable;
 use crate::report::{Report, Tell};
 
 /// Senders that are known at once.
-const SENDERS: usize = 2;
+const SENDERS: usize = 1;
 /// Blocks of one message each: what live commands and lines are sent as.
 const PER_BLOCK: usize = 1;
 /// The longest leaf that is kept: a command and what announces the next.
@@ -68,7 +68,7 @@ impl<K: PartialEq, const N: usize> Slot<K, N> {
 }
 
 /// What is kept in RAM.
-struct Shelf {
+pub struct Shelf {
     certificates: [Slot<KeyId, MAX_SENDER_CERTIFICATE>; SENDERS],
     chain_certificate: Slot<ChainRef, MAX_SENDER_CERTIFICATE>,
     revocation: Slot<u8, MAX_REVOCATION>,
@@ -78,8 +78,16 @@ struct Shelf {
     next_leaf: usize,
 }
 
+impl Default for Shelf {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Shelf {
-    const fn new() -> Self {
+    /// Nothing.
+    #[must_use]
+    pub const fn new() -> Self {
         Self {
             certificates: [const { Slot::new() }; SENDERS],
             chain_certificate: Slot::new(),
@@ -178,10 +186,13 @@ impl<F: Flash> Store for Kept<'_, F> {
     }
 }
 
-/// A mote's part in broadcasts.
-pub struct Listener<'p> {
-    node: Node<'p, SENDERS, 1, PER_BLOCK>,
-    shelf: Shelf,
+/// The node of core's recovery with a mote's dimensions.
+pub type Ears<'p> = Node<'p, SENDERS, 1, PER_BLOCK>;
+
+/// A mote's part in broadcasts: whoever has the memory lends it.
+pub struct Listener<'p, 'm> {
+    node: &'m mut Ears<'p>,
+    shelf: &'m mut Shelf,
 }
 
 const fn now(ms: u64) -> Now {
@@ -197,26 +208,37 @@ fn only_journal<T>(result: Result<T, KeepError>) -> Result<Option<T>, JournalErr
     }
 }
 
-impl<'p> Listener<'p> {
-    /// A node at its start. `seed` decides when it speaks; strangers should not know it. Asks which chains there are.
-    ///
-    /// # Errors
-    /// [`JournalError`].
-    #[inline(never)]
-    pub fn new<F: Flash>(audience: &'p Audience, seed: u64, now_ms: u64, durable: &mut Durable<F>) -> Result<Self, JournalError> {
-        let settings = Settings {
-            network: audience.network,
-            bases: core::slice::from_ref::<PublicKey>(&audience.base),
-            links: LinkSet::one(LINE),
-            relay: Relay::Never,
-            timing: Timing { quiet_ms: 2_000, request_ms: 200, reply_ms: 500, hold_off_ms: 1_000, ..Timing::RADIO },
-            meter: Meter::MOTE,
-        };
-        let mut shelf = Shelf::new();
-        let made = Node::new(settings, seed, now(now_ms), &mut Kept { shelf: &mut shelf, durable });
-        let mut node = only_journal(made)?.ok_or(JournalError::Full)?;
+/// A node at its start, to be lent to a [`Listener`]. `seed` decides when it speaks; strangers should not know it. It asks which chains there are.
+///
+/// # Errors
+/// [`JournalError`].
+#[inline(never)]
+pub fn ears<'p, F: Flash>(
+    audience: &'p Audience,
+    seed: u64,
+    now_ms: u64,
+    shelf: &mut Shelf,
+    durable: &mut Durable<F>,
+) -> Result<Ears<'p>, JournalError> {
+    let settings = Settings {
+        network: audience.network,
+        bases: core::slice::from_ref::<PublicKey>(&audience.base),
+        links: LinkSet::one(LINE),
+        relay: Relay::Never,
+        timing: Timing { quiet_ms: 2_000, request_ms: 200, reply_ms: 500, hold_off_ms: 1_000, ..Timing::RADIO },
+        meter: Meter::MOTE,
+    };
+    Node::new(settings, seed, now(now_ms), &mut Kept { shelf, durable }).map_err(|error| match error {
+        KeepError::NoRoom => JournalError::Full,
+        KeepError::Journal(error) => error,
+    })
+}
+
+impl<'p, 'm> Listener<'p, 'm> {
+    /// Of a node and what it keeps.
+    pub fn new(node: &'m mut Ears<'p>, shelf: &'m mut Shelf, now_ms: u64) -> Self {
         node.solicit(now(now_ms));
-        Ok(Self { node, shelf })
+        Self { node, shelf }
     }
 
     /// Hears a frame, and acts on what is verified by it.
@@ -231,7 +253,7 @@ impl<'p> Listener<'p> {
         durable: &mut Durable<F>,
         tell: &mut Tell<'_>,
     ) -> Result<(), JournalError> {
-        let event = self.node.receive(now(now_ms), LINE, frame, &mut Kept { shelf: &mut self.shelf, durable });
+        let event = self.node.receive(now(now_ms), LINE, frame, &mut Kept { shelf: self.shelf, durable });
         match only_journal(event)? {
             Some(Event::Verified { chain, number, first, last, is_last, .. }) => {
                 // The head was found to be genuine; images and agendas are not for a mote.
@@ -267,7 +289,7 @@ impl<'p> Listener<'p> {
         out: &mut [u8],
         durable: &mut Durable<F>,
     ) -> Result<Option<usize>, JournalError> {
-        let said = self.node.poll(now(now_ms), &mut Kept { shelf: &mut self.shelf, durable }, out);
+        let said = self.node.poll(now(now_ms), &mut Kept { shelf: self.shelf, durable }, out);
         Ok(only_journal(said)?.flatten().map(|transmit| transmit.length))
     }
 }

@@ -7,13 +7,17 @@
 #![no_main]
 #![forbid(unsafe_code)]
 
+use core::convert::Infallible;
+
 use moteseal_board::clock::Clock;
 use moteseal_board::flash::{Flash as BoardFlash, LENGTH, SECTOR};
 use moteseal_board::uart::Uart;
 use moteseal_board::{Board, entry, idle};
+use moteseal_core::digest::Digest;
 use moteseal_core::provision::Provisioning;
 use moteseal_core::wire::serial::{Heard, Line, MAX_BODY, Side, Timing, room};
 use moteseal_mote::flash::{Flash, FlashFailed};
+use moteseal_mote::listener::{Listener, Shelf, ears};
 use moteseal_mote::memory::{Durable, Settings};
 use moteseal_mote::readings::Recording;
 use moteseal_mote::report::Report;
@@ -102,16 +106,36 @@ fn main() -> ! {
     stop(fault.name(), 3)
 }
 
-fn run(told: &Provisioning<'_>, flash: Pages, mut uart: Uart, mut clock: Clock) -> Result<core::convert::Infallible, Fault> {
+fn run(told: &Provisioning<'_>, flash: Pages, mut uart: Uart, mut clock: Clock) -> Result<Infallible, Fault> {
     uart.start();
     clock.start();
-    let readings = Recording::new(TABLE, RECORD, told.window).ok_or(Fault::Readings)?;
     let settings = Settings { interval_ms: told.window.interval_ms, led: false, scheme: told.scheme };
-    let mut durable = Durable::open(flash, told.device, told.certificate, settings)?;
-    let mut mote = Mote::<_, _, LEVELS, BUFFER>::new(told, &mut durable, readings)?;
+    // Results are looked into where they lie: taking what is in them out would take its memory twice.
+    let mut opened = Durable::open(flash, told.device, told.certificate, settings);
+    let durable = opened.as_mut().map_err(|error| *error)?;
+    let Some(audience) = &told.audience else { return work(told, durable, None, uart, clock) };
+    // Nobody else knows it, and it is another one at each start.
+    let boots = durable.memory().boots().to_be_bytes();
+    let seed = Digest::of(&[b"moteseal/1/mote/seed\0", &*told.link_secret, &boots]);
+    let seed = seed.0.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+    let mut shelf = Shelf::new();
+    let mut ears = ears(audience, seed, clock.now_ms(), &mut shelf, durable);
+    let listener = Listener::new(ears.as_mut().map_err(|error| *error)?, &mut shelf, clock.now_ms());
+    work(told, durable, Some(listener), uart, clock)
+}
+
+/// The rest, on the stack behind what was lent to it.
+#[inline(never)]
+fn work<'p>(
+    told: &'p Provisioning<'p>,
+    durable: &mut Durable<Pages>,
+    listener: Option<Listener<'p, '_>>,
+    mut uart: Uart,
+    clock: Clock,
+) -> Result<Infallible, Fault> {
+    let readings = Recording::new(TABLE, RECORD, told.window).ok_or(Fault::Readings)?;
+    let mut mote = Mote::<_, _, LEVELS, BUFFER>::new(told, durable, listener, readings);
     mote.start(clock.now_ms(), &mut tell)?;
-    #[cfg(feature = "report")]
-    moteseal_board::println!("mote: memory {} durable {} line {}", size_of_val(&mote), size_of::<Durable<Pages>>(), size_of::<Line<PACKET, PACKET>>());
     let mut line = Line::<PACKET, PACKET>::new(Side::Mote(told.device), mote.boots(), Timing::default());
     let mut out = [0; MAX_BODY];
     let (mut waiting, mut still) = (None, 0);

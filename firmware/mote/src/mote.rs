@@ -95,26 +95,18 @@ pub struct Mote<'p, 'd, F, R, const L: usize, const N: usize> {
     /// How often in a row the gateway did not know what it had acknowledged of the oldest seal.
     unknown: u8,
     source: Option<Source<'p>>,
-    listener: Option<Listener<'p>>,
+    listener: Option<Listener<'p, 'd>>,
 }
 
 impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd, F, R, L, N> {
-    /// A mote that [starts](Self::start) where the journal says that it was.
-    ///
-    /// # Errors
-    /// `Schema`, `Levels`.
-    pub fn new(told: &'p Provisioning<'p>, durable: &'d mut Durable<F>, readings: R) -> Result<Self, Fault> {
-        let schema = Schema::decode(told.schema).map_err(|_| Fault::Schema)?;
-        let framing = schema.record_size().map_or(Some(Framing::Prefixed), Framing::fixed).ok_or(Fault::Schema)?;
-        if usize::from(told.levels) > L {
-            return Err(Fault::Levels);
-        }
-        // Large parts are made where they lie, when they are needed: a board has no stack to move them over.
-        Ok(Self {
+    /// A mote that is to be [started](Self::start), where the journal says that it was.
+    // Large parts are made where they lie, when they are needed: a board has no stack to move them over.
+    pub fn new(told: &'p Provisioning<'p>, durable: &'d mut Durable<F>, listener: Option<Listener<'p, 'd>>, readings: R) -> Self {
+        Self {
             told,
             link: LinkKey::new(&told.link_secret),
-            schema: schema.digest(),
-            framing,
+            schema: Digest::NULL,
+            framing: Framing::Prefixed,
             place: durable.memory().resume(),
             durable,
             readings,
@@ -128,28 +120,25 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
             retry: Retry::new(),
             has_asked: false,
             unknown: 0,
-            source: None,
-            listener: None,
-        })
+            source: told.sums.as_ref().map(|of| Source::new(told, of)),
+            listener,
+        }
     }
 
-    /// Starts.
+    /// Starts: before this nothing else is to be done with it.
     ///
     /// # Errors
-    /// [`Fault`].
-    #[inline(never)]
+    /// `Schema`, `Levels`.
     pub fn start(&mut self, now_ms: u64, tell: &mut Tell<'_>) -> Result<(), Fault> {
-        let boots = self.boots();
+        let schema = Schema::decode(self.told.schema).map_err(|_| Fault::Schema)?;
+        self.framing = schema.record_size().map_or(Some(Framing::Prefixed), Framing::fixed).ok_or(Fault::Schema)?;
+        self.schema = schema.digest();
+        if usize::from(self.told.levels) > L {
+            return Err(Fault::Levels);
+        }
         self.due_ms = now_ms;
         self.readings.resume(self.place);
-        tell(Report::Started(boots));
-        // Nobody else knows it, and it is another one at each start.
-        let seed = Digest::of(&[b"moteseal/1/mote/seed\0", &*self.told.link_secret, &boots.to_be_bytes()]);
-        let seed = seed.0.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
-        self.source = self.told.sums.as_ref().map(|of| Source::new(self.told, of));
-        if let Some(audience) = &self.told.audience {
-            self.listener = Some(Listener::new(audience, seed, now_ms, self.durable)?);
-        }
+        tell(Report::Started(self.boots()));
         Ok(())
     }
 
@@ -196,12 +185,6 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
                 Some(listener) => Ok(listener.hear(now_ms, body, self.durable, tell)?),
                 None => Ok(()),
             },
-            Channel::Time => {
-                if let (Some(source), Some(unix_ms)) = (&mut self.source, body.first_chunk()) {
-                    source.hint(now_ms, u64::from_be_bytes(*unix_ms));
-                }
-                Ok(())
-            }
             // A source is asked nothing by frames.
             Channel::Sums => Ok(()),
         }
@@ -340,7 +323,7 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
             let index = self.durable.open_seal(epoch)?;
             let scheme = self.durable.memory().settings().scheme;
             let announced = if self.announced.0 == epoch { self.announced.1 } else { Round(0) };
-            self.begin(index, epoch, scheme, announced);
+            begin(&mut self.open, self.told, self.framing, (index, epoch), scheme, announced);
             tell(Report::Opened(index, epoch, scheme));
         }
         if let Some(open) = &mut self.open {
@@ -358,12 +341,6 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
         // One that was late does not make the next ones early.
         self.due_ms = self.due_ms.saturating_add(interval_ms).max(now_ms.saturating_sub(interval_ms));
         Ok(true)
-    }
-
-    /// Apart, so that what is made here is on the stack only meanwhile.
-    #[inline(never)]
-    fn begin(&mut self, index: SealIndex, epoch: EpochNumber, scheme: Scheme, announced: Round) {
-        self.open = Open::new(self.told, self.framing, (index, epoch), scheme, announced);
     }
 
     /// Signs the seal that has ended, once the coordinator has its events and the seal before it.
@@ -464,4 +441,17 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
     pub const fn scheme(&self) -> Scheme {
         self.durable.memory().settings().scheme
     }
+}
+
+/// Opens a seal. Apart, so that what is made here is on the stack only meanwhile.
+#[inline(never)]
+fn begin<const L: usize, const N: usize>(
+    open: &mut Option<Open<L, N>>,
+    told: &Provisioning<'_>,
+    framing: Framing,
+    which: (SealIndex, EpochNumber),
+    scheme: Scheme,
+    announced: Round,
+) {
+    *open = Open::new(told, framing, which, scheme, announced);
 }

@@ -7,7 +7,7 @@
 use moteseal_core::digest::Digest;
 use moteseal_core::provision::{Membership, Provisioning};
 use moteseal_core::schema::Schema;
-use moteseal_core::sum::agenda::{self, Agenda, MAX_QUERIES, Posed};
+use moteseal_core::sum::agenda::{self, Agenda, Posed};
 use moteseal_core::sum::participation::Participation;
 use moteseal_core::sum::query::{MAX_SLOTS, Plan, QueryId};
 use moteseal_core::sum::sies::{Psr, Slot, SourceKey};
@@ -19,6 +19,8 @@ use crate::journal::JournalError;
 use crate::memory::{AnswerRefused, Durable};
 use crate::report::{Report, Tell};
 
+/// Queries that are answered at once; of an agenda with more, the first ones that can be.
+const QUERIES: usize = 2;
 /// The longest plan that a mote keeps, in bytes.
 const PLAN: usize = 320;
 /// The longest record whose newest reading is kept.
@@ -39,7 +41,6 @@ struct Newest {
 }
 
 /// A query that is answered.
-#[derive(Clone)]
 struct Running {
     id: QueryId,
     first: u64,
@@ -63,7 +64,7 @@ pub struct Source<'p> {
     link: LinkKey,
     /// Wall time less the mote's own, in milliseconds, once there was a hint.
     ahead_ms: Option<u64>,
-    running: [Option<Running>; MAX_QUERIES],
+    running: [Option<Running>; QUERIES],
 }
 
 /// What came of looking for an answer.
@@ -76,7 +77,7 @@ impl<'p> Source<'p> {
     /// A source that answers nothing yet.
     #[must_use]
     pub fn new(told: &'p Provisioning<'p>, of: &'p Membership) -> Self {
-        Self { of, told, link: LinkKey::new(&of.link_secret), ahead_ms: None, running: [const { None }; MAX_QUERIES] }
+        Self { of, told, link: LinkKey::new(&of.link_secret), ahead_ms: None, running: [const { None }; QUERIES] }
     }
 
     /// Somebody says what time it is.
@@ -136,20 +137,20 @@ impl<'p> Source<'p> {
             self.hint(now_ms, said.0);
         }
         tell(Report::Agenda(said.0));
-        let before = core::mem::replace(&mut self.running, [const { None }; MAX_QUERIES]);
-        for (place, (id, posed)) in self.running.iter_mut().zip(agenda.queries()) {
-            // What was sensed for a query that goes on stays.
-            let known = before.iter().flatten().find(|running| running.id == id);
-            *place = match known {
-                Some(known) => Some(known.clone()),
-                None => match start(self.told, self.of, self.ahead_ms.unwrap_or(0).saturating_add(now_ms), id, &posed) {
-                    Ok(running) => Some(running),
-                    Err(why) => {
-                        tell(Report::NotAnswering(why));
-                        None
-                    }
-                },
-            };
+        // What was sensed for a query that goes on stays.
+        for place in &mut self.running {
+            place.take_if(|running| agenda.queries().all(|(id, _)| id != running.id));
+        }
+        let unix_ms = self.unix_ms(now_ms).unwrap_or_default();
+        for (id, posed) in agenda.queries() {
+            if self.running.iter().flatten().any(|running| running.id == id) {
+                continue;
+            }
+            let free = self.running.iter_mut().find(|place| place.is_none());
+            let started = free.ok_or("TooManyQueries").and_then(|place| start(place, self.told, self.of, unix_ms, id, &posed));
+            if let Err(why) = started {
+                tell(Report::NotAnswering(why));
+            }
         }
         Ok(())
     }
@@ -208,13 +209,15 @@ impl<'p> Source<'p> {
 }
 
 /// Begins to answer a query, if it can be answered from this mote's records.
+#[inline(never)]
 fn start(
+    place: &mut Option<Running>,
     told: &Provisioning<'_>,
     of: &Membership,
     unix_ms: u64,
     id: QueryId,
     posed: &Posed<'_>,
-) -> Result<Running, &'static str> {
+) -> Result<(), &'static str> {
     let plan = Plan::decode(posed.plan).map_err(|_| "MalformedPlan")?;
     plan.check_capacity(of.sources).map_err(|_| "CapacityExceeded")?;
     let schema = Schema::decode(told.schema).map_err(|error| error.name())?;
@@ -223,7 +226,7 @@ fn start(
     let mut kept = [0; PLAN];
     kept.get_mut(..posed.plan.len()).ok_or("PlanTooLong")?.copy_from_slice(posed.plan);
     let epoch = unix_ms / epoch_ms.max(1);
-    Ok(Running {
+    *place = Some(Running {
         id,
         first: posed.first,
         until: posed.until,
@@ -234,7 +237,8 @@ fn start(
         next: posed.first.max(epoch),
         whole_from: epoch + 1,
         newest: [None; 2],
-    })
+    });
+    Ok(())
 }
 
 /// Writes the frame of an answer, or says why there is none.

@@ -12,6 +12,7 @@ mod failure;
 mod question;
 mod report;
 mod source;
+mod sums;
 mod work;
 
 use pyo3::prelude::*;
@@ -31,4 +32,6 @@ mod _moteseal {
     use crate::report::{DeviceReport, Outage, Report};
     #[pymodule_export]
     use crate::source::Roster;
+    #[pymodule_export]
+    use crate::sums::{Following, follow_sums, setup_sums};
 }

@@ -29,7 +29,8 @@ struct State {
 }
 
 impl Stop {
-    fn stop(&self) {
+    /// Stops the work.
+    pub(crate) fn stop(&self) {
         self.0.is_stopped.store(true, Ordering::Relaxed);
         self.0.notify.notify_one();
     }

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from moteseal import errors
+from moteseal import errors, sums
 from moteseal._moteseal import (
     Answer,
     Bin,
@@ -69,6 +69,7 @@ __all__ = [
     "Roster",
     "errors",
     "is_proof",
+    "sums",
     "verify",
     "verify_bundles",
     "verify_proof",

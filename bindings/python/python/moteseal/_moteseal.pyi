@@ -4,7 +4,8 @@ from collections.abc import Iterable, Sequence
 from datetime import date, datetime
 from fractions import Fraction
 from os import PathLike
-from typing import TYPE_CHECKING, Any, TypeAlias, final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, final
 
 if TYPE_CHECKING:
     import pandas
@@ -335,6 +336,40 @@ class BundleReport:
     @property
     def restarts(self) -> int:
         """How often the device admits to have restarted."""
+
+@final
+class Following:
+    """A query that runs: its rows, an epoch each, in order. `moteseal.sums.Asked` is what people use."""
+
+    @property
+    def query(self) -> str:
+        """The query's id."""
+    @property
+    def floor(self) -> int:
+        """Nothing of fewer participants is shown."""
+    @property
+    def sources(self) -> int:
+        """How many devices are asked."""
+    @property
+    def missed(self) -> int | None:
+        """How many epochs have no row; None while the query runs."""
+    def close(self) -> None:
+        """Takes the query back, and waits until that is said. Rows that were not taken are gone."""
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> dict[str, Any]: ...
+
+def follow_sums(query: str, roster: Roster, parts: dict[str, Any], epochs: int | None, floor: int | None) -> Following:
+    """Asks a group a question every epoch."""
+
+def setup_sums(
+    roster: Roster | _Path,
+    operator: _Path | None = None,
+    *,
+    querier: _Path,
+    out: _Path,
+    key_groups: int = 1,
+) -> list[Path]:
+    """Makes the keys of private sums, as `moteseal sum setup` does."""
 
 def verify_proof(
     path: _Path,

@@ -132,6 +132,92 @@ class SchemeMismatch(UsageError):
     """A sample by count and seed of a star."""
 
 
+# UsageError: of a query of private sums, and of who asks it.
+
+class UnexpectedToken(UsageError):
+    """Another word, number or sign than can stand here, or the end."""
+
+
+class UnknownCharacter(UsageError):
+    """A character that no token has."""
+
+
+class Unterminated(UsageError):
+    """A quote that is not closed."""
+
+
+class UnknownAggregate(UsageError):
+    """No aggregate of this name."""
+
+
+class UnknownColumn(UsageError):
+    """The schema has no column of this name; also of a source's own schema, when it is asked."""
+
+
+class NotExact(UsageError):
+    """A column of floats; of a source's own schema, any that is no integer."""
+
+
+class NotNumeric(UsageError):
+    """A column of times, an opaque stream, or a text where a number should be."""
+
+
+class NumberOutOfRange(UsageError):
+    """A number that 64 bits do not hold on the column's scale, or of more than 38 digits."""
+
+
+class DurationMissing(UsageError):
+    """No EPOCH DURATION."""
+
+
+class DurationOutOfRange(UsageError):
+    """Less than a second or more than a week."""
+
+
+class DuplicateItem(UsageError):
+    """The same is selected twice."""
+
+
+class QueryTooLong(UsageError):
+    """More than a query may have."""
+
+
+class TooManyItems(UsageError):
+    """More than a query may have."""
+
+
+class TooManyColumns(UsageError):
+    """More than a query may have."""
+
+
+class TooManySteps(UsageError):
+    """More than a query may have."""
+
+
+class TooDeep(UsageError):
+    """More than a query may have."""
+
+
+class RangeEmpty(UsageError):
+    """Declaring a column's range: none of its values lies in it."""
+
+
+class Overflow(UsageError):
+    """Set-up: a sum over so many sources may not fit."""
+
+
+class FloorOutOfRange(UsageError):
+    """Before anything is asked: a floor below two or above the number of sources."""
+
+
+class QuerierBusy(UsageError):
+    """A querier's state file: another process runs queries with it."""
+
+
+class NotAState(UsageError):
+    """It holds something else than the number of an agenda."""
+
+
 # Incomplete: by name.
 
 
@@ -158,6 +244,10 @@ class StoreFailed(Incomplete):
 
 class StoreDamaged(Incomplete):
     """What was stored is damaged."""
+
+
+class BelowFloor(Incomplete):
+    """Fewer participants than the floor; nothing is opened."""
 
 
 # Unreachable: by name.
@@ -480,6 +570,61 @@ class NotAProof(Refused):
     """It is no proof."""
 
 
+# Refused: an answer of private sums.
+
+class Overlap(Refused):
+    """Two children name the same participant."""
+
+
+class SharesMismatch(Refused):
+    """The shares in a sum are not those of the named participants, in this query, slot and epoch: something was
+    dropped, added, altered, replayed or exchanged."""
+
+
+class SumOutOfRange(Refused):
+    """A sum is more than its participants can have said."""
+
+
+class Inconsistent(Refused):
+    """Every sum can be, and together no readings have them."""
+
+
+class AlreadyAccepted(Refused):
+    """The epoch has a result; the difference of two would show single readings."""
+
+
+class WrongQuery(Refused):
+    """No query that runs is named so."""
+
+
+class WrongEpoch(Refused):
+    """An epoch that was not asked for, or that has not come yet."""
+
+
+class MalformedParticipation(Refused):
+    """Not the one encoding of a set of positions."""
+
+
+class UnknownPosition(Refused):
+    """A position that the roster does not have."""
+
+
+class NotBeneath(Refused):
+    """A position, or an answer of somebody, who is not beneath that child."""
+
+
+class WrongPsrCount(Refused):
+    """Not a record for each slot of the query and key group of the participants."""
+
+
+class TruncatedPsr(Refused):
+    """A record of other than 32 bytes."""
+
+
+class NotCanonical(Refused):
+    """A record that is not below 2^256 - 189."""
+
+
 _BASES: dict[str, type[MotesealError]] = {
     base.__name__: base for base in (UsageError, Refused, Incomplete, Unreachable, Failed)
 }
@@ -520,12 +665,34 @@ __all__ = [
     "NotFound",
     "UnknownDevice",
     "SchemeMismatch",
+    "UnexpectedToken",
+    "UnknownCharacter",
+    "Unterminated",
+    "UnknownAggregate",
+    "UnknownColumn",
+    "NotExact",
+    "NotNumeric",
+    "NumberOutOfRange",
+    "DurationMissing",
+    "DurationOutOfRange",
+    "DuplicateItem",
+    "QueryTooLong",
+    "TooManyItems",
+    "TooManyColumns",
+    "TooManySteps",
+    "TooDeep",
+    "RangeEmpty",
+    "Overflow",
+    "FloorOutOfRange",
+    "QuerierBusy",
+    "NotAState",
     "Missing",
     "TailUnknown",
     "ManifestMissing",
     "NoSample",
     "StoreFailed",
     "StoreDamaged",
+    "BelowFloor",
     "NotACloud",
     "Interrupted",
     "Busy",
@@ -603,4 +770,17 @@ __all__ = [
     "TwoManifests",
     "NotWhole",
     "NotAProof",
+    "Overlap",
+    "SharesMismatch",
+    "SumOutOfRange",
+    "Inconsistent",
+    "AlreadyAccepted",
+    "WrongQuery",
+    "WrongEpoch",
+    "MalformedParticipation",
+    "UnknownPosition",
+    "NotBeneath",
+    "WrongPsrCount",
+    "TruncatedPsr",
+    "NotCanonical",
 ]

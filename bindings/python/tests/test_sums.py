@@ -1,0 +1,287 @@
+"""Private sums from Python: three motes, two gateways and Mosquitto as processes of their own, and the exact answers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import stat
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from home import moteseal as command
+from home import run
+
+import moteseal
+
+MOTES = ["mote0", "mote1", "mote2"]
+QUERY = "SELECT SUM(reading), COUNT(*), AVG(reading) FROM sensors WHERE reading > 0 EPOCH DURATION 1s"
+# Longer than anything here takes that is not broken.
+LONG = 180.0
+
+
+@contextlib.contextmanager
+def broker(folder: Path) -> Iterator[int]:
+    """Debian's Mosquitto on a free port."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = int(free.getsockname()[1])
+    config = folder / "mosquitto.conf"
+    config.write_text(f"user root\nmax_queued_messages 0\nset_tcp_nodelay true\nlistener {port} 127.0.0.1\nallow_anonymous true\n")
+    program = "/usr/sbin/mosquitto" if Path("/usr/sbin/mosquitto").exists() else "mosquitto"
+    process = subprocess.Popen([program, "-c", config], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + LONG
+        while True:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+                break
+            assert time.monotonic() < deadline, "mosquitto does not start"
+            time.sleep(0.01)
+        yield port
+    finally:
+        process.kill()
+        process.wait()
+
+
+class Group:
+    """Three motes below gw-a, which is below root, with what each of them needs; the querier's is querier.toml."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        self.folder = folder
+        self.processes: dict[str, subprocess.Popen[str]] = {}
+        keys = folder / "keys"
+        for name in ("op", "coordinator", "q", *MOTES):
+            run("key", "new", "--out", keys / name)
+        self.judge: list[str | Path] = ["--roster", folder / "roster.cbor", "--operator", keys / "op.pub.pem"]
+        budget: list[str | Path] = ["--budget", "1000", "--coordinator", keys / "coordinator.pub.pem"]
+        devices: list[str | Path] = [part for name in MOTES for part in ("--device", f"{name}={keys / name}.pub.pem")]
+        group = ["--group", "sums", "--epoch", "1h", "--levels", "16"]
+        run("roster", "new", "--operator", keys / "op.key.pem", *group, *budget, *devices, "--out", folder / "roster.cbor")
+        (folder / "tree.toml").write_text(
+            '[gateways]\nroot = "querier"\ngw-a = "root"\n\n[devices]\n' + "".join(f'{name} = "gw-a"\n' for name in MOTES)
+        )
+        for name in ("link.key", "querier.hub.key", "root.hub.key", "gw-a.hub.key"):
+            run("key", "link", "--out", keys / name)
+        self.made = moteseal.sums.setup(
+            folder / "roster.cbor", keys / "op.pub.pem", querier=keys / "q.pub.pem", out=folder / "sumkeys"
+        )
+        link = f'[link]\nurl = "mqtt://127.0.0.1:{port}"\n'
+        common = 'roster = "roster.cbor"\noperator = "keys/op.pub.pem"\n'
+
+        def secret(hub: str, kind: str, name: str, out: str) -> str:
+            run("key", "link", "--group-secret", keys / f"{hub}.key", f"--{kind}", name, *self.judge, "--out", keys / f"{out}.key")
+            return f'"keys/{out}.key"'
+
+        for gateway, parent in (("root", "querier"), ("gw-a", "root")):
+            (folder / f"{gateway}.toml").write_text(
+                f'name = "{gateway}"\n{common}querier = "keys/q.pub.pem"\ntree = "tree.toml"\nstate = "{gateway}"\ngrace = "1s"\n'
+                f'link_secret = "keys/{gateway}.hub.key"\nup_secret = {secret(f"{parent}.hub", "gateway", gateway, f"{gateway}.up")}\n{link}'
+            )
+        for name in MOTES:
+            (folder / f"{name}.toml").write_text(
+                f'device = "{name}"\nkey = "keys/{name}.key.pem"\n{common}state = "{name}"\n'
+                f'link_secret = {secret("link", "device", name, f"{name}.link")}\n{link}[source]\ncolumns = ["reading::u32"]\n'
+                f'[sum]\nkey = "sumkeys/{name}.sum.key"\nparent = "gw-a"\n'
+                f'link_secret = {secret("gw-a.hub", "device", name, f"{name}.sum-link")}\n'
+            )
+        (folder / "querier.toml").write_text(
+            f'{common}key = "keys/q.key.pem"\nkeys = "sumkeys/querier.sum.key"\ntree = "tree.toml"\nstate = "querier.state"\n'
+            f'link_secret = "keys/querier.hub.key"\ncolumns = ["reading::u32"]\ngrace = "1s"\n{link}[ranges]\nreading = "0..1000"\n'
+        )
+
+    def start(self) -> None:
+        for name in ("root", "gw-a"):
+            self.process(name, "gateway", "sum")
+        for name in MOTES:
+            self.process(name, "device", "run")
+
+    def process(self, name: str, *words: str) -> None:
+        with open(self.folder / f"{name}.log", "ab") as log:
+            self.processes[name] = subprocess.Popen(
+                [command(), *words, "--config", self.folder / f"{name}.toml"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                text=True,
+                cwd=self.folder,
+            )
+
+    def feed(self, over: threading.Event) -> None:
+        """Mote i reads 2^i, several times an epoch: the sum says exactly whose readings are in it."""
+        while not over.wait(0.15):
+            for number, name in enumerate(MOTES):
+                stdin = self.processes[name].stdin
+                assert stdin is not None
+                with contextlib.suppress(OSError):
+                    stdin.write(f"{1 << number}\n")
+                    stdin.flush()
+
+    def end(self) -> None:
+        for process in self.processes.values():
+            process.kill()
+            process.wait()
+            if process.stdin is not None:
+                with contextlib.suppress(OSError):
+                    process.stdin.close()
+
+    def logs(self) -> str:
+        return "\n".join(f"== {path.name}\n{path.read_text()[-2000:]}" for path in sorted(self.folder.glob("*.log")))
+
+
+@pytest.fixture(scope="module")
+def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
+    folder = tmp_path_factory.mktemp("sums")
+    over = threading.Event()
+    with broker(folder) as port:
+        group = Group(folder, port)
+        feeder = threading.Thread(target=group.feed, args=(over,), daemon=True)
+        try:
+            group.start()
+            feeder.start()
+            yield group
+        finally:
+            over.set()
+            if feeder.is_alive():
+                feeder.join()
+            group.end()
+
+
+def test_sums_are_exact_over_the_sources_that_they_name(group: Group) -> None:
+    querier = moteseal.sums.Querier.from_toml(group.folder / "querier.toml")
+    deadline = time.monotonic() + LONG
+    whole = 0
+    with querier.ask(QUERY, floor=2) as rows:
+        assert (rows.floor, rows.sources, rows.missed, len(rows.query)) == (2, 3, None, 32)
+        for row in rows:
+            assert time.monotonic() < deadline, group.logs()
+            assert row.sources == 3 and row.duration_ms == 1000 and row.query == rows.query
+            if not row.accepted:
+                # Nobody lies here; until all have heard of the query, or on a machine that is busy, too few are in time.
+                assert isinstance(row.error, moteseal.BelowFloor), row
+                with pytest.raises(moteseal.Incomplete):
+                    row["COUNT(*)"]
+                continue
+            total, count = row["SUM(reading)"], row["COUNT(*)"]
+            assert total is not None and count is not None
+            named = 7 & ~sum(1 << MOTES.index(name) for name in (*row.silent, *row.unheard))
+            assert row.participants == named.bit_count() >= 2
+            assert int(total).bit_count() == count and int(total) & ~named == 0
+            if count:
+                assert row["AVG(reading)"] == (total / count).quantize(Decimal("0.0001"))
+            whole += int(total) == 7
+            if whole == 2:
+                break
+    assert rows.missed is not None and whole == 2
+    # It was taken back: there is nothing more.
+    assert list(rows) == []
+
+
+def test_too_few_are_missing_and_no_number_is_shown(group: Group) -> None:
+    group.processes["mote2"].send_signal(signal.SIGSTOP)
+    try:
+        querier = moteseal.sums.Querier.from_toml(group.folder / "querier.toml")
+        rows = list(querier.ask(QUERY, epochs=2, floor=3))
+    finally:
+        group.processes["mote2"].send_signal(signal.SIGCONT)
+    assert len(rows) == 2
+    for row in rows:
+        assert row.values is None and not row.accepted and row.participants < 3
+        with pytest.raises(moteseal.Incomplete, match="BelowFloor"):
+            row["SUM(reading)"]
+
+
+def test_other_threads_go_on_while_a_row_is_waited_for_and_it_is_taken_back(group: Group) -> None:
+    querier = moteseal.sums.Querier.from_toml(group.folder / "querier.toml")
+    beats: list[float] = []
+    over = threading.Event()
+
+    def beat() -> None:
+        while not over.wait(0.01):
+            beats.append(time.monotonic())
+
+    thread = threading.Thread(target=beat)
+    thread.start()
+    try:
+        asked = querier.ask(QUERY, epochs=5)
+        # The state's file is in use as long as the query runs.
+        with pytest.raises(moteseal.UsageError, match="QuerierBusy"):
+            querier.ask(QUERY)
+        row = next(asked)
+        asked.close()
+    finally:
+        over.set()
+        thread.join()
+    assert row.sources == 3 and len(beats) > 5 and asked.missed is not None
+    querier.ask(QUERY, epochs=1).close()
+
+
+def test_keys_are_files_of_their_owner_that_are_never_replaced(group: Group) -> None:
+    assert group.made[0].name == "querier.sum.key" and {path.name for path in group.made[1:]} == {f"{name}.sum.key" for name in MOTES}
+    for path in group.made:
+        assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+    before = [path.read_bytes() for path in group.made]
+    roster, operator = group.folder / "roster.cbor", group.folder / "keys/op.pub.pem"
+    key = group.folder / "keys/q.key.pem"
+    with pytest.raises(moteseal.BadFile, match="never replaced"):
+        moteseal.sums.setup(roster, operator, querier=key, out=group.folder / "sumkeys")
+    assert [path.read_bytes() for path in group.made] == before
+    with pytest.raises(moteseal.UsageError, match="key_groups"):
+        moteseal.sums.setup(roster, operator, querier=key, out=group.folder / "more", key_groups=4)
+    assert not (group.folder / "more").exists()
+
+
+def test_what_cannot_be_asked_is_named(group: Group) -> None:
+    querier = moteseal.sums.Querier.from_toml(group.folder / "querier.toml")
+    for query, name in (
+        ("SELECT AVG(pressure) FROM sensors EPOCH DURATION 1s", "UnknownColumn"),
+        ("SELECT MEDIAN(reading) FROM sensors EPOCH DURATION 1s", "UnknownAggregate"),
+        ("SELECT AVG(reading) FROM sensors", "DurationMissing"),
+        ("", "UnexpectedToken"),
+    ):
+        with pytest.raises(moteseal.UsageError) as caught:
+            querier.ask(query)
+        assert caught.value.name == name and isinstance(caught.value, ValueError)
+    with pytest.raises(moteseal.UsageError, match="FloorOutOfRange"):
+        querier.ask(QUERY, floor=1)
+    with pytest.raises(ValueError, match="epochs"):
+        querier.ask(QUERY, epochs=0)
+
+
+def test_a_querier_of_something_else_is_named(group: Group, tmp_path: Path) -> None:
+    text = (group.folder / "querier.toml").read_text()
+    for old, new, kind, said in (
+        ("[link]", "[lnk]", moteseal.BadFile, r"no \[link\]"),
+        ('grace = "1s"', 'grace = "soon"', moteseal.BadFile, "soon"),
+        ("columns =", "colums =", moteseal.BadFile, "colums"),
+        ("url =", "uri =", ValueError, "uri"),
+        ('key = "keys/q.key.pem"', 'key = "keys/op.key.pem"', moteseal.UsageError, "WrongQuerier"),
+        ("0..1000", "0-1000", moteseal.BadFile, "two numbers"),
+        ("querier.hub.key", "q.pub.pem", moteseal.BadFile, "64 hexadecimal digits"),
+        ('reading = "0', 'pressure = "0', moteseal.UsageError, "pressure"),
+    ):
+        changed = group.folder / "changed.toml"
+        changed.write_text(text.replace(old, new, 1))
+        with pytest.raises(kind, match=said):
+            moteseal.sums.Querier.from_toml(changed).ask(QUERY)
+    with pytest.raises(moteseal.BadFile, match="gone.toml"):
+        moteseal.sums.Querier.from_toml(tmp_path / "gone.toml")
+
+
+def test_a_dead_broker_is_unreachable(group: Group) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        text = (group.folder / "querier.toml").read_text()
+        start = text.index("mqtt://")
+        text = text[:start] + f"mqtt://127.0.0.1:{taken.getsockname()[1]}" + text[text.index('"', start) :]
+        changed = group.folder / "dead.toml"
+        changed.write_text(text.replace("querier.state", "other.state"))
+        rows = moteseal.sums.Querier.from_toml(changed).ask(QUERY)
+        with pytest.raises(moteseal.Unreachable):
+            next(rows)
+        assert list(rows) == []

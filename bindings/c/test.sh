@@ -39,6 +39,20 @@ cargo build --quiet $CARGO_FLAGS --profile checked -p moteseal-c -p moteseal-c-p
 library=$here/target/checked/libmoteseal.a
 peer=$here/target/checked/moteseal-c-peer
 
+step the suites apart
+# shellcheck disable=SC2086
+cargo check --quiet $CARGO_FLAGS -p moteseal-c --no-default-features --features esp256
+
+step the sizes of README.md, within a tenth
+./sizes.sh > "$scratch/sizes"
+[ "$(wc -l < "$scratch/sizes")" -gt 5 ] || die "sizes.sh prints no table"
+while IFS='|' read -r _ what size _; do
+    case $size in *[0-9].[0-9]*) ;; *) continue ;; esac
+    found=$(grep -F "|$what|" README.md | cut -d'|' -f3) || die "README.md has no size of$what"
+    awk -v now="$size" -v was="$found" 'BEGIN { exit !(now <= 1.1 * was && now >= 0.9 * was) }' ||
+        die "$what takes $size KiB, README.md says $found: paste what bindings/c/sizes.sh prints"
+done < "$scratch/sizes"
+
 step C and C++ compile everything without a warning
 strict=(-O1 -g -Wall -Wextra -Werror -pedantic -Iinclude)
 sanitize=(-fsanitize=address,undefined -fno-sanitize-recover=all)

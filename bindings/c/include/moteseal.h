@@ -243,10 +243,10 @@ enum moteseal_error
   MOTESEAL_ERROR_WRONG_LENGTH = 94,
   // The seal takes no more events: close it and open the next.
   MOTESEAL_ERROR_FULL = 95,
+  // The tree takes no more events: close the seal and open the next.
+  MOTESEAL_ERROR_TREE_FULL = 97,
   // Other events than were sealed.
   MOTESEAL_ERROR_EVENTS_LENGTH = 96,
-  // A tree where a star is meant, or the other way round.
-  MOTESEAL_ERROR_WRONG_SCHEME = 97,
   // This epoch of the query, or a later one, was permitted before.
   MOTESEAL_ERROR_EPOCH_ANSWERED = 110,
   // The epoch starts before what is remembered of answered queries.
@@ -679,7 +679,7 @@ void moteseal_signing_key_wipe(moteseal_signing_key *key);
 // signatures of most secure elements are not; they hold all the same, and are changed into the equivalent that is.
 //
 // @param signature  `MOTESEAL_SIGNATURE` bytes, `r` then `s`, big-endian; changed in place.
-// @return `MalformedSignature` if `r` or `s` is 0 or not below the order.
+// @return `MalformedSignature` if `r` or `s` is 0 or not below the order; `UnknownAlgorithm` if P-256 is not built in.
 moteseal_error moteseal_esp256_normalize(uint8_t *signature);
 
 // Begins the star of the chain's open seal.
@@ -811,7 +811,7 @@ moteseal_error moteseal_tree10_begin(moteseal_tree10 *tree,
 //
 // @param event, length  The event as the schema has it: `record_size` bytes, or any number up to 65,535 where that is 0.
 // @param level  May be null. Says the event's level. It is secret until the seal is sent.
-// @return `NotBegun`, `WrongLength`, `Full` (2^10 - 1 events); then nothing has changed.
+// @return `NotBegun`, `WrongLength`, `TreeFull` (2^10 - 1 events); then nothing has changed.
 moteseal_error moteseal_tree10_push(moteseal_tree10 *tree, const uint8_t *event, size_t length, uint8_t *level);
 
 // Says how many events were folded in.
@@ -848,7 +848,7 @@ moteseal_error moteseal_tree20_begin(moteseal_tree20 *tree,
 //
 // @param event, length  The event as the schema has it: `record_size` bytes, or any number up to 65,535 where that is 0.
 // @param level  May be null. Says the event's level. It is secret until the seal is sent.
-// @return `NotBegun`, `WrongLength`, `Full` (2^20 - 1 events); then nothing has changed.
+// @return `NotBegun`, `WrongLength`, `TreeFull` (2^20 - 1 events); then nothing has changed.
 moteseal_error moteseal_tree20_push(moteseal_tree20 *tree, const uint8_t *event, size_t length, uint8_t *level);
 
 // Says how many events were folded in.
@@ -926,8 +926,9 @@ moteseal_error moteseal_seal_commit(const moteseal_seal *seal,
 
 // Writes a schema item: the first of a bundle, and of an uplink whose receiver does not know the schema.
 //
+// @param schema, schema_length  The encoded schema that `moteseal_device_set_schema` has checked; it is not read here.
 // @param out, capacity  16 bytes more than the schema suffice.
-// @return The names of schemas; `BufferTooSmall`.
+// @return `BufferTooSmall`.
 moteseal_error moteseal_schema_item(const uint8_t *schema, size_t schema_length, uint8_t *out, size_t capacity, size_t *length);
 
 // Writes the seal's open item: which device, and where its chain stood before this seal. The second item of a bundle.

@@ -289,7 +289,7 @@ static void a_full_tree_says_so(void) {
     for (int i = 0; i < 1023; i++) {
         IS(OK, moteseal_tree10_push(&tree, NULL, 0, NULL));
     }
-    IS(FULL, moteseal_tree10_push(&tree, NULL, 0, NULL));
+    IS(TREE_FULL, moteseal_tree10_push(&tree, NULL, 0, NULL));
     IS(OK, moteseal_tree10_count(&tree, &count));
     TRUE(count == 1023);
     IS(OK, moteseal_tree10_close(&tree, &device, &chain, 1, NULL, &seal));

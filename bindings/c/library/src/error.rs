@@ -152,10 +152,10 @@ pub enum moteseal_error {
     WrongLength = 94,
     /// The seal takes no more events: close it and open the next.
     Full = 95,
+    /// The tree takes no more events: close the seal and open the next.
+    TreeFull = 97,
     /// Other events than were sealed.
     EventsLength = 96,
-    /// A tree where a star is meant, or the other way round.
-    WrongScheme = 97,
 
     // Private sums.
     /// This epoch of the query, or a later one, was permitted before.
@@ -281,8 +281,8 @@ impl Error {
         (Self::IndexExhausted, c"IndexExhausted"),
         (Self::WrongLength, c"WrongLength"),
         (Self::Full, c"Full"),
+        (Self::TreeFull, c"TreeFull"),
         (Self::EventsLength, c"EventsLength"),
-        (Self::WrongScheme, c"WrongScheme"),
         (Self::EpochAnswered, c"EpochAnswered"),
         (Self::TooOld, c"TooOld"),
         (Self::DurationMismatch, c"DurationMismatch"),

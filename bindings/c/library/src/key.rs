@@ -139,15 +139,25 @@ pub unsafe extern "C" fn moteseal_signing_key_wipe(key: *mut moteseal_signing_ke
 /// signatures of most secure elements are not; they hold all the same, and are changed into the equivalent that is.
 ///
 /// @param signature  `MOTESEAL_SIGNATURE` bytes, `r` then `s`, big-endian; changed in place.
-/// @return `MalformedSignature` if `r` or `s` is 0 or not below the order.
+/// @return `MalformedSignature` if `r` or `s` is 0 or not below the order; `UnknownAlgorithm` if P-256 is not built in.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_esp256_normalize(signature: *mut u8) -> moteseal_error {
     call(|| {
         // SAFETY: the caller keeps what the header asks; the bytes are read before they are written.
-        let raw: &[u8; MOTESEAL_SIGNATURE] = unsafe { fixed(signature)? };
-        let parsed = p256::ecdsa::Signature::from_slice(raw).map_err(|_| Error::MalformedSignature)?;
-        let normal: [u8; MOTESEAL_SIGNATURE] = parsed.normalize_s().to_bytes().into();
+        let raw: [u8; MOTESEAL_SIGNATURE] = unsafe { *fixed(signature)? };
+        let normal = normalized(&raw)?;
         // SAFETY: as above; bytes need no alignment.
         unsafe { put(signature.cast(), normal) }
     })
+}
+
+#[cfg(feature = "esp256")]
+fn normalized(raw: &[u8; MOTESEAL_SIGNATURE]) -> Result<[u8; MOTESEAL_SIGNATURE], Error> {
+    let parsed = p256::ecdsa::Signature::from_slice(raw).map_err(|_| Error::MalformedSignature)?;
+    Ok(parsed.normalize_s().to_bytes().into())
+}
+
+#[cfg(not(feature = "esp256"))]
+fn normalized(_: &[u8; MOTESEAL_SIGNATURE]) -> Result<[u8; MOTESEAL_SIGNATURE], Error> {
+    Err(Error::UnknownAlgorithm)
 }

@@ -5,7 +5,7 @@ use moteseal_core::level::{Counters, Salt, SaltKey, SipKey};
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, SealIndex, Sequence};
 use moteseal_core::schema::Schema;
 use moteseal_core::seal::{Answers, MAX_MESSAGE, Position, Scheme, Seal, SealError, Statement, Unverified};
-use moteseal_core::signature::PublicKey;
+use moteseal_core::signature::{Algorithm, PublicKey};
 use moteseal_core::wire::cbor::{BufferTooSmall, Writer};
 use moteseal_core::wire::stream::{self, Open, PART_OVERHEAD, Selection};
 
@@ -90,12 +90,12 @@ pub struct moteseal_seal_info {
 }
 
 /// What a star or tree stands on.
-#[derive(Clone)]
 pub(crate) struct Ground {
     pub(crate) index: SealIndex,
     pub(crate) salt: Salt,
     epoch: EpochNumber,
     device: DeviceId,
+    levels: u8,
 }
 
 /// What a star or tree came to.
@@ -109,55 +109,67 @@ impl Ground {
     pub(crate) fn new(device: &moteseal_device, chain: &Chain, salt_key: &SaltKey) -> Result<Self, Error> {
         device.check()?;
         let ((index, epoch), (_, id)) = (chain.opened()?, device.ids());
-        Ok(Self { index, epoch, salt: salt_key.salt(id, index), device: id })
+        Ok(Self { index, epoch, salt: salt_key.salt(id, index), device: id, levels: device.levels })
     }
+}
 
-    /// Whether this is still the chain's open seal, and the device that began it.
-    pub(crate) fn check(&self, device: &moteseal_device, chain: &Chain) -> Result<(), Error> {
-        let is_this = chain.opened()? == (self.index, self.epoch) && device.ids().1 == self.device;
-        if is_this { Ok(()) } else { Err(Error::NotOfThisSeal) }
+/// What closes a star or tree: everything that can be refused has been.
+pub(crate) struct Closing<'c> {
+    ground: &'c Ground,
+    device: &'c moteseal_device,
+    chain: &'c Chain,
+    algorithm: Algorithm,
+    last_in_epoch: bool,
+    answers: Option<&'c Answers>,
+}
+
+impl<'c> Closing<'c> {
+    /// Whether this is still the chain's open seal, the device that began it, and all the rest as it must be.
+    pub(crate) fn new(
+        ground: &'c Ground,
+        device: &'c moteseal_device,
+        chain: &'c Chain,
+        last_in_epoch: u8,
+        answers: Option<&'c moteseal_answers>,
+    ) -> Result<Self, Error> {
+        let is_this = chain.opened()? == (ground.index, ground.epoch);
+        if !is_this || device.ids().1 != ground.device || device.levels != ground.levels {
+            return Err(Error::NotOfThisSeal);
+        }
+        if last_in_epoch > 1 {
+            return Err(Error::FieldOutOfRange);
+        }
+        let answers = match answers.map(|answers| {
+            // SAFETY: a reference is memory for one; zeros are no answers.
+            unsafe { begun(answers) }
+        }) {
+            None | Some(Err(Error::NotBegun)) => None,
+            Some(answers) => Some(answers?),
+        };
+        Ok(Self { ground, device, chain, algorithm: device.check()?, last_in_epoch: last_in_epoch == 1, answers })
     }
 
     /// Makes the seal.
     ///
     /// # Safety
     /// `seal` is memory for one.
-    pub(crate) unsafe fn seal(
-        &self,
-        folded: Folded,
-        device: &moteseal_device,
-        chain: &Chain,
-        last_in_epoch: u8,
-        answers: Option<&moteseal_answers>,
-        seal: *mut moteseal_seal,
-    ) -> Result<(), Error> {
-        if last_in_epoch > 1 {
-            return Err(Error::FieldOutOfRange);
-        }
-        let algorithm = device.check()?;
-        if folded.counters.levels() != device.levels {
-            return Err(Error::NotOfThisSeal);
-        }
+    pub(crate) unsafe fn seal(&self, folded: Folded, seal: *mut moteseal_seal) -> Result<(), Error> {
+        let Self { ground, device, chain, .. } = self;
         let (group, id) = device.ids();
         let mut statement = Statement::new(folded.scheme, group, Digest(device.roster), id, device.levels);
-        statement.index = self.index;
+        statement.index = ground.index;
         (statement.prev, statement.last) = (chain.position.prev, chain.position.last);
-        statement.epoch = self.epoch;
-        statement.last_in_epoch = last_in_epoch == 1;
-        statement.restart = chain.restarted(self.index);
+        statement.epoch = ground.epoch;
+        statement.last_in_epoch = self.last_in_epoch;
+        statement.restart = chain.restarted(ground.index);
         statement.schema = Digest(device.schema);
-        statement.salt = self.salt;
+        statement.salt = ground.salt;
         statement.counters = folded.counters;
-        if let Some(answers) = answers {
-            // SAFETY: a reference is memory for one; zeros are no answers.
-            match unsafe { begun(answers) } {
-                Ok(answers) => statement.answered = *answers,
-                Err(Error::NotBegun) => {}
-                Err(error) => return Err(error),
-            }
+        if let Some(answers) = self.answers {
+            statement.answered = *answers;
         }
         let closed = Closed {
-            seal: Seal::new(statement, folded.root, algorithm),
+            seal: Seal::new(statement, folded.root, self.algorithm),
             framing: device.framing(),
             roster_version: device.roster_version,
         };
@@ -389,8 +401,9 @@ pub unsafe extern "C" fn moteseal_seal_commit(
 
 /// Writes a schema item: the first of a bundle, and of an uplink whose receiver does not know the schema.
 ///
+/// @param schema, schema_length  The encoded schema that `moteseal_device_set_schema` has checked; it is not read here.
 /// @param out, capacity  16 bytes more than the schema suffice.
-/// @return The names of schemas; `BufferTooSmall`.
+/// @return `BufferTooSmall`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_schema_item(
     schema: *const u8,
@@ -403,7 +416,7 @@ pub unsafe extern "C" fn moteseal_schema_item(
         // SAFETY: the caller keeps what the header asks.
         let (schema, out) = unsafe { (bytes(schema, schema_length)?, buffer(out, capacity)?) };
         let mut out = Writer::new(out);
-        stream::encode_schema(&mut out, Schema::decode(schema)?.as_bytes())?;
+        stream::encode_schema(&mut out, schema)?;
         // SAFETY: as above.
         unsafe { put(length, out.position()) }
     })

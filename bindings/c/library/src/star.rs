@@ -11,7 +11,7 @@ use crate::device::moteseal_device;
 use crate::error::moteseal_error;
 use crate::error::moteseal_error as Error;
 use crate::memory::{Opaque, begin, begun, bytes, call, checked, fixed, given, optional, put, state, wipe};
-use crate::seal::{Folded, Ground, moteseal_answers, moteseal_seal};
+use crate::seal::{Closing, Folded, Ground, moteseal_answers, moteseal_seal};
 
 /// A star for groups of at most 8 levels. Declare it as `moteseal_star8 star = {0};`.
 #[allow(non_camel_case_types)]
@@ -35,7 +35,6 @@ pub struct moteseal_star32 {
 }
 
 /// See `moteseal_star8` and its fellows.
-#[derive(Clone)]
 pub struct Open<const L: usize> {
     ground: Ground,
     star: Star<L>,
@@ -119,12 +118,13 @@ unsafe fn close<S: Opaque<Value = Open<L>>, const L: usize>(
     checked(seal)?;
     // SAFETY: the caller keeps what the header asks.
     let (open, device, chain, answers) = unsafe { (state(star)?, given(device)?, state(chain)?, optional(answers)?) };
-    open.ground.check(device, chain)?;
-    let (counters, digests) = open.star.clone().close();
+    // Everything that can be refused is, before the star is spent.
+    let closing = Closing::new(&open.ground, device, chain, last_in_epoch, answers)?;
+    let (counters, digests) = open.star.close_in_place();
     let folded = Folded { scheme: Scheme::Star, counters, root: star::root(&counters, &digests) };
     // SAFETY: as above.
     unsafe {
-        open.ground.seal(folded, device, chain, last_in_epoch, answers, seal)?;
+        closing.seal(folded, seal)?;
         wipe(star);
     }
     Ok(())

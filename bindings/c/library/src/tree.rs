@@ -10,7 +10,7 @@ use crate::device::moteseal_device;
 use crate::error::moteseal_error;
 use crate::error::moteseal_error as Error;
 use crate::memory::{Opaque, begin, begun, bytes, call, checked, fixed, given, optional, put, state, wipe};
-use crate::seal::{Folded, Ground, moteseal_answers, moteseal_seal};
+use crate::seal::{Closing, Folded, Ground, moteseal_answers, moteseal_seal};
 
 /// A tree for seals of at most 1,023 events. Declare it as `moteseal_tree10 tree = {0};`.
 #[allow(non_camel_case_types)]
@@ -47,7 +47,7 @@ impl Opaque for moteseal_tree20 {
 
 impl From<TreeFull> for Error {
     fn from(_: TreeFull) -> Self {
-        Self::Full
+        Self::TreeFull
     }
 }
 
@@ -116,11 +116,11 @@ unsafe fn close<T: Opaque<Value = Open<H>>, const H: usize>(
     checked(seal)?;
     // SAFETY: the caller keeps what the header asks.
     let (open, device, chain, answers) = unsafe { (state(tree)?, given(device)?, state(chain)?, optional(answers)?) };
-    open.ground.check(device, chain)?;
+    let closing = Closing::new(&open.ground, device, chain, last_in_epoch, answers)?;
     let folded = Folded { scheme: Scheme::Tree, counters: open.counters, root: open.tree.root() };
     // SAFETY: as above.
     unsafe {
-        open.ground.seal(folded, device, chain, last_in_epoch, answers, seal)?;
+        closing.seal(folded, seal)?;
         wipe(tree);
     }
     Ok(())
@@ -156,7 +156,7 @@ pub unsafe extern "C" fn moteseal_tree10_begin(
 ///
 /// @param event, length  The event as the schema has it: `record_size` bytes, or any number up to 65,535 where that is 0.
 /// @param level  May be null. Says the event's level. It is secret until the seal is sent.
-/// @return `NotBegun`, `WrongLength`, `Full` (2^10 - 1 events); then nothing has changed.
+/// @return `NotBegun`, `WrongLength`, `TreeFull` (2^10 - 1 events); then nothing has changed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_tree10_push(
     tree: *mut moteseal_tree10,
@@ -222,7 +222,7 @@ pub unsafe extern "C" fn moteseal_tree20_begin(
 ///
 /// @param event, length  The event as the schema has it: `record_size` bytes, or any number up to 65,535 where that is 0.
 /// @param level  May be null. Says the event's level. It is secret until the seal is sent.
-/// @return `NotBegun`, `WrongLength`, `Full` (2^20 - 1 events); then nothing has changed.
+/// @return `NotBegun`, `WrongLength`, `TreeFull` (2^20 - 1 events); then nothing has changed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn moteseal_tree20_push(
     tree: *mut moteseal_tree20,

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# What each part of the library takes of a Cortex-M3's flash: everything that is reachable from the part's functions, with newlib's memcpy and its like,
+# and without the application. RAM is `sizeof` in the header. docs/footprint.md has stack and instructions of the same code.
+#
+# usage: bindings/c/sizes.sh    prints the table of README.md
+set -euo pipefail
+cd "$(dirname "$0")"
+export CARGO_TARGET_DIR=$PWD/target
+# shellcheck disable=SC2086
+cargo build --quiet ${CARGO_FLAGS:---locked} --release -p moteseal-c --target thumbv7m-none-eabi --no-default-features --features ed25519
+library=target/thumbv7m-none-eabi/release/libmoteseal.a
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+row() {
+    local what=$1 roots=()
+    shift
+    for name in "$@"; do roots+=("-Wl,--undefined=moteseal_$name"); done
+    # No entry: nothing is run, and what the functions reach is kept. A missing crt is not needed, a missing symbol is an error.
+    arm-none-eabi-gcc -mcpu=cortex-m3 -mthumb -nostartfiles --specs=nano.specs --specs=nosys.specs -Wl,--gc-sections -Wl,--entry=0 \
+        "${roots[@]}" "$library" -o "$scratch/part" 2> "$scratch/talk" || { cat "$scratch/talk" >&2; exit 1; }
+    arm-none-eabi-size "$scratch/part" | awk -v what="$what" 'NR == 2 { printf "| %s | %d.%d |\n", what, $1 / 1024, ($1 % 1024) * 10 / 1024 }'
+}
+
+seal=(chain_start chain_restore chain_open chain_persisted seal_message seal_commit schema_item open_item part_head part_tail)
+sum=(sum_source_from_bytes sum_key_begin guard_start guard_restore guard_advance permit_persisted sum_encrypt)
+cast=(base_begin sender_open frame_read cast8_begin cast8_persisted cast8_take cast8_missing single_open)
+echo '| what a firmware calls | flash, KiB |'
+echo '|---|---|'
+row 'a star and its seals, signed by a secure element' "${seal[@]}" star16_begin star16_push star16_close
+row 'a tree and its seals, signed by a secure element' "${seal[@]}" tree20_begin tree20_push tree20_close
+row 'a star and its seals, signed with Ed25519 here' "${seal[@]}" star16_begin star16_push star16_close signing_key_from_bytes sign
+row 'the source of sums' "${sum[@]}"
+row 'the receiver of broadcasts' "${cast[@]}"
+row 'all three' "${seal[@]}" star16_begin star16_push star16_close signing_key_from_bytes sign "${sum[@]}" "${cast[@]}"
+row 'reading a roster and key files on the mote itself' device_from_roster public_key_from_pem signing_key_from_pem sum_source_from_key_file

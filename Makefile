@@ -34,7 +34,7 @@ bench: setup-build ## Measure speed against peers and physical limits; fails whe
 		cargo run --release --quiet $(CARGO_FLAGS) -p moteseal-bench -- $$suite || status=1; done; exit $$status
 
 .PHONY: bench-peers
-bench-peers: setup-build ## Measure private sums beside Prio3 and Paillier (a workspace of its own: peers/)
+bench-peers: setup-build ## Measure every peer beside ours: trees, a signature an event, private sums, Tessera (peers/; Tessera needs Go)
 	@cd peers && cargo run --release --quiet $(CARGO_FLAGS)
 
 .PHONY: lab
@@ -60,6 +60,10 @@ lint: setup-test ## Formatting, clippy, dependencies, hygiene of the files
 	@for board in $(BOARDS); do ( cd firmware && set -x && cargo clippy --quiet $(CARGO_FLAGS) --workspace --release --features $$board -- -D warnings ); done
 	$(call step,dependencies)
 	@tools/deny.sh
+	$(call step,what is in Go)
+	@if go=$$(go env GOVERSION 2>/dev/null) && printf 'go1.24\n%s\n' "$$go" | sort -VC; then \
+		cd peers/tessera && test -z "$$(gofmt -l .)" && GOTOOLCHAIN=local go vet -mod=readonly ./...; \
+	else echo 'SKIPPED gofmt and go vet of peers/tessera: no Go 1.24 here'; fi
 
 .PHONY: mote
 mote: setup-build ## Build what a mote runs for a Cortex-M3, without an operating system

@@ -56,8 +56,8 @@ done < "$scratch/sizes"
 step C and C++ compile everything without a warning
 strict=(-O1 -g -Wall -Wextra -Werror -pedantic -Iinclude)
 sanitize=(-fsanitize=address,undefined -fno-sanitize-recover=all)
-for source in examples/linux/*.c tests/boundary.c; do
-    gcc -std=c11 "${strict[@]}" "${sanitize[@]}" "$source" "$library" -o "$scratch/$(basename "$source" .c)"
+for source in examples/linux/*.c tests/*.c; do
+    gcc -std=c11 "${strict[@]}" "${sanitize[@]}" "$source" "$library" -o "$scratch/$(basename "$source" .c).run"
     g++ -std=c++17 "${strict[@]}" -x c++ -fsyntax-only "$source"
 done
 printf '#include <moteseal.h>\n#include <moteseal.h>\nint main(void) { return moteseal_error_name(0) == 0; }\n' > "$scratch/header.c"
@@ -70,7 +70,26 @@ arm-none-eabi-g++ -std=c++17 -mcpu=cortex-m3 -mthumb "${strict[@]}" -x c++ -fsyn
 
 step the boundary under hostile use
 "$peer" broadcast "$scratch/frames"
-"$scratch/boundary" "$scratch/frames"
+"$scratch/boundary.run" "$scratch/frames"
+
+step every way to seal, judged by the client
+mkdir "$scratch/variety"
+(
+    cd "$scratch/variety"
+    "$moteseal" key new --out op
+    "$moteseal" key new --out ed
+    "$moteseal" key new --out ec --alg esp256
+    "$moteseal" roster new --operator op.key.pem --group home --epoch 1h --levels 8 --out roster.cbor --device ed=ed.pub.pem --device ec=ec.pub.pem
+) 2> "$scratch/talk" || { cat "$scratch/talk" >&2; die "no keys"; }
+for name in ed ec; do
+    events=$("$scratch/variety.run" "$scratch/variety/roster.cbor" "$scratch/variety/op.pub.pem" $name "$scratch/variety/$name.key.pem" "$scratch/variety")
+    "$moteseal" verify "$scratch/variety/$name"-*.mseal --roster "$scratch/variety/roster.cbor" --operator "$scratch/variety/op.pub.pem" \
+        > "$scratch/verified" || die "the client refuses what $name sealed"
+    [ "$(sed -n 's/.* \([0-9,]*\) readings.*/\1/p' "$scratch/verified" | tr -d ,)" = "$events" ] ||
+        die "not $events readings: $(cat "$scratch/verified")"
+    [ "$("$peer" urgent "$scratch/variety/roster.cbor" "$scratch/variety/op.pub.pem" "$scratch/variety/urgent.cose")" = 3f404142 ] ||
+        die "the urgent event of $name is not proven"
+done
 
 step the lines of README.md
 mkdir "$scratch/clone" "$scratch/bin"
@@ -95,7 +114,7 @@ said 'refused, as it must be'
 seq -f 'line %g' 20 | cmp - "$tour/heard.txt" || die "the broadcast was not heard as it was said"
 
 step a restart goes on with the chain, and the client agrees
-seal=("$scratch/seal" "$tour/roster.cbor" "$tour/op.pub.pem" node "$tour/node.key.pem" "$tour/node.salt.key" "$tour/node.chain")
+seal=("$scratch/seal.run" "$tour/roster.cbor" "$tour/op.pub.pem" node "$tour/node.key.pem" "$tour/node.salt.key" "$tour/node.chain")
 ! "${seal[@]}" "$root/data/examples/dev1.csv" "$tour/bundles" 2> "$scratch/again" || die "a closed epoch was sealed again"
 grep -q 'EpochGoesBack' "$scratch/again" || die "not EpochGoesBack: $(cat "$scratch/again")"
 sed 's/^2010-05-09/2010-05-10/' "$root/data/examples/dev1.csv" > "$scratch/next.csv"

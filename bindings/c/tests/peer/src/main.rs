@@ -2,18 +2,24 @@
 //!
 //! usage: `moteseal-c-peer open QUERIER_KEY QUERY EPOCH SLOT MOST DEVICE=PSR...`
 //!        `moteseal-c-peer broadcast FILE`
+//!        `moteseal-c-peer urgent ROSTER OPERATOR_KEY FILE`
 //!
 //! `open` takes the querier's real key file (`moteseal sum setup`). Devices are names of the group `home`, in the order of their positions; numbers are
 //! decimal, QUERY and PSR hexadecimal. Prints the sum, or says why it is refused.
 //!
 //! `broadcast` writes, each behind its length in two bytes, big-endian: the base station's raw key, a certificate (serial 7), a head (chain 5), its
 //! 20 leaves in blocks of 8, a live command (chain 6), a revocation (minimum 8). Its keys are those of the tests and of nothing else.
+//!
+//! `urgent` proves an urgent event by the roster and prints its record in hexadecimal digits.
 
 mod broadcast;
 
 use std::process::ExitCode;
 
 use moteseal_core::DeviceId;
+use moteseal_core::identity::decode_public_pem;
+use moteseal_core::roster::Roster;
+use moteseal_core::seal::UrgentEvent;
 use moteseal_core::sum::key_file::QuerierKeys;
 use moteseal_core::sum::query::QueryId;
 use moteseal_core::sum::sies::{KeyTotals, Psr, Slot};
@@ -27,7 +33,10 @@ fn main() -> ExitCode {
         Some((what, [path])) if what == "broadcast" => {
             broadcast::frames().and_then(|frames| std::fs::write(path, frames).map_err(Into::into))
         }
-        _ => Err("usage: moteseal-c-peer open ... | broadcast FILE".into()),
+        Some((what, [roster, operator, path])) if what == "urgent" => {
+            urgent(roster, operator, path).map(|record| println!("{record}"))
+        }
+        _ => Err("usage: moteseal-c-peer open ... | broadcast FILE | urgent ROSTER OPERATOR_KEY FILE".into()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -54,6 +63,15 @@ fn open(arguments: &[String]) -> Result<u128, Box<dyn std::error::Error>> {
     }
     let key = keys.master.key_group(keys.circle.group, 0).for_query(query);
     Ok(totals.open(&sum, &key, slot, epoch, most)?)
+}
+
+fn urgent(roster: &str, operator: &str, path: &str) -> Result<String, Box<dyn std::error::Error>> {
+    let (roster, operator, object) = (std::fs::read(roster)?, std::fs::read(operator)?, std::fs::read(path)?);
+    let mut scratch = vec![0; roster.len().max(object.len()) + 64];
+    let roster = Roster::open(&roster, &decode_public_pem(&operator)?, &mut scratch)?;
+    let mut scratch = vec![0; object.len() + 64];
+    let event = UrgentEvent::open(&object, &roster, &mut scratch)?;
+    Ok(event.record.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// So many bytes in hexadecimal digits.

@@ -26,11 +26,11 @@ impl Sender {
         Self { network, id, key }
     }
 
-    /// Checks a head's signature.
+    /// Checks a head's signature. `scratch` is the room for what was signed: a mote takes the one it sends from, for the stack is deepest here.
     #[must_use]
-    pub fn open<'a>(&self, head: &'a [u8]) -> Option<Head<'a>> {
-        let mut scratch = [0; MAX_HEAD];
-        Head::open(head, self.network, self.id, &self.key, &mut scratch).ok()
+    #[inline(never)]
+    pub fn open<'a>(&self, head: &'a [u8], scratch: &mut [u8; MAX_HEAD]) -> Option<Head<'a>> {
+        Head::open(head, self.network, self.id, &self.key, scratch).ok()
     }
 }
 
@@ -51,7 +51,7 @@ pub fn take_all<const B: usize>(chain: &mut Incoming<B>, input: &mut Input) -> u
 }
 
 /// Measures two chains, of blocks of one message and of ten.
-pub fn measure(meter: &mut Meter, input: &mut Input, open: impl Fn(&'static [u8]) -> Option<Head<'static>>) {
+pub fn measure(meter: &mut Meter, input: &mut Input, mut open: impl FnMut(&'static [u8]) -> Option<Head<'static>>) {
     meter.bytes("state", size_of::<Incoming<BLOCK>>());
     meter.bytes("state.1", size_of::<Incoming<1>>());
     meter.bytes("state.16", size_of::<Incoming<16>>());
@@ -61,11 +61,9 @@ pub fn measure(meter: &mut Meter, input: &mut Input, open: impl Fn(&'static [u8]
         let mut count = 0;
         for of in [Of::Instructions, Of::Stack] {
             *input = start;
-            let mut chain = None;
-            meter.once(of, head_name, &mut || {
-                chain = open(black_box(bytes)).and_then(|head| Incoming::<BLOCK>::new(&head).ok());
-            });
-            let Some(mut chain) = chain else { failed("head") };
+            let mut head = None;
+            meter.once(of, head_name, &mut || head = open(black_box(bytes)));
+            let Some(Ok(mut chain)) = head.map(|head| Incoming::<BLOCK>::new(&head)) else { failed("head") };
             meter.once(of, name, &mut || count = take_all(&mut chain, input));
         }
         meter.number("count", count);

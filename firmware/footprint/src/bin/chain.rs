@@ -3,6 +3,7 @@
 #![no_std]
 #![no_main]
 
+use moteseal_core::cast::MAX_HEAD;
 use moteseal_footprint::Meter;
 use moteseal_footprint::cast::{Sender, measure};
 
@@ -10,6 +11,7 @@ use moteseal_footprint::cast::{Sender, measure};
 fn main() -> ! {
     let (mut meter, mut input) = Meter::start();
     let sender = Sender::of(&mut input);
-    measure(&mut meter, &mut input, |head| sender.open(head));
+    let mut scratch = [0; MAX_HEAD];
+    measure(&mut meter, &mut input, |head| sender.open(head, &mut scratch));
     meter.end()
 }

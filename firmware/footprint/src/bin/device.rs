@@ -4,7 +4,7 @@
 #![no_main]
 
 use moteseal_board::entry;
-use moteseal_core::cast::Incoming;
+use moteseal_core::cast::{Incoming, MAX_HEAD};
 use moteseal_core::level::SaltKey;
 use moteseal_core::record::Framing;
 use moteseal_core::seal::Star;
@@ -29,8 +29,8 @@ fn main() -> ! {
     let sender = Sender::of(&mut input);
     let head = input.item();
     let Some(framing) = Framing::fixed(EVENT) else { failed("framing") };
-    meter.bytes("state", size_of::<(Star<16>, SecretKey, SourceSecret, EpochGuard, Incoming<BLOCK>)>());
-    let (mut item, mut length) = ([0; 512], 0);
+    meter.bytes("state", size_of::<(Star<16>, SecretKey, SourceSecret, EpochGuard, Incoming<BLOCK>)>() + MAX_HEAD);
+    let (mut room, mut item, mut length) = ([0; MAX_HEAD], [0; 512], 0);
     for of in [Of::Instructions, Of::Stack] {
         let mut input = input;
         let salt = salt_key.salt(device, index);
@@ -53,9 +53,9 @@ fn main() -> ! {
                 failed("encrypt");
             }
         });
-        let mut incoming = None;
-        meter.once(of, "head", &mut || incoming = sender.open(head).and_then(|head| Incoming::<BLOCK>::new(&head).ok()));
-        let Some(mut incoming) = incoming else { failed("head") };
+        let mut opened = None;
+        meter.once(of, "head", &mut || opened = sender.open(head, &mut room));
+        let Some(Ok(mut incoming)) = opened.map(|head| Incoming::<BLOCK>::new(&head)) else { failed("head") };
         meter.once(of, "messages", &mut || {
             take_all(&mut incoming, &mut input);
         });

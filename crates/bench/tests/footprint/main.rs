@@ -1,0 +1,205 @@
+//! What each part of a mote costs on a Cortex-M3: `docs/footprint.md`, `docs/footprint.csv` and `docs/footprint_levels.csv`, regenerated here from
+//! the programs of `firmware/footprint` as QEMU runs them, compared, and held to their bars.
+//!
+//! `MOTESEAL_BLESS=1 cargo test -p moteseal-bench --test footprint` writes them anew. The compiler, the lock file and QEMU's count of instructions
+//! leave nothing to chance, so every figure must be met exactly. What each program computes is compared with what this machine computes.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod figures;
+mod inputs;
+mod page;
+mod program;
+
+use std::path::Path;
+
+use figures::{Figures, Part};
+use inputs::Inputs;
+use program::{Firmware, Program};
+
+/// Bytes of flash, and of stack, of a mote's every part with Ed25519.
+const ALL_FLASH: u64 = 64 * 1024;
+const ALL_STACK: u64 = 8 * 1024;
+
+/// The stack of any of these pieces of work.
+fn deepest(run: &Program, work: &[&str]) -> u64 {
+    work.iter().map(|work| run.get(&format!("{work}.stack"))).max().unwrap()
+}
+
+/// A star of `levels`: its bars are those of RAM, and of flash and an event where they are the same for all.
+fn star(figures: &mut Figures, run: &Program, inputs: &Inputs, name: &str, levels: u8, ram: Option<u64>) {
+    run.expect("root", &inputs.star_root(levels));
+    let mut part = Part::new(name);
+    part.row("RAM", "bytes", run.get("state.bytes"), ram);
+    part.row("flash", "bytes", run.flash, ram.map(|_| 12 * 1024));
+    part.row("stack", "bytes", deepest(run, &["push", "close"]), None);
+    part.row("an event of 4 bytes", "instructions", run.get("push").div_ceil(run.get("events")), ram.map(|_| 1000));
+    part.row("closing an epoch", "instructions", run.get("close"), None);
+    figures.add(part);
+}
+
+fn tree(figures: &mut Figures, run: &Program, inputs: &Inputs, name: &str, events: usize, ram: Option<u64>) {
+    run.expect("root", &inputs.tree_root(events));
+    let mut part = Part::new(name);
+    part.row("RAM", "bytes", run.get("state.bytes"), ram);
+    part.row("flash", "bytes", run.flash, None);
+    part.row("stack", "bytes", deepest(run, &["push", "close"]), None);
+    part.row("an event of 4 bytes", "instructions", run.get("push").div_ceil(run.get("events")), None);
+    part.row("closing an epoch", "instructions", run.get("close"), None);
+    figures.add(part);
+}
+
+fn signature(figures: &mut Figures, run: &Program, name: &str, work: &str) {
+    let mut part = Part::new(name);
+    part.row("RAM", "bytes", run.get("state.bytes"), None);
+    part.row("flash", "bytes", run.flash, None);
+    part.row("stack", "bytes", deepest(run, &["key", work]), None);
+    part.row("making the key ready", "instructions", run.get("key"), None);
+    part.row(if work == "sign" { "signing 300 bytes" } else { "verifying 300 bytes" }, "instructions", run.get(work), None);
+    figures.add(part);
+}
+
+fn chain(figures: &mut Figures, run: &Program, name: &str) {
+    let mut part = Part::new(name);
+    part.row("RAM, blocks of 10 messages", "bytes", run.get("state.bytes"), Some(1024));
+    part.row("RAM, blocks of 1 message", "bytes", run.get("state.1.bytes"), Some(1024));
+    part.row("RAM, blocks of 16 messages", "bytes", run.get("state.16.bytes"), None);
+    part.row("flash", "bytes", run.flash, None);
+    part.row("stack", "bytes", deepest(run, &["head.1", "head.10", "messages.1", "messages.10"]), None);
+    part.row("a head, blocks of 10 messages", "instructions", run.get("head.10"), None);
+    let count = run.get("count");
+    part.row("a message of 48 bytes, blocks of 1", "instructions", run.get("messages.1").div_ceil(count), None);
+    part.row("a message of 48 bytes, blocks of 10", "instructions", run.get("messages.10").div_ceil(count), None);
+    figures.add(part);
+}
+
+#[test]
+fn the_footprint_is_true_and_within_its_bars() {
+    let inputs = Inputs::new();
+    let mut figures = Figures::default();
+    let firmware = Firmware::build(&["ed25519"], true);
+    let run = |name: &str, input: &[u8]| firmware.run(name, input);
+
+    for (levels, ram) in [(8, Some(1228)), (16, Some(2048)), (32, None)] {
+        star(&mut figures, &run(&format!("star{levels}"), &inputs.star()), &inputs, &format!("star, L = {levels}"), levels, ram);
+    }
+    tree(&mut figures, &run("tree10", &inputs.tree(1023)), &inputs, "tree, capacity 2^10", 1023, None);
+    tree(&mut figures, &run("tree20", &inputs.tree(1024)), &inputs, "tree, capacity 2^20", 1024, Some(1536));
+
+    let seal = run("seal", &inputs.seal());
+    let mut part = Part::new("star, L = 16, with its statement and what goes up, another signs");
+    part.row("flash", "bytes", seal.flash, None);
+    part.row("stack", "bytes", seal.get("seal.stack"), None);
+    part.row("an epoch's end", "instructions", seal.get("seal"), None);
+    figures.add(part);
+
+    let sign = run("ed25519_sign", &inputs.sign());
+    sign.expect("signature", &inputs.ed25519_signature());
+    signature(&mut figures, &sign, "Ed25519, signing", "sign");
+    let verify = run("ed25519_verify", &inputs.ed25519_verify());
+    signature(&mut figures, &verify, "Ed25519, verifying", "verify");
+
+    let sies = run("sies", &inputs.sies());
+    sies.expect("psr", &inputs.psr());
+    let mut part = Part::new("source of private sums");
+    part.row("RAM", "bytes", sies.get("state.bytes"), None);
+    part.row("flash", "bytes", sies.flash, None);
+    part.row("stack", "bytes", deepest(&sies, &["query", "reading"]), None);
+    part.row("a query's keys, once", "instructions", sies.get("query"), None);
+    part.row("a reading, guard and encryption", "instructions", sies.get("reading"), Some(30_000));
+    figures.add(part);
+
+    chain(&mut figures, &run("chain_reopened", &inputs.chains()), "receiver of a chain, another checked its head");
+    chain(&mut figures, &run("chain", &inputs.chains()), "receiver of a chain, with Ed25519 for its head");
+
+    let tesla = run("tesla", &inputs.tesla());
+    tesla.expect("message", inputs::MESSAGE);
+    let mut part = Part::new("receiver of uTESLA, 4 rows of 4 messages of 32 bytes");
+    part.row("RAM", "bytes", tesla.get("state.bytes"), None);
+    part.row("flash", "bytes", tesla.flash, None);
+    part.row("stack", "bytes", deepest(&tesla, &["join", "packet", "key", "take"]), None);
+    part.row("joining", "instructions", tesla.get("join"), None);
+    part.row("a packet of 32 bytes", "instructions", tesla.get("packet"), None);
+    part.row("a key, two steps on", "instructions", tesla.get("key"), None);
+    part.row("a message that its key proves", "instructions", tesla.get("take"), None);
+    figures.add(part);
+
+    let device = run("device", &inputs.device());
+    device.expect("item", &inputs.sealed_item());
+    let mut part = Part::new("all in one: star L = 16, Ed25519, source, receiver of a chain");
+    part.row("RAM, with room for a head", "bytes", device.get("state.bytes"), None);
+    part.row("flash", "bytes", device.flash, Some(ALL_FLASH));
+    let work = ["push", "seal", "reading", "head", "messages"];
+    part.row("stack", "bytes", deepest(&device, &work), Some(ALL_STACK));
+    part.row("an epoch's end, signed", "instructions", device.get("seal"), None);
+    figures.add(part);
+
+    let hashes = run("hashes", &inputs.text());
+    inputs.check_hashes(&hashes);
+    let (rsa, dsa) = (run("rsa", &inputs.rsa()), run("dsa", &inputs.dsa()));
+    inputs.check_rsa(&rsa);
+    inputs.check_dsa(&dsa);
+    let paper = run("paper_star", &inputs.tree(1024));
+    let levels = run("levels", &[]);
+
+    let p256 = Firmware::build(&["esp256"], true);
+    let p256_sign = p256.run("p256_sign", &inputs.sign());
+    p256_sign.expect("signature", &inputs.p256_signature());
+    signature(&mut figures, &p256_sign, "P-256, signing", "sign");
+    let p256_verify = p256.run("p256_verify", &inputs.p256_verify());
+    signature(&mut figures, &p256_verify, "P-256, verifying", "verify");
+
+    let tables = Firmware::build(&["ed25519", "ed25519-tables"], true);
+    let fast_sign = tables.run("ed25519_sign", &inputs.sign());
+    fast_sign.expect("signature", &inputs.ed25519_signature());
+    signature(&mut figures, &fast_sign, "Ed25519 with tables, signing", "sign");
+    signature(&mut figures, &tables.run("ed25519_verify", &inputs.ed25519_verify()), "Ed25519 with tables, verifying", "verify");
+
+    let unrolled = Firmware::build(&["ed25519"], false);
+    let fast_hashes = unrolled.run("hashes", &inputs.text());
+    inputs.check_hashes(&fast_hashes);
+    star(&mut figures, &unrolled.run("star16", &inputs.star()), &inputs, "star, L = 16, SHA-2 unrolled", 16, None);
+    tree(&mut figures, &unrolled.run("tree20", &inputs.tree(1024)), &inputs, "tree, capacity 2^20, SHA-2 unrolled", 1024, None);
+
+    let mut part = Part::new("other stars of 16 levels, to compare with");
+    let events = paper.get("events");
+    part.row("the paper's H(H(e) || D), an event", "instructions", paper.get("paper").div_ceil(events), None);
+    part.row("one compression an event, an event", "instructions", paper.get("one").div_ceil(events), None);
+    figures.add(part);
+
+    let mut part = Part::new("primitives of the paper's table I, over 10 bytes");
+    for (what, run, name) in [("MD5", &hashes, "md5"), ("SHA-1", &hashes, "sha1"), ("SHA-256", &hashes, "sha256")] {
+        part.row(what, "instructions", run.get(name), None);
+    }
+    part.row("SHA-256, unrolled", "instructions", fast_hashes.get("sha256"), None);
+    part.row("a compression of SHA-256", "instructions", hashes.get("compress"), None);
+    part.row("a compression of SHA-256, unrolled", "instructions", fast_hashes.get("compress"), None);
+    let signing =
+        [("RSA-1024 signing", &rsa), ("DSA-512 signing", &dsa), ("Ed25519 signing", &sign), ("P-256 signing", &p256_sign)];
+    for (what, run) in signing {
+        part.row(what, "instructions", run.get("sign"), None);
+    }
+    figures.add(part);
+
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let texts = [
+        ("footprint.md", page::markdown(&figures)),
+        ("footprint.csv", page::csv(&figures)),
+        ("footprint_levels.csv", page::levels(|level| levels.get(&format!("{level}.bytes")))),
+    ];
+    let bless = std::env::var_os("MOTESEAL_BLESS").is_some();
+    for (name, text) in &texts {
+        if bless {
+            std::fs::write(docs.join(name), text).unwrap();
+        }
+    }
+    let missed = figures.missed();
+    assert!(missed.is_empty(), "bars missed:\n{}", missed.join("\n"));
+    for (name, text) in &texts {
+        let there = std::fs::read_to_string(docs.join(name)).unwrap_or_default();
+        let differs = text.lines().zip(there.lines().chain(std::iter::repeat(""))).find(|(new, old)| new != old);
+        assert!(
+            there == *text,
+            "docs/{name} is out of date; MOTESEAL_BLESS=1 writes it anew. The first line that differs, measured and there: {differs:?}"
+        );
+    }
+}

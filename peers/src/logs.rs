@@ -36,9 +36,9 @@ const BUNDLES_READ: u64 = 125;
 /// How many entries Tessera sequences together, and how long they wait for each other. In process everything that has come while the
 /// batch before was written; over HTTP little waiting, since those who wait send nothing meanwhile. Of what was tried the best.
 const BATCH: (u32, Duration) = (1 << 18, Duration::from_millis(20));
-const BATCH_HTTP: (u32, Duration) = (1024, Duration::from_millis(2));
-const POSTERS: u32 = 1024;
-/// Connections of a reader over HTTP.
+const BATCH_HTTP: (u32, Duration) = (4096, Duration::from_millis(10));
+const POSTERS: u32 = 2048;
+/// Files that a reader of a log fetches at a time.
 const READERS: u32 = 4;
 /// Inclusion proofs are made of a part of the log: they take the same time each.
 const PROOFS: How = How::Proofs { every: 8, limit: 20_480 };
@@ -71,11 +71,12 @@ fn ingest(program: &Path, folder: &Path) -> Result<Report, Failed> {
     let mut driver = Driver::start(program)?;
     let server = Server::start(program, &logs, BATCH_HTTP)?;
     let mut bare = File::create(folder.join("bare"))?;
-    let mut rates: [Vec<f64>; 9] = Default::default();
+    let mut rates: [Vec<f64>; 10] = Default::default();
     for run in 0..=RUNS {
         let first = fleet.next_epoch();
         let one = fleet.seal(BUNDLES, EVENTS)?;
         let many = fleet.seal(BUNDLES, EVENTS)?;
+        let plain = fleet.seal(BUNDLES, EVENTS)?;
         let bundles: Vec<Vec<u8>> = one.iter().flatten().map(|bundle| bundle.bytes.clone()).collect();
         let readings: Vec<[u8; 4]> = (0..DEVICES)
             .flat_map(|_| (first..first + BUNDLES_OF_ENTRIES).flat_map(|epoch| (0..EVENTS).map(move |at| record(epoch, at))))
@@ -90,14 +91,15 @@ fn ingest(program: &Path, folder: &Path) -> Result<Report, Failed> {
         let uploaded = |time: Duration| bundles.len() as f64 / time.as_secs_f64();
         let measured = [
             synced_a_second(&mut bare, &bundles[..200])?,
-            uploaded(direct.upload(&bodies_of(&one, 1))?),
-            uploaded(direct.upload(&bodies_of(&many, 16))?),
+            uploaded(direct.upload(bodies_of(&one, 1))?),
+            uploaded(direct.upload(bodies_of(&many, 16))?),
             appended(driver.append(&logs.join("entries"), &entries, BATCH)?),
             appended(driver.append(&logs.join("whole"), &whole, BATCH)?),
             uploaded(upload(&service.address, &requests_of(&one, 1))?),
             uploaded(upload(&service.address, &requests_of(&many, 16))?),
             appended(driver.post(&server, &posted, POSTERS)?),
             appended(driver.post(&server, &whole, POSTERS)?),
+            uploaded(direct.store(bodies_of(&plain, 1))?),
         ];
         // The first run warms caches and grows files.
         if run > 0 {
@@ -125,6 +127,13 @@ fn ingest(program: &Path, folder: &Path) -> Result<Report, Failed> {
         report.add_spread("    ours, one at a time, against it", factor(&rates[one], &rates[whole]), "x", None);
         report.add_spread("    ours, 16 at a time, against it", factor(&rates[many], &rates[whole]), "x", None);
     }
+    report.add_spread(
+        "in process, bundles a second: ours, one at a time, verified before",
+        Spread::of(rates[9].clone()),
+        "/s",
+        None,
+    );
+    report.add_spread("    against Tessera's, which verifies nothing", factor(&rates[9], &rates[4]), "x", None);
     Ok(report)
 }
 
@@ -175,8 +184,10 @@ fn reads(program: &Path, folder: &Path) -> Result<Report, Failed> {
     write_entries(&entries, &readings)?;
     let key = driver.append(&log, &entries, BATCH)?.key;
 
-    let (files, http) =
-        (Source::Files(&log), Source::Http { url: format!("http://{}/read/", server.address), connections: READERS });
+    let (files, http) = (
+        Source::Files { folder: &log, workers: READERS },
+        Source::Http { url: format!("http://{}/read/", server.address), connections: READERS },
+    );
     let eighth: Rate = "1/8".parse()?;
     // Nanoseconds a reading: ours all and an eighth; Tessera's files all, clumps, proofs; the same over HTTP without proofs.
     let mut times: [Vec<f64>; 7] = Default::default();

@@ -113,7 +113,10 @@ impl Driver {
         };
         let mut command = json!({ "do": "read", "key": key, "how": how, "every": every, "limit": limit });
         match from {
-            Source::Files(folder) => command["log"] = json!(folder),
+            Source::Files { folder, workers } => {
+                command["log"] = json!(folder);
+                command["workers"] = json!(workers);
+            }
             Source::Http { url, connections } => {
                 command["url"] = json!(url);
                 command["workers"] = json!(connections);
@@ -150,7 +153,7 @@ impl Drop for Driver {
 
 /// Where a log is read.
 pub(crate) enum Source<'a> {
-    Files(&'a Path),
+    Files { folder: &'a Path, workers: u32 },
     Http { url: String, connections: u32 },
 }
 

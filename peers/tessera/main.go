@@ -39,7 +39,7 @@ type command struct {
 	// Entries that are sequenced together at most, and how long an entry waits for others.
 	Batch   uint `json:"batch"`
 	BatchMS uint `json:"batch_ms"`
-	// Requests at a time: of "post", and of "read" with an URL.
+	// Requests at a time: of "post"; files that are fetched and hashed side by side: of "read".
 	Workers int `json:"workers"`
 	// How to read: "all", "proofs" or "clumps".
 	How string `json:"how"`

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"net/url"
-	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -31,7 +30,7 @@ type source struct {
 
 // openSource reads over HTTP where there is an URL, and files otherwise; both with Tessera's own fetchers.
 func openSource(c command) (*source, error) {
-	s := &source{workers: runtime.NumCPU()}
+	s := &source{workers: c.Workers}
 	if c.URL == "" {
 		files := client.FileFetcher{Root: c.Log}
 		s.checkpoint, s.tile, s.bundle = files.ReadCheckpoint, files.ReadTile, files.ReadEntryBundle
@@ -44,7 +43,7 @@ func openSource(c command) (*source, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.checkpoint, s.tile, s.bundle, s.workers = fetcher.ReadCheckpoint, fetcher.ReadTile, fetcher.ReadEntryBundle, c.Workers
+		s.checkpoint, s.tile, s.bundle = fetcher.ReadCheckpoint, fetcher.ReadTile, fetcher.ReadEntryBundle
 	}
 	tile, bundle := s.tile, s.bundle
 	s.tile = func(ctx context.Context, level, index uint64, partial uint8) ([]byte, error) {

@@ -101,7 +101,7 @@ ln -s "$moteseal" "$scratch/bin/moteseal"
     group=239.77.$((RANDOM % 250 + 1)).$((RANDOM % 250 + 1)) port=$((RANDOM % 20000 + 20000))
     sed -n '/^```sh$/,/^```$/{/^```/!p}' README.md | sed "s/239\.77\.1\.2/$group/g; s/45789/$port/g"
 } > "$scratch/readme.sh"
-(cd "$scratch/clone" && PATH="$scratch/bin:$PATH" bash "$scratch/readme.sh") > "$scratch/readme.log" 2>&1 ||
+(cd "$scratch/clone" && PATH="$scratch/bin:$PATH" timeout 900 bash "$scratch/readme.sh") > "$scratch/readme.log" 2>&1 ||
     { cat "$scratch/readme.log" >&2; die "the README's lines failed"; }
 tour=$scratch/clone/firmware-tour
 said() { grep -qF -- "$1" "$scratch/readme.log" || { cat "$scratch/readme.log" >&2; die "the README's lines did not say: $1"; }; }
@@ -112,6 +112,20 @@ said 'sealed events: 720'
 said 'sum: epoch: EpochAnswered'
 said 'refused, as it must be'
 seq -f 'line %g' 20 | cmp - "$tour/heard.txt" || die "the broadcast was not heard as it was said"
+
+step what was lost of a broadcast is asked for
+gcc -std=c11 "${strict[@]}" "${sanitize[@]}" -DLISTEN_LOSES examples/linux/listen.c "$library" -o "$scratch/lossy"
+port=$((RANDOM % 20000 + 20000))
+"$scratch/lossy" "$tour/base.pub.pem" "$scratch/floor" 239.77.1.2 $port > "$scratch/heard" 2> "$scratch/listened" &
+until grep -q ready "$scratch/listened"; do
+    kill -0 $! 2> /dev/null || die "the receiver did not start: $(cat "$scratch/listened")"
+    sleep 0.1
+done
+seq -f 'line %g' 20 | "$moteseal" cast send --key "$tour/ops.key.pem" --cert "$tour/ops.cert" --block 8 --lines - \
+    --to "udp://239.77.1.2:$port?interface=127.0.0.1" 2> "$scratch/talk" || { cat "$scratch/talk" >&2; die "nothing was sent"; }
+wait $! || { cat "$scratch/listened" >&2; die "the chain was not completed"; }
+seq -f 'line %g' 20 | cmp - "$scratch/heard" || die "what was lost did not come again"
+grep -q 'asked for what is missing' "$scratch/listened" || die "nothing was lost: this test shows nothing"
 
 step a restart goes on with the chain, and the client agrees
 seal=("$scratch/seal.run" "$tour/roster.cbor" "$tour/op.pub.pem" node "$tour/node.key.pem" "$tour/node.salt.key" "$tour/node.chain")

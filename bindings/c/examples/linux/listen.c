@@ -3,6 +3,7 @@
  *   listen BASE_KEY FLOOR GROUP PORT
  *
  * Joins the multicast group on the loopback interface and prints every message once it is authentic, until a chain is complete or a live command came.
+ * After half a second of silence it asks for what is missing, and gives up after 20 seconds.
  * The highest chain number that was accepted lies in the file FLOOR: what was heard once is refused ever after. One sender is listened to,
  * the first that the base station has certified; frames that are not needed, or not genuine, are passed over by name. */
 #define _DEFAULT_SOURCE
@@ -10,6 +11,7 @@
 #include <moteseal.h>
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,6 +56,17 @@ static void print(const uint8_t *message, size_t length) {
 static uint8_t block[64][8192];
 static size_t lengths[64];
 
+/* For tests: a third of the leaves is lost until the first request. */
+static int is_lost(int silences) {
+#ifdef LISTEN_LOSES
+    static int leaves = 0;
+    return silences == 0 && ++leaves % 3 == 0;
+#else
+    (void)silences;
+    return 0;
+#endif
+}
+
 int main(int argc, char **argv) {
     static uint8_t datagram[65536];
     uint8_t pem[1024], key[MOTESEAL_MAX_PUBLIC_KEY], algorithm = 0;
@@ -91,7 +104,7 @@ int main(int argc, char **argv) {
     memset(&address, 0, sizeof address);
     memset(&group, 0, sizeof group);
     memset(&patience, 0, sizeof patience);
-    patience.tv_sec = 20;
+    patience.tv_usec = 500000;
     address.sin_family = AF_INET;
     address.sin_port = htons((uint16_t)atoi(argv[4]));
     address.sin_addr.s_addr = inet_addr(argv[3]);
@@ -100,6 +113,7 @@ int main(int argc, char **argv) {
     if (heard < 0 || setsockopt(heard, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) != 0 ||
         bind(heard, (struct sockaddr *)&address, sizeof address) != 0 ||
         setsockopt(heard, IPPROTO_IP, IP_ADD_MEMBERSHIP, &group, sizeof group) != 0 ||
+        setsockopt(heard, IPPROTO_IP, IP_MULTICAST_IF, &group.imr_interface, sizeof group.imr_interface) != 0 ||
         setsockopt(heard, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) != 0) {
         perror("listen");
         return 1;
@@ -108,9 +122,17 @@ int main(int argc, char **argv) {
 
     moteseal_sender sender = {0};
     moteseal_cast64 cast = {0};
-    int has_sender = 0, has_chain = 0;
+    int has_sender = 0, has_chain = 0, silences = 0;
     for (;;) {
         ssize_t got = recv(heard, datagram, sizeof datagram, 0);
+        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) && ++silences < 40) {
+            if (has_chain) {
+                check("request", moteseal_cast64_wanted(&cast, datagram, sizeof datagram, &length));
+                sendto(heard, datagram, length, 0, (struct sockaddr *)&address, sizeof address);
+                fprintf(stderr, "listen: asked for what is missing\n");
+            }
+            continue;
+        }
         if (got < 0) {
             perror("listen");
             return 6;
@@ -135,7 +157,7 @@ int main(int argc, char **argv) {
                 print(said.message, said.message_length);
                 return 0;
             }
-        } else if (error == MOTESEAL_ERROR_OK && frame.kind == MOTESEAL_FRAME_LEAF && has_chain) {
+        } else if (error == MOTESEAL_ERROR_OK && frame.kind == MOTESEAL_FRAME_LEAF && has_chain && !is_lost(silences)) {
             moteseal_taken taken;
             error = moteseal_cast64_take(&cast, &frame, &taken);
             if (error == MOTESEAL_ERROR_OK && taken.what != MOTESEAL_TAKEN_REPEATED && taken.message_length <= sizeof block[0]) {

@@ -27,7 +27,9 @@ use load::Failed;
 use measure::Report;
 
 const USAGE: &str = "usage: moteseal-peers [--json] [trees|signing|sums|tessera]...";
-const SUITES: [(&str, fn() -> Result<Outcome, Failed>); 4] = [
+/// Measures one kind of peers.
+type Suite = fn() -> Result<Outcome, Failed>;
+const SUITES: [(&str, Suite); 4] = [
     ("trees", || trees::run().map(Outcome::Measured)),
     ("signing", || signing::run().map(Outcome::Measured)),
     ("sums", || sums::run().map(|report| Outcome::Measured(vec![report]))),

@@ -96,6 +96,45 @@ pub(crate) struct Aggregator {
     pub(crate) up_link: Option<Link>,
 }
 
+/// `serial.toml`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Serial {
+    pub(crate) roster: PathBuf,
+    pub(crate) operator: PathBuf,
+    pub(crate) listen: Option<SocketAddr>,
+    /// The broker of the group's coordinator.
+    pub(crate) link: Option<Link>,
+    pub(crate) sums: Option<SerialSums>,
+    /// The broadcast medium: an address as `moteseal cast` takes it, and how to get into a broker.
+    pub(crate) broadcast: Option<Link>,
+    #[serde(default)]
+    pub(crate) port: Vec<SerialPort>,
+}
+
+/// Where the motes on serial lines say their sums.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SerialSums {
+    /// The tree, which has a hub for each device, or one hub for all.
+    pub(crate) tree: Option<PathBuf>,
+    pub(crate) hub: Option<String>,
+    /// The broker, where it is another one than that of `link`.
+    pub(crate) link: Option<Link>,
+}
+
+/// A serial port.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SerialPort {
+    /// A path, or `tcp://host:port`.
+    pub(crate) address: String,
+    #[serde(default = "default_baud")]
+    pub(crate) baud: u32,
+    /// The name of the only device that may be there.
+    pub(crate) device: Option<String>,
+}
+
 /// Whose time epochs follow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -207,6 +246,10 @@ const fn default_sum_grace() -> Duration {
     Duration::from_secs(2)
 }
 
+const fn default_baud() -> u32 {
+    115_200
+}
+
 const fn default_waiting() -> u32 {
     32
 }
@@ -281,7 +324,7 @@ impl Link {
         Ok(options)
     }
 
-    fn options_in(&self, table: &str, file: &Path, folder: &Path, roster: &Roster) -> Result<mqtt::Options, Failure> {
+    pub(crate) fn options_in(&self, table: &str, file: &Path, folder: &Path, roster: &Roster) -> Result<mqtt::Options, Failure> {
         let wrong = |key: &str, what: &str| Failure::usage(format_args!("{}: {table}.{key}: {what}", file.display()));
         let mut options = mqtt::Options::new(self.url.clone(), hex::encode(roster.group().0));
         options.version = match self.version.as_deref() {

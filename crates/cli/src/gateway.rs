@@ -1,5 +1,6 @@
 //! `moteseal gateway`: the coordinator of a group at the edge.
 
+mod serial;
 mod sum;
 
 use std::io::Write as _;
@@ -66,6 +67,28 @@ pub(crate) enum Command {
                             Paths are relative to the file. SIGTERM or Ctrl-C stops it in order. The address of /metrics,\n\
                             /healthz and /readyz is printed on stdout.")]
     Sum(Run),
+    /// Join motes on serial lines to the group's links: it holds no key, and opens nothing of what it passes on.
+    #[command(after_help = "Example, serial.toml:\n  \
+                            roster   = \"roster.cbor\"\n  \
+                            operator = \"keys/op.pub.pem\"\n  \
+                            listen   = \"127.0.0.1:9466\"\n  \
+                            [link]\n  \
+                            url      = \"mqtts://broker.example:8883\"\n  \
+                            [sums]\n  \
+                            tree     = \"tree.toml\"\n  \
+                            [broadcast]\n  \
+                            url      = \"udp://239.1.2.3:5000\"\n  \
+                            [[port]]\n  \
+                            address  = \"/dev/ttyUSB0\"\n  \
+                            baud     = 115200\n  \
+                            device   = \"dev1\"\n  \
+                            [[port]]\n  \
+                            address  = \"tcp://127.0.0.1:4001\"\n\n\
+                            link is the broker of `gateway run`, sums the hub of the motes' private sums, broadcast what `cast send`\n\
+                            speaks on; each may be left out. A port without a device takes any mote of the roster. Paths are\n\
+                            relative to the file. SIGTERM or Ctrl-C stops it in order. The address of /metrics, /healthz and\n\
+                            /readyz is printed on stdout.")]
+    Serial(Run),
 }
 
 #[derive(Args, Debug)]
@@ -85,6 +108,7 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     match command {
         Command::Run(arguments) => serve(arguments),
         Command::Sum(arguments) => sum::serve(arguments),
+        Command::Serial(arguments) => serial::serve(arguments),
     }
 }
 

@@ -83,7 +83,7 @@ fn bodies_go_both_ways_one_after_the_other() {
     let (mut mote, mut gateway) = ends();
     settle(&mut mote, &mut gateway, 0);
     for number in 0..600_u32 {
-        let channel = Channel::ALL[number as usize % 5];
+        let channel = Channel::ALL[number as usize % 6];
         let body = vec![u8::try_from(number % 251).unwrap(); number as usize % 301];
         mote.send(channel, &body).unwrap();
         assert_eq!(mote.send(channel, b""), Err(SendError::Busy));
@@ -230,7 +230,7 @@ fn each_packet_that_is_none_is_refused_by_its_name() {
     ] {
         assert_eq!(other.open(packet), Err(PacketError::ChecksumMismatch), "{other:?}");
     }
-    for kind in [0, 6, 0x7f, 0x80, 0x82, 0xff] {
+    for kind in [0, 7, 0x7f, 0x80, 0x82, 0xff] {
         let mut packet = [0; 9];
         binding.close(kind, 3, &mut packet).unwrap();
         assert_eq!(binding.open(&packet), Err(PacketError::Malformed), "{kind}");
@@ -452,7 +452,7 @@ proptest! {
     }
 
     #[test]
-    fn packets_are_those_of_the_reference(sender in 1..u64::MAX, receiver in 1..u64::MAX, number: u32, channel in 1..6u8,
+    fn packets_are_those_of_the_reference(sender in 1..u64::MAX, receiver in 1..u64::MAX, number: u32, channel in 1..7u8,
                                           body in prop::collection::vec(any::<u8>(), 0..300)) {
         let mut packet = vec![0; body.len() + 6];
         packet[2..body.len() + 2].copy_from_slice(&body);

@@ -16,6 +16,7 @@ mod pruned;
 pub mod queues;
 mod quota;
 mod refused;
+pub mod serial;
 pub mod service;
 pub mod station;
 pub mod sum;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use moteseal_core::wire::serial::{Channel, Counters, Heard, Line, MAX_BODY, PacketError, Side, Timing, room};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, split};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
@@ -97,7 +97,7 @@ pub struct Counted {
 #[derive(Debug)]
 pub struct SerialLine {
     outgoing: mpsc::Sender<(Channel, Bytes)>,
-    events: mpsc::Receiver<Event>,
+    events: Mutex<mpsc::Receiver<Event>>,
     state: watch::Receiver<State>,
     counted: watch::Receiver<Counted>,
     task: AbortHandle,
@@ -134,7 +134,7 @@ impl SerialLine {
             counted: count,
         };
         let task = tokio::spawn(driver.run(address, options.backoff)).abort_handle();
-        Ok(Self { outgoing, events, state, counted, task })
+        Ok(Self { outgoing, events: Mutex::new(events), state, counted, task })
     }
 
     /// Sends a body. Waits while one is on its way and another one waits; returns once the line has taken it, which says nothing about the
@@ -149,20 +149,21 @@ impl SerialLine {
         self.outgoing.send((channel, body)).await.map_err(|_| LinkError::Closed)
     }
 
-    /// Waits until there is room to send: what is sent then need not wait. Nothing is lost if the future is dropped.
+    /// Waits until there is room to send. Whoever alone sends need not wait then.
     ///
     /// # Errors
     /// `Closed`.
-    pub async fn ready(&self) -> Result<Ready<'_>, LinkError> {
-        self.outgoing.reserve().await.map(Ready).map_err(|_| LinkError::Closed)
+    pub async fn ready(&self) -> Result<(), LinkError> {
+        self.outgoing.reserve().await.map(drop).map_err(|_| LinkError::Closed)
     }
 
-    /// Waits for what comes next. While nobody receives, nothing more is read, and the other end waits. Nothing is lost if the future is dropped.
+    /// Waits for what comes next; one at a time may wait. While nobody receives, nothing more is read, and the other end waits. Nothing is lost if
+    /// the future is dropped.
     ///
     /// # Errors
     /// `Closed`.
-    pub async fn receive(&mut self) -> Result<Event, LinkError> {
-        self.events.recv().await.ok_or(LinkError::Closed)
+    pub async fn receive(&self) -> Result<Event, LinkError> {
+        self.events.lock().await.recv().await.ok_or(LinkError::Closed)
     }
 
     /// How the line stands, and a way to be told when that changes.
@@ -175,17 +176,6 @@ impl SerialLine {
     #[must_use]
     pub fn counted(&self) -> Counted {
         *self.counted.borrow()
-    }
-}
-
-/// Room to send a body.
-#[derive(Debug)]
-pub struct Ready<'l>(mpsc::Permit<'l, (Channel, Bytes)>);
-
-impl Ready<'_> {
-    /// Sends a body of at most [`MAX_BODY`] bytes; of a longer one the line says that it is too long in what it counts.
-    pub fn send(self, channel: Channel, body: Bytes) {
-        self.0.send((channel, body));
     }
 }
 

@@ -39,6 +39,7 @@ async fn joined(change: fn(&mut u64, &mut Vec<u8>)) -> SocketAddr {
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         let ends = [listener.accept().await.unwrap().0, listener.accept().await.unwrap().0];
+        ends.iter().for_each(|end| end.set_nodelay(true).unwrap());
         let [(a_in, a_out), (b_in, b_out)] = ends.map(TcpStream::into_split);
         let ways = [(a_in, b_out, 7_u64), (b_in, a_out, 8)].map(|(mut from, mut to, mut state)| async move {
             let mut chunk = [0; 512];
@@ -97,7 +98,7 @@ async fn heard(line: &mut SerialLine) -> (Channel, Bytes) {
 /// Both ends say numbered bodies; each hears them in order, once, and unchanged.
 async fn both_ways(mote: &mut SerialLine, gateway: &mut SerialLine, bodies: u32, longest: usize) {
     for number in 0..bodies {
-        let channel = Channel::ALL[number as usize % 5];
+        let channel = Channel::ALL[number as usize % 6];
         let (up, down) = tokio::join!(mote.send(channel, body(number, longest)), gateway.send(channel, body(number, longest)));
         up.unwrap();
         down.unwrap();

@@ -29,11 +29,14 @@ pub enum Channel {
     SumsAnnouncement = 4,
     /// A frame of a broadcast medium (spec/cast.md, section 5), both ways.
     Broadcast = 5,
+    /// The gateway's time, to the mote: Unix milliseconds, 8 bytes, big-endian. A hint that nobody vouches for, and late by as long as it waited.
+    Time = 6,
 }
 
 impl Channel {
     /// Every channel.
-    pub const ALL: [Self; 5] = [Self::Hub, Self::HubAnnouncement, Self::Sums, Self::SumsAnnouncement, Self::Broadcast];
+    pub const ALL: [Self; 6] =
+        [Self::Hub, Self::HubAnnouncement, Self::Sums, Self::SumsAnnouncement, Self::Broadcast, Self::Time];
 
     /// The channel of a packet's first byte.
     #[must_use]
@@ -44,6 +47,7 @@ impl Channel {
             3 => Some(Self::Sums),
             4 => Some(Self::SumsAnnouncement),
             5 => Some(Self::Broadcast),
+            6 => Some(Self::Time),
             _ => None,
         }
     }

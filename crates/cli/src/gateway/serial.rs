@@ -1,0 +1,165 @@
+//! `moteseal gateway serial`: motes on serial lines, joined to the group's links.
+
+use std::collections::HashMap;
+use std::io::Write as _;
+use std::path::Path;
+
+use moteseal_cloud::stop_signal;
+use moteseal_core::DeviceId;
+use moteseal_gateway::serial::{MAX_PORTS, Mote, Port, SerialGateway, ServiceError, Settings};
+use moteseal_net::mqtt::{self, MqttDevice};
+use moteseal_net::serial::Options;
+use moteseal_net::{Broadcast, LinkError};
+use moteseal_verify::Roster;
+
+use super::{Run, link_failure};
+use crate::aggregation;
+use crate::cloud::{log, runtime};
+use crate::config::{self, Link, Serial};
+use crate::failure::{Exit, Failure};
+use crate::files;
+use crate::progress::count;
+use crate::terminal::Stdout;
+
+/// What the file says, read and checked.
+struct Read {
+    roster: Roster,
+    ports: Vec<Port>,
+    motes: HashMap<DeviceId, Mote>,
+    hub: Option<mqtt::Options>,
+    /// The medium's address, and how to get into a broker.
+    broadcast: Option<(String, mqtt::Options)>,
+}
+
+pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
+    let file = &arguments.config;
+    let (config, folder): (Serial, _) = config::load(file)?;
+    let read = read(file, &folder, &config)?;
+    if arguments.check {
+        return check(file, &config, &read);
+    }
+    log(arguments.log);
+    runtime()?.block_on(async move {
+        let open = |(url, options): &(String, _)| Broadcast::open(url, mqtt::Options::clone(options));
+        let broadcast = read.broadcast.as_ref().map(open).transpose().map_err(|error| link_failure(&error))?;
+        let Read { ports, motes, hub, .. } = read;
+        let settings = Settings { ports, motes, hub, broadcast, listen: config.listen };
+        let gateway = SerialGateway::bind(settings).await.map_err(|error| service_failure(&error))?;
+        if let Some(address) = gateway.address() {
+            // A reader that has gone away does not stop the service.
+            let _ = writeln!(std::io::stdout(), "http://{address}");
+        }
+        let stop = async {
+            let _ = stop_signal().await;
+        };
+        gateway.run(stop).await.map_err(|error| service_failure(&error))
+    })
+}
+
+fn read(file: &Path, folder: &Path, config: &Serial) -> Result<Read, Failure> {
+    let wrong = |key: &str, what: &str| Failure::usage(what).about_key(file, key);
+    let roster = files::roster(&folder.join(&config.roster), &folder.join(&config.operator))
+        .map_err(|failure| failure.about_key(file, "roster"))?;
+    let hub = config.link.as_ref().map(|link| link.options(file, folder, &roster)).transpose()?;
+    let mut motes: HashMap<DeviceId, Mote> =
+        roster.devices().map(|device| (device.id, Mote { name: device.name.to_owned(), sums: None })).collect();
+    if let Some(sums) = &config.sums {
+        let link = sums.link.as_ref().or(config.link.as_ref());
+        let link = link.ok_or_else(|| wrong("sums", "name its broker in [sums.link], or in [link]"))?;
+        let tree = sums.tree.as_ref().map(|tree| aggregation::tree(&folder.join(tree), &roster)).transpose();
+        let tree = tree.map_err(|failure| failure.about_key(file, "sums.tree"))?;
+        for (position, device) in (0..).zip(roster.devices()) {
+            let hub = match (&tree, &sums.hub) {
+                (Some(tree), None) => tree.gateway_of(position).unwrap_or_default(),
+                (None, Some(hub)) => hub.as_str(),
+                _ => return Err(wrong("sums", "give either `tree`, which has a hub for each device, or `hub`, one for all")),
+            };
+            let options = link.hub_options_in("sums.link", file, folder, &roster, hub)?;
+            if let Some(mote) = motes.get_mut(&device.id) {
+                mote.sums = Some(options);
+            }
+        }
+    }
+    let access = |link: &Link| Ok((link.url.clone(), link.options_in("broadcast", file, folder, &roster)?));
+    let broadcast = config.broadcast.as_ref().map(access).transpose()?;
+    if config.link.is_none() && config.sums.is_none() && config.broadcast.is_none() {
+        let what =
+            format!("{}: there is nothing to join motes to: name a broker in [link], or [sums] or [broadcast]", file.display());
+        return Err(Failure::usage(what));
+    }
+    Ok(Read { ports: ports(file, config, &roster)?, roster, motes, hub, broadcast })
+}
+
+fn ports(file: &Path, config: &Serial, roster: &Roster) -> Result<Vec<Port>, Failure> {
+    let wrong = |what: String| Failure::usage(what).about_key(file, "port");
+    let mut ports: Vec<Port> = Vec::new();
+    for port in &config.port {
+        let line = Options { baud: port.baud, ..Options::gateway(&port.address) };
+        line.check().map_err(|error| Failure::usage(error).about_key(file, "port.address"))?;
+        let named = |name: &String| {
+            let unknown = || wrong(format!("{}: the roster has no device {name:?}", port.address));
+            roster.id(name).ok_or_else(unknown)
+        };
+        let device = port.device.as_ref().map(named).transpose()?;
+        if ports.iter().any(|other| other.line.address == port.address) {
+            return Err(wrong(format!("{} is there twice", port.address)));
+        }
+        if device.is_some() && ports.iter().any(|other| other.device == device) {
+            return Err(wrong(format!("{}: its device is at another port already", port.address)));
+        }
+        ports.push(Port { line, device });
+    }
+    match ports.len() {
+        0 => Err(wrong("there is none: add a table [[port]] with an address".to_owned())),
+        1..=MAX_PORTS => Ok(ports),
+        many => Err(wrong(format!("{many} are more than the {MAX_PORTS} of one gateway: run several"))),
+    }
+}
+
+/// Says what would be done. Addresses and files are read, and nothing is opened or sent.
+fn check(file: &Path, config: &Serial, read: &Read) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::new(Exit::Internal, error))?;
+    let said = |key: &'static str| move |error: LinkError| link_failure(&error).about_key(file, key);
+    runtime.block_on(async {
+        read.hub.as_ref().map(|hub| MqttDevice::new(hub, [0; 8])).transpose().map_err(said("link"))?;
+        let sums = read.motes.values().find_map(|mote| mote.sums.as_ref());
+        sums.map(|sums| MqttDevice::new(sums, [0; 8])).transpose().map_err(said("sums"))?;
+        let open = |(url, options): &(String, _)| Broadcast::open(url, mqtt::Options::clone(options));
+        read.broadcast.as_ref().map(open).transpose().map_err(said("broadcast"))
+    })?;
+    let mut out = Stdout::lock();
+    let roster = &read.roster;
+    out.line(format_args!("group    {}, {}", roster.group_name(), count(roster.devices().len() as u64, "device")))?;
+    out.line(match &config.link {
+        Some(link) => format!("link     {}", link.url),
+        None => "link     none: no coordinator".to_owned(),
+    })?;
+    out.line(match &config.sums {
+        Some(sums) => {
+            let url = sums.link.as_ref().or(config.link.as_ref()).map_or("", |link| &link.url);
+            format!("sums     {url}, {}", sums.hub.as_ref().map_or("by the tree".to_owned(), |hub| format!("at {hub}")))
+        }
+        None => "sums     none".to_owned(),
+    })?;
+    out.line(format_args!("cast     {}", read.broadcast.as_ref().map_or("none", |(url, _)| url)))?;
+    for (port, configured) in read.ports.iter().zip(&config.port) {
+        let whose = configured.device.as_ref().map_or("any device".to_owned(), Clone::clone);
+        let is_missing = port.line.address.starts_with('/') && !Path::new(&port.line.address).exists();
+        let missing = if is_missing { ", not there yet" } else { "" };
+        out.line(format_args!("port     {}, {} baud: {whose}{missing}", port.line.address, port.line.baud))?;
+    }
+    out.line(match config.listen {
+        Some(listen) => format!("listen   {listen}"),
+        None => "listen   nowhere: no metrics".to_owned(),
+    })?;
+    out.line("all is well; without --check the gateway would run now")
+}
+
+fn service_failure(error: &ServiceError) -> Failure {
+    match error {
+        ServiceError::Link(error) => link_failure(error),
+        ServiceError::Listen(..) => Failure::usage(error),
+        _ => Failure::new(Exit::Internal, error),
+    }
+}

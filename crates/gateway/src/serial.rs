@@ -1,0 +1,244 @@
+//! A gateway for motes on serial lines: joins each to the links that other devices reach by themselves (spec/serial.md, section 5).
+//!
+//! It holds no key and opens no frame. A mote is who its HELLO says, if the group's roster has it and its port is for it; that is enough, since what
+//! it then says counts only if its frames prove it. A port has a task, queues and links of its own, all bounded: a mote that floods, forges or starts
+//! anew all the time harms its own line.
+
+mod claims;
+mod metrics;
+mod port;
+mod turns;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use moteseal_core::DeviceId;
+use moteseal_core::wire::serial::MAX_BODY;
+use moteseal_net::serial::{Options, SerialLine};
+use moteseal_net::{Broadcast, BroadcastLink as _, LinkError, mqtt};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tracing::{info, warn};
+
+use crate::metrics::UPKEEP;
+use crate::watch::{Watched, serve};
+use claims::Claims;
+use metrics::{PortMetrics, SerialMetrics};
+use port::PortTask;
+use turns::Turns;
+
+/// Ports of one gateway, at most.
+pub const MAX_PORTS: usize = 64;
+
+/// A serial port.
+#[derive(Clone, Debug)]
+pub struct Port {
+    /// Where it is, and how fast.
+    pub line: Options,
+    /// The only mote that may be there, if that is known.
+    pub device: Option<DeviceId>,
+}
+
+/// A mote of the group.
+#[derive(Clone, Debug)]
+pub struct Mote {
+    /// Its name in the roster.
+    pub name: String,
+    /// The broker and group of the hub that adds up its sums, if it has one.
+    pub sums: Option<mqtt::Options>,
+}
+
+/// What a gateway for serial lines joins to what.
+#[derive(Debug)]
+pub struct Settings {
+    /// The ports: at most [`MAX_PORTS`].
+    pub ports: Vec<Port>,
+    /// Who may be at a port.
+    pub motes: HashMap<DeviceId, Mote>,
+    /// The broker and group of the group's coordinator, if it has one.
+    pub hub: Option<mqtt::Options>,
+    /// The broadcast medium, if there is one.
+    pub broadcast: Option<Broadcast>,
+    /// Where metrics and health are served.
+    pub listen: Option<SocketAddr>,
+}
+
+/// Why a gateway does not start, or has stopped: one line.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ServiceError {
+    /// It cannot listen there.
+    Listen(SocketAddr, std::io::Error),
+    /// An address of a port or a broker is none, or a link was closed.
+    Link(LinkError),
+}
+
+impl fmt::Display for ServiceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Listen(address, error) => {
+                write!(f, "cannot listen on {address}: {error}; listen elsewhere (port 0 takes a free one)")
+            }
+            Self::Link(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ServiceError {}
+
+/// What the tasks of all ports share.
+struct Shared {
+    motes: HashMap<DeviceId, Mote>,
+    hub: Option<mqtt::Options>,
+    broadcast: Option<Broadcast>,
+    claims: Claims,
+    /// What waits for each port of what was broadcast elsewhere.
+    heard: Vec<Turns>,
+    metrics: SerialMetrics,
+    ports: Vec<PortMetrics>,
+    is_stopping: AtomicBool,
+}
+
+impl Shared {
+    /// Passes on what was broadcast: to the medium, unless it came from there, and to all ports but the one where it was said.
+    async fn broadcast(&self, frame: Bytes, from: Option<usize>) -> Result<(), LinkError> {
+        for (_, turns) in self.heard.iter().enumerate().filter(|(port, _)| Some(*port) != from) {
+            turns.put(from, frame.clone());
+        }
+        match (&self.broadcast, from) {
+            (Some(link), Some(_)) => link.send(frame).await,
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Watched for Shown {
+    fn metrics(&self) -> String {
+        self.0.metrics.render()
+    }
+
+    fn trouble(&self) -> Option<&'static str> {
+        if self.0.is_stopping.load(Ordering::Relaxed) {
+            Some("stopping")
+        } else if !self.0.ports.iter().any(PortMetrics::is_open) {
+            Some("no serial line is open")
+        } else if self.0.ports.iter().any(PortMetrics::is_cut_off) {
+            Some("a mote's link to a hub is down")
+        } else {
+            None
+        }
+    }
+}
+
+struct Shown(Arc<Shared>);
+
+/// A gateway for serial lines that is ready to run.
+pub struct SerialGateway {
+    ports: Vec<Port>,
+    shared: Arc<Shared>,
+    listener: Option<(TcpListener, SocketAddr)>,
+}
+
+impl fmt::Debug for SerialGateway {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SerialGateway").field("ports", &self.ports).finish_non_exhaustive()
+    }
+}
+
+impl SerialGateway {
+    /// A gateway that shows metrics and health where it shall listen.
+    ///
+    /// # Errors
+    /// `Listen`.
+    pub async fn bind(settings: Settings) -> Result<Self, ServiceError> {
+        let listener = match settings.listen {
+            None => None,
+            Some(address) => {
+                let failed = |error| ServiceError::Listen(address, error);
+                let listener = TcpListener::bind(address).await.map_err(failed)?;
+                let address = listener.local_addr().map_err(failed)?;
+                Some((listener, address))
+            }
+        };
+        let metrics = SerialMetrics::new();
+        let ports = settings.ports.iter().map(|port| metrics.port(&port.line.address)).collect();
+        let shared = Shared {
+            motes: settings.motes,
+            hub: settings.hub,
+            broadcast: settings.broadcast,
+            claims: Claims::default(),
+            heard: settings.ports.iter().map(|_| Turns::default()).collect(),
+            metrics,
+            ports,
+            is_stopping: AtomicBool::new(false),
+        };
+        Ok(Self { ports: settings.ports, shared: Arc::new(shared), listener })
+    }
+
+    /// Where metrics and health are served.
+    #[must_use]
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.listener.as_ref().map(|(_, address)| *address)
+    }
+
+    /// Runs until `stop` is done.
+    ///
+    /// # Errors
+    /// [`ServiceError`].
+    pub async fn run(mut self, stop: impl Future<Output = ()> + Send) -> Result<(), ServiceError> {
+        info!(ports = self.ports.len(), motes = self.shared.motes.len(), "joining serial lines");
+        let mut tasks = JoinSet::new();
+        if let Some((listener, _)) = self.listener.take() {
+            let shown = Arc::new(Shown(Arc::clone(&self.shared)));
+            tasks.spawn(async move {
+                serve(listener, shown).await;
+                Ok(())
+            });
+        }
+        for (number, port) in self.ports.iter().enumerate() {
+            let line = SerialLine::new(&port.line).map_err(ServiceError::Link)?;
+            tasks.spawn(PortTask::new(number, port, line, Arc::clone(&self.shared)).run());
+        }
+        if self.shared.broadcast.is_some() {
+            tasks.spawn(hear_broadcasts(Arc::clone(&self.shared)));
+        }
+        let mut upkeep = tokio::time::interval(UPKEEP);
+        let mut stop = std::pin::pin!(stop);
+        let ended = loop {
+            tokio::select! {
+                () = &mut stop => break Ok(()),
+                _ = upkeep.tick() => self.shared.metrics.upkeep(),
+                Some(ended) = tasks.join_next() => match ended {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => break Err(ServiceError::Link(error)),
+                    Err(error) => {
+                        warn!(%error, "a task broke");
+                        break Err(ServiceError::Link(LinkError::Closed));
+                    }
+                },
+            }
+        };
+        info!("stopping");
+        self.shared.is_stopping.store(true, Ordering::Relaxed);
+        tasks.shutdown().await;
+        info!("stopped");
+        ended
+    }
+}
+
+/// Passes on what is said on the broadcast medium.
+async fn hear_broadcasts(shared: Arc<Shared>) -> Result<(), LinkError> {
+    let Some(link) = &shared.broadcast else { return Ok(()) };
+    loop {
+        let frame = link.receive().await?;
+        if frame.len() > MAX_BODY {
+            shared.metrics.broadcasts_too_long.increment(1);
+            continue;
+        }
+        shared.broadcast(frame, None).await?;
+    }
+}

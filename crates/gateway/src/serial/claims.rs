@@ -1,0 +1,65 @@
+//! Which mote is at which port. A broker knows a device by one name, so that two ports with one mote would put each other out.
+
+use std::collections::HashMap;
+
+use moteseal_core::DeviceId;
+use tokio::sync::watch;
+
+/// Which port each mote is at.
+#[derive(Debug, Default)]
+pub(super) struct Claims(watch::Sender<HashMap<DeviceId, usize>>);
+
+impl Claims {
+    /// Takes a mote for a port: if no other one has it, or its line is not open any more, as `is_open` says of a port.
+    pub(super) fn take(&self, device: DeviceId, port: usize, is_open: impl Fn(usize) -> bool) -> bool {
+        self.0.send_if_modified(|claims| match claims.get(&device) {
+            Some(holder) if *holder != port && is_open(*holder) => false,
+            Some(holder) if *holder == port => false,
+            _ => {
+                claims.insert(device, port);
+                true
+            }
+        });
+        self.has(device, port)
+    }
+
+    /// Whether a port has a mote.
+    pub(super) fn has(&self, device: DeviceId, port: usize) -> bool {
+        self.0.borrow().get(&device) == Some(&port)
+    }
+
+    /// Gives a mote back, if the port has it.
+    pub(super) fn give_back(&self, device: DeviceId, port: usize) {
+        self.0.send_if_modified(|claims| {
+            let is_ours = claims.get(&device) == Some(&port);
+            if is_ours {
+                claims.remove(&device);
+            }
+            is_ours
+        });
+    }
+
+    /// A way to be told when motes move.
+    pub(super) fn moves(&self) -> watch::Receiver<HashMap<DeviceId, usize>> {
+        self.0.subscribe()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOTE: DeviceId = DeviceId([7; 8]);
+
+    #[test]
+    fn a_mote_is_at_one_port_until_that_one_is_down() {
+        let claims = Claims::default();
+        assert!(claims.take(MOTE, 1, |_| true) && claims.take(MOTE, 1, |_| true));
+        assert!(!claims.take(MOTE, 2, |_| true) && claims.has(MOTE, 1));
+        assert!(claims.take(MOTE, 2, |port| port != 1) && !claims.has(MOTE, 1));
+        claims.give_back(MOTE, 1);
+        assert!(claims.has(MOTE, 2));
+        claims.give_back(MOTE, 2);
+        assert!(claims.take(MOTE, 1, |_| true));
+    }
+}

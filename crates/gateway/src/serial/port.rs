@@ -1,0 +1,494 @@
+//! One port: who is there, which links it is joined to, and what waits to go down to it.
+
+use std::collections::VecDeque;
+use std::future::pending;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use moteseal_core::DeviceId;
+use moteseal_core::wire::serial::Channel;
+use moteseal_net::link::State;
+use moteseal_net::mqtt::MqttDevice;
+use moteseal_net::serial::{Counted, Event, Peer, SerialLine};
+use moteseal_net::{DeviceLink as _, Down, LinkError};
+use tokio::time::timeout;
+use tracing::{debug, info, warn};
+
+use super::{Port, Shared};
+
+/// How long a link may take to take a frame of a mote.
+const SEND_TIME: Duration = Duration::from_secs(1);
+/// A port that changes its mote is joined again after this time at the earliest: a broker must not pay for it.
+const JOIN_TIME: Duration = Duration::from_secs(2);
+/// How often a port looks after itself.
+const TICK: Duration = Duration::from_millis(500);
+/// How often the same is said again, and how often a port says anything.
+const SAY_AGAIN: Duration = Duration::from_secs(60);
+const SAY: Duration = Duration::from_secs(1);
+/// How often a mote is told the time.
+const TIME: Duration = Duration::from_secs(60);
+/// Frames of a hub that wait for a mote; the oldest goes first.
+const WAITING: usize = 16;
+
+/// The task of one port.
+pub(super) struct PortTask {
+    number: usize,
+    address: String,
+    pinned: Option<DeviceId>,
+    line: SerialLine,
+    shared: Arc<Shared>,
+    /// Who is there, or was last.
+    peer: Option<Peer>,
+    joined: Option<Joined>,
+    joined_at: Option<Instant>,
+    downward: Downward,
+    allowance: Allowance,
+    counted: Counted,
+    /// Broadcast frames for the port that were dropped, as far as they are counted.
+    dropped: u64,
+    /// What was said last, and when.
+    said: Option<(&'static str, Instant)>,
+}
+
+/// A mote and its links.
+struct Joined {
+    device: DeviceId,
+    hub: Option<MqttDevice>,
+    sums: Option<MqttDevice>,
+}
+
+/// What happens at a port.
+enum Happened {
+    Line(Event),
+    /// The line has room for a body.
+    Room,
+    Hub(Down),
+    Sums(Down),
+    /// Something was broadcast elsewhere.
+    Broadcast,
+    /// The line's state has changed, a mote has moved, or some time has passed.
+    Other,
+}
+
+async fn next_of(link: Option<&mut MqttDevice>) -> Result<Down, LinkError> {
+    match link {
+        Some(link) => link.receive().await,
+        None => pending().await,
+    }
+}
+
+impl PortTask {
+    pub(super) fn new(number: usize, port: &Port, line: SerialLine, shared: Arc<Shared>) -> Self {
+        Self {
+            number,
+            address: port.line.address.clone(),
+            pinned: port.device,
+            line,
+            shared,
+            peer: None,
+            joined: None,
+            joined_at: None,
+            downward: Downward::default(),
+            allowance: Allowance::new(port.line.baud),
+            counted: Counted::default(),
+            dropped: 0,
+            said: None,
+        }
+    }
+
+    /// Runs for ever; ends only where a link was closed.
+    pub(super) async fn run(mut self) -> Result<(), LinkError> {
+        let shared = Arc::clone(&self.shared);
+        let heard = &shared.heard[self.number];
+        let (mut state, mut moves) = (self.line.state(), shared.claims.moves());
+        let mut tick = tokio::time::interval(TICK);
+        loop {
+            let has_work = self.peer.is_some() && self.joined.is_some() && !(self.downward.is_empty() && heard.is_empty());
+            let links = self.joined.as_mut().map(|joined| (joined.hub.as_mut(), joined.sums.as_mut()));
+            let (hub, sums) = links.unwrap_or_default();
+            let happened = tokio::select! {
+                event = self.line.receive() => Happened::Line(event?),
+                room = self.line.ready(), if has_work => room.map(|()| Happened::Room)?,
+                down = next_of(hub) => Happened::Hub(down?),
+                down = next_of(sums) => Happened::Sums(down?),
+                () = heard.arrival(), if !has_work => Happened::Broadcast,
+                changed = state.changed() => changed.map(|()| Happened::Other).map_err(|_| LinkError::Closed)?,
+                _ = moves.changed() => Happened::Other,
+                _ = tick.tick() => Happened::Other,
+            };
+            match happened {
+                Happened::Line(Event::Opened(peer)) => self.opened(peer),
+                Happened::Line(Event::Body(channel, body)) => self.pass_up(channel, body).await?,
+                Happened::Room => self.pass_down().await?,
+                Happened::Hub(Down::Announcement(announcement)) => self.downward.hub.announce(announcement),
+                Happened::Sums(Down::Announcement(agenda)) => self.downward.sums.announce(agenda),
+                Happened::Hub(Down::Frame(frame)) => self.put_down(Channel::Hub, frame),
+                Happened::Sums(Down::Frame(frame)) => self.put_down(Channel::Sums, frame),
+                Happened::Broadcast => {}
+                Happened::Other => self.look(&state.borrow_and_update().clone()),
+            }
+        }
+    }
+
+    /// A mote has said who it is, or has started anew.
+    fn opened(&mut self, peer: Peer) {
+        if self.say_now("opened") {
+            info!(port = self.address, device = %peer.device, "a mote answers");
+        }
+        self.peer = Some(peer);
+        self.downward.repeat();
+        if self.joined.as_ref().is_some_and(|joined| joined.device != peer.device) {
+            self.part();
+        }
+        if let Err((name, why)) = self.join() {
+            self.refuse(name, why);
+        }
+    }
+
+    /// Joins who is there, if that may be; else says why not.
+    fn join(&mut self) -> Result<(), (&'static str, &'static str)> {
+        let Some(Peer { device, .. }) = self.peer.filter(|_| self.joined.is_none()) else { return Ok(()) };
+        let shared = Arc::clone(&self.shared);
+        let Some(mote) = shared.motes.get(&device) else {
+            return Err((
+                "UnknownDevice",
+                "the roster has no such device: is the mote of this group, and the roster its newest?",
+            ));
+        };
+        if self.pinned.is_some_and(|pinned| pinned != device) {
+            return Err(("WrongDevice", "the port is for another device: exchange the motes, or change `device` of the port"));
+        }
+        if self.joined_at.is_some_and(|at| at.elapsed() < JOIN_TIME) {
+            return Ok(());
+        }
+        if !shared.claims.take(device, self.number, |port| shared.ports[port].is_open()) {
+            return Err(("DeviceElsewhere", "the device answers at another port, too: give each port its `device`"));
+        }
+        self.joined_at = Some(Instant::now());
+        let link = |options| MqttDevice::new(options, device.0);
+        let links = (shared.hub.as_ref().map(link).transpose(), mote.sums.as_ref().map(link).transpose());
+        match links {
+            (Ok(hub), Ok(sums)) => {
+                info!(port = self.address, device = mote.name, "joined");
+                self.joined = Some(Joined { device, hub, sums });
+                self.metrics().set_joined(true);
+                shared.heard[self.number].open(true);
+            }
+            (Err(error), _) | (_, Err(error)) => {
+                shared.claims.give_back(device, self.number);
+                warn!(port = self.address, %error, "the mote cannot be joined");
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets go of the links of who was there.
+    fn part(&mut self) {
+        if let Some(joined) = self.joined.take() {
+            self.shared.claims.give_back(joined.device, self.number);
+            self.shared.heard[self.number].open(false);
+            self.downward = Downward::default();
+            self.metrics().set_joined(false);
+            self.metrics().set_cut_off(false);
+        }
+    }
+
+    /// Looks after everything that comes with time.
+    fn look(&mut self, state: &State) {
+        let is_open = *state == State::Up;
+        let was_open = self.metrics().set_open(is_open);
+        match state {
+            State::Down { cause, again_in } if was_open || self.say_now("down") => {
+                warn!(port = self.address, %cause, ?again_in, "the serial line is down");
+            }
+            State::Up if !was_open => self.said = None,
+            _ => {}
+        }
+        if self.joined.is_some() && self.downward.time_told.is_none_or(|told| told.elapsed() >= TIME) {
+            self.downward.is_time_due = true;
+        }
+        let (shared, number) = (Arc::clone(&self.shared), self.number);
+        if self.joined.as_ref().is_some_and(|joined| !shared.claims.has(joined.device, number)) {
+            info!(port = self.address, "the mote answers at another port now");
+            self.part();
+        }
+        // Who was refused when it said who it is may be joined later; it is not refused again for that.
+        let _ = self.join();
+        let counted = self.line.counted();
+        let misfit = counted.misfit.filter(|misfit| self.counted.misfit != Some(*misfit));
+        let dropped = self.shared.heard[number].dropped();
+        self.metrics().lost.increment(dropped - self.dropped);
+        self.dropped = dropped;
+        self.shared.ports[number].count(&counted, &mut self.counted);
+        if let Some(misfit) = misfit {
+            self.refuse(misfit.name(), "the other end is no mote of this version");
+        }
+        let links = self.joined.as_ref().map(|joined| [joined.hub.as_ref(), joined.sums.as_ref()]).unwrap_or_default();
+        let states = links.map(|link| link.map(|link| link.state().borrow().clone()));
+        self.metrics().set_cut_off(states.iter().flatten().any(|state| *state != State::Up));
+        for state in states.into_iter().flatten() {
+            if let State::Down { cause, .. } = state
+                && self.say_now("cut off")
+            {
+                warn!(port = self.address, %cause, "a link of the mote is down");
+            }
+        }
+    }
+
+    fn metrics(&self) -> &super::PortMetrics {
+        &self.shared.ports[self.number]
+    }
+
+    /// Counts what is not passed on, and says so now and then.
+    fn refuse(&mut self, name: &'static str, why: &'static str) {
+        self.shared.metrics.refused(self.metrics(), name);
+        let device = self.peer.map(|peer| peer.device.to_string()).unwrap_or_default();
+        if self.say_now(name) {
+            warn!(port = self.address, device, name, "{why}");
+        }
+    }
+
+    /// Whether it is time to say something: something else than was said last, or the same after a while; not more than once a second.
+    fn say_now(&mut self, what: &'static str) -> bool {
+        let is_time = self.said.is_none_or(|(said, at)| at.elapsed() >= if said == what { SAY_AGAIN } else { SAY });
+        if is_time {
+            self.said = Some((what, Instant::now()));
+        }
+        is_time
+    }
+
+    /// Passes on what a mote said.
+    async fn pass_up(&mut self, channel: Channel, body: Bytes) -> Result<(), LinkError> {
+        let Some(joined) = &self.joined else {
+            self.shared.metrics.refused(self.metrics(), "NotJoined");
+            return Ok(());
+        };
+        let link = match channel {
+            Channel::Hub => joined.hub.as_ref(),
+            Channel::Sums => joined.sums.as_ref(),
+            Channel::Broadcast => {
+                if !self.allowance.spend(body.len()) {
+                    self.refuse("TooFast", "the mote broadcasts more than half of what its line carries; the rest is dropped");
+                    return Ok(());
+                }
+                let sent = timeout(SEND_TIME, self.shared.broadcast(body, Some(self.number))).await;
+                return self.sent(channel, sent);
+            }
+            Channel::HubAnnouncement | Channel::SumsAnnouncement | Channel::Time => {
+                self.refuse("WrongDirection", "a mote says what only a gateway says");
+                return Ok(());
+            }
+        };
+        let Some(link) = link else {
+            self.refuse("NoLink", "the mote speaks to a hub that the configuration does not have");
+            return Ok(());
+        };
+        if let State::Down { .. } = *link.state().borrow() {
+            // It is said again; what waited for a broker would be old.
+            self.metrics().lost.increment(1);
+            return Ok(());
+        }
+        let sent = timeout(SEND_TIME, link.send(body)).await;
+        self.sent(channel, sent)
+    }
+
+    fn sent(&self, channel: Channel, sent: Result<Result<(), LinkError>, tokio::time::error::Elapsed>) -> Result<(), LinkError> {
+        match sent {
+            Ok(Ok(())) => self.shared.metrics.passed(self.metrics(), channel, true),
+            Ok(Err(LinkError::Closed)) => return Err(LinkError::Closed),
+            lost => {
+                self.metrics().lost.increment(1);
+                debug!(port = self.address, ?lost, "a frame was not sent");
+            }
+        }
+        Ok(())
+    }
+
+    fn put_down(&mut self, channel: Channel, frame: Bytes) {
+        let lane = if channel == Channel::Hub { &mut self.downward.hub } else { &mut self.downward.sums };
+        if lane.put(frame) {
+            self.metrics().lost.increment(1);
+        }
+    }
+
+    /// Hands the line what goes down next.
+    async fn pass_down(&mut self) -> Result<(), LinkError> {
+        let heard = &self.shared.heard[self.number];
+        let Some((channel, body)) = self.downward.take(|| heard.take()) else { return Ok(()) };
+        let longest = self.peer.map_or(0, |peer| peer.longest_body);
+        if body.len() > longest {
+            self.metrics().lost.increment(1);
+            self.refuse("BodyTooLong", "a frame for the mote is longer than it takes, and is dropped");
+            return Ok(());
+        }
+        self.shared.metrics.passed(self.metrics(), channel, false);
+        self.line.send(channel, body).await
+    }
+}
+
+/// What waits to go down to a mote; what was broadcast waits elsewhere.
+#[derive(Debug, Default)]
+struct Downward {
+    hub: Lane,
+    sums: Lane,
+    /// Whose turn it is.
+    turn: usize,
+    /// The time is to be told, and when it was last.
+    is_time_due: bool,
+    time_told: Option<Instant>,
+}
+
+/// What waits of one hub.
+#[derive(Debug, Default)]
+struct Lane {
+    /// The newest announcement, and whether the mote has still to hear it.
+    announcement: Option<Bytes>,
+    is_due: bool,
+    frames: VecDeque<Bytes>,
+}
+
+impl Lane {
+    fn announce(&mut self, announcement: Bytes) {
+        // A hub says the same again and again; a mote that has it need not hear it.
+        self.is_due |= self.announcement.as_ref() != Some(&announcement);
+        self.announcement = Some(announcement);
+    }
+
+    /// Keeps a frame; whether another one was dropped for it.
+    fn put(&mut self, frame: Bytes) -> bool {
+        self.frames.push_back(frame);
+        self.frames.len() > WAITING && self.frames.pop_front().is_some()
+    }
+
+    fn take_announcement(&mut self) -> Option<Bytes> {
+        self.announcement.clone().filter(|_| std::mem::take(&mut self.is_due))
+    }
+
+    fn is_empty(&self) -> bool {
+        !self.is_due && self.frames.is_empty()
+    }
+}
+
+impl Downward {
+    fn is_empty(&self) -> bool {
+        self.hub.is_empty() && self.sums.is_empty() && !self.is_time_due
+    }
+
+    /// The mote hears the newest announcements again, and the time.
+    fn repeat(&mut self) {
+        self.is_time_due = true;
+        for lane in [&mut self.hub, &mut self.sums] {
+            lane.is_due = lane.announcement.is_some();
+        }
+    }
+
+    fn take_time(&mut self) -> Option<Bytes> {
+        if !std::mem::take(&mut self.is_time_due) {
+            return None;
+        }
+        self.time_told = Some(Instant::now());
+        let unix_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+        Some(Bytes::copy_from_slice(&u64::try_from(unix_ms).unwrap_or(u64::MAX).to_be_bytes()))
+    }
+
+    /// What goes next: each kind in its turn.
+    fn take(&mut self, broadcast: impl Fn() -> Option<Bytes>) -> Option<(Channel, Bytes)> {
+        for _ in 0..Channel::ALL.len() {
+            let channel = Channel::ALL[self.turn % Channel::ALL.len()];
+            self.turn = (self.turn + 1) % Channel::ALL.len();
+            let body = match channel {
+                Channel::Hub => self.hub.frames.pop_front(),
+                Channel::HubAnnouncement => self.hub.take_announcement(),
+                Channel::Sums => self.sums.frames.pop_front(),
+                Channel::SumsAnnouncement => self.sums.take_announcement(),
+                Channel::Broadcast => broadcast(),
+                Channel::Time => self.take_time(),
+            };
+            if let Some(body) = body {
+                return Some((channel, body));
+            }
+        }
+        None
+    }
+}
+
+/// How much a mote may broadcast: half of what its line carries, so that the lines of others have room for the rest.
+#[derive(Debug)]
+struct Allowance {
+    per_second: f64,
+    left: f64,
+    at: Instant,
+}
+
+/// Bytes that may be broadcast at once.
+const BURST: f64 = 32_768.0;
+
+impl Allowance {
+    fn new(baud: u32) -> Self {
+        Self { per_second: f64::from(baud) / 20.0, left: BURST, at: Instant::now() }
+    }
+
+    fn spend(&mut self, bytes: usize) -> bool {
+        let now = Instant::now();
+        self.left = (self.left + now.duration_since(self.at).as_secs_f64() * self.per_second).min(BURST);
+        self.at = now;
+        let bytes = bytes as f64;
+        let is_enough = bytes <= self.left;
+        if is_enough {
+            self.left -= bytes;
+        }
+        is_enough
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn each_kind_has_its_turn_and_an_announcement_goes_down_once_until_the_mote_starts_anew() {
+        let mut downward = Downward::default();
+        let body = Bytes::from_static;
+        for number in 0..3_u8 {
+            assert!(!downward.hub.put(Bytes::copy_from_slice(&[number])));
+        }
+        downward.hub.announce(body(b"round"));
+        downward.sums.announce(body(b"agenda"));
+        let mut taken = || std::iter::from_fn(|| downward.take(|| None)).map(|(channel, _)| channel).collect::<Vec<_>>();
+        use Channel::{Hub, HubAnnouncement, SumsAnnouncement};
+        assert_eq!(taken(), [Hub, HubAnnouncement, SumsAnnouncement, Hub, Hub]);
+        downward.hub.announce(body(b"round"));
+        assert!(downward.is_empty());
+        downward.hub.announce(body(b"next round"));
+        assert_eq!(downward.take(|| None), Some((HubAnnouncement, body(b"next round"))));
+        downward.repeat();
+        let unix_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis();
+        assert_eq!(downward.take(|| None), Some((SumsAnnouncement, body(b"agenda"))));
+        let (channel, time) = downward.take(|| None).unwrap();
+        let told = u128::from(u64::from_be_bytes(*time.first_chunk().unwrap()));
+        assert!(channel == Channel::Time && time.len() == 8 && (unix_ms..unix_ms + 60_000).contains(&told), "{told}");
+        assert_eq!(downward.take(|| None), Some((HubAnnouncement, body(b"next round"))));
+        assert_eq!(downward.take(|| Some(body(b"said elsewhere"))), Some((Channel::Broadcast, body(b"said elsewhere"))));
+    }
+
+    #[test]
+    fn of_a_hubs_frames_the_newest_wait() {
+        let mut lane = Lane::default();
+        let dropped = (0..100_u8).filter(|number| lane.put(Bytes::copy_from_slice(&[*number]))).count();
+        assert_eq!((dropped, lane.frames.len()), (100 - WAITING, WAITING));
+        assert_eq!(lane.frames.back(), Some(&Bytes::from_static(&[99])));
+    }
+
+    #[test]
+    fn a_mote_broadcasts_a_burst_and_then_half_of_what_its_line_carries() {
+        let mut allowance = Allowance::new(115_200);
+        allowance.per_second = 0.0;
+        assert_eq!((0..100).filter(|_| allowance.spend(1024)).count(), 32);
+        allowance.per_second = f64::from(115_200) / 20.0;
+        allowance.at -= Duration::from_secs(1);
+        let more = (0..100).filter(|_| allowance.spend(1024)).count();
+        assert!((5..=6).contains(&more), "{more}");
+    }
+}

@@ -10,6 +10,8 @@
  *    chain is the mistake that they are there to prevent; do not.
  *  - Every pointer is checked for null and alignment, every length for what can be; that memory is as large as it is said to be
  *    is the caller's word. Outputs do not overlap inputs unless a function says so.
+ *  - An output buffer may be written up to its capacity: behind the length that comes back it holds nothing of meaning. What a refused
+ *    call leaves in one, neither.
  *  - Names of errors in the comments (`BufferTooSmall`) are those of moteseal_error_name and of spec/errors.md; the constants are
  *    MOTESEAL_ERROR_BUFFER_TOO_SMALL and so on. Beside those that are named, every function may say NullPointer or Misaligned.
  *  - Numbers in encodings are big-endian; numbers in these structs are the machine's.

@@ -208,8 +208,10 @@ static void misaligned_states_are_refused(void) {
     IS(MISALIGNED, moteseal_star16_push((moteseal_star16 *)odd, bytes, 1, NULL));
     IS(MISALIGNED, moteseal_guard_start((moteseal_guard *)odd));
     IS(MISALIGNED, moteseal_signing_key_from_bytes((moteseal_signing_key *)odd, MOTESEAL_ED25519, secret, 32));
-    moteseal_guard_start((moteseal_guard *)room);
-    moteseal_permit_wipe((moteseal_permit *)odd);
+    memset(room, 0xee, sizeof room);
+    moteseal_signing_key_wipe((moteseal_signing_key *)odd);
+    TRUE(((uint8_t *)odd)[-1] == 0xee && ((uint8_t *)odd)[0] == 0 && ((uint8_t *)odd)[sizeof(moteseal_signing_key) - 1] == 0);
+    TRUE(((uint8_t *)odd)[sizeof(moteseal_signing_key)] == 0xee);
     IS(LENGTH_OUT_OF_RANGE, moteseal_frame_read(bytes, SIZE_MAX, (moteseal_frame *)room));
 }
 

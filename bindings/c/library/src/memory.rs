@@ -81,8 +81,9 @@ pub(crate) unsafe fn begun<'a, O: Opaque>(state: *const O) -> Result<&'a O::Valu
 /// # Safety
 /// `state` is null or leads to memory for an `O` that nobody else uses.
 pub(crate) unsafe fn wipe<O: Opaque>(state: *mut O) {
-    if checked(state).is_ok() {
-        // SAFETY: not null, aligned, and an O is an array of words, for which any bytes are values. No value here frees anything when it is
+    // Byte by byte, so a misaligned one is wiped, too.
+    if !state.is_null() {
+        // SAFETY: not null, and an O is an array of words, for which any bytes are values. No value here frees anything when it is
         // dropped, so it need not be.
         unsafe { core::slice::from_raw_parts_mut(state.cast::<MaybeUninit<u8>>(), size_of::<O>()) }.zeroize();
     }

@@ -43,7 +43,7 @@ impl Firmware {
             "moteseal-footprint",
             "--no-default-features",
         ]);
-        cargo.arg("--features").arg(features.join(",")).arg("--target-dir").arg(&target);
+        cargo.arg("--features").arg(format!("mps2-an385,{}", features.join(","))).arg("--target-dir").arg(&target);
         // The programs are compiled as the firmware's own settings say, whatever this test was.
         for (name, _) in std::env::vars_os() {
             let name = name.to_string_lossy();

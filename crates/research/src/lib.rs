@@ -11,6 +11,7 @@
 //! | [`OnlineChain`] | Gennaro and Rohatgi 2001, section 4 | leave out an event before the last wanted; 2 KiB of signature an event |
 //! | [`PaperStar`] | Li et al., section IV.C | sample equal readings independently; say which event of the epoch a row is |
 //! | [`PaperTree`] | Li et al., section IV.B | show that a level is whole; tell an event from an inner node |
+//! | [`paper_seal`] | sections IV, VII and VIII: the same over MD5, SHA-1 or SHA-256, with as little room as one likes | as the two above |
 //!
 //! And of secure sums inside a network, as Papadopoulos et al. 2011 compare them:
 //!
@@ -42,6 +43,7 @@ mod each;
 mod epoch_seal;
 pub mod hmac_broadcast;
 pub mod paper_cast;
+pub mod paper_seal;
 mod paper_star;
 mod paper_tree;
 pub mod prf;

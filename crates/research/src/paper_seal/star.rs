@@ -1,0 +1,119 @@
+//! Geometric Star Chaining in `u` units of space: as many levels, the last of which catches what is finer (section IV.C).
+
+use xxhash_rust::xxh64::xxh64;
+
+use super::Hash;
+
+/// The running digests of a device, or of a verifier that rebuilds them.
+#[derive(Clone, Debug)]
+pub struct Star<H: Hash>(Vec<H::Digest>);
+
+impl<H: Hash> Star<H> {
+    /// As many levels as units of space, one at least.
+    #[must_use]
+    pub fn new(units: usize) -> Self {
+        Self(vec![H::Digest::default(); units.max(1)])
+    }
+
+    /// The level of an event: the leading zeros of its xxHash64.
+    #[must_use]
+    pub fn level(&self, event: &[u8]) -> usize {
+        (xxh64(event, 0).leading_zeros() as usize).min(self.0.len() - 1)
+    }
+
+    /// Folds in an event, `D = H(H(event) || D)`, and says its level.
+    pub fn push(&mut self, event: &[u8]) -> usize {
+        let level = self.level(event);
+        self.fold(level, event);
+        level
+    }
+
+    /// The same for an event whose level is known, and below the number of levels.
+    pub fn fold(&mut self, level: usize, event: &[u8]) {
+        let running = &mut self.0[level];
+        *running = H::of(&[H::of(&[event]).as_ref(), running.as_ref()]);
+    }
+
+    /// A level's digest.
+    #[must_use]
+    pub fn digest(&self, level: usize) -> H::Digest {
+        self.0[level]
+    }
+
+    /// Takes over the digest of a level whose events a verifier does not have.
+    pub fn adopt(&mut self, level: usize, digest: H::Digest) {
+        self.0[level] = digest;
+    }
+
+    /// The digest over all levels, each with its number.
+    #[must_use]
+    pub fn root(&self) -> H::Digest {
+        let numbers: Vec<[u8; 1]> = (0..self.0.len()).map(|level| [u8::try_from(level).unwrap_or(u8::MAX)]).collect();
+        let parts: Vec<&[u8]> = numbers.iter().zip(&self.0).flat_map(|(number, digest)| [&number[..], digest.as_ref()]).collect();
+        H::of(&parts)
+    }
+}
+
+/// The levels whose blocks together have at least the share `rate` of all events, and as little more as `units` levels allow. A bit a level.
+#[must_use]
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+pub fn cover(rate: f64, units: usize) -> u64 {
+    let last = units.clamp(1, 63) - 1;
+    // In steps of the finest block's share. What is above all events, is all.
+    let steps = ((rate * (1_u64 << last) as f64 - 1e-9).ceil() as u64).clamp(1, 1 << last);
+    if steps == 1 << last {
+        return (1 << (last + 1)) - 1;
+    }
+    // Level i has 2^(last - 1 - i) steps; the last one has one, as the one before it.
+    (0..last).filter(|level| steps >> (last - 1 - level) & 1 == 1).fold(0, |mask, level| mask | 1 << level)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Md5, Sha256};
+    use super::*;
+
+    fn events() -> Vec<[u8; 4]> {
+        (0..2000_u32).map(u32::to_be_bytes).collect()
+    }
+
+    #[test]
+    fn a_verifier_with_some_blocks_and_the_digests_of_the_others_gets_the_same_root() {
+        let mut device = Star::<Md5>::new(5);
+        let levels: Vec<_> = events().iter().map(|event| device.push(event)).collect();
+        for mask in [0_u64, 0b10010, 0b11111] {
+            let mut verifier = Star::<Md5>::new(5);
+            (0..5).filter(|level| mask >> level & 1 == 0).for_each(|level| verifier.adopt(level, device.digest(level)));
+            for (event, &level) in events().iter().zip(&levels).filter(|(_, level)| mask >> **level & 1 == 1) {
+                assert_eq!(verifier.level(event), level);
+                verifier.fold(level, event);
+            }
+            assert_eq!(verifier.root(), device.root());
+        }
+    }
+
+    #[test]
+    fn the_step_is_the_papers_and_that_of_the_star_over_sha_256() {
+        let (mut wide, mut narrow) = (crate::RunningStar::new(), Star::<Sha256>::new(usize::from(crate::content::LEVELS)));
+        for event in events() {
+            assert_eq!(usize::from(wide.push(&event)), narrow.push(&event));
+        }
+        assert_eq!(wide.root().0, narrow.root());
+    }
+
+    #[test]
+    fn a_cover_has_the_share_that_is_asked_for_and_less_than_the_finest_block_more() {
+        // The paper's example: 10 % from two units takes a half, from three a quarter.
+        assert_eq!((cover(0.1, 2), cover(0.1, 3)), (0b1, 0b10));
+        assert_eq!((cover(1.0, 4), cover(0.625, 4), cover(0.01, 1)), (0b1111, 0b101, 0b1));
+        for units in 1..12_usize {
+            for percent in 1..=100 {
+                let (rate, mask) = (f64::from(percent) / 100.0, cover(f64::from(percent) / 100.0, units));
+                let finest = 0.5_f64.powi(units as i32 - 1);
+                let share = |level: usize| if level + 1 == units { finest } else { 0.5_f64.powi(level as i32 + 1) };
+                let covered: f64 = (0..units).filter(|level| mask >> level & 1 == 1).map(share).sum();
+                assert!(covered >= rate - 1e-9 && covered < rate + finest, "{percent} % from {units} units: {covered}");
+            }
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Dynamic Tree Chaining in `u` units of space: where the buffer is full, the root is signed and a new tree begins (section IV.B).
+
+use super::Hash;
+
+/// A device's part: the roots of the perfect subtrees that wait for their neighbours, never more than its units.
+#[derive(Clone, Debug)]
+pub struct TreeSigner<H: Hash> {
+    units: usize,
+    waiting: Vec<(u32, H::Digest)>,
+}
+
+fn node<H: Hash>(left: &H::Digest, right: &H::Digest) -> H::Digest {
+    H::of(&[left.as_ref(), right.as_ref()])
+}
+
+impl<H: Hash> TreeSigner<H> {
+    /// With room for so many digests, one at least. One holds a tree of one event, `u` a tree of `2^u - 1`.
+    #[must_use]
+    pub fn new(units: usize) -> Self {
+        Self { units: units.max(1), waiting: Vec::new() }
+    }
+
+    /// Takes an event. If there is no room for it, the tree so far is closed first, and its root is to be signed.
+    pub fn push(&mut self, event: &[u8]) -> Option<H::Digest> {
+        let closed = if self.waiting.len() == self.units { self.close() } else { None };
+        self.waiting.push((0, H::of(&[event])));
+        while let [.., (left, first), (right, second)] = self.waiting[..]
+            && left == right
+        {
+            self.waiting.truncate(self.waiting.len() - 2);
+            self.waiting.push((left + 1, node::<H>(&first, &second)));
+        }
+        closed
+    }
+
+    /// How many digests wait now.
+    #[must_use]
+    pub const fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// The root of the tree so far, which is to be signed; `None` of no events. A new tree begins.
+    pub fn close(&mut self) -> Option<H::Digest> {
+        let (_, mut root) = self.waiting.pop()?;
+        while let Some((_, left)) = self.waiting.pop() {
+            root = node::<H>(&left, &root);
+        }
+        Some(root)
+    }
+}
+
+/// All nodes of one tree, as the cloud has them: by level from the leaves; a node without a neighbour stands for its parent.
+#[derive(Clone, Debug)]
+pub struct Nodes<H: Hash>(Vec<Vec<H::Digest>>);
+
+impl<H: Hash> Nodes<H> {
+    /// The tree over these events, of which there is one at least.
+    #[must_use]
+    pub fn of<'e>(events: impl IntoIterator<Item = &'e [u8]>) -> Self {
+        let mut levels = vec![events.into_iter().map(|event| H::of(&[event])).collect::<Vec<_>>()];
+        while let Some(below) = levels.last()
+            && below.len() > 1
+        {
+            let above = below.chunks(2).map(|pair| if let [left, right] = pair { node::<H>(left, right) } else { pair[0] });
+            levels.push(above.collect());
+        }
+        Self(levels)
+    }
+
+    /// The root.
+    #[must_use]
+    pub fn root(&self) -> H::Digest {
+        self.0.last().and_then(|top| top.first()).copied().unwrap_or_default()
+    }
+
+    /// How many leaves.
+    #[must_use]
+    pub fn leaves(&self) -> usize {
+        self.0[0].len()
+    }
+
+    /// What is appended to an event: the siblings on its way to the root, from below; none where a node has none.
+    pub fn siblings(&self, seq: usize, out: &mut Vec<H::Digest>) {
+        out.clear();
+        for (level, nodes) in self.0.iter().enumerate() {
+            out.extend(nodes.get((seq >> level) ^ 1));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Md5, Sha256};
+    use super::*;
+
+    fn events(count: u32) -> Vec<[u8; 4]> {
+        (0..count).map(u32::to_be_bytes).collect()
+    }
+
+    #[test]
+    fn a_signer_signs_the_trees_that_its_room_holds() {
+        for (units, size) in [(1, 1), (2, 3), (3, 7), (5, 31)] {
+            let events = events(100);
+            let mut signer = TreeSigner::<Md5>::new(units);
+            let mut roots: Vec<_> = events.iter().filter_map(|event| signer.push(event)).collect();
+            roots.extend(signer.close());
+            let expected: Vec<_> =
+                events.chunks(size).map(|events| Nodes::<Md5>::of(events.iter().map(|event| &event[..])).root()).collect();
+            assert_eq!(roots, expected, "{units} units");
+            assert_eq!(signer.close(), None);
+        }
+    }
+
+    #[test]
+    fn with_room_for_all_the_root_is_that_of_the_papers_tree() {
+        let events = events(1000);
+        let mut signer = TreeSigner::<Sha256>::new(64);
+        assert!(events.iter().all(|event| signer.push(event).is_none()));
+        assert_eq!(signer.close(), Some(Nodes::<Sha256>::of(events.iter().map(|event| &event[..])).root()));
+    }
+}

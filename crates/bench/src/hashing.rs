@@ -20,8 +20,8 @@ use crate::measure::{Bar, Contender, Report, interleaved};
 
 const LEVELS: usize = 16;
 const MILLION: usize = 1_000_000;
-const DEVICE: DeviceId = DeviceId(*b"device 1");
-const SALT: Salt = Salt(*b"0123456789abcdef");
+pub(crate) const DEVICE: DeviceId = DeviceId(*b"device 1");
+pub(crate) const SALT: Salt = Salt(*b"0123456789abcdef");
 
 /// Runs all of it.
 pub(crate) fn run() -> Report {
@@ -70,12 +70,12 @@ fn unit(report: &mut Report) {
     report.add_spread("D", times.spread(0), "ns", None);
 }
 
-fn framing() -> Framing {
+pub(crate) fn framing() -> Framing {
     Framing::fixed(4).expect("four bytes are a record's size")
 }
 
 /// The root of one seal's star.
-fn sealed_star(events: &[[u8; 4]]) -> Digest {
+pub(crate) fn sealed_star(events: &[[u8; 4]]) -> Digest {
     let mut star = Star::<LEVELS>::new(DEVICE, SealIndex(0), &SALT, framing());
     for event in events {
         star.push(event).expect("the events are of the record's size");
@@ -131,7 +131,7 @@ fn papers_star(events: &[[u8; 4]]) -> [Digest; LEVELS] {
 }
 
 /// A group of one device.
-struct OneDevice(PublicKey);
+pub(crate) struct OneDevice(pub(crate) PublicKey);
 
 impl Directory for OneDevice {
     fn group(&self) -> GroupId {
@@ -184,7 +184,7 @@ fn verification(report: &mut Report, host: Host, events: &[[u8; 4]]) {
 }
 
 /// A whole epoch as it lies in a bundle, and its signature.
-struct SealedEpoch {
+pub(crate) struct SealedEpoch {
     n: u32,
     mask: u32,
     bundle: Vec<u8>,
@@ -192,7 +192,7 @@ struct SealedEpoch {
 }
 
 impl SealedEpoch {
-    fn new(key: &SecretKey, directory: &OneDevice, events: &[[u8; 4]]) -> Self {
+    pub(crate) fn new(key: &SecretKey, directory: &OneDevice, events: &[[u8; 4]]) -> Self {
         let mut star = Star::<LEVELS>::new(DEVICE, SealIndex(0), &SALT, framing());
         let mut blocks = vec![Vec::new(); LEVELS];
         for event in events {
@@ -237,7 +237,7 @@ impl SealedEpoch {
         follower.part(&part, Some(&shape)).expect("the part is well-formed").seal
     }
 
-    fn verify(&self, directory: &OneDevice, engine: impl Engine) {
+    pub(crate) fn verify(&self, directory: &OneDevice, engine: impl Engine) {
         let seal = self.rebuild(directory, engine);
         black_box(seal.verify(directory, &self.signature).expect("the epoch is authentic"));
     }

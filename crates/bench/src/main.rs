@@ -8,10 +8,12 @@ mod cast;
 mod coordinator;
 mod growth;
 mod hashing;
+mod lab;
 mod load;
 mod measure;
 mod mqtt;
 mod retrieval;
+mod seals;
 mod service;
 mod sies;
 mod sums;
@@ -21,7 +23,8 @@ use std::process::ExitCode;
 
 const USAGE: &str = "usage: moteseal-bench hashing|service|retrieval|coordinator|growth|mqtt|sies [--plot FILE.png] [--json]
        moteseal-bench cast [--json] [--out DIRECTORY]
-       moteseal-bench sums --out DIRECTORY [--data DIRECTORY]";
+       moteseal-bench sums --out DIRECTORY [--data DIRECTORY]
+       moteseal-bench lab --out DIRECTORY [--data DIRECTORY] [--footprint FILE] [--seed HEX] [--quick]";
 
 fn main() -> ExitCode {
     if let [mode, folder, name, sync] = std::env::args().skip(1).collect::<Vec<_>>().as_slice()
@@ -44,6 +47,11 @@ fn main() -> ExitCode {
         && mode == "cast"
     {
         return cast::main(rest);
+    }
+    if let [mode, rest @ ..] = std::env::args().skip(1).collect::<Vec<_>>().as_slice()
+        && mode == "lab"
+    {
+        return lab::main(rest);
     }
     let (mut json, mut suite, mut plot) = (false, None, None);
     let mut arguments = std::env::args().skip(1);

@@ -11,8 +11,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use moteseal_lab::chance::Seed;
-use moteseal_lab::data::{Folder, intel_lab};
+use moteseal_lab::data::{DataError, Folder, intel_lab};
 use moteseal_lab::report;
+use moteseal_lab::report::page::Entry;
 use moteseal_lab::sums::{Edges, Measured, Point, Setting};
 
 use exact::{Cmt, Costs, OurSies, PaperSies};
@@ -26,7 +27,7 @@ const INTERVAL: (f64, f64) = (18.0, 50.0);
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]
-struct Effort {
+pub(crate) struct Effort {
     /// `N` of figure 6a.
     sources: &'static [u32],
     /// `F` of figure 5.
@@ -49,7 +50,7 @@ struct Effort {
 
 impl Effort {
     /// Table IV: two minutes or so.
-    const FULL: Self = Self {
+    pub(crate) const FULL: Self = Self {
         sources: &[64, 256, 1024, 4096, 16_384],
         fanouts: &[2, 3, 4, 5, 6],
         decimals: &[0, 1, 2, 3, 4],
@@ -59,6 +60,18 @@ impl Effort {
         secoa_work: 40_960,
         whole: 64,
         primitives: 10,
+    };
+    /// To see that all is there: seconds.
+    pub(crate) const QUICK: Self = Self {
+        sources: &[4, 16],
+        fanouts: &[2, 3],
+        decimals: &[0, 1],
+        default: Setting { sources: 16, sketches: 40, fanout: 4, lowest: 180, highest: 500 },
+        default_decimals: 1,
+        epochs: 3,
+        secoa_work: 1000,
+        whole: 6,
+        primitives: 1,
     };
 }
 
@@ -80,7 +93,7 @@ pub(crate) fn main(arguments: &[String]) -> ExitCode {
     let Some(out) = out else { return misuse("--out is missing") };
     let data = data.or_else(|| std::env::var_os("MOTESEAL_DATA").map(PathBuf::from)).unwrap_or_else(|| PathBuf::from(BESIDE));
     match run(&Folder::new(data), &out, &Effort::FULL, &mut |step| eprintln!("{step}")) {
-        Ok(()) => {
+        Ok(_) => {
             println!("{}", out.join(report::INDEX).display());
             ExitCode::SUCCESS
         }
@@ -96,20 +109,29 @@ fn misuse(what: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-fn run(folder: &Folder, out: &Path, effort: &Effort, tell: &mut dyn FnMut(&str)) -> Result<(), String> {
-    let readings = Readings::load(folder)?;
-    let measured = measure(&readings, effort, tell)?;
+/// Measures, and writes the report on sums; its entries come back for the page of everything.
+fn run(folder: &Folder, out: &Path, effort: &Effort, tell: &mut dyn FnMut(&str)) -> Result<Vec<Entry>, String> {
+    let readings = Readings::load(folder).map_err(|error| error.to_string())?;
+    of(&readings, out, effort, tell)
+}
+
+/// The same of readings that are there already.
+pub(crate) fn of(readings: &Readings, out: &Path, effort: &Effort, tell: &mut dyn FnMut(&str)) -> Result<Vec<Entry>, String> {
+    let measured = measure(readings, effort, tell)?;
     report::sums::write(&measured, out).map_err(|error| error.to_string())
 }
 
 /// Recorded temperatures within the paper's interval.
-struct Readings(Vec<f64>);
+pub(crate) struct Readings(pub(crate) Vec<f64>);
 
 impl Readings {
-    fn load(folder: &Folder) -> Result<Self, String> {
-        let mut readings = intel_lab::temperatures(folder).map_err(|error| error.to_string())?;
+    /// Reads Intel Lab's.
+    pub(crate) fn load(folder: &Folder) -> Result<Self, DataError> {
+        let mut readings = intel_lab::temperatures(folder)?;
         readings.retain(|reading| (INTERVAL.0..=INTERVAL.1).contains(reading));
-        if readings.is_empty() { Err("no temperature is between 18 and 50 degrees".to_owned()) } else { Ok(Self(readings)) }
+        let what = || "no temperature is between 18 and 50 degrees".to_owned();
+        let wrong = || DataError::Malformed { file: folder.root().display().to_string(), line: 1, what: what() };
+        if readings.is_empty() { Err(wrong()) } else { Ok(Self(readings)) }
     }
 
     /// A value a source and epoch: a random reading, multiplied by the power of ten and truncated.
@@ -255,18 +277,6 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    const LITTLE: Effort = Effort {
-        sources: &[4, 16],
-        fanouts: &[2, 3],
-        decimals: &[0, 1],
-        default: Setting { sources: 16, sketches: 40, fanout: 4, lowest: 180, highest: 500 },
-        default_decimals: 1,
-        epochs: 3,
-        secoa_work: 1000,
-        whole: 6,
-        primitives: 1,
-    };
-
     fn readings() -> Readings {
         Readings(vec![18.0, 18.3, 25.55, 49.9999])
     }
@@ -274,7 +284,7 @@ mod tests {
     #[test]
     fn a_little_report_has_all_tables_and_figures_and_every_sum_verifies() {
         let mut steps = Vec::new();
-        let measured = measure(&readings(), &LITTLE, &mut |step| steps.push(step.to_owned())).unwrap();
+        let measured = measure(&readings(), &Effort::QUICK, &mut |step| steps.push(step.to_owned())).unwrap();
         // Three schemes and three epochs at each of two points of four figures; SECOA at two figures, and its whole network.
         assert_eq!(measured.exact, 3 * 3 * 2 * 4);
         assert_eq!(measured.accuracy.estimates, 3 * 2 * 2 + 1);
@@ -309,7 +319,7 @@ mod tests {
     #[test]
     fn values_are_readings_scaled_and_truncated() {
         for (decimals, possible) in [(0, [18, 25, 49]), (1, [183, 255, 499]), (4, [183_000, 255_500, 499_999])] {
-            let values = readings().values(&LITTLE.default, decimals, 50);
+            let values = readings().values(&Effort::QUICK.default, decimals, 50);
             let lowest = 18 * 10_u64.pow(decimals);
             assert!(values.iter().flatten().all(|value| possible.contains(value) || *value == lowest), "{decimals}");
             assert!(possible.iter().all(|value| values.iter().flatten().any(|drawn| drawn == value)), "{decimals}");

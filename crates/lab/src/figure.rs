@@ -56,6 +56,8 @@ pub enum Stroke {
     Dots,
     /// A line with a dot at each point.
     Marked,
+    /// A bar from the axis to each point.
+    Bars,
 }
 
 /// Points that belong together, and what they are.

@@ -20,6 +20,7 @@ pub mod repair;
 pub mod report;
 pub mod rivals;
 pub mod sampling;
+pub mod seals;
 pub mod sums;
 pub mod table;
 pub mod temperature;

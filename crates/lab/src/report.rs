@@ -1,9 +1,11 @@
 //! The lab's report: figures 5, 6, 7a and 7b of Li et al. and the growth of messages, each as PNG and CSV, and an index that puts
-//! our numbers beside the paper's and says why they differ. `make lab` writes it to `lab/report`.
+//! our numbers beside the paper's and says why they differ. `moteseal sim report` writes it; in [`page`] it stands beside everything else.
 
 pub mod cast;
 mod days;
 mod loads;
+pub mod page;
+pub mod seals;
 pub mod sums;
 
 use std::fmt;
@@ -13,6 +15,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 pub use days::kept_each_day;
+use page::Entry;
 
 use crate::cast::chains::NoChain;
 use crate::chance::Seed;
@@ -36,7 +39,7 @@ pub struct Effort {
 }
 
 impl Effort {
-    /// What `make lab` spends: a minute or two.
+    /// What `moteseal sim report` and `make lab` spend: a minute or two.
     pub const FULL: Self = Self { seeds: 20, runs: 2000, one_by_one: 4_000_000 };
 }
 
@@ -87,11 +90,18 @@ impl From<DataError> for ReportError {
     }
 }
 
-/// Writes the whole report into a folder, which is made if it is not there; tells what it is at.
+/// Writes the report on sampling into a folder, which is made if it is not there; tells what it is at. What stands in it comes back for the
+/// [`page`].
 ///
 /// # Errors
 /// [`ReportError`]: data that is absent or wrong, or a file that cannot be written.
-pub fn write(folder: &Folder, out: &Path, seed: Seed, effort: Effort, tell: &mut dyn FnMut(&str)) -> Result<(), ReportError> {
+pub fn write(
+    folder: &Folder,
+    out: &Path,
+    seed: Seed,
+    effort: Effort,
+    tell: &mut dyn FnMut(&str),
+) -> Result<Vec<Entry>, ReportError> {
     tell("reading the recorded days");
     let devices = Source::ALL.iter().map(|source| source.load(folder)).collect::<Result<Vec<_>, _>>()?;
     write_of(&devices, out, seed, effort, tell)
@@ -107,21 +117,22 @@ pub fn write_of(
     seed: Seed,
     effort: Effort,
     tell: &mut dyn FnMut(&str),
-) -> Result<(), ReportError> {
+) -> Result<Vec<Entry>, ReportError> {
     let out = Out { folder: out };
     std::fs::create_dir_all(out.folder).map_err(|cause| ReportError::Write { path: out.folder.to_owned(), cause })?;
     let mut index = String::from(
         "# The lab's report\n\n\
-         Written by `make lab`. The paper is Li et al., \"Toward Secure and Efficient Communication for the Internet of Things\" \
+         Written by `moteseal sim report`. The paper is Li et al., \"Toward Secure and Efficient Communication for the Internet of Things\" \
          (IEEE/ACM Transactions on Networking, 2019), sections V and VIII.B.\n\n",
     );
     index += &format!(
         "Commands: `moteseal sim report --out DIRECTORY --seed {seed}` writes all of this; `moteseal sim sampling --budget 500 --source all` \
          prints a budget's days. The same seed gives the same bytes. Nothing is tuned to match the paper.\n"
     );
-    days::write(devices, &out, seed, effort, tell, &mut index)?;
+    let entries = days::write(devices, &out, seed, effort, tell, &mut index)?;
     loads::write(&out, seed, effort, tell, &mut index)?;
-    out.text(INDEX, &index)
+    out.text(INDEX, &index)?;
+    Ok(entries)
 }
 
 /// Where the files go.

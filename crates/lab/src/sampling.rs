@@ -57,6 +57,12 @@ pub fn load(devices: &[Recording], day: usize) -> u64 {
 pub struct Step {
     /// Seconds since midnight.
     pub second: u32,
+    /// The event's device, by its place in the list.
+    pub device: usize,
+    /// The event's place among its device's of the day.
+    pub seq: u32,
+    /// Its level.
+    pub level: Level,
     /// Events monitored so far, by all devices.
     pub monitored: u64,
     /// Of these, sent to the coordinator.
@@ -143,7 +149,16 @@ pub fn epoch(plan: &Plan, devices: &[Recording], day: usize, seen: &mut dyn FnMu
             }
             epoch.most_kept = epoch.most_kept.max(epoch.kept());
         }
-        seen(Step { second, monitored: epoch.monitored, sent: epoch.sent, kept: coordinator.kept(), round: coordinator.round() });
+        seen(Step {
+            second,
+            device,
+            seq,
+            level,
+            monitored: epoch.monitored,
+            sent: epoch.sent,
+            kept: coordinator.kept(),
+            round: coordinator.round(),
+        });
     }
     epoch.round = coordinator.round();
     epoch

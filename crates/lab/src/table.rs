@@ -56,9 +56,27 @@ impl Table {
         Self { heading: heading.map(str::to_owned).to_vec(), rows: Vec::new() }
     }
 
+    /// A table of rows that are there already.
+    #[must_use]
+    pub const fn of(heading: Vec<String>, rows: Vec<Vec<String>>) -> Self {
+        Self { heading, rows }
+    }
+
     /// Adds a row.
     pub fn row<const N: usize>(&mut self, cells: [String; N]) {
         self.rows.push(cells.to_vec());
+    }
+
+    /// The names of the columns.
+    #[must_use]
+    pub fn heading(&self) -> &[String] {
+        &self.heading
+    }
+
+    /// The rows.
+    #[must_use]
+    pub fn rows(&self) -> &[Vec<String>] {
+        &self.rows
     }
 
     /// As Markdown.

@@ -156,6 +156,14 @@ impl Canvas {
         let zero = if panel.y.range().0 < 0.0 { panel.y.place(0.0).unwrap_or(0.0) } else { 0.0 };
         self.line(&[frame.at(0.0, zero), frame.at(1.0, zero)], FAINT_INK, 2.0, None);
         for series in &panel.series {
+            if series.stroke == Stroke::Bars {
+                for &(x, y) in &series.points {
+                    if let (Some(x), Some(y)) = (figure.x.place(x), panel.y.place(y)) {
+                        self.series(series, &[frame.at(x, zero), frame.at(x, y)]);
+                    }
+                }
+                continue;
+            }
             let mut run = Vec::new();
             for &(x, y) in &series.points {
                 match (figure.x.place(x), panel.y.place(y)) {
@@ -175,6 +183,7 @@ impl Canvas {
             Stroke::Marked => self.line(run, colour, 2.5, None),
             Stroke::Dashed => self.line(run, colour, 3.0, Some([12.0, 8.0])),
             Stroke::Dotted => self.line(run, colour, 2.5, Some([2.5, 6.0])),
+            Stroke::Bars => self.line(run, colour, 15.0, None),
             Stroke::Dots => {}
         }
         if matches!(series.stroke, Stroke::Dots | Stroke::Marked) {

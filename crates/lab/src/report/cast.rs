@@ -8,6 +8,7 @@ mod network;
 
 use std::path::Path;
 
+use super::page::Entry;
 use super::{INDEX, Out, ReportError};
 use crate::cast::times::Times;
 use crate::cast::{ASSUMED, RUNS};
@@ -39,7 +40,12 @@ fn colour(scheme: &str) -> Colour {
     }
 }
 
-/// Writes the tables and figures into a folder, which is made if it is not there; tells what it is at.
+/// The command that measures and writes all of it.
+const COMMAND: &str = "moteseal-bench cast --out DIRECTORY";
+/// What the testbed is here.
+const TESTBED: &str = "In place of seven TelosB motes and their radio, the product's own nodes in a simulator; the links are assumed, since figure 2 is a picture.";
+
+/// Writes the tables and figures into a folder, which is made if it is not there; tells what it is at. They come back for the page of everything.
 ///
 /// # Errors
 /// [`ReportError::Write`], [`ReportError::Draw`].
@@ -49,7 +55,7 @@ pub fn write(
     seed: Seed,
     effort: Effort,
     tell: &mut dyn FnMut(&str),
-) -> Result<(), ReportError> {
+) -> Result<Vec<Entry>, ReportError> {
     let out = Out { folder: out };
     std::fs::create_dir_all(out.folder).map_err(|cause| ReportError::Write { path: out.folder.to_owned(), cause })?;
     let mut index = format!(
@@ -63,16 +69,18 @@ pub fn write(
          sender has 100 messages of 20 bytes, at a Poisson rate of 0.2 a second; nodes wait up to 2 s before they repeat, ask or answer. Every hearer misses \
          a transmission with the stated probability, independently.\n"
     );
+    let mut entries = Vec::new();
     match times {
-        Some(times) => index += &costs::times(times, &out)?,
+        Some(times) => index += &costs::times(times, &out, &mut entries)?,
         None => {
             index += "\n## Figures 3 and 4: time a message\n\nNot in this report: the lab does not measure speed. `moteseal-bench cast --out DIRECTORY` does, and writes this report \
                       with them.\n";
         }
     }
     tell("bytes a message");
-    index += &costs::bytes(&out)?;
-    index += &network::write(&out, seed, effort, tell)?;
-    index += &costs::memory(&out)?;
-    out.text(INDEX, &index)
+    index += &costs::bytes(&out, &mut entries)?;
+    index += &network::write(&out, seed, effort, tell, &mut entries)?;
+    index += &costs::memory(&out, &mut entries)?;
+    out.text(INDEX, &index)?;
+    Ok(entries)
 }

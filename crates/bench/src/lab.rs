@@ -1,0 +1,450 @@
+//! `moteseal-bench lab --out DIRECTORY`: everything of the three papers on one page, `index.html`, with figures and data beside it.
+//!
+//! It measures what the lab may not (speed, and schemes that are only compared with), has the lab simulate what it can, and hands the lab what was measured.
+//! Recorded data that is not there is named on the page, and what needs it is left out there; everything else runs.
+
+mod machine;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use moteseal_lab::chance::Seed;
+use moteseal_lab::data::{DataError, Folder, Recording, Source};
+use moteseal_lab::report;
+use moteseal_lab::report::page::{self, Entry, Part, missing};
+use moteseal_lab::seals::footprint::Footprint;
+
+use crate::seals::{self, Inputs};
+use crate::sums::Readings;
+use crate::{cast, sums};
+
+const USAGE: &str = "usage: moteseal-bench lab --out DIRECTORY [--data DIRECTORY] [--footprint FILE] [--seed HEX] [--quick]";
+/// Where recorded data is looked for when nobody says.
+const BESIDE: &str = "../shared/data";
+/// The motes' files of a checkout.
+const MOTES: &str = "data/telosb";
+/// What was counted on a Cortex-M3, in a checkout.
+const FOOTPRINT: &str = "docs/footprint.csv";
+
+/// Reads the arguments behind `lab`, measures, and writes the page.
+pub(crate) fn main(arguments: &[String]) -> ExitCode {
+    let (mut out, mut data, mut footprint, mut seed, mut is_quick) = (None, None, None, Seed::default(), false);
+    let mut rest = arguments.iter();
+    while let Some(argument) = rest.next() {
+        let place = match argument.as_str() {
+            "--quick" => {
+                is_quick = true;
+                continue;
+            }
+            "--seed" => match rest.next().map(|text| seed_of(text)) {
+                Some(Some(given)) => {
+                    seed = given;
+                    continue;
+                }
+                _ => return misuse("--seed needs up to 64 hexadecimal digits, an even number of them"),
+            },
+            "--out" => &mut out,
+            "--data" => &mut data,
+            "--footprint" => &mut footprint,
+            other => return misuse(&format!("unknown argument {other:?}")),
+        };
+        match rest.next() {
+            Some(path) => *place = Some(PathBuf::from(path)),
+            None => return misuse(&format!("{argument} needs a path")),
+        }
+    }
+    let Some(out) = out else { return misuse("--out is missing") };
+    let data = data.or_else(|| std::env::var_os("MOTESEAL_DATA").map(PathBuf::from)).unwrap_or_else(|| PathBuf::from(BESIDE));
+    let folder = Folder::new(data);
+    let folder = if Path::new(MOTES).is_dir() { folder.with_motes(MOTES) } else { folder };
+    let command = format!("moteseal-bench lab {}", arguments.join(" "));
+    let mut tell = |step: &str| eprintln!("{step}");
+    let done = Recorded::load(&folder, &footprint.unwrap_or_else(|| PathBuf::from(FOOTPRINT)), &mut tell).and_then(|recorded| {
+        run(&recorded, &out, seed, if is_quick { &Effort::QUICK } else { &Effort::FULL }, &command, &mut tell)
+    });
+    match done {
+        Ok(()) => {
+            println!("{}", out.join(page::PAGE).display());
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("moteseal-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn misuse(what: &str) -> ExitCode {
+    eprintln!("moteseal-bench: {what}; {USAGE}");
+    ExitCode::from(2)
+}
+
+fn seed_of(text: &str) -> Option<Seed> {
+    let mut seed = Seed::default();
+    if text.len() % 2 == 1 || text.len() > 64 || !text.is_ascii() {
+        return None;
+    }
+    for (place, byte) in seed.0.iter_mut().zip(0..text.len() / 2) {
+        *place = u8::from_str_radix(text.get(2 * byte..2 * byte + 2)?, 16).ok()?;
+    }
+    Some(seed)
+}
+
+/// How much is measured and simulated.
+pub(crate) struct Effort {
+    sampling: report::Effort,
+    sums: sums::Effort,
+    cast: report::cast::Effort,
+    seals: seals::Effort,
+    /// Whether times of broadcasts are measured in full.
+    cast_times: bool,
+}
+
+impl Effort {
+    /// What `make lab` spends: some ten minutes.
+    const FULL: Self = Self {
+        sampling: report::Effort::FULL,
+        sums: sums::Effort::FULL,
+        cast: report::cast::Effort::FULL,
+        seals: seals::Effort::FULL,
+        cast_times: true,
+    };
+    /// To see that all is there.
+    const QUICK: Self = Self {
+        sampling: report::Effort { seeds: 1, runs: 4, one_by_one: 4000 },
+        sums: sums::Effort::QUICK,
+        cast: report::cast::Effort { runs: 1 },
+        seals: seals::Effort::QUICK,
+        cast_times: false,
+    };
+}
+
+/// What was recorded, as far as it is there.
+pub(crate) struct Recorded {
+    /// In the order of [`Source::ALL`], those that are there.
+    devices: Vec<Recording>,
+    readings: Option<Readings>,
+    footprint: Option<Footprint>,
+    /// What is not there, and where it can be had.
+    absent: Vec<String>,
+}
+
+impl Recorded {
+    /// Reads everything. What is absent is remembered; what is there and wrong is an error.
+    fn load(folder: &Folder, footprint: &Path, tell: &mut dyn FnMut(&str)) -> Result<Self, String> {
+        let mut recorded = Self { devices: Vec::new(), readings: None, footprint: None, absent: Vec::new() };
+        let mut absent = |what: &str, error: DataError| match error {
+            DataError::Absent { remedy, .. } => {
+                let said = format!("{what}: {remedy}");
+                eprintln!("not there: {said}");
+                recorded.absent.push(said);
+                Ok(())
+            }
+            error => Err(error.to_string()),
+        };
+        tell("reading the recorded days");
+        for source in Source::ALL {
+            match source.load(folder) {
+                Ok(recording) => recorded.devices.push(recording),
+                Err(error) => absent(source.describe(), error)?,
+            }
+        }
+        match Readings::load(folder) {
+            Ok(readings) => recorded.readings = Some(readings),
+            Err(error) => absent("temperatures of the Intel lab", error)?,
+        }
+        match std::fs::read_to_string(footprint) {
+            Ok(text) => {
+                recorded.footprint =
+                    Some(Footprint::read(&text).ok_or_else(|| format!("{} is no table of numbers", footprint.display()))?);
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => recorded.absent.push(format!(
+                "counted instructions of a Cortex-M3, `{}`: the firmware's measurement writes it",
+                footprint.display()
+            )),
+            Err(error) => return Err(format!("cannot read {}: {error}", footprint.display())),
+        }
+        Ok(recorded)
+    }
+}
+
+/// Measures everything and writes the page.
+fn run(
+    recorded: &Recorded,
+    out: &Path,
+    seed: Seed,
+    effort: &Effort,
+    command: &str,
+    tell: &mut dyn FnMut(&str),
+) -> Result<(), String> {
+    let said = |error: report::ReportError| error.to_string();
+    let is_whole = recorded.devices.len() == Source::ALL.len();
+
+    let sampling = if is_whole {
+        report::write_of(&recorded.devices, &out.join("sampling"), seed, effort.sampling, tell).map_err(said)?
+    } else {
+        tell("figures 5 to 7 need recordings that are not there");
+        no_sampling(&recorded.absent.join("; "))
+    };
+
+    let inputs = Inputs { devices: &recorded.devices, is_whole, footprint: recorded.footprint.clone() };
+    let measured = seals::measure(&inputs, &effort.seals, seed, tell)?;
+    let sealing = report::seals::write(&measured, &out.join("sealing")).map_err(said)?;
+
+    let sums = match &recorded.readings {
+        Some(readings) => sums::of(readings, &out.join("sums"), &effort.sums, tell)?,
+        None => no_sums(recorded.absent.iter().find(|absent| absent.contains("Intel")).map_or("", String::as_str)),
+    };
+
+    tell("broadcasts: times");
+    let times = cast::times(effort.cast_times);
+    let broadcast = report::cast::write(Some(&times), &out.join("broadcast"), seed, effort.cast, tell).map_err(said)?;
+
+    let machine = machine::describe(command, recorded.absent.clone());
+    let part = |title: &str, about: &str, folder: &str, entries: Vec<Entry>| Part {
+        title: title.to_owned(),
+        about: about.to_owned(),
+        folder: folder.to_owned(),
+        entries,
+    };
+    let parts = [
+        part(
+            "Sealing: tables and throughput",
+            "Li et al., \"Toward Secure and Efficient Communication for the Internet of Things\" (IEEE/ACM Transactions on Networking, 2019). The paper's schemes run \
+             with the paper's primitives, RSA-1024 and DSA-512 over MD5, SHA-1 and SHA-256 (by AWS-LC and RustCrypto, for comparison only), and with ours. Its figures are \
+             pictures: what its text says of them stands beside ours. Its desktop was a quad-core of 3.40 GHz, its tables of 2018.",
+            "sealing",
+            sealing.paper,
+        ),
+        part(
+            "Sealing: the sampling protocol",
+            "The same paper, section VIII.B: a simulation of recorded days, the same bytes for the same seed. `sampling/README.md` beside this page has more, and \
+             made-up loads.",
+            "sampling",
+            sampling,
+        ),
+        part(
+            "Exact private sums",
+            "Papadopoulos, Kiayias and Papadias, \"Secure and Efficient In-Network Processing of Exact SUM Queries\" (ICDE 2011), on a Core i7 of 2.66 GHz. \
+             **SECOA is patented in the United States: it is compared with, and linked by no product.** `sums/README.md` beside this page has more.",
+            "sums",
+            sums,
+        ),
+        part(
+            "Authenticated broadcast",
+            "Liu, Li and Guizani, \"PKC Based Broadcast Authentication using Signature Amortization for WSNs\" (IEEE Transactions on Wireless Communications, 2012), on \
+             TelosB motes. `broadcast/README.md` beside this page has more.",
+            "broadcast",
+            broadcast,
+        ),
+        part("Beyond the papers", "What the papers do not ask.", "sealing", sealing.beyond),
+    ];
+    page::write(out, &machine, &parts).map_err(said)
+}
+
+fn no_sampling(absent: &str) -> Vec<Entry> {
+    [
+        ("sealing-figure-5", "Figure 5: one day within a budget of 500 events", "1,057 of 2,572 events sent"),
+        ("sealing-figure-6", "Figure 6: events saved in the cloud each day", "about 75 % of the budget used on average"),
+        (
+            "sealing-figure-7a",
+            "Figure 7a: a mean temperature each day, truncated and sampled",
+            "truncation too low on all days but one",
+        ),
+        (
+            "sealing-figure-7b",
+            "Figure 7b: what the budget does to the mean temperature",
+            "a larger budget gives a more accurate mean",
+        ),
+    ]
+    .map(|(id, title, paper)| missing(id, title, paper, absent))
+    .to_vec()
+}
+
+fn no_sums(absent: &str) -> Vec<Entry> {
+    [
+        ("sums-table-2", "Table II: costs of the primitives", "HMAC-SHA-1 460 ns, RSA 5.36 µs"),
+        (
+            "sums-table-3",
+            "Table III: costs at typical values",
+            "SIES: a source 3.46 µs, an aggregator 1.11 µs, the querier 2.28 ms",
+        ),
+        ("sums-figure-4", "Figure 4: a source, by the domain of its values", "SIES a couple of microseconds"),
+        ("sums-figure-5", "Figure 5: an aggregator, by its children", "SIES 0.3 to 2 µs"),
+        ("sums-figure-6a", "Figure 6a: the querier, by the number of sources", "SIES 0.15 to 36 ms"),
+        ("sums-figure-6b", "Figure 6b: the querier, by the domain of the values", "independent of the domain"),
+        ("sums-table-5", "Table V: bytes on an edge", "CMT 20; SECOA^S 37.8 KB; SIES 32"),
+    ]
+    .map(|(id, title, paper)| missing(id, title, paper, absent))
+    .to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::collections::BTreeSet;
+
+    use moteseal_lab::data::Event;
+
+    use super::*;
+
+    /// Every table and figure of the three papers that has numbers, written down from the papers.
+    ///
+    /// Not here: table III of the sealing paper, tables I and IV of the sums' and figures 1 to 4 (sealing), 1 to 3 (sums), 1 and 2 (broadcast), which are notation,
+    /// settings and drawings.
+    const OF_THE_PAPERS: [&str; 33] = [
+        "sealing-table-1",
+        "sealing-table-2",
+        "sealing-table-4",
+        "sealing-table-5",
+        "sealing-table-6",
+        "sealing-table-7",
+        "sealing-figure-5",
+        "sealing-figure-6",
+        "sealing-figure-7a",
+        "sealing-figure-7b",
+        "sealing-figure-8",
+        "sealing-figure-9",
+        "sealing-figure-10",
+        "sealing-figure-11a",
+        "sealing-figure-11b",
+        "sealing-figure-12",
+        "sealing-figure-13",
+        "sealing-figure-14",
+        "sums-table-2",
+        "sums-table-3",
+        "sums-table-5",
+        "sums-figure-4",
+        "sums-figure-5",
+        "sums-figure-6a",
+        "sums-figure-6b",
+        "broadcast-table-1",
+        "broadcast-table-2",
+        "broadcast-figure-3",
+        "broadcast-figure-4",
+        "broadcast-figure-5",
+        "broadcast-figure-6",
+        "broadcast-figure-7",
+        // And beyond them, so that the list is the page's.
+        "beyond-epoch",
+    ];
+    const BEYOND: [&str; 2] = ["beyond-resolution", "beyond-uplink"];
+
+    fn made_up() -> Vec<Recording> {
+        let recording = |(i, source): (u32, &Source)| {
+            let day = |day: u32| {
+                (0..100 + 30 * i).map(|n| Event { second: n * 600 % 86_400, reading: f64::from(n % 50 + day) }).collect()
+            };
+            Recording::new(source.name(), (0..i + 2).map(day).collect())
+        };
+        (0..).zip(&Source::ALL).map(recording).collect()
+    }
+
+    fn page(recorded: &Recorded, out: &Path) -> String {
+        run(recorded, out, Seed::default(), &Effort::QUICK, "moteseal-bench lab --quick", &mut |_| {}).unwrap();
+        std::fs::read_to_string(out.join(page::PAGE)).unwrap()
+    }
+
+    /// What stands between two marks, everywhere.
+    fn between<'t>(text: &'t str, from: &str, to: &str) -> Vec<&'t str> {
+        text.split(from).skip(1).map(|rest| rest.split(to).next().unwrap()).collect()
+    }
+
+    /// What a section says under a name.
+    fn said<'t>(html: &'t str, id: &str, name: &str) -> &'t str {
+        let section = html.split(&format!("<section id=\"{id}\">")).nth(1).unwrap_or_else(|| panic!("{id} is not on the page"));
+        let section = section.split("</section>").next().unwrap();
+        between(section, &format!("<dt>{name}</dt><dd>"), "</dd>")
+            .first()
+            .copied()
+            .unwrap_or_else(|| panic!("{id} has no {name:?}"))
+    }
+
+    fn is_a_number_or_says_why(text: &str) -> bool {
+        text.contains(|letter: char| letter.is_ascii_digit())
+            || text.starts_with("a picture")
+            || text == "not asked"
+            || text.contains("independent")
+            || text.contains("accurate")
+    }
+
+    #[test]
+    fn every_table_and_figure_of_the_papers_stands_on_the_page_with_both_numbers_and_a_reason() {
+        let out = tempfile::tempdir().unwrap();
+        let footprint = "part,instructions_per_event,instructions_per_epoch,ram\nsha256,3250,,\nstar-16,900,20000,1900\nsign-ed25519,,5000000,6000\n";
+        let recorded = Recorded {
+            devices: made_up(),
+            readings: Some(Readings(vec![18.0, 18.3, 25.55, 49.9999])),
+            footprint: Some(Footprint::read(footprint).unwrap()),
+            absent: Vec::new(),
+        };
+        let html = page(&recorded, out.path());
+        let listed: BTreeSet<&str> = between(&html, "<section id=\"", "\"").into_iter().collect();
+        assert_eq!(listed, OF_THE_PAPERS.into_iter().chain(BEYOND).collect());
+        for id in &listed {
+            for name in ["the paper", "ours"] {
+                assert!(is_a_number_or_says_why(said(&html, id, name)), "{id}, {name}: {}", said(&html, id, name));
+            }
+            assert!(said(&html, id, "ours") != "not measured", "{id}");
+            let why = said(&html, id, "why they differ");
+            assert!(why.len() > 40 && why.ends_with('.'), "{id}: {why:?} is no sentence");
+            assert!(!said(&html, id, "command").is_empty(), "{id}");
+        }
+        assert!(html.contains("All recorded data was there."));
+        for wrong in ["NaN", "inf ", "{}", "not measured: "] {
+            assert!(!html.contains(wrong), "the page says {wrong:?}");
+        }
+    }
+
+    #[test]
+    fn the_page_fetches_nothing_and_its_links_lead_somewhere() {
+        let out = tempfile::tempdir().unwrap();
+        let recorded =
+            Recorded { devices: made_up(), readings: None, footprint: None, absent: vec!["Intel lab's: get it".to_owned()] };
+        let html = page(&recorded, out.path());
+        for source in between(&html, "src=\"", "\"") {
+            assert!(source.starts_with("data:image/png;base64,"), "{source:.60}");
+        }
+        assert!(!html.contains("<script") && !html.contains("<link") && !html.contains("@import") && !html.contains("url("));
+        let links = between(&html, "href=\"", "\"");
+        assert!(links.len() > 60);
+        for link in links {
+            match link.strip_prefix('#') {
+                Some(id) => assert!(html.contains(&format!("id=\"{id}\"")), "#{id} leads nowhere"),
+                None => assert!(out.path().join(link).is_file(), "{link} leads nowhere"),
+            }
+        }
+        assert!(
+            said(&html, "sums-table-2", "ours") == "not measured"
+                && said(&html, "sums-table-2", "what stands in").contains("get it")
+        );
+    }
+
+    #[test]
+    fn recorded_data_that_is_absent_is_named_and_what_needs_it_is_left_out() {
+        let (data, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let motes = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/telosb");
+        let folder = Folder::new(data.path()).with_motes(motes);
+        let recorded = Recorded::load(&folder, &data.path().join("none.csv"), &mut |_| {}).unwrap();
+        assert_eq!(recorded.devices.len(), 1);
+        let html = page(&recorded, out.path());
+        for name in
+            ["Smart* home C", "van Kasteren&#39;s house A", "MIT&#39;s house E", "temperatures of the Intel lab", "none.csv"]
+        {
+            let plain = name.replace("&#39;", "'");
+            assert!(between(&html, "<li>", "</li>").iter().any(|absent| absent.contains(&plain)), "{plain} is not named");
+        }
+        for id in ["sealing-figure-5", "sealing-figure-7b", "sealing-table-7", "sums-figure-6a"] {
+            assert_eq!(said(&html, id, "ours"), "not measured", "{id}");
+        }
+        assert!(said(&html, "sealing-figure-14", "what stands in").contains("telosb"));
+        assert!(said(&html, "sealing-table-1", "what stands in").contains("is not here, and neither"));
+    }
+
+    #[test]
+    fn a_seed_is_hexadecimal_and_of_its_length() {
+        assert_eq!(seed_of("00"), Some(Seed::default()));
+        assert_eq!(seed_of("a0ff").map(|seed| seed.0[..3].to_vec()), Some(vec![0xa0, 0xff, 0]));
+        assert_eq!([seed_of("0"), seed_of("zz"), seed_of(&"00".repeat(33))], [None, None, None]);
+    }
+}

@@ -1,0 +1,134 @@
+//! The costs of sealing, as Li et al. measure them (tables I, II and IV to VII, figures 8 to 14) and beyond: the paper's schemes with the paper's primitives
+//! and with ours, and the product's. What was measured goes to the lab's page, which sets it beside the paper's numbers.
+//!
+//! One thread, processor time, contenders in turn within each repetition. The paper's schemes are `moteseal-research`'s; the product's are the product's.
+
+mod beyond;
+mod budget;
+mod feed;
+mod legacy;
+mod primitives;
+mod schemes;
+mod signed;
+mod space;
+mod suites;
+mod trees;
+
+use moteseal_lab::chance::Seed;
+use moteseal_lab::data::Recording;
+use moteseal_lab::seals::footprint::Footprint;
+use moteseal_lab::seals::{Fed, Measured};
+
+use feed::Record;
+
+/// What the experiments are fed.
+pub(crate) struct Inputs<'a> {
+    /// The recordings that are there.
+    pub(crate) devices: &'a [Recording],
+    /// Whether all seven are.
+    pub(crate) is_whole: bool,
+    /// Counted instructions, if they are there.
+    pub(crate) footprint: Option<Footprint>,
+}
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Effort {
+    /// Runs of which the median is taken.
+    repetitions: usize,
+    /// Days that are fed to figures 8 to 10.
+    days: usize,
+    /// Days of the sampling protocol: table VII and figure 14.
+    budget_days: usize,
+    /// Signatures a run of table I.
+    signatures: usize,
+    /// Digests a run of table I.
+    digests: usize,
+    /// Units at the signer: figures 8 and 10.
+    units: &'static [usize],
+    /// Units at the receiver: figure 9.
+    caches: &'static [usize],
+    /// Events of the trees of figure 11.
+    trees: &'static [usize],
+    /// Degrees of table VI.
+    degrees: &'static [usize],
+    /// Packets a run of table VI.
+    packets: usize,
+    /// Events of an epoch: beyond.
+    lengths: &'static [u64],
+}
+
+impl Effort {
+    /// Five minutes or so.
+    pub(crate) const FULL: Self = Self {
+        repetitions: 7,
+        days: 4,
+        budget_days: moteseal_lab::data::DAYS,
+        signatures: 100,
+        digests: 10_000,
+        units: &[1, 2, 3, 4, 5, 6, 7, 8, 10, 12],
+        caches: &[0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048],
+        trees: &[64, 256, 1024, 4096, 16_384, 65_536],
+        degrees: &[500, 600, 700, 800, 900, 1000],
+        packets: 2000,
+        lengths: &[1, 3, 10, 30, 100, 300, 1000, 3000, 10_000, 30_000, 100_000],
+    };
+    /// To see that all is there.
+    pub(crate) const QUICK: Self = Self {
+        repetitions: 1,
+        days: 1,
+        budget_days: 3,
+        signatures: 2,
+        digests: 50,
+        units: &[3, 9],
+        caches: &[0, 64],
+        trees: &[64, 256],
+        degrees: &[500, 1000],
+        packets: 5,
+        lengths: &[10, 300],
+    };
+}
+
+/// Measures all of it.
+pub(crate) fn measure(inputs: &Inputs<'_>, effort: &Effort, seed: Seed, tell: &mut dyn FnMut(&str)) -> Result<Measured, String> {
+    let epochs = feed::epochs(inputs.devices, effort.days);
+    let mut measured = Measured { fed: fed(inputs.devices, &epochs), footprint: inputs.footprint.clone(), ..Measured::default() };
+    tell("table I: primitives");
+    (measured.d, measured.primitives) = primitives::measure(effort)?;
+    tell("table II: what each scheme can");
+    measured.abilities = schemes::abilities()?;
+    tell("table IV: state");
+    measured.states = schemes::states();
+    tell("table V: what a record costs");
+    (measured.costs, measured.tree_packets) = schemes::costs(&epochs, effort)?;
+    tell("table VI: packets of wide trees");
+    measured.packets = trees::packets(effort);
+    if epochs.is_empty() {
+        tell("figures 8 to 10 and 14 need a recording");
+    } else {
+        tell("figure 8: throughput by the signer's room");
+        measured.by_space = space::by_space(&epochs, effort)?;
+        tell("figure 9: throughput by the receiver's cache");
+        measured.by_cache = space::by_cache(&epochs, effort)?;
+        tell("figure 10: throughput by rate");
+        measured.by_rate = space::by_rate(&epochs, effort)?;
+    }
+    tell("figure 11: trees of degree 2, 3 and 4");
+    measured.by_degree = trees::by_degree(effort);
+    for budget in [500, 1000] {
+        tell(&format!("table VII and figure 14: the sampling protocol, budget {budget}"));
+        budget::measure(inputs, effort, budget, seed, &mut measured)?;
+    }
+    tell("beyond: the length of an epoch, and the uplink");
+    measured.by_epoch = beyond::by_epoch(effort)?;
+    measured.uplink = beyond::uplink()?;
+    Ok(measured)
+}
+
+fn fed(devices: &[Recording], epochs: &[Vec<Record>]) -> Fed {
+    Fed {
+        sources: devices.iter().map(|device| device.name().to_owned()).collect(),
+        epochs: epochs.len(),
+        events: epochs.iter().map(Vec::len).sum(),
+    }
+}

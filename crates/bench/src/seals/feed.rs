@@ -1,0 +1,93 @@
+//! What is fed to the experiments: recorded events as four bytes each, by device and day; and what the sampling protocol sends and saves of them.
+
+use moteseal_lab::chance::Seed;
+use moteseal_lab::data::Recording;
+use moteseal_lab::sampling::{self, Plan};
+use moteseal_lab::seals::Counted;
+
+/// The paper's record: two bytes of time, two of reading.
+pub(super) type Record = [u8; 4];
+
+/// Time in steps of two seconds, since a day has more seconds than two bytes hold; the reading in tenths.
+#[allow(clippy::cast_possible_truncation)]
+fn record(second: u32, reading: f64) -> Record {
+    let [_, _, high, low] = (second / 2).to_be_bytes();
+    // A cast from a float saturates.
+    let [first, last] = ((reading * 10.0) as i16).to_be_bytes();
+    [high, low, first, last]
+}
+
+/// The epochs of the first `days` days: a device and day that has events.
+pub(super) fn epochs(devices: &[Recording], days: usize) -> Vec<Vec<Record>> {
+    let all = (0..days).flat_map(|day| devices.iter().map(move |device| device.day(day)));
+    all.filter(|events| !events.is_empty())
+        .map(|events| events.iter().map(|event| record(event.second, event.reading)).collect())
+        .collect()
+}
+
+/// One device and day under the sampling protocol.
+#[derive(Default)]
+pub(super) struct Sampled {
+    /// What was sent to the coordinator, in order, each with its level.
+    pub(super) sent: Vec<(u8, Record)>,
+    /// Which of these were saved, by their place.
+    pub(super) saved: Vec<usize>,
+    /// The saved ones' least level: the final round.
+    pub(super) round: u8,
+}
+
+/// All devices and days that sent something, and their sums.
+pub(super) fn sampled(devices: &[Recording], days: usize, budget: u64, seed: Seed) -> Option<(Vec<Sampled>, Counted)> {
+    let plan = Plan::new(budget, devices, days, seed)?;
+    let mut all = Vec::new();
+    let mut counted = Counted { budget, sent: 0, saved: 0, seals: 0 };
+    for day in 0..days {
+        let mut seals: Vec<Sampled> = devices.iter().map(|_| Sampled::default()).collect();
+        let mut last = 0;
+        let epoch = sampling::epoch(&plan, devices, day, &mut |step| {
+            if step.sent > last
+                && let Some(event) = devices[step.device].day(day).get(step.seq as usize)
+            {
+                seals[step.device].sent.push((step.level.0, record(event.second, event.reading)));
+            }
+            last = step.sent;
+        });
+        counted.sent += epoch.sent;
+        counted.saved += epoch.kept();
+        for mut seal in seals {
+            seal.round = epoch.round.0;
+            seal.saved = (0..seal.sent.len()).filter(|&place| seal.sent[place].0 >= epoch.round.0).collect();
+            counted.seals += 1;
+            if !seal.sent.is_empty() {
+                all.push(seal);
+            }
+        }
+    }
+    Some((all, counted))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use moteseal_lab::data::Event;
+
+    use super::*;
+
+    #[test]
+    fn a_record_keeps_time_and_reading_in_two_bytes_each() {
+        assert_eq!(record(86_399, -3.25), [0xa8, 0xbf, 0xff, 0xe0]);
+        assert_eq!(record(0, 1e9), [0, 0, 0x7f, 0xff]);
+    }
+
+    #[test]
+    fn what_is_saved_is_what_the_simulation_kept() {
+        let day = |device: u32| (0..900).map(|n| Event { second: n * 90 + device, reading: f64::from(n) }).collect::<Vec<_>>();
+        let devices: Vec<_> = (0..3).map(|device| Recording::new(&format!("d{device}"), vec![day(device)])).collect();
+        let (seals, counted) = sampled(&devices, 2, 500, Seed::default()).unwrap();
+        assert_eq!(counted.seals, 6);
+        assert_eq!(seals.iter().map(|seal| seal.sent.len() as u64).sum::<u64>(), counted.sent);
+        assert_eq!(seals.iter().map(|seal| seal.saved.len() as u64).sum::<u64>(), counted.saved);
+        assert!(counted.saved > 500 && counted.saved <= 1000 && counted.sent > counted.saved && counted.sent < 5400);
+        assert!(seals.iter().all(|seal| seal.saved.iter().all(|&place| seal.sent[place].0 >= seal.round)));
+    }
+}

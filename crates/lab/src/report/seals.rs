@@ -1,0 +1,130 @@
+//! The report on sealing: tables I, II and IV to VII and figures 8 to 14 of Li et al., beside the paper's numbers, and what lies beyond them.
+//!
+//! Draws and compares what `moteseal-bench lab` measured. Two things are models and say so: what a Cortex-M3 signs in a second (figure 12) and its energy
+//! (figure 13), from counted instructions and from the paper's own table I.
+
+mod beyond;
+mod model;
+mod tables;
+mod throughput;
+
+use std::path::Path;
+
+use super::page::Entry;
+use super::{Out, ReportError};
+use crate::figure::{Axis, Colour, Series, Stroke};
+use crate::seals::{Measured, Spread};
+
+/// What stands on the page.
+#[derive(Clone, Debug, Default)]
+pub struct Sealing {
+    /// Tables I, II, IV to VII, figures 8 to 14.
+    pub paper: Vec<Entry>,
+    /// Beyond the papers.
+    pub beyond: Vec<Entry>,
+}
+
+/// The command that measures all of it.
+const COMMAND: &str = "moteseal-bench lab --out DIRECTORY";
+
+/// Writes figures and data into a folder, which is made if it is not there.
+///
+/// # Errors
+/// [`ReportError::Write`], [`ReportError::Draw`].
+pub fn write(measured: &Measured, out: &Path) -> Result<Sealing, ReportError> {
+    let out = Out { folder: out };
+    std::fs::create_dir_all(out.folder).map_err(|cause| ReportError::Write { path: out.folder.to_owned(), cause })?;
+    let mut paper = tables::write(measured, &out)?;
+    paper.extend(throughput::write(measured, &out)?);
+    paper.extend(model::write(measured, &out)?);
+    paper.sort_by_key(|entry| order(&entry.id));
+    Ok(Sealing { paper, beyond: beyond::write(measured, &out)? })
+}
+
+/// The paper's order: tables, then figures, by number.
+fn order(id: &str) -> (bool, u32, String) {
+    let last = id.rsplit('-').next().unwrap_or_default();
+    let digits: String = last.chars().take_while(char::is_ascii_digit).collect();
+    (id.contains("figure"), digits.parse().unwrap_or(u32::MAX), last.to_owned())
+}
+
+/// What was fed, for subtitles and for what stands in.
+fn fed(measured: &Measured) -> String {
+    let fed = &measured.fed;
+    format!(
+        "{} events of {} epochs (a device and day each) from {}",
+        crate::table::thousands(fed.events as u64),
+        fed.epochs,
+        fed.sources.join(", ")
+    )
+}
+
+/// Three digits that count.
+fn digits(value: f64) -> String {
+    let size = value.abs();
+    if size == 0.0 || !size.is_finite() {
+        return if value.is_nan() { "none".to_owned() } else { format!("{value}") };
+    }
+    if size >= 1000.0 {
+        return crate::table::thousands(crate::table::rounded(value));
+    }
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    let decimals = (2.0 - size.log10().floor()).clamp(0.0, 9.0) as usize;
+    format!("{value:.decimals$}")
+}
+
+/// Nanoseconds in a unit that suits them.
+fn time(nanoseconds: f64) -> String {
+    match nanoseconds {
+        1e9.. => format!("{} s", digits(nanoseconds / 1e9)),
+        1e6.. => format!("{} ms", digits(nanoseconds / 1e6)),
+        1e3.. => format!("{} µs", digits(nanoseconds / 1e3)),
+        _ => format!("{} ns", digits(nanoseconds)),
+    }
+}
+
+/// `12.3 µs (11.9 to 14.0)`, of nanoseconds.
+fn spread(value: Spread) -> String {
+    if value.median.is_nan() {
+        return "not measured".to_owned();
+    }
+    format!("{} ({} to {})", time(value.median), time(value.least), time(value.most))
+}
+
+/// Events a second: `1.23 M`.
+fn rate(value: f64) -> String {
+    match value {
+        1e6.. => format!("{} M", digits(value / 1e6)),
+        1e3.. => format!("{} k", digits(value / 1e3)),
+        _ => digits(value),
+    }
+}
+
+/// `1.23 M (1.20 M to 1.31 M)`.
+fn rates(value: Spread) -> String {
+    if value.median.is_nan() {
+        return "not measured".to_owned();
+    }
+    format!("{} ({} to {})", rate(value.median), rate(value.least), rate(value.most))
+}
+
+/// A logarithmic axis over some values, from decade to decade.
+fn decades(label: &str, values: impl IntoIterator<Item = f64>) -> Axis {
+    let (mut least, mut most) = (f64::INFINITY, 0.0_f64);
+    for value in values.into_iter().filter(|value| value.is_finite() && *value > 0.0) {
+        (least, most) = (least.min(value), most.max(value));
+    }
+    let (least, most) = if least.is_finite() { (least, most) } else { (1.0, 10.0) };
+    let (from, to) = (10_f64.powf(least.log10().floor()), 10_f64.powf(most.log10().ceil()));
+    Axis::logarithmic(label, from, if to > from { to } else { from * 10.0 })
+}
+
+/// A series of medians.
+fn line(name: impl Into<String>, colour: Colour, stroke: Stroke, points: Vec<(f64, f64)>) -> Series {
+    Series::new(name, colour, stroke, points)
+}
+
+/// The largest finite value, one at least.
+fn most(values: impl IntoIterator<Item = f64>) -> f64 {
+    values.into_iter().filter(|value| value.is_finite()).fold(0.0, f64::max).max(f64::MIN_POSITIVE)
+}

@@ -1,0 +1,230 @@
+//! Figures 12 and 13: a small machine, by models.
+//!
+//! **Models, not measurements.** No Raspberry Pi and no power meter is here. What stands in is this machine's own curve, and what follows from the paper's table I, which has
+//! times and energies of a Cortex-M3; with counted instructions of our firmware, where they are there. Each model's constants and where they come from stand on the page.
+
+use serde::Serialize;
+
+use super::super::page::{Entry, Shown};
+use super::super::{Out, ReportError};
+use super::throughput::series_of;
+use super::{COMMAND, decades, digits, line, rate, rates};
+use crate::figure::{Axis, Colour, Figure, Panel, Stroke};
+use crate::seals::footprint::Footprint;
+use crate::seals::{Measured, paper};
+use crate::table::Table;
+
+/// Rooms at the signer that the models go through.
+const UNITS: std::ops::RangeInclusive<i32> = 1..=12;
+/// Events of an epoch: of a star, and the most of a tree.
+const EPOCH: f64 = 1188.0;
+
+pub(super) fn write(measured: &Measured, out: &Out<'_>) -> Result<Vec<Entry>, ReportError> {
+    Ok(vec![figure12(measured, out)?, figure13(measured, out)?])
+}
+
+fn on_m3(name: &str) -> (f64, f64) {
+    paper::TABLE_1.iter().find(|row| row.name == name).map_or((f64::NAN, f64::NAN), |row| (row.ms, row.mj))
+}
+
+/// Events that share a signature.
+fn shared(scheme: &str, units: i32) -> f64 {
+    if scheme == "DTC" { (2_f64.powi(units) - 1.0).min(EPOCH) } else { EPOCH }
+}
+
+/// Digests that an event takes: two in a tree, a leaf and on average a node; two in the paper's star, of the event and of the step.
+const DIGESTS: f64 = 2.0;
+
+/// What an event takes on the paper's Cortex-M3, by its table I: milliseconds and millijoule.
+fn by_table_1(scheme: &str, units: i32) -> (f64, f64) {
+    let ((sign_ms, sign_mj), (hash_ms, hash_mj)) = (on_m3("DSA"), on_m3("MD5"));
+    let share = 1.0 / shared(scheme, units);
+    (DIGESTS.mul_add(hash_ms, sign_ms * share), DIGESTS.mul_add(hash_mj, sign_mj * share))
+}
+
+/// Watt that the paper's board draws while it computes: energy over time of table I, which agree over all five rows.
+fn watt() -> f64 {
+    let all = paper::TABLE_1.iter().map(|row| row.mj / row.ms);
+    all.clone().sum::<f64>() / all.count() as f64
+}
+
+/// Cycles an instruction that the paper's own SHA-256 implies: 0.098 ms at 72 MHz are 7,056 cycles, for what ours does in so many instructions.
+fn cycles_an_instruction(footprint: Option<&Footprint>) -> Option<f64> {
+    let instructions = footprint?.of_event("sha256")?;
+    Some((on_m3("SHA256").0 * 1e-3 * paper::M3_HERTZ / instructions).max(1.0))
+}
+
+/// Instructions an event of our star with Ed25519, counted.
+fn our_instructions(footprint: Option<&Footprint>) -> Option<f64> {
+    let footprint = footprint?;
+    let (event, epoch, sign) =
+        (footprint.of_event("star-16")?, footprint.of_epoch("star-16").unwrap_or(0.0), footprint.of_epoch("sign-ed25519")?);
+    Some(event + (epoch + sign) / EPOCH)
+}
+
+#[derive(Serialize)]
+struct Modelled {
+    scheme: &'static str,
+    units: i32,
+    /// Events a second of the paper's Cortex-M3, by the model.
+    model_per_second: f64,
+    /// Microjoule an event, by the model.
+    model_uj: f64,
+}
+
+fn modelled() -> Vec<Modelled> {
+    let row = |scheme, units| {
+        let (ms, mj) = by_table_1(scheme, units);
+        Modelled { scheme, units, model_per_second: 1e3 / ms, model_uj: mj * 1e3 }
+    };
+    UNITS.map(|units| row("GSC", units)).chain(UNITS.map(|units| row("DTC", units))).collect()
+}
+
+const CONSTANTS: &str = "**A model.** Constants, all of the paper's table I (Cortex-M3 at 72 MHz): DSA 192.8 ms and 36.2 mJ, MD5 0.041 ms and 0.007 mJ. An event takes two digests, in a \
+    tree and in the paper's star, and its share of a signature: 1 / (2^u - 1) in a tree with room for u digests, 1 / 1,188 in a star (our recordings' events of a device and day). \
+    Nothing else is counted: no radio, no memory, no sleep.";
+
+fn figure12(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
+    let model = modelled();
+    out.rows("fig12.csv", &model)?;
+    let footprint = measured.footprint.as_ref();
+    let curve = |scheme: &str| {
+        model.iter().filter(|row| row.scheme == scheme).map(|row| (f64::from(row.units), row.model_per_second)).collect()
+    };
+    let here = |scheme: &str| {
+        series_of(&measured.by_space, scheme, "DSA").into_iter().map(|row| (row.units, row.signed.median)).collect()
+    };
+    let mut series = vec![
+        line("GSC, DSA-512 + MD5, this machine", Colour::Blue, Stroke::Marked, here("GSC")),
+        line("DTC, DSA-512 + MD5, this machine", Colour::Vermillion, Stroke::Marked, here("DTC")),
+        line("GSC, a model of the paper's Cortex-M3", Colour::Blue, Stroke::Dotted, curve("GSC")),
+        line("DTC, a model of the paper's Cortex-M3", Colour::Vermillion, Stroke::Dotted, curve("DTC")),
+    ];
+    let mut ours = "no counted instructions of our firmware are there".to_owned();
+    if let Some(instructions) = our_instructions(footprint) {
+        // From an instruction a cycle, which no program exceeds, to what the paper's own SHA-256 implies.
+        let quick = paper::M3_HERTZ / instructions;
+        let slow = quick / cycles_an_instruction(footprint).unwrap_or(1.0);
+        for (name, level) in [
+            ("the product's star on a Cortex-M3 at 72 MHz, a model: at most", quick),
+            ("and by the paper's cycles an instruction", slow),
+        ] {
+            series.push(line(name, Colour::Green, Stroke::Dotted, vec![(1.0, level), (12.0, level)]));
+        }
+        ours = format!(
+            "the product's star with Ed25519 {} to {} events a second on a Cortex-M3 of 72 MHz, by a model from {} counted instructions an event",
+            rate(slow),
+            rate(quick),
+            digits(instructions)
+        );
+    }
+    out.figure(
+        "fig12.png",
+        &Figure {
+            title: "Signing throughput on a small machine (figure 12)".to_owned(),
+            subtitle: "solid: measured here, one thread; dotted: models, from the paper's table I and from counted instructions"
+                .to_owned(),
+            x: Axis::linear("room at the signer, in digests", 0.0, 12.0),
+            panels: vec![Panel {
+                y: decades("signed, events a second", series.iter().flat_map(|series| series.points.iter().map(|point| point.1))),
+                height: 1,
+                series,
+            }],
+        },
+    )?;
+    let mut table =
+        Table::new(["room, digests", "GSC here", "DTC here", "GSC, model of the Cortex-M3", "DTC, model of the Cortex-M3"]);
+    for row in series_of(&measured.by_space, "GSC", "DSA") {
+        #[allow(clippy::cast_possible_truncation)]
+        let units = row.units as i32;
+        let tree = series_of(&measured.by_space, "DTC", "DSA").into_iter().find(|tree| (tree.units - row.units).abs() < 0.5);
+        table.row([
+            digits(row.units),
+            rates(row.signed),
+            tree.map_or_else(String::new, |tree| rates(tree.signed)),
+            rate(1e3 / by_table_1("GSC", units).0),
+            rate(1e3 / by_table_1("DTC", units).0),
+        ]);
+    }
+    let at = |scheme, units| rate(1e3 / by_table_1(scheme, units).0);
+    Ok(Entry::new("sealing-figure-12", "Figure 12: signing throughput on a small machine", COMMAND)
+        .paper("a picture: on a Raspberry Pi 3 both schemes sign about 10 times slower than on the desktop, and DTC is limited by its room")
+        .ours(format!("a model of the paper's Cortex-M3, events a second: GSC {}; DTC {} at 1 digest, {} at 12; {ours}", at("GSC", 8), at("DTC", 1), at("DTC", 12)))
+        .why(
+            "Another machine and no measurement of a small one: the model shows the same cap by room as figure 8, and how far a microcontroller is from both of the paper's machines.",
+        )
+        .stands_in("A Raspberry Pi 3 is not here. In its place stand this machine's curve of figure 8, and models of a Cortex-M3, which is some hundred times smaller.")
+        .show(Shown::Figure("fig12.png".to_owned()))
+        .show(Shown::Table(table))
+        .show(Shown::Text(CONSTANTS.to_owned()))
+        .data("fig12.csv"))
+}
+
+fn figure13(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
+    let model = modelled();
+    out.rows("fig13.csv", &model)?;
+    let footprint = measured.footprint.as_ref();
+    let curve =
+        |scheme: &str| model.iter().filter(|row| row.scheme == scheme).map(|row| (f64::from(row.units), row.model_uj)).collect();
+    let mut series = vec![
+        line("DTC, DSA + MD5: a model by the paper's table I", Colour::Vermillion, Stroke::Marked, curve("DTC")),
+        line("GSC, DSA + MD5: a model by the paper's table I", Colour::Blue, Stroke::Marked, curve("GSC")),
+    ];
+    let mut ours = "no counted instructions of our firmware are there, so none of its own".to_owned();
+    let mut constants = CONSTANTS.to_owned();
+    if let Some(instructions) = our_instructions(footprint) {
+        let cycles = cycles_an_instruction(footprint).unwrap_or(1.0);
+        let least = instructions / paper::M3_HERTZ * watt() * 1e6;
+        for (name, level) in [
+            ("the product's star, Ed25519: a model, at least", least),
+            ("the same at the paper's cycles an instruction", least * cycles),
+        ] {
+            series.push(line(name, Colour::Green, Stroke::Dotted, vec![(1.0, level), (12.0, level)]));
+        }
+        ours = format!(
+            "the product's star with Ed25519 {} to {} µJ an event, by a model from counted instructions",
+            digits(least),
+            digits(least * cycles)
+        );
+        constants += &format!(
+            " The product's: {} instructions an event with its share of Ed25519, counted in QEMU (`docs/footprint.csv`), at one cycle each, which is the least, and at the {:.2} that the paper's \
+             0.098 ms for SHA-256 imply; {:.3} W, energy over time of table I.",
+            digits(instructions),
+            cycles,
+            watt()
+        );
+    }
+    out.figure(
+        "fig13.png",
+        &Figure {
+            title: "Energy of signing: a model (figure 13)".to_owned(),
+            subtitle: "no power meter: from times and energies of the paper's table I, and from counted instructions".to_owned(),
+            x: Axis::linear("room at the signer, in digests", 0.0, 12.0),
+            panels: vec![Panel {
+                y: decades(
+                    "microjoule an event, by the model",
+                    series.iter().flat_map(|series| series.points.iter().map(|point| point.1)),
+                ),
+                height: 1,
+                series,
+            }],
+        },
+    )?;
+    let mut table = Table::new(["room, digests", "DTC, µJ an event", "GSC, µJ an event"]);
+    for units in UNITS {
+        table.row([units.to_string(), digits(by_table_1("DTC", units).1 * 1e3), digits(by_table_1("GSC", units).1 * 1e3)]);
+    }
+    let at = |units| digits(by_table_1("DTC", units).1 * 1e3);
+    Ok(Entry::new("sealing-figure-13", "Figure 13: energy of signing (a model)", COMMAND)
+        .paper(format!(
+            "a picture: less room at a DTC signer, more energy, as the time it runs; a Raspberry Pi 3 draws {:.2} W more while it signs",
+            paper::PI_WATT
+        ))
+        .ours(format!("**a model**: DTC by the paper's table I {} µJ an event at 1 digest, {} at 4, {} at 12; {ours}", at(1), at(4), at(12)))
+        .why("A model of a microcontroller against a meter at a Raspberry Pi: the shape alone compares, and it is the paper's, since energy is power times time in both.")
+        .stands_in("No Raspberry Pi and no power meter is here: a model stands in, its constants below.")
+        .show(Shown::Figure("fig13.png".to_owned()))
+        .show(Shown::Table(table))
+        .show(Shown::Text(constants))
+        .data("fig13.csv"))
+}

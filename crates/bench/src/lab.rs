@@ -25,6 +25,8 @@ const BESIDE: &str = "../shared/data";
 const MOTES: &str = "data/telosb";
 /// What was counted on a Cortex-M3, in a checkout.
 const FOOTPRINT: &str = "docs/footprint.csv";
+/// What lies beside it: RAM by levels.
+const FOOTPRINT_LEVELS: &str = "footprint_levels.csv";
 
 /// Reads the arguments behind `lab`, measures, and writes the page.
 pub(crate) fn main(arguments: &[String]) -> ExitCode {
@@ -153,10 +155,11 @@ impl Recorded {
             Ok(readings) => recorded.readings = Some(readings),
             Err(error) => absent("temperatures of the Intel lab", error)?,
         }
-        match std::fs::read_to_string(footprint) {
-            Ok(text) => {
-                recorded.footprint =
-                    Some(Footprint::read(&text).ok_or_else(|| format!("{} is no table of numbers", footprint.display()))?);
+        let levels = footprint.with_file_name(FOOTPRINT_LEVELS);
+        match std::fs::read_to_string(footprint).and_then(|parts| Ok((parts, std::fs::read_to_string(&levels)?))) {
+            Ok((parts, levels)) => {
+                let read = Footprint::read(&parts, &levels).map_err(|error| format!("{}: {error}", footprint.display()))?;
+                recorded.footprint = Some(read);
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => recorded.absent.push(format!(
                 "counted instructions of a Cortex-M3, `{}`: the firmware's measurement writes it",
@@ -371,11 +374,11 @@ mod tests {
     #[test]
     fn every_table_and_figure_of_the_papers_stands_on_the_page_with_both_numbers_and_a_reason() {
         let out = tempfile::tempdir().unwrap();
-        let footprint = "part,instructions_per_event,instructions_per_epoch,ram\nsha256,3250,,\nstar-16,900,20000,1900\nsign-ed25519,,5000000,6000\n";
+        let beside = |name: &str| std::fs::read_to_string(format!("{}/../../docs/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap();
         let recorded = Recorded {
             devices: made_up(),
             readings: Some(Readings(vec![18.0, 18.3, 25.55, 49.9999])),
-            footprint: Some(Footprint::read(footprint).unwrap()),
+            footprint: Some(Footprint::read(&beside("footprint.csv"), &beside("footprint_levels.csv")).unwrap()),
             absent: Vec::new(),
         };
         let html = page(&recorded, out.path());

@@ -74,7 +74,7 @@ pub(super) fn by_epoch(effort: &Effort) -> Result<Vec<ByEpoch>, String> {
         for (at, algorithm) in SUITES.into_iter().enumerate() {
             #[allow(clippy::cast_precision_loss)]
             let bytes = overhead(algorithm, Scheme::Star, events)? as f64 / events as f64;
-            rows.push(ByEpoch { suite: name(algorithm), events, bytes, time: times.spread(at) });
+            rows.push(ByEpoch { suite: name(algorithm), events, bytes, time: times.extremes(at) });
         }
     }
     Ok(rows)

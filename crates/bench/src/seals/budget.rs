@@ -74,7 +74,7 @@ fn each(key: &Key, seals: &[Sampled], effort: &Effort) -> (f64, f64) {
         }),
     ];
     let times = interleaved(effort.repetitions, &mut contenders);
-    (times.spread(0).per_second().median, times.spread(1).per_second().median)
+    (times.extremes(0).per_second().median, times.extremes(1).per_second().median)
 }
 
 /// What the cloud holds of one seal of the paper's schemes.
@@ -173,8 +173,8 @@ fn theirs<H: Named>(key: &Key, seals: &[Sampled], budget: u64, effort: &Effort, 
             suite: suites::suite::<H>(key),
             is_ours: false,
             scheme,
-            signed: times.spread(first).per_second(),
-            verified: times.spread(first + 1).per_second(),
+            signed: times.extremes(first).per_second(),
+            verified: times.extremes(first + 1).per_second(),
         });
     }
 }
@@ -253,8 +253,8 @@ fn ours(algorithm: Algorithm, seals: &[Sampled], budget: u64, effort: &Effort, m
             },
             is_ours: true,
             scheme,
-            signed: times.spread(first).per_second(),
-            verified: times.spread(first + 1).per_second(),
+            signed: times.extremes(first).per_second(),
+            verified: times.extremes(first + 1).per_second(),
         });
     }
     Ok(())

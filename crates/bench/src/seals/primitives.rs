@@ -103,7 +103,7 @@ pub(super) fn measure(effort: &Effort) -> Result<(f64, Vec<Primitive>), String> 
         contenders.push(contender);
     }
     let times = interleaved(effort.repetitions.max(3) * 3, &mut contenders);
-    let row = |(at, (name, in_paper))| Primitive { name, in_paper, time: times.spread(at), in_d: times.ratio(at, 0) };
+    let row = |(at, (name, in_paper))| Primitive { name, in_paper, time: times.extremes(at), in_d: times.ratio(at, 0) };
     let rows = names.into_iter().enumerate().map(row).skip(1).collect();
     Ok((times.nanoseconds(0), rows))
 }

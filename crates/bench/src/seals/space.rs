@@ -64,8 +64,8 @@ fn of_suite<H: Named>(key: &Key, epochs: &[Vec<Record>], units: usize, effort: &
             scheme,
             suite: suite::<H>(key),
             units: units as f64,
-            signed: times.spread(first).per_second(),
-            verified: times.spread(first + 1).per_second(),
+            signed: times.extremes(first).per_second(),
+            verified: times.extremes(first + 1).per_second(),
         });
     }
 }
@@ -111,7 +111,7 @@ fn products(epochs: &[Vec<Record>], effort: &Effort, rows: &mut Vec<BySpace>) ->
         Contender::new(count, || sealed.iter().for_each(|epoch| epoch.verify(&group, host))),
     ];
     let times = interleaved(effort.repetitions, &mut contenders);
-    let verified = times.spread(4).per_second();
+    let verified = times.extremes(4).per_second();
     let sizes = [size_of::<Star<8>>(), size_of::<Star<16>>(), size_of::<Star<32>>(), size_of::<Tree<20>>()];
     for (at, (size, scheme)) in sizes
         .into_iter()
@@ -123,7 +123,7 @@ fn products(epochs: &[Vec<Record>], effort: &Effort, rows: &mut Vec<BySpace>) ->
             scheme,
             suite: "Ed25519 + SHA-256",
             units: size as f64 / 32.0,
-            signed: times.spread(at).per_second(),
+            signed: times.extremes(at).per_second(),
             verified: if at == 1 { verified } else { Spread::NONE },
         });
     }
@@ -151,7 +151,7 @@ pub(super) fn by_cache(epochs: &[Vec<Record>], effort: &Effort) -> Result<Vec<By
         rows.extend(effort.caches.iter().enumerate().map(|(at, &cache)| ByCache {
             signer,
             cache,
-            verified: times.spread(at).per_second(),
+            verified: times.extremes(at).per_second(),
         }));
     }
     Ok(rows)
@@ -185,7 +185,7 @@ pub(super) fn by_rate(epochs: &[Vec<Record>], effort: &Effort) -> Result<Vec<ByR
                 rate,
                 units,
                 unused: unused.max(0.0),
-                verified: times.spread(contender).per_second(),
+                verified: times.extremes(contender).per_second(),
             };
             rows.extend([row("GSC", unused, 2 * at), row("DTC", 0.0, 2 * at + 1)]);
         }

@@ -53,8 +53,8 @@ pub(super) fn by_degree(effort: &Effort) -> Vec<ByDegree> {
         rows.extend(DEGREES.into_iter().enumerate().map(|(at, degree)| ByDegree {
             degree,
             events: size,
-            build: times.spread(2 * at).times(1e-3),
-            packet: times.spread(2 * at + 1).times(1e-3),
+            build: times.extremes(2 * at).times(1e-3),
+            packet: times.extremes(2 * at + 1).times(1e-3),
         }));
     }
     rows
@@ -70,7 +70,7 @@ pub(super) fn packets(effort: &Effort) -> Vec<Packet> {
     let mut packet = Vec::new();
     let mut row = |(at, &degree): (usize, &usize)| {
         let bytes = trees[at].packet(0, &events[0], &mut packet).map_or(0, |()| packet.len());
-        Packet { degree, bytes, time: times.spread(at).times(1e-3) }
+        Packet { degree, bytes, time: times.extremes(at).times(1e-3) }
     };
     effort.degrees.iter().enumerate().map(&mut row).collect()
 }

@@ -1,66 +1,114 @@
-//! What was counted on a Cortex-M3 (`docs/footprint.csv`): read here, written by the firmware's own measurement.
+//! What was counted on a Cortex-M3 (`docs/footprint.csv` and `docs/footprint_levels.csv`): read here, written and held to its bars by
+//! `crates/bench/tests/footprint.rs`.
 //!
-//! The first line names the columns, `part` among them; rows are looked up by their part. What is not there is said to be not there.
+//! A line is a part, what was counted of it, in which unit, and how many. What is not there is said to be not there. Instructions are neither cycles nor time.
 
-use crate::table::Table;
+use serde::Deserialize;
 
-/// The file, row by row.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Footprint {
-    columns: Vec<String>,
-    rows: Vec<Vec<String>>,
+use crate::table::{Table, rounded, thousands};
+
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+struct Line {
+    part: String,
+    what: String,
+    unit: String,
+    value: f64,
 }
 
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
+struct Levels {
+    levels: u32,
+    ram_bytes: u64,
+}
+
+/// Both files.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Footprint {
+    lines: Vec<Line>,
+    levels: Vec<Levels>,
+}
+
+/// The part that has table I's operations.
+const PRIMITIVES: &str = "primitives of the paper's table I, over 10 bytes";
+
 impl Footprint {
-    /// Reads the file's text; `None` if it is no CSV that has a heading with `part` and the same number of cells everywhere.
-    #[must_use]
-    pub fn read(text: &str) -> Option<Self> {
-        let mut reader = csv::Reader::from_reader(text.as_bytes());
-        let columns: Vec<String> = reader.headers().ok()?.iter().map(str::to_owned).collect();
-        let rows = reader.records().map(|record| Some(record.ok()?.iter().map(str::to_owned).collect()));
-        let rows = rows.collect::<Option<Vec<Vec<String>>>>()?;
-        columns.iter().any(|column| column == "part").then_some(Self { columns, rows })
+    /// Reads the texts of both files; what is wrong with a line is said.
+    ///
+    /// # Errors
+    /// What is wrong, for people.
+    pub fn read(parts: &str, levels: &str) -> Result<Self, String> {
+        let lines = csv::Reader::from_reader(parts.as_bytes()).deserialize().collect::<Result<Vec<Line>, _>>();
+        let levels = csv::Reader::from_reader(levels.as_bytes()).deserialize().collect::<Result<Vec<Levels>, _>>();
+        Ok(Self { lines: lines.map_err(|error| error.to_string())?, levels: levels.map_err(|error| error.to_string())? })
     }
 
-    /// The number in a column of the row of a part.
+    /// How many of something a part takes.
     #[must_use]
-    pub fn number(&self, part: &str, column: &str) -> Option<f64> {
-        let of = |name: &str| self.columns.iter().position(|column| column == name);
-        let (named, wanted) = (of("part")?, of(column)?);
-        let row = self.rows.iter().find(|row| row.get(named).is_some_and(|name| name == part))?;
-        row.get(wanted)?.parse().ok()
+    pub fn number(&self, part: &str, what: &str) -> Option<f64> {
+        self.lines.iter().find(|line| line.part == part && line.what == what).map(|line| line.value)
     }
 
-    /// Instructions that one event takes.
+    /// Instructions of an operation of table I.
+    #[must_use]
+    pub fn primitive(&self, name: &str) -> Option<f64> {
+        self.number(PRIMITIVES, name)
+    }
+
+    /// Instructions of a part for an event.
     #[must_use]
     pub fn of_event(&self, part: &str) -> Option<f64> {
-        self.number(part, "instructions_per_event")
+        self.number(part, "an event of 4 bytes")
     }
 
-    /// Instructions that an epoch takes beside its events.
+    /// Instructions of a part for an epoch's end.
     #[must_use]
     pub fn of_epoch(&self, part: &str) -> Option<f64> {
-        self.number(part, "instructions_per_epoch")
+        self.number(part, "closing an epoch")
     }
 
-    /// All of it.
+    /// Bytes of RAM of a star of so many levels.
+    #[must_use]
+    pub fn ram_of_levels(&self, levels: u32) -> Option<u64> {
+        self.levels.iter().find(|line| line.levels == levels).map(|line| line.ram_bytes)
+    }
+
+    /// All of the parts.
     #[must_use]
     pub fn table(&self) -> Table {
-        Table::of(self.columns.clone(), self.rows.clone())
+        let mut table = Table::new(["part", "what", "unit", "counted"]);
+        for line in &self.lines {
+            table.row([line.part.clone(), line.what.clone(), line.unit.clone(), thousands(rounded(line.value))]);
+        }
+        table
     }
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
-    fn a_number_is_found_by_part_and_column_or_not_at_all() {
-        let read = Footprint::read("part,instructions_per_event,ram\nstar-16,812,1848\nsign-p256,,4000\n").unwrap_or_default();
-        assert_eq!(read.of_event("star-16"), Some(812.0));
-        assert_eq!((read.of_event("sign-p256"), read.of_event("star-8"), read.of_epoch("star-16")), (None, None, None));
-        assert_eq!(read.number("sign-p256", "ram"), Some(4000.0));
+    fn a_number_is_found_by_part_and_what_or_not_at_all() {
+        let parts = "part,what,unit,value,bar\n\"star, L = 16\",\"an event of 4 bytes\",instructions,653,1000\n\"star, L = 16\",\"RAM\",bytes,1848,\n";
+        let read = Footprint::read(parts, "levels,finest_rate,ram_bytes\n16,2^-15,1848\n").unwrap();
+        assert_eq!(read.of_event("star, L = 16"), Some(653.0));
+        assert_eq!((read.of_event("star, L = 8"), read.of_epoch("star, L = 16"), read.primitive("MD5")), (None, None, None));
+        assert_eq!((read.ram_of_levels(16), read.ram_of_levels(8)), (Some(1848), None));
         assert_eq!(read.table().rows().len(), 2);
-        assert_eq!((Footprint::read("a,b\n1,2\n"), Footprint::read("part,b\n1\n")), (None, None));
+        assert!(Footprint::read("part,b\nx,2\n", "").is_err());
+    }
+
+    #[test]
+    fn the_files_of_the_checkout_are_read_and_have_what_the_models_need() {
+        let beside = |name: &str| std::fs::read_to_string(format!("{}/../../docs/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+        let read = Footprint::read(&beside("footprint.csv"), &beside("footprint_levels.csv")).unwrap();
+        for name in ["MD5", "SHA-1", "SHA-256", "RSA-1024 signing", "DSA-512 signing", "Ed25519 signing", "P-256 signing"] {
+            assert!(read.primitive(name).is_some_and(|count| count > 100.0), "{name}");
+        }
+        for part in ["star, L = 16", "tree, capacity 2^20"] {
+            assert!(read.of_event(part).is_some() && read.of_epoch(part).is_some(), "{part}");
+        }
+        assert!((2..=32).all(|levels| read.ram_of_levels(levels).is_some()));
     }
 }

@@ -103,7 +103,7 @@ struct Resolution {
     levels: u32,
     finest_rate: f64,
     state_bytes: usize,
-    ram_counted: Option<f64>,
+    ram_counted: Option<u64>,
 }
 
 fn resolution(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
@@ -125,13 +125,14 @@ fn resolution(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> 
             levels,
             finest_rate: 0.5_f64.powi(i32::try_from(levels).unwrap_or(32) - 1),
             state_bytes: size,
-            ram_counted: footprint.and_then(|footprint| footprint.number(&format!("star-{levels}"), "ram")),
+            ram_counted: footprint.and_then(|footprint| footprint.ram_of_levels(levels)),
         })
         .collect();
     out.rows("resolution.csv", &rows)?;
     #[allow(clippy::cast_precision_loss)]
     let state = rows.iter().map(|row| (f64::from(row.levels), row.state_bytes as f64)).collect();
-    let counted: Vec<_> = rows.iter().filter_map(|row| Some((f64::from(row.levels), row.ram_counted?))).collect();
+    #[allow(clippy::cast_precision_loss)]
+    let counted: Vec<_> = rows.iter().filter_map(|row| Some((f64::from(row.levels), row.ram_counted? as f64))).collect();
     let papers = rows.iter().map(|row| (f64::from(row.levels), 32.0 * f64::from(row.levels))).collect();
     let mut series = vec![
         line("the product's star", Colour::Blue, Stroke::Marked, state),
@@ -158,7 +159,7 @@ fn resolution(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> 
             row.levels.to_string(),
             format!("1/{}", thousands(1_u64 << (row.levels - 1))),
             thousands(row.state_bytes as u64),
-            row.ram_counted.map_or_else(String::new, digits),
+            row.ram_counted.map_or_else(String::new, thousands),
         ]);
     }
     let entry = Entry::new("beyond-resolution", "RAM against sampling resolution", COMMAND)

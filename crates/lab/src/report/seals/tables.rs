@@ -33,6 +33,9 @@ struct Operation {
     m3_instructions: f64,
 }
 
+/// The part of the product's star.
+const STAR: &str = "star, L = 16";
+
 /// What the paper has for an operation of ours.
 fn printed(name: &str) -> Option<&'static paper::OnM3> {
     let theirs = match name {
@@ -50,10 +53,16 @@ fn printed(name: &str) -> Option<&'static paper::OnM3> {
 fn counted(footprint: Option<&Footprint>, name: &str) -> Option<f64> {
     let footprint = footprint?;
     match name {
-        "SHA-256, core's" => footprint.of_event("sha256"),
-        "Ed25519, sign" => footprint.of_epoch("sign-ed25519"),
-        "P-256, sign" => footprint.of_epoch("sign-p256"),
-        "an event into a star of 16 levels" => footprint.of_event("star-16"),
+        "RSA-1024, sign" => footprint.primitive("RSA-1024 signing"),
+        "DSA-512, sign" => footprint.primitive("DSA-512 signing"),
+        "MD5" => footprint.primitive("MD5"),
+        "SHA-1" => footprint.primitive("SHA-1"),
+        "SHA-256" => footprint.primitive("SHA-256"),
+        "Ed25519, sign" => footprint.primitive("Ed25519 signing"),
+        "P-256, sign" => footprint.primitive("P-256 signing"),
+        "Ed25519, verify" => footprint.number("Ed25519, verifying", "verifying 300 bytes"),
+        "P-256, verify" => footprint.number("P-256, verifying", "verifying 300 bytes"),
+        "an event into a star of 16 levels" => footprint.of_event(STAR),
         _ => None,
     }
 }

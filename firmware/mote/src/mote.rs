@@ -185,6 +185,12 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
                 Some(listener) => Ok(listener.hear(now_ms, body, self.durable, tell)?),
                 None => Ok(()),
             },
+            Channel::Time => {
+                if let (Some(source), Some(unix_ms)) = (&mut self.source, body.first_chunk()) {
+                    source.hint(now_ms, u64::from_be_bytes(*unix_ms));
+                }
+                Ok(())
+            }
             // A source is asked nothing by frames.
             Channel::Sums => Ok(()),
         }
@@ -268,13 +274,6 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
         if self.is_done || self.open.as_ref().is_some_and(|open| open.ended.is_some()) {
             return Ok(false);
         }
-        if self.readings.missed() {
-            self.has_missed = true;
-            if let Some(open) = &mut self.open {
-                open.end(false);
-                return Ok(false);
-            }
-        }
         let holds_back = self.open.as_ref().is_some_and(|open| open.forwarder.buffered() > N / 4 * 3);
         if holds_back && self.readings.can_wait() {
             return Ok(false);
@@ -283,6 +282,13 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
         let (unix_ms, record) = match self.readings.next(self.place) {
             Next::Reading(unix_ms, record) => (unix_ms, record),
             Next::Later => return Ok(false),
+            Next::Missed => {
+                self.has_missed = true;
+                if let Some(open) = &mut self.open {
+                    open.end(false);
+                }
+                return Ok(self.open.is_none());
+            }
             Next::Over => {
                 match &mut self.open {
                     Some(open) => open.end(true),

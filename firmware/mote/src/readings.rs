@@ -7,6 +7,8 @@ use moteseal_core::provision::Window;
 pub enum Next<'r> {
     /// A record, and when it was taken, in Unix milliseconds.
     Reading(u64, &'r [u8]),
+    /// Readings were lost before the one that comes next. Said once.
+    Missed,
     /// Nothing yet.
     Later,
     /// Nothing ever again.
@@ -19,11 +21,8 @@ pub trait Readings {
     fn next(&mut self, place: u32) -> Next<'_>;
 
     /// The mote goes on at this place: after a reboot readings that no signed seal covers are to be had once more. A sensor, which cannot give them
-    /// again, says that it has [missed](Self::missed) some.
+    /// again, says that it has [missed](Next::Missed) some.
     fn resume(&mut self, place: u32);
-
-    /// Whether readings were lost since this was asked last: the next seal will say so (`restart`).
-    fn missed(&mut self) -> bool;
 
     /// Whether they wait to be taken, however long that is: the mote then waits for the link rather than lose resolution.
     fn can_wait(&self) -> bool;
@@ -57,10 +56,6 @@ impl Readings for Recording<'_> {
     }
 
     fn resume(&mut self, _: u32) {}
-
-    fn missed(&mut self) -> bool {
-        false
-    }
 
     fn can_wait(&self) -> bool {
         true

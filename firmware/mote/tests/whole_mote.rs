@@ -1,0 +1,374 @@
+//! A whole mote on flash that loses power at any word, over a link that loses frames, before a hub that believes nothing: what it gets under a seal
+//! is exactly what was sensed, no index is signed twice, and what is missing is what the next seal confesses.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod support;
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+
+use moteseal_core::digest::Digest;
+use moteseal_core::level::Counters;
+use moteseal_core::provision::{Provisioning, Window};
+use moteseal_core::record::{DeviceId, EpochNumber, GroupId, Level, SealIndex, Sequence};
+use moteseal_core::sample::{Followed, Heard};
+use moteseal_core::schema::{Field, Schema};
+use moteseal_core::seal::tree::Tree;
+use moteseal_core::seal::{Position, Scheme, Seal, Statement, star};
+use moteseal_core::signature::{Algorithm, PublicKey, SecretKey};
+use moteseal_core::wire::link::{Acknowledgement, LinkKey, Uplink};
+use moteseal_core::wire::serial::Channel;
+use moteseal_core::wire::stream::Item;
+use moteseal_mote::Mote;
+use moteseal_mote::memory::{Durable, Settings};
+use moteseal_mote::readings::{Next, Readings, Recording};
+use moteseal_mote::report::Report;
+use support::{Chance, Simulated};
+use zeroize::Zeroizing;
+
+const DEVICE: DeviceId = DeviceId([7; 8]);
+const LEVELS: u8 = 8;
+const COUNT: u32 = 900;
+const EPOCH_MS: u64 = 60_000;
+const BUFFER: usize = 1024;
+const CERTIFICATE: Digest = Digest([8; 32]);
+const SECRET: [u8; 32] = [3; 32];
+
+fn secret() -> SecretKey {
+    SecretKey::from_seed(Algorithm::Ed25519, &[9; 32]).unwrap()
+}
+
+fn told(schema: &[u8], scheme: Scheme) -> Provisioning<'_> {
+    Provisioning {
+        device: DEVICE,
+        group: GroupId([2; 8]),
+        roster: (Digest([6; 32]), 7),
+        certificate: CERTIFICATE,
+        levels: LEVELS,
+        epoch_ms: EPOCH_MS,
+        epochs: (EpochNumber(0), None),
+        scheme,
+        schema,
+        signer: secret(),
+        salt_key: Zeroizing::new([10; 32]),
+        link_secret: Zeroizing::new(SECRET),
+        coordinator: secret().public(),
+        window: Window { first: 0, count: COUNT, start_ms: 5 * EPOCH_MS + 7, every_ms: 1000, interval_ms: 1 },
+        sums: None,
+        audience: None,
+    }
+}
+
+/// What a sensor has given, and nobody has taken yet: when, what, and whether some before it were lost.
+#[derive(Default)]
+struct Feed {
+    waiting: VecDeque<(u64, [u8; 4], bool)>,
+    has_lost: bool,
+}
+
+/// A sensor that cannot give a reading again, nor wait long: of more than a few that come in between it loses some, and says so.
+struct Sensor {
+    feed: Rc<RefCell<Feed>>,
+    front: Option<(u64, [u8; 4], bool)>,
+    place: Option<u32>,
+}
+
+impl Readings for Sensor {
+    fn next(&mut self, place: u32) -> Next<'_> {
+        // One behind the last that was handed out: that one was taken.
+        if self.front.is_none() || self.place != Some(place) {
+            (self.front, self.place) = (self.feed.borrow_mut().waiting.pop_front(), Some(place));
+        }
+        if self.front.as_mut().is_some_and(|(.., has_lost)| std::mem::take(has_lost)) {
+            return Next::Missed;
+        }
+        self.front.as_ref().map_or(Next::Later, |(unix_ms, record, _)| Next::Reading(*unix_ms, record))
+    }
+
+    fn resume(&mut self, _: u32) {
+        let mut feed = self.feed.borrow_mut();
+        // Between power and power nothing was listened to.
+        feed.waiting.clear();
+        feed.has_lost = true;
+        (self.front, self.place) = (None, None);
+    }
+
+    fn can_wait(&self) -> bool {
+        false
+    }
+}
+
+/// What a hub has under one seal.
+#[derive(Debug)]
+struct Taken {
+    epoch: u64,
+    restart: bool,
+    own_round: u8,
+    has_lost: bool,
+    count: u64,
+    /// By sequence number.
+    records: BTreeMap<u64, [u8; 4]>,
+}
+
+/// Follows one mote, and rebuilds each seal from what was forwarded: its signature says whether that is all.
+struct Hub {
+    key: LinkKey,
+    public: PublicKey,
+    schema: Digest,
+    followed: Option<Followed>,
+    events: BTreeMap<u64, [u8; 4]>,
+    position: Position,
+    sealed: BTreeMap<u32, Taken>,
+}
+
+impl Hub {
+    fn hear(&mut self, frame: &[u8]) -> Vec<u8> {
+        match Uplink::open(frame, &self.key).unwrap() {
+            Uplink::Schema(_) => {}
+            Uplink::Forward(forward) => {
+                let followed = self.followed.get_or_insert(Followed::start(&forward));
+                let mut heard = followed.hear(&forward);
+                if let Heard::Next(next) = heard {
+                    (*followed, heard) = (next, followed_again(&mut { next }, &forward));
+                    assert!(!self.sealed.contains_key(&next.index.0), "an index is used again");
+                    self.events.clear();
+                    let _ = followed.hear(&forward);
+                }
+                if let Heard::News(first) = heard {
+                    let events = forward.events().filter(|(seq, ..)| *seq >= first);
+                    self.events.extend(events.map(|(seq, _, record)| (seq.0, record.try_into().unwrap())));
+                }
+            }
+            Uplink::Close { open, part, .. } => self.close(open, part),
+        }
+        let (index, next) = self.followed.map_or((SealIndex(0), Sequence(0)), |followed| (followed.index, followed.next));
+        let sealed = self.sealed.keys().next_back().map(|index| SealIndex(*index));
+        let said = Acknowledgement { index, next, sealed, wants_schema: false };
+        said.close(DEVICE, &self.key, &mut [0; 128]).unwrap().to_vec()
+    }
+
+    fn close(&mut self, open: &[u8], part: &[u8]) {
+        let (Item::Open(open), Item::Part(part)) = (Item::decode_whole(open).unwrap(), Item::decode_whole(part).unwrap()) else {
+            panic!("not the items of a closing frame");
+        };
+        let index = open.last.map_or(0, |(index, _)| index.0 + 1) + part.skipped;
+        if self.sealed.contains_key(&index) {
+            return;
+        }
+        assert_eq!((open.prev, open.last), (Some(self.position.prev), self.position.last), "the chain goes on where it was");
+        assert_eq!(part.restart, part.skipped > 0, "what was abandoned is confessed");
+        let mut statement = Statement::new(part.scheme, GroupId([2; 8]), Digest([6; 32]), DEVICE, LEVELS);
+        (statement.index, statement.prev, statement.last) = (SealIndex(index), self.position.prev, open.last);
+        statement.epoch = EpochNumber(open.last.map_or(0, |(_, epoch)| epoch.0) + part.advance);
+        (statement.last_in_epoch, statement.restart) = (part.last_in_epoch, part.restart);
+        (statement.schema, statement.salt) = (self.schema, part.salt);
+        (statement.round, statement.own_round, statement.lost) = (part.round, part.own_round, part.lost);
+        statement.counters = Counters::of(&part.salt, LEVELS, part.n);
+        statement.answered = part.answered;
+        let root = self.root(&statement);
+        let seal = Seal::new(statement, root, Algorithm::Ed25519);
+        seal.signed_by(&self.public, part.signature.unwrap()).expect("the hub has everything that was sealed");
+        self.position = seal.position();
+        let taken = Taken {
+            epoch: seal.statement().epoch.0,
+            restart: part.restart,
+            own_round: part.own_round.0,
+            has_lost: part.lost.is_some(),
+            count: u64::from(part.n),
+            records: std::mem::take(&mut self.events),
+        };
+        self.sealed.insert(index, taken);
+    }
+
+    fn root(&self, statement: &Statement) -> Digest {
+        let kept = |seq: u64| !statement.is_null(statement.salt.level(Sequence(seq), LEVELS));
+        assert!(
+            self.events.keys().copied().filter(|seq| kept(*seq)).eq((0..statement.counters.total()).filter(|seq| kept(*seq)))
+        );
+        if statement.scheme == Scheme::Tree {
+            let mut tree = Tree::<20>::new();
+            self.events.values().for_each(|record| _ = tree.push(record).unwrap());
+            return tree.root();
+        }
+        let block = |level: Level| {
+            let of_level = self.events.iter().filter(|(seq, _)| statement.salt.level(Sequence(**seq), LEVELS) == level);
+            let block: Vec<u8> = of_level.flat_map(|(_, record)| *record).collect();
+            if statement.is_null(level) { Digest::NULL } else { star::block_digest(DEVICE, statement.index, level, &block) }
+        };
+        let digests: Vec<Digest> = (0..LEVELS).map(|level| block(Level(level))).collect();
+        star::root(&statement.counters, &digests)
+    }
+}
+
+/// A hub that has heard nothing.
+fn hub(schema: &Schema<'_>) -> Hub {
+    let (key, public) = (LinkKey::new(&SECRET), secret().public());
+    let position = Position::start(CERTIFICATE);
+    Hub { key, public, schema: schema.digest(), followed: None, events: BTreeMap::new(), position, sealed: BTreeMap::new() }
+}
+
+/// What a frame is to who begins with it.
+fn followed_again<'f>(followed: &mut Followed, forward: &moteseal_core::wire::link::Forward<'f>) -> Heard {
+    followed.hear(forward)
+}
+
+/// What happens in a world.
+#[derive(Clone, Copy, Debug)]
+struct Weather {
+    scheme: Scheme,
+    /// Of a thousand milliseconds, those in which the power goes soon.
+    cuts: u64,
+    /// Frames of a hundred that are lost.
+    loss: u64,
+}
+
+/// Runs a mote to its end; the hub, and how often it started.
+fn live(seed: u64, weather: Weather) -> (Hub, u32) {
+    let mut chance = Chance(seed);
+    let mut buffer = [0; 64];
+    let schema = Schema::encode(&[Field::parse("reading::u32").unwrap()], &mut buffer).unwrap();
+    let told = told(schema.as_bytes(), weather.scheme);
+    let table: Vec<u8> = (0..COUNT).flat_map(|reading| (reading * 3 + 1).to_be_bytes()).collect();
+    let mut hub = hub(&schema);
+    let (mut flash, mut now_ms, mut boots) = (Simulated::new(), 0, 0);
+    let settings = Settings { interval_ms: told.window.interval_ms, led: false, scheme: told.scheme };
+    loop {
+        boots += 1;
+        assert!(boots < 5_000, "it does not end: {weather:?}");
+        flash = flash.repowered();
+        flash.fuse.set((chance.below(1000) < weather.cuts).then(|| chance.below(160)));
+        let Ok(mut durable) = Durable::open(&mut flash, DEVICE, CERTIFICATE, settings) else { continue };
+        let recording = Recording::new(&table, 4, told.window).unwrap();
+        let mut mote = Mote::<_, _, 8, BUFFER>::new(&told, &mut durable, None, recording);
+        let _ = mote.start(now_ms, &mut |_| ());
+        let ended = run(&mut mote, &mut hub, &mut chance, &|_| weather.loss, &mut now_ms, &mut |mote, _| mote.is_done());
+        if ended {
+            return (hub, boots);
+        }
+    }
+}
+
+/// Lets time pass until the power goes, or `step` says that it is enough: then true.
+fn run<'f, R: Readings>(
+    mote: &mut Mote<'_, '_, &'f mut Simulated, R, 8, BUFFER>,
+    hub: &mut Hub,
+    chance: &mut Chance,
+    loss: &dyn Fn(u64) -> u64,
+    now_ms: &mut u64,
+    step: &mut dyn FnMut(&mut Mote<'_, '_, &'f mut Simulated, R, 8, BUFFER>, u64) -> bool,
+) -> bool {
+    let quiet = &mut |_: Report| ();
+    let mut out = [0; 1400];
+    for _ in 0..60_000 {
+        *now_ms += 1;
+        if step(mote, *now_ms) {
+            return true;
+        }
+        if mote.work(*now_ms, quiet).is_err() {
+            return false;
+        }
+        let said = match mote.say(*now_ms, &mut out, quiet) {
+            Err(_) => return false,
+            Ok(None) => continue,
+            Ok(Some((channel, length))) => {
+                assert_eq!(channel, Channel::Hub);
+                &out[..length]
+            }
+        };
+        if chance.below(100) < loss(*now_ms) {
+            continue;
+        }
+        let answer = hub.hear(said);
+        if chance.below(100) >= loss(*now_ms) && mote.hear(*now_ms, Channel::Hub, &answer, quiet).is_err() {
+            return false;
+        }
+    }
+    false
+}
+
+#[test]
+fn a_recording_comes_whole_and_in_order_whatever_power_and_link_do() {
+    for scheme in [Scheme::Star, Scheme::Tree] {
+        for seed in 0..12 {
+            let weather = Weather { scheme, cuts: 1000, loss: 3 * (seed % 5) };
+            let (hub, boots) = live(seed, weather);
+            let records: Vec<[u8; 4]> = hub.sealed.values().flat_map(|taken| taken.records.values().copied()).collect();
+            let sensed: Vec<[u8; 4]> = (0..COUNT).map(|reading| (reading * 3 + 1).to_be_bytes()).collect();
+            assert_eq!(records, sensed, "{weather:?}");
+            assert!(boots > 6 && hub.sealed.values().any(|taken| taken.restart), "{boots} boots: {weather:?}");
+            assert!(hub.sealed.values().zip(hub.sealed.values().skip(1)).all(|(before, after)| before.epoch <= after.epoch));
+            assert!(hub.sealed.values().all(|taken| taken.own_round == 0));
+        }
+    }
+}
+
+#[test]
+fn without_trouble_nothing_is_confessed() {
+    for scheme in [Scheme::Star, Scheme::Tree] {
+        let (hub, boots) = live(1, Weather { scheme, cuts: 0, loss: 0 });
+        assert_eq!((boots, hub.sealed.len()), (1, 15));
+        assert!(hub.sealed.values().all(|taken| !taken.restart) && hub.sealed.keys().copied().eq(0..15));
+    }
+}
+
+#[test]
+fn a_sensor_that_cannot_wait_loses_nothing_that_is_not_confessed() {
+    let (mut seals, mut raised, mut confessed, mut lost) = (0, 0, 0, 0);
+    for seed in 0..12 {
+        let mut chance = Chance(seed);
+        let mut buffer = [0; 64];
+        let schema = Schema::encode(&[Field::parse("reading::u32").unwrap()], &mut buffer).unwrap();
+        let told = told(schema.as_bytes(), Scheme::Star);
+        let mut hub = hub(&schema);
+        let settings = Settings { interval_ms: 0, led: false, scheme: Scheme::Star };
+        let (feed, mut flash, mut now_ms, mut given) = (Rc::new(RefCell::new(Feed::default())), Simulated::new(), 0, Vec::new());
+        while now_ms < 60_000 {
+            flash = flash.repowered();
+            flash.fuse.set((seed % 3 > 0).then(|| 40 + chance.below(400)));
+            let Ok(mut durable) = Durable::open(&mut flash, DEVICE, CERTIFICATE, settings) else { continue };
+            let sensor = Sensor { feed: feed.clone(), front: None, place: None };
+            let mut mote = Mote::<_, _, 8, BUFFER>::new(&told, &mut durable, None, sensor);
+            mote.start(now_ms, &mut |_| ()).unwrap();
+            // The link is away half of the time, for some epochs, and the readings go on.
+            let step = &mut |_: &mut Mote<'_, '_, &mut Simulated, Sensor, 8, BUFFER>, now_ms: u64| {
+                let n = given.len() as u32;
+                if now_ms % 8 == 0 && now_ms < 50_000 {
+                    given.push((n * 3 + 1).to_be_bytes());
+                    let mut feed = feed.borrow_mut();
+                    if feed.waiting.len() < 8 {
+                        let has_lost = std::mem::take(&mut feed.has_lost);
+                        feed.waiting.push_back((told.window.start_ms + u64::from(n) * 200, (n * 3 + 1).to_be_bytes(), has_lost));
+                    } else {
+                        feed.has_lost = true;
+                    }
+                }
+                now_ms >= 60_000
+            };
+            let away = |now_ms: u64| now_ms / 5_000 % 2 == 1;
+            if run(&mut mote, &mut hub, &mut chance, &|now_ms| if away(now_ms) { 100 } else { 5 }, &mut now_ms, step) {
+                break;
+            }
+        }
+        // Where each seal's readings begin among all that were given, by any event of it; what lies between two seals is confessed by the later.
+        let mut behind: Option<u64> = Some(0);
+        for (index, taken) in &hub.sealed {
+            let place = |record: &[u8; 4]| u64::from((u32::from_be_bytes(*record) - 1) / 3);
+            let starts: BTreeSet<u64> = taken.records.iter().map(|(seq, record)| place(record) - seq).collect();
+            assert!(starts.len() <= 1, "seal {index} leaves out what it does not count: {starts:?}");
+            let start = starts.first().copied();
+            assert!(
+                taken.restart || start.is_none() || behind.is_none() || start == behind,
+                "seal {index}: {start:?}, not {behind:?}"
+            );
+            behind = start.map(|start| start + taken.count);
+            assert!(taken.own_round > 0 || taken.has_lost || taken.records.len() as u64 == taken.count, "seal {index}");
+            raised += u32::from(taken.own_round > 0);
+            confessed += u32::from(taken.restart);
+            lost += u32::from(taken.has_lost);
+        }
+        seals += hub.sealed.len();
+    }
+    println!("{seals} seals, {raised} with a round of their own, {lost} with losses, {confessed} behind an outage");
+    assert!(seals > 60 && raised > 5 && confessed > 20, "{seals} {raised} {confessed}");
+}

@@ -80,6 +80,9 @@ struct Found {
     file: PathBuf,
 }
 
+/// A seal, and how many of its readings are there.
+type Authenticated = (Seal<Authentic>, u32);
+/// A device's seals.
 type Chain = BTreeMap<SealIndex, Found>;
 
 fn verified(paths: &[PathBuf], roster: &Arc<Roster>, stop: &Stop) -> Result<Vec<BundleReport>, Problem> {
@@ -116,10 +119,11 @@ fn equivocation(text: std::fmt::Arguments<'_>, device: DeviceId, index: SealInde
 
 /// The authentic seals of a bundle, and how many readings of each are there: all that survived, or, behind the manifest of their epoch,
 /// all from its round on. A seal whose readings were cut out is authentic still, but it is no bundle.
-fn read(path: &Path, roster: &Roster, stop: &Stop) -> Result<Vec<(Seal<Authentic>, u32)>, Problem> {
+fn read(path: &Path, roster: &Roster, stop: &Stop) -> Result<Vec<Authenticated>, Problem> {
     let file = File::open(path).map_err(|error| Problem::file(path, &error))?;
     let mut file = Stopping { file, stop };
-    let mut seals: BTreeMap<(DeviceId, SealIndex, [u8; 32]), (Seal<Authentic>, u32)> = BTreeMap::new();
+    // Each once: a file that repeats a seal is no larger for it.
+    let mut seals: BTreeMap<(DeviceId, SealIndex, [u8; 32]), Authenticated> = BTreeMap::new();
     // The rounds of a group with a budget, by epoch; of several manifests the highest, which leaves the least.
     let mut rounds: BTreeMap<EpochNumber, Round> = BTreeMap::new();
     let mut reader = StreamReader::new(roster, Limits::default());

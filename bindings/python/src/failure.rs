@@ -50,7 +50,11 @@ impl Kind {
 
 /// A failure on its way to Python.
 #[derive(Debug)]
-pub(crate) struct Problem {
+pub(crate) struct Problem(Box<Told>);
+
+/// What is said of it.
+#[derive(Debug)]
+struct Told {
     kind: Kind,
     name: String,
     message: String,
@@ -64,10 +68,13 @@ pub(crate) struct Problem {
 }
 
 impl Problem {
+    fn told(kind: Kind, name: String, message: String) -> Self {
+        Self(Box::new(Told { kind, name, message, device: None, index: None, epoch: None, refusal: None, url: None }))
+    }
+
     /// A failure of this name. Its text starts with the name, as everywhere.
     pub(crate) fn new(kind: Kind, name: &str, text: impl fmt::Display) -> Self {
-        let message = format!("{name}: {text}");
-        Self { kind, name: name.to_owned(), message, device: None, index: None, epoch: None, refusal: None, url: None }
+        Self::told(kind, name.to_owned(), format!("{name}: {text}"))
     }
 
     /// A failure whose text starts with its name already; `otherwise` is what it is called if not.
@@ -77,7 +84,7 @@ impl Problem {
         let is_name =
             |text: &&str| text.starts_with(|c: char| c.is_ascii_uppercase()) && text.bytes().all(|b| b.is_ascii_alphanumeric());
         let name = first.filter(is_name).unwrap_or(otherwise).to_owned();
-        Self { kind, name, message, device: None, index: None, epoch: None, refusal: None, url: None }
+        Self::told(kind, name, message)
     }
 
     /// Something on this machine that cannot be used: a file, or a thread.
@@ -93,7 +100,7 @@ impl Problem {
 
     /// The caller has been interrupted, and hears of that by its own exception.
     pub(crate) fn stopped() -> Self {
-        Self::new(Kind::Failed, "Stopped", "interrupted")
+        Self::new(Kind::Failed, "Failed", "interrupted")
     }
 
     /// What `moteseal-client` says, with devices by their names.
@@ -101,14 +108,16 @@ impl Problem {
         let kind = Kind::of_exit_code(failure.exit_code());
         match failure {
             Failure::Refused(refused) => Self::refused(kind, refused, roster),
-            Failure::Net(error) => Self { url: url(error).map(str::to_owned), ..Self::of_net(kind, error) },
+            Failure::Net(error) => Self::of_net(kind, error),
             Failure::Output(error) => Self::of_output(error),
             _ => Self::named(kind, "Failed", failure),
         }
     }
 
     fn of_net(kind: Kind, error: &NetError) -> Self {
-        Self { name: error.name().to_owned(), ..Self::named(kind, "Failed", error) }
+        let mut problem = Self::told(kind, error.name().to_owned(), error.to_string());
+        problem.0.url = url(error).map(str::to_owned);
+        problem
     }
 
     /// An address, a token or a certificate that cannot be used.
@@ -123,35 +132,35 @@ impl Problem {
 
     fn refused(kind: Kind, refused: &Refused, roster: &Roster) -> Self {
         let Refused { refusal, finding } = refused;
-        let mut problem = Self { name: refused.name(), ..Self::named(kind, "Refused", refused) };
-        (problem.index, problem.epoch) = place(refusal);
-        let mut device = refusal.device();
-        if let Some(finding) = finding {
-            device = Some(finding.device);
-            (problem.index, problem.epoch) = (Some(finding.index.0.into()), Some(finding.epoch.0));
-            problem.refusal = Some(refusal.name());
-        }
-        problem.about(device, roster)
+        let problem = Self::told(kind, refused.name(), refused.to_string());
+        let Some(finding) = finding else {
+            let (index, epoch) = place(refusal);
+            return problem.at(index, epoch).about(refusal.device(), roster);
+        };
+        let mut problem = problem.at(Some(finding.index.0.into()), Some(finding.epoch.0)).about(Some(finding.device), roster);
+        problem.0.refusal = Some(refusal.name());
+        problem
     }
 
     /// With the device's name, also in the text.
     pub(crate) fn about(mut self, device: Option<DeviceId>, roster: &Roster) -> Self {
         if let Some(id) = device {
             let name = name(roster, id);
-            self.message = self.message.replace(&id.to_string(), &name);
-            self.device = Some(name);
+            self.0.message = self.0.message.replace(&id.to_string(), &name);
+            self.0.device = Some(name);
         }
         self
     }
 
-    pub(crate) const fn at(mut self, index: Option<u64>, epoch: Option<u64>) -> Self {
-        (self.index, self.epoch) = (index, epoch);
+    /// With the seal's index and the epoch that it is about.
+    pub(crate) fn at(mut self, index: Option<u64>, epoch: Option<u64>) -> Self {
+        (self.0.index, self.0.epoch) = (index, epoch);
         self
     }
 
     /// With the file's name before the text.
     pub(crate) fn in_file(mut self, path: &Path) -> Self {
-        self.message = format!("{}: {}", path.display(), self.message);
+        self.0.message = format!("{}: {}", path.display(), self.0.message);
         self
     }
 
@@ -161,14 +170,15 @@ impl Problem {
     }
 
     fn exception(self, py: Python<'_>) -> PyResult<PyErr> {
+        let Told { kind, name, message, device, index, epoch, refusal, url } = *self.0;
         let about = PyDict::new(py);
-        about.set_item("device", self.device)?;
-        about.set_item("index", self.index)?;
-        about.set_item("epoch", self.epoch)?;
-        about.set_item("refusal", self.refusal)?;
-        about.set_item("url", self.url)?;
+        about.set_item("device", device)?;
+        about.set_item("index", index)?;
+        about.set_item("epoch", epoch)?;
+        about.set_item("refusal", refusal)?;
+        about.set_item("url", url)?;
         let make = py.import("moteseal.errors")?.getattr("_of")?;
-        Ok(PyErr::from_value(make.call((self.kind.class(), self.name, self.message), Some(&about))?))
+        Ok(PyErr::from_value(make.call((kind.class(), name, message), Some(&about))?))
     }
 }
 

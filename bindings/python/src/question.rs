@@ -63,7 +63,7 @@ fn names(devices: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
     let each = devices.try_iter().map_err(|_| wrong_type("devices", EXPECTED, devices))?;
     let names = each.map(|name| {
         let name = name?;
-        name.cast::<PyString>().map_err(|_| wrong_type("devices", EXPECTED, &name)).and_then(|name| Ok(name.extract()?))
+        name.cast::<PyString>().map_err(|_| wrong_type("devices", EXPECTED, &name)).and_then(|name| name.extract())
     });
     names.collect()
 }

@@ -228,7 +228,7 @@ impl Posed {
         let link = parts.link.options(roster)?;
 
         let mut bytes = [0; MAX_PLAN];
-        let encoded = plan.encode(&mut bytes).map_err(|error| Problem::system(error))?.to_vec();
+        let encoded = plan.encode(&mut bytes).map_err(Problem::system)?.to_vec();
         let mut nonce = [0; 16];
         getrandom::fill(&mut nonce).map_err(|error| Problem::system(format_args!("the system has no random bytes: {error}")))?;
         let sources = keys.circle.sources;

@@ -66,7 +66,7 @@ def test_the_stubs_have_what_the_extension_has() -> None:
             assert getattr(value, member).__doc__, f"{name}.{member}"
 
 
-@pytest.mark.parametrize("files", [["examples/quickstart.py", "examples/home.py"], ["python/moteseal"], ["tests"]])
+@pytest.mark.parametrize("files", [["examples/quickstart.py", "examples/home.py"], ["python/moteseal"], ["tests"], ["bench.py"]])
 def test_types_hold(files: list[str]) -> None:
     pytest.importorskip("mypy")
     done = subprocess.run([sys.executable, "-m", "mypy", *files], cwd=HERE, capture_output=True, text=True, timeout=600)

@@ -9,7 +9,8 @@ use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int64Type, TimestampMillisecondType, UInt64Type};
 use arrow_ipc::reader::StreamReader;
-use moteseal_client::output::{Format, Writer};
+use moteseal_client::Sink;
+use moteseal_client::output::{Batches, Format, Writer};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::json;
 use support::{EPOCH, Group, everything};
@@ -40,7 +41,8 @@ impl std::io::Write for Buffer {
     }
 }
 
-fn written(format: Format) -> Vec<u8> {
+/// Gives a sink the rows of four readings.
+fn hand(sink: &mut dyn Sink) {
     let group = Group::new();
     let mut position = group.start("mote-1");
     let records =
@@ -48,10 +50,14 @@ fn written(format: Format) -> Vec<u8> {
     let one = group.seal("mote-1", &mut position, EPOCH, &FIELDS, &records);
     let other = group.seal("mote-1", &mut position, EPOCH + 1, &FIELDS, &records[..1]);
     let answer = group.answer(&[(&one, u32::MAX), (&other, u32::MAX)]);
+    let report = group.judge(group.query(&["mote-1"], Some(EPOCH + 2), everything()), None, &answer, sink).unwrap();
+    assert!(report.is_complete() && report.rows() == 4);
+}
+
+fn written(format: Format) -> Vec<u8> {
     let buffer = Buffer::default();
     let mut writer = Writer::new(format, buffer.clone());
-    let report = group.judge(group.query(&["mote-1"], Some(EPOCH + 2), everything()), None, &answer, &mut writer).unwrap();
-    assert!(report.is_complete() && report.rows() == 4);
+    hand(&mut writer);
     writer.finish().unwrap();
     let bytes = buffer.0.lock().unwrap();
     bytes.clone()
@@ -138,6 +144,24 @@ fn parquet_reads_back_with_types_and_units() {
 }
 
 #[test]
+fn batches_in_memory_have_types_and_units() {
+    let mut rows = Batches::new();
+    hand(&mut rows);
+    assert_eq!(rows.rows(), 4);
+    let (schema, batches) = rows.finish().unwrap();
+    assert_eq!(batches.len(), 1);
+    assert_eq!(schema, batches[0].schema());
+    check(&batches[0]);
+}
+
+#[test]
+fn nothing_in_memory_has_the_columns_that_every_table_has() {
+    let (schema, batches) = Batches::new().finish().unwrap();
+    let names: Vec<&str> = schema.fields().iter().take(5).map(|field| field.name().as_str()).collect();
+    assert_eq!((names, batches.len()), (vec!["epoch", "epoch_start", "device", "index", "seq"], 0));
+}
+
+#[test]
 fn rows_of_another_schema_are_refused_where_columns_are_fixed() {
     let group = Group::new();
     let (mut one, mut two) = (group.start("mote-1"), group.start("mote-2"));
@@ -150,4 +174,5 @@ fn rows_of_another_schema_are_refused_where_columns_are_fixed() {
         let judged = group.judge(query.clone(), None, &answer, &mut writer);
         assert_eq!(judged.is_ok(), format == Format::JsonLines, "{format:?}");
     }
+    assert_eq!(group.judge(query, None, &answer, &mut Batches::new()), Err("OutputFailed".to_owned()));
 }

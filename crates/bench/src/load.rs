@@ -28,11 +28,11 @@ pub(crate) struct Fleet {
 
 impl Fleet {
     /// `devices` devices, Ed25519, 16 levels, epochs of an hour, records of 4 bytes.
-    pub(crate) fn new(devices: u8, scheme: Scheme) -> Result<Self, Failed> {
+    pub(crate) fn new(devices: u16, scheme: Scheme) -> Result<Self, Failed> {
         let operator = SecretKey::from_seed(Algorithm::Ed25519, &[0xff; 32])?;
         let names: Vec<String> = (0..devices).map(|device| format!("dev{device}")).collect();
         let secrets: Vec<SecretKey> =
-            (0..devices).map(|device| SecretKey::from_seed(Algorithm::Ed25519, &[device; 32])).collect::<Result<_, _>>()?;
+            (0..devices).map(|device| SecretKey::from_seed(Algorithm::Ed25519, &seed(1, device))).collect::<Result<_, _>>()?;
         let keys: Vec<_> = names.iter().map(String::as_str).zip(secrets.iter().map(SecretKey::public)).collect();
         let group = FirstRoster { group: "fleet", epoch_ms: 3_600_000, levels: 16, budget: None, devices: &keys };
         let roster = Roster::open(&group.issue(&operator)?, &operator.public())?;
@@ -42,7 +42,7 @@ impl Fleet {
         for (device, (name, secret)) in (0..devices).zip(names.iter().zip(secrets)) {
             let profile = Profile::new(&roster, name, scheme, &schema).ok_or("a device of the roster is not in it")?;
             let chain = Chain::start(profile.certificate);
-            sealers.push(Sealer::new(profile, secret, SaltKey::new([device ^ 0x55; 32]), chain));
+            sealers.push(Sealer::new(profile, secret, SaltKey::new(seed(2, device)), chain));
         }
         Ok(Self { roster, operator, sealers, epoch: 400_000 })
     }
@@ -92,6 +92,13 @@ pub(crate) const fn record(epoch: u64, reading: u32) -> [u8; 4] {
 /// The sum of all bytes of a device's readings in an epoch: whoever says it has looked at each.
 pub(crate) fn byte_sum(epoch: u64, readings: u32) -> u64 {
     (0..readings).flat_map(|reading| record(epoch, reading)).map(u64::from).sum()
+}
+
+/// A secret of a device's, one of each kind.
+fn seed(kind: u8, device: u16) -> [u8; 32] {
+    let mut seed = [kind; 32];
+    seed[..2].copy_from_slice(&device.to_be_bytes());
+    seed
 }
 
 /// The cloud in a process of its own, so that its processor time is its own.

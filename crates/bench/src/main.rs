@@ -17,11 +17,13 @@ mod seals;
 mod service;
 mod sies;
 mod sums;
+mod verification;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: moteseal-bench hashing|service|retrieval|coordinator|growth|mqtt|sies [--plot FILE.png] [--json]
+const USAGE: &str =
+    "usage: moteseal-bench hashing|service|retrieval|coordinator|growth|mqtt|sies|verification [--plot FILE.png] [--json]
        moteseal-bench cast [--json] [--out DIRECTORY]
        moteseal-bench sums --out DIRECTORY [--data DIRECTORY]
        moteseal-bench lab --out DIRECTORY [--data DIRECTORY] [--footprint FILE] [--seed HEX] [--quick]";
@@ -79,6 +81,7 @@ fn main() -> ExitCode {
         (Some("coordinator"), _) => coordinator::run(),
         (Some("mqtt"), _) => mqtt::run(),
         (Some("sies"), _) => Ok(sies::run()),
+        (Some("verification"), _) => verification::run(),
         (Some(other), _) => return misuse(&format!("unknown measurements {other:?}")),
         (None, _) => return misuse("which measurements?"),
     };

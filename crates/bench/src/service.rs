@@ -31,7 +31,7 @@ pub(crate) fn run() -> Result<Report, Failed> {
 }
 
 fn ingest(folder: &Path, report: &mut Report) -> Result<(), Failed> {
-    let mut fleet = Fleet::new(UPLOADERS, Scheme::Star)?;
+    let mut fleet = Fleet::new(UPLOADERS.into(), Scheme::Star)?;
     fleet.write(folder)?;
     let synced = Service::start(folder, true)?;
     let unsynced = Service::start(folder, false)?;

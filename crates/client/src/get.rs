@@ -14,7 +14,7 @@ use crate::proof::ProofWriter;
 use crate::refusal::Refused;
 use crate::report::Report;
 use crate::rows::Sink;
-use crate::session::{Session, Stop};
+use crate::session::{PIECE, Session, Stop, all_threads};
 
 /// The longest explanation of one seal: its largest signature, statement and digests take 5 KiB.
 const MAX_EXPLANATION: usize = 16 << 10;
@@ -108,15 +108,26 @@ pub async fn get(
 ) -> Result<Report, Failure> {
     let body = Bytes::from(query.to_json());
     let mut answer = client.post(paths::QUERY, JSON, body).await?.expect(CBOR_SEQ)?;
-    let mut session = Session::new(roster, query.clone(), memory.as_deref());
-    while let Some(chunk) = answer.chunk().await? {
-        if let Some(proof) = proof.as_deref_mut() {
-            proof.write(&chunk)?;
+    let mut session = Session::new(roster, query.clone(), memory.as_deref()).with_threads(all_threads());
+    let (mut piece, mut end) = (Vec::new(), None);
+    while end.is_none() {
+        piece.clear();
+        while piece.len() < PIECE && end.is_none() {
+            match answer.chunk().await {
+                Ok(Some(chunk)) => piece.extend_from_slice(&chunk),
+                Ok(None) => end = Some(Ok(())),
+                // What came before counts: it may be refused for itself.
+                Err(error) => end = Some(Err(error)),
+            }
         }
-        if let Err(stop) = session.feed(&chunk, sink) {
+        if let Some(proof) = proof.as_deref_mut() {
+            proof.write(&piece)?;
+        }
+        if let Err(stop) = session.feed(&piece, sink) {
             return Err(explained(client, roster, &session, stop).await);
         }
     }
+    end.transpose()?;
     let (report, newest) = session.finish(sink)?;
     if let Some(memory) = memory {
         newest.into_iter().for_each(|(device, seal)| memory.remember(roster, device, seal));

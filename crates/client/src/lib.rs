@@ -28,4 +28,4 @@ pub use memory::Memory;
 pub use refusal::{Refusal, Refused};
 pub use report::{DeviceReport, Outage, Report, Standing};
 pub use rows::{Rows, Sink};
-pub use session::{Session, Stop};
+pub use session::{PIECE, Session, Stop};

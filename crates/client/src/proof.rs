@@ -13,7 +13,7 @@ use crate::memory::Memory;
 use crate::output::{AtomicFile, OutputError};
 use crate::report::Report;
 use crate::rows::Sink;
-use crate::session::Session;
+use crate::session::{PIECE, Session, all_threads};
 
 /// Writes a proof while its answer arrives. The file appears when it is kept, and not before.
 #[derive(Debug)]
@@ -96,16 +96,16 @@ pub fn verify(
     memory: Option<&Memory>,
     sink: &mut dyn Sink,
 ) -> Result<(Query, Report), Failure> {
-    let mut session = Session::of_proof(roster, memory);
-    let mut chunk = vec![0; 64 << 10];
+    let mut session = Session::of_proof(roster, memory).with_threads(all_threads());
+    let mut piece = Vec::with_capacity(PIECE);
     loop {
-        let length = match source.read(&mut chunk) {
-            Ok(0) => break,
-            Ok(length) => length,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(OutputError::new(path, &error).into()),
-        };
-        session.feed(&chunk[..length], sink)?;
+        piece.clear();
+        let length =
+            source.by_ref().take(PIECE as u64).read_to_end(&mut piece).map_err(|error| OutputError::new(path, &error))?;
+        if length == 0 {
+            break;
+        }
+        session.feed(&piece, sink)?;
     }
     let query = session.query().cloned();
     let (report, _) = session.finish(sink)?;

@@ -1,5 +1,7 @@
 //! A session judges the bytes of one answer, without I/O: bytes in, verified rows and a report out.
 
+use std::num::NonZero;
+
 use moteseal_api::Query;
 use moteseal_core::record::DeviceId;
 use moteseal_core::seal::follow::Limits;
@@ -12,6 +14,14 @@ use crate::output::OutputError;
 use crate::refusal::Refusal;
 use crate::report::Report;
 use crate::rows::Sink;
+
+/// Bytes to feed a session at once, where they are at hand: enough for several threads to share.
+pub const PIECE: usize = 1 << 20;
+
+/// As many threads as this machine has for us.
+pub(crate) fn all_threads() -> NonZero<usize> {
+    std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN)
+}
 
 /// Judges one answer. Feed it chunks of any size, then finish it.
 #[derive(Debug)]
@@ -64,6 +74,14 @@ impl<'r> Session<'r> {
         let engine = Recall::detect();
         let reader = StreamReader::with_engine(roster, Limits::default(), engine.clone());
         Self { reader, judge: Judge::new(roster, engine, query, memory) }
+    }
+
+    /// The same, verifying on so many threads, the caller's included: one unless this says otherwise. Rows go to the sink on the
+    /// caller's thread, in the order of the answer, and neither they nor the report nor a refusal depend on it. A session works on
+    /// what it is fed at once, so that small pieces leave little to share; [`PIECE`] bytes are enough.
+    #[must_use]
+    pub fn with_threads(self, threads: NonZero<usize>) -> Self {
+        Self { reader: self.reader.with_threads(threads), ..self }
     }
 
     /// The query; of a proof once its first item has been read.

@@ -4,7 +4,7 @@
 use crate::digest::Digest;
 use crate::level::{Counters, Salt, SipKey};
 use crate::record::{DeviceId, Framing, Level, SealIndex, Sequence};
-use crate::seal::star;
+use crate::seal::star::{self, Served};
 use crate::seal::tree::{self, MultiproofError};
 use crate::sum::sies::{KeyLanes, KeyTotals, Slot};
 
@@ -28,6 +28,14 @@ pub trait Engine {
     fn block_digests(&self, device: DeviceId, index: SealIndex, blocks: &[&[u8]], out: &mut [Digest]) {
         for ((level, block), digest) in (0..).map(Level).zip(blocks).zip(out) {
             *digest = if block.is_empty() { Digest::NULL } else { star::block_digest(device, index, level, block) };
+        }
+    }
+
+    /// The digests of the blocks of each star, and its root.
+    fn star_roots<'s, 'a: 's>(&self, stars: &mut dyn Iterator<Item = &'s mut Served<'a>>) {
+        for star in stars {
+            self.block_digests(star.device, star.index, &star.blocks, &mut star.digests);
+            star.root = star.link_all();
         }
     }
 

@@ -30,7 +30,7 @@ use crate::engine::Engine;
 use crate::level::Salt;
 use crate::record::{Framing, Level, MAX_LEVELS, Sequence};
 use crate::seal::{Authentic, Scheme, Seal, Unverified};
-use crate::wire::stream::{Part, Select};
+use crate::wire::stream::Select;
 
 /// The events of one part. `S` says what has been proven of its seal.
 pub struct Sample<'a, S> {
@@ -75,7 +75,7 @@ impl<S> Sample<'_, S> {
 
 impl<'a> Sample<'a, Unverified> {
     /// The events of a part whose sizes [`Follower`](crate::seal::Follower) has checked, bound to the seal rebuilt from them.
-    pub(crate) fn new(seal: &Seal<Unverified>, part: &Part<'a>, framing: Framing) -> Self {
+    pub(crate) fn new(seal: &Seal<Unverified>, select: Select<'a>, events: &'a [u8], framing: Framing) -> Self {
         let statement = seal.statement();
         Self {
             seal: seal.digest(),
@@ -83,8 +83,8 @@ impl<'a> Sample<'a, Unverified> {
             salt: statement.salt,
             counts: statement.counters,
             framing,
-            select: part.select.clone(),
-            events: part.events,
+            select,
+            events,
             proven: PhantomData,
         }
     }

@@ -17,6 +17,7 @@ pub use recall::Recall;
 use moteseal_core::engine::{Engine, Scalar};
 use moteseal_core::level::{Counters, Salt};
 use moteseal_core::record::Framing;
+use moteseal_core::seal::star::Served;
 use moteseal_core::seal::tree::MultiproofError;
 use moteseal_core::sum::sies::{KeyLanes, KeyTotals, Slot};
 use moteseal_core::{DeviceId, Digest, SealIndex, Sequence};
@@ -78,6 +79,15 @@ impl Engine for Host {
     fn block_digests(&self, device: DeviceId, index: SealIndex, blocks: &[&[u8]], out: &mut [Digest]) {
         if !self.x86.block_digests(device, index, blocks, out) {
             Scalar.block_digests(device, index, blocks, out);
+        }
+    }
+
+    fn star_roots<'s, 'a: 's>(&self, stars: &mut dyn Iterator<Item = &'s mut Served<'a>>) {
+        let mut stars: Vec<_> = stars.collect();
+        let done = self.x86.star_roots(&mut stars);
+        for star in stars.into_iter().skip(done) {
+            self.block_digests(star.device, star.index, &star.blocks, &mut star.digests);
+            star.root = star.link_all();
         }
     }
 

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use moteseal_core::engine::Engine;
 use moteseal_core::level::{Counters, Salt};
 use moteseal_core::record::{Framing, MAX_LEVELS};
+use moteseal_core::seal::star::Served;
 use moteseal_core::seal::tree::MultiproofError;
 use moteseal_core::{DeviceId, Digest, SealIndex, Sequence};
 
@@ -53,21 +54,14 @@ impl Recall {
         Self { host: Host::detect(), seals: Some(Arc::default()) }
     }
 
-    /// Counts the levels of `n` events and keeps them.
-    fn count(&self, seals: &mut Seals, salt: &Salt, of: u8, n: usize) -> Counters {
-        let mut room = Vec::new();
-        while seals.bytes + n + BESIDE > MOST {
-            let Some(oldest) = seals.counted.pop_front() else { break };
-            seals.bytes -= oldest.levels.len() + BESIDE;
-            seals.last = seals.last.saturating_sub(1);
-            room = oldest.levels;
-        }
+    /// Counts the levels of `n` events and keeps them. Several threads may count at once.
+    fn count(&self, seals: &Mutex<Seals>, salt: &Salt, of: u8, n: usize) -> Counters {
+        let mut room = seals.lock().unwrap_or_else(PoisonError::into_inner).make_room(n);
         room.clear();
         room.resize(n, 0);
         self.host.levels(salt, of, 0, &mut room);
         let counters = histogram(&room, of);
-        seals.bytes += n + BESIDE;
-        seals.counted.push_back(Counted { salt: *salt, of, levels: room });
+        seals.lock().unwrap_or_else(PoisonError::into_inner).counted.push_back(Counted { salt: *salt, of, levels: room });
         counters
     }
 }
@@ -80,6 +74,19 @@ impl From<Host> for Recall {
 }
 
 impl Seals {
+    /// Forgets the oldest seals until there is room for one of `n` events, which then counts as kept; gives the memory of one of them.
+    fn make_room(&mut self, n: usize) -> Vec<u8> {
+        let mut room = Vec::new();
+        while self.bytes + n + BESIDE > MOST {
+            let Some(oldest) = self.counted.pop_front() else { break };
+            self.bytes -= oldest.levels.len() + BESIDE;
+            self.last = self.last.saturating_sub(1);
+            room = oldest.levels;
+        }
+        self.bytes += n + BESIDE;
+        room
+    }
+
     /// Copies the levels of the events from `first` on, if they are here.
     fn recall(&mut self, salt: &Salt, of: u8, first: u64, out: &mut [u8]) -> bool {
         let Ok(first) = usize::try_from(first) else { return false };
@@ -129,16 +136,18 @@ impl Engine for Recall {
     }
 
     fn counters(&self, salt: &Salt, levels: u8, n: u32) -> Counters {
-        match &self.seals {
-            Some(seals) if n > 0 && n as usize + BESIDE <= MOST => {
-                self.count(&mut seals.lock().unwrap_or_else(PoisonError::into_inner), salt, levels, n as usize)
-            }
+        match self.seals.as_deref() {
+            Some(seals) if n > 0 && n as usize + BESIDE <= MOST => self.count(seals, salt, levels, n as usize),
             _ => self.host.counters(salt, levels, n),
         }
     }
 
     fn block_digests(&self, device: DeviceId, index: SealIndex, blocks: &[&[u8]], out: &mut [Digest]) {
         self.host.block_digests(device, index, blocks, out);
+    }
+
+    fn star_roots<'s, 'a: 's>(&self, stars: &mut dyn Iterator<Item = &'s mut Served<'a>>) {
+        self.host.star_roots(stars);
     }
 
     fn leaves(&self, size: usize, records: &[u8], out: &mut [Digest]) {

@@ -14,10 +14,14 @@ mod sip4;
 mod sip8;
 
 use moteseal_core::level::{Counters, Salt, SipKey};
-use moteseal_core::seal::star;
+use moteseal_core::record::MAX_LEVELS;
+use moteseal_core::seal::star::{self, Served};
 use moteseal_core::sum::sies::{KeyLanes, KeyTotals, Slot};
 use moteseal_core::{DeviceId, Digest, Level, SealIndex};
 use sha2x::Message;
+
+/// From so many messages of about one length on, sixteen lanes are quicker than two at a time: each is so much slower than one alone.
+const WORTH_IT: usize = 11;
 
 /// What the machine has, of what the loops need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +75,8 @@ impl Features {
         let key = SipKey::new(salt);
         if self.avx512 {
             // SAFETY: the machine has the features.
-            unsafe { sip8::levels(key.state(), levels, first, out) }
+            unsafe { sip8::levels(key.state(), levels, first, out) };
+            out.len()
         } else if self.avx2 {
             // SAFETY: the machine has the feature.
             unsafe { sip4::levels(key.state(), levels, first, out) }
@@ -113,6 +118,78 @@ impl Features {
         // SAFETY: the machine has the features.
         unsafe { sha2x::messages(messages) };
         true
+    }
+
+    /// Computes the digests and roots of stars, those of sixteen at a time; says how many of them.
+    pub(crate) fn star_roots(self, stars: &mut [&mut Served<'_>]) -> usize {
+        if !self.avx512 || !self.sha {
+            return 0;
+        }
+        let mut done = 0;
+        for stars in stars.chunks_mut(sha16::LANES).take_while(|stars| stars.len() >= WORTH_IT) {
+            self.block_digests_of(stars);
+            let chains: Vec<_> = stars.iter().map(|star| sha16::Chain::new(star)).collect();
+            let mut roots = [Digest::NULL; sha16::LANES];
+            // SAFETY: the machine has the features.
+            unsafe { sha16::chains(&chains, &mut roots) };
+            for (star, root) in stars.iter_mut().zip(roots) {
+                star.root = root;
+            }
+            done += stars.len();
+        }
+        done
+    }
+
+    /// Hashes the blocks of up to sixteen stars. Those of one level are of about one length, so they go side by side.
+    fn block_digests_of(self, stars: &mut [&mut Served<'_>]) {
+        let mut lanes = [(0, 0); sha16::LANES];
+        let mut taken = 0;
+        for level in 0..MAX_LEVELS {
+            for star in 0..stars.len() {
+                stars[star].digests[level] = Digest::NULL;
+                if stars[star].blocks[level].is_empty() {
+                    continue;
+                }
+                lanes[taken] = (star, level);
+                taken += 1;
+                if taken == lanes.len() {
+                    self.sixteen_blocks(stars, &lanes);
+                    taken = 0;
+                }
+            }
+        }
+        self.sixteen_blocks(stars, &lanes[..taken]);
+    }
+
+    /// Hashes up to sixteen blocks: of stars, by number, and their levels.
+    fn sixteen_blocks(self, stars: &mut [&mut Served<'_>], lanes: &[(usize, usize)]) {
+        let header = |&(star, level): &(usize, usize)| {
+            let level = Level(u8::try_from(level).unwrap_or(u8::MAX));
+            star::header(stars[star].device, stars[star].index, level)
+        };
+        let mut digests = [Digest::NULL; sha16::LANES];
+        let blocks = || lanes.iter().map(|&(star, level)| stars[star].blocks[level]);
+        let message = |lane: usize| {
+            let place = lanes.get(lane).map(|lane| (header(lane), stars[lane.0].blocks[lane.1]));
+            place.map_or_else(sha16::Message::none, |(header, block)| sha16::Message::new(header, block))
+        };
+        let messages: [_; sha16::LANES] = core::array::from_fn(message);
+        let longest = messages.iter().map(sha16::Message::blocks).max().unwrap_or(0);
+        let all: usize = messages[..lanes.len()].iter().map(sha16::Message::blocks).sum();
+        if !lanes.is_empty() && all >= longest * WORTH_IT {
+            // SAFETY: the machine has the features.
+            unsafe { sha16::messages(&messages, &mut digests) };
+        } else {
+            // Too few, or one so much longer than the others that most lanes would wait.
+            let headers: Vec<_> = lanes.iter().map(header).collect();
+            let messages = headers.iter().zip(blocks()).zip(&mut digests);
+            let messages: Vec<_> = messages.map(|((header, block), digest)| Message::new(header, block, digest)).collect();
+            // SAFETY: the machine has the features.
+            unsafe { sha2x::messages(messages) };
+        }
+        for (&(star, level), digest) in lanes.iter().zip(digests) {
+            stars[star].digests[level] = digest;
+        }
     }
 
     /// Hashes the front of the records and says how many.

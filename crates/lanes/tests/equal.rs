@@ -2,8 +2,9 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use moteseal_core::engine::{Engine, Scalar};
-use moteseal_core::level::Salt;
-use moteseal_core::record::Framing;
+use moteseal_core::level::{Counters, Salt};
+use moteseal_core::record::{Framing, MAX_LEVELS};
+use moteseal_core::seal::star::Served;
 use moteseal_core::seal::tree::{self, Tree};
 use moteseal_core::sum::query::QueryId;
 use moteseal_core::sum::sies::{KeyLanes, KeyTotals, LANES, Master, Slot};
@@ -222,6 +223,64 @@ fn every_length_around_the_boundaries() {
             Scalar.block_digests(DeviceId([1; 8]), SealIndex(2), &blocks, &mut expected);
             host.block_digests(DeviceId([1; 8]), SealIndex(2), &blocks, &mut out);
             assert_eq!(out, expected, "{} a block of {length}", host.name());
+        }
+    }
+}
+
+/// What a part may carry of a star, whatever its levels, and whether it could be one or not.
+#[derive(Clone, Debug)]
+struct AnyStar {
+    device: [u8; 8],
+    index: u32,
+    counts: Vec<u32>,
+    surviving: u32,
+    mask: u32,
+    lengths: Vec<usize>,
+    evidence: usize,
+}
+
+fn any_star() -> impl Strategy<Value = AnyStar> {
+    let lengths = vec(prop_oneof![4 => 0_usize..200, 2 => Just(0_usize), 1 => 0_usize..5000], 32);
+    let counts = vec(any::<u32>(), 1..=32);
+    let masks = (any::<u32>(), any::<u32>(), prop_oneof![Just(0_u32), Just(!0), any::<u32>()]);
+    (any::<[u8; 8]>(), any::<u32>(), counts, masks, lengths, 0_usize..35).prop_map(
+        |(device, index, counts, masks, lengths, evidence)| {
+            let (surviving, shift, mask) = masks;
+            AnyStar { device, index, counts, surviving, mask: mask << (shift % 32), lengths, evidence }
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn roots_of_many_stars(stars in vec(any_star(), 0..40)) {
+        let bytes: Vec<u8> = (0..5000_u32).map(|i| (i * 131 + i / 251).to_le_bytes()[0]).collect();
+        let served = || stars.iter().map(|star| {
+            let mut counters = Counters::new(u8::try_from(star.counts.len()).unwrap());
+            counters.as_mut_slice().copy_from_slice(&star.counts);
+            let is_here = |level: usize| star.mask >> level & 1 == 1 && level < star.counts.len();
+            let block = |level: usize| if is_here(level) { &bytes[5000 - star.lengths[level]..] } else { &[] };
+            Served {
+                device: DeviceId(star.device),
+                index: SealIndex(star.index),
+                counters,
+                surviving: star.surviving,
+                mask: star.mask,
+                evidence: &bytes[..32 * star.evidence],
+                blocks: std::array::from_fn(block),
+                digests: [Digest([0xff; 32]); MAX_LEVELS],
+                root: Digest([0xff; 32]),
+            }
+        }).collect::<Vec<_>>();
+        let mut expected = served();
+        Scalar.star_roots(&mut expected.iter_mut());
+        for host in hosts() {
+            let mut found = served();
+            host.star_roots(&mut found.iter_mut());
+            for (found, expected) in found.iter().zip(&expected) {
+                prop_assert_eq!(&found.digests, &expected.digests, "{}", host.name());
+                prop_assert_eq!(found.root, expected.root, "{}", host.name());
+            }
         }
     }
 }

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod aggregation;
+mod ahead;
 pub mod explain;
 pub mod issue;
 pub mod manifest;

@@ -1,9 +1,11 @@
 //! Reading a stream run by run: nothing is handed out before a signature has proven it.
 //!
 //! Items arrive in chunks of any size. Parts are buffered until a signed one ends their run, then rebuilt, proven newest first, and
-//! handed out oldest first. What comes before a signature is bounded in parts, in bytes and in work (`RunTooLong`).
+//! handed out oldest first. What comes before a signature is bounded in parts, in bytes and in work (`RunTooLong`). The runs of a chunk
+//! are worked on together ([`ahead`](crate::ahead)), which changes nothing in what comes out.
 
 use std::fmt;
+use std::num::NonZero;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -15,9 +17,12 @@ use moteseal_core::schema::{Schema, SchemaError};
 use moteseal_core::seal::follow::{Limits, OpenError, PartError, Rebuilt, Shape};
 use moteseal_core::seal::{Authentic, Follower, Seal, SealError, Statement, Unverified};
 use moteseal_core::wire::cbor::{DecodeError, Scanner};
-use moteseal_core::wire::stream::{Item, MAX_ITEM, MAX_RUN_BYTES, MAX_RUN_EVENTS, MAX_RUN_ITEMS, MAX_RUN_PARTS, Part, Select};
+use moteseal_core::wire::stream::{
+    Item, MAX_ITEM, MAX_RUN_BYTES, MAX_RUN_EVENTS, MAX_RUN_ITEMS, MAX_RUN_PARTS, Open, Part, Select,
+};
 use moteseal_lanes::{Host, Recall};
 
+use crate::ahead::Ahead;
 use crate::manifest::{self, ManifestError};
 
 /// A stream schema in force.
@@ -255,6 +260,11 @@ pub struct StreamReader<'d, D: ?Sized> {
     run: Vec<Pending>,
     /// What the run has come to.
     load: Load,
+    /// Whole runs, and open items, that have come and were not looked at.
+    ready: Vec<Ready>,
+    /// What they come to.
+    waiting: Waiting,
+    threads: NonZero<usize>,
     items: usize,
     failed: bool,
     suspects: Vec<Suspect>,
@@ -295,10 +305,39 @@ impl Load {
     }
 }
 
-struct Pending {
-    range: Range<usize>,
+/// A part that waits.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub(crate) range: Range<usize>,
     item: usize,
-    schema: Option<Arc<SchemaEntry>>,
+    pub(crate) schema: Option<Arc<SchemaEntry>>,
+}
+
+/// What waits to be worked on together, in the order of the stream.
+#[derive(Debug)]
+pub(crate) enum Ready {
+    /// A device's, by the number of the item.
+    Open(Open, usize),
+    /// A run, whole, by the number of its last item.
+    Run(Vec<Pending>, usize),
+}
+
+/// How much waits. What a stranger sends is never worked on much further ahead of its signatures than without waiting.
+#[derive(Clone, Copy, Debug, Default)]
+struct Waiting {
+    parts: usize,
+    bytes: usize,
+    /// Events that the parts claim to cover.
+    claimed: u64,
+}
+
+impl Waiting {
+    /// Beyond any of these nothing waits longer.
+    const MOST: Self = Self { parts: 256, bytes: 1 << 20, claimed: 1 << 20 };
+
+    const fn is_enough(&self) -> bool {
+        self.parts >= Self::MOST.parts || self.bytes >= Self::MOST.bytes || self.claimed >= Self::MOST.claimed
+    }
 }
 
 impl<D: ?Sized> fmt::Debug for StreamReader<'_, D> {
@@ -307,7 +346,7 @@ impl<D: ?Sized> fmt::Debug for StreamReader<'_, D> {
     }
 }
 
-impl<'d, D: Directory + ?Sized> StreamReader<'d, D> {
+impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
     /// A reader that goes by `directory`.
     #[must_use]
     pub fn new(directory: &'d D, limits: Limits) -> Self {
@@ -328,6 +367,9 @@ impl<'d, D: Directory + ?Sized> StreamReader<'d, D> {
             scanner: Scanner::default(),
             run: Vec::new(),
             load: Load::default(),
+            ready: Vec::new(),
+            waiting: Waiting::default(),
+            threads: NonZero::<usize>::MIN,
             items: 0,
             failed: false,
             suspects: Vec::new(),
@@ -338,6 +380,14 @@ impl<'d, D: Directory + ?Sized> StreamReader<'d, D> {
     #[must_use]
     pub fn with_known(mut self, known: Known<'d>) -> Self {
         self.known = Some(known);
+        self
+    }
+
+    /// The same, verifying on so many threads, the caller's included. What is handed out, in which order, and what is refused and
+    /// why, does not depend on it.
+    #[must_use]
+    pub const fn with_threads(mut self, threads: NonZero<usize>) -> Self {
+        self.threads = threads;
         self
     }
 
@@ -391,43 +441,50 @@ impl<'d, D: Directory + ?Sized> StreamReader<'d, D> {
     }
 
     fn drain<E: From<ReadError>>(&mut self, visit: &mut dyn FnMut(Event<'_>) -> Result<(), E>) -> Result<(), E> {
-        loop {
-            // The buffer is taken out of self for as long as items borrow from it.
-            let buffer = std::mem::take(&mut self.buffer);
-            let step = self.step(&buffer, visit);
-            self.buffer = buffer;
-            match step? {
-                Step::Item => {}
-                Step::RunDone => {
-                    self.buffer.drain(..self.at);
-                    self.at = 0;
-                }
-                Step::NeedMore => return Ok(()),
-            }
+        // The buffer is taken out of self for as long as items borrow from it.
+        let buffer = std::mem::take(&mut self.buffer);
+        let mut done = Ok(Step::Item);
+        while let Ok(Step::Item) = done {
+            done = self.step(&buffer, visit);
         }
+        let done = done.and_then(|_| self.flush(&buffer, visit));
+        self.buffer = buffer;
+        // What nothing refers to any more is dropped.
+        let first = self.run.first().map_or(self.at, |part| part.range.start);
+        self.buffer.drain(..first);
+        self.at -= first;
+        for part in &mut self.run {
+            part.range = part.range.start - first..part.range.end - first;
+        }
+        done
     }
 
     fn step<E: From<ReadError>>(&mut self, buffer: &[u8], visit: &mut dyn FnMut(Event<'_>) -> Result<(), E>) -> Result<Step, E> {
         let rest = &buffer[self.at..];
         if rest.is_empty() {
-            return Ok(if self.run.is_empty() && self.at > 0 { Step::RunDone } else { Step::NeedMore });
+            return Ok(Step::NeedMore);
         }
         // Whatever stands behind the longest item does not matter.
         let decoded = match self.scanner.scan(&rest[..rest.len().min(MAX_ITEM + 1)]) {
             Ok(length) if length <= MAX_ITEM => Item::decode_whole(&rest[..length]).map(|item| (item, length)),
             Err(DecodeError::Truncated) if rest.len() <= MAX_ITEM => return Ok(Step::NeedMore),
-            Ok(_) | Err(DecodeError::Truncated) => return Err(self.too_long(buffer).into()),
+            Ok(_) | Err(DecodeError::Truncated) => {
+                self.flush(buffer, visit)?;
+                return Err(self.too_long(buffer).into());
+            }
             Err(error) => Err(error),
         };
         self.scanner = Scanner::default();
         let (item, length) = match decoded {
             Ok(decoded) => decoded,
             Err(error) => {
-                self.judge(buffer)?;
+                self.flush(buffer, visit)?;
+                self.judge_pending(buffer)?;
                 return Err(self.error(ReadErrorKind::Decode(error)).into());
             }
         };
         if let Some(kind) = self.no_bundle(&item) {
+            self.flush(buffer, visit)?;
             return Err(self.error(kind).into());
         }
         self.load.add(&item, length, !self.run.is_empty());
@@ -436,53 +493,88 @@ impl<'d, D: Directory + ?Sized> StreamReader<'d, D> {
             self.run.push(Pending { range: range.clone(), item: self.items, schema: self.schema.clone() });
         }
         if self.run.len() > MAX_RUN_PARTS || self.load.is_too_much() {
+            self.flush(buffer, visit)?;
             return Err(self.too_long(buffer).into());
         }
-        let step = match item {
+        match item {
             Item::Part(part) => {
+                self.waiting.parts += 1;
+                self.waiting.bytes += length;
+                self.waiting.claimed += u64::from(part.n);
                 if part.signature.is_some() {
-                    self.prove(buffer, visit)?;
-                    self.run.clear();
+                    self.ready.push(Ready::Run(std::mem::take(&mut self.run), self.items));
                     self.load = Load::default();
-                }
-                Step::Item
-            }
-            Item::Schema(bytes) => {
-                match SchemaEntry::decode(bytes) {
-                    Ok(entry) => self.schema = Some(Arc::new(entry)),
-                    Err(error) => {
-                        self.judge(buffer)?;
-                        return Err(self.error(ReadErrorKind::Schema(error)).into());
+                    if self.waiting.is_enough() {
+                        self.flush(buffer, visit)?;
                     }
                 }
-                Step::Item
             }
+            Item::Schema(bytes) => match SchemaEntry::decode(bytes) {
+                Ok(entry) => self.schema = Some(Arc::new(entry)),
+                Err(error) => {
+                    self.flush(buffer, visit)?;
+                    self.judge_pending(buffer)?;
+                    return Err(self.error(ReadErrorKind::Schema(error)).into());
+                }
+            },
             Item::Open(open) => {
+                if !self.run.is_empty() || self.ready.len() >= Waiting::MOST.parts {
+                    self.flush(buffer, visit)?;
+                }
                 self.unless_in_run(buffer)?;
-                let known = self.known.as_deref();
-                let opened = self.follower.open(&open, |index| known.and_then(|known| known(open.device, index)));
-                opened.map_err(|error| ReadError { device: Some(open.device), ..self.error(ReadErrorKind::Open(error)) })?;
-                Step::Item
+                self.ready.push(Ready::Open(open, self.items));
             }
             Item::Manifest(bytes) => {
+                self.flush(buffer, visit)?;
                 self.unless_in_run(buffer)?;
                 let manifest = manifest::open(bytes, self.directory);
                 let manifest = manifest.map_err(|error| self.error(ReadErrorKind::Manifest(error)))?;
-                visit(Event::Manifest(manifest, bytes)).map(|()| Step::Item)?
+                visit(Event::Manifest(manifest, bytes))?;
             }
-            Item::Proof { query } => visit(Event::Proof(query)).map(|()| Step::Item)?,
-            Item::Explain { seal, digests } => visit(Event::Explain(seal, digests)).map(|()| Step::Item)?,
-            Item::Problem { name, detail } => visit(Event::Problem(name, detail)).map(|()| Step::Item)?,
+            Item::Proof { query } => {
+                self.flush(buffer, visit)?;
+                visit(Event::Proof(query))?;
+            }
+            Item::Explain { seal, digests } => {
+                self.flush(buffer, visit)?;
+                visit(Event::Explain(seal, digests))?;
+            }
+            Item::Problem { name, detail } => {
+                self.flush(buffer, visit)?;
+                visit(Event::Problem(name, detail))?;
+            }
             Item::End => {
+                self.flush(buffer, visit)?;
                 self.unless_in_run(buffer)?;
-                visit(Event::End).map(|()| Step::Item)?
+                visit(Event::End)?;
             }
-        };
+        }
         self.at = range.end;
         self.items += 1;
-        // Bytes that nothing refers to any more are dropped once they are at least as many as the rest that must be moved.
-        let worth_it = self.at >= 1 << 16 && self.at >= buffer.len() / 2;
-        Ok(if self.run.is_empty() && worth_it { Step::RunDone } else { step })
+        Ok(Step::Item)
+    }
+
+    /// Works on what waits: together as far as nothing is wrong, then one by one, so that what is refused is refused for what it is.
+    fn flush<E: From<ReadError>>(&mut self, buffer: &[u8], visit: &mut dyn FnMut(Event<'_>) -> Result<(), E>) -> Result<(), E> {
+        let ready = std::mem::take(&mut self.ready);
+        // The run that is not whole yet goes on waiting, and is bounded by itself.
+        self.waiting = Waiting::default();
+        let known = self.known.as_deref();
+        let Self { directory, threads, .. } = *self;
+        let passed = Ahead { directory, known, threads, ready: &ready, buffer }.pass(&mut self.follower, visit)?;
+        for waiting in ready.into_iter().skip(passed) {
+            match waiting {
+                Ready::Open(open, item) => self.open(&open, item)?,
+                Ready::Run(run, item) => self.prove(&run, item, buffer, visit)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, open: &Open, item: usize) -> Result<(), ReadError> {
+        let known = self.known.as_deref();
+        let opened = self.follower.open(open, |index| known.and_then(|known| known(open.device, index)));
+        opened.map_err(|error| ReadError { device: Some(open.device), item, ..self.error(ReadErrorKind::Open(error)) })
     }
 
     /// Why an item cannot come where only so many bundles may.
@@ -507,20 +599,28 @@ impl<'d, D: Directory + ?Sized> StreamReader<'d, D> {
         if self.run.is_empty() {
             return Ok(());
         }
-        self.judge(buffer)?;
+        self.judge_pending(buffer)?;
         Err(self.error(ReadErrorKind::Unsigned))
     }
 
     /// What comes before a signature is too much, unless one of the pending parts is refused for itself.
     fn too_long(&mut self, buffer: &[u8]) -> ReadError {
-        self.judge(buffer).err().unwrap_or_else(|| self.error(ReadErrorKind::RunTooLong))
+        self.judge_pending(buffer).err().unwrap_or_else(|| self.error(ReadErrorKind::RunTooLong))
     }
 
-    /// Rebuilds the pending parts, so that the first of them that cannot be is what is reported.
-    fn judge<'b>(&mut self, buffer: &'b [u8]) -> Result<Vec<(Part<'b>, Rebuilt<'b>)>, ReadError> {
-        let mut rebuilt = Vec::with_capacity(self.run.len());
+    /// Refuses the pending parts if one of them cannot be rebuilt.
+    fn judge_pending(&mut self, buffer: &[u8]) -> Result<(), ReadError> {
+        let run = std::mem::take(&mut self.run);
+        let judged = self.judge(&run, buffer).map(|_| ());
+        self.run = run;
+        judged
+    }
+
+    /// Rebuilds the parts of a run, so that the first of them that cannot be is what is reported.
+    fn judge<'b>(&mut self, run: &[Pending], buffer: &'b [u8]) -> Result<Vec<(Part<'b>, Rebuilt<'b>)>, ReadError> {
+        let mut rebuilt = Vec::with_capacity(run.len());
         let device = self.follower.position().map(|(device, _)| device);
-        for pending in &self.run {
+        for pending in run {
             let fail = |kind| ReadError { kind, item: pending.item, device, run: None };
             let item = Item::decode_whole(&buffer[pending.range.clone()]).map_err(|error| fail(ReadErrorKind::Decode(error)))?;
             let Item::Part(part) = item else { continue };
@@ -533,7 +633,7 @@ impl<'d, D: Directory + ?Sized> StreamReader<'d, D> {
 
     fn judge_unsigned_parts(&mut self) -> Result<(), ReadError> {
         let buffer = std::mem::take(&mut self.buffer);
-        self.judge(&buffer).map(|_| ())
+        self.judge_pending(&buffer)
     }
 
     fn refuse_unsigned(&mut self) -> Result<(), ReadError> {
@@ -544,12 +644,18 @@ impl<'d, D: Directory + ?Sized> StreamReader<'d, D> {
         Err(self.error(ReadErrorKind::Unsigned))
     }
 
-    /// Proves the pending run by the signature of its last part, and hands it out.
-    fn prove<E: From<ReadError>>(&mut self, buffer: &[u8], visit: &mut dyn FnMut(Event<'_>) -> Result<(), E>) -> Result<(), E> {
-        let rebuilt = self.judge(buffer)?;
+    /// Proves a run by the signature of its last part, which is `item`, and hands it out.
+    fn prove<E: From<ReadError>>(
+        &mut self,
+        run: &[Pending],
+        item: usize,
+        buffer: &[u8],
+        visit: &mut dyn FnMut(Event<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let rebuilt = self.judge(run, buffer)?;
         let index = |rebuilt: Option<&(Part<'_>, Rebuilt<'_>)>| rebuilt.map(|(_, rebuilt)| rebuilt.seal.statement().index);
-        let run = index(rebuilt.first()).zip(index(rebuilt.last()));
-        let fail = |kind| ReadError { kind, item: self.items, device: self.follower.position().map(|(device, _)| device), run };
+        let indices = index(rebuilt.first()).zip(index(rebuilt.last()));
+        let device = self.follower.position().map(|(device, _)| device);
 
         let mut proven: Vec<Seal<Authentic>> = Vec::with_capacity(rebuilt.len());
         for (part, unproven) in rebuilt.iter().rev() {
@@ -561,14 +667,13 @@ impl<'d, D: Directory + ?Sized> StreamReader<'d, D> {
             match seal {
                 Ok(seal) => proven.push(seal),
                 Err(error) => {
-                    let error = fail(ReadErrorKind::Seal(error));
-                    self.suspects = self.suspected(buffer, &rebuilt);
-                    return Err(error.into());
+                    self.suspects = suspected(run, buffer, &rebuilt);
+                    return Err(ReadError { kind: ReadErrorKind::Seal(error), item, device, run: indices }.into());
                 }
             }
         }
         proven.reverse();
-        for (((part, rebuilt), seal), pending) in rebuilt.into_iter().zip(&proven).zip(&self.run) {
+        for (((part, rebuilt), seal), pending) in rebuilt.into_iter().zip(&proven).zip(run) {
             let (Some(sample), Some(schema)) = (rebuilt.sample.proven(seal), &pending.schema) else { continue };
             let bytes = &buffer[pending.range.clone()];
             visit(Event::Proven(Proven { seal, sample, part: &part, bytes, blocks: &rebuilt.blocks, schema }))?;
@@ -577,19 +682,15 @@ impl<'d, D: Directory + ?Sized> StreamReader<'d, D> {
     }
 }
 
-impl<D: ?Sized> StreamReader<'_, D> {
-    fn suspected(&self, buffer: &[u8], rebuilt: &[(Part<'_>, Rebuilt<'_>)]) -> Vec<Suspect> {
-        let parts = rebuilt.iter().zip(&self.run);
-        let suspect = |((_, rebuilt), pending): (&(Part<'_>, Rebuilt<'_>), &Pending)| {
-            let (seal, blocks, schema) = (rebuilt.seal.clone(), rebuilt.blocks, pending.schema.clone()?);
-            Some(Suspect { seal, blocks, item: buffer[pending.range.clone()].to_vec(), schema })
-        };
-        parts.filter_map(suspect).collect()
-    }
+fn suspected(run: &[Pending], buffer: &[u8], rebuilt: &[(Part<'_>, Rebuilt<'_>)]) -> Vec<Suspect> {
+    let suspect = |((_, rebuilt), pending): (&(Part<'_>, Rebuilt<'_>), &Pending)| {
+        let (seal, blocks, schema) = (rebuilt.seal.clone(), rebuilt.blocks, pending.schema.clone()?);
+        Some(Suspect { seal, blocks, item: buffer[pending.range.clone()].to_vec(), schema })
+    };
+    rebuilt.iter().zip(run).filter_map(suspect).collect()
 }
 
 enum Step {
     Item,
-    RunDone,
     NeedMore,
 }

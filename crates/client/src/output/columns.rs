@@ -170,16 +170,13 @@ impl Columns {
         let schema = Schema::decode(&entry.bytes).map_err(OutputError::of)?;
         let fields: Vec<Field<'_>> = schema.fields().collect();
         let start = rows.start_ms().and_then(|ms| i64::try_from(ms).ok());
-        let mut result = Ok(());
+        let (mut result, mut new) = (Ok(()), 0);
         rows.for_each(|seq, _, record| {
             if result.is_err() {
                 return;
             }
-            self.epoch.append_value(rows.statement().epoch.0);
-            self.epoch_start.append_option(start);
-            self.device.append_value(rows.name());
-            self.index.append_value(rows.statement().index.0.into());
             self.seq.append_value(seq.0);
+            new += 1;
             if let Some(payload) = &mut self.payload {
                 payload.append_value(record);
             }
@@ -189,16 +186,29 @@ impl Columns {
                     return;
                 }
             }
-            if self.epoch.len() >= BATCH {
+            if self.seq.len() >= BATCH {
+                self.repeat(rows, start, std::mem::take(&mut new));
                 result = self.take().and_then(|batch| batch.map_or(Ok(()), &mut *out));
             }
         });
+        self.repeat(rows, start, new);
         result
+    }
+
+    /// Appends what is the same in all rows of a part, `count` times.
+    fn repeat(&mut self, rows: &Rows<'_>, start: Option<i64>, count: usize) {
+        self.epoch.append_value_n(rows.statement().epoch.0, count);
+        self.index.append_value_n(rows.statement().index.0.into(), count);
+        match start {
+            Some(start) => self.epoch_start.append_value_n(start, count),
+            None => self.epoch_start.append_nulls(count),
+        }
+        self.device.append_value_n(rows.name(), count);
     }
 
     /// The rows that no batch has taken yet.
     pub(super) fn take(&mut self) -> Result<Option<RecordBatch>, OutputError> {
-        if self.epoch.is_empty() {
+        if self.seq.is_empty() {
             return Ok(None);
         }
         let mut columns: Vec<ArrayRef> = vec![

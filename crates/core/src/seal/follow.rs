@@ -3,6 +3,7 @@
 //! The follower computes what did not travel (counters, digests, root, statement) and refuses what cannot be. It proves
 //! nothing: a [`Rebuilt`] is unverified until its seal is proven by a signature, or by the chain from a later seal that is.
 
+use super::star::Served;
 use super::{Position, Scheme, Seal, Statement, Unverified, star, tree};
 use crate::digest::Digest;
 use crate::engine::Engine;
@@ -10,6 +11,7 @@ use crate::level::Counters;
 use crate::record::{DeviceId, EpochNumber, Framing, Level, MAX_LEVELS, SealIndex, Sequence};
 use crate::roster::Directory;
 use crate::sample::Sample;
+use crate::signature::Algorithm;
 use crate::wire::stream::{Open, Part, Select};
 
 /// What a verifier is willing to work on.
@@ -107,6 +109,37 @@ struct At {
     position: Position,
 }
 
+/// Where a follower stands, for who goes back to it.
+#[derive(Clone, Copy, Debug)]
+pub struct Mark(Option<At>);
+
+/// Where a part stands in its device's chain, as far as that is known without the digest of the seal before: what is costly about
+/// a part depends on nothing else, so that many of them are worked on at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    device: DeviceId,
+    roster: Digest,
+    last: Option<(SealIndex, EpochNumber)>,
+    epoch_closed: bool,
+}
+
+/// A part that can be one of a seal, with everything of the seal but the digest of the one before; [`Follower::hash`] gives it its
+/// root, [`Follower::link`] the rest.
+#[derive(Debug)]
+pub struct Prepared<'a> {
+    place: Place,
+    /// `prev` is null.
+    statement: Statement,
+    algorithm: Algorithm,
+    framing: Framing,
+    select: Select<'a>,
+    digests: &'a [u8],
+    events: &'a [u8],
+    /// What of a star is here; `None` for a tree.
+    star: Option<Served<'a>>,
+    root: Option<Result<Digest, PartError>>,
+}
+
 impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
     /// A follower that goes by `directory`.
     #[must_use]
@@ -124,6 +157,17 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
     #[must_use]
     pub fn position(&self) -> Option<(DeviceId, Position)> {
         self.at.map(|at| (at.device, at.position))
+    }
+
+    /// Where the follower stands.
+    #[must_use]
+    pub const fn mark(&self) -> Mark {
+        Mark(self.at)
+    }
+
+    /// Goes back to where it stood before.
+    pub const fn go_back(&mut self, mark: Mark) {
+        self.at = mark.0;
     }
 
     /// Goes to a device. `known` gives the digest of a seal before that the receiver has (by index) where the item does not.
@@ -150,12 +194,38 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
     /// # Errors
     /// [`PartError`]; the follower stays where it was.
     pub fn part<'a>(&mut self, part: &Part<'a>, shape: Option<&Shape>) -> Result<Rebuilt<'a>, PartError> {
-        let at = self.at.ok_or(PartError::NoOpen)?;
+        let place = self.place().ok_or(PartError::NoOpen)?;
         let shape = shape.ok_or(PartError::SchemaUnknown)?;
+        let mut prepared = self.prepare(&place, part, shape)?;
+        self.hash(core::slice::from_mut(&mut prepared));
+        self.link(prepared)
+    }
+
+    /// Where the next part stands; `None` before any open item.
+    #[must_use]
+    pub fn place(&self) -> Option<Place> {
+        let At { device, roster, position } = self.at?;
+        Some(Place { device, roster, last: position.last, epoch_closed: position.epoch_closed })
+    }
+
+    /// Where the part behind one at `place` stands.
+    ///
+    /// # Errors
+    /// [`PartError`], if the part cannot stand there.
+    pub fn behind(&self, place: &Place, part: &Part<'_>) -> Result<Place, PartError> {
+        let last = Some(self.within(place, part)?);
+        Ok(Place { last, epoch_closed: part.last_in_epoch, ..*place })
+    }
+
+    /// Checks the next part, at `place`, and counts its levels.
+    ///
+    /// # Errors
+    /// [`PartError`]: what can be wrong with a part, but for the digests of a tree.
+    pub fn prepare<'a>(&self, place: &Place, part: &Part<'a>, shape: &Shape) -> Result<Prepared<'a>, PartError> {
         let levels = self.directory.levels();
-        let (index, epoch) = self.place(&at, part)?;
+        let (index, epoch) = self.within(place, part)?;
         let mut algorithm = None;
-        self.directory.with_key(at.device, index, &mut |key| algorithm = Some(key.algorithm()));
+        self.directory.with_key(place.device, index, &mut |key| algorithm = Some(key.algorithm()));
         let algorithm = algorithm.ok_or(PartError::IndexOutOfRange)?;
 
         if part.round > part.own_round || part.own_round.0 >= levels {
@@ -174,10 +244,9 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
                 return Err(PartError::LostOutOfRange);
             }
         }
-        let mut statement = Statement::new(part.scheme, self.directory.group(), at.roster, at.device, levels);
+        let mut statement = Statement::new(part.scheme, self.directory.group(), place.roster, place.device, levels);
         statement.index = index;
-        statement.prev = at.position.prev;
-        statement.last = at.position.last;
+        statement.last = place.last;
         statement.epoch = epoch;
         statement.last_in_epoch = part.last_in_epoch;
         statement.restart = part.restart;
@@ -189,16 +258,48 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
         statement.lost = part.lost;
         statement.answered = part.answered;
 
-        let mut blocks = [Digest::NULL; MAX_LEVELS];
-        let root = self.root(&statement, part, shape.framing, algorithm.signature_length(), &mut blocks)?;
-        let seal = Seal::new(statement, root, algorithm);
-        let sample = Sample::new(&seal, part, shape.framing);
-        self.at = Some(At { position: seal.position(), ..at });
-        Ok(Rebuilt { seal, sample, blocks })
+        self.fits(&statement, part, shape.framing, algorithm.signature_length())?;
+        let (select, digests, events) = (part.select.clone(), part.digests, part.events);
+        let star = match (&select, part.scheme) {
+            (Select::Levels(mask), Scheme::Star) => Some(Served::new(&statement, *mask, shape.framing, digests, events)),
+            _ => None,
+        };
+        let (framing, place) = (shape.framing, *place);
+        Ok(Prepared { place, statement, algorithm, framing, select, digests, events, star, root: None })
     }
 
-    fn place(&self, at: &At, part: &Part<'_>) -> Result<(SealIndex, EpochNumber), PartError> {
-        let (index, epoch) = match at.position.last {
+    /// Computes the roots of parts, those of stars side by side.
+    pub fn hash(&self, parts: &mut [Prepared<'_>]) {
+        self.engine.star_roots(&mut parts.iter_mut().filter_map(|part| part.star.as_mut()));
+        for part in parts {
+            part.root = Some(match &part.star {
+                Some(star) => Ok(star.root),
+                None => self.root_of_tree(part),
+            });
+        }
+    }
+
+    /// Completes the seal of the next part, and goes on behind it. A part that has not been hashed yet is; one that was prepared
+    /// for another place than where the follower stands has no seal here.
+    ///
+    /// # Errors
+    /// [`PartError`]: `NoOpen` for one of another place, `DigestCount` for a tree; the follower stays where it was.
+    pub fn link<'a>(&mut self, mut part: Prepared<'a>) -> Result<Rebuilt<'a>, PartError> {
+        let at = self.at.filter(|_| self.place() == Some(part.place)).ok_or(PartError::NoOpen)?;
+        if part.root.is_none() {
+            self.hash(core::slice::from_mut(&mut part));
+        }
+        let root = part.root.unwrap_or(Err(PartError::DigestCount))?;
+        let statement = Statement { prev: at.position.prev, ..part.statement };
+        let seal = Seal::new(statement, root, part.algorithm);
+        let sample = Sample::new(&seal, part.select, part.events, part.framing);
+        self.at = Some(At { position: seal.position(), ..at });
+        Ok(Rebuilt { seal, sample, blocks: part.star.map_or([Digest::NULL; MAX_LEVELS], |star| star.digests) })
+    }
+
+    /// Index and epoch of a part.
+    fn within(&self, place: &Place, part: &Part<'_>) -> Result<(SealIndex, EpochNumber), PartError> {
+        let (index, epoch) = match place.last {
             None => (Some(part.skipped), Some(part.advance)),
             Some((index, epoch)) => {
                 (index.0.checked_add(1).and_then(|next| next.checked_add(part.skipped)), epoch.0.checked_add(part.advance))
@@ -213,21 +314,14 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
         if part.skipped > 0 && !part.restart {
             return Err(PartError::GapWithoutRestart);
         }
-        if at.position.last.is_some() && part.advance == 0 && at.position.epoch_closed {
+        if place.last.is_some() && part.advance == 0 && place.epoch_closed {
             return Err(PartError::EpochClosed);
         }
         Ok((index, epoch))
     }
 
-    /// Checks selection, digests, events and signature for their sizes, then computes the root.
-    fn root(
-        &self,
-        statement: &Statement,
-        part: &Part<'_>,
-        framing: Framing,
-        signature: usize,
-        blocks: &mut [Digest; MAX_LEVELS],
-    ) -> Result<Digest, PartError> {
+    /// Checks selection, digests, events and signature for their sizes.
+    fn fits(&self, statement: &Statement, part: &Part<'_>, framing: Framing, signature: usize) -> Result<(), PartError> {
         let counters = &statement.counters;
         let surviving = statement.surviving();
         if !part.digests.len().is_multiple_of(32) {
@@ -264,11 +358,17 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
         if part.signature.is_some_and(|bytes| bytes.len() != signature) {
             return Err(PartError::MalformedSignature);
         }
-        match (&part.select, statement.scheme) {
-            (Select::Levels(mask), Scheme::Star) => Ok(star_root(&self.engine, statement, *mask, part, framing, blocks)),
-            (Select::Levels(_), Scheme::Tree) if selected == part.n && part.n > 0 => Ok(self.whole_tree_root(part, framing)),
-            (Select::Levels(mask), Scheme::Tree) => self.tree_root(part, framing, &mut self.members(statement, *mask)),
-            (Select::Events(gaps), _) => self.tree_root(part, framing, &mut gaps.iter()),
+        Ok(())
+    }
+
+    fn root_of_tree(&self, part: &Prepared<'_>) -> Result<Digest, PartError> {
+        let n = part.statement.counters.total();
+        match &part.select {
+            Select::Levels(mask) if u64::from(masked(&part.statement.counters, *mask)) == n && n > 0 => {
+                Ok(self.whole_tree_root(part))
+            }
+            Select::Levels(mask) => self.tree_root(part, &mut self.members(&part.statement, *mask)),
+            Select::Events(gaps) => self.tree_root(part, &mut gaps.iter()),
         }
     }
 
@@ -276,26 +376,22 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
         crate::sample::members(&self.engine, &statement.salt, statement.counters.levels(), part_total(&statement.counters), mask)
     }
 
-    fn tree_root(
-        &self,
-        part: &Part<'_>,
-        framing: Framing,
-        selected: &mut dyn Iterator<Item = Sequence>,
-    ) -> Result<Digest, PartError> {
-        let root = self.engine.multiproof_root(u64::from(part.n), framing, part.events, selected, part.digests);
+    fn tree_root(&self, part: &Prepared<'_>, selected: &mut dyn Iterator<Item = Sequence>) -> Result<Digest, PartError> {
+        let n = part.statement.counters.total();
+        let root = self.engine.multiproof_root(n, part.framing, part.events, selected, part.digests);
         root.map_err(|_| PartError::DigestCount)
     }
 
-    fn whole_tree_root(&self, part: &Part<'_>, framing: Framing) -> Digest {
+    fn whole_tree_root(&self, part: &Prepared<'_>) -> Digest {
         let mut whole = tree::Tree::<32>::new();
         // The tree's capacity is above any u32 and the length has been checked, so neither can fail.
-        match framing {
+        match part.framing {
             Framing::Fixed(size) => {
                 let _ = whole.extend(&self.engine, usize::from(size.get()), part.events);
             }
             Framing::Prefixed => {
                 let mut rest = part.events;
-                while let Some((record, tail)) = framing.split_first(rest) {
+                while let Some((record, tail)) = part.framing.split_first(rest) {
                     let _ = whole.push(record);
                     rest = tail;
                 }
@@ -305,43 +401,49 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
     }
 }
 
-fn star_root(
-    engine: &impl Engine,
-    statement: &Statement,
-    mask: u32,
-    part: &Part<'_>,
-    framing: Framing,
-    blocks: &mut [Digest; MAX_LEVELS],
-) -> Digest {
-    let counters = &statement.counters;
-    let levels = counters.levels();
-    let mut served = [&[][..]; MAX_LEVELS];
-    let mut rest = part.events;
-    for level in (0..levels).rev().filter(|level| mask >> level & 1 == 1) {
-        let length = framing.length_of(rest, counters.at(Level(level))).unwrap_or(rest.len());
-        (served[usize::from(level)], rest) = rest.split_at(length);
-    }
-    engine.block_digests(statement.device, statement.index, &served, blocks);
-    let lowest = lowest(mask, levels);
-    let surviving = statement.surviving();
-    let mut given = part.digests.chunks_exact(32).map(digest);
-    let mut above = star::chain_start();
-    if surviving & below(lowest) != 0 {
-        above = given.next().unwrap_or(Digest::NULL);
-    } else {
-        for level in 0..lowest {
-            above = star::link(&above, counters.at(Level(level)), &Digest::NULL);
+impl<'a> Served<'a> {
+    /// What a part carries of the star of its statement; its sizes have been checked.
+    fn new(statement: &Statement, mask: u32, framing: Framing, evidence: &'a [u8], events: &'a [u8]) -> Self {
+        let counters = statement.counters;
+        let mut blocks = [&[][..]; MAX_LEVELS];
+        let mut rest = events;
+        for level in (0..counters.levels()).rev().filter(|level| mask >> level & 1 == 1) {
+            let length = framing.length_of(rest, counters.at(Level(level))).unwrap_or(rest.len());
+            (blocks[usize::from(level)], rest) = rest.split_at(length);
         }
+        let (device, index, surviving) = (statement.device, statement.index, statement.surviving());
+        let (digests, root) = ([Digest::NULL; MAX_LEVELS], Digest::NULL);
+        Self { device, index, counters, surviving, mask, evidence, blocks, digests, root }
     }
-    for level in lowest..levels {
-        let block = if mask >> level & 1 == 1 || surviving >> level & 1 == 0 {
-            blocks[usize::from(level)]
+
+    /// The root, given the digests of the blocks.
+    #[must_use]
+    pub fn link_all(&self) -> Digest {
+        let (from, above, blocks) = self.chain();
+        let levels = self.counters.as_slice().iter().zip(&blocks).skip(usize::from(from));
+        levels.fold(above, |above, (&count, block)| star::link(&above, count, block))
+    }
+
+    /// The chain over the levels, given the digests of the blocks: from which level on it is to be computed, the digest before that
+    /// level, and each level's block.
+    #[must_use]
+    pub fn chain(&self) -> (u8, Digest, [Digest; MAX_LEVELS]) {
+        let levels = self.counters.levels();
+        let lowest = lowest(self.mask, levels);
+        let mut given = self.evidence.chunks_exact(32).map(digest);
+        let (from, above) = if self.surviving & below(lowest) != 0 {
+            (lowest, given.next().unwrap_or(Digest::NULL))
         } else {
-            given.next().unwrap_or(Digest::NULL)
+            (0, star::chain_start())
         };
-        above = star::link(&above, counters.at(Level(level)), &block);
+        let mut blocks = [Digest::NULL; MAX_LEVELS];
+        for level in lowest..levels {
+            let is_here = self.mask >> level & 1 == 1 || self.surviving >> level & 1 == 0;
+            let level = usize::from(level);
+            blocks[level] = if is_here { self.digests[level] } else { given.next().unwrap_or(Digest::NULL) };
+        }
+        (from, above, blocks)
     }
-    above
 }
 
 #[allow(clippy::cast_possible_truncation)]

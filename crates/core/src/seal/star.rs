@@ -55,6 +55,29 @@ pub fn root_from(counters: &Counters, from: u8, above: Digest, digests: &[Digest
     levels.fold(above, |above, (&count, digest)| link(&above, count, digest))
 }
 
+/// What a part carries of a star, and what a verifier makes of it: [`Engine::star_roots`](crate::engine::Engine::star_roots).
+#[derive(Clone, Debug)]
+pub struct Served<'a> {
+    /// The device.
+    pub device: DeviceId,
+    /// The seal.
+    pub index: SealIndex,
+    /// Events per level.
+    pub counters: Counters,
+    /// The levels whose blocks exist, as a bit mask.
+    pub surviving: u32,
+    /// The levels whose blocks are here.
+    pub mask: u32,
+    /// The digests that stand for what is not here, 32 bytes each, in the order of section 4 of the formats.
+    pub evidence: &'a [u8],
+    /// The blocks as they lie in the part, by level; empty where none is here.
+    pub blocks: [&'a [u8]; MAX_LEVELS],
+    /// To be computed: `D_i` of each block; null where it is empty.
+    pub digests: [Digest; MAX_LEVELS],
+    /// To be computed: the root.
+    pub root: Digest,
+}
+
 /// One level's running digest: 112 bytes.
 #[derive(Clone, Copy)]
 struct Running {

@@ -2,18 +2,21 @@
 
 use core::arch::x86_64::{
     __m128i, __m512i, _mm_set_epi64x, _mm_storeu_si128, _mm512_add_epi32, _mm512_broadcast_i32x4, _mm512_extracti32x4_epi32,
-    _mm512_loadu_si512, _mm512_or_si512, _mm512_ror_epi32, _mm512_set1_epi32, _mm512_shuffle_epi8, _mm512_shuffle_i32x4,
-    _mm512_slli_epi32, _mm512_srli_epi32, _mm512_ternarylogic_epi32, _mm512_unpackhi_epi32, _mm512_unpackhi_epi64,
-    _mm512_unpacklo_epi32, _mm512_unpacklo_epi64,
+    _mm512_loadu_si512, _mm512_mask_mov_epi32, _mm512_or_si512, _mm512_ror_epi32, _mm512_set1_epi32, _mm512_shuffle_epi8,
+    _mm512_shuffle_i32x4, _mm512_slli_epi32, _mm512_srli_epi32, _mm512_ternarylogic_epi32, _mm512_unpackhi_epi32,
+    _mm512_unpackhi_epi64, _mm512_unpacklo_epi32, _mm512_unpacklo_epi64,
 };
 
 use moteseal_core::Digest;
 use moteseal_core::digest::INITIAL;
+use moteseal_core::level::Counters;
+use moteseal_core::record::MAX_LEVELS;
+use moteseal_core::seal::star::Served;
 
 use super::{K, leaf_block, leaf_blocks};
 
 /// Messages side by side.
-const LANES: usize = 16;
+pub(super) const LANES: usize = 16;
 
 #[inline]
 #[target_feature(enable = "avx512f")]
@@ -110,6 +113,16 @@ impl States {
         }
     }
 
+    /// These states in the lanes of `mask`, and those of `before` in the others.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn only(mut self, mask: u16, before: &Self) -> Self {
+        for (word, before) in self.0.iter_mut().zip(&before.0) {
+            *word = _mm512_mask_mov_epi32(*before, mask, *word);
+        }
+        self
+    }
+
     /// The digests, big-endian.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw")]
@@ -181,6 +194,131 @@ fn words(blocks: &[[u8; 64]; LANES]) -> Words {
         *row = swap_bytes(load(block));
     }
     transpose16(rows)
+}
+
+/// A message of a 64-byte header and a body.
+pub(super) struct Message<'a> {
+    header: [u8; 64],
+    body: &'a [[u8; 64]],
+    /// The rest of the body, padded.
+    tail: [[u8; 64]; 2],
+    /// How many blocks these are together.
+    blocks: usize,
+}
+
+impl<'a> Message<'a> {
+    pub(super) fn new(header: [u8; 64], body: &'a [u8]) -> Self {
+        let (whole, rest) = body.as_chunks::<64>();
+        let mut tail = [[0; 64]; 2];
+        tail[0][..rest.len()].copy_from_slice(rest);
+        tail[0][rest.len()] = 0x80;
+        let tails = if rest.len() < 56 { 1 } else { 2 };
+        tail[tails - 1][56..].copy_from_slice(&(8 * (64 + body.len() as u64)).to_be_bytes());
+        Self { header, body: whole, tail, blocks: 1 + whole.len() + tails }
+    }
+
+    /// A message that nobody asks for, in a lane that would be empty.
+    pub(super) fn none() -> Self {
+        Self { header: [0; 64], body: &[], tail: [[0; 64]; 2], blocks: 1 }
+    }
+
+    pub(super) fn blocks(&self) -> usize {
+        self.blocks
+    }
+
+    /// Block `at`; the last one from there on.
+    #[inline]
+    fn block(&self, at: usize) -> &[u8; 64] {
+        match at.checked_sub(1) {
+            None => &self.header,
+            Some(at) if at < self.body.len() => &self.body[at],
+            // Past the end it is the last one again.
+            Some(at) => &self.tail[usize::from(self.blocks > self.body.len() + 2 && at > self.body.len())],
+        }
+    }
+}
+
+/// Hashes sixteen messages, for as long as the longest takes.
+#[target_feature(enable = "avx512f,avx512bw")]
+pub(super) fn messages(messages: &[Message<'_>; LANES], out: &mut [Digest; LANES]) {
+    let mut states = States::initial();
+    let (mut longest, mut shortest) = (0, usize::MAX);
+    for message in messages {
+        longest = longest.max(message.blocks);
+        shortest = shortest.min(message.blocks);
+    }
+    for at in 0..longest {
+        let mut rows = [broadcast(0); LANES];
+        for (row, message) in rows.iter_mut().zip(messages) {
+            *row = swap_bytes(load(message.block(at)));
+        }
+        let before = states;
+        states.compress(transpose16(rows));
+        if at >= shortest {
+            let mut mask = 0;
+            for (lane, message) in messages.iter().enumerate() {
+                mask |= u16::from(at < message.blocks) << lane;
+            }
+            states = states.only(mask, &before);
+        }
+    }
+    states.digests(out);
+}
+
+/// A star's chain over its levels: `A_i = SHA-256(A_(i-1) || n_i || D_i)`.
+pub(super) struct Chain {
+    /// The first level to be linked, and what stands before it.
+    from: u8,
+    above: Digest,
+    /// `n_i`.
+    counters: Counters,
+    /// `D_i`.
+    blocks: [Digest; MAX_LEVELS],
+}
+
+impl Chain {
+    /// The chain of a star whose blocks have been hashed.
+    pub(super) fn new(star: &Served<'_>) -> Self {
+        let (from, above, blocks) = star.chain();
+        Self { from, above, counters: star.counters, blocks }
+    }
+}
+
+/// Computes up to sixteen chains to their ends.
+#[target_feature(enable = "avx512f,avx512bw")]
+pub(super) fn chains(chains: &[Chain], out: &mut [Digest; LANES]) {
+    let mut rows = [[0; 64]; LANES];
+    let mut levels = 0;
+    for (row, chain) in rows.iter_mut().zip(chains) {
+        row[..32].copy_from_slice(&chain.above.0);
+        levels = levels.max(chain.counters.as_slice().len());
+    }
+    let above = words(&rows);
+    let mut states = States([broadcast(0); 8]);
+    states.0.copy_from_slice(&above[..8]);
+    for level in 0..levels {
+        let mut mask = 0;
+        for (lane, (row, chain)) in rows.iter_mut().zip(chains).enumerate() {
+            if let (true, Some(count)) = (usize::from(chain.from) <= level, chain.counters.as_slice().get(level)) {
+                row[..4].copy_from_slice(&count.to_be_bytes());
+                row[4..36].copy_from_slice(&chain.blocks[level].0);
+                mask |= 1 << lane;
+            }
+        }
+        let link = words(&rows);
+        let mut first = [broadcast(0); 16];
+        first[..8].copy_from_slice(&states.0);
+        first[8..].copy_from_slice(&link[..8]);
+        let mut rest = [broadcast(0); 16];
+        rest[0] = link[8];
+        rest[1] = broadcast(0x8000_0000);
+        rest[15] = broadcast(8 * 68);
+        let mut linked = States::initial();
+        linked.compress(first);
+        linked.compress(rest);
+        states = linked.only(mask, &states);
+    }
+    states.digests(out);
 }
 
 /// Hashes sixteens of leaves; says how many leaves.

@@ -90,6 +90,21 @@ impl Lanes {
     }
 }
 
+impl Lanes {
+    /// The levels of the sequence numbers in two vectors, one a byte.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512cd")]
+    fn step(&self, messages: [__m512i; 2]) -> [u8; STEP] {
+        let mut bytes = [0; STEP];
+        let (halves, _) = bytes.as_chunks_mut::<8>();
+        for (half, level) in halves.iter_mut().zip(self.levels(messages)) {
+            // SAFETY: each half holds the eight bytes that are stored.
+            unsafe { _mm_storel_epi64(half.as_mut_ptr().cast(), _mm512_cvtepi64_epi8(level)) };
+        }
+        bytes
+    }
+}
+
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn first_messages(first: u64) -> [__m512i; 2] {
@@ -107,21 +122,18 @@ fn advance([low, high]: [__m512i; 2]) -> [__m512i; 2] {
     [_mm512_add_epi64(low, step), _mm512_add_epi64(high, step)]
 }
 
-/// Writes the levels of `first, first + 1, ...` to whole steps of `out`; says how many.
+/// Writes the levels of `first, first + 1, ...` to `out`.
 #[target_feature(enable = "avx512f,avx512cd")]
-pub(super) fn levels(state: [u64; 4], levels: u8, first: u64, out: &mut [u8]) -> usize {
+pub(super) fn levels(state: [u64; 4], levels: u8, first: u64, out: &mut [u8]) {
     let lanes = Lanes::new(state, levels);
     let mut messages = first_messages(first);
-    let (steps, _) = out.as_chunks_mut::<STEP>();
-    for bytes in &mut *steps {
-        let (low, high) = bytes.split_at_mut(8);
-        for (half, level) in [low, high].into_iter().zip(lanes.levels(messages)) {
-            // SAFETY: each half holds the eight bytes that are stored.
-            unsafe { _mm_storel_epi64(half.as_mut_ptr().cast(), _mm512_cvtepi64_epi8(level)) };
-        }
+    let (steps, rest) = out.as_chunks_mut::<STEP>();
+    for bytes in steps {
+        *bytes = lanes.step(messages);
         messages = advance(messages);
     }
-    steps.len() * STEP
+    // The lanes behind the last one are not looked at.
+    rest.copy_from_slice(&lanes.step(messages)[..rest.len()]);
 }
 
 /// Adds the counts of `level(0) .. level(n - 1)` to `counts`.
@@ -158,8 +170,9 @@ pub(super) fn count(key: SipKey, levels: u8, n: u32, counts: &mut [u32]) {
             }
         }
     }
-    for seq in n / STEP as u32 * STEP as u32..n {
-        counts[usize::from(key.level(seq.into(), levels).0)] += 1;
+    let rest = (n % STEP as u32) as usize;
+    for level in &lanes.step(messages)[..rest] {
+        counts[usize::from(*level)] += 1;
     }
 }
 

@@ -1,0 +1,191 @@
+//! What verifying a million readings of many devices costs, from the bytes of an answer in memory to verified rows and to Arrow:
+//! whole and an eighth of it, on one thread and on all.
+//!
+//! The answers are a cloud's own, fetched over HTTP before anything is timed. One thread is timed by its own clock, several by the
+//! clock on the wall: there the other programs of the machine count.
+
+use std::hint::black_box;
+use std::io;
+use std::num::NonZero;
+use std::thread::available_parallelism;
+use std::time::Instant;
+
+use bytes::Bytes;
+use moteseal_api::{CBOR_SEQ, JSON, Query, paths};
+use moteseal_client::output::{Format, OutputError, Writer};
+use moteseal_client::{PIECE, Report as Verified, Rows, Session, Sink};
+use moteseal_core::record::EpochNumber;
+use moteseal_core::sample::{Choice, Rate};
+use moteseal_core::seal::Scheme;
+use moteseal_lanes::Host;
+use moteseal_net::{Client, Options};
+use moteseal_verify::Roster;
+
+use crate::hashing::dependent_compressions;
+use crate::load::{Failed, Fleet, Service, requests, upload};
+use crate::measure::{Bar, Contender, Report, interleaved, median};
+
+/// Interleaved runs of each.
+const RUNS: usize = 11;
+/// Bytes of an answer that a session is fed at once.
+const CHUNK: usize = PIECE;
+/// Of the longest answer, less than.
+const MAX_ANSWER: usize = 256 << 20;
+
+/// Who sealed what.
+struct Population {
+    title: &'static str,
+    devices: u16,
+    epochs: u64,
+    /// Readings of 4 bytes a seal.
+    readings: u32,
+    /// Whether verifying all of it must stay within the bar of many seals.
+    is_bar: bool,
+}
+
+const POPULATIONS: [Population; 3] = [
+    Population {
+        title: "1,000 devices, a seal of 1,000 readings each, a signature a seal",
+        devices: 1000,
+        epochs: 1,
+        readings: 1000,
+        is_bar: false,
+    },
+    Population {
+        title: "1,000 devices, 4 seals of 250 readings each, a signature for the four",
+        devices: 1000,
+        epochs: 4,
+        readings: 250,
+        is_bar: false,
+    },
+    Population {
+        title: "13 devices, 256 seals of 298 readings each, a signature for 64",
+        devices: 13,
+        epochs: 256,
+        readings: 298,
+        is_bar: true,
+    },
+];
+
+/// An answer as it came, and what it is the answer to.
+struct Answer<'r> {
+    roster: &'r Roster,
+    query: Query,
+    bytes: Vec<u8>,
+    /// Events that its seals cover.
+    events: usize,
+}
+
+impl<'r> Answer<'r> {
+    fn verify(&self, threads: NonZero<usize>, sink: &mut dyn Sink) -> Verified {
+        let mut session = Session::new(self.roster, self.query.clone(), None).with_threads(threads);
+        for chunk in self.bytes.chunks(CHUNK) {
+            session.feed(chunk, sink).expect("the answer is a cloud's own");
+        }
+        session.finish(sink).expect("the answer is whole").0
+    }
+
+    /// No row is looked at.
+    fn verified(&self, threads: NonZero<usize>) {
+        let report = self.verify(threads, &mut |_: &Rows<'_>| Ok::<(), OutputError>(()));
+        assert_eq!(usize::try_from(report.events()), Ok(self.events));
+    }
+
+    /// Each row is looked at.
+    fn rows(&self, threads: NonZero<usize>) {
+        let mut sum = 0_u64;
+        self.verify(threads, &mut |rows: &Rows<'_>| {
+            rows.for_each(|seq, _, record| sum += seq.0 + u64::from(record[3]));
+            Ok::<(), OutputError>(())
+        });
+        black_box(sum);
+    }
+
+    /// Rows become an Arrow stream, which nobody keeps.
+    fn arrow(&self, threads: NonZero<usize>) {
+        let mut writer = Writer::new(Format::Arrow, io::sink());
+        self.verify(threads, &mut writer);
+        writer.finish().expect("nothing can fail to be thrown away");
+    }
+}
+
+pub(crate) fn run() -> Result<Report, Failed> {
+    let folder = tempfile::tempdir_in(std::env::current_exe()?.parent().ok_or("no folder to measure in")?)?;
+    let threads = available_parallelism()?;
+    let mut report = Report::new(format!(
+        "verification of many devices, from an answer in memory; host loops: {}; D = one dependent SHA-256 compression; medians of \
+         {RUNS} interleaved runs; {threads} threads are all",
+        Host::detect().name()
+    ));
+    for (population, number) in POPULATIONS.iter().zip(0..) {
+        let folder = folder.path().join(format!("{number}"));
+        std::fs::create_dir_all(&folder)?;
+        let mut fleet = Fleet::new(population.devices, Scheme::Star)?;
+        fleet.write(&folder)?;
+        let service = Service::start(&folder, false)?;
+        let first = fleet.next_epoch();
+        let bundles: Vec<_> = fleet.seal(population.epochs, population.readings)?.into_iter().flatten().collect();
+        upload(&service.address, &[requests(&bundles, 500)])?;
+        let range = (first, first + population.epochs);
+        for (name, rate) in [("all", Rate::ALL), ("an eighth", "1/8".parse()?)] {
+            let answer = fetch(&fleet.roster, &service, range, rate, bundles.len() * population.readings as usize)?;
+            report.add(format!("{}: {name}, bytes", population.title), answer.bytes.len() as f64 / 1e6, "MB", None);
+            measure(&answer, threads, population.is_bar && rate == Rate::ALL, &mut report);
+        }
+    }
+    Ok(report)
+}
+
+/// Asks the service for all devices.
+fn fetch<'r>(
+    roster: &'r Roster,
+    service: &Service,
+    (since, until): (u64, u64),
+    rate: Rate,
+    events: usize,
+) -> Result<Answer<'r>, Failed> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let client = Client::new(&format!("http://{}", service.address), &Options::default())?;
+    let devices = roster.devices().map(|device| device.id).collect();
+    let (since, until) = (EpochNumber(since), Some(EpochNumber(until)));
+    let query = Query { devices, since, until, choice: Choice::Rate(rate) };
+    let body = Bytes::from(query.to_json());
+    let bytes =
+        runtime.block_on(async { client.post(paths::QUERY, JSON, body).await?.expect(CBOR_SEQ)?.bytes(MAX_ANSWER).await })?;
+    Ok(Answer { roster, query, bytes, events })
+}
+
+/// Times one answer on one thread, then on all.
+fn measure<'r>(answer: &Answer<'r>, threads: NonZero<usize>, is_bar: bool, report: &mut Report) {
+    const ONE: NonZero<usize> = NonZero::<usize>::MIN;
+    let events = answer.events;
+    let mut contenders = [
+        dependent_compressions(),
+        Contender::new(events, || answer.verified(ONE)),
+        Contender::new(events, || answer.rows(ONE)),
+        Contender::new(events, || answer.arrow(ONE)),
+    ];
+    let times = interleaved(RUNS, &mut contenders);
+    report.add("  verified, an event that the seals cover", times.ratio(1, 0), "D", is_bar.then_some(Bar::AtMost(0.15)));
+    report.add("  and each row looked at", times.ratio(2, 0), "D", None);
+    report.add("  and made an Arrow stream", times.ratio(3, 0), "D", None);
+    let names = ["verified", "and each row looked at", "and made an Arrow stream"];
+    let works: [fn(&Answer<'r>, NonZero<usize>); 3] = [Answer::verified, Answer::rows, Answer::arrow];
+    for ((name, work), place) in names.into_iter().zip(works).zip(0..) {
+        let (mut ratios, mut all) = (Vec::new(), Vec::new());
+        for run in 0..=RUNS {
+            let [one, many] = [ONE, threads].map(|threads| {
+                let start = Instant::now();
+                work(answer, threads);
+                start.elapsed().as_secs_f64()
+            });
+            if run > 0 {
+                ratios.push(one / many);
+                all.push(many * 1e3);
+            }
+        }
+        report.add(format!("  on {threads} threads, {name}"), median(all), "ms", None);
+        let bar = (place == 2 && threads.get() >= 2).then_some(Bar::AtLeast(1.5));
+        report.add("    faster than on one, by the clock on the wall", median(ratios), "x", bar);
+    }
+}

@@ -16,7 +16,7 @@ use crate::journal::JournalError;
 use crate::memory::Durable;
 use crate::report::{Report, Tell};
 
-/// Senders that are known at once.
+/// Senders that are known at once; there is a place for the certificate of one.
 const SENDERS: usize = 1;
 /// Blocks of one message each: what live commands and lines are sent as.
 const PER_BLOCK: usize = 1;
@@ -69,12 +69,11 @@ impl<K: PartialEq, const N: usize> Slot<K, N> {
 
 /// What is kept in RAM.
 pub struct Shelf {
-    certificates: [Slot<KeyId, MAX_SENDER_CERTIFICATE>; SENDERS],
+    certificate: Slot<KeyId, MAX_SENDER_CERTIFICATE>,
     chain_certificate: Slot<ChainRef, MAX_SENDER_CERTIFICATE>,
     revocation: Slot<u8, MAX_REVOCATION>,
     head: Slot<ChainRef, MAX_HEAD>,
     leaves: [Slot<(ChainRef, u32), LEAF>; LEAVES],
-    next_certificate: usize,
     next_leaf: usize,
 }
 
@@ -89,19 +88,18 @@ impl Shelf {
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            certificates: [const { Slot::new() }; SENDERS],
+            certificate: Slot::new(),
             chain_certificate: Slot::new(),
             revocation: Slot::new(),
             head: Slot::new(),
             leaves: [const { Slot::new() }; LEAVES],
-            next_certificate: 0,
             next_leaf: 0,
         }
     }
 
     fn get(&self, item: Item) -> Option<&[u8]> {
         match item {
-            Item::Certificate(key) => self.certificates.iter().find_map(|slot| slot.get(&key)),
+            Item::Certificate(key) => self.certificate.get(&key),
             Item::Revocation(base) => self.revocation.get(&base),
             Item::ChainCertificate(chain) => self.chain_certificate.get(&chain),
             Item::Head(chain) => self.head.get(&chain),
@@ -111,13 +109,7 @@ impl Shelf {
 
     fn put(&mut self, item: Item, bytes: &[u8]) -> Result<(), KeepError> {
         match item {
-            Item::Certificate(key) => {
-                let at = self.certificates.iter().position(|slot| slot.key == Some(key)).unwrap_or_else(|| {
-                    self.next_certificate = (self.next_certificate + 1) % SENDERS;
-                    self.next_certificate
-                });
-                self.certificates.get_mut(at).map_or(Err(KeepError::NoRoom), |slot| slot.put(key, bytes))
-            }
+            Item::Certificate(key) => self.certificate.put(key, bytes),
             Item::Revocation(base) => self.revocation.put(base, bytes),
             Item::ChainCertificate(chain) => self.chain_certificate.put(chain, bytes),
             Item::Head(chain) => self.head.put(chain, bytes),
@@ -258,8 +250,10 @@ impl<'p, 'm> Listener<'p, 'm> {
             Some(Event::Verified { chain, number, first, last, is_last, .. }) => {
                 // The head was found to be genuine; images and agendas are not for a mote.
                 let head = self.shelf.get(Item::Head(chain)).and_then(|head| Head::peek(head).ok());
-                let blocks = if head.is_some_and(|head| head.kind() == Kind::Messages) { first..=last } else { 1..=0 };
-                for block in blocks {
+                if head.is_none_or(|head| head.kind() != Kind::Messages) {
+                    return Ok(());
+                }
+                for block in first..=last {
                     let leaf = self.shelf.get(Item::Leaf { chain, block, index: 0 });
                     let trailer = if is_last && block == last { 0 } else { TRAILER };
                     let message = leaf.and_then(|leaf| leaf.get(trailer..)).unwrap_or_default();

@@ -1,6 +1,6 @@
 //! The firmware: a mote on one of QEMU's boards, with its gateway at the other end of the first serial line. Everything that it does is the library's.
 //!
-//! With the feature `report` it says what it does through semihosting, and ends QEMU with status 2 where it was told nothing that it can use and 3
+//! With the feature `report` it says through semihosting what it does and how deep its stack got, and ends QEMU with status 2 where it was told nothing that it can use and 3
 //! where its journal cannot be read; a board on its own resets instead.
 
 #![no_std]
@@ -75,7 +75,12 @@ impl Pages {
 /// Says what the mote does.
 fn tell(report: Report) {
     #[cfg(feature = "report")]
-    moteseal_board::println!("mote: {report}");
+    {
+        moteseal_board::println!("mote: {report}");
+        if report == Report::Done {
+            moteseal_board::println!("mote: stack {}", moteseal_board::stack::peak());
+        }
+    }
     #[cfg(not(feature = "report"))]
     let _ = report;
 }
@@ -96,6 +101,8 @@ fn stop(name: &str, status: u8) -> ! {
 
 #[entry]
 fn main() -> ! {
+    #[cfg(feature = "report")]
+    moteseal_board::stack::paint();
     let Some(board) = Board::take() else { stop("BoardTaken", 1) };
     let told = match Provisioning::decode(board.provision) {
         Ok(told) => told,

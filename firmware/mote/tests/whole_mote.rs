@@ -333,7 +333,7 @@ fn a_sensor_that_cannot_wait_loses_nothing_that_is_not_confessed() {
             // The link is away half of the time, for some epochs, and the readings go on.
             let step = &mut |_: &mut Mote<'_, '_, &mut Simulated, Sensor, 8, BUFFER>, now_ms: u64| {
                 let n = given.len() as u32;
-                if now_ms % 8 == 0 && now_ms < 50_000 {
+                if now_ms.is_multiple_of(8) && now_ms < 50_000 {
                     given.push((n * 3 + 1).to_be_bytes());
                     let mut feed = feed.borrow_mut();
                     if feed.waiting.len() < 8 {

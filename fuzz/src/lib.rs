@@ -14,6 +14,7 @@ pub mod link;
 pub mod query;
 pub mod roster;
 pub mod schema;
+pub mod serial;
 pub mod stream;
 pub mod sums;
 
@@ -21,7 +22,7 @@ pub mod sums;
 pub type Target = (&'static str, fn(&[u8]), fn() -> Vec<Vec<u8>>);
 
 /// Every target.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 10] = [
     ("cast", cast::run, cast::seeds),
     ("cose", cose::run, cose::seeds),
     ("keys", keys::run, keys::seeds),
@@ -29,6 +30,7 @@ pub const TARGETS: [Target; 9] = [
     ("query", query::run, query::seeds),
     ("roster", roster::run, roster::seeds),
     ("schema", schema::run, schema::seeds),
+    ("serial", serial::run, serial::seeds),
     ("stream", stream::run, stream::seeds),
     ("sums", sums::run, sums::seeds),
 ];

@@ -506,10 +506,54 @@ fn rows() -> Vec<(String, Vec<u8>)> {
     rows
 }
 
+/// The rows of the second table: what the gateway refuses once the line is open, and as what.
+fn refused_rows() -> Vec<(String, Vec<u8>)> {
+    let (mut mote, mut gateway) = ends();
+    settle(&mut mote, &mut gateway, 0);
+    let (a, b) = (1 << 32 | 1, 900 << 32 | 1);
+    let hello = |version: u8, is_open: u8, device: [u8; 8], session: u64| {
+        let body = [&[version, is_open, 1, 44][..], &device, &session.to_be_bytes(), &[0; 8]].concat();
+        reference::packet(0x80, None, &body)
+    };
+    let mut noisy = hello(1, 0, MOTE.0, a);
+    noisy[12] ^= 0x20;
+    let mut cut = reference::packet(1, Some((a, b, 0)), b"reading");
+    cut.drain(8..10);
+    let rows = [
+        ("a HELLO with a bit turned over", noisy),
+        ("a HELLO of version 2", hello(2, 0, MOTE.0, a)),
+        ("a HELLO that is open twice", hello(1, 2, MOTE.0, a)),
+        ("a HELLO of session 0", hello(1, 0, MOTE.0, 0)),
+        ("a HELLO of a gateway", hello(1, 0, [0; 8], a)),
+        ("a body of the mote's session before", reference::packet(1, Some((a - 1, b, 0)), b"reading")),
+        ("a body for the gateway's session before", reference::packet(1, Some((a, b - 1, 0)), b"reading")),
+        ("a body with number 256", reference::packet(1, Some((a, b, 256)), b"reading")),
+        ("the body after the next", reference::packet(1, Some((a, b, 1)), b"reading")),
+        ("the gateway's own body, as an echo", reference::packet(1, Some((b, a, 0)), b"reading")),
+        ("a body that lacks two bytes", cut),
+        ("a body on channel 7", reference::packet(7, Some((a, b, 0)), b"reading")),
+        ("five bytes", vec![0, 6, 1, 1, 1, 1, 1, 0]),
+    ];
+    let mut named = Vec::new();
+    for (what, bytes) in rows {
+        let errors: Vec<_> = bytes.iter().filter_map(|byte| gateway.hear(*byte).map(|heard| format!("{heard:?}"))).collect();
+        let [error] = &errors[..] else { panic!("{what}: {errors:?}") };
+        let error = error.strip_prefix("Dropped(").and_then(|error| error.strip_suffix(')')).unwrap_or_else(|| panic!("{error}"));
+        named.push((format!("{what} | `{error}`"), bytes));
+    }
+    // None of it has done anything.
+    mote.send(Channel::Hub, b"reading").unwrap();
+    assert_eq!(settle(&mut mote, &mut gateway, 0)[0].len(), 1);
+    named
+}
+
 #[test]
-fn the_table_in_the_text_is_what_two_ends_say() {
+fn the_tables_in_the_text_are_what_two_ends_say_and_what_one_refuses() {
     let text = include_str!("../../../spec/serial.md");
-    let listed: Vec<&str> = text.split("## 6. Vectors").nth(1).unwrap().lines().filter(|line| line.contains(" | `")).collect();
-    let rows: Vec<String> = rows().into_iter().map(|(what, bytes)| format!("| {what} | `{}` |", hex::encode(bytes))).collect();
-    assert_eq!(listed, rows, "the table should be:\n{}", rows.join("\n"));
+    for (head, rows) in [("| who | what | bytes |", rows()), ("| what | error | bytes |", refused_rows())] {
+        let listed: Vec<&str> =
+            text.split(head).nth(1).unwrap().lines().skip(2).take_while(|line| line.starts_with('|')).collect();
+        let rows: Vec<String> = rows.into_iter().map(|(what, bytes)| format!("| {what} | `{}` |", hex::encode(bytes))).collect();
+        assert_eq!(listed, rows, "the table should be:\n{}", rows.join("\n"));
+    }
 }

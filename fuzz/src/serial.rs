@@ -1,0 +1,135 @@
+//! The serial line: any bytes as what an end hears, as packets, and as what happens to a line between two ends. What is heard was said, once
+//! and in order; nobody says much more than it hears.
+
+use moteseal_core::DeviceId;
+use moteseal_core::wire::serial::{
+    Binding, Channel, HELLO, Heard, Hello, Line, OVERHEAD, Side, Stuffer, Timing, Unstuffer, room,
+};
+
+type End = Line<{ room(64) }, { room(64) }>;
+
+const BINDING: Binding = Binding { sender: 1 << 32 | 1, receiver: 2 << 32 | 1, number: 0 };
+
+fn end(side: bool, start: u32) -> End {
+    End::new(if side { Side::Gateway } else { Side::Mote(DeviceId([7; 8])) }, start, Timing { repeat_ms: 10, tries: 3 })
+}
+
+fn said(end: &mut End, now_ms: u64) -> Vec<u8> {
+    std::iter::from_fn(|| end.speak(now_ms)).collect()
+}
+
+fn stuffed(packet: &[u8]) -> Vec<u8> {
+    let mut stuffer = Stuffer::default();
+    std::iter::from_fn(|| stuffer.next(packet)).collect()
+}
+
+fn hear(end: &mut End, bytes: &[u8], heard: &mut Vec<u8>) {
+    for byte in bytes {
+        if let Some(Heard::Body { channel, body }) = end.hear(*byte) {
+            assert!(channel == Channel::Hub && body.len() <= 64);
+            heard.extend(body);
+        }
+    }
+}
+
+/// The bytes as they are: to an end, and as packets.
+fn as_bytes(bytes: &[u8]) {
+    let mut gateway = end(true, 2);
+    let mut spoken = said(&mut gateway, 0).len();
+    for byte in bytes {
+        if let Some(Heard::Body { body, .. }) = gateway.hear(*byte) {
+            assert!(body.len() <= 64, "a body without room");
+        }
+        spoken += said(&mut gateway, 0).len();
+    }
+    // A HELLO of 34 bytes answers one of as many, and the shortest body an acknowledgement of the same length.
+    assert!(spoken <= 2 * (bytes.len() + 40), "{spoken} bytes answer {}", bytes.len());
+    let mut unstuffer = Unstuffer::<256>::default();
+    for byte in bytes.iter().chain(&[0]) {
+        let Some(Ok(length)) = unstuffer.take(*byte) else { continue };
+        let packet = unstuffer.packet().to_vec();
+        assert_eq!(packet.len(), length);
+        if packet.is_empty() {
+            continue;
+        }
+        let mut again = Unstuffer::<256>::default();
+        let ended = stuffed(&packet).iter().filter_map(|byte| again.take(*byte)).last();
+        assert!(ended == Some(Ok(length)) && again.packet() == packet, "it does not come back");
+        if packet[0] == HELLO
+            && let Ok(hello) = Hello::decode(&packet)
+        {
+            assert_eq!(hello.encode()[..], packet, "two encodings of one HELLO");
+        } else if let Ok(body) = BINDING.open(&packet) {
+            let mut out = vec![0; body.len() + OVERHEAD];
+            out[2..2 + body.len()].copy_from_slice(body);
+            assert_eq!(BINDING.close(packet[0], body.len(), &mut out), Some(packet.len()));
+            assert_eq!(out, packet, "two encodings of one packet");
+        }
+    }
+}
+
+/// The bytes as what happens to a line: two ends say numbers, and each must hear the other's in order and once.
+fn as_happenings(bytes: &[u8]) {
+    let mut ends = [end(false, 1), end(true, 1)];
+    let mut ways: [(Vec<u8>, Vec<u8>, Vec<u8>, u8); 2] = Default::default();
+    let (mut starts, mut now_ms) = ([1, 1], 0);
+    for pair in bytes.chunks_exact(2) {
+        let (what, how) = (pair[0] >> 1, usize::from(pair[1]));
+        let side = usize::from(pair[0] & 1);
+        let (under_way, carried, heard, next) = &mut ways[side];
+        let at = how % under_way.len().max(1);
+        match what % 8 {
+            0 | 1 => {
+                now_ms += how as u64 % 16;
+                under_way.extend(said(&mut ends[side], now_ms));
+            }
+            2 if *next < u8::MAX && ends[side].send(Channel::Hub, &[*next]).is_ok() => *next += 1,
+            3 | 4 => {
+                let bytes: Vec<u8> = under_way.drain(..under_way.len().min(how)).collect();
+                hear(&mut ends[1 - side], &bytes, heard);
+                carried.extend(bytes);
+            }
+            5 if !under_way.is_empty() => drop(under_way.remove(at)),
+            6 => {
+                let from = how * 4 % (carried.len() + 1);
+                under_way.extend_from_slice(&carried[from..(from + 64).min(carried.len())]);
+            }
+            7 if how < 32 => {
+                starts[side] += 1;
+                ends[side] = end(side == 1, starts[side]);
+            }
+            _ => under_way.iter_mut().skip(at).take(1).for_each(|byte| *byte ^= 1 << (what >> 3 & 7)),
+        }
+        assert!(heard.is_sorted_by(|earlier, later| earlier < later), "{heard:?}");
+        assert!(heard.last().is_none_or(|last| last < next), "a number that nobody said");
+    }
+}
+
+/// All of it.
+pub fn run(bytes: &[u8]) {
+    as_bytes(bytes);
+    as_happenings(bytes);
+}
+
+/// What a mote says to a gateway of the session that `as_bytes` has, packets, and a script in which bodies come through.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let hello = |is_open, heard| {
+        let hello = Hello { is_open, longest_body: 64, device: DeviceId([7; 8]), session: BINDING.sender, heard };
+        stuffed(&hello.encode())
+    };
+    let body = |number, length: usize| {
+        let mut packet = vec![0x55; length + OVERHEAD];
+        Binding { number, ..BINDING }.close(1, length, &mut packet).unwrap();
+        stuffed(&packet)
+    };
+    let talk =
+        [hello(false, 0), hello(true, BINDING.receiver), body(0, 20), body(0, 20), body(1, 0), body(2, 64), body(3, 65)].concat();
+    let mut gateway = end(true, 2);
+    let mut heard = Vec::new();
+    hear(&mut gateway, &talk, &mut heard);
+    assert_eq!((gateway.counters().heard, gateway.counters().heard_again), (3, 1), "the seed opens nothing");
+    let turn = |side: u8| [side, 15, 3 << 1 | side, 255];
+    let both = [turn(0), turn(1)].concat();
+    let script: Vec<u8> = (0..6).flat_map(|_| [&[2 << 1, 0, 2 << 1 | 1, 0], &both[..], &both[..]].concat()).collect();
+    vec![talk, body(0, 30), script]
+}

@@ -139,6 +139,14 @@ pub struct Machine {
     pub absent: Vec<String>,
 }
 
+/// The title of a figure's picture, behind the paper's number for it: `Figure 4: a source, by the domain`.
+pub(super) fn numbered(number: &str, title: &str) -> String {
+    let title = title.split(" (figure").next().unwrap_or(title);
+    let mut letters = title.chars();
+    let first = letters.next().map(|letter| letter.to_ascii_lowercase()).into_iter();
+    format!("Figure {number}: {}", first.chain(letters).collect::<String>())
+}
+
 /// Text that HTML shows as it is.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());

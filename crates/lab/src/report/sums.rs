@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::page::{Entry, Shown};
+use super::page::{Entry, Shown, numbered};
 use super::{INDEX, Out, ReportError};
 use crate::figure::{Axis, Colour, Figure, Panel, Series, Stroke};
 use crate::sums::{self, Bounds, Measured, Model, Point, Primitives, Setting};
@@ -173,7 +173,7 @@ fn table3(measured: &Measured, out: &Out<'_>, entries: &mut Vec<Entry>) -> Resul
     out.rows("table3.csv", &rows)?;
     let of = |party: &str| {
         let ours = rows.iter().find(|row| row.cost == party && row.scheme == "SIES, ours").map_or(f64::NAN, |row| row.measured);
-        format!("{party} {}", time(ours))
+        format!("{party} {}", if ours.is_nan() { "not measured at N = 1,024".to_owned() } else { time(ours) })
     };
     entries.push(
         Entry::new("sums-table-3", "Table III: costs at typical values", COMMAND)
@@ -302,17 +302,13 @@ fn figures(measured: &Measured, out: &Out<'_>, entries: &mut Vec<Entry>) -> Resu
             (range(|point| point.sies, time), range(|point| point.secoa, time), range(|point| point.secoa / point.sies, digits));
         let number = shown.name.trim_start_matches("fig");
         entries.push(
-            Entry::new(
-                &format!("sums-figure-{number}"),
-                &format!("Figure {number}: {}", shown.title.split(" (figure").next().unwrap_or(shown.title)),
-                COMMAND,
-            )
-            .paper(shown.claim)
-            .ours(format!("SIES {sies}, SECOA^S {secoa}; SECOA^S / SIES {factor}"))
-            .why(shown.why)
-            .stands_in(READINGS)
-            .show(Shown::Figure(format!("{}.png", shown.name)))
-            .data(&format!("{}.csv", shown.name)),
+            Entry::new(&format!("sums-figure-{number}"), &numbered(number, shown.title), COMMAND)
+                .paper(shown.claim)
+                .ours(format!("SIES {sies}, SECOA^S {secoa}; SECOA^S / SIES {factor}"))
+                .why(shown.why)
+                .stands_in(READINGS)
+                .show(Shown::Figure(format!("{}.png", shown.name)))
+                .data(&format!("{}.csv", shown.name)),
         );
         table.row([format!("[{0}]({0}.png), [data]({0}.csv)", shown.name), shown.claim.to_owned(), sies, secoa, factor]);
     }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::super::page::{Entry, Shown};
+use super::super::page::{Entry, Shown, numbered};
 use super::super::{Out, ReportError};
 use super::{COMMAND, TESTBED, colour};
 use crate::cast::bytes::{self, Bytes};
@@ -72,9 +72,8 @@ pub(super) fn times(times: &Times, out: &Out<'_>, entries: &mut Vec<Entry>) -> R
             format!("{scheme} {}", row.map_or_else(|| "not measured".to_owned(), |row| microseconds((side.of)(row))))
         };
         let number = side.name.trim_start_matches("fig");
-        let title = side.title.split(" (figure").next().unwrap_or(side.title);
         entries.push(
-            Entry::new(&format!("broadcast-figure-{number}"), &format!("Figure {number}: {title}"), COMMAND)
+            Entry::new(&format!("broadcast-figure-{number}"), &numbered(number, side.title), COMMAND)
                 .paper(side.claim)
                 .ours(format!(
                     "at {MESSAGES} messages: {}; {}; {}; {}; the paper's own secp160r1: {}, {}",

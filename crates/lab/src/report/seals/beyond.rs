@@ -7,7 +7,7 @@ use super::super::{Out, ReportError};
 use super::{COMMAND, decades, digits, line, most, spread};
 use crate::figure::{Axis, Colour, Figure, Panel, Stroke};
 use crate::seals::Measured;
-use crate::table::{Table, thousands};
+use crate::table::{Table, rounded, thousands};
 
 pub(super) fn write(measured: &Measured, out: &Out<'_>) -> Result<Vec<Entry>, ReportError> {
     Ok(vec![by_epoch(measured, out)?, resolution(measured, out)?, uplink(measured, out)?])
@@ -89,8 +89,8 @@ fn by_epoch(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
             digits(per_epoch("Ed25519")),
             digits(per_epoch("P-256")),
             digits(lattice),
-            digits((lattice / 64.0).ceil()),
-            digits(lattice.ceil())
+            thousands(rounded((lattice / 64.0).ceil())),
+            thousands(rounded(lattice.ceil()))
         ))
         .why("A signature of 2,420 bytes that is shared: at a reading a minute, an epoch of a day costs under two bytes a reading with it.")
         .show(Shown::Figure("epoch.png".to_owned()))

@@ -139,7 +139,7 @@ fn figure12(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
         let units = row.units as i32;
         let tree = series_of(&measured.by_space, "DTC", "DSA").into_iter().find(|tree| (tree.units - row.units).abs() < 0.5);
         table.row([
-            digits(row.units),
+            format!("{:.0}", row.units),
             rates(row.signed),
             tree.map_or_else(String::new, |tree| rates(tree.signed)),
             rate(1e3 / by_table_1("GSC", units).0),

@@ -127,12 +127,18 @@ fn figure8(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
     )?;
     let mut table = Table::new(["scheme", "suite", "room, digests", "signed a second", "verified a second"]);
     for row in rows {
-        table.row([row.scheme.to_owned(), row.suite.to_owned(), digits(row.units), rates(row.signed), rates(row.verified)]);
+        table.row([
+            row.scheme.to_owned(),
+            row.suite.to_owned(),
+            format!("{:.0}", row.units),
+            rates(row.signed),
+            rates(row.verified),
+        ]);
     }
     let ends = |scheme: &str| {
         let at = series_of(rows, scheme, "DSA");
         let text = |row: Option<&&BySpace>| {
-            row.map_or_else(String::new, |row| format!("{} at {} digests", rate(row.signed.median), digits(row.units)))
+            row.map_or_else(String::new, |row| format!("{} at {:.0} digests", rate(row.signed.median), row.units))
         };
         format!("{scheme} {} to {}", text(at.first()), text(at.last()))
     };

@@ -29,38 +29,15 @@ pub(crate) struct Program {
 }
 
 impl Firmware {
-    /// Builds the programs that these features have, with SHA-2 as the firmware's settings have it, or unrolled.
-    pub(crate) fn build(features: &[&str], compact: bool) -> Self {
-        let firmware = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../firmware");
-        let target = firmware.join(if compact { "target" } else { "target/unrolled" });
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.current_dir(&firmware).args([
-            "build",
-            "--release",
-            "--locked",
-            "--quiet",
-            "-p",
-            "moteseal-footprint",
-            "--no-default-features",
-        ]);
-        cargo.arg("--features").arg(format!("mps2-an385,{}", features.join(","))).arg("--target-dir").arg(&target);
-        // The programs are compiled as the firmware's own settings say, whatever this test was.
-        for (name, _) in std::env::vars_os() {
-            let name = name.to_string_lossy();
-            if name.starts_with("CARGO_PROFILE_") || name.starts_with("CARGO_TARGET_") || name.starts_with("CARGO_ENCODED_") {
-                cargo.env_remove(&*name);
-            }
+    /// Builds these programs and `empty`, or all that the features have where none is named, with SHA-2 as the firmware's settings have it, or
+    /// unrolled.
+    pub(crate) fn build(features: &[&str], compact: bool, programs: &[&str]) -> Self {
+        let features = format!("mps2-an385,{}", features.join(","));
+        let mut what = vec!["-p", "moteseal-footprint", "--no-default-features", "--features", &features];
+        if !programs.is_empty() {
+            what.extend(programs.iter().chain(&["empty"]).flat_map(|program| ["--bin", program]));
         }
-        cargo.env_remove("RUSTFLAGS").env_remove("CARGO_BUILD_TARGET").env_remove("CARGO_BUILD_RUSTFLAGS");
-        if !compact {
-            // Instead of the ones in firmware/.cargo/config.toml.
-            cargo.env("RUSTFLAGS", "-C link-arg=-Tlink.x");
-        }
-        let status = cargo.status().expect("cargo runs");
-        assert!(
-            status.success(),
-            "the firmware does not build; does the toolchain have thumbv7m-none-eabi? (rust-toolchain.toml)"
-        );
+        let target = cargo(&what, compact);
         let programs = target.join("thumbv7m-none-eabi/release");
         let empty = flash(&programs.join("empty"));
         Self { programs, empty, scratch: tempfile::tempdir().unwrap() }
@@ -72,32 +49,69 @@ impl Firmware {
         let (program, file) = (self.programs.join(name), self.scratch.path().join(name));
         // QEMU loads no empty file.
         std::fs::write(&file, if input.is_empty() { &[0; 2] } else { input }).unwrap();
-        let mut qemu = Command::new("qemu-system-arm");
-        qemu.args(["-machine", "mps2-an385", "-display", "none", "-serial", "null", "-monitor", "none", "-icount", "shift=8"]);
-        qemu.args(["-semihosting-config", "enable=on,target=native", "-device"]);
-        qemu.arg(format!("loader,file={},addr={INPUT},force-raw=on", file.display())).arg("-kernel").arg(&program);
-        let child = qemu.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
-        let mut child =
-            child.expect("qemu-system-arm runs: Debian has it in the package qemu-system-arm, and tools/setup.sh installs it");
-        let start = Instant::now();
-        let status = loop {
-            if let Some(status) = child.try_wait().unwrap() {
-                break status;
-            }
-            if start.elapsed() > PATIENCE {
-                child.kill().unwrap();
-                child.wait().unwrap();
-                panic!("{name} does not end");
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        };
-        let mut text = String::new();
-        child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
-        assert!(status.success(), "{name} ended with {status}: {text}");
+        let loader = format!("loader,file={},addr={INPUT},force-raw=on", file.display());
+        let text = qemu("mps2-an385", &program, &["-device", &loader]);
         let said = text.lines().filter_map(|line| line.split_once(' ')).map(|(name, value)| (name.to_owned(), value.to_owned()));
         let flash = flash(&program).saturating_sub(self.empty);
         Program { name: name.to_owned(), flash, said: said.collect() }
     }
+}
+
+/// Builds programs of the firmware; says where they went.
+fn cargo(what: &[&str], compact: bool) -> PathBuf {
+    let firmware = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../firmware");
+    let target = firmware.join(if compact { "target" } else { "target/unrolled" });
+    // The one that runs this test.
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(&firmware).args(["build", "--release", "--locked", "--quiet"]).args(what).arg("--target-dir").arg(&target);
+    // The programs are compiled as the firmware's own settings say, whatever this test was.
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy();
+        if name.starts_with("CARGO_PROFILE_") || name.starts_with("CARGO_TARGET_") || name.starts_with("CARGO_ENCODED_") {
+            cargo.env_remove(&*name);
+        }
+    }
+    cargo.env_remove("RUSTFLAGS").env_remove("CARGO_BUILD_TARGET").env_remove("CARGO_BUILD_RUSTFLAGS");
+    if !compact {
+        // Instead of the ones in firmware/.cargo/config.toml.
+        cargo.env("RUSTFLAGS", "-C link-arg=-Tlink.x");
+    }
+    let status = cargo.status().expect("cargo runs");
+    assert!(status.success(), "the firmware does not build; does the toolchain have thumbv7m-none-eabi? (rust-toolchain.toml)");
+    target
+}
+
+/// Runs a program on one of QEMU's boards until it ends well; what it said.
+fn qemu(machine: &str, program: &Path, more: &[&str]) -> String {
+    let mut qemu = Command::new("qemu-system-arm");
+    qemu.args(["-machine", machine, "-display", "none", "-serial", "null", "-monitor", "none", "-icount", "shift=8"]);
+    qemu.args(["-semihosting-config", "enable=on,target=native"]).args(more).arg("-kernel").arg(program);
+    let child = qemu.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+    let mut child =
+        child.expect("qemu-system-arm runs: Debian has it in the package qemu-system-arm, and tools/setup.sh installs it");
+    let start = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if start.elapsed() > PATIENCE {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            panic!("{} does not end", program.display());
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    let mut text = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+    assert!(status.success(), "{} ended with {status}: {text}", program.display());
+    text
+}
+
+/// What the board's own program says on one of the boards: serial line, clock, flash page, measurements.
+pub(crate) fn smoke(board: &str) -> String {
+    let features = format!("{board},report");
+    let target = cargo(&["-p", "moteseal-board", "--example", "smoke", "--features", &features], true);
+    qemu(board, &target.join("thumbv7m-none-eabi/release/examples/smoke"), &[])
 }
 
 impl Program {

@@ -370,7 +370,7 @@ fn figure7a(devices: &[Recording], out: &Out<'_>, seed: Seed, table: &mut Table)
     let readings: Average = days.iter().map(|(_, day)| as_f64(day.readings as u64)).collect();
     table.row([
         "[7a](fig7a.png), [data](fig7a.csv)".to_owned(),
-        "truncation too low on nearly all days (one exception), sampling near the truth; of home A, which is not in the data".to_owned(),
+        "truncation to the first 40 readings too low on nearly all days (one exception), sampling near the truth; of home A, which is not in the data".to_owned(),
         format!(
             "of home C, mean deviation ± its standard error: sampled {}; the first {TRUNCATED} readings {}. A sample has {:.0} readings on average",
             say(&sampled),

@@ -80,9 +80,19 @@ impl<'p> Source<'p> {
         Self { of, told, link: LinkKey::new(&of.link_secret), ahead_ms: None, running: [const { None }; QUERIES] }
     }
 
-    /// Somebody says what time it is.
+    /// Somebody says what time it is. In another epoch than the present one, what was sensed was sensed at another time, and the first
+    /// epoch that is known from its beginning is the next.
     pub fn hint(&mut self, now_ms: u64, unix_ms: u64) {
+        let before = self.unix_ms(now_ms);
         self.ahead_ms = Some(unix_ms.saturating_sub(now_ms));
+        let Some((before, after)) = before.zip(self.unix_ms(now_ms)) else { return };
+        for running in self.running.iter_mut().flatten() {
+            let epoch = after / running.epoch_ms;
+            if epoch != before / running.epoch_ms {
+                running.whole_from = epoch.saturating_add(1);
+                running.newest = [None; 2];
+            }
+        }
     }
 
     fn unix_ms(&self, now_ms: u64) -> Option<u64> {
@@ -146,7 +156,11 @@ impl<'p> Source<'p> {
             if self.running.iter().flatten().any(|running| running.id == id) {
                 continue;
             }
-            let free = self.running.iter_mut().find(|place| place.is_none());
+            // One that is over gives way; the time alone, which may be wrong, ends none.
+            let is_over = |running: &Running| unix_ms / running.epoch_ms > running.until;
+            let free = self.running.iter().position(Option::is_none);
+            let free = free.or_else(|| self.running.iter().position(|place| place.as_ref().is_some_and(is_over)));
+            let free = free.and_then(|at| self.running.get_mut(at));
             let started = free.ok_or("TooManyQueries").and_then(|place| start(place, self.told, self.of, unix_ms, id, &posed));
             if let Err(why) = started {
                 tell(Report::NotAnswering(why));
@@ -182,23 +196,18 @@ impl<'p> Source<'p> {
         tell: &mut Tell<'_>,
     ) -> Result<Option<usize>, JournalError> {
         let Some(now) = self.unix_ms(now_ms) else { return Ok(None) };
-        for place in &mut self.running {
-            let Some(running) = place else { continue };
+        for running in self.running.iter_mut().flatten() {
             // Of a clock that was set back: what was answered before, the journal knows.
             running.next = running.next.min(now / running.epoch_ms).max(running.first);
             let Some(epoch) = (now / running.epoch_ms).checked_sub(1).filter(|epoch| *epoch >= running.next) else { continue };
             running.next = epoch + 1;
             let late = now - (epoch + 1) * running.epoch_ms;
             let within = (running.epoch_ms / WITHIN).clamp(WITHIN_MS.0, WITHIN_MS.1);
-            let ends = running.next >= running.until;
             let answer = if late > within || epoch >= running.until {
                 Answer::Nothing
             } else {
                 respond(self.told, self.of, &self.link, running, epoch, out, durable, tell)?
             };
-            if ends {
-                *place = None;
-            }
             if let Answer::Frame(length) = answer {
                 tell(Report::Answered(epoch));
                 return Ok(Some(length));

@@ -220,7 +220,7 @@ impl Run<'_> {
 fn hash<'b, D: Directory + ?Sized>(follower: &Follower<'_, D, Recall>, parts: &[Planned<'b>]) -> Vec<Option<Prepared<'b>>> {
     let prepare = |planned: &Planned<'b>| follower.prepare(&planned.place, &planned.part, &planned.schema.shape()).ok();
     let mut prepared: Vec<_> = parts.iter().map_while(prepare).collect();
-    follower.hash(&mut prepared);
+    follower.compute_roots(&mut prepared);
     let mut prepared: Vec<_> = prepared.into_iter().map(Some).collect();
     prepared.resize_with(parts.len(), || None);
     prepared

@@ -123,7 +123,7 @@ pub struct Place {
     epoch_closed: bool,
 }
 
-/// A part that can be one of a seal, with everything of the seal but the digest of the one before; [`Follower::hash`] gives it its
+/// A part that can be one of a seal, with everything of the seal but the digest of the one before; [`Follower::compute_roots`] gives it its
 /// root, [`Follower::link`] the rest.
 #[derive(Debug)]
 pub struct Prepared<'a> {
@@ -197,7 +197,7 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
         let place = self.place().ok_or(PartError::NoOpen)?;
         let shape = shape.ok_or(PartError::SchemaUnknown)?;
         let mut prepared = self.prepare(&place, part, shape)?;
-        self.hash(core::slice::from_mut(&mut prepared));
+        self.compute_roots(core::slice::from_mut(&mut prepared));
         self.link(prepared)
     }
 
@@ -269,7 +269,7 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
     }
 
     /// Computes the roots of parts, those of stars side by side.
-    pub fn hash(&self, parts: &mut [Prepared<'_>]) {
+    pub fn compute_roots(&self, parts: &mut [Prepared<'_>]) {
         self.engine.star_roots(&mut parts.iter_mut().filter_map(|part| part.star.as_mut()));
         for part in parts {
             part.root = Some(match &part.star {
@@ -287,7 +287,7 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
     pub fn link<'a>(&mut self, mut part: Prepared<'a>) -> Result<Rebuilt<'a>, PartError> {
         let at = self.at.filter(|_| self.place() == Some(part.place)).ok_or(PartError::NoOpen)?;
         if part.root.is_none() {
-            self.hash(core::slice::from_mut(&mut part));
+            self.compute_roots(core::slice::from_mut(&mut part));
         }
         let root = part.root.unwrap_or(Err(PartError::DigestCount))?;
         let statement = Statement { prev: at.position.prev, ..part.statement };

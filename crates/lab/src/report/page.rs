@@ -232,7 +232,7 @@ pub fn write(out: &Path, machine: &Machine, parts: &[Part]) -> Result<(), Report
     for (name, value) in &machine.lines {
         let _ = write!(html, "<dt>{}</dt><dd>{}</dd>", escaped(name), inline(value));
     }
-    let _ = write!(html, "<dt>command</dt><dd><code>{}</code></dd></dl>\n", escaped(&machine.command));
+    let _ = writeln!(html, "<dt>command</dt><dd><code>{}</code></dd></dl>", escaped(&machine.command));
     if machine.absent.is_empty() {
         html += "<p>All recorded data was there.</p>\n";
     } else {

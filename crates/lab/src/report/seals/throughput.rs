@@ -355,7 +355,9 @@ fn figure11(measured: &Measured, out: &Out<'_>) -> Result<Vec<Entry>, ReportErro
         })
         .collect();
     out.rows("fig11.csv", &csv)?;
-    let what: [(&str, &str, &str, fn(&crate::seals::ByDegree) -> Spread); 2] = [
+    /// Number, what is done, title, and which of the times.
+    type Part = (&'static str, &'static str, &'static str, fn(&crate::seals::ByDegree) -> Spread);
+    let what: [Part; 2] = [
         ("11a", "building", "Figure 11a: building a tree of degree k, a packet's share", |row| row.build),
         ("11b", "generating", "Figure 11b: generating a packet of a tree of degree k", |row| row.packet),
     ];

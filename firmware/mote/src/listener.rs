@@ -13,7 +13,7 @@ use moteseal_core::signature::PublicKey;
 use crate::command::Command;
 use crate::flash::Flash;
 use crate::journal::JournalError;
-use crate::memory::Durable;
+use crate::memory::{Durable, NoRoom};
 use crate::report::{Report, Tell};
 
 /// Senders that are known at once; there is a place for the certificate of one.
@@ -32,7 +32,7 @@ const LINE: u8 = 0;
 /// Why something was not kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum KeepError {
-    /// It is longer than a mote keeps.
+    /// It is longer than a mote keeps, or of one sender more.
     NoRoom,
     /// It could not be made durable.
     Journal(JournalError),
@@ -162,7 +162,7 @@ impl<F: Flash> Store for Kept<'_, F> {
     }
 
     fn raise(&mut self, key: KeyId, number: ChainNumber) -> Result<(), KeepError> {
-        Ok(self.durable.raise(key, number)?)
+        self.durable.raise(key, number)?.map_err(|NoRoom| KeepError::NoRoom)
     }
 
     fn floor(&mut self, key: KeyId) -> Result<Option<ChainNumber>, KeepError> {

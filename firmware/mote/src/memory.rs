@@ -17,8 +17,7 @@ use crate::journal::{Journal, JournalError, Page};
 pub const MAX_ITEMS: usize = 720;
 /// Runs of answers that no seal states yet, at most. Half of them are kept free for those of a seal that was given up.
 const MAX_UNSTATED: usize = 16;
-/// Senders whose newest chain is remembered. The one that was heard of longest ago gives way, and is then as if it was never heard: more
-/// senders than these need a larger mote.
+/// Keys of senders whose newest chain is remembered. None gives way, for its chains could then be said again: those of another key are refused.
 const MAX_FLOORS: usize = 4;
 
 const IDENTITY: u8 = 0;
@@ -273,6 +272,11 @@ impl Memory {
         self.floors.iter().flatten().find(|(of, _)| *of == key).map(|(_, number)| *number)
     }
 
+    /// Where the newest chain of a key is kept, or could be.
+    fn floor_place(&mut self, key: KeyId) -> Option<&mut Option<(KeyId, ChainNumber)>> {
+        self.floors.iter_mut().find(|place| place.is_none_or(|(of, _)| of == key))
+    }
+
     /// The lowest serial of a certificate that the base station has not revoked.
     #[must_use]
     pub const fn minimum(&self) -> u64 {
@@ -368,12 +372,7 @@ impl Memory {
             AGENDA => self.agenda = Some((fields.u64()?, Digest(fields.take()?))),
             FLOOR => {
                 let (key, number) = (KeyId(fields.take()?), ChainNumber(fields.u64()?));
-                // The newest stands first.
-                let at = self.floors.iter().position(|place| place.is_some_and(|(of, _)| of == key)).unwrap_or(MAX_FLOORS - 1);
-                if let Some(moved) = self.floors.get_mut(..=at) {
-                    moved.rotate_right(1);
-                }
-                self.floors[0] = Some((key, number));
+                *self.floor_place(key).ok_or(JournalError::Damaged)? = Some((key, number));
             }
             MINIMUM => self.minimum = fields.u64()?,
             SETTINGS => {
@@ -402,7 +401,7 @@ impl Memory {
         if let Some((number, digest)) = &self.agenda {
             page.record(AGENDA, &[&number.to_be_bytes(), &digest.0])?;
         }
-        for (key, number) in self.floors.iter().rev().flatten() {
+        for (key, number) in self.floors.iter().flatten() {
             page.record(FLOOR, &[&key.0, &number.0.to_be_bytes()])?;
         }
         page.record(MINIMUM, &[&self.minimum.to_be_bytes()])?;
@@ -441,6 +440,10 @@ pub enum AnswerRefused {
     /// Too many answers wait for a seal to state them.
     Full,
 }
+
+/// The newest chains of as many keys of senders are remembered as there is room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoRoom;
 
 /// The memory, and the journal that it is in.
 pub struct Durable<F> {
@@ -583,9 +586,12 @@ impl<F: Flash> Durable<F> {
     /// No chain of this key up to this number is accepted any more: before anything of the chain is acted on.
     ///
     /// # Errors
-    /// [`JournalError`].
-    pub fn raise(&mut self, key: KeyId, number: ChainNumber) -> Result<(), JournalError> {
-        self.tell(FLOOR, Content::new().put(&key.0)?.put(&number.0.to_be_bytes())?)
+    /// [`NoRoom`] within: it is one key too many, and its chain must not be accepted. Otherwise [`JournalError`], with the same consequence.
+    pub fn raise(&mut self, key: KeyId, number: ChainNumber) -> Result<Result<(), NoRoom>, JournalError> {
+        if self.memory.floor_place(key).is_none() {
+            return Ok(Err(NoRoom));
+        }
+        self.tell(FLOOR, Content::new().put(&key.0)?.put(&number.0.to_be_bytes())?).map(Ok)
     }
 
     /// No certificate of the base station with a serial below this is valid any more.

@@ -109,7 +109,9 @@ fn take<F: Flash>(durable: &mut Durable<F>, step: &Step) -> Result<(), JournalEr
         },
         Step::Answer(query, epoch) => durable.answer(QueryId([*query; 16]), 1000, *epoch).map(|_| ()),
         Step::Agenda(number) => durable.accept_agenda(*number, Digest([*number as u8; 32])),
-        Step::Raise(key, number) => durable.raise(KeyId([*key; 8]), ChainNumber(*number)),
+        Step::Raise(key, number) => {
+            durable.raise(KeyId([*key; 8]), ChainNumber(*number)).map(|raised| assert_eq!(raised, Ok(())))
+        }
         Step::Minimum(minimum) => durable.raise_minimum(*minimum),
         Step::Set(interval_ms) => {
             let scheme = if interval_ms % 2 == 0 { Scheme::Star } else { Scheme::Tree };

@@ -68,10 +68,13 @@ fn as_bytes(bytes: &[u8]) {
     }
 }
 
+/// What an end said and is under way, what has come to the other, what that heard of it, and the next number to say.
+type Way = (Vec<u8>, Vec<u8>, Vec<u8>, u8);
+
 /// The bytes as what happens to a line: two ends say numbers, and each must hear the other's in order and once.
 fn as_happenings(bytes: &[u8]) {
     let mut ends = [end(false, 1), end(true, 1)];
-    let mut ways: [(Vec<u8>, Vec<u8>, Vec<u8>, u8); 2] = Default::default();
+    let mut ways: [Way; 2] = Default::default();
     let (mut starts, mut now_ms) = ([1, 1], 0);
     for pair in bytes.chunks_exact(2) {
         let (what, how) = (pair[0] >> 1, usize::from(pair[1]));

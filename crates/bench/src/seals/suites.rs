@@ -26,7 +26,7 @@ impl Named for Sha256 {
 pub(super) enum Key {
     Rsa(Rsa),
     Dsa(Dsa),
-    Ours(SecretKey, PublicKey),
+    Ours(Box<(SecretKey, PublicKey)>),
 }
 
 impl Key {
@@ -34,7 +34,7 @@ impl Key {
     pub(super) fn ours(algorithm: Algorithm) -> Result<Self, String> {
         let key = SecretKey::from_seed(algorithm, &[7; 32]).map_err(|error| error.to_string())?;
         let public = key.public();
-        Ok(Self::Ours(key, public))
+        Ok(Self::Ours(Box::new((key, public))))
     }
 
     /// The signature's name.
@@ -42,7 +42,7 @@ impl Key {
         match self {
             Self::Rsa(_) => "RSA-1024",
             Self::Dsa(_) => "DSA-512",
-            Self::Ours(key, _) => name(key.algorithm()),
+            Self::Ours(keys) => name(keys.0.algorithm()),
         }
     }
 
@@ -51,7 +51,7 @@ impl Key {
         match self {
             Self::Rsa(_) => Rsa::SIGNATURE,
             Self::Dsa(_) => Dsa::SIGNATURE,
-            Self::Ours(key, _) => key.algorithm().signature_length(),
+            Self::Ours(keys) => keys.0.algorithm().signature_length(),
         }
     }
 
@@ -60,7 +60,7 @@ impl Key {
         let signature = match self {
             Self::Rsa(key) => key.sign(H::ID, digest).ok(),
             Self::Dsa(key) => key.sign(H::ID, digest).ok(),
-            Self::Ours(key, _) => key.signature(digest).ok().map(|signature| signature.to_vec()),
+            Self::Ours(keys) => keys.0.signature(digest).ok().map(|signature| signature.to_vec()),
         };
         signature.expect("a key that was made signs digests of their length")
     }
@@ -70,7 +70,7 @@ impl Key {
         match self {
             Self::Rsa(key) => key.verify(H::ID, digest, signature),
             Self::Dsa(key) => key.verify(H::ID, digest, signature),
-            Self::Ours(_, key) => key.verify(digest, signature).is_ok(),
+            Self::Ours(keys) => keys.1.verify(digest, signature).is_ok(),
         }
     }
 }

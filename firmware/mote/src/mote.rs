@@ -10,6 +10,7 @@ use moteseal_core::record::{EpochNumber, Framing, Round, SealIndex};
 use moteseal_core::sample::Announcement;
 use moteseal_core::schema::Schema;
 use moteseal_core::seal::Scheme;
+use moteseal_core::seal::star::PushError;
 use moteseal_core::wire::link::{Acknowledgement, LinkKey, Refusal, Uplink};
 use moteseal_core::wire::serial::Channel;
 
@@ -38,7 +39,7 @@ const PAUSE_MS: u64 = 10_000;
 pub enum Fault {
     /// The journal.
     Journal(JournalError),
-    /// The schema is none, or its records are longer than a frame.
+    /// The schema is none, its records are longer than a frame, or what is sensed is not of their size.
     Schema,
     /// There are no such readings in flash.
     Readings,
@@ -132,6 +133,10 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
     pub fn start(&mut self, now_ms: u64, tell: &mut Tell<'_>) -> Result<(), Fault> {
         let schema = Schema::decode(self.told.schema).map_err(|_| Fault::Schema)?;
         self.framing = schema.record_size().map_or(Some(Framing::Prefixed), Framing::fixed).ok_or(Fault::Schema)?;
+        // Readings of another size would be sealed by nobody.
+        if schema.record_size().zip(self.readings.record_size()).is_some_and(|(told, has)| told != has) {
+            return Err(Fault::Schema);
+        }
         self.schema = schema.digest();
         if usize::from(self.told.levels) > L {
             return Err(Fault::Levels);
@@ -279,7 +284,9 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
             return Ok(false);
         }
         let memory = self.durable.memory();
+        let framing = self.framing;
         let (unix_ms, record) = match self.readings.next(self.place) {
+            Next::Reading(_, record) if !fits(framing, record) => return Err(Fault::Schema),
             Next::Reading(unix_ms, record) => (unix_ms, record),
             Next::Later => return Ok(false),
             Next::Missed => {
@@ -333,10 +340,14 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
             tell(Report::Opened(index, epoch, scheme));
         }
         if let Some(open) = &mut self.open {
-            if open.take(record).is_err() {
+            match open.take(record) {
+                Ok(()) => {}
+                Err(PushError::WrongLength) => return Err(Fault::Schema),
                 // The epoch goes on under the next index.
-                open.end(false);
-                return Ok(false);
+                Err(_) => {
+                    open.end(false);
+                    return Ok(false);
+                }
             }
             if let Some(source) = &mut self.source {
                 source.sensed(now_ms, record);
@@ -446,6 +457,14 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
     #[must_use]
     pub const fn scheme(&self) -> Scheme {
         self.durable.memory().settings().scheme
+    }
+}
+
+/// Whether a record is of the schema's size.
+fn fits(framing: Framing, record: &[u8]) -> bool {
+    match framing {
+        Framing::Fixed(size) => record.len() == usize::from(size.get()),
+        Framing::Prefixed => record.len() <= usize::from(u16::MAX),
     }
 }
 

@@ -9,6 +9,7 @@ use moteseal_core::provision::Provisioning;
 use moteseal_core::record::{EpochNumber, Framing, Round, SealIndex};
 use moteseal_core::sample::Forwarder;
 use moteseal_core::seal::follow::Limits;
+use moteseal_core::seal::star::PushError;
 use moteseal_core::seal::tree::Tree;
 use moteseal_core::seal::{Answers, MAX_MESSAGE, Position, Scheme, Seal, Star, Statement, Unverified, star};
 use moteseal_core::signature::{SignError, Signer as _};
@@ -55,9 +56,6 @@ impl Items {
     }
 }
 
-/// Why an event was not taken: the seal has no room for it.
-pub(crate) struct IsFull;
-
 impl<const L: usize, const N: usize> Open<L, N> {
     /// `None` if the group has more levels than there is room for.
     pub(crate) fn new(
@@ -76,20 +74,20 @@ impl<const L: usize, const N: usize> Open<L, N> {
         Some(Self { index, epoch, forwarder, ended: None, fold })
     }
 
-    /// Takes the next event.
-    pub(crate) fn take(&mut self, record: &[u8]) -> Result<(), IsFull> {
+    /// Takes the next event, or says why it cannot be this seal's.
+    pub(crate) fn take(&mut self, record: &[u8]) -> Result<(), PushError> {
         if self.forwarder.noted() >= Limits::default().max_events {
-            return Err(IsFull);
+            return Err(PushError::Full);
         }
         let level = match &mut self.fold {
             // A star has room for any event: its forwarder gives up levels.
-            Fold::Star(star) => star.push(record).map_err(|_| IsFull)?,
+            Fold::Star(star) => star.push(record)?,
             Fold::Tree { tree, counters, key } => {
                 let level = key.level(counters.total(), counters.levels());
                 if tree.len() >= Tree::<HEIGHT>::CAPACITY || !self.forwarder.make_room(level, record) {
-                    return Err(IsFull);
+                    return Err(PushError::Full);
                 }
-                tree.push(record).map_err(|_| IsFull)?;
+                tree.push(record).map_err(|_| PushError::Full)?;
                 if let Some(count) = counters.as_mut_slice().get_mut(usize::from(level.0)) {
                     *count += 1;
                 }

@@ -26,6 +26,9 @@ pub trait Readings {
 
     /// Whether they wait to be taken, however long that is: the mote then waits for the link rather than lose resolution.
     fn can_wait(&self) -> bool;
+
+    /// The length of every record in bytes, where that is known before the first.
+    fn record_size(&self) -> Option<usize>;
 }
 
 /// Recorded readings of one size, as a mote has them in flash.
@@ -59,5 +62,9 @@ impl Readings for Recording<'_> {
 
     fn can_wait(&self) -> bool {
         true
+    }
+
+    fn record_size(&self) -> Option<usize> {
+        Some(self.size)
     }
 }

@@ -20,10 +20,10 @@ use moteseal_core::signature::{Algorithm, PublicKey, SecretKey};
 use moteseal_core::wire::link::{Acknowledgement, LinkKey, Uplink};
 use moteseal_core::wire::serial::Channel;
 use moteseal_core::wire::stream::Item;
-use moteseal_mote::Mote;
 use moteseal_mote::memory::{Durable, Settings};
 use moteseal_mote::readings::{Next, Readings, Recording};
 use moteseal_mote::report::Report;
+use moteseal_mote::{Fault, Mote};
 use support::{Chance, Simulated};
 use zeroize::Zeroizing;
 
@@ -96,6 +96,10 @@ impl Readings for Sensor {
 
     fn can_wait(&self) -> bool {
         false
+    }
+
+    fn record_size(&self) -> Option<usize> {
+        Some(4)
     }
 }
 
@@ -300,6 +304,56 @@ fn a_recording_comes_whole_and_in_order_whatever_power_and_link_do() {
             assert!(hub.sealed.values().zip(hub.sealed.values().skip(1)).all(|(before, after)| before.epoch <= after.epoch));
             assert!(hub.sealed.values().all(|taken| taken.own_round == 0));
         }
+    }
+}
+
+/// Records of any lengths, which nobody knows before they are sensed.
+struct Uneven(&'static [&'static [u8]]);
+
+impl Readings for Uneven {
+    fn next(&mut self, place: u32) -> Next<'_> {
+        self.0.get(place as usize).map_or(Next::Over, |record| Next::Reading(5 * EPOCH_MS, record))
+    }
+
+    fn resume(&mut self, _: u32) {}
+
+    fn can_wait(&self) -> bool {
+        true
+    }
+
+    fn record_size(&self) -> Option<usize> {
+        None
+    }
+}
+
+#[test]
+fn records_that_are_not_of_the_schemas_size_are_a_fault_and_no_seal() {
+    for scheme in [Scheme::Star, Scheme::Tree] {
+        let settings = Settings { interval_ms: 0, led: false, scheme };
+        for (columns, size, expected) in [
+            (&["reading::u32"][..], 4, Ok(())),
+            (&["reading::u16"], 4, Err(Fault::Schema)),
+            (&["reading::u32", "other::u8"], 4, Err(Fault::Schema)),
+            (&[], 4, Ok(())),
+        ] {
+            let mut buffer = [0; 128];
+            let fields: Vec<_> = columns.iter().map(|column| Field::parse(column).unwrap()).collect();
+            let schema = Schema::encode(&fields, &mut buffer).unwrap();
+            let (told, mut flash) = (told(schema.as_bytes(), scheme), Simulated::new());
+            let mut durable = Durable::open(&mut flash, DEVICE, CERTIFICATE, settings).unwrap();
+            let table = vec![0; size * COUNT as usize];
+            let recording = Recording::new(&table, size, told.window).unwrap();
+            let mut mote = Mote::<_, _, 8, BUFFER>::new(&told, &mut durable, None, recording);
+            assert_eq!(mote.start(0, &mut |_| ()), expected, "{columns:?}");
+        }
+        // A sensor's are looked at one by one.
+        let mut buffer = [0; 64];
+        let schema = Schema::encode(&[Field::parse("reading::u32").unwrap()], &mut buffer).unwrap();
+        let (told, mut flash) = (told(schema.as_bytes(), scheme), Simulated::new());
+        let mut durable = Durable::open(&mut flash, DEVICE, CERTIFICATE, settings).unwrap();
+        let mut mote = Mote::<_, _, 8, BUFFER>::new(&told, &mut durable, None, Uneven(&[&[1; 4], &[1; 3]]));
+        mote.start(0, &mut |_| ()).unwrap();
+        assert_eq!((1..10).find_map(|now_ms| mote.work(now_ms, &mut |_| ()).err()), Some(Fault::Schema));
     }
 }
 

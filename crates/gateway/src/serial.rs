@@ -93,6 +93,8 @@ impl std::error::Error for ServiceError {}
 /// What the tasks of all ports share.
 struct Shared {
     motes: HashMap<DeviceId, Mote>,
+    /// The only mote that may be at each port, if that is known.
+    pinned: Vec<Option<DeviceId>>,
     hub: Option<mqtt::Options>,
     broadcast: Option<Broadcast>,
     claims: Claims,
@@ -104,6 +106,22 @@ struct Shared {
 }
 
 impl Shared {
+    fn new(settings: Settings) -> Self {
+        let metrics = SerialMetrics::new();
+        let ports = settings.ports.iter().map(|port| metrics.port(&port.line.address)).collect();
+        Self {
+            motes: settings.motes,
+            pinned: settings.ports.iter().map(|port| port.device).collect(),
+            hub: settings.hub,
+            broadcast: settings.broadcast,
+            claims: Claims::default(),
+            heard: settings.ports.iter().map(|_| Turns::default()).collect(),
+            metrics,
+            ports,
+            is_stopping: AtomicBool::new(false),
+        }
+    }
+
     /// Passes on what was broadcast: to the medium, unless it came from there, and to all ports but the one where it was said.
     async fn broadcast(&self, frame: Bytes, from: Option<usize>) -> Result<(), LinkError> {
         for (_, turns) in self.heard.iter().enumerate().filter(|(port, _)| Some(*port) != from) {
@@ -164,19 +182,8 @@ impl SerialGateway {
                 Some((listener, address))
             }
         };
-        let metrics = SerialMetrics::new();
-        let ports = settings.ports.iter().map(|port| metrics.port(&port.line.address)).collect();
-        let shared = Shared {
-            motes: settings.motes,
-            hub: settings.hub,
-            broadcast: settings.broadcast,
-            claims: Claims::default(),
-            heard: settings.ports.iter().map(|_| Turns::default()).collect(),
-            metrics,
-            ports,
-            is_stopping: AtomicBool::new(false),
-        };
-        Ok(Self { ports: settings.ports, shared: Arc::new(shared), listener })
+        let ports = settings.ports.clone();
+        Ok(Self { ports, shared: Arc::new(Shared::new(settings)), listener })
     }
 
     /// Where metrics and health are served.

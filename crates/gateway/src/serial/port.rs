@@ -133,6 +133,10 @@ impl PortTask {
 
     /// A mote has said who it is, or has started anew.
     fn opened(&mut self, peer: Peer) {
+        // Known at once: nobody takes the mote from a port that has just joined it.
+        if !self.metrics().set_open(true) {
+            self.said = None;
+        }
         if self.say_now("opened") {
             info!(port = self.address, device = %peer.device, "a mote answers");
         }
@@ -158,6 +162,13 @@ impl PortTask {
         };
         if self.pinned.is_some_and(|pinned| pinned != device) {
             return Err(("WrongDevice", "the port is for another device: exchange the motes, or change `device` of the port"));
+        }
+        // What a HELLO says is not proven: who comes first must not keep a mote from the port that is known to be its.
+        if self.pinned.is_none() && shared.pinned.contains(&Some(device)) {
+            return Err((
+                "DeviceElsewhere",
+                "another port has this `device`: exchange the motes, or change `device` of that port",
+            ));
         }
         if self.joined_at.is_some_and(|at| at.elapsed() < JOIN_TIME) {
             return Ok(());
@@ -471,6 +482,49 @@ mod tests {
         assert!(channel == Channel::Time && time.len() == 8 && (unix_ms..unix_ms + 60_000).contains(&told), "{told}");
         assert_eq!(downward.take(|| None), Some((HubAnnouncement, body(b"next round"))));
         assert_eq!(downward.take(|| Some(body(b"said elsewhere"))), Some((Channel::Broadcast, body(b"said elsewhere"))));
+    }
+
+    const MOTE: DeviceId = DeviceId([7; 8]);
+
+    /// The tasks of ports of which some are pinned.
+    fn tasks(pinned: &[Option<DeviceId>]) -> Vec<PortTask> {
+        let options = || moteseal_net::serial::Options::gateway("tcp://127.0.0.1:9".to_owned());
+        let ports: Vec<Port> = pinned.iter().map(|device| Port { line: options(), device: *device }).collect();
+        let motes = [(MOTE, crate::serial::Mote { name: "mote".to_owned(), sums: None })].into();
+        let settings = crate::serial::Settings { ports, motes, hub: None, broadcast: None, listen: None };
+        let ports = settings.ports.clone();
+        let shared = Arc::new(Shared::new(settings));
+        let task =
+            |(number, port): (usize, &Port)| PortTask::new(number, port, SerialLine::new(&port.line).unwrap(), shared.clone());
+        ports.iter().enumerate().map(task).collect()
+    }
+
+    const SAYS_MOTE: Peer = Peer { device: MOTE, session: 1, longest_body: 1000 };
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+    }
+
+    #[test]
+    fn who_says_first_that_it_is_a_mote_does_not_keep_it_from_the_port_that_is_its() {
+        runtime().block_on(async {
+            let mut tasks = tasks(&[None, Some(MOTE)]);
+            tasks[0].opened(SAYS_MOTE);
+            assert!(tasks[0].joined.is_none());
+            tasks[1].opened(SAYS_MOTE);
+            assert!(tasks[1].joined.is_some() && tasks[0].joined.is_none());
+            assert!(tasks[0].shared.metrics.render().contains("name=\"DeviceElsewhere\""));
+        });
+    }
+
+    #[test]
+    fn of_two_ports_that_are_nobodys_the_first_has_the_mote_from_the_moment_it_answers() {
+        runtime().block_on(async {
+            let mut tasks = tasks(&[None, None]);
+            tasks[0].opened(SAYS_MOTE);
+            tasks[1].opened(SAYS_MOTE);
+            assert!(tasks[0].shared.claims.has(MOTE, 0) && tasks[1].joined.is_none());
+        });
     }
 
     #[test]

@@ -309,12 +309,25 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
                 return Ok(false);
             }
         };
+        let own = EpochNumber(unix_ms / self.told.epoch_ms);
+        let (first, last) = self.told.epochs;
+        if own < first {
+            // Before the roster there is nothing to seal them in; the next seal says that something is missing.
+            if let Some(open) = &mut self.open {
+                open.end(false);
+                return Ok(false);
+            }
+            if !core::mem::replace(&mut self.has_missed, true) {
+                tell(Report::TooEarly(self.place));
+            }
+            self.place = self.place.saturating_add(1);
+            return Ok(true);
+        }
         // Epochs never go back, whatever clock the readings have.
         let closed = memory.position().last.filter(|_| memory.position().epoch_closed).map(|(_, epoch)| EpochNumber(epoch.0 + 1));
         let least = memory.epoch().max(closed).unwrap_or_default();
-        let epoch = EpochNumber(unix_ms / self.told.epoch_ms).max(least);
-        let (first, last) = self.told.epochs;
-        if epoch < first || last.is_some_and(|last| epoch > last) {
+        let epoch = own.max(least);
+        if last.is_some_and(|last| epoch > last) {
             match &mut self.open {
                 Some(open) => open.end(true),
                 None if memory.sealed().is_none() => {

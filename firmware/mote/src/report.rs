@@ -24,6 +24,8 @@ pub enum Report {
     GivenUp(SealIndex),
     /// All readings are sealed, and the coordinator has every seal.
     Done,
+    /// Readings from this place on, until one is of the roster's first epoch, are passed over.
+    TooEarly(u32),
     /// Every reading from this place on is of an epoch that the roster does not allow: it seals no more.
     OutOfRange(u32),
     /// It acts on an agenda of this number.
@@ -49,6 +51,7 @@ impl fmt::Display for Report {
             Self::Taken(index) => write!(f, "taken {index}"),
             Self::GivenUp(index) => write!(f, "given-up {index}"),
             Self::Done => f.write_str("done"),
+            Self::TooEarly(at) => write!(f, "too-early {at}"),
             Self::OutOfRange(at) => write!(f, "out-of-range {at}"),
             Self::Agenda(number) => write!(f, "agenda {number}"),
             Self::NotAnswering(why) => write!(f, "not-answering {why}"),

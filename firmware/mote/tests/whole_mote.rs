@@ -229,10 +229,15 @@ struct Weather {
 
 /// Runs a mote to its end; the hub, and how often it started.
 fn live(seed: u64, weather: Weather) -> (Hub, u32) {
+    live_from(EpochNumber(0), seed, weather)
+}
+
+/// The same in a group whose roster begins with an epoch.
+fn live_from(first: EpochNumber, seed: u64, weather: Weather) -> (Hub, u32) {
     let mut chance = Chance(seed);
     let mut buffer = [0; 64];
     let schema = Schema::encode(&[Field::parse("reading::u32").unwrap()], &mut buffer).unwrap();
-    let told = told(schema.as_bytes(), weather.scheme);
+    let told = Provisioning { epochs: (first, None), ..told(schema.as_bytes(), weather.scheme) };
     let table: Vec<u8> = (0..COUNT).flat_map(|reading| (reading * 3 + 1).to_be_bytes()).collect();
     let mut hub = hub(&schema);
     let (mut flash, mut now_ms, mut boots) = (Simulated::new(), 0, 0);
@@ -304,6 +309,19 @@ fn a_recording_comes_whole_and_in_order_whatever_power_and_link_do() {
             assert!(hub.sealed.values().zip(hub.sealed.values().skip(1)).all(|(before, after)| before.epoch <= after.epoch));
             assert!(hub.sealed.values().all(|taken| taken.own_round == 0));
         }
+    }
+}
+
+#[test]
+fn readings_from_before_the_rosters_first_epoch_are_passed_over_and_confessed() {
+    for (seed, cuts) in [(1, 0), (2, 1000), (3, 1000)] {
+        // The recording begins in epoch 5, in each epoch 60 readings.
+        let (hub, _) = live_from(EpochNumber(7), seed, Weather { scheme: Scheme::Star, cuts, loss: 0 });
+        let records: Vec<[u8; 4]> = hub.sealed.values().flat_map(|taken| taken.records.values().copied()).collect();
+        let sensed: Vec<[u8; 4]> = (120..COUNT).map(|reading| (reading * 3 + 1).to_be_bytes()).collect();
+        assert_eq!(records, sensed, "{seed}");
+        let (index, first) = hub.sealed.first_key_value().unwrap();
+        assert!(*index > 0 && first.restart && first.epoch == 7, "{seed}: {index} {first:?}");
     }
 }
 

@@ -159,6 +159,22 @@ fn an_end_that_starts_anew_opens_the_line_anew_and_nothing_of_before_counts() {
 }
 
 #[test]
+fn another_mote_under_the_same_session_number_is_another_mote() {
+    let (mut mote, mut gateway) = ends();
+    settle(&mut mote, &mut gateway, 0);
+    mote.send(Channel::Hub, b"old").unwrap();
+    let old = said(&mut mote, 0);
+    // It has started as often as the one whose place it takes.
+    let other = DeviceId([8; 8]);
+    let mut mote = End::new(Side::Mote(other), 1, Timing::default());
+    mote.send(Channel::Hub, b"new").unwrap();
+    assert_eq!(settle(&mut mote, &mut gateway, 1)[0], [(Channel::Hub, b"new".to_vec())]);
+    assert_eq!((gateway.peer().map(|peer| peer.device), gateway.counters().opened), (Some(other), 2));
+    // What the first one said under that number counts no more.
+    assert!(hear(&mut gateway, &old).is_empty());
+}
+
+#[test]
 fn a_body_longer_than_the_other_end_takes_is_refused_or_counted_as_lost() {
     let mut mote = Line::<{ room(64) }, { room(300) }>::new(Side::Mote(MOTE), 1, Timing::default());
     let mut gateway = Line::<{ room(MAX_BODY) }, { room(MAX_BODY) }>::new(Side::Gateway, 1, Timing::default());

@@ -251,7 +251,7 @@ impl<const RX: usize, const TX: usize> Line<RX, TX> {
         }
         let peer =
             Peer { device: hello.device, session: hello.session, longest_body: usize::from(hello.longest_body).min(MAX_BODY) };
-        if self.peer.is_none_or(|known| known.session != peer.session) {
+        if self.peer.is_none_or(|known| (known.session, known.device) != (peer.session, peer.device)) {
             // A number under which the line was open is never used with another one of the other end's.
             if self.is_open {
                 self.forget();

@@ -6,7 +6,7 @@ use std::hint::black_box;
 use moteseal_core::digest::{INITIAL, compress256, state_bytes};
 use moteseal_core::engine::{Engine, Scalar};
 use moteseal_core::level::{Salt, SipKey};
-use moteseal_core::record::{Framing, Round};
+use moteseal_core::record::{Framing, Level, Round};
 use moteseal_core::roster::Directory;
 use moteseal_core::seal::follow::Shape;
 use moteseal_core::seal::tree::{MultiproofError, Tree};
@@ -183,9 +183,11 @@ fn verification(report: &mut Report, host: Host, events: &[[u8; 4]]) {
     report.add("  an event of 298, proven by a later seal of its run", times.ratio(4, 0), "D", None);
 }
 
-/// A whole epoch as it lies in a bundle, and its signature.
+/// An epoch as it lies in a bundle, whole or from a round on, and its signature.
 pub(crate) struct SealedEpoch {
+    salt: Salt,
     n: u32,
+    round: Round,
     mask: u32,
     bundle: Vec<u8>,
     signature: Vec<u8>,
@@ -203,12 +205,42 @@ impl SealedEpoch {
         let mut statement = Statement::new(Scheme::Star, directory.group(), Digest::NULL, DEVICE, directory.levels());
         statement.salt = SALT;
         statement.counters = counters;
-        let mask = statement.surviving();
-        let seal = Seal::new(statement, star::root(&counters, &digests), key.algorithm());
+        let n = events.len().try_into().expect("fewer than 2^32 events");
+        Self::signed(key, n, statement, &digests, blocks)
+    }
+
+    /// What a cloud serves of `n` events of which those from `round` on were kept: `kept` are these, in order, each with its level.
+    pub(crate) fn pruned(
+        key: &SecretKey,
+        directory: &OneDevice,
+        salt: Salt,
+        n: u32,
+        round: Round,
+        kept: impl Iterator<Item = (Level, [u8; 4])>,
+    ) -> Self {
+        let mut blocks = vec![Vec::new(); LEVELS];
+        for (level, event) in kept {
+            blocks[usize::from(level.0)].extend_from_slice(&event);
+        }
+        let mut statement = Statement::new(Scheme::Star, directory.group(), Digest::NULL, DEVICE, directory.levels());
+        (statement.salt, statement.round, statement.own_round) = (salt, round, round);
+        statement.counters = Scalar.counters(&salt, directory.levels(), n);
+        // The device states null for levels below its round, and so no digest stands for them.
+        let digest = |(level, block): (u8, &Vec<u8>)| match statement.is_null(Level(level)) {
+            true => Digest::NULL,
+            false => star::block_digest(DEVICE, SealIndex(0), Level(level), block),
+        };
+        let digests: Vec<Digest> = (0..).zip(&blocks).map(digest).collect();
+        Self::signed(key, n, statement, &digests, blocks)
+    }
+
+    fn signed(key: &SecretKey, n: u32, statement: Statement, digests: &[Digest], blocks: Vec<Vec<u8>>) -> Self {
+        let (salt, round, mask) = (statement.salt, statement.own_round, statement.surviving());
+        let root = star::root(&statement.counters, digests);
+        let seal = Seal::new(statement, root, key.algorithm());
         let mut signature = vec![0; key.algorithm().signature_length()];
         key.sign(seal.message(&mut [0; MAX_MESSAGE]), &mut signature).expect("the buffer has the signature's length");
-        let n = events.len().try_into().expect("fewer than 2^32 events");
-        Self { n, mask, bundle: blocks.into_iter().rev().flatten().collect(), signature }
+        Self { salt, n, round, mask, bundle: blocks.into_iter().rev().flatten().collect(), signature }
     }
 
     /// Rebuilds the seal, with everything that did not travel.
@@ -219,10 +251,10 @@ impl SealedEpoch {
             restart: false,
             skipped: 0,
             advance: 0,
-            salt: SALT,
+            salt: self.salt,
             n: self.n,
-            round: Round(0),
-            own_round: Round(0),
+            round: self.round,
+            own_round: self.round,
             lost: None,
             answered: Answers::NONE,
             select: Select::Levels(self.mask),
@@ -329,6 +361,23 @@ pub(crate) fn growth(report: &mut Report) -> Vec<(f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_epoch_pruned_to_a_round_is_what_its_device_signed() {
+        let key = SecretKey::from_seed(Algorithm::Ed25519, &[7; 32]).expect("Ed25519 takes any seed");
+        let (directory, events) = (OneDevice(key.public()), events(3000));
+        let from = |round: u8| {
+            let levelled = (0..).map(Sequence).zip(&events).map(|(seq, event)| (SALT.level(seq, 16), *event));
+            SealedEpoch::pruned(&key, &directory, SALT, 3000, Round(round), levelled.filter(move |(level, _)| level.0 >= round))
+        };
+        assert_eq!(from(0).signature, SealedEpoch::new(&key, &directory, &events).signature);
+        for round in [0, 1, 5, 15] {
+            let pruned = from(round);
+            assert!(pruned.mask.trailing_zeros() >= u32::from(round));
+            pruned.verify(&directory, Scalar);
+            pruned.verify(&directory, Host::detect());
+        }
+    }
 
     #[test]
     fn the_papers_step_is_what_the_paper_says() {

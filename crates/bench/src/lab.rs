@@ -203,7 +203,9 @@ fn run(
     let times = cast::times(effort.cast_times);
     let broadcast = report::cast::write(Some(&times), &out.join("broadcast"), seed, effort.cast, tell).map_err(said)?;
 
-    let machine = machine::describe(command, recorded.absent.clone());
+    let mut machine = machine::describe(command, recorded.absent.clone());
+    let runs = format!("{} of sealing, {} of its figure 11 and table VI", measured.runs, measured.tree_runs);
+    machine.lines.push(("runs".to_owned(), runs));
     let part = |title: &str, about: &str, folder: &str, entries: Vec<Entry>| Part {
         title: title.to_owned(),
         about: about.to_owned(),

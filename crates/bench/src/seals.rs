@@ -18,6 +18,7 @@ use moteseal_lab::chance::Seed;
 use moteseal_lab::data::Recording;
 use moteseal_lab::seals::footprint::Footprint;
 use moteseal_lab::seals::{Fed, Measured};
+use moteseal_lanes::Host;
 
 use feed::Record;
 
@@ -92,7 +93,14 @@ impl Effort {
 /// Measures all of it.
 pub(crate) fn measure(inputs: &Inputs<'_>, effort: &Effort, seed: Seed, tell: &mut dyn FnMut(&str)) -> Result<Measured, String> {
     let epochs = feed::epochs(inputs.devices, effort.days);
-    let mut measured = Measured { fed: fed(inputs.devices, &epochs), footprint: inputs.footprint.clone(), ..Measured::default() };
+    let mut measured = Measured {
+        fed: fed(inputs.devices, &epochs),
+        runs: effort.repetitions,
+        tree_runs: trees::runs(effort),
+        loops: Host::detect().name(),
+        footprint: inputs.footprint.clone(),
+        ..Measured::default()
+    };
     tell("table I: primitives");
     (measured.d, measured.primitives) = primitives::measure(effort)?;
     tell("table II: what each scheme can");

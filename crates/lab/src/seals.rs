@@ -118,6 +118,8 @@ pub struct BySpace {
     pub scheme: &'static str,
     /// The signature and the digest.
     pub suite: &'static str,
+    /// Levels of the product's star; of nothing else.
+    pub levels: Option<u8>,
     /// Digests for which there is room; of the product, its bytes in digests.
     pub units: f64,
     /// Events a second, at the signer.
@@ -217,6 +219,32 @@ pub struct ByEpoch {
     pub time: Spread,
 }
 
+/// Where a number of bytes is from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Origin {
+    /// What its encoding here takes.
+    #[serde(rename = "its encoding here")]
+    Encoding,
+    /// Signatures and digests added up, without anything that frames them.
+    #[serde(rename = "by arithmetic, least possible")]
+    Arithmetic,
+    /// Somebody states it.
+    #[serde(rename = "stated by others")]
+    Others,
+}
+
+impl Origin {
+    /// For people.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Encoding => "its encoding here",
+            Self::Arithmetic => "by arithmetic, least possible",
+            Self::Others => "stated by others",
+        }
+    }
+}
+
 /// Beyond: bytes on the uplink, an event.
 #[derive(Clone, Debug, Serialize)]
 pub struct Uplink {
@@ -226,8 +254,8 @@ pub struct Uplink {
     pub payload: u64,
     /// Bytes of all, an event.
     pub bytes: f64,
-    /// Whether it was measured here; else somebody states it.
-    pub is_measured: bool,
+    /// Where these bytes are from.
+    pub from: Origin,
 }
 
 /// What was fed to the throughput experiments.
@@ -248,6 +276,12 @@ pub struct Measured {
     pub d: f64,
     /// What was fed.
     pub fed: Fed,
+    /// Runs of which a median is taken, except table I's, which has three times as many and nine at least, and `tree_runs`.
+    pub runs: usize,
+    /// The runs of figure 11 and table VI.
+    pub tree_runs: usize,
+    /// The hashing loops that the machine ran, as `moteseal-lanes` names them: "avx512+sha", "scalar" and the like.
+    pub loops: &'static str,
     /// Table I.
     pub primitives: Vec<Primitive>,
     /// Table II.

@@ -9,7 +9,7 @@ use moteseal_core::seal::Scheme;
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_device::seal::{Chain, Profile, Sealer};
 use moteseal_lab::seals::paper::EPOCH;
-use moteseal_lab::seals::{ByEpoch, Uplink};
+use moteseal_lab::seals::{ByEpoch, Origin, Uplink};
 use moteseal_research::chain::SIGNATURE_BYTES;
 use moteseal_verify::Roster;
 use moteseal_verify::issue::FirstRoster;
@@ -85,30 +85,31 @@ pub(super) fn uplink() -> Result<Vec<Uplink>, String> {
     const HOUR: u64 = 60;
     let mut rows = Vec::new();
     for payload in [4_u64, 3] {
-        let mut row = |format: String, beside: f64| {
+        let mut row = |format: String, beside: f64, from| {
             #[allow(clippy::cast_precision_loss)]
-            rows.push(Uplink { format, payload, bytes: payload as f64 + beside, is_measured: true });
+            rows.push(Uplink { format, payload, bytes: payload as f64 + beside, from });
         };
-        row("sign-each, the bare Ed25519 signature".to_owned(), 64.0);
+        // What no format can have less of: nothing frames, names or numbers these.
+        row("sign-each, the bare Ed25519 signature".to_owned(), 64.0, Origin::Arithmetic);
         #[allow(clippy::cast_precision_loss)]
-        row("hash chaining on-line, a one-time signature an event".to_owned(), SIGNATURE_BYTES as f64);
-        row("hash chaining off-line, the next one's digest in each message".to_owned(), 32.0 + 64.0 / 298.0);
+        row("hash chaining on-line, a one-time signature an event".to_owned(), SIGNATURE_BYTES as f64, Origin::Arithmetic);
+        row("hash chaining off-line, the next one's digest in each message".to_owned(), 32.0 + 64.0 / 298.0, Origin::Arithmetic);
         for (scheme, what) in [(Scheme::Star, "star"), (Scheme::Tree, "tree")] {
             for events in [HOUR, EPOCH as u64] {
                 #[allow(clippy::cast_precision_loss)]
                 let beside = overhead(Algorithm::Ed25519, scheme, events)? as f64 / events as f64;
-                row(format!("{what} of {events} events, Ed25519"), beside);
+                row(format!("{what} of {events} events, Ed25519"), beside, Origin::Encoding);
             }
         }
         #[allow(clippy::cast_precision_loss)]
         let beside = overhead(Algorithm::MlDsa44, Scheme::Star, 1440)? as f64 / 1440.0;
-        row("star of 1440 events (a day of minutes), ML-DSA-44".to_owned(), beside);
+        row("star of 1440 events (a day of minutes), ML-DSA-44".to_owned(), beside, Origin::Encoding);
     }
     rows.push(Uplink {
         format: "a comparable product: an Ed25519 signature an event in its own envelope (as stated for it)".to_owned(),
         payload: 3,
         bytes: 90.0,
-        is_measured: false,
+        from: Origin::Others,
     });
     Ok(rows)
 }

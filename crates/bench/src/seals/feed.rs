@@ -1,5 +1,7 @@
 //! What is fed to the experiments: recorded events as four bytes each, by device and day; and what the sampling protocol sends and saves of them.
 
+use moteseal_core::level::Salt;
+use moteseal_core::record::Sequence;
 use moteseal_lab::chance::Seed;
 use moteseal_lab::data::Recording;
 use moteseal_lab::sampling::{self, Plan};
@@ -26,14 +28,23 @@ pub(super) fn epochs(devices: &[Recording], days: usize) -> Vec<Vec<Record>> {
 }
 
 /// One device and day under the sampling protocol.
-#[derive(Default)]
 pub(super) struct Sampled {
+    /// The salt of the day's levels.
+    pub(super) salt: Salt,
+    /// All of the day's events, sent or not.
+    pub(super) events: u32,
     /// What was sent to the coordinator, in order, each with its level.
     pub(super) sent: Vec<(u8, Record)>,
+    /// The place of each of them among the day's events.
+    pub(super) seqs: Vec<Sequence>,
     /// Which of these were saved, by their place.
     pub(super) saved: Vec<usize>,
     /// The saved ones' least level: the final round.
     pub(super) round: u8,
+}
+
+impl Sampled {
+    const NONE: Self = Self { salt: Salt([0; 16]), events: 0, sent: Vec::new(), seqs: Vec::new(), saved: Vec::new(), round: 0 };
 }
 
 /// All devices and days that sent something, and their sums.
@@ -42,19 +53,21 @@ pub(super) fn sampled(devices: &[Recording], days: usize, budget: u64, seed: See
     let mut all = Vec::new();
     let mut counted = Counted { budget, sent: 0, saved: 0, seals: 0 };
     for day in 0..days {
-        let mut seals: Vec<Sampled> = devices.iter().map(|_| Sampled::default()).collect();
+        let mut seals: Vec<Sampled> = devices.iter().map(|_| Sampled::NONE).collect();
         let mut last = 0;
         let epoch = sampling::epoch(&plan, devices, day, &mut |step| {
             if step.sent > last
                 && let Some(event) = devices[step.device].day(day).get(step.seq as usize)
             {
                 seals[step.device].sent.push((step.level.0, record(event.second, event.reading)));
+                seals[step.device].seqs.push(Sequence(u64::from(step.seq)));
             }
             last = step.sent;
         });
         counted.sent += epoch.sent;
         counted.saved += epoch.kept();
-        for mut seal in seals {
+        for (mut seal, (salt, counters)) in seals.into_iter().zip(&epoch.stated) {
+            (seal.salt, seal.events) = (*salt, counters.as_slice().iter().sum());
             seal.round = epoch.round.0;
             seal.saved = (0..seal.sent.len()).filter(|&place| seal.sent[place].0 >= epoch.round.0).collect();
             counted.seals += 1;

@@ -63,6 +63,7 @@ fn of_suite<H: Named>(key: &Key, epochs: &[Vec<Record>], units: usize, effort: &
         rows.push(BySpace {
             scheme,
             suite: suite::<H>(key),
+            levels: None,
             units: units as f64,
             signed: times.extremes(first).per_second(),
             verified: times.extremes(first + 1).per_second(),
@@ -112,16 +113,18 @@ fn products(epochs: &[Vec<Record>], effort: &Effort, rows: &mut Vec<BySpace>) ->
     ];
     let times = interleaved(effort.repetitions, &mut contenders);
     let verified = times.extremes(4).per_second();
-    let sizes = [size_of::<Star<8>>(), size_of::<Star<16>>(), size_of::<Star<32>>(), size_of::<Tree<20>>()];
-    for (at, (size, scheme)) in sizes
-        .into_iter()
-        .zip(["GSC, the product's", "GSC, the product's", "GSC, the product's", "DTC, the product's"])
-        .enumerate()
-    {
+    let sizes = [
+        (size_of::<Star<8>>(), Some(8)),
+        (size_of::<Star<16>>(), Some(16)),
+        (size_of::<Star<32>>(), Some(32)),
+        (size_of::<Tree<20>>(), None),
+    ];
+    for (at, (size, levels)) in sizes.into_iter().enumerate() {
         #[allow(clippy::cast_precision_loss)]
         rows.push(BySpace {
-            scheme,
+            scheme: if levels.is_some() { "GSC, the product's" } else { "DTC, the product's" },
             suite: "Ed25519 + SHA-256",
+            levels,
             units: size as f64 / 32.0,
             signed: times.extremes(at).per_second(),
             verified: if at == 1 { verified } else { Spread::NONE },

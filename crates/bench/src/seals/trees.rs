@@ -26,6 +26,11 @@ fn write(tree: &KTree<Md5>, events: &[Record]) {
     }
 }
 
+/// Runs of figure 11 and of table VI.
+pub(super) fn runs(effort: &Effort) -> usize {
+    RUNS.min(effort.repetitions + 3)
+}
+
 /// Figure 11.
 pub(super) fn by_degree(effort: &Effort) -> Vec<ByDegree> {
     const DEGREES: [usize; 3] = [2, 3, 4];
@@ -49,7 +54,7 @@ pub(super) fn by_degree(effort: &Effort) -> Vec<ByDegree> {
                 }
             }));
         }
-        let times = interleaved(RUNS.min(effort.repetitions + 3), &mut contenders);
+        let times = interleaved(runs(effort), &mut contenders);
         rows.extend(DEGREES.into_iter().enumerate().map(|(at, degree)| ByDegree {
             degree,
             events: size,
@@ -66,7 +71,7 @@ pub(super) fn packets(effort: &Effort) -> Vec<Packet> {
     let trees: Vec<KTree<Md5>> = effort.degrees.iter().map(|&degree| KTree::first_part(degree, HEIGHT)).collect();
     let events = &events[..];
     let mut contenders: Vec<_> = trees.iter().map(|tree| Contender::new(events.len(), move || write(tree, events))).collect();
-    let times = interleaved(RUNS.min(effort.repetitions + 3), &mut contenders);
+    let times = interleaved(runs(effort), &mut contenders);
     let mut packet = Vec::new();
     let mut row = |(at, &degree): (usize, &usize)| {
         let bytes = trees[at].packet(0, &events[0], &mut packet).map_or(0, |()| packet.len());

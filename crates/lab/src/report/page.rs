@@ -225,8 +225,8 @@ pub fn write(out: &Path, machine: &Machine, parts: &[Part]) -> Result<(), Report
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <title>Moteseal: the lab's report</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<h1>The lab's report</h1>\n\
          <p>Every table and figure of three papers, the paper's numbers beside ours. Nothing is copied, nothing is tuned. Where the paper's data or \
-         hardware is missing, the entry says what stands in. Times are processor time of one thread: the median of several runs in which all contenders take turns, \
-         and in brackets the quickest and the slowest run.</p>\n"
+         hardware is missing, the entry says what stands in. Times are processor time of one thread: the median of runs in which all contenders take turns, \
+         of sealing as many as stand with the machine, and in brackets the quickest and the slowest run.</p>\n"
     );
     html += "<h2 id=\"machine\">The machine</h2>\n<dl>";
     for (name, value) in &machine.lines {

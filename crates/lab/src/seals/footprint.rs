@@ -109,6 +109,7 @@ mod tests {
         for part in ["star, L = 16", "tree, capacity 2^20"] {
             assert!(read.of_event(part).is_some() && read.of_epoch(part).is_some(), "{part}");
         }
+        assert!(read.number("all in one: star L = 16, Ed25519, source, receiver of a chain", "an epoch's end, signed").is_some());
         assert!((2..=32).all(|levels| read.ram_of_levels(levels).is_some()));
     }
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::super::page::{Entry, Shown};
 use super::super::{Out, ReportError};
 use super::throughput::series_of;
-use super::{COMMAND, decades, digits, line, rate, rates};
+use super::{COMMAND, decades, digits, events_an_epoch, line, rate, rates};
 use crate::figure::{Axis, Colour, Figure, Panel, Stroke};
 use crate::seals::footprint::Footprint;
 use crate::seals::{Measured, paper};
@@ -16,8 +16,6 @@ use crate::table::Table;
 
 /// Rooms at the signer that the models go through.
 const UNITS: std::ops::RangeInclusive<i32> = 1..=12;
-/// Events of an epoch: of a star, and the most of a tree.
-const EPOCH: f64 = 1188.0;
 
 pub(super) fn write(measured: &Measured, out: &Out<'_>) -> Result<Vec<Entry>, ReportError> {
     Ok(vec![figure12(measured, out)?, figure13(measured, out)?])
@@ -27,18 +25,18 @@ fn on_m3(name: &str) -> (f64, f64) {
     paper::TABLE_1.iter().find(|row| row.name == name).map_or((f64::NAN, f64::NAN), |row| (row.ms, row.mj))
 }
 
-/// Events that share a signature.
-fn shared(scheme: &str, units: i32) -> f64 {
-    if scheme == "DTC" { (2_f64.powi(units) - 1.0).min(EPOCH) } else { EPOCH }
+/// Events that share a signature: an epoch's in a star, and at most these in a tree.
+fn shared(scheme: &str, units: i32, epoch: f64) -> f64 {
+    if scheme == "DTC" { (2_f64.powi(units) - 1.0).min(epoch) } else { epoch }
 }
 
 /// Digests that an event takes: two in a tree, a leaf and on average a node; two in the paper's star, of the event and of the step.
 const DIGESTS: f64 = 2.0;
 
 /// What an event takes on the paper's Cortex-M3, by its table I: milliseconds and millijoule.
-fn by_table_1(scheme: &str, units: i32) -> (f64, f64) {
+fn by_table_1(scheme: &str, units: i32, epoch: f64) -> (f64, f64) {
     let ((sign_ms, sign_mj), (hash_ms, hash_mj)) = (on_m3("DSA"), on_m3("MD5"));
-    let share = 1.0 / shared(scheme, units);
+    let share = 1.0 / shared(scheme, units, epoch);
     (DIGESTS.mul_add(hash_ms, sign_ms * share), DIGESTS.mul_add(hash_mj, sign_mj * share))
 }
 
@@ -54,12 +52,11 @@ fn cycles_an_instruction(footprint: Option<&Footprint>) -> Option<f64> {
     Some((on_m3("SHA256").0 * 1e-3 * paper::M3_HERTZ / instructions).max(1.0))
 }
 
-/// Instructions an event of our star with Ed25519, counted.
-fn our_instructions(footprint: Option<&Footprint>) -> Option<f64> {
+/// Instructions an event of our star with Ed25519, counted: its own, and its share of the signed epoch's end, statement included.
+fn our_instructions(footprint: Option<&Footprint>, epoch: f64) -> Option<f64> {
     let footprint = footprint?;
-    let star = "star, L = 16";
-    let (event, epoch, sign) = (footprint.of_event(star)?, footprint.of_epoch(star)?, footprint.primitive("Ed25519 signing")?);
-    Some(event + (epoch + sign) / EPOCH)
+    let end = footprint.number("all in one: star L = 16, Ed25519, source, receiver of a chain", "an epoch's end, signed")?;
+    Some(footprint.of_event("star, L = 16")? + end / epoch)
 }
 
 #[derive(Serialize)]
@@ -72,20 +69,26 @@ struct Modelled {
     model_uj: f64,
 }
 
-fn modelled() -> Vec<Modelled> {
+fn modelled(epoch: f64) -> Vec<Modelled> {
     let row = |scheme, units| {
-        let (ms, mj) = by_table_1(scheme, units);
+        let (ms, mj) = by_table_1(scheme, units, epoch);
         Modelled { scheme, units, model_per_second: 1e3 / ms, model_uj: mj * 1e3 }
     };
     UNITS.map(|units| row("GSC", units)).chain(UNITS.map(|units| row("DTC", units))).collect()
 }
 
-const CONSTANTS: &str = "**A model.** Constants, all of the paper's table I (Cortex-M3 at 72 MHz): DSA 192.8 ms and 36.2 mJ, MD5 0.041 ms and 0.007 mJ. An event takes two digests, in a \
-    tree and in the paper's star, and its share of a signature: 1 / (2^u - 1) in a tree with room for u digests, 1 / 1,188 in a star (our recordings' events of a device and day). \
-    Nothing else is counted: no radio, no memory, no sleep.";
+fn constants(epoch: f64) -> String {
+    format!(
+        "**A model.** Constants, all of the paper's table I (Cortex-M3 at 72 MHz): DSA 192.8 ms and 36.2 mJ, MD5 0.041 ms and 0.007 mJ. An event takes two digests, in a \
+         tree and in the paper's star, and its share of a signature: 1 / (2^u - 1) in a tree with room for u digests, 1 / {} in a star (the events of a device and day that were fed). \
+         Nothing else is counted: no radio, no memory, no sleep.",
+        digits(epoch)
+    )
+}
 
 fn figure12(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
-    let model = modelled();
+    let epoch = events_an_epoch(measured);
+    let model = modelled(epoch);
     out.rows("fig12.csv", &model)?;
     let footprint = measured.footprint.as_ref();
     let curve = |scheme: &str| {
@@ -101,7 +104,7 @@ fn figure12(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
         line("DTC, a model of the paper's Cortex-M3", Colour::Vermillion, Stroke::Dotted, curve("DTC")),
     ];
     let mut ours = "no counted instructions of our firmware are there".to_owned();
-    if let Some(instructions) = our_instructions(footprint) {
+    if let Some(instructions) = our_instructions(footprint, epoch) {
         // From an instruction a cycle, which no program exceeds, to what the paper's own SHA-256 implies.
         let quick = paper::M3_HERTZ / instructions;
         let slow = quick / cycles_an_instruction(footprint).unwrap_or(1.0);
@@ -142,11 +145,11 @@ fn figure12(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
             format!("{:.0}", row.units),
             rates(row.signed),
             tree.map_or_else(String::new, |tree| rates(tree.signed)),
-            rate(1e3 / by_table_1("GSC", units).0),
-            rate(1e3 / by_table_1("DTC", units).0),
+            rate(1e3 / by_table_1("GSC", units, epoch).0),
+            rate(1e3 / by_table_1("DTC", units, epoch).0),
         ]);
     }
-    let at = |scheme, units| rate(1e3 / by_table_1(scheme, units).0);
+    let at = |scheme, units| rate(1e3 / by_table_1(scheme, units, epoch).0);
     Ok(Entry::new("sealing-figure-12", "Figure 12: signing throughput on a small machine", COMMAND)
         .paper("a picture: on a Raspberry Pi 3 both schemes sign about 10 times slower than on the desktop, and DTC is limited by its room")
         .ours(format!("a model of the paper's Cortex-M3, events a second: GSC {}; DTC {} at 1 digest, {} at 12; {ours}", at("GSC", 8), at("DTC", 1), at("DTC", 12)))
@@ -156,12 +159,13 @@ fn figure12(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
         .stands_in("A Raspberry Pi 3 is not here. In its place stand this machine's curve of figure 8, and models of a Cortex-M3, which is some hundred times smaller.")
         .show(Shown::Figure("fig12.png".to_owned()))
         .show(Shown::Table(table))
-        .show(Shown::Text(CONSTANTS.to_owned()))
+        .show(Shown::Text(constants(epoch)))
         .data("fig12.csv"))
 }
 
 fn figure13(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
-    let model = modelled();
+    let epoch = events_an_epoch(measured);
+    let model = modelled(epoch);
     out.rows("fig13.csv", &model)?;
     let footprint = measured.footprint.as_ref();
     let curve =
@@ -171,8 +175,8 @@ fn figure13(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
         line("GSC, DSA + MD5: a model by the paper's table I", Colour::Blue, Stroke::Marked, curve("GSC")),
     ];
     let mut ours = "no counted instructions of our firmware are there, so none of its own".to_owned();
-    let mut constants = CONSTANTS.to_owned();
-    if let Some(instructions) = our_instructions(footprint) {
+    let mut constants = constants(epoch);
+    if let Some(instructions) = our_instructions(footprint, epoch) {
         let cycles = cycles_an_instruction(footprint).unwrap_or(1.0);
         let least = instructions / paper::M3_HERTZ * watt() * 1e6;
         for (name, level) in [
@@ -187,7 +191,7 @@ fn figure13(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
             digits(least * cycles)
         );
         constants += &format!(
-            " The product's: {} instructions an event with its share of Ed25519, counted in QEMU (`docs/footprint.csv`), at one cycle each, which is the least, and at the {:.2} that the paper's \
+            " The product's: {} instructions an event with its share of an epoch's signed end, counted in QEMU (`docs/footprint.csv`), at one cycle each, which is the least, and at the {:.2} that the paper's \
              0.098 ms for SHA-256 imply; {:.3} W, energy over time of table I.",
             digits(instructions),
             cycles,
@@ -212,9 +216,13 @@ fn figure13(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
     )?;
     let mut table = Table::new(["room, digests", "DTC, µJ an event", "GSC, µJ an event"]);
     for units in UNITS {
-        table.row([units.to_string(), digits(by_table_1("DTC", units).1 * 1e3), digits(by_table_1("GSC", units).1 * 1e3)]);
+        table.row([
+            units.to_string(),
+            digits(by_table_1("DTC", units, epoch).1 * 1e3),
+            digits(by_table_1("GSC", units, epoch).1 * 1e3),
+        ]);
     }
-    let at = |units| digits(by_table_1("DTC", units).1 * 1e3);
+    let at = |units| digits(by_table_1("DTC", units, epoch).1 * 1e3);
     Ok(Entry::new("sealing-figure-13", "Figure 13: energy of signing (a model)", COMMAND)
         .paper(format!(
             "a picture: less room at a DTC signer, more energy, as the time it runs; a Raspberry Pi 3 draws {:.2} W more while it signs",

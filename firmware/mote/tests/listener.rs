@@ -1,0 +1,115 @@
+//! Broadcasts at a mote: what is a command is acted on once, and what is none is told.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod support;
+
+use moteseal_core::cast::{
+    ChainId, ChainNumber, KeyId, Kind, MAX_SENDER_CERTIFICATE, MAX_SINGLE, NetworkId, SenderCertificateDraft, SingleDraft,
+};
+use moteseal_core::digest::Digest;
+use moteseal_core::provision::Audience;
+use moteseal_core::record::DeviceId;
+use moteseal_core::seal::Scheme;
+use moteseal_core::signature::{Algorithm, SecretKey};
+use moteseal_core::wire::cast::CastFrame;
+use moteseal_core::wire::cbor::Writer;
+use moteseal_mote::command::Command;
+use moteseal_mote::listener::{Listener, Shelf, ears};
+use moteseal_mote::memory::{Durable, Settings};
+use moteseal_mote::report::Report;
+use support::Simulated;
+
+const NETWORK: NetworkId = NetworkId([13; 8]);
+const SENDER: DeviceId = DeviceId([7; 8]);
+
+fn key(byte: u8) -> SecretKey {
+    SecretKey::from_seed(Algorithm::Ed25519, &[byte; 32]).unwrap()
+}
+
+/// The frame with the certificate of a sender's key.
+fn certificate(signer: &SecretKey) -> Vec<u8> {
+    let (base, public) = (key(14), signer.public());
+    let draft = SenderCertificateDraft {
+        network: NETWORK,
+        base: KeyId::of(&base.public()),
+        serial: 3,
+        sender: SENDER,
+        key: &public,
+        not_before: 0,
+        not_after: u64::MAX,
+    };
+    let mut bytes = [0; MAX_SENDER_CERTIFICATE];
+    let bytes = draft.issue(&base, &mut bytes).unwrap();
+    let mut out = [0; 1400];
+    let mut writer = Writer::new(&mut out);
+    CastFrame::Certificate(bytes).encode(&mut writer).unwrap();
+    writer.finish().to_vec()
+}
+
+/// A chain of one message.
+fn said(signer: &SecretKey, number: u64, message: &[u8]) -> Vec<u8> {
+    let id = ChainId { network: NETWORK, sender: SENDER, number: ChainNumber(number) };
+    let draft = SingleDraft { id, kind: Kind::Messages, label: "", message };
+    draft.seal(signer, &mut [0; MAX_SINGLE], &mut [0; MAX_SINGLE]).unwrap().to_vec()
+}
+
+/// What is reported of these frames, and what a mote's settings are behind them.
+fn heard(frames: &[Vec<u8>]) -> (Vec<Report>, Settings) {
+    let audience = Audience { network: NETWORK, base: key(14).public() };
+    let mut flash = Simulated::new();
+    let settings = Settings { interval_ms: 1, led: false, scheme: Scheme::Star };
+    let mut durable = Durable::open(&mut flash, DeviceId([1; 8]), Digest([8; 32]), settings).unwrap();
+    let mut shelf = Shelf::new();
+    let mut ears = ears(&audience, 1, 0, &mut shelf, &mut durable).unwrap();
+    let mut listener = Listener::new(&mut ears, &mut shelf, 0);
+    let mut reports = Vec::new();
+    for (now_ms, frame) in (0..).step_by(10_000).zip(frames) {
+        listener.hear(now_ms, frame, &mut durable, &mut |report| reports.push(report)).unwrap();
+    }
+    (reports, durable.memory().settings())
+}
+
+#[test]
+fn a_command_is_acted_on_once_and_what_is_none_or_too_long_is_told() {
+    let sender = key(20);
+    let lamp = said(&sender, 5, b"led on");
+    let frames = [certificate(&sender), lamp.clone(), lamp, said(&sender, 6, b"dance"), said(&sender, 7, &[b' '; 600])];
+    let more = [said(&sender, 8, b"interval=9")];
+    let (reports, settings) = heard(&[&frames[..], &more].concat());
+    let expected = [
+        Report::Acted(ChainNumber(5), Command::Led(true)),
+        Report::NoCommand(ChainNumber(6)),
+        Report::NoCommand(ChainNumber(7)),
+        Report::Acted(ChainNumber(8), Command::Interval(9)),
+    ];
+    assert_eq!(reports, expected);
+    assert_eq!(settings, Settings { interval_ms: 9, led: true, scheme: Scheme::Star });
+}
+
+#[test]
+fn after_five_keys_no_command_of_any_can_be_said_again() {
+    let keys = [20, 21, 22, 23, 24].map(key);
+    let audience = Audience { network: NETWORK, base: key(14).public() };
+    let mut flash = Simulated::new();
+    let settings = Settings { interval_ms: 1, led: false, scheme: Scheme::Star };
+    let mut obeyed = |number: u64| {
+        keys.each_ref().map(|key| {
+            // One sender at a time has a place: each comes after a start.
+            let mut durable = Durable::open(&mut flash, DeviceId([1; 8]), Digest([8; 32]), settings).unwrap();
+            let mut shelf = Shelf::new();
+            let mut ears = ears(&audience, 1, 0, &mut shelf, &mut durable).unwrap();
+            let mut listener = Listener::new(&mut ears, &mut shelf, 0);
+            let mut is_obeyed = false;
+            for frame in [certificate(key), said(key, number, b"led on")] {
+                let tell = &mut |report| is_obeyed |= matches!(report, Report::Acted(..));
+                listener.hear(0, &frame, &mut durable, tell).unwrap();
+            }
+            is_obeyed
+        })
+    };
+    assert_eq!(obeyed(5), [true, true, true, true, false]);
+    for number in [5, 4, 5] {
+        assert_eq!(obeyed(number), [false; 5]);
+    }
+    assert_eq!(obeyed(6), [true, true, true, true, false]);
+}

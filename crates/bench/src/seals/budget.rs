@@ -197,7 +197,8 @@ fn sizes(seals: &[Sampled]) -> (usize, usize) {
 
 /// The product's: a star or a tree over what was sent; verified, the part of the day's seal with what was saved, and a multiproof of it in the tree.
 ///
-/// A seal of the product covers all of a day's events, those that were never sent by their levels' counts alone: both verifiers count them.
+/// A seal of the product counts all of a day's events by level, sent or not, and both verifiers do. A star takes no more of those that are not sent; a mote's tree
+/// would take them, and has here only what was sent.
 fn ours(algorithm: Algorithm, seals: &[Sampled], budget: u64, effort: &Effort, measured: &mut Measured) -> Result<(), String> {
     let host = Host::detect();
     let key = SecretKey::from_seed(algorithm, &[7; 32]).map_err(|error| error.to_string())?;

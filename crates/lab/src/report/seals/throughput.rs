@@ -584,8 +584,8 @@ fn figure14(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
             digests(measured)
         ))
         .stands_in(format!(
-            "{MACHINE} The events are our simulation's (table VII): {}. Signed are the events sent, alone, as in the paper: a device of the product folds all of a day's events into its star. \
-             Verified of the product is a part of that whole seal, the counts of all the day's events included; its tree has the events sent.",
+            "{MACHINE} The events are our simulation's (table VII): {}. Signed are the events sent, alone, as in the paper: the hash of an event that was not sent is charged to nobody. A mote of the product folds what it sends \
+             into its star, but puts every event into its tree, which here, and so in verifying, has those that were sent. The product's star is verified as a part of a seal that counts all of the day's events.",
             fed(measured)
         ))
         .show(Shown::Figure("fig14.png".to_owned()))

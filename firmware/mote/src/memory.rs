@@ -34,6 +34,7 @@ const MINIMUM: u8 = 10;
 const SETTINGS: u8 = 11;
 const UNSTATED: u8 = 12;
 const POSITION: u8 = 13;
+const RECORDING: u8 = 14;
 
 /// What broadcasts change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +81,7 @@ pub struct Memory {
     position: Position,
     next_index: SealIndex,
     epoch: Option<EpochNumber>,
+    recording: Option<(u32, u64)>,
     resume: u32,
     sealed: Option<Sealed>,
     guard: Option<EpochGuard>,
@@ -207,6 +209,7 @@ impl Memory {
             position: Position::start(certificate),
             next_index: SealIndex(0),
             epoch: None,
+            recording: None,
             resume: 0,
             sealed: None,
             guard: None,
@@ -380,6 +383,13 @@ impl Memory {
             }
             UNSTATED => self.unstated = fields.runs()?,
             POSITION => (self.position, self.resume) = (fields.position()?, fields.u32()?),
+            RECORDING => {
+                let recording = Some((fields.u32()?, fields.u64()?));
+                if self.recording.is_some() && self.recording != recording {
+                    self.resume = 0;
+                }
+                self.recording = recording;
+            }
             _ => return Err(JournalError::Damaged),
         }
         if fields.0.is_empty() { Ok(()) } else { Err(JournalError::Damaged) }
@@ -389,6 +399,9 @@ impl Memory {
     fn snapshot<F: Flash>(&self, page: &mut Page<'_, F>) -> Result<(), JournalError> {
         page.record(IDENTITY, &[&self.device.0, &self.certificate.0])?;
         page.record(BOOT, &[&self.boots.to_be_bytes()])?;
+        if let Some((first, start_ms)) = self.recording {
+            page.record(RECORDING, &[&first.to_be_bytes(), &start_ms.to_be_bytes()])?;
+        }
         page.record(POSITION, &[Content::new().position(&self.position)?.put(&self.resume.to_be_bytes())?.written()])?;
         if let Some(sealed) = &self.sealed {
             page.record(SEALED, &[self.sealed_content(sealed)?.written()])?;
@@ -484,6 +497,17 @@ impl<F: Flash> Durable<F> {
     fn tell(&mut self, kind: u8, content: &Content) -> Result<(), JournalError> {
         self.memory.apply(kind, content.written())?;
         self.journal.write(kind, &[content.written()], &self.memory, Memory::snapshot)
+    }
+
+    /// Says which recording is sensed: its first reading's place in the table, and its time. Of another one than before nothing was sensed yet.
+    ///
+    /// # Errors
+    /// [`JournalError`].
+    pub fn sense_from(&mut self, first: u32, start_ms: u64) -> Result<(), JournalError> {
+        if self.memory.recording == Some((first, start_ms)) {
+            return Ok(());
+        }
+        self.tell(RECORDING, Content::new().put(&first.to_be_bytes())?.put(&start_ms.to_be_bytes())?)
     }
 
     /// Opens the next index for an epoch: before its first event is taken.

@@ -108,7 +108,7 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
             link: LinkKey::new(&told.link_secret),
             schema: Digest::NULL,
             framing: Framing::Prefixed,
-            place: durable.memory().resume(),
+            place: 0,
             durable,
             readings,
             due_ms: 0,
@@ -129,7 +129,7 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
     /// Starts: before this nothing else is to be done with it.
     ///
     /// # Errors
-    /// `Schema`, `Levels`.
+    /// `Schema`, `Levels`, `Journal`.
     pub fn start(&mut self, now_ms: u64, tell: &mut Tell<'_>) -> Result<(), Fault> {
         let schema = Schema::decode(self.told.schema).map_err(|_| Fault::Schema)?;
         self.framing = schema.record_size().map_or(Some(Framing::Prefixed), Framing::fixed).ok_or(Fault::Schema)?;
@@ -141,6 +141,8 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
         if usize::from(self.told.levels) > L {
             return Err(Fault::Levels);
         }
+        self.durable.sense_from(self.told.window.first, self.told.window.start_ms)?;
+        self.place = self.durable.memory().resume();
         self.due_ms = now_ms;
         self.readings.resume(self.place);
         tell(Report::Started(self.boots()));

@@ -69,6 +69,7 @@ enum Step {
     Raise(u8, u64),
     Minimum(u64),
     Set(u32),
+    Sense(u32),
     Reboot,
 }
 
@@ -81,9 +82,10 @@ fn step(chance: &mut Chance, time: u64) -> Step {
         10 => Step::GiveUp,
         11 | 12 => Step::Answer(chance.below(QUERIES.into()) as u8, time + chance.below(3)),
         13 => Step::Agenda(time),
-        14 => match chance.below(3) {
+        14 => match chance.below(4) {
             0 => Step::Raise(chance.below(KEYS.into()) as u8, time),
             1 => Step::Minimum(time),
+            2 => Step::Sense(time as u32 / 16),
             _ => Step::Set(time as u32),
         },
         _ => Step::Reboot,
@@ -109,6 +111,7 @@ fn take<F: Flash>(durable: &mut Durable<F>, step: &Step) -> Result<(), JournalEr
         },
         Step::Answer(query, epoch) => durable.answer(QueryId([*query; 16]), 1000, *epoch).map(|_| ()),
         Step::Agenda(number) => durable.accept_agenda(*number, Digest([*number as u8; 32])),
+        Step::Sense(first) => durable.sense_from(*first, 7),
         Step::Raise(key, number) => {
             durable.raise(KeyId([*key; 8]), ChainNumber(*number)).map(|raised| assert_eq!(raised, Ok(())))
         }

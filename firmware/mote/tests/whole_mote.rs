@@ -325,6 +325,30 @@ fn readings_from_before_the_rosters_first_epoch_are_passed_over_and_confessed() 
     }
 }
 
+#[test]
+fn another_recording_is_sensed_from_its_first_reading() {
+    let mut buffer = [0; 64];
+    let schema = Schema::encode(&[Field::parse("reading::u32").unwrap()], &mut buffer).unwrap();
+    let told = told(schema.as_bytes(), Scheme::Star);
+    let table: Vec<u8> = (0..2 * COUNT).flat_map(|reading| (reading * 3 + 1).to_be_bytes()).collect();
+    let (mut hub, mut flash, mut now_ms) = (hub(&schema), Simulated::new(), 0);
+    let settings = Settings { interval_ms: 1, led: false, scheme: Scheme::Star };
+    let later = told.window.start_ms + 60 * EPOCH_MS;
+    let windows = [told.window, Window { first: COUNT, ..told.window }, Window { first: COUNT, start_ms: later, ..told.window }];
+    // The last one twice: what was sensed of it is not sensed again.
+    for window in windows.into_iter().chain([windows[2]]) {
+        let told = Provisioning { window, ..told.clone() };
+        let mut durable = Durable::open(&mut flash, DEVICE, CERTIFICATE, settings).unwrap();
+        let recording = Recording::new(&table, 4, window).unwrap();
+        let mut mote = Mote::<_, _, 8, BUFFER>::new(&told, &mut durable, None, recording);
+        mote.start(now_ms, &mut |_| ()).unwrap();
+        assert!(run(&mut mote, &mut hub, &mut Chance(1), &|_| 0, &mut now_ms, &mut |mote, _| mote.is_done()));
+    }
+    let records: Vec<[u8; 4]> = hub.sealed.values().flat_map(|taken| taken.records.values().copied()).collect();
+    let sensed = (0..COUNT).chain(COUNT..2 * COUNT).chain(COUNT..2 * COUNT);
+    assert_eq!(records, sensed.map(|reading| (reading * 3 + 1).to_be_bytes()).collect::<Vec<_>>());
+}
+
 /// Records of any lengths, which nobody knows before they are sensed.
 struct Uneven(&'static [&'static [u8]]);
 

@@ -169,8 +169,12 @@ impl<F: Flash> Journal<F> {
         };
         let old = match (look(first), look(second)) {
             (Found::Valid(a), Found::Valid(b)) => {
-                // The later one, whose predecessor was to be erased.
-                (journal.page, journal.generation) = if a.wrapping_sub(b) < 1 << 31 { (0, a) } else { (1, b) };
+                // The later one, whose predecessor was to be marked and erased. What is no predecessor was no such page.
+                (journal.page, journal.generation) = match (a.wrapping_sub(b), b.wrapping_sub(a)) {
+                    (1, _) => (0, a),
+                    (_, 1) => (1, b),
+                    _ => return Err(JournalError::Damaged),
+                };
                 true
             }
             (Found::Valid(generation), rest) => {
@@ -189,10 +193,11 @@ impl<F: Flash> Journal<F> {
             }
             _ => return Err(JournalError::Damaged),
         };
-        if old {
-            journal.flash.erase(1 - journal.page)?;
-        }
+        // What cannot be read is no reason to erase what can.
         let is_cut = journal.replay(state, &mut replay)?;
+        if old {
+            journal.leave(1 - journal.page)?;
+        }
         if is_cut {
             journal.swap(state, snapshot)?;
         }
@@ -269,8 +274,13 @@ impl<F: Flash> Journal<F> {
         self.page = 1 - old;
         self.generation = self.generation.wrapping_add(1);
         self.set_in_force()?;
-        self.flash.erase(old)?;
-        Ok(())
+        self.leave(old)
+    }
+
+    /// Erases a page that was in force. An erasure that is cut short may set bits of both words of a head, and make it a later one's: it goes first.
+    fn leave(&mut self, page: usize) -> Result<(), JournalError> {
+        program(&mut self.flash, page * F::PAGE + 4, [0; 4])?;
+        Ok(self.flash.erase(page)?)
     }
 
     fn set_in_force(&mut self) -> Result<(), JournalError> {

@@ -34,7 +34,6 @@ fn a_fifth_senders_key_is_not_taken_and_takes_no_others_newest_chain() {
     for number in 51..400 {
         assert_eq!(durable.raise(keys[1], ChainNumber(number)), Ok(Ok(())));
     }
-    drop(durable);
     let mut durable = open(&mut flash);
     let floors = [10, 399, 12, 13].map(|number| Some(ChainNumber(number)));
     assert_eq!(keys.map(|key| durable.memory().floor(key)), floors);

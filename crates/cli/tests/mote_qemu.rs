@@ -320,6 +320,10 @@ fn motes_that_are_rebooted_all_the_time_lose_and_repeat_nothing() {
         assert!(opened.windows(2).all(|pair| pair[0] < pair[1]), "{name} reuses an index: {opened:?}");
         assert!(signed.windows(2).all(|pair| pair[0] < pair[1]), "{name} signs an index twice: {signed:?}");
         assert!(signed.iter().all(|index| indices.contains(index)), "{name}: {signed:?}, and the cloud has {indices:?}");
+        // No epoch of the query is answered twice, whatever the mote was rebooted in.
+        let answered: Vec<u64> =
+            mote.said().iter().filter_map(|said| said.strip_prefix("answered ")).map(|epoch| epoch.parse().unwrap()).collect();
+        assert!(answered.windows(2).all(|pair| pair[0] < pair[1]), "{name} answers an epoch twice: {answered:?}");
         for (scheme, count) in ["star", "tree"].into_iter().zip(&mut sealed) {
             *count += mote.said().iter().filter(|said| said.starts_with("opened") && said.ends_with(scheme)).count();
         }

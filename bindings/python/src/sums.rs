@@ -27,7 +27,7 @@ use moteseal_net::link::{State, until_up};
 use moteseal_net::mqtt::{Identity, Login, MqttHub, Options, Password, Version};
 use moteseal_net::{HubLink as _, LinkError};
 use moteseal_verify::aggregation::{AggregationTree, QUERIER};
-use pyo3::exceptions::{PyStopIteration, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PyStopIteration, PyValueError};
 use pyo3::prelude::*;
 use zeroize::Zeroizing;
 
@@ -94,6 +94,8 @@ pub(crate) struct Following {
     sources: u32,
     /// How many epochs were passed over, once the query has ended.
     missed: Mutex<Option<u64>>,
+    /// Whose thread runs it.
+    process: u32,
 }
 
 /// What the thread that runs a query says.
@@ -139,6 +141,10 @@ impl Following {
 
 impl Following {
     fn next(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        // A fork has this process' memory and none of its threads: waiting would never end.
+        if self.process != std::process::id() {
+            return Err(PyRuntimeError::new_err("this query was asked before a fork; ask one in each process"));
+        }
         loop {
             if self.missed().is_some() {
                 return Ok(None);
@@ -190,7 +196,7 @@ pub(crate) fn follow_sums(
         let _ = says.send(Said::Ended(ended));
     });
     spawned.map_err(|error| Problem::system(format_args!("cannot start a thread: {error}")).raise(py))?;
-    Ok(Following { rows: Mutex::new(rows), stop, query, floor, sources, missed: Mutex::new(None) })
+    Ok(Following { rows: Mutex::new(rows), stop, query, floor, sources, missed: Mutex::new(None), process: std::process::id() })
 }
 
 /// A query that is ready to be asked.

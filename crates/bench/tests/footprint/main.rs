@@ -100,7 +100,7 @@ fn the_footprint_is_true_and_within_its_bars() {
         star(&mut figures, &run(&format!("star{levels}"), &inputs.star()), &inputs, &format!("star, L = {levels}"), levels, ram);
     }
     tree(&mut figures, &run("tree10", &inputs.tree(1023)), &inputs, "tree, capacity 2^10", 1023, None);
-    tree(&mut figures, &run("tree20", &inputs.tree(1024)), &inputs, "tree, capacity 2^20", 1024, Some(1536));
+    tree(&mut figures, &run("tree20", &inputs.tree(1023)), &inputs, "tree, capacity 2^20", 1023, Some(1536));
 
     let seal = run("seal", &inputs.seal());
     let mut part = Part::new("star, L = 16, with its statement and what goes up, another signs");
@@ -126,7 +126,13 @@ fn the_footprint_is_true_and_within_its_bars() {
     figures.add(part);
 
     chain(&mut figures, &run("chain_reopened", &inputs.chains()), "receiver of a chain, another checked its head");
-    chain(&mut figures, &run("chain", &inputs.chains()), "receiver of a chain, with Ed25519 for its head");
+    let with_key = run("chain", &inputs.chains());
+    chain(&mut figures, &with_key, "receiver of a chain, with Ed25519 for its head");
+    let mut part = Part::new("receiver of a chain: what it takes beside its RAM");
+    part.row("the sender, its key made ready, as long as its chains are heard", "bytes", with_key.get("sender.bytes"), None);
+    part.row("making the sender's key ready", "instructions", with_key.get("sender"), None);
+    part.row("room while a head is opened, for any other use otherwise", "bytes", with_key.get("head.bytes"), None);
+    figures.add(part);
 
     let tesla = run("tesla", &inputs.tesla());
     tesla.expect("message", inputs::MESSAGE);
@@ -143,7 +149,7 @@ fn the_footprint_is_true_and_within_its_bars() {
     let device = run("device", &inputs.device());
     device.expect("item", &inputs.sealed_item());
     let mut part = Part::new("all in one: star L = 16, Ed25519, source, receiver of a chain");
-    part.row("RAM, with room for a head", "bytes", device.get("state.bytes"), None);
+    part.row("RAM, with the sender's key, a chain of seals and room for a head", "bytes", device.get("state.bytes"), None);
     part.row("flash", "bytes", device.flash, Some(ALL_FLASH));
     let work = ["push", "seal", "reading", "head", "messages"];
     part.row("stack", "bytes", deepest(&device, &work), Some(ALL_STACK));
@@ -175,7 +181,7 @@ fn the_footprint_is_true_and_within_its_bars() {
     let fast_hashes = unrolled.run("hashes", &inputs.text());
     inputs.check_hashes(&fast_hashes);
     star(&mut figures, &unrolled.run("star16", &inputs.star()), &inputs, "star, L = 16, SHA-2 unrolled", 16, None);
-    tree(&mut figures, &unrolled.run("tree20", &inputs.tree(1024)), &inputs, "tree, capacity 2^20, SHA-2 unrolled", 1024, None);
+    tree(&mut figures, &unrolled.run("tree20", &inputs.tree(1023)), &inputs, "tree, capacity 2^20, SHA-2 unrolled", 1023, None);
 
     let mut part = Part::new("other stars of 16 levels, to compare with");
     let events = paper.get("events");
@@ -183,7 +189,7 @@ fn the_footprint_is_true_and_within_its_bars() {
     part.row("one compression an event, an event", "instructions", paper.get("one").div_ceil(events), None);
     figures.add(part);
 
-    let mut part = Part::new("primitives of the paper's table I, over 10 bytes");
+    let mut part = Part::new("primitives of the paper's table I: digests of 10 bytes, signatures of 300, RSA and DSA without their digests");
     for (what, run, name) in [("MD5", &hashes, "md5"), ("SHA-1", &hashes, "sha1"), ("SHA-256", &hashes, "sha256")] {
         part.row(what, "instructions", run.get(name), None);
     }

@@ -18,9 +18,10 @@ flash is slow.
   own few calls of the part are counted as the part's, and so are `memcpy` and the like.
 - Everything is optimised for size (`opt-level = \"s\"`, link-time optimisation) with the compact form of SHA-2 (`firmware/.cargo/config.toml`). One
   flag less unrolls it: the rows *SHA-2 unrolled* show what that buys and costs.
-- Events are 1,024 records of 4 bytes (1,023 where the tree has no more room); an event's cost is their mean, rounded up, and holds all
+- Events are 1,024 records of 4 bytes, of trees 1,023: a number that leaves nodes to be hashed at every height when an epoch is closed; an event's cost is their mean, rounded up, and holds all
   that an event causes before the epoch ends. A program's results are compared with what the machine that runs the test computes.
-- The receiver of a chain needs beside its RAM the room for the messages of one block, which are its user's.
+- The receiver of a chain needs beside its RAM, to which its bar of 1 KiB applies, the room for the messages of one block, which are its user's, and
+  where it checks heads itself what a part of its own below says.
 
 ";
 

@@ -4,13 +4,20 @@
 #![no_main]
 
 use moteseal_core::cast::MAX_HEAD;
-use moteseal_footprint::Meter;
+use moteseal_footprint::{Meter, Of, failed};
 use moteseal_footprint::cast::{Sender, measure};
 
 #[moteseal_board::entry]
 fn main() -> ! {
     let (mut meter, mut input) = Meter::start();
-    let sender = Sender::of(&mut input);
+    meter.bytes("sender", size_of::<Sender>());
+    meter.bytes("head", MAX_HEAD);
+    let (start, mut sender) = (input, None);
+    meter.once(Of::Instructions, "sender", &mut || {
+        input = start;
+        sender = Some(Sender::of(&mut input));
+    });
+    let Some(sender) = sender else { failed("key") };
     let mut scratch = [0; MAX_HEAD];
     measure(&mut meter, &mut input, |head| sender.open(head, &mut scratch));
     meter.end()

@@ -189,7 +189,8 @@ fn the_footprint_is_true_and_within_its_bars() {
     part.row("one compression an event, an event", "instructions", paper.get("one").div_ceil(events), None);
     figures.add(part);
 
-    let mut part = Part::new("primitives of the paper's table I: digests of 10 bytes, signatures of 300, RSA and DSA without their digests");
+    let mut part =
+        Part::new("primitives of the paper's table I: digests of 10 bytes, signatures of 300, RSA and DSA without their digests");
     for (what, run, name) in [("MD5", &hashes, "md5"), ("SHA-1", &hashes, "sha1"), ("SHA-256", &hashes, "sha256")] {
         part.row(what, "instructions", run.get(name), None);
     }

@@ -29,7 +29,8 @@ pub struct Footprint {
 }
 
 /// The part that has table I's operations.
-const PRIMITIVES: &str = "primitives of the paper's table I: digests of 10 bytes, signatures of 300, RSA and DSA without their digests";
+const PRIMITIVES: &str =
+    "primitives of the paper's table I: digests of 10 bytes, signatures of 300, RSA and DSA without their digests";
 
 impl Footprint {
     /// Reads the texts of both files; what is wrong with a line is said.

@@ -4,8 +4,8 @@
 #![no_main]
 
 use moteseal_core::cast::MAX_HEAD;
-use moteseal_footprint::{Meter, Of, failed};
 use moteseal_footprint::cast::{Sender, measure};
+use moteseal_footprint::{Meter, Of, failed};
 
 #[moteseal_board::entry]
 fn main() -> ! {

@@ -29,7 +29,10 @@ fn main() -> ! {
     let sender = Sender::of(&mut input);
     let head = input.item();
     let Some(framing) = Framing::fixed(EVENT) else { failed("framing") };
-    meter.bytes("state", size_of::<(Star<16>, SecretKey, SaltKey, Chain, SourceSecret, EpochGuard, Sender, Incoming<BLOCK>)>() + MAX_HEAD);
+    meter.bytes(
+        "state",
+        size_of::<(Star<16>, SecretKey, SaltKey, Chain, SourceSecret, EpochGuard, Sender, Incoming<BLOCK>)>() + MAX_HEAD,
+    );
     let (mut room, mut item, mut length) = ([0; MAX_HEAD], [0; 512], 0);
     for of in [Of::Instructions, Of::Stack] {
         let mut input = input;

@@ -15,7 +15,7 @@ export CARGO_TARGET_DIR=$here/target
 step() { printf -- '-- %s\n' "$*" >&2; }
 die() { printf 'bindings/c/test.sh: %s\n' "$*" >&2; exit 1; }
 
-moteseal=${1:-$(ls -t "$root"/target/{release,debug}/moteseal 2>/dev/null | head -1)}
+moteseal=${1:-$(ls -t "$root"/target/{release,debug}/moteseal 2>/dev/null | head -1 || true)}
 [ -x "$moteseal" ] || die "no moteseal binary; build it first (cargo build -p moteseal) or name one"
 moteseal=$(realpath "$moteseal")
 

@@ -23,7 +23,7 @@ use moteseal_core::signature::SecretKey;
 use moteseal_core::sum::key_file::QuerierKeys;
 use moteseal_core::sum::query::{MAX_PLAN, Plan};
 use moteseal_lanes::Host;
-use moteseal_net::link::{State, until_up};
+use moteseal_net::link::until_up_within;
 use moteseal_net::mqtt::{Identity, Login, MqttHub, Options, Password, Version};
 use moteseal_net::{HubLink as _, LinkError};
 use moteseal_verify::aggregation::{AggregationTree, QUERIER};
@@ -266,7 +266,7 @@ impl Posed {
         runtime.block_on(async {
             let hub = MqttHub::new(&link, members).map_err(|error| link_problem(&error))?;
             tokio::select! {
-                reached = reached(&hub) => reached.map_err(|error| link_problem(&error))?,
+                reached = until_up_within(hub.state(), REACHED_WITHIN) => reached.map_err(|error| link_problem(&error))?,
                 () = stop.stopped() => return Ok(0),
             }
             let asking =
@@ -306,18 +306,6 @@ impl Write for Lines<'_> {
 
 fn unix_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
-}
-
-/// Waits for the broker, but not for ever.
-async fn reached(hub: &MqttHub) -> Result<(), LinkError> {
-    if let Ok(reached) = tokio::time::timeout(REACHED_WITHIN, until_up(hub.state())).await {
-        return reached;
-    }
-    match &*hub.state().borrow() {
-        State::Down { cause, .. } => Err(cause.clone()),
-        State::Up => Ok(()),
-        State::Connecting => Err(LinkError::Closed),
-    }
 }
 
 fn pairs(all: &[(String, String)]) -> impl Iterator<Item = (&str, &str)> {

@@ -78,7 +78,6 @@ def test_threads_may_share_a_client(client: moteseal.Client) -> None:
             assert pyarrow.table(answer).equals(expected)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_client_from_before_a_fork_says_so_instead_of_hanging(client: moteseal.Client) -> None:
     client.get(rate="1/8")

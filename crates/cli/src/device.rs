@@ -226,6 +226,19 @@ async fn refusal(states: [Option<tokio::sync::watch::Receiver<State>>; 2]) -> Li
     }
 }
 
+/// The keys that set-up gave a device for private sums, of the file that `sum.key` names in the configuration `file`.
+fn source_keys(path: &Path, file: &Path, roster: &Roster, device: DeviceId) -> Result<SourceKeys, Failure> {
+    let said = |failure: Failure| failure.about_key(file, "sum.key");
+    let wrong = |what: &dyn std::fmt::Display| said(Failure::usage(format_args!("{}: {what}", path.display())));
+    let keys = SourceKeys::decode(&files::read(path).map_err(said)?).map_err(|error| wrong(&error))?;
+    keys.circle.check(roster.group(), &roster.digest()).map_err(|error| wrong(&error))?;
+    if keys.device != device {
+        let whose = roster.name(keys.device).unwrap_or("another device");
+        return Err(wrong(&format_args!("WrongDevice: these are the keys of {whose}")));
+    }
+    Ok(keys)
+}
+
 /// How the device takes part in private sums.
 struct Sums {
     membership: Membership,
@@ -242,14 +255,7 @@ impl Sums {
         device: DeviceId,
     ) -> Result<Self, Failure> {
         let said = |key: &'static str| move |failure: Failure| failure.about_key(file, key);
-        let path = folder.join(&member.key);
-        let wrong = |what: &dyn std::fmt::Display| said("sum.key")(Failure::usage(format_args!("{}: {what}", path.display())));
-        let keys = SourceKeys::decode(&files::read(&path).map_err(said("sum.key"))?).map_err(|error| wrong(&error))?;
-        keys.circle.check(roster.group(), &roster.digest()).map_err(|error| wrong(&error))?;
-        if keys.device != device {
-            let whose = roster.name(keys.device).unwrap_or("another device");
-            return Err(wrong(&format_args!("WrongDevice: these are the keys of {whose}")));
-        }
+        let keys = source_keys(&folder.join(&member.key), file, roster, device)?;
         let secret = files::link_secret(&folder.join(&member.link_secret)).map_err(said("sum.link_secret"))?;
         let link = member.link.as_ref().unwrap_or(link).hub_options(file, folder, roster, &member.parent)?;
         let SourceKeys { circle, position, querier, secret: source, .. } = keys;

@@ -122,6 +122,21 @@ pub async fn until_up(mut state: watch::Receiver<State>) -> Result<(), LinkError
     }
 }
 
+/// The same, but not for ever: where the broker could not be reached in time, why.
+///
+/// # Errors
+/// As [`until_up`], or why it is not up yet.
+pub async fn until_up_within(state: watch::Receiver<State>, patience: Duration) -> Result<(), LinkError> {
+    if let Ok(reached) = tokio::time::timeout(patience, until_up(state.clone())).await {
+        return reached;
+    }
+    match &*state.borrow() {
+        State::Down { cause, .. } => Err(cause.clone()),
+        State::Up => Ok(()),
+        State::Connecting => Err(LinkError::Closed),
+    }
+}
+
 /// Why a link does not carry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -9,7 +9,7 @@ use moteseal_core::wire::cast::CastFrame;
 use moteseal_core::wire::cbor::Writer;
 
 use crate::error::moteseal_error;
-use crate::error::moteseal_error as Error;
+use crate::error::{by_name, moteseal_error as Error};
 use crate::frame::{MOTESEAL_FRAME_LEAF, moteseal_frame};
 use crate::memory::{Opaque, begin, begun, buffer, bytes, call, checked, given, optional, put, state};
 use crate::sender::{check_floor, moteseal_sender};
@@ -114,15 +114,6 @@ pub struct moteseal_taken {
     pub reserved: [u8; 2],
 }
 
-macro_rules! by_name {
-    ($($error:ty),+ $(,)?) => {
-        $(impl From<$error> for Error {
-            fn from(error: $error) -> Self {
-                Self::named(error.name())
-            }
-        })+
-    };
-}
 by_name!(BlockTooLarge, HeadError, LeafError);
 
 /// # Safety

@@ -317,15 +317,18 @@ impl Error {
     }
 }
 
+/// Errors of core that go by their names.
 macro_rules! by_name {
     ($($error:ty),+ $(,)?) => {
-        $(impl From<$error> for Error {
+        $(impl From<$error> for $crate::error::moteseal_error {
             fn from(error: $error) -> Self {
                 Self::named(error.name())
             }
         })+
     };
 }
+pub(crate) use by_name;
+
 by_name!(CertificateError, DecodeError, KeyError, RosterError, SchemaError, SignError, SignatureError);
 
 impl From<BufferTooSmall> for Error {

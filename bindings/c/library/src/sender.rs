@@ -8,7 +8,7 @@ use moteseal_core::signature::PublicKey;
 
 use crate::device::algorithm;
 use crate::error::moteseal_error;
-use crate::error::moteseal_error as Error;
+use crate::error::{by_name, moteseal_error as Error};
 use crate::memory::{Opaque, begin, begun, bytes, call, checked, optional, put};
 
 /// A base station: whose certificates count. Declare it as `moteseal_base base = {0};`. Nothing in it is secret.
@@ -70,15 +70,6 @@ pub struct moteseal_said {
     pub reserved: [u8; 7],
 }
 
-macro_rules! by_name {
-    ($($error:ty),+ $(,)?) => {
-        $(impl From<$error> for Error {
-            fn from(error: $error) -> Self {
-                Self::named(error.name())
-            }
-        })+
-    };
-}
 by_name!(NotInForce, SenderCertificateError, SingleError);
 
 /// Begins a base station from its public key.

@@ -183,14 +183,7 @@ fn membership(
     device: moteseal_core::DeviceId,
 ) -> Result<Membership, Failure> {
     let said = |key: &'static str| move |failure: Failure| failure.about_key(file, key);
-    let path = folder.join(&member.key);
-    let wrong = |what: &dyn std::fmt::Display| said("sum.key")(Failure::usage(format_args!("{}: {what}", path.display())));
-    let keys = SourceKeys::decode(&files::read(&path).map_err(said("sum.key"))?).map_err(|error| wrong(&error))?;
-    keys.circle.check(roster.group(), &roster.digest()).map_err(|error| wrong(&error))?;
-    if keys.device != device {
-        let whose = roster.name(keys.device).unwrap_or("another device");
-        return Err(wrong(&format_args!("WrongDevice: these are the keys of {whose}")));
-    }
+    let keys = super::source_keys(&folder.join(&member.key), file, roster, device)?;
     for_mote(keys.querier.algorithm(), "the querier's key").map_err(said("sum.key"))?;
     let link_secret = files::link_secret(&folder.join(&member.link_secret)).map_err(said("sum.link_secret"))?;
     let SourceKeys { circle, position, querier, secret, .. } = keys;

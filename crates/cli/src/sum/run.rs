@@ -18,9 +18,9 @@ use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
 use moteseal_core::sum::key_file::QuerierKeys;
 use moteseal_core::sum::query::{MAX_PLAN, Plan, QueryError};
 use moteseal_lanes::Host;
-use moteseal_net::link::{State, until_up};
+use moteseal_net::HubLink as _;
+use moteseal_net::link::until_up_within;
 use moteseal_net::mqtt::MqttHub;
-use moteseal_net::{HubLink as _, LinkError};
 use moteseal_verify::Roster;
 use moteseal_verify::aggregation::QUERIER;
 use tokio::sync::Notify;
@@ -163,7 +163,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let settings = Run { epochs: arguments.epochs, grace: config.grace, lease: LEASE };
     let followed = runtime()?.block_on(async {
         let hub = MqttHub::new(&link, members).map_err(|error| link_failure(&error).about_key(file, "link"))?;
-        reached(&hub).await.map_err(|error| link_failure(&error))?;
+        until_up_within(hub.state(), REACHED_WITHIN).await.map_err(|error| link_failure(&error))?;
         talk(format_args!("query {id}: {plan}"));
         talk(format_args!("{} are asked, {floor} must answer", count(u64::from(sources), "source")));
         let gone = Notify::new();
@@ -202,18 +202,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 fn unix_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
-}
-
-/// Waits for the broker, but not for ever.
-async fn reached(hub: &MqttHub) -> Result<(), LinkError> {
-    if let Ok(reached) = tokio::time::timeout(REACHED_WITHIN, until_up(hub.state())).await {
-        return reached;
-    }
-    match &*hub.state().borrow() {
-        State::Down { cause, .. } => Err(cause.clone()),
-        State::Up => Ok(()),
-        State::Connecting => Err(LinkError::Closed),
-    }
 }
 
 /// The schema of columns as `moteseal seal` takes them.

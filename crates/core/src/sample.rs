@@ -73,9 +73,9 @@ impl<S> Sample<'_, S> {
     }
 }
 
-impl<'a> Sample<'a, Unverified> {
+impl<'a, S> Sample<'a, S> {
     /// The events of a part whose sizes [`Follower`](crate::seal::Follower) has checked, bound to the seal rebuilt from them.
-    pub(crate) fn new(seal: &Seal<Unverified>, select: Select<'a>, events: &'a [u8], framing: Framing) -> Self {
+    pub(crate) fn new(seal: &Seal<S>, select: Select<'a>, events: &'a [u8], framing: Framing) -> Self {
         let statement = seal.statement();
         Self {
             seal: seal.digest(),
@@ -88,7 +88,9 @@ impl<'a> Sample<'a, Unverified> {
             proven: PhantomData,
         }
     }
+}
 
+impl<'a> Sample<'a, Unverified> {
     /// The same events, authentic: `seal` is the proven form of the seal that was rebuilt from them. `None` if it is another.
     #[must_use]
     pub fn proven(self, seal: &Seal<Authentic>) -> Option<Sample<'a, Authentic>> {

@@ -1,19 +1,21 @@
 //! Whole runs, and the open items between them, worked on together: several hashes side by side in each thread, and several threads.
 //!
 //! Only what is right passes here. At the first item with anything wrong about it the reader goes on by itself, from where the stream
-//! stands, so that there is one place that says what is refused and why. Work: parts are prepared and hashed in any order, since the
-//! digest of the seal before is not in what they hash; seals are completed one after the other; signatures are verified in any order;
-//! runs are handed out in the order of the stream, on the caller's thread.
+//! stands, so that there is one place that says what is refused and why. Runs are planned into batches. Parts are prepared and hashed
+//! in any order, since the digest of the seal before is not in what they hash; batches are linked one after the other; their
+//! signatures are verified in any order; runs are handed out in the order of the stream, on the caller's thread, while other threads
+//! work on what comes next. What is worked on and not handed out yet is bounded ([`AHEAD`]), whatever the threads.
 
 use std::num::NonZero;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::ops::Range;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, SealIndex};
 use moteseal_core::roster::Directory;
-use moteseal_core::seal::follow::{Mark, Place, Prepared, Rebuilt};
-use moteseal_core::seal::{Authentic, Follower, Seal};
+use moteseal_core::seal::follow::{Mark, Place, Prepared};
+use moteseal_core::seal::{Authentic, Follower, Seal, Unverified};
 use moteseal_core::wire::stream::{Item, Open, Part};
 use moteseal_lanes::Recall;
 
@@ -21,13 +23,13 @@ use crate::reader::{Event, Pending, Proven, Ready, SchemaEntry};
 
 /// Parts that a thread takes at once: as many as there are lanes, and few enough to stay in a core's cache.
 const SHARE: usize = 16;
-/// Parts that are worked on while as many before them are handed out.
-const PORTION: usize = 64;
+/// Parts that are hashed and not handed out, at most, beside one batch.
+const AHEAD: usize = 128;
 /// More threads than this are not started, whatever was asked for.
 const MOST_THREADS: usize = 64;
 
 /// Gives the digest of a seal that the receiver has.
-type Known<'k> = dyn Fn(DeviceId, SealIndex) -> Option<Digest> + Send + 'k;
+type Known<'k> = dyn Fn(DeviceId, SealIndex) -> Option<Digest> + Send + Sync + 'k;
 
 /// What of a stream is ready, and what it is verified with.
 pub(crate) struct Ahead<'b, 'd, D: ?Sized> {
@@ -38,33 +40,84 @@ pub(crate) struct Ahead<'b, 'd, D: ?Sized> {
     pub(crate) buffer: &'b [u8],
 }
 
-/// A part, decoded, and where it stands.
+/// A part, and where it stands.
+#[derive(Clone, Copy)]
 struct Planned<'b> {
     place: Place,
-    part: Part<'b>,
     bytes: &'b [u8],
     schema: &'b Arc<SchemaEntry>,
 }
 
-/// Whole runs, one behind the other.
-struct Plan<'b> {
+/// Whole runs, one behind the other, with at least a share of parts where there are so many.
+struct Batch<'b> {
+    /// Which of what is ready: runs, and the open items before and between them.
+    items: Range<usize>,
     parts: Vec<Planned<'b>>,
-    /// Of each run, which of what is ready it is, and how many parts it has.
-    runs: Vec<(usize, usize)>,
-    /// The first of what is ready that is not in the plan.
-    end: usize,
-    /// Whether that cannot be planned.
-    broken: bool,
+    /// The parts, hashed, a share each; `None` while nobody has given it back.
+    shares: Vec<Option<Vec<Hashed<'b>>>>,
+    /// Shares that nobody has given back yet.
+    missing: usize,
+    runs: Vec<Run>,
+    /// The first item that is not right, and where the follower stood before it. No run from there on is in `runs`.
+    broken: Option<(usize, Mark)>,
 }
 
-/// A run whose seals are complete, and then proven.
-struct Run<'b> {
+/// A part, prepared and hashed.
+struct Hashed<'b> {
+    part: Part<'b>,
+    prepared: Prepared<'b>,
+    seal: State,
+}
+
+/// What is known of a part's seal.
+// Each in its turn lies in the same place.
+#[allow(clippy::large_enum_variant)]
+enum State {
+    Unlinked,
+    Linked(Seal<Unverified>),
+    Proven(Seal<Authentic>),
+}
+
+/// A run in a batch.
+struct Run {
+    /// Which of what is ready.
     number: usize,
     /// Where the follower stood before it.
     before: Mark,
-    parts: Vec<(Planned<'b>, Rebuilt<'b>)>,
-    /// Newest first.
-    proven: Vec<Seal<Authentic>>,
+    /// Which of the batch's parts.
+    parts: Range<usize>,
+}
+
+/// Where the batches of a plan are: each is linked, proven and handed out.
+struct Line<'b, 'f, F> {
+    batches: Vec<Stage<'b>>,
+    /// The next share to be hashed: its batch, and its number there.
+    next_share: (usize, usize),
+    /// The batch to be linked next, and who links; `None` while somebody does, or when one was broken.
+    next_link: usize,
+    follower: Option<&'f mut F>,
+    /// Linked batches that nobody proves yet.
+    to_prove: Vec<usize>,
+    /// The batch to be handed out next.
+    next_out: usize,
+    /// Parts that were given out to be hashed and have not been handed out.
+    ahead: usize,
+    /// Nobody is to begin anything more.
+    is_over: bool,
+}
+
+enum Stage<'b> {
+    Waiting(Batch<'b>),
+    /// With who works on it, or handed out.
+    Away,
+    Proven(Batch<'b>),
+}
+
+/// Something to be done, with all that it takes.
+enum Task<'b, 'f, F> {
+    Hash { batch: usize, share: usize, parts: Vec<Planned<'b>> },
+    Link { number: usize, batch: Batch<'b>, follower: &'f mut F },
+    Prove { number: usize, batch: Batch<'b> },
 }
 
 impl<'b, 'd, D: Directory + Sync + ?Sized> Ahead<'b, 'd, D> {
@@ -75,81 +128,73 @@ impl<'b, 'd, D: Directory + Sync + ?Sized> Ahead<'b, 'd, D> {
         follower: &mut Follower<'d, D, Recall>,
         visit: &mut dyn FnMut(Event<'_>) -> Result<(), E>,
     ) -> Result<usize, E> {
-        let (mut next, mut proven) = (0, Vec::new());
-        loop {
-            let plan = self.plan(follower, next);
-            let parts = plan.parts.len();
-            // What was proven is handed out while others hash what comes next.
-            let threads = self.threads_for(parts);
-            let mut hashed: Vec<Vec<Option<Prepared<'b>>>> = Vec::new();
-            hashed.resize_with(parts.div_ceil(SHARE), Vec::new);
-            let following = &*follower;
-            share(
-                threads,
-                plan.parts.chunks(SHARE).zip(&mut hashed),
-                |(parts, hashed)| *hashed = hash(following, parts),
-                || hand_out(std::mem::take(&mut proven), visit),
-            )?;
-            let (end, broken) = (plan.end, plan.broken);
-            let (mut runs, linked) = self.link(follower, next, plan, hashed.into_iter().flatten());
-            share(threads.min(runs.len()), runs.iter_mut(), |run| run.prove(self.directory), || ());
-            let cut = match runs.iter().position(|run| run.proven.len() < run.parts.len()) {
-                Some(first) => {
-                    let first = runs.drain(first..).next();
-                    first.map(|run| {
-                        follower.go_back(run.before);
-                        run.number
-                    })
+        let (batches, end) = self.plan(follower);
+        let shares = batches.iter().map(|batch| batch.missing).sum();
+        let hasher = follower.beside();
+        let line = Mutex::new(Line {
+            batches: batches.into_iter().map(Stage::Waiting).collect(),
+            next_share: (0, 0),
+            next_link: 0,
+            follower: Some(&mut *follower),
+            to_prove: Vec::new(),
+            next_out: 0,
+            ahead: 0,
+            is_over: false,
+        });
+        let work = Work { ahead: self, hasher, line, news: Condvar::new() };
+        let threads = self.threads.get().min(shares).min(MOST_THREADS);
+        let broken = thread::scope(|scope| {
+            for _ in 1..threads {
+                // A thread that cannot be started is done without.
+                if thread::Builder::new().spawn_scoped(scope, || work.help()).is_err() {
+                    break;
                 }
-                None => linked,
-            };
-            proven = runs;
-            next = cut.unwrap_or(end);
-            if cut.is_some() || broken || next == self.ready.len() {
-                hand_out(proven, visit)?;
-                return Ok(next);
             }
-        }
+            let _over = Over(&work);
+            work.hand_out(visit)
+        })?;
+        drop(work);
+        Ok(broken.map_or(end, |(number, before)| {
+            follower.go_back(before);
+            number
+        }))
     }
 
-    /// As many threads as there is work for.
-    fn threads_for(&self, parts: usize) -> usize {
-        self.threads.get().min(parts.div_ceil(SHARE)).min(MOST_THREADS)
-    }
-
-    /// Places the parts of the next runs, about a portion of them.
-    fn plan(&self, follower: &mut Follower<'d, D, Recall>, from: usize) -> Plan<'b> {
-        let mut plan = Plan { parts: Vec::new(), runs: Vec::new(), end: from, broken: false };
+    /// Places the parts of the runs, as far as they can be. The second value is the first of what is ready that cannot.
+    fn plan(&self, follower: &mut Follower<'d, D, Recall>) -> (Vec<Batch<'b>>, usize) {
+        let (mut batches, mut batch) = (Vec::new(), Batch::from(0));
         let before = follower.mark();
         let mut place = follower.place();
-        for waiting in &self.ready[from..] {
-            if plan.parts.len() >= PORTION {
-                break;
-            }
+        for (number, waiting) in self.ready.iter().enumerate() {
             let planned = match waiting {
-                Ready::Open(open, _) => {
-                    let opened = self.open(follower, open);
-                    place = follower.place();
-                    opened
-                }
+                Ready::Open(open, _) => self.open(follower, open).map(|()| place = follower.place()),
                 Ready::Run(run, _) => {
-                    let first = plan.parts.len();
-                    let planned = run.iter().try_for_each(|pending| self.place(follower, &mut place, pending, &mut plan.parts));
-                    match planned {
-                        Some(()) => plan.runs.push((plan.end, run.len())),
-                        None => plan.parts.truncate(first),
+                    let first = batch.parts.len();
+                    let planned = run.iter().try_for_each(|pending| self.place(follower, &mut place, pending, &mut batch.parts));
+                    if planned.is_none() {
+                        batch.parts.truncate(first);
                     }
                     planned
                 }
             };
             if planned.is_none() {
-                plan.broken = true;
                 break;
             }
-            plan.end += 1;
+            batch.items.end = number + 1;
+            if batch.parts.len() >= SHARE {
+                batches.push(std::mem::replace(&mut batch, Batch::from(number + 1)));
+            }
         }
         follower.go_back(before);
-        plan
+        let end = batch.items.end;
+        if !batch.items.is_empty() {
+            batches.push(batch);
+        }
+        for batch in &mut batches {
+            batch.missing = batch.parts.len().div_ceil(SHARE);
+            batch.shares.resize_with(batch.missing, || None);
+        }
+        (batches, end)
     }
 
     fn open(&self, follower: &mut Follower<'d, D, Recall>, open: &Open) -> Option<()> {
@@ -163,104 +208,260 @@ impl<'b, 'd, D: Directory + Sync + ?Sized> Ahead<'b, 'd, D> {
         pending: &'b Pending,
         parts: &mut Vec<Planned<'b>>,
     ) -> Option<()> {
-        let bytes = &self.buffer[pending.range.clone()];
-        let Item::Part(part) = Item::decode_whole(bytes).ok()? else { return None };
         let (here, schema) = ((*place)?, pending.schema.as_ref()?);
-        *place = Some(follower.behind(&here, &part).ok()?);
-        parts.push(Planned { place: here, part, bytes, schema });
+        *place = Some(follower.behind(&here, pending.stride).ok()?);
+        parts.push(Planned { place: here, bytes: &self.buffer[pending.range.clone()], schema });
         Some(())
     }
 
-    /// Completes the seals of a plan. The second value is the number of the run that cannot be, before which the follower then stands.
-    fn link(
-        &self,
-        follower: &mut Follower<'d, D, Recall>,
-        from: usize,
-        plan: Plan<'b>,
-        mut hashed: impl Iterator<Item = Option<Prepared<'b>>>,
-    ) -> (Vec<Run<'b>>, Option<usize>) {
-        let mut runs = Vec::with_capacity(plan.runs.len());
-        let (mut parts, mut lengths) = (plan.parts.into_iter(), plan.runs.into_iter());
-        for (number, waiting) in (from..plan.end).zip(&self.ready[from..]) {
+    /// Completes the seals of a batch, as far as they can be.
+    fn link(&self, follower: &mut Follower<'d, D, Recall>, batch: &mut Batch<'b>) {
+        let mut next = 0;
+        for (number, waiting) in batch.items.clone().zip(&self.ready[batch.items.clone()]) {
             let before = follower.mark();
             let linked = match waiting {
                 Ready::Open(open, _) => self.open(follower, open),
-                Ready::Run(..) => lengths.next().and_then(|(number, length)| {
-                    let mut link = |part| Some((part, follower.link(hashed.next()??).ok()?));
-                    let parts = parts.by_ref().take(length).map(&mut link).collect::<Option<Vec<_>>>()?;
-                    runs.push(Run { number, before, parts, proven: Vec::new() });
-                    Some(())
-                }),
+                Ready::Run(run, _) => {
+                    let parts = next..next + run.len();
+                    next = parts.end;
+                    let linked = parts.clone().try_for_each(|part| {
+                        let hashed = batch.part(part)?;
+                        hashed.seal = State::Linked(follower.link(&mut hashed.prepared).ok()?);
+                        Some(())
+                    });
+                    linked.map(|()| batch.runs.push(Run { number, before, parts }))
+                }
             };
             if linked.is_none() {
-                follower.go_back(before);
-                return (runs, Some(number));
+                batch.broken = Some((number, before));
+                return;
             }
         }
-        (runs, None)
     }
-}
 
-impl Run<'_> {
-    /// Proves the newest seal by its signature, and each before it by the one behind it, as far as they can be.
-    fn prove<D: Directory + ?Sized>(&mut self, directory: &D) {
-        for (planned, rebuilt) in self.parts.iter().rev() {
-            let seal = rebuilt.seal.clone();
-            let seal = match self.proven.last() {
-                Some(successor) => seal.proven_by(successor),
-                None => seal.verify(directory, planned.part.signature.unwrap_or_default()),
-            };
-            let Ok(seal) = seal else { return };
-            self.proven.push(seal);
+    /// Proves the runs of a batch, each one's newest seal by its signature and each before it by the one behind it, as far as they can be.
+    fn prove(&self, batch: &mut Batch<'b>) {
+        let runs = std::mem::take(&mut batch.runs);
+        for run in runs {
+            let mut parts = run.parts.clone().rev();
+            let mut behind = None;
+            let proven = parts.all(|part| {
+                let successor = behind.replace(part);
+                batch.prove(part, successor, self.directory).is_some()
+            });
+            if !proven {
+                batch.broken = Some((run.number, run.before));
+                return;
+            }
+            batch.runs.push(run);
         }
     }
 }
 
-/// Prepares and hashes neighbouring parts; `None` for the first that is no part of any seal, and for all behind it.
-fn hash<'b, D: Directory + ?Sized>(follower: &Follower<'_, D, Recall>, parts: &[Planned<'b>]) -> Vec<Option<Prepared<'b>>> {
-    let prepare = |planned: &Planned<'b>| follower.prepare(&planned.place, &planned.part, &planned.schema.shape()).ok();
-    let mut prepared: Vec<_> = parts.iter().map_while(prepare).collect();
-    follower.compute_roots(&mut prepared);
-    let mut prepared: Vec<_> = prepared.into_iter().map(Some).collect();
-    prepared.resize_with(parts.len(), || None);
-    prepared
-}
+impl<'b> Batch<'b> {
+    const fn from(first: usize) -> Self {
+        Self { items: first..first, parts: Vec::new(), shares: Vec::new(), missing: 0, runs: Vec::new(), broken: None }
+    }
 
-/// Hands runs out, each oldest part first.
-fn hand_out<E>(runs: Vec<Run<'_>>, visit: &mut dyn FnMut(Event<'_>) -> Result<(), E>) -> Result<(), E> {
-    for run in runs {
-        for ((planned, rebuilt), seal) in run.parts.into_iter().zip(run.proven.iter().rev()) {
-            let Some(sample) = rebuilt.sample.proven(seal) else { continue };
-            let Planned { part, bytes, schema, .. } = planned;
-            visit(Event::Proven(Proven { seal, sample, part: &part, bytes, blocks: &rebuilt.blocks, schema }))?;
+    /// A part, unless its share was given back without it: something is wrong about it.
+    fn part(&mut self, part: usize) -> Option<&mut Hashed<'b>> {
+        self.shares.get_mut(part / SHARE)?.as_mut()?.get_mut(part % SHARE)
+    }
+
+    /// The seal of a part that is proven.
+    fn proven(&self, part: usize) -> Option<&Seal<Authentic>> {
+        match &self.shares.get(part / SHARE)?.as_ref()?.get(part % SHARE)?.seal {
+            State::Proven(seal) => Some(seal),
+            State::Unlinked | State::Linked(_) => None,
         }
     }
-    Ok(())
+
+    /// Proves a part's seal by the one behind it, or by its signature where there is none.
+    fn prove<D: Directory + ?Sized>(&mut self, part: usize, successor: Option<usize>, directory: &D) -> Option<()> {
+        let hashed = self.part(part)?;
+        let State::Linked(seal) = std::mem::replace(&mut hashed.seal, State::Unlinked) else { return None };
+        let proven = match successor {
+            Some(successor) => seal.proven_by(self.proven(successor)?),
+            None => seal.verify(directory, hashed.part.signature?),
+        };
+        self.part(part)?.seal = State::Proven(proven.ok()?);
+        Some(())
+    }
 }
 
-/// Works on tasks with so many threads, the caller's included, which does something else first. A thread that cannot be started is
-/// done without.
-fn share<T: Send, R>(
-    threads: usize,
-    tasks: impl Iterator<Item = T> + Send,
-    work: impl Fn(T) + Sync,
-    meanwhile: impl FnOnce() -> R,
-) -> R {
-    let tasks = Mutex::new(tasks);
-    let take = || tasks.lock().unwrap_or_else(PoisonError::into_inner).next();
-    let help = || {
-        while let Some(task) = take() {
-            work(task);
+/// The line, and what those who work on it share.
+struct Work<'w, 'b, 'd, 'f, D: ?Sized> {
+    ahead: &'w Ahead<'b, 'd, D>,
+    /// Prepares and hashes.
+    hasher: Follower<'d, D, Recall>,
+    line: Mutex<Line<'b, 'f, Follower<'d, D, Recall>>>,
+    /// Something has changed in the line.
+    news: Condvar,
+}
+
+/// Ends the work however its owner leaves, so that nobody waits for who is gone.
+struct Over<'o, 'w, 'b, 'd, 'f, D: ?Sized>(&'o Work<'w, 'b, 'd, 'f, D>);
+
+impl<D: ?Sized> Drop for Over<'_, '_, '_, '_, '_, D> {
+    fn drop(&mut self) {
+        self.0.line.lock().unwrap_or_else(PoisonError::into_inner).is_over = true;
+        self.0.news.notify_all();
+    }
+}
+
+impl<'b, 'd, 'f, D: Directory + Sync + ?Sized> Work<'_, 'b, 'd, 'f, D> {
+    fn lock(&self) -> MutexGuard<'_, Line<'b, 'f, Follower<'d, D, Recall>>> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does whatever is to be done until all is over.
+    fn help(&self) {
+        // Only a panic leaves while there is more to do.
+        let _over = Over(self);
+        let mut line = self.lock();
+        while !line.is_over {
+            match line.take() {
+                Some(task) => {
+                    drop(line);
+                    self.work(task);
+                    line = self.lock();
+                }
+                None => line = self.news.wait(line).unwrap_or_else(PoisonError::into_inner),
+            }
         }
-    };
-    thread::scope(|scope| {
-        for _ in 1..threads {
-            if thread::Builder::new().spawn_scoped(scope, help).is_err() {
+    }
+
+    /// Hands the runs out in their order and helps meanwhile; gives the first item that is not right, and where the follower stood
+    /// before it.
+    fn hand_out<E>(&self, visit: &mut dyn FnMut(Event<'_>) -> Result<(), E>) -> Result<Option<(usize, Mark)>, E> {
+        let mut line = self.lock();
+        while let Some(stage) = line.next_out() {
+            if let Stage::Proven(batch) = stage {
+                drop(line);
+                for part in batch.runs.iter().flat_map(|run| run.parts.clone()) {
+                    let hashed = &batch.shares[part / SHARE].as_ref().map(|share| &share[part % SHARE]);
+                    let (Some(seal), Some(hashed)) = (batch.proven(part), hashed) else { continue };
+                    let Some(sample) = hashed.prepared.sample(seal) else { continue };
+                    let Planned { bytes, schema, .. } = batch.parts[part];
+                    let (part, blocks) = (&hashed.part, hashed.prepared.blocks());
+                    visit(Event::Proven(Proven { seal, sample, part, bytes, blocks, schema }))?;
+                }
+                if batch.broken.is_some() {
+                    return Ok(batch.broken);
+                }
+                line = self.lock();
+                line.ahead -= batch.parts.len();
+                self.news.notify_all();
+            } else if line.is_over {
+                // Another thread panicked, and this one will when it is joined.
                 break;
+            } else {
+                match line.take() {
+                    Some(task) => {
+                        drop(line);
+                        self.work(task);
+                        line = self.lock();
+                    }
+                    None => line = self.news.wait(line).unwrap_or_else(PoisonError::into_inner),
+                }
             }
         }
-        let done = meanwhile();
-        help();
-        done
-    })
+        Ok(None)
+    }
+
+    fn work(&self, task: Task<'b, 'f, Follower<'d, D, Recall>>) {
+        match task {
+            Task::Hash { batch, share, parts } => {
+                let hashed = self.hash(&parts);
+                let mut line = self.lock();
+                if let Stage::Waiting(batch) = &mut line.batches[batch] {
+                    batch.shares[share] = Some(hashed);
+                    batch.missing -= 1;
+                }
+            }
+            Task::Link { number, mut batch, follower } => {
+                self.ahead.link(follower, &mut batch);
+                let mut line = self.lock();
+                if batch.broken.is_none() {
+                    line.follower = Some(follower);
+                    line.next_link += 1;
+                }
+                line.batches[number] = Stage::Waiting(batch);
+                line.to_prove.push(number);
+            }
+            Task::Prove { number, mut batch } => {
+                self.ahead.prove(&mut batch);
+                self.lock().batches[number] = Stage::Proven(batch);
+            }
+        }
+        self.news.notify_all();
+    }
+
+    /// Prepares and hashes neighbouring parts, up to the first that is no part of any seal.
+    fn hash(&self, parts: &[Planned<'b>]) -> Vec<Hashed<'b>> {
+        let mut hashed = Vec::with_capacity(parts.len());
+        for planned in parts {
+            let Ok(Item::Part(part)) = Item::decode_whole(planned.bytes) else { break };
+            let Ok(prepared) = self.hasher.prepare(&planned.place, &part, &planned.schema.shape()) else { break };
+            hashed.push(Hashed { part, prepared, seal: State::Unlinked });
+        }
+        self.hasher.compute_roots(&mut hashed.iter_mut().map(|hashed| &mut hashed.prepared));
+        hashed
+    }
+}
+
+impl<'b, 'f, F> Line<'b, 'f, F> {
+    /// The next batch to be handed out, if it is proven; `None` when all are.
+    fn next_out(&mut self) -> Option<Stage<'b>> {
+        let stage = self.batches.get_mut(self.next_out)?;
+        if matches!(stage, Stage::Proven(_)) {
+            self.next_out += 1;
+            return Some(std::mem::replace(stage, Stage::Away));
+        }
+        Some(Stage::Away)
+    }
+
+    /// Something that can be done now: what lets most others go on comes first.
+    fn take(&mut self) -> Option<Task<'b, 'f, F>> {
+        self.take_link().or_else(|| self.take_prove()).or_else(|| self.take_hash())
+    }
+
+    fn take_link(&mut self) -> Option<Task<'b, 'f, F>> {
+        let number = self.next_link;
+        let stage = self.batches.get_mut(number)?;
+        if !matches!(stage, Stage::Waiting(batch) if batch.missing == 0) {
+            return None;
+        }
+        let follower = self.follower.take()?;
+        let Stage::Waiting(batch) = std::mem::replace(stage, Stage::Away) else { return None };
+        Some(Task::Link { number, batch, follower })
+    }
+
+    fn take_prove(&mut self) -> Option<Task<'b, 'f, F>> {
+        if self.to_prove.is_empty() {
+            return None;
+        }
+        let number = self.to_prove.remove(0);
+        let Stage::Waiting(batch) = std::mem::replace(self.batches.get_mut(number)?, Stage::Away) else { return None };
+        Some(Task::Prove { number, batch })
+    }
+
+    fn take_hash(&mut self) -> Option<Task<'b, 'f, F>> {
+        let (number, share) = self.next_share;
+        let Stage::Waiting(batch) = self.batches.get(number)? else { return None };
+        if batch.parts.is_empty() {
+            return None;
+        }
+        if share == 0 {
+            // What is handed out next is always worked on, however long its runs.
+            if number > self.next_out && self.ahead + batch.parts.len() > AHEAD {
+                return None;
+            }
+            self.ahead += batch.parts.len();
+        }
+        let first = share * SHARE;
+        let parts = batch.parts[first..batch.parts.len().min(first + SHARE)].to_vec();
+        self.next_share = if first + SHARE < batch.parts.len() { (number, share + 1) } else { (number + 1, 0) };
+        Some(Task::Hash { batch: number, share, parts })
+    }
 }

@@ -14,7 +14,7 @@ use moteseal_core::record::{DeviceId, Framing, MAX_LEVELS, Round, SealIndex};
 use moteseal_core::roster::Directory;
 use moteseal_core::sample::{Manifest, Sample};
 use moteseal_core::schema::{Schema, SchemaError};
-use moteseal_core::seal::follow::{Limits, OpenError, PartError, Rebuilt, Shape};
+use moteseal_core::seal::follow::{Limits, OpenError, PartError, Rebuilt, Shape, Stride};
 use moteseal_core::seal::{Authentic, Follower, Seal, SealError, Statement, Unverified};
 use moteseal_core::wire::cbor::{DecodeError, Scanner};
 use moteseal_core::wire::stream::{
@@ -232,7 +232,7 @@ pub struct Suspect {
 }
 
 /// Gives the digest of a seal that the receiver has: of a device, by index.
-pub type Known<'d> = Box<dyn Fn(DeviceId, SealIndex) -> Option<Digest> + Send + 'd>;
+pub type Known<'d> = Box<dyn Fn(DeviceId, SealIndex) -> Option<Digest> + Send + Sync + 'd>;
 
 /// How much a stream of bundles may hold, as uploads are: every part signed for itself, and no items of answers or proofs.
 #[derive(Clone, Copy, Debug)]
@@ -310,6 +310,7 @@ impl Load {
 pub(crate) struct Pending {
     pub(crate) range: Range<usize>,
     item: usize,
+    pub(crate) stride: Stride,
     pub(crate) schema: Option<Arc<SchemaEntry>>,
 }
 
@@ -489,8 +490,9 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
         }
         self.load.add(&item, length, !self.run.is_empty());
         let range = self.at..self.at + length;
-        if let Item::Part(_) = item {
-            self.run.push(Pending { range: range.clone(), item: self.items, schema: self.schema.clone() });
+        if let Item::Part(part) = &item {
+            let (range, schema) = (range.clone(), self.schema.clone());
+            self.run.push(Pending { range, item: self.items, stride: Stride::of(part), schema });
         }
         if self.run.len() > MAX_RUN_PARTS || self.load.is_too_much() {
             self.flush(buffer, visit)?;

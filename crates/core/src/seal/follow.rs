@@ -4,7 +4,7 @@
 //! nothing: a [`Rebuilt`] is unverified until its seal is proven by a signature, or by the chain from a later seal that is.
 
 use super::star::Served;
-use super::{Position, Scheme, Seal, Statement, Unverified, star, tree};
+use super::{Authentic, Position, Scheme, Seal, Statement, Unverified, star, tree};
 use crate::digest::Digest;
 use crate::engine::Engine;
 use crate::level::Counters;
@@ -123,6 +123,23 @@ pub struct Place {
     epoch_closed: bool,
 }
 
+/// How far a part goes in its device's chain: all that the place of the next one follows from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stride {
+    skipped: u32,
+    advance: u64,
+    restart: bool,
+    last_in_epoch: bool,
+}
+
+impl Stride {
+    /// How far this part goes.
+    #[must_use]
+    pub const fn of(part: &Part<'_>) -> Self {
+        Self { skipped: part.skipped, advance: part.advance, restart: part.restart, last_in_epoch: part.last_in_epoch }
+    }
+}
+
 /// A part that can be one of a seal, with everything of the seal but the digest of the one before; [`Follower::compute_roots`] gives it its
 /// root, [`Follower::link`] the rest.
 #[derive(Debug)]
@@ -137,7 +154,26 @@ pub struct Prepared<'a> {
     events: &'a [u8],
     /// What of a star is here; `None` for a tree.
     star: Option<Served<'a>>,
-    root: Option<Result<Digest, PartError>>,
+    /// The root of a tree, once it is computed.
+    tree: Result<Digest, PartError>,
+    is_hashed: bool,
+    /// The digest of the seal, once it is linked.
+    seal: Option<Digest>,
+}
+
+impl<'a> Prepared<'a> {
+    /// A star's `D_i` of each level that is here; null elsewhere, and for a tree.
+    #[must_use]
+    pub fn blocks(&self) -> &[Digest; MAX_LEVELS] {
+        const NONE: [Digest; MAX_LEVELS] = [Digest::NULL; MAX_LEVELS];
+        self.star.as_ref().map_or(&NONE, |star| &star.digests)
+    }
+
+    /// The events that are here, authentic; `None` if `seal` is not the proven form of the one that [`Follower::link`] made of them.
+    #[must_use]
+    pub fn sample(&self, seal: &Seal<Authentic>) -> Option<Sample<'a, Authentic>> {
+        (self.seal == Some(seal.digest())).then(|| Sample::new(seal, self.select.clone(), self.events, self.framing))
+    }
 }
 
 impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
@@ -145,6 +181,16 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
     #[must_use]
     pub fn new(directory: &'d D, engine: E, limits: Limits) -> Self {
         Self { directory, engine, limits, at: None }
+    }
+
+    /// Another that goes by the same directory and within the same limits, at no device: for who prepares and hashes parts while this
+    /// one links them.
+    #[must_use]
+    pub fn beside(&self) -> Self
+    where
+        E: Clone,
+    {
+        Self::new(self.directory, self.engine.clone(), self.limits)
     }
 
     /// The engine that hashes.
@@ -197,8 +243,11 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
         let place = self.place().ok_or(PartError::NoOpen)?;
         let shape = shape.ok_or(PartError::SchemaUnknown)?;
         let mut prepared = self.prepare(&place, part, shape)?;
-        self.compute_roots(core::slice::from_mut(&mut prepared));
-        self.link(prepared)
+        self.compute_roots(&mut core::iter::once(&mut prepared));
+        let seal = self.link(&mut prepared)?;
+        let blocks = *prepared.blocks();
+        let sample = Sample::new(&seal, prepared.select, prepared.events, prepared.framing);
+        Ok(Rebuilt { seal, sample, blocks })
     }
 
     /// Where the next part stands; `None` before any open item.
@@ -212,7 +261,7 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
     ///
     /// # Errors
     /// [`PartError`], if the part cannot stand there.
-    pub fn behind(&self, place: &Place, part: &Part<'_>) -> Result<Place, PartError> {
+    pub fn behind(&self, place: &Place, part: Stride) -> Result<Place, PartError> {
         let last = Some(self.within(place, part)?);
         Ok(Place { last, epoch_closed: part.last_in_epoch, ..*place })
     }
@@ -223,7 +272,7 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
     /// [`PartError`]: what can be wrong with a part, but for the digests of a tree.
     pub fn prepare<'a>(&self, place: &Place, part: &Part<'a>, shape: &Shape) -> Result<Prepared<'a>, PartError> {
         let levels = self.directory.levels();
-        let (index, epoch) = self.within(place, part)?;
+        let (index, epoch) = self.within(place, Stride::of(part))?;
         let mut algorithm = None;
         self.directory.with_key(place.device, index, &mut |key| algorithm = Some(key.algorithm()));
         let algorithm = algorithm.ok_or(PartError::IndexOutOfRange)?;
@@ -265,18 +314,19 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
             _ => None,
         };
         let (framing, place) = (shape.framing, *place);
-        Ok(Prepared { place, statement, algorithm, framing, select, digests, events, star, root: None })
+        let tree = Err(PartError::DigestCount);
+        Ok(Prepared { place, statement, algorithm, framing, select, digests, events, star, tree, is_hashed: false, seal: None })
     }
 
     /// Computes the roots of parts, those of stars side by side.
-    pub fn compute_roots(&self, parts: &mut [Prepared<'_>]) {
-        self.engine.star_roots(&mut parts.iter_mut().filter_map(|part| part.star.as_mut()));
-        for part in parts {
-            part.root = Some(match &part.star {
-                Some(star) => Ok(star.root),
-                None => self.root_of_tree(part),
-            });
-        }
+    pub fn compute_roots<'s, 'a: 's>(&self, parts: &mut dyn Iterator<Item = &'s mut Prepared<'a>>) {
+        self.engine.star_roots(&mut parts.filter_map(|part| {
+            if part.star.is_none() {
+                part.tree = self.root_of_tree(part);
+            }
+            part.is_hashed = true;
+            part.star.as_mut()
+        }));
     }
 
     /// Completes the seal of the next part, and goes on behind it. A part that has not been hashed yet is; one that was prepared
@@ -284,21 +334,21 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
     ///
     /// # Errors
     /// [`PartError`]: `NoOpen` for one of another place, `DigestCount` for a tree; the follower stays where it was.
-    pub fn link<'a>(&mut self, mut part: Prepared<'a>) -> Result<Rebuilt<'a>, PartError> {
+    pub fn link(&mut self, part: &mut Prepared<'_>) -> Result<Seal<Unverified>, PartError> {
         let at = self.at.filter(|_| self.place() == Some(part.place)).ok_or(PartError::NoOpen)?;
-        if part.root.is_none() {
-            self.compute_roots(core::slice::from_mut(&mut part));
+        if !part.is_hashed {
+            self.compute_roots(&mut core::iter::once(&mut *part));
         }
-        let root = part.root.unwrap_or(Err(PartError::DigestCount))?;
-        let statement = Statement { prev: at.position.prev, ..part.statement };
+        let root = part.star.as_ref().map_or(part.tree, |star| Ok(star.root))?;
+        let statement = Statement { prev: at.position.prev, ..part.statement.clone() };
         let seal = Seal::new(statement, root, part.algorithm);
-        let sample = Sample::new(&seal, part.select, part.events, part.framing);
+        part.seal = Some(seal.digest());
         self.at = Some(At { position: seal.position(), ..at });
-        Ok(Rebuilt { seal, sample, blocks: part.star.map_or([Digest::NULL; MAX_LEVELS], |star| star.digests) })
+        Ok(seal)
     }
 
     /// Index and epoch of a part.
-    fn within(&self, place: &Place, part: &Part<'_>) -> Result<(SealIndex, EpochNumber), PartError> {
+    fn within(&self, place: &Place, part: Stride) -> Result<(SealIndex, EpochNumber), PartError> {
         let (index, epoch) = match place.last {
             None => (Some(part.skipped), Some(part.advance)),
             Some((index, epoch)) => {

@@ -16,7 +16,7 @@ pub use recall::Recall;
 
 use moteseal_core::engine::{Engine, Scalar};
 use moteseal_core::level::{Counters, Salt};
-use moteseal_core::record::Framing;
+use moteseal_core::record::{Framing, MAX_LEVELS};
 use moteseal_core::seal::star::Served;
 use moteseal_core::seal::tree::MultiproofError;
 use moteseal_core::sum::sies::{KeyLanes, KeyTotals, Slot};
@@ -49,6 +49,15 @@ impl Host {
         vec![Self {}]
     }
 
+    /// How often each of the group's levels stands in `levels`.
+    pub(crate) fn histogram(&self, levels: &[u8], of: u8) -> Counters {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(counters) = self.x86.histogram(levels, of) {
+            return counters;
+        }
+        histogram(levels, of)
+    }
+
     /// Which loops it runs, for logs and reports: "avx512+sha", "avx2", "scalar" and the like.
     #[must_use]
     pub fn name(&self) -> &'static str {
@@ -57,6 +66,25 @@ impl Host {
         #[cfg(not(target_arch = "x86_64"))]
         "scalar"
     }
+}
+
+/// How often each level stands in `levels`. Half of them are 0: four counts of each take turns, so that none waits for itself.
+fn histogram(levels: &[u8], of: u8) -> Counters {
+    let mut counts = [[0_u32; MAX_LEVELS]; 4];
+    let (quads, rest) = levels.as_chunks::<4>();
+    for quad in quads {
+        for (counts, level) in counts.iter_mut().zip(quad) {
+            counts[usize::from(*level) % MAX_LEVELS] += 1;
+        }
+    }
+    for level in rest {
+        counts[0][usize::from(*level) % MAX_LEVELS] += 1;
+    }
+    let mut counters = Counters::new(of);
+    for (level, count) in counters.as_mut_slice().iter_mut().enumerate() {
+        *count = counts.iter().map(|counts| counts[level]).sum();
+    }
+    counters
 }
 
 impl Default for Host {
@@ -121,3 +149,23 @@ impl Engine for Host {
 
 #[cfg(not(target_arch = "x86_64"))]
 impl Engine for Host {}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn every_set_of_loops_counts_levels_as_one_by_one(of in 1..=32_u8, levels in prop::collection::vec(any::<u8>(), 0..400)) {
+            let levels: Vec<u8> = levels.into_iter().map(|level| level % of).collect();
+            for host in Host::all() {
+                let counters = host.histogram(&levels, of);
+                for (level, &count) in (0..of).zip(counters.as_slice()) {
+                    prop_assert_eq!(count as usize, levels.iter().filter(|found| **found == level).count(), "{}", host.name());
+                }
+            }
+        }
+    }
+}

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use moteseal_core::engine::Engine;
 use moteseal_core::level::{Counters, Salt};
-use moteseal_core::record::{Framing, MAX_LEVELS};
+use moteseal_core::record::Framing;
 use moteseal_core::seal::star::Served;
 use moteseal_core::seal::tree::MultiproofError;
 use moteseal_core::{DeviceId, Digest, SealIndex, Sequence};
@@ -60,7 +60,7 @@ impl Recall {
         room.clear();
         room.resize(n, 0);
         self.host.levels(salt, of, 0, &mut room);
-        let counters = histogram(&room, of);
+        let counters = self.host.histogram(&room, of);
         seals.lock().unwrap_or_else(PoisonError::into_inner).counted.push_back(Counted { salt: *salt, of, levels: room });
         counters
     }
@@ -104,25 +104,6 @@ impl Seals {
         }
         false
     }
-}
-
-/// How often each level stands in `levels`. Half of them are 0: four counts of each take turns, so that none waits for itself.
-fn histogram(levels: &[u8], of: u8) -> Counters {
-    let mut counts = [[0_u32; MAX_LEVELS]; 4];
-    let (quads, rest) = levels.as_chunks::<4>();
-    for quad in quads {
-        for (counts, level) in counts.iter_mut().zip(quad) {
-            counts[usize::from(*level) % MAX_LEVELS] += 1;
-        }
-    }
-    for level in rest {
-        counts[0][usize::from(*level) % MAX_LEVELS] += 1;
-    }
-    let mut counters = Counters::new(of);
-    for (level, count) in counters.as_mut_slice().iter_mut().enumerate() {
-        *count = counts.iter().map(|counts| counts[level]).sum();
-    }
-    counters
 }
 
 impl Engine for Recall {

@@ -85,6 +85,16 @@ impl Features {
         }
     }
 
+    /// How often each level stands in `levels`, if the machine has a loop for it.
+    pub(crate) fn histogram(self, levels: &[u8], of: u8) -> Option<Counters> {
+        self.avx512.then(|| {
+            let mut counters = Counters::new(of);
+            // SAFETY: the machine has the features.
+            unsafe { sip8::histogram(levels, counters.as_mut_slice()) };
+            counters
+        })
+    }
+
     /// The counters, if the machine has a loop for them.
     pub(crate) fn counters(self, salt: &Salt, levels: u8, n: u32) -> Option<Counters> {
         let key = SipKey::new(salt);
@@ -168,21 +178,21 @@ impl Features {
             star::header(stars[star].device, stars[star].index, level)
         };
         let mut digests = [Digest::NULL; sha16::LANES];
-        let blocks = || lanes.iter().map(|&(star, level)| stars[star].blocks[level]);
-        let message = |lane: usize| {
-            let place = lanes.get(lane).map(|lane| (header(lane), stars[lane.0].blocks[lane.1]));
-            place.map_or_else(sha16::Message::none, |(header, block)| sha16::Message::new(header, block))
-        };
-        let messages: [_; sha16::LANES] = core::array::from_fn(message);
-        let longest = messages.iter().map(sha16::Message::blocks).max().unwrap_or(0);
-        let all: usize = messages[..lanes.len()].iter().map(sha16::Message::blocks).sum();
+        let blocks_of = |&(star, level): &(usize, usize)| sha16::Message::blocks_of(stars[star].blocks[level]);
+        let longest = lanes.iter().map(blocks_of).max().unwrap_or(0);
+        let all: usize = lanes.iter().map(blocks_of).sum();
         if !lanes.is_empty() && all >= longest * WORTH_IT {
+            let mut messages = [const { sha16::Message::none() }; sha16::LANES];
+            for (message, lane) in messages.iter_mut().zip(lanes) {
+                message.set(&header(lane), stars[lane.0].blocks[lane.1]);
+            }
             // SAFETY: the machine has the features.
             unsafe { sha16::messages(&messages, &mut digests) };
         } else {
             // Too few, or one so much longer than the others that most lanes would wait.
             let headers: Vec<_> = lanes.iter().map(header).collect();
-            let messages = headers.iter().zip(blocks()).zip(&mut digests);
+            let blocks = lanes.iter().map(|&(star, level)| stars[star].blocks[level]);
+            let messages = headers.iter().zip(blocks).zip(&mut digests);
             let messages: Vec<_> = messages.map(|((header, block), digest)| Message::new(header, block, digest)).collect();
             // SAFETY: the machine has the features.
             unsafe { sha2x::messages(messages) };

@@ -24,7 +24,7 @@ use crate::reader::{Event, Pending, Proven, Ready, SchemaEntry};
 /// Parts that a thread takes at once: as many as there are lanes, and few enough to stay in a core's cache.
 const SHARE: usize = 16;
 /// Parts that are hashed and not handed out, at most, beside one batch.
-const AHEAD: usize = 128;
+const AHEAD: usize = 256;
 /// More threads than this are not started, whatever was asked for.
 const MOST_THREADS: usize = 64;
 

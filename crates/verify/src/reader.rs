@@ -334,7 +334,7 @@ struct Waiting {
 
 impl Waiting {
     /// Beyond any of these nothing waits longer.
-    const MOST: Self = Self { parts: 256, bytes: 1 << 20, claimed: 1 << 20 };
+    const MOST: Self = Self { parts: 1024, bytes: 1 << 20, claimed: 1 << 20 };
 
     const fn is_enough(&self) -> bool {
         self.parts >= Self::MOST.parts || self.bytes >= Self::MOST.bytes || self.claimed >= Self::MOST.claimed

@@ -207,23 +207,26 @@ pub(super) struct Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    pub(super) fn new(header: [u8; 64], body: &'a [u8]) -> Self {
-        let (whole, rest) = body.as_chunks::<64>();
-        let mut tail = [[0; 64]; 2];
-        tail[0][..rest.len()].copy_from_slice(rest);
-        tail[0][rest.len()] = 0x80;
-        let tails = if rest.len() < 56 { 1 } else { 2 };
-        tail[tails - 1][56..].copy_from_slice(&(8 * (64 + body.len() as u64)).to_be_bytes());
-        Self { header, body: whole, tail, blocks: 1 + whole.len() + tails }
-    }
-
     /// A message that nobody asks for, in a lane that would be empty.
-    pub(super) fn none() -> Self {
+    pub(super) const fn none() -> Self {
         Self { header: [0; 64], body: &[], tail: [[0; 64]; 2], blocks: 1 }
     }
 
-    pub(super) fn blocks(&self) -> usize {
-        self.blocks
+    /// Makes the message of this header and body of one that is nobody's.
+    pub(super) fn set(&mut self, header: &[u8; 64], body: &'a [u8]) {
+        let (whole, rest) = body.as_chunks::<64>();
+        self.header = *header;
+        self.body = whole;
+        self.tail[0][..rest.len()].copy_from_slice(rest);
+        self.tail[0][rest.len()] = 0x80;
+        self.blocks = Self::blocks_of(body);
+        let length = 8 * (64 + body.len() as u64);
+        self.tail[self.blocks - 2 - whole.len()][56..].copy_from_slice(&length.to_be_bytes());
+    }
+
+    /// How many blocks header, body and padding are.
+    pub(super) const fn blocks_of(body: &[u8]) -> usize {
+        (64 + body.len() + 9).div_ceil(64)
     }
 
     /// Block `at`; the last one from there on.

@@ -1,9 +1,9 @@
 //! SipHash-2-4 of consecutive sequence numbers, 8 lanes of AVX-512, two vectors at a time to fill the latency of each.
 
 use core::arch::x86_64::{
-    __m512i, _mm_storel_epi64, _mm512_add_epi64, _mm512_cmpgt_epu64_mask, _mm512_cvtepi64_epi8, _mm512_lzcnt_epi64,
-    _mm512_or_si512, _mm512_rol_epi64, _mm512_set1_epi64, _mm512_setr_epi64, _mm512_setzero_si512, _mm512_slli_epi64,
-    _mm512_sllv_epi64, _mm512_storeu_si512, _mm512_xor_si512,
+    __m512i, _mm_storel_epi64, _mm512_add_epi64, _mm512_cmpeq_epi8_mask, _mm512_cmpgt_epu64_mask, _mm512_cvtepi64_epi8,
+    _mm512_loadu_si512, _mm512_lzcnt_epi64, _mm512_or_si512, _mm512_rol_epi64, _mm512_set1_epi8, _mm512_set1_epi64,
+    _mm512_setr_epi64, _mm512_setzero_si512, _mm512_slli_epi64, _mm512_sllv_epi64, _mm512_storeu_si512, _mm512_xor_si512,
 };
 
 use moteseal_core::level::SipKey;
@@ -173,6 +173,29 @@ pub(super) fn count(key: SipKey, levels: u8, n: u32, counts: &mut [u32]) {
     let rest = (n % STEP as u32) as usize;
     for level in &lanes.step(messages)[..rest] {
         counts[usize::from(*level)] += 1;
+    }
+}
+
+/// Adds how often each level stands in `levels`: sixty-four are compared with one level at a time, from the commonest on, until all of
+/// them are found.
+#[target_feature(enable = "avx512f,avx512bw")]
+#[allow(clippy::cast_possible_wrap)]
+pub(super) fn histogram(levels: &[u8], counts: &mut [u32]) {
+    let (whole, rest) = levels.as_chunks::<64>();
+    let mut last = [u8::MAX; 64];
+    last[..rest.len()].copy_from_slice(rest);
+    for (chunk, of) in whole.iter().map(|chunk| (chunk, 64)).chain([(&last, rest.len())]) {
+        // SAFETY: the array has the size of the vector.
+        let chunk = unsafe { _mm512_loadu_si512(chunk.as_ptr().cast()) };
+        let mut left = of;
+        for (level, count) in (0..=u8::MAX).zip(&mut *counts) {
+            if left == 0 {
+                break;
+            }
+            let found = _mm512_cmpeq_epi8_mask(chunk, _mm512_set1_epi8(level as i8)).count_ones();
+            *count += found;
+            left -= found as usize;
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use moteseal_core::record::{DeviceId, Level, Sequence};
-use moteseal_core::sample::{Choice, UniformSample};
+use moteseal_core::sample::{Choice, Run, UniformSample};
 use moteseal_core::seal::Statement;
 use moteseal_lanes::Recall;
 use moteseal_verify::SchemaEntry;
@@ -80,6 +80,11 @@ impl<'a> Rows<'a> {
     /// Calls `each` with sequence number, level and record of every row, by ascending sequence number.
     pub fn for_each(&self, each: impl FnMut(Sequence, Level, &'a [u8])) {
         self.sample.sample().for_each(self.engine, each);
+    }
+
+    /// Calls `each` with some hundred rows at a time, by ascending sequence number: for columns.
+    pub fn for_each_run(&self, each: impl FnMut(&Run<'_, 'a>)) {
+        self.sample.sample().for_each_run(self.engine, each);
     }
 }
 

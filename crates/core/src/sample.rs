@@ -110,37 +110,118 @@ impl<'a> Sample<'a, Unverified> {
 impl<'a> Sample<'a, Authentic> {
     /// Calls `each` with every event: sequence number, level and record, in order of sequence.
     pub fn for_each(&self, engine: &impl Engine, mut each: impl FnMut(Sequence, Level, &'a [u8])) {
+        self.for_each_run(engine, |run| {
+            for (place, (seq, record)) in run.seqs.iter().zip(run.records).enumerate() {
+                each(*seq, run.level(place), record);
+            }
+        });
+    }
+
+    /// Calls `each` with some hundred events at a time, in order of sequence: for whoever makes columns of them.
+    pub fn for_each_run(&self, engine: &impl Engine, each: impl FnMut(&Run<'_, 'a>)) {
+        match self.framing {
+            Framing::Fixed(size) => {
+                let size = usize::from(size.get());
+                self.runs(engine, |at| Some((self.events.get(at..at.checked_add(size)?)?, at + size)), each);
+            }
+            Framing::Prefixed => self.runs(
+                engine,
+                |at| {
+                    let (record, rest) = self.framing.split_first(self.events.get(at..)?)?;
+                    Some((record, self.events.len() - rest.len()))
+                },
+                each,
+            ),
+        }
+    }
+
+    /// `record_at` gives the record that starts at a place of the part's events, and where the next one starts.
+    #[inline]
+    fn runs(
+        &self,
+        engine: &impl Engine,
+        record_at: impl Fn(usize) -> Option<(&'a [u8], usize)>,
+        mut each: impl FnMut(&Run<'_, 'a>),
+    ) {
         let levels = self.counts.levels();
+        let mut seqs = [Sequence(0); CHUNK];
+        let mut records: [&'a [u8]; CHUNK] = [&[]; CHUNK];
         match &self.select {
             Select::Events(gaps) => {
-                let mut rest = self.events;
-                for seq in gaps.iter() {
-                    let Some((record, tail)) = self.framing.split_first(rest) else { return };
-                    each(seq, self.salt.level(seq, levels), record);
-                    rest = tail;
+                let (mut gaps, mut at, mut count) = (gaps.iter(), 0, CHUNK);
+                while count == CHUNK {
+                    count = 0;
+                    for ((place, record), seq) in seqs.iter_mut().zip(&mut records).zip(&mut gaps) {
+                        let Some((found, next)) = record_at(at) else { break };
+                        (*place, *record, at) = (seq, found, next);
+                        count += 1;
+                    }
+                    if count > 0 {
+                        let levels = RunLevels::Hashed(&self.salt, levels);
+                        each(&Run { seqs: &seqs[..count], records: &records[..count], levels });
+                    }
                 }
             }
             Select::Levels(mask) => {
-                // One cursor a level: blocks lie one behind the other in a star, all events in one row in a tree.
-                let mut cursors = [self.events; MAX_LEVELS];
-                if self.scheme == Scheme::Star {
-                    let mut rest = self.events;
-                    for level in (0..levels).rev().filter(|level| mask >> level & 1 == 1) {
-                        cursors[usize::from(level)] = rest;
-                        let length = self.framing.length_of(rest, self.counts.at(Level(level))).unwrap_or(rest.len());
-                        rest = &rest[length..];
-                    }
-                }
-                let row = |level: Level| if self.scheme == Scheme::Star { usize::from(level.0) } else { 0 };
+                let (mut cursors, row) = (self.cursors(*mask), if self.scheme == Scheme::Star { MAX_LEVELS - 1 } else { 0 });
                 #[allow(clippy::cast_possible_truncation)]
                 let total = self.counts.total() as u32;
-                for (seq, level) in selected(engine, &self.salt, levels, total, *mask) {
-                    let cursor = &mut cursors[row(level)];
-                    let Some((record, tail)) = self.framing.split_first(cursor) else { return };
-                    each(seq, level, record);
-                    *cursor = tail;
+                let mut chunks = selected(engine, &self.salt, levels, total, *mask);
+                while chunks.advance() {
+                    let found = &chunks.found[..chunks.count];
+                    for ((seq, record), place) in seqs.iter_mut().zip(&mut records).zip(found) {
+                        let cursor = &mut cursors[usize::from(chunks.chunk[usize::from(*place)]) & row];
+                        let Some((next, behind)) = record_at(*cursor) else { return };
+                        (*record, *cursor) = (next, behind);
+                        *seq = Sequence(chunks.start + u64::from(*place));
+                    }
+                    let levels = RunLevels::Known(&chunks.chunk, found);
+                    each(&Run { seqs: &seqs[..found.len()], records: &records[..found.len()], levels });
                 }
             }
+        }
+    }
+
+    /// Where the first record of each level in `mask` lies: blocks lie one behind the other in a star, all events in one row in a tree.
+    fn cursors(&self, mask: u32) -> [usize; MAX_LEVELS] {
+        let mut cursors = [0; MAX_LEVELS];
+        if self.scheme == Scheme::Star {
+            let mut at = 0;
+            for level in (0..self.counts.levels()).rev().filter(|level| mask >> level & 1 == 1) {
+                cursors[usize::from(level)] = at;
+                let rest = self.events.get(at..).unwrap_or(&[]);
+                at += self.framing.length_of(rest, self.counts.at(Level(level))).unwrap_or(rest.len());
+            }
+        }
+        cursors
+    }
+}
+
+/// Some events of a part that follow each other.
+#[derive(Debug)]
+pub struct Run<'r, 'a> {
+    /// Their sequence numbers, ascending. At least one.
+    pub seqs: &'r [Sequence],
+    /// The record of each.
+    pub records: &'r [&'a [u8]],
+    levels: RunLevels<'r>,
+}
+
+/// What the levels of a run follow from.
+#[derive(Debug)]
+enum RunLevels<'r> {
+    /// The levels of a chunk of events, and the places in it that are in the run.
+    Known(&'r [u8; CHUNK], &'r [u8]),
+    /// Salt and number of levels.
+    Hashed(&'r Salt, u8),
+}
+
+impl Run<'_, '_> {
+    /// The level of the event at `place`, below the number of events.
+    fn level(&self, place: usize) -> Level {
+        match self.levels {
+            RunLevels::Known(chunk, found) => Level(chunk[usize::from(found[place])]),
+            RunLevels::Hashed(salt, levels) => salt.level(self.seqs[place], levels),
         }
     }
 }
@@ -153,30 +234,36 @@ pub(crate) fn members<'e, E: Engine>(
     n: u32,
     mask: u32,
 ) -> impl Iterator<Item = Sequence> + Clone + use<'e, E> {
-    selected(engine, salt, levels, n, mask).map(|(seq, _)| seq)
+    selected(engine, salt, levels, n, mask)
 }
 
-/// The events below `n` whose level is in `mask`, with their levels, ascending.
-pub(crate) fn selected<'e, E: Engine>(engine: &'e E, salt: &'e Salt, levels: u8, n: u32, mask: u32) -> Selected<'e, E> {
+/// The events below `n` whose level is in `mask`, ascending.
+fn selected<'e, E: Engine>(engine: &'e E, salt: &'e Salt, levels: u8, n: u32, mask: u32) -> Selected<'e, E> {
     let n = if mask == 0 { 0 } else { n };
+    let selects_all = (0..levels).all(|level| mask >> level & 1 == 1);
     #[allow(clippy::cast_possible_truncation)]
-    let selects = core::array::from_fn(|level| (mask >> level & 1) as u8);
-    Selected { engine, salt, levels, n: u64::from(n), selects, next: 0, chunk: [0; CHUNK], found: [0; CHUNK], at: 0, count: 0 }
+    let (selects, found) = (core::array::from_fn(|level| (mask >> level & 1) as u8), core::array::from_fn(|place| place as u8));
+    let (n, chunk) = (u64::from(n), [0; CHUNK]);
+    Selected { engine, salt, levels, n, selects, selects_all, start: 0, next: 0, chunk, found, at: 0, count: 0 }
 }
 
+/// As many as a byte numbers.
 const CHUNK: usize = 256;
 
 /// Computes levels a chunk at a time, so that the engine can use its lanes.
-pub(crate) struct Selected<'e, E> {
+struct Selected<'e, E> {
     engine: &'e E,
     salt: &'e Salt,
     levels: u8,
     n: u64,
     /// Whether a level is selected: 1, or 0. Looking that up is quicker than shifting a mask.
     selects: [u8; MAX_LEVELS],
-    /// Where the next chunk starts.
+    /// Whether all are: then every place of every chunk is found, from the start.
+    selects_all: bool,
+    /// Where the chunk starts, and where the next one does.
+    start: u64,
     next: u64,
-    /// The levels of the chunk before.
+    /// The levels of the chunk.
     chunk: [u8; CHUNK],
     /// Which places of it are selected, how many have been handed out, and how many there are.
     found: [u8; CHUNK],
@@ -190,32 +277,43 @@ impl<E> Clone for Selected<'_, E> {
     }
 }
 
-impl<E: Engine> Iterator for Selected<'_, E> {
-    type Item = (Sequence, Level);
-
-    fn next(&mut self) -> Option<(Sequence, Level)> {
-        while self.at == self.count {
-            if self.next >= self.n {
-                return None;
-            }
+impl<E: Engine> Selected<'_, E> {
+    /// Goes on to the next chunk that has selected events; whether there is one.
+    fn advance(&mut self) -> bool {
+        (self.at, self.count) = (0, 0);
+        while self.count == 0 && self.next < self.n {
             #[allow(clippy::cast_possible_truncation)]
             let length = (self.n - self.next).min(CHUNK as u64) as usize;
             let chunk = &mut self.chunk[..length];
             self.engine.levels(self.salt, self.levels, self.next, chunk);
-            self.at = 0;
-            // Without a branch: at a low rate few of many are selected, and nobody can guess which.
-            let mut count = 0;
-            for (place, level) in (0..=u8::MAX).zip(chunk) {
-                self.found[count % CHUNK] = place;
-                count += usize::from(self.selects[usize::from(*level) % MAX_LEVELS]);
-            }
-            self.count = count;
-            self.next += length as u64;
+            self.count = if self.selects_all {
+                length
+            } else {
+                // Without a branch: at a low rate few of many are selected, and nobody can guess which.
+                let mut count = 0;
+                for (place, level) in chunk.iter().enumerate() {
+                    #[allow(clippy::cast_possible_truncation)]
+                    let place = place as u8;
+                    self.found[count % CHUNK] = place;
+                    count += usize::from(self.selects[usize::from(*level) % MAX_LEVELS]);
+                }
+                count
+            };
+            (self.start, self.next) = (self.next, self.next + length as u64);
+        }
+        self.count > 0
+    }
+}
+
+impl<E: Engine> Iterator for Selected<'_, E> {
+    type Item = Sequence;
+
+    fn next(&mut self) -> Option<Sequence> {
+        if self.at == self.count && !self.advance() {
+            return None;
         }
         let place = self.found[self.at];
         self.at += 1;
-        // The chunk before the next one; only the last is shorter.
-        let start = (self.next - 1) / CHUNK as u64 * CHUNK as u64;
-        Some((Sequence(start + u64::from(place)), Level(self.chunk[usize::from(place)])))
+        Some(Sequence(self.start + u64::from(place)))
     }
 }

@@ -244,6 +244,12 @@ impl<'a> Field<'a> {
         Self { divisor, offset, ..self }
     }
 
+    /// The same field without its words: all that its values are read by.
+    #[must_use]
+    pub const fn unnamed(self) -> Field<'static> {
+        Field { name: "", unit: "", kind: self.kind, divisor: self.divisor, offset: self.offset, start: self.start }
+    }
+
     /// Reads `name:unit:type[/divisor][+offset]`, such as `temperature:Cel:i16/100` or `pressure:hPa:u16/10+9000`. The name may
     /// have colons itself.
     ///

@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow_array::builder::{
-    ArrayBuilder, BinaryBuilder, Float64Builder, Int64Builder, StringBuilder, TimestampMillisecondBuilder, UInt64Builder,
-};
-use arrow_array::{ArrayRef, RecordBatch};
+use arrow_array::builder::BinaryBuilder;
+use arrow_array::types::{ArrowPrimitiveType, Float64Type, Int64Type, TimestampMillisecondType, UInt64Type};
+use arrow_array::{ArrayRef, PrimitiveArray, RecordBatch, StringArray};
+use arrow_buffer::{NullBufferBuilder, OffsetBuffer};
 use arrow_schema::{DataType, Field as ArrowField, Schema as ArrowSchema, SchemaRef, TimeUnit};
-use moteseal_core::schema::{Field, FieldType, Schema, Value};
+use moteseal_core::record::Sequence;
+use moteseal_core::schema::{Decimal, Field, FieldType, Schema, ValueError};
 use moteseal_verify::SchemaEntry;
 
 use super::{OutputError, field_names, same_schema};
@@ -50,68 +51,163 @@ fn instant_type() -> DataType {
     DataType::Timestamp(TimeUnit::Millisecond, Some("UTC".into()))
 }
 
-enum Builder {
-    Int64(Int64Builder),
-    UInt64(UInt64Builder),
-    Float64(Float64Builder),
-    Instant(TimestampMillisecondBuilder),
+/// Values of a batch. Fields have one each, and instants alone may be none.
+struct Values<T: ArrowPrimitiveType> {
+    values: Vec<T::Native>,
+    nulls: NullBufferBuilder,
 }
 
-impl Builder {
-    fn new(kind: Kind) -> Self {
-        match kind {
-            Kind::Int64 => Self::Int64(Int64Builder::new()),
-            Kind::UInt64 => Self::UInt64(UInt64Builder::new()),
-            Kind::Float64 => Self::Float64(Float64Builder::new()),
-            Kind::Instant => Self::Instant(instants()),
+impl<T: ArrowPrimitiveType> Values<T> {
+    fn new() -> Self {
+        Self { values: Vec::with_capacity(BATCH), nulls: NullBufferBuilder::new(BATCH) }
+    }
+
+    fn push_n(&mut self, value: Option<T::Native>, count: usize) {
+        self.values.resize(self.values.len() + count, value.unwrap_or_default());
+        match value {
+            Some(_) => self.nulls.append_n_non_nulls(count),
+            None => self.nulls.append_n_nulls(count),
         }
     }
 
-    fn push(&mut self, field: &Field<'_>, record: &[u8], start_ms: Option<u64>) -> Result<(), OutputError> {
+    /// Room for `count` more values, to be filled in.
+    fn extend(&mut self, count: usize) -> &mut [T::Native] {
+        let length = self.values.len();
+        self.push_n(Some(T::Native::default()), count);
+        &mut self.values[length..]
+    }
+
+    fn take(&mut self) -> PrimitiveArray<T> {
+        let nulls = self.nulls.finish();
+        PrimitiveArray::new(take(&mut self.values).into(), nulls)
+    }
+}
+
+/// The elements of a column, which is then empty and has room for as many again.
+fn take<T>(column: &mut Vec<T>) -> Vec<T> {
+    let room = Vec::with_capacity(column.len());
+    let mut taken = std::mem::replace(column, room);
+    // Whoever keeps batches keeps no room with them: the last one may be small.
+    taken.shrink_to_fit();
+    taken
+}
+
+/// The values of a field.
+enum Column {
+    Int64(Values<Int64Type>),
+    UInt64(Values<UInt64Type>),
+    Float64(Values<Float64Type>),
+    Instant(Values<TimestampMillisecondType>),
+}
+
+impl Column {
+    fn new(kind: Kind) -> Self {
+        match kind {
+            Kind::Int64 => Self::Int64(Values::new()),
+            Kind::UInt64 => Self::UInt64(Values::new()),
+            Kind::Float64 => Self::Float64(Values::new()),
+            Kind::Instant => Self::Instant(Values::new()),
+        }
+    }
+
+    /// Appends the field's value in each record.
+    // A kind holds every raw value of its types; bits of floats come as unsigned integers.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    fn push(&mut self, field: &Field<'_>, records: &[&[u8]], start_ms: Option<u64>) -> Result<(), ValueError> {
+        let count = records.len();
         match self {
-            Self::Int64(builder) => {
-                let raw = field.raw(record).map_err(OutputError::of)?;
-                builder.append_option(i64::try_from(raw).ok());
+            Self::Int64(column) => field.raws(records, column.extend(count), |raw| raw as i64),
+            Self::UInt64(column) => field.raws(records, column.extend(count), |raw| raw as u64),
+            Self::Float64(column) => {
+                let out = column.extend(count);
+                let (divisor, offset) = (field.divisor, i128::from(field.offset));
+                match field.kind {
+                    FieldType::F32 => field.raws(records, out, |bits| f32::from_bits(bits as u32).into()),
+                    FieldType::F64 => field.raws(records, out, |bits| f64::from_bits(bits as u64)),
+                    _ => field.raws(records, out, |raw| Decimal { numerator: raw + offset, divisor }.to_f64()),
+                }
             }
-            Self::UInt64(builder) => {
-                let raw = field.raw(record).map_err(OutputError::of)?;
-                builder.append_option(u64::try_from(raw).ok());
+            Self::Instant(column) => {
+                let start = start_ms.and_then(|start| i64::try_from(start).ok());
+                if let Some(start) = start.filter(|start| start.checked_add(u32::MAX.into()).is_some()) {
+                    return field.raws(records, column.extend(count), |ms| start + ms as i64);
+                }
+                for record in records {
+                    let ms = field.raw(record)? as i64;
+                    column.push_n(start.and_then(|start| start.checked_add(ms)), 1);
+                }
+                Ok(())
             }
-            Self::Float64(builder) => builder.append_value(field.read_f64(record).map_err(OutputError::of)?),
-            Self::Instant(builder) => {
-                let Value::TimeMs(ms) = field.read(record).map_err(OutputError::of)? else { return Ok(()) };
-                builder.append_option(start_ms.and_then(|start| i64::try_from(start.checked_add(u64::from(ms))?).ok()));
-            }
+        }
+    }
+
+    fn take(&mut self) -> ArrayRef {
+        match self {
+            Self::Int64(column) => Arc::new(column.take()),
+            Self::UInt64(column) => Arc::new(column.take()),
+            Self::Float64(column) => Arc::new(column.take()),
+            Self::Instant(column) => Arc::new(in_utc(column.take())),
+        }
+    }
+}
+
+fn in_utc(instants: PrimitiveArray<TimestampMillisecondType>) -> PrimitiveArray<TimestampMillisecondType> {
+    instants.with_timezone("UTC")
+}
+
+/// Names of devices, each many times in a row.
+struct Names {
+    /// Where each ends in `bytes`, behind a zero.
+    ends: Vec<i32>,
+    bytes: Vec<u8>,
+}
+
+impl Names {
+    fn new() -> Self {
+        let mut ends = Vec::with_capacity(BATCH + 1);
+        ends.push(0);
+        Self { ends, bytes: Vec::new() }
+    }
+
+    #[allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap)]
+    fn push_n(&mut self, name: &str, count: usize) -> Result<(), OutputError> {
+        let start = self.bytes.len();
+        let length = count * name.len();
+        // The casts below are of numbers up to this one.
+        i32::try_from(start + length).map_err(OutputError::of)?;
+        self.ends.extend((1..=count).map(|names| (start + names * name.len()) as i32));
+        // What is there is doubled: few long copies are quicker than many short ones.
+        self.bytes.reserve(length);
+        self.bytes.extend_from_slice(&name.as_bytes()[..name.len().min(length)]);
+        while self.bytes.len() < start + length {
+            let there = self.bytes.len() - start;
+            self.bytes.extend_from_within(start..start + there.min(length - there));
         }
         Ok(())
     }
 
-    fn finish(&mut self) -> ArrayRef {
-        match self {
-            Self::Int64(builder) => Arc::new(builder.finish()),
-            Self::UInt64(builder) => Arc::new(builder.finish()),
-            Self::Float64(builder) => Arc::new(builder.finish()),
-            Self::Instant(builder) => Arc::new(builder.finish()),
-        }
+    fn take(&mut self) -> Result<StringArray, OutputError> {
+        let ends = take(&mut self.ends);
+        self.ends.push(0);
+        StringArray::try_new(OffsetBuffer::new(ends.into()), take(&mut self.bytes).into(), None).map_err(OutputError::of)
     }
-}
-
-fn instants() -> TimestampMillisecondBuilder {
-    TimestampMillisecondBuilder::new().with_timezone("UTC")
 }
 
 /// Collects rows into batches.
 pub(super) struct Columns {
     entry: Arc<SchemaEntry>,
     schema: SchemaRef,
-    epoch: UInt64Builder,
-    epoch_start: TimestampMillisecondBuilder,
-    device: StringBuilder,
-    index: UInt64Builder,
-    seq: UInt64Builder,
+    epoch: Values<UInt64Type>,
+    epoch_start: Values<TimestampMillisecondType>,
+    device: Names,
+    index: Values<UInt64Type>,
+    seq: Values<UInt64Type>,
     /// Opaque records.
     payload: Option<BinaryBuilder>,
-    fields: Vec<Builder>,
+    /// The fields without their words, which `schema` has.
+    fields: Vec<(Field<'static>, Column)>,
+    /// How many rows no batch has taken yet.
+    length: usize,
 }
 
 impl Columns {
@@ -140,13 +236,14 @@ impl Columns {
         Ok(Self {
             entry: entry.clone(),
             schema: Arc::new(ArrowSchema::new_with_metadata(columns, metadata)),
-            epoch: UInt64Builder::new(),
-            epoch_start: instants(),
-            device: StringBuilder::new(),
-            index: UInt64Builder::new(),
-            seq: UInt64Builder::new(),
+            epoch: Values::new(),
+            epoch_start: Values::new(),
+            device: Names::new(),
+            index: Values::new(),
+            seq: Values::new(),
             payload: opaque.then(BinaryBuilder::new),
-            fields: schema.fields().map(|field| Builder::new(Kind::of(&field))).collect(),
+            fields: schema.fields().map(|field| (field.unnamed(), Column::new(Kind::of(&field)))).collect(),
+            length: 0,
         })
     }
 
@@ -166,62 +263,91 @@ impl Columns {
         out: &mut dyn FnMut(RecordBatch) -> Result<(), OutputError>,
     ) -> Result<(), OutputError> {
         same_schema(&self.entry, rows)?;
-        let entry = self.entry.clone();
-        let schema = Schema::decode(&entry.bytes).map_err(OutputError::of)?;
-        let fields: Vec<Field<'_>> = schema.fields().collect();
-        let start = rows.start_ms().and_then(|ms| i64::try_from(ms).ok());
         let (mut result, mut new) = (Ok(()), 0);
-        rows.for_each(|seq, _, record| {
-            if result.is_err() {
-                return;
-            }
-            self.seq.append_value(seq.0);
-            new += 1;
-            if let Some(payload) = &mut self.payload {
-                payload.append_value(record);
-            }
-            for (builder, field) in self.fields.iter_mut().zip(&fields) {
-                if let Err(error) = builder.push(field, record, rows.start_ms()) {
-                    result = Err(error);
-                    return;
+        rows.for_each_run(|run| {
+            let (mut seqs, mut records) = (run.seqs, run.records);
+            while result.is_ok() && !seqs.is_empty() {
+                let count = seqs.len().min(BATCH - self.length);
+                result = self.push(&seqs[..count], &records[..count], rows.start_ms());
+                (seqs, records) = (&seqs[count..], &records[count..]);
+                new += count;
+                if result.is_ok() && self.length == BATCH {
+                    result = self.repeat(rows, std::mem::take(&mut new)).and_then(|()| self.take()?.map_or(Ok(()), &mut *out));
                 }
             }
-            if self.seq.len() >= BATCH {
-                self.repeat(rows, start, std::mem::take(&mut new));
-                result = self.take().and_then(|batch| batch.map_or(Ok(()), &mut *out));
-            }
         });
-        self.repeat(rows, start, new);
-        result
+        result.and_then(|()| self.repeat(rows, new))
+    }
+
+    /// Appends what differs from row to row.
+    fn push(&mut self, seqs: &[Sequence], records: &[&[u8]], start_ms: Option<u64>) -> Result<(), OutputError> {
+        self.length += seqs.len();
+        for (out, seq) in self.seq.extend(seqs.len()).iter_mut().zip(seqs) {
+            *out = seq.0;
+        }
+        if let Some(payload) = &mut self.payload {
+            for record in records {
+                payload.append_value(record);
+            }
+        }
+        for (field, column) in &mut self.fields {
+            column.push(field, records, start_ms).map_err(OutputError::of)?;
+        }
+        Ok(())
     }
 
     /// Appends what is the same in all rows of a part, `count` times.
-    fn repeat(&mut self, rows: &Rows<'_>, start: Option<i64>, count: usize) {
-        self.epoch.append_value_n(rows.statement().epoch.0, count);
-        self.index.append_value_n(rows.statement().index.0.into(), count);
-        match start {
-            Some(start) => self.epoch_start.append_value_n(start, count),
-            None => self.epoch_start.append_nulls(count),
-        }
-        self.device.append_value_n(rows.name(), count);
+    fn repeat(&mut self, rows: &Rows<'_>, count: usize) -> Result<(), OutputError> {
+        self.epoch.push_n(Some(rows.statement().epoch.0), count);
+        self.index.push_n(Some(rows.statement().index.0.into()), count);
+        self.epoch_start.push_n(rows.start_ms().and_then(|ms| i64::try_from(ms).ok()), count);
+        self.device.push_n(rows.name(), count)
     }
 
     /// The rows that no batch has taken yet.
     pub(super) fn take(&mut self) -> Result<Option<RecordBatch>, OutputError> {
-        if self.seq.is_empty() {
+        if std::mem::take(&mut self.length) == 0 {
             return Ok(None);
         }
         let mut columns: Vec<ArrayRef> = vec![
-            Arc::new(self.epoch.finish()),
-            Arc::new(self.epoch_start.finish()),
-            Arc::new(self.device.finish()),
-            Arc::new(self.index.finish()),
-            Arc::new(self.seq.finish()),
+            Arc::new(self.epoch.take()),
+            Arc::new(in_utc(self.epoch_start.take())),
+            Arc::new(self.device.take()?),
+            Arc::new(self.index.take()),
+            Arc::new(self.seq.take()),
         ];
         if let Some(payload) = &mut self.payload {
             columns.push(Arc::new(payload.finish()));
         }
-        columns.extend(self.fields.iter_mut().map(Builder::finish));
+        columns.extend(self.fields.iter_mut().map(|(_, column)| column.take()));
         RecordBatch::try_new(self.schema.clone(), columns).map(Some).map_err(OutputError::of)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use arrow_array::Array;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn names_are_those_that_were_pushed(
+            batches in prop::collection::vec(prop::collection::vec(("\\PC{0,9}", 0_usize..40), 0..5), 1..4),
+        ) {
+            let mut names = Names::new();
+            for batch in batches {
+                for (name, count) in &batch {
+                    names.push_n(name, *count).unwrap();
+                }
+                let expected = batch.iter().flat_map(|(name, count)| std::iter::repeat_n(name.as_str(), *count));
+                let taken = names.take().unwrap();
+                prop_assert_eq!(&taken, &StringArray::from_iter_values(expected));
+                prop_assert!(taken.nulls().is_none());
+            }
+        }
     }
 }

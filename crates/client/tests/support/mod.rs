@@ -203,7 +203,7 @@ impl Group {
         let mut events = vec![Vec::new(); usize::from(LEVELS)];
         for record in records {
             let level = star.push(record).unwrap();
-            events[usize::from(level.0)].extend_from_slice(record);
+            schema.framing.frame(record, |bytes| events[usize::from(level.0)].extend_from_slice(bytes));
         }
         let (counters, blocks) = star.close();
         statement.counters = counters;

@@ -7,6 +7,7 @@
 #
 # Needs: cargo, cmake, gcc, g++, arm-none-eabi-gcc with newlib, qemu-system-arm.
 set -euo pipefail
+given=${1:+$(realpath -- "$1")}
 cd "$(dirname "$0")"
 here=$PWD root=$(cd ../.. && pwd)
 CARGO_FLAGS=${CARGO_FLAGS:---locked}
@@ -15,7 +16,7 @@ export CARGO_TARGET_DIR=$here/target
 step() { printf -- '-- %s\n' "$*" >&2; }
 die() { printf 'bindings/c/test.sh: %s\n' "$*" >&2; exit 1; }
 
-moteseal=${1:-$(ls -t "$root"/target/{release,debug}/moteseal 2>/dev/null | head -1 || true)}
+moteseal=${given:-$(ls -t "$root"/target/{release,debug}/moteseal 2>/dev/null | head -1 || true)}
 [ -x "$moteseal" ] || die "no moteseal binary; build it first (cargo build -p moteseal) or name one"
 moteseal=$(realpath "$moteseal")
 

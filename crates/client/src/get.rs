@@ -1,11 +1,13 @@
 //! Asking a cloud: query, verify, and let it explain what failed.
 
 use std::fmt;
+use std::time::Duration;
 
 use bytes::Bytes;
 use moteseal_api::{CBOR_SEQ, JSON, Query, paths};
-use moteseal_net::{Client, NetError};
+use moteseal_net::{Answer, Client, NetError};
 use moteseal_verify::{Explained, Roster, Suspect};
+use tokio::time::{Instant, timeout_at};
 
 use crate::explain::{Disagreement, Finding, examine, explanation, leaves};
 use crate::memory::Memory;
@@ -18,6 +20,8 @@ use crate::session::{PIECE, Session, Stop, all_threads};
 
 /// The longest explanation of one seal: its largest signature, statement and digests take 5 KiB.
 const MAX_EXPLANATION: usize = 16 << 10;
+/// What has come of an answer is judged after so long, however little it is: a cloud that trickles cannot put a refusal off.
+const PATIENCE: Duration = Duration::from_millis(200);
 /// The longest bundle that is fetched to explain a tree.
 const MAX_BUNDLE: usize = 80 << 20;
 
@@ -109,17 +113,11 @@ pub async fn get(
     let body = Bytes::from(query.to_json());
     let mut answer = client.post(paths::QUERY, JSON, body).await?.expect(CBOR_SEQ)?;
     let mut session = Session::new(roster, query.clone(), memory.as_deref()).with_threads(all_threads());
-    let (mut piece, mut end) = (Vec::new(), None);
-    while end.is_none() {
+    let (mut piece, mut has_ended) = (Vec::new(), Ok(false));
+    while matches!(has_ended, Ok(false)) {
         piece.clear();
-        while piece.len() < PIECE && end.is_none() {
-            match answer.chunk().await {
-                Ok(Some(chunk)) => piece.extend_from_slice(&chunk),
-                Ok(None) => end = Some(Ok(())),
-                // What came before counts: it may be refused for itself.
-                Err(error) => end = Some(Err(error)),
-            }
-        }
+        // What came before an error counts: it may be refused for itself.
+        has_ended = gather(&mut answer, &mut piece).await;
         if let Some(proof) = proof.as_deref_mut() {
             proof.write(&piece)?;
         }
@@ -127,12 +125,33 @@ pub async fn get(
             return Err(explained(client, roster, &session, stop).await);
         }
     }
-    end.transpose()?;
+    has_ended?;
     let (report, newest) = session.finish(sink)?;
     if let Some(memory) = memory {
         newest.into_iter().for_each(|(device, seal)| memory.remember(roster, device, seal));
     }
     Ok(report)
+}
+
+/// Collects a piece of the answer, or what has come of it when some of that has waited for [`PATIENCE`]; says whether the answer has
+/// ended.
+async fn gather(answer: &mut Answer, piece: &mut Vec<u8>) -> Result<bool, NetError> {
+    let mut due = None;
+    while piece.len() < PIECE {
+        let chunk = match due {
+            None => answer.chunk().await,
+            Some(due) => match timeout_at(due, answer.chunk()).await {
+                Ok(chunk) => chunk,
+                Err(_) => return Ok(false),
+            },
+        };
+        match chunk? {
+            Some(chunk) => piece.extend_from_slice(&chunk),
+            None => return Ok(true),
+        }
+        due = due.or_else(|| Some(Instant::now() + PATIENCE));
+    }
+    Ok(false)
 }
 
 async fn explained(client: &Client, roster: &Roster, session: &Session<'_>, stop: Stop) -> Failure {

@@ -218,6 +218,8 @@ enum RunLevels<'r> {
 
 impl Run<'_, '_> {
     /// The level of the event at `place`, below the number of events.
+    // Inlined, it is not computed where nobody asks.
+    #[inline]
     fn level(&self, place: usize) -> Level {
         match self.levels {
             RunLevels::Known(chunk, found) => Level(chunk[usize::from(found[place])]),
@@ -242,13 +244,24 @@ fn selected<'e, E: Engine>(engine: &'e E, salt: &'e Salt, levels: u8, n: u32, ma
     let n = if mask == 0 { 0 } else { n };
     let selects_all = (0..levels).all(|level| mask >> level & 1 == 1);
     #[allow(clippy::cast_possible_truncation)]
-    let (selects, found) = (core::array::from_fn(|level| (mask >> level & 1) as u8), core::array::from_fn(|place| place as u8));
-    let (n, chunk) = (u64::from(n), [0; CHUNK]);
+    let selects = core::array::from_fn(|level| (mask >> level & 1) as u8);
+    let (n, chunk, found) = (u64::from(n), [0; CHUNK], PLACES);
     Selected { engine, salt, levels, n, selects, selects_all, start: 0, next: 0, chunk, found, at: 0, count: 0 }
 }
 
 /// As many as a byte numbers.
 const CHUNK: usize = 256;
+
+/// The places of a chunk.
+const PLACES: [u8; CHUNK] = {
+    let mut places = [0; CHUNK];
+    let mut place = u8::MAX;
+    while place > 0 {
+        places[place as usize] = place;
+        place -= 1;
+    }
+    places
+};
 
 /// Computes levels a chunk at a time, so that the engine can use its lanes.
 struct Selected<'e, E> {
@@ -291,10 +304,8 @@ impl<E: Engine> Selected<'_, E> {
             } else {
                 // Without a branch: at a low rate few of many are selected, and nobody can guess which.
                 let mut count = 0;
-                for (place, level) in chunk.iter().enumerate() {
-                    #[allow(clippy::cast_possible_truncation)]
-                    let place = place as u8;
-                    self.found[count % CHUNK] = place;
+                for (place, level) in PLACES.iter().zip(chunk) {
+                    self.found[count % CHUNK] = *place;
                     count += usize::from(self.selects[usize::from(*level) % MAX_LEVELS]);
                 }
                 count

@@ -21,7 +21,7 @@ use crate::load::{Failed, Fleet, Service, byte_sum, record, requests, upload};
 use crate::measure::{Bar, Report, Spread};
 use crate::tessera::{Answer, Built, Driver, How, Server, Source, build};
 
-const DEVICES: u8 = 8;
+const DEVICES: u16 = 8;
 /// Readings in a bundle.
 const EVENTS: u32 = 1000;
 const RUNS: usize = 5;

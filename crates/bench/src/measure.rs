@@ -7,7 +7,6 @@
 use std::fmt;
 use std::time::Duration;
 
-use moteseal_lab::seals;
 use serde_json::{Value, json};
 
 /// One thing to time.
@@ -65,11 +64,9 @@ impl Times {
         median(self.0[contender].clone())
     }
 
-    /// The same with the least and the most, as the lab's page shows them.
-    pub(crate) fn extremes(&self, contender: usize) -> seals::Spread {
-        let times = &self.0[contender];
-        let least = times.iter().copied().fold(f64::INFINITY, f64::min);
-        seals::Spread { median: self.nanoseconds(contender), least, most: times.iter().copied().fold(0.0, f64::max) }
+    /// Nanoseconds a unit, of each repetition.
+    pub(crate) fn repetitions(&self, contender: usize) -> &[f64] {
+        &self.0[contender]
     }
 
     /// How many times as long as `base` a contender takes.

@@ -17,10 +17,19 @@ mod trees;
 use moteseal_lab::chance::Seed;
 use moteseal_lab::data::Recording;
 use moteseal_lab::seals::footprint::Footprint;
-use moteseal_lab::seals::{Fed, Measured};
+use moteseal_lab::seals::{Fed, Measured, Spread};
 use moteseal_lanes::Host;
 
 use feed::Record;
+
+use crate::measure::Times;
+
+/// The median time of a contender with the least and the most, as the lab's page shows them.
+fn extremes(times: &Times, contender: usize) -> Spread {
+    let repetitions = times.repetitions(contender).iter().copied();
+    let (least, most) = (repetitions.clone().fold(f64::INFINITY, f64::min), repetitions.fold(0.0, f64::max));
+    Spread { median: times.nanoseconds(contender), least, most }
+}
 
 /// What the experiments are fed.
 pub(crate) struct Inputs<'a> {

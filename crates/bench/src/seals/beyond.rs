@@ -14,10 +14,10 @@ use moteseal_research::chain::SIGNATURE_BYTES;
 use moteseal_verify::Roster;
 use moteseal_verify::issue::FirstRoster;
 
-use super::Effort;
 use super::feed::Record;
 use super::space::seal_star;
 use super::suites::name;
+use super::{Effort, extremes};
 use crate::hashing::OneDevice;
 use crate::measure::{Contender, interleaved};
 
@@ -74,7 +74,7 @@ pub(super) fn by_epoch(effort: &Effort) -> Result<Vec<ByEpoch>, String> {
         for (at, algorithm) in SUITES.into_iter().enumerate() {
             #[allow(clippy::cast_precision_loss)]
             let bytes = overhead(algorithm, Scheme::Star, events)? as f64 / events as f64;
-            rows.push(ByEpoch { suite: name(algorithm), events, bytes, time: times.extremes(at) });
+            rows.push(ByEpoch { suite: name(algorithm), events, bytes, time: extremes(&times, at) });
         }
     }
     Ok(rows)

@@ -24,7 +24,7 @@ use moteseal_research::paper_seal::{Hash, Md5, Nodes, Receiver, Sha1, Sha256, St
 use super::feed::{self, Record, Sampled};
 use super::legacy::{Dsa, Rsa};
 use super::suites::{self, Key, Named};
-use super::{Effort, Inputs};
+use super::{Effort, Inputs, extremes};
 use crate::hashing::{DEVICE, OneDevice, SALT, SealedEpoch, framing, sealed_star};
 use crate::measure::{Contender, interleaved};
 
@@ -80,7 +80,7 @@ fn each(key: &Key, seals: &[Sampled], effort: &Effort) -> (f64, f64) {
         }),
     ];
     let times = interleaved(effort.repetitions, &mut contenders);
-    (times.extremes(0).per_second().median, times.extremes(1).per_second().median)
+    (extremes(&times, 0).per_second().median, extremes(&times, 1).per_second().median)
 }
 
 /// What the cloud holds of one seal of the paper's schemes.
@@ -184,8 +184,8 @@ fn theirs<H: Named>(key: &Key, seals: &[Sampled], budget: u64, effort: &Effort, 
             suite: suites::suite::<H>(key),
             is_ours: false,
             scheme,
-            signed: times.extremes(first).per_second(),
-            verified: times.extremes(first + 1).per_second(),
+            signed: extremes(&times, first).per_second(),
+            verified: extremes(&times, first + 1).per_second(),
         });
     }
 }
@@ -275,8 +275,8 @@ fn ours(algorithm: Algorithm, seals: &[Sampled], budget: u64, effort: &Effort, m
             },
             is_ours: true,
             scheme,
-            signed: times.extremes(first).per_second(),
-            verified: times.extremes(first + 1).per_second(),
+            signed: extremes(&times, first).per_second(),
+            verified: extremes(&times, first + 1).per_second(),
         });
     }
     Ok(())

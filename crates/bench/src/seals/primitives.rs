@@ -8,9 +8,9 @@ use moteseal_core::signature::Algorithm;
 use moteseal_lab::seals::Primitive;
 use moteseal_research::paper_seal::{Hash, Md5, Sha1, Sha256};
 
-use super::Effort;
 use super::legacy::{Dsa, Rsa};
 use super::suites::{Key, Named};
+use super::{Effort, extremes};
 use crate::hashing::{SALT, dependent_compressions, sealed_star};
 use crate::measure::{Contender, interleaved};
 
@@ -103,7 +103,7 @@ pub(super) fn measure(effort: &Effort) -> Result<(f64, Vec<Primitive>), String> 
         contenders.push(contender);
     }
     let times = interleaved(effort.repetitions.max(3) * 3, &mut contenders);
-    let row = |(at, (name, in_paper))| Primitive { name, in_paper, time: times.extremes(at), in_d: times.ratio(at, 0) };
+    let row = |(at, (name, in_paper))| Primitive { name, in_paper, time: extremes(&times, at), in_d: times.ratio(at, 0) };
     let rows = names.into_iter().enumerate().map(row).skip(1).collect();
     Ok((times.nanoseconds(0), rows))
 }

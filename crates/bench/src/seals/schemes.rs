@@ -17,12 +17,12 @@ use moteseal_research::{
     Ask, Concatenate, Context, EpochSeal, OfflineChain, OnlineChain, PaperStar, PaperTree, RunningStar, Scheme, Sealed, SignEach,
 };
 
-use super::Effort;
 use super::feed::Record;
 use super::legacy::Rsa;
 use super::signed::{sign_stars, sign_trees};
 use super::space::{seal_star, seal_tree};
 use super::suites::{Key, Named, suite};
+use super::{Effort, extremes};
 use crate::hashing::{OneDevice, SALT, framing};
 use crate::measure::{Contender, interleaved};
 
@@ -214,7 +214,7 @@ fn theirs<H: Named>(key: &Key, chunks: &[Vec<Record>], effort: &Effort, rows: &m
     for (at, (scheme, (sent, received))) in
         ["Sign-each", "Concatenate", "Hash chaining", "DTC", "GSC"].into_iter().zip(bytes).enumerate()
     {
-        rows.push(Cost { scheme, suite: suite::<H>(key), signing: times.extremes(at).times(1e-3), sent, received });
+        rows.push(Cost { scheme, suite: suite::<H>(key), signing: extremes(&times, at).times(1e-3), sent, received });
     }
     (4.0 * half + own as f64 * digest + signature) / half
 }
@@ -246,7 +246,7 @@ fn ours(chunks: &[Vec<Record>], effort: &Effort, rows: &mut Vec<Cost>) -> Result
         rows.push(Cost {
             scheme: name,
             suite: "Ed25519 + SHA-256",
-            signing: times.extremes(at).times(1e-3),
+            signing: extremes(&times, at).times(1e-3),
             sent: 4.0 + sealed.overhead as f64 / EPOCH as f64,
             received: served.len() as f64 / opened.len().max(1) as f64,
         });

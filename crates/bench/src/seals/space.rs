@@ -15,11 +15,11 @@ use moteseal_lab::seals::{ByCache, ByRate, BySpace, Spread};
 use moteseal_lanes::Host;
 use moteseal_research::paper_seal::{Md5, Sha256};
 
-use super::Effort;
 use super::feed::Record;
 use super::legacy::Dsa;
 use super::signed::{Packets, Stars, Trees, sign_stars, sign_trees};
 use super::suites::{Key, Named, suite};
+use super::{Effort, extremes};
 use crate::hashing::{DEVICE, OneDevice, SALT, SealedEpoch, framing};
 use crate::measure::{Contender, interleaved};
 
@@ -65,8 +65,8 @@ fn of_suite<H: Named>(key: &Key, epochs: &[Vec<Record>], units: usize, effort: &
             suite: suite::<H>(key),
             levels: None,
             units: units as f64,
-            signed: times.extremes(first).per_second(),
-            verified: times.extremes(first + 1).per_second(),
+            signed: extremes(&times, first).per_second(),
+            verified: extremes(&times, first + 1).per_second(),
         });
     }
 }
@@ -112,7 +112,7 @@ fn products(epochs: &[Vec<Record>], effort: &Effort, rows: &mut Vec<BySpace>) ->
         Contender::new(count, || sealed.iter().for_each(|epoch| epoch.verify(&group, host))),
     ];
     let times = interleaved(effort.repetitions, &mut contenders);
-    let verified = times.extremes(4).per_second();
+    let verified = extremes(&times, 4).per_second();
     let sizes = [
         (size_of::<Star<8>>(), Some(8)),
         (size_of::<Star<16>>(), Some(16)),
@@ -126,7 +126,7 @@ fn products(epochs: &[Vec<Record>], effort: &Effort, rows: &mut Vec<BySpace>) ->
             suite: "Ed25519 + SHA-256",
             levels,
             units: size as f64 / 32.0,
-            signed: times.extremes(at).per_second(),
+            signed: extremes(&times, at).per_second(),
             verified: if at == 1 { verified } else { Spread::NONE },
         });
     }
@@ -154,7 +154,7 @@ pub(super) fn by_cache(epochs: &[Vec<Record>], effort: &Effort) -> Result<Vec<By
         rows.extend(effort.caches.iter().enumerate().map(|(at, &cache)| ByCache {
             signer,
             cache,
-            verified: times.extremes(at).per_second(),
+            verified: extremes(&times, at).per_second(),
         }));
     }
     Ok(rows)
@@ -188,7 +188,7 @@ pub(super) fn by_rate(epochs: &[Vec<Record>], effort: &Effort) -> Result<Vec<ByR
                 rate,
                 units,
                 unused: unused.max(0.0),
-                verified: times.extremes(contender).per_second(),
+                verified: extremes(&times, contender).per_second(),
             };
             rows.extend([row("GSC", unused, 2 * at), row("DTC", 0.0, 2 * at + 1)]);
         }

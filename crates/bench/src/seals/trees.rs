@@ -5,8 +5,8 @@ use std::hint::black_box;
 use moteseal_lab::seals::{ByDegree, Packet};
 use moteseal_research::paper_seal::{KTree, Md5};
 
-use super::Effort;
 use super::feed::Record;
+use super::{Effort, extremes};
 use crate::measure::{Contender, interleaved};
 
 /// The paper's median is of ten runs.
@@ -58,8 +58,8 @@ pub(super) fn by_degree(effort: &Effort) -> Vec<ByDegree> {
         rows.extend(DEGREES.into_iter().enumerate().map(|(at, degree)| ByDegree {
             degree,
             events: size,
-            build: times.extremes(2 * at).times(1e-3),
-            packet: times.extremes(2 * at + 1).times(1e-3),
+            build: extremes(&times, 2 * at).times(1e-3),
+            packet: extremes(&times, 2 * at + 1).times(1e-3),
         }));
     }
     rows
@@ -75,7 +75,7 @@ pub(super) fn packets(effort: &Effort) -> Vec<Packet> {
     let mut packet = Vec::new();
     let mut row = |(at, &degree): (usize, &usize)| {
         let bytes = trees[at].packet(0, &events[0], &mut packet).map_or(0, |()| packet.len());
-        Packet { degree, bytes, time: times.extremes(at).times(1e-3) }
+        Packet { degree, bytes, time: extremes(&times, at).times(1e-3) }
     };
     effort.degrees.iter().enumerate().map(&mut row).collect()
 }

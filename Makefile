@@ -93,7 +93,7 @@ absent-data:
 	@tools/absent_data.py
 
 .PHONY: test-long
-test-long: setup-test ## What takes longer than `make test` may: 10,000 simulated groups and broadcasts with faults, 100,000 private sums, 100 reboots
+test-long: setup-test ## What takes longer than `make test` may: 10,000 simulated groups and broadcasts with faults, 100,000 private sums, 100 reboots, the peers' clippy
 	$(call step,ten thousand groups)
 	MOTESEAL_SEEDS=10000 cargo test --release $(CARGO_FLAGS) -p moteseal --test sampling_faults -- --nocapture
 	$(call step,a hundred thousand private sums and queries)
@@ -105,6 +105,8 @@ test-long: setup-test ## What takes longer than `make test` may: 10,000 simulate
 	MOTESEAL_SEEDS=10000 cargo test --release $(CARGO_FLAGS) -p moteseal-lab --test cast_runs -- --nocapture
 	$(call step,a hundred reboots of whole motes)
 	MOTESEAL_SEEDS=5 cargo test $(CARGO_FLAGS) -p moteseal --test mote_qemu -- --nocapture
+	$(call step,the measurements of peers)
+	cargo clippy $(CARGO_FLAGS) --manifest-path peers/Cargo.toml --all-targets -- -D warnings
 	$(call step,broadcasts over real UDP between network namespaces)
 	cargo build --release $(CARGO_TALK) $(CARGO_FLAGS) -p moteseal
 	@tools/cast_netns.py

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use moteseal_core::record::{DeviceId, Level, Sequence};
-use moteseal_core::sample::{Choice, Run, UniformSample};
+use moteseal_core::sample::{Choice, Chunk, UniformSample};
 use moteseal_core::seal::Statement;
 use moteseal_lanes::Recall;
 use moteseal_verify::SchemaEntry;
@@ -83,8 +83,8 @@ impl<'a> Rows<'a> {
     }
 
     /// Calls `each` with some hundred rows at a time, by ascending sequence number: for columns.
-    pub fn for_each_run(&self, each: impl FnMut(&Run<'_, 'a>)) {
-        self.sample.sample().for_each_run(self.engine, each);
+    pub fn for_each_chunk(&self, each: impl FnMut(&Chunk<'_, 'a>)) {
+        self.sample.sample().for_each_chunk(self.engine, each);
     }
 }
 

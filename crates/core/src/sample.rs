@@ -110,21 +110,21 @@ impl<'a> Sample<'a, Unverified> {
 impl<'a> Sample<'a, Authentic> {
     /// Calls `each` with every event: sequence number, level and record, in order of sequence.
     pub fn for_each(&self, engine: &impl Engine, mut each: impl FnMut(Sequence, Level, &'a [u8])) {
-        self.for_each_run(engine, |run| {
-            for (place, (seq, record)) in run.seqs.iter().zip(run.records).enumerate() {
-                each(*seq, run.level(place), record);
+        self.for_each_chunk(engine, |chunk| {
+            for (place, (seq, record)) in chunk.seqs.iter().zip(chunk.records).enumerate() {
+                each(*seq, chunk.level(place), record);
             }
         });
     }
 
     /// Calls `each` with some hundred events at a time, in order of sequence: for whoever makes columns of them.
-    pub fn for_each_run(&self, engine: &impl Engine, each: impl FnMut(&Run<'_, 'a>)) {
+    pub fn for_each_chunk(&self, engine: &impl Engine, each: impl FnMut(&Chunk<'_, 'a>)) {
         match self.framing {
             Framing::Fixed(size) => {
                 let size = usize::from(size.get());
-                self.runs(engine, |at| Some((self.events.get(at..at.checked_add(size)?)?, at + size)), each);
+                self.chunks(engine, |at| Some((self.events.get(at..at.checked_add(size)?)?, at + size)), each);
             }
-            Framing::Prefixed => self.runs(
+            Framing::Prefixed => self.chunks(
                 engine,
                 |at| {
                     let (record, rest) = self.framing.split_first(self.events.get(at..)?)?;
@@ -137,11 +137,11 @@ impl<'a> Sample<'a, Authentic> {
 
     /// `record_at` gives the record that starts at a place of the part's events, and where the next one starts.
     #[inline]
-    fn runs(
+    fn chunks(
         &self,
         engine: &impl Engine,
         record_at: impl Fn(usize) -> Option<(&'a [u8], usize)>,
-        mut each: impl FnMut(&Run<'_, 'a>),
+        mut each: impl FnMut(&Chunk<'_, 'a>),
     ) {
         let levels = self.counts.levels();
         let mut seqs = [Sequence(0); CHUNK];
@@ -157,8 +157,8 @@ impl<'a> Sample<'a, Authentic> {
                         count += 1;
                     }
                     if count > 0 {
-                        let levels = RunLevels::Hashed(&self.salt, levels);
-                        each(&Run { seqs: &seqs[..count], records: &records[..count], levels });
+                        let levels = ChunkLevels::Hashed(&self.salt, levels);
+                        each(&Chunk { seqs: &seqs[..count], records: &records[..count], levels });
                     }
                 }
             }
@@ -175,8 +175,8 @@ impl<'a> Sample<'a, Authentic> {
                         (*record, *cursor) = (next, behind);
                         *seq = Sequence(chunks.start + u64::from(*place));
                     }
-                    let levels = RunLevels::Known(&chunks.chunk, found);
-                    each(&Run { seqs: &seqs[..found.len()], records: &records[..found.len()], levels });
+                    let levels = ChunkLevels::Known(&chunks.chunk, found);
+                    each(&Chunk { seqs: &seqs[..found.len()], records: &records[..found.len()], levels });
                 }
             }
         }
@@ -199,31 +199,31 @@ impl<'a> Sample<'a, Authentic> {
 
 /// Some events of a part that follow each other.
 #[derive(Debug)]
-pub struct Run<'r, 'a> {
+pub struct Chunk<'r, 'a> {
     /// Their sequence numbers, ascending. At least one.
     pub seqs: &'r [Sequence],
     /// The record of each.
     pub records: &'r [&'a [u8]],
-    levels: RunLevels<'r>,
+    levels: ChunkLevels<'r>,
 }
 
-/// What the levels of a run follow from.
+/// What the levels of a chunk follow from.
 #[derive(Debug)]
-enum RunLevels<'r> {
-    /// The levels of a chunk of events, and the places in it that are in the run.
+enum ChunkLevels<'r> {
+    /// The levels of a chunk of events, and the places in it that were asked for.
     Known(&'r [u8; CHUNK], &'r [u8]),
     /// Salt and number of levels.
     Hashed(&'r Salt, u8),
 }
 
-impl Run<'_, '_> {
+impl Chunk<'_, '_> {
     /// The level of the event at `place`, below the number of events.
     // Inlined, it is not computed where nobody asks.
     #[inline]
     fn level(&self, place: usize) -> Level {
         match self.levels {
-            RunLevels::Known(chunk, found) => Level(chunk[usize::from(found[place])]),
-            RunLevels::Hashed(salt, levels) => salt.level(self.seqs[place], levels),
+            ChunkLevels::Known(chunk, found) => Level(chunk[usize::from(found[place])]),
+            ChunkLevels::Hashed(salt, levels) => salt.level(self.seqs[place], levels),
         }
     }
 }

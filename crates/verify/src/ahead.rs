@@ -23,8 +23,11 @@ use crate::reader::{Event, Pending, Proven, Ready, SchemaEntry};
 
 /// Parts that a thread takes at once: as many as there are lanes, and few enough to stay in a core's cache.
 const SHARE: usize = 16;
-/// Parts that are hashed and not handed out, at most, beside one batch.
-const AHEAD: usize = 256;
+/// What is hashed and not handed out comes to so much at most, beside the two batches at its ends: what the engine recalls of the
+/// levels of [`BESIDE`] and its events for each seal, which is to be there when they are handed out.
+const AHEAD: usize = 192 << 10;
+/// What a seal comes to beside its events. It also bounds how many are ahead: some hundreds.
+const BESIDE: usize = 512;
 /// More threads than this are not started, whatever was asked for.
 const MOST_THREADS: usize = 64;
 
@@ -57,6 +60,8 @@ struct Batch<'b> {
     shares: Vec<Option<Vec<Hashed<'b>>>>,
     /// Shares that nobody has given back yet.
     missing: usize,
+    /// What its parts come to, by [`AHEAD`].
+    weight: usize,
     runs: Vec<Run>,
     /// The first item that is not right, and where the follower stood before it. No run from there on is in `runs`.
     broken: Option<(usize, Mark)>,
@@ -100,7 +105,7 @@ struct Line<'b, 'f, F> {
     to_prove: Vec<usize>,
     /// The batch to be handed out next.
     next_out: usize,
-    /// Parts that were given out to be hashed and have not been handed out.
+    /// What was given out to be hashed and has not been handed out comes to.
     ahead: usize,
     /// Nobody is to begin anything more.
     is_over: bool,
@@ -171,8 +176,9 @@ impl<'b, 'd, D: Directory + Sync + ?Sized> Ahead<'b, 'd, D> {
                 Ready::Run(run, _) => {
                     let first = batch.parts.len();
                     let planned = run.iter().try_for_each(|pending| self.place(follower, &mut place, pending, &mut batch.parts));
-                    if planned.is_none() {
-                        batch.parts.truncate(first);
+                    match planned {
+                        Some(()) => batch.weight += run.iter().map(|pending| pending.events as usize + BESIDE).sum::<usize>(),
+                        None => batch.parts.truncate(first),
                     }
                     planned
                 }
@@ -260,7 +266,7 @@ impl<'b, 'd, D: Directory + Sync + ?Sized> Ahead<'b, 'd, D> {
 
 impl<'b> Batch<'b> {
     const fn from(first: usize) -> Self {
-        Self { items: first..first, parts: Vec::new(), shares: Vec::new(), missing: 0, runs: Vec::new(), broken: None }
+        Self { items: first..first, parts: Vec::new(), shares: Vec::new(), missing: 0, weight: 0, runs: Vec::new(), broken: None }
     }
 
     /// A part, unless its share was given back without it: something is wrong about it.
@@ -268,10 +274,11 @@ impl<'b> Batch<'b> {
         self.shares.get_mut(part / SHARE)?.as_mut()?.get_mut(part % SHARE)
     }
 
-    /// The seal of a part that is proven.
-    fn proven(&self, part: usize) -> Option<&Seal<Authentic>> {
-        match &self.shares.get(part / SHARE)?.as_ref()?.get(part % SHARE)?.seal {
-            State::Proven(seal) => Some(seal),
+    /// A part that is proven, and its seal.
+    fn proven(&self, part: usize) -> Option<(&Hashed<'b>, &Seal<Authentic>)> {
+        let hashed = self.shares.get(part / SHARE)?.as_ref()?.get(part % SHARE)?;
+        match &hashed.seal {
+            State::Proven(seal) => Some((hashed, seal)),
             State::Unlinked | State::Linked(_) => None,
         }
     }
@@ -281,7 +288,7 @@ impl<'b> Batch<'b> {
         let hashed = self.part(part)?;
         let State::Linked(seal) = std::mem::replace(&mut hashed.seal, State::Unlinked) else { return None };
         let proven = match successor {
-            Some(successor) => seal.proven_by(self.proven(successor)?),
+            Some(successor) => seal.proven_by(self.proven(successor)?.1),
             None => seal.verify(directory, hashed.part.signature?),
         };
         self.part(part)?.seal = State::Proven(proven.ok()?);
@@ -337,11 +344,13 @@ impl<'b, 'd, 'f, D: Directory + Sync + ?Sized> Work<'_, 'b, 'd, 'f, D> {
         let mut line = self.lock();
         while let Some(stage) = line.next_out() {
             if let Stage::Proven(batch) = stage {
+                // The batch behind it may be hashed now, whatever it comes to.
+                self.news.notify_all();
                 drop(line);
-                for part in batch.runs.iter().flat_map(|run| run.parts.clone()) {
-                    let hashed = &batch.shares[part / SHARE].as_ref().map(|share| &share[part % SHARE]);
-                    let (Some(seal), Some(hashed)) = (batch.proven(part), hashed) else { continue };
-                    let Some(sample) = hashed.prepared.sample(seal) else { continue };
+                for (run, part) in batch.runs.iter().flat_map(|run| run.parts.clone().map(move |part| (run, part))) {
+                    let proven = batch.proven(part).and_then(|(part, seal)| Some((part, seal, part.prepared.sample(seal)?)));
+                    // Every part of a run is proven by now; one that were not would not be passed over.
+                    let Some((hashed, seal, sample)) = proven else { return Ok(Some((run.number, run.before))) };
                     let Planned { bytes, schema, .. } = batch.parts[part];
                     let (part, blocks) = (&hashed.part, hashed.prepared.blocks());
                     visit(Event::Proven(Proven { seal, sample, part, bytes, blocks, schema }))?;
@@ -350,7 +359,7 @@ impl<'b, 'd, 'f, D: Directory + Sync + ?Sized> Work<'_, 'b, 'd, 'f, D> {
                     return Ok(batch.broken);
                 }
                 line = self.lock();
-                line.ahead -= batch.parts.len();
+                line.ahead -= batch.weight;
                 self.news.notify_all();
             } else if line.is_over {
                 // Another thread panicked, and this one will when it is joined.
@@ -385,6 +394,9 @@ impl<'b, 'd, 'f, D: Directory + Sync + ?Sized> Work<'_, 'b, 'd, 'f, D> {
                 if batch.broken.is_none() {
                     line.follower = Some(follower);
                     line.next_link += 1;
+                } else {
+                    // Nothing behind it will be handed out.
+                    line.next_share = (line.batches.len(), 0);
                 }
                 line.batches[number] = Stage::Waiting(batch);
                 line.to_prove.push(number);
@@ -454,10 +466,10 @@ impl<'b, 'f, F> Line<'b, 'f, F> {
         }
         if share == 0 {
             // What is handed out next is always worked on, however long its runs.
-            if number > self.next_out && self.ahead + batch.parts.len() > AHEAD {
+            if number > self.next_out && self.ahead + batch.weight > AHEAD {
                 return None;
             }
-            self.ahead += batch.parts.len();
+            self.ahead += batch.weight;
         }
         let first = share * SHARE;
         let parts = batch.parts[first..batch.parts.len().min(first + SHARE)].to_vec();

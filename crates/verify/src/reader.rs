@@ -14,8 +14,8 @@ use moteseal_core::record::{DeviceId, Framing, MAX_LEVELS, Round, SealIndex};
 use moteseal_core::roster::Directory;
 use moteseal_core::sample::{Manifest, Sample};
 use moteseal_core::schema::{Schema, SchemaError};
-use moteseal_core::seal::follow::{Limits, OpenError, PartError, Rebuilt, Shape, Stride};
-use moteseal_core::seal::{Authentic, Follower, Seal, SealError, Statement, Unverified};
+use moteseal_core::seal::follow::{Limits, Rebuilt, Shape, Stride};
+use moteseal_core::seal::{Authentic, Follower, Seal, Statement, Unverified};
 use moteseal_core::wire::cbor::{DecodeError, Scanner};
 use moteseal_core::wire::stream::{
     Item, MAX_ITEM, MAX_RUN_BYTES, MAX_RUN_EVENTS, MAX_RUN_ITEMS, MAX_RUN_PARTS, Open, Part, Select,
@@ -23,7 +23,8 @@ use moteseal_core::wire::stream::{
 use moteseal_lanes::{Host, Recall};
 
 use crate::ahead::Ahead;
-use crate::manifest::{self, ManifestError};
+use crate::manifest;
+use crate::refused::{ReadError, ReadErrorKind};
 
 /// A stream schema in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,107 +118,6 @@ pub enum Event<'a> {
     Problem(&'a str, &'a str),
 }
 
-/// Why a stream is refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ReadErrorKind {
-    /// An item does not decode.
-    Decode(DecodeError),
-    /// A schema does not decode.
-    Schema(SchemaError),
-    /// An open item cannot be followed.
-    Open(OpenError),
-    /// A part cannot be a part of any seal.
-    Part(PartError),
-    /// A manifest is not the coordinator's, or none of this group.
-    Manifest(ManifestError),
-    /// A run is not proven.
-    Seal(SealError),
-    /// The stream ends, or goes to another device, within a run.
-    Unsigned,
-    /// A run of more parts, events or bytes than a run may have.
-    RunTooLong,
-    /// More bundles than this receiver takes at once: so many.
-    TooManyParts(usize),
-    /// Bundles that together claim more events than this receiver takes at once: so many.
-    TooManyEvents(u64),
-    /// A part without a signature of its own, among bundles.
-    NotWhole,
-    /// An item that is no schema, open, part or end, among bundles.
-    NoBundle,
-}
-
-/// Why a stream is refused, and where.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReadError {
-    /// What is wrong.
-    pub kind: ReadErrorKind,
-    /// The number of the item, from 0.
-    pub item: usize,
-    /// The device that the stream was at.
-    pub device: Option<DeviceId>,
-    /// First and last index of the run in question.
-    pub run: Option<(SealIndex, SealIndex)>,
-}
-
-impl ReadError {
-    /// The error's name: spec/errors.md.
-    #[must_use]
-    pub const fn name(&self) -> &'static str {
-        match &self.kind {
-            ReadErrorKind::Decode(error) => error.name(),
-            ReadErrorKind::Schema(error) => error.name(),
-            ReadErrorKind::Open(error) => error.name(),
-            ReadErrorKind::Part(error) => error.name(),
-            ReadErrorKind::Manifest(error) => error.name(),
-            ReadErrorKind::Seal(error) => error.name(),
-            ReadErrorKind::Unsigned => "Unsigned",
-            ReadErrorKind::RunTooLong => "RunTooLong",
-            ReadErrorKind::TooManyParts(_) => "TooManyParts",
-            ReadErrorKind::TooManyEvents(_) => "TooManyEvents",
-            ReadErrorKind::NotWhole => "NotWhole",
-            ReadErrorKind::NoBundle => "BadBody",
-        }
-    }
-}
-
-impl fmt::Display for ReadErrorKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Decode(error) => error.fmt(f),
-            Self::Schema(error) => error.fmt(f),
-            Self::Open(error) => error.fmt(f),
-            Self::Part(error) => error.fmt(f),
-            Self::Manifest(error) => error.fmt(f),
-            Self::Seal(error) => error.fmt(f),
-            Self::Unsigned => f.write_str("Unsigned: the stream ends, or goes elsewhere, before a signature proves its parts"),
-            Self::RunTooLong => f.write_str("RunTooLong: more parts, events or bytes than may come under one signature"),
-            Self::TooManyParts(most) => write!(f, "TooManyParts: at most {most} bundles are taken at once; send fewer"),
-            Self::TooManyEvents(most) => {
-                write!(f, "TooManyEvents: bundles that cover at most {most} events are taken at once; send fewer")
-            }
-            Self::NotWhole => f.write_str("NotWhole: a bundle's part must carry its own signature"),
-            Self::NoBundle => f.write_str("BadBody: among bundles stand schema, open and part items only"),
-        }
-    }
-}
-
-impl fmt::Display for ReadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (item {}", self.kind, self.item)?;
-        if let Some(device) = self.device {
-            write!(f, ", device {device}")?;
-        }
-        match self.run {
-            Some((first, last)) if first == last => write!(f, ", index {first})"),
-            Some((first, last)) => write!(f, ", indices {first} to {last})"),
-            None => f.write_str(")"),
-        }
-    }
-}
-
-impl std::error::Error for ReadError {}
-
 /// One part of a run that failed: what a store's explanation is compared with. Nothing of it is proven.
 #[derive(Clone, Debug)]
 pub struct Suspect {
@@ -231,7 +131,8 @@ pub struct Suspect {
     pub schema: Arc<SchemaEntry>,
 }
 
-/// Gives the digest of a seal that the receiver has: of a device, by index.
+/// Gives the digest of a seal that the receiver has: of a device, by index. Runs are worked on together, so that it is asked more than once,
+/// on any thread, and maybe before what stands earlier in the stream has been handed out: what that adds need not be found yet.
 pub type Known<'d> = Box<dyn Fn(DeviceId, SealIndex) -> Option<Digest> + Send + Sync + 'd>;
 
 /// How much a stream of bundles may hold, as uploads are: every part signed for itself, and no items of answers or proofs.
@@ -311,6 +212,8 @@ pub(crate) struct Pending {
     pub(crate) range: Range<usize>,
     item: usize,
     pub(crate) stride: Stride,
+    /// Events that the part claims to cover.
+    pub(crate) events: u32,
     pub(crate) schema: Option<Arc<SchemaEntry>>,
 }
 
@@ -492,7 +395,7 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
         let range = self.at..self.at + length;
         if let Item::Part(part) = &item {
             let (range, schema) = (range.clone(), self.schema.clone());
-            self.run.push(Pending { range, item: self.items, stride: Stride::of(part), schema });
+            self.run.push(Pending { range, item: self.items, stride: Stride::of(part), events: part.n, schema });
         }
         if self.run.len() > MAX_RUN_PARTS || self.load.is_too_much() {
             self.flush(buffer, visit)?;
@@ -561,13 +464,18 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
         let ready = std::mem::take(&mut self.ready);
         // The run that is not whole yet goes on waiting, and is bounded by itself.
         self.waiting = Waiting::default();
-        let known = self.known.as_deref();
         let Self { directory, threads, .. } = *self;
-        let passed = Ahead { directory, known, threads, ready: &ready, buffer }.pass(&mut self.follower, visit)?;
-        for waiting in ready.into_iter().skip(passed) {
-            match waiting {
-                Ready::Open(open, item) => self.open(&open, item)?,
-                Ready::Run(run, item) => self.prove(&run, item, buffer, visit)?,
+        let mut rest = &ready[..];
+        while !rest.is_empty() {
+            let known = self.known.as_deref();
+            let passed = Ahead { directory, known, threads, ready: rest, buffer }.pass(&mut self.follower, visit)?;
+            rest = &rest[passed..];
+            if let Some((waiting, behind)) = rest.split_first() {
+                match waiting {
+                    Ready::Open(open, item) => self.open(open, *item)?,
+                    Ready::Run(run, item) => self.prove(run, *item, buffer, visit)?,
+                }
+                rest = behind;
             }
         }
         Ok(())

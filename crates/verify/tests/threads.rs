@@ -5,6 +5,9 @@
 mod common;
 
 use std::num::NonZero;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread::sleep;
+use std::time::Duration;
 
 use common::value::{Value, encode_sequence, sequence};
 use common::world::{Device, Epoch, FIXED, Pick, operator, roster, schema, stream};
@@ -12,6 +15,7 @@ use moteseal_core::engine::Scalar;
 use moteseal_core::seal::Scheme;
 use moteseal_core::seal::follow::Limits;
 use moteseal_core::signature::Algorithm;
+use moteseal_core::wire::stream::MAX_RUN_PARTS;
 use moteseal_verify::{Event, ReadError, Roster, StreamReader};
 
 const DEVICES: [&str; 4] = ["ed", "north", "south", "east"];
@@ -41,6 +45,25 @@ fn answer(group: &Roster) -> Vec<u8> {
                 .collect();
             let pick = [Pick::Levels(0xff), Pick::Levels(0xfe), Pick::Levels(0)][(run + number) % 3].clone();
             bytes.extend(stream(&fixed, &seals, &pick));
+        }
+    }
+    bytes
+}
+
+/// More parts than wait together, and far more than are worked on ahead of those that are handed out: the longest runs, and short ones.
+fn long_answer(group: &Roster) -> Vec<u8> {
+    let fixed = schema(FIXED);
+    let mut bytes = Vec::new();
+    for name in &DEVICES[1..] {
+        let (mut device, mut epoch) = (Device::new(group, name, &fixed), 50);
+        for length in [MAX_RUN_PARTS, 1, MAX_RUN_PARTS, 90] {
+            let seals: Vec<_> = (0..length)
+                .map(|_| {
+                    epoch += 1;
+                    device.seal(&Epoch::new(Scheme::Star, epoch, 3 + (epoch * 7 % 30) as u32))
+                })
+                .collect();
+            bytes.extend(stream(&fixed, &seals, &Pick::Levels(0xff)));
         }
     }
     bytes
@@ -128,5 +151,68 @@ fn a_stream_with_an_item_too_many_or_too_few_gives_the_same_in_every_way() {
         let mut strange = items.clone();
         strange.insert(at, Value::Array(vec![Value::Uint(3)]));
         all_agree(&group, &encode_sequence(&strange), &format!("an end before item {at}"));
+    }
+}
+
+#[test]
+fn a_stream_far_longer_than_what_is_worked_on_ahead_gives_the_same_in_every_way() {
+    let group = group();
+    let bytes = long_answer(&group);
+    assert!(!all_agree(&group, &bytes, "whole"));
+    for at in [bytes.len() / 10, bytes.len() / 2, bytes.len() - 20] {
+        let mut changed = bytes.clone();
+        changed[at] ^= 1;
+        assert!(all_agree(&group, &changed, &format!("byte {at}")));
+    }
+}
+
+/// Why a visitor takes no more.
+#[derive(Debug, PartialEq)]
+enum Stop {
+    Read(ReadError),
+    Enough,
+}
+
+impl From<ReadError> for Stop {
+    fn from(error: ReadError) -> Self {
+        Self::Read(error)
+    }
+}
+
+#[test]
+fn who_takes_no_more_gets_no_more_however_far_others_are_ahead() {
+    let group = group();
+    let bytes = long_answer(&group);
+    for (enough, threads) in [(1, 2), (2, 5), (257, 2), (600, 1), (600, 3), (1200, 2)] {
+        let mut taken = 0;
+        let mut reader = StreamReader::new(&group, Limits::default()).with_threads(NonZero::new(threads).unwrap());
+        let fed = reader.feed(&bytes, &mut |_| {
+            taken += 1;
+            // Time for the others to run into what bounds them.
+            if taken % 100 == 1 {
+                sleep(Duration::from_millis(5));
+            }
+            if taken == enough { Err(Stop::Enough) } else { Ok(()) }
+        });
+        assert_eq!((fed, taken), (Err(Stop::Enough), enough), "{threads} threads");
+        assert_eq!(reader.feed(&bytes, &mut |_| Err(Stop::Enough)), Ok(()), "it has failed and takes nothing");
+    }
+}
+
+#[test]
+fn a_visitor_that_panics_leaves_nobody_waiting() {
+    let group = group();
+    let bytes = long_answer(&group);
+    for threads in [1, 2, 5] {
+        let mut reader = StreamReader::new(&group, Limits::default()).with_threads(NonZero::new(threads).unwrap());
+        let mut taken = 0;
+        let fed = catch_unwind(AssertUnwindSafe(|| {
+            reader.feed::<ReadError>(&bytes, &mut |_| {
+                taken += 1;
+                assert!(taken < 300, "that was one too many");
+                Ok(())
+            })
+        }));
+        assert!(fed.is_err() && taken == 300);
     }
 }

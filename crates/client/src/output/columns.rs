@@ -264,8 +264,8 @@ impl Columns {
     ) -> Result<(), OutputError> {
         same_schema(&self.entry, rows)?;
         let (mut result, mut new) = (Ok(()), 0);
-        rows.for_each_run(|run| {
-            let (mut seqs, mut records) = (run.seqs, run.records);
+        rows.for_each_chunk(|chunk| {
+            let (mut seqs, mut records) = (chunk.seqs, chunk.records);
             while result.is_ok() && !seqs.is_empty() {
                 let count = seqs.len().min(BATCH - self.length);
                 result = self.push(&seqs[..count], &records[..count], rows.start_ms());

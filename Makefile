@@ -42,7 +42,7 @@ lab: setup-build ## Every table and figure of the three papers beside ours: lab/
 	@cargo run --release --quiet $(CARGO_FLAGS) -p moteseal-bench -- lab --out lab/report $(LAB_FLAGS)
 
 .PHONY: test
-test: lint mote spec rust-test python c absent-data ## Everything that must hold: lints, the mote's build, both verifiers, all tests
+test: lint mote spec tests absent-data ## Everything that must hold: lints, the mote's build, both verifiers, all tests
 
 .PHONY: lint
 lint: setup-test ## Formatting, clippy, dependencies, hygiene of the files
@@ -70,15 +70,39 @@ mote: setup-build ## Build what a mote runs for a Cortex-M3, without an operatin
 	$(call step,core for thumbv7m-none-eabi)
 	cargo build $(CARGO_FLAGS) -p moteseal-core --target thumbv7m-none-eabi
 
-.PHONY: rust-test
-rust-test: setup-test
-	$(call step,tests)
-	cargo test $(CARGO_FLAGS) --workspace
+# Most tests wait more than they compute: they run in three streams, and what counts bytes while others compete for the machine runs by itself.
+TEST = cargo test $(CARGO_FLAGS) --workspace
+# What runs cargo does not take part in make's accounts of jobs.
+BY_ITSELF = env -u MAKEFLAGS -u MFLAGS
+ALONE = a_mebibyte_reaches
+
+.PHONY: tests
+tests: setup-test ## The tests alone, of everything, in Rust, C and Python
+	$(call step,the tests and all that they run)
+	$(TEST) --no-run
+	$(call step,tests: three streams, each shown when it has ended)
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync=recurse tests-a-to-l tests-m-to-z tests-beside
+	$(call step,tests by themselves)
+	$(TEST) --test cast_image $(ALONE)
+
+.PHONY: tests-a-to-l tests-m-to-z tests-beside
+tests-a-to-l:
+	$(BY_ITSELF) $(TEST) --test '[a-l]*' -- --skip $(ALONE)
+
+tests-m-to-z:
+	$(BY_ITSELF) $(TEST) --lib --bins --test '[m-z]*'
+	$(BY_ITSELF) $(TEST) --doc
+
+tests-beside:
+	@$(BY_ITSELF) $(MAKE) --no-print-directory firmware-test c python
+
+.PHONY: firmware-test
+firmware-test: setup-test
 	$(call step,the firmware of a mote, on this machine)
 	cd firmware && cargo test $(CARGO_FLAGS) -p moteseal-mote --target $$(rustc -vV | sed -n 's/^host: //p')
 
 .PHONY: python
-python: setup-test ## The Python package: its tests, its types and its example, with what rust-test has built
+python: setup-test ## The Python package: its tests, its types and its example, with what the Rust tests are built of
 	$(call step,the Python package)
 	@CARGO_FLAGS="$(CARGO_FLAGS)" PYTHON=$(VENV_PYTHON) bindings/python/test.sh
 

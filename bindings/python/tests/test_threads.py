@@ -29,6 +29,15 @@ def silent() -> Iterator[str]:
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Ctrl-C interrupts, also where whoever started the tests had it ignored, as `nohup` in the background does."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_other_threads_go_on_while_an_answer_is_waited_for(silent: str, home: Home) -> None:
     client = moteseal.Client(silent, roster=home.roster, operator=home.operator, memory=False)
     beats = 0
@@ -52,7 +61,8 @@ def test_other_threads_go_on_while_an_answer_is_waited_for(silent: str, home: Ho
 
 def test_ctrl_c_ends_a_long_get(silent: str, home: Home) -> None:
     program = f"""
-        import moteseal
+        import moteseal, signal
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         client = moteseal.Client({silent!r}, roster={str(home.roster)!r}, operator={str(home.operator)!r}, memory=False)
         print("asking", flush=True)
         try:

@@ -80,7 +80,7 @@ ALONE = a_mebibyte_reaches
 tests: setup-test ## The tests alone, of everything, in Rust, C and Python
 	$(call step,the tests and all that they run)
 	$(TEST) --no-run
-	$(call step,tests: three streams, each shown when it has ended)
+	$(call step,tests: three streams that are shown when they end)
 	@$(MAKE) --no-print-directory --jobs=3 --output-sync=recurse tests-a-to-l tests-m-to-z tests-beside
 	$(call step,tests by themselves)
 	$(TEST) --test cast_image $(ALONE)
@@ -98,7 +98,7 @@ tests-beside:
 
 .PHONY: firmware-test
 firmware-test: setup-test
-	$(call step,the firmware of a mote, on this machine)
+	$(call step,the firmware of a mote on this machine)
 	cd firmware && cargo test $(CARGO_FLAGS) -p moteseal-mote --target $$(rustc -vV | sed -n 's/^host: //p')
 
 .PHONY: python

@@ -4,7 +4,10 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
+# But for streams of tests, which say so.
+ifndef STREAMS
 .NOTPARALLEL:
+endif
 MAKEFLAGS += --no-print-directory
 
 CARGO_FLAGS ?= --locked
@@ -81,7 +84,7 @@ tests: setup-test ## The tests alone, of everything, in Rust, C and Python
 	$(call step,the tests and all that they run)
 	$(TEST) --no-run
 	$(call step,tests: three streams that are shown when they end)
-	@$(MAKE) --no-print-directory --jobs=3 --output-sync=recurse tests-a-to-l tests-m-to-z tests-beside
+	@$(MAKE) --no-print-directory STREAMS=3 --jobs=3 --output-sync=recurse tests-a-to-l tests-m-to-z tests-beside
 	$(call step,tests by themselves)
 	$(TEST) --test cast_image $(ALONE)
 

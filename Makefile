@@ -82,7 +82,7 @@ ALONE = a_mebibyte_reaches
 .PHONY: tests
 tests: setup-test ## The tests alone, of everything, in Rust, C and Python
 	$(call step,the tests and all that they run)
-	$(TEST) --no-run
+	$(TEST) --no-run $(CARGO_TALK)
 	$(call step,tests: three streams that are shown when they end)
 	@$(MAKE) --no-print-directory STREAMS=3 --jobs=3 --output-sync=recurse tests-a-to-l tests-m-to-z tests-beside
 	$(call step,tests by themselves)

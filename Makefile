@@ -97,22 +97,22 @@ tests-m-to-z:
 	$(BY_ITSELF) $(TEST) --doc
 
 tests-beside:
-	@$(BY_ITSELF) $(MAKE) --no-print-directory firmware-test c python
+	@$(MAKE) --no-print-directory STREAMS= firmware-test c python
 
 .PHONY: firmware-test
 firmware-test: setup-test
 	$(call step,the firmware of a mote on this machine)
-	cd firmware && cargo test $(CARGO_FLAGS) -p moteseal-mote --target $$(rustc -vV | sed -n 's/^host: //p')
+	cd firmware && $(BY_ITSELF) cargo test $(CARGO_FLAGS) -p moteseal-mote --target $$(rustc -vV | sed -n 's/^host: //p')
 
 .PHONY: python
 python: setup-test ## The Python package: its tests, its types and its example, with what the Rust tests are built of
 	$(call step,the Python package)
-	@CARGO_FLAGS="$(CARGO_FLAGS)" PYTHON=$(VENV_PYTHON) bindings/python/test.sh
+	@$(BY_ITSELF) CARGO_FLAGS="$(CARGO_FLAGS)" PYTHON=$(VENV_PYTHON) bindings/python/test.sh
 
 .PHONY: c
 c: setup-test ## The C library for motes: its header, its examples on Linux and on a Cortex-M3, hostile use, its README
 	$(call step,the C library)
-	@bindings/c/test.sh
+	@$(BY_ITSELF) bindings/c/test.sh
 
 .PHONY: absent-data
 absent-data:

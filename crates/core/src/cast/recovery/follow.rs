@@ -175,10 +175,15 @@ impl Ask {
         Self { due, attempts: 0, has_yielded: false }
     }
 
-    /// There is more to be had. Whoever forges that makes a node ask once after each silence and no more.
+    /// There is more to be had, and somebody is there to say it: a request that brought nothing was lost, or its answer was, and is not put
+    /// off for longer and longer. Whoever forges that makes a node ask until it doubts, and then once after each silence.
     fn hint(&mut self, is_doubted: bool, clock: u64, pace: &Pace, draws: &mut Draws) {
-        let (settle, within) = (pace.settle_ms, pace.timing.request_ms);
-        let after = if self.attempts == 0 && !is_doubted { settle } else { pace.timing.quiet_ms };
+        let within = pace.timing.request_ms;
+        let after = match self.attempts {
+            _ if is_doubted => pace.timing.quiet_ms,
+            0 => pace.settle_ms,
+            _ => pace.retry_ms(),
+        };
         if self.due > clock.saturating_add(u64::from(after)).saturating_add(u64::from(within)) {
             self.due = Self::at(clock, after, within, draws).due;
         }

@@ -7,6 +7,7 @@
 
 pub mod cast;
 mod clock;
+mod error;
 mod group_time;
 pub mod hub;
 mod ledger;
@@ -23,8 +24,9 @@ pub mod sum;
 mod uplink;
 mod watch;
 
+pub use error::ServiceError;
 pub use hub::{Ended, Hub, News, Refused};
 pub use outbox::Outbox;
 pub use queues::Queues;
-pub use service::{Gateway, ServiceError, Settings, Time};
+pub use service::{Gateway, Settings, Time};
 pub use station::{Station, StationError};

@@ -20,12 +20,12 @@ use moteseal_core::DeviceId;
 use moteseal_core::wire::serial::MAX_BODY;
 use moteseal_net::serial::{Options, SerialLine};
 use moteseal_net::{Broadcast, BroadcastLink as _, LinkError, mqtt};
-use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
+use crate::error::ServiceError;
 use crate::metrics::UPKEEP;
-use crate::watch::{Watched, serve};
+use crate::watch::{Listener, Watched};
 use claims::Claims;
 use metrics::{PortMetrics, SerialMetrics};
 use port::PortTask;
@@ -66,29 +66,6 @@ pub struct Settings {
     /// Where metrics and health are served.
     pub listen: Option<SocketAddr>,
 }
-
-/// Why a gateway does not start, or has stopped: one line.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum ServiceError {
-    /// It cannot listen there.
-    Listen(SocketAddr, std::io::Error),
-    /// An address of a port or a broker is none, or a link was closed.
-    Link(LinkError),
-}
-
-impl fmt::Display for ServiceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Listen(address, error) => {
-                write!(f, "cannot listen on {address}: {error}; listen elsewhere (port 0 takes a free one)")
-            }
-            Self::Link(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for ServiceError {}
 
 /// What the tasks of all ports share.
 struct Shared {
@@ -158,7 +135,7 @@ struct Shown(Arc<Shared>);
 pub struct SerialGateway {
     ports: Vec<Port>,
     shared: Arc<Shared>,
-    listener: Option<(TcpListener, SocketAddr)>,
+    listener: Option<Listener>,
 }
 
 impl fmt::Debug for SerialGateway {
@@ -173,15 +150,7 @@ impl SerialGateway {
     /// # Errors
     /// `Listen`.
     pub async fn bind(settings: Settings) -> Result<Self, ServiceError> {
-        let listener = match settings.listen {
-            None => None,
-            Some(address) => {
-                let failed = |error| ServiceError::Listen(address, error);
-                let listener = TcpListener::bind(address).await.map_err(failed)?;
-                let address = listener.local_addr().map_err(failed)?;
-                Some((listener, address))
-            }
-        };
+        let listener = Listener::bind(settings.listen).await?;
         let ports = settings.ports.clone();
         Ok(Self { ports, shared: Arc::new(Shared::new(settings)), listener })
     }
@@ -189,7 +158,7 @@ impl SerialGateway {
     /// Where metrics and health are served.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
-        self.listener.as_ref().map(|(_, address)| *address)
+        self.listener.as_ref().map(Listener::address)
     }
 
     /// Runs until `stop` is done.
@@ -199,10 +168,10 @@ impl SerialGateway {
     pub async fn run(mut self, stop: impl Future<Output = ()> + Send) -> Result<(), ServiceError> {
         info!(ports = self.ports.len(), motes = self.shared.motes.len(), "joining serial lines");
         let mut tasks = JoinSet::new();
-        if let Some((listener, _)) = self.listener.take() {
+        if let Some(listener) = self.listener.take() {
             let shown = Arc::new(Shown(Arc::clone(&self.shared)));
             tasks.spawn(async move {
-                serve(listener, shown).await;
+                listener.serve(shown).await;
                 Ok(())
             });
         }

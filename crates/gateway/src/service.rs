@@ -19,17 +19,18 @@ use futures_util::FutureExt as _;
 use moteseal_core::record::EpochNumber;
 use moteseal_net::link::State;
 use moteseal_net::{Client, HubLink, LinkError, Up};
-use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tracing::{debug, error, info, warn};
 
 use crate::clock::Clock;
+use crate::error::ServiceError;
 use crate::group_time::GroupTime;
 use crate::hub::{Counts, Refused};
 use crate::metrics::{Metrics, value};
 use crate::station::{Said, Station, StationError};
-use crate::{uplink, watch};
+use crate::uplink;
+use crate::watch::{Listener, Watched};
 
 /// Frames that the station hears before it commits.
 const INTAKE: usize = 128;
@@ -92,35 +93,6 @@ impl Default for Settings {
     }
 }
 
-/// Why a gateway does not start, or has stopped: one line.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum ServiceError {
-    /// It cannot listen there.
-    Listen(SocketAddr, std::io::Error),
-    /// The station's thread cannot be started, or failed.
-    Thread(std::io::Error),
-    /// The station cannot go on.
-    Station(StationError),
-    /// The link was refused or closed.
-    Link(LinkError),
-}
-
-impl fmt::Display for ServiceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Listen(address, error) => {
-                write!(f, "cannot listen on {address}: {error}; listen elsewhere (port 0 takes a free one)")
-            }
-            Self::Thread(error) => write!(f, "the station's thread: {error}"),
-            Self::Station(error) => error.fmt(f),
-            Self::Link(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for ServiceError {}
-
 /// What the parts of a running gateway share.
 pub(crate) struct Shared {
     pub(crate) metrics: Metrics,
@@ -131,7 +103,7 @@ pub(crate) struct Shared {
     pub(crate) is_stopping: AtomicBool,
 }
 
-impl watch::Watched for Shared {
+impl Watched for Shared {
     fn metrics(&self) -> String {
         self.metrics.render()
     }
@@ -154,7 +126,7 @@ pub struct Gateway {
     station: Station,
     settings: Settings,
     cloud: Option<Client>,
-    listener: Option<(TcpListener, SocketAddr)>,
+    listener: Option<Listener>,
 }
 
 impl fmt::Debug for Gateway {
@@ -169,22 +141,14 @@ impl Gateway {
     /// # Errors
     /// `Listen`.
     pub async fn bind(station: Station, settings: Settings, cloud: Option<Client>) -> Result<Self, ServiceError> {
-        let listener = match settings.listen {
-            None => None,
-            Some(address) => {
-                let failed = |error| ServiceError::Listen(address, error);
-                let listener = TcpListener::bind(address).await.map_err(failed)?;
-                let address = listener.local_addr().map_err(failed)?;
-                Some((listener, address))
-            }
-        };
+        let listener = Listener::bind(settings.listen).await?;
         Ok(Self { station, settings, cloud, listener })
     }
 
     /// Where metrics and health are served.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
-        self.listener.as_ref().map(|(_, address)| *address)
+        self.listener.as_ref().map(Listener::address)
     }
 
     /// Runs until `stop` is done; then takes no more frames, makes durable and acknowledges what has come, and returns.
@@ -224,8 +188,8 @@ impl Gateway {
         if let Some(cloud) = cloud {
             tasks.spawn(uplink::run(outbox, cloud, Arc::clone(&shared), settings.first_pause));
         }
-        if let Some((listener, _)) = listener {
-            tasks.spawn(watch::serve(listener, Arc::clone(&shared)));
+        if let Some(listener) = listener {
+            tasks.spawn(listener.serve(Arc::clone(&shared)));
         }
 
         let mut state = link.state();

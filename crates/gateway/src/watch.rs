@@ -3,6 +3,7 @@
 //! Whoever connects gets bounded work: so many connections at once, so much time for each.
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +19,8 @@ use moteseal_api::paths;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tracing::warn;
+
+use crate::error::ServiceError;
 
 /// Connections at once; others wait.
 const CONNECTIONS: usize = 32;
@@ -35,34 +38,59 @@ pub(crate) trait Watched: Send + Sync + 'static {
     fn trouble(&self) -> Option<&'static str>;
 }
 
-/// Serves until it is dropped.
-pub(crate) async fn serve<W: Watched>(listener: TcpListener, watched: Arc<W>) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
-    let mut connections = tokio::task::JoinSet::new();
-    loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-        while connections.try_join_next().is_some() {}
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let watched = Arc::clone(&watched);
-                connections.spawn(async move {
-                    let _place = place;
-                    let service = service_fn(|request: Request<Incoming>| {
-                        let response = answer(&request, &*watched);
-                        async { Ok::<_, Infallible>(response) }
+/// Where it is shown.
+pub(crate) struct Listener {
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+impl Listener {
+    /// Listens there, if it is to be shown anywhere.
+    ///
+    /// # Errors
+    /// `Listen`.
+    pub(crate) async fn bind(address: Option<SocketAddr>) -> Result<Option<Self>, ServiceError> {
+        let Some(address) = address else { return Ok(None) };
+        let failed = |error| ServiceError::Listen(address, error);
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        Ok(Some(Self { listener, address }))
+    }
+
+    /// The address, with the port that was taken where any would do.
+    pub(crate) const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until it is dropped.
+    pub(crate) async fn serve<W: Watched>(self, watched: Arc<W>) {
+        let places = Arc::new(Semaphore::new(CONNECTIONS));
+        let mut connections = tokio::task::JoinSet::new();
+        loop {
+            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+            while connections.try_join_next().is_some() {}
+            match self.listener.accept().await {
+                Ok((stream, _)) => {
+                    let watched = Arc::clone(&watched);
+                    connections.spawn(async move {
+                        let _place = place;
+                        let service = service_fn(|request: Request<Incoming>| {
+                            let response = answer(&request, &*watched);
+                            async { Ok::<_, Infallible>(response) }
+                        });
+                        let connection = http1::Builder::new()
+                            .timer(TokioTimer::new())
+                            .header_read_timeout(HEAD_TIME)
+                            .max_buf_size(16 << 10)
+                            .serve_connection(TokioIo::new(stream), service);
+                        // Who breaks off or is too slow has no answer; there is nobody to tell.
+                        let _ = tokio::time::timeout(CONNECTION_TIME, connection).await;
                     });
-                    let connection = http1::Builder::new()
-                        .timer(TokioTimer::new())
-                        .header_read_timeout(HEAD_TIME)
-                        .max_buf_size(16 << 10)
-                        .serve_connection(TokioIo::new(stream), service);
-                    // Who breaks off or is too slow has no answer; there is nobody to tell.
-                    let _ = tokio::time::timeout(CONNECTION_TIME, connection).await;
-                });
-            }
-            Err(error) => {
-                warn!(%error, "cannot accept a connection");
-                tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+                Err(error) => {
+                    warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
             }
         }
     }

@@ -6,13 +6,13 @@ use std::path::Path;
 
 use moteseal_cloud::stop_signal;
 use moteseal_core::DeviceId;
-use moteseal_gateway::serial::{MAX_PORTS, Mote, Port, SerialGateway, ServiceError, Settings};
+use moteseal_gateway::serial::{MAX_PORTS, Mote, Port, SerialGateway, Settings};
 use moteseal_net::mqtt::{self, MqttDevice};
 use moteseal_net::serial::Options;
 use moteseal_net::{Broadcast, LinkError};
 use moteseal_verify::Roster;
 
-use super::{Run, link_failure};
+use super::{Run, link_failure, service_failure};
 use crate::aggregation;
 use crate::cloud::{log, runtime};
 use crate::config::{self, Link, Serial};
@@ -154,12 +154,4 @@ fn check(file: &Path, config: &Serial, read: &Read) -> Result<(), Failure> {
         None => "listen   nowhere: no metrics".to_owned(),
     })?;
     out.line("all is well; without --check the gateway would run now")
-}
-
-fn service_failure(error: &ServiceError) -> Failure {
-    match error {
-        ServiceError::Link(error) => link_failure(error),
-        ServiceError::Listen(..) => Failure::usage(error),
-        _ => Failure::new(Exit::Internal, error),
-    }
 }

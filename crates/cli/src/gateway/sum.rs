@@ -4,13 +4,13 @@ use std::io::Write as _;
 
 use moteseal_cloud::stop_signal;
 use moteseal_gateway::sum::number::{NumberError, NumberFile};
-use moteseal_gateway::sum::service::{ServiceError, SumGateway};
+use moteseal_gateway::sum::service::SumGateway;
 use moteseal_gateway::sum::{Aggregator, Member};
 use moteseal_net::link::until_up;
 use moteseal_net::mqtt::{MqttDevice, MqttHub};
 use moteseal_net::{DeviceLink as _, HubLink as _};
 
-use super::{Run, link_failure};
+use super::{Run, link_failure, service_failure};
 use crate::aggregation;
 use crate::cloud::{log, runtime};
 use crate::config;
@@ -119,12 +119,4 @@ pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
 fn number_failure(error: &NumberError) -> Failure {
     let exit = if matches!(error, NumberError::StateLocked(_)) { Exit::Usage } else { Exit::Internal };
     Failure::new(exit, error)
-}
-
-fn service_failure(error: &ServiceError) -> Failure {
-    match error {
-        ServiceError::Link(error) => link_failure(error),
-        ServiceError::Listen(..) => Failure::usage(error),
-        _ => Failure::new(Exit::Internal, error),
-    }
 }

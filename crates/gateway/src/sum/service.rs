@@ -17,7 +17,6 @@ use futures_util::FutureExt as _;
 use moteseal_core::DeviceId;
 use moteseal_net::link::State;
 use moteseal_net::{DeviceLink, Down, HubLink, LinkError};
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::unconstrained;
 use tokio::time::{sleep, timeout};
@@ -29,8 +28,9 @@ use super::metrics::SumMetrics;
 use super::number::NumberFile;
 use super::refused::Refused;
 use crate::clock::Clock;
+use crate::error::ServiceError;
 use crate::metrics::{UPKEEP, value};
-use crate::watch::{Watched, serve};
+use crate::watch::{Listener, Watched};
 
 /// A clock that has jumped ahead is believed after this time.
 const CLOCK_GRACE: Duration = Duration::from_secs(10);
@@ -42,29 +42,6 @@ const SEND_TIME: Duration = Duration::from_secs(1);
 const SAY_AGAIN: Duration = Duration::from_secs(60);
 /// Silent children that a line names.
 const NAMED: usize = 8;
-
-/// Why a gateway does not start, or has stopped: one line.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum ServiceError {
-    /// It cannot listen there.
-    Listen(SocketAddr, std::io::Error),
-    /// A link was closed.
-    Link(LinkError),
-}
-
-impl fmt::Display for ServiceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Listen(address, error) => {
-                write!(f, "cannot listen on {address}: {error}; listen elsewhere (port 0 takes a free one)")
-            }
-            Self::Link(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for ServiceError {}
 
 /// What the listener shows.
 struct Shown {
@@ -97,7 +74,7 @@ impl Watched for Shown {
 pub struct SumGateway {
     aggregator: Aggregator,
     number: NumberFile,
-    listener: Option<(TcpListener, SocketAddr)>,
+    listener: Option<Listener>,
     shown: Arc<Shown>,
     clock: Clock,
     /// When it was last said that frames are refused.
@@ -116,15 +93,7 @@ impl SumGateway {
     /// # Errors
     /// `Listen`.
     pub async fn bind(aggregator: Aggregator, number: NumberFile, listen: Option<SocketAddr>) -> Result<Self, ServiceError> {
-        let listener = match listen {
-            None => None,
-            Some(address) => {
-                let failed = |error| ServiceError::Listen(address, error);
-                let listener = TcpListener::bind(address).await.map_err(failed)?;
-                let address = listener.local_addr().map_err(failed)?;
-                Some((listener, address))
-            }
-        };
+        let listener = Listener::bind(listen).await?;
         let shown = Arc::new(Shown {
             metrics: SumMetrics::new(),
             is_link_up: AtomicBool::new(false),
@@ -137,7 +106,7 @@ impl SumGateway {
     /// Where metrics and health are served.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
-        self.listener.as_ref().map(|(_, address)| *address)
+        self.listener.as_ref().map(Listener::address)
     }
 
     /// Runs until `stop` is done; then says what it has of epochs that have ended, and returns. `hub` is the link to the children, `up` the
@@ -154,8 +123,8 @@ impl SumGateway {
         let place = self.aggregator.hub();
         info!(gateway = place.name(), children = place.children().len(), height = place.height(), "adding up");
         let mut tasks = tokio::task::JoinSet::new();
-        if let Some((listener, _)) = self.listener.take() {
-            tasks.spawn(serve(listener, Arc::clone(&self.shown)));
+        if let Some(listener) = self.listener.take() {
+            tasks.spawn(listener.serve(Arc::clone(&self.shown)));
         }
         let (mut state, mut up_state) = (hub.state(), up.state());
         self.note(&mut state, &mut up_state);

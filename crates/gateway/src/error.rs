@@ -1,0 +1,37 @@
+//! Why one of the gateways does not run: the one of sealed events, of private sums, of serial lines.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use moteseal_net::LinkError;
+
+use crate::station::StationError;
+
+/// Why a gateway does not start, or has stopped: one line.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ServiceError {
+    /// It cannot listen there.
+    Listen(SocketAddr, std::io::Error),
+    /// The station's thread cannot be started, or failed.
+    Thread(std::io::Error),
+    /// The station cannot go on.
+    Station(StationError),
+    /// A link was refused or closed, or its address is none.
+    Link(LinkError),
+}
+
+impl fmt::Display for ServiceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Listen(address, error) => {
+                write!(f, "cannot listen on {address}: {error}; listen elsewhere (port 0 takes a free one)")
+            }
+            Self::Thread(error) => write!(f, "the station's thread: {error}"),
+            Self::Station(error) => error.fmt(f),
+            Self::Link(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ServiceError {}

@@ -58,8 +58,6 @@ struct Batch<'b> {
     parts: Vec<Planned<'b>>,
     /// The parts, hashed, a share each; `None` while nobody has given it back.
     shares: Vec<Option<Vec<Hashed<'b>>>>,
-    /// Shares that nobody has given back yet.
-    missing: usize,
     /// What its parts come to, by [`AHEAD`].
     weight: usize,
     runs: Vec<Run>,
@@ -101,8 +99,8 @@ struct Line<'b, 'f, F> {
     /// The batch to be linked next, and who links; `None` while somebody does, or when one was broken.
     next_link: usize,
     follower: Option<&'f mut F>,
-    /// Linked batches that nobody proves yet.
-    to_prove: Vec<usize>,
+    /// The batch to be proven next, once it is linked.
+    next_prove: usize,
     /// The batch to be handed out next.
     next_out: usize,
     /// What was given out to be hashed and has not been handed out comes to.
@@ -134,14 +132,14 @@ impl<'b, 'd, D: Directory + Sync + ?Sized> Ahead<'b, 'd, D> {
         visit: &mut dyn FnMut(Event<'_>) -> Result<(), E>,
     ) -> Result<usize, E> {
         let (batches, end) = self.plan(follower);
-        let shares = batches.iter().map(|batch| batch.missing).sum();
+        let shares = batches.iter().map(|batch| batch.shares.len()).sum();
         let hasher = follower.beside();
         let line = Mutex::new(Line {
             batches: batches.into_iter().map(Stage::Waiting).collect(),
             next_share: (0, 0),
             next_link: 0,
             follower: Some(&mut *follower),
-            to_prove: Vec::new(),
+            next_prove: 0,
             next_out: 0,
             ahead: 0,
             is_over: false,
@@ -197,8 +195,7 @@ impl<'b, 'd, D: Directory + Sync + ?Sized> Ahead<'b, 'd, D> {
             batches.push(batch);
         }
         for batch in &mut batches {
-            batch.missing = batch.parts.len().div_ceil(SHARE);
-            batch.shares.resize_with(batch.missing, || None);
+            batch.shares.resize_with(batch.parts.len().div_ceil(SHARE), || None);
         }
         (batches, end)
     }
@@ -266,7 +263,11 @@ impl<'b, 'd, D: Directory + Sync + ?Sized> Ahead<'b, 'd, D> {
 
 impl<'b> Batch<'b> {
     const fn from(first: usize) -> Self {
-        Self { items: first..first, parts: Vec::new(), shares: Vec::new(), missing: 0, weight: 0, runs: Vec::new(), broken: None }
+        Self { items: first..first, parts: Vec::new(), shares: Vec::new(), weight: 0, runs: Vec::new(), broken: None }
+    }
+
+    fn is_hashed(&self) -> bool {
+        self.shares.iter().all(Option::is_some)
     }
 
     /// A part, unless its share was given back without it: something is wrong about it.
@@ -306,6 +307,8 @@ struct Work<'w, 'b, 'd, 'f, D: ?Sized> {
     news: Condvar,
 }
 
+type Locked<'l, 'b, 'd, 'f, D> = MutexGuard<'l, Line<'b, 'f, Follower<'d, D, Recall>>>;
+
 /// Ends the work however its owner leaves, so that nobody waits for who is gone.
 struct Over<'o, 'w, 'b, 'd, 'f, D: ?Sized>(&'o Work<'w, 'b, 'd, 'f, D>);
 
@@ -317,7 +320,7 @@ impl<D: ?Sized> Drop for Over<'_, '_, '_, '_, '_, D> {
 }
 
 impl<'b, 'd, 'f, D: Directory + Sync + ?Sized> Work<'_, 'b, 'd, 'f, D> {
-    fn lock(&self) -> MutexGuard<'_, Line<'b, 'f, Follower<'d, D, Recall>>> {
+    fn lock(&self) -> Locked<'_, 'b, 'd, 'f, D> {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -327,14 +330,7 @@ impl<'b, 'd, 'f, D: Directory + Sync + ?Sized> Work<'_, 'b, 'd, 'f, D> {
         let _over = Over(self);
         let mut line = self.lock();
         while !line.is_over {
-            match line.take() {
-                Some(task) => {
-                    drop(line);
-                    self.work(task);
-                    line = self.lock();
-                }
-                None => line = self.news.wait(line).unwrap_or_else(PoisonError::into_inner),
-            }
+            line = self.work_or_wait(line);
         }
     }
 
@@ -342,40 +338,43 @@ impl<'b, 'd, 'f, D: Directory + Sync + ?Sized> Work<'_, 'b, 'd, 'f, D> {
     /// before it.
     fn hand_out<E>(&self, visit: &mut dyn FnMut(Event<'_>) -> Result<(), E>) -> Result<Option<(usize, Mark)>, E> {
         let mut line = self.lock();
-        while let Some(stage) = line.next_out() {
-            if let Stage::Proven(batch) = stage {
-                // The batch behind it may be hashed now, whatever it comes to.
-                self.news.notify_all();
-                drop(line);
-                for (run, part) in batch.runs.iter().flat_map(|run| run.parts.clone().map(move |part| (run, part))) {
-                    let proven = batch.proven(part).and_then(|(part, seal)| Some((part, seal, part.prepared.sample(seal)?)));
-                    // Every part of a run is proven by now; one that were not would not be passed over.
-                    let Some((hashed, seal, sample)) = proven else { return Ok(Some((run.number, run.before))) };
-                    let Planned { bytes, schema, .. } = batch.parts[part];
-                    let (part, blocks) = (&hashed.part, hashed.prepared.blocks());
-                    visit(Event::Proven(Proven { seal, sample, part, bytes, blocks, schema }))?;
-                }
-                if batch.broken.is_some() {
-                    return Ok(batch.broken);
-                }
-                line = self.lock();
-                line.ahead -= batch.weight;
-                self.news.notify_all();
-            } else if line.is_over {
-                // Another thread panicked, and this one will when it is joined.
-                break;
-            } else {
-                match line.take() {
-                    Some(task) => {
-                        drop(line);
-                        self.work(task);
-                        line = self.lock();
-                    }
-                    None => line = self.news.wait(line).unwrap_or_else(PoisonError::into_inner),
-                }
+        // Over before the last of them only if another thread panicked, and this one will when it is joined.
+        while line.next_out < line.batches.len() && !line.is_over {
+            let Some(batch) = line.take_out() else {
+                line = self.work_or_wait(line);
+                continue;
+            };
+            // The batch behind it may be hashed now, whatever it comes to.
+            self.news.notify_all();
+            drop(line);
+            for (run, part) in batch.runs.iter().flat_map(|run| run.parts.clone().map(move |part| (run, part))) {
+                let proven = batch.proven(part).and_then(|(part, seal)| Some((part, seal, part.prepared.sample(seal)?)));
+                // Every part of a run is proven by now; one that were not would not be passed over.
+                let Some((hashed, seal, sample)) = proven else { return Ok(Some((run.number, run.before))) };
+                let Planned { bytes, schema, .. } = batch.parts[part];
+                let (part, blocks) = (&hashed.part, hashed.prepared.blocks());
+                visit(Event::Proven(Proven { seal, sample, part, bytes, blocks, schema }))?;
             }
+            if batch.broken.is_some() {
+                return Ok(batch.broken);
+            }
+            line = self.lock();
+            line.ahead -= batch.weight;
+            self.news.notify_all();
         }
         Ok(None)
+    }
+
+    /// Does something of what can be done now, or waits for news where there is nothing.
+    fn work_or_wait<'l>(&'l self, mut line: Locked<'l, 'b, 'd, 'f, D>) -> Locked<'l, 'b, 'd, 'f, D> {
+        match line.take() {
+            Some(task) => {
+                drop(line);
+                self.work(task);
+                self.lock()
+            }
+            None => self.news.wait(line).unwrap_or_else(PoisonError::into_inner),
+        }
     }
 
     fn work(&self, task: Task<'b, 'f, Follower<'d, D, Recall>>) {
@@ -385,7 +384,6 @@ impl<'b, 'd, 'f, D: Directory + Sync + ?Sized> Work<'_, 'b, 'd, 'f, D> {
                 let mut line = self.lock();
                 if let Stage::Waiting(batch) = &mut line.batches[batch] {
                     batch.shares[share] = Some(hashed);
-                    batch.missing -= 1;
                 }
             }
             Task::Link { number, mut batch, follower } => {
@@ -393,13 +391,12 @@ impl<'b, 'd, 'f, D: Directory + Sync + ?Sized> Work<'_, 'b, 'd, 'f, D> {
                 let mut line = self.lock();
                 if batch.broken.is_none() {
                     line.follower = Some(follower);
-                    line.next_link += 1;
                 } else {
                     // Nothing behind it will be handed out.
                     line.next_share = (line.batches.len(), 0);
                 }
                 line.batches[number] = Stage::Waiting(batch);
-                line.to_prove.push(number);
+                line.next_link = number + 1;
             }
             Task::Prove { number, mut batch } => {
                 self.ahead.prove(&mut batch);
@@ -423,14 +420,12 @@ impl<'b, 'd, 'f, D: Directory + Sync + ?Sized> Work<'_, 'b, 'd, 'f, D> {
 }
 
 impl<'b, 'f, F> Line<'b, 'f, F> {
-    /// The next batch to be handed out, if it is proven; `None` when all are.
-    fn next_out(&mut self) -> Option<Stage<'b>> {
-        let stage = self.batches.get_mut(self.next_out)?;
-        if matches!(stage, Stage::Proven(_)) {
-            self.next_out += 1;
-            return Some(std::mem::replace(stage, Stage::Away));
-        }
-        Some(Stage::Away)
+    /// The next batch to be handed out, if it is proven.
+    fn take_out(&mut self) -> Option<Batch<'b>> {
+        let stage = self.batches.get_mut(self.next_out).filter(|stage| matches!(stage, Stage::Proven(_)))?;
+        let Stage::Proven(batch) = std::mem::replace(stage, Stage::Away) else { return None };
+        self.next_out += 1;
+        Some(batch)
     }
 
     /// Something that can be done now: what lets most others go on comes first.
@@ -440,21 +435,19 @@ impl<'b, 'f, F> Line<'b, 'f, F> {
 
     fn take_link(&mut self) -> Option<Task<'b, 'f, F>> {
         let number = self.next_link;
-        let stage = self.batches.get_mut(number)?;
-        if !matches!(stage, Stage::Waiting(batch) if batch.missing == 0) {
-            return None;
-        }
+        let stage = self.batches.get_mut(number).filter(|stage| matches!(stage, Stage::Waiting(batch) if batch.is_hashed()))?;
         let follower = self.follower.take()?;
         let Stage::Waiting(batch) = std::mem::replace(stage, Stage::Away) else { return None };
         Some(Task::Link { number, batch, follower })
     }
 
     fn take_prove(&mut self) -> Option<Task<'b, 'f, F>> {
-        if self.to_prove.is_empty() {
+        let number = self.next_prove;
+        if number >= self.next_link {
             return None;
         }
-        let number = self.to_prove.remove(0);
         let Stage::Waiting(batch) = std::mem::replace(self.batches.get_mut(number)?, Stage::Away) else { return None };
+        self.next_prove += 1;
         Some(Task::Prove { number, batch })
     }
 

@@ -243,7 +243,6 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
         let place = self.place().ok_or(PartError::NoOpen)?;
         let shape = shape.ok_or(PartError::SchemaUnknown)?;
         let mut prepared = self.prepare(&place, part, shape)?;
-        self.compute_roots(&mut core::iter::once(&mut prepared));
         let seal = self.link(&mut prepared)?;
         let blocks = *prepared.blocks();
         let sample = Sample::new(&seal, prepared.select, prepared.events, prepared.framing);

@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-# But for streams of tests, which say so.
+# The targets take turns, whatever -j says: most want the whole machine. `make tests` asks for its three streams by STREAMS.
 ifndef STREAMS
 .NOTPARALLEL:
 endif
@@ -84,7 +84,7 @@ tests: setup-test ## The tests alone, of everything, in Rust, C and Python
 	$(call step,the tests and all that they run)
 	$(TEST) --no-run $(CARGO_TALK)
 	$(call step,tests: three streams that are shown when they end)
-	@$(MAKE) --no-print-directory STREAMS=3 --jobs=3 --output-sync=recurse tests-a-to-l tests-m-to-z tests-beside
+	@$(MAKE) STREAMS=3 --jobs=3 --output-sync=recurse tests-a-to-l tests-m-to-z tests-beside
 	$(call step,tests by themselves)
 	$(TEST) --test cast_image $(ALONE)
 
@@ -97,7 +97,7 @@ tests-m-to-z:
 	$(BY_ITSELF) $(TEST) --doc
 
 tests-beside:
-	@$(MAKE) --no-print-directory STREAMS= firmware-test c python
+	@$(MAKE) STREAMS= firmware-test c python
 
 .PHONY: firmware-test
 firmware-test: setup-test

@@ -13,7 +13,9 @@ use bytes::Bytes;
 use moteseal_api::{CBOR_SEQ, JSON, Query, paths};
 use moteseal_client::output::{Format, OutputError, Writer};
 use moteseal_client::{PIECE, Report as Verified, Rows, Session, Sink};
+use moteseal_core::engine::Engine as _;
 use moteseal_core::record::EpochNumber;
+use moteseal_core::roster::Directory as _;
 use moteseal_core::sample::{Choice, Rate};
 use moteseal_core::seal::follow::{Limits, Place, Shape, Stride};
 use moteseal_core::seal::{Follower, Scheme};
@@ -45,7 +47,7 @@ struct Population {
     is_bar: bool,
 }
 
-const POPULATIONS: [Population; 3] = [
+const POPULATIONS: [Population; 5] = [
     Population {
         title: "1,000 devices, a seal of 1,000 readings each, a signature a seal",
         devices: 1000,
@@ -65,6 +67,20 @@ const POPULATIONS: [Population; 3] = [
         devices: 13,
         epochs: 256,
         readings: 298,
+        is_bar: true,
+    },
+    Population {
+        title: "13 devices, 64 seals of 1,200 readings each, a signature for 64",
+        devices: 13,
+        epochs: 64,
+        readings: 1_200,
+        is_bar: true,
+    },
+    Population {
+        title: "13 devices, 16 seals of 4,800 readings each, a signature for 16",
+        devices: 13,
+        epochs: 16,
+        readings: 4_800,
         is_bar: true,
     },
 ];
@@ -209,10 +225,16 @@ fn measure<'r>(answer: &Answer<'r>, is_bar: bool, report: &mut Report) {
                 black_box(prepared);
             }
         }),
+        Contender::new(events, || {
+            for Placed { part, .. } in &parts {
+                black_box(follower.engine().counters(&part.salt, answer.roster.levels(), part.n));
+            }
+        }),
     ];
     let times = interleaved(RUNS, &mut contenders);
     report.add("  verified, an event that the seals cover", times.ratio(1, 0), "D", is_bar.then_some(Bar::AtMost(0.15)));
     report.add("    its levels and roots alone, sixteen seals at a time", times.ratio(4, 0), "D", None);
+    report.add("      its levels alone", times.ratio(5, 0), "D", None);
     report.add("  and each row looked at", times.ratio(2, 0), "D", None);
     report.add("  and made an Arrow stream", times.ratio(3, 0), "D", None);
     let names = ["verified", "and each row looked at", "and made an Arrow stream"];

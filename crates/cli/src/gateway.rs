@@ -216,7 +216,7 @@ fn station_failure(error: &StationError) -> Failure {
     Failure::new(exit, error)
 }
 
-pub(crate) fn service_failure(error: &ServiceError) -> Failure {
+fn service_failure(error: &ServiceError) -> Failure {
     match error {
         ServiceError::Station(error) => station_failure(error),
         ServiceError::Link(error) => link_failure(error),

@@ -317,6 +317,23 @@ fn while_forged_heads_flood_a_node_it_goes_on_asking_for_the_genuine_one_and_the
 }
 
 #[test]
+fn hints_that_are_forged_all_the_time_cost_four_requests_and_then_one_a_silence() {
+    let authority = authority();
+    let speech = speaker(&authority).say(1, 5, &said(20)).unwrap();
+    let (mut node, mut store) = follower(&authority, &speech);
+    let hint = encode(&CastFrame::Holds { chain: speech.reference(), block: 4, index: 4 });
+    let mut asked = Vec::new();
+    for now in (0..600_000).step_by(100) {
+        node.receive(at(now), RADIO, &hint, &mut store).unwrap();
+        asked.extend(says(&mut node, &mut store, now).into_iter().filter(|said| said.1 == Purpose::Request).map(|said| said.0));
+    }
+    let quiet = u64::from(Timing::RADIO.quiet_ms);
+    assert!(asked.windows(2).skip(3).all(|pair| pair[1] - pair[0] >= quiet), "{asked:?}");
+    assert!(asked[3] < quiet, "somebody who says it may be there to answer: {asked:?}");
+    assert!(asked.len() > 4, "and may be there later: {asked:?}");
+}
+
+#[test]
 fn a_forged_hint_is_believed_for_a_few_requests_and_no_longer() {
     let authority = authority();
     let speech = speaker(&authority).say(1, 5, &said(20)).unwrap();

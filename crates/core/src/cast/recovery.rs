@@ -217,8 +217,9 @@ impl Recent {
     fn pass(&mut self, clock: u64, hold_off: u64) -> bool {
         let passed = clock.saturating_sub(self.since);
         if passed >= hold_off {
-            let before = if passed < hold_off.saturating_mul(2) { self.bits } else { 0 };
-            (self.before, self.bits, self.since) = (before, 0, clock);
+            let lately = passed < hold_off.saturating_mul(2);
+            let (before, since) = if lately { (self.bits, self.since.saturating_add(hold_off)) } else { (0, clock) };
+            (self.before, self.bits, self.since) = (before, 0, since);
         }
         self.bits | self.before != 0
     }

@@ -102,8 +102,13 @@ impl<const B: usize> Followed<B> {
 
     /// Somebody says, or it follows from what somebody says, that all up to a block has been said.
     pub(super) fn hint(&mut self, block: u32, clock: u64, pace: &Pace, draws: &mut Draws) {
+        let was_behind = self.is_said_to_be_behind();
         self.out = self.out.max(block.min(self.outline.blocks()));
-        if self.is_said_to_be_behind() {
+        if self.missing().is_some_and(|(missing, _)| block >= missing) {
+            if !was_behind {
+                // What it asked for while nobody said anything shows nothing about whoever does now.
+                self.ask.attempts = 0;
+            }
             self.ask.hint(self.is_doubted, clock, pace, draws);
         }
     }
@@ -130,9 +135,9 @@ impl<const B: usize> Followed<B> {
         };
     }
 
-    /// The request is on its way. Three that brought nothing show that others have no more than this node, whatever somebody said.
+    /// The request is on its way. Three before it that brought nothing show that others have no more than this node, whatever somebody said.
     pub(super) fn has_asked(&mut self, clock: u64, pace: &Pace, draws: &mut Draws) {
-        self.is_doubted |= self.ask.attempts >= 3;
+        self.is_doubted |= self.is_said_to_be_behind() && self.ask.attempts >= 3;
         self.has_asked_at = Some(clock);
         let first = if self.is_behind() { pace.retry_ms() } else { pace.retry_ms().saturating_mul(2) };
         self.ask.again(first, clock, pace, draws);
@@ -176,7 +181,8 @@ impl Ask {
     }
 
     /// There is more to be had, and somebody is there to say it: a request that brought nothing was lost, or its answer was, and is not put
-    /// off for longer and longer. Whoever forges that makes a node ask until it doubts, and then once after each silence.
+    /// off for longer and longer. Whoever forges that makes a node ask until it doubts, four times after a genuine leaf, and then once after
+    /// each silence.
     fn hint(&mut self, is_doubted: bool, clock: u64, pace: &Pace, draws: &mut Draws) {
         let within = pace.timing.request_ms;
         let after = match self.attempts {

@@ -82,8 +82,7 @@ pub struct Timing {
     pub request_ms: u32,
     /// Each fragment of an answer waits at random up to this.
     pub reply_ms: u32,
-    /// A fragment that was sent as an answer is not sent as one again for so long, whatever is asked, and may not be for twice as long. At half
-    /// of what a request and its answer may wait, whoever asks again because the answer was lost has another.
+    /// A fragment that was sent as an answer is not sent as one again for so long, whatever is asked, and may not be for twice as long.
     pub hold_off_ms: u32,
     /// After so much silence a node asks for what is missing of a block, and then after twice as much, until the longest of `advertise_ms`.
     pub quiet_ms: u32,
@@ -101,9 +100,9 @@ impl Timing {
         quiet_ms: 30_000,
         advertise_ms: (15_000, 480_000),
     };
-    /// Local networks of machines with an operating system.
+    /// Local networks of machines with an operating system. Whoever asks again because the answer was lost asks after the hold-off.
     pub const LAN: Self =
-        Self { relay_ms: 5, request_ms: 10, reply_ms: 10, hold_off_ms: 10, quiet_ms: 500, advertise_ms: (1_000, 64_000) };
+        Self { relay_ms: 5, request_ms: 10, reply_ms: 10, hold_off_ms: 5, quiet_ms: 500, advertise_ms: (1_000, 64_000) };
 }
 
 /// So much at once, and then one each so often.

@@ -6,7 +6,7 @@ usage: tools/cast_netns.py [MOTESEAL]    (the binary; target/release/moteseal un
 Seven namespaces, each with a link of its own to this process, which is the medium: what one says, every other one hears, unless that
 hearer misses it, each with the stated probability. 100 messages of 20 bytes, one and ten a block, at three losses. Prints how many
 frames all nodes sent for each message, by kind, and fails if a receiver does not have every message in its order. The simulated
-counterpart is `crates/lab/src/repair.rs` ("Repair on one hop" in docs/cast): it counts fragments and repairs, and no requests.
+counterpart is `crates/lab/src/cast/hop.rs` ("Repair on one hop" in docs/cast): it counts fragments and repairs, and no requests.
 """
 
 import collections

@@ -15,7 +15,6 @@ use moteseal_client::output::{Format, OutputError, Writer};
 use moteseal_client::{PIECE, Report as Verified, Rows, Session, Sink};
 use moteseal_core::engine::Engine as _;
 use moteseal_core::record::EpochNumber;
-use moteseal_core::roster::Directory as _;
 use moteseal_core::sample::{Choice, Rate};
 use moteseal_core::seal::follow::{Limits, Place, Shape, Stride};
 use moteseal_core::seal::{Follower, Scheme};

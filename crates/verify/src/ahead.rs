@@ -27,7 +27,7 @@ const SHARE: usize = 16;
 /// levels of [`BESIDE`] and its events for each seal, which is to be there when they are handed out.
 const AHEAD: usize = 192 << 10;
 /// What a seal comes to beside its events. It also bounds how many are ahead: some hundreds.
-const BESIDE: usize = 512;
+const BESIDE: usize = 256;
 /// More threads than this are not started, whatever was asked for.
 const MOST_THREADS: usize = 64;
 

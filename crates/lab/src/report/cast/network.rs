@@ -405,7 +405,7 @@ fn real(seed: Seed, effort: Effort) -> Result<String, ReportError> {
     Ok(format!(
         "\n## The simulator beside real UDP\n\nFragments and coded repairs that a sender and six receivers send for each of 100 messages, on one hop on which everybody hears everybody: \
          `moteseal cast send` and `watch` in network namespaces of their own, over the kernel's UDP (`tools/cast_netns.py`), and the same nodes in the simulator. \
-         More than \"Repair on one hop\" has, since whoever holds a message answers, and answers that are lost do not silence one another.\n\n{}",
+         Close to the plain repeats of \"Repair on one hop\": receivers leave requests to the sender as long as it says something new, so that no two answer the same.\n\n{}",
         table.markdown()
     ))
 }

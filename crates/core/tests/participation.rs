@@ -70,6 +70,28 @@ fn of_all_short_byte_strings_those_that_are_read_are_written_the_same() {
     assert!(read > 10_000, "{read}");
 }
 
+/// Where the integer of a bitmap's base grows by a byte, a smaller base and a leading zero byte take as many bytes as the right encoding.
+#[test]
+fn a_bitmap_with_a_leading_zero_byte_is_refused() {
+    let malformed = Err(ParticipationError::MalformedParticipation);
+    assert_eq!(Participation::decode(&[0x7f, 0x00, 0x81], 1 << 22), malformed);
+    for base in [1_u32 << 6, 1 << 13, 1 << 20] {
+        let set = BTreeSet::from([8 * base, 8 * base + 7]);
+        let right = round_trip(&set, 1 << 26);
+        let head = right.len() - 1;
+        let mut wrong = vec![];
+        let mut rest = (base - 1) << 1 | 1;
+        while rest >= 0x80 {
+            wrong.push(rest as u8 | 0x80);
+            rest >>= 7;
+        }
+        wrong.extend([rest as u8, 0]);
+        wrong.extend(&right[head..]);
+        assert_eq!(wrong.len(), right.len());
+        assert_eq!(Participation::decode(&wrong, 1 << 26), malformed, "{wrong:02x?}");
+    }
+}
+
 #[test]
 fn a_set_of_one_is_written_without_a_bitmap() {
     for n in [0, 1, 63, 64, 1023, 70_000, (1 << 31) - 1] {

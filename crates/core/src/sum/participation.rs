@@ -51,8 +51,9 @@ impl<'a> Participation<'a> {
             before = Some(run.end);
         }
         let is_whole = runs.are_whole() && before.is_some();
-        // Of the right kind, and no longer than it need be: integers in their shortest form, no zero bytes around a bitmap.
-        let fits = size.is_bitmap() == runs.is_bitmap() && size.bytes() == bytes.len();
+        // The shorter form, with every integer in its shortest form and no zero byte at either end of a bitmap. The length alone does not
+        // prove the last: a smaller base can be a byte shorter and so make up for a leading zero byte.
+        let fits = size.is_bitmap() == runs.is_bitmap() && size.bytes() == bytes.len() && runs.start_is_canonical(&size);
         if is_whole && fits { Ok(Self(bytes)) } else { Err(MalformedParticipation) }
     }
 
@@ -214,6 +215,14 @@ impl<'a> Runs<'a> {
 
     const fn is_bitmap(&self) -> bool {
         matches!(self, Self::Bitmap { .. })
+    }
+
+    /// Whether a bitmap starts at the byte of its first member.
+    fn start_is_canonical(&self, size: &Size) -> bool {
+        match self {
+            Self::Lengths { .. } => true,
+            Self::Bitmap { base, .. } => size.first.is_some_and(|first| base / 8 == first / 8),
+        }
     }
 
     /// Whether every byte was part of a run.

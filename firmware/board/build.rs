@@ -5,7 +5,11 @@ use std::{env, fs, io};
 
 fn main() -> io::Result<()> {
     println!("cargo::rerun-if-changed=memory");
-    let board = if env::var_os("CARGO_FEATURE_LM3S6965EVB").is_some() { "lm3s6965evb" } else { "mps2-an385" };
+    let board = if env::var_os("CARGO_FEATURE_LM3S6965EVB").is_some() {
+        "lm3s6965evb"
+    } else {
+        "mps2-an385"
+    };
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
     let memory = fs::read_to_string(format!("memory/{board}.x"))?;
     let pages = fs::read_to_string("memory/pages.x")?;

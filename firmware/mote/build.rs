@@ -4,22 +4,29 @@
 use std::path::PathBuf;
 use std::{env, fs, io};
 
-const MOTES: [&str; 4] =
-    ["singlehop_indoor_moteid1", "singlehop_indoor_moteid2", "singlehop_outdoor_moteid3", "singlehop_outdoor_moteid4"];
+const MOTES: [&str; 4] = [
+    "singlehop_indoor_moteid1",
+    "singlehop_indoor_moteid2",
+    "singlehop_outdoor_moteid3",
+    "singlehop_outdoor_moteid4",
+];
 
 fn main() -> io::Result<()> {
     let mut table = Vec::new();
     for mote in MOTES {
         let path = format!("../../data/telosb/{mote}_data.txt");
         println!("cargo::rerun-if-changed={path}");
-        let malformed = |line: &str| io::Error::new(io::ErrorKind::InvalidData, format!("{path}: {line:?}"));
+        let malformed =
+            |line: &str| io::Error::new(io::ErrorKind::InvalidData, format!("{path}: {line:?}"));
         for line in fs::read_to_string(&path)?.lines().skip(1) {
-            let [_, _, humidity, temperature, _] = line.split_whitespace().collect::<Vec<_>>()[..] else {
+            let [_, _, humidity, temperature, _] = line.split_whitespace().collect::<Vec<_>>()[..]
+            else {
                 return Err(malformed(line));
             };
             let hundredths = |text| hundredths(text).ok_or_else(|| malformed(line));
             let humidity = u16::try_from(hundredths(humidity)?).map_err(|_| malformed(line))?;
-            let temperature = i16::try_from(hundredths(temperature)?).map_err(|_| malformed(line))?;
+            let temperature =
+                i16::try_from(hundredths(temperature)?).map_err(|_| malformed(line))?;
             table.extend(humidity.to_be_bytes());
             table.extend(temperature.to_be_bytes());
         }

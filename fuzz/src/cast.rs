@@ -5,10 +5,11 @@ use std::sync::OnceLock;
 
 use moteseal_core::Digest;
 use moteseal_core::cast::{
-    ChainDraft, ChainId, ChainNumber, EvidenceCheck, Head, Incoming, KeyId, Kind, MAX_HEAD, MAX_LEAF, MAX_REQUEST,
-    MAX_REVOCATION, MAX_SENDER_CERTIFICATE, MAX_SINGLE, MAX_SNAPSHOT, NetworkId, OutgoingChain, Revocation, RevocationDraft,
-    SenderCertificate, SenderCertificateDraft, SenderRequest, SenderRequestDraft, Shown, SingleDraft, Taken, export, open_single,
-    sender_named,
+    ChainDraft, ChainId, ChainNumber, EvidenceCheck, Head, Incoming, KeyId, Kind, MAX_HEAD,
+    MAX_LEAF, MAX_REQUEST, MAX_REVOCATION, MAX_SENDER_CERTIFICATE, MAX_SINGLE, MAX_SNAPSHOT,
+    NetworkId, OutgoingChain, Revocation, RevocationDraft, SenderCertificate,
+    SenderCertificateDraft, SenderRequest, SenderRequestDraft, Shown, SingleDraft, Taken, export,
+    open_single, sender_named,
 };
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_core::wire::cast::{CastFrame, MAX_CAST_FRAME};
@@ -63,8 +64,15 @@ pub fn run(bytes: &[u8]) {
         assert_eq!(said.message(), MESSAGES[0], "never said");
     }
     if let Ok(chain) = Incoming::<64>::restore(bytes) {
-        assert_eq!(chain.save(&mut [0; MAX_SNAPSHOT]).expect("it fits"), bytes, "two encodings of one snapshot");
-        assert!(chain.current() <= chain.outline().blocks() + 1 && chain.outline().largest_block() <= 64);
+        assert_eq!(
+            chain.save(&mut [0; MAX_SNAPSHOT]).expect("it fits"),
+            bytes,
+            "two encodings of one snapshot"
+        );
+        assert!(
+            chain.current() <= chain.outline().blocks() + 1
+                && chain.outline().largest_block() <= 64
+        );
     }
     fragments(bytes);
     evidence(bytes);
@@ -78,11 +86,18 @@ fn fragments(bytes: &[u8]) {
     for piece in bytes.split(|byte| *byte == 0).take(8) {
         for index in 0..3 {
             let (block, before) = (chain.current(), chain.missing());
-            let number = usize::try_from(block - 1).unwrap() * usize::from(PER_BLOCK) + usize::from(index);
+            let number =
+                usize::try_from(block - 1).unwrap() * usize::from(PER_BLOCK) + usize::from(index);
             match chain.take(block, index, piece) {
-                Ok(Taken::Verified { message, .. } | Taken::Pending { message }) => assert_eq!(message, MESSAGES[number]),
-                Ok(Taken::Repeated) => assert_eq!(piece, leaves[number], "a repetition of something else"),
-                Err(_) => assert_eq!(chain.missing(), before, "what was refused has changed something"),
+                Ok(Taken::Verified { message, .. } | Taken::Pending { message }) => {
+                    assert_eq!(message, MESSAGES[number])
+                }
+                Ok(Taken::Repeated) => {
+                    assert_eq!(piece, leaves[number], "a repetition of something else")
+                }
+                Err(_) => {
+                    assert_eq!(chain.missing(), before, "what was refused has changed something")
+                }
             }
         }
     }
@@ -96,7 +111,9 @@ fn evidence(bytes: &[u8]) {
         let (frame, behind) = rest.split_at(length);
         rest = behind;
         match check.take(frame) {
-            Ok(Shown::Message { number, message, .. }) => assert_eq!(message, MESSAGES[number as usize], "never said"),
+            Ok(Shown::Message { number, message, .. }) => {
+                assert_eq!(message, MESSAGES[number as usize], "never said")
+            }
             Ok(_) => {}
             Err(_) => return,
         }
@@ -128,14 +145,21 @@ fn signed() -> Built {
     };
     let certificate = draft.issue(&base, &mut [0; MAX_SENDER_CERTIFICATE]).unwrap().to_vec();
     let (mut digests, mut tags) = ([Digest::NULL; 3], [[0; 8]; 5]);
-    let draft =
-        ChainDraft { id: id(), key: KeyId::of(&key), messages: 5, per_block: PER_BLOCK, kind: Kind::Messages, label: "orders" };
+    let draft = ChainDraft {
+        id: id(),
+        key: KeyId::of(&key),
+        messages: 5,
+        per_block: PER_BLOCK,
+        kind: Kind::Messages,
+        label: "orders",
+    };
     let read = |number: u32, buffer: &mut [u8]| {
         let message = MESSAGES[number as usize];
         buffer[..message.len()].copy_from_slice(message);
         Ok::<_, core::convert::Infallible>(message.len())
     };
-    let chain = OutgoingChain::build(draft, &mut digests, &mut tags, &mut [0; MAX_LEAF], read).unwrap();
+    let chain =
+        OutgoingChain::build(draft, &mut digests, &mut tags, &mut [0; MAX_LEAF], read).unwrap();
     let head = chain.head(&ops, &mut [0; MAX_HEAD], &mut [0; MAX_HEAD]).unwrap().to_vec();
     let leaf = |number: usize| {
         let (block, index) = (number as u32 / 2 + 1, (number % 2) as u8);
@@ -149,14 +173,17 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let (base, ops) = (fixture::operator(), ops());
     let (certificate, head, leaves) = chain();
     let key = ops.public();
-    let request =
-        SenderRequestDraft { sender: sender_named("ops"), key: &key }.issue(&ops, &mut [0; MAX_REQUEST]).unwrap().to_vec();
+    let request = SenderRequestDraft { sender: sender_named("ops"), key: &key }
+        .issue(&ops, &mut [0; MAX_REQUEST])
+        .unwrap()
+        .to_vec();
     let draft = RevocationDraft { network: network(), base: &base.public(), minimum: 7 };
     let revocation = draft.issue(&base, &mut [0; MAX_REVOCATION]).unwrap().to_vec();
     let draft = SingleDraft { id: id(), kind: Kind::Messages, label: "", message: MESSAGES[0] };
     let single = draft.seal(&ops, &mut [0; MAX_SINGLE], &mut [0; MAX_SINGLE]).unwrap().to_vec();
     let opened = Head::reopen(head).unwrap();
-    let snapshot = Incoming::<64>::new(&opened).unwrap().save(&mut [0; MAX_SNAPSHOT]).unwrap().to_vec();
+    let snapshot =
+        Incoming::<64>::new(&opened).unwrap().save(&mut [0; MAX_SNAPSHOT]).unwrap().to_vec();
     let mut evidence = Vec::new();
     let fetch = |block: u32, index: u8, out: &mut [u8]| {
         let leaf = &leaves[opened.outline().message(block, index) as usize];
@@ -183,8 +210,17 @@ pub fn seeds() -> Vec<Vec<u8>> {
         writer.finish().to_vec()
     };
     let pieces = leaves.join(&0);
-    [request, certificate.clone(), revocation.clone(), head.clone(), single, snapshot, evidence, pieces]
-        .into_iter()
-        .chain(frames.map(encoded))
-        .collect()
+    [
+        request,
+        certificate.clone(),
+        revocation.clone(),
+        head.clone(),
+        single,
+        snapshot,
+        evidence,
+        pieces,
+    ]
+    .into_iter()
+    .chain(frames.map(encoded))
+    .collect()
 }

@@ -15,8 +15,12 @@ pub fn run(bytes: &[u8]) {
         seal.encode(&mut writer, signature).expect("what was read can be written");
         assert_eq!(&*writer.finish(), bytes, "two encodings of one seal");
 
-        let ours = fixture::sealed().iter().flatten().any(|sealed| sealed.seal.digest() == seal.digest());
-        assert!(seal.verify(fixture::directory(), signature).is_err() || ours, "a seal that was never signed verifies");
+        let ours =
+            fixture::sealed().iter().flatten().any(|sealed| sealed.seal.digest() == seal.digest());
+        assert!(
+            seal.verify(fixture::directory(), signature).is_err() || ours,
+            "a seal that was never signed verifies"
+        );
     }
     for typ in [Typ::Seal, Typ::Event, Typ::Certificate, Typ::Roster, Typ::Round, Typ::Manifest] {
         if let Ok(object) = Sign1::decode(bytes, typ) {

@@ -7,7 +7,9 @@ use moteseal_core::Digest;
 use moteseal_core::engine::Scalar;
 use moteseal_core::identity::{CertificateDraft, MAX_CERTIFICATE};
 use moteseal_core::level::SaltKey;
-use moteseal_core::record::{DeviceId, EpochNumber, Framing, GroupId, Level, MAX_LEVELS, SealIndex, Sequence};
+use moteseal_core::record::{
+    DeviceId, EpochNumber, Framing, GroupId, Level, MAX_LEVELS, SealIndex, Sequence,
+};
 use moteseal_core::roster::{DeviceDraft, Directory, Roster, RosterDraft};
 use moteseal_core::schema::{Field, FieldType, MAX_SCHEMA, Schema};
 use moteseal_core::seal::follow::star_evidence;
@@ -53,8 +55,10 @@ pub fn roster() -> &'static [u8] {
     ROSTER.get_or_init(|| {
         let certificates = NAMES.map(|(name, _)| certificate(name));
         let held = [[&certificates[0][..]], [&certificates[1][..]]];
-        let mut devices =
-            [DeviceDraft { name: NAMES[0].0, certificates: &held[0] }, DeviceDraft { name: NAMES[1].0, certificates: &held[1] }];
+        let mut devices = [
+            DeviceDraft { name: NAMES[0].0, certificates: &held[0] },
+            DeviceDraft { name: NAMES[1].0, certificates: &held[1] },
+        ];
         devices.sort_by_key(|device| device.id(GROUP));
         let draft = RosterDraft {
             group_name: GROUP,
@@ -75,7 +79,9 @@ pub fn roster() -> &'static [u8] {
 /// The roster, opened.
 pub fn directory() -> &'static Roster<'static> {
     static OPEN: OnceLock<Roster<'static>> = OnceLock::new();
-    OPEN.get_or_init(|| Roster::open(roster(), &operator().public(), &mut vec![0; roster().len() + 64]).unwrap())
+    OPEN.get_or_init(|| {
+        Roster::open(roster(), &operator().public(), &mut vec![0; roster().len() + 64]).unwrap()
+    })
 }
 
 /// The schema of all records: a temperature and a humidity, 2 bytes each.
@@ -109,10 +115,18 @@ fn history(name: &str, scheme: Scheme) -> Vec<Sealed> {
     (0..3u32).map(|index| seal(name, device, scheme, SealIndex(index), &mut position)).collect()
 }
 
-fn seal(name: &str, device: DeviceId, scheme: Scheme, index: SealIndex, position: &mut Position) -> Sealed {
+fn seal(
+    name: &str,
+    device: DeviceId,
+    scheme: Scheme,
+    index: SealIndex,
+    position: &mut Position,
+) -> Sealed {
     let salt = SaltKey::new([7; 32]).salt(device, index);
-    let events: Vec<[u8; 4]> = (0..9 + index.0).map(|event| [index.0 as u8, 0, event as u8, 0xee]).collect();
-    let mut star = Star::<{ LEVELS as usize }>::new(device, index, &salt, Framing::fixed(4).unwrap());
+    let events: Vec<[u8; 4]> =
+        (0..9 + index.0).map(|event| [index.0 as u8, 0, event as u8, 0xee]).collect();
+    let mut star =
+        Star::<{ LEVELS as usize }>::new(device, index, &salt, Framing::fixed(4).unwrap());
     let mut tree = Tree::<8>::new();
     for event in &events {
         star.push(event).unwrap();
@@ -120,7 +134,8 @@ fn seal(name: &str, device: DeviceId, scheme: Scheme, index: SealIndex, position
     }
     let (counters, blocks) = star.close();
     let root = if scheme == Scheme::Star { star::root(&counters, &blocks) } else { tree.root() };
-    let mut statement = Statement::new(scheme, GroupId::of(GROUP), directory().digest(), device, LEVELS);
+    let mut statement =
+        Statement::new(scheme, GroupId::of(GROUP), directory().digest(), device, LEVELS);
     statement.index = index;
     statement.prev = position.prev;
     statement.last = position.last;
@@ -131,7 +146,10 @@ fn seal(name: &str, device: DeviceId, scheme: Scheme, index: SealIndex, position
     statement.counters = counters;
     let seal = Seal::new(statement, root, Algorithm::Ed25519);
     *position = seal.position();
-    let signature = key(name).signature(seal.message(&mut [0; moteseal_core::seal::MAX_MESSAGE])).unwrap().to_vec();
+    let signature = key(name)
+        .signature(seal.message(&mut [0; moteseal_core::seal::MAX_MESSAGE]))
+        .unwrap()
+        .to_vec();
     Sealed { seal, signature, events, blocks: blocks.to_vec() }
 }
 
@@ -142,7 +160,10 @@ pub fn rows() -> &'static BTreeSet<Row> {
         let rows = |sealed: &Sealed| {
             let statement = sealed.seal.statement();
             let (device, index) = (statement.device, statement.index.0);
-            (0u64..).zip(&sealed.events).map(|(seq, event)| (device, index, seq, event.to_vec())).collect::<Vec<_>>()
+            (0u64..)
+                .zip(&sealed.events)
+                .map(|(seq, event)| (device, index, seq, event.to_vec()))
+                .collect::<Vec<_>>()
         };
         sealed().iter().flatten().flat_map(rows).collect()
     })
@@ -155,7 +176,9 @@ pub fn stream(history: &[Sealed], first: usize, mask: u32) -> Vec<u8> {
     stream::encode_schema(&mut writer, &schema()).unwrap();
     let statement = history[first].seal.statement();
     let prev = (first > 0).then_some(statement.prev);
-    Open { device: statement.device, roster_version: 0, prev, last: statement.last }.encode(&mut writer).unwrap();
+    Open { device: statement.device, roster_version: 0, prev, last: statement.last }
+        .encode(&mut writer)
+        .unwrap();
     for (at, sealed) in history.iter().enumerate().skip(first) {
         let signature = (at + 1 == history.len()).then_some(&sealed.signature[..]);
         part(&mut writer, sealed, mask & sealed.seal.statement().surviving(), signature);
@@ -172,9 +195,14 @@ pub fn single_events(sealed: &Sealed) -> Vec<u8> {
     let mut writer = Writer::new(&mut out);
     stream::encode_schema(&mut writer, &schema()).unwrap();
     let statement = sealed.seal.statement();
-    Open { device: statement.device, roster_version: 0, prev: Some(statement.prev), last: statement.last }
-        .encode(&mut writer)
-        .unwrap();
+    Open {
+        device: statement.device,
+        roster_version: 0,
+        prev: Some(statement.prev),
+        last: statement.last,
+    }
+    .encode(&mut writer)
+    .unwrap();
     let chosen = [1, 2, 8].map(Sequence);
     tree_part(&mut writer, sealed, Selection::Events(&chosen), &chosen, Some(&sealed.signature));
     let length = writer.position();
@@ -199,7 +227,10 @@ fn part(out: &mut Writer<'_>, sealed: &Sealed, mask: u32, signature: Option<&[u8
     let statement = sealed.seal.statement();
     let members = |wanted: u32| {
         let at = move |seq: u64| wanted >> statement.salt.level(Sequence(seq), LEVELS).0 & 1 == 1;
-        (0..sealed.events.len() as u64).filter(move |&seq| at(seq)).map(Sequence).collect::<Vec<_>>()
+        (0..sealed.events.len() as u64)
+            .filter(move |&seq| at(seq))
+            .map(Sequence)
+            .collect::<Vec<_>>()
     };
     if statement.scheme == Scheme::Tree {
         return tree_part(out, sealed, Selection::Levels(mask), &members(mask), signature);
@@ -208,13 +239,23 @@ fn part(out: &mut Writer<'_>, sealed: &Sealed, mask: u32, signature: Option<&[u8
     let count = star_evidence(statement, &sealed.blocks, mask, &mut evidence);
     let digests: Vec<u8> = evidence[..count].iter().flat_map(|digest| digest.0).collect();
     let levels = (0..LEVELS).rev().map(Level).filter(|level| mask >> level.0 & 1 == 1);
-    let events: Vec<u8> = levels.flat_map(|level| members(1 << level.0)).flat_map(|seq| sealed.events[seq.0 as usize]).collect();
-    stream::encode_part_head(out, &sealed.seal, Selection::Levels(mask), &digests, events.len()).unwrap();
+    let events: Vec<u8> = levels
+        .flat_map(|level| members(1 << level.0))
+        .flat_map(|seq| sealed.events[seq.0 as usize])
+        .collect();
+    stream::encode_part_head(out, &sealed.seal, Selection::Levels(mask), &digests, events.len())
+        .unwrap();
     out.raw(&events).unwrap();
     stream::encode_part_tail(out, signature).unwrap();
 }
 
-fn tree_part(out: &mut Writer<'_>, sealed: &Sealed, select: Selection<'_>, chosen: &[Sequence], signature: Option<&[u8]>) {
+fn tree_part(
+    out: &mut Writer<'_>,
+    sealed: &Sealed,
+    select: Selection<'_>,
+    chosen: &[Sequence],
+    signature: Option<&[u8]>,
+) {
     let mut digests = Vec::new();
     for range in tree::geometry::siblings(sealed.events.len() as u64, chosen.iter().copied()) {
         let mut subtree = Tree::<8>::new();

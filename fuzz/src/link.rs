@@ -37,16 +37,29 @@ pub fn run(bytes: &[u8]) {
     let frame = framed(b"up", bytes);
     if let Ok(uplink) = Uplink::open(&frame, &key) {
         let device = claimed_device(&frame).expect("what opens says whose it is");
-        assert_eq!(uplink.close(device, &key, &mut out).expect("it fitted before"), frame, "two encodings of one frame");
+        assert_eq!(
+            uplink.close(device, &key, &mut out).expect("it fitted before"),
+            frame,
+            "two encodings of one frame"
+        );
         if let Uplink::Forward(forward) = uplink {
             let mut next = forward.from;
             for (seq, level, record) in forward.events() {
-                assert!(seq >= next && seq < forward.until && level.0 < 32 && record.len() <= bytes.len());
+                assert!(
+                    seq >= next
+                        && seq < forward.until
+                        && level.0 < 32
+                        && record.len() <= bytes.len()
+                );
                 next = Sequence(seq.0 + 1);
             }
-            let covered: u64 = forward.subtrees().map(|(subtree, _)| subtree.end - subtree.start).sum();
+            let covered: u64 =
+                forward.subtrees().map(|(subtree, _)| subtree.end - subtree.start).sum();
             let range = forward.until.0 - forward.from.0;
-            assert!(forward.digests.is_none() || covered + forward.events().count() as u64 == range, "a tree's frame has holes");
+            assert!(
+                forward.digests.is_none() || covered + forward.events().count() as u64 == range,
+                "a tree's frame has holes"
+            );
         }
     }
     let frame = framed(b"down", bytes);
@@ -57,24 +70,38 @@ pub fn run(bytes: &[u8]) {
     }
     let (group, coordinator) = (GroupId::of("home"), fixture::operator().public());
     let is_ours = || words().iter().any(|word| word == bytes);
-    assert!(Announcement::open(bytes, group, &coordinator).is_err() || is_ours(), "a round that was never signed");
+    assert!(
+        Announcement::open(bytes, group, &coordinator).is_err() || is_ours(),
+        "a round that was never signed"
+    );
     let mut scratch = vec![0; bytes.len() + 64];
-    assert!(Manifest::open(bytes, group, &coordinator, &mut scratch).is_err() || is_ours(), "a manifest that was never signed");
+    assert!(
+        Manifest::open(bytes, group, &coordinator, &mut scratch).is_err() || is_ours(),
+        "a manifest that was never signed"
+    );
 }
 
 /// A round and a manifest.
 fn words() -> Vec<Vec<u8>> {
     let (group, operator) = (GroupId::of("home"), fixture::operator());
     let mut out = [0; MAX_ANNOUNCEMENT];
-    let round = Announcement::issue(group, EpochNumber(7), Round(2), &operator, &mut out).unwrap().to_vec();
+    let round =
+        Announcement::issue(group, EpochNumber(7), Round(2), &operator, &mut out).unwrap().to_vec();
     let mut devices: Vec<(DeviceId, Vec<Digest>)> = fixture::sealed()
         .iter()
-        .map(|history| (history[0].seal.statement().device, history.iter().map(|sealed| sealed.seal.digest()).collect()))
+        .map(|history| {
+            (
+                history[0].seal.statement().device,
+                history.iter().map(|sealed| sealed.seal.digest()).collect(),
+            )
+        })
         .collect();
     devices.sort_by_key(|(device, _)| *device);
-    let devices: Vec<(DeviceId, &[Digest])> = devices.iter().map(|(device, seals)| (*device, &seals[..])).collect();
+    let devices: Vec<(DeviceId, &[Digest])> =
+        devices.iter().map(|(device, seals)| (*device, &seals[..])).collect();
     let roster = Digest::of(&[b"roster"]);
-    let draft = ManifestDraft { group, roster, epoch: EpochNumber(7), round: Round(2), devices: &devices };
+    let draft =
+        ManifestDraft { group, roster, epoch: EpochNumber(7), round: Round(2), devices: &devices };
     let (mut scratch, mut out) = (vec![0; draft.size()], vec![0; draft.size()]);
     vec![round, draft.issue(&operator, &mut scratch, &mut out).unwrap().to_vec()]
 }
@@ -88,11 +115,19 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let mut items = Vec::new();
     let mut add = |frame: &[u8]| items.push(frame[..frame.len() - 16].to_vec());
     let framings = [Framing::fixed(4).unwrap(), Framing::Prefixed];
-    for (scheme, framing) in [Scheme::Star, Scheme::Tree].into_iter().flat_map(|scheme| framings.map(|framing| (scheme, framing)))
+    for (scheme, framing) in [Scheme::Star, Scheme::Tree]
+        .into_iter()
+        .flat_map(|scheme| framings.map(|framing| (scheme, framing)))
     {
         // A tree's device is told a round, so that digests stand for some of its events.
         let round = if scheme == Scheme::Tree { Round(1) } else { Round(0) };
-        let mut forwarder = Forwarder::<1024>::new(SealIndex(3), EpochNumber(7), (scheme, framing), fixture::LEVELS, round);
+        let mut forwarder = Forwarder::<1024>::new(
+            SealIndex(3),
+            EpochNumber(7),
+            (scheme, framing),
+            fixture::LEVELS,
+            round,
+        );
         for level in [0, 1, 0, 3, 2, 0, 0, 1] {
             let _ = forwarder.note(moteseal_core::Level(level), b"read");
         }
@@ -102,9 +137,10 @@ pub fn seeds() -> Vec<Vec<u8>> {
         add(Uplink::Forward(forward).close(device, &key, &mut out).unwrap());
     }
     let schema = fixture::schema();
-    for uplink in
-        [Uplink::Schema(&schema), Uplink::Close { schema: Digest::of(&[&schema]), open: b"\x83\x01\x02\x03", part: b"\x80" }]
-    {
+    for uplink in [
+        Uplink::Schema(&schema),
+        Uplink::Close { schema: Digest::of(&[&schema]), open: b"\x83\x01\x02\x03", part: b"\x80" },
+    ] {
         add(uplink.close(device, &key, &mut out).unwrap());
     }
     for sealed in [None, Some(SealIndex(300))] {
@@ -114,7 +150,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
     }
     // The tags here are computed from the text: if they were wrong, nothing would ever open.
     let opens = |item: &Vec<u8>| {
-        Uplink::open(&framed(b"up", item), &key).is_ok() || Acknowledgement::open(&framed(b"down", item), device, &key).is_ok()
+        Uplink::open(&framed(b"up", item), &key).is_ok()
+            || Acknowledgement::open(&framed(b"down", item), device, &key).is_ok()
     };
     assert!(items.iter().all(opens));
     items.extend(words());

@@ -11,11 +11,20 @@ pub fn run(bytes: &[u8]) {
         match Plan::parse(text, &schema) {
             Ok(plan) => {
                 let shown = plan.to_string();
-                assert_eq!(Plan::parse(&shown, &schema), Ok(plan), "the one text of a plan is that of another");
-                assert!(plan.bind(&schema).is_ok(), "a plan does not bind to the schema it was made for");
+                assert_eq!(
+                    Plan::parse(&shown, &schema),
+                    Ok(plan),
+                    "the one text of a plan is that of another"
+                );
+                assert!(
+                    plan.bind(&schema).is_ok(),
+                    "a plan does not bind to the schema it was made for"
+                );
                 check(&plan, &schema, bytes);
             }
-            Err(error) => assert!(error.column <= text.chars().count() + 1 && !error.to_string().contains('\n')),
+            Err(error) => assert!(
+                error.column <= text.chars().count() + 1 && !error.to_string().contains('\n')
+            ),
         }
     }
     if let Ok(plan) = Plan::decode(bytes) {
@@ -29,8 +38,11 @@ fn check(plan: &Plan<'_>, schema: &Schema<'_>, bytes: &[u8]) {
     let mut buffer = [0; MAX_PLAN];
     assert_eq!(Plan::decode(plan.encode(&mut buffer).unwrap()).as_ref(), Ok(plan));
     let count = plan.slots().count();
-    let any: Vec<u128> =
-        (0..count).map(|at| bytes.iter().skip(at).fold(1, |sum: u128, &byte| sum.rotate_left(5) ^ u128::from(byte))).collect();
+    let any: Vec<u128> = (0..count)
+        .map(|at| {
+            bytes.iter().skip(at).fold(1, |sum: u128, &byte| sum.rotate_left(5) ^ u128::from(byte))
+        })
+        .collect();
     for shift in [0, 40, 100, 127] {
         let totals: Vec<u128> = any.iter().map(|total| total >> shift).collect();
         if let Ok(results) = plan.answer(&totals, u32::MAX >> (shift / 8)) {
@@ -38,12 +50,15 @@ fn check(plan: &Plan<'_>, schema: &Schema<'_>, bytes: &[u8]) {
         }
     }
     let Ok(bound) = plan.bind(schema) else { return };
-    let record: Vec<u8> = bytes.iter().copied().cycle().take(schema.record_size().unwrap()).collect();
+    let record: Vec<u8> =
+        bytes.iter().copied().cycle().take(schema.record_size().unwrap()).collect();
     for record in [None, Some(&record[..])] {
         let mut slots = [0; MAX_SLOTS];
         let Ok(written) = bound.contribution(record, &mut slots) else { continue };
         assert_eq!(written, count);
-        plan.slots().zip(slots).for_each(|(slot, value)| assert!(value <= slot.vmax, "{slot} is above its bound"));
+        plan.slots()
+            .zip(slots)
+            .for_each(|(slot, value)| assert!(value <= slot.vmax, "{slot} is above its bound"));
         if plan.check_capacity(1).is_ok() {
             let results = plan.answer(&slots[..written], 1).expect("one source is an answer");
             assert_eq!(results.count(), plan.items().len());
@@ -72,6 +87,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let schema = schema();
     let schema = Schema::decode(&schema).unwrap();
     let plans = texts.iter().filter_map(|text| Plan::parse(text, &schema).ok());
-    let plans: Vec<Vec<u8>> = plans.map(|plan| plan.encode(&mut [0; MAX_PLAN]).unwrap().to_vec()).collect();
+    let plans: Vec<Vec<u8>> =
+        plans.map(|plan| plan.encode(&mut [0; MAX_PLAN]).unwrap().to_vec()).collect();
     texts.iter().map(|text| text.as_bytes().to_vec()).chain(plans).collect()
 }

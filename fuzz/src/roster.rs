@@ -25,7 +25,9 @@ pub fn run(bytes: &[u8]) {
 }
 
 fn open(bytes: &[u8]) -> Option<()> {
-    Roster::open(bytes, &fixture::operator().public(), &mut vec![0; bytes.len() + SCRATCH_OVERHEAD]).ok().map(|_| ())
+    Roster::open(bytes, &fixture::operator().public(), &mut vec![0; bytes.len() + SCRATCH_OVERHEAD])
+        .ok()
+        .map(|_| ())
 }
 
 /// What an opened roster promises.

@@ -9,9 +9,17 @@ pub fn run(bytes: &[u8]) {
     if let Ok(schema) = Schema::decode(bytes) {
         let fields: Vec<Field<'_>> = schema.fields().collect();
         let mut out = [0; MAX_SCHEMA];
-        assert_eq!(Schema::encode(&fields, &mut out).unwrap().as_bytes(), bytes, "two encodings of one schema");
-        assert_eq!(schema.record_size().unwrap_or(0), fields.iter().map(|field| field.kind.size()).sum::<usize>());
-        let record: Vec<u8> = bytes.iter().copied().cycle().take(schema.record_size().unwrap_or(0)).collect();
+        assert_eq!(
+            Schema::encode(&fields, &mut out).unwrap().as_bytes(),
+            bytes,
+            "two encodings of one schema"
+        );
+        assert_eq!(
+            schema.record_size().unwrap_or(0),
+            fields.iter().map(|field| field.kind.size()).sum::<usize>()
+        );
+        let record: Vec<u8> =
+            bytes.iter().copied().cycle().take(schema.record_size().unwrap_or(0)).collect();
         for field in &fields {
             let value = field.read(&record).expect("a record of the schema's size");
             let _ = (value.to_string(), value.to_f64());
@@ -21,7 +29,8 @@ pub fn run(bytes: &[u8]) {
         && let Ok(field) = Field::parse(text)
     {
         let mut out = [0; MAX_SCHEMA];
-        let schema = Schema::encode(&[field], &mut out).expect("a column that parses makes a schema");
+        let schema =
+            Schema::encode(&[field], &mut out).expect("a column that parses makes a schema");
         let record = vec![0; schema.record_size().unwrap()];
         assert!(schema.fields().next().unwrap().read(&record).is_ok());
     }
@@ -29,7 +38,8 @@ pub fn run(bytes: &[u8]) {
 
 /// Encoded schemas, and columns as the command line has them.
 pub fn seeds() -> Vec<Vec<u8>> {
-    let columns = ["temperature:Cel:i16/100", "humidity:%RH:u16/100", "t::time", "x:m/s:f64", "y:V:u8/10+5"];
+    let columns =
+        ["temperature:Cel:i16/100", "humidity:%RH:u16/100", "t::time", "x:m/s:f64", "y:V:u8/10+5"];
     let mut seeds = vec![fixture::schema(), Schema::OPAQUE.as_bytes().to_vec()];
     seeds.extend(columns.map(|column| column.as_bytes().to_vec()));
     seeds

@@ -11,7 +11,11 @@ type End = Line<{ room(64) }, { room(64) }>;
 const BINDING: Binding = Binding { sender: 1 << 32 | 1, receiver: 2 << 32 | 1, number: 0 };
 
 fn end(side: bool, start: u32) -> End {
-    End::new(if side { Side::Gateway } else { Side::Mote(DeviceId([7; 8])) }, start, Timing { repeat_ms: 10, tries: 3 })
+    End::new(
+        if side { Side::Gateway } else { Side::Mote(DeviceId([7; 8])) },
+        start,
+        Timing { repeat_ms: 10, tries: 3 },
+    )
 }
 
 fn said(end: &mut End, now_ms: u64) -> Vec<u8> {
@@ -101,7 +105,9 @@ fn as_happenings(bytes: &[u8]) {
                 starts[side] += 1;
                 ends[side] = end(side == 1, starts[side]);
             }
-            _ => under_way.iter_mut().skip(at).take(1).for_each(|byte| *byte ^= 1 << (what >> 3 & 7)),
+            _ => {
+                under_way.iter_mut().skip(at).take(1).for_each(|byte| *byte ^= 1 << (what >> 3 & 7))
+            }
         }
         assert!(heard.is_sorted_by(|earlier, later| earlier < later), "{heard:?}");
         assert!(heard.last().is_none_or(|last| last < next), "a number that nobody said");
@@ -117,7 +123,13 @@ pub fn run(bytes: &[u8]) {
 /// What a mote says to a gateway of the session that `as_bytes` has, packets, and a script in which bodies come through.
 pub fn seeds() -> Vec<Vec<u8>> {
     let hello = |is_open, heard| {
-        let hello = Hello { is_open, longest_body: 64, device: DeviceId([7; 8]), session: BINDING.sender, heard };
+        let hello = Hello {
+            is_open,
+            longest_body: 64,
+            device: DeviceId([7; 8]),
+            session: BINDING.sender,
+            heard,
+        };
         stuffed(&hello.encode())
     };
     let body = |number, length: usize| {
@@ -125,14 +137,27 @@ pub fn seeds() -> Vec<Vec<u8>> {
         Binding { number, ..BINDING }.close(1, length, &mut packet).unwrap();
         stuffed(&packet)
     };
-    let talk =
-        [hello(false, 0), hello(true, BINDING.receiver), body(0, 20), body(0, 20), body(1, 0), body(2, 64), body(3, 65)].concat();
+    let talk = [
+        hello(false, 0),
+        hello(true, BINDING.receiver),
+        body(0, 20),
+        body(0, 20),
+        body(1, 0),
+        body(2, 64),
+        body(3, 65),
+    ]
+    .concat();
     let mut gateway = end(true, 2);
     let mut heard = Vec::new();
     hear(&mut gateway, &talk, &mut heard);
-    assert_eq!((gateway.counters().heard, gateway.counters().heard_again), (3, 1), "the seed opens nothing");
+    assert_eq!(
+        (gateway.counters().heard, gateway.counters().heard_again),
+        (3, 1),
+        "the seed opens nothing"
+    );
     let turn = |side: u8| [side, 15, 3 << 1 | side, 255];
     let both = [turn(0), turn(1)].concat();
-    let script: Vec<u8> = (0..6).flat_map(|_| [&[2 << 1, 0, 2 << 1 | 1, 0], &both[..], &both[..]].concat()).collect();
+    let script: Vec<u8> =
+        (0..6).flat_map(|_| [&[2 << 1, 0, 2 << 1 | 1, 0], &both[..], &both[..]].concat()).collect();
     vec![talk, body(0, 30), script]
 }

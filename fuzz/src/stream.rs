@@ -36,7 +36,11 @@ pub fn rows(bytes: &[u8]) -> Vec<Row> {
     let (mut at, mut shape, mut pending, mut rows) = (0, None, Vec::new(), Vec::new());
     while at < bytes.len() {
         let Ok((item, length)) = Item::decode(&bytes[at..]) else { break };
-        assert!(length > 0 && length <= bytes.len() - at, "an item of {length} bytes in {}", bytes.len() - at);
+        assert!(
+            length > 0 && length <= bytes.len() - at,
+            "an item of {length} bytes in {}",
+            bytes.len() - at
+        );
         at += length;
         match item {
             Item::Schema(encoded) => {
@@ -44,7 +48,9 @@ pub fn rows(bytes: &[u8]) -> Vec<Row> {
                 let framing = schema.record_size().map_or(Some(Framing::Prefixed), Framing::fixed);
                 shape = framing.map(|framing| Shape { digest: schema.digest(), framing });
             }
-            Item::Open(open) if !pending.is_empty() || follower.open(&open, |_| None).is_err() => break,
+            Item::Open(open) if !pending.is_empty() || follower.open(&open, |_| None).is_err() => {
+                break;
+            }
             Item::Open(_) => {}
             Item::Part(part) => {
                 let Ok(rebuilt) = follower.part(&part, shape.as_ref()) else { break };
@@ -61,7 +67,10 @@ pub fn rows(bytes: &[u8]) -> Vec<Row> {
             Item::Explain { seal, digests } => {
                 assert!(digests.len() <= bytes.len());
                 if let Ok((seal, signature)) = Seal::decode(seal) {
-                    let ours = fixture::sealed().iter().flatten().any(|sealed| sealed.seal.digest() == seal.digest());
+                    let ours = fixture::sealed()
+                        .iter()
+                        .flatten()
+                        .any(|sealed| sealed.seal.digest() == seal.digest());
                     assert!(
                         seal.verify(fixture::directory(), signature).is_err() || ours,
                         "a seal that was never signed verifies"
@@ -85,7 +94,9 @@ fn prove(run: Vec<Rebuilt<'_>>, signature: &[u8]) -> Option<Vec<Row>> {
             None => seal.verify(fixture::directory(), signature).ok()?,
         };
         let mut found = Vec::new();
-        sample.proven(&seal)?.for_each(&Scalar, |seq, _, record| found.push((device, index.0, seq.0, record.to_vec())));
+        sample.proven(&seal)?.for_each(&Scalar, |seq, _, record| {
+            found.push((device, index.0, seq.0, record.to_vec()))
+        });
         rows.extend(found);
         successor = Some(seal);
     }

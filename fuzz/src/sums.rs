@@ -25,26 +25,44 @@ pub fn run(bytes: &[u8]) {
     match SumUplink::open(&frame, &key) {
         Ok(SumUplink::Share(share)) => {
             if let Ok(psrs) = share.psrs.iter().collect::<Result<Vec<Psr>, _>>() {
-                let again =
-                    close_share(share.query, share.epoch, share.participation, &psrs, &key, &mut out).expect("it fitted before");
+                let again = close_share(
+                    share.query,
+                    share.epoch,
+                    share.participation,
+                    &psrs,
+                    &key,
+                    &mut out,
+                )
+                .expect("it fitted before");
                 assert_eq!(again, frame, "two encodings of one share");
             }
         }
         Ok(SumUplink::Children(children)) => {
-            assert_eq!(children.relay(&key, &mut out).expect("it fitted before"), frame, "two encodings of one answer");
+            assert_eq!(
+                children.relay(&key, &mut out).expect("it fitted before"),
+                frame,
+                "two encodings of one answer"
+            );
             assert!(children.shares().count() <= bytes.len());
         }
         Err(_) => {}
     }
     let frame = framed(b"down", bytes);
     if let Ok(explain) = Explain::open(&frame, &key) {
-        assert_eq!(explain.close(&key, &mut out).expect("it fitted before"), frame, "two encodings of one question");
+        assert_eq!(
+            explain.close(&key, &mut out).expect("it fitted before"),
+            frame,
+            "two encodings of one question"
+        );
     }
     let querier = fixture::operator().public();
     let is_ours = || agenda() == bytes;
     let mut scratch = vec![0; bytes.len() + 64];
     if let Ok(said) = agenda::hear(bytes, GroupId::of("home"), &querier, &mut scratch) {
-        assert!(is_ours() && Agenda::open(&said, GroupId::of("home"), &ROSTER).is_ok(), "never signed");
+        assert!(
+            is_ours() && Agenda::open(&said, GroupId::of("home"), &ROSTER).is_ok(),
+            "never signed"
+        );
     }
     if let Ok(keys) = SourceKeys::decode(bytes) {
         assert!(keys.position < keys.circle.sources && keys.circle.key_group > 0);
@@ -89,16 +107,32 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let mut out = vec![0; MAX_FRAME];
     let item = |frame: &[u8]| frame[..frame.len() - 16].to_vec();
     let mut set = vec![0; max_size(SOURCES)];
-    let length = Participation::encode(&[0xffff, u64::MAX, 0x5555_5555_5555_5555], &mut set).unwrap();
-    let share = item(close_share(1, 70_000, &set[..length], &[Psr::ZERO; 3], &key, &mut out).unwrap());
+    let length =
+        Participation::encode(&[0xffff, u64::MAX, 0x5555_5555_5555_5555], &mut set).unwrap();
+    let share =
+        item(close_share(1, 70_000, &set[..length], &[Psr::ZERO; 3], &key, &mut out).unwrap());
     let explain = Explain { query: 1, epoch: 70_000, node: DeviceId(*b"gateway1"), first: 0 };
     let children = [(DeviceId(*b"mote0001"), &set[..length], &[Psr::ZERO; 2][..])];
     let answer = item(Children::close(&explain, &children, &key, &mut out).unwrap());
     let question = item(explain.close(&key, &mut out).unwrap());
-    let circle = Circle { group: GroupId::of("home"), roster: ROSTER, sources: SOURCES, key_group: 100 };
+    let circle =
+        Circle { group: GroupId::of("home"), roster: ROSTER, sources: SOURCES, key_group: 100 };
     let mut pem = [0; MAX_KEY_FILE];
-    let querier = QuerierKeys::encode(&circle, &fixture::operator().public(), &[7; 32], &mut pem).unwrap().as_bytes().to_vec();
+    let querier = QuerierKeys::encode(&circle, &fixture::operator().public(), &[7; 32], &mut pem)
+        .unwrap()
+        .as_bytes()
+        .to_vec();
     let keys = QuerierKeys::decode(&querier).unwrap();
-    let source = keys.source(DeviceId(*b"mote0001"), 3).encode(&mut pem).unwrap().as_bytes().to_vec();
-    vec![set[..length].to_vec(), vec![6, 2, 0, 9], share, answer, question, agenda(), querier, source]
+    let source =
+        keys.source(DeviceId(*b"mote0001"), 3).encode(&mut pem).unwrap().as_bytes().to_vec();
+    vec![
+        set[..length].to_vec(),
+        vec![6, 2, 0, 9],
+        share,
+        answer,
+        question,
+        agenda(),
+        querier,
+        source,
+    ]
 }

@@ -46,11 +46,16 @@ impl<'r> Direct<'r> {
             let known = Mutex::default();
             bodies.iter().map(|body| self.verified(body, &known)).collect::<Result<Vec<_>, _>>()
         });
-        at_once(verified.collect::<Result<Vec<_>, _>>()?, |batches| self.store_all(batches.into_iter().map(Ok)))
+        at_once(verified.collect::<Result<Vec<_>, _>>()?, |batches| {
+            self.store_all(batches.into_iter().map(Ok))
+        })
     }
 
     /// Hands in batches, and returns once all of them are durable.
-    fn store_all(&self, batches: impl Iterator<Item = Result<Vec<Bundle>, Failed>>) -> Result<(), Failed> {
+    fn store_all(
+        &self,
+        batches: impl Iterator<Item = Result<Vec<Bundle>, Failed>>,
+    ) -> Result<(), Failed> {
         let mut waiting: VecDeque<Stored> = VecDeque::new();
         for batch in batches {
             let (reply, stored) = mpsc::sync_channel(1);
@@ -73,7 +78,8 @@ impl<'r> Direct<'r> {
     /// Verifies every signature and digest of a body. `known` are the seals of the bodies before it.
     fn verified(&self, body: &[u8], known: &Mutex<Known>) -> Result<Vec<Bundle>, Failed> {
         let of_place = |device, index| {
-            let earlier = known.lock().unwrap_or_else(PoisonError::into_inner).get(&(device, index)).copied();
+            let earlier =
+                known.lock().unwrap_or_else(PoisonError::into_inner).get(&(device, index)).copied();
             earlier.or_else(|| match &self.store.seals_at(device, index).ok()?[..] {
                 [only] => Some(only.key().digest),
                 _ => None,
@@ -84,12 +90,16 @@ impl<'r> Direct<'r> {
             if let Event::Proven(proven) = event {
                 let statement = proven.seal.statement();
                 let place = (statement.device, statement.index);
-                known.lock().unwrap_or_else(PoisonError::into_inner).insert(place, proven.seal.digest());
+                known
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .insert(place, proven.seal.digest());
                 bundles.push(Bundle::from_proven(&proven)?);
             }
             Ok(())
         };
-        let mut reader = StreamReader::new(self.roster, Limits::default()).with_known(Box::new(of_place));
+        let mut reader =
+            StreamReader::new(self.roster, Limits::default()).with_known(Box::new(of_place));
         reader.feed(body, &mut visit)?;
         reader.finish(&mut visit)?;
         Ok(bundles)
@@ -100,7 +110,10 @@ impl<'r> Direct<'r> {
 type Known = BTreeMap<(DeviceId, SealIndex), Digest>;
 
 /// Does what each uploader has to do on a thread of its own, all at once; how long it took.
-fn at_once<T: Send>(uploaders: Vec<T>, work: impl Fn(T) -> Result<(), Failed> + Sync) -> Result<Duration, Failed> {
+fn at_once<T: Send>(
+    uploaders: Vec<T>,
+    work: impl Fn(T) -> Result<(), Failed> + Sync,
+) -> Result<Duration, Failed> {
     let barrier = Barrier::new(uploaders.len() + 1);
     std::thread::scope(|scope| {
         let threads: Vec<_> = uploaders

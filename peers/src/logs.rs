@@ -45,7 +45,8 @@ const PROOFS: How = How::Proofs { every: 8, limit: 20_480 };
 
 pub(crate) fn run() -> Result<Outcome, Failed> {
     // On the disk that the target directory is on; a temporary file system would sync for free.
-    let folder = tempfile::tempdir_in(std::env::current_exe()?.parent().ok_or("no folder to measure in")?)?;
+    let folder =
+        tempfile::tempdir_in(std::env::current_exe()?.parent().ok_or("no folder to measure in")?)?;
     let program = match build(folder.path())? {
         Built::Program(program) => program,
         Built::Absent(why) => return Ok(Outcome::Skipped(why)),
@@ -77,16 +78,25 @@ fn ingest(program: &Path, folder: &Path) -> Result<Report, Failed> {
         let one = fleet.seal(BUNDLES, EVENTS)?;
         let many = fleet.seal(BUNDLES, EVENTS)?;
         let plain = fleet.seal(BUNDLES, EVENTS)?;
-        let bundles: Vec<Vec<u8>> = one.iter().flatten().map(|bundle| bundle.bytes.clone()).collect();
+        let bundles: Vec<Vec<u8>> =
+            one.iter().flatten().map(|bundle| bundle.bytes.clone()).collect();
         let readings: Vec<[u8; 4]> = (0..DEVICES)
-            .flat_map(|_| (first..first + BUNDLES_OF_ENTRIES).flat_map(|epoch| (0..EVENTS).map(move |at| record(epoch, at))))
+            .flat_map(|_| {
+                (first..first + BUNDLES_OF_ENTRIES)
+                    .flat_map(|epoch| (0..EVENTS).map(move |at| record(epoch, at)))
+            })
             .collect();
-        let (entries, posted, whole) = (folder.join("entries"), folder.join("posted"), folder.join("whole"));
+        let (entries, posted, whole) =
+            (folder.join("entries"), folder.join("posted"), folder.join("whole"));
         write_entries(&entries, &readings)?;
         write_entries(&posted, &readings[..ENTRIES_POSTED])?;
         write_entries(&whole, &bundles)?;
-        let requests_of = |fleet: &[Vec<Bundle>], size| fleet.iter().map(|of| requests(of, size)).collect::<Vec<_>>();
-        let bodies_of = |fleet: &[Vec<Bundle>], size| fleet.iter().map(|of| bodies(of, size)).collect::<Vec<_>>();
+        let requests_of = |fleet: &[Vec<Bundle>], size| {
+            fleet.iter().map(|of| requests(of, size)).collect::<Vec<_>>()
+        };
+        let bodies_of = |fleet: &[Vec<Bundle>], size| {
+            fleet.iter().map(|of| bodies(of, size)).collect::<Vec<_>>()
+        };
         let appended = |answer: Answer| answer.entries as f64 / answer.time.as_secs_f64();
         let uploaded = |time: Duration| bundles.len() as f64 / time.as_secs_f64();
         let measured = [
@@ -109,23 +119,63 @@ fn ingest(program: &Path, folder: &Path) -> Result<Report, Failed> {
     let mut report = Report::new(format!(
         "durable ingest beside Tessera: {DEVICES} uploaders, bundles of {EVENTS} readings of 4 bytes, {RUNS} runs in turns"
     ));
-    let readings = |of: usize| rates[of].iter().map(|rate| rate * f64::from(EVENTS)).collect::<Vec<_>>();
-    let factor = |ours: &[f64], theirs: &[f64]| Spread::of(ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect());
-    report.add_spread("a bundle appended to a file and synced, one after the other", Spread::of(rates[0].clone()), "/s", None);
-    for (place, [one, many, entries, whole]) in [("in process", [1, 2, 3, 4]), ("over HTTP", [5, 6, 7, 8])] {
+    let readings =
+        |of: usize| rates[of].iter().map(|rate| rate * f64::from(EVENTS)).collect::<Vec<_>>();
+    let factor = |ours: &[f64], theirs: &[f64]| {
+        Spread::of(ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect())
+    };
+    report.add_spread(
+        "a bundle appended to a file and synced, one after the other",
+        Spread::of(rates[0].clone()),
+        "/s",
+        None,
+    );
+    for (place, [one, many, entries, whole]) in
+        [("in process", [1, 2, 3, 4]), ("over HTTP", [5, 6, 7, 8])]
+    {
         report.add_spread(
             format!("{place}, readings a second: ours, 16 bundles at a time"),
             Spread::of(readings(many)),
             "/s",
             None,
         );
-        report.add_spread("  Tessera, an entry a reading", Spread::of(rates[entries].clone()), "/s", None);
-        report.add_spread("    ours against it", factor(&readings(many), &rates[entries]), "x", Bar::AtLeast(10.0));
-        report.add_spread(format!("{place}, bundles a second: ours, one at a time"), Spread::of(rates[one].clone()), "/s", None);
+        report.add_spread(
+            "  Tessera, an entry a reading",
+            Spread::of(rates[entries].clone()),
+            "/s",
+            None,
+        );
+        report.add_spread(
+            "    ours against it",
+            factor(&readings(many), &rates[entries]),
+            "x",
+            Bar::AtLeast(10.0),
+        );
+        report.add_spread(
+            format!("{place}, bundles a second: ours, one at a time"),
+            Spread::of(rates[one].clone()),
+            "/s",
+            None,
+        );
         report.add_spread("  ours, 16 at a time", Spread::of(rates[many].clone()), "/s", None);
-        report.add_spread("  Tessera, an entry a bundle", Spread::of(rates[whole].clone()), "/s", None);
-        report.add_spread("    ours, one at a time, against it", factor(&rates[one], &rates[whole]), "x", None);
-        report.add_spread("    ours, 16 at a time, against it", factor(&rates[many], &rates[whole]), "x", None);
+        report.add_spread(
+            "  Tessera, an entry a bundle",
+            Spread::of(rates[whole].clone()),
+            "/s",
+            None,
+        );
+        report.add_spread(
+            "    ours, one at a time, against it",
+            factor(&rates[one], &rates[whole]),
+            "x",
+            None,
+        );
+        report.add_spread(
+            "    ours, 16 at a time, against it",
+            factor(&rates[many], &rates[whole]),
+            "x",
+            None,
+        );
     }
     report.add_spread(
         "in process, bundles a second: ours, one at a time, verified before",
@@ -133,13 +183,21 @@ fn ingest(program: &Path, folder: &Path) -> Result<Report, Failed> {
         "/s",
         None,
     );
-    report.add_spread("    against Tessera's, which verifies nothing", factor(&rates[9], &rates[4]), "x", None);
+    report.add_spread(
+        "    against Tessera's, which verifies nothing",
+        factor(&rates[9], &rates[4]),
+        "x",
+        None,
+    );
     Ok(report)
 }
 
 /// The bodies of uploads: so many bundles each, one behind the other.
 fn bodies(bundles: &[Bundle], size: usize) -> Vec<Vec<u8>> {
-    bundles.chunks(size).map(|chunk| chunk.iter().flat_map(|bundle| bundle.bytes.iter().copied()).collect()).collect()
+    bundles
+        .chunks(size)
+        .map(|chunk| chunk.iter().flat_map(|bundle| bundle.bytes.iter().copied()).collect())
+        .collect()
 }
 
 /// Entries, each behind its length, as the Go program takes them.
@@ -168,7 +226,8 @@ fn reads(program: &Path, folder: &Path) -> Result<Report, Failed> {
     fleet.write(folder)?;
     let service = Service::start(folder, true)?;
     let first = fleet.next_epoch();
-    let uploads: Vec<_> = fleet.seal(BUNDLES_READ, EVENTS)?.iter().map(|bundles| requests(bundles, 16)).collect();
+    let uploads: Vec<_> =
+        fleet.seal(BUNDLES_READ, EVENTS)?.iter().map(|bundles| requests(bundles, 16)).collect();
     upload(&service.address, &uploads)?;
     let range = (first, fleet.next_epoch());
     let application = Application::new(&fleet.roster, &service.address, DEVICES.into())?;
@@ -176,10 +235,15 @@ fn reads(program: &Path, folder: &Path) -> Result<Report, Failed> {
     let logs = folder.join("logs");
     let mut driver = Driver::start(program)?;
     let server = Server::start(program, &logs, BATCH_HTTP)?;
-    let readings: Vec<[u8; 4]> =
-        (0..DEVICES).flat_map(|_| (range.0..range.1).flat_map(|epoch| (0..EVENTS).map(move |at| record(epoch, at)))).collect();
-    let (total, sealed) =
-        (readings.len() as u64, u64::from(DEVICES) * (range.0..range.1).map(|epoch| byte_sum(epoch, EVENTS)).sum::<u64>());
+    let readings: Vec<[u8; 4]> = (0..DEVICES)
+        .flat_map(|_| {
+            (range.0..range.1).flat_map(|epoch| (0..EVENTS).map(move |at| record(epoch, at)))
+        })
+        .collect();
+    let (total, sealed) = (
+        readings.len() as u64,
+        u64::from(DEVICES) * (range.0..range.1).map(|epoch| byte_sum(epoch, EVENTS)).sum::<u64>(),
+    );
     let (log, entries) = (logs.join("read"), folder.join("entries"));
     write_entries(&entries, &readings)?;
     let key = driver.append(&log, &entries, BATCH)?.key;
@@ -206,13 +270,17 @@ fn reads(program: &Path, folder: &Path) -> Result<Report, Failed> {
         ];
         for whole in [&theirs[0], &theirs[3]] {
             if (whole.entries, whole.sum) != (total, sealed) {
-                return Err(format!("Tessera has {} entries of {total}, or others", whole.entries).into());
+                return Err(
+                    format!("Tessera has {} entries of {total}, or others", whole.entries).into()
+                );
             }
         }
-        bytes = [all.bytes as f64, part.bytes as f64, theirs[3].bytes as f64, theirs[4].bytes as f64];
+        bytes =
+            [all.bytes as f64, part.bytes as f64, theirs[3].bytes as f64, theirs[4].bytes as f64];
         if run > 0 {
             let ours = [(all.time, all.rows), (part.time, part.rows)];
-            let measured = ours.into_iter().chain(theirs.iter().map(|answer| (answer.time, answer.entries)));
+            let measured =
+                ours.into_iter().chain(theirs.iter().map(|answer| (answer.time, answer.entries)));
             for (times, (time, count)) in times.iter_mut().zip(measured) {
                 times.push(time.as_secs_f64() * 1e9 / count as f64);
             }
@@ -222,10 +290,13 @@ fn reads(program: &Path, folder: &Path) -> Result<Report, Failed> {
         "verified reads beside Tessera: {total} readings of 4 bytes of {DEVICES} devices, warm, {RUNS} runs in turns; ours over HTTP throughout"
     ));
     let spread = |at: usize| Spread::of(times[at].clone());
-    let factor = |theirs: usize, ours: usize| Spread::of(times[theirs].iter().zip(&times[ours]).map(|(a, b)| a / b).collect());
+    let factor = |theirs: usize, ours: usize| {
+        Spread::of(times[theirs].iter().zip(&times[ours]).map(|(a, b)| a / b).collect())
+    };
     // The whole log is also what a scattered eighth costs Tessera at least: of every bundle of 256 entries some are asked for.
-    let eighth_of_all =
-        |theirs: usize, ours: usize| Spread::of(times[theirs].iter().zip(&times[ours]).map(|(a, b)| a * 8.0 / b).collect());
+    let eighth_of_all = |theirs: usize, ours: usize| {
+        Spread::of(times[theirs].iter().zip(&times[ours]).map(|(a, b)| a * 8.0 / b).collect())
+    };
     report.add_spread("all, a reading: ours", spread(0), "ns", None);
     report.add_spread("  Tessera, over HTTP", spread(5), "ns", None);
     report.add_spread("    ours faster", factor(5, 0), "x", Bar::AtLeast(1.0));
@@ -239,12 +310,27 @@ fn reads(program: &Path, folder: &Path) -> Result<Report, Failed> {
         None,
     );
     report.add_spread("    ours faster", eighth_of_all(5, 1), "x", Bar::AtLeast(1.0));
-    report.add_spread("  Tessera, its client's inclusion proofs, from files", spread(4), "ns", None);
+    report.add_spread(
+        "  Tessera, its client's inclusion proofs, from files",
+        spread(4),
+        "ns",
+        None,
+    );
     report.add_spread("    ours faster, over HTTP as it is", factor(4, 1), "x", Bar::AtLeast(1.0));
-    report.add_spread("an eighth in clumps of 256 neighbours, a reading of it: Tessera, over HTTP", spread(6), "ns", None);
+    report.add_spread(
+        "an eighth in clumps of 256 neighbours, a reading of it: Tessera, over HTTP",
+        spread(6),
+        "ns",
+        None,
+    );
     report.add_spread("    our scattered eighth faster", factor(6, 1), "x", None);
     report.add_spread("  Tessera, from files", spread(3), "ns", None);
-    report.add_spread("    our scattered eighth faster, over HTTP as it is", factor(3, 1), "x", None);
+    report.add_spread(
+        "    our scattered eighth faster, over HTTP as it is",
+        factor(3, 1),
+        "x",
+        None,
+    );
     report.add("bytes fetched a reading: ours, all", bytes[0] / total as f64, "B", None);
     report.add("  ours, an eighth", bytes[1] * 8.0 / total as f64, "B", None);
     report.add("  Tessera, all", bytes[2] / total as f64, "B", None);

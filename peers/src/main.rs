@@ -56,12 +56,16 @@ fn main() -> ExitCode {
     }
     let json = arguments.iter().any(|argument| argument == "--json");
     let named: Vec<&String> = arguments.iter().filter(|argument| *argument != "--json").collect();
-    if let Some(unknown) = named.iter().find(|name| SUITES.iter().all(|(suite, _)| suite != **name)) {
+    if let Some(unknown) = named.iter().find(|name| SUITES.iter().all(|(suite, _)| suite != **name))
+    {
         eprintln!("moteseal-peers: no measurements are called {unknown:?}; {USAGE}");
         return ExitCode::from(2);
     }
     let mut passed = true;
-    for (_, run) in SUITES.iter().filter(|(suite, _)| named.is_empty() || named.iter().any(|name| name == suite)) {
+    for (_, run) in SUITES
+        .iter()
+        .filter(|(suite, _)| named.is_empty() || named.iter().any(|name| name == suite))
+    {
         match run() {
             Ok(Outcome::Measured(reports)) => {
                 for report in reports {

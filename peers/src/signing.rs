@@ -35,11 +35,15 @@ pub(crate) fn run() -> Result<Vec<Report>, Failed> {
         let star_bundles = sealed(&mut star, epochs, size)?;
         let tree_bundles = sealed(&mut tree, epochs, size)?;
         let (star_roster, tree_roster) = (roster(&star)?, roster(&tree)?);
-        if verified(&star_roster, &star_bundles)? != events || verified(&tree_roster, &tree_bundles)? != events {
+        if verified(&star_roster, &star_bundles)? != events
+            || verified(&tree_roster, &tree_bundles)? != events
+        {
             return Err("not every event was verified".into());
         }
         let mut contenders = [
-            Contender::new(SIGNATURES, || messages.iter().for_each(|message| _ = black_box(key.sign(message)))),
+            Contender::new(SIGNATURES, || {
+                messages.iter().for_each(|message| _ = black_box(key.sign(message)))
+            }),
             Contender::new(events, || _ = black_box(sealed(&mut star, epochs, size))),
             Contender::new(events, || _ = black_box(sealed(&mut tree, epochs, size))),
             Contender::new(SIGNATURES, || {
@@ -52,7 +56,12 @@ pub(crate) fn run() -> Result<Vec<Report>, Failed> {
         ];
         let times = interleaved(if size >= 1_000_000 { 7 } else { 15 }, &mut contenders);
         for (what, each, first) in [("sealed", 0, 1), ("verified", 3, 4)] {
-            report.add_spread(format!("an event of {size} {what}: signed each"), times.spread(each), "ns", None);
+            report.add_spread(
+                format!("an event of {size} {what}: signed each"),
+                times.spread(each),
+                "ns",
+                None,
+            );
             for (scheme, at) in [("star", first), ("tree", first + 1)] {
                 report.add_spread(format!("  {scheme}"), times.spread(at), "ns", None);
                 let bar = (scheme == "star" && what == "sealed").then_some(Bar::AtLeast(50.0));

@@ -42,8 +42,9 @@ pub(crate) fn run() -> Result<Report, Failed> {
     // Ours.
     let master = Master::new([7; 32]);
     let key = master.key_group(GROUP, 0).for_query(QUERY);
-    let sources: Vec<SourceKey> =
-        (0..SOURCES as u64).map(|i| master.source(GROUP, DeviceId(i.to_be_bytes()), 0).for_query(QUERY)).collect();
+    let sources: Vec<SourceKey> = (0..SOURCES as u64)
+        .map(|i| master.source(GROUP, DeviceId(i.to_be_bytes()), 0).for_query(QUERY))
+        .collect();
     let mut lanes = vec![KeyLanes::default(); SOURCES.div_ceil(LANES)];
     sources.iter().enumerate().for_each(|(i, source)| lanes[i / LANES].set(i % LANES, source));
     let present = vec![u16::MAX; lanes.len()];
@@ -51,8 +52,11 @@ pub(crate) fn run() -> Result<Report, Failed> {
         let mut permit = EpochGuard::default().advance(QUERY, 1000, epoch)?;
         Ok(source.encrypt(&mut permit, Slot(0), reading.into())?)
     };
-    let psrs: Vec<Psr> =
-        sources.iter().zip(&readings).map(|(source, reading)| encrypt(source, *reading, 1)).collect::<Result<_, _>>()?;
+    let psrs: Vec<Psr> = sources
+        .iter()
+        .zip(&readings)
+        .map(|(source, reading)| encrypt(source, *reading, 1))
+        .collect::<Result<_, _>>()?;
     let sum = psrs.iter().fold(Psr::ZERO, |sum, psr| sum.merge(psr));
     let host = Host::detect();
     let open = || {
@@ -67,14 +71,17 @@ pub(crate) fn run() -> Result<Report, Failed> {
     // Prio3Sum.
     let vdaf = Prio3Sum::new_sum(2, u64::from(u32::MAX))?;
     let (verify_key, nonce) = ([3; 32], [4; 16]);
-    let reports =
-        readings.iter().map(|reading| vdaf.shard(CONTEXT, &u64::from(*reading), &nonce)).collect::<Result<Vec<_>, _>>()?;
+    let reports = readings
+        .iter()
+        .map(|reading| vdaf.shard(CONTEXT, &u64::from(*reading), &nonce))
+        .collect::<Result<Vec<_>, _>>()?;
     let verify = |report: &(_, Vec<_>)| -> Result<Vec<_>, Failed> {
         let (public, inputs) = report;
         let mut states = Vec::new();
         let mut shares = Vec::new();
         for (aggregator, input) in inputs.iter().enumerate() {
-            let (state, share) = vdaf.prepare_init(&verify_key, CONTEXT, aggregator, &(), &nonce, public, input)?;
+            let (state, share) =
+                vdaf.prepare_init(&verify_key, CONTEXT, aggregator, &(), &nonce, public, input)?;
             states.push(state);
             shares.push(share);
         }
@@ -104,15 +111,23 @@ pub(crate) fn run() -> Result<Report, Failed> {
 
     // Paillier. Safe primes would take minutes and change no time below.
     let secret =
-        DecryptionKey::with_primes_unchecked(&BigNumber::prime(1024), &BigNumber::prime(1024)).ok_or("no Paillier key")?;
+        DecryptionKey::with_primes_unchecked(&BigNumber::prime(1024), &BigNumber::prime(1024))
+            .ok_or("no Paillier key")?;
     let public = EncryptionKey::from(&secret);
     let paillier = |reading: u32| {
-        public.encrypt(reading.to_be_bytes(), None).map(|(ciphertext, _)| ciphertext).ok_or("Paillier does not encrypt")
+        public
+            .encrypt(reading.to_be_bytes(), None)
+            .map(|(ciphertext, _)| ciphertext)
+            .ok_or("Paillier does not encrypt")
     };
-    let ciphertexts: Vec<_> = readings[..FEW].iter().map(|reading| paillier(*reading)).collect::<Result<_, _>>()?;
-    let add_all = || ciphertexts[1..].iter().try_fold(ciphertexts[0].clone(), |sum, next| public.add(&sum, next));
+    let ciphertexts: Vec<_> =
+        readings[..FEW].iter().map(|reading| paillier(*reading)).collect::<Result<_, _>>()?;
+    let add_all = || {
+        ciphertexts[1..].iter().try_fold(ciphertexts[0].clone(), |sum, next| public.add(&sum, next))
+    };
     let few: u64 = readings[..FEW].iter().map(|reading| u64::from(*reading)).sum();
-    let decrypted = add_all().and_then(|sum| secret.decrypt(&sum)).ok_or("Paillier does not decrypt")?;
+    let decrypted =
+        add_all().and_then(|sum| secret.decrypt(&sum)).ok_or("Paillier does not decrypt")?;
     if decrypted.iter().fold(0, |value, byte| value << 8 | u64::from(*byte)) != few {
         return Err("the sum of Paillier is wrong".into());
     }
@@ -156,7 +171,10 @@ pub(crate) fn run() -> Result<Report, Failed> {
             }),
         ],
     );
-    let mut report = Report::new(format!("a sum over {SOURCES} sources of 32 bits, one thread; host loops: {}", host.name()));
+    let mut report = Report::new(format!(
+        "a sum over {SOURCES} sources of 32 bits, one thread; host loops: {}",
+        host.name()
+    ));
     let mut row = |name: &str, at: usize, ours: usize| {
         report.add_spread(name, times.spread(at), "ns", None);
         if at != ours {
@@ -175,7 +193,12 @@ pub(crate) fn run() -> Result<Report, Failed> {
     {
         report.add("bytes a source sends: ours", 32.0, "B", None);
         report.add("bytes a source sends: Prio3Sum", bytes as f64, "B", None);
-        report.add("bytes a source sends: Paillier", public.nn().to_bytes().len() as f64, "B", None);
+        report.add(
+            "bytes a source sends: Paillier",
+            public.nn().to_bytes().len() as f64,
+            "B",
+            None,
+        );
     }
     Ok(report)
 }

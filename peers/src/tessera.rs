@@ -22,9 +22,14 @@ pub(crate) enum Built {
 /// Builds the program into a folder, with the versions that `go.sum` pins.
 pub(crate) fn build(folder: &Path) -> Result<Built, Failed> {
     let needed = std::fs::read_to_string(format!("{SOURCE}/go.mod"))?;
-    let needed = needed.lines().find_map(|line| line.strip_prefix("go ")).ok_or("go.mod names no version of Go")?;
+    let needed = needed
+        .lines()
+        .find_map(|line| line.strip_prefix("go "))
+        .ok_or("go.mod names no version of Go")?;
     let found = match go(&["env", "GOVERSION"]).output() {
-        Ok(output) => String::from_utf8_lossy(&output.stdout).trim().trim_start_matches("go").to_owned(),
+        Ok(output) => {
+            String::from_utf8_lossy(&output.stdout).trim().trim_start_matches("go").to_owned()
+        }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             return Ok(Built::Absent(format!(
                 "Tessera: it needs Go {needed}, and there is no `go` here; install it and run this again"
@@ -40,26 +45,38 @@ pub(crate) fn build(folder: &Path) -> Result<Built, Failed> {
     let fetched = go(&["mod", "download"]).output()?;
     if !fetched.status.success() {
         let why = String::from_utf8_lossy(&fetched.stderr);
-        return Ok(Built::Absent(format!("Tessera: its modules could not be fetched ({})", why.trim())));
+        return Ok(Built::Absent(format!(
+            "Tessera: its modules could not be fetched ({})",
+            why.trim()
+        )));
     }
     let program = folder.join("moteseal-peer-tessera");
     let built = go(&["build", "-o", &program.display().to_string()]).output()?;
     if !built.status.success() {
-        return Err(format!("the Go program does not build: {}", String::from_utf8_lossy(&built.stderr)).into());
+        return Err(format!(
+            "the Go program does not build: {}",
+            String::from_utf8_lossy(&built.stderr)
+        )
+        .into());
     }
     Ok(Built::Program(program))
 }
 
 fn go(arguments: &[&str]) -> Command {
     let mut go = Command::new("go");
-    go.args(arguments).current_dir(SOURCE).env("GOTOOLCHAIN", "local").env("GOFLAGS", "-mod=readonly -buildvcs=false -trimpath");
+    go.args(arguments)
+        .current_dir(SOURCE)
+        .env("GOTOOLCHAIN", "local")
+        .env("GOFLAGS", "-mod=readonly -buildvcs=false -trimpath");
     go
 }
 
 /// `1.24.0` as numbers; what is no number counts as 0.
 fn version(text: &str) -> Vec<u32> {
     text.split('.')
-        .map(|number| number.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap_or(0))
+        .map(|number| {
+            number.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap_or(0)
+        })
         .collect()
 }
 
@@ -86,32 +103,52 @@ pub(crate) struct Driver {
 
 impl Driver {
     pub(crate) fn start(program: &Path) -> Result<Self, Failed> {
-        let mut child = Command::new(program).arg("drive").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let mut child = Command::new(program)
+            .arg("drive")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
         let answers = BufReader::new(child.stdout.take().ok_or("the log has no stdout")?).lines();
         let commands = child.stdin.take();
         Ok(Self { child, commands, answers })
     }
 
     /// Appends the entries of a file durably; `batch` of them are sequenced together at most, and none waits longer than a time.
-    pub(crate) fn append(&mut self, log: &Path, entries: &Path, (batch, wait): (u32, Duration)) -> Result<Answer, Failed> {
+    pub(crate) fn append(
+        &mut self,
+        log: &Path,
+        entries: &Path,
+        (batch, wait): (u32, Duration),
+    ) -> Result<Answer, Failed> {
         let wait = u64::try_from(wait.as_millis())?;
         self.ask(&json!({ "do": "append", "log": log, "entries": entries, "batch": batch, "batch_ms": wait }))
     }
 
     /// Posts the entries of a file to a server, each in a request of its own, on so many connections.
-    pub(crate) fn post(&mut self, server: &Server, entries: &Path, connections: u32) -> Result<Answer, Failed> {
+    pub(crate) fn post(
+        &mut self,
+        server: &Server,
+        entries: &Path,
+        connections: u32,
+    ) -> Result<Answer, Failed> {
         let url = format!("http://{}/add", server.address);
         self.ask(&json!({ "do": "post", "url": url, "entries": entries, "workers": connections }))
     }
 
     /// Reads verified: from files, or from `url` on so many connections.
-    pub(crate) fn read(&mut self, from: &Source<'_>, key: &str, how: How) -> Result<Answer, Failed> {
+    pub(crate) fn read(
+        &mut self,
+        from: &Source<'_>,
+        key: &str,
+        how: How,
+    ) -> Result<Answer, Failed> {
         let (how, every, limit) = match how {
             How::All => ("all", 1, 0),
             How::Clumps(every) => ("clumps", every, 0),
             How::Proofs { every, limit } => ("proofs", every, limit),
         };
-        let mut command = json!({ "do": "read", "key": key, "how": how, "every": every, "limit": limit });
+        let mut command =
+            json!({ "do": "read", "key": key, "how": how, "every": every, "limit": limit });
         match from {
             Source::Files { folder, workers } => {
                 command["log"] = json!(folder);
@@ -128,11 +165,14 @@ impl Driver {
     fn ask(&mut self, command: &Value) -> Result<Answer, Failed> {
         let commands = self.commands.as_mut().ok_or("the log has no stdin")?;
         writeln!(commands, "{command}")?;
-        let answer: Value = serde_json::from_str(&self.answers.next().ok_or("the log's program has ended")??)?;
+        let answer: Value =
+            serde_json::from_str(&self.answers.next().ok_or("the log's program has ended")??)?;
         if let Some(error) = answer["error"].as_str() {
             return Err(format!("the log: {error}").into());
         }
-        let number = |name: &str| answer[name].as_u64().ok_or_else(|| format!("the log's answer lacks {name}"));
+        let number = |name: &str| {
+            answer[name].as_u64().ok_or_else(|| format!("the log's answer lacks {name}"))
+        };
         Ok(Answer {
             time: Duration::from_nanos(number("nanoseconds")?),
             entries: number("entries")?,
@@ -176,7 +216,11 @@ pub(crate) struct Server {
 
 impl Server {
     /// Serves all logs under `root`, and takes entries into `root/http`.
-    pub(crate) fn start(program: &Path, root: &Path, (batch, wait): (u32, Duration)) -> Result<Self, Failed> {
+    pub(crate) fn start(
+        program: &Path,
+        root: &Path,
+        (batch, wait): (u32, Duration),
+    ) -> Result<Self, Failed> {
         let mut child = Command::new(program)
             .arg("serve")
             .arg(root)
@@ -185,7 +229,8 @@ impl Server {
             .stdout(Stdio::piped())
             .spawn()?;
         let mut address = String::new();
-        BufReader::new(child.stdout.take().ok_or("the log's server has no stdout")?).read_line(&mut address)?;
+        BufReader::new(child.stdout.take().ok_or("the log's server has no stdout")?)
+            .read_line(&mut address)?;
         let address = address.trim().to_owned();
         if address.is_empty() {
             return Err("the log's server did not start".into());

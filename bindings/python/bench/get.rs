@@ -24,7 +24,11 @@ fn main() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let (roster, operator) = match &arguments[..] {
         [roster, operator, _] | [roster, operator, _, _] => (roster, operator),
-        _ => return Err("usage: get ROSTER OPERATOR URL RATE, or get ROSTER OPERATOR FILE.mproof".into()),
+        _ => {
+            return Err(
+                "usage: get ROSTER OPERATOR URL RATE, or get ROSTER OPERATOR FILE.mproof".into()
+            );
+        }
     };
     let operator = decode_public_pem(&fs::read(operator)?).map_err(|error| error.to_string())?;
     let roster = Roster::open(&fs::read(roster)?, &operator).map_err(|error| error.to_string())?;
@@ -32,12 +36,20 @@ fn main() -> Result<(), Failure> {
         [url, rate] => {
             let rate = rate.parse().map_err(|_| "RATE: 1/8 or the like")?;
             let devices = roster.devices().map(|device| device.id).collect();
-            let query = Query { devices, since: EpochNumber(0), until: None, choice: Choice::Rate(rate) };
+            let query =
+                Query { devices, since: EpochNumber(0), until: None, choice: Choice::Rate(rate) };
             let client = Client::new(url, &Options::default())?;
-            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-            timed(|rows| Ok(runtime.block_on(get(&client, &roster, &query, None, None, rows)).map(drop)?))
+            let runtime = tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(2)
+                .enable_all()
+                .build()?;
+            timed(|rows| {
+                Ok(runtime.block_on(get(&client, &roster, &query, None, None, rows)).map(drop)?)
+            })
         }
-        [file] => timed(|rows| Ok(proof::verify(File::open(file)?, Path::new(file), &roster, None, rows).map(drop)?)),
+        [file] => timed(|rows| {
+            Ok(proof::verify(File::open(file)?, Path::new(file), &roster, None, rows).map(drop)?)
+        }),
         _ => Ok(()),
     }
 }

@@ -99,7 +99,8 @@ impl Answer {
 
     /// The columns' types, for whoever speaks Arrow: a PyCapsule named "arrow_schema".
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
-        let schema = FFI_ArrowSchema::try_from(self.schema.as_ref()).map_err(|error| Problem::system(error).raise(py))?;
+        let schema = FFI_ArrowSchema::try_from(self.schema.as_ref())
+            .map_err(|error| Problem::system(error).raise(py))?;
         PyCapsule::new_with_value(py, schema, c"arrow_schema")
     }
 
@@ -112,8 +113,13 @@ impl Answer {
         requested_schema: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
         let _ = requested_schema;
-        let batches = RecordBatchIterator::new(self.batches.clone().into_iter().map(Ok), self.schema.clone());
-        PyCapsule::new_with_value(py, FFI_ArrowArrayStream::new(Box::new(batches)), c"arrow_array_stream")
+        let batches =
+            RecordBatchIterator::new(self.batches.clone().into_iter().map(Ok), self.schema.clone());
+        PyCapsule::new_with_value(
+            py,
+            FFI_ArrowArrayStream::new(Box::new(batches)),
+            c"arrow_array_stream",
+        )
     }
 
     /// The rows as a pyarrow.Table, which shares them. Needs pyarrow.
@@ -161,7 +167,12 @@ pub(crate) fn verify_proof(
     answer.complete_or(allow_incomplete, py)
 }
 
-fn verified(path: &Path, roster: &Arc<moteseal_verify::Roster>, memory: &Remembering, stop: &Stop) -> Result<Answer, Problem> {
+fn verified(
+    path: &Path,
+    roster: &Arc<moteseal_verify::Roster>,
+    memory: &Remembering,
+    stop: &Stop,
+) -> Result<Answer, Problem> {
     let memory = memory.path(roster).map(|path| Memory::open(&path)).transpose();
     let memory = memory.map_err(|error| Problem::of_output(&error))?;
     let file = File::open(path).map_err(|error| Problem::file(path, &error))?;
@@ -183,6 +194,10 @@ pub(crate) struct Stopping<'a> {
 
 impl Read for Stopping<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.stop.is_stopped() { Err(io::Error::other("stopped")) } else { self.file.read(buffer) }
+        if self.stop.is_stopped() {
+            Err(io::Error::other("stopped"))
+        } else {
+            self.file.read(buffer)
+        }
     }
 }

@@ -45,7 +45,9 @@ pub(crate) struct BundleReport {
 impl BundleReport {
     fn __repr__(&self) -> String {
         let Self { name, seals, events, first_index, last_index, .. } = self;
-        format!("<moteseal.BundleReport {name:?}: {events} readings under {seals} seals, {first_index} to {last_index}>")
+        format!(
+            "<moteseal.BundleReport {name:?}: {events} readings under {seals} seals, {first_index} to {last_index}>"
+        )
     }
 }
 
@@ -85,7 +87,11 @@ type Authenticated = (Seal<Authentic>, u32);
 /// A device's seals.
 type Chain = BTreeMap<SealIndex, Found>;
 
-fn verified(paths: &[PathBuf], roster: &Arc<Roster>, stop: &Stop) -> Result<Vec<BundleReport>, Problem> {
+fn verified(
+    paths: &[PathBuf],
+    roster: &Arc<Roster>,
+    stop: &Stop,
+) -> Result<Vec<BundleReport>, Problem> {
     let mut devices: BTreeMap<DeviceId, Chain> = BTreeMap::new();
     for path in paths {
         for (seal, readings) in read(path, roster, stop).map_err(|problem| problem.in_file(path))? {
@@ -107,14 +113,22 @@ fn verified(paths: &[PathBuf], roster: &Arc<Roster>, stop: &Stop) -> Result<Vec<
     for (device, chain) in &devices {
         unbroken(*device, chain, roster)?;
     }
-    let mut reports: Vec<BundleReport> = devices.iter().filter_map(|(device, chain)| report(*device, chain, roster)).collect();
+    let mut reports: Vec<BundleReport> =
+        devices.iter().filter_map(|(device, chain)| report(*device, chain, roster)).collect();
     // By name: ids are in no order that means anything.
     reports.sort_by(|one, other| one.name.cmp(&other.name));
     Ok(reports)
 }
 
-fn equivocation(text: std::fmt::Arguments<'_>, device: DeviceId, index: SealIndex, roster: &Roster) -> Problem {
-    Problem::new(Kind::Refused, "Equivocation", text).about(Some(device), roster).at(Some(index.0.into()), None)
+fn equivocation(
+    text: std::fmt::Arguments<'_>,
+    device: DeviceId,
+    index: SealIndex,
+    roster: &Roster,
+) -> Problem {
+    Problem::new(Kind::Refused, "Equivocation", text)
+        .about(Some(device), roster)
+        .at(Some(index.0.into()), None)
 }
 
 /// The authentic seals of a bundle, and how many readings of each are there: all that survived, or, behind the manifest of their epoch,
@@ -145,7 +159,10 @@ fn read(path: &Path, roster: &Roster, stop: &Stop) -> Result<Vec<Authenticated>,
             let problem = Problem::new(Kind::Refused, "NotWhole", text).about(Some(device), roster);
             return Err(Unread(problem.at(Some(index.0.into()), Some(statement.epoch.0))));
         }
-        seals.insert((device, index, proven.seal.digest().0), (proven.seal.clone(), proven.sample.len()));
+        seals.insert(
+            (device, index, proven.seal.digest().0),
+            (proven.seal.clone(), proven.sample.len()),
+        );
         Ok(())
     };
     let mut chunk = vec![0; 64 << 10];
@@ -177,7 +194,9 @@ impl From<ReadError> for Unread {
 /// Whether the seals given of a device are one history, from the first of them on.
 fn unbroken(device: DeviceId, chain: &Chain, roster: &Roster) -> Result<(), Problem> {
     let mut found = chain.values();
-    let Some(mut history) = found.next().map(|first| History::behind(&first.seal)) else { return Ok(()) };
+    let Some(mut history) = found.next().map(|first| History::behind(&first.seal)) else {
+        return Ok(());
+    };
     for Found { seal, file, .. } in found {
         let at = seal.statement().index;
         history.next(seal).map_err(|error| {

@@ -77,20 +77,35 @@ impl Client {
     ) -> PyResult<Self> {
         let py = roster.py();
         if !(0.0..=MOST_PATIENCE).contains(&patience) {
-            return Err(PyValueError::new_err(format!("patience: seconds between 0 and {MOST_PATIENCE}, not {patience}")));
+            return Err(PyValueError::new_err(format!(
+                "patience: seconds between 0 and {MOST_PATIENCE}, not {patience}"
+            )));
         }
         let roster = self::roster(roster, operator)?;
         let memory = Remembering::of(memory)?;
         let token = token.as_deref().map(Token::read).transpose();
         let made = token.and_then(|token| {
-            let options = Options { ca, token, patience: Duration::from_secs_f64(patience), ..Options::default() };
+            let options = Options {
+                ca,
+                token,
+                patience: Duration::from_secs_f64(patience),
+                ..Options::default()
+            };
             moteseal_net::Client::new(url, &options)
         });
         let cloud = made.map_err(|error| Problem::net(&error).raise(py))?;
-        let runtime = Builder::new_multi_thread().worker_threads(2).thread_name("moteseal-net").enable_all().build();
-        let runtime = runtime.map_err(|error| Problem::system(format_args!("cannot start threads: {error}")).raise(py))?;
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name("moteseal-net")
+            .enable_all()
+            .build();
+        let runtime = runtime.map_err(|error| {
+            Problem::system(format_args!("cannot start threads: {error}")).raise(py)
+        })?;
         let process = std::process::id();
-        Ok(Self { inner: Arc::new(Inner { cloud, roster, memory, runtime: Some(runtime), process }) })
+        Ok(Self {
+            inner: Arc::new(Inner { cloud, roster, memory, runtime: Some(runtime), process }),
+        })
     }
 
     /// The cloud's address.
@@ -162,15 +177,22 @@ impl Client {
         allow_incomplete: bool,
     ) -> PyResult<Py<Estimates>> {
         let is_free = rate.is_none() && at_most.is_none();
-        let choice = if is_free { Choice::Rate(Rate::ALL) } else { question::choice(rate, at_most, None, None)? };
-        let mut query = question::query(self.inner.roster.get(), devices, since, until, choice, py)?;
+        let choice = if is_free {
+            Choice::Rate(Rate::ALL)
+        } else {
+            question::choice(rate, at_most, None, None)?
+        };
+        let mut query =
+            question::query(self.inner.roster.get(), devices, since, until, choice, py)?;
         let question = Question::parse(what)?;
         let inner = self.inner()?;
         let collected = work::run(py, move |stop| {
             let roster = &inner.roster.get().roster;
             if is_free {
                 let range = (query.since, query.until);
-                query.choice = Choice::Rate(inner.wait(common_rate(&inner.cloud, roster, &query.devices, range), stop)?);
+                query.choice = Choice::Rate(
+                    inner.wait(common_rate(&inner.cloud, roster, &query.devices, range), stop)?,
+                );
             }
             let mut collected = Collected::new(question, each);
             let Got { report, kept } = inner.get(&query, proof.as_deref(), &mut collected, stop)?;
@@ -181,7 +203,11 @@ impl Client {
     }
 
     fn __repr__(&self) -> String {
-        format!("<moteseal.Client of {}, group {:?}>", self.inner.cloud.base(), self.inner.roster.get().roster.group_name())
+        format!(
+            "<moteseal.Client of {}, group {:?}>",
+            self.inner.cloud.base(),
+            self.inner.roster.get().roster.group_name()
+        )
     }
 }
 
@@ -192,7 +218,9 @@ impl Client {
         if self.inner.process == std::process::id() {
             Ok(self.inner.clone())
         } else {
-            Err(PyRuntimeError::new_err("this moteseal.Client was made before a fork; make one in each process"))
+            Err(PyRuntimeError::new_err(
+                "this moteseal.Client was made before a fork; make one in each process",
+            ))
         }
     }
 }
@@ -225,7 +253,11 @@ impl Kept {
 
 impl Inner {
     /// Waits for what the cloud says, unless the work is stopped before.
-    fn wait<T>(&self, asked: impl Future<Output = Result<T, Failure>>, stop: &Stop) -> Result<T, Problem> {
+    fn wait<T>(
+        &self,
+        asked: impl Future<Output = Result<T, Failure>>,
+        stop: &Stop,
+    ) -> Result<T, Problem> {
         let Some(runtime) = &self.runtime else { return Err(Problem::stopped()) };
         let found = runtime.block_on(async {
             tokio::select! {
@@ -238,7 +270,13 @@ impl Inner {
         found.map_err(|failure| Problem::of(&failure, &self.roster.get().roster))
     }
 
-    fn get(&self, query: &Query, proof: Option<&Path>, sink: &mut (impl Sink + Send), stop: &Stop) -> Result<Got, Problem> {
+    fn get(
+        &self,
+        query: &Query,
+        proof: Option<&Path>,
+        sink: &mut (impl Sink + Send),
+        stop: &Stop,
+    ) -> Result<Got, Problem> {
         let fail = |error| Problem::of_output(&error);
         let roster = &self.roster.get().roster;
         let remembered = self.memory.path(roster);
@@ -246,9 +284,13 @@ impl Inner {
             self.distinct(proof, remembered.as_deref())?;
         }
         let mut memory = remembered.map(|path| Memory::open(&path)).transpose().map_err(fail)?;
-        let mut proof = proof.map(|path| ProofWriter::create(path, query, roster)).transpose().map_err(fail)?;
+        let mut proof =
+            proof.map(|path| ProofWriter::create(path, query, roster)).transpose().map_err(fail)?;
         let mut sink = Stoppable { sink, stop };
-        let report = self.wait(get(&self.cloud, roster, query, memory.as_mut(), proof.as_mut(), &mut sink), stop)?;
+        let report = self.wait(
+            get(&self.cloud, roster, query, memory.as_mut(), proof.as_mut(), &mut sink),
+            stop,
+        )?;
         Ok(Got { report, kept: Kept { proof, memory } })
     }
 
@@ -257,7 +299,10 @@ impl Inner {
         let roster = self.roster.get();
         let read = [Some(roster.path.as_path()), Some(roster.operator.as_path()), memory];
         if read.into_iter().flatten().any(|read| AtomicFile::is_same(proof, read)) {
-            let text = format_args!("proof {} would replace a file that is read here; name another", proof.display());
+            let text = format_args!(
+                "proof {} would replace a file that is read here; name another",
+                proof.display()
+            );
             return Err(Problem::new(Kind::Usage, "BadFile", text));
         }
         Ok(())

@@ -39,7 +39,13 @@ pub(crate) struct Interval {
 
 impl From<moteseal_client::estimate::Interval> for Interval {
     fn from(found: moteseal_client::estimate::Interval) -> Self {
-        Self { value: found.value, low: found.low, high: found.high, sampled: found.sampled, population: found.population }
+        Self {
+            value: found.value,
+            low: found.low,
+            high: found.high,
+            sampled: found.sampled,
+            population: found.population,
+        }
     }
 }
 
@@ -61,10 +67,14 @@ impl Interval {
     }
 
     fn __repr__(&self) -> String {
-        let bound = |bound: Option<f64>| bound.map_or_else(|| "unknown".to_owned(), |bound| format!("{bound:.6}"));
+        let bound = |bound: Option<f64>| {
+            bound.map_or_else(|| "unknown".to_owned(), |bound| format!("{bound:.6}"))
+        };
         let Self { value, low, high, sampled, population } = self;
         let (low, high) = (bound(*low), bound(*high));
-        format!("<moteseal.Interval {value:.6} (95 %: {low} to {high}), from {sampled} of {population} readings>")
+        format!(
+            "<moteseal.Interval {value:.6} (95 %: {low} to {high}), from {sampled} of {population} readings>"
+        )
     }
 }
 
@@ -112,10 +122,13 @@ impl Question {
 
     fn collector(&self) -> Collector {
         match self {
-            Self::Field(field) => Collector { streamed: Estimator::new(field), values: Values::new(field) },
-            Self::Condition(condition) => {
-                Collector { streamed: Estimator::of_share(condition.clone()), values: Values::new(condition.field()) }
+            Self::Field(field) => {
+                Collector { streamed: Estimator::new(field), values: Values::new(field) }
             }
+            Self::Condition(condition) => Collector {
+                streamed: Estimator::of_share(condition.clone()),
+                values: Values::new(condition.field()),
+            },
         }
     }
 }
@@ -193,11 +206,17 @@ pub(crate) struct Estimates {
 }
 
 impl Estimates {
-    pub(crate) fn complete_or((collected, asked): (Collected, Asked), allow: bool, py: Python<'_>) -> PyResult<Py<Self>> {
+    pub(crate) fn complete_or(
+        (collected, asked): (Collected, Asked),
+        allow: bool,
+        py: Python<'_>,
+    ) -> PyResult<Py<Self>> {
         let problem = if allow { None } else { incomplete(&asked.report, &asked.roster) };
         let Collected { question, each, whole, devices } = collected;
-        let devices = devices.into_iter().map(|(device, collector)| (device, Arc::new(collector))).collect();
-        let estimates = Self { question, sample: Arc::new(whole), devices, is_each: each, asked, device: None };
+        let devices =
+            devices.into_iter().map(|(device, collector)| (device, Arc::new(collector))).collect();
+        let estimates =
+            Self { question, sample: Arc::new(whole), devices, is_each: each, asked, device: None };
         let estimates = Py::new(py, estimates)?;
         match problem {
             None => Ok(estimates),
@@ -227,7 +246,11 @@ impl Estimates {
         }
     }
 
-    fn told(&self, found: Option<moteseal_client::estimate::Interval>, py: Python<'_>) -> PyResult<Interval> {
+    fn told(
+        &self,
+        found: Option<moteseal_client::estimate::Interval>,
+        py: Python<'_>,
+    ) -> PyResult<Interval> {
         found.map(Interval::from).ok_or_else(|| self.no_sample().raise(py))
     }
 
@@ -256,7 +279,9 @@ impl Estimates {
         let replicates = number(replicates, "bootstrap")?;
         if !REPLICATES.contains(&replicates) {
             let (least, most) = (REPLICATES.start(), REPLICATES.end());
-            return Err(PyValueError::new_err(format!("bootstrap: between {least} and {most} re-samplings, not {replicates}")));
+            return Err(PyValueError::new_err(format!(
+                "bootstrap: between {least} and {most} re-samplings, not {replicates}"
+            )));
         }
         let seed = self::seed(seed)?;
         let sample = self.sample.clone();
@@ -267,7 +292,9 @@ impl Estimates {
                     return Err(Problem::stopped());
                 }
                 let drawn = bootstrap(&sample.values, statistic, replicates, &seed);
-                found.push(drawn.map_err(|error| Problem::named(Kind::Usage, "TooManyEvents", error))?);
+                found.push(
+                    drawn.map_err(|error| Problem::named(Kind::Usage, "TooManyEvents", error))?,
+                );
             }
             Ok(found)
         })?;
@@ -282,7 +309,9 @@ impl Estimates {
         drawing: (Option<&Bound<'_, PyAny>>, Option<&Bound<'_, PyAny>>),
     ) -> PyResult<Interval> {
         match drawing {
-            (None, Some(_)) => Err(PyValueError::new_err("seed: it draws re-samplings; say how many with bootstrap=1000")),
+            (None, Some(_)) => Err(PyValueError::new_err(
+                "seed: it draws re-samplings; say how many with bootstrap=1000",
+            )),
             (None, None) => self.told(analytic(&self.sample), py),
             (Some(replicates), seed) => {
                 let drawn = self.drawn(py, vec![statistic()], replicates, seed)?;
@@ -344,7 +373,9 @@ impl Estimates {
     #[getter]
     fn devices<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         if !self.is_each {
-            return Err(PyTypeError::new_err("devices: the devices' samples were not kept apart; ask with each=True"));
+            return Err(PyTypeError::new_err(
+                "devices: the devices' samples were not kept apart; ask with each=True",
+            ));
         }
         let all = PyDict::new(py);
         for device in &self.asked.report.devices {
@@ -364,22 +395,47 @@ impl Estimates {
 
     /// The mean of the field: Student's t with finite-population correction.
     #[pyo3(signature = (*, bootstrap = None, seed = None))]
-    fn mean(&self, py: Python<'_>, bootstrap: Option<&Bound<'_, PyAny>>, seed: Option<&Bound<'_, PyAny>>) -> PyResult<Interval> {
+    fn mean(
+        &self,
+        py: Python<'_>,
+        bootstrap: Option<&Bound<'_, PyAny>>,
+        seed: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Interval> {
         self.field_only("mean")?;
-        self.one(py, || Statistic::Mean, |sample| sample.streamed.mean().map(Into::into), (bootstrap, seed))
+        self.one(
+            py,
+            || Statistic::Mean,
+            |sample| sample.streamed.mean().map(Into::into),
+            (bootstrap, seed),
+        )
     }
 
     /// The sum of the field.
     #[pyo3(signature = (*, bootstrap = None, seed = None))]
-    fn sum(&self, py: Python<'_>, bootstrap: Option<&Bound<'_, PyAny>>, seed: Option<&Bound<'_, PyAny>>) -> PyResult<Interval> {
+    fn sum(
+        &self,
+        py: Python<'_>,
+        bootstrap: Option<&Bound<'_, PyAny>>,
+        seed: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Interval> {
         self.field_only("sum")?;
-        self.one(py, || Statistic::Sum, |sample| sample.streamed.sum().map(Into::into), (bootstrap, seed))
+        self.one(
+            py,
+            || Statistic::Sum,
+            |sample| sample.streamed.sum().map(Into::into),
+            (bootstrap, seed),
+        )
     }
 
     /// How many readings there are, which is no estimate: the devices have signed it. Of a condition, how many meet it.
     #[pyo3(signature = (*, bootstrap = None, seed = None))]
     #[allow(clippy::cast_precision_loss)]
-    fn count(&self, py: Python<'_>, bootstrap: Option<&Bound<'_, PyAny>>, seed: Option<&Bound<'_, PyAny>>) -> PyResult<Interval> {
+    fn count(
+        &self,
+        py: Python<'_>,
+        bootstrap: Option<&Bound<'_, PyAny>>,
+        seed: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Interval> {
         match &self.question {
             Question::Condition(condition) => {
                 let statistic = || Statistic::Count(condition.clone());
@@ -402,7 +458,12 @@ impl Estimates {
         seed: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Interval> {
         let condition = self.condition("proportion")?.clone();
-        self.one(py, || Statistic::Share(condition), |sample| sample.streamed.share(), (bootstrap, seed))
+        self.one(
+            py,
+            || Statistic::Share(condition),
+            |sample| sample.streamed.share(),
+            (bootstrap, seed),
+        )
     }
 
     /// The value that a share q of all readings is at or below, 0.5 for the median: bounds of order statistics.
@@ -429,13 +490,22 @@ impl Estimates {
     ) -> PyResult<Vec<Interval>> {
         self.field_only("quantile")?;
         if let Some(wrong) = at.iter().find(|q| !(0.0..=1.0).contains(*q)) {
-            return Err(PyValueError::new_err(format!("q: a share between 0 and 1, not {wrong}; 0.5 is the median")));
+            return Err(PyValueError::new_err(format!(
+                "q: a share between 0 and 1, not {wrong}; 0.5 is the median"
+            )));
         }
         if let Some(replicates) = bootstrap {
-            return self.drawn(py, at.into_iter().map(Statistic::Quantile).collect(), replicates, seed);
+            return self.drawn(
+                py,
+                at.into_iter().map(Statistic::Quantile).collect(),
+                replicates,
+                seed,
+            );
         }
         if seed.is_some() {
-            return Err(PyValueError::new_err("seed: it draws re-samplings; say how many with bootstrap=1000"));
+            return Err(PyValueError::new_err(
+                "seed: it draws re-samplings; say how many with bootstrap=1000",
+            ));
         }
         let sample = self.sample.clone();
         let found = work::run(py, move |_| Ok(sample.values.quantiles(&at)))?;
@@ -445,16 +515,24 @@ impl Estimates {
     /// How many of all readings lie in each of so many bins of one width, from the least value sampled to the greatest; or between each
     /// two of these edges.
     #[pyo3(signature = (bins = 10, *, edges = None))]
-    fn histogram(&self, py: Python<'_>, bins: usize, edges: Option<Vec<f64>>) -> PyResult<Vec<Bin>> {
+    fn histogram(
+        &self,
+        py: Python<'_>,
+        bins: usize,
+        edges: Option<Vec<f64>>,
+    ) -> PyResult<Vec<Bin>> {
         self.field_only("histogram")?;
         let ascends = |edges: &[f64]| edges.windows(2).all(|pair| pair[0] < pair[1]);
         if let Some(edges) = &edges
             && (edges.len() < 2 || edges.len() > usize::from(MOST_BINS) + 1 || !ascends(edges))
         {
-            return Err(PyValueError::new_err("edges: at least two numbers that ascend, and at most 1,001: [0, 10, 20]"));
+            return Err(PyValueError::new_err(
+                "edges: at least two numbers that ascend, and at most 1,001: [0, 10, 20]",
+            ));
         }
         let bins = u16::try_from(bins).ok().filter(|bins| (1..=MOST_BINS).contains(bins));
-        let bins = bins.ok_or_else(|| PyValueError::new_err(format!("bins: between 1 and {MOST_BINS}")))?;
+        let bins =
+            bins.ok_or_else(|| PyValueError::new_err(format!("bins: between 1 and {MOST_BINS}")))?;
         let sample = self.sample.clone();
         let found = work::run(py, move |_| {
             let edges = edges.or_else(|| sample.values.edges(bins));
@@ -462,7 +540,11 @@ impl Estimates {
         })?;
         let found = found.ok_or_else(|| self.no_sample().raise(py))?;
         let bin = |bin: moteseal_client::estimate::Bin| {
-            Ok(Bin { low: bin.low, high: bin.high, events: Py::new(py, Interval::from(bin.events))? })
+            Ok(Bin {
+                low: bin.low,
+                high: bin.high,
+                events: Py::new(py, Interval::from(bin.events))?,
+            })
         };
         found.into_iter().map(bin).collect()
     }
@@ -472,6 +554,10 @@ impl Estimates {
             Question::Field(field) => field.clone(),
             Question::Condition(condition) => format!("a condition on {}", condition.field()),
         };
-        format!("<moteseal.Estimates of {what}, from {} of {} readings>", self.sampled(), self.population())
+        format!(
+            "<moteseal.Estimates of {what}, from {} of {} readings>",
+            self.sampled(),
+            self.population()
+        )
     }
 }

@@ -69,7 +69,16 @@ struct Told {
 
 impl Problem {
     fn told(kind: Kind, name: String, message: String) -> Self {
-        Self(Box::new(Told { kind, name, message, device: None, index: None, epoch: None, refusal: None, url: None }))
+        Self(Box::new(Told {
+            kind,
+            name,
+            message,
+            device: None,
+            index: None,
+            epoch: None,
+            refusal: None,
+            url: None,
+        }))
     }
 
     /// A failure of this name. Its text starts with the name, as everywhere.
@@ -81,8 +90,10 @@ impl Problem {
     pub(crate) fn named(kind: Kind, otherwise: &str, error: impl fmt::Display) -> Self {
         let message = error.to_string();
         let first = message.split_once(": ").map(|(first, _)| first);
-        let is_name =
-            |text: &&str| text.starts_with(|c: char| c.is_ascii_uppercase()) && text.bytes().all(|b| b.is_ascii_alphanumeric());
+        let is_name = |text: &&str| {
+            text.starts_with(|c: char| c.is_ascii_uppercase())
+                && text.bytes().all(|b| b.is_ascii_alphanumeric())
+        };
         let name = first.filter(is_name).unwrap_or(otherwise).to_owned();
         Self::told(kind, name, message)
     }
@@ -94,7 +105,8 @@ impl Problem {
 
     /// A file that cannot be read.
     pub(crate) fn file(path: &Path, error: &std::io::Error) -> Self {
-        let kind = if error.kind() == std::io::ErrorKind::NotFound { Kind::Usage } else { Kind::Failed };
+        let kind =
+            if error.kind() == std::io::ErrorKind::NotFound { Kind::Usage } else { Kind::Failed };
         Self::new(kind, "BadFile", format_args!("cannot read {}: {error}", path.display()))
     }
 
@@ -126,7 +138,11 @@ impl Problem {
     }
 
     pub(crate) fn of_output(error: &OutputError) -> Self {
-        let (kind, otherwise) = if error.is_misuse() { (Kind::Usage, "UsageError") } else { (Kind::Failed, "OutputFailed") };
+        let (kind, otherwise) = if error.is_misuse() {
+            (Kind::Usage, "UsageError")
+        } else {
+            (Kind::Failed, "OutputFailed")
+        };
         Self::named(kind, otherwise, error)
     }
 
@@ -137,7 +153,9 @@ impl Problem {
             let (index, epoch) = place(refusal);
             return problem.at(index, epoch).about(refusal.device(), roster);
         };
-        let mut problem = problem.at(Some(finding.index.0.into()), Some(finding.epoch.0)).about(Some(finding.device), roster);
+        let mut problem = problem
+            .at(Some(finding.index.0.into()), Some(finding.epoch.0))
+            .about(Some(finding.device), roster);
         problem.0.refusal = Some(refusal.name());
         problem
     }
@@ -203,7 +221,9 @@ fn url(error: &NetError) -> Option<&str> {
 /// The seal's index and the epoch that a refusal is about.
 fn place(refusal: &Refusal) -> (Option<u64>, Option<u64>) {
     match refusal {
-        Refusal::Choice { index, .. } | Refusal::Equivocation { index, .. } => (Some(index.0.into()), None),
+        Refusal::Choice { index, .. } | Refusal::Equivocation { index, .. } => {
+            (Some(index.0.into()), None)
+        }
         Refusal::NotAsAsked { index, .. } => (index.map(|index| index.0.into()), None),
         Refusal::Missing { index, epoch, .. } => (Some(index.0.into()), epoch.map(|epoch| epoch.0)),
         Refusal::Epoch { epoch, .. }
@@ -212,7 +232,9 @@ fn place(refusal: &Refusal) -> (Option<u64>, Option<u64>) {
         | Refusal::TwoManifests { epoch }
         | Refusal::EpochTooLarge { epoch, .. } => (None, Some(epoch.0)),
         Refusal::Read(error) => match (&error.kind, error.run) {
-            (ReadErrorKind::Seal(_), Some((first, last))) if first == last => (Some(first.0.into()), None),
+            (ReadErrorKind::Seal(_), Some((first, last))) if first == last => {
+                (Some(first.0.into()), None)
+            }
             _ => (None, None),
         },
         _ => (None, None),

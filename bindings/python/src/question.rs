@@ -25,22 +25,40 @@ pub(crate) fn query(
 ) -> PyResult<Query> {
     let names = devices.map(names).transpose()?;
     if names.as_ref().is_some_and(Vec::is_empty) {
-        return Err(
-            Problem::new(Kind::Usage, "BadQuery", "no devices; name at least one, or leave devices out for all").raise(py)
-        );
+        return Err(Problem::new(
+            Kind::Usage,
+            "BadQuery",
+            "no devices; name at least one, or leave devices out for all",
+        )
+        .raise(py));
     }
     let devices = roster.named(names.as_deref()).map_err(|problem| problem.raise(py))?;
     let epoch_ms = roster.roster.epoch_ms();
-    let since = since.map(|since| instant(since, "since")).transpose()?.map_or(0, |since| since.floor_ms() / epoch_ms);
-    let until = until.map(|until| instant(until, "until")).transpose()?.map(|until| until.ceil_ms().div_ceil(epoch_ms));
+    let since = since
+        .map(|since| instant(since, "since"))
+        .transpose()?
+        .map_or(0, |since| since.floor_ms() / epoch_ms);
+    let until = until
+        .map(|until| instant(until, "until"))
+        .transpose()?
+        .map(|until| until.ceil_ms().div_ceil(epoch_ms));
     if until.is_some_and(|until| until <= since) {
-        return Err(Problem::new(Kind::Usage, "BadQuery", "the range of time is empty: until must be after since").raise(py));
+        return Err(Problem::new(
+            Kind::Usage,
+            "BadQuery",
+            "the range of time is empty: until must be after since",
+        )
+        .raise(py));
     }
     let query = Query { devices, since: EpochNumber(since), until: until.map(EpochNumber), choice };
     // What it checks is in its words, and what it cannot know is a device's name.
     Query::from_json(query.to_json().as_bytes()).map_err(|error| {
         let problem = Problem::named(Kind::Usage, "BadQuery", error);
-        query.devices.iter().fold(problem, |problem, device| problem.about(Some(*device), &roster.roster)).raise(py)
+        query
+            .devices
+            .iter()
+            .fold(problem, |problem, device| problem.about(Some(*device), &roster.roster))
+            .raise(py)
     })
 }
 
@@ -63,7 +81,9 @@ fn names(devices: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
     let each = devices.try_iter().map_err(|_| wrong_type("devices", EXPECTED, devices))?;
     let names = each.map(|name| {
         let name = name?;
-        name.cast::<PyString>().map_err(|_| wrong_type("devices", EXPECTED, &name)).and_then(|name| name.extract())
+        name.cast::<PyString>()
+            .map_err(|_| wrong_type("devices", EXPECTED, &name))
+            .and_then(|name| name.extract())
     });
     names.collect()
 }
@@ -88,14 +108,18 @@ impl Instant {
 /// A `datetime` with a time zone, a `date` (its start, UTC), Unix milliseconds, or RFC 3339.
 fn instant(time: &Bound<'_, PyAny>, what: &str) -> PyResult<Instant> {
     let py = time.py();
-    let early = || PyValueError::new_err(format!("{what}: a time before 1970, when there were no epochs"));
-    let of = |micros: i128, more| u128::try_from(micros).map(|micros| Instant { micros, more }).map_err(|_| early());
+    let early =
+        || PyValueError::new_err(format!("{what}: a time before 1970, when there were no epochs"));
+    let of = |micros: i128, more| {
+        u128::try_from(micros).map(|micros| Instant { micros, more }).map_err(|_| early())
+    };
     if time.is_instance_of::<PyBool>() {
         return Err(wrong_type(what, EXPECTED_TIME, time));
     }
     if time.is_instance_of::<PyInt>() {
-        let ms: i128 =
-            time.extract().map_err(|_| PyValueError::new_err(format!("{what}: Unix milliseconds, of at most 64 bits")))?;
+        let ms: i128 = time.extract().map_err(|_| {
+            PyValueError::new_err(format!("{what}: Unix milliseconds, of at most 64 bits"))
+        })?;
         return of(ms.saturating_mul(1000), false);
     }
     if let Ok(text) = time.cast::<PyString>() {
@@ -103,7 +127,10 @@ fn instant(time: &Bound<'_, PyAny>, what: &str) -> PyResult<Instant> {
         let nanos = text.parse::<Timestamp>().map(Timestamp::as_nanosecond).ok();
         let nanos = nanos.or_else(|| {
             let day = text.parse::<Date>().ok().filter(|_| text.len() == "2026-01-31".len())?;
-            Some(i128::from(day.since(Date::constant(1970, 1, 1)).ok()?.get_days()) * 86_400_000_000_000)
+            Some(
+                i128::from(day.since(Date::constant(1970, 1, 1)).ok()?.get_days())
+                    * 86_400_000_000_000,
+            )
         });
         let nanos = nanos.ok_or_else(|| {
             PyValueError::new_err(format!(
@@ -130,7 +157,8 @@ fn instant(time: &Bound<'_, PyAny>, what: &str) -> PyResult<Instant> {
     of((part("days")? * 86_400 + part("seconds")?) * 1_000_000 + part("microseconds")?, false)
 }
 
-const EXPECTED_TIME: &str = "a datetime with a time zone, a date, Unix milliseconds (int) or an RFC 3339 text";
+const EXPECTED_TIME: &str =
+    "a datetime with a time zone, a date, Unix milliseconds (int) or an RFC 3339 text";
 
 /// How much is asked: exactly one of these.
 pub(crate) fn choice(
@@ -142,7 +170,9 @@ pub(crate) fn choice(
     let at_most = at_most.map(|most| number::<u64>(most, "at_most")).transpose()?;
     let sample = sample.map(|count| number::<u32>(count, "sample")).transpose()?;
     if seed.is_some() && sample.is_none() {
-        return Err(PyValueError::new_err("seed: it draws a sample; say how large with sample=100"));
+        return Err(PyValueError::new_err(
+            "seed: it draws a sample; say how large with sample=100",
+        ));
     }
     match (rate, at_most, sample) {
         (Some(rate), None, None) => Ok(Choice::Rate(self::rate(rate)?)),
@@ -150,8 +180,12 @@ pub(crate) fn choice(
         (None, Some(most), None) => Ok(Choice::AtMost(most)),
         (None, None, Some(0)) => Err(PyValueError::new_err("sample: at least 1 reading an epoch")),
         (None, None, Some(count)) => Ok(Choice::Sample { count, seed: self::seed(seed)? }),
-        (None, None, None) => Err(PyValueError::new_err("say how much: rate=\"1/8\", at_most=100 or sample=100; rate=1 is all")),
-        _ => Err(PyValueError::new_err("rate, at_most and sample exclude each other; give one of them")),
+        (None, None, None) => Err(PyValueError::new_err(
+            "say how much: rate=\"1/8\", at_most=100 or sample=100; rate=1 is all",
+        )),
+        _ => Err(PyValueError::new_err(
+            "rate, at_most and sample exclude each other; give one of them",
+        )),
     }
 }
 
@@ -175,8 +209,9 @@ pub(crate) fn rate(rate: &Bound<'_, PyAny>) -> PyResult<Rate> {
         rate.extract::<f64>()?.to_string()
     } else {
         let part = |name: &str| rate.getattr(name).and_then(|part| Ok(part.str()?.to_string()));
-        let (numerator, denominator) =
-            part("numerator").and_then(|above| Ok((above, part("denominator")?))).map_err(|_| wrong())?;
+        let (numerator, denominator) = part("numerator")
+            .and_then(|above| Ok((above, part("denominator")?)))
+            .map_err(|_| wrong())?;
         format!("{numerator}/{denominator}")
     };
     text.trim().parse().map_err(|error| PyValueError::new_err(format!("rate: {text}: {error}")))
@@ -186,8 +221,9 @@ pub(crate) fn rate(rate: &Bound<'_, PyAny>) -> PyResult<Rate> {
 pub(crate) fn seed(seed: Option<&Bound<'_, PyAny>>) -> PyResult<[u8; 32]> {
     let mut bytes = [0; 32];
     let Some(seed) = seed else {
-        getrandom::fill(&mut bytes)
-            .map_err(|error| PyValueError::new_err(format!("seed: the system has no random bytes: {error}")))?;
+        getrandom::fill(&mut bytes).map_err(|error| {
+            PyValueError::new_err(format!("seed: the system has no random bytes: {error}"))
+        })?;
         return Ok(bytes);
     };
     let wrong = || PyValueError::new_err("seed: 32 bytes, or 64 hexadecimal digits");
@@ -215,7 +251,10 @@ impl Remembering {
         if let Ok(flag) = memory.cast::<PyBool>() {
             return Ok(if flag.is_true() { Self::ByDefault } else { Self::No });
         }
-        memory.extract().map(Self::In).map_err(|_| wrong_type("memory", "True, False or a path", memory))
+        memory
+            .extract()
+            .map(Self::In)
+            .map_err(|_| wrong_type("memory", "True, False or a path", memory))
     }
 
     /// The file, if there is one.

@@ -52,7 +52,9 @@ impl Report {
     /// The devices, by the order of the query.
     #[getter]
     fn devices(&self) -> Vec<DeviceReport> {
-        (0..self.report.devices.len()).map(|at| DeviceReport { report: self.report.clone(), at }).collect()
+        (0..self.report.devices.len())
+            .map(|at| DeviceReport { report: self.report.clone(), at })
+            .collect()
     }
 
     /// Rows handed out.
@@ -214,7 +216,11 @@ impl DeviceReport {
     fn outages(&self) -> Vec<Outage> {
         let outages = self.device().outages.iter();
         outages
-            .map(|outage| Outage { from_epoch: outage.from.map(|from| from.0), to_epoch: outage.to.0, index: outage.index.0 })
+            .map(|outage| Outage {
+                from_epoch: outage.from.map(|from| from.0),
+                to_epoch: outage.to.0,
+                index: outage.index.0,
+            })
             .collect()
     }
 
@@ -226,16 +232,27 @@ impl DeviceReport {
 
     fn __repr__(&self) -> String {
         let device = self.device();
-        format!("<moteseal.DeviceReport {:?}: {} of {} events, {}>", device.name, device.rows, device.events, self.standing())
+        format!(
+            "<moteseal.DeviceReport {:?}: {} of {} events, {}>",
+            device.name,
+            device.rows,
+            device.events,
+            self.standing()
+        )
     }
 }
 
 /// What is not there of what was asked for, in words that name the way out.
-pub(crate) fn incomplete(report: &moteseal_client::Report, roster: &moteseal_verify::Roster) -> Option<crate::failure::Problem> {
+pub(crate) fn incomplete(
+    report: &moteseal_client::Report,
+    roster: &moteseal_verify::Roster,
+) -> Option<crate::failure::Problem> {
     use crate::failure::{Kind, Problem};
     let device = report.devices.iter().find(|device| !device.is_complete())?;
     let from = device.complete_until();
-    let at = roster.epoch_start_ms(from).and_then(|ms| jiff::Timestamp::from_millisecond(i64::try_from(ms).ok()?).ok());
+    let at = roster
+        .epoch_start_ms(from)
+        .and_then(|ms| jiff::Timestamp::from_millisecond(i64::try_from(ms).ok()?).ok());
     let at = at.map_or_else(|| format!("epoch {from}"), |at| at.to_string());
     let name = &device.name;
     let problem = match device.standing {

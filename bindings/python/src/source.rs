@@ -89,7 +89,11 @@ impl Roster {
 
     fn __repr__(&self) -> String {
         let devices = self.roster.devices().len();
-        format!("<moteseal.Roster of {:?}, version {}, {devices} devices>", self.roster.group_name(), self.roster.version())
+        format!(
+            "<moteseal.Roster of {:?}, version {}, {devices} devices>",
+            self.roster.group_name(),
+            self.roster.version()
+        )
     }
 }
 
@@ -99,20 +103,30 @@ impl Roster {
             Problem::named(
                 Kind::Usage,
                 "BadFile",
-                format_args!("{}: {error}; a public key file is a PEM like op.pub.pem", operator.display()),
+                format_args!(
+                    "{}: {error}; a public key file is a PEM like op.pub.pem",
+                    operator.display()
+                ),
             )
         })?;
         let bytes = read(&path)?;
         let roster = moteseal_verify::Roster::open(&bytes, &key).map_err(|error| {
             // A COSE_Sign1, tagged (spec/formats.md, section 2.2): anything else is some other file.
             if bytes.starts_with(&[0xd2, 0x84]) {
-                Problem::named(Kind::Refused, "NotAuthentic", format_args!("{error} (operator {})", operator.display()))
-                    .in_file(&path)
+                Problem::named(
+                    Kind::Refused,
+                    "NotAuthentic",
+                    format_args!("{error} (operator {})", operator.display()),
+                )
+                .in_file(&path)
             } else {
                 Problem::new(
                     Kind::Usage,
                     "BadFile",
-                    format_args!("{} is not a roster; `moteseal roster new` makes one", path.display()),
+                    format_args!(
+                        "{} is not a roster; `moteseal roster new` makes one",
+                        path.display()
+                    ),
                 )
             }
         })?;
@@ -121,7 +135,9 @@ impl Roster {
 
     /// The devices of these names; every one of the roster where none is named.
     pub(crate) fn named(&self, names: Option<&[String]>) -> Result<Vec<DeviceId>, Problem> {
-        let Some(names) = names else { return Ok(self.roster.devices().map(|device| device.id).collect()) };
+        let Some(names) = names else {
+            return Ok(self.roster.devices().map(|device| device.id).collect());
+        };
         names.iter().map(|name| self.roster.id(name).ok_or_else(|| self.unknown(name))).collect()
     }
 
@@ -134,7 +150,11 @@ impl Roster {
         Problem::new(
             Kind::Usage,
             "UnknownDevice",
-            format_args!("{} has no device {name:?}; it has {}{more}", self.path.display(), names.join(", ")),
+            format_args!(
+                "{} has no device {name:?}; it has {}{more}",
+                self.path.display(),
+                names.join(", ")
+            ),
         )
     }
 }
@@ -145,15 +165,22 @@ pub(crate) fn roster(roster: &Bound<'_, PyAny>, operator: Option<PathBuf>) -> Py
     if let Ok(given) = roster.cast::<Roster>() {
         return match operator {
             None => Ok(given.clone().unbind()),
-            Some(_) => Err(PyTypeError::new_err("operator: a Roster has been checked already; give the operator's key to it")),
+            Some(_) => Err(PyTypeError::new_err(
+                "operator: a Roster has been checked already; give the operator's key to it",
+            )),
         };
     }
     let Ok(path) = roster.extract::<PathBuf>() else {
         let kind = roster.get_type().name()?;
-        return Err(PyTypeError::new_err(format!("roster: expected a path or a moteseal.Roster, got {kind}")));
+        return Err(PyTypeError::new_err(format!(
+            "roster: expected a path or a moteseal.Roster, got {kind}"
+        )));
     };
-    let operator =
-        operator.ok_or_else(|| PyTypeError::new_err("operator: the path of the operator's public key belongs to a roster's"))?;
+    let operator = operator.ok_or_else(|| {
+        PyTypeError::new_err(
+            "operator: the path of the operator's public key belongs to a roster's",
+        )
+    })?;
     Py::new(py, Roster::new(py, path, operator)?)
 }
 
@@ -168,7 +195,10 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Problem> {
         _ => Err(Problem::new(
             Kind::Usage,
             "BadFile",
-            format_args!("{} is larger than {MAX_FILE} bytes; is it the right file?", path.display()),
+            format_args!(
+                "{} is larger than {MAX_FILE} bytes; is it the right file?",
+                path.display()
+            ),
         )),
     }
 }

@@ -13,7 +13,8 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use moteseal_client::sum::{
-    Asking, FollowError, NumberError, Numbers, Querier, Question, RowFormat, RowNames, RowWriter, Run, default_floor, follow,
+    Asking, FollowError, NumberError, Numbers, Querier, Question, RowFormat, RowNames, RowWriter,
+    Run, default_floor, follow,
 };
 use moteseal_core::identity::decode_secret_pem;
 use moteseal_core::record::DeviceId;
@@ -143,13 +144,17 @@ impl Following {
     fn next(&self, py: Python<'_>) -> PyResult<Option<String>> {
         // A fork has this process' memory and none of its threads: waiting would never end.
         if self.process != std::process::id() {
-            return Err(PyRuntimeError::new_err("this query was asked before a fork; ask one in each process"));
+            return Err(PyRuntimeError::new_err(
+                "this query was asked before a fork; ask one in each process",
+            ));
         }
         loop {
             if self.missed().is_some() {
                 return Ok(None);
             }
-            let said = py.detach(|| self.rows.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(TICK));
+            let said = py.detach(|| {
+                self.rows.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(TICK)
+            });
             let ended = match said {
                 Ok(Said::Row(row)) => return Ok(Some(row)),
                 Ok(Said::Ended(ended)) => ended,
@@ -161,7 +166,8 @@ impl Following {
                     Err(Problem::system("an internal error ended the query; please report it"))
                 }
             };
-            *self.missed.lock().unwrap_or_else(PoisonError::into_inner) = Some(*ended.as_ref().unwrap_or(&0));
+            *self.missed.lock().unwrap_or_else(PoisonError::into_inner) =
+                Some(*ended.as_ref().unwrap_or(&0));
             return ended.map(|_| None).map_err(|problem| problem.raise(py));
         }
     }
@@ -179,14 +185,20 @@ pub(crate) fn follow_sums(
     floor: Option<u32>,
 ) -> PyResult<Following> {
     if epochs == Some(0) {
-        return Err(PyValueError::new_err("epochs: at least 1, or None to go on until it is closed"));
+        return Err(PyValueError::new_err(
+            "epochs: at least 1, or None to go on until it is closed",
+        ));
     }
     if !(0.0..=86_400.0).contains(&parts.grace) {
-        return Err(PyValueError::new_err(format!("grace: seconds between 0 and 86,400, not {}", parts.grace)));
+        return Err(PyValueError::new_err(format!(
+            "grace: seconds between 0 and 86,400, not {}",
+            parts.grace
+        )));
     }
     let roster = roster.get().roster.clone();
     let posed = work::run(py, move |_| Posed::new(&query, &roster, parts, floor))?;
-    let (query, floor, sources) = (posed.querier.id().to_string(), posed.querier.question().floor, posed.sources);
+    let (query, floor, sources) =
+        (posed.querier.id().to_string(), posed.querier.question().floor, posed.sources);
     let (says, rows) = sync_channel(WAITING);
     let stop = Stop::default();
     let theirs = stop.clone();
@@ -195,8 +207,18 @@ pub(crate) fn follow_sums(
         // Where nobody listens any more, nobody is told.
         let _ = says.send(Said::Ended(ended));
     });
-    spawned.map_err(|error| Problem::system(format_args!("cannot start a thread: {error}")).raise(py))?;
-    Ok(Following { rows: Mutex::new(rows), stop, query, floor, sources, missed: Mutex::new(None), process: std::process::id() })
+    spawned.map_err(|error| {
+        Problem::system(format_args!("cannot start a thread: {error}")).raise(py)
+    })?;
+    Ok(Following {
+        rows: Mutex::new(rows),
+        stop,
+        query,
+        floor,
+        sources,
+        missed: Mutex::new(None),
+        process: std::process::id(),
+    })
 }
 
 /// A query that is ready to be asked.
@@ -213,30 +235,46 @@ struct Posed {
 }
 
 impl Posed {
-    fn new(text: &str, roster: &moteseal_verify::Roster, parts: Parts, floor: Option<u32>) -> Result<Self, Problem> {
+    fn new(
+        text: &str,
+        roster: &moteseal_verify::Roster,
+        parts: Parts,
+        floor: Option<u32>,
+    ) -> Result<Self, Problem> {
         let mut buffer = [0; MAX_SCHEMA];
         let schema = schema(&parts.columns, &mut buffer)?;
         let plan = plan(text, &schema, &parts.ranges)?;
-        let in_file = |path: &Path, error: &dyn std::fmt::Display| Problem::named(Kind::Usage, "BadFile", error).in_file(path);
-        let signer = decode_secret_pem(&secret(&parts.key)?).map_err(|error| in_file(&parts.key, &error))?;
-        let keys = QuerierKeys::decode(&secret(&parts.keys)?).map_err(|error| in_file(&parts.keys, &error))?;
-        keys.circle.check(roster.group(), &roster.digest()).map_err(|error| in_file(&parts.keys, &error))?;
+        let in_file = |path: &Path, error: &dyn std::fmt::Display| {
+            Problem::named(Kind::Usage, "BadFile", error).in_file(path)
+        };
+        let signer =
+            decode_secret_pem(&secret(&parts.key)?).map_err(|error| in_file(&parts.key, &error))?;
+        let keys = QuerierKeys::decode(&secret(&parts.keys)?)
+            .map_err(|error| in_file(&parts.keys, &error))?;
+        keys.circle
+            .check(roster.group(), &roster.digest())
+            .map_err(|error| in_file(&parts.keys, &error))?;
         if keys.querier != signer.public() {
-            let text =
-                format_args!("{} is not the key that the set-up was told of, and no device would answer it", parts.key.display());
+            let text = format_args!(
+                "{} is not the key that the set-up was told of, and no device would answer it",
+                parts.key.display()
+            );
             return Err(Problem::new(Kind::Usage, "WrongQuerier", text));
         }
         let tree = AggregationTree::new(roster, pairs(&parts.gateways), pairs(&parts.devices));
         let tree = tree.map_err(|error| Problem::named(Kind::Usage, "UsageError", error))?;
         let mut link_secret = Zeroizing::new([0; 32]);
-        hex::decode_to_slice(secret(&parts.link_secret)?.trim_ascii(), &mut *link_secret)
-            .map_err(|_| in_file(&parts.link_secret, &"a link secret file holds 64 hexadecimal digits"))?;
+        hex::decode_to_slice(secret(&parts.link_secret)?.trim_ascii(), &mut *link_secret).map_err(
+            |_| in_file(&parts.link_secret, &"a link secret file holds 64 hexadecimal digits"),
+        )?;
         let link = parts.link.options(roster)?;
 
         let mut bytes = [0; MAX_PLAN];
         let encoded = plan.encode(&mut bytes).map_err(Problem::system)?.to_vec();
         let mut nonce = [0; 16];
-        getrandom::fill(&mut nonce).map_err(|error| Problem::system(format_args!("the system has no random bytes: {error}")))?;
+        getrandom::fill(&mut nonce).map_err(|error| {
+            Problem::system(format_args!("the system has no random bytes: {error}"))
+        })?;
         let sources = keys.circle.sources;
         let question = Question {
             group: keys.circle.group,
@@ -249,20 +287,33 @@ impl Posed {
         let devices: Vec<DeviceId> = roster.devices().map(|device| device.id).collect();
         let querier = Querier::new(question, &keys.master, &devices, Host::detect(), &|_| {});
         let querier = querier.map_err(|error| Problem::named(Kind::Usage, error.name(), &error))?;
-        let names = RowNames::new(&plan, &schema, roster.devices().map(|device| device.name.clone()).collect());
+        let names = RowNames::new(
+            &plan,
+            &schema,
+            roster.devices().map(|device| device.name.clone()).collect(),
+        );
         let numbers = Numbers::open(&parts.state).map_err(|error| number_problem(&error))?;
         let grace = Duration::from_secs_f64(parts.grace);
         Ok(Self { querier, sources, tree, signer, link_secret, link, numbers, names, grace })
     }
 
     /// Runs the query until its epochs are over, or it is stopped; says how many have no row.
-    fn run(self, epochs: Option<u64>, stop: &Stop, says: &SyncSender<Said>) -> Result<u64, Problem> {
+    fn run(
+        self,
+        epochs: Option<u64>,
+        stop: &Stop,
+        says: &SyncSender<Said>,
+    ) -> Result<u64, Problem> {
         let Self { querier, tree, signer, link_secret, link, mut numbers, names, grace, .. } = self;
         let lines = Lines { says, line: Vec::new() };
-        let mut writer = RowWriter::new(RowFormat::JsonLines, names, lines).map_err(|error| Problem::of_output(&error))?;
-        let members: Vec<[u8; 8]> = tree.querier().children().iter().map(|child| child.id.0).collect();
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-        let runtime = runtime.map_err(|error| Problem::system(format_args!("cannot start threads: {error}")))?;
+        let mut writer = RowWriter::new(RowFormat::JsonLines, names, lines)
+            .map_err(|error| Problem::of_output(&error))?;
+        let members: Vec<[u8; 8]> =
+            tree.querier().children().iter().map(|child| child.id.0).collect();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        let runtime = runtime
+            .map_err(|error| Problem::system(format_args!("cannot start threads: {error}")))?;
         runtime.block_on(async {
             let hub = MqttHub::new(&link, members).map_err(|error| link_problem(&error))?;
             tokio::select! {
@@ -305,7 +356,9 @@ impl Write for Lines<'_> {
 }
 
 fn unix_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
 }
 
 fn pairs(all: &[(String, String)]) -> impl Iterator<Item = (&str, &str)> {
@@ -316,25 +369,43 @@ fn pairs(all: &[(String, String)]) -> impl Iterator<Item = (&str, &str)> {
 fn schema<'b>(columns: &[String], buffer: &'b mut [u8; MAX_SCHEMA]) -> Result<Schema<'b>, Problem> {
     let wrong = |text: std::fmt::Arguments<'_>| Problem::named(Kind::Usage, "UsageError", text);
     let fields = columns.iter().map(|column| {
-        Field::parse(column)
-            .map_err(|error| wrong(format_args!("{error} ({column:?}; a column is NAME:UNIT:TYPE: temperature:Cel:i16/100)")))
+        Field::parse(column).map_err(|error| {
+            wrong(format_args!(
+                "{error} ({column:?}; a column is NAME:UNIT:TYPE: temperature:Cel:i16/100)"
+            ))
+        })
     });
     let fields = fields.collect::<Result<Vec<_>, _>>()?;
     if fields.is_empty() {
-        return Err(wrong(format_args!("columns: name those that the devices seal, for example \"temperature:Cel:i16/100\"")));
+        return Err(wrong(format_args!(
+            "columns: name those that the devices seal, for example \"temperature:Cel:i16/100\""
+        )));
     }
     Schema::encode(&fields, buffer).map_err(|error| wrong(format_args!("{error}")))
 }
 
 /// Reads the query, and narrows its columns to the values that they can have.
-fn plan<'a>(text: &'a str, schema: &Schema<'a>, ranges: &[(String, String, String)]) -> Result<Plan<'a>, Problem> {
-    let mut plan = Plan::parse(text, schema).map_err(|error| Problem::named(Kind::Usage, "UsageError", error))?;
+fn plan<'a>(
+    text: &'a str,
+    schema: &Schema<'a>,
+    ranges: &[(String, String, String)],
+) -> Result<Plan<'a>, Problem> {
+    let mut plan = Plan::parse(text, schema)
+        .map_err(|error| Problem::named(Kind::Usage, "UsageError", error))?;
     for (column, least, greatest) in ranges {
         if schema.field(column).is_none() {
-            return Err(Problem::new(Kind::Usage, "UnknownColumn", format_args!("ranges: there is no column {column:?}")));
+            return Err(Problem::new(
+                Kind::Usage,
+                "UnknownColumn",
+                format_args!("ranges: there is no column {column:?}"),
+            ));
         }
         plan.narrow(column, least, greatest).map_err(|error| {
-            Problem::named(Kind::Usage, "UsageError", format_args!("{error} (ranges: {column}, {least} to {greatest})"))
+            Problem::named(
+                Kind::Usage,
+                "UsageError",
+                format_args!("{error} (ranges: {column}, {least} to {greatest})"),
+            )
         })?;
     }
     Ok(plan)
@@ -342,8 +413,10 @@ fn plan<'a>(text: &'a str, schema: &Schema<'a>, ranges: &[(String, String, Strin
 
 impl Link {
     fn options(self, roster: &moteseal_verify::Roster) -> Result<Options, Problem> {
-        let wrong = |text: &str| Problem::new(Kind::Usage, "UsageError", format_args!("link: {text}"));
-        let mut options = Options::new(self.url, format!("{}.{QUERIER}", hex::encode(roster.group().0)));
+        let wrong =
+            |text: &str| Problem::new(Kind::Usage, "UsageError", format_args!("link: {text}"));
+        let mut options =
+            Options::new(self.url, format!("{}.{QUERIER}", hex::encode(roster.group().0)));
         options.version = match self.version.as_deref() {
             None | Some("5") => Version::V5,
             Some("3.1.1") => Version::V3,
@@ -352,9 +425,10 @@ impl Link {
         options.ca = self.ca;
         options.login = match (self.user, self.password_file) {
             (None, None) => None,
-            (Some(user), Some(file)) => {
-                Some(Login { user, password: Password::read(&file).map_err(|error| link_problem(&error))? })
-            }
+            (Some(user), Some(file)) => Some(Login {
+                user,
+                password: Password::read(&file).map_err(|error| link_problem(&error))?,
+            }),
             _ => return Err(wrong("user and password_file go together")),
         };
         options.identity = match (self.certificate, self.certificate_key) {
@@ -373,7 +447,9 @@ fn secret(path: &Path) -> Result<Zeroizing<Vec<u8>>, Problem> {
 
 fn link_problem(error: &LinkError) -> Problem {
     let kind = match error {
-        LinkError::BadAddress { .. } | LinkError::BadFile { .. } | LinkError::PasswordInClear { .. } => Kind::Usage,
+        LinkError::BadAddress { .. }
+        | LinkError::BadFile { .. }
+        | LinkError::PasswordInClear { .. } => Kind::Usage,
         LinkError::Closed => Kind::Failed,
         _ => Kind::Unreachable,
     };

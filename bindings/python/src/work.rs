@@ -75,7 +75,9 @@ pub(crate) fn run<T: Send + 'static>(
         // Nobody waits any more where this fails.
         let _ = done.send(work(&theirs));
     });
-    spawned.map_err(|error| Problem::system(format_args!("cannot start a thread: {error}")).raise(py))?;
+    spawned.map_err(|error| {
+        Problem::system(format_args!("cannot start a thread: {error}")).raise(py)
+    })?;
     loop {
         let (waited, found) = wait(py, doing, TICK);
         doing = waited;
@@ -89,7 +91,9 @@ pub(crate) fn run<T: Send + 'static>(
                 }
             }
             Err(RecvTimeoutError::Disconnected) => {
-                return Err(Problem::system("an internal error ended the work; please report it").raise(py));
+                return Err(
+                    Problem::system("an internal error ended the work; please report it").raise(py)
+                );
             }
         }
     }
@@ -98,7 +102,11 @@ pub(crate) fn run<T: Send + 'static>(
 type Doing<T> = Receiver<Result<T, Problem>>;
 
 /// Waits without Python's lock.
-fn wait<T: Send>(py: Python<'_>, doing: Doing<T>, time: Duration) -> (Doing<T>, Result<Result<T, Problem>, RecvTimeoutError>) {
+fn wait<T: Send>(
+    py: Python<'_>,
+    doing: Doing<T>,
+    time: Duration,
+) -> (Doing<T>, Result<Result<T, Problem>, RecvTimeoutError>) {
     py.detach(move || {
         let found = doing.recv_timeout(time);
         (doing, found)

@@ -14,7 +14,9 @@ fn read(name: &str) -> String {
 fn the_oldest_python_is_the_one_whose_stable_interface_is_used() {
     let (cargo, project) = (read("../../Cargo.toml"), read("pyproject.toml"));
     let minor = cargo.split("abi3-py3").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
-    for said in [format!("requires-python = \">=3.{minor}\""), format!("python_version = \"3.{minor}\"")] {
+    for said in
+        [format!("requires-python = \">=3.{minor}\""), format!("python_version = \"3.{minor}\"")]
+    {
         assert!(project.contains(&said), "pyproject.toml does not say {said}");
     }
 }

@@ -175,11 +175,17 @@ impl LyingAggregator {
 
     fn read(&self, share: &Share<'_>) -> Option<Claim> {
         let participants: BTreeSet<u32> =
-            Participation::decode(share.participation, self.hub.group_sources()).ok()?.runs().flatten().collect();
+            Participation::decode(share.participation, self.hub.group_sources())
+                .ok()?
+                .runs()
+                .flatten()
+                .collect();
         let psrs = share.psrs.iter().collect::<Result<Vec<_>, _>>().ok()?;
-        let groups: BTreeSet<u32> = participants.iter().map(|position| position / self.key_group).collect();
+        let groups: BTreeSet<u32> =
+            participants.iter().map(|position| position / self.key_group).collect();
         let slots = psrs.len() / groups.len().max(1);
-        let records = groups.into_iter().zip(psrs.chunks(slots.max(1)).map(<[Psr]>::to_vec)).collect();
+        let records =
+            groups.into_iter().zip(psrs.chunks(slots.max(1)).map(<[Psr]>::to_vec)).collect();
         Some(Claim { participants, records })
     }
 
@@ -212,7 +218,8 @@ impl LyingAggregator {
             }
             Malice::ReplayQuery => {
                 let mut others = self.sent.iter().filter(|(query, _)| **query != share.query);
-                claim.records = others.find(|(_, other)| has_shape(other, &honest))?.1.records.clone();
+                claim.records =
+                    others.find(|(_, other)| has_shape(other, &honest))?.1.records.clone();
             }
             Malice::SwapSlots => claim.records.values_mut().for_each(|slots| slots.rotate_left(1)),
             Malice::SwapKeyGroups => {
@@ -226,17 +233,25 @@ impl LyingAggregator {
             }
             Malice::HideParticipant => {
                 // One without whom every key group still has somebody: else its record would go with it, as if it had been silent.
-                let mut less = children.values().map(|child| without(&honest, child, self.key_group));
-                let is_hidden = |less: &Claim| less.participants != honest.participants && has_shape(less, &honest);
+                let mut less =
+                    children.values().map(|child| without(&honest, child, self.key_group));
+                let is_hidden = |less: &Claim| {
+                    less.participants != honest.participants && has_shape(less, &honest)
+                };
                 claim.participants = less.find(is_hidden)?.participants;
             }
             Malice::InventParticipant => {
-                let beneath = (0..self.hub.group_sources()).filter(|position| self.hub.owner(*position).is_some());
-                let silent: BTreeSet<u32> = beneath.filter(|position| !honest.participants.contains(position)).collect();
+                let beneath = (0..self.hub.group_sources())
+                    .filter(|position| self.hub.owner(*position).is_some());
+                let silent: BTreeSet<u32> =
+                    beneath.filter(|position| !honest.participants.contains(position)).collect();
                 let slots = honest.records.values().next()?.len();
                 let invented = *silent.first()?;
                 claim.participants.insert(invented);
-                claim.records.entry(invented / self.key_group).or_insert_with(|| vec![Psr::ZERO; slots]);
+                claim
+                    .records
+                    .entry(invented / self.key_group)
+                    .or_insert_with(|| vec![Psr::ZERO; slots]);
             }
             Malice::ClaimSilent => {
                 let less = without(&honest, victim, self.key_group);
@@ -254,13 +269,20 @@ impl LyingAggregator {
     /// A frame that says this; with other bytes for the first record.
     fn frame(&self, (query, epoch): Epoch, claim: &Claim, first: Option<&[u8]>) -> Option<Vec<u8>> {
         let mut words = vec![0_u64; self.hub.group_sources().div_ceil(64) as usize];
-        claim.participants.iter().for_each(|position| words[*position as usize / 64] |= 1 << (position % 64));
+        claim
+            .participants
+            .iter()
+            .for_each(|position| words[*position as usize / 64] |= 1 << (position % 64));
         let mut set = vec![0; participation::max_size(self.hub.group_sources())];
         let length = Participation::encode(&words, &mut set).ok()?;
         let mut out = vec![0; MAX_FRAME];
         let write = |out: &mut Writer<'_>| -> Result<(), BufferTooSmall> {
             let records = claim.records.values().flatten();
-            out.array(5)?.uint(4u8)?.bytes(&query.to_be_bytes())?.uint(epoch)?.bytes(&set[..length])?;
+            out.array(5)?
+                .uint(4u8)?
+                .bytes(&query.to_be_bytes())?
+                .uint(epoch)?
+                .bytes(&set[..length])?;
             out.array(records.clone().count() as u64)?;
             for (at, record) in records.enumerate() {
                 out.bytes(first.filter(|_| at == 0).unwrap_or(&record.to_bytes()))?;
@@ -277,7 +299,14 @@ impl LyingAggregator {
 }
 
 fn tag(key: &[u8; 32], message: &[u8]) -> Option<[u8; 32]> {
-    Some(Hmac::<sha2::Sha256>::new_from_slice(key).ok()?.chain_update(message).finalize().into_bytes().into())
+    Some(
+        Hmac::<sha2::Sha256>::new_from_slice(key)
+            .ok()?
+            .chain_update(message)
+            .finalize()
+            .into_bytes()
+            .into(),
+    )
 }
 
 fn add(records: &mut BTreeMap<u32, Vec<Psr>>, more: &BTreeMap<u32, Vec<Psr>>) {
@@ -289,9 +318,16 @@ fn add(records: &mut BTreeMap<u32, Vec<Psr>>, more: &BTreeMap<u32, Vec<Psr>>) {
 }
 
 /// The sums of what children said, but for some, in the key groups that are claimed.
-fn sum(children: &BTreeMap<DeviceId, Claim>, but: &[&Claim], claimed: &Claim) -> BTreeMap<u32, Vec<Psr>> {
-    let mut records: BTreeMap<u32, Vec<Psr>> =
-        claimed.records.iter().map(|(group, slots)| (*group, vec![Psr::ZERO; slots.len()])).collect();
+fn sum(
+    children: &BTreeMap<DeviceId, Claim>,
+    but: &[&Claim],
+    claimed: &Claim,
+) -> BTreeMap<u32, Vec<Psr>> {
+    let mut records: BTreeMap<u32, Vec<Psr>> = claimed
+        .records
+        .iter()
+        .map(|(group, slots)| (*group, vec![Psr::ZERO; slots.len()]))
+        .collect();
     for child in children.values().filter(|child| !but.contains(child)) {
         add(&mut records, &child.records);
     }
@@ -300,14 +336,21 @@ fn sum(children: &BTreeMap<DeviceId, Claim>, but: &[&Claim], claimed: &Claim) ->
 
 /// The claim without a child's participants, and key groups that nobody is left in.
 fn without(honest: &Claim, child: &Claim, key_group: u32) -> Claim {
-    let participants: BTreeSet<u32> = honest.participants.difference(&child.participants).copied().collect();
+    let participants: BTreeSet<u32> =
+        honest.participants.difference(&child.participants).copied().collect();
     let groups: BTreeSet<u32> = participants.iter().map(|position| position / key_group).collect();
-    let records = honest.records.iter().filter(|(group, _)| groups.contains(group)).map(|(group, slots)| (*group, slots.clone()));
+    let records = honest
+        .records
+        .iter()
+        .filter(|(group, _)| groups.contains(group))
+        .map(|(group, slots)| (*group, slots.clone()));
     Claim { records: records.collect(), participants }
 }
 
 /// Whether the records of one could stand for those of the other.
 fn has_shape(one: &Claim, other: &Claim) -> bool {
-    let shape = |claim: &Claim| claim.records.iter().map(|(group, slots)| (*group, slots.len())).collect::<Vec<_>>();
+    let shape = |claim: &Claim| {
+        claim.records.iter().map(|(group, slots)| (*group, slots.len())).collect::<Vec<_>>()
+    };
     shape(one) == shape(other)
 }

@@ -135,8 +135,11 @@ impl Answer {
                 Item::Open(open) => at = Some((open.device, open.last)),
                 Item::Part(part) => {
                     let Some((device, last)) = at else { continue };
-                    let index = last.map_or(part.skipped, |(index, _)| index.0.saturating_add(1).saturating_add(part.skipped));
-                    let epoch = last.map_or(part.advance, |(_, epoch)| epoch.0.saturating_add(part.advance));
+                    let index = last.map_or(part.skipped, |(index, _)| {
+                        index.0.saturating_add(1).saturating_add(part.skipped)
+                    });
+                    let epoch = last
+                        .map_or(part.advance, |(_, epoch)| epoch.0.saturating_add(part.advance));
                     let (index, epoch) = (SealIndex(index), EpochNumber(epoch));
                     at = Some((device, Some((index, epoch))));
                     places.push(Place { item, device, index, epoch });
@@ -172,9 +175,13 @@ impl From<&stream::Item<'_>> for Item {
             stream::Item::Open(open) => Self::Open(*open),
             stream::Item::Part(part) => Self::Part(Box::new(Part::from(part))),
             stream::Item::End => Self::End,
-            stream::Item::Problem { name, detail } => Self::Problem { name: (*name).to_owned(), detail: (*detail).to_owned() },
+            stream::Item::Problem { name, detail } => {
+                Self::Problem { name: (*name).to_owned(), detail: (*detail).to_owned() }
+            }
             stream::Item::Proof { query } => Self::Proof((*query).to_owned()),
-            stream::Item::Explain { seal, digests } => Self::Explain { seal: seal.to_vec(), digests: digests.to_vec() },
+            stream::Item::Explain { seal, digests } => {
+                Self::Explain { seal: seal.to_vec(), digests: digests.to_vec() }
+            }
             stream::Item::Manifest(manifest) => Self::Manifest(manifest.to_vec()),
         }
     }
@@ -196,7 +203,9 @@ impl From<&stream::Part<'_>> for Part {
             answered: part.answered.runs().collect(),
             select: match &part.select {
                 stream::Select::Levels(mask) => Select::Levels(*mask),
-                stream::Select::Events(gaps) => Select::Events(gaps.iter().map(|seq| seq.0).collect()),
+                stream::Select::Events(gaps) => {
+                    Select::Events(gaps.iter().map(|seq| seq.0).collect())
+                }
             },
             digests: part.digests.to_vec(),
             events: part.events.to_vec(),

@@ -189,7 +189,8 @@ impl Broadcaster {
     /// When it wants to send next, in milliseconds; none if it has no lies to tell.
     #[must_use]
     pub fn next_due(&self) -> Option<u64> {
-        (!self.assaults.is_empty()).then(|| self.from_ms + self.ticks.saturating_mul(1000) / u64::from(self.per_second))
+        (!self.assaults.is_empty())
+            .then(|| self.from_ms + self.ticks.saturating_mul(1000) / u64::from(self.per_second))
     }
 
     /// The frame that is due, if any: written to the start of `out`, its length. A kind of lie that there is no occasion for yet lets the next kind go first.

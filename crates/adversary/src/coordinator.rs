@@ -62,8 +62,10 @@ impl Upload {
     #[must_use]
     pub fn read(roster: &Roster, manifest: &[u8], bundles: &[Vec<u8>]) -> Option<Self> {
         let mut scratch = vec![0; manifest.len() + 64];
-        let manifest = Manifest::open(manifest, roster.group(), roster.coordinator()?, &mut scratch).ok()?;
-        let bundles = bundles.iter().map(|bytes| Bundle::read(roster, bytes)).collect::<Option<Vec<_>>>()?;
+        let manifest =
+            Manifest::open(manifest, roster.group(), roster.coordinator()?, &mut scratch).ok()?;
+        let bundles =
+            bundles.iter().map(|bytes| Bundle::read(roster, bytes)).collect::<Option<Vec<_>>>()?;
         Some(Self {
             epoch: manifest.epoch(),
             round: manifest.round(),
@@ -78,8 +80,13 @@ impl Upload {
     ///
     /// # Errors
     /// [`IssueError`].
-    pub fn manifest(&self, roster: &Roster, coordinator: &dyn Signer) -> Result<Vec<u8>, IssueError> {
-        let devices: Vec<(DeviceId, &[Digest])> = self.listed.iter().map(|(device, seals)| (*device, &seals[..])).collect();
+    pub fn manifest(
+        &self,
+        roster: &Roster,
+        coordinator: &dyn Signer,
+    ) -> Result<Vec<u8>, IssueError> {
+        let devices: Vec<(DeviceId, &[Digest])> =
+            self.listed.iter().map(|(device, seals)| (*device, &seals[..])).collect();
         let draft = ManifestDraft {
             group: roster.group(),
             roster: roster.digest(),
@@ -107,9 +114,18 @@ impl Bundle {
                     Framing::Fixed(size) => usize::from(size.get()),
                     Framing::Prefixed => 0,
                 };
-                let (device, index, digest) = (statement.device, statement.index, proven.seal.digest());
+                let (device, index, digest) =
+                    (statement.device, statement.index, proven.seal.digest());
                 let (counters, blocks) = (statement.counters, proven.blocks.to_vec());
-                found = Some(Self { device, index, digest, record_size, counters, blocks, bytes: bytes.to_vec() });
+                found = Some(Self {
+                    device,
+                    index,
+                    digest,
+                    record_size,
+                    counters,
+                    blocks,
+                    bytes: bytes.to_vec(),
+                });
             }
             Ok(())
         };
@@ -294,7 +310,9 @@ pub const CHEATS: &[Cheat] = &[
         names: &["InventedSeal"],
         bend: |uploads, at, device| {
             let listed = &mut uploads[at].listed;
-            let Some(other) = listed.keys().copied().find(|other| *other != device) else { return false };
+            let Some(other) = listed.keys().copied().find(|other| *other != device) else {
+                return false;
+            };
             let Some(seals) = listed.remove(&other) else { return false };
             listed.entry(device).or_default().extend(seals);
             true
@@ -307,18 +325,26 @@ pub const CHEATS: &[Cheat] = &[
         names: &["EventsLength", "NotAuthentic"],
         bend: |uploads, at, device| {
             let bundles = &mut uploads[at].bundles;
-            let Some(one) = bundles.iter().position(|bundle| bundle.device == device) else { return false };
-            let Some(other) = bundles.iter().position(|bundle| bundle.device != device) else { return false };
+            let Some(one) = bundles.iter().position(|bundle| bundle.device == device) else {
+                return false;
+            };
+            let Some(other) = bundles.iter().position(|bundle| bundle.device != device) else {
+                return false;
+            };
             let (mine, theirs) = (bundles[one].events(), bundles[other].events());
             let differ = mine != theirs;
             // As many bytes as the other's counters ask for, so that only the digests can tell.
-            let fit = |from: &[u8], length: usize| from.iter().copied().cycle().take(length).collect::<Vec<u8>>();
+            let fit = |from: &[u8], length: usize| {
+                from.iter().copied().cycle().take(length).collect::<Vec<u8>>()
+            };
             let (to_one, to_other) = (fit(&theirs, mine.len()), fit(&mine, theirs.len()));
             differ
                 && !mine.is_empty()
                 && !theirs.is_empty()
-                && bundles[one].alter(|part| std::mem::replace(&mut part.events, to_one) != part.events)
-                && bundles[other].alter(|part| std::mem::replace(&mut part.events, to_other) != part.events)
+                && bundles[one]
+                    .alter(|part| std::mem::replace(&mut part.events, to_one) != part.events)
+                && bundles[other]
+                    .alter(|part| std::mem::replace(&mut part.events, to_other) != part.events)
         },
     },
 ];
@@ -339,7 +365,9 @@ fn cut_event(bundle: &mut Bundle) -> bool {
 fn repeat_event(bundle: &mut Bundle) -> bool {
     let size = bundle.record_size;
     bundle.alter(|part| {
-        let there = size > 0 && part.events.len() >= 2 * size && part.events[..size] != part.events[size..2 * size];
+        let there = size > 0
+            && part.events.len() >= 2 * size
+            && part.events[..size] != part.events[size..2 * size];
         if there {
             part.events.copy_within(..size, size);
         }
@@ -383,16 +411,21 @@ fn prune_tree(part: &mut Part, levels: u8, size: usize, mask: u32) -> bool {
     let Select::Levels(before) = part.select else { return false };
     let (n, salt) = (u64::from(part.n), Salt(part.salt));
     let of = |mask: u32| {
-        (0..n).map(Sequence).filter(move |seq| mask >> salt.level(*seq, levels).0 & 1 == 1).collect::<Vec<Sequence>>()
+        (0..n)
+            .map(Sequence)
+            .filter(move |seq| mask >> salt.level(*seq, levels).0 & 1 == 1)
+            .collect::<Vec<Sequence>>()
     };
     let known: BTreeMap<(u64, u64), Digest> = geometry::siblings(n, of(before))
         .zip(part.digests.as_chunks::<32>().0)
         .map(|(subtree, digest)| ((subtree.start, subtree.end), Digest(*digest)))
         .collect();
-    let records: BTreeMap<Sequence, &[u8]> = of(before).into_iter().zip(part.events.chunks(size)).collect();
+    let records: BTreeMap<Sequence, &[u8]> =
+        of(before).into_iter().zip(part.events.chunks(size)).collect();
     let kept = of(mask);
-    let digests: Option<Vec<Digest>> =
-        geometry::siblings(n, kept.iter().copied()).map(|subtree| root(subtree.start..subtree.end, &known, &records)).collect();
+    let digests: Option<Vec<Digest>> = geometry::siblings(n, kept.iter().copied())
+        .map(|subtree| root(subtree.start..subtree.end, &known, &records))
+        .collect();
     let Some(digests) = digests else { return false };
     let events: Option<Vec<&[u8]>> = kept.iter().map(|seq| records.get(seq).copied()).collect();
     let Some(events) = events.map(|events| events.concat()) else { return false };
@@ -402,7 +435,11 @@ fn prune_tree(part: &mut Part, levels: u8, size: usize, mask: u32) -> bool {
 }
 
 /// The root of a subtree, from subtrees whose roots are known, and records; `None` where there is neither.
-fn root(leaves: Range<u64>, known: &BTreeMap<(u64, u64), Digest>, records: &BTreeMap<Sequence, &[u8]>) -> Option<Digest> {
+fn root(
+    leaves: Range<u64>,
+    known: &BTreeMap<(u64, u64), Digest>,
+    records: &BTreeMap<Sequence, &[u8]>,
+) -> Option<Digest> {
     if let Some(root) = known.get(&(leaves.start, leaves.end)) {
         return Some(*root);
     }
@@ -411,14 +448,21 @@ fn root(leaves: Range<u64>, known: &BTreeMap<(u64, u64), Digest>, records: &BTre
         return records.get(&Sequence(leaves.start)).map(|record| tree::leaf(record));
     }
     let middle = leaves.start + left;
-    Some(tree::node(&root(leaves.start..middle, known, records)?, &root(middle..leaves.end, known, records)?))
+    Some(tree::node(
+        &root(leaves.start..middle, known, records)?,
+        &root(middle..leaves.end, known, records)?,
+    ))
 }
 
 /// A stream of everything that was uploaded: manifests, then every bundle, by device and index. What a cloud that is in on it serves.
 ///
 /// # Errors
 /// [`IssueError`].
-pub fn stream(uploads: &[Upload], roster: &Roster, coordinator: &dyn Signer) -> Result<Vec<u8>, IssueError> {
+pub fn stream(
+    uploads: &[Upload],
+    roster: &Roster,
+    coordinator: &dyn Signer,
+) -> Result<Vec<u8>, IssueError> {
     let mut out = Vec::new();
     for upload in uploads.iter().filter(|upload| !upload.withheld) {
         write::manifest(&mut out, &upload.manifest(roster, coordinator)?);

@@ -24,14 +24,23 @@ pub(crate) struct Served {
 
 /// What an honest answer serves, in order.
 pub(crate) fn served(answer: &Answer) -> Vec<Served> {
-    let parts = answer.places().into_iter().filter_map(|place| Some((place, answer.part(place.item)?)));
-    parts.map(|(place, part)| Served { device: place.device, index: place.index, select: part.select.clone() }).collect()
+    let parts =
+        answer.places().into_iter().filter_map(|place| Some((place, answer.part(place.item)?)));
+    parts
+        .map(|(place, part)| Served {
+            device: place.device,
+            index: place.index,
+            select: part.select.clone(),
+        })
+        .collect()
 }
 
 /// The answer that serves these, with every signature that it needs: nothing in it is false.
 pub(crate) fn compose(holdings: &Holdings, served: &[Served]) -> Answer {
-    let held: Vec<(&Held, &Select)> =
-        served.iter().filter_map(|serve| Some((holdings.get(serve.device, serve.index)?, &serve.select))).collect();
+    let held: Vec<(&Held, &Select)> = served
+        .iter()
+        .filter_map(|serve| Some((holdings.get(serve.device, serve.index)?, &serve.select)))
+        .collect();
     let mut items = Vec::new();
     let (mut schema, mut run): (Option<&[u8]>, usize) = (None, 0);
     for (at, (current, select)) in held.iter().enumerate() {
@@ -45,7 +54,10 @@ pub(crate) fn compose(holdings: &Holdings, served: &[Served]) -> Answer {
         run += 1;
         let follows = held.get(at + 1).is_some_and(|(next, _)| {
             let (old, new) = (current.seal.statement(), next.seal.statement());
-            new.device == old.device && new.prev == current.seal.digest() && new.schema == old.schema && new.roster == old.roster
+            new.device == old.device
+                && new.prev == current.seal.digest()
+                && new.schema == old.schema
+                && new.roster == old.roster
         });
         let signed = !follows || run == RUN_PARTS;
         items.push(Item::Part(Box::new(current.part((*select).clone(), signed))));
@@ -77,7 +89,8 @@ pub(crate) fn serve_otherwise(
 
 /// The parts of the asked range, from the middle outward: a lie in the middle is the hardest to see.
 pub(crate) fn inner_places(answer: &Answer, context: &Context<'_>) -> Vec<Place> {
-    let places: Vec<Place> = answer.places().into_iter().filter(|place| context.question.covers(place.epoch)).collect();
+    let places: Vec<Place> =
+        answer.places().into_iter().filter(|place| context.question.covers(place.epoch)).collect();
     // Past the middle: with several devices, the middle itself is the start of one.
     let middle = places.len() * 9 / 16;
     let mut order: Vec<usize> = (0..places.len()).collect();
@@ -130,17 +143,27 @@ pub(crate) fn layout(part: &Part, held: &Held) -> Vec<(u64, u8, std::ops::Range<
 fn sizes(part: &Part, levels: u8) -> (Counters, u32, u64, u32) {
     let counters = Counters::of(&Salt(part.salt), levels, part.n);
     let lost = |level: usize| part.lost.get(level).is_some_and(|&lost| lost > 0);
-    let survives = |level: &u8| counters.at(Level(*level)) > 0 && *level >= part.own_round.0 && !lost(usize::from(*level));
+    let survives = |level: &u8| {
+        counters.at(Level(*level)) > 0 && *level >= part.own_round.0 && !lost(usize::from(*level))
+    };
     let surviving = (0..levels).filter(survives).fold(0, |mask: u32, level| mask | 1 << level);
     let key = Salt(part.salt);
     let (digests, events) = match (&part.select, part.scheme) {
-        (Select::Levels(mask), Scheme::Star) => (u64::from(star_digests(surviving, *mask)), masked(&counters, *mask)),
+        (Select::Levels(mask), Scheme::Star) => {
+            (u64::from(star_digests(surviving, *mask)), masked(&counters, *mask))
+        }
         (Select::Levels(mask), Scheme::Tree) => {
-            let members = (0..u64::from(part.n)).map(Sequence).filter(|&seq| mask >> key.level(seq, levels).0 & 1 == 1);
-            (geometry::siblings(u64::from(part.n), members).count() as u64, masked(&counters, *mask))
+            let members = (0..u64::from(part.n))
+                .map(Sequence)
+                .filter(|&seq| mask >> key.level(seq, levels).0 & 1 == 1);
+            (
+                geometry::siblings(u64::from(part.n), members).count() as u64,
+                masked(&counters, *mask),
+            )
         }
         (Select::Events(sequence), _) => {
-            let siblings = geometry::siblings(u64::from(part.n), sequence.iter().map(|&seq| Sequence(seq)));
+            let siblings =
+                geometry::siblings(u64::from(part.n), sequence.iter().map(|&seq| Sequence(seq)));
             (siblings.count() as u64, u32::try_from(sequence.len()).unwrap_or(u32::MAX))
         }
     };
@@ -154,7 +177,9 @@ pub(crate) fn fits(part: &Part, framing: Framing, levels: u8) -> bool {
         Select::Levels(mask) => mask & !surviving == 0,
         Select::Events(_) => true,
     };
-    selectable && part.digests.len() as u64 == 32 * digests && framing.length_of(&part.events, events) == Some(part.events.len())
+    selectable
+        && part.digests.len() as u64 == 32 * digests
+        && framing.length_of(&part.events, events) == Some(part.events.len())
 }
 
 /// How many events a part with these fields has.
@@ -178,7 +203,11 @@ pub(crate) fn put_record(part: &mut Part, at: &std::ops::Range<usize>, record: &
 }
 
 /// The same seal over other records, signed by `sign`.
-pub(crate) fn reseal(held: &Held, records: Vec<Vec<u8>>, sign: &dyn Fn(&[u8]) -> Option<Vec<u8>>) -> Option<Held> {
+pub(crate) fn reseal(
+    held: &Held,
+    records: Vec<Vec<u8>>,
+    sign: &dyn Fn(&[u8]) -> Option<Vec<u8>>,
+) -> Option<Held> {
     let statement = held.seal.statement().clone();
     let levels = statement.counters.levels();
     let (root, blocks) = match statement.scheme {
@@ -189,7 +218,11 @@ pub(crate) fn reseal(held: &Held, records: Vec<Vec<u8>>, sign: &dyn Fn(&[u8]) ->
                     frame(&mut bytes, held.framing, &records[usize::try_from(seq).unwrap_or(0)]);
                 }
                 let empty = held.blocks.get(usize::from(level)) == Some(&Digest::NULL);
-                if empty { Digest::NULL } else { star::block_digest(statement.device, statement.index, Level(level), &bytes) }
+                if empty {
+                    Digest::NULL
+                } else {
+                    star::block_digest(statement.device, statement.index, Level(level), &bytes)
+                }
             };
             let blocks: Vec<Digest> = (0..levels).map(block).collect();
             (star::root(&statement.counters, &blocks), blocks)

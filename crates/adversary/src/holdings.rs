@@ -54,15 +54,23 @@ impl Holdings {
             let (item, length) = stream::Item::decode(rest).map_err(|error| error.to_string())?;
             rest = &rest[length..];
             match item {
-                stream::Item::Schema(bytes) => schema = Some(SchemaEntry::decode(bytes).map_err(|error| error.to_string())?),
+                stream::Item::Schema(bytes) => {
+                    schema = Some(SchemaEntry::decode(bytes).map_err(|error| error.to_string())?)
+                }
                 stream::Item::Open(open) => {
                     follower.open(&open, |_| None).map_err(|error| error.to_string())?;
                     opened = Some(open);
                 }
                 stream::Item::Part(part) => {
-                    let (Some(schema), Some(open)) = (&schema, opened) else { return Err("no schema or no open item".into()) };
-                    let shape = moteseal_core::seal::follow::Shape { digest: schema.digest, framing: schema.framing };
-                    let rebuilt = follower.part(&part, Some(&shape)).map_err(|error| error.to_string())?;
+                    let (Some(schema), Some(open)) = (&schema, opened) else {
+                        return Err("no schema or no open item".into());
+                    };
+                    let shape = moteseal_core::seal::follow::Shape {
+                        digest: schema.digest,
+                        framing: schema.framing,
+                    };
+                    let rebuilt =
+                        follower.part(&part, Some(&shape)).map_err(|error| error.to_string())?;
                     let statement = rebuilt.seal.statement();
                     let (device, index) = (statement.device, statement.index);
                     let star = statement.scheme == Scheme::Star;
@@ -139,7 +147,9 @@ impl Held {
     #[must_use]
     pub fn digests(&self, select: &Select) -> Vec<u8> {
         match (select, self.seal.statement().scheme) {
-            (Select::Levels(mask), Scheme::Star) => write::star_evidence(&self.seal, &self.blocks, *mask),
+            (Select::Levels(mask), Scheme::Star) => {
+                write::star_evidence(&self.seal, &self.blocks, *mask)
+            }
             (Select::Levels(mask), Scheme::Tree) => self.multiproof(&self.members(*mask)),
             (Select::Events(sequence), _) => self.multiproof(sequence),
         }
@@ -147,12 +157,15 @@ impl Held {
 
     fn multiproof(&self, sequence: &[u64]) -> Vec<u8> {
         let selected = sequence.iter().map(|&seq| Sequence(seq));
-        geometry::siblings(self.records.len() as u64, selected).flat_map(|range| self.subtree(range).0).collect()
+        geometry::siblings(self.records.len() as u64, selected)
+            .flat_map(|range| self.subtree(range).0)
+            .collect()
     }
 
     fn subtree(&self, range: std::ops::Range<u64>) -> Digest {
         let mut subtree = Tree::<32>::new();
-        let range = usize::try_from(range.start).unwrap_or(0)..usize::try_from(range.end).unwrap_or(0);
+        let range =
+            usize::try_from(range.start).unwrap_or(0)..usize::try_from(range.end).unwrap_or(0);
         for record in &self.records[range] {
             // A part has fewer than 2^32 events.
             let _ = subtree.push_leaf(tree::leaf(record));
@@ -170,11 +183,15 @@ impl Held {
             Select::Events(sequence) => sequence.clone(),
         };
         if statement.scheme == Scheme::Star {
-            sequence.sort_by_key(|&seq| std::cmp::Reverse(statement.salt.level(Sequence(seq), levels)));
+            sequence
+                .sort_by_key(|&seq| std::cmp::Reverse(statement.salt.level(Sequence(seq), levels)));
         }
         let mut events = Vec::new();
         for seq in sequence {
-            let record = usize::try_from(seq).ok().and_then(|seq| self.records.get(seq)).map_or(&[][..], Vec::as_slice);
+            let record = usize::try_from(seq)
+                .ok()
+                .and_then(|seq| self.records.get(seq))
+                .map_or(&[][..], Vec::as_slice);
             frame(&mut events, self.framing, record);
         }
         events

@@ -20,11 +20,21 @@ impl Holdings {
         for &device in devices {
             let seals: Vec<&Held> = self.seals(device).collect();
             let statement = |held: &&Held| held.seal.statement().clone();
-            let covered: Vec<&Held> = seals.iter().copied().filter(|held| question.covers(held.seal.statement().epoch)).collect();
-            for epoch in covered.chunk_by(|a, b| a.seal.statement().epoch == b.seal.statement().epoch) {
+            let covered: Vec<&Held> = seals
+                .iter()
+                .copied()
+                .filter(|held| question.covers(held.seal.statement().epoch))
+                .collect();
+            for epoch in
+                covered.chunk_by(|a, b| a.seal.statement().epoch == b.seal.statement().epoch)
+            {
                 let selects = select(device, epoch, question.choice);
                 let epoch = epoch.iter().map(|held| held.seal.statement().index);
-                served.extend(epoch.zip(selects).map(|(index, select)| Served { device, index, select }));
+                served.extend(epoch.zip(selects).map(|(index, select)| Served {
+                    device,
+                    index,
+                    select,
+                }));
             }
             let Some(until) = question.until else { continue };
             let closes = |last: Statement| last.last_in_epoch && last.epoch.0 + 1 == until.0;
@@ -33,7 +43,11 @@ impl Holdings {
             }
             let behind = |held: &&&Held| held.seal.statement().epoch >= until;
             let boundary = seals.iter().find(behind).map(|held| held.seal.statement().index);
-            served.extend(boundary.map(|index| Served { device, index, select: Select::Levels(0) }));
+            served.extend(boundary.map(|index| Served {
+                device,
+                index,
+                select: Select::Levels(0),
+            }));
         }
         compose(self, &served)
     }
@@ -44,10 +58,16 @@ pub(crate) fn select(device: DeviceId, parts: &[&Held], choice: Choice) -> Vec<S
     let statements = parts.iter().map(|held| held.seal.statement());
     match choice {
         Choice::Rate(rate) => statements
-            .map(|statement| Select::Levels(rate.levels(statement.counters.levels()).unwrap_or(0) & statement.surviving()))
+            .map(|statement| {
+                Select::Levels(
+                    rate.levels(statement.counters.levels()).unwrap_or(0) & statement.surviving(),
+                )
+            })
             .collect(),
         Choice::AtMost(most) => {
-            let mut counts = EpochCounts::new(parts.first().map_or(1, |held| held.seal.statement().counters.levels()));
+            let mut counts = EpochCounts::new(
+                parts.first().map_or(1, |held| held.seal.statement().counters.levels()),
+            );
             statements.clone().for_each(|statement| counts.add(statement));
             let mask = counts.at_most(most);
             statements.map(|statement| Select::Levels(mask & statement.surviving())).collect()
@@ -64,7 +84,11 @@ pub(crate) fn select(device: DeviceId, parts: &[&Held], choice: Choice) -> Vec<S
             statements
                 .map(|statement| {
                     let end = start + statement.counters.total();
-                    let mine: Vec<u64> = chosen.iter().filter(|&&at| at >= start && at < end).map(|at| at - start).collect();
+                    let mine: Vec<u64> = chosen
+                        .iter()
+                        .filter(|&&at| at >= start && at < end)
+                        .map(|at| at - start)
+                        .collect();
                     start = end;
                     if mine.is_empty() { Select::Levels(0) } else { Select::Events(mine) }
                 })

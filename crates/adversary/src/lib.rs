@@ -23,6 +23,6 @@ pub use aggregator::{LyingAggregator, Malice};
 pub use answer::{Answer, Item, Part, Select};
 pub use holdings::{Held, Holdings};
 pub use lie::{
-    Accomplice, BUDGET_LIES, COORDINATOR, Context, EXPLAIN_LIES, ExplainLie, Explains, Explanation, LIES, Lie, Question, Schemes,
-    find,
+    Accomplice, BUDGET_LIES, COORDINATOR, Context, EXPLAIN_LIES, ExplainLie, Explains, Explanation,
+    LIES, Lie, Question, Schemes, find,
 };

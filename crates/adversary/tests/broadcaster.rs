@@ -7,8 +7,9 @@ use std::convert::Infallible;
 use moteseal_adversary::broadcaster::{Assault, Broadcaster, MAX_FORGED, REMEMBERED};
 use moteseal_core::Digest;
 use moteseal_core::cast::{
-    ChainDraft, ChainId, ChainNumber, Head, Incoming, KeyId, Kind, MAX_HEAD, MAX_LEAF, MAX_SENDER_CERTIFICATE, NetworkId,
-    OutgoingChain, Revocation, SenderCertificate, SenderCertificateDraft, Taken, open_single, sender_named,
+    ChainDraft, ChainId, ChainNumber, Head, Incoming, KeyId, Kind, MAX_HEAD, MAX_LEAF,
+    MAX_SENDER_CERTIFICATE, NetworkId, OutgoingChain, Revocation, SenderCertificate,
+    SenderCertificateDraft, Taken, open_single, sender_named,
 };
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_core::wire::cast::CastFrame;
@@ -60,27 +61,36 @@ impl Scene {
             kind: Kind::Messages,
             label: "",
         };
-        let (mut digests, mut tags) = ([Digest::NULL; MESSAGES as usize], [[0; 8]; MESSAGES as usize]);
+        let (mut digests, mut tags) =
+            ([Digest::NULL; MESSAGES as usize], [[0; 8]; MESSAGES as usize]);
         let mut scratch = [0; MAX_LEAF];
-        let chain = OutgoingChain::build(draft, &mut digests, &mut tags, &mut scratch, |number, out| {
-            out[..20].fill(u8::try_from(number).unwrap());
-            Ok::<_, Infallible>(20)
-        })
-        .unwrap();
+        let chain =
+            OutgoingChain::build(draft, &mut digests, &mut tags, &mut scratch, |number, out| {
+                out[..20].fill(u8::try_from(number).unwrap());
+                Ok::<_, Infallible>(20)
+            })
+            .unwrap();
         let (mut signed, mut head) = ([0; MAX_HEAD], [0; MAX_HEAD]);
         let head = chain.head(&key, &mut signed, &mut head).unwrap().to_vec();
         let mut leaves = Vec::new();
         for block in 1..=chain.blocks() {
             for index in 0..chain.in_block(block) {
                 let message = [u8::try_from(chain.outline().message(block, index)).unwrap(); 20];
-                leaves.push((block, index, chain.leaf(block, index, &message, &mut scratch).unwrap().to_vec()));
+                leaves.push((
+                    block,
+                    index,
+                    chain.leaf(block, index, &message, &mut scratch).unwrap().to_vec(),
+                ));
             }
         }
         Self { base, key, network, id, certificate, head, leaves }
     }
 
     fn frames(&self) -> Vec<Vec<u8>> {
-        let first = [frame(&CastFrame::Certificate(&self.certificate)), frame(&CastFrame::Head(&self.head))];
+        let first = [
+            frame(&CastFrame::Certificate(&self.certificate)),
+            frame(&CastFrame::Head(&self.head)),
+        ];
         let leaves = self.leaves.iter().map(|(block, index, leaf)| {
             frame(&CastFrame::Fragment {
                 chain: self.id.reference(KeyId::of(&self.key.public())),
@@ -95,7 +105,9 @@ impl Scene {
     /// A receiver that stands before a block.
     fn receiver(&self, block: u32) -> Incoming<{ PER_BLOCK as usize }> {
         let mut scratch = [0; MAX_HEAD];
-        let head = Head::open(&self.head, self.network, self.id.sender, &self.key.public(), &mut scratch).unwrap();
+        let head =
+            Head::open(&self.head, self.network, self.id.sender, &self.key.public(), &mut scratch)
+                .unwrap();
         let mut incoming = Incoming::new(&head).unwrap();
         for (block, index, leaf) in self.leaves.iter().filter(|(of, ..)| *of < block) {
             incoming.take(*block, *index, leaf).unwrap();
@@ -109,25 +121,40 @@ impl Scene {
         let base = self.base.public();
         match CastFrame::decode(bytes) {
             Ok(CastFrame::Certificate(certificate)) => {
-                SenderCertificate::open(certificate, self.network, &base).is_ok() && certificate != self.certificate
+                SenderCertificate::open(certificate, self.network, &base).is_ok()
+                    && certificate != self.certificate
             }
-            Ok(CastFrame::Revocation(revocation)) => Revocation::open(revocation, self.network, &[base]).is_ok(),
+            Ok(CastFrame::Revocation(revocation)) => {
+                Revocation::open(revocation, self.network, &[base]).is_ok()
+            }
             Ok(CastFrame::Head(head)) => {
-                let opened = Head::open(head, self.network, self.id.sender, &self.key.public(), &mut scratch);
+                let opened = Head::open(
+                    head,
+                    self.network,
+                    self.id.sender,
+                    &self.key.public(),
+                    &mut scratch,
+                );
                 opened.is_ok_and(|head| head.id().number >= self.id.number) && head != self.head
             }
             Ok(CastFrame::Single { .. }) => {
-                open_single(bytes, self.network, self.id.sender, &self.key.public(), &mut scratch).is_ok()
+                open_single(bytes, self.network, self.id.sender, &self.key.public(), &mut scratch)
+                    .is_ok()
             }
             Ok(CastFrame::Fragment { chain, block, index, leaf }) => {
-                let is_genuine = self.leaves.iter().any(|(b, i, l)| (*b, *i, &l[..]) == (block, index, leaf));
+                let is_genuine =
+                    self.leaves.iter().any(|(b, i, l)| (*b, *i, &l[..]) == (block, index, leaf));
                 let taken = (1..=MESSAGES / u32::from(PER_BLOCK)).any(|at| {
-                    matches!(self.receiver(at).take(block, index, leaf), Ok(Taken::Pending { .. } | Taken::Verified { .. }))
+                    matches!(
+                        self.receiver(at).take(block, index, leaf),
+                        Ok(Taken::Pending { .. } | Taken::Verified { .. })
+                    )
                 });
                 chain == self.id.reference(KeyId::of(&self.key.public())) && taken && !is_genuine
             }
             // Hints: whoever follows them believes nothing.
-            Ok(CastFrame::Wanted { .. } | CastFrame::Holds { .. } | CastFrame::Repair { .. }) | Err(_) => false,
+            Ok(CastFrame::Wanted { .. } | CastFrame::Holds { .. } | CastFrame::Repair { .. })
+            | Err(_) => false,
         }
     }
 }
@@ -154,7 +181,11 @@ fn every_assault_finds_an_occasion_and_nothing_of_it_is_believed() {
                 assert!(!scene.believes(&frame), "{}: {frame:02x?}", assault.about());
             }
         }
-        assert!(attacker.sent().iter().any(|(of, count)| *of == assault && *count > 100), "{}", assault.about());
+        assert!(
+            attacker.sent().iter().any(|(of, count)| *of == assault && *count > 100),
+            "{}",
+            assault.about()
+        );
     }
 }
 
@@ -163,8 +194,12 @@ fn every_assault_finds_an_occasion_and_nothing_of_it_is_believed() {
 fn forged_heads_and_certificates_fail_by_their_signature_alone() {
     let scene = Scene::new(9);
     let mut scratch = [0; MAX_HEAD];
-    let mut attacker =
-        Broadcaster::new(&[Assault::ForgeHeads, Assault::ForgeCertificates, Assault::ForgeRevocations], 10, 0, [4; 32]);
+    let mut attacker = Broadcaster::new(
+        &[Assault::ForgeHeads, Assault::ForgeCertificates, Assault::ForgeRevocations],
+        10,
+        0,
+        [4; 32],
+    );
     scene.frames().iter().for_each(|frame| attacker.hear(frame));
     let (mut heads, mut digests) = (0, std::collections::BTreeSet::new());
     for frame in sent(&mut attacker, 300) {
@@ -173,17 +208,25 @@ fn forged_heads_and_certificates_fail_by_their_signature_alone() {
                 heads += 1;
                 assert!(Head::peek(head).unwrap().id().number >= scene.id.number);
                 digests.insert(head.to_vec());
-                Head::open(head, scene.network, scene.id.sender, &scene.key.public(), &mut scratch).unwrap_err().name()
+                Head::open(head, scene.network, scene.id.sender, &scene.key.public(), &mut scratch)
+                    .unwrap_err()
+                    .name()
             }
             CastFrame::Certificate(certificate) => {
-                match SenderCertificate::open(certificate, scene.network, &scene.base.public()).map(|_| ()).unwrap_err().name() {
+                match SenderCertificate::open(certificate, scene.network, &scene.base.public())
+                    .map(|_| ())
+                    .unwrap_err()
+                    .name()
+                {
                     // Half of them are the genuine one with a bit changed, wherever it is.
                     "NotAuthentic" => "NotAuthentic",
                     _ => continue,
                 }
             }
             CastFrame::Revocation(revocation) => {
-                Revocation::open(revocation, scene.network, &[scene.base.public()]).unwrap_err().name()
+                Revocation::open(revocation, scene.network, &[scene.base.public()])
+                    .unwrap_err()
+                    .name()
             }
             _ => unreachable!("no other kind was asked for"),
         };
@@ -201,10 +244,15 @@ fn forged_commands_fail_by_their_signature_or_as_another_message() {
     scene.frames().iter().for_each(|frame| attacker.hear(frame));
     let mut names = std::collections::BTreeSet::new();
     for frame in sent(&mut attacker, 100) {
-        let opened = open_single(&frame, scene.network, scene.id.sender, &scene.key.public(), &mut scratch);
+        let opened =
+            open_single(&frame, scene.network, scene.id.sender, &scene.key.public(), &mut scratch);
         names.insert(opened.unwrap_err().name());
     }
-    assert_eq!(names.into_iter().collect::<Vec<_>>(), ["NotAuthentic", "NotSingle"], "the genuine head here is of many messages");
+    assert_eq!(
+        names.into_iter().collect::<Vec<_>>(),
+        ["NotAuthentic", "NotSingle"],
+        "the genuine head here is of many messages"
+    );
 }
 
 /// A head that a receiver could refuse by its form would cost it no signature check.
@@ -222,7 +270,8 @@ fn every_forged_head_is_well_formed() {
 #[test]
 fn replays_are_what_was_heard_and_the_memory_for_them_is_bounded() {
     let (scene, earlier) = (Scene::new(9), Scene::new(8));
-    let mut attacker = Broadcaster::new(&[Assault::ReplayOld, Assault::ReplayPresent], 10, 0, [5; 32]);
+    let mut attacker =
+        Broadcaster::new(&[Assault::ReplayOld, Assault::ReplayPresent], 10, 0, [5; 32]);
     assert!(sent(&mut attacker, 10).is_empty(), "nothing to replay yet");
     earlier.frames().iter().for_each(|frame| attacker.remember(frame));
     (0..2 * REMEMBERED).for_each(|_| attacker.hear(&scene.frames()[0]));
@@ -231,7 +280,10 @@ fn replays_are_what_was_heard_and_the_memory_for_them_is_bounded() {
     let replayed = sent(&mut attacker, 200);
     assert_eq!(replayed.len(), 200);
     assert!(replayed.iter().all(|frame| known.contains(frame)));
-    assert!(earlier.frames().iter().all(|frame| replayed.contains(frame)), "an earlier chain comes whole");
+    assert!(
+        earlier.frames().iter().all(|frame| replayed.contains(frame)),
+        "an earlier chain comes whole"
+    );
 }
 
 #[test]

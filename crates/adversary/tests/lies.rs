@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use moteseal_adversary::{Accomplice, Answer, Context, EXPLAIN_LIES, Explanation, Holdings, LIES, Question};
+use moteseal_adversary::{
+    Accomplice, Answer, Context, EXPLAIN_LIES, Explanation, Holdings, LIES, Question,
+};
 use moteseal_core::level::SaltKey;
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, SealIndex, Sequence};
 use moteseal_core::roster::Directory;
@@ -46,14 +48,20 @@ fn bundle(
 ) -> (Vec<u8>, Position) {
     let field = |text: &'static str| Field::parse(text).unwrap();
     let mut schema = vec![0; 256];
-    let schema = Schema::encode(&[field("temperature:Cel:i16/100"), field("humidity:%RH:u16/100")], &mut schema).unwrap();
+    let schema = Schema::encode(
+        &[field("temperature:Cel:i16/100"), field("humidity:%RH:u16/100")],
+        &mut schema,
+    )
+    .unwrap();
     let index = SealIndex(position.last.map_or(0, |(index, _)| index.0 + 1));
     let salt = SaltKey::new([9; 32]).salt(device, index);
-    let mut statement = Statement::new(scheme, roster.group(), roster.digest(), device, roster.levels());
+    let mut statement =
+        Statement::new(scheme, roster.group(), roster.digest(), device, roster.levels());
     (statement.index, statement.prev, statement.last) = (index, position.prev, position.last);
     (statement.epoch, statement.last_in_epoch) = (EpochNumber(epoch), last_in_epoch);
     (statement.schema, statement.salt) = (schema.digest(), salt);
-    let (mut star, mut tree) = (Star::<LEVELS>::new(device, index, &salt, Framing::fixed(4).unwrap()), Tree::<20>::new());
+    let (mut star, mut tree) =
+        (Star::<LEVELS>::new(device, index, &salt, Framing::fixed(4).unwrap()), Tree::<20>::new());
     for record in records {
         star.push(record).unwrap();
         tree.push(record).unwrap();
@@ -63,7 +71,9 @@ fn bundle(
     let mut order: Vec<usize> = (0..records.len()).collect();
     let root = match scheme {
         Scheme::Star => {
-            order.sort_by_key(|&seq| std::cmp::Reverse(salt.level(Sequence(seq as u64), roster.levels())));
+            order.sort_by_key(|&seq| {
+                std::cmp::Reverse(salt.level(Sequence(seq as u64), roster.levels()))
+            });
             star::root(&counters, &blocks)
         }
         Scheme::Tree => tree.root(),
@@ -83,12 +93,25 @@ fn bundle(
 /// Three devices of nine epochs each; the second never closes its epochs, the third has two parts in each.
 fn world(scheme: Scheme) -> World {
     let operator = SecretKey::from_seed(Algorithm::Ed25519, &[1; 32]).unwrap();
-    let secret = |number: usize| SecretKey::from_seed(Algorithm::Ed25519, &[10 + number as u8; 32]).unwrap();
-    let devices: Vec<(&str, PublicKey)> = NAMES.iter().enumerate().map(|(at, name)| (*name, secret(at).public())).collect();
-    let issued = FirstRoster { group: GROUP, epoch_ms: 900_000, levels: LEVELS as u8, budget: None, devices: &devices };
+    let secret =
+        |number: usize| SecretKey::from_seed(Algorithm::Ed25519, &[10 + number as u8; 32]).unwrap();
+    let devices: Vec<(&str, PublicKey)> =
+        NAMES.iter().enumerate().map(|(at, name)| (*name, secret(at).public())).collect();
+    let issued = FirstRoster {
+        group: GROUP,
+        epoch_ms: 900_000,
+        levels: LEVELS as u8,
+        budget: None,
+        devices: &devices,
+    };
     let roster = Roster::open(&issued.issue(&operator).unwrap(), &operator.public()).unwrap();
-    let mut world =
-        World { keys: BTreeMap::new(), devices: Vec::new(), holdings: Holdings::default(), bundles: Vec::new(), roster };
+    let mut world = World {
+        keys: BTreeMap::new(),
+        devices: Vec::new(),
+        holdings: Holdings::default(),
+        bundles: Vec::new(),
+        roster,
+    };
     for (number, name) in NAMES.iter().enumerate() {
         let device = world.roster.id(name).unwrap();
         let key = secret(number);
@@ -97,12 +120,21 @@ fn world(scheme: Scheme) -> World {
             let parts = if number == 2 { 2 } else { 1 };
             for part in 0..parts {
                 let record = |seq: u32| {
-                    let wave = 2500 + (seq * 7 + number as u32 * 31 + epoch as u32 * 13 + part * 5) % 190;
+                    let wave =
+                        2500 + (seq * 7 + number as u32 * 31 + epoch as u32 * 13 + part * 5) % 190;
                     ((wave << 16) | (4000 + seq % 97)).to_be_bytes()
                 };
-                let records: Vec<[u8; 4]> = (0..160 + (epoch as u32 * 5 + number as u32) % 9).map(record).collect();
+                let records: Vec<[u8; 4]> =
+                    (0..160 + (epoch as u32 * 5 + number as u32) % 9).map(record).collect();
                 let last = number != 1 && part + 1 == parts;
-                let (bytes, next) = bundle(&world.roster, (device, &key), scheme, (epoch, last), &position, &records);
+                let (bytes, next) = bundle(
+                    &world.roster,
+                    (device, &key),
+                    scheme,
+                    (epoch, last),
+                    &position,
+                    &records,
+                );
                 world.holdings.take(&world.roster, &bytes).unwrap();
                 world.bundles.push(bytes);
                 position = next;
@@ -117,9 +149,18 @@ fn world(scheme: Scheme) -> World {
 fn questions(scheme: Scheme) -> Vec<Question> {
     let (since, until) = (EpochNumber(102), Some(EpochNumber(107)));
     let rate = |text: &str| Question { since, until, choice: Choice::Rate(text.parse().unwrap()) };
-    let mut questions = vec![rate("1/8"), rate("1"), rate("5/8"), Question { since, until, choice: Choice::AtMost(40) }];
+    let mut questions = vec![
+        rate("1/8"),
+        rate("1"),
+        rate("5/8"),
+        Question { since, until, choice: Choice::AtMost(40) },
+    ];
     if scheme == Scheme::Tree {
-        questions.push(Question { since, until, choice: Choice::Sample { count: 30, seed: [4; 32] } });
+        questions.push(Question {
+            since,
+            until,
+            choice: Choice::Sample { count: 30, seed: [4; 32] },
+        });
     }
     questions
 }
@@ -128,8 +169,13 @@ fn questions(scheme: Scheme) -> Vec<Question> {
 fn judge(world: &World, question: &Question, bytes: &[u8]) -> Result<(), String> {
     let honest: BTreeMap<(DeviceId, u32), String> = {
         let answer = world.holdings.answer(&world.devices, question);
-        let parts = answer.places().into_iter().filter_map(|place| Some((place, answer.part(place.item)?.clone())));
-        parts.map(|(place, part)| ((place.device, place.index.0), format!("{:?}", part.select))).collect()
+        let parts = answer
+            .places()
+            .into_iter()
+            .filter_map(|place| Some((place, answer.part(place.item)?.clone())));
+        parts
+            .map(|(place, part)| ((place.device, place.index.0), format!("{:?}", part.select)))
+            .collect()
     };
     let until = question.until.unwrap();
     let mut histories: Vec<History> = Vec::new();
@@ -146,16 +192,27 @@ fn judge(world: &World, question: &Question, bytes: &[u8]) -> Result<(), String>
             match event {
                 Event::Proven(proven) => {
                     let statement = proven.seal.statement();
-                    let place = world.devices.iter().position(|device| *device == statement.device).unwrap();
+                    let place = world
+                        .devices
+                        .iter()
+                        .position(|device| *device == statement.device)
+                        .unwrap();
                     if at.is_some_and(|at| place < at) {
                         return Err("NotAsAsked".into());
                     }
                     at = Some(place);
                     while histories.len() <= place {
-                        histories.push(History::new(world.devices[histories.len()], question.since, until));
+                        histories.push(History::new(
+                            world.devices[histories.len()],
+                            question.since,
+                            until,
+                        ));
                     }
-                    histories[place].next(proven.seal).map_err(|error| Refused(error.name().into()))?;
-                    let select = format!("{:?}", moteseal_adversary::Part::from(proven.part).select);
+                    histories[place]
+                        .next(proven.seal)
+                        .map_err(|error| Refused(error.name().into()))?;
+                    let select =
+                        format!("{:?}", moteseal_adversary::Part::from(proven.part).select);
                     match honest.get(&(statement.device, statement.index.0)) {
                         Some(forced) => as_forced &= *forced == select,
                         None => return Err("NotAsAsked".into()),
@@ -167,7 +224,9 @@ fn judge(world: &World, question: &Question, bytes: &[u8]) -> Result<(), String>
                     Ok(())
                 }
                 Event::Problem(name, _) => Err(name.into()),
-                Event::Proof(_) | Event::Explain(..) | Event::Manifest(..) => Err("NotAsAsked".into()),
+                Event::Proof(_) | Event::Explain(..) | Event::Manifest(..) => {
+                    Err("NotAsAsked".into())
+                }
             }
         })?;
     }
@@ -178,7 +237,9 @@ fn judge(world: &World, question: &Question, bytes: &[u8]) -> Result<(), String>
     if histories.len() < world.devices.len() {
         return Err("TailUnknown".into());
     }
-    histories.into_iter().try_for_each(|history| history.finish().map(|_| ()).map_err(|error| error.name().to_owned()))?;
+    histories.into_iter().try_for_each(|history| {
+        history.finish().map(|_| ()).map_err(|error| error.name().to_owned())
+    })?;
     if as_forced { Ok(()) } else { Err("NotAsAsked".into()) }
 }
 
@@ -203,7 +264,11 @@ impl From<Refused> for String {
     }
 }
 
-fn context<'a>(world: &'a World, question: Question, accomplice: &'a Accomplice<'a>) -> Context<'a> {
+fn context<'a>(
+    world: &'a World,
+    question: Question,
+    accomplice: &'a Accomplice<'a>,
+) -> Context<'a> {
     Context { holdings: &world.holdings, question, accomplice: Some(accomplice) }
 }
 
@@ -212,14 +277,19 @@ fn failed_run(world: &World, answer: &Answer) -> Option<Vec<u8>> {
     let mut before = Answer::default();
     for (at, item) in answer.items.iter().enumerate() {
         before.items.push(item.clone());
-        let signed = matches!(item, moteseal_adversary::Item::Part(part) if part.signature.is_some());
+        let signed =
+            matches!(item, moteseal_adversary::Item::Part(part) if part.signature.is_some());
         if !signed {
             continue;
         }
         let mut reader = StreamReader::new(&world.roster, Limits::default());
         if reader.feed::<ReadError>(&before.encode(), &mut |_| Ok(())).is_err() {
-            let open = answer.items[..at].iter().rposition(|item| matches!(item, moteseal_adversary::Item::Open(_)))?;
-            let schema = answer.items[..at].iter().rfind(|item| matches!(item, moteseal_adversary::Item::Schema(_)))?;
+            let open = answer.items[..at]
+                .iter()
+                .rposition(|item| matches!(item, moteseal_adversary::Item::Open(_)))?;
+            let schema = answer.items[..at]
+                .iter()
+                .rfind(|item| matches!(item, moteseal_adversary::Item::Schema(_)))?;
             let mut bytes = Vec::new();
             schema.encode(&mut bytes);
             answer.items[open..=at].iter().for_each(|item| item.encode(&mut bytes));
@@ -264,7 +334,8 @@ fn every_lie_is_told_and_refused_by_name() {
     let mut wrong = Vec::new();
     for scheme in [Scheme::Star, Scheme::Tree] {
         let world = world(scheme);
-        let accomplice = |device: DeviceId, message: &[u8]| Some(sign(world.keys.get(&device)?, message));
+        let accomplice =
+            |device: DeviceId, message: &[u8]| Some(sign(world.keys.get(&device)?, message));
         for lie in LIES.iter().filter(|lie| lie.schemes.include(scheme)) {
             let mut told = 0;
             for question in questions(scheme) {
@@ -287,10 +358,14 @@ fn every_lie_is_told_and_refused_by_name() {
                 }
                 let run = failed_run(&world, &answer).unwrap();
                 let mut show = |device, index| honest_explanation(&world, device, index);
-                let found = explain_run(&world.roster, Limits::default(), &run, &|_, _| None, &mut show);
+                let found =
+                    explain_run(&world.roster, Limits::default(), &run, &|_, _| None, &mut show);
                 let found = found.err().map_or("NotAuthentic", |found| found.finding.name());
                 if lie.explained.map(|explains| explains.of(scheme)) != Some(found) {
-                    wrong.push(format!("{} ({scheme:?}, {:?}) explained: {found}", lie.name, question.choice));
+                    wrong.push(format!(
+                        "{} ({scheme:?}, {:?}) explained: {found}",
+                        lie.name, question.choice
+                    ));
                 }
             }
             if told == 0 {
@@ -309,15 +384,20 @@ fn lies_about_explanations_are_named() {
         let question = questions(scheme)[0];
         let context = context(&world, question, &accomplice);
         let mut answer = world.holdings.answer(&world.devices, &question);
-        assert!((moteseal_adversary::find("altered-reading").unwrap().alter)(&mut answer, &context));
+        assert!((moteseal_adversary::find("altered-reading").unwrap().alter)(
+            &mut answer,
+            &context
+        ));
         let run = failed_run(&world, &answer).unwrap();
         for lie in EXPLAIN_LIES.iter().filter(|lie| lie.schemes.include(scheme)) {
             let mut show = |device, index| {
                 let honest = honest_explanation(&world, device, index)?;
                 let honest = Explanation { seal: honest.seal, digests: honest.digests };
-                (lie.alter)(&honest, device, index, &context).map(|lie| Explained { seal: lie.seal, digests: lie.digests })
+                (lie.alter)(&honest, device, index, &context)
+                    .map(|lie| Explained { seal: lie.seal, digests: lie.digests })
             };
-            let found = explain_run(&world.roster, Limits::default(), &run, &|_, _| None, &mut show);
+            let found =
+                explain_run(&world.roster, Limits::default(), &run, &|_, _| None, &mut show);
             let found = found.unwrap_err().finding.name();
             assert!(lie.expected.contains(&found), "{} ({scheme:?}): {found}", lie.name);
         }
@@ -326,7 +406,8 @@ fn lies_about_explanations_are_named() {
 
 #[test]
 fn names_are_distinct() {
-    let mut names: Vec<&str> = LIES.iter().map(|lie| lie.name).chain(EXPLAIN_LIES.iter().map(|lie| lie.name)).collect();
+    let mut names: Vec<&str> =
+        LIES.iter().map(|lie| lie.name).chain(EXPLAIN_LIES.iter().map(|lie| lie.name)).collect();
     names.sort_unstable();
     let count = names.len();
     names.dedup();

@@ -10,7 +10,9 @@ pub mod paths;
 pub mod problem;
 pub mod query;
 
-pub use listing::{Conflict, DeviceEntry, DeviceList, ManifestReceipt, Newest, Receipt, SealEntry, SealList};
+pub use listing::{
+    Conflict, DeviceEntry, DeviceList, ManifestReceipt, Newest, Receipt, SealEntry, SealList,
+};
 pub use problem::{Place, Problem};
 pub use query::{Query, QueryError};
 

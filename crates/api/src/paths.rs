@@ -77,11 +77,15 @@ mod tests {
     #[test]
     fn filled_paths_match_their_routes() {
         let device = DeviceId(*b"\x01\x23\x45\x67\x89\xab\xcd\xef");
-        let fill = |route: &str| route.replace("{device}", "0123456789abcdef").replace("{index}", "7");
+        let fill =
+            |route: &str| route.replace("{device}", "0123456789abcdef").replace("{index}", "7");
         assert_eq!(bundle(device, SealIndex(7)), fill(BUNDLE));
         assert_eq!(explain(device, SealIndex(7)), fill(EXPLAIN));
         assert_eq!(seals(device, SealIndex(7), 9), fill(SEALS) + "?from=7&limit=9");
-        assert_eq!(manifests(EpochNumber(3), Some(EpochNumber(9))), "/v1/manifests?since=3&until=9");
+        assert_eq!(
+            manifests(EpochNumber(3), Some(EpochNumber(9))),
+            "/v1/manifests?since=3&until=9"
+        );
         assert_eq!(manifests(EpochNumber(3), None), "/v1/manifests?since=3");
     }
 }

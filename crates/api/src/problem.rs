@@ -150,7 +150,10 @@ mod tests {
         let specified = include_str!("../../../spec/errors.md");
         let mut found = 0;
         for pair in source.lines().collect::<Vec<_>>().windows(2) {
-            let Some((_, value)) = pair[1].trim().strip_prefix("pub const ").and_then(|line| line.split_once(": &str = \""))
+            let Some((_, value)) = pair[1]
+                .trim()
+                .strip_prefix("pub const ")
+                .and_then(|line| line.split_once(": &str = \""))
             else {
                 continue;
             };
@@ -162,7 +165,10 @@ mod tests {
             let status: String = pair[0].chars().filter(char::is_ascii_digit).take(3).collect();
             // What a problem is called may also be what an answer is refused with, in a table of its own.
             let start = format!("| `{name}` | {status} |");
-            assert!(specified.lines().any(|line| line.starts_with(&start)), "spec/errors.md does not have {start}");
+            assert!(
+                specified.lines().any(|line| line.starts_with(&start)),
+                "spec/errors.md does not have {start}"
+            );
         }
         assert_eq!(found, 18);
     }
@@ -174,7 +180,10 @@ mod tests {
             bare.to_json(),
             r#"{"type":"urn:moteseal:problem:NotFound","title":"NotFound","status":404,"detail":"no such device; see /v1/devices"}"#
         );
-        assert_eq!(Problem::new("NoOpen", 422, "NoOpen: a part").to_string(), "NoOpen: a part (HTTP 422)");
+        assert_eq!(
+            Problem::new("NoOpen", 422, "NoOpen: a part").to_string(),
+            "NoOpen: a part (HTTP 422)"
+        );
         let placed = Problem::new("NotAuthentic".to_owned(), 422, "x").at(Place {
             item: Some(2),
             device: Some("0123456789abcdef".into()),
@@ -182,7 +191,10 @@ mod tests {
             last_index: Some(5),
         });
         let read: Problem = serde_json::from_str(&placed.to_json()).unwrap();
-        assert_eq!((read.name(), read.place.as_ref().unwrap().last_index), ("NotAuthentic", Some(5)));
+        assert_eq!(
+            (read.name(), read.place.as_ref().unwrap().last_index),
+            ("NotAuthentic", Some(5))
+        );
         let read: Problem = serde_json::from_str(&bare.to_json()).unwrap();
         assert_eq!(read.name(), "NotFound");
     }

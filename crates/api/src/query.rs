@@ -110,7 +110,9 @@ impl Serialize for Query {
         match self.choice {
             Choice::Rate(rate) => text.rate = Some(rate.to_string()),
             Choice::AtMost(most) => text.at_most = Some(most),
-            Choice::Sample { count, seed } => text.sample = Some(SampleText { count, seed: hex::encode(seed) }),
+            Choice::Sample { count, seed } => {
+                text.sample = Some(SampleText { count, seed: hex::encode(seed) })
+            }
         }
         text.serialize(serializer)
     }
@@ -125,17 +127,22 @@ impl<'de> Deserialize<'de> for Query {
 impl Text {
     fn read(self) -> Result<Query, String> {
         let choice = match (self.rate, self.at_most, self.sample) {
-            (Some(rate), None, None) => Choice::Rate(rate.parse::<Rate>().map_err(|error| error.to_string())?),
+            (Some(rate), None, None) => {
+                Choice::Rate(rate.parse::<Rate>().map_err(|error| error.to_string())?)
+            }
             (None, Some(most), None) => Choice::AtMost(most),
             (None, None, Some(sample)) => {
                 let mut seed = [0; 32];
-                hex::decode_to_slice(&sample.seed, &mut seed).map_err(|_| "the seed is 64 hexadecimal digits")?;
+                hex::decode_to_slice(&sample.seed, &mut seed)
+                    .map_err(|_| "the seed is 64 hexadecimal digits")?;
                 Choice::Sample { count: sample.count, seed }
             }
             _ => return Err("give exactly one of rate, at_most and sample".into()),
         };
         let device = |text: &String| {
-            crate::parse_device(text).ok_or_else(|| format!("\"{text}\" is no device id; these are 16 hexadecimal digits"))
+            crate::parse_device(text).ok_or_else(|| {
+                format!("\"{text}\" is no device id; these are 16 hexadecimal digits")
+            })
         };
         Ok(Query {
             devices: self.devices.iter().map(device).collect::<Result<_, _>>()?,
@@ -154,9 +161,12 @@ mod tests {
 
     fn choice() -> impl Strategy<Value = Choice> {
         prop_oneof![
-            (1..=1u64 << 31, 0..=31u32).prop_filter_map("a rate", |(k, d)| Rate::new(k, 1 << d).ok()).prop_map(Choice::Rate),
+            (1..=1u64 << 31, 0..=31u32)
+                .prop_filter_map("a rate", |(k, d)| Rate::new(k, 1 << d).ok())
+                .prop_map(Choice::Rate),
             any::<u64>().prop_map(Choice::AtMost),
-            (1..=u32::MAX, any::<[u8; 32]>()).prop_map(|(count, seed)| Choice::Sample { count, seed }),
+            (1..=u32::MAX, any::<[u8; 32]>())
+                .prop_map(|(count, seed)| Choice::Sample { count, seed }),
         ]
     }
 
@@ -187,15 +197,30 @@ mod tests {
     fn each_bad_query_is_told_what_is_wrong() {
         let cases = [
             (r#"{"devices":[],"since":0,"until":1,"rate":"1"}"#, "no devices"),
-            (r#"{"devices":["0011223344556677","0011223344556677"],"since":0,"until":1,"rate":"1"}"#, "named twice"),
+            (
+                r#"{"devices":["0011223344556677","0011223344556677"],"since":0,"until":1,"rate":"1"}"#,
+                "named twice",
+            ),
             (r#"{"devices":["dev1"],"since":0,"until":1,"rate":"1"}"#, "no device id"),
-            (r#"{"devices":["0011223344556677"],"since":4,"until":4,"rate":"1"}"#, "until must be above since"),
+            (
+                r#"{"devices":["0011223344556677"],"since":4,"until":4,"rate":"1"}"#,
+                "until must be above since",
+            ),
             (r#"{"devices":["0011223344556677"],"since":0,"until":1,"rate":"9/8"}"#, "a rate is"),
             (r#"{"devices":["0011223344556677"],"since":0,"until":1}"#, "exactly one"),
-            (r#"{"devices":["0011223344556677"],"since":0,"until":1,"rate":"1","at_most":3}"#, "exactly one"),
-            (r#"{"devices":["0011223344556677"],"since":0,"until":1,"sample":{"count":0,"seed":""}}"#, "64 hex"),
+            (
+                r#"{"devices":["0011223344556677"],"since":0,"until":1,"rate":"1","at_most":3}"#,
+                "exactly one",
+            ),
+            (
+                r#"{"devices":["0011223344556677"],"since":0,"until":1,"sample":{"count":0,"seed":""}}"#,
+                "64 hex",
+            ),
             (r#"{"devices":["0011223344556677"],"since":0,"until":1,"rat":"1"}"#, "unknown field"),
-            (r#"{"devices":["0011223344556677"],"since":-1,"until":1,"rate":"1"}"#, "invalid value"),
+            (
+                r#"{"devices":["0011223344556677"],"since":-1,"until":1,"rate":"1"}"#,
+                "invalid value",
+            ),
         ];
         for (text, expected) in cases {
             let error = Query::from_json(text.as_bytes()).unwrap_err().to_string();

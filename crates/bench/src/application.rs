@@ -45,7 +45,13 @@ impl<'r> Application<'r> {
     }
 
     /// What `moteseal get --rate 1/8 -o FILE` does: the file is on the disk when it returns.
-    pub(crate) fn get_file(&self, range: (u64, u64), rate: Rate, format: Format, path: &Path) -> Result<Got, Failed> {
+    pub(crate) fn get_file(
+        &self,
+        range: (u64, u64),
+        rate: Rate,
+        format: Format,
+        path: &Path,
+    ) -> Result<Got, Failed> {
         let query = self.query(range, rate);
         // There is no file yet: freeing the one before, of another length, is not what is measured.
         if path.exists() {
@@ -54,7 +60,14 @@ impl<'r> Application<'r> {
         let start = Instant::now();
         let mut file = AtomicFile::create(path)?;
         let mut writer = Writer::new(format, &mut file);
-        let report = self.runtime.block_on(get(&self.client, self.roster, &query, None, None, &mut writer))?;
+        let report = self.runtime.block_on(get(
+            &self.client,
+            self.roster,
+            &query,
+            None,
+            None,
+            &mut writer,
+        ))?;
         writer.finish()?;
         file.commit()?;
         Ok(Got { time: start.elapsed(), rows: report.rows(), bytes: report.bytes, sum: 0 })
@@ -72,7 +85,8 @@ impl<'r> Application<'r> {
             });
             Ok(())
         };
-        let report = self.runtime.block_on(get(&self.client, self.roster, &query, None, None, &mut sink))?;
+        let report =
+            self.runtime.block_on(get(&self.client, self.roster, &query, None, None, &mut sink))?;
         Ok(Got { time: start.elapsed(), rows, bytes: report.bytes, sum })
     }
 }

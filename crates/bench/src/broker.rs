@@ -29,7 +29,8 @@ impl Broker {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let authority = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
         let key = KeyPair::generate()?;
-        let certificate = CertificateParams::new(vec!["localhost".to_owned()])?.signed_by(&key, &authority)?;
+        let certificate =
+            CertificateParams::new(vec!["localhost".to_owned()])?.signed_by(&key, &authority)?;
         std::fs::write(folder.join("ca.pem"), authority.pem())?;
         std::fs::write(folder.join("broker.pem"), certificate.pem())?;
         std::fs::write(folder.join("broker.key"), key.serialize_pem())?;
@@ -43,11 +44,22 @@ impl Broker {
         );
         std::fs::write(folder.join("mosquitto.conf"), config)?;
         // Where Debian has it: not in everybody's path.
-        let program = if Path::new("/usr/sbin/mosquitto").exists() { "/usr/sbin/mosquitto" } else { "mosquitto" };
+        let program = if Path::new("/usr/sbin/mosquitto").exists() {
+            "/usr/sbin/mosquitto"
+        } else {
+            "mosquitto"
+        };
         let log = File::create(folder.join("mosquitto.log"))?;
         let mut command = Command::new(program);
-        command.arg("-c").arg(folder.join("mosquitto.conf")).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        let process = command.spawn().map_err(|error| format!("mosquitto: {error}; tools/setup.sh test installs it"))?;
+        command
+            .arg("-c")
+            .arg(folder.join("mosquitto.conf"))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log);
+        let process = command
+            .spawn()
+            .map_err(|error| format!("mosquitto: {error}; tools/setup.sh test installs it"))?;
         let broker = Self { folder: folder.to_owned(), port, process };
         for _ in 0..500 {
             if TcpStream::connect(("127.0.0.1", port)).is_ok() {
@@ -76,14 +88,17 @@ impl Broker {
         }
         let common = |program: &str| {
             let mut command = Command::new(program);
-            command.args(["-h", "localhost", "-q", "1", "-t", "peer", "-p"]).arg(self.port.to_string());
+            command
+                .args(["-h", "localhost", "-q", "1", "-t", "peer", "-p"])
+                .arg(self.port.to_string());
             command.arg("--cafile").arg(self.ca());
             command
         };
         // Retained, so that it is the first thing that a subscriber hears.
         common("mosquitto_pub").args(["-m", "subscribed", "-r"]).status()?;
         let mut subscriber = common("mosquitto_sub").stdout(Stdio::piped()).spawn()?;
-        let mut heard = BufReader::new(subscriber.stdout.take().ok_or("no output to read")?).lines();
+        let mut heard =
+            BufReader::new(subscriber.stdout.take().ok_or("no output to read")?).lines();
         heard.next().ok_or("mosquitto_sub hears nothing")??;
         let start = Instant::now();
         let mut publisher = common("mosquitto_pub");
@@ -94,7 +109,11 @@ impl Broker {
         publisher.wait()?;
         let _ = subscriber.kill();
         subscriber.wait()?;
-        if last == format!("{:032}", messages - 1) { Ok(time) } else { Err("mosquitto's clients mix up messages".into()) }
+        if last == format!("{:032}", messages - 1) {
+            Ok(time)
+        } else {
+            Err("mosquitto's clients mix up messages".into())
+        }
     }
 }
 

@@ -26,8 +26,11 @@ const USAGE: &str = "usage: moteseal-bench cast [--json] [--out DIRECTORY]";
 /// Lengths of sequences that the paper averages over.
 const LENGTHS: [u32; 5] = [20, 40, 60, 80, 100];
 /// Suites, and how much cheaper a whole chain must be than a signature a message.
-const SUITES: [(Algorithm, Option<Bar>); 3] =
-    [(Algorithm::Ed25519, Some(Bar::AtLeast(50.0))), (Algorithm::Esp256, None), (Algorithm::MlDsa44, None)];
+const SUITES: [(Algorithm, Option<Bar>); 3] = [
+    (Algorithm::Ed25519, Some(Bar::AtLeast(50.0))),
+    (Algorithm::Esp256, None),
+    (Algorithm::MlDsa44, None),
+];
 /// So many chains are verified between two looks at the clock, which takes as long as a few messages.
 const BETWEEN_LOOKS: usize = 20;
 
@@ -68,7 +71,13 @@ pub(crate) fn main(arguments: &[String]) -> ExitCode {
     if let Some(out) = out {
         eprintln!("times of sequences of 20 to 100 messages");
         let mut tell = |step: &str| eprintln!("{step}");
-        let written = report::cast::write(Some(&times(true)), &out, Seed::default(), report::cast::Effort::FULL, &mut tell);
+        let written = report::cast::write(
+            Some(&times(true)),
+            &out,
+            Seed::default(),
+            report::cast::Effort::FULL,
+            &mut tell,
+        );
         if let Err(error) = written {
             eprintln!("moteseal-bench: {error}");
             return ExitCode::FAILURE;
@@ -109,11 +118,21 @@ fn verification(report: &mut Report) {
     report.add("D", times.nanoseconds(0), "ns", None);
     report.add("HMAC-SHA256, cached key: a message verified", times.nanoseconds(1), "ns", None);
     for (at, per_block) in BLOCKS.into_iter().enumerate() {
-        report.add(format!("SA{per_block}: a message verified, signature paid for"), times.nanoseconds(2 + at), "ns", None);
+        report.add(
+            format!("SA{per_block}: a message verified, signature paid for"),
+            times.nanoseconds(2 + at),
+            "ns",
+            None,
+        );
         report.add("  against HMAC", times.ratio(2 + at, 1), "x", Bar::AtMost(1.0));
         if per_block > 1 {
             let ratio = times.ratio(2 + BLOCKS.len() + at, 1);
-            report.add("  against HMAC, each block's messages in the worst order", ratio, "x", None);
+            report.add(
+                "  against HMAC, each block's messages in the worst order",
+                ratio,
+                "x",
+                None,
+            );
         }
     }
 }
@@ -129,23 +148,48 @@ fn whole_chains(report: &mut Report) {
         let mut contenders = vec![sigs.verifying(), two.verifying(BETWEEN_LOOKS)];
         contenders.extend(sent.iter().map(|sent| sent.verifying(1)));
         let times = interleaved(101, &mut contenders);
-        report.add(format!("SIGS, {algorithm}: a message verified"), times.nanoseconds(0) / 1000.0, "us", None);
+        report.add(
+            format!("SIGS, {algorithm}: a message verified"),
+            times.nanoseconds(0) / 1000.0,
+            "us",
+            None,
+        );
         for (at, per_block) in BLOCKS.into_iter().enumerate() {
             let name = format!("  SA{per_block}, {algorithm}: the whole chain cheaper by");
             report.add(name, 1.0 / times.ratio(2 + at, 0), "x", bar);
         }
         // A chain of one takes a signature and two hashes, so that two messages are where a chain begins to gain.
-        report.add(format!("  SA1, {algorithm}: a chain of two messages cheaper by"), 1.0 / times.ratio(1, 0), "x", None);
+        report.add(
+            format!("  SA1, {algorithm}: a chain of two messages cheaper by"),
+            1.0 / times.ratio(1, 0),
+            "x",
+            None,
+        );
         for per_block in BLOCKS {
             if let Some(messages) = bytes::break_even(per_block, algorithm) {
-                report.add(format!("  SA{per_block} takes fewer bytes from so many messages on"), messages.into(), "", None);
+                report.add(
+                    format!("  SA{per_block} takes fewer bytes from so many messages on"),
+                    messages.into(),
+                    "",
+                    None,
+                );
             }
         }
     }
     let paper = Paper::new(&messages, 1);
     let times = interleaved(5, &mut [paper.verifying_each(), paper.verifying()]);
-    report.add("SIGS, secp160r1, the paper's: a message verified", times.nanoseconds(0) / 1000.0, "us", None);
-    report.add("  SA1, the paper's: the whole chain cheaper by", 1.0 / times.ratio(1, 0), "x", None);
+    report.add(
+        "SIGS, secp160r1, the paper's: a message verified",
+        times.nanoseconds(0) / 1000.0,
+        "us",
+        None,
+    );
+    report.add(
+        "  SA1, the paper's: the whole chain cheaper by",
+        1.0 / times.ratio(1, 0),
+        "x",
+        None,
+    );
 }
 
 /// The same at the sender, who hashes, signs, and looks at each message again before it goes out.
@@ -159,27 +203,56 @@ fn senders(report: &mut Report) {
         let mut contenders = vec![sigs.signing(), hmac.sealing(BETWEEN_LOOKS), tesla.sealing()];
         contenders.extend(BLOCKS.map(|per_block| chains::sealing(&messages, per_block, &key)));
         let times = interleaved(31, &mut contenders);
-        report.add(format!("SIGS, {algorithm}: a message signed"), times.nanoseconds(0) / 1000.0, "us", None);
+        report.add(
+            format!("SIGS, {algorithm}: a message signed"),
+            times.nanoseconds(0) / 1000.0,
+            "us",
+            None,
+        );
         for (at, per_block) in BLOCKS.into_iter().enumerate() {
             let name = format!("  SA{per_block}, {algorithm}: the whole chain cheaper by");
             report.add(name, 1.0 / times.ratio(3 + at, 0), "x", None);
         }
         if algorithm == Algorithm::Ed25519 {
-            report.add("HMAC-SHA256, cached key: a message sealed", times.nanoseconds(1), "ns", None);
-            report.add("uTESLA: a message sealed, with its share of the keys", times.nanoseconds(2), "ns", None);
+            report.add(
+                "HMAC-SHA256, cached key: a message sealed",
+                times.nanoseconds(1),
+                "ns",
+                None,
+            );
+            report.add(
+                "uTESLA: a message sealed, with its share of the keys",
+                times.nanoseconds(2),
+                "ns",
+                None,
+            );
         }
     }
     let paper = Paper::new(&messages, 1);
     let times = interleaved(5, &mut [paper.signing_each(), paper.sealing()]);
-    report.add("SIGS, secp160r1, the paper's: a message signed", times.nanoseconds(0) / 1000.0, "us", None);
-    report.add("  SA1, the paper's: the whole chain cheaper by", 1.0 / times.ratio(1, 0), "x", None);
+    report.add(
+        "SIGS, secp160r1, the paper's: a message signed",
+        times.nanoseconds(0) / 1000.0,
+        "us",
+        None,
+    );
+    report.add(
+        "  SA1, the paper's: the whole chain cheaper by",
+        1.0 / times.ratio(1, 0),
+        "x",
+        None,
+    );
 }
 
 /// Bytes a message of signature, digests and tags, of the real encodings; and with digests of the paper's eight bytes. Of other lengths:
 /// figure 5 in the lab's report.
 fn authenticators(report: &mut Report) {
-    for (algorithm, _) in SUITES.into_iter().filter(|(algorithm, _)| *algorithm != Algorithm::Esp256) {
-        for bytes in BLOCKS.into_iter().filter_map(|per_block| bytes::of(MESSAGES, per_block, algorithm)) {
+    for (algorithm, _) in
+        SUITES.into_iter().filter(|(algorithm, _)| *algorithm != Algorithm::Esp256)
+    {
+        for bytes in
+            BLOCKS.into_iter().filter_map(|per_block| bytes::of(MESSAGES, per_block, algorithm))
+        {
             report.add(
                 format!("SA{}, {algorithm}: authenticators a message", bytes.per_block),
                 bytes.authenticators(),
@@ -198,7 +271,8 @@ pub(crate) fn times(is_full: bool) -> Times {
     for length in LENGTHS {
         let messages = messages(length);
         let key = chains::key(Algorithm::Ed25519);
-        let (sigs, hmac, tesla) = (Sigs::new(&messages[..10], &key), Hmac::new(&messages), Tesla::new(&messages));
+        let (sigs, hmac, tesla) =
+            (Sigs::new(&messages[..10], &key), Hmac::new(&messages), Tesla::new(&messages));
         let sent = BLOCKS.map(|per_block| Sent::new(&messages, per_block, &key));
         let mut both = vec![
             ("SIGS".to_owned(), sigs.signing(), sigs.verifying()),
@@ -206,25 +280,37 @@ pub(crate) fn times(is_full: bool) -> Times {
         ];
         both.extend(sent.iter().map(|sent| {
             let per_block = sent.per_block();
-            (format!("SA{per_block}"), chains::sealing(&messages, per_block, &key), sent.verifying(1))
+            (
+                format!("SA{per_block}"),
+                chains::sealing(&messages, per_block, &key),
+                sent.verifying(1),
+            )
         }));
         both.push(("uTESLA".to_owned(), tesla.sealing(), tesla.verifying()));
         rows.extend(timed(length, ours, both));
         let paper = BLOCKS.map(|per_block| Paper::new(&messages, usize::from(per_block)));
         let mut both = vec![
             ("SIGS, the paper's".to_owned(), paper[0].signing_each(), paper[0].verifying_each()),
-            ("HMAC, the paper's".to_owned(), hmac.paper_sealing(BETWEEN_LOOKS), hmac.paper_verifying(BETWEEN_LOOKS)),
+            (
+                "HMAC, the paper's".to_owned(),
+                hmac.paper_sealing(BETWEEN_LOOKS),
+                hmac.paper_verifying(BETWEEN_LOOKS),
+            ),
         ];
-        both.extend(
-            paper.iter().map(|paper| (format!("SA{}, the paper's", paper.per_block()), paper.sealing(), paper.verifying())),
-        );
+        both.extend(paper.iter().map(|paper| {
+            (format!("SA{}, the paper's", paper.per_block()), paper.sealing(), paper.verifying())
+        }));
         rows.extend(timed(length, theirs, both));
     }
     Times { host: Host::detect().name().to_owned(), rows }
 }
 
 /// Runs both sides of all schemes in turn.
-fn timed(messages: u32, repetitions: usize, both: Vec<(String, Contender<'_>, Contender<'_>)>) -> Vec<Timing> {
+fn timed(
+    messages: u32,
+    repetitions: usize,
+    both: Vec<(String, Contender<'_>, Contender<'_>)>,
+) -> Vec<Timing> {
     let (mut schemes, mut contenders) = (Vec::new(), Vec::new());
     for (scheme, sender, receiver) in both {
         schemes.push(scheme);
@@ -232,6 +318,11 @@ fn timed(messages: u32, repetitions: usize, both: Vec<(String, Contender<'_>, Co
     }
     let times = interleaved(repetitions, &mut contenders);
     let micros = |at| times.nanoseconds(at) / 1000.0;
-    let row = |(at, scheme)| Timing { scheme, messages, sender_us: micros(2 * at), receiver_us: micros(2 * at + 1) };
+    let row = |(at, scheme)| Timing {
+        scheme,
+        messages,
+        sender_us: micros(2 * at),
+        receiver_us: micros(2 * at + 1),
+    };
     schemes.into_iter().enumerate().map(row).collect()
 }

@@ -32,7 +32,13 @@ pub(crate) fn run() -> Result<Report, Failed> {
     ));
     let key = SipKey::new(&Salt(*b"0123456789abcdef"));
     let offers: Vec<(Slot, Level, Sequence)> = (0..MILLION as u64)
-        .map(|i| (Slot((i % u64::from(DEVICES)) as u32), key.level(i, LEVELS), Sequence(i / u64::from(DEVICES))))
+        .map(|i| {
+            (
+                Slot((i % u64::from(DEVICES)) as u32),
+                key.level(i, LEVELS),
+                Sequence(i / u64::from(DEVICES)),
+            )
+        })
         .collect();
     let group = Group::new()?;
     let frames = group.frames()?;
@@ -41,7 +47,9 @@ pub(crate) fn run() -> Result<Report, Failed> {
     let mut contenders = [
         // At a round as high as the number of levels nothing is wanted any more.
         Contender::new(MILLION, || black_box(offered(&offers, LEVELS, 100_000)).check(0)),
-        Contender::new(MILLION, || black_box(offered(&offers, 0, MILLION as u64)).check(MILLION as u64)),
+        Contender::new(MILLION, || {
+            black_box(offered(&offers, 0, MILLION as u64)).check(MILLION as u64)
+        }),
         Contender::new(MILLION, || black_box(offered(&offers, 0, 100_000)).check(0)),
         Contender::new(events, || heard(&ample, &frames)),
         Contender::new(events, || heard(&tight, &frames)),
@@ -51,8 +59,18 @@ pub(crate) fn run() -> Result<Report, Failed> {
     report.add("offered and declined, a second", rate(&times, 0), "M", Bar::AtLeast(100.0));
     report.add("offered and kept, a second", rate(&times, 1), "M", Bar::AtLeast(15.0));
     report.add("offered at a budget of 100,000, a second", rate(&times, 2), "M", None);
-    report.add("in authenticated frames of 64, all kept, a second", rate(&times, 3), "M", Bar::AtLeast(4.0));
-    report.add("the same at a budget of 100,000, a second", rate(&times, 4), "M", Bar::AtLeast(4.0));
+    report.add(
+        "in authenticated frames of 64, all kept, a second",
+        rate(&times, 3),
+        "M",
+        Bar::AtLeast(4.0),
+    );
+    report.add(
+        "the same at a budget of 100,000, a second",
+        rate(&times, 4),
+        "M",
+        Bar::AtLeast(4.0),
+    );
     let full = offered(&offers[..100_000], 0, 100_000);
     #[allow(clippy::cast_precision_loss)]
     let beside = (full.queues.memory() - 100_000 * RECORD.len()) as f64 / 1e5;
@@ -69,7 +87,10 @@ struct Outcome {
 impl Outcome {
     /// A measurement of something else is none: what was kept must be what the case is about.
     fn check(&self, least: u64) {
-        assert!(self.coordinator.kept() >= least && self.coordinator.kept() <= self.coordinator.budget());
+        assert!(
+            self.coordinator.kept() >= least
+                && self.coordinator.kept() <= self.coordinator.budget()
+        );
     }
 }
 
@@ -119,9 +140,20 @@ impl Group {
     }
 
     fn roster(&self, budget: u64) -> Result<Roster, Failed> {
-        let keys: Vec<_> = self.names.iter().map(String::as_str).zip(self.secrets.iter().map(SecretKey::public)).collect();
+        let keys: Vec<_> = self
+            .names
+            .iter()
+            .map(String::as_str)
+            .zip(self.secrets.iter().map(SecretKey::public))
+            .collect();
         let budget = Some(Budget { events: budget, coordinator: self.operator.public() });
-        let group = FirstRoster { group: "fleet", epoch_ms: 3_600_000, levels: LEVELS, budget, devices: &keys };
+        let group = FirstRoster {
+            group: "fleet",
+            epoch_ms: 3_600_000,
+            levels: LEVELS,
+            budget,
+            devices: &keys,
+        };
         Ok(Roster::open(&group.issue(&self.operator)?, &self.operator.public())?)
     }
 
@@ -133,11 +165,18 @@ impl Group {
         for (device, number) in roster.devices().zip(0u64..) {
             let key = SipKey::new(&Salt((u128::from(number) + 1).to_be_bytes()));
             let link = LinkKey::new(&LinkKey::secret_of(&GROUP_SECRET, roster.group(), device.id));
-            let mut forwarder = Forwarder::<{ 1 << 14 }>::new(SealIndex(0), EPOCH, (Scheme::Star, framing), LEVELS, Round(0));
+            let mut forwarder = Forwarder::<{ 1 << 14 }>::new(
+                SealIndex(0),
+                EPOCH,
+                (Scheme::Star, framing),
+                LEVELS,
+                Round(0),
+            );
             for seq in 0..640 {
                 let _ = forwarder.note(key.level(seq, LEVELS), &RECORD);
             }
-            let (mut scratch, mut out, mut frames) = ([0; FRAME_EVENTS], vec![0; MAX_FRAME], Vec::new());
+            let (mut scratch, mut out, mut frames) =
+                ([0; FRAME_EVENTS], vec![0; MAX_FRAME], Vec::new());
             while let Some(forward) = forwarder.next_frame(&mut scratch)? {
                 assert_eq!(forward.events().count(), 64);
                 frames.push(Uplink::Forward(forward).close(device.id, &link, &mut out)?.to_vec());
@@ -145,7 +184,9 @@ impl Group {
             assert_eq!(frames.len(), 10);
             devices.push(frames);
         }
-        Ok((0..10).flat_map(|turn| devices.iter().map(move |frames| frames[turn].clone())).collect())
+        Ok((0..10)
+            .flat_map(|turn| devices.iter().map(move |frames| frames[turn].clone()))
+            .collect())
     }
 }
 
@@ -156,6 +197,10 @@ fn heard(roster: &Roster, frames: &[Vec<u8>]) {
         assert!(hub.hear(frame, EPOCH).is_ok_and(|news| news.durable), "every frame is news");
     }
     let budget = roster.budget().unwrap_or_default();
-    assert!(hub.kept(EPOCH) > budget / 4 && hub.kept(EPOCH) <= budget, "{} of {budget}", hub.kept(EPOCH));
+    assert!(
+        hub.kept(EPOCH) > budget / 4 && hub.kept(EPOCH) <= budget,
+        "{} of {budget}",
+        hub.kept(EPOCH)
+    );
     black_box(&hub);
 }

@@ -11,8 +11,10 @@ use crate::{hashing, retrieval};
 
 /// Runs both, and draws them to `plot`.
 pub(crate) fn run(plot: Option<&Path>) -> Result<Report, Failed> {
-    let mut report =
-        Report::new("growth: D = one dependent SHA-256 compression; fetching over HTTP, verified, median of 31".to_owned());
+    let mut report = Report::new(
+        "growth: D = one dependent SHA-256 compression; fetching over HTTP, verified, median of 31"
+            .to_owned(),
+    );
     let sealing = hashing::growth(&mut report);
     let fetching = retrieval::growth(&mut report)?;
     if let Some(path) = plot {

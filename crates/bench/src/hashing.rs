@@ -10,7 +10,9 @@ use moteseal_core::record::{Framing, Level, Round};
 use moteseal_core::roster::Directory;
 use moteseal_core::seal::follow::Shape;
 use moteseal_core::seal::tree::{MultiproofError, Tree};
-use moteseal_core::seal::{Answers, Follower, Limits, MAX_MESSAGE, Scheme, Seal, Star, Statement, Unverified, star};
+use moteseal_core::seal::{
+    Answers, Follower, Limits, MAX_MESSAGE, Scheme, Seal, Star, Statement, Unverified, star,
+};
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey, Signer};
 use moteseal_core::wire::stream::{Open, Part, Select};
 use moteseal_core::{DeviceId, Digest, EpochNumber, GroupId, SealIndex, Sequence};
@@ -26,8 +28,10 @@ pub(crate) const SALT: Salt = Salt(*b"0123456789abcdef");
 /// Runs all of it.
 pub(crate) fn run() -> Report {
     let host = Host::detect();
-    let mut report =
-        Report::new(format!("hashing, one thread; host loops: {}; D = one dependent SHA-256 compression", host.name()));
+    let mut report = Report::new(format!(
+        "hashing, one thread; host loops: {}; D = one dependent SHA-256 compression",
+        host.name()
+    ));
     let events = events(MILLION);
     unit(&mut report);
     star_sealing(&mut report, &events[..MILLION]);
@@ -44,7 +48,9 @@ fn events(count: usize) -> Vec<[u8; 4]> {
     let mut value = 2_000_i32;
     (0..count)
         .map(|_| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             value += i32::from(state >> 63 == 1) - i32::from(state >> 62 & 1 == 1);
             value.to_be_bytes()
         })
@@ -100,7 +106,12 @@ fn star_sealing(report: &mut Report, events: &[[u8; 4]]) {
         black_box(papers_star(black_box(events)));
     });
     let times = interleaved(21, &mut [dependent_compressions(), star, levels, paper]);
-    report.add("star, an event pushed (1,000,000 of 4 bytes)", times.ratio(1, 0), "D", Bar::AtMost(0.35));
+    report.add(
+        "star, an event pushed (1,000,000 of 4 bytes)",
+        times.ratio(1, 0),
+        "D",
+        Bar::AtMost(0.35),
+    );
     report.add("  of which its level alone takes, by core's loop", times.ratio(2, 0), "D", None);
     report.add("  by the paper's step, with the same levels", times.ratio(3, 0), "D", None);
     report.add("  faster than by the paper's step", times.ratio(3, 1), "x", None);
@@ -162,14 +173,19 @@ impl Directory for OneDevice {
 fn verification(report: &mut Report, host: Host, events: &[[u8; 4]]) {
     let key = SecretKey::from_seed(Algorithm::Ed25519, &[7; 32]).expect("Ed25519 takes any seed");
     let directory = OneDevice(key.public());
-    let (million, small) = (SealedEpoch::new(&key, &directory, events), SealedEpoch::new(&key, &directory, &events[..298]));
+    let (million, small) = (
+        SealedEpoch::new(&key, &directory, events),
+        SealedEpoch::new(&key, &directory, &events[..298]),
+    );
     // Small epochs many times over, so that a repetition takes milliseconds.
     let times_over = 100;
     let mut contenders = [
         dependent_compressions(),
         Contender::new(events.len(), || million.verify(&directory, host)),
         Contender::new(events.len(), || million.verify(&directory, Scalar)),
-        Contender::new(times_over * 298, || (0..times_over).for_each(|_| small.verify(&directory, host))),
+        Contender::new(times_over * 298, || {
+            (0..times_over).for_each(|_| small.verify(&directory, host))
+        }),
         Contender::new(times_over * 298, || {
             for _ in 0..times_over {
                 black_box(small.rebuild(&directory, host));
@@ -177,10 +193,20 @@ fn verification(report: &mut Report, host: Host, events: &[[u8; 4]]) {
         }),
     ];
     let times = interleaved(21, &mut contenders);
-    report.add("star, whole epoch verified, an event of 1,000,000", times.ratio(1, 0), "D", Bar::AtMost(0.25));
+    report.add(
+        "star, whole epoch verified, an event of 1,000,000",
+        times.ratio(1, 0),
+        "D",
+        Bar::AtMost(0.25),
+    );
     report.add("  by core's loops alone", times.ratio(2, 0), "D", None);
     report.add("  an event of 298, Ed25519 signature included", times.ratio(3, 0), "D", None);
-    report.add("  an event of 298, proven by a later seal of its run", times.ratio(4, 0), "D", None);
+    report.add(
+        "  an event of 298, proven by a later seal of its run",
+        times.ratio(4, 0),
+        "D",
+        None,
+    );
 }
 
 /// An epoch as it lies in a bundle, whole or from a round on, and its signature.
@@ -202,7 +228,13 @@ impl SealedEpoch {
             blocks[usize::from(level.0)].extend_from_slice(event);
         }
         let (counters, digests) = star.close();
-        let mut statement = Statement::new(Scheme::Star, directory.group(), Digest::NULL, DEVICE, directory.levels());
+        let mut statement = Statement::new(
+            Scheme::Star,
+            directory.group(),
+            Digest::NULL,
+            DEVICE,
+            directory.levels(),
+        );
         statement.salt = SALT;
         statement.counters = counters;
         let n = events.len().try_into().expect("fewer than 2^32 events");
@@ -222,7 +254,13 @@ impl SealedEpoch {
         for (level, event) in kept {
             blocks[usize::from(level.0)].extend_from_slice(&event);
         }
-        let mut statement = Statement::new(Scheme::Star, directory.group(), Digest::NULL, DEVICE, directory.levels());
+        let mut statement = Statement::new(
+            Scheme::Star,
+            directory.group(),
+            Digest::NULL,
+            DEVICE,
+            directory.levels(),
+        );
         (statement.salt, statement.round, statement.own_round) = (salt, round, round);
         statement.counters = Scalar.counters(&salt, directory.levels(), n);
         // The device states null for levels below its round, and so no digest stands for them.
@@ -234,13 +272,27 @@ impl SealedEpoch {
         Self::signed(key, n, statement, &digests, blocks)
     }
 
-    fn signed(key: &SecretKey, n: u32, statement: Statement, digests: &[Digest], blocks: Vec<Vec<u8>>) -> Self {
+    fn signed(
+        key: &SecretKey,
+        n: u32,
+        statement: Statement,
+        digests: &[Digest],
+        blocks: Vec<Vec<u8>>,
+    ) -> Self {
         let (salt, round, mask) = (statement.salt, statement.own_round, statement.surviving());
         let root = star::root(&statement.counters, digests);
         let seal = Seal::new(statement, root, key.algorithm());
         let mut signature = vec![0; key.algorithm().signature_length()];
-        key.sign(seal.message(&mut [0; MAX_MESSAGE]), &mut signature).expect("the buffer has the signature's length");
-        Self { salt, n, round, mask, bundle: blocks.into_iter().rev().flatten().collect(), signature }
+        key.sign(seal.message(&mut [0; MAX_MESSAGE]), &mut signature)
+            .expect("the buffer has the signature's length");
+        Self {
+            salt,
+            n,
+            round,
+            mask,
+            bundle: blocks.into_iter().rev().flatten().collect(),
+            signature,
+        }
     }
 
     /// Rebuilds the seal, with everything that did not travel.
@@ -304,9 +356,15 @@ fn tree_sealing(report: &mut Report, host: Host, events: &[[u8; 4]]) {
         black_box(tree.root());
     });
     let repetitions = if events.len() >= MILLION { 7 } else { 21 };
-    let times = interleaved(repetitions, &mut [dependent_compressions(), pushed, batch, batch_scalar]);
+    let times =
+        interleaved(repetitions, &mut [dependent_compressions(), pushed, batch, batch_scalar]);
     let n = events.len();
-    report.add(format!("tree of {n}, a leaf pushed singly"), times.ratio(1, 0), "D", Bar::AtMost(3.3));
+    report.add(
+        format!("tree of {n}, a leaf pushed singly"),
+        times.ratio(1, 0),
+        "D",
+        Bar::AtMost(3.3),
+    );
     report.add(format!("tree of {n}, a leaf in batches"), times.ratio(2, 0), "D", Bar::AtMost(1.7));
     report.add("  by core's loops alone", times.ratio(3, 0), "D", None);
 }
@@ -315,18 +373,36 @@ fn tree_sealing(report: &mut Report, host: Host, events: &[[u8; 4]]) {
 fn tree_sampling(report: &mut Report, host: Host, events: &[[u8; 4]]) {
     let mut levels = vec![0; events.len()];
     host.levels(&SALT, 16, 0, &mut levels);
-    let chosen: Vec<Sequence> = (0..).map(Sequence).zip(&levels).filter(|(_, level)| **level >= 3).map(|(seq, _)| seq).collect();
-    let records: Vec<u8> = events.iter().zip(&levels).filter(|(_, level)| **level >= 3).flat_map(|(event, _)| *event).collect();
+    let chosen: Vec<Sequence> = (0..)
+        .map(Sequence)
+        .zip(&levels)
+        .filter(|(_, level)| **level >= 3)
+        .map(|(seq, _)| seq)
+        .collect();
+    let records: Vec<u8> = events
+        .iter()
+        .zip(&levels)
+        .filter(|(_, level)| **level >= 3)
+        .flat_map(|(event, _)| *event)
+        .collect();
     let leaves = merkle::leaves(&host, 4, events.as_flattened());
-    let proof: Vec<u8> = merkle::multiproof(&host, &leaves, chosen.iter().copied()).iter().flat_map(|digest| digest.0).collect();
+    let proof: Vec<u8> = merkle::multiproof(&host, &leaves, chosen.iter().copied())
+        .iter()
+        .flat_map(|digest| digest.0)
+        .collect();
     let (n, expected) = (events.len() as u64, merkle::root(&host, &leaves));
-    let verify = |engine: &dyn Fn(&mut dyn Iterator<Item = Sequence>) -> Result<Digest, MultiproofError>| {
-        assert_eq!(engine(&mut chosen.iter().copied()), Ok(expected));
-    };
+    let verify =
+        |engine: &dyn Fn(&mut dyn Iterator<Item = Sequence>) -> Result<Digest, MultiproofError>| {
+            assert_eq!(engine(&mut chosen.iter().copied()), Ok(expected));
+        };
     let mut contenders = [
         dependent_compressions(),
-        Contender::new(chosen.len(), || verify(&|chosen| host.multiproof_root(n, framing(), &records, chosen, &proof))),
-        Contender::new(chosen.len(), || verify(&|chosen| Scalar.multiproof_root(n, framing(), &records, chosen, &proof))),
+        Contender::new(chosen.len(), || {
+            verify(&|chosen| host.multiproof_root(n, framing(), &records, chosen, &proof))
+        }),
+        Contender::new(chosen.len(), || {
+            verify(&|chosen| Scalar.multiproof_root(n, framing(), &records, chosen, &proof))
+        }),
     ];
     let times = interleaved(7, &mut contenders);
     report.add("tree of 1000000, an eighth verified, a leaf of it", times.ratio(1, 0), "D", None);
@@ -354,7 +430,12 @@ pub(crate) fn growth(report: &mut Report) -> Vec<(f64, f64)> {
         #[allow(clippy::cast_precision_loss)]
         points.push((size as f64, ratio));
     }
-    report.add("star, an event at 10,000,000 against one at 1,000", times.ratio(5, 1), "x", Bar::AtMost(1.1));
+    report.add(
+        "star, an event at 10,000,000 against one at 1,000",
+        times.ratio(5, 1),
+        "x",
+        Bar::AtMost(1.1),
+    );
     points
 }
 
@@ -364,11 +445,20 @@ mod tests {
 
     #[test]
     fn an_epoch_pruned_to_a_round_is_what_its_device_signed() {
-        let key = SecretKey::from_seed(Algorithm::Ed25519, &[7; 32]).expect("Ed25519 takes any seed");
+        let key =
+            SecretKey::from_seed(Algorithm::Ed25519, &[7; 32]).expect("Ed25519 takes any seed");
         let (directory, events) = (OneDevice(key.public()), events(3000));
         let from = |round: u8| {
-            let levelled = (0..).map(Sequence).zip(&events).map(|(seq, event)| (SALT.level(seq, 16), *event));
-            SealedEpoch::pruned(&key, &directory, SALT, 3000, Round(round), levelled.filter(move |(level, _)| level.0 >= round))
+            let levelled =
+                (0..).map(Sequence).zip(&events).map(|(seq, event)| (SALT.level(seq, 16), *event));
+            SealedEpoch::pruned(
+                &key,
+                &directory,
+                SALT,
+                3000,
+                Round(round),
+                levelled.filter(move |(level, _)| level.0 >= round),
+            )
         };
         assert_eq!(from(0).signature, SealedEpoch::new(&key, &directory, &events).signature);
         for round in [0, 1, 5, 15] {

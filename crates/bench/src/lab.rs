@@ -30,7 +30,8 @@ const FOOTPRINT_LEVELS: &str = "footprint_levels.csv";
 
 /// Reads the arguments behind `lab`, measures, and writes the page.
 pub(crate) fn main(arguments: &[String]) -> ExitCode {
-    let (mut out, mut data, mut footprint, mut seed, mut is_quick) = (None, None, None, Seed::default(), false);
+    let (mut out, mut data, mut footprint, mut seed, mut is_quick) =
+        (None, None, None, Seed::default(), false);
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
         let place = match argument.as_str() {
@@ -43,7 +44,11 @@ pub(crate) fn main(arguments: &[String]) -> ExitCode {
                     seed = given;
                     continue;
                 }
-                _ => return misuse("--seed needs up to 64 hexadecimal digits, an even number of them"),
+                _ => {
+                    return misuse(
+                        "--seed needs up to 64 hexadecimal digits, an even number of them",
+                    );
+                }
             },
             "--out" => &mut out,
             "--data" => &mut data,
@@ -56,14 +61,25 @@ pub(crate) fn main(arguments: &[String]) -> ExitCode {
         }
     }
     let Some(out) = out else { return misuse("--out is missing") };
-    let data = data.or_else(|| std::env::var_os("MOTESEAL_DATA").map(PathBuf::from)).unwrap_or_else(|| PathBuf::from(BESIDE));
+    let data = data
+        .or_else(|| std::env::var_os("MOTESEAL_DATA").map(PathBuf::from))
+        .unwrap_or_else(|| PathBuf::from(BESIDE));
     let folder = Folder::new(data);
     let folder = if Path::new(MOTES).is_dir() { folder.with_motes(MOTES) } else { folder };
     let command = format!("moteseal-bench lab {}", arguments.join(" "));
     let mut tell = |step: &str| eprintln!("{step}");
-    let done = Recorded::load(&folder, &footprint.unwrap_or_else(|| PathBuf::from(FOOTPRINT)), &mut tell).and_then(|recorded| {
-        run(&recorded, &out, seed, if is_quick { &Effort::QUICK } else { &Effort::FULL }, &command, &mut tell)
-    });
+    let done =
+        Recorded::load(&folder, &footprint.unwrap_or_else(|| PathBuf::from(FOOTPRINT)), &mut tell)
+            .and_then(|recorded| {
+                run(
+                    &recorded,
+                    &out,
+                    seed,
+                    if is_quick { &Effort::QUICK } else { &Effort::FULL },
+                    &command,
+                    &mut tell,
+                )
+            });
     match done {
         Ok(()) => {
             println!("{}", out.join(page::PAGE).display());
@@ -134,7 +150,8 @@ pub(crate) struct Recorded {
 impl Recorded {
     /// Reads everything. What is absent is remembered; what is there and wrong is an error.
     fn load(folder: &Folder, footprint: &Path, tell: &mut dyn FnMut(&str)) -> Result<Self, String> {
-        let mut recorded = Self { devices: Vec::new(), readings: None, footprint: None, absent: Vec::new() };
+        let mut recorded =
+            Self { devices: Vec::new(), readings: None, footprint: None, absent: Vec::new() };
         let mut absent = |what: &str, error: DataError| match error {
             DataError::Absent { remedy, .. } => {
                 let said = format!("{what}: {remedy}");
@@ -184,27 +201,40 @@ fn run(
     let is_whole = recorded.devices.len() == Source::ALL.len();
 
     let sampling = if is_whole {
-        report::write_of(&recorded.devices, &out.join("sampling"), seed, effort.sampling, tell).map_err(said)?
+        report::write_of(&recorded.devices, &out.join("sampling"), seed, effort.sampling, tell)
+            .map_err(said)?
     } else {
         tell("figures 5 to 7 need recordings that are not there");
         no_sampling(&recorded.absent.join("; "))
     };
 
-    let inputs = Inputs { devices: &recorded.devices, is_whole, footprint: recorded.footprint.clone() };
+    let inputs =
+        Inputs { devices: &recorded.devices, is_whole, footprint: recorded.footprint.clone() };
     let measured = seals::measure(&inputs, &effort.seals, seed, tell)?;
     let sealing = report::seals::write(&measured, &out.join("sealing")).map_err(said)?;
 
     let sums = match &recorded.readings {
         Some(readings) => sums::of(readings, &out.join("sums"), &effort.sums, tell)?,
-        None => no_sums(recorded.absent.iter().find(|absent| absent.contains("Intel")).map_or("", String::as_str)),
+        None => no_sums(
+            recorded
+                .absent
+                .iter()
+                .find(|absent| absent.contains("Intel"))
+                .map_or("", String::as_str),
+        ),
     };
 
     tell("broadcasts: times");
     let times = cast::times(effort.cast_times);
-    let broadcast = report::cast::write(Some(&times), &out.join("broadcast"), seed, effort.cast, tell).map_err(said)?;
+    let broadcast =
+        report::cast::write(Some(&times), &out.join("broadcast"), seed, effort.cast, tell)
+            .map_err(said)?;
 
     let mut machine = machine::describe(command, recorded.absent.clone());
-    let runs = format!("{} of sealing, {} of its figure 11 and table VI", measured.runs, measured.tree_runs);
+    let runs = format!(
+        "{} of sealing, {} of its figure 11 and table VI",
+        measured.runs, measured.tree_runs
+    );
     machine.lines.push(("runs".to_owned(), runs));
     let part = |title: &str, about: &str, folder: &str, entries: Vec<Entry>| Part {
         title: title.to_owned(),
@@ -249,8 +279,16 @@ fn run(
 
 fn no_sampling(absent: &str) -> Vec<Entry> {
     [
-        ("sealing-figure-5", "Figure 5: one day within a budget of 500 events", "1,057 of 2,572 events sent"),
-        ("sealing-figure-6", "Figure 6: events saved in the cloud each day", "about 75 % of the budget used on average"),
+        (
+            "sealing-figure-5",
+            "Figure 5: one day within a budget of 500 events",
+            "1,057 of 2,572 events sent",
+        ),
+        (
+            "sealing-figure-6",
+            "Figure 6: events saved in the cloud each day",
+            "about 75 % of the budget used on average",
+        ),
         (
             "sealing-figure-7a",
             "Figure 7a: a mean temperature each day, truncated and sampled",
@@ -274,10 +312,22 @@ fn no_sums(absent: &str) -> Vec<Entry> {
             "Table III: costs at typical values",
             "SIES: a source 3.46 µs, an aggregator 1.11 µs, the querier 2.28 ms",
         ),
-        ("sums-figure-4", "Figure 4: a source, by the domain of its values", "SIES a couple of microseconds"),
+        (
+            "sums-figure-4",
+            "Figure 4: a source, by the domain of its values",
+            "SIES a couple of microseconds",
+        ),
         ("sums-figure-5", "Figure 5: an aggregator, by its children", "SIES 0.3 to 2 µs"),
-        ("sums-figure-6a", "Figure 6a: the querier, by the number of sources", "SIES 0.15 to 36 ms"),
-        ("sums-figure-6b", "Figure 6b: the querier, by the domain of the values", "independent of the domain"),
+        (
+            "sums-figure-6a",
+            "Figure 6a: the querier, by the number of sources",
+            "SIES 0.15 to 36 ms",
+        ),
+        (
+            "sums-figure-6b",
+            "Figure 6b: the querier, by the domain of the values",
+            "independent of the domain",
+        ),
         ("sums-table-5", "Table V: bytes on an edge", "CMT 20; SECOA^S 37.8 KB; SIES 32"),
     ]
     .map(|(id, title, paper)| missing(id, title, paper, absent))
@@ -336,7 +386,9 @@ mod tests {
     fn made_up() -> Vec<Recording> {
         let recording = |(i, source): (u32, &Source)| {
             let day = |day: u32| {
-                (0..100 + 30 * i).map(|n| Event { second: n * 600 % 86_400, reading: f64::from(n % 50 + day) }).collect()
+                (0..100 + 30 * i)
+                    .map(|n| Event { second: n * 600 % 86_400, reading: f64::from(n % 50 + day) })
+                    .collect()
             };
             Recording::new(source.name(), (0..i + 2).map(day).collect())
         };
@@ -344,7 +396,15 @@ mod tests {
     }
 
     fn page(recorded: &Recorded, out: &Path) -> String {
-        run(recorded, out, Seed::default(), &Effort::QUICK, "moteseal-bench lab --quick", &mut |_| {}).unwrap();
+        run(
+            recorded,
+            out,
+            Seed::default(),
+            &Effort::QUICK,
+            "moteseal-bench lab --quick",
+            &mut |_| {},
+        )
+        .unwrap();
         std::fs::read_to_string(out.join(page::PAGE)).unwrap()
     }
 
@@ -355,7 +415,10 @@ mod tests {
 
     /// What a section says under a name.
     fn said<'t>(html: &'t str, id: &str, name: &str) -> &'t str {
-        let section = html.split(&format!("<section id=\"{id}\">")).nth(1).unwrap_or_else(|| panic!("{id} is not on the page"));
+        let section = html
+            .split(&format!("<section id=\"{id}\">"))
+            .nth(1)
+            .unwrap_or_else(|| panic!("{id} is not on the page"));
         let section = section.split("</section>").next().unwrap();
         between(section, &format!("<dt>{name}</dt><dd>"), "</dd>")
             .first()
@@ -374,11 +437,16 @@ mod tests {
     #[test]
     fn every_table_and_figure_of_the_papers_stands_on_the_page_with_both_numbers_and_a_reason() {
         let out = tempfile::tempdir().unwrap();
-        let beside = |name: &str| std::fs::read_to_string(format!("{}/../../docs/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+        let beside = |name: &str| {
+            std::fs::read_to_string(format!("{}/../../docs/{name}", env!("CARGO_MANIFEST_DIR")))
+                .unwrap()
+        };
         let recorded = Recorded {
             devices: made_up(),
             readings: Some(Readings(vec![18.0, 18.3, 25.55, 49.9999])),
-            footprint: Some(Footprint::read(&beside("footprint.csv"), &beside("footprint_levels.csv")).unwrap()),
+            footprint: Some(
+                Footprint::read(&beside("footprint.csv"), &beside("footprint_levels.csv")).unwrap(),
+            ),
             absent: Vec::new(),
         };
         let html = page(&recorded, out.path());
@@ -386,7 +454,11 @@ mod tests {
         assert_eq!(listed, OF_THE_PAPERS.into_iter().chain(BEYOND).collect());
         for id in &listed {
             for name in ["the paper", "ours"] {
-                assert!(is_a_number_or_says_why(said(&html, id, name)), "{id}, {name}: {}", said(&html, id, name));
+                assert!(
+                    is_a_number_or_says_why(said(&html, id, name)),
+                    "{id}, {name}: {}",
+                    said(&html, id, name)
+                );
             }
             assert!(said(&html, id, "ours") != "not measured", "{id}");
             let why = said(&html, id, "why they differ");
@@ -395,7 +467,10 @@ mod tests {
         }
         assert!(html.contains("All recorded data was there."));
         // The figures' letters are chance.
-        let words: String = html.split("src=\"data:").map(|part| part.split_once("\">").map_or(part, |(_, rest)| rest)).collect();
+        let words: String = html
+            .split("src=\"data:")
+            .map(|part| part.split_once("\">").map_or(part, |(_, rest)| rest))
+            .collect();
         for wrong in ["NaN", "inf ", "{}", "not measured: "] {
             assert!(!words.contains(wrong), "the page says {wrong:?}");
         }
@@ -404,13 +479,22 @@ mod tests {
     #[test]
     fn the_page_fetches_nothing_and_its_links_lead_somewhere() {
         let out = tempfile::tempdir().unwrap();
-        let recorded =
-            Recorded { devices: made_up(), readings: None, footprint: None, absent: vec!["Intel lab's: get it".to_owned()] };
+        let recorded = Recorded {
+            devices: made_up(),
+            readings: None,
+            footprint: None,
+            absent: vec!["Intel lab's: get it".to_owned()],
+        };
         let html = page(&recorded, out.path());
         for source in between(&html, "src=\"", "\"") {
             assert!(source.starts_with("data:image/png;base64,"), "{source:.60}");
         }
-        assert!(!html.contains("<script") && !html.contains("<link") && !html.contains("@import") && !html.contains("url("));
+        assert!(
+            !html.contains("<script")
+                && !html.contains("<link")
+                && !html.contains("@import")
+                && !html.contains("url(")
+        );
         let links = between(&html, "href=\"", "\"");
         assert!(links.len() > 60);
         for link in links {
@@ -433,17 +517,26 @@ mod tests {
         let recorded = Recorded::load(&folder, &data.path().join("none.csv"), &mut |_| {}).unwrap();
         assert_eq!(recorded.devices.len(), 1);
         let html = page(&recorded, out.path());
-        for name in
-            ["Smart* home C", "van Kasteren&#39;s house A", "MIT&#39;s house E", "temperatures of the Intel lab", "none.csv"]
-        {
+        for name in [
+            "Smart* home C",
+            "van Kasteren&#39;s house A",
+            "MIT&#39;s house E",
+            "temperatures of the Intel lab",
+            "none.csv",
+        ] {
             let plain = name.replace("&#39;", "'");
-            assert!(between(&html, "<li>", "</li>").iter().any(|absent| absent.contains(&plain)), "{plain} is not named");
+            assert!(
+                between(&html, "<li>", "</li>").iter().any(|absent| absent.contains(&plain)),
+                "{plain} is not named"
+            );
         }
         for id in ["sealing-figure-5", "sealing-figure-7b", "sealing-table-7", "sums-figure-6a"] {
             assert_eq!(said(&html, id, "ours"), "not measured", "{id}");
         }
         assert!(said(&html, "sealing-figure-14", "what stands in").contains("telosb"));
-        assert!(said(&html, "sealing-table-1", "what stands in").contains("is not here, and neither"));
+        assert!(
+            said(&html, "sealing-table-1", "what stands in").contains("is not here, and neither")
+        );
     }
 
     #[test]

@@ -31,16 +31,25 @@ impl Fleet {
     pub(crate) fn new(devices: u16, scheme: Scheme) -> Result<Self, Failed> {
         let operator = SecretKey::from_seed(Algorithm::Ed25519, &[0xff; 32])?;
         let names: Vec<String> = (0..devices).map(|device| format!("dev{device}")).collect();
-        let secrets: Vec<SecretKey> =
-            (0..devices).map(|device| SecretKey::from_seed(Algorithm::Ed25519, &seed(1, device))).collect::<Result<_, _>>()?;
-        let keys: Vec<_> = names.iter().map(String::as_str).zip(secrets.iter().map(SecretKey::public)).collect();
-        let group = FirstRoster { group: "fleet", epoch_ms: 3_600_000, levels: 16, budget: None, devices: &keys };
+        let secrets: Vec<SecretKey> = (0..devices)
+            .map(|device| SecretKey::from_seed(Algorithm::Ed25519, &seed(1, device)))
+            .collect::<Result<_, _>>()?;
+        let keys: Vec<_> =
+            names.iter().map(String::as_str).zip(secrets.iter().map(SecretKey::public)).collect();
+        let group = FirstRoster {
+            group: "fleet",
+            epoch_ms: 3_600_000,
+            levels: 16,
+            budget: None,
+            devices: &keys,
+        };
         let roster = Roster::open(&group.issue(&operator)?, &operator.public())?;
         let mut buffer = [0; 256];
         let schema = Schema::encode(&[Field::parse("reading::u32")?], &mut buffer)?;
         let mut sealers = Vec::new();
         for (device, (name, secret)) in (0..devices).zip(names.iter().zip(secrets)) {
-            let profile = Profile::new(&roster, name, scheme, &schema).ok_or("a device of the roster is not in it")?;
+            let profile = Profile::new(&roster, name, scheme, &schema)
+                .ok_or("a device of the roster is not in it")?;
             let chain = Chain::start(profile.certificate);
             sealers.push(Sealer::new(profile, secret, SaltKey::new(seed(2, device)), chain));
         }
@@ -79,7 +88,10 @@ impl Fleet {
     pub(crate) fn write(&self, folder: &Path) -> Result<(), Failed> {
         let mut pem = [0; moteseal_core::identity::MAX_PEM];
         std::fs::write(folder.join("roster.cbor"), self.roster.bytes())?;
-        std::fs::write(folder.join("op.pub.pem"), moteseal_core::identity::encode_public_pem(&self.operator_key(), &mut pem)?)?;
+        std::fs::write(
+            folder.join("op.pub.pem"),
+            moteseal_core::identity::encode_public_pem(&self.operator_key(), &mut pem)?,
+        )?;
         Ok(())
     }
 }
@@ -112,7 +124,12 @@ impl Service {
     pub(crate) fn start(folder: &Path, sync: bool) -> Result<Self, Failed> {
         let name = if sync { "synced.redb" } else { "unsynced.redb" };
         let mut child = Command::new(std::env::current_exe()?)
-            .args(["serve", &folder.display().to_string(), name, if sync { "sync" } else { "no-sync" }])
+            .args([
+                "serve",
+                &folder.display().to_string(),
+                name,
+                if sync { "sync" } else { "no-sync" },
+            ])
             .stdout(Stdio::piped())
             .stdin(Stdio::piped())
             .spawn()?;
@@ -130,7 +147,9 @@ impl Service {
     pub(crate) fn processor_time(&self) -> Result<Duration, Failed> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
         let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
-        let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<u64>().ok()).unwrap_or_default();
+        let ticks = |at: usize| {
+            fields.get(at).and_then(|field| field.parse::<u64>().ok()).unwrap_or_default()
+        };
         // Fields 14 and 15 of proc(5), in hundredths of a second; the first two have been cut off.
         Ok(Duration::from_millis((ticks(11) + ticks(12)) * 10))
     }
@@ -146,13 +165,19 @@ impl Drop for Service {
 
 /// Serves until stdin closes: what [`Service::start`] runs.
 pub(crate) fn serve(folder: &Path, name: &str, sync: bool) -> Result<(), Failed> {
-    let operator = moteseal_core::identity::decode_public_pem(&std::fs::read(folder.join("op.pub.pem"))?)?;
+    let operator =
+        moteseal_core::identity::decode_public_pem(&std::fs::read(folder.join("op.pub.pem"))?)?;
     let roster = Roster::open(&std::fs::read(folder.join("roster.cbor"))?, &operator)?;
     let options = moteseal_store::Options { sync, ..moteseal_store::Options::default() };
     let store = moteseal_store::RedbStore::open(&folder.join(name), options)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
-        let cloud = moteseal_cloud::Cloud::bind(moteseal_cloud::Config::new(roster), std::sync::Arc::new(store)).await?;
+        let cloud = moteseal_cloud::Cloud::bind(
+            moteseal_cloud::Config::new(roster),
+            std::sync::Arc::new(store),
+        )
+        .await?;
         println!("{}", cloud.address());
         let (tell, told) = tokio::sync::oneshot::channel();
         std::thread::spawn(move || {
@@ -238,7 +263,9 @@ fn acknowledged(stream: &mut TcpStream, buffer: &mut [u8]) -> Result<(), Failed>
             }
         }
         if read == 0 || length == buffer.len() {
-            return Err(format!("a broken answer: {}", String::from_utf8_lossy(&buffer[..length])).into());
+            return Err(
+                format!("a broken answer: {}", String::from_utf8_lossy(&buffer[..length])).into()
+            );
         }
     }
 }

@@ -81,7 +81,9 @@ impl Times {
 
     /// How many times as long as `base` a contender takes, with the spread of the ratios within a repetition.
     pub(crate) fn ratios(&self, contender: usize, base: usize) -> Spread {
-        Spread::of(self.0[contender].iter().zip(&self.0[base]).map(|(time, base)| time / base).collect())
+        Spread::of(
+            self.0[contender].iter().zip(&self.0[base]).map(|(time, base)| time / base).collect(),
+        )
     }
 }
 
@@ -98,7 +100,11 @@ impl Spread {
     pub(crate) fn of(mut values: Vec<f64>) -> Self {
         values.sort_unstable_by(f64::total_cmp);
         let quarter = values.len().saturating_sub(1) / 4;
-        Self { low: values[quarter], high: values[values.len() - 1 - quarter], median: median(values) }
+        Self {
+            low: values[quarter],
+            high: values[values.len() - 1 - quarter],
+            median: median(values),
+        }
     }
 }
 
@@ -148,14 +154,32 @@ impl Report {
         Self { title, rows: Vec::new() }
     }
 
-    pub(crate) fn add(&mut self, name: impl Into<String>, value: f64, unit: &'static str, bar: impl Into<Option<Bar>>) {
+    pub(crate) fn add(
+        &mut self,
+        name: impl Into<String>,
+        value: f64,
+        unit: &'static str,
+        bar: impl Into<Option<Bar>>,
+    ) {
         self.rows.push(Row { name: name.into(), value, unit, quartiles: None, bar: bar.into() });
     }
 
     /// A row that says how far its repetitions lie apart.
-    pub(crate) fn add_spread(&mut self, name: impl Into<String>, of: Spread, unit: &'static str, bar: impl Into<Option<Bar>>) {
+    pub(crate) fn add_spread(
+        &mut self,
+        name: impl Into<String>,
+        of: Spread,
+        unit: &'static str,
+        bar: impl Into<Option<Bar>>,
+    ) {
         let quartiles = Some((of.low, of.high));
-        self.rows.push(Row { name: name.into(), value: of.median, unit, quartiles, bar: bar.into() });
+        self.rows.push(Row {
+            name: name.into(),
+            value: of.median,
+            unit,
+            quartiles,
+            bar: bar.into(),
+        });
     }
 
     pub(crate) fn passes(&self) -> bool {
@@ -196,7 +220,11 @@ impl fmt::Display for Report {
                         Bar::AtMost(most) => ("<=", most),
                         Bar::AtLeast(least) => (">=", least),
                     };
-                    writeln!(f, "   {sign} {bar:<5}  {}", if row.passes() { "PASS" } else { "MISS" })?;
+                    writeln!(
+                        f,
+                        "   {sign} {bar:<5}  {}",
+                        if row.passes() { "PASS" } else { "MISS" }
+                    )?;
                 }
             }
         }

@@ -44,9 +44,11 @@ const BUFFER: usize = 1 << 20;
 
 pub(crate) fn run() -> Result<Report, Failed> {
     // On the disk that the target directory is on; a temporary file system would sync for free.
-    let folder = tempfile::tempdir_in(std::env::current_exe()?.parent().ok_or("no folder to measure in")?)?;
+    let folder =
+        tempfile::tempdir_in(std::env::current_exe()?.parent().ok_or("no folder to measure in")?)?;
     let broker = Broker::start(folder.path())?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let mut rates = vec![Vec::new(); 5];
     let (mut ratios, mut syncs) = (vec![Vec::new(); 4], Vec::new());
     for run in 0..=RUNS {
@@ -54,7 +56,8 @@ pub(crate) fn run() -> Result<Report, Failed> {
         let mut found = Vec::new();
         for version in [Version::V5, Version::V3] {
             for (events, messages) in [(1, MESSAGES), (64, FULL_MESSAGES)] {
-                let outcome = runtime.block_on(deliver(&broker, folder.path(), version, events, messages))?;
+                let outcome =
+                    runtime.block_on(deliver(&broker, folder.path(), version, events, messages))?;
                 found.push((events * messages) as f64 / outcome.time.as_secs_f64());
                 if run > 0 && events == 1 {
                     syncs.push(outcome.frames_a_sync);
@@ -77,11 +80,21 @@ pub(crate) fn run() -> Result<Report, Failed> {
         "MQTT, QoS 1, TLS, events of {RECORD} bytes from a device until the gateway has acknowledged them as durable, medians of {RUNS} interleaved runs"
     ));
     let mut rates = rates.into_iter();
-    report.add("mosquitto_pub -l -M 100 to mosquitto_sub, lines a second", median(rates.next().unwrap_or_default()), "/s", None);
+    report.add(
+        "mosquitto_pub -l -M 100 to mosquitto_sub, lines a second",
+        median(rates.next().unwrap_or_default()),
+        "/s",
+        None,
+    );
     let mut ratios = ratios.into_iter();
     for version in ["MQTT 5", "MQTT 3.1.1"] {
         for (name, bar) in [("an event a message", 0.8), ("64 events a message", 30.0)] {
-            report.add(format!("{version}, {name}: events a second"), median(rates.next().unwrap_or_default()), "/s", None);
+            report.add(
+                format!("{version}, {name}: events a second"),
+                median(rates.next().unwrap_or_default()),
+                "/s",
+                None,
+            );
             let ratio = median(ratios.next().unwrap_or_default());
             report.add("  against Mosquitto's own clients", ratio, "x", Bar::AtLeast(bar));
         }
@@ -96,7 +109,13 @@ struct Outcome {
 }
 
 /// Sends messages of `events` events each, and waits until all are acknowledged.
-async fn deliver(broker: &Broker, folder: &Path, version: Version, events: usize, messages: usize) -> Result<Outcome, Failed> {
+async fn deliver(
+    broker: &Broker,
+    folder: &Path,
+    version: Version,
+    events: usize,
+    messages: usize,
+) -> Result<Outcome, Failed> {
     let (roster, device, coordinator) = group()?;
     let key = LinkKey::new(&LinkKey::secret_of(&SECRET, roster.group(), device));
     // A group of its own: nothing of an earlier run is heard.
@@ -110,7 +129,11 @@ async fn deliver(broker: &Broker, folder: &Path, version: Version, events: usize
     let state = folder.join("gateway");
     // A bound that nothing of this meets.
     let (station, _) = Station::open(&state, roster, SECRET, Box::new(coordinator), 64 << 30)?;
-    let settings = Settings { time: Time::Recorded, listen: Some(([127, 0, 0, 1], 0).into()), ..Settings::default() };
+    let settings = Settings {
+        time: Time::Recorded,
+        listen: Some(([127, 0, 0, 1], 0).into()),
+        ..Settings::default()
+    };
     let gateway = Gateway::bind(station, settings, None).await?;
     let address = gateway.address().ok_or("a gateway that listens nowhere")?;
     let (stop, stopped) = oneshot::channel::<()>();
@@ -125,10 +148,14 @@ async fn deliver(broker: &Broker, folder: &Path, version: Version, events: usize
         .await?;
     let text = String::from_utf8(text)?;
     let metric = |name: &str| -> Result<f64, Failed> {
-        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).ok_or("a metric is missing")?;
+        let value = text
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))
+            .ok_or("a metric is missing")?;
         Ok(value.parse()?)
     };
-    let frames_a_sync = metric("moteseal_gateway_frames_total")? / metric("moteseal_gateway_commit_seconds_count")?;
+    let frames_a_sync =
+        metric("moteseal_gateway_frames_total")? / metric("moteseal_gateway_commit_seconds_count")?;
     let _ = stop.send(());
     gateway.await??;
     std::fs::remove_dir_all(state)?;
@@ -141,13 +168,25 @@ fn group() -> Result<(Roster, DeviceId, SecretKey), Failed> {
     let (operator, device, coordinator) = (secret(1)?, secret(2)?, secret(3)?);
     let budget = Budget { events: 1 << 24, coordinator: coordinator.public() };
     let devices = [("mote", device.public())];
-    let first = FirstRoster { group: "bench", epoch_ms: 3_600_000, levels: LEVELS, budget: Some(budget), devices: &devices };
+    let first = FirstRoster {
+        group: "bench",
+        epoch_ms: 3_600_000,
+        levels: LEVELS,
+        budget: Some(budget),
+        devices: &devices,
+    };
     let roster = Roster::open(&first.issue(&operator)?, &operator.public())?;
     let device = roster.devices().next().ok_or("an empty roster")?.id;
     Ok((roster, device, coordinator))
 }
 
-async fn send(mut link: MqttDevice, device: DeviceId, key: &LinkKey, events: usize, messages: usize) -> Result<(), Failed> {
+async fn send(
+    mut link: MqttDevice,
+    device: DeviceId,
+    key: &LinkKey,
+    events: usize,
+    messages: usize,
+) -> Result<(), Failed> {
     let framing = Framing::Fixed(u16::try_from(RECORD)?.try_into()?);
     let mut forwarder: Box<Forwarder<BUFFER>> =
         Box::new(Forwarder::new(SealIndex(0), EPOCH, (Scheme::Star, framing), LEVELS, Round(0)));
@@ -193,10 +232,15 @@ async fn flush(
     scratch: &mut [u8],
     out: &mut [u8],
 ) -> Result<(), Failed> {
-    let next = |forwarder: &mut Forwarder<BUFFER>, scratch: &mut [u8], out: &mut [u8]| -> Result<Option<Bytes>, Failed> {
-        let frame: Option<Forward<'_>> = forwarder.next_frame(scratch).map_err(|_| "an event does not fit a frame")?;
+    let next = |forwarder: &mut Forwarder<BUFFER>,
+                scratch: &mut [u8],
+                out: &mut [u8]|
+     -> Result<Option<Bytes>, Failed> {
+        let frame: Option<Forward<'_>> =
+            forwarder.next_frame(scratch).map_err(|_| "an event does not fit a frame")?;
         let Some(frame) = frame else { return Ok(None) };
-        let bytes = Uplink::Forward(frame).close(device, key, out).map_err(|_| "a frame is too long")?;
+        let bytes =
+            Uplink::Forward(frame).close(device, key, out).map_err(|_| "a frame is too long")?;
         Ok(Some(Bytes::copy_from_slice(bytes)))
     };
     while let Some(frame) = next(forwarder, scratch, out)? {

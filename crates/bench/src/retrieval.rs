@@ -15,7 +15,8 @@ const EVENTS: u32 = 1000;
 const PAIRS: usize = 7;
 
 pub(crate) fn run() -> Result<Report, Failed> {
-    let folder = tempfile::tempdir_in(std::env::current_exe()?.parent().ok_or("no folder to measure in")?)?;
+    let folder =
+        tempfile::tempdir_in(std::env::current_exe()?.parent().ok_or("no folder to measure in")?)?;
     let mut report = Report::new(format!(
         "verified retrieval over HTTP, seals of {EVENTS} readings of 4 bytes, medians of {PAIRS} interleaved runs"
     ));
@@ -54,18 +55,42 @@ fn share(folder: &Path, report: &mut Report) -> Result<(), Failed> {
         seen.add(pair, &all, &part);
     }
     for ((name, _), times) in FORMATS.iter().zip(written) {
-        report.add(format!("all of 1,000,000 readings, verified, to a file ({name})"), median(times.all_ms), "ms", None);
-        report.add("  an eighth of them, time against all", median(times.ratios), "x", Bar::AtMost(0.25));
+        report.add(
+            format!("all of 1,000,000 readings, verified, to a file ({name})"),
+            median(times.all_ms),
+            "ms",
+            None,
+        );
+        report.add(
+            "  an eighth of them, time against all",
+            median(times.ratios),
+            "x",
+            Bar::AtMost(0.25),
+        );
     }
-    report.add("all of 1,000,000 readings, verified, looked at and not written", median(seen.all_ms), "ms", None);
-    report.add("  an eighth of them, time against all", median(seen.ratios), "x", Bar::AtMost(0.25));
+    report.add(
+        "all of 1,000,000 readings, verified, looked at and not written",
+        median(seen.all_ms),
+        "ms",
+        None,
+    );
+    report.add(
+        "  an eighth of them, time against all",
+        median(seen.ratios),
+        "x",
+        Bar::AtMost(0.25),
+    );
     report.add("an eighth of them, bytes against all", bytes, "x", Bar::AtMost(1.0 / 6.0));
     Ok(())
 }
 
 /// The formats of files, by their names in the table.
-const FORMATS: [(&str, Format); 4] =
-    [("CSV", Format::Csv), ("JSON lines", Format::JsonLines), ("Arrow", Format::Arrow), ("Parquet", Format::Parquet)];
+const FORMATS: [(&str, Format); 4] = [
+    ("CSV", Format::Csv),
+    ("JSON lines", Format::JsonLines),
+    ("Arrow", Format::Arrow),
+    ("Parquet", Format::Parquet),
+];
 
 /// Getting all and getting a part, in turn.
 #[derive(Default)]
@@ -86,7 +111,8 @@ impl Pairs {
 
 /// The newest ten epochs of one device at an eighth, in milliseconds, from stores of 10^5 to 10^7 readings.
 pub(crate) fn growth(report: &mut Report) -> Result<Vec<(f64, f64)>, Failed> {
-    let folder = tempfile::tempdir_in(std::env::current_exe()?.parent().ok_or("no folder to measure in")?)?;
+    let folder =
+        tempfile::tempdir_in(std::env::current_exe()?.parent().ok_or("no folder to measure in")?)?;
     let folder = folder.path();
     let mut points = Vec::new();
     for (epochs, name) in [(10, "100,000"), (100, "1,000,000"), (1000, "10,000,000")] {
@@ -106,7 +132,12 @@ pub(crate) fn growth(report: &mut Report) -> Result<Vec<(f64, f64)>, Failed> {
             }
         }
         let time = median(times);
-        report.add(format!("ten epochs at an eighth, from a store of {name} readings"), time, "ms", None);
+        report.add(
+            format!("ten epochs at an eighth, from a store of {name} readings"),
+            time,
+            "ms",
+            None,
+        );
         #[allow(clippy::cast_precision_loss)]
         points.push((10.0 * epochs as f64 * f64::from(EVENTS), time));
     }
@@ -119,7 +150,8 @@ fn fill(fleet: &mut Fleet, service: &Service, epochs: u64) -> Result<(), Failed>
     let mut left = epochs;
     while left > 0 {
         let now = left.min(200);
-        let uploads: Vec<_> = fleet.seal(now, EVENTS)?.iter().map(|bundles| requests(bundles, 50)).collect();
+        let uploads: Vec<_> =
+            fleet.seal(now, EVENTS)?.iter().map(|bundles| requests(bundles, 50)).collect();
         upload(&service.address, &uploads)?;
         left -= now;
     }

@@ -27,7 +27,8 @@ use crate::measure::Times;
 /// The median time of a contender with the least and the most, as the lab's page shows them.
 fn extremes(times: &Times, contender: usize) -> Spread {
     let repetitions = times.repetitions(contender).iter().copied();
-    let (least, most) = (repetitions.clone().fold(f64::INFINITY, f64::min), repetitions.fold(0.0, f64::max));
+    let (least, most) =
+        (repetitions.clone().fold(f64::INFINITY, f64::min), repetitions.fold(0.0, f64::max));
     Spread { median: times.nanoseconds(contender), least, most }
 }
 
@@ -100,7 +101,12 @@ impl Effort {
 }
 
 /// Measures all of it.
-pub(crate) fn measure(inputs: &Inputs<'_>, effort: &Effort, seed: Seed, tell: &mut dyn FnMut(&str)) -> Result<Measured, String> {
+pub(crate) fn measure(
+    inputs: &Inputs<'_>,
+    effort: &Effort,
+    seed: Seed,
+    tell: &mut dyn FnMut(&str),
+) -> Result<Measured, String> {
     let epochs = feed::epochs(inputs.devices, effort.days);
     let mut measured = Measured {
         fed: fed(inputs.devices, &epochs),

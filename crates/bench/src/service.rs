@@ -22,7 +22,8 @@ const BUNDLES: u64 = 400;
 
 pub(crate) fn run() -> Result<Report, Failed> {
     // On the disk that the target directory is on; a temporary file system would sync for free.
-    let folder = tempfile::tempdir_in(std::env::current_exe()?.parent().ok_or("no folder to measure in")?)?;
+    let folder =
+        tempfile::tempdir_in(std::env::current_exe()?.parent().ok_or("no folder to measure in")?)?;
     let mut report = Report::new(format!(
         "durable ingest: {UPLOADERS} uploaders, bundles of {EVENTS} readings of 4 bytes, every signature and digest verified, medians of {PAIRS} interleaved runs"
     ));
@@ -68,19 +69,44 @@ fn ingest(folder: &Path, report: &mut Report) -> Result<(), Failed> {
             processor.push((used[1] - used[0]).as_secs_f64() * 1e6 / bundles as f64);
         }
     }
-    for (name, rates) in ["bare loop", "service, a bundle a request", "service, 16 bundles a request", "service, not syncing"]
-        .into_iter()
-        .zip(rates)
+    for (name, rates) in [
+        "bare loop",
+        "service, a bundle a request",
+        "service, 16 bundles a request",
+        "service, not syncing",
+    ]
+    .into_iter()
+    .zip(rates)
     {
         report.add_spread(format!("{name}: bundles a second"), Spread::of(rates), "/s", None);
     }
     let [single, batched, synced_share, _] = ratios.try_into().map_err(|_| "four ratios")?;
     report.add("a bundle a request, against the bare loop", median(single), "x", Bar::AtLeast(1.0));
-    report.add("16 bundles a request, against the bare loop", median(batched), "x", Bar::AtLeast(1.0));
-    report.add("a bundle a request, against not syncing", median(synced_share), "x", Bar::AtLeast(0.5));
+    report.add(
+        "16 bundles a request, against the bare loop",
+        median(batched),
+        "x",
+        Bar::AtLeast(1.0),
+    );
+    report.add(
+        "a bundle a request, against not syncing",
+        median(synced_share),
+        "x",
+        Bar::AtLeast(0.5),
+    );
     let [single, batched] = processor;
-    report.add("server's processor time a bundle, one a request", median(single), "us", Bar::AtMost(120.0));
-    report.add("server's processor time a bundle, 16 a request", median(batched), "us", Bar::AtMost(120.0));
+    report.add(
+        "server's processor time a bundle, one a request",
+        median(single),
+        "us",
+        Bar::AtMost(120.0),
+    );
+    report.add(
+        "server's processor time a bundle, 16 a request",
+        median(batched),
+        "us",
+        Bar::AtMost(120.0),
+    );
     Ok(())
 }
 

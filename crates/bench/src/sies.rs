@@ -10,7 +10,9 @@ use moteseal_core::schema::{Field, MAX_SCHEMA, Schema};
 use moteseal_core::sum::guard::EpochGuard;
 use moteseal_core::sum::participation::{self, Participation};
 use moteseal_core::sum::query::{MAX_PLAN, Plan, QueryId};
-use moteseal_core::sum::sies::{KeyGroupKey, KeyLanes, KeyTotals, LANES, Master, Psr, Slot, SourceKey};
+use moteseal_core::sum::sies::{
+    KeyGroupKey, KeyLanes, KeyTotals, LANES, Master, Psr, Slot, SourceKey,
+};
 use moteseal_core::wire::link::LinkKey;
 use moteseal_core::wire::sum::{SumUplink, close_share};
 use moteseal_core::{DeviceId, Digest, GroupId};
@@ -32,8 +34,10 @@ fn sources(n: usize) -> impl Iterator<Item = SourceKey> {
 /// Runs all of it.
 pub(crate) fn run() -> Report {
     let host = Host::detect();
-    let mut report =
-        Report::new(format!("private sums, one thread; host loops: {}; D = one dependent SHA-256 compression", host.name()));
+    let mut report = Report::new(format!(
+        "private sums, one thread; host loops: {}; D = one dependent SHA-256 compression",
+        host.name()
+    ));
     steps(&mut report);
     for n in [64, 1024, 16_384] {
         querier(&mut report, host, n);
@@ -48,16 +52,27 @@ pub(crate) fn run() -> Report {
 fn answer(report: &mut Report, host: Host, n: u32) {
     const EPOCHS: u64 = 5;
     let mut schema = [0; MAX_SCHEMA];
-    let schema = Schema::encode(&[Field::parse("reading::u16").expect("a field")], &mut schema).expect("a schema");
+    let schema = Schema::encode(&[Field::parse("reading::u16").expect("a field")], &mut schema)
+        .expect("a schema");
     let mut plan = [0; MAX_PLAN];
-    let parsed = Plan::parse("SELECT SUM(reading) FROM sensors EPOCH DURATION 30s", &schema).expect("a query");
+    let parsed = Plan::parse("SELECT SUM(reading) FROM sensors EPOCH DURATION 30s", &schema)
+        .expect("a query");
     let plan = parsed.encode(&mut plan).expect("a plan fits").to_vec();
-    let question = Question { group: GROUP, roster: Digest([2; 32]), nonce: [3; 16], plan, key_group: n, floor: 2 };
+    let question = Question {
+        group: GROUP,
+        roster: Digest([2; 32]),
+        nonce: [3; 16],
+        plan,
+        key_group: n,
+        floor: 2,
+    };
     let (id, master) = (question.id(), Master::new([7; 32]));
     let devices: Vec<DeviceId> = (0..u64::from(n)).map(|i| DeviceId(i.to_be_bytes())).collect();
-    let sources: Vec<SourceKey> = devices.iter().map(|device| master.source(GROUP, *device, 0).for_query(id)).collect();
+    let sources: Vec<SourceKey> =
+        devices.iter().map(|device| master.source(GROUP, *device, 0).for_query(id)).collect();
     let start = Instant::now();
-    let mut querier = Querier::new(question, &master, &devices, host, &|_| ()).expect("a question that can be asked");
+    let mut querier = Querier::new(question, &master, &devices, host, &|_| ())
+        .expect("a question that can be asked");
     let set_up = start.elapsed();
     let mut set = vec![0_u64; n.div_ceil(64) as usize];
     let speaks = |i: u32| i % 100 != 50;
@@ -69,21 +84,32 @@ fn answer(report: &mut Report, host: Host, n: u32) {
     for epoch in EPOCH..EPOCH + EPOCHS {
         let (mut sum, mut expected) = (Psr::ZERO, 0);
         for (i, source) in (0..n).zip(&sources).filter(|(i, _)| speaks(*i)) {
-            let mut permit = EpochGuard::default().advance(id, 1, epoch).expect("a new guard takes any epoch");
-            sum = sum.merge(&source.encrypt(&mut permit, SLOT, (i % 1000).into()).expect("the value is small"));
+            let mut permit =
+                EpochGuard::default().advance(id, 1, epoch).expect("a new guard takes any epoch");
+            sum = sum.merge(
+                &source.encrypt(&mut permit, SLOT, (i % 1000).into()).expect("the value is small"),
+            );
             expected += i128::from(i % 1000);
         }
         let mut frame = vec![0; length + 128];
         let frame =
-            close_share(id.reference(), epoch, &participation[..length], &[sum], &link, &mut frame).expect("the frame fits");
+            close_share(id.reference(), epoch, &participation[..length], &[sum], &link, &mut frame)
+                .expect("the frame fits");
         let start = Instant::now();
-        let Ok(SumUplink::Share(share)) = SumUplink::open(frame, &link) else { panic!("not a share") };
+        let Ok(SumUplink::Share(share)) = SumUplink::open(frame, &link) else {
+            panic!("not a share")
+        };
         let found = querier.open(epoch, &share).expect("an honest sum");
         times.push(start.elapsed().as_secs_f64() * 1000.0);
         assert_eq!(found.values()[0].and_then(|value| value.digits()), Some(expected));
     }
     let bar = (n == 1_000_000).then_some(Bar::AtMost(150.0));
-    report.add(format!("querier: an epoch of {n}, frame to answer, all threads"), median(times), "ms", bar);
+    report.add(
+        format!("querier: an epoch of {n}, frame to answer, all threads"),
+        median(times),
+        "ms",
+        bar,
+    );
     report.add("  set-up, once a query", set_up.as_secs_f64() * 1000.0, "ms", None);
 }
 
@@ -92,7 +118,9 @@ fn steps(report: &mut Report) {
     let source = sources(1).next().expect("there is one");
     let encrypted: Vec<Psr> = (0..1024_u64)
         .map(|i| {
-            let mut permit = EpochGuard::default().advance(QUERY, 1, EPOCH + i).expect("a new guard takes any epoch");
+            let mut permit = EpochGuard::default()
+                .advance(QUERY, 1, EPOCH + i)
+                .expect("a new guard takes any epoch");
             source.encrypt(&mut permit, SLOT, i.into()).expect("the value is small")
         })
         .collect();
@@ -103,17 +131,29 @@ fn steps(report: &mut Report) {
         for reading in 0..READINGS {
             epoch += 1;
             let mut permit = guard.advance(QUERY, 1, epoch).expect("epochs ascend");
-            black_box(source.encrypt(&mut permit, SLOT, black_box(reading).into()).expect("the value is small").to_bytes());
+            black_box(
+                source
+                    .encrypt(&mut permit, SLOT, black_box(reading).into())
+                    .expect("the value is small")
+                    .to_bytes(),
+            );
         }
     });
     let merge = Contender::new(bytes.len(), || {
-        let sum = bytes.iter().try_fold(Psr::ZERO, |sum, bytes| Psr::from_bytes(black_box(bytes)).map(|psr| sum.merge(&psr)));
+        let sum = bytes.iter().try_fold(Psr::ZERO, |sum, bytes| {
+            Psr::from_bytes(black_box(bytes)).map(|psr| sum.merge(&psr))
+        });
         black_box(sum.is_ok());
     });
     let times = interleaved(101, &mut [dependent_compressions(), encrypt, merge]);
     report.add("D", times.nanoseconds(0), "ns", None);
     report.add("source: a reading, guard and encryption", times.ratio(1, 0), "D", Bar::AtMost(8.0));
-    report.add("aggregator: a child, read, checked, added", times.ratio(2, 0), "D", Bar::AtMost(0.4));
+    report.add(
+        "aggregator: a child, read, checked, added",
+        times.ratio(2, 0),
+        "D",
+        Bar::AtMost(0.4),
+    );
 }
 
 /// Opens one slot of an epoch in which every tenth source is silent.
@@ -126,12 +166,18 @@ fn querier(report: &mut Report, host: Host, n: usize) {
         lanes[i / LANES].set(i % LANES, &source);
         if i % 10 != 3 {
             present[i / LANES] |= 1 << (i % LANES);
-            let mut permit = EpochGuard::default().advance(QUERY, 1, EPOCH).expect("a new guard takes any epoch");
+            let mut permit = EpochGuard::default()
+                .advance(QUERY, 1, EPOCH)
+                .expect("a new guard takes any epoch");
             sum = sum.merge(&source.encrypt(&mut permit, SLOT, 1).expect("the value is small"));
         }
     }
-    let (fast, slow) = (open(host, &lanes, &present, &sum, &key), open(Scalar, &lanes, &present, &sum, &key));
-    let times = interleaved(31, &mut [dependent_compressions(), Contender::new(n, fast), Contender::new(n, slow)]);
+    let (fast, slow) =
+        (open(host, &lanes, &present, &sum, &key), open(Scalar, &lanes, &present, &sum, &key));
+    let times = interleaved(
+        31,
+        &mut [dependent_compressions(), Contender::new(n, fast), Contender::new(n, slow)],
+    );
     let name = format!("querier: a source of {n}, keys, shares, opening");
     report.add(name, times.ratio(1, 0), "D", Bar::AtMost(4.0));
     report.add("  without vectors", times.ratio(2, 0), "D", None);

@@ -91,7 +91,9 @@ pub(crate) fn main(arguments: &[String]) -> ExitCode {
         }
     }
     let Some(out) = out else { return misuse("--out is missing") };
-    let data = data.or_else(|| std::env::var_os("MOTESEAL_DATA").map(PathBuf::from)).unwrap_or_else(|| PathBuf::from(BESIDE));
+    let data = data
+        .or_else(|| std::env::var_os("MOTESEAL_DATA").map(PathBuf::from))
+        .unwrap_or_else(|| PathBuf::from(BESIDE));
     match run(&Folder::new(data), &out, &Effort::FULL, &mut |step| eprintln!("{step}")) {
         Ok(_) => {
             println!("{}", out.join(report::INDEX).display());
@@ -110,13 +112,23 @@ fn misuse(what: &str) -> ExitCode {
 }
 
 /// Measures, and writes the report on sums; its entries come back for the page of everything.
-fn run(folder: &Folder, out: &Path, effort: &Effort, tell: &mut dyn FnMut(&str)) -> Result<Vec<Entry>, String> {
+fn run(
+    folder: &Folder,
+    out: &Path,
+    effort: &Effort,
+    tell: &mut dyn FnMut(&str),
+) -> Result<Vec<Entry>, String> {
     let readings = Readings::load(folder).map_err(|error| error.to_string())?;
     of(&readings, out, effort, tell)
 }
 
 /// The same of readings that are there already.
-pub(crate) fn of(readings: &Readings, out: &Path, effort: &Effort, tell: &mut dyn FnMut(&str)) -> Result<Vec<Entry>, String> {
+pub(crate) fn of(
+    readings: &Readings,
+    out: &Path,
+    effort: &Effort,
+    tell: &mut dyn FnMut(&str),
+) -> Result<Vec<Entry>, String> {
     let measured = measure(readings, effort, tell)?;
     report::sums::write(&measured, out).map_err(|error| error.to_string())
 }
@@ -130,7 +142,11 @@ impl Readings {
         let mut readings = intel_lab::temperatures(folder)?;
         readings.retain(|reading| (INTERVAL.0..=INTERVAL.1).contains(reading));
         let what = || "no temperature is between 18 and 50 degrees".to_owned();
-        let wrong = || DataError::Malformed { file: folder.root().display().to_string(), line: 1, what: what() };
+        let wrong = || DataError::Malformed {
+            file: folder.root().display().to_string(),
+            line: 1,
+            what: what(),
+        };
         if readings.is_empty() { Err(wrong()) } else { Ok(Self(readings)) }
     }
 
@@ -149,8 +165,10 @@ impl Readings {
 }
 
 fn seed(setting: &Setting, decimals: u32) -> Seed {
-    Seed::default()
-        .derive("secure sums", (u64::from(setting.sources) << 16) | (u64::from(setting.fanout) << 8) | u64::from(decimals))
+    Seed::default().derive(
+        "secure sums",
+        (u64::from(setting.sources) << 16) | (u64::from(setting.fanout) << 8) | u64::from(decimals),
+    )
 }
 
 fn scaled(setting: Setting, decimals: u32) -> Setting {
@@ -179,7 +197,14 @@ impl Exact {
         self.cmt.opened + self.paper.opened + self.ours.opened
     }
 
-    fn point(&self, setting: Setting, decimals: u32, epochs: u32, of: fn(&Costs) -> f64, secoa: (f64, u32)) -> Point {
+    fn point(
+        &self,
+        setting: Setting,
+        decimals: u32,
+        epochs: u32,
+        of: fn(&Costs) -> f64,
+        secoa: (f64, u32),
+    ) -> Point {
         Point {
             setting,
             decimals,
@@ -193,7 +218,11 @@ impl Exact {
     }
 }
 
-fn measure(readings: &Readings, effort: &Effort, tell: &mut dyn FnMut(&str)) -> Result<Measured, String> {
+fn measure(
+    readings: &Readings,
+    effort: &Effort,
+    tell: &mut dyn FnMut(&str),
+) -> Result<Measured, String> {
     tell("table II: primitives");
     let primitives = primitives::measure(effort.primitives);
     let sketches = effort.default.sketches;
@@ -208,9 +237,16 @@ fn measure(readings: &Readings, effort: &Effort, tell: &mut dyn FnMut(&str)) -> 
         opened += exact.opened();
         let firsts: Vec<_> = epochs.iter().filter_map(|values| values.first().copied()).collect();
         let secoa = secoa::source(sketches, &firsts);
-        source.push(exact.point(setting, decimals, effort.epochs, |costs| costs.source, (secoa, effort.epochs)));
+        source.push(exact.point(
+            setting,
+            decimals,
+            effort.epochs,
+            |costs| costs.source,
+            (secoa, effort.epochs),
+        ));
         if decimals == effort.default_decimals {
-            (edges.cmt, edges.sies_paper, edges.sies) = (exact.cmt.bytes, exact.paper.bytes, exact.ours.bytes);
+            (edges.cmt, edges.sies_paper, edges.sies) =
+                (exact.cmt.bytes, exact.paper.bytes, exact.ours.bytes);
         }
     }
 
@@ -221,7 +257,10 @@ fn measure(readings: &Readings, effort: &Effort, tell: &mut dyn FnMut(&str)) -> 
         let epochs = readings.values(&setting, effort.default_decimals, effort.epochs);
         let exact = exact(&setting, &epochs)?;
         opened += exact.opened();
-        let children: Vec<_> = epochs.iter().map(|values| values.iter().copied().take(fanout as usize).collect()).collect();
+        let children: Vec<_> = epochs
+            .iter()
+            .map(|values| values.iter().copied().take(fanout as usize).collect())
+            .collect();
         let (secoa, bytes) = secoa::aggregator(sketches, &children);
         edges.secoa = bytes;
         aggregator.push(exact.point(
@@ -233,22 +272,36 @@ fn measure(readings: &Readings, effort: &Effort, tell: &mut dyn FnMut(&str)) -> 
         ));
     }
 
-    let mut querier = |setting: Setting, decimals: u32, estimates: &mut Estimates| -> Result<Point, String> {
-        let mut epochs = readings.values(&setting, decimals, effort.epochs);
-        let exact = exact(&setting, &epochs)?;
-        opened += exact.opened();
-        let secoa_epochs = (effort.secoa_work / setting.sources).clamp(3, effort.epochs.max(3)).min(effort.epochs);
-        epochs.truncate(secoa_epochs as usize);
-        let secoa = secoa::querier(sketches, &epochs, seed(&setting, decimals).derive("sketches", 0), estimates)?;
-        if setting == effort.default {
-            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-            {
-                edges.secoa_last = secoa.bytes.round() as u64;
+    let mut querier =
+        |setting: Setting, decimals: u32, estimates: &mut Estimates| -> Result<Point, String> {
+            let mut epochs = readings.values(&setting, decimals, effort.epochs);
+            let exact = exact(&setting, &epochs)?;
+            opened += exact.opened();
+            let secoa_epochs = (effort.secoa_work / setting.sources)
+                .clamp(3, effort.epochs.max(3))
+                .min(effort.epochs);
+            epochs.truncate(secoa_epochs as usize);
+            let secoa = secoa::querier(
+                sketches,
+                &epochs,
+                seed(&setting, decimals).derive("sketches", 0),
+                estimates,
+            )?;
+            if setting == effort.default {
+                #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+                {
+                    edges.secoa_last = secoa.bytes.round() as u64;
+                }
+                edges.seals = secoa.seals;
             }
-            edges.seals = secoa.seals;
-        }
-        Ok(exact.point(setting, decimals, effort.epochs, |costs| costs.querier, (secoa.micros, secoa_epochs)))
-    };
+            Ok(exact.point(
+                setting,
+                decimals,
+                effort.epochs,
+                |costs| costs.querier,
+                (secoa.micros, secoa_epochs),
+            ))
+        };
     let mut querier_by_sources = Vec::new();
     for &sources in effort.sources {
         tell(&format!("figure 6a: the querier of {sources} sources"));
@@ -265,11 +318,26 @@ fn measure(readings: &Readings, effort: &Effort, tell: &mut dyn FnMut(&str)) -> 
     tell(&format!("one network of SECOA in full, {} sources", effort.whole));
     let setting = Setting { sources: effort.whole, ..effort.default };
     let values = readings.values(&setting, effort.default_decimals, 1);
-    secoa::whole_network(sketches, setting.fanout as usize, values.first().map_or(&[][..], Vec::as_slice), &mut estimates)?;
+    secoa::whole_network(
+        sketches,
+        setting.fanout as usize,
+        values.first().map_or(&[][..], Vec::as_slice),
+        &mut estimates,
+    )?;
 
     let accuracy = estimates.accuracy();
     let host = moteseal_lanes::Host::detect().name().to_string();
-    Ok(Measured { host, primitives, source, aggregator, querier_by_sources, querier_by_domain, edges, accuracy, exact: opened })
+    Ok(Measured {
+        host,
+        primitives,
+        source,
+        aggregator,
+        querier_by_sources,
+        querier_by_domain,
+        edges,
+        accuracy,
+        exact: opened,
+    })
 }
 
 #[cfg(test)]
@@ -284,22 +352,35 @@ mod tests {
     #[test]
     fn a_little_report_has_all_tables_and_figures_and_every_sum_verifies() {
         let mut steps = Vec::new();
-        let measured = measure(&readings(), &Effort::QUICK, &mut |step| steps.push(step.to_owned())).unwrap();
+        let measured =
+            measure(&readings(), &Effort::QUICK, &mut |step| steps.push(step.to_owned())).unwrap();
         // Three schemes and three epochs at each of two points of four figures; SECOA at two figures, and its whole network.
         assert_eq!(measured.exact, 3 * 3 * 2 * 4);
         assert_eq!(measured.accuracy.estimates, 3 * 2 * 2 + 1);
         assert!(steps.len() > 8, "{steps:?}");
         let edges = measured.edges;
-        assert_eq!((edges.cmt, edges.sies_paper, edges.sies, edges.secoa), (20, 32, 32, 40 * (1 + 4 + 20 + 128)));
+        assert_eq!(
+            (edges.cmt, edges.sies_paper, edges.sies, edges.secoa),
+            (20, 32, 32, 40 * (1 + 4 + 20 + 128))
+        );
         assert!(edges.seals >= 1.0 && edges.secoa_last >= 40 * 5 + 20 + 128, "{edges:?}");
-        for (figure, points) in
-            [&measured.source, &measured.aggregator, &measured.querier_by_sources, &measured.querier_by_domain].iter().enumerate()
+        for (figure, points) in [
+            &measured.source,
+            &measured.aggregator,
+            &measured.querier_by_sources,
+            &measured.querier_by_domain,
+        ]
+        .iter()
+        .enumerate()
         {
             assert_eq!(points.len(), 2, "figure {figure}");
             for point in points.iter() {
                 let costs = [point.cmt, point.sies_paper, point.sies, point.secoa];
                 assert!(costs.iter().all(|&cost| cost > 0.0), "figure {figure}: {point:?}");
-                assert!(point.secoa > point.sies, "figure {figure}: SECOA cannot be cheaper: {point:?}");
+                assert!(
+                    point.secoa > point.sies,
+                    "figure {figure}: SECOA cannot be cheaper: {point:?}"
+                );
             }
         }
         for (symbol, _, cost) in measured.primitives.named() {
@@ -308,21 +389,43 @@ mod tests {
 
         let out = tempfile::tempdir().unwrap();
         report::sums::write(&measured, out.path()).unwrap();
-        for name in ["table2.csv", "table3.csv", "table5.csv", "fig4.csv", "fig5.csv", "fig6a.csv", "fig6b.csv"] {
-            assert!(std::fs::read_to_string(out.path().join(name)).unwrap().lines().count() > 2, "{name}");
+        for name in [
+            "table2.csv",
+            "table3.csv",
+            "table5.csv",
+            "fig4.csv",
+            "fig5.csv",
+            "fig6a.csv",
+            "fig6b.csv",
+        ] {
+            assert!(
+                std::fs::read_to_string(out.path().join(name)).unwrap().lines().count() > 2,
+                "{name}"
+            );
         }
         for name in ["fig4.png", "fig5.png", "fig6a.png", "fig6b.png"] {
-            assert!(std::fs::read(out.path().join(name)).unwrap().starts_with(b"\x89PNG"), "{name}");
+            assert!(
+                std::fs::read(out.path().join(name)).unwrap().starts_with(b"\x89PNG"),
+                "{name}"
+            );
         }
     }
 
     #[test]
     fn values_are_readings_scaled_and_truncated() {
-        for (decimals, possible) in [(0, [18, 25, 49]), (1, [183, 255, 499]), (4, [183_000, 255_500, 499_999])] {
+        for (decimals, possible) in
+            [(0, [18, 25, 49]), (1, [183, 255, 499]), (4, [183_000, 255_500, 499_999])]
+        {
             let values = readings().values(&Effort::QUICK.default, decimals, 50);
             let lowest = 18 * 10_u64.pow(decimals);
-            assert!(values.iter().flatten().all(|value| possible.contains(value) || *value == lowest), "{decimals}");
-            assert!(possible.iter().all(|value| values.iter().flatten().any(|drawn| drawn == value)), "{decimals}");
+            assert!(
+                values.iter().flatten().all(|value| possible.contains(value) || *value == lowest),
+                "{decimals}"
+            );
+            assert!(
+                possible.iter().all(|value| values.iter().flatten().any(|drawn| drawn == value)),
+                "{decimals}"
+            );
         }
     }
 }

@@ -127,7 +127,8 @@ impl<'r> Answer<'r> {
 }
 
 pub(crate) fn run() -> Result<Report, Failed> {
-    let folder = tempfile::tempdir_in(std::env::current_exe()?.parent().ok_or("no folder to measure in")?)?;
+    let folder =
+        tempfile::tempdir_in(std::env::current_exe()?.parent().ok_or("no folder to measure in")?)?;
     let mut report = Report::new(format!(
         "verification of many devices, from an answer in memory; host loops: {}; D = one dependent SHA-256 compression; medians of \
          {RUNS} interleaved runs",
@@ -140,12 +141,24 @@ pub(crate) fn run() -> Result<Report, Failed> {
         fleet.write(&folder)?;
         let service = Service::start(&folder, false)?;
         let first = fleet.next_epoch();
-        let bundles: Vec<_> = fleet.seal(population.epochs, population.readings)?.into_iter().flatten().collect();
+        let bundles: Vec<_> =
+            fleet.seal(population.epochs, population.readings)?.into_iter().flatten().collect();
         upload(&service.address, &[requests(&bundles, 500)])?;
         let range = (first, first + population.epochs);
         for (name, rate) in [("all", Rate::ALL), ("an eighth", "1/8".parse()?)] {
-            let answer = fetch(&fleet.roster, &service, range, rate, bundles.len() * population.readings as usize)?;
-            report.add(format!("{}: {name}, bytes", population.title), answer.bytes.len() as f64 / 1e6, "MB", None);
+            let answer = fetch(
+                &fleet.roster,
+                &service,
+                range,
+                rate,
+                bundles.len() * population.readings as usize,
+            )?;
+            report.add(
+                format!("{}: {name}, bytes", population.title),
+                answer.bytes.len() as f64 / 1e6,
+                "MB",
+                None,
+            );
             measure(&answer, population.is_bar && rate == Rate::ALL, &mut report);
         }
     }
@@ -166,8 +179,9 @@ fn fetch<'r>(
     let (since, until) = (EpochNumber(since), Some(EpochNumber(until)));
     let query = Query { devices, since, until, choice: Choice::Rate(rate) };
     let body = Bytes::from(query.to_json());
-    let bytes =
-        runtime.block_on(async { client.post(paths::QUERY, JSON, body).await?.expect(CBOR_SEQ)?.bytes(MAX_ANSWER).await })?;
+    let bytes = runtime.block_on(async {
+        client.post(paths::QUERY, JSON, body).await?.expect(CBOR_SEQ)?.bytes(MAX_ANSWER).await
+    })?;
     Ok(Answer { roster, query, bytes, events })
 }
 
@@ -185,7 +199,8 @@ fn parts<'a>(follower: &mut Follower<'_, Roster, Host>, mut bytes: &'a [u8]) -> 
         let length = item_length(bytes).expect("the answer is whole");
         match Item::decode_whole(&bytes[..length]).expect("the answer is a cloud's own") {
             Item::Schema(schema) => {
-                let SchemaEntry { digest, framing, .. } = SchemaEntry::decode(schema).expect("a cloud's own");
+                let SchemaEntry { digest, framing, .. } =
+                    SchemaEntry::decode(schema).expect("a cloud's own");
                 shape = Some(Shape { digest, framing });
             }
             Item::Open(open) => {
@@ -193,8 +208,13 @@ fn parts<'a>(follower: &mut Follower<'_, Roster, Host>, mut bytes: &'a [u8]) -> 
                 place = follower.place();
             }
             Item::Part(part) => {
-                let (here, shape) = (place.expect("an open item came before"), shape.expect("a schema came before"));
-                place = Some(follower.behind(&here, Stride::of(&part)).expect("the answer is a cloud's own"));
+                let (here, shape) = (
+                    place.expect("an open item came before"),
+                    shape.expect("a schema came before"),
+                );
+                place = Some(
+                    follower.behind(&here, Stride::of(&part)).expect("the answer is a cloud's own"),
+                );
                 parts.push(Placed { place: here, part, shape });
             }
             _ => {}
@@ -218,8 +238,11 @@ fn measure<'r>(answer: &Answer<'r>, is_bar: bool, report: &mut Report) {
         Contender::new(events, || answer.arrow(ONE)),
         Contender::new(events, || {
             for parts in parts.chunks(16) {
-                let prepared = parts.iter().map(|Placed { place, part, shape }| follower.prepare(place, part, shape));
-                let mut prepared = prepared.collect::<Result<Vec<_>, _>>().expect("the answer is a cloud's own");
+                let prepared = parts
+                    .iter()
+                    .map(|Placed { place, part, shape }| follower.prepare(place, part, shape));
+                let mut prepared =
+                    prepared.collect::<Result<Vec<_>, _>>().expect("the answer is a cloud's own");
                 follower.compute_roots(&mut prepared.iter_mut());
                 black_box(prepared);
             }
@@ -231,13 +254,24 @@ fn measure<'r>(answer: &Answer<'r>, is_bar: bool, report: &mut Report) {
         }),
     ];
     let times = interleaved(RUNS, &mut contenders);
-    report.add("  verified, an event that the seals cover", times.ratio(1, 0), "D", is_bar.then_some(Bar::AtMost(0.15)));
-    report.add("    its levels and roots alone, sixteen seals at a time", times.ratio(4, 0), "D", None);
+    report.add(
+        "  verified, an event that the seals cover",
+        times.ratio(1, 0),
+        "D",
+        is_bar.then_some(Bar::AtMost(0.15)),
+    );
+    report.add(
+        "    its levels and roots alone, sixteen seals at a time",
+        times.ratio(4, 0),
+        "D",
+        None,
+    );
     report.add("      its levels alone", times.ratio(5, 0), "D", None);
     report.add("  and each row looked at", times.ratio(2, 0), "D", None);
     report.add("  and made an Arrow stream", times.ratio(3, 0), "D", None);
     let names = ["verified", "and each row looked at", "and made an Arrow stream"];
-    let works: [fn(&Answer<'r>, NonZero<usize>); 3] = [Answer::verified, Answer::rows, Answer::arrow];
+    let works: [fn(&Answer<'r>, NonZero<usize>); 3] =
+        [Answer::verified, Answer::rows, Answer::arrow];
     for ((name, work), place) in names.into_iter().zip(works).zip(0..) {
         let (mut ratios, mut both) = (Vec::new(), Vec::new());
         for run in 0..=RUNS {

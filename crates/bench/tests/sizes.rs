@@ -37,9 +37,18 @@ fn fixture(algorithm: Algorithm) -> Fixture {
     let operator = SecretKey::from_seed(Algorithm::Ed25519, &[1; 32]).unwrap();
     let secret = SecretKey::from_seed(algorithm, &[2; 32]).unwrap();
     let devices = [("dev1", secret.public())];
-    let group = FirstRoster { group: "home", epoch_ms: 3_600_000, levels: 16, budget: None, devices: &devices };
+    let group = FirstRoster {
+        group: "home",
+        epoch_ms: 3_600_000,
+        levels: 16,
+        budget: None,
+        devices: &devices,
+    };
     let roster = Roster::open(&group.issue(&operator).unwrap(), &operator.public()).unwrap();
-    let fields = [Field::parse("temperature:Cel:i16/100").unwrap(), Field::parse("humidity:%RH:u16/100").unwrap()];
+    let fields = [
+        Field::parse("temperature:Cel:i16/100").unwrap(),
+        Field::parse("humidity:%RH:u16/100").unwrap(),
+    ];
     let mut buffer = [0; 512];
     let schema = Schema::encode(&fields, &mut buffer).unwrap().as_bytes().to_vec();
     Fixture { roster, secret, schema }
@@ -49,7 +58,16 @@ fn fixture(algorithm: Algorithm) -> Fixture {
 fn share(participation: &[u8], records: usize) -> usize {
     let epoch = 1_795_000_000_000 / 30_000;
     let mut frame = [0; 1024];
-    close_share(0x0102_0304, epoch, participation, &vec![Psr::ZERO; records], &LinkKey::new(&[4; 32]), &mut frame).unwrap().len()
+    close_share(
+        0x0102_0304,
+        epoch,
+        participation,
+        &vec![Psr::ZERO; records],
+        &LinkKey::new(&[4; 32]),
+        &mut frame,
+    )
+    .unwrap()
+    .len()
 }
 
 /// Seals `epochs` consecutive epochs of 298 readings of 4 bytes.
@@ -61,7 +79,9 @@ fn seal(fixture: &Fixture, scheme: Scheme, epochs: u64) -> Vec<Bundle> {
     let mut bundles = Vec::new();
     for epoch in 0..epochs {
         for reading in 0..EVENTS {
-            bundles.extend(sealer.push(EpochNumber(FIRST_EPOCH + epoch), &reading.to_be_bytes()).unwrap());
+            bundles.extend(
+                sealer.push(EpochNumber(FIRST_EPOCH + epoch), &reading.to_be_bytes()).unwrap(),
+            );
         }
     }
     bundles.extend(sealer.close(true).unwrap());
@@ -73,7 +93,10 @@ fn answer(fixture: &Fixture, bundles: &[Bundle], rate: Rate) -> (usize, usize) {
     let mut out = Vec::new();
     write::schema(&mut out, &fixture.schema);
     let first = bundles[0].seal.statement();
-    write::open(&mut out, &Open { device: first.device, roster_version: 0, prev: Some(first.prev), last: first.last });
+    write::open(
+        &mut out,
+        &Open { device: first.device, roster_version: 0, prev: Some(first.prev), last: first.last },
+    );
     for (i, bundle) in bundles.iter().enumerate() {
         let statement = bundle.seal.statement();
         let mask = rate.levels(16).unwrap() & statement.surviving();
@@ -81,15 +104,17 @@ fn answer(fixture: &Fixture, bundles: &[Bundle], rate: Rate) -> (usize, usize) {
             .rev()
             .filter(|level| mask >> level & 1 == 1)
             .flat_map(|wanted| {
-                let seqs =
-                    (0..EVENTS).filter(move |&seq| statement.salt.level(moteseal_core::Sequence(seq.into()), 16).0 == wanted);
+                let seqs = (0..EVENTS).filter(move |&seq| {
+                    statement.salt.level(moteseal_core::Sequence(seq.into()), 16).0 == wanted
+                });
                 seqs.flat_map(u32::to_be_bytes).collect::<Vec<u8>>()
             })
             .collect();
         let digests = write::star_evidence(&bundle.seal, &bundle.blocks, mask);
         let mut message = [0; 1024];
         let mut signature = [0; 2420];
-        let length = fixture.secret.sign(bundle.seal.message(&mut message), &mut signature).unwrap();
+        let length =
+            fixture.secret.sign(bundle.seal.message(&mut message), &mut signature).unwrap();
         let signature = (i + 1 == bundles.len()).then_some(&signature[..length]);
         write::part(&mut out, &bundle.seal, Selection::Levels(mask), &digests, &events, signature);
     }
@@ -125,9 +150,11 @@ fn the_size_table_is_true_and_within_its_bars() {
          `MOTESEAL_BLESS=1` before it writes the page anew. One epoch has 298 readings of 4 bytes, as in the paper's section VIII;\n\
          16 levels.\n\n## On the wire\n\n| what | bytes | bar |\n|---|---|---|\n",
     );
-    for (algorithm, name, bar) in
-        [(Algorithm::Ed25519, "Ed25519", Some(128)), (Algorithm::Esp256, "ESP256", None), (Algorithm::MlDsa44, "ML-DSA-44", None)]
-    {
+    for (algorithm, name, bar) in [
+        (Algorithm::Ed25519, "Ed25519", Some(128)),
+        (Algorithm::Esp256, "ESP256", None),
+        (Algorithm::MlDsa44, "ML-DSA-44", None),
+    ] {
         let fixture = fixture(algorithm);
         for scheme in [Scheme::Star, Scheme::Tree] {
             // The second seal: the receiver's acknowledgement of the first named `prev`.
@@ -162,14 +189,20 @@ fn the_size_table_is_true_and_within_its_bars() {
     for (percent, silent) in [("no", 0_u32), ("1 %", 10), ("10 %", 102), ("50 %", 512)] {
         let step = 1024_u32.checked_div(silent).unwrap_or(u32::MAX);
         let mut set = [0_u64; 16];
-        (0..1024_u32).filter(|n| n % step != step / 2 || n / step >= silent).for_each(|n| set[n as usize / 64] |= 1 << (n % 64));
+        (0..1024_u32)
+            .filter(|n| n % step != step / 2 || n / step >= silent)
+            .for_each(|n| set[n as usize / 64] |= 1 << (n % 64));
         assert_eq!(set.iter().map(|word| word.count_ones()).sum::<u32>(), 1024 - silent);
         let mut participation = [0; 256];
         let length = Participation::encode(&set, &mut participation).unwrap();
         for records in [1, 3] {
             let size = share(&participation[..length], records);
             let bar = 1024 / 8 + 32 + 34 * records;
-            table.row(&format!("{percent} sources silent, records: {records}"), &size.to_string(), &bar.to_string());
+            table.row(
+                &format!("{percent} sources silent, records: {records}"),
+                &size.to_string(),
+                &bar.to_string(),
+            );
             assert!(size <= bar, "{percent}, {records}: {size}");
         }
     }
@@ -177,14 +210,22 @@ fn the_size_table_is_true_and_within_its_bars() {
     let length = Participation::encode_one(1023, &mut one).unwrap();
     table.row("a source alone, records: 1", &share(&one[..length], 1).to_string(), "");
     table.text.push_str("\n## In a device's memory\n\n| what | bytes | bar |\n|---|---|---|\n");
-    for (levels, size) in [(8, size_of::<Star<8>>()), (16, size_of::<Star<16>>()), (32, size_of::<Star<32>>())] {
+    for (levels, size) in
+        [(8, size_of::<Star<8>>()), (16, size_of::<Star<16>>()), (32, size_of::<Star<32>>())]
+    {
         let bar = 112 * levels + 256;
         table.row(&format!("star of {levels} levels"), &size.to_string(), &format!("{bar}"));
         assert!(size <= bar);
     }
-    for (height, size) in [(10, size_of::<Tree<10>>()), (20, size_of::<Tree<20>>()), (32, size_of::<Tree<32>>())] {
+    for (height, size) in
+        [(10, size_of::<Tree<10>>()), (20, size_of::<Tree<20>>()), (32, size_of::<Tree<32>>())]
+    {
         let bar = 33 * height + 256;
-        table.row(&format!("tree of up to 2^{height} readings"), &size.to_string(), &format!("{bar}"));
+        table.row(
+            &format!("tree of up to 2^{height} readings"),
+            &size.to_string(),
+            &format!("{bar}"),
+        );
         assert!(size <= bar);
     }
     assert_ne!(bundles[0].blocks[0], Digest::NULL);

@@ -23,5 +23,6 @@ pub(crate) fn tree(path: &Path, roster: &Roster) -> Result<AggregationTree, Fail
         table.iter().map(|(name, above)| (name.as_str(), above.as_str()))
     }
     let (tree, _): (Tree, _) = config::load(path)?;
-    AggregationTree::new(roster, pairs(&tree.gateways), pairs(&tree.devices)).map_err(|error| Failure::usage(error).about(path))
+    AggregationTree::new(roster, pairs(&tree.gateways), pairs(&tree.devices))
+        .map_err(|error| Failure::usage(error).about(path))
 }

@@ -64,12 +64,21 @@ impl Asked {
     }
 
     /// The devices of these names, every one of the roster if there are none.
-    pub(crate) fn devices(&self, roster: &Roster, names: &[String]) -> Result<Vec<DeviceId>, Failure> {
+    pub(crate) fn devices(
+        &self,
+        roster: &Roster,
+        names: &[String],
+    ) -> Result<Vec<DeviceId>, Failure> {
         files::devices(roster, &self.roster, names)
     }
 
     /// The query for a choice among what these devices sealed, checked as the cloud checks it.
-    pub(crate) fn query(&self, roster: &Roster, names: &[String], choice: Choice) -> Result<Query, Failure> {
+    pub(crate) fn query(
+        &self,
+        roster: &Roster,
+        names: &[String],
+        choice: Choice,
+    ) -> Result<Query, Failure> {
         let (devices, (since, until)) = (self.devices(roster, names)?, self.epochs(roster));
         let query = Query { devices, since, until, choice };
         Query::from_json(query.to_json().as_bytes()).map_err(Failure::usage)
@@ -102,8 +111,16 @@ impl Kept {
     }
 
     /// The proof that the answer will be, if it is to be kept.
-    pub(crate) fn proof(&self, query: &Query, roster: &Roster) -> Result<Option<ProofWriter>, Failure> {
-        self.proof.as_deref().map(|path| ProofWriter::create(path, query, roster)).transpose().map_err(output_failure)
+    pub(crate) fn proof(
+        &self,
+        query: &Query,
+        roster: &Roster,
+    ) -> Result<Option<ProofWriter>, Failure> {
+        self.proof
+            .as_deref()
+            .map(|path| ProofWriter::create(path, query, roster))
+            .transpose()
+            .map_err(output_failure)
     }
 }
 

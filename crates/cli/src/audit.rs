@@ -58,7 +58,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let claims = arguments.sums.as_deref().map(|path| claims(&roster, path)).transpose()?;
     let cloud = arguments.asked.client()?;
-    let report = runtime()?.block_on(audit(&cloud, &roster, since, until, claims)).map_err(Failure::usage)?;
+    let report = runtime()?
+        .block_on(audit(&cloud, &roster, since, until, claims))
+        .map_err(Failure::usage)?;
     let report = report.map_err(|error| get_failure(&roster, &error))?;
     if arguments.json {
         Stdout::lock().line(report.to_json(&roster))?;
@@ -76,14 +78,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 /// Whom a querier was told to be silent.
 fn claims(roster: &Roster, path: &Path) -> Result<Claims, Failure> {
-    let wrong = |error: &dyn std::fmt::Display| Failure::usage(format_args!("{}: {error}", path.display()));
+    let wrong =
+        |error: &dyn std::fmt::Display| Failure::usage(format_args!("{}: {error}", path.display()));
     let file = File::open(path).map_err(|error| wrong(&error))?;
     Claims::read(roster, BufReader::new(file)).map_err(|error| wrong(&error))
 }
 
 fn verdict(report: &Report, roster: &Roster) -> Result<(), Failure> {
     if let Some((epoch, finding)) = report.findings().next() {
-        return Err(Failure::new(Exit::Finding, format_args!("{} (epoch {epoch})", finding.describe(roster))));
+        return Err(Failure::new(
+            Exit::Finding,
+            format_args!("{} (epoch {epoch})", finding.describe(roster)),
+        ));
     }
     if report.epochs.is_empty() {
         let message = "NoManifest: there is neither a manifest nor a seal of these epochs; ask for others, or later";
@@ -98,7 +104,9 @@ fn verdict(report: &Report, roster: &Roster) -> Result<(), Failure> {
 fn print(report: &Report, roster: &Roster) -> Result<(), Failure> {
     let mut out = Stdout::lock();
     for epoch in &report.epochs {
-        let at = roster.epoch_start_ms(epoch.epoch).map_or_else(String::new, |at| format!(" ({})", display_ms(at)));
+        let at = roster
+            .epoch_start_ms(epoch.epoch)
+            .map_or_else(String::new, |at| format!(" ({})", display_ms(at)));
         let numbers = numbers(epoch, report.budget);
         out.line(format_args!("epoch {}{at}  {}  {numbers}", epoch.epoch, epoch.verdict()))?;
         for finding in &epoch.findings {
@@ -110,7 +118,10 @@ fn print(report: &Report, roster: &Roster) -> Result<(), Failure> {
     }
     if let Some(silences) = &report.silences {
         let claims = count(silences.claims as u64, "claim");
-        out.line(format_args!("sums  {claims} of silence, {} contradicted by seals", thousands(silences.findings.len() as u64)))?;
+        out.line(format_args!(
+            "sums  {claims} of silence, {} contradicted by seals",
+            thousands(silences.findings.len() as u64)
+        ))?;
         for (_, finding) in &silences.findings {
             let at = match finding {
                 Finding::ClaimedSilent { start_ms: Some(start_ms), .. } => {

@@ -74,16 +74,29 @@ fn serve(arguments: Run) -> Result<(), Failure> {
     let roster = files::roster(&arguments.roster, &arguments.operator)?;
     log(arguments.log);
     let tls = arguments.tls_cert.zip(arguments.tls_key).map(|(chain, key)| TlsFiles { chain, key });
-    let mut config = Config { listen: arguments.listen, tls, tokens: arguments.tokens, ..Config::new(roster.clone()) };
+    let mut config = Config {
+        listen: arguments.listen,
+        tls,
+        tokens: arguments.tokens,
+        ..Config::new(roster.clone())
+    };
     for limit in &arguments.limits {
         config.limits.set(limit).map_err(Failure::usage)?;
     }
     if arguments.store.is_dir() {
-        return Err(Failure::usage(format_args!("--store {} is a directory; name a file in it", arguments.store.display())));
+        return Err(Failure::usage(format_args!(
+            "--store {} is a directory; name a file in it",
+            arguments.store.display()
+        )));
     }
-    if let Some(folder) = arguments.store.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir()) {
+    if let Some(folder) =
+        arguments.store.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir())
+    {
         let store = arguments.store.display();
-        return Err(Failure::usage(format_args!("--store {store}: there is no directory {}; make it first", folder.display())));
+        return Err(Failure::usage(format_args!(
+            "--store {store}: there is no directory {}; make it first",
+            folder.display()
+        )));
     }
     let existed = arguments.store.exists();
     let mut record = arguments.store.clone().into_os_string();
@@ -145,10 +158,9 @@ pub(crate) fn store_failure(error: &OpenError) -> Failure {
 
 /// A runtime for commands that use the network.
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
-    tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::new(Exit::Internal, format_args!("cannot start threads: {error}")))
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| {
+        Failure::new(Exit::Internal, format_args!("cannot start threads: {error}"))
+    })
 }
 
 /// Writes the log to stderr.
@@ -157,7 +169,10 @@ pub(crate) fn log(format: Log) {
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match format {
         Log::Text => builder
-            .with_ansi(std::env::var_os("NO_COLOR").is_none() && std::io::IsTerminal::is_terminal(&std::io::stderr()))
+            .with_ansi(
+                std::env::var_os("NO_COLOR").is_none()
+                    && std::io::IsTerminal::is_terminal(&std::io::stderr()),
+            )
             .init(),
         Log::Json => builder.json().init(),
     }

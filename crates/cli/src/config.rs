@@ -256,7 +256,9 @@ const fn default_waiting() -> u32 {
 
 fn duration<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
     let text = String::deserialize(from)?;
-    time::duration(&text).map(Duration::from_millis).map_err(|error| D::Error::custom(format_args!("{text:?}: {error}")))
+    time::duration(&text)
+        .map(Duration::from_millis)
+        .map_err(|error| D::Error::custom(format_args!("{text:?}: {error}")))
 }
 
 fn optional_duration<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
@@ -275,10 +277,14 @@ fn bytes<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
         "TiB" => Some(40),
         _ => None,
     };
-    let number = number.parse::<u64>().ok().zip(shift).and_then(|(number, shift)| number.checked_mul(1 << shift));
-    number
-        .filter(|number| *number >= 4 << 20)
-        .ok_or_else(|| D::Error::custom(format_args!("{text:?}: a number and a unit, at least 4MiB: 512MiB, 4GiB")))
+    let number = number
+        .parse::<u64>()
+        .ok()
+        .zip(shift)
+        .and_then(|(number, shift)| number.checked_mul(1 << shift));
+    number.filter(|number| *number >= 4 << 20).ok_or_else(|| {
+        D::Error::custom(format_args!("{text:?}: a number and a unit, at least 4MiB: 512MiB, 4GiB"))
+    })
 }
 
 /// Reads a file, and says which folder its paths are relative to.
@@ -287,26 +293,44 @@ pub(crate) fn load<T: DeserializeOwned>(path: &Path) -> Result<(T, PathBuf), Fai
 }
 
 /// The same of a file whose keys are all in `docs`.
-pub(crate) fn load_as<T: DeserializeOwned>(path: &Path, docs: &str) -> Result<(T, PathBuf), Failure> {
+pub(crate) fn load_as<T: DeserializeOwned>(
+    path: &Path,
+    docs: &str,
+) -> Result<(T, PathBuf), Failure> {
     let text = files::read(path)?;
-    let text = std::str::from_utf8(&text).map_err(|_| Failure::usage(format_args!("{}: not UTF-8 text", path.display())))?;
+    let text = std::str::from_utf8(&text)
+        .map_err(|_| Failure::usage(format_args!("{}: not UTF-8 text", path.display())))?;
     let config = toml::from_str(text).map_err(|error| {
-        let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+        let line = error
+            .span()
+            .map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
         let message = error.message().replace('\n', " ");
         Failure::usage(format_args!("{}:{line}: {message}; {docs} has all keys", path.display()))
     })?;
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder =
+        path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     Ok((config, folder.to_owned()))
 }
 
 impl Link {
     /// What the broker of a group is reached with.
-    pub(crate) fn options(&self, file: &Path, folder: &Path, roster: &Roster) -> Result<mqtt::Options, Failure> {
+    pub(crate) fn options(
+        &self,
+        file: &Path,
+        folder: &Path,
+        roster: &Roster,
+    ) -> Result<mqtt::Options, Failure> {
         self.options_in("link", file, folder, roster)
     }
 
     /// What the broker is reached with for the sums of a group, at the hub of this name.
-    pub(crate) fn hub_options(&self, file: &Path, folder: &Path, roster: &Roster, hub: &str) -> Result<mqtt::Options, Failure> {
+    pub(crate) fn hub_options(
+        &self,
+        file: &Path,
+        folder: &Path,
+        roster: &Roster,
+        hub: &str,
+    ) -> Result<mqtt::Options, Failure> {
         self.hub_options_in("link", file, folder, roster, hub)
     }
 
@@ -324,8 +348,16 @@ impl Link {
         Ok(options)
     }
 
-    pub(crate) fn options_in(&self, table: &str, file: &Path, folder: &Path, roster: &Roster) -> Result<mqtt::Options, Failure> {
-        let wrong = |key: &str, what: &str| Failure::usage(format_args!("{}: {table}.{key}: {what}", file.display()));
+    pub(crate) fn options_in(
+        &self,
+        table: &str,
+        file: &Path,
+        folder: &Path,
+        roster: &Roster,
+    ) -> Result<mqtt::Options, Failure> {
+        let wrong = |key: &str, what: &str| {
+            Failure::usage(format_args!("{}: {table}.{key}: {what}", file.display()))
+        };
         let mut options = mqtt::Options::new(self.url.clone(), hex::encode(roster.group().0));
         options.version = match self.version.as_deref() {
             None | Some("5") => mqtt::Version::V5,
@@ -336,18 +368,22 @@ impl Link {
         options.login = match (&self.user, &self.password_file) {
             (None, None) => None,
             (Some(user), Some(password)) => {
-                let password = mqtt::Password::read(&folder.join(password))
-                    .map_err(|error| Failure::usage(error).about_key(file, &format!("{table}.password_file")))?;
+                let password = mqtt::Password::read(&folder.join(password)).map_err(|error| {
+                    Failure::usage(error).about_key(file, &format!("{table}.password_file"))
+                })?;
                 Some(mqtt::Login { user: user.clone(), password })
             }
-            (Some(_), None) => return Err(wrong("user", "name the file of its password with password_file")),
+            (Some(_), None) => {
+                return Err(wrong("user", "name the file of its password with password_file"));
+            }
             (None, Some(_)) => return Err(wrong("password_file", "say whose it is with user")),
         };
         options.identity = match (&self.certificate, &self.certificate_key) {
             (None, None) => None,
-            (Some(certificate), Some(key)) => {
-                Some(mqtt::Identity { certificate: folder.join(certificate), key: folder.join(key) })
-            }
+            (Some(certificate), Some(key)) => Some(mqtt::Identity {
+                certificate: folder.join(certificate),
+                key: folder.join(key),
+            }),
             _ => return Err(wrong("certificate", "certificate and certificate_key go together")),
         };
         Ok(options)
@@ -358,9 +394,11 @@ impl Cloud {
     /// A client of the cloud.
     pub(crate) fn client(&self, file: &Path, folder: &Path) -> Result<Client, Failure> {
         let said = |key: &'static str| move |error| Failure::usage(error).about_key(file, key);
-        let token = self.token_file.as_ref().map(|token| Token::read(&folder.join(token))).transpose();
+        let token =
+            self.token_file.as_ref().map(|token| Token::read(&folder.join(token))).transpose();
         let token = token.map_err(said("cloud.token_file"))?;
         let ca = self.ca.as_ref().map(|ca| folder.join(ca));
-        Client::new(&self.url, &Options { ca, token, ..Options::default() }).map_err(said("cloud.url"))
+        Client::new(&self.url, &Options { ca, token, ..Options::default() })
+            .map_err(said("cloud.url"))
     }
 }

@@ -107,16 +107,20 @@ struct Estimated {
 
 impl Results {
     fn uncaught(&self) -> usize {
-        self.verdicts.iter().filter(|verdict| !verdict.caught).count() + self.edge.as_ref().map_or(0, Edge::uncaught)
+        self.verdicts.iter().filter(|verdict| !verdict.caught).count()
+            + self.edge.as_ref().map_or(0, Edge::uncaught)
     }
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    if let Some(kind) = arguments.tamper.as_deref().filter(|kind| !verdict::kinds().contains(kind)) {
+    if let Some(kind) = arguments.tamper.as_deref().filter(|kind| !verdict::kinds().contains(kind))
+    {
         for kind in verdict::kinds() {
             talk(format_args!("  {kind}"));
         }
-        return Err(Failure::usage(format_args!("--tamper {kind}: there is no such lie; the kinds are those above")));
+        return Err(Failure::usage(format_args!(
+            "--tamper {kind}: there is no such lie; the kinds are those above"
+        )));
     }
     let temporary = tempfile::tempdir().map_err(internal)?;
     let home = match &arguments.keep {
@@ -139,9 +143,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     match results.uncaught() {
         0 => Ok(()),
-        count => {
-            Err(Failure::refused(format_args!("{count} LIES WERE NOT CAUGHT: this is a fault of Moteseal; please report it")))
-        }
+        count => Err(Failure::refused(format_args!(
+            "{count} LIES WERE NOT CAUGHT: this is a fault of Moteseal; please report it"
+        ))),
     }
 }
 
@@ -151,7 +155,10 @@ fn keep(home: &Path) -> Result<(), Failure> {
     std::fs::create_dir_all(home).map_err(fail)?;
     match std::fs::read_dir(home).map_err(fail)?.next() {
         None => Ok(()),
-        Some(_) => Err(Failure::usage(format_args!("--keep {}: the directory is not empty; name a new one", home.display()))),
+        Some(_) => Err(Failure::usage(format_args!(
+            "--keep {}: the directory is not empty; name a new one",
+            home.display()
+        ))),
     }
 }
 
@@ -174,23 +181,43 @@ async fn play(arguments: &Arguments, home: &Path) -> Result<Results, Failure> {
     progress.finish_and_clear();
     let pushed = pushed.map_err(|error| push_failure(&error))?;
 
-    let first = fleet.stars.bundles.iter().map(moteseal_device::Bundle::epoch).min().unwrap_or(EpochNumber(0));
-    let query = |devices: &[_], until, choice| Query { devices: devices.to_vec(), since: first, until, choice };
+    let first = fleet
+        .stars
+        .bundles
+        .iter()
+        .map(moteseal_device::Bundle::epoch)
+        .min()
+        .unwrap_or(EpochNumber(0));
+    let query = |devices: &[_], until, choice| Query {
+        devices: devices.to_vec(),
+        since: first,
+        until,
+        choice,
+    };
     let rate = Rate::new(1, 8).map_err(internal)?;
     let mut measured = Both::new();
     let (sampled, sample_time) =
-        ask(&client, &fleet, &query(&fleet.stars.devices, None, Choice::Rate(rate)), &mut measured).await?;
+        ask(&client, &fleet, &query(&fleet.stars.devices, None, Choice::Rate(rate)), &mut measured)
+            .await?;
     let mut nothing = |_: &Rows<'_>| Ok(());
-    let (all, all_time) = ask(&client, &fleet, &query(&fleet.stars.devices, None, Choice::Rate(Rate::ALL)), &mut nothing).await?;
+    let (all, all_time) = ask(
+        &client,
+        &fleet,
+        &query(&fleet.stars.devices, None, Choice::Rate(Rate::ALL)),
+        &mut nothing,
+    )
+    .await?;
     let seed = Digest::of(&[b"the demo's seed"]).0;
     let draw = Choice::Sample { count: DRAWN, seed };
-    let (drawn, _) = ask(&client, &fleet, &query(&fleet.trees.devices, None, draw), &mut nothing).await?;
+    let (drawn, _) =
+        ask(&client, &fleet, &query(&fleet.trees.devices, None, draw), &mut nothing).await?;
     let estimates = measured.estimates(&motes);
 
     let (verdicts, untold) = lies(arguments, client, &fleet, first, (rate, draw)).await?;
     let store_bytes = std::fs::metadata(&path).map(|file| file.len()).unwrap_or_default();
     running.end().await;
-    let edge = if arguments.tamper.is_none() { Some(at_the_edge(home, &motes).await?) } else { None };
+    let edge =
+        if arguments.tamper.is_none() { Some(at_the_edge(home, &motes).await?) } else { None };
     Ok(Results {
         compression_ns: compression(),
         motes,
@@ -229,8 +256,10 @@ struct Running {
 impl Running {
     /// Starts a cloud on a new store, and gives a client of it.
     async fn start(path: &Path, roster: Roster) -> Result<(Client, Self), Failure> {
-        let store: Arc<dyn EpochStore> =
-            Arc::new(RedbStore::open(path, moteseal_store::Options::default()).map_err(|error| store_failure(&error))?);
+        let store: Arc<dyn EpochStore> = Arc::new(
+            RedbStore::open(path, moteseal_store::Options::default())
+                .map_err(|error| store_failure(&error))?,
+        );
         let cloud = Cloud::bind(Config::new(roster), store).await.map_err(internal)?;
         let client = Client::new(&cloud.url(), &Options::default()).map_err(internal)?;
         let (stop, stopped) = oneshot::channel::<()>();
@@ -246,16 +275,23 @@ impl Running {
 }
 
 /// Asks the honest cloud. A refusal here is a fault, and said so.
-async fn ask(client: &Client, fleet: &Fleet, query: &Query, sink: &mut dyn Sink) -> Result<(Report, Duration), Failure> {
+async fn ask(
+    client: &Client,
+    fleet: &Fleet,
+    query: &Query,
+    sink: &mut dyn Sink,
+) -> Result<(Report, Duration), Failure> {
     let start = Instant::now();
     let report = get(client, &fleet.roster, query, None, None, sink).await;
     let time = start.elapsed();
     match report {
         Ok(report) if report.is_complete() => Ok((report, time)),
-        Ok(_) => Err(internal("HONEST DATA WAS REFUSED as incomplete: this is a fault of Moteseal; please report it")),
-        Err(error) => {
-            Err(internal(format_args!("HONEST DATA WAS REFUSED: this is a fault of Moteseal; please report it: {error}")))
-        }
+        Ok(_) => Err(internal(
+            "HONEST DATA WAS REFUSED as incomplete: this is a fault of Moteseal; please report it",
+        )),
+        Err(error) => Err(internal(format_args!(
+            "HONEST DATA WAS REFUSED: this is a fault of Moteseal; please report it: {error}"
+        ))),
     }
 }
 
@@ -283,7 +319,13 @@ async fn lies(
     };
     let queries = [
         (Scheme::Star, vec![range(&fleet.stars.devices, Choice::Rate(rate))]),
-        (Scheme::Tree, vec![range(&fleet.trees.devices, Choice::Rate(rate)), range(&fleet.trees.devices, draw)]),
+        (
+            Scheme::Tree,
+            vec![
+                range(&fleet.trees.devices, Choice::Rate(rate)),
+                range(&fleet.trees.devices, draw),
+            ],
+        ),
     ];
     let mut asked = Vec::new();
     for (scheme, queries) in queries {
@@ -305,8 +347,12 @@ async fn lies(
         // What moves tens of megabytes is left out of a quick round, unless it is asked for.
         let left_out = lie.heavy && arguments.quick && arguments.tamper.is_none();
         let before = verdicts.len();
-        for (scheme, queries) in asked.iter().filter(|(scheme, _)| lie.schemes.include(*scheme) && !left_out) {
-            verdicts.extend(verdict::tell(&liar, &client, &fleet.roster, (lie, *scheme), queries).await);
+        for (scheme, queries) in
+            asked.iter().filter(|(scheme, _)| lie.schemes.include(*scheme) && !left_out)
+        {
+            verdicts.extend(
+                verdict::tell(&liar, &client, &fleet.roster, (lie, *scheme), queries).await,
+            );
         }
         if verdicts.len() == before {
             untold.push(lie.name);
@@ -316,7 +362,14 @@ async fn lies(
         progress.inc(1);
         let before = verdicts.len();
         for (scheme, queries) in asked.iter().filter(|(scheme, _)| lie.schemes.include(*scheme)) {
-            let told = verdict::tell_explanation(&liar, &client, &fleet.roster, (lie, *scheme), &queries[0].0).await;
+            let told = verdict::tell_explanation(
+                &liar,
+                &client,
+                &fleet.roster,
+                (lie, *scheme),
+                &queries[0].0,
+            )
+            .await;
             verdicts.extend(told);
         }
         if verdicts.len() == before {
@@ -341,14 +394,19 @@ impl Both {
     #[allow(clippy::cast_precision_loss)]
     fn estimates(&self, motes: &[Mote]) -> Vec<Estimated> {
         let truth = |at: usize| {
-            let (sum, count) =
-                motes.iter().flat_map(|mote| &mote.raw).fold((0.0, 0_u64), |(sum, count), raw| (sum + raw[at], count + 1));
+            let (sum, count) = motes
+                .iter()
+                .flat_map(|mote| &mote.raw)
+                .fold((0.0, 0_u64), |(sum, count), raw| (sum + raw[at], count + 1));
             sum / count.max(1) as f64
         };
-        let fields = [("temperature", "Cel", &self.temperature, truth(0)), ("humidity", "%RH", &self.humidity, truth(1))];
-        let estimated = fields
-            .into_iter()
-            .map(|(field, unit, estimator, truth)| estimator.mean().map(|estimate| Estimated { field, unit, estimate, truth }));
+        let fields = [
+            ("temperature", "Cel", &self.temperature, truth(0)),
+            ("humidity", "%RH", &self.humidity, truth(1)),
+        ];
+        let estimated = fields.into_iter().map(|(field, unit, estimator, truth)| {
+            estimator.mean().map(|estimate| Estimated { field, unit, estimate, truth })
+        });
         estimated.flatten().collect()
     }
 }

@@ -98,7 +98,9 @@ pub(crate) struct Run {
 /// A factor, with or without an x behind it, or `max`.
 fn times(text: &str) -> Result<Speed, String> {
     // `max` ends with an x, too.
-    let factor = text.strip_suffix('x').filter(|factor| factor.ends_with(|last: char| last.is_ascii_digit()));
+    let factor = text
+        .strip_suffix('x')
+        .filter(|factor| factor.ends_with(|last: char| last.is_ascii_digit()));
     speed(factor.unwrap_or(text))
 }
 
@@ -114,19 +116,29 @@ fn work(arguments: &Run) -> Result<(), Failure> {
     let (config, folder): (config::Device, _) = config::load(file)?;
     let said = |key: &'static str| move |failure: Failure| failure.about_key(file, key);
     let roster_path = folder.join(&config.roster);
-    let roster = files::roster(&roster_path, &folder.join(&config.operator)).map_err(said("roster"))?;
+    let roster =
+        files::roster(&roster_path, &folder.join(&config.operator)).map_err(said("roster"))?;
     let device = files::device(&roster, &roster_path, &config.device).map_err(said("device"))?;
-    let coordinator = roster.coordinator().filter(|_| roster.budget().is_some()).cloned().ok_or_else(|| {
-        let what = format_args!("{} gives the group no budget, so there is no gateway to forward to", roster_path.display());
-        said("roster")(Failure::usage(what))
-    })?;
+    let coordinator =
+        roster.coordinator().filter(|_| roster.budget().is_some()).cloned().ok_or_else(|| {
+            let what = format_args!(
+                "{} gives the group no budget, so there is no gateway to forward to",
+                roster_path.display()
+            );
+            said("roster")(Failure::usage(what))
+        })?;
     let key_path = folder.join(&config.key);
     let key = files::secret_key(&key_path).map_err(said("key"))?;
-    let salt_path = config.salt_key.as_ref().map_or_else(|| files::salt_key_path(&key_path), |path| folder.join(path));
+    let salt_path = config
+        .salt_key
+        .as_ref()
+        .map_or_else(|| files::salt_key_path(&key_path), |path| folder.join(path));
     let salt_key = files::salt_key(&salt_path).map_err(said("salt_key"))?;
-    let secret = files::link_secret(&folder.join(&config.link_secret)).map_err(said("link_secret"))?;
+    let secret =
+        files::link_secret(&folder.join(&config.link_secret)).map_err(said("link_secret"))?;
     let link = config.link.options(file, &folder, &roster)?;
-    let source = Source::read(&config.source, &folder, roster.epoch_ms()).map_err(said("source"))?;
+    let source =
+        Source::read(&config.source, &folder, roster.epoch_ms()).map_err(said("source"))?;
     let schema = Schema::decode(source.schema()).map_err(Failure::usage)?;
     let profile = Profile::new(&roster, &config.device, config.scheme.into(), &schema)
         .ok_or_else(|| Failure::new(Exit::Internal, "the roster has lost the device"))?;
@@ -135,21 +147,36 @@ fn work(arguments: &Run) -> Result<(), Failure> {
         Some(chain) => folder.join(chain),
         None => state_beside(&key_path, device).map_err(outbox_failure)?,
     };
-    let sums = config.sum.as_ref().map(|member| Sums::read(member, &config.link, file, &folder, &roster, device)).transpose()?;
+    let sums = config
+        .sum
+        .as_ref()
+        .map(|member| Sums::read(member, &config.link, file, &folder, &roster, device))
+        .transpose()?;
     if arguments.check {
-        talk(format_args!("device {} of group {}, {}", config.device, roster.group_name(), config.link.url));
+        talk(format_args!(
+            "device {} of group {}, {}",
+            config.device,
+            roster.group_name(),
+            config.link.url
+        ));
         talk(match &source {
-            Source::Recording(recording) => format!("replays {}", count(recording.len() as u64, "reading")),
+            Source::Recording(recording) => {
+                format!("replays {}", count(recording.len() as u64, "reading"))
+            }
             Source::Lines { .. } => "seals lines from stdin".to_owned(),
         });
         if let Some(sums) = &sums {
-            talk(format_args!("source {} of {} of private sums", sums.membership.position, sums.membership.sources));
+            talk(format_args!(
+                "source {} of {} of private sums",
+                sums.membership.position, sums.membership.sources
+            ));
         }
         return Ok(());
     }
     log(arguments.log);
     let opened = Outbox::open(&state, &chain_path, &roster, device).map_err(outbox_failure)?;
-    if roster.device(device).and_then(|entry| entry.key(opened.1.next_index)) != Some(&key.public()) {
+    if roster.device(device).and_then(|entry| entry.key(opened.1.next_index)) != Some(&key.public())
+    {
         return Err(said("key")(Failure::usage(format_args!(
             "{} is not the key that {} certifies for {}; use the secret key beside the public key that the roster was made with",
             key_path.display(),
@@ -157,11 +184,17 @@ fn work(arguments: &Run) -> Result<(), Failure> {
             config.device
         ))));
     }
-    let identity = Identity { profile, signer: key, salt_key, link: LinkKey::new(&secret), coordinator };
-    let mut mote = DurableMote::open(identity, opened, &state.join("journal"), config.waiting_seals)
-        .map_err(|error| durable_failure(&error))?;
+    let identity =
+        Identity { profile, signer: key, salt_key, link: LinkKey::new(&secret), coordinator };
+    let mut mote =
+        DurableMote::open(identity, opened, &state.join("journal"), config.waiting_seals)
+            .map_err(|error| durable_failure(&error))?;
     if mote.mote().waiting() > 0 {
-        talk(format_args!("{}: {} from an earlier run", config.device, count(mote.mote().waiting() as u64, "seal")));
+        talk(format_args!(
+            "{}: {} from an earlier run",
+            config.device,
+            count(mote.mote().waiting() as u64, "seal")
+        ));
     }
     let settings = run::Settings::new(roster.epoch_ms());
     let progress = bar(source.len(), "forwarding");
@@ -202,9 +235,14 @@ fn work(arguments: &Run) -> Result<(), Failure> {
     } else {
         format!("{} wait in the journal", count(rest as u64, "seal"))
     };
-    talk(format_args!("{}: {readings} taken, {left_out} left out that were taken before; {end}", config.device));
+    talk(format_args!(
+        "{}: {readings} taken, {left_out} left out that were taken before; {end}",
+        config.device
+    ));
     match broken.get() {
-        Some(error) => Err(Failure::new(Exit::Internal, format_args!("cannot read stdin: {error}"))),
+        Some(error) => {
+            Err(Failure::new(Exit::Internal, format_args!("cannot read stdin: {error}")))
+        }
         None => Ok(()),
     }
 }
@@ -227,10 +265,18 @@ async fn refusal(states: [Option<tokio::sync::watch::Receiver<State>>; 2]) -> Li
 }
 
 /// The keys that set-up gave a device for private sums, of the file that `sum.key` names in the configuration `file`.
-fn source_keys(path: &Path, file: &Path, roster: &Roster, device: DeviceId) -> Result<SourceKeys, Failure> {
+fn source_keys(
+    path: &Path,
+    file: &Path,
+    roster: &Roster,
+    device: DeviceId,
+) -> Result<SourceKeys, Failure> {
     let said = |failure: Failure| failure.about_key(file, "sum.key");
-    let wrong = |what: &dyn std::fmt::Display| said(Failure::usage(format_args!("{}: {what}", path.display())));
-    let keys = SourceKeys::decode(&files::read(path).map_err(said)?).map_err(|error| wrong(&error))?;
+    let wrong = |what: &dyn std::fmt::Display| {
+        said(Failure::usage(format_args!("{}: {what}", path.display())))
+    };
+    let keys =
+        SourceKeys::decode(&files::read(path).map_err(said)?).map_err(|error| wrong(&error))?;
     keys.circle.check(roster.group(), &roster.digest()).map_err(|error| wrong(&error))?;
     if keys.device != device {
         let whose = roster.name(keys.device).unwrap_or("another device");
@@ -256,8 +302,14 @@ impl Sums {
     ) -> Result<Self, Failure> {
         let said = |key: &'static str| move |failure: Failure| failure.about_key(file, key);
         let keys = source_keys(&folder.join(&member.key), file, roster, device)?;
-        let secret = files::link_secret(&folder.join(&member.link_secret)).map_err(said("sum.link_secret"))?;
-        let link = member.link.as_ref().unwrap_or(link).hub_options(file, folder, roster, &member.parent)?;
+        let secret = files::link_secret(&folder.join(&member.link_secret))
+            .map_err(said("sum.link_secret"))?;
+        let link = member.link.as_ref().unwrap_or(link).hub_options(
+            file,
+            folder,
+            roster,
+            &member.parent,
+        )?;
         let SourceKeys { circle, position, querier, secret: source, .. } = keys;
         let membership = Membership {
             group: circle.group,
@@ -282,26 +334,33 @@ enum Source {
 impl Source {
     fn read(config: &config::Source, folder: &Path, epoch_ms: u64) -> Result<Self, Failure> {
         let Some(table) = &config.table else {
-            let fields: Result<Vec<_>, _> = config.columns.iter().map(|spec| Field::parse(spec)).collect();
-            let fields = fields.map_err(|error| Failure::usage(format_args!("columns: {error}")))?;
+            let fields: Result<Vec<_>, _> =
+                config.columns.iter().map(|spec| Field::parse(spec)).collect();
+            let fields =
+                fields.map_err(|error| Failure::usage(format_args!("columns: {error}")))?;
             if fields.is_empty() == config.opaque.is_none() || config.keep_time {
                 return Err(Failure::usage(
                     "say what the lines hold: columns = [\"NAME:UNIT:TYPE\"], or opaque = \"line\", and leave keep_time out",
                 ));
             }
             let mut buffer = vec![0; MAX_SCHEMA];
-            let schema =
-                Schema::encode(&fields, &mut buffer).map_err(|error| Failure::usage(format_args!("columns: {error}")))?;
+            let schema = Schema::encode(&fields, &mut buffer)
+                .map_err(|error| Failure::usage(format_args!("columns: {error}")))?;
             let (columns, opaque) = (config.columns.clone(), config.opaque.is_some());
             return Ok(Self::Lines { schema: schema.as_bytes().to_vec(), columns, opaque });
         };
         let clock = match (&config.time, config.every, &config.start) {
             (Some(column), None, None) => Clock::Column(column.clone()),
             (None, Some(every), Some(start)) => Clock::Every {
-                start_ms: time::instant(start).map_err(|error| Failure::usage(format_args!("start: {error}")))?,
+                start_ms: time::instant(start)
+                    .map_err(|error| Failure::usage(format_args!("start: {error}")))?,
                 every_ms: u64::try_from(every.as_millis()).unwrap_or(u64::MAX),
             },
-            _ => return Err(Failure::usage("say when: time = \"COLUMN\", or start = \"TIME\" and every = \"DURATION\"")),
+            _ => {
+                return Err(Failure::usage(
+                    "say when: time = \"COLUMN\", or start = \"TIME\" and every = \"DURATION\"",
+                ));
+            }
         };
         let import = Import {
             columns: config.columns.clone(),
@@ -314,7 +373,9 @@ impl Source {
             latest_ms: None,
         };
         let recording = import.file(&folder.join(table)).map_err(Failure::usage)?;
-        if let Some((unix_ms, record)) = recording.iter().find(|(_, record)| record.len() > MAX_RECORD) {
+        if let Some((unix_ms, record)) =
+            recording.iter().find(|(_, record)| record.len() > MAX_RECORD)
+        {
             return Err(Failure::usage(format_args!(
                 "{}: the reading of {} takes {} bytes, and within a budget one takes at most {}; leave it out, or seal the table \
                  without a budget",
@@ -344,7 +405,12 @@ impl Source {
 
 /// Reads stdin on a thread of its own; a line that does not fit is said and left out. Where stdin itself fails, the readings end, and why
 /// is in `broken`.
-fn lines(schema: Vec<u8>, columns: Vec<String>, opaque: bool, broken: Arc<OnceLock<io::Error>>) -> mpsc::Receiver<Vec<u8>> {
+fn lines(
+    schema: Vec<u8>,
+    columns: Vec<String>,
+    opaque: bool,
+    broken: Arc<OnceLock<io::Error>>,
+) -> mpsc::Receiver<Vec<u8>> {
     let (send, records) = mpsc::channel(LINES);
     std::thread::spawn(move || {
         let read = each_line(&mut io::stdin().lock(), |number, line| {
@@ -355,7 +421,9 @@ fn lines(schema: Vec<u8>, columns: Vec<String>, opaque: bool, broken: Arc<OnceLo
             true
         });
         if let Err(error) = read {
-            talk(format_args!("cannot read stdin: {error}; the device ends when the gateway has what was read"));
+            talk(format_args!(
+                "cannot read stdin: {error}; the device ends when the gateway has what was read"
+            ));
             let _ = broken.set(error);
         }
     });
@@ -363,7 +431,10 @@ fn lines(schema: Vec<u8>, columns: Vec<String>, opaque: bool, broken: Arc<OnceLo
 }
 
 /// Hands out the lines of an input, numbered from 1, until `take` says that it is enough: their text, or what is wrong with them.
-fn each_line(input: &mut impl BufRead, mut take: impl FnMut(u64, Result<&str, String>) -> bool) -> io::Result<()> {
+fn each_line(
+    input: &mut impl BufRead,
+    mut take: impl FnMut(u64, Result<&str, String>) -> bool,
+) -> io::Result<()> {
     let mut line = Vec::new();
     for number in 1.. {
         line.clear();
@@ -394,7 +465,9 @@ fn each_line(input: &mut impl BufRead, mut take: impl FnMut(u64, Result<&str, St
 fn record(schema: &[u8], columns: &[String], opaque: bool, line: &str) -> Result<Vec<u8>, String> {
     if opaque && line.len() > MAX_RECORD {
         let (length, most) = (thousands(line.len() as u64), thousands(MAX_RECORD as u64));
-        return Err(format!("a reading of {length} bytes, and within a budget one takes at most {most}"));
+        return Err(format!(
+            "a reading of {length} bytes, and within a budget one takes at most {most}"
+        ));
     }
     if opaque {
         return Ok(line.as_bytes().to_vec());
@@ -406,7 +479,9 @@ fn record(schema: &[u8], columns: &[String], opaque: bool, line: &str) -> Result
         return Err(format!("{} values, but there are {} columns", values.len(), columns.len()));
     }
     for (field, value) in schema.fields().zip(values) {
-        field.write(value, &mut record).map_err(|error| format!("{value:?} does not fit {field}: {error}"))?;
+        field
+            .write(value, &mut record)
+            .map_err(|error| format!("{value:?} does not fit {field}: {error}"))?;
     }
     Ok(record)
 }
@@ -451,16 +526,31 @@ mod tests {
         let (lines, end) = read(&b"1\n\xff\n2\r\n\n3"[..]);
         end.unwrap();
         let no_text = Err("the line is not text in UTF-8".to_owned());
-        assert_eq!(lines, [Ok("1".to_owned()), no_text, Ok("2".to_owned()), Ok(String::new()), Ok("3".to_owned())]);
+        assert_eq!(
+            lines,
+            [
+                Ok("1".to_owned()),
+                no_text,
+                Ok("2".to_owned()),
+                Ok(String::new()),
+                Ok("3".to_owned())
+            ]
+        );
     }
 
     #[test]
     fn a_line_without_end_takes_no_memory_without_end() {
-        for (length, fits) in [(MAX_LINE, true), (MAX_LINE + 1, false), (MAX_LINE + 2, false), (MAX_LINE * 40, false)] {
+        for (length, fits) in
+            [(MAX_LINE, true), (MAX_LINE + 1, false), (MAX_LINE + 2, false), (MAX_LINE * 40, false)]
+        {
             let long = "x".repeat(length);
             let (lines, end) = read(format!("{long}\nnext\n{long}").as_bytes());
             end.unwrap();
-            let expected = if fits { Ok(long) } else { Err("the line is longer than 65,536 bytes".to_owned()) };
+            let expected = if fits {
+                Ok(long)
+            } else {
+                Err("the line is longer than 65,536 bytes".to_owned())
+            };
             assert_eq!(lines, [expected.clone(), Ok("next".to_owned()), expected], "{length}");
         }
     }

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use clap::{ArgGroup, Args, ValueEnum};
 use moteseal_api::Query;
 use moteseal_client::audit::common_rate;
-use moteseal_client::estimate::{Condition, Estimator, Interval, REPLICATES, Statistic, Values, bootstrap};
+use moteseal_client::estimate::{
+    Condition, Estimator, Interval, REPLICATES, Statistic, Values, bootstrap,
+};
 use moteseal_client::output::OutputError;
 use moteseal_client::{Report, Rows, Sink, get};
 use moteseal_core::record::DeviceId;
@@ -124,7 +126,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Choice::Rate(rate) = &mut query.choice
         && arguments.rate.is_none()
     {
-        let found = runtime.block_on(common_rate(&cloud, &roster, &query.devices, (query.since, query.until)));
+        let found = runtime.block_on(common_rate(
+            &cloud,
+            &roster,
+            &query.devices,
+            (query.since, query.until),
+        ));
         *rate = found.map_err(|error| get_failure(&roster, &error))?;
         talk(format_args!("--rate {rate}"));
     }
@@ -137,7 +144,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         progress.inc(u64::from(rows.len()));
         group.rows(rows)
     };
-    let answer = runtime.block_on(get(&cloud, &roster, &query, memory.as_mut(), proof.as_mut(), &mut sink));
+    let answer =
+        runtime.block_on(get(&cloud, &roster, &query, memory.as_mut(), proof.as_mut(), &mut sink));
     progress.finish_and_clear();
     let report = answer.map_err(|error| get_failure(&roster, &error))?;
     let told = arguments.told(&group, &report)?;
@@ -151,7 +159,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(failure) = incomplete(&report, &roster) {
         return Err(failure);
     }
-    let nothing = told.first().is_none_or(|whole| whole.lines.iter().all(|line| line.found.is_none()));
+    let nothing =
+        told.first().is_none_or(|whole| whole.lines.iter().all(|line| line.found.is_none()));
     if nothing {
         let message = "NoSample: too few readings were sampled to estimate anything; ask for a higher --rate, or more epochs";
         return Err(Failure::new(Exit::Incomplete, message));
@@ -268,18 +277,25 @@ impl Arguments {
         }
         Ok(match (self.what, self.bootstrap) {
             (What::Count, _) if condition().is_err() => Question::Streamed(self.field.clone()),
-            (What::Count | What::Proportion, None) => Question::Share(condition().map_err(Failure::usage)?),
+            (What::Count | What::Proportion, None) => {
+                Question::Share(condition().map_err(Failure::usage)?)
+            }
             (What::Count | What::Proportion, Some(_)) => {
                 Question::Values(condition().map_err(Failure::usage)?.field().to_owned())
             }
             (What::Mean | What::Sum, None) => Question::Streamed(field()?),
-            (What::Histogram, Some(_)) => return Err(Failure::usage("a histogram's bounds are exact; leave --bootstrap out")),
+            (What::Histogram, Some(_)) => {
+                return Err(Failure::usage(
+                    "a histogram's bounds are exact; leave --bootstrap out",
+                ));
+            }
             _ => Question::Values(field()?),
         })
     }
 
     fn query(&self, roster: &Roster) -> Result<Query, Failure> {
-        let choice = self.at_most.map_or(Choice::Rate(self.rate.unwrap_or(Rate::ALL)), Choice::AtMost);
+        let choice =
+            self.at_most.map_or(Choice::Rate(self.rate.unwrap_or(Rate::ALL)), Choice::AtMost);
         self.asked.query(roster, &self.devices, choice)
     }
 
@@ -299,9 +315,13 @@ impl Arguments {
             _ => Some(self.edges.clone()),
         };
         let edges = edges.unwrap_or_default();
-        let about = |device: Option<String>, collector: Option<&Collector>| -> Result<About, Failure> {
-            let lines = collector.map_or(Ok(Vec::new()), |collector| self.lines(collector, &edges, seed.as_ref()))?;
-            let (sampled, population) = collector.map_or((0, 0), |found| (found.sampled(), found.population()));
+        let about = |device: Option<String>,
+                     collector: Option<&Collector>|
+         -> Result<About, Failure> {
+            let lines = collector
+                .map_or(Ok(Vec::new()), |collector| self.lines(collector, &edges, seed.as_ref()))?;
+            let (sampled, population) =
+                collector.map_or((0, 0), |found| (found.sampled(), found.population()));
             Ok(About { device, sampled, population, lines })
         };
         let mut told = vec![about(None, group.whole.as_ref())?];
@@ -322,7 +342,12 @@ impl Arguments {
     }
 
     #[allow(clippy::cast_precision_loss)]
-    fn lines(&self, collector: &Collector, edges: &[f64], seed: Option<&[u8; 32]>) -> Result<Vec<Line>, Failure> {
+    fn lines(
+        &self,
+        collector: &Collector,
+        edges: &[f64],
+        seed: Option<&[u8; 32]>,
+    ) -> Result<Vec<Line>, Failure> {
         let one = |found| vec![Line { of: Of::One, found }];
         let lines = match collector {
             Collector::Streamed(estimator) => one(match self.what {
@@ -334,18 +359,27 @@ impl Arguments {
                 _ => {
                     let (sampled, population) = (estimator.sampled(), estimator.count());
                     let value = population as f64;
-                    Some(Interval { value, low: Some(value), high: Some(value), sampled, population })
+                    Some(Interval {
+                        value,
+                        low: Some(value),
+                        high: Some(value),
+                        sampled,
+                        population,
+                    })
                 }
             }),
             Collector::Values(values) => match (self.what, self.bootstrap, seed) {
                 (What::Histogram, ..) => match values.histogram(edges) {
-                    Some(bins) => {
-                        bins.iter().map(|bin| Line { of: Of::Bin(bin.low, bin.high), found: Some(bin.events) }).collect()
-                    }
+                    Some(bins) => bins
+                        .iter()
+                        .map(|bin| Line { of: Of::Bin(bin.low, bin.high), found: Some(bin.events) })
+                        .collect(),
                     None => one(None),
                 },
                 (what, Some(replicates), Some(seed)) => {
-                    let draw = |statistic: &Statistic| bootstrap(values, statistic, replicates, seed).map_err(Failure::usage);
+                    let draw = |statistic: &Statistic| {
+                        bootstrap(values, statistic, replicates, seed).map_err(Failure::usage)
+                    };
                     let condition = || self.field.parse::<Condition>().map_err(Failure::usage);
                     match what {
                         What::Mean => one(draw(&Statistic::Mean)?),
@@ -353,14 +387,23 @@ impl Arguments {
                         What::Proportion => one(draw(&Statistic::Share(condition()?))?),
                         What::Count => one(draw(&Statistic::Count(condition()?))?),
                         _ => {
-                            let quantile = |&q: &f64| Ok(Line { of: Of::Quantile(q), found: draw(&Statistic::Quantile(q))? });
+                            let quantile = |&q: &f64| {
+                                Ok(Line {
+                                    of: Of::Quantile(q),
+                                    found: draw(&Statistic::Quantile(q))?,
+                                })
+                            };
                             self.at.iter().map(quantile).collect::<Result<_, Failure>>()?
                         }
                     }
                 }
                 _ => {
                     let found = values.quantiles(&self.at).into_iter();
-                    self.at.iter().zip(found).map(|(&q, found)| Line { of: Of::Quantile(q), found }).collect()
+                    self.at
+                        .iter()
+                        .zip(found)
+                        .map(|(&q, found)| Line { of: Of::Quantile(q), found })
+                        .collect()
                 }
             },
         };
@@ -370,7 +413,9 @@ impl Arguments {
     fn to_json(&self, told: &[About], query: &Query, report: &Report) -> Value {
         let line = |line: &Line| {
             let mut value = match line.found {
-                Some(found) => json!({"value": found.value, "low_95": found.low, "high_95": found.high}),
+                Some(found) => {
+                    json!({"value": found.value, "low_95": found.low, "high_95": found.high})
+                }
                 None => json!({"value": null, "low_95": null, "high_95": null}),
             };
             if let Some(object) = value.as_object_mut() {
@@ -412,7 +457,8 @@ impl Arguments {
 impl About {
     /// A number that the devices signed needs no sample.
     fn is_sampled(&self, what: What) -> bool {
-        self.sampled > 0 || (what == What::Count && self.lines.iter().any(|line| line.found.is_some()))
+        self.sampled > 0
+            || (what == What::Count && self.lines.iter().any(|line| line.found.is_some()))
     }
 
     fn print(&self, arguments: &Arguments) -> Result<(), Failure> {
@@ -420,7 +466,10 @@ impl About {
         let mut out = Stdout::lock();
         if !self.is_sampled(arguments.what) {
             let readings = count(self.population, "reading");
-            return out.line(format_args!("{who:<12} {}  NoSample: none of {readings} is in the sample", arguments.field));
+            return out.line(format_args!(
+                "{who:<12} {}  NoSample: none of {readings} is in the sample",
+                arguments.field
+            ));
         }
         for line in &self.lines {
             let of = match line.of {
@@ -428,14 +477,26 @@ impl About {
                 Of::Quantile(q) => format!("quantile {q}"),
                 Of::Bin(low, high) => format!("{low:.4} to {high:.4}"),
             };
-            let from = format!("from {} of {} readings", thousands(self.sampled), thousands(self.population));
+            let from = format!(
+                "from {} of {} readings",
+                thousands(self.sampled),
+                thousands(self.population)
+            );
             let Some(found) = line.found else {
-                out.line(format_args!("{who:<12} {} {of}  too few sampled to say, {from}", arguments.field))?;
+                out.line(format_args!(
+                    "{who:<12} {} {of}  too few sampled to say, {from}",
+                    arguments.field
+                ))?;
                 continue;
             };
-            let bound = |bound: Option<f64>| bound.map_or("unknown".to_owned(), |bound| format!("{bound:.4}"));
+            let bound = |bound: Option<f64>| {
+                bound.map_or("unknown".to_owned(), |bound| format!("{bound:.4}"))
+            };
             let (low, high) = (bound(found.low), bound(found.high));
-            out.line(format_args!("{who:<12} {} {of} {:.4}  (95 %: {low} to {high}), {from}", arguments.field, found.value))?;
+            out.line(format_args!(
+                "{who:<12} {} {of} {:.4}  (95 %: {low} to {high}), {from}",
+                arguments.field, found.value
+            ))?;
         }
         Ok(())
     }

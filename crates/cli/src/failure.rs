@@ -49,7 +49,9 @@ impl Failure {
     /// A file that could not be read or written: the caller's mistake if it is not there, the machine's otherwise.
     pub(crate) fn file(action: &str, path: &Path, error: &io::Error) -> Self {
         let exit = match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists | io::ErrorKind::IsADirectory => Exit::Usage,
+            io::ErrorKind::NotFound
+            | io::ErrorKind::AlreadyExists
+            | io::ErrorKind::IsADirectory => Exit::Usage,
             _ => Exit::Internal,
         };
         Self::new(exit, format_args!("cannot {action} {}: {error}", path.display()))

@@ -23,7 +23,10 @@ pub(crate) fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {
     let mut file = fs::File::open(path).map_err(fail)?;
     let length = file.metadata().map_err(fail)?.len();
     if length > MAX_FILE {
-        return Err(Failure::usage(format_args!("{} is too large: {length} bytes; is it the right file?", path.display())));
+        return Err(Failure::usage(format_args!(
+            "{} is too large: {length} bytes; is it the right file?",
+            path.display()
+        )));
     }
     let mut bytes = Zeroizing::new(Vec::with_capacity(usize::try_from(length).unwrap_or_default()));
     Read::by_ref(&mut file).take(MAX_FILE).read_to_end(&mut bytes).map_err(fail)?;
@@ -76,14 +79,20 @@ impl Read for Stream {
 /// Reads a public key.
 pub(crate) fn public_key(path: &Path) -> Result<PublicKey, Failure> {
     decode_public_pem(&read(path)?).map_err(|error| {
-        Failure::usage(format_args!("{}: {error}; a public key file is a PEM like dev1.pub.pem", path.display()))
+        Failure::usage(format_args!(
+            "{}: {error}; a public key file is a PEM like dev1.pub.pem",
+            path.display()
+        ))
     })
 }
 
 /// Reads a secret key.
 pub(crate) fn secret_key(path: &Path) -> Result<SecretKey, Failure> {
     decode_secret_pem(&read(path)?).map_err(|error| {
-        Failure::usage(format_args!("{}: {error}; a secret key file is a PEM like dev1.key.pem", path.display()))
+        Failure::usage(format_args!(
+            "{}: {error}; a secret key file is a PEM like dev1.key.pem",
+            path.display()
+        ))
     })
 }
 
@@ -97,8 +106,12 @@ pub(crate) fn salt_key_path(key: &Path) -> PathBuf {
 pub(crate) fn secret_bytes(path: &Path, what: &str) -> Result<Zeroizing<[u8; 32]>, Failure> {
     let text = read(path)?;
     let mut key = Zeroizing::new([0; 32]);
-    hex::decode_to_slice(text.trim_ascii(), &mut *key)
-        .map_err(|_| Failure::usage(format_args!("{}: a {what} file holds 64 hexadecimal digits", path.display())))?;
+    hex::decode_to_slice(text.trim_ascii(), &mut *key).map_err(|_| {
+        Failure::usage(format_args!(
+            "{}: a {what} file holds 64 hexadecimal digits",
+            path.display()
+        ))
+    })?;
     Ok(key)
 }
 
@@ -121,18 +134,27 @@ pub(crate) fn roster(path: &Path, operator: &Path) -> Result<Roster, Failure> {
             "{} is not a roster, it looks like {like}; `moteseal roster new` makes one",
             path.display()
         )),
-        _ => Failure::refused(format_args!("{}: {error} (operator {})", path.display(), operator.display())),
+        _ => Failure::refused(format_args!(
+            "{}: {error} (operator {})",
+            path.display(),
+            operator.display()
+        )),
     })
 }
 
 /// A message with a device's name instead of its id.
 pub(crate) fn with_name(roster: &Roster, device: DeviceId, message: &str) -> String {
-    roster.name(device).map_or_else(|| message.to_owned(), |name| message.replace(&device.to_string(), name))
+    roster
+        .name(device)
+        .map_or_else(|| message.to_owned(), |name| message.replace(&device.to_string(), name))
 }
 
 /// What a file seems to be by its first bytes, if it is none of the streams that we write.
 pub(crate) fn looks_like(head: &[u8]) -> Option<&'static str> {
-    let is_text = || head.iter().all(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace() || *byte >= 0x80);
+    let is_text = || {
+        head.iter()
+            .all(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace() || *byte >= 0x80)
+    };
     match head {
         [] => None,
         head if head.starts_with(b"-----BEGIN ") => Some("a key (PEM)"),
@@ -150,13 +172,20 @@ pub(crate) fn looks_like(head: &[u8]) -> Option<&'static str> {
 pub(crate) fn likeness(path: &Path) -> String {
     let mut head = Vec::with_capacity(64);
     let is_file = fs::metadata(path).is_ok_and(|found| found.is_file());
-    let read = is_file && fs::File::open(path).is_ok_and(|file| file.take(64).read_to_end(&mut head).is_ok());
+    let read = is_file
+        && fs::File::open(path).is_ok_and(|file| file.take(64).read_to_end(&mut head).is_ok());
     let like = if read { looks_like(&head) } else { None };
-    like.map_or_else(String::new, |like| format!("; this is no bundle or proof, it looks like {like}"))
+    like.map_or_else(String::new, |like| {
+        format!("; this is no bundle or proof, it looks like {like}")
+    })
 }
 
 /// The devices of these names; every one of the roster where none is named.
-pub(crate) fn devices(roster: &Roster, path: &Path, names: &[String]) -> Result<Vec<DeviceId>, Failure> {
+pub(crate) fn devices(
+    roster: &Roster,
+    path: &Path,
+    names: &[String],
+) -> Result<Vec<DeviceId>, Failure> {
     if names.is_empty() {
         return Ok(roster.devices().map(|device| device.id).collect());
     }
@@ -183,14 +212,18 @@ pub(crate) fn device(roster: &Roster, path: &Path, name: &str) -> Result<DeviceI
 pub(crate) fn create(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Failure> {
     let fail = |error| Failure::file("write", path, &error);
     if path.exists() {
-        return Err(Failure::usage(format_args!("{} exists already; remove it or name another file", path.display())));
+        return Err(Failure::usage(format_args!(
+            "{} exists already; remove it or name another file",
+            path.display()
+        )));
     }
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         fs::create_dir_all(folder).map_err(fail)?;
     }
     let temporary = beside(path);
     let written = (|| {
-        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
+        let mut file =
+            fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
         file.write_all(bytes)?;
         file.sync_all()?;
         // A link fails where a rename would replace what another process has made meanwhile.

@@ -119,7 +119,8 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
     let (roster_path, operator) = (folder.join(&config.roster), folder.join(&config.operator));
     let roster = files::roster(&roster_path, &operator).map_err(said("roster"))?;
     let key = files::secret_key(&folder.join(&config.key)).map_err(said("key"))?;
-    let secret = files::link_secret(&folder.join(&config.link_secret)).map_err(said("link_secret"))?;
+    let secret =
+        files::link_secret(&folder.join(&config.link_secret)).map_err(said("link_secret"))?;
     station::check(&roster, &key).map_err(|error| {
         let key = if matches!(error, StationError::NoBudget) { "roster" } else { "key" };
         Failure::usage(error).about_key(file, key)
@@ -129,14 +130,19 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
     let cloud = config.cloud.as_ref().map(|cloud| cloud.client(file, &folder)).transpose()?;
     let state = folder.join(&config.state);
     if state.exists() && !state.is_dir() {
-        return Err(said("state")(Failure::usage(format_args!("{} is a file; name a folder", state.display()))));
+        return Err(said("state")(Failure::usage(format_args!(
+            "{} is a file; name a folder",
+            state.display()
+        ))));
     }
-    let succession = Succession::check(state.join("roster"), &roster, &roster_path, &operator).map_err(said("roster"))?;
+    let succession = Succession::check(state.join("roster"), &roster, &roster_path, &operator)
+        .map_err(said("roster"))?;
     let time = match config.time {
         config::Time::Clock => Time::Clock,
         config::Time::Recorded => Time::Recorded,
     };
-    let settings = Settings { grace: config.grace, time, listen: config.listen, ..Settings::default() };
+    let settings =
+        Settings { grace: config.grace, time, listen: config.listen, ..Settings::default() };
     if arguments.check {
         // The broker's address and files are read, and nothing is sent: nobody runs what would.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -146,8 +152,16 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
             .map_err(|error| link_failure(&error).about_key(file, "link"))?;
         let mut out = Stdout::lock();
         let budget = roster.budget().unwrap_or_default();
-        out.line(format_args!("group    {}, {}", roster.group_name(), count(roster.devices().len() as u64, "device")))?;
-        out.line(format_args!("budget   {} events an epoch of {} ms", thousands(budget), roster.epoch_ms()))?;
+        out.line(format_args!(
+            "group    {}, {}",
+            roster.group_name(),
+            count(roster.devices().len() as u64, "device")
+        ))?;
+        out.line(format_args!(
+            "budget   {} events an epoch of {} ms",
+            thousands(budget),
+            roster.epoch_ms()
+        ))?;
         out.line(format_args!("link     {}", config.link.url))?;
         out.line(format_args!("state    {}, at most {}", state.display(), bytes(config.disk)))?;
         out.line(match &cloud {
@@ -170,12 +184,20 @@ fn serve(arguments: &Run) -> Result<(), Failure> {
         warn!("no cloud is configured: epochs stay in the state folder, until its bound");
     }
     let (station, recovered) =
-        Station::open(&state, roster.clone(), secret, Box::new(key), config.disk).map_err(|error| station_failure(&error))?;
+        Station::open(&state, roster.clone(), secret, Box::new(key), config.disk)
+            .map_err(|error| station_failure(&error))?;
     succession.record()?;
-    info!(frames = recovered.frames, refused = recovered.refused, torn_bytes = recovered.torn, "the journal was read");
+    info!(
+        frames = recovered.frames,
+        refused = recovered.refused,
+        torn_bytes = recovered.torn,
+        "the journal was read"
+    );
     runtime()?.block_on(async move {
         let hub = MqttHub::new(&link, members).map_err(|error| link_failure(&error))?;
-        let gateway = Gateway::bind(station, settings, cloud).await.map_err(|error| service_failure(&error))?;
+        let gateway = Gateway::bind(station, settings, cloud)
+            .await
+            .map_err(|error| service_failure(&error))?;
         if let Some(address) = gateway.address() {
             // A reader that has gone away does not stop the service.
             let _ = writeln!(std::io::stdout(), "http://{address}");
@@ -210,7 +232,9 @@ fn station_failure(error: &StationError) -> Failure {
             "JournalLocked" | "NotAJournal" => Exit::Usage,
             _ => Exit::Internal,
         },
-        StationError::NoBudget | StationError::NotTheCoordinator | StationError::NotAGateway(_) => Exit::Usage,
+        StationError::NoBudget | StationError::NotTheCoordinator | StationError::NotAGateway(_) => {
+            Exit::Usage
+        }
         _ => Exit::Internal,
     };
     Failure::new(exit, error)

@@ -82,11 +82,22 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let cloud = arguments.asked.client()?;
     let mut memory = arguments.kept.memory(&roster)?;
     let [proof, remembered] = arguments.kept.written();
-    distinct(&[("--out", arguments.destination.out()), proof, remembered], &arguments.asked.read())?;
+    distinct(
+        &[("--out", arguments.destination.out()), proof, remembered],
+        &arguments.asked.read(),
+    )?;
     let mut proof = arguments.kept.proof(&query, &roster)?;
-    let mut output = arguments.destination.open(arguments.mean.as_deref(), spinner("verified rows"))?;
+    let mut output =
+        arguments.destination.open(arguments.mean.as_deref(), spinner("verified rows"))?;
 
-    let answer = runtime()?.block_on(get(&cloud, &roster, &query, memory.as_mut(), proof.as_mut(), &mut output));
+    let answer = runtime()?.block_on(get(
+        &cloud,
+        &roster,
+        &query,
+        memory.as_mut(),
+        proof.as_mut(),
+        &mut output,
+    ));
     let report = answer.map_err(|error| get_failure(&roster, &error))?;
     // The rows come last: whoever has them has their proof, and we remember what they were taken from. What can fail for want of
     // space fails before anything is in its place.
@@ -111,7 +122,11 @@ impl Arguments {
             (Some(rate), ..) => Choice::Rate(rate),
             (_, Some(most), _) => Choice::AtMost(most),
             (.., Some(count)) => Choice::Sample { count, seed: self.seed()? },
-            _ => return Err(Failure::usage("say how much: --rate 1/8, --at-most 100, or --sample 100")),
+            _ => {
+                return Err(Failure::usage(
+                    "say how much: --rate 1/8, --at-most 100, or --sample 100",
+                ));
+            }
         };
         self.asked.query(roster, &self.devices, choice)
     }
@@ -132,7 +147,9 @@ impl Arguments {
     fn tell(&self, mean: &Estimator) -> Option<serde_json::Value> {
         let field = self.mean.as_deref()?;
         let Some(estimate) = mean.mean() else {
-            talk(format_args!("{field}: fewer than two readings in the sample, of which no mean can be estimated"));
+            talk(format_args!(
+                "{field}: fewer than two readings in the sample, of which no mean can be estimated"
+            ));
             return None;
         };
         talk(format_args!(
@@ -153,7 +170,11 @@ impl Arguments {
 }
 
 /// What earlier answers proved.
-pub(crate) fn open_memory(path: Option<&std::path::Path>, none: bool, roster: &Roster) -> Result<Option<Memory>, Failure> {
+pub(crate) fn open_memory(
+    path: Option<&std::path::Path>,
+    none: bool,
+    roster: &Roster,
+) -> Result<Option<Memory>, Failure> {
     if none {
         return Ok(None);
     }
@@ -174,7 +195,11 @@ pub(crate) fn get_failure(roster: &Roster, error: &GetFailure) -> Failure {
         GetFailure::Refused(refused) => {
             let device = refused.refusal.device();
             let text = error.to_string();
-            Failure::new(exit, device.map_or_else(|| text.clone(), |device| files::with_name(roster, device, &text)))
+            Failure::new(
+                exit,
+                device
+                    .map_or_else(|| text.clone(), |device| files::with_name(roster, device, &text)),
+            )
         }
         _ => Failure::new(exit, error),
     }

@@ -37,9 +37,10 @@ impl At {
     /// Index and epoch of a part that follows; saturating, for nothing of this is verified.
     fn step(&mut self, part: &Part<'_>) -> (u32, u64) {
         let (index, epoch) = match self.last {
-            Some((index, epoch)) => {
-                (index.0.saturating_add(1).saturating_add(part.skipped), epoch.0.saturating_add(part.advance))
-            }
+            Some((index, epoch)) => (
+                index.0.saturating_add(1).saturating_add(part.skipped),
+                epoch.0.saturating_add(part.advance),
+            ),
             None => (part.skipped, part.advance),
         };
         self.last = Some((SealIndex(index), EpochNumber(epoch)));
@@ -54,7 +55,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     while out.is_heard() {
         let undecoded = |cause: &dyn std::fmt::Display| {
             let like = if position == 0 { likeness(&arguments.file) } else { String::new() };
-            Failure::refused(format_args!("{}: item {number} at byte {position}: {cause}{like}", arguments.file.display()))
+            Failure::refused(format_args!(
+                "{}: item {number} at byte {position}: {cause}{like}",
+                arguments.file.display()
+            ))
         };
         let bytes = match items.next() {
             Ok(Some(bytes)) => bytes,
@@ -80,7 +84,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         number += 1;
     }
     if !arguments.json {
-        talk(format_args!("{}, {}; nothing of this is verified", count(number, "item"), bytes(position)));
+        talk(format_args!(
+            "{}, {}; nothing of this is verified",
+            count(number, "item"),
+            bytes(position)
+        ));
     }
     Ok(())
 }
@@ -143,10 +151,14 @@ fn lines(item: &Item<'_>, (index, epoch): (u32, u64), length: usize) -> Vec<Stri
         Item::Schema(bytes) => match Schema::decode(bytes) {
             Err(error) => vec![format!("schema    {error}")],
             Ok(schema) => {
-                let size =
-                    schema.record_size().map_or_else(|| "opaque records".to_owned(), |size| format!("records of {size} bytes"));
+                let size = schema.record_size().map_or_else(
+                    || "opaque records".to_owned(),
+                    |size| format!("records of {size} bytes"),
+                );
                 let head = format!("schema    {size}, digest {}", schema.digest());
-                std::iter::once(head).chain(schema.fields().map(|field| field.to_string())).collect()
+                std::iter::once(head)
+                    .chain(schema.fields().map(|field| field.to_string()))
+                    .collect()
             }
         },
         Item::Open(open) => vec![
@@ -164,7 +176,11 @@ fn lines(item: &Item<'_>, (index, epoch): (u32, u64), length: usize) -> Vec<Stri
         Item::Problem { name, detail } => vec![format!("problem   {name:?}: {detail:?}")],
         Item::Proof { query } => vec![format!("proof of  {query}")],
         Item::Explain { seal, digests } => {
-            vec![format!("explain   a seal of {} bytes, {} block digests", seal.len(), digests.len() / 32)]
+            vec![format!(
+                "explain   a seal of {} bytes, {} block digests",
+                seal.len(),
+                digests.len() / 32
+            )]
         }
         Item::Manifest(manifest) => vec![format!("manifest  of {} bytes", manifest.len())],
     }
@@ -172,7 +188,9 @@ fn lines(item: &Item<'_>, (index, epoch): (u32, u64), length: usize) -> Vec<Stri
 
 fn part_lines(part: &Part<'_>, index: u32, epoch: u64, length: usize) -> Vec<String> {
     let mut marks = String::new();
-    for (set, mark) in [(part.last_in_epoch, ", closes its epoch"), (part.restart, ", after a restart")] {
+    for (set, mark) in
+        [(part.last_in_epoch, ", closes its epoch"), (part.restart, ", after a restart")]
+    {
         marks += if set { mark } else { "" };
     }
     let here = match &part.select {
@@ -190,8 +208,9 @@ fn part_lines(part: &Part<'_>, index: u32, epoch: u64, length: usize) -> Vec<Str
             bytes(length as u64)
         ),
         format!("salt {}", hex::encode(part.salt.0)),
-        part.signature
-            .map_or("proven by a later signature".to_owned(), |signature| format!("signature of {} bytes", signature.len())),
+        part.signature.map_or("proven by a later signature".to_owned(), |signature| {
+            format!("signature of {} bytes", signature.len())
+        }),
     ];
     if part.own_round.0 > 0 {
         lines.push(format!("round {} announced, {} kept", part.round, part.own_round));
@@ -204,7 +223,11 @@ fn part_lines(part: &Part<'_>, index: u32, epoch: u64, length: usize) -> Vec<Str
 
 fn levels(part: &Part<'_>) -> String {
     let Select::Levels(mask) = &part.select else { return String::new() };
-    (0..32).filter(|level| mask >> level & 1 == 1).map(|level| level.to_string()).collect::<Vec<_>>().join(" ")
+    (0..32)
+        .filter(|level| mask >> level & 1 == 1)
+        .map(|level| level.to_string())
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// An item for programs.
@@ -222,9 +245,13 @@ fn object(item: &Item<'_>, step: (u32, u64), length: usize) -> Value {
         Item::Open(open) => open_object(open),
         Item::Part(part) => part_object(part, step, length),
         Item::End => json!({ "item": "end" }),
-        Item::Problem { name, detail } => json!({ "item": "problem", "name": name, "detail": detail }),
+        Item::Problem { name, detail } => {
+            json!({ "item": "problem", "name": name, "detail": detail })
+        }
         Item::Proof { query } => json!({ "item": "proof", "query": query }),
-        Item::Explain { seal, digests } => json!({ "item": "explain", "seal_bytes": seal.len(), "digests": digests.len() / 32 }),
+        Item::Explain { seal, digests } => {
+            json!({ "item": "explain", "seal_bytes": seal.len(), "digests": digests.len() / 32 })
+        }
         Item::Manifest(manifest) => json!({ "item": "manifest", "bytes": manifest.len() }),
     }
 }

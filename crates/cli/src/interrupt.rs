@@ -24,7 +24,8 @@ pub(crate) fn on_stop(remove: impl FnOnce() + Send + 'static) {
 
 /// Watches for signals; `stop` says whether those that end the process are ours.
 pub(crate) fn watch(stop: bool) -> Result<(), Failure> {
-    let fail = |error| Failure::new(Exit::Internal, format_args!("cannot watch for signals: {error}"));
+    let fail =
+        |error| Failure::new(Exit::Internal, format_args!("cannot watch for signals: {error}"));
     // Nobody asks whether it came: that it is caught makes an error of it.
     signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false))).map_err(fail)?;
     if !stop {
@@ -34,7 +35,8 @@ pub(crate) fn watch(stop: bool) -> Result<(), Failure> {
     let wait = move || {
         let Some(signal) = signals.forever().next() else { return };
         AtomicFile::abandon_all();
-        for remove in std::mem::take(&mut *LEFTOVERS.lock().unwrap_or_else(PoisonError::into_inner)) {
+        for remove in std::mem::take(&mut *LEFTOVERS.lock().unwrap_or_else(PoisonError::into_inner))
+        {
             remove();
         }
         // As if it had not been caught, so that a shell sees which signal it was.

@@ -84,24 +84,25 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
 
 fn link(arguments: &Link) -> Result<(), Failure> {
     let Link { out, group_secret, device, gateway, roster, operator } = arguments;
-    let (secret, whose) = match (group_secret, device.as_ref().or(gateway.as_ref()), roster, operator) {
-        (Some(group_secret), Some(name), Some(path), Some(operator)) => {
-            let group_secret = files::link_secret(group_secret)?;
-            let roster = files::roster(path, operator)?;
-            let child = if gateway.is_some() {
-                check_gateway_name(name).map_err(Failure::usage)?;
-                gateway_id(name)
-            } else {
-                files::device(&roster, path, name)?
-            };
-            (LinkKey::secret_of(&group_secret, roster.group(), child), name.as_str())
-        }
-        _ => {
-            let mut secret = Zeroizing::new([0; 32]);
-            random(&mut *secret)?;
-            (secret, "the group")
-        }
-    };
+    let (secret, whose) =
+        match (group_secret, device.as_ref().or(gateway.as_ref()), roster, operator) {
+            (Some(group_secret), Some(name), Some(path), Some(operator)) => {
+                let group_secret = files::link_secret(group_secret)?;
+                let roster = files::roster(path, operator)?;
+                let child = if gateway.is_some() {
+                    check_gateway_name(name).map_err(Failure::usage)?;
+                    gateway_id(name)
+                } else {
+                    files::device(&roster, path, name)?
+                };
+                (LinkKey::secret_of(&group_secret, roster.group(), child), name.as_str())
+            }
+            _ => {
+                let mut secret = Zeroizing::new([0; 32]);
+                random(&mut *secret)?;
+                (secret, "the group")
+            }
+        };
     let text = Zeroizing::new(hex::encode(*secret) + "\n");
     files::create(out, text.as_bytes(), 0o600)?;
     talk(format_args!("link secret of {whose}: {}", out.display()));
@@ -110,26 +111,41 @@ fn link(arguments: &Link) -> Result<(), Failure> {
 
 fn new(arguments: &New) -> Result<(), Failure> {
     let name = arguments.out.file_name().and_then(|name| name.to_str()).ok_or_else(|| {
-        Failure::usage(format_args!("--out {} names no file; say for example --out keys/dev1", arguments.out.display()))
+        Failure::usage(format_args!(
+            "--out {} names no file; say for example --out keys/dev1",
+            arguments.out.display()
+        ))
     })?;
     let path = |suffix: &str| arguments.out.with_file_name(format!("{name}.{suffix}"));
     let paths = [path("key.pem"), path("pub.pem"), path("salt.key")];
     if let Some(taken) = paths.iter().find(|path| path.exists()) {
-        return Err(Failure::usage(format_args!("{} exists already; keys are never replaced", taken.display())));
+        return Err(Failure::usage(format_args!(
+            "{} exists already; keys are never replaced",
+            taken.display()
+        )));
     }
-    let algorithm = Algorithm::from_name(&arguments.alg)
-        .ok_or_else(|| Failure::usage(format_args!("--alg {}: one of ed25519, esp256, ml-dsa-44", arguments.alg)))?;
+    let algorithm = Algorithm::from_name(&arguments.alg).ok_or_else(|| {
+        Failure::usage(format_args!("--alg {}: one of ed25519, esp256, ml-dsa-44", arguments.alg))
+    })?;
     let secret = generate(algorithm)?;
     let mut salt = Zeroizing::new([0; 32]);
     random(&mut *salt)?;
 
     let internal = |error| Failure::new(Exit::Internal, error);
     let mut pem = Zeroizing::new([0; MAX_PEM]);
-    files::create(&paths[0], encode_secret_pem(&secret, &mut *pem).map_err(internal)?.as_bytes(), 0o600)?;
+    files::create(
+        &paths[0],
+        encode_secret_pem(&secret, &mut *pem).map_err(internal)?.as_bytes(),
+        0o600,
+    )?;
     let salt_text = Zeroizing::new(hex::encode(*salt) + "\n");
     files::create(&paths[2], salt_text.as_bytes(), 0o600)?;
     let mut pem = [0; MAX_PEM];
-    files::create(&paths[1], encode_public_pem(&secret.public(), &mut pem).map_err(internal)?.as_bytes(), 0o644)?;
+    files::create(
+        &paths[1],
+        encode_public_pem(&secret.public(), &mut pem).map_err(internal)?.as_bytes(),
+        0o644,
+    )?;
     for (path, what) in paths.iter().zip(["secret key", "public key", "salt key"]) {
         talk(format_args!("{what:<10}  {}", path.display()));
     }
@@ -150,5 +166,6 @@ pub(crate) fn generate(algorithm: Algorithm) -> Result<SecretKey, Failure> {
 
 /// Bytes from the system's randomness.
 pub(crate) fn random(bytes: &mut [u8]) -> Result<(), Failure> {
-    getrandom::fill(bytes).map_err(|error| Failure::new(Exit::Internal, format_args!("no randomness: {error}")))
+    getrandom::fill(bytes)
+        .map_err(|error| Failure::new(Exit::Internal, format_args!("no randomness: {error}")))
 }

@@ -93,7 +93,9 @@ enum Command {
     Sim(sim::Command),
     Demo(demo::Arguments),
     /// Print a completion script for a shell.
-    #[command(after_help = "Example: moteseal completions bash > ~/.local/share/bash-completion/completions/moteseal")]
+    #[command(
+        after_help = "Example: moteseal completions bash > ~/.local/share/bash-completion/completions/moteseal"
+    )]
     Completions {
         /// The shell
         shell: clap_complete::Shell,

@@ -6,7 +6,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 pub(crate) fn bar(total: u64, what: &'static str) -> ProgressBar {
     let bar = ProgressBar::new(total).with_message(what);
     // The template is constant: it is wrong in tests or never.
-    if let Ok(style) = ProgressStyle::with_template("{msg:<10} {bar:32} {human_pos}/{human_len} {eta}") {
+    if let Ok(style) =
+        ProgressStyle::with_template("{msg:<10} {bar:32} {human_pos}/{human_len} {eta}")
+    {
         bar.set_style(style.progress_chars("=> "));
     }
     bar
@@ -61,9 +63,18 @@ mod tests {
 
     #[test]
     fn numbers_read_well() {
-        assert_eq!([0, 999, 1000, 37_674, 1_000_000].map(thousands), ["0", "999", "1,000", "37,674", "1,000,000"]);
-        assert_eq!([0, 1, 1000].map(|number| count(number, "seal")), ["0 seals", "1 seal", "1,000 seals"]);
+        assert_eq!(
+            [0, 999, 1000, 37_674, 1_000_000].map(thousands),
+            ["0", "999", "1,000", "37,674", "1,000,000"]
+        );
+        assert_eq!(
+            [0, 1, 1000].map(|number| count(number, "seal")),
+            ["0 seals", "1 seal", "1,000 seals"]
+        );
         assert_eq!([range("seal", 7, 7), range("seal", 0, 23)], ["seal 7", "seals 0 to 23"]);
-        assert_eq!([999, 41_300, 2_000_000, 3_200_000_000].map(bytes), ["999 B", "41.3 KB", "2.0 MB", "3.2 GB"]);
+        assert_eq!(
+            [999, 41_300, 2_000_000, 3_200_000_000].map(bytes),
+            ["999 B", "41.3 KB", "2.0 MB", "3.2 GB"]
+        );
     }
 }

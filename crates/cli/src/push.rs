@@ -50,8 +50,11 @@ impl Access {
     /// A client of the cloud at `url`.
     pub(crate) fn client(&self, url: &str) -> Result<Client, Failure> {
         let token = self.token.as_deref().map(Token::read).transpose().map_err(Failure::usage)?;
-        Client::new(url, &Options { ca: self.ca.clone(), token, patience: PATIENCE, ..Options::default() })
-            .map_err(Failure::usage)
+        Client::new(
+            url,
+            &Options { ca: self.ca.clone(), token, patience: PATIENCE, ..Options::default() },
+        )
+        .map_err(Failure::usage)
     }
 }
 
@@ -100,8 +103,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 /// An audit finding, if there are different seals under one index; it names the first.
 pub(crate) fn equivocation(conflicts: &[Conflict]) -> Result<(), Failure> {
     let Some(first) = conflicts.first() else { return Ok(()) };
-    let more = if conflicts.len() > 1 { format!(" (and {} indices more)", conflicts.len() - 1) } else { String::new() };
-    let message = format_args!("{first}{more}; its chain was started twice, or its key is in two hands: find out, and revoke it");
+    let more = if conflicts.len() > 1 {
+        format!(" (and {} indices more)", conflicts.len() - 1)
+    } else {
+        String::new()
+    };
+    let message = format_args!(
+        "{first}{more}; its chain was started twice, or its key is in two hands: find out, and revoke it"
+    );
     Err(Failure::new(Exit::Finding, message))
 }
 

@@ -59,8 +59,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let cloud = arguments.to.as_deref().map(|url| arguments.access.client(url)).transpose()?;
     let ready = arguments.source.ready()?;
     let journal = arguments.journal.clone().unwrap_or_else(|| ready.journal());
-    let (mut recorder, recovered) =
-        Recorder::open(ready.sealer, ready.outbox, &journal).map_err(|error| record_failure(&error, &error))?;
+    let (mut recorder, recovered) = Recorder::open(ready.sealer, ready.outbox, &journal)
+        .map_err(|error| record_failure(&error, &error))?;
     if recovered.readings > 0 {
         talk(format_args!(
             "{}: {} of an unsealed epoch in the journal",
@@ -71,7 +71,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 
     let progress = bar(ready.recording.len() as u64, "replaying");
     let replay = Replay { epoch_ms: ready.roster.epoch_ms(), speed: arguments.speed.0 };
-    let waiting = recorder.outbox().bundles().map_err(outbox_failure)?.into_iter().map(|(_, path)| path).collect();
+    let waiting = recorder
+        .outbox()
+        .bundles()
+        .map_err(outbox_failure)?
+        .into_iter()
+        .map(|(_, path)| path)
+        .collect();
     let (sender, receiver) = tokio::sync::mpsc::unbounded_channel();
     let (replayed, pushed) = runtime()?.block_on(async {
         let mut sender = Some(sender);
@@ -82,8 +88,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
                     let _ = sender.send(path);
                 }
             };
-            let replayed =
-                replay.run(&ready.recording, &mut recorder, &mut |count| progress.set_position(count), &mut stored).await;
+            let replayed = replay
+                .run(
+                    &ready.recording,
+                    &mut recorder,
+                    &mut |count| progress.set_position(count),
+                    &mut stored,
+                )
+                .await;
             sender = None;
             replayed
         };
@@ -97,7 +109,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     });
     progress.finish_and_clear();
     let replayed = replayed.map_err(|(at, error)| {
-        let message = format_args!("{}: the reading at {}: {error}", arguments.source.table.display(), display_ms(at));
+        let message = format_args!(
+            "{}: the reading at {}: {error}",
+            arguments.source.table.display(),
+            display_ms(at)
+        );
         record_failure(&error, message)
     })?;
     let pushed = pushed.map_err(|error| push_failure(&error))?;

@@ -17,9 +17,11 @@ use crate::time;
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Certify devices' keys and sign the roster of a new group.
-    #[command(after_help = "Example:\n  moteseal key new --out keys/op\n  moteseal key new --out keys/dev1\n  \
+    #[command(
+        after_help = "Example:\n  moteseal key new --out keys/op\n  moteseal key new --out keys/dev1\n  \
                             moteseal roster new --operator keys/op.key.pem --group home --epoch 1h --levels 16 \\\n      \
-                            --device dev1=keys/dev1.pub.pem --out roster.cbor")]
+                            --device dev1=keys/dev1.pub.pem --out roster.cbor"
+    )]
     New(New),
     /// Show a roster after checking that the operator signed it.
     Show(Show),
@@ -78,7 +80,8 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
 fn new(arguments: &New) -> Result<(), Failure> {
     // DESIGN section 6: with too few levels the coordinator could not get down to its budget.
     if let (Some(budget), Some(expected)) = (arguments.budget, arguments.expected) {
-        let enough = (1u128 << (arguments.levels - 1)) * u128::from(budget) >= 8 * u128::from(expected);
+        let enough =
+            (1u128 << (arguments.levels - 1)) * u128::from(budget) >= 8 * u128::from(expected);
         if !enough {
             return Err(Failure::usage(format_args!(
                 "--levels {} is too few for {expected} events an epoch and a budget of {budget}: 2^(levels-1) must be at least 8 * expected / budget",
@@ -105,15 +108,26 @@ fn new(arguments: &New) -> Result<(), Failure> {
         keys.push((name, key));
     }
     let budget = match (arguments.budget, &arguments.coordinator) {
-        (Some(events), Some(path)) => Some(Budget { events, coordinator: files::public_key(path)? }),
+        (Some(events), Some(path)) => {
+            Some(Budget { events, coordinator: files::public_key(path)? })
+        }
         _ => None,
     };
-    let roster =
-        FirstRoster { group: &arguments.group, epoch_ms: arguments.epoch, levels: arguments.levels, budget, devices: &keys };
+    let roster = FirstRoster {
+        group: &arguments.group,
+        epoch_ms: arguments.epoch,
+        levels: arguments.levels,
+        budget,
+        devices: &keys,
+    };
     let bytes = roster.issue(&operator).map_err(Failure::usage)?;
     files::create(&arguments.out, &bytes, 0o644)?;
     let devices = count(keys.len() as u64, "device");
-    talk(format_args!("roster of group {} with {devices}: {}", arguments.group, arguments.out.display()));
+    talk(format_args!(
+        "roster of group {} with {devices}: {}",
+        arguments.group,
+        arguments.out.display()
+    ));
     Ok(())
 }
 
@@ -121,8 +135,10 @@ fn show(arguments: &Show) -> Result<(), Failure> {
     let roster = files::roster(&arguments.roster, &arguments.operator)?;
     let mut out = Stdout::lock();
     if arguments.json {
-        let devices: Vec<_> =
-            roster.devices().map(|device| json!({ "name": device.name, "id": device.id.to_string() })).collect();
+        let devices: Vec<_> = roster
+            .devices()
+            .map(|device| json!({ "name": device.name, "id": device.id.to_string() }))
+            .collect();
         let object = json!({
             "group": roster.group_name(),
             "version": roster.version(),

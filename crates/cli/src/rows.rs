@@ -66,7 +66,11 @@ impl Destination {
     }
 
     /// Starts writing. `field` is one to estimate the mean of.
-    pub(crate) fn open(&self, field: Option<&str>, progress: ProgressBar) -> Result<Output, Failure> {
+    pub(crate) fn open(
+        &self,
+        field: Option<&str>,
+        progress: ProgressBar,
+    ) -> Result<Output, Failure> {
         let (writer, kept): (Box<dyn Write + Send>, Kept) = match &self.out {
             Some(path) => {
                 let shared = Shared::new(AtomicFile::create(path).map_err(output_failure)?);
@@ -79,7 +83,12 @@ impl Destination {
                 (Box::new(BufWriter::with_capacity(1 << 16, spool)), Kept::Spool(again))
             }
         };
-        Ok(Output { writer: Writer::new(self.format(), writer), kept, mean: field.map(Estimator::new), progress })
+        Ok(Output {
+            writer: Writer::new(self.format(), writer),
+            kept,
+            mean: field.map(Estimator::new),
+            progress,
+        })
     }
 }
 
@@ -148,7 +157,12 @@ impl Output {
                 Ready::File(file)
             }
             Kept::Spool(mut file) => {
-                let again = |error| Failure::new(Exit::Internal, format_args!("cannot read a temporary file: {error}"));
+                let again = |error| {
+                    Failure::new(
+                        Exit::Internal,
+                        format_args!("cannot read a temporary file: {error}"),
+                    )
+                };
                 file.rewind().map_err(again)?;
                 Ready::Spool(file)
             }
@@ -181,10 +195,16 @@ impl Finished {
 }
 
 /// Refuses to write two things into one file, or over one that is read.
-pub(crate) fn distinct(written: &[(&str, Option<&Path>)], read: &[&PathBuf]) -> Result<(), Failure> {
-    let written: Vec<(&str, &Path)> = written.iter().filter_map(|(option, path)| Some((*option, (*path)?))).collect();
+pub(crate) fn distinct(
+    written: &[(&str, Option<&Path>)],
+    read: &[&PathBuf],
+) -> Result<(), Failure> {
+    let written: Vec<(&str, &Path)> =
+        written.iter().filter_map(|(option, path)| Some((*option, (*path)?))).collect();
     for (at, (option, path)) in written.iter().enumerate() {
-        if let Some((other, _)) = written[..at].iter().find(|(_, other)| AtomicFile::is_same(path, other)) {
+        if let Some((other, _)) =
+            written[..at].iter().find(|(_, other)| AtomicFile::is_same(path, other))
+        {
             return Err(Failure::usage(format_args!(
                 "{other} and {option} are both {}: one would replace the other; name two files",
                 path.display()
@@ -211,7 +231,8 @@ pub(crate) fn say(report: &Report, roster: &Roster, came: &str) {
         let until = match device.standing {
             Standing::Complete => "complete".to_owned(),
             Standing::TailUnknown { from } | Standing::ManifestMissing { from } => {
-                let at = roster.epoch_start_ms(from).map_or_else(|| format!("epoch {from}"), display_ms);
+                let at =
+                    roster.epoch_start_ms(from).map_or_else(|| format!("epoch {from}"), display_ms);
                 format!("complete to {at}")
             }
         };
@@ -233,9 +254,16 @@ pub(crate) fn say(report: &Report, roster: &Roster, came: &str) {
         ));
     }
     if let Some(budget) = report.budget {
-        talk(format_args!("{}", kept((budget, roster.levels()), report.round_span(), report.rounds.len() as u64)));
+        talk(format_args!(
+            "{}",
+            kept((budget, roster.levels()), report.round_span(), report.rounds.len() as u64)
+        ));
     }
-    talk(format_args!("{} checked, {} {came}", count(report.signatures, "signature"), bytes(report.bytes)));
+    talk(format_args!(
+        "{} checked, {} {came}",
+        count(report.signatures, "signature"),
+        bytes(report.bytes)
+    ));
 }
 
 /// What a group's budget left of its readings.
@@ -249,7 +277,11 @@ fn kept((budget, levels): (u64, u8), rounds: Option<(Round, Round)>, epochs: u64
     match rounds {
         None => format!("{within}; no epoch of these has a manifest that says what was kept"),
         Some((least, most)) if least == most => {
-            format!("{within}; {} ended at round {least}, about {}", count(epochs, "epoch"), share(least))
+            format!(
+                "{within}; {} ended at round {least}, about {}",
+                count(epochs, "epoch"),
+                share(least)
+            )
         }
         Some((least, most)) => format!(
             "{within}; {} ended at rounds {least} to {most}, from about {} to {}",

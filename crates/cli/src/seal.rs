@@ -70,11 +70,18 @@ fn seal(arguments: &Arguments) -> Result<(), Failure> {
         )));
     }
     let recording = &ready.recording;
-    let batch = Batch { epoch_ms: ready.roster.epoch_ms(), new_only: arguments.new_only, keep_open: arguments.keep_open };
+    let batch = Batch {
+        epoch_ms: ready.roster.epoch_ms(),
+        new_only: arguments.new_only,
+        keep_open: arguments.keep_open,
+    };
     let progress = bar(recording.len() as u64, "sealing");
-    let sealed = batch.seal(recording, &mut ready.sealer, &mut |count| progress.set_position(count));
+    let sealed =
+        batch.seal(recording, &mut ready.sealer, &mut |count| progress.set_position(count));
     progress.finish_and_clear();
-    let sealed = sealed.map_err(|error| Failure::usage(format_args!("{}: {error}", arguments.source.table.display())))?;
+    let sealed = sealed.map_err(|error| {
+        Failure::usage(format_args!("{}: {error}", arguments.source.table.display()))
+    })?;
     let progress = bar(sealed.bundles.len() as u64, "storing");
     let stored = ready.outbox.store(&sealed.bundles, &mut |_| progress.inc(1));
     progress.finish_and_clear();
@@ -95,18 +102,36 @@ fn clear_temporaries(folder: &Path) {
 
 impl Arguments {
     #[allow(clippy::cast_precision_loss)]
-    fn report(&self, roster: &Roster, recording: &Recording, sealed: &Sealed, paths: &[PathBuf]) -> Result<(), Failure> {
+    fn report(
+        &self,
+        roster: &Roster,
+        recording: &Recording,
+        sealed: &Sealed,
+        paths: &[PathBuf],
+    ) -> Result<(), Failure> {
         if sealed.left_out > 0 {
-            talk(format_args!("left out: {} of epochs that are sealed already", count(sealed.left_out, "reading")));
+            talk(format_args!(
+                "left out: {} of epochs that are sealed already",
+                count(sealed.left_out, "reading")
+            ));
         }
         let events: u64 = sealed.bundles.iter().map(Bundle::events).sum();
         let overhead: usize = sealed.bundles.iter().map(Bundle::uplink_overhead).sum();
-        let indices = sealed.bundles.first().zip(sealed.bundles.last()).map(|(first, last)| (first.index(), last.index()));
+        let indices = sealed
+            .bundles
+            .first()
+            .zip(sealed.bundles.last())
+            .map(|(first, last)| (first.index(), last.index()));
         // What the files hold more than the uplink: schema and chain, which a cloud knows after the first bundle.
         let more: usize = sealed.bundles.iter().map(|bundle| bundle.bytes.len()).sum();
         let data: usize = sealed.bundles.iter().map(Bundle::events_length).sum();
-        let epochs = sealed.bundles.first().zip(sealed.bundles.last()).map(|(first, last)| (first.epoch(), last.epoch()));
-        if let (Some((SealIndex(first), SealIndex(last))), Some((since, until))) = (indices, epochs) {
+        let epochs = sealed
+            .bundles
+            .first()
+            .zip(sealed.bundles.last())
+            .map(|(first, last)| (first.epoch(), last.epoch()));
+        if let (Some((SealIndex(first), SealIndex(last))), Some((since, until))) = (indices, epochs)
+        {
             talk(format_args!(
                 "{}: {} under {} ({}), epochs from {}; beside the data {:.2} B a reading on the uplink, {:.2} B in the files: {}",
                 self.source.device,

@@ -93,7 +93,8 @@ struct Common {
 
 impl Common {
     fn folder(&self) -> Folder {
-        let named = self.data.clone().or_else(|| std::env::var_os("MOTESEAL_DATA").map(PathBuf::from));
+        let named =
+            self.data.clone().or_else(|| std::env::var_os("MOTESEAL_DATA").map(PathBuf::from));
         let folder = Folder::new(named.unwrap_or_else(|| PathBuf::from(BESIDE)));
         if Path::new(MOTES).is_dir() { folder.with_motes(MOTES) } else { folder }
     }
@@ -141,17 +142,22 @@ fn sampling(arguments: &Sampling) -> Result<(), Failure> {
     let mut sources: Vec<_> = Source::ALL
         .into_iter()
         .filter(|source| {
-            arguments
-                .source
-                .iter()
-                .any(|chosen| matches!(chosen, Chosen::All) || matches!(chosen, Chosen::One(one) if one == source))
+            arguments.source.iter().any(|chosen| {
+                matches!(chosen, Chosen::All) || matches!(chosen, Chosen::One(one) if one == source)
+            })
         })
         .collect();
     sources.sort_unstable();
     let folder = arguments.common.folder();
-    let devices = sources.iter().map(|source| source.load(&folder)).collect::<Result<Vec<_>, _>>().map_err(data_failure)?;
+    let devices = sources
+        .iter()
+        .map(|source| source.load(&folder))
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(data_failure)?;
     let experiment = Experiment::run(&sources, &devices, arguments.budget, arguments.common.seed)
-        .ok_or_else(|| Failure::usage("--budget is too small for the load: no group has levels enough"))?;
+        .ok_or_else(|| {
+        Failure::usage("--budget is too small for the load: no group has levels enough")
+    })?;
     if let Some(path) = &arguments.csv {
         report::write_rows(path, experiment.days()).map_err(report_failure)?;
     }
@@ -161,7 +167,8 @@ fn sampling(arguments: &Sampling) -> Result<(), Failure> {
     }
     let text = match arguments.format {
         Format::Table => experiment.to_string(),
-        Format::Json => serde_json::to_string_pretty(&experiment).map_err(|error| Failure::new(Exit::Internal, error))?,
+        Format::Json => serde_json::to_string_pretty(&experiment)
+            .map_err(|error| Failure::new(Exit::Internal, error))?,
     };
     let mut stdout = Stdout::lock();
     text.lines().try_for_each(|line| stdout.line(line))
@@ -180,18 +187,21 @@ fn teller() -> impl FnMut(&str) {
 fn report(arguments: &Report) -> Result<(), Failure> {
     let common = &arguments.common;
     let mut tell = teller();
-    report::write(&common.folder(), &arguments.out, common.seed, Effort::FULL, &mut tell).map_err(report_failure)?;
+    report::write(&common.folder(), &arguments.out, common.seed, Effort::FULL, &mut tell)
+        .map_err(report_failure)?;
     Stdout::lock().line(arguments.out.join(report::INDEX).display())
 }
 
 fn cast(arguments: &Cast) -> Result<(), Failure> {
     let effort = report::cast::Effort { runs: arguments.runs };
-    report::cast::write(None, &arguments.out, arguments.seed, effort, &mut teller()).map_err(report_failure)?;
+    report::cast::write(None, &arguments.out, arguments.seed, effort, &mut teller())
+        .map_err(report_failure)?;
     Stdout::lock().line(arguments.out.join(report::INDEX).display())
 }
 
 fn data_failure(error: DataError) -> Failure {
-    let exit = if matches!(error, DataError::Unreadable { .. }) { Exit::Internal } else { Exit::Usage };
+    let exit =
+        if matches!(error, DataError::Unreadable { .. }) { Exit::Internal } else { Exit::Usage };
     Failure::new(exit, error)
 }
 

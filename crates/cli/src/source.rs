@@ -161,12 +161,15 @@ impl Source {
             .ok_or_else(|| Failure::new(Exit::Internal, "the roster has lost the device"))?;
         profile.max_events = self.max_events.unwrap_or(profile.max_events);
         let state = self.state(device)?;
-        let (outbox, chain) = Outbox::open(&self.out, &state, &roster, device).map_err(outbox_failure)?;
+        let (outbox, chain) =
+            Outbox::open(&self.out, &state, &roster, device).map_err(outbox_failure)?;
         let entry = roster.device(device);
         if entry.and_then(|device| device.key(chain.next_index)) != Some(&key.public()) {
-            if entry
-                .is_some_and(|device| [SealIndex(0), SealIndex(u32::MAX)].iter().any(|&at| device.key(at) == Some(&key.public())))
-            {
+            if entry.is_some_and(|device| {
+                [SealIndex(0), SealIndex(u32::MAX)]
+                    .iter()
+                    .any(|&at| device.key(at) == Some(&key.public()))
+            }) {
                 return Err(Failure::usage(format_args!(
                     "{} certifies {} for other seals of {} than {}, which is the next by {}; name the state of its chain with --state",
                     self.roster.display(),
@@ -204,9 +207,16 @@ impl Source {
         let clock = match (&self.time, self.every, self.start) {
             (Some(column), ..) => Clock::Column(column.clone()),
             (None, Some(every_ms), Some(start_ms)) => Clock::Every { start_ms, every_ms },
-            _ => return Err(Failure::usage("say when: --time COLUMN, or --start TIME --every DURATION")),
+            _ => {
+                return Err(Failure::usage(
+                    "say when: --time COLUMN, or --start TIME --every DURATION",
+                ));
+            }
         };
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).ok().and_then(|now| u64::try_from(now.as_millis()).ok());
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .ok()
+            .and_then(|now| u64::try_from(now.as_millis()).ok());
         let import = Import {
             columns: self.columns.clone(),
             opaque: self.opaque.clone(),
@@ -232,7 +242,8 @@ impl Source {
 }
 
 fn say(table: &Path, recording: &Recording) {
-    let times = recording.time_format.map_or_else(String::new, |format| format!(", times in {format}"));
+    let times =
+        recording.time_format.map_or_else(String::new, |format| format!(", times in {format}"));
     talk(format_args!(
         "{}: {}, separated by {}{times}",
         table.display(),
@@ -253,7 +264,10 @@ fn is_in_the_way(error: &io::Error) -> bool {
 pub(crate) fn outbox_failure(error: OutboxError) -> Failure {
     match &error {
         OutboxError::Io { path, error: cause } if is_in_the_way(cause) => {
-            Failure::usage(format_args!("--out {}: that is a file, or lies in one; name a directory", path.display()))
+            Failure::usage(format_args!(
+                "--out {}: that is a file, or lies in one; name a directory",
+                path.display()
+            ))
         }
         OutboxError::Io { .. } => Failure::new(Exit::Internal, error),
         _ => Failure::usage(error),

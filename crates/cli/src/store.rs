@@ -56,7 +56,10 @@ fn quietly<T>(work: impl FnOnce() -> T) -> T {
 fn run_check(arguments: &Check) -> Result<(), Failure> {
     let roster = files::roster(&arguments.roster, &arguments.operator)?;
     if arguments.store.is_dir() {
-        return Err(Failure::usage(format_args!("{} is a directory; name a store's file", arguments.store.display())));
+        return Err(Failure::usage(format_args!(
+            "{} is a directory; name a store's file",
+            arguments.store.display()
+        )));
     }
     let progress = bar(0, "checking");
     let report = quietly(|| {
@@ -70,7 +73,9 @@ fn run_check(arguments: &Check) -> Result<(), Failure> {
 
     let mut out = Stdout::lock();
     if arguments.json {
-        let list = |findings: &[Finding]| findings.iter().map(|finding| object(&roster, finding)).collect::<Vec<_>>();
+        let list = |findings: &[Finding]| {
+            findings.iter().map(|finding| object(&roster, finding)).collect::<Vec<_>>()
+        };
         let value = json!({
             "clean": report.is_clean(),
             "seals": report.seals,
@@ -109,7 +114,10 @@ fn run_check(arguments: &Check) -> Result<(), Failure> {
 
 /// A finding with the device's name instead of its id.
 fn named(roster: &Roster, finding: &Finding) -> String {
-    finding.device.map_or_else(|| finding.to_string(), |device| files::with_name(roster, device, &finding.to_string()))
+    finding.device.map_or_else(
+        || finding.to_string(),
+        |device| files::with_name(roster, device, &finding.to_string()),
+    )
 }
 
 fn object(roster: &Roster, finding: &Finding) -> Value {

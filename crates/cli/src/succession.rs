@@ -33,7 +33,12 @@ impl<'a> Succession<'a> {
     ///
     /// # Errors
     /// A line that names what changed.
-    pub(crate) fn check(record: PathBuf, roster: &'a Roster, path: &Path, operator: &Path) -> Result<Self, Failure> {
+    pub(crate) fn check(
+        record: PathBuf,
+        roster: &'a Roster,
+        path: &Path,
+        operator: &Path,
+    ) -> Result<Self, Failure> {
         if !record.exists() {
             return Ok(Self::start(record, roster));
         }
@@ -43,7 +48,10 @@ impl<'a> Succession<'a> {
             roster.check_succeeds(&before).map_err(|error| {
                 let (is, was) = (roster.version(), before.version());
                 let state = record.display();
-                Failure::usage(format_args!("{}: {error} (version {is} here, version {was} in {state})", path.display()))
+                Failure::usage(format_args!(
+                    "{}: {error} (version {is} here, version {was} in {state})",
+                    path.display()
+                ))
             })?;
         }
         Ok(Self { record, roster, is_recorded })
@@ -59,11 +67,20 @@ impl<'a> Succession<'a> {
         }
         let temporary = files::beside(&self.record);
         let written = (|| {
-            let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o644).open(&temporary)?;
+            let mut file = fs::OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o644)
+                .open(&temporary)?;
             file.write_all(self.roster.bytes())?;
             file.sync_all()?;
             fs::rename(&temporary, &self.record)?;
-            let folder = self.record.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            let folder = self
+                .record
+                .parent()
+                .filter(|folder| !folder.as_os_str().is_empty())
+                .unwrap_or(Path::new("."));
             fs::File::open(folder)?.sync_all()
         })();
         written.map_err(|error| {

@@ -81,14 +81,20 @@ impl Stdout {
                 Ok(length) => self.attempt(|out| out.write_all(&chunk[..length]))?,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
-                    return Err(Failure::new(Exit::Internal, format_args!("cannot read a temporary file: {error}")));
+                    return Err(Failure::new(
+                        Exit::Internal,
+                        format_args!("cannot read a temporary file: {error}"),
+                    ));
                 }
             }
         }
         self.attempt(StdoutLock::flush)
     }
 
-    fn attempt(&mut self, write: impl FnOnce(&mut StdoutLock<'static>) -> io::Result<()>) -> Result<(), Failure> {
+    fn attempt(
+        &mut self,
+        write: impl FnOnce(&mut StdoutLock<'static>) -> io::Result<()>,
+    ) -> Result<(), Failure> {
         if !self.is_heard {
             return Ok(());
         }
@@ -98,7 +104,9 @@ impl Stdout {
                 self.is_heard = false;
                 Ok(())
             }
-            Err(error) => Err(Failure::new(Exit::Internal, format_args!("cannot write the output: {error}"))),
+            Err(error) => {
+                Err(Failure::new(Exit::Internal, format_args!("cannot write the output: {error}")))
+            }
         }
     }
 }
@@ -110,7 +118,10 @@ mod tests {
     #[test]
     fn what_acts_on_a_terminal_is_written_out_and_all_else_stays() {
         let shown = |text: &str| Plain(text).to_string();
-        assert_eq!(shown("\u{1b}[31mred\u{9b}0m\r\n\u{7f}"), r"\u001b[31mred\u009b0m\u000d\u000a\u007f");
+        assert_eq!(
+            shown("\u{1b}[31mred\u{9b}0m\r\n\u{7f}"),
+            r"\u001b[31mred\u009b0m\u000d\u000a\u007f"
+        );
         assert_eq!(shown("a\u{202e}b\u{2066}c"), r"a\u202eb\u2066c");
         assert_eq!(
             shown("25 \u{b5}g/m\u{b3} in Z\u{fc}rich, \u{6771}\u{4eac} \\u001b"),

@@ -26,16 +26,18 @@ pub(crate) fn duration(text: &str) -> Result<u64, String> {
 
 /// An instant in Unix milliseconds: RFC 3339, `YYYY-MM-DD HH:MM:SS` or `YYYY-MM-DD` (UTC).
 pub(crate) fn instant(text: &str) -> Result<u64, String> {
-    let format =
-        TimeFormat::detect(text).filter(|format| !matches!(format, TimeFormat::UnixSeconds | TimeFormat::UnixMilliseconds));
-    format
-        .and_then(|format| format.parse(text))
-        .ok_or_else(|| "a time such as 2026-01-31T12:00:00Z, or a day such as 2026-01-31".to_owned())
+    let format = TimeFormat::detect(text)
+        .filter(|format| !matches!(format, TimeFormat::UnixSeconds | TimeFormat::UnixMilliseconds));
+    format.and_then(|format| format.parse(text)).ok_or_else(|| {
+        "a time such as 2026-01-31T12:00:00Z, or a day such as 2026-01-31".to_owned()
+    })
 }
 
 /// The time that epochs cover: from the start of the first to the end of the last.
 pub(crate) fn span(roster: &Roster, first: EpochNumber, last: EpochNumber) -> String {
-    let start = |epoch: EpochNumber| roster.epoch_start_ms(epoch).map_or_else(|| format!("epoch {epoch}"), display_ms);
+    let start = |epoch: EpochNumber| {
+        roster.epoch_start_ms(epoch).map_or_else(|| format!("epoch {epoch}"), display_ms)
+    };
     format!("{} to {}", start(first), start(EpochNumber(last.0.saturating_add(1))))
 }
 
@@ -53,19 +55,27 @@ pub(crate) enum When {
 /// Reads `2026-01-31T12:00:00Z`, `2026-01-31`, `@4711` or `-7d`.
 pub(crate) fn when(text: &str) -> Result<When, String> {
     if let Some(number) = text.strip_prefix('@') {
-        return number.parse().map(When::Epoch).map_err(|_| "an epoch's number behind the @".to_owned());
+        return number
+            .parse()
+            .map(When::Epoch)
+            .map_err(|_| "an epoch's number behind the @".to_owned());
     }
     if let Some(ago) = text.strip_prefix('-') {
         return duration(ago).map(When::Ago).map_err(|error| format!("behind the minus, {error}"));
     }
-    instant(text).map(When::Instant).map_err(|error| format!("{error}, -7d for seven days ago, or @N for epoch N"))
+    instant(text)
+        .map(When::Instant)
+        .map_err(|error| format!("{error}, -7d for seven days ago, or @N for epoch N"))
 }
 
 impl When {
     /// The epoch that this instant lies in.
     pub(crate) fn epoch(self, epoch_ms: u64) -> EpochNumber {
-        let now =
-            || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
+        let now = || {
+            SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
+        };
         EpochNumber(match self {
             Self::Instant(unix_ms) => unix_ms / epoch_ms,
             Self::Ago(ms) => now().saturating_sub(ms) / epoch_ms,

@@ -31,9 +31,11 @@ use crate::time::span;
 /// Of bundles, it checks every signature and every reading, and that no seal is missing between the first and the last of each
 /// device.
 #[derive(Args, Debug)]
-#[command(after_help = "Examples:\n  moteseal verify bundles/*.mseal --roster roster.cbor --operator keys/op.pub.pem\n  \
+#[command(
+    after_help = "Examples:\n  moteseal verify bundles/*.mseal --roster roster.cbor --operator keys/op.pub.pem\n  \
                         moteseal verify p.mproof --roster roster.cbor --operator keys/op.pub.pem\n\n\
-                        Exit codes: 0 all verified, 3 something was refused, 4 a seal is missing.")]
+                        Exit codes: 0 all verified, 3 something was refused, 4 a seal is missing."
+)]
 pub(crate) struct Arguments {
     /// The files, or directories of bundles
     #[arg(required = true)]
@@ -74,7 +76,8 @@ struct Problem {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let roster = files::roster(&arguments.roster, &arguments.operator)?;
     let given = expand(&arguments.files)?;
-    let read_here: Vec<&PathBuf> = given.iter().chain([&arguments.roster, &arguments.operator]).collect();
+    let read_here: Vec<&PathBuf> =
+        given.iter().chain([&arguments.roster, &arguments.operator]).collect();
     distinct(&[("--out", arguments.destination.out())], &read_here)?;
     let mut seals: BTreeMap<DeviceId, BTreeMap<SealIndex, Found>> = BTreeMap::new();
     let mut problems = Vec::new();
@@ -85,25 +88,36 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         let stream = Stream::open(path)?;
         if stream.is_proof() {
             if given.len() > 1 {
-                return Err(Failure::usage(format_args!("{} is a proof; verify each proof by itself", path.display())));
+                return Err(Failure::usage(format_args!(
+                    "{} is a proof; verify each proof by itself",
+                    path.display()
+                )));
             }
             return proof(arguments, path, stream, &roster);
         }
         if arguments.destination.is_given() {
-            return Err(Failure::usage("--out and --format are for the rows of a proof; a bundle's come from `moteseal get`"));
+            return Err(Failure::usage(
+                "--out and --format are for the rows of a proof; a bundle's come from `moteseal get`",
+            ));
         }
         match read(stream, &roster) {
             Err(Unread::File(error)) => return Err(Failure::file("read", path, &error)),
             Err(Unread::NotAuthentic(cause)) => {
                 unauthentic.push(problems.len());
-                problems.push(Problem { exit: Exit::Refused, text: format!("{}: {cause}", path.display()) });
+                problems.push(Problem {
+                    exit: Exit::Refused,
+                    text: format!("{}: {cause}", path.display()),
+                });
             }
             Err(Unread::Refused(cause)) => {
                 let text = format!("{}: {cause}{}", path.display(), files::likeness(path));
                 problems.push(Problem { exit: Exit::Refused, text });
             }
             Ok(found) if found.is_empty() => {
-                problems.push(Problem { exit: Exit::Refused, text: format!("{}: no seal is in it", path.display()) });
+                problems.push(Problem {
+                    exit: Exit::Refused,
+                    text: format!("{}: no seal is in it", path.display()),
+                });
             }
             Ok(found) => {
                 for (seal, readings) in found.into_values() {
@@ -150,7 +164,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if arguments.json {
         let texts: Vec<&str> = problems.iter().map(|problem| problem.text.as_str()).collect();
         let devices: Vec<&Value> = reports.iter().map(|(value, _)| value).collect();
-        out.line(json!({ "verified": problems.is_empty(), "devices": devices, "problems": texts }))?;
+        out.line(
+            json!({ "verified": problems.is_empty(), "devices": devices, "problems": texts }),
+        )?;
     } else {
         for (_, line) in &reports {
             out.line(line)?;
@@ -158,7 +174,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     // Each once, in the order of the files; the exit code tells of the gravest.
     let gravest = [Exit::Refused, Exit::Finding, Exit::Incomplete];
-    let gravest = gravest.into_iter().find(|exit| problems.iter().any(|problem| problem.exit == *exit));
+    let gravest =
+        gravest.into_iter().find(|exit| problems.iter().any(|problem| problem.exit == *exit));
     let last = problems.pop();
     for problem in &problems {
         talk(format_args!("moteseal: {}", problem.text));
@@ -167,27 +184,40 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 /// Verifies a proof, and writes its rows where that was asked for.
-fn proof(arguments: &Arguments, path: &Path, stream: Stream, roster: &Roster) -> Result<(), Failure> {
+fn proof(
+    arguments: &Arguments,
+    path: &Path,
+    stream: Stream,
+    roster: &Roster,
+) -> Result<(), Failure> {
     let memory = open_memory(arguments.memory.as_deref(), arguments.no_memory, roster)?;
     let (query, report) = if arguments.destination.is_given() {
         let mut output = arguments.destination.open(None, spinner("verified rows"))?;
-        let verified =
-            verify(stream, path, roster, memory.as_ref(), &mut output).map_err(|error| proof_failure(roster, path, &error))?;
+        let verified = verify(stream, path, roster, memory.as_ref(), &mut output)
+            .map_err(|error| proof_failure(roster, path, &error))?;
         output.keep()?;
         verified
     } else {
-        verify(stream, path, roster, memory.as_ref(), &mut Nothing).map_err(|error| proof_failure(roster, path, &error))?
+        verify(stream, path, roster, memory.as_ref(), &mut Nothing)
+            .map_err(|error| proof_failure(roster, path, &error))?
     };
     say(&report, roster, "read");
     if arguments.json {
         let mut value = report.to_json();
         if let Some(object) = value.as_object_mut() {
             object.insert("verified".to_owned(), true.into());
-            object.insert("query".to_owned(), serde_json::from_str(&query.to_json()).unwrap_or_default());
+            object.insert(
+                "query".to_owned(),
+                serde_json::from_str(&query.to_json()).unwrap_or_default(),
+            );
         }
         Stdout::lock().line(value)?;
     } else if !arguments.destination.is_given() {
-        Stdout::lock().line(format_args!("{}: verified, {}", path.display(), in_words(&query, roster)))?;
+        Stdout::lock().line(format_args!(
+            "{}: verified, {}",
+            path.display(),
+            in_words(&query, roster)
+        ))?;
     }
     incomplete(&report, roster).map_or(Ok(()), Err)
 }
@@ -203,10 +233,14 @@ fn in_words(query: &Query, roster: &Roster) -> String {
         Choice::Rate(rate) if rate == Rate::ALL => "all".to_owned(),
         Choice::Rate(rate) => rate.to_string(),
         Choice::AtMost(most) => format!("at most {} an epoch", count(most, "reading")),
-        Choice::Sample { count: drawn, .. } => format!("{} an epoch, drawn by a seed,", count(drawn.into(), "reading")),
+        Choice::Sample { count: drawn, .. } => {
+            format!("{} an epoch, drawn by a seed,", count(drawn.into(), "reading"))
+        }
     };
     let devices: Vec<String> = query.devices.iter().map(|device| name(roster, *device)).collect();
-    let start = |epoch: EpochNumber| roster.epoch_start_ms(epoch).map_or_else(|| format!("epoch {epoch}"), display_ms);
+    let start = |epoch: EpochNumber| {
+        roster.epoch_start_ms(epoch).map_or_else(|| format!("epoch {epoch}"), display_ms)
+    };
     let range = match (query.since, query.until) {
         (EpochNumber(0), None) => "everything sealed so far".to_owned(),
         (EpochNumber(0), Some(until)) => format!("up to {}", start(until)),
@@ -233,7 +267,10 @@ fn expand(given: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
             }
         }
         if found.is_empty() {
-            return Err(Failure::usage(format_args!("{}: there are no bundles (.{EXTENSION}) in it", path.display())));
+            return Err(Failure::usage(format_args!(
+                "{}: there are no bundles (.{EXTENSION}) in it",
+                path.display()
+            )));
         }
         found.sort();
         files.append(&mut found);
@@ -320,7 +357,9 @@ type Seals = BTreeMap<(DeviceId, SealIndex, [u8; 32]), (Seal<Authentic>, u32)>;
 fn gaps(roster: &Roster, device: DeviceId, chain: &BTreeMap<SealIndex, Found>) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut found = chain.values();
-    let Some(mut history) = found.next().map(|first| History::behind(&first.seal)) else { return problems };
+    let Some(mut history) = found.next().map(|first| History::behind(&first.seal)) else {
+        return problems;
+    };
     for Found { seal, file, .. } in found {
         let Err(error) = history.next(seal) else { continue };
         // What follows is measured by this seal.
@@ -352,15 +391,25 @@ fn gaps(roster: &Roster, device: DeviceId, chain: &BTreeMap<SealIndex, Found>) -
     problems
 }
 
-fn report(roster: &Roster, device: DeviceId, chain: &BTreeMap<SealIndex, Found>) -> (Value, String) {
+fn report(
+    roster: &Roster,
+    device: DeviceId,
+    chain: &BTreeMap<SealIndex, Found>,
+) -> (Value, String) {
     let statements = || chain.values().map(|found| found.seal.statement());
     let events: u64 = chain.values().map(|found| u64::from(found.readings)).sum();
     let restarts = statements().filter(|statement| statement.restart).count();
     let (first, last) = (statements().next(), statements().next_back());
-    let ends = first.zip(last).map(|(first, last)| ((first.index.0, last.index.0), (first.epoch, last.epoch)));
+    let ends = first
+        .zip(last)
+        .map(|(first, last)| ((first.index.0, last.index.0), (first.epoch, last.epoch)));
     let ((from, to), (since, until)) = ends.unwrap_or_default();
     let name = name(roster, device);
-    let outages = if restarts > 0 { format!("  {}", count(restarts as u64, "restart")) } else { String::new() };
+    let outages = if restarts > 0 {
+        format!("  {}", count(restarts as u64, "restart"))
+    } else {
+        String::new()
+    };
     let line = format!(
         "{name:<12} verified  {} of {}  {}  epochs from {}{outages}",
         thousands(chain.len() as u64),

@@ -29,8 +29,12 @@ const EPOCH: EpochNumber = EpochNumber(FIRST);
 type Epochs = BTreeSet<([u8; 16], u64)>;
 
 fn epochs_of<'s>(statements: impl IntoIterator<Item = &'s Statement>) -> Epochs {
-    let runs = statements.into_iter().flat_map(|statement| statement.answered.runs().collect::<Vec<_>>());
-    runs.flat_map(|run| (run.first..run.first + u64::from(run.count)).map(move |epoch| (run.query, epoch))).collect()
+    let runs =
+        statements.into_iter().flat_map(|statement| statement.answered.runs().collect::<Vec<_>>());
+    runs.flat_map(|run| {
+        (run.first..run.first + u64::from(run.count)).map(move |epoch| (run.query, epoch))
+    })
+    .collect()
 }
 
 /// A device with one gateway, and what came of it.
@@ -87,7 +91,10 @@ impl Scene {
     fn answer(&mut self, query: u8, duration_ms: u64, epoch: u64) -> Result<(), AnswerRefused> {
         let permit = self.mote().answer(QueryId([query; 16]), duration_ms, epoch).unwrap()?;
         assert_eq!((permit.query(), permit.epoch()), (QueryId([query; 16]), epoch));
-        assert!(self.permitted.insert(([query; 16], epoch)), "query {query}, epoch {epoch} was permitted twice");
+        assert!(
+            self.permitted.insert(([query; 16], epoch)),
+            "query {query}, epoch {epoch} was permitted twice"
+        );
         Ok(())
     }
 
@@ -179,7 +186,11 @@ fn life(seed: u64) -> BTreeMap<&'static str, u64> {
                 // The query stands for the length of its epochs, which all have ended; some are asked again.
                 let duration_ms = 5 + query * 9;
                 let newest = now_ms / duration_ms - 1;
-                match scene.answer(u8::try_from(query).unwrap(), duration_ms, newest - chance.below(2) * chance.below(3)) {
+                match scene.answer(
+                    u8::try_from(query).unwrap(),
+                    duration_ms,
+                    newest - chance.below(2) * chance.below(3),
+                ) {
                     Ok(()) => count("permitted"),
                     Err(error) => count(error.name()),
                 }
@@ -222,7 +233,13 @@ fn whenever_a_device_is_killed_no_epoch_is_answered_twice_and_every_answer_is_in
         }
     }
     println!("{counts:?}");
-    for (what, least) in [("permitted", 800), ("EpochAnswered", 50), ("TooOld", 1), ("killed", 80), ("gateway lost", 3)] {
+    for (what, least) in [
+        ("permitted", 800),
+        ("EpochAnswered", 50),
+        ("TooOld", 1),
+        ("killed", 80),
+        ("gateway lost", 3),
+    ] {
         assert!(counts.get(what).is_some_and(|count| *count >= least), "{what}: {counts:?}");
     }
 }
@@ -246,11 +263,22 @@ fn a_seal_without_room_for_an_answer_is_closed_and_its_epoch_goes_on() {
     scene.mote().end(EPOCH).unwrap();
     scene.settle(FIRST);
     let seals = group::sealed(&scene.roster, &scene.station);
-    assert_eq!(seals, [(0, FIRST, 10, false, false), (1, FIRST, 0, false, false), (2, FIRST, 5, false, true)]);
+    assert_eq!(
+        seals,
+        [(0, FIRST, 10, false, false), (1, FIRST, 0, false, false), (2, FIRST, 5, false, true)]
+    );
     let runs = |statement: &Statement| statement.answered.runs().collect::<Vec<_>>();
-    let stated: Vec<_> = group::statements(&scene.roster, &scene.station).iter().map(runs).collect();
+    let stated: Vec<_> =
+        group::statements(&scene.roster, &scene.station).iter().map(runs).collect();
     let run = |query| Answered { query: [query; 16], first: first(query), count: 2 };
-    assert_eq!(stated, [(0..8).map(run).collect::<Vec<_>>(), (8..16).map(run).collect(), (16..20).map(run).collect()]);
+    assert_eq!(
+        stated,
+        [
+            (0..8).map(run).collect::<Vec<_>>(),
+            (8..16).map(run).collect(),
+            (16..20).map(run).collect()
+        ]
+    );
 }
 
 #[test]
@@ -260,7 +288,10 @@ fn answers_without_an_open_seal_are_in_the_next_one() {
         scene.answer(1, 20, epoch).unwrap();
     }
     scene.restart();
-    assert_eq!(scene.mote().mote().unstated().runs(), [Answered { query: [1; 16], first: 0, count: 30 }]);
+    assert_eq!(
+        scene.mote().mote().unstated().runs(),
+        [Answered { query: [1; 16], first: 0, count: 30 }]
+    );
     scene.mote().end(EPOCH).unwrap();
     scene.settle(FIRST);
     assert_eq!(scene.stated, scene.permitted);
@@ -285,7 +316,8 @@ fn while_no_seal_can_be_closed_no_more_is_answered_than_is_remembered_and_no_rea
     scene.answer(1, 100, 1000).unwrap();
     scene.settle(FIRST + 1);
     assert_eq!(scene.stated, scene.permitted);
-    let events: u64 = group::sealed(&scene.roster, &scene.station).iter().map(|(_, _, events, ..)| events).sum();
+    let events: u64 =
+        group::sealed(&scene.roster, &scene.station).iter().map(|(_, _, events, ..)| events).sum();
     assert_eq!(events, 13);
 }
 
@@ -294,7 +326,8 @@ fn answers_of_signed_seals_that_the_gateway_refuses_for_good_are_stated_by_later
     let mut scene = Scene::new(16);
     let id = group::device_id(&scene.roster, 0);
     // The gateway has heard of a later epoch than the device now seals: its clock went back, and its memory with it.
-    let said_before = group::forward_frame((id, &group::link_key(&scene.roster, id)), (0, FIRST + 4), 0..1, 5);
+    let said_before =
+        group::forward_frame((id, &group::link_key(&scene.roster, id)), (0, FIRST + 4), 0..1, 5);
     let now = EpochNumber(FIRST + 9);
     let _ = scene.station.hear(&said_before, now).unwrap();
     scene.station.commit().unwrap();
@@ -334,10 +367,21 @@ fn torn_at_any_byte_a_journal_has_every_answer_that_was_permitted() {
         scene.mote = Some(group::mote(&scene.roster, 0, scene.folder.path(), 3));
         let again = scene.mote().answer(QueryId([1; 16]), 100, 701).unwrap();
         let old = scene.mote().answer(QueryId([1; 16]), 100, 700).unwrap();
-        assert_eq!(old.unwrap_err(), AnswerRefused::Guard(GuardError::EpochAnswered), "at {length}");
-        assert_eq!(again.is_ok(), length < after.len(), "at {length}: permitted only where it was not before");
+        assert_eq!(
+            old.unwrap_err(),
+            AnswerRefused::Guard(GuardError::EpochAnswered),
+            "at {length}"
+        );
+        assert_eq!(
+            again.is_ok(),
+            length < after.len(),
+            "at {length}: permitted only where it was not before"
+        );
         let stated = scene.mote().mote().answers_of(SealIndex(0));
-        assert_eq!(stated.runs().collect::<Vec<_>>(), [Answered { query: [1; 16], first: 700, count: 2 }]);
+        assert_eq!(
+            stated.runs().collect::<Vec<_>>(),
+            [Answered { query: [1; 16], first: 700, count: 2 }]
+        );
     }
 }
 
@@ -369,7 +413,10 @@ fn an_older_agenda_is_refused_whenever_the_device_is_killed() {
     assert_eq!(scene.mote().agenda(), Some((5, digest(1))));
     assert_eq!(scene.mote().accept_agenda(5, digest(1)).unwrap(), Ok(false));
     assert_eq!(scene.mote().accept_agenda(5, digest(2)).unwrap(), Err(AgendaRefused::TwoAgendas));
-    assert_eq!(scene.mote().accept_agenda(4, digest(2)).unwrap(), Err(AgendaRefused::OlderAgenda { newest: 5 }));
+    assert_eq!(
+        scene.mote().accept_agenda(4, digest(2)).unwrap(),
+        Err(AgendaRefused::OlderAgenda { newest: 5 })
+    );
     assert_eq!(scene.mote().accept_agenda(6, digest(2)).unwrap(), Ok(true));
     scene.restart();
     assert_eq!(scene.mote().agenda(), Some((6, digest(2))));
@@ -388,8 +435,16 @@ fn a_device_whose_columns_change_keeps_what_it_answered() {
     let mut buffer = [0; 64];
     let fields = [moteseal_core::schema::Field::parse("other::u16").unwrap()];
     let schema = moteseal_core::schema::Schema::encode(&fields, &mut buffer).unwrap();
-    let other = moteseal_device::Profile::new(&scene.roster, "mote-0", moteseal_core::seal::Scheme::Star, &schema).unwrap();
-    let opened = group::open_mote(&scene.roster, 0, scene.folder.path(), 3, |profile| *profile = other.clone());
+    let other = moteseal_device::Profile::new(
+        &scene.roster,
+        "mote-0",
+        moteseal_core::seal::Scheme::Star,
+        &schema,
+    )
+    .unwrap();
+    let opened = group::open_mote(&scene.roster, 0, scene.folder.path(), 3, |profile| {
+        *profile = other.clone()
+    });
     scene.mote = Some(opened.unwrap());
     assert_eq!(scene.answer(1, 100, 701), Err(AnswerRefused::Guard(GuardError::EpochAnswered)));
     scene.mote().sense(EpochNumber(FIRST + 1), &[1; 2]).unwrap();
@@ -397,7 +452,8 @@ fn a_device_whose_columns_change_keeps_what_it_answered() {
     scene.mote = None;
     let opened = group::open_mote(&scene.roster, 0, scene.folder.path(), 3, |_| {});
     assert!(matches!(opened, Err(DurableError::OtherSchema(_))), "readings wait: {opened:?}");
-    let opened = group::open_mote(&scene.roster, 0, scene.folder.path(), 3, |profile| *profile = other);
+    let opened =
+        group::open_mote(&scene.roster, 0, scene.folder.path(), 3, |profile| *profile = other);
     scene.mote = Some(opened.unwrap());
     scene.settle(FIRST + 1);
     assert_eq!(scene.stated, scene.permitted);

@@ -17,7 +17,12 @@ fn a_wrong_column_is_answered_with_the_columns_that_there_are() {
     scene.table("data.csv", 10);
     let run = scene.seal("data.csv", "dev1", &["--column", "pressure:hPa:u16/10"]);
     let line = run.failed(USAGE);
-    assert!(line.contains("data.csv: there is no column \"pressure\"; the file has ts, humidity, temperature"), "{line}");
+    assert!(
+        line.contains(
+            "data.csv: there is no column \"pressure\"; the file has ts, humidity, temperature"
+        ),
+        "{line}"
+    );
     assert_eq!(scene.names("bundles"), [""; 0]);
 }
 
@@ -29,8 +34,13 @@ fn an_unknown_device_is_answered_with_the_devices_of_the_roster() {
     assert!(run.failed(USAGE).contains("has no device \"stranger\"; it has dev1, dev2"), "{run:?}");
     // The right name with another device's key.
     let key = ["--key", "keys/stranger.key.pem", "--out", "bundles"];
-    let run = scene.with_roster(&[&["seal", "data.csv", "--device", "dev1"][..], &key[..], &COLUMNS[..]].concat());
-    assert!(run.failed(USAGE).contains("not the key that roster.cbor certifies for dev1"), "{run:?}");
+    let run = scene.with_roster(
+        &[&["seal", "data.csv", "--device", "dev1"][..], &key[..], &COLUMNS[..]].concat(),
+    );
+    assert!(
+        run.failed(USAGE).contains("not the key that roster.cbor certifies for dev1"),
+        "{run:?}"
+    );
     assert!(!scene.path("bundles").exists(), "no directory is made for nothing");
     assert_eq!(scene.names("bundles"), [""; 0]);
 }
@@ -41,15 +51,18 @@ fn a_clock_that_goes_back_is_named_with_both_lines() {
     scene.write("data.csv", "ts,humidity,temperature\n7200,40,20\n7260,40,20\n3600,40,20\n");
     let run = scene.seal("data.csv", "dev1", &[]);
     let line = run.failed(USAGE);
-    let expected =
-        "data.csv:4: the clock goes back: 1970-01-01T01:00:00Z is before 1970-01-01T02:01:00Z in line 3; sort the file";
+    let expected = "data.csv:4: the clock goes back: 1970-01-01T01:00:00Z is before 1970-01-01T02:01:00Z in line 3; sort the file";
     assert!(line.contains(expected), "{line}");
     assert_eq!(scene.names("bundles"), [""; 0]);
     scene.seal("data.csv", "dev1", &["--sort"]).done();
     // Across files: what is sealed stays sealed.
     let sealed = scene.names("bundles");
     let run = scene.seal("data.csv", "dev1", &["--sort"]);
-    assert!(run.failed(USAGE).contains("has already sealed the time of the reading at 1970-01-01T01:00:00Z"), "{run:?}");
+    assert!(
+        run.failed(USAGE)
+            .contains("has already sealed the time of the reading at 1970-01-01T01:00:00Z"),
+        "{run:?}"
+    );
     assert!(run.failed(USAGE).contains("--new-only"), "{run:?}");
     scene.seal("data.csv", "dev1", &["--sort", "--new-only"]).done();
     assert_eq!(scene.names("bundles"), sealed);
@@ -60,7 +73,10 @@ fn a_clock_in_the_future_is_not_sealed_by_mistake() {
     let scene = Scene::new();
     scene.write("data.csv", "ts,humidity,temperature\n2100-01-01,40,20\n");
     let run = scene.seal("data.csv", "dev1", &[]);
-    assert!(run.failed(USAGE).contains("data.csv:2: 2100-01-01T00:00:00Z is in the future"), "{run:?}");
+    assert!(
+        run.failed(USAGE).contains("data.csv:2: 2100-01-01T00:00:00Z is in the future"),
+        "{run:?}"
+    );
     assert_eq!(scene.names("bundles"), [""; 0]);
     scene.seal("data.csv", "dev1", &["--allow-future"]).done();
 }
@@ -74,7 +90,12 @@ fn a_full_disk_leaves_nothing_behind() {
     symlink("/dev/full", scene.path("bundles/dev1-0000000002.mseal.tmp")).unwrap();
     let run = scene.seal("data.csv", "dev1", &[]);
     let line = run.failed(1);
-    assert!(line.contains("bundles/dev1-0000000002.mseal.tmp: the disk is full; nothing was stored: make room"), "{line}");
+    assert!(
+        line.contains(
+            "bundles/dev1-0000000002.mseal.tmp: the disk is full; nothing was stored: make room"
+        ),
+        "{line}"
+    );
     assert_eq!(scene.names("bundles"), [""; 0]);
     // With room again it goes on as if nothing had been: no index was used up.
     scene.seal("data.csv", "dev1", &[]).done();
@@ -88,7 +109,12 @@ fn a_full_disk_behind_stdout_is_an_error() {
     let scene = Scene::new();
     let arguments = ["roster", "show", "roster.cbor", "--operator", "keys/op.pub.pem"];
     let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-    let status = scene.command(&arguments).stdout(full).stderr(std::process::Stdio::null()).status().unwrap();
+    let status = scene
+        .command(&arguments)
+        .stdout(full)
+        .stderr(std::process::Stdio::null())
+        .status()
+        .unwrap();
     assert_eq!(status.code(), Some(1));
 }
 
@@ -100,7 +126,8 @@ fn a_port_in_use_is_named_and_leaves_no_store() {
     let run = scene.with_roster(&["cloud", "run", "--store", "other.redb", "--listen", &address]);
     assert!(run.failed(USAGE).contains(&format!("{address} is in use")), "{run:?}");
     assert!(!scene.path("other.redb").exists());
-    let run = scene.with_roster(&["cloud", "run", "--store", "epochs.redb", "--listen", "127.0.0.1:0"]);
+    let run =
+        scene.with_roster(&["cloud", "run", "--store", "epochs.redb", "--listen", "127.0.0.1:0"]);
     assert!(run.failed(USAGE).contains("another process has epochs.redb open"), "{run:?}");
 }
 
@@ -112,7 +139,20 @@ fn a_roster_of_another_operator_is_refused_everywhere() {
     scene.roster("home", "keys/stranger.key.pem", "false.cbor");
     let who = ["--roster", "false.cbor", "--operator", "keys/op.pub.pem"];
     let seal =
-        [&["seal", "data.csv", "--device", "dev1", "--key", "keys/dev1.key.pem", "--out", "more"][..], &COLUMNS[..]].concat();
+        [
+            &[
+                "seal",
+                "data.csv",
+                "--device",
+                "dev1",
+                "--key",
+                "keys/dev1.key.pem",
+                "--out",
+                "more",
+            ][..],
+            &COLUMNS[..],
+        ]
+        .concat();
     for command in [
         &seal[..],
         &["verify", "bundles/dev1-0000000000.mseal"],
@@ -120,7 +160,10 @@ fn a_roster_of_another_operator_is_refused_everywhere() {
     ] {
         let run = scene.run(&[command, &who[..]].concat());
         let line = run.failed(REFUSED);
-        assert!(line.contains("false.cbor: NotAuthentic: the roster is not signed by this operator"), "{line}");
+        assert!(
+            line.contains("false.cbor: NotAuthentic: the roster is not signed by this operator"),
+            "{line}"
+        );
         assert!(line.contains("keys/op.pub.pem"), "{line}");
     }
     assert!(!scene.path("more").exists() && !scene.path("epochs.redb").exists());
@@ -132,8 +175,18 @@ fn bundles_of_another_group_are_refused_by_name() {
     scene.table("data.csv", 10);
     scene.seal("data.csv", "dev1", &[]).done();
     scene.roster("away", "keys/op.key.pem", "away.cbor");
-    let run = scene.run(&["verify", "bundles/dev1-0000000000.mseal", "--roster", "away.cbor", "--operator", "keys/op.pub.pem"]);
-    assert!(run.failed(REFUSED).contains("bundles/dev1-0000000000.mseal: UnknownDevice"), "{run:?}");
+    let run = scene.run(&[
+        "verify",
+        "bundles/dev1-0000000000.mseal",
+        "--roster",
+        "away.cbor",
+        "--operator",
+        "keys/op.pub.pem",
+    ]);
+    assert!(
+        run.failed(REFUSED).contains("bundles/dev1-0000000000.mseal: UnknownDevice"),
+        "{run:?}"
+    );
 }
 
 #[test]
@@ -143,7 +196,12 @@ fn an_empty_file_is_called_that_wherever_it_is_given() {
     scene.table("data.csv", 10);
     let who = ["--roster", "roster.cbor", "--operator", "keys/op.pub.pem"];
     let seal = |table: &'static str, key: &'static str| {
-        [&["seal", table, "--device", "dev1", "--key", key, "--out", "bundles"][..], &COLUMNS[..], &who[..]].concat()
+        [
+            &["seal", table, "--device", "dev1", "--key", key, "--out", "bundles"][..],
+            &COLUMNS[..],
+            &who[..],
+        ]
+        .concat()
     };
     for arguments in [
         seal("empty", "keys/dev1.key.pem"),
@@ -170,14 +228,29 @@ fn keys_are_never_replaced_and_never_shown() {
     assert_eq!(fs::read(scene.path("keys/dev1.key.pem")).unwrap(), before);
     use std::os::unix::fs::PermissionsExt as _;
     for (name, mode) in [("keys/dev1.key.pem", 0o600), ("keys/dev1.salt.key", 0o600)] {
-        assert_eq!(fs::metadata(scene.path(name)).unwrap().permissions().mode() & 0o777, mode, "{name}");
+        assert_eq!(
+            fs::metadata(scene.path(name)).unwrap().permissions().mode() & 0o777,
+            mode,
+            "{name}"
+        );
     }
 }
 
 #[test]
 fn too_few_levels_for_a_budget_are_refused() {
     let scene = Scene::new();
-    let arguments = ["roster", "new", "--operator", "keys/op.key.pem", "--group", "g", "--epoch", "1h", "--levels", "4"];
+    let arguments = [
+        "roster",
+        "new",
+        "--operator",
+        "keys/op.key.pem",
+        "--group",
+        "g",
+        "--epoch",
+        "1h",
+        "--levels",
+        "4",
+    ];
     let budget = [
         "--budget",
         "10",
@@ -204,11 +277,17 @@ fn one_file_is_not_written_for_two_things() {
     for (one, other) in [("same", "same"), ("same", "./sub/../same"), ("link", "same")] {
         for option in ["--proof", "--memory"] {
             let run = scene.with_roster(&[&get[..], &["-o", one, option, other]].concat());
-            assert!(run.failed(USAGE).contains("one would replace the other; name two files"), "{run:?}");
+            assert!(
+                run.failed(USAGE).contains("one would replace the other; name two files"),
+                "{run:?}"
+            );
         }
     }
     let run = scene.with_roster(&[&get[..], &["-o", "./roster.cbor"]].concat());
-    assert!(run.failed(USAGE).contains("--out ./roster.cbor would replace a file that is read here"), "{run:?}");
+    assert!(
+        run.failed(USAGE).contains("--out ./roster.cbor would replace a file that is read here"),
+        "{run:?}"
+    );
 }
 
 #[test]
@@ -234,7 +313,9 @@ fn an_address_where_no_cloud_is_is_the_same_to_all() {
     let cloud = scene.cloud("epochs.redb");
     let elsewhere = format!("{}/elsewhere", cloud.url);
     let https = cloud.url.replace("http://", "https://");
-    for (url, says) in [(&elsewhere, "elsewhere"), (&https, "it speaks no TLS; with http:// it may")] {
+    for (url, says) in
+        [(&elsewhere, "elsewhere"), (&https, "it speaks no TLS; with http:// it may")]
+    {
         let get = ["get", "dev1", "--from", url, "--rate", "1", "--format", "csv"];
         for run in [scene.with_roster(&get), scene.run(&["push", "bundles", "--to", url])] {
             let says = says.replace("it speaks", "speaks");
@@ -262,12 +343,26 @@ fn a_push_waits_for_a_cloud_that_is_being_started() {
 fn a_group_has_one_key_a_device_and_names_that_files_can_have() {
     let scene = Scene::new();
     let roster = |devices: &[&str]| {
-        let arguments = ["roster", "new", "--operator", "keys/op.key.pem", "--group", "g", "--epoch", "1h", "--out", "new.cbor"];
+        let arguments = [
+            "roster",
+            "new",
+            "--operator",
+            "keys/op.key.pem",
+            "--group",
+            "g",
+            "--epoch",
+            "1h",
+            "--out",
+            "new.cbor",
+        ];
         let devices = devices.iter().flat_map(|device| ["--device", device]);
         scene.run(&arguments.into_iter().chain(devices).collect::<Vec<_>>())
     };
     let run = roster(&["a=keys/dev1.pub.pem", "b=keys/dev1.pub.pem"]);
-    assert!(run.failed(USAGE).contains("--device b: keys/dev1.pub.pem is the key of a too"), "{run:?}");
+    assert!(
+        run.failed(USAGE).contains("--device b: keys/dev1.pub.pem is the key of a too"),
+        "{run:?}"
+    );
     for name in ["../../x", "a/b", ".hidden", "a b", "a\nb"] {
         let run = roster(&[&format!("{name}=keys/dev1.pub.pem")]);
         assert_eq!(run.code, USAGE, "{run:?}");
@@ -287,11 +382,19 @@ fn a_file_of_another_kind_is_called_what_it_looks_like() {
         ("roster.cbor", "a roster or a certificate"),
     ] {
         for run in [scene.with_roster(&["verify", file]), scene.run(&["inspect", file])] {
-            assert!(run.failed(REFUSED).contains(&format!("this is no bundle or proof, it looks like {like}")), "{run:?}");
+            assert!(
+                run.failed(REFUSED)
+                    .contains(&format!("this is no bundle or proof, it looks like {like}")),
+                "{run:?}"
+            );
         }
         if file != "roster.cbor" {
             let run = scene.run(&["roster", "show", file, "--operator", "keys/op.pub.pem"]);
-            assert!(run.failed(USAGE).contains(&format!("{file} is not a roster, it looks like {like}")), "{run:?}");
+            assert!(
+                run.failed(USAGE)
+                    .contains(&format!("{file} is not a roster, it looks like {like}")),
+                "{run:?}"
+            );
         }
     }
 }
@@ -300,15 +403,26 @@ fn a_file_of_another_kind_is_called_what_it_looks_like() {
 fn a_directory_in_the_place_of_a_file_and_the_other_way_round() {
     let scene = Scene::new();
     scene.table("data.csv", 10);
-    for (store, says) in [("keys", "--store keys is a directory"), ("nodir/x.redb", "there is no directory nodir; make it first")]
-    {
+    for (store, says) in [
+        ("keys", "--store keys is a directory"),
+        ("nodir/x.redb", "there is no directory nodir; make it first"),
+    ] {
         let run = scene.with_roster(&["cloud", "run", "--listen", "127.0.0.1:0", "--store", store]);
         assert!(run.failed(USAGE).contains(says), "{run:?}");
     }
-    assert!(scene.with_roster(&["store", "check", "keys"]).failed(USAGE).contains("keys is a directory"));
+    assert!(
+        scene
+            .with_roster(&["store", "check", "keys"])
+            .failed(USAGE)
+            .contains("keys is a directory")
+    );
     scene.write("bundles", "");
     let run = scene.seal("data.csv", "dev1", &[]);
-    assert!(run.failed(USAGE).contains("--out bundles: that is a file, or lies in one; name a directory"), "{run:?}");
+    assert!(
+        run.failed(USAGE)
+            .contains("--out bundles: that is a file, or lies in one; name a directory"),
+        "{run:?}"
+    );
 }
 
 #[test]
@@ -320,12 +434,23 @@ fn a_roster_of_another_operator_is_named_as_the_cause_and_every_file_once() {
     let names = scene.names("bundles");
     assert_eq!(names.len(), 4);
     // A directory stands for the bundles in it.
-    let run = scene.run(&["verify", "bundles", "--roster", "other.cbor", "--operator", "keys/stranger.pub.pem"]);
+    let run = scene.run(&[
+        "verify",
+        "bundles",
+        "--roster",
+        "other.cbor",
+        "--operator",
+        "keys/stranger.pub.pem",
+    ]);
     assert_eq!(run.code, REFUSED, "{run:?}");
     let lines: Vec<&str> = run.talk.lines().filter(|line| line.starts_with("moteseal: ")).collect();
     assert_eq!(lines.len(), names.len(), "{run:?}");
     for (line, name) in lines.iter().zip(&names) {
-        assert!(line.contains(name) && line.contains("no seal of what was given holds under other.cbor"), "{line}");
+        assert!(
+            line.contains(name)
+                && line.contains("no seal of what was given holds under other.cbor"),
+            "{line}"
+        );
     }
     let run = scene.with_roster(&["verify", "bundles"]).done();
     assert!(
@@ -338,14 +463,29 @@ fn a_roster_of_another_operator_is_named_as_the_cause_and_every_file_once() {
 fn a_file_that_may_not_grow_is_an_error_and_leaves_nothing() {
     let scene = Scene::new();
     scene.table("data.csv", 3000);
-    let arguments = ["seal", "data.csv", "--device", "dev1", "--key", "keys/dev1.key.pem", "--max-events", "3000"];
+    let arguments = [
+        "seal",
+        "data.csv",
+        "--device",
+        "dev1",
+        "--key",
+        "keys/dev1.key.pem",
+        "--max-events",
+        "3000",
+    ];
     let group = ["--roster", "roster.cbor", "--operator", "keys/op.pub.pem", "--out", "bundles"];
     let binary = scene.command(&[&arguments[..], &group, &COLUMNS].concat());
     // At most 0 bytes a file: nothing can be written.
     let mut limited = std::process::Command::new("bash");
-    limited.args(["-c", "ulimit -f 0; exec \"$0\" \"$@\" 2>&1 | cat; exit ${PIPESTATUS[0]}"]).arg(binary.get_program());
+    limited
+        .args(["-c", "ulimit -f 0; exec \"$0\" \"$@\" 2>&1 | cat; exit ${PIPESTATUS[0]}"])
+        .arg(binary.get_program());
     let output = limited.args(binary.get_args()).current_dir(scene.path("")).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stdout).contains("moteseal: "), "{output:?}");
-    assert!(!scene.names("bundles").iter().any(|name| name.ends_with(".tmp")), "{:?}", scene.names("bundles"));
+    assert!(
+        !scene.names("bundles").iter().any(|name| name.ends_with(".tmp")),
+        "{:?}",
+        scene.names("bundles")
+    );
 }

@@ -46,7 +46,10 @@ impl Drawn {
     }
 
     fn statistic(&self) -> f64 {
-        self.counts.iter().map(|&count| (f64::from(count) - self.expected).powi(2) / self.variance).sum()
+        self.counts
+            .iter()
+            .map(|&count| (f64::from(count) - self.expected).powi(2) / self.variance)
+            .sum()
     }
 }
 
@@ -83,7 +86,9 @@ async fn is_uniform(scheme: Scheme, salts: u8) {
     let truly_low = population as f64 / 4.0;
     let median = f64::from(READINGS / 2 - 1);
     let holds = |found: Interval, truth: f64| {
-        u32::from(found.low.is_none_or(|low| low <= truth) && found.high.is_none_or(|high| truth <= high))
+        u32::from(
+            found.low.is_none_or(|low| low <= truth) && found.high.is_none_or(|high| truth <= high),
+        )
     };
     for _ in 0..EPOCHS / 100 {
         let uploads: Vec<_> = (0..100).map(|_| group.epoch([READINGS; 4])).collect();
@@ -112,7 +117,8 @@ async fn is_uniform(scheme: Scheme, salts: u8) {
                 values.rows(rows)?;
                 mean.rows(rows)
             };
-            let report = get(&cloud.client, &group.roster, &query, None, None, &mut sink).await.unwrap();
+            let report =
+                get(&cloud.client, &group.roster, &query, None, None, &mut sink).await.unwrap();
             assert!(report.is_complete() && kept <= BUDGET, "{report:?}");
             let (n, all, bin) = (kept as f64, population as f64, counts.len() as f64);
             expected += n / bin;
@@ -132,12 +138,14 @@ async fn is_uniform(scheme: Scheme, salts: u8) {
                     drawn[places[&rows.device()]].take(rows);
                     Ok(())
                 };
-                let report = get(&cloud.client, &group.roster, &query, None, None, &mut sink).await.unwrap();
+                let report =
+                    get(&cloud.client, &group.roster, &query, None, None, &mut sink).await.unwrap();
                 assert!(report.is_complete(), "{report:?}");
             }
         }
     }
-    let statistic: f64 = counts.iter().map(|&count| (f64::from(count) - expected).powi(2) / variance).sum();
+    let statistic: f64 =
+        counts.iter().map(|&count| (f64::from(count) - expected).powi(2) / variance).sum();
     let of = |covered: u32, all: u32| f64::from(covered) / f64::from(all) * 100.0;
     let all = u32::try_from(EPOCHS).unwrap();
     let (means, shares, medians) = (of(means, large), of(shares, all), of(medians, all));
@@ -148,18 +156,31 @@ async fn is_uniform(scheme: Scheme, salts: u8) {
     if scheme == Scheme::Tree {
         let statistic: f64 = drawn.iter().map(Drawn::statistic).sum();
         let each = drawn[0].expected;
-        println!("{each:.0} readings drawn by a permutation from each bin of a device, chi-square {statistic:.1}");
-        assert!(each > 1000.0 && statistic < chi_square_999(4.0 * (BINS as f64 - 1.0)), "chi-square {statistic:.1}");
+        println!(
+            "{each:.0} readings drawn by a permutation from each bin of a device, chi-square {statistic:.1}"
+        );
+        assert!(
+            each > 1000.0 && statistic < chi_square_999(4.0 * (BINS as f64 - 1.0)),
+            "chi-square {statistic:.1}"
+        );
     }
     assert!(large > all / 2 && (93.5..=96.5).contains(&means), "{means:.2} % of {large} means");
-    assert!(shares >= 93.5 && medians >= 93.5, "{shares:.2} % of the shares, {medians:.2} % of the medians");
+    assert!(
+        shares >= 93.5 && medians >= 93.5,
+        "{shares:.2} % of the shares, {medians:.2} % of the medians"
+    );
 }
 
 /// A device without a budget: its whole epochs in a cloud, of which a rate and, of trees, a permutation by a seed are asked.
 async fn is_uniform_without_a_budget(scheme: Scheme) {
     let (operator, device) = (secret(98), secret(1));
-    let first =
-        FirstRoster { group: "meadow", epoch_ms: 60_000, levels: 8, budget: None, devices: &[("alone", device.public())] };
+    let first = FirstRoster {
+        group: "meadow",
+        epoch_ms: 60_000,
+        levels: 8,
+        budget: None,
+        devices: &[("alone", device.public())],
+    };
     let roster = Roster::open(&first.issue(&operator).unwrap(), &operator.public()).unwrap();
     let cloud = Cloud::serve(&roster).await;
     let mut buffer = [0; 256];
@@ -172,7 +193,9 @@ async fn is_uniform_without_a_budget(scheme: Scheme) {
         let epochs = (start..start + 100).map(EpochNumber);
         let mut bundles = Vec::new();
         for epoch in epochs.clone() {
-            (0..READINGS).for_each(|place| assert!(sealer.push(epoch, &place.to_be_bytes()).unwrap().is_none()));
+            (0..READINGS).for_each(|place| {
+                assert!(sealer.push(epoch, &place.to_be_bytes()).unwrap().is_none())
+            });
             bundles.extend(sealer.close(true).unwrap().unwrap().bytes);
         }
         cloud.client.put(paths::BUNDLES, CBOR_SEQ, bundles.into()).await.unwrap();
@@ -183,19 +206,33 @@ async fn is_uniform_without_a_budget(scheme: Scheme) {
             let sample = (scheme == Scheme::Tree).then_some(Choice::Sample { count: DRAWN, seed });
             for (choice, drawn) in [(Some(rate), &mut by_rate), (sample, &mut by_seed)] {
                 let Some(choice) = choice else { continue };
-                let query = Query { devices: vec![id], since: epoch, until: Some(EpochNumber(epoch.0 + 1)), choice };
+                let query = Query {
+                    devices: vec![id],
+                    since: epoch,
+                    until: Some(EpochNumber(epoch.0 + 1)),
+                    choice,
+                };
                 let mut sink = |rows: &Rows<'_>| -> Result<(), OutputError> {
                     assert!(matches!(choice, Choice::Rate(_)) || rows.len() == DRAWN);
                     drawn.take(rows);
                     Ok(())
                 };
-                assert!(get(&cloud.client, &roster, &query, None, None, &mut sink).await.unwrap().is_complete());
+                assert!(
+                    get(&cloud.client, &roster, &query, None, None, &mut sink)
+                        .await
+                        .unwrap()
+                        .is_complete()
+                );
             }
         }
     }
     let drawn = if scheme == Scheme::Tree { &[by_rate, by_seed][..] } else { &[by_rate] };
     for drawn in drawn {
-        println!("{scheme:?}: {:.0} readings a bin, chi-square {:.1}", drawn.expected, drawn.statistic());
+        println!(
+            "{scheme:?}: {:.0} readings a bin, chi-square {:.1}",
+            drawn.expected,
+            drawn.statistic()
+        );
         assert!(drawn.expected > 1000.0 && drawn.statistic() < chi_square_999(BINS as f64 - 1.0));
     }
 }

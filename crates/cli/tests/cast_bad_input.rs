@@ -19,8 +19,14 @@ const REFUSED: i32 = 3;
 
 /// Says a line, with more arguments.
 fn say(network: &Network, line: &str, more: &[&str]) -> Output {
-    let mut command = network.send(&network.url(""), &[&["--lines", "-", "--linger", "0.5"], more].concat());
-    let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut command =
+        network.send(&network.url(""), &[&["--lines", "-", "--linger", "0.5"], more].concat());
+    let mut process = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     process.stdin.take().unwrap().write_all(format!("{line}\n").as_bytes()).unwrap();
     process.wait_with_output().unwrap()
 }
@@ -48,7 +54,9 @@ fn raw(network: &Network, frame: &[u8]) {
 /// Waits until something is refused under this name, and sees that nothing was handed out before.
 #[track_caller]
 fn refuses(watcher: &Watcher, name: &str) {
-    let event = watcher.find(|event| event["event"] == "message" || event["event"] == "complete" || event["name"] == name);
+    let event = watcher.find(|event| {
+        event["event"] == "message" || event["event"] == "complete" || event["name"] == name
+    });
     assert_eq!(event["name"], name, "{event}");
 }
 
@@ -80,7 +88,16 @@ fn a_certificate_that_does_not_count_is_named_and_nothing_is_handed_out() {
 #[test]
 fn a_revoked_certificate_is_refused_from_a_file_and_from_the_air() {
     let network = Network::new();
-    network.done(&["key", "revoke", "--ca", "keys/base.key.pem", "--min-serial", "8", "--out", "base.revocation"]);
+    network.done(&[
+        "key",
+        "revoke",
+        "--ca",
+        "keys/base.key.pem",
+        "--min-serial",
+        "8",
+        "--out",
+        "base.revocation",
+    ]);
     let told = network.watch("told", &[&network.url("")], &["--revocations", "base.revocation"]);
     let untold = network.watch("untold", &[&network.url("")], &[]);
     // Who was told refuses, and lets the others know.
@@ -101,11 +118,26 @@ fn a_revoked_certificate_is_refused_from_a_file_and_from_the_air() {
 #[test]
 fn a_revocation_is_broadcast_by_whoever_has_it() {
     let network = Network::new();
-    network.done(&["key", "revoke", "--ca", "keys/base.key.pem", "--min-serial", "9", "--out", "base.revocation"]);
+    network.done(&[
+        "key",
+        "revoke",
+        "--ca",
+        "keys/base.key.pem",
+        "--min-serial",
+        "9",
+        "--out",
+        "base.revocation",
+    ]);
     let watcher = network.watch("w", &[&network.url("")], &[]);
     network.done(&["cast", "send", "--revoke", "base.revocation", "--to", &network.url("")]);
     assert_eq!(watcher.until("revoked")["min_serial"], 9);
-    assert_eq!(network.run(&["cast", "send", "--revoke", "ops.cert", "--to", &network.url("")]).status.code(), Some(USAGE));
+    assert_eq!(
+        network
+            .run(&["cast", "send", "--revoke", "ops.cert", "--to", &network.url("")])
+            .status
+            .code(),
+        Some(USAGE)
+    );
 }
 
 #[test]
@@ -143,7 +175,8 @@ fn a_file_that_changes_while_it_is_sent_ends_the_chain() {
     let watcher = network.watch("w", &[&network.url("")], &["--chains", "1", "--wait", "25"]);
     let mut command = network.send(&network.url(""), &["--rate", "200000", "image.bin"]);
     let process = command.stderr(Stdio::piped()).spawn().unwrap();
-    watcher.find(|event| event["event"] == "progress" && event["verified_blocks"].as_u64() >= Some(2));
+    watcher
+        .find(|event| event["event"] == "progress" && event["verified_blocks"].as_u64() >= Some(2));
     // In place, as an editor does not: the sender has the file open.
     let mut changed = bytes;
     changed.iter_mut().for_each(|byte| *byte ^= 1);
@@ -175,7 +208,10 @@ fn what_cannot_be_said_or_watched_is_a_mistake_of_usage() {
     usage(&mut network.send(&url, &["--label", &"x".repeat(65), "image.bin"]), "LabelTooLong");
     usage(&mut network.send("udp://127.0.0.1:5000", &["image.bin"]), "BadAddress");
     usage(&mut network.send("udp://239.1.2.3", &["image.bin"]), "udp://239.1.2.3:5000");
-    usage(&mut network.send(&format!("{url}&interface=198.51.100.9"), &["image.bin"]), "NoSuchInterface");
+    usage(
+        &mut network.send(&format!("{url}&interface=198.51.100.9"), &["image.bin"]),
+        "NoSuchInterface",
+    );
     let watch = |more: &[&str]| {
         let arguments = ["cast", "watch", "--ca", "keys/base.pub.pem", "--on", &url, "--wait", "0"];
         network.command(&[&arguments[..], more].concat())
@@ -207,13 +243,19 @@ fn nonsense_on_the_air_changes_nothing() {
 fn what_nobody_has_read_comes_again() {
     let network = Network::new();
     let url = network.url("");
-    let arguments = ["cast", "watch", "--ca", "keys/base.pub.pem", "--state", "w.state", "--on", &url];
-    let mut unheard = network.command(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let arguments =
+        ["cast", "watch", "--ca", "keys/base.pub.pem", "--state", "w.state", "--on", &url];
+    let mut unheard =
+        network.command(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     std::thread::sleep(std::time::Duration::from_secs(1));
     drop(unheard.stdout.take());
     said(&network, "heard by nobody", &[]);
     let ended = unheard.wait_with_output().unwrap();
-    assert!(!ended.status.success() && text(&ended.stderr).contains("OutputFailed"), "{}", text(&ended.stderr));
+    assert!(
+        !ended.status.success() && text(&ended.stderr).contains("OutputFailed"),
+        "{}",
+        text(&ended.stderr)
+    );
     let again = network.command(&[&arguments[..], &["--wait", "1"]].concat()).output().unwrap();
     assert_eq!(text(&again.stdout), "heard by nobody\n", "{}", text(&again.stderr));
 }

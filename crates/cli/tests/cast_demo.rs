@@ -6,7 +6,11 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 fn demo(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_moteseal")).args(["cast", "demo"]).args(arguments).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_moteseal"))
+        .args(["cast", "demo"])
+        .args(arguments)
+        .output()
+        .unwrap()
 }
 
 fn result(arguments: &[&str]) -> Value {
@@ -29,7 +33,10 @@ fn every_node_verifies_everything_while_an_attacker_floods() {
     // The attack is one: every kind was told, and nodes had much to refuse.
     let attacks = result["attacks"].as_object().unwrap();
     assert_eq!(attacks.len(), moteseal_adversary::broadcaster::Assault::ALL.len());
-    assert!(attacks.values().map(|sent| sent.as_u64().unwrap()).sum::<u64>() > 5000, "{attacks:#?}");
+    assert!(
+        attacks.values().map(|sent| sent.as_u64().unwrap()).sum::<u64>() > 5000,
+        "{attacks:#?}"
+    );
     for name in ["NotAuthentic", "ForgedLeaf", "ChainGoesBack", "Malformed"] {
         assert!(result["refused"][name].as_u64().unwrap() > 0, "{name}");
     }
@@ -52,7 +59,13 @@ fn people_see_the_topology_who_has_what_and_a_verdict() {
     let output = demo(&[]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let said = String::from_utf8(output.stdout).unwrap();
-    for part in ["1 --- 3 --- 5", "S-1 S-2 1-2 1-3", " 100 100 100 100 100 100 ", "NotAuthentic", "EVERYTHING HELD"] {
+    for part in [
+        "1 --- 3 --- 5",
+        "S-1 S-2 1-2 1-3",
+        " 100 100 100 100 100 100 ",
+        "NotAuthentic",
+        "EVERYTHING HELD",
+    ] {
         assert!(said.contains(part), "no {part:?} in\n{said}");
     }
     assert!(!said.contains("\\u000a"), "{said}");
@@ -60,7 +73,9 @@ fn people_see_the_topology_who_has_what_and_a_verdict() {
 
 #[test]
 fn what_is_out_of_range_is_a_mistake_of_usage() {
-    for (arguments, said) in [(["--loss", "0.5"], "a share from 0 to 0.3"), (["--block", "11"], "11 is not in 1..=10")] {
+    for (arguments, said) in
+        [(["--loss", "0.5"], "a share from 0 to 0.3"), (["--block", "11"], "11 is not in 1..=10")]
+    {
         let output = demo(&arguments);
         assert_eq!(output.status.code(), Some(2));
         assert!(String::from_utf8_lossy(&output.stderr).contains(said));

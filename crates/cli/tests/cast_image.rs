@@ -25,10 +25,13 @@ fn a_mebibyte_reaches_six_receivers_that_each_lose_a_tenth_for_less_than_1_8_of_
     fs::write(network.path("image.bin"), &bytes).unwrap();
     let lossy = |seed: u64| network.url(&format!("&loss=0.1&seed={seed}"));
     let names: Vec<String> = (1..=RECEIVERS).map(|number| format!("r{number}")).collect();
-    let watchers: Vec<_> =
-        (1..).zip(&names).map(|(seed, name)| network.watch(name, &[&lossy(seed)], &["--chains", "1"])).collect();
+    let watchers: Vec<_> = (1..)
+        .zip(&names)
+        .map(|(seed, name)| network.watch(name, &[&lossy(seed)], &["--chains", "1"]))
+        .collect();
     let observer = Observer::new(&network);
-    let sent = network.send(&lossy(99), &["--json", "--linger", "2", "image.bin"]).output().unwrap();
+    let sent =
+        network.send(&lossy(99), &["--json", "--linger", "2", "image.bin"]).output().unwrap();
     assert!(sent.status.success(), "{}", text(&sent.stderr));
     for (watcher, name) in watchers.into_iter().zip(&names) {
         let complete = watcher.until("complete");
@@ -39,7 +42,10 @@ fn a_mebibyte_reaches_six_receivers_that_each_lose_a_tenth_for_less_than_1_8_of_
     let heard = observer.stop();
     #[allow(clippy::cast_precision_loss)]
     let times = heard.bytes as f64 / MEBIBYTE as f64;
-    println!("{} frames, {} bytes with headers: {times:.3} of the image", heard.frames, heard.bytes);
+    println!(
+        "{} frames, {} bytes with headers: {times:.3} of the image",
+        heard.frames, heard.bytes
+    );
     // All that everybody says: chain, repairs, requests, advertisements, with the headers of UDP and IP. Less than what is lost could not be enough.
     assert!((1.1..=1.8).contains(&times), "{times} of the image in {} frames", heard.frames);
 }
@@ -51,11 +57,16 @@ fn a_receiver_that_is_killed_midway_goes_on_where_it_was() {
     let bytes = image(MEBIBYTE);
     fs::write(network.path("image.bin"), &bytes).unwrap();
     let lossy = |seed: u64| network.url(&format!("&loss=0.1&seed={seed}"));
-    let (killed, other) = (network.watch("killed", &[&lossy(1)], &[]), network.watch("other", &[&lossy(2)], &["--chains", "1"]));
+    let (killed, other) = (
+        network.watch("killed", &[&lossy(1)], &[]),
+        network.watch("other", &[&lossy(2)], &["--chains", "1"]),
+    );
     let observer = Observer::new(&network);
     let arguments = ["--linger", "30", "--rate", "400000", "image.bin"];
     let mut sender = network.send(&lossy(99), &arguments).stderr(Stdio::null()).spawn().unwrap();
-    let halfway = killed.find(|event| event["event"] == "progress" && event["verified_blocks"].as_u64() >= Some(16));
+    let halfway = killed.find(|event| {
+        event["event"] == "progress" && event["verified_blocks"].as_u64() >= Some(16)
+    });
     assert_eq!(halfway["blocks"], 32);
     killed.kill();
     assert!(!network.path("killed.saved").join("image.bin").exists(), "half of a file is no file");
@@ -73,7 +84,11 @@ fn a_receiver_that_is_killed_midway_goes_on_where_it_was() {
     sender.kill().unwrap();
     sender.wait().unwrap();
     let heard = observer.stop();
-    let asked_again: Vec<_> = heard.wanted.iter().filter(|(at, block, _)| *at >= back && (1..=16).contains(block)).collect();
+    let asked_again: Vec<_> = heard
+        .wanted
+        .iter()
+        .filter(|(at, block, _)| *at >= back && (1..=16).contains(block))
+        .collect();
     assert!(asked_again.is_empty(), "blocks that were there are asked for again: {asked_again:?}");
     let asked_on = heard.wanted.iter().filter(|(at, block, _)| *at >= back && *block > 16).count();
     assert!(asked_on > 0, "nothing was missing: it was killed too late");

@@ -30,17 +30,32 @@ fn lines_come_in_order_once_each_with_losses_and_leave_evidence() {
         network.watch(&format!("w{seed}"), &[&url], &["--evidence", "evidence"])
     });
     let lines: Vec<String> = (0..50).map(|number| format!("order {number}")).collect();
-    say(&network, &network.url("&loss=0.2&seed=3"), &lines.iter().map(String::as_str).collect::<Vec<_>>(), &["--block", "5"]);
+    say(
+        &network,
+        &network.url("&loss=0.2&seed=3"),
+        &lines.iter().map(String::as_str).collect::<Vec<_>>(),
+        &["--block", "5"],
+    );
     for watcher in &watchers {
         for (number, line) in lines.iter().enumerate() {
             let event = watcher.until("message");
-            assert_eq!((&event["message"], &event["text"], &event["of"]), (&number.into(), &line.as_str().into(), &50.into()));
+            assert_eq!(
+                (&event["message"], &event["text"], &event["of"]),
+                (&number.into(), &line.as_str().into(), &50.into())
+            );
         }
         let complete = watcher.until("complete");
         let evidence = complete["evidence"].as_str().unwrap().to_owned();
         let shown = network.done(&["cast", "verify", &evidence, "--ca", "keys/base.pub.pem"]);
-        assert!(text(&shown.stdout).lines().last().unwrap().ends_with("order 49"), "{}", text(&shown.stdout));
-        assert!(watcher.rest().iter().all(|event| event["event"] != "message"), "nothing comes twice");
+        assert!(
+            text(&shown.stdout).lines().last().unwrap().ends_with("order 49"),
+            "{}",
+            text(&shown.stdout)
+        );
+        assert!(
+            watcher.rest().iter().all(|event| event["event"] != "message"),
+            "nothing comes twice"
+        );
     }
 }
 
@@ -55,7 +70,10 @@ fn a_live_command_is_there_before_the_next_one_is_written() {
     for number in 0..5 {
         input.write_all(format!("command {number}\n").as_bytes()).unwrap();
         let event = watcher.until("message");
-        assert_eq!((&event["text"], &event["of"]), (&format!("command {number}").into(), &1.into()));
+        assert_eq!(
+            (&event["text"], &event["of"]),
+            (&format!("command {number}").into(), &1.into())
+        );
         let chain = event["chain"].as_u64().unwrap();
         assert!(chain > last);
         last = chain;
@@ -68,22 +86,37 @@ fn a_live_command_is_there_before_the_next_one_is_written() {
 fn a_watcher_is_stopped_in_order_and_prints_nothing_twice() {
     let network = Network::new();
     let start = || {
-        let arguments = ["cast", "watch", "--ca", "keys/base.pub.pem", "--state", "w.state", "--on"];
+        let arguments =
+            ["cast", "watch", "--ca", "keys/base.pub.pem", "--state", "w.state", "--on"];
         let mut command = network.command(&[&arguments[..], &[&network.url("")]].concat());
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     };
     let first = start();
     std::thread::sleep(Duration::from_secs(1));
     say(&network, &network.url(""), &["one", "two"], &[]);
-    assert!(Command::new("kill").args(["-TERM", &first.id().to_string()]).status().unwrap().success());
+    assert!(
+        Command::new("kill").args(["-TERM", &first.id().to_string()]).status().unwrap().success()
+    );
     let output = first.wait_with_output().unwrap();
-    assert_eq!((output.status.code(), &*text(&output.stdout)), (Some(0), "one\ntwo\n"), "{}", text(&output.stderr));
+    assert_eq!(
+        (output.status.code(), &*text(&output.stdout)),
+        (Some(0), "one\ntwo\n"),
+        "{}",
+        text(&output.stderr)
+    );
     let second = start();
     std::thread::sleep(Duration::from_secs(1));
     say(&network, &network.url(""), &["three"], &[]);
-    assert!(Command::new("kill").args(["-INT", &second.id().to_string()]).status().unwrap().success());
+    assert!(
+        Command::new("kill").args(["-INT", &second.id().to_string()]).status().unwrap().success()
+    );
     let output = second.wait_with_output().unwrap();
-    assert_eq!((output.status.code(), &*text(&output.stdout)), (Some(0), "three\n"), "{}", text(&output.stderr));
+    assert_eq!(
+        (output.status.code(), &*text(&output.stdout)),
+        (Some(0), "three\n"),
+        "{}",
+        text(&output.stderr)
+    );
 }
 
 #[test]

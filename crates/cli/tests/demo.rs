@@ -32,13 +32,15 @@ fn every_lie_is_caught() {
 
 #[test]
 fn a_coordinator_keeps_its_budget_and_is_found_out_when_it_cheats() {
-    let result: Value = serde_json::from_slice(&moteseal(&["demo", "--quick", "--json"]).stdout).unwrap();
+    let result: Value =
+        serde_json::from_slice(&moteseal(&["demo", "--quick", "--json"]).stdout).unwrap();
     let edge = &result["edge"];
     let number = |value: &Value| value.as_f64().unwrap();
     assert_eq!(edge["readings"], 8 * 8 * 180);
     assert!(number(&edge["held"]) <= number(&edge["budget"]) + 1.0, "{edge}");
     assert!(
-        number(&edge["kept"]) < number(&edge["forwarded"]) && number(&edge["forwarded"]) < number(&edge["readings"]),
+        number(&edge["kept"]) < number(&edge["forwarded"])
+            && number(&edge["forwarded"]) < number(&edge["readings"]),
         "{edge}"
     );
     assert_eq!((&edge["epochs"], &edge["justified"]), (&8.into(), &8.into()));
@@ -49,7 +51,8 @@ fn a_coordinator_keeps_its_budget_and_is_found_out_when_it_cheats() {
 
 #[test]
 fn the_honest_answer_is_small_complete_and_near_the_truth() {
-    let result: Value = serde_json::from_slice(&moteseal(&["demo", "--quick", "--json"]).stdout).unwrap();
+    let result: Value =
+        serde_json::from_slice(&moteseal(&["demo", "--quick", "--json"]).stdout).unwrap();
     assert_eq!(result["readings"], 8 * 8 * 180);
     assert_eq!(result["verified"]["complete"], true);
     assert_eq!(result["verified"]["signatures"], 8, "one run a device");
@@ -68,7 +71,9 @@ fn one_lie_is_shown_in_detail() {
     let output = moteseal(&["demo", "--quick", "--tamper", "forged-salt"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let shown = text(&output.stdout);
-    for word in ["forged-salt", "star", "tree", "NotAuthentic", "StatementMismatch", "salt", "caught"] {
+    for word in
+        ["forged-salt", "star", "tree", "NotAuthentic", "StatementMismatch", "salt", "caught"]
+    {
         assert!(shown.contains(word), "{word} is not in\n{shown}");
     }
     assert!(!shown.contains('\u{1b}'), "no colours where stdout is no terminal");
@@ -79,7 +84,12 @@ fn an_unknown_lie_lists_the_known_ones() {
     let output = moteseal(&["demo", "--tamper", "white-lie"]);
     assert_eq!(output.status.code(), Some(2));
     let said = text(&output.stderr);
-    assert!(said.contains("white-lie") && said.contains("withheld-epoch") && said.contains("made-up-explanation"), "{said}");
+    assert!(
+        said.contains("white-lie")
+            && said.contains("withheld-epoch")
+            && said.contains("made-up-explanation"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -87,9 +97,20 @@ fn what_is_kept_can_be_gone_on_with() {
     let folder = tempfile::tempdir().unwrap();
     let home = folder.path().join("try");
     let path = |name: &str| home.join(name).to_str().unwrap().to_owned();
-    let output = moteseal(&["demo", "--quick", "--tamper", "altered-reading", "--keep", home.to_str().unwrap()]);
+    let output = moteseal(&[
+        "demo",
+        "--quick",
+        "--tamper",
+        "altered-reading",
+        "--keep",
+        home.to_str().unwrap(),
+    ]);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    assert!(text(&output.stdout).contains("moteseal cloud run --store"), "{}", text(&output.stdout));
+    assert!(
+        text(&output.stdout).contains("moteseal cloud run --store"),
+        "{}",
+        text(&output.stdout)
+    );
     for name in ["roster.cbor", "epochs.redb", "keys/op.pub.pem", "keys/mote-8-tree.salt.key"] {
         assert!(Path::new(&path(name)).exists(), "{name}");
     }

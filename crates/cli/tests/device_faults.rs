@@ -32,7 +32,12 @@ fn scene() -> (tempfile::TempDir, Roster, Station, DurableMote<SecretKey>) {
 }
 
 /// Carries frames and acknowledgements until the device has nothing to say; what is not acknowledged is sent again, `patience` times.
-fn exchange(mote: &mut DurableMote<SecretKey>, station: &mut Station, now: EpochNumber, patience: usize) {
+fn exchange(
+    mote: &mut DurableMote<SecretKey>,
+    station: &mut Station,
+    now: EpochNumber,
+    patience: usize,
+) {
     let mut tries = 0;
     while tries < patience && !mote.mote().is_done() {
         let frames = mote.frames(64).unwrap();
@@ -68,7 +73,20 @@ fn opaque(roster: &Roster) -> impl FnOnce(&mut Profile) {
 
 #[test]
 fn a_reading_of_any_length_reaches_the_gateway_or_is_refused_and_harms_no_other() {
-    for length in [0, 1, 1000, 65_277, 65_278, MAX_RECORD, MAX_RECORD + 1, 65_529, 65_530, 65_535, 65_536, 100_000] {
+    for length in [
+        0,
+        1,
+        1000,
+        65_277,
+        65_278,
+        MAX_RECORD,
+        MAX_RECORD + 1,
+        65_529,
+        65_530,
+        65_535,
+        65_536,
+        100_000,
+    ] {
         let folder = tempfile::tempdir().unwrap();
         let roster = group::roster(1, 100, 1000);
         let mut station = group::station(&roster, folder.path(), BOUND);
@@ -78,7 +96,10 @@ fn a_reading_of_any_length_reaches_the_gateway_or_is_refused_and_harms_no_other(
         if length <= MAX_RECORD {
             taken.unwrap();
         } else {
-            assert!(matches!(taken, Err(DurableError::Refused(SealRefused::TooLong { .. }))), "{length}: {taken:?}");
+            assert!(
+                matches!(taken, Err(DurableError::Refused(SealRefused::TooLong { .. }))),
+                "{length}: {taken:?}"
+            );
         }
         mote.sense(EPOCH, b"behind").unwrap();
         mote.end(EPOCH).unwrap();
@@ -88,7 +109,10 @@ fn a_reading_of_any_length_reaches_the_gateway_or_is_refused_and_harms_no_other(
         exchange(&mut mote, &mut station, EPOCH, 3);
         assert!(mote.mote().is_done(), "{length} bytes never reach the gateway");
         end(&mut station, EPOCH);
-        assert_eq!(group::sealed(&roster, &station), [(0, FIRST, 2 + u64::from(length <= MAX_RECORD), false, true)]);
+        assert_eq!(
+            group::sealed(&roster, &station),
+            [(0, FIRST, 2 + u64::from(length <= MAX_RECORD), false, true)]
+        );
     }
 }
 
@@ -114,7 +138,10 @@ fn a_seal_is_closed_when_it_is_full_and_its_epoch_goes_on() {
     assert!(mote.mote().is_done());
     end(&mut station, EPOCH);
     let parts = |index, last| (index, FIRST, if last { 10 } else { 100 }, false, last);
-    assert_eq!(group::sealed(&roster, &station), [parts(0, false), parts(1, false), parts(2, false), parts(3, true)]);
+    assert_eq!(
+        group::sealed(&roster, &station),
+        [parts(0, false), parts(1, false), parts(2, false), parts(3, true)]
+    );
     let cloud = Cloud::default();
     cloud.take(&station);
     let audited = group::audit(&roster, &cloud, &|_, _, _| None);
@@ -161,7 +188,10 @@ fn a_closed_seal_that_the_gateway_lost_holds_up_none_behind_it() {
     sense(&mut mote, next, 0..70);
     mote.end(next).unwrap();
     exchange(&mut mote, &mut station, next, 3);
-    assert!(mote.mote().has(SealIndex(0)), "a gateway that is asked a few times may still be reading its journal");
+    assert!(
+        mote.mote().has(SealIndex(0)),
+        "a gateway that is asked a few times may still be reading its journal"
+    );
     exchange(&mut mote, &mut station, next, 8);
     assert!(mote.mote().is_done());
     end(&mut station, next);
@@ -206,7 +236,8 @@ fn old_acknowledgements_that_come_late_cost_no_seal() {
     // After each of 40 waits an old word comes many times, after every third the gateway's own.
     for wait in 0..40 {
         mote.timeout();
-        (0..10).for_each(|_| assert!(!mote.acknowledged(&old).unwrap().unwrap(), "that is no news"));
+        (0..10)
+            .for_each(|_| assert!(!mote.acknowledged(&old).unwrap().unwrap(), "that is no news"));
         if wait % 3 == 2 {
             exchange(&mut mote, &mut station, EPOCH, 1);
             sense(&mut mote, EPOCH, 0..1);
@@ -223,14 +254,18 @@ fn a_word_of_the_open_epoch_is_taken_although_another_device_is_ahead() {
     let word = |epoch: EpochNumber, round: u8| {
         let mut out = [0; MAX_ANNOUNCEMENT];
         let coordinator = group::secret(group::COORDINATOR);
-        Announcement::issue(roster.group(), epoch, Round(round), &coordinator, &mut out).unwrap().to_vec()
+        Announcement::issue(roster.group(), epoch, Round(round), &coordinator, &mut out)
+            .unwrap()
+            .to_vec()
     };
     // What the gateway gets, and what is buffered in the next epoch, by how often the device was restarted.
     let told = |restarts: usize| {
         let folder = tempfile::tempdir().unwrap();
         let mut mote = group::mote(&roster, 0, folder.path(), 3);
         sense(&mut mote, EPOCH, 0..500);
-        for (epoch, round, counts) in [(next, 2, false), (EPOCH, 3, true), (EPOCH, 1, false), (next, 1, false)] {
+        for (epoch, round, counts) in
+            [(next, 2, false), (EPOCH, 3, true), (EPOCH, 1, false), (next, 1, false)]
+        {
             let before = mote.mote().buffered();
             mote.announced(&word(epoch, round)).unwrap().unwrap();
             assert_eq!(mote.mote().buffered() < before, counts, "epoch {epoch}, round {round}");
@@ -248,11 +283,16 @@ fn a_word_of_the_open_epoch_is_taken_although_another_device_is_ahead() {
     // An eighth of the first epoch, a quarter of the next.
     let link = group::link_key(&roster, group::device_id(&roster, 0));
     let forwarded = frames.iter().filter_map(|frame| match Uplink::open(frame, &link) {
-        Ok(Uplink::Forward(forward)) => Some(forward.events().map(|(_, level, _)| level.0).collect::<Vec<_>>()),
+        Ok(Uplink::Forward(forward)) => {
+            Some(forward.events().map(|(_, level, _)| level.0).collect::<Vec<_>>())
+        }
         _ => None,
     });
     let levels: Vec<u8> = forwarded.flatten().collect();
-    assert!(levels.iter().all(|level| *level >= 3) && (30..100).contains(&levels.len()), "{levels:?}");
+    assert!(
+        levels.iter().all(|level| *level >= 3) && (30..100).contains(&levels.len()),
+        "{levels:?}"
+    );
     assert!((80 * 11..180 * 11).contains(&buffered), "{buffered}");
     for restarts in [1, 2] {
         assert_eq!(told(restarts), (frames.clone(), buffered), "after {restarts} restarts");
@@ -262,7 +302,8 @@ fn a_word_of_the_open_epoch_is_taken_although_another_device_is_ahead() {
 /// The device's folder: what `moteseal device run` and `moteseal seal` share of it is the chain's state.
 fn chain_state(folder: &Path, roster: &Roster) -> (Outbox, moteseal_device::Chain) {
     let folder = folder.join("mote-0");
-    Outbox::open(&folder.join("sealed"), &folder.join("chain"), roster, group::device_id(roster, 0)).unwrap()
+    Outbox::open(&folder.join("sealed"), &folder.join("chain"), roster, group::device_id(roster, 0))
+        .unwrap()
 }
 
 #[test]
@@ -293,7 +334,10 @@ fn an_index_that_the_journal_opened_is_not_signed_again_by_another_sealer() {
     outbox.store(&[bundle], &mut |_| {}).unwrap();
     drop(outbox);
     let opened = group::open_mote(&roster, 0, folder.path(), 3, |_| {});
-    assert!(matches!(opened, Err(DurableError::SealedElsewhere { .. })), "index 0 would be signed twice: {opened:?}");
+    assert!(
+        matches!(opened, Err(DurableError::SealedElsewhere { .. })),
+        "index 0 would be signed twice: {opened:?}"
+    );
 }
 
 #[test]
@@ -305,12 +349,21 @@ fn what_was_opened_is_in_the_chains_state_before_the_journal_has_it() {
     // Killed between the state and the journal, which were to have a second seal.
     let (outbox, state) = chain_state(folder.path(), &roster);
     assert_eq!(state.next_index, SealIndex(1));
-    outbox.persist(&moteseal_device::Chain { next_index: SealIndex(2), epoch: Some(EpochNumber(FIRST + 1)), ..state }).unwrap();
+    outbox
+        .persist(&moteseal_device::Chain {
+            next_index: SealIndex(2),
+            epoch: Some(EpochNumber(FIRST + 1)),
+            ..state
+        })
+        .unwrap();
     drop(outbox);
     for _ in 0..2 {
         let mote = group::mote(&roster, 0, folder.path(), 3);
         assert_eq!(mote.taken(), Some((EPOCH, 10)), "the open seal is as it was");
-        assert_eq!((mote.mote().opened(), mote.mote().chain().next_index), (Some(SealIndex(0)), SealIndex(2)));
+        assert_eq!(
+            (mote.mote().opened(), mote.mote().chain().next_index),
+            (Some(SealIndex(0)), SealIndex(2))
+        );
     }
     let mut mote = group::mote(&roster, 0, folder.path(), 3);
     sense(&mut mote, EPOCH, 10..30);
@@ -322,7 +375,10 @@ fn what_was_opened_is_in_the_chains_state_before_the_journal_has_it() {
     end(&mut station, EPOCH);
     end(&mut station, next);
     // The index that was passed over is stated, as after any restart.
-    assert_eq!(group::sealed(&roster, &station), [(0, FIRST, 30, false, true), (2, FIRST + 1, 5, true, true)]);
+    assert_eq!(
+        group::sealed(&roster, &station),
+        [(0, FIRST, 30, false, true), (2, FIRST + 1, 5, true, true)]
+    );
 }
 
 #[test]
@@ -338,7 +394,10 @@ fn readings_that_wait_are_not_sealed_by_another_scheme_than_before() {
     // The same index would be signed twice, differently.
     let refused = group::open_mote(&roster, 0, folder.path(), 3, |_| {}).unwrap_err();
     assert!(matches!(refused, DurableError::OtherScheme(_, Scheme::Tree)), "{refused:?}");
-    assert!(refused.to_string().contains("sealed by tree; run once more with that scheme"), "{refused}");
+    assert!(
+        refused.to_string().contains("sealed by tree; run once more with that scheme"),
+        "{refused}"
+    );
     let mut mote = group::open_mote(&roster, 0, folder.path(), 3, tree).unwrap();
     mote.end(EPOCH).unwrap();
     exchange(&mut mote, &mut station, EPOCH, 3);
@@ -352,5 +411,8 @@ fn readings_that_wait_are_not_sealed_by_another_scheme_than_before() {
     exchange(&mut mote, &mut station, next, 3);
     end(&mut station, EPOCH);
     end(&mut station, next);
-    assert_eq!(group::sealed(&roster, &station), [(0, FIRST, 30, false, true), (1, FIRST + 1, 5, false, true)]);
+    assert_eq!(
+        group::sealed(&roster, &station),
+        [(0, FIRST, 30, false, true), (1, FIRST + 1, 5, false, true)]
+    );
 }

@@ -26,7 +26,11 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 }
 
 fn settings() -> Settings {
-    Settings { epoch_ms: EPOCH_MS, first_wait: Duration::from_millis(50), longest_wait: Duration::from_millis(400) }
+    Settings {
+        epoch_ms: EPOCH_MS,
+        first_wait: Duration::from_millis(50),
+        longest_wait: Duration::from_millis(400),
+    }
 }
 
 /// The true time, and by how much the device's clock is wrong.
@@ -108,8 +112,14 @@ fn a_clock_that_jumps_ahead_and_back_silences_no_device() {
     let clock = || time.device();
     let sensed = block_on(async {
         let mut taken = |_| {};
-        let device =
-            run(&mut mote, &mut link, Source::Live { records, clock: &clock }, settings(), &mut taken, std::future::pending());
+        let device = run(
+            &mut mote,
+            &mut link,
+            Source::Live { records, clock: &clock },
+            settings(),
+            &mut taken,
+            std::future::pending(),
+        );
         let senses = async {
             let mut count = readings(&time, &send, 3).await;
             time.wrong_by.store(YEARS, Ordering::Relaxed);
@@ -126,13 +136,19 @@ fn a_clock_that_jumps_ahead_and_back_silences_no_device() {
             both = tokio::time::timeout(Duration::from_secs(30), both) => both.expect("the device is silent"),
             () = gateway(&mut station, &mut hub, &time) => unreachable!("it never ends"),
         };
-        assert_eq!(ran.unwrap(), Ran { readings: u64::from(count), left_out: 0, refused: 0, is_done: true });
+        assert_eq!(
+            ran.unwrap(),
+            Ran { readings: u64::from(count), left_out: 0, refused: 0, is_done: true }
+        );
         u64::from(count)
     });
     end_all(&mut station);
     let sealed = group::sealed(&roster, &station);
     assert_eq!(sealed.iter().map(|(_, _, events, ..)| events).sum::<u64>(), sensed);
-    assert!(sealed.iter().zip(0..).all(|((index, ..), at)| *index == at), "no index is passed over: {sealed:?}");
+    assert!(
+        sealed.iter().zip(0..).all(|((index, ..), at)| *index == at),
+        "no index is passed over: {sealed:?}"
+    );
     // Epochs went on by the time that passed while the clock was far ahead.
     let epochs: Vec<u64> = sealed.iter().map(|(_, epoch, ..)| epoch - FIRST).collect();
     assert!((3..6).all(|epoch| epochs.contains(&epoch)), "{epochs:?}");
@@ -186,10 +202,16 @@ fn a_device_that_is_stopped_takes_what_was_handed_over() {
         let ran = block_on(async {
             let mut count = |_| {};
             let source = Source::Live { records, clock: &clock };
-            run(&mut mote, &mut link, source, settings(), &mut count, std::future::ready(())).await.unwrap()
+            run(&mut mote, &mut link, source, settings(), &mut count, std::future::ready(()))
+                .await
+                .unwrap()
         });
         // One of them is not of the schema's size, and costs nobody else anything.
-        assert_eq!(ran, Ran { readings: 2, left_out: 0, refused: 1, is_done: false }, "stop {taken}");
+        assert_eq!(
+            ran,
+            Ran { readings: 2, left_out: 0, refused: 1, is_done: false },
+            "stop {taken}"
+        );
     }
 }
 
@@ -211,7 +233,8 @@ fn a_gateway_that_is_away_for_many_epochs_costs_what_the_next_seal_says() {
     let (ran, longest) = block_on(async {
         let source = Source::Live { records, clock: &clock };
         let mut taken = |_| {};
-        let device = run(&mut mote, &mut link, source, settings(), &mut taken, std::future::pending());
+        let device =
+            run(&mut mote, &mut link, source, settings(), &mut taken, std::future::pending());
         let senses = async {
             let mut longest = 0;
             for epoch in 1..=AWAY {
@@ -243,7 +266,10 @@ fn a_gateway_that_is_away_for_many_epochs_costs_what_the_next_seal_says() {
     // Those that waited are there; then comes one that says that others were given up, and all behind it.
     let (before, behind) = sealed.split_at(WAITING as usize);
     assert!(before.iter().zip(0..).all(|(seal, at)| (seal.0, seal.3) == (at, false)), "{sealed:?}");
-    assert!(behind[0].3 && behind[0].0 > WAITING + 10 && behind[1..].iter().all(|seal| !seal.3), "{sealed:?}");
+    assert!(
+        behind[0].3 && behind[0].0 > WAITING + 10 && behind[1..].iter().all(|seal| !seal.3),
+        "{sealed:?}"
+    );
     assert!(behind.windows(2).all(|pair| pair[1].0 == pair[0].0 + 1), "{sealed:?}");
     assert_eq!(mote.mote().chain().next_index, SealIndex(sealed.last().unwrap().0 + 1));
 }
@@ -259,7 +285,11 @@ fn a_gateway_that_is_back_after_a_silence_need_not_wait_for_the_longest_pause() 
     let time = Time::start();
     let (send, records) = mpsc::channel(8);
     let clock = || time.device();
-    let settings = Settings { first_wait: Duration::from_millis(200), longest_wait: Duration::from_secs(6), ..settings() };
+    let settings = Settings {
+        first_wait: Duration::from_millis(200),
+        longest_wait: Duration::from_secs(6),
+        ..settings()
+    };
     // The broker is up, and nobody behind it.
     let next = async || {
         let before = Instant::now();
@@ -270,7 +300,8 @@ fn a_gateway_that_is_back_after_a_silence_need_not_wait_for_the_longest_pause() 
         send.send(vec![7; 4]).await.unwrap();
         let source = Source::Live { records, clock: &clock };
         let mut taken = |_| {};
-        let device = run(&mut mote, &mut link, source, settings, &mut taken, std::future::pending());
+        let device =
+            run(&mut mote, &mut link, source, settings, &mut taken, std::future::pending());
         let silent = async {
             // Each try ends a wait that is twice as long as the one before: 0.2, 0.4, 0.8, 1.6, 3.2 seconds, then 6.
             while time.start.elapsed() < Duration::from_millis(6300) {
@@ -280,7 +311,10 @@ fn a_gateway_that_is_back_after_a_silence_need_not_wait_for_the_longest_pause() 
             station.announce(time.epoch());
             let word = station.commit().unwrap().announcement.unwrap();
             network.hub().announce(word.into()).await.unwrap();
-            assert!(next().await < Duration::from_secs(1), "what waits is sent when the gateway is heard");
+            assert!(
+                next().await < Duration::from_secs(1),
+                "what waits is sent when the gateway is heard"
+            );
         };
         tokio::select! {
             ran = device => panic!("it ended: {ran:?}"),

@@ -55,7 +55,8 @@ fn a_group_is_estimated_at_one_rate_and_by_a_number_an_epoch() {
     let median = all[all.len() / 2];
     for choice in [["--rate", "1/8"], ["--at-most", "60"]] {
         let ask = |what: &[&str]| {
-            let json = estimate(&scene, &cloud, &[what, &choice, &["--json"]].concat()).done().json();
+            let json =
+                estimate(&scene, &cloud, &[what, &choice, &["--json"]].concat()).done().json();
             assert_eq!(json["group"]["population"], all.len(), "{json}");
             json["group"]["estimates"].as_array().unwrap().clone()
         };
@@ -69,7 +70,11 @@ fn a_group_is_estimated_at_one_rate_and_by_a_number_an_epoch() {
         assert!(quantiles[0]["value"].as_f64() < quantiles[2]["value"].as_f64());
         // What the devices signed is no estimate.
         let count = &ask(&["count", "temperature"])[0];
-        assert_eq!((count["value"].as_f64(), &count["low_95"]), (Some(all.len() as f64), &count["high_95"]), "{count}");
+        assert_eq!(
+            (count["value"].as_f64(), &count["low_95"]),
+            (Some(all.len() as f64), &count["high_95"]),
+            "{count}"
+        );
         let edges = [all[0], median, all[all.len() - 1]];
         let text = edges.map(|edge| edge.to_string()).join(",");
         let bins = ask(&["histogram", "temperature", "--edges", &text]);
@@ -82,7 +87,10 @@ fn a_group_is_estimated_at_one_rate_and_by_a_number_an_epoch() {
 #[test]
 fn each_device_has_its_own_estimate_and_without_a_sampled_reading_none() {
     let (scene, cloud, devices) = home();
-    let json = estimate(&scene, &cloud, &["mean", "temperature", "--rate", "1/8", "--each", "--json"]).done().json();
+    let json =
+        estimate(&scene, &cloud, &["mean", "temperature", "--rate", "1/8", "--each", "--json"])
+            .done()
+            .json();
     for about in json["devices"].as_array().unwrap() {
         let values = &devices[usize::from(about["device"] == "dev2")];
         assert_eq!(about["population"], values.len(), "{about}");
@@ -101,8 +109,20 @@ fn a_seed_repeats_what_was_re_sampled_and_a_proof_what_was_answered() {
     let (scene, cloud, _) = home();
     let seed = "00".repeat(32);
     let ask = || {
-        let arguments = ["quantile", "temperature", "--rate", "1/16", "--bootstrap", "100", "--seed", &seed, "--json"];
-        estimate(&scene, &cloud, &[&arguments[..], &["--proof", "p.mproof"]].concat()).done().json()["group"].clone()
+        let arguments = [
+            "quantile",
+            "temperature",
+            "--rate",
+            "1/16",
+            "--bootstrap",
+            "100",
+            "--seed",
+            &seed,
+            "--json",
+        ];
+        estimate(&scene, &cloud, &[&arguments[..], &["--proof", "p.mproof"]].concat()).done().json()
+            ["group"]
+            .clone()
     };
     assert_eq!(ask(), ask());
     let verified = scene.with_roster(&["verify", "p.mproof", "--json"]).done().json();
@@ -129,7 +149,8 @@ fn what_cannot_be_estimated_is_said_before_anything_is_asked_twice() {
 #[test]
 fn rows_of_the_whole_group_need_no_names() {
     let (scene, cloud, devices) = home();
-    let run = scene.with_roster(&["get", "--from", &cloud.url, "--rate", "1", "--format", "csv"]).done();
+    let run =
+        scene.with_roster(&["get", "--from", &cloud.url, "--rate", "1", "--format", "csv"]).done();
     assert_eq!(run.out.lines().count() - 1, devices.concat().len());
 }
 
@@ -149,14 +170,23 @@ impl Asked {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("roster.cbor"), group.roster.bytes()).unwrap();
         let mut pem = [0; 512];
-        fs::write(folder.path().join("op.pub.pem"), encode_public_pem(&secret(98).public(), &mut pem).unwrap()).unwrap();
+        fs::write(
+            folder.path().join("op.pub.pem"),
+            encode_public_pem(&secret(98).public(), &mut pem).unwrap(),
+        )
+        .unwrap();
         Self { cloud, folder, until: format!("@{}", FIRST + uploads.len() as u64) }
     }
 
     /// Runs a command on the group's roster: its exit code, what it printed, and what it said.
     fn run(&self, arguments: &[&str]) -> (i32, String, String) {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_moteseal"));
-        command.current_dir(self.folder.path()).args(arguments).args(["--roster", "roster.cbor", "--operator", "op.pub.pem"]);
+        command.current_dir(self.folder.path()).args(arguments).args([
+            "--roster",
+            "roster.cbor",
+            "--operator",
+            "op.pub.pem",
+        ]);
         let output = command.output().unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
@@ -164,7 +194,10 @@ impl Asked {
 
     /// Runs one that asks the cloud for the whole range.
     fn ask(&self, arguments: &[&str]) -> (i32, String, String) {
-        self.run(&[arguments, &["--no-memory", "--from", &self.cloud.url, "--until", &self.until]].concat())
+        self.run(
+            &[arguments, &["--no-memory", "--from", &self.cloud.url, "--until", &self.until]]
+                .concat(),
+        )
     }
 
     fn estimate(&self, arguments: &[&str]) -> (i32, Value, String) {
@@ -183,7 +216,8 @@ async fn a_group_with_a_budget_is_estimated_at_the_rate_that_every_epoch_has() {
     let run = |arguments: &[&str]| asked.estimate(arguments);
     let round = uploads.iter().map(|upload| upload.round).max().unwrap();
     assert!(uploads.iter().any(|upload| upload.round < round));
-    let all: Vec<f64> = loads.iter().flatten().flat_map(|count| (0..*count).map(f64::from)).collect();
+    let all: Vec<f64> =
+        loads.iter().flatten().flat_map(|count| (0..*count).map(f64::from)).collect();
     let (sum, count) = (all.iter().sum::<f64>(), all.len() as f64);
     let (code, json, talk) = run(&["mean", "place"]);
     assert_eq!(
@@ -193,7 +227,10 @@ async fn a_group_with_a_budget_is_estimated_at_the_rate_that_every_epoch_has() {
     );
     near(&json["group"]["estimates"][0], sum / count);
     near(&run(&["sum", "place"]).1["group"]["estimates"][0], sum);
-    near(&run(&["count", "place<500"]).1["group"]["estimates"][0], all.iter().filter(|place| **place < 500.0).count() as f64);
+    near(
+        &run(&["count", "place<500"]).1["group"]["estimates"][0],
+        all.iter().filter(|place| **place < 500.0).count() as f64,
+    );
     // The number itself is signed, however few readings there are to be had.
     assert_eq!(run(&["count", "place"]).1["group"]["estimates"][0]["value"], count);
     // By number each epoch has a rate of its own, and all that was kept can be used.
@@ -214,9 +251,13 @@ async fn a_device_that_was_cut_off_lowers_the_common_rate_and_does_not_end_it() 
     let mut uploads = vec![group.epoch([50, 60, 70, 80])];
     group.cut_off = Some(1);
     uploads.push(group.epoch([500, 40_000, 300, 200]));
-    let cut_off = uploads[1].bundles.iter().find(|bundle| bundle.device == group.devices[1]).unwrap();
+    let cut_off =
+        uploads[1].bundles.iter().find(|bundle| bundle.device == group.devices[1]).unwrap();
     let items = Answer::decode(&cut_off.bytes).unwrap().items;
-    let own_round = items.iter().find_map(|item| if let Item::Part(part) = item { Some(part.own_round) } else { None }).unwrap();
+    let own_round = items
+        .iter()
+        .find_map(|item| if let Item::Part(part) = item { Some(part.own_round) } else { None })
+        .unwrap();
     let round = uploads[1].round;
     assert!(own_round > round && round.0 > 0, "{own_round} {round}");
     let asked = Asked::of(&group, &uploads).await;
@@ -226,7 +267,8 @@ async fn a_device_that_was_cut_off_lowers_the_common_rate_and_does_not_end_it() 
     let (code, json, talk) = asked.estimate(&["mean", "place", "north", "west"]);
     assert_eq!((code, &json["rate"]), (0, &format!("1/{}", 1 << round.0).into()), "{talk}");
     // Asked for by name, a higher rate is refused by that of the device's seal.
-    let (code, _, talk) = asked.estimate(&["mean", "place", "--rate", &format!("1/{}", 1 << round.0)]);
+    let (code, _, talk) =
+        asked.estimate(&["mean", "place", "--rate", &format!("1/{}", 1 << round.0)]);
     assert!(code != 0 && talk.contains("RateUnavailable"), "{code} {talk}");
 }
 
@@ -237,18 +279,30 @@ async fn a_proof_of_a_group_with_a_budget_is_verified_offline() {
     let mut group = Group::new(Scheme::Star, 10, 200, 6);
     // The devices forward everything, so that what was pruned is told by the manifests alone.
     group.tells = |_, _| None;
-    let uploads: Vec<Upload> = [[900, 200, 300, 0], [10, 0, 20, 30], [400, 400, 400, 400]].map(|load| group.epoch(load)).into();
+    let uploads: Vec<Upload> = [[900, 200, 300, 0], [10, 0, 20, 30], [400, 400, 400, 400]]
+        .map(|load| group.epoch(load))
+        .into();
     let round = uploads.iter().map(|upload| upload.round.0).max().unwrap();
     let asked = Asked::of(&group, &uploads).await;
-    for (choice, kept) in [(["--rate", &format!("1/{}", 1 << round)], false), (["--at-most", "100000"], true)] {
-        let (code, _, talk) =
-            asked.ask(&[&["get", "--proof", "p.mproof", "--format", "csv", "--out", "rows.csv"][..], &choice].concat());
+    for (choice, kept) in
+        [(["--rate", &format!("1/{}", 1 << round)], false), (["--at-most", "100000"], true)]
+    {
+        let (code, _, talk) = asked.ask(
+            &[&["get", "--proof", "p.mproof", "--format", "csv", "--out", "rows.csv"][..], &choice]
+                .concat(),
+        );
         assert_eq!(code, 0, "{choice:?}: {talk}");
         let (code, out, talk) = asked.run(&["verify", "p.mproof", "--json"]);
         let json: Value = serde_json::from_str(&out).unwrap_or(Value::Null);
         assert_eq!((code, &json["verified"]), (0, &true.into()), "{choice:?}: {out}{talk}");
-        let rows = fs::read_to_string(asked.folder.path().join("rows.csv")).unwrap().lines().count() as u64 - 1;
-        let all: u64 = uploads.iter().flat_map(|upload| &upload.bundles).map(|bundle| got_all(&group, &uploads, bundle)).sum();
+        let rows = fs::read_to_string(asked.folder.path().join("rows.csv")).unwrap().lines().count()
+            as u64
+            - 1;
+        let all: u64 = uploads
+            .iter()
+            .flat_map(|upload| &upload.bundles)
+            .map(|bundle| got_all(&group, &uploads, bundle))
+            .sum();
         assert!(rows > 0 && (rows == all) == kept, "{choice:?}: {rows} of {all}");
         // One byte of it changed is one too many.
         let path = asked.folder.path().join("p.mproof");
@@ -262,7 +316,8 @@ async fn a_proof_of_a_group_with_a_budget_is_verified_offline() {
         fs::remove_file(asked.folder.path().join("rows.csv")).unwrap();
     }
     // What a gateway uploads, in files: the manifest before the bundles that are pruned to its round.
-    let pruned: Vec<u8> = uploads[0].bundles.iter().flat_map(|bundle| bundle.bytes.clone()).collect();
+    let pruned: Vec<u8> =
+        uploads[0].bundles.iter().flat_map(|bundle| bundle.bytes.clone()).collect();
     let mut behind = Vec::new();
     write::manifest(&mut behind, &uploads[0].manifest(&group.roster, &coordinator()).unwrap());
     behind.extend_from_slice(&pruned);

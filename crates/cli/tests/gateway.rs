@@ -41,13 +41,23 @@ struct Running {
     task: JoinHandle<()>,
 }
 
-async fn gateway(roster: &Roster, folder: &Path, network: &Network, cloud: &str, settings: Settings, bound: u64) -> Running {
+async fn gateway(
+    roster: &Roster,
+    folder: &Path,
+    network: &Network,
+    cloud: &str,
+    settings: Settings,
+    bound: u64,
+) -> Running {
     let station = group::station(roster, folder, bound);
     let client = Client::new(cloud, &Options::default()).unwrap();
     let gateway = Gateway::bind(station, settings, Some(client)).await.unwrap();
     let (stop, stopped) = oneshot::channel();
     let link = network.hub();
-    let task = tokio::spawn(async move { gateway.run(link, async { drop(stopped.await) }).await.unwrap() });
+    let task =
+        tokio::spawn(
+            async move { gateway.run(link, async { drop(stopped.await) }).await.unwrap() },
+        );
     Running { stop, task }
 }
 
@@ -69,11 +79,14 @@ fn device(
     let mut mote = group::mote(roster, device, folder, 8);
     let mut link = network.device(group::device_id(roster, device).0);
     let recording = group::recording(device, EPOCH_MS, epochs, per_epoch);
-    let settings = DeviceSettings { first_wait: Duration::from_millis(50), ..DeviceSettings::new(EPOCH_MS) };
+    let settings =
+        DeviceSettings { first_wait: Duration::from_millis(50), ..DeviceSettings::new(EPOCH_MS) };
     tokio::spawn(async move {
         let source = Source::Recording { recording: &recording, speed };
         let done = std::future::pending();
-        moteseal_device::run::run(&mut mote, &mut link, source, settings, &mut |_| {}, done).await.unwrap()
+        moteseal_device::run::run(&mut mote, &mut link, source, settings, &mut |_| {}, done)
+            .await
+            .unwrap()
     })
 }
 
@@ -105,17 +118,28 @@ fn devices_epochs_and_lost_frames_end_in_justified_epochs_at_the_cloud() {
     let cloud = Cloud::default();
     runtime().block_on(async {
         let url = cloud.serve().await;
-        let faults =
-            Faults { loss: 0.2, duplication: 0.1, reordering: 0.1, delay: (Duration::from_millis(1), Duration::from_millis(20)) };
+        let faults = Faults {
+            loss: 0.2,
+            duplication: 0.1,
+            reordering: 0.1,
+            delay: (Duration::from_millis(1), Duration::from_millis(20)),
+        };
         let network = Network::new(7, faults);
         let gateway = gateway(&roster, folder.path(), &network, &url, settings(), BOUND).await;
-        let running: Vec<_> =
-            (0..devices).map(|at| device(&roster, at, folder.path(), &network, (epochs, per_epoch), Some(4.0))).collect();
+        let running: Vec<_> = (0..devices)
+            .map(|at| device(&roster, at, folder.path(), &network, (epochs, per_epoch), Some(4.0)))
+            .collect();
         for device in running {
             let ran = device.await.unwrap();
-            assert_eq!(ran, Ran { readings: epochs * per_epoch, left_out: 0, refused: 0, is_done: true });
+            assert_eq!(
+                ran,
+                Ran { readings: epochs * per_epoch, left_out: 0, refused: 0, is_done: true }
+            );
         }
-        until("all epochs are at the cloud", || cloud.manifests.lock().unwrap().len() as u64 == epochs).await;
+        until("all epochs are at the cloud", || {
+            cloud.manifests.lock().unwrap().len() as u64 == epochs
+        })
+        .await;
         let outbox = folder.path().join("gateway/outbox");
         until("the outbox is empty", || std::fs::read_dir(&outbox).unwrap().count() == 0).await;
         gateway.stop().await;
@@ -139,8 +163,9 @@ fn a_gateway_that_is_stopped_and_started_again_and_again_loses_nothing() {
     runtime().block_on(async {
         let url = cloud.serve().await;
         let network = Network::new(3, Faults { loss: 0.05, ..Faults::default() });
-        let running: Vec<_> =
-            (0..devices).map(|at| device(&roster, at, folder.path(), &network, (epochs, per_epoch), Some(1.0))).collect();
+        let running: Vec<_> = (0..devices)
+            .map(|at| device(&roster, at, folder.path(), &network, (epochs, per_epoch), Some(1.0)))
+            .collect();
         while !running.iter().all(JoinHandle::is_finished) {
             let gateway = gateway(&roster, folder.path(), &network, &url, settings(), BOUND).await;
             tokio::time::sleep(Duration::from_millis(350)).await;
@@ -154,7 +179,10 @@ fn a_gateway_that_is_stopped_and_started_again_and_again_loses_nothing() {
             }
         }
         let gateway = gateway(&roster, folder.path(), &network, &url, settings(), BOUND).await;
-        until("all epochs are at the cloud", || cloud.manifests.lock().unwrap().len() as u64 == epochs).await;
+        until("all epochs are at the cloud", || {
+            cloud.manifests.lock().unwrap().len() as u64 == epochs
+        })
+        .await;
         let outbox = folder.path().join("gateway/outbox");
         until("the outbox is empty", || std::fs::read_dir(&outbox).unwrap().count() == 0).await;
         gateway.stop().await;
@@ -175,15 +203,22 @@ fn while_the_cloud_is_away_epochs_wait_and_then_go_up_in_order() {
         let url = cloud.serve().await;
         let network = Network::new(5, Faults::default());
         let gateway = gateway(&roster, folder.path(), &network, &url, settings(), BOUND).await;
-        let running: Vec<_> =
-            (0..devices).map(|at| device(&roster, at, folder.path(), &network, (epochs, per_epoch), None)).collect();
+        let running: Vec<_> = (0..devices)
+            .map(|at| device(&roster, at, folder.path(), &network, (epochs, per_epoch), None))
+            .collect();
         for device in running {
             assert!(device.await.unwrap().is_done);
         }
         let outbox = folder.path().join("gateway/outbox");
-        until("a hundred epochs wait", || std::fs::read_dir(&outbox).unwrap().count() as u64 == epochs).await;
+        until("a hundred epochs wait", || {
+            std::fs::read_dir(&outbox).unwrap().count() as u64 == epochs
+        })
+        .await;
         cloud.refuses.store(0, Ordering::Relaxed);
-        until("all epochs are at the cloud", || cloud.manifests.lock().unwrap().len() as u64 == epochs).await;
+        until("all epochs are at the cloud", || {
+            cloud.manifests.lock().unwrap().len() as u64 == epochs
+        })
+        .await;
         until("the outbox is empty", || std::fs::read_dir(&outbox).unwrap().count() == 0).await;
         gateway.stop().await;
     });

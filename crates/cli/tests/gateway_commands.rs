@@ -38,7 +38,8 @@ fn temperatures(device: &str) -> Vec<String> {
 /// The readings that a device says it has taken, now or in an earlier run.
 fn taken(said: &str, name: &str) -> u64 {
     let line = said.lines().find(|line| line.contains(" readings taken, ")).unwrap();
-    let numbers = line.strip_prefix(&format!("{name}: ")).unwrap().split_once(" readings taken, ").unwrap();
+    let numbers =
+        line.strip_prefix(&format!("{name}: ")).unwrap().split_once(" readings taken, ").unwrap();
     let number = |text: &str| text.replace(',', "").parse::<u64>().unwrap();
     number(numbers.0) + number(numbers.1.split_once(" left out").unwrap().0)
 }
@@ -97,7 +98,9 @@ impl Running {
 
     /// SIGTERM.
     fn ask_to_stop(&self) {
-        assert!(Command::new("kill").arg(self.process.id().to_string()).status().unwrap().success());
+        assert!(
+            Command::new("kill").arg(self.process.id().to_string()).status().unwrap().success()
+        );
     }
 }
 
@@ -122,8 +125,20 @@ impl Site {
         scene.run(&["key", "new", "--out", "keys/gateway"]).done();
         fs::remove_file(scene.path("roster.cbor")).unwrap();
         let budget = BUDGET.to_string();
-        let roster = ["roster", "new", "--operator", "keys/op.key.pem", "--group", "home", "--epoch", "1h", "--levels", "16"];
-        let sampled = ["--budget", &budget, "--coordinator", "keys/gateway.pub.pem", "--out", "roster.cbor"];
+        let roster = [
+            "roster",
+            "new",
+            "--operator",
+            "keys/op.key.pem",
+            "--group",
+            "home",
+            "--epoch",
+            "1h",
+            "--levels",
+            "16",
+        ];
+        let sampled =
+            ["--budget", &budget, "--coordinator", "keys/gateway.pub.pem", "--out", "roster.cbor"];
         let devices = ["--device", "dev1=keys/dev1.pub.pem", "--device", "dev2=keys/dev2.pub.pem"];
         scene.run(&[&roster[..], &devices, &sampled].concat()).done();
         scene.run(&["key", "link", "--out", "keys/link.key"]).done();
@@ -142,7 +157,16 @@ impl Site {
         scene.write("gateway.toml", &gateway);
         for device in DEVICES {
             let secret = format!("keys/{device}.link.key");
-            let linked = ["key", "link", "--group-secret", "keys/link.key", "--device", device, "--out", &secret];
+            let linked = [
+                "key",
+                "link",
+                "--group-secret",
+                "keys/link.key",
+                "--device",
+                device,
+                "--out",
+                &secret,
+            ];
             scene.with_roster(&linked).done();
             let table = repository(&format!("data/examples/{device}.csv"));
             let scheme = if device == TREE { "tree" } else { "star" };
@@ -166,13 +190,18 @@ impl Site {
         let whole = self.scene.command(&["gateway", "run", "--config", "gateway.toml"]);
         let mut limited = Command::new("prlimit");
         limited.arg(format!("--fsize={bytes}:")).arg(whole.get_program()).args(whole.get_args());
-        limited.current_dir(whole.get_current_dir().unwrap()).env_remove("RUST_LOG").stdin(Stdio::null());
+        limited
+            .current_dir(whole.get_current_dir().unwrap())
+            .env_remove("RUST_LOG")
+            .stdin(Stdio::null());
         Running::start(limited)
     }
 
     fn device(&self, device: &str, speed: &str) -> Running {
         let config = format!("{device}.toml");
-        Running::start(self.scene.command(&["device", "run", "--config", &config, "--speed", speed]))
+        Running::start(
+            self.scene.command(&["device", "run", "--config", &config, "--speed", speed]),
+        )
     }
 
     /// A command that asks the cloud.
@@ -186,11 +215,16 @@ impl Site {
         let start = Instant::now();
         loop {
             let audit = self.ask(&["audit", "--json"]);
-            let is_whole = [0, 5].contains(&audit.code) && audit.json()["epochs"].as_array().unwrap().len() as u64 == EPOCHS;
+            let is_whole = [0, 5].contains(&audit.code)
+                && audit.json()["epochs"].as_array().unwrap().len() as u64 == EPOCHS;
             if is_whole {
                 return audit.json();
             }
-            assert!(start.elapsed() < LONG, "not all of it is there: {audit:?}\n{}", gateway.said());
+            assert!(
+                start.elapsed() < LONG,
+                "not all of it is there: {audit:?}\n{}",
+                gateway.said()
+            );
             std::thread::sleep(Duration::from_millis(100));
         }
     }
@@ -207,12 +241,22 @@ impl Site {
 
     /// Every epoch is justified and within the budget, and not one reading is unaccounted for.
     fn is_just(&self, audit: &Value) {
-        assert_eq!((&audit["justified"], &audit["undetermined"], &audit["unjustified"]), (&EPOCHS.into(), &0.into(), &0.into()));
+        assert_eq!(
+            (&audit["justified"], &audit["undetermined"], &audit["unjustified"]),
+            (&EPOCHS.into(), &0.into(), &0.into())
+        );
         let epochs = audit["epochs"].as_array().unwrap();
         for (epoch, number) in epochs.iter().zip(FIRST..) {
             let readings = if number == FIRST + EPOCHS - 1 { 2 * 97 } else { 2 * 720 };
-            assert_eq!((&epoch["epoch"], &epoch["events"], &epoch["listed"]), (&number.into(), &readings.into(), &2.into()));
-            assert_eq!((&epoch["round"], &epoch["doubts"]), (&epoch["due"], &Value::Array(Vec::new())), "{epoch}");
+            assert_eq!(
+                (&epoch["epoch"], &epoch["events"], &epoch["listed"]),
+                (&number.into(), &readings.into(), &2.into())
+            );
+            assert_eq!(
+                (&epoch["round"], &epoch["doubts"]),
+                (&epoch["due"], &Value::Array(Vec::new())),
+                "{epoch}"
+            );
             assert!(epoch["kept"].as_u64().unwrap() <= BUDGET, "{epoch}");
         }
     }
@@ -227,63 +271,112 @@ impl Site {
             let readings = if epoch["epoch"] == FIRST + EPOCHS - 1 { "194" } else { "1,440" };
             let (number, round, kept) = (&epoch["epoch"], &epoch["round"], &epoch["kept"]);
             assert!(line.starts_with(&format!("epoch {number} (2010-05-09T")), "{line}");
-            let numbers =
-                format!("round {round}, due {round}: {kept} of {readings} readings kept, budget 150; 2 seals of 2 devices;");
+            let numbers = format!(
+                "round {round}, due {round}: {kept} of {readings} readings kept, budget 150; 2 seals of 2 devices;"
+            );
             assert!(line.contains("  Justified  ") && line.contains(&numbers), "{line}");
         }
-        assert!(audit.talk.starts_with("7 epochs justified, 0 not, 0 undetermined; "), "{}", audit.talk);
+        assert!(
+            audit.talk.starts_with("7 epochs justified, 0 not, 0 undetermined; "),
+            "{}",
+            audit.talk
+        );
 
         // What every epoch can give, row by row as it was recorded.
         let round = epochs.iter().map(|epoch| epoch["round"].as_u64().unwrap()).max().unwrap();
         assert!((3..=5).contains(&round), "a tenth of 1,440 readings is kept: round {round}");
         let rate = format!("1/{}", 1 << round);
-        let get = [&["get", "--all", "--rate", &rate, "--format", "csv", "--no-memory"][..], &UNTIL].concat();
+        let get =
+            [&["get", "--all", "--rate", &rate, "--format", "csv", "--no-memory"][..], &UNTIL]
+                .concat();
         let rows = self.ask(&get).done().out;
-        assert!(rows.starts_with("epoch,epoch_start,device,index,seq,temperature,humidity\n"), "{rows}");
+        assert!(
+            rows.starts_with("epoch,epoch_start,device,index,seq,temperature,humidity\n"),
+            "{rows}"
+        );
         let truth = DEVICES.map(temperatures);
         let is_true = |row: &str| {
             let cells: Vec<&str> = row.split(',').collect();
             let device = DEVICES.iter().position(|device| *device == cells[2]).unwrap();
-            let place = (cells[0].parse::<u64>().unwrap() - FIRST) * 720 + cells[4].parse::<u64>().unwrap();
-            assert_eq!(cells[5].parse::<f64>(), truth[device][usize::try_from(place).unwrap()].parse(), "{row}");
+            let place =
+                (cells[0].parse::<u64>().unwrap() - FIRST) * 720 + cells[4].parse::<u64>().unwrap();
+            assert_eq!(
+                cells[5].parse::<f64>(),
+                truth[device][usize::try_from(place).unwrap()].parse(),
+                "{row}"
+            );
         };
         rows.lines().skip(1).for_each(is_true);
         let expected: u64 = epochs.iter().map(|epoch| from_level(epoch, round)).sum();
         assert_eq!(rows.lines().count() as u64 - 1, expected);
         // Of the device that seals trees, a number of readings by a seed that whoever asks has chosen.
-        let sample = ["get", TREE, "--sample", "20", "--seed", &"5e".repeat(32), "--format", "csv", "--no-memory"];
+        let sample = [
+            "get",
+            TREE,
+            "--sample",
+            "20",
+            "--seed",
+            &"5e".repeat(32),
+            "--format",
+            "csv",
+            "--no-memory",
+        ];
         let drawn = self.ask(&[&sample[..], &UNTIL].concat()).done().out;
         drawn.lines().skip(1).for_each(is_true);
         let of = |rows: &str, epoch: u64| {
             let row = format!("{epoch},");
-            rows.lines().filter(|line| line.starts_with(&row) && line.contains(&format!(",{TREE},"))).count()
+            rows.lines()
+                .filter(|line| line.starts_with(&row) && line.contains(&format!(",{TREE},")))
+                .count()
         };
         for epoch in FIRST..FIRST + EPOCHS {
             let least = of(&rows, epoch).min(20);
             assert!((least..=20).contains(&of(&drawn, epoch)) && least > 0, "{drawn}");
         }
         assert!(
-            self.ask(&[&["get", STAR, "--sample", "20", "--no-memory"][..], &UNTIL].concat()).talk.contains("SchemeMismatch")
+            self.ask(&[&["get", STAR, "--sample", "20", "--no-memory"][..], &UNTIL].concat())
+                .talk
+                .contains("SchemeMismatch")
         );
         // More than a budget left is not to be had, and it is said what is.
-        let refused = self.ask(&[&["get", "--all", "--rate", "1", "--no-memory"][..], &UNTIL].concat());
+        let refused =
+            self.ask(&[&["get", "--all", "--rate", "1", "--no-memory"][..], &UNTIL].concat());
         assert!(
-            refused.failed(2).contains("RateUnavailable") && refused.talk.contains("the highest rate that can be had"),
+            refused.failed(2).contains("RateUnavailable")
+                && refused.talk.contains("the highest rate that can be had"),
             "{refused:?}"
         );
 
         // The number of readings is exact; the mean is near, whatever the salts.
-        let count = self.ask(&[&["estimate", "count", "temperature", "--no-memory"][..], &UNTIL].concat()).done();
-        let says = format!("count 8834.0000  (95 %: 8834.0000 to 8834.0000), from {expected} of 8,834 readings");
+        let count = self
+            .ask(&[&["estimate", "count", "temperature", "--no-memory"][..], &UNTIL].concat())
+            .done();
+        let says = format!(
+            "count 8834.0000  (95 %: 8834.0000 to 8834.0000), from {expected} of 8,834 readings"
+        );
         assert!(count.out.starts_with("group ") && count.out.contains(&says), "{count:?}");
         assert!(count.talk.starts_with(&format!("--rate {rate}\n")), "{}", count.talk);
-        assert!(DEVICES.iter().all(|device| count.talk.contains(&format!("{device}         verified"))), "{}", count.talk);
-        let mean = self.ask(&[&["estimate", "mean", "temperature", "--no-memory", "--json"][..], &UNTIL].concat()).done().json();
+        assert!(
+            DEVICES.iter().all(|device| count.talk.contains(&format!("{device}         verified"))),
+            "{}",
+            count.talk
+        );
+        let mean = self
+            .ask(
+                &[&["estimate", "mean", "temperature", "--no-memory", "--json"][..], &UNTIL]
+                    .concat(),
+            )
+            .done()
+            .json();
         let all: Vec<f64> = truth.iter().flatten().map(|value| value.parse().unwrap()).collect();
         let true_mean = all.iter().sum::<f64>() / all.len() as f64;
         let estimate = &mean["group"]["estimates"][0];
-        let [value, low, high] = ["value", "low_95", "high_95"].map(|name| estimate[name].as_f64().unwrap());
-        assert!((value - true_mean).abs() < 2.5 * (high - low) && low < value && value < high, "{mean}, truth {true_mean}");
+        let [value, low, high] =
+            ["value", "low_95", "high_95"].map(|name| estimate[name].as_f64().unwrap());
+        assert!(
+            (value - true_mean).abs() < 2.5 * (high - low) && low < value && value < high,
+            "{mean}, truth {true_mean}"
+        );
     }
 }
 
@@ -322,7 +415,11 @@ fn from_keys_to_an_estimate_over_mqtt_5() {
     }
     assert!(!site.scene.path("gateway").exists(), "nothing was made");
     let checked = site.scene.run(&["device", "run", "--config", "dev1.toml", "--check"]).done();
-    assert!(checked.talk.contains("device dev1 of group home") && checked.talk.contains("replays 4,417 readings"), "{checked:?}");
+    assert!(
+        checked.talk.contains("device dev1 of group home")
+            && checked.talk.contains("replays 4,417 readings"),
+        "{checked:?}"
+    );
 
     let mut gateway = site.gateway();
     let watch = gateway.first_line();
@@ -332,13 +429,19 @@ fn from_keys_to_an_estimate_over_mqtt_5() {
     let ready = http(&watch, "/readyz");
     assert!(ready.starts_with("HTTP/1.1 200") && ready.ends_with("ready\n"), "{ready}");
     let metrics = http(&watch, "/metrics");
-    for metric in ["moteseal_gateway_epochs_ended_total 7", "moteseal_gateway_outbox_items 0", "moteseal_gateway_uploads_total 7"]
-    {
+    for metric in [
+        "moteseal_gateway_epochs_ended_total 7",
+        "moteseal_gateway_outbox_items 0",
+        "moteseal_gateway_uploads_total 7",
+    ] {
         assert!(metrics.lines().any(|line| line == metric), "{metric}: {metrics}");
     }
     gateway.ask_to_stop();
     let said = gateway.ends(&mut []);
-    assert!(said.contains("an epoch is over") && said.contains("stopped") && !said.contains("ERROR"), "{said}");
+    assert!(
+        said.contains("an epoch is over") && said.contains("stopped") && !said.contains("ERROR"),
+        "{said}"
+    );
 
     site.answers(&json);
 }
@@ -350,10 +453,14 @@ fn over_tls_with_a_password_and_who_has_another_one_is_told() {
     let path = |name: &str| folder.path().join(name).display().to_string();
     fs::write(path("broker.pem"), made.cert.pem()).unwrap();
     fs::write(path("broker.key"), made.signing_key.serialize_pem()).unwrap();
-    let passwords = Command::new("mosquitto_passwd").args(["-c", "-b", &path("passwords"), "field", "open sesame"]).status();
+    let passwords = Command::new("mosquitto_passwd")
+        .args(["-c", "-b", &path("passwords"), "field", "open sesame"])
+        .status();
     assert!(passwords.unwrap().success());
     let (chain, key, passwords) = (path("broker.pem"), path("broker.key"), path("passwords"));
-    let more = format!("certfile {chain}\nkeyfile {key}\nallow_anonymous false\npassword_file {passwords}\n");
+    let more = format!(
+        "certfile {chain}\nkeyfile {key}\nallow_anonymous false\npassword_file {passwords}\n"
+    );
     let broker = Broker::start(folder.path(), &more);
     let url = format!("mqtts://localhost:{}", broker.port);
     let link = format!("ca = \"{chain}\"\nuser = \"field\"\npassword_file = \"password\"\n");
@@ -363,7 +470,10 @@ fn over_tls_with_a_password_and_who_has_another_one_is_told() {
         site.scene.write("password", "open barley\n");
         let refused = site.scene.run(&[command, "run", "--config", config]);
         let said = refused.failed(6);
-        assert!(said.contains("Refused") && said.contains("check the user, the password"), "{said}");
+        assert!(
+            said.contains("Refused") && said.contains("check the user, the password"),
+            "{said}"
+        );
         // Whom to believe is wrong, too.
         let text = fs::read_to_string(site.scene.path(config)).unwrap();
         site.scene.write("strange.toml", &text.replace("ca = ", "# ca = "));
@@ -387,13 +497,23 @@ fn over_mqtt_3_1_1_to_a_cloud_that_is_away_meanwhile() {
     let mut gateway = site.gateway();
     site.replay(&mut gateway);
     // Every epoch waits, in order.
-    let expected: Vec<String> = (FIRST..FIRST + EPOCHS).map(|epoch| format!("{epoch:020}.epoch")).collect();
+    let expected: Vec<String> =
+        (FIRST..FIRST + EPOCHS).map(|epoch| format!("{epoch:020}.epoch")).collect();
     let start = Instant::now();
     while site.scene.names("gateway/outbox") != expected {
-        assert!(start.elapsed() < LONG, "{:?} wait: {}", site.scene.names("gateway/outbox"), gateway.said());
+        assert!(
+            start.elapsed() < LONG,
+            "{:?} wait: {}",
+            site.scene.names("gateway/outbox"),
+            gateway.said()
+        );
         std::thread::sleep(Duration::from_millis(20));
     }
-    assert!(gateway.said().contains("epochs wait in the outbox until the cloud takes them"), "{}", gateway.said());
+    assert!(
+        gateway.said().contains("epochs wait in the outbox until the cloud takes them"),
+        "{}",
+        gateway.said()
+    );
     let address = format!("127.0.0.1:{}", site.cloud.port());
     site.cloud = site.scene.cloud_at("epochs.redb", &address);
     let audit = site.audited(&gateway);
@@ -424,12 +544,23 @@ fn a_full_disk_is_named_and_nothing_that_was_acknowledged_is_lost() {
         until(&gateway, "name=\"DiskFull\"");
         let said = gateway.said();
         let line = said.lines().find(|line| line.contains("DiskFull")).unwrap();
-        assert!(line.contains("ERROR") && line.contains("no space left") && line.contains("devices hold back"), "{line}");
+        assert!(
+            line.contains("ERROR")
+                && line.contains("no space left")
+                && line.contains("devices hold back"),
+            "{line}"
+        );
         let ready = http(&watch, "/readyz");
-        assert!(ready.starts_with("HTTP/1.1 503") && ready.contains("no room: frames are not taken"), "{ready}");
+        assert!(
+            ready.starts_with("HTTP/1.1 503") && ready.contains("no room: frames are not taken"),
+            "{ready}"
+        );
         assert!(http(&watch, "/healthz").starts_with("HTTP/1.1 200"), "it lives");
         let journal = fs::metadata(site.scene.path("gateway/journal")).unwrap().len();
-        assert!((100..=ROOM).contains(&journal), "something was acknowledged before: {journal} bytes");
+        assert!(
+            (100..=ROOM).contains(&journal),
+            "something was acknowledged before: {journal} bytes"
+        );
         assert!(devices.iter_mut().all(Running::is_running), "devices wait");
         if killed {
             // What it acknowledged before its disk was full is in its journal, whatever becomes of the process.
@@ -443,7 +574,13 @@ fn a_full_disk_is_named_and_nothing_that_was_acknowledged_is_lost() {
     }
     // Room again: it goes on by itself.
     let pid = gateway.process.id().to_string();
-    assert!(Command::new("prlimit").args(["--pid", &pid, "--fsize=unlimited:"]).status().unwrap().success());
+    assert!(
+        Command::new("prlimit")
+            .args(["--pid", &pid, "--fsize=unlimited:"])
+            .status()
+            .unwrap()
+            .success()
+    );
     until(&gateway, "frames are taken again");
     for (device, name) in devices.iter_mut().zip(DEVICES) {
         let said = device.ends(&mut [&mut gateway]);

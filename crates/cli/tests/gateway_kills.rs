@@ -46,9 +46,14 @@ impl Device {
         let mote = self.mote.as_mut().unwrap();
         let first = mote.mote().opened().unwrap_or(mote.mote().chain().next_index);
         tell(mote);
-        for index in (first.0..mote.mote().chain().next_index.0).filter(|index| !mote.mote().has(SealIndex(*index))) {
+        for index in (first.0..mote.mote().chain().next_index.0)
+            .filter(|index| !mote.mote().has(SealIndex(*index)))
+        {
             let waiting = mote.mote().waiting();
-            assert!(waiting >= mote.most_waiting(), "seal {index} is gone, and only {waiting} waited");
+            assert!(
+                waiting >= mote.most_waiting(),
+                "seal {index} is gone, and only {waiting} waited"
+            );
             self.given_up.insert(index);
         }
     }
@@ -72,7 +77,13 @@ impl<'a> World<'a> {
     fn new(seed: u64, folder: &'a Path) -> Self {
         let mut chance = Chance::new(seed);
         let mut up_to = |most: u64| chance.below(most + 1);
-        let weather = Weather { loss: up_to(30), again: up_to(20), delay: up_to(8), reboots: up_to(4), kills: up_to(6) };
+        let weather = Weather {
+            loss: up_to(30),
+            again: up_to(20),
+            delay: up_to(8),
+            reboots: up_to(4),
+            kills: up_to(6),
+        };
         let count = u8::try_from(1 + chance.below(4)).unwrap();
         let budget = 5 + chance.below(120);
         let roster = group::roster(count, budget, 1000);
@@ -85,7 +96,18 @@ impl<'a> World<'a> {
         };
         let devices = (0..count).map(device).collect();
         let station = Some(group::station(&roster, folder, BOUND));
-        Self { chance, weather, folder, roster, devices, station, air: Vec::new(), sensed: 0, kills: 0, reboots: 0 }
+        Self {
+            chance,
+            weather,
+            folder,
+            roster,
+            devices,
+            station,
+            air: Vec::new(),
+            sensed: 0,
+            kills: 0,
+            reboots: 0,
+        }
     }
 
     fn send(&mut self, now: u64, to: Option<usize>, what: &[u8], is_announcement: bool) {
@@ -108,7 +130,11 @@ impl<'a> World<'a> {
             let before = EpochNumber((epoch - 1).min(FIRST + EPOCHS - 1));
             let newest = mote.mote().chain().epoch;
             // A device that sensed nothing says so.
-            if mote.mote().epoch().map_or(newest.is_none_or(|newest| newest < before), |open| open <= before) {
+            if mote
+                .mote()
+                .epoch()
+                .map_or(newest.is_none_or(|newest| newest < before), |open| open <= before)
+            {
                 device.tell(|mote| mote.end(before).unwrap());
             }
         }
@@ -153,14 +179,16 @@ impl<'a> World<'a> {
     fn tick(&mut self, now: u64, senses: bool) {
         let epoch = EpochNumber(FIRST + now / TICKS);
         (0..self.devices.len()).for_each(|at| self.device(at, now, senses));
-        let (mut due, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.air).into_iter().partition(|(when, ..)| *when <= now);
+        let (mut due, later): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.air).into_iter().partition(|(when, ..)| *when <= now);
         self.air = later;
         while !due.is_empty() {
             let place = usize::try_from(self.chance.below(due.len() as u64)).unwrap();
             let (_, to, what, is_announcement) = due.swap_remove(place);
             match to {
                 Some(at) if is_announcement => {
-                    let _ = self.devices[at].mote.as_mut().unwrap().announced(&what).unwrap().unwrap();
+                    let _ =
+                        self.devices[at].mote.as_mut().unwrap().announced(&what).unwrap().unwrap();
                 }
                 Some(at) => {
                     let device = &mut self.devices[at];
@@ -249,10 +277,15 @@ fn simulate(seed: u64) -> Total {
     world.run();
     let cloud = Cloud::default();
     cloud.take(world.station.as_ref().unwrap());
-    let devices: BTreeMap<DeviceId, &Device> = world.devices.iter().map(|device| (device.id, device)).collect();
+    let devices: BTreeMap<DeviceId, &Device> =
+        world.devices.iter().map(|device| (device.id, device)).collect();
     let truth = |id: DeviceId, epoch: u64, seq: u64| {
         let sensed = devices[&id].truth.get(&epoch);
-        Some(*sensed.and_then(|sensed| sensed.get(usize::try_from(seq).unwrap())).expect("an event that was never sensed"))
+        Some(
+            *sensed
+                .and_then(|sensed| sensed.get(usize::try_from(seq).unwrap()))
+                .expect("an event that was never sensed"),
+        )
     };
     let audited = group::audit(&world.roster, &cloud, &truth);
     let mut given_up = 0;
@@ -263,7 +296,12 @@ fn simulate(seed: u64) -> Total {
         let sealed = audited.indices.get(&device.id).cloned().unwrap_or_default();
         assert!(sealed.is_disjoint(&device.given_up), "{sealed:?} and {:?}", device.given_up);
         let known: BTreeSet<u32> = sealed.union(&device.given_up).copied().collect();
-        assert_eq!(known, (0..mote.chain().next_index.0).collect(), "given up: {:?}", device.given_up);
+        assert_eq!(
+            known,
+            (0..mote.chain().next_index.0).collect(),
+            "given up: {:?}",
+            device.given_up
+        );
         given_up += device.given_up.len() as u64;
         // What was taken is sealed, each reading once, or all of its epoch given up.
         let mut missing = 0;
@@ -273,9 +311,14 @@ fn simulate(seed: u64) -> Total {
                 None => missing += 1,
             }
         }
-        assert!(missing <= device.given_up.len(), "{missing} epochs are gone, and {:?} were given up", device.given_up);
+        assert!(
+            missing <= device.given_up.len(),
+            "{missing} epochs are gone, and {:?} were given up",
+            device.given_up
+        );
     }
-    let epochs: BTreeSet<u64> = audited.justified.iter().chain(&audited.undetermined).copied().collect();
+    let epochs: BTreeSet<u64> =
+        audited.justified.iter().chain(&audited.undetermined).copied().collect();
     assert_eq!(epochs.len(), audited.justified.len() + audited.undetermined.len());
     Total {
         kills: world.kills,
@@ -290,10 +333,12 @@ fn simulate(seed: u64) -> Total {
 /// Runs as many as `MOTESEAL_SEEDS` says, 20 unless it does.
 #[test]
 fn whoever_is_killed_comes_back_and_nobody_is_accused() {
-    let seeds = std::env::var("MOTESEAL_SEEDS").map_or(20, |seeds| seeds.parse().expect("a number of seeds"));
+    let seeds = std::env::var("MOTESEAL_SEEDS")
+        .map_or(20, |seeds| seeds.parse().expect("a number of seeds"));
     let mut total = Total::default();
     for seed in 0..seeds {
-        let run = std::panic::catch_unwind(|| simulate(seed)).unwrap_or_else(|_| panic!("seed {seed}"));
+        let run =
+            std::panic::catch_unwind(|| simulate(seed)).unwrap_or_else(|_| panic!("seed {seed}"));
         total.kills += run.kills;
         total.reboots += run.reboots;
         total.justified += run.justified;

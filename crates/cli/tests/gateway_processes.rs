@@ -50,8 +50,14 @@ fn free_port() -> u16 {
 /// Mosquitto, which `tools/setup.sh` installs.
 fn broker(folder: &Path, port: u16) -> Running {
     let config = folder.join("mosquitto.conf");
-    std::fs::write(&config, format!("listener {port} 127.0.0.1\nallow_anonymous true\nmax_queued_messages 0\n")).unwrap();
-    let program = ["/usr/sbin/mosquitto", "/usr/local/sbin/mosquitto"].into_iter().find(|path| Path::new(path).exists());
+    std::fs::write(
+        &config,
+        format!("listener {port} 127.0.0.1\nallow_anonymous true\nmax_queued_messages 0\n"),
+    )
+    .unwrap();
+    let program = ["/usr/sbin/mosquitto", "/usr/local/sbin/mosquitto"]
+        .into_iter()
+        .find(|path| Path::new(path).exists());
     let mut command = Command::new(program.unwrap_or("mosquitto"));
     let child = command.arg("-c").arg(&config).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
     let running = Running(child.expect("tools/setup.sh installs Mosquitto"));
@@ -75,15 +81,37 @@ impl Site {
 
     fn with_epochs(folder: &Path, port: u16, cloud: &str, budget: u64, epoch_ms: u64) -> Self {
         let site = Self { folder: folder.to_owned() };
-        for name in ["op", "gateway"].into_iter().map(str::to_owned).chain((0..DEVICES).map(|at| format!("mote-{at}"))) {
+        for name in ["op", "gateway"]
+            .into_iter()
+            .map(str::to_owned)
+            .chain((0..DEVICES).map(|at| format!("mote-{at}")))
+        {
             done(site.run(["key", "new", "--out", &name]));
         }
         let epoch = format!("{epoch_ms}ms");
         let budget = budget.to_string();
         let levels = group::LEVELS.to_string();
         let mut roster = moteseal();
-        roster.current_dir(folder).args(["roster", "new", "--operator", "op.key.pem", "--group", "field", "--epoch", &epoch]);
-        roster.args(["--levels", &levels, "--budget", &budget, "--coordinator", "gateway.pub.pem", "--out", "roster.cbor"]);
+        roster.current_dir(folder).args([
+            "roster",
+            "new",
+            "--operator",
+            "op.key.pem",
+            "--group",
+            "field",
+            "--epoch",
+            &epoch,
+        ]);
+        roster.args([
+            "--levels",
+            &levels,
+            "--budget",
+            &budget,
+            "--coordinator",
+            "gateway.pub.pem",
+            "--out",
+            "roster.cbor",
+        ]);
         for at in 0..DEVICES {
             roster.args(["--device", &format!("mote-{at}=mote-{at}.pub.pem")]);
         }
@@ -138,9 +166,17 @@ impl Site {
     }
 
     fn gateway(&self) -> Running {
-        let log = std::fs::OpenOptions::new().create(true).append(true).open(self.folder.join("gateway.log")).unwrap();
+        let log = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.folder.join("gateway.log"))
+            .unwrap();
         let mut command = moteseal();
-        command.current_dir(&self.folder).args(["gateway", "run", "--config", "gateway.toml"]).stdout(Stdio::null()).stderr(log);
+        command
+            .current_dir(&self.folder)
+            .args(["gateway", "run", "--config", "gateway.toml"])
+            .stdout(Stdio::null())
+            .stderr(log);
         Running(command.spawn().unwrap())
     }
 
@@ -148,7 +184,14 @@ impl Site {
         let log = self.folder.join(format!("mote-{at}.log"));
         let log = std::fs::OpenOptions::new().create(true).append(true).open(log).unwrap();
         let mut command = moteseal();
-        command.current_dir(&self.folder).args(["device", "run", "--config", &format!("mote-{at}.toml"), "--speed", speed]);
+        command.current_dir(&self.folder).args([
+            "device",
+            "run",
+            "--config",
+            &format!("mote-{at}.toml"),
+            "--speed",
+            speed,
+        ]);
         Running(command.stdout(Stdio::null()).stderr(log).spawn().unwrap())
     }
 
@@ -159,15 +202,24 @@ impl Site {
     }
 
     fn logs(&self) -> String {
-        let names = std::iter::once("gateway.log".to_owned()).chain((0..DEVICES).map(|at| format!("mote-{at}.log")));
-        names.map(|name| format!("{name}:\n{}\n", std::fs::read_to_string(self.folder.join(&name)).unwrap_or_default())).collect()
+        let names = std::iter::once("gateway.log".to_owned())
+            .chain((0..DEVICES).map(|at| format!("mote-{at}.log")));
+        names
+            .map(|name| {
+                format!(
+                    "{name}:\n{}\n",
+                    std::fs::read_to_string(self.folder.join(&name)).unwrap_or_default()
+                )
+            })
+            .collect()
     }
 }
 
 #[test]
 fn killed_again_and_again_gateway_and_devices_lose_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let cloud = Cloud::default();
     let url = runtime.block_on(cloud.serve());
     let port = free_port();
@@ -176,10 +228,16 @@ fn killed_again_and_again_gateway_and_devices_lose_nothing() {
     assert!(String::from_utf8_lossy(&checked.stdout).contains("all is well"));
     let mut mosquitto = broker(folder.path(), port);
     let mut gateway = site.gateway();
-    let mut devices: Vec<Option<Running>> = (0..DEVICES).map(|at| Some(site.device(at, "60x"))).collect();
-    let (start, mut chance, mut kills, mut broker_restarted) = (Instant::now(), Chance::new(11), 0, false);
+    let mut devices: Vec<Option<Running>> =
+        (0..DEVICES).map(|at| Some(site.device(at, "60x"))).collect();
+    let (start, mut chance, mut kills, mut broker_restarted) =
+        (Instant::now(), Chance::new(11), 0, false);
     while devices.iter().any(Option::is_some) {
-        assert!(start.elapsed() < Duration::from_secs(240), "not within four minutes:\n{}", site.logs());
+        assert!(
+            start.elapsed() < Duration::from_secs(240),
+            "not within four minutes:\n{}",
+            site.logs()
+        );
         std::thread::sleep(Duration::from_millis(100 + chance.next() % 400));
         for (at, device) in (0..).zip(&mut devices) {
             let Some(running) = device else { continue };
@@ -227,7 +285,12 @@ fn killed_again_and_again_gateway_and_devices_lose_nothing() {
     let audited = group::audit(&roster, &cloud, &truth);
     println!("{kills} kills in {:?}: {audited:?}", start.elapsed());
     assert!(kills >= 5 && broker_restarted, "{kills}");
-    assert_eq!(audited.justified, (FIRST..FIRST + EPOCHS).collect::<Vec<_>>(), "{audited:?}\n{}", site.logs());
+    assert_eq!(
+        audited.justified,
+        (FIRST..FIRST + EPOCHS).collect::<Vec<_>>(),
+        "{audited:?}\n{}",
+        site.logs()
+    );
     assert!(audited.sensed.values().all(|&sensed| sensed == PER_EPOCH), "{audited:?}");
     assert_eq!(audited.sensed.len() as u64, u64::from(DEVICES) * EPOCHS);
 }
@@ -244,7 +307,8 @@ fn until_said(file: &Path, what: &str) {
 #[test]
 fn lines_from_stdin_are_sealed_as_they_come_and_survive_a_kill() {
     let folder = tempfile::tempdir().unwrap();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let cloud = Cloud::default();
     let url = runtime.block_on(cloud.serve());
     let port = free_port();
@@ -257,15 +321,33 @@ fn lines_from_stdin_are_sealed_as_they_come_and_survive_a_kill() {
         std::fs::write(&path, text.replace(from, to)).unwrap();
     };
     live("gateway.toml", "\"recorded\"", "\"clock\"");
-    (0..DEVICES).for_each(|at| live(&format!("mote-{at}.toml"), &format!("table = \"mote-{at}.csv\"\ntime = \"ts\"\n"), ""));
+    (0..DEVICES).for_each(|at| {
+        live(&format!("mote-{at}.toml"), &format!("table = \"mote-{at}.csv\"\ntime = \"ts\"\n"), "")
+    });
     let device = |at: u8| {
-        let log = std::fs::OpenOptions::new().create(true).append(true).open(folder.path().join(format!("mote-{at}.log")));
+        let log = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(folder.path().join(format!("mote-{at}.log")));
         let mut command = moteseal();
-        command.current_dir(folder.path()).args(["device", "run", "--config", &format!("mote-{at}.toml")]);
-        Running(command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log.unwrap()).spawn().unwrap())
+        command.current_dir(folder.path()).args([
+            "device",
+            "run",
+            "--config",
+            &format!("mote-{at}.toml"),
+        ]);
+        Running(
+            command
+                .stdin(Stdio::piped())
+                .stdout(Stdio::null())
+                .stderr(log.unwrap())
+                .spawn()
+                .unwrap(),
+        )
     };
     // All of it is to lie in one epoch.
-    let unix_ms = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis();
+    let unix_ms =
+        || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis();
     while unix_ms() % u128::from(hour) > u128::from(hour - 120_000) {
         std::thread::sleep(Duration::from_millis(200));
     }
@@ -281,7 +363,11 @@ fn lines_from_stdin_are_sealed_as_they_come_and_survive_a_kill() {
         let start = Instant::now();
         // Two readings of four bytes, their epochs, and how the device started.
         while std::fs::metadata(&journal).unwrap().len() < 180 {
-            assert!(start.elapsed() < Duration::from_secs(20), "{} bytes", std::fs::metadata(&journal).unwrap().len());
+            assert!(
+                start.elapsed() < Duration::from_secs(20),
+                "{} bytes",
+                std::fs::metadata(&journal).unwrap().len()
+            );
             std::thread::sleep(Duration::from_millis(20));
         }
         // Killed before it sees that its stdin has ended, which would close the epoch.
@@ -299,13 +385,22 @@ fn lines_from_stdin_are_sealed_as_they_come_and_survive_a_kill() {
     }
     let start = Instant::now();
     // Every device has closed the epoch, so that it ends before its time.
-    while cloud.bundles.lock().unwrap().is_empty() || std::fs::read_dir(folder.path().join("state/outbox")).unwrap().count() > 0 {
+    while cloud.bundles.lock().unwrap().is_empty()
+        || std::fs::read_dir(folder.path().join("state/outbox")).unwrap().count() > 0
+    {
         assert!(start.elapsed() < Duration::from_secs(60), "not at the cloud:\n{}", site.logs());
         std::thread::sleep(Duration::from_millis(50));
     }
     drop((mosquitto, gateway));
-    let audited = group::audit(&site.roster(), &cloud, &|_, _, seq| Some(u32::try_from(seq + 1).unwrap().to_be_bytes()));
-    assert_eq!((audited.justified.len(), audited.sensed.len()), (1, usize::from(DEVICES)), "{audited:?}\n{}", site.logs());
+    let audited = group::audit(&site.roster(), &cloud, &|_, _, seq| {
+        Some(u32::try_from(seq + 1).unwrap().to_be_bytes())
+    });
+    assert_eq!(
+        (audited.justified.len(), audited.sensed.len()),
+        (1, usize::from(DEVICES)),
+        "{audited:?}\n{}",
+        site.logs()
+    );
     assert!(audited.sensed.values().all(|&sensed| sensed == 3), "{audited:?}\n{}", site.logs());
 }
 
@@ -327,7 +422,8 @@ fn what_is_wrong_with_a_configuration_is_said_in_one_line() {
         let bad = good.replacen(from, to, 1);
         assert_ne!(bad, good, "{from}");
         std::fs::write(folder.path().join("gateway.toml"), bad).unwrap();
-        let output = site.run(["gateway", "run", "--config", "gateway.toml", "--check"]).output().unwrap();
+        let output =
+            site.run(["gateway", "run", "--config", "gateway.toml", "--check"]).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(2), "{said}");
         assert!(said.contains(expected) && said.trim_end().lines().count() == 1, "{from}: {said}");

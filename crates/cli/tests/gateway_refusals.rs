@@ -33,7 +33,13 @@ fn runtime() -> tokio::runtime::Runtime {
 }
 
 /// A forward frame of events of level 7, one for each sequence number.
-fn forward(device: DeviceId, key: &LinkKey, index: u32, epoch: u64, range: std::ops::Range<u64>) -> Bytes {
+fn forward(
+    device: DeviceId,
+    key: &LinkKey,
+    index: u32,
+    epoch: u64,
+    range: std::ops::Range<u64>,
+) -> Bytes {
     group::forward_frame((device, key), (index, epoch), range, 7).into()
 }
 
@@ -44,7 +50,14 @@ struct Running {
 }
 
 impl Running {
-    async fn start(roster: &Roster, folder: &Path, network: &Network, cloud: Option<&str>, bound: u64, time: Time) -> Self {
+    async fn start(
+        roster: &Roster,
+        folder: &Path,
+        network: &Network,
+        cloud: Option<&str>,
+        bound: u64,
+        time: Time,
+    ) -> Self {
         let station = group::station(roster, folder, bound);
         let settings = Settings {
             grace: Duration::from_secs(20),
@@ -57,12 +70,22 @@ impl Running {
         Self::of(station, settings, network, client).await
     }
 
-    async fn of(station: Station, settings: Settings, network: &Network, client: Option<Client>) -> Self {
+    async fn of(
+        station: Station,
+        settings: Settings,
+        network: &Network,
+        client: Option<Client>,
+    ) -> Self {
         let gateway = Gateway::bind(station, settings, client).await.unwrap();
-        let watch = Client::new(&format!("http://{}", gateway.address().unwrap()), &Options::default()).unwrap();
+        let watch =
+            Client::new(&format!("http://{}", gateway.address().unwrap()), &Options::default())
+                .unwrap();
         let (stop, stopped) = oneshot::channel();
         let link = network.hub();
-        let task = tokio::spawn(async move { gateway.run(link, async { drop(stopped.await) }).await.unwrap() });
+        let task =
+            tokio::spawn(
+                async move { gateway.run(link, async { drop(stopped.await) }).await.unwrap() },
+            );
         Self { stop, task, watch }
     }
 
@@ -90,14 +113,32 @@ impl Running {
     }
 }
 
-async fn replay(roster: &Roster, folder: &Path, network: &Network, device: u8, epochs: u64, per_epoch: u64) -> bool {
+async fn replay(
+    roster: &Roster,
+    folder: &Path,
+    network: &Network,
+    device: u8,
+    epochs: u64,
+    per_epoch: u64,
+) -> bool {
     let mut mote = group::mote(roster, device, folder, 8);
     let mut link = network.device(group::device_id(roster, device).0);
     let recording = group::recording(device, EPOCH_MS, epochs, per_epoch);
-    let settings =
-        DeviceSettings { first_wait: Duration::from_millis(50), longest_wait: Duration::from_millis(400), epoch_ms: EPOCH_MS };
+    let settings = DeviceSettings {
+        first_wait: Duration::from_millis(50),
+        longest_wait: Duration::from_millis(400),
+        epoch_ms: EPOCH_MS,
+    };
     let source = Source::Recording { recording: &recording, speed: None };
-    let ran = moteseal_device::run::run(&mut mote, &mut link, source, settings, &mut |_| {}, std::future::pending()).await;
+    let ran = moteseal_device::run::run(
+        &mut mote,
+        &mut link,
+        source,
+        settings,
+        &mut |_| {},
+        std::future::pending(),
+    )
+    .await;
     ran.unwrap().is_done
 }
 
@@ -109,10 +150,13 @@ fn what_is_no_frame_of_the_group_is_refused_by_name_and_touches_nobody() {
     runtime().block_on(async {
         let url = cloud.serve().await;
         let network = Network::new(1, Faults::default());
-        let gateway = Running::start(&roster, folder.path(), &network, Some(&url), 1 << 30, Time::Clock).await;
+        let gateway =
+            Running::start(&roster, folder.path(), &network, Some(&url), 1 << 30, Time::Clock)
+                .await;
         let (stranger, member) = (DeviceId(*b"stranger"), group::device_id(&roster, 1));
         let (key, other) = (group::link_key(&roster, member), LinkKey::new(&[9; 32]));
-        let refused = |name: &str| format!("moteseal_gateway_frames_refused_total{{name=\"{name}\"}}");
+        let refused =
+            |name: &str| format!("moteseal_gateway_frames_refused_total{{name=\"{name}\"}}");
         for (from, frame, name) in [
             (stranger, forward(stranger, &other, 0, FIRST, 0..1), "UnknownDevice"),
             (member, forward(member, &other, 0, FIRST, 0..1), "NotAuthentic"),
@@ -125,7 +169,8 @@ fn what_is_no_frame_of_the_group_is_refused_by_name_and_touches_nobody() {
             gateway.until(&refused(name), |now| now > before).await;
         }
         // More than a link carries is refused where it would be sent.
-        let long = network.device(member.0).send(Bytes::from(vec![0; MAX_FRAME + 1])).await.unwrap_err();
+        let long =
+            network.device(member.0).send(Bytes::from(vec![0; MAX_FRAME + 1])).await.unwrap_err();
         assert_eq!(long.name(), "FrameTooLong");
         // A gap is no fault: the answer says where to go on, and nothing is kept of it.
         let mut link = network.device(member.0);
@@ -292,9 +337,12 @@ fn epochs_end_by_the_clock_also_while_no_frames_are_taken() {
     let roster = group::roster(2, 40, EPOCH_MS);
     let bound = 2 << 20;
     let mut station = group::station(&roster, folder.path(), bound);
-    let now = roster.epoch_of(u64::try_from(std::time::UNIX_EPOCH.elapsed().unwrap().as_millis()).unwrap());
+    let now = roster
+        .epoch_of(u64::try_from(std::time::UNIX_EPOCH.elapsed().unwrap().as_millis()).unwrap());
     let device = group::device_id(&roster, 0);
-    let _ = station.hear(&forward(device, &group::link_key(&roster, device), 0, now.0, 0..200), now).unwrap();
+    let _ = station
+        .hear(&forward(device, &group::link_key(&roster, device), 0, now.0, 0..200), now)
+        .unwrap();
     station.commit().unwrap();
     let item = Item { manifest: None, bundles: vec![vec![7; 2 << 20]] };
     station.outbox().store(Name::of_late(EpochNumber(now.0 - 1), b"held"), &item).unwrap();
@@ -302,7 +350,8 @@ fn epochs_end_by_the_clock_also_while_no_frames_are_taken() {
     runtime().block_on(async {
         let network = Network::new(1, Faults::default());
         let grace = Duration::from_millis(300);
-        let settings = Settings { grace, listen: Some("127.0.0.1:0".parse().unwrap()), ..Settings::default() };
+        let settings =
+            Settings { grace, listen: Some("127.0.0.1:0".parse().unwrap()), ..Settings::default() };
         let gateway = Running::of(station, settings, &network, None).await;
         gateway.until("moteseal_gateway_taking_frames", |taking| taking == 0.0).await;
         gateway.until("moteseal_gateway_epochs_ended_total", |ended| ended == 1.0).await;
@@ -324,7 +373,9 @@ fn at_its_bound_a_gateway_takes_nothing_and_loses_nothing() {
     runtime().block_on(async {
         let url = cloud.serve().await;
         let network = Network::new(5, Faults::default());
-        let gateway = Running::start(&roster, folder.path(), &network, Some(&url), bound, Time::Recorded).await;
+        let gateway =
+            Running::start(&roster, folder.path(), &network, Some(&url), bound, Time::Recorded)
+                .await;
         let devices = async {
             tokio::join!(
                 replay(&roster, folder.path(), &network, 0, epochs, per_epoch),

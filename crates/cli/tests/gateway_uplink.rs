@@ -34,9 +34,11 @@ fn secret(byte: u8) -> SecretKey {
 
 fn roster() -> Roster {
     let names = ["calm", "busy"];
-    let devices: Vec<(&str, PublicKey)> = names.into_iter().zip(0..).map(|(name, at)| (name, secret(at).public())).collect();
+    let devices: Vec<(&str, PublicKey)> =
+        names.into_iter().zip(0..).map(|(name, at)| (name, secret(at).public())).collect();
     let budget = Some(Budget { events: BUDGET, coordinator: secret(99).public() });
-    let first = FirstRoster { group: "field", epoch_ms: 1000, levels: 8, budget, devices: &devices };
+    let first =
+        FirstRoster { group: "field", epoch_ms: 1000, levels: 8, budget, devices: &devices };
     Roster::open(&first.issue(&secret(98)).unwrap(), &secret(98).public()).unwrap()
 }
 
@@ -57,9 +59,18 @@ impl Site {
         let schema = Schema::encode(&[Field::parse("reading::u32").unwrap()], &mut buffer).unwrap();
         let mote = |name: &str, at: u8| {
             let profile = Profile::new(&roster, name, Scheme::Star, &schema).unwrap();
-            let link = LinkKey::new(&LinkKey::secret_of(&GROUP_SECRET, roster.group(), profile.device));
+            let link =
+                LinkKey::new(&LinkKey::secret_of(&GROUP_SECRET, roster.group(), profile.device));
             let chain = Chain::start(profile.certificate);
-            Mote::new(profile, secret(at), SaltKey::new([at ^ 0x33; 32]), link, chain, Vec::new(), 8)
+            Mote::new(
+                profile,
+                secret(at),
+                SaltKey::new([at ^ 0x33; 32]),
+                link,
+                chain,
+                Vec::new(),
+                8,
+            )
         };
         let (calm, busy) = (mote("calm", 0), mote("busy", 1));
         Self { station: station(&folder, &roster), folder, calm, busy, roster }
@@ -98,7 +109,8 @@ fn station(folder: &Path, roster: &Roster) -> Station {
 }
 
 fn sense(mote: &mut Mote<SecretKey>, epoch: u64, readings: u32) {
-    (0..readings).for_each(|reading| mote.sense(EpochNumber(epoch), &reading.to_be_bytes()).unwrap());
+    (0..readings)
+        .for_each(|reading| mote.sense(EpochNumber(epoch), &reading.to_be_bytes()).unwrap());
 }
 
 /// A cloud as anyone runs it, on a free port.
@@ -110,7 +122,10 @@ struct Real {
 
 impl Real {
     async fn serve(folder: &Path, config: Config) -> Self {
-        let store = Arc::new(RedbStore::open(&folder.join("epochs.redb"), moteseal_store::Options::default()).unwrap());
+        let store = Arc::new(
+            RedbStore::open(&folder.join("epochs.redb"), moteseal_store::Options::default())
+                .unwrap(),
+        );
         let cloud = Cloud::bind(config, Arc::clone(&store) as Arc<dyn EpochStore>).await.unwrap();
         let url = cloud.url();
         tokio::spawn(cloud.run(std::future::pending()));
@@ -142,7 +157,12 @@ async fn upload(station: Station, outbox: &Path, cloud: &str, left: usize) {
     };
     let stop = async {
         let what = tokio::time::timeout(Duration::from_secs(20), is_done).await;
-        let names = || std::fs::read_dir(outbox).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
+        let names = || {
+            std::fs::read_dir(outbox)
+                .unwrap()
+                .map(|entry| entry.unwrap().file_name())
+                .collect::<Vec<_>>()
+        };
         assert!(what.is_ok(), "these do not go up: {:?}", names());
     };
     gateway.run(link, stop).await.unwrap();
@@ -190,7 +210,10 @@ async fn late_seals_beyond_the_budget_reach_the_cloud_and_accuse_nobody() {
     let cloud = Real::serve(folder.path(), Config::new(site.roster.clone())).await;
     upload(site.station, &site.folder.join("outbox"), &cloud.url, 0).await;
     let rounds = [0, 1, 2].map(|index| cloud.kept_from(&site.roster, "busy", index));
-    assert!(rounds.iter().all(|&round| round >= 3), "they were to be pruned above round 0: {rounds:?}");
+    assert!(
+        rounds.iter().all(|&round| round >= 3),
+        "they were to be pruned above round 0: {rounds:?}"
+    );
     let report = cloud.audit(&site.roster).await;
     let busy = site.roster.id("busy").unwrap();
     assert_eq!(report.findings().count(), 0, "{report:?}");
@@ -242,12 +265,23 @@ async fn what_is_damaged_stays_what_is_taken_out_is_given_up_and_the_rest_goes_u
     std::fs::remove_file(item(FIRST + 2)).unwrap();
     let cloud = Real::serve(folder.path(), Config::new(site.roster.clone())).await;
     upload(site.station, &outbox, &cloud.url, 1).await;
-    assert!(std::fs::read(item(FIRST + 1)).unwrap() == bytes, "what is damaged is for people to look at");
-    let epochs = |manifests: Vec<moteseal_store::StoredManifest>| manifests.iter().map(|at| at.epoch().0).collect::<Vec<_>>();
-    assert_eq!(epochs(cloud.store.manifests(EpochNumber(0), None, None, 9).unwrap()), [FIRST, FIRST + 3]);
+    assert!(
+        std::fs::read(item(FIRST + 1)).unwrap() == bytes,
+        "what is damaged is for people to look at"
+    );
+    let epochs = |manifests: Vec<moteseal_store::StoredManifest>| {
+        manifests.iter().map(|at| at.epoch().0).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        epochs(cloud.store.manifests(EpochNumber(0), None, None, 9).unwrap()),
+        [FIRST, FIRST + 3]
+    );
     // Mended, it goes up: with the next start, or after ten minutes.
     *bytes.last_mut().unwrap() ^= 1;
     std::fs::write(item(FIRST + 1), &bytes).unwrap();
     upload(station(&site.folder, &site.roster), &outbox, &cloud.url, 0).await;
-    assert_eq!(epochs(cloud.store.manifests(EpochNumber(0), None, None, 9).unwrap()), [FIRST, FIRST + 1, FIRST + 3]);
+    assert_eq!(
+        epochs(cloud.store.manifests(EpochNumber(0), None, None, 9).unwrap()),
+        [FIRST, FIRST + 1, FIRST + 3]
+    );
 }

@@ -38,7 +38,10 @@ fn told(roster: &Roster, word: &[u8]) -> (usize, Option<u32>) {
     let before = seen(&device);
     device.acknowledged(word).unwrap().unwrap();
     let after = seen(&device);
-    assert!(after.0 <= before.0 && after.2 <= before.2 && after.3 == before.3, "{before:?}, {after:?}");
+    assert!(
+        after.0 <= before.0 && after.2 <= before.2 && after.3 == before.3,
+        "{before:?}, {after:?}"
+    );
     device.sync().unwrap();
     drop(device);
     let mut device = group::mote(roster, 0, folder.path(), 8);
@@ -59,7 +62,8 @@ fn no_acknowledgement_costs_a_device_more_than_the_seals_that_it_says_are_there(
     for index in [0, 1, 2, 3, u32::MAX] {
         for next in [0, 1, 20, 21, u64::from(u32::MAX)] {
             for (sealed, left) in sealed {
-                let (index, next, sealed) = (SealIndex(index), Sequence(next), sealed.map(SealIndex));
+                let (index, next, sealed) =
+                    (SealIndex(index), Sequence(next), sealed.map(SealIndex));
                 let word = Acknowledgement { index, next, sealed, wants_schema: next.0 % 2 == 1 };
                 let word = word.close(id, &key, &mut [0; 96]).unwrap().to_vec();
                 assert_eq!(told(&roster, &word), (left, Some(2)), "{index}, {next:?}, {sealed:?}");

@@ -26,7 +26,8 @@ fn server(body: Vec<u8>) -> String {
             let mut stream = stream.unwrap();
             let _ = stream.read(&mut [0; 1 << 16]);
             let head = "HTTP/1.1 200 OK\r\ncontent-type: application/cbor-seq\r\nconnection: close\r\ncontent-length: ";
-            let _ = stream.write_all(&[format!("{head}{}\r\n\r\n", body.len()).as_bytes(), &body].concat());
+            let _ = stream
+                .write_all(&[format!("{head}{}\r\n\r\n", body.len()).as_bytes(), &body].concat());
         }
     });
     url
@@ -56,7 +57,12 @@ fn bundle(scene: &Scene, scheme: &str) -> (String, Vec<u8>, Holdings) {
 fn piped(scene: &Scene, source: &str, arguments: &[&str]) -> Run {
     let script = format!("ulimit -v 1048576; {source} | \"$0\" \"$@\"");
     let binary = env!("CARGO_BIN_EXE_moteseal");
-    let output = Command::new("sh").args(["-c", &script, binary]).args(arguments).current_dir(scene.path("")).output().unwrap();
+    let output = Command::new("sh")
+        .args(["-c", &script, binary])
+        .args(arguments)
+        .current_dir(scene.path(""))
+        .output()
+        .unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     Run { code: output.status.code().unwrap(), out: text(output.stdout), talk: text(output.stderr) }
 }
@@ -66,7 +72,10 @@ fn a_cloud_that_speaks_of_a_broken_pipe_is_refused_like_any_other() {
     let scene = Scene::new();
     let cloud = server(problem("Broken pipe (os error 32)"));
     let run = scene.with_roster(&["get", "dev1", "--from", &cloud, "--rate", "1", "--no-memory"]);
-    assert!(run.failed(INCOMPLETE).contains("StoreDamaged: the store stopped: Broken pipe"), "{run:?}");
+    assert!(
+        run.failed(INCOMPLETE).contains("StoreDamaged: the store stopped: Broken pipe"),
+        "{run:?}"
+    );
     assert_eq!(run.out, "");
 }
 
@@ -77,7 +86,10 @@ fn a_file_named_after_a_broken_pipe_fails_like_any_other() {
     assert!(run.failed(USAGE).contains("cannot read Broken pipe/x.mseal"), "{run:?}");
     fs::create_dir(scene.path("Broken pipe")).unwrap();
     scene.write("Broken pipe/x.mseal", "no bundle");
-    for run in [scene.with_roster(&["verify", "Broken pipe/x.mseal"]), scene.run(&["inspect", "Broken pipe/x.mseal"])] {
+    for run in [
+        scene.with_roster(&["verify", "Broken pipe/x.mseal"]),
+        scene.run(&["inspect", "Broken pipe/x.mseal"]),
+    ] {
         assert!(run.failed(REFUSED).contains("Broken pipe/x.mseal: "), "{run:?}");
     }
 }
@@ -97,7 +109,8 @@ fn where_nobody_reads_on_the_verdict_stands() {
     ] {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
-        let output = scene.command(&arguments).stdout(writer).stderr(Stdio::piped()).output().unwrap();
+        let output =
+            scene.command(&arguments).stdout(writer).stderr(Stdio::piped()).output().unwrap();
         let talk = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {talk}");
         assert!(!talk.contains("pipe") && !talk.contains("panic"), "{arguments:?}: {talk}");
@@ -121,7 +134,10 @@ fn a_bundle_whose_readings_were_cut_out_is_not_verified() {
             assert_ne!(cut.encode(), bytes);
             fs::write(scene.path("cut.mseal"), cut.encode()).unwrap();
             let run = scene.with_roster(&["verify", "cut.mseal"]);
-            assert!(run.failed(REFUSED).contains("cut.mseal: NotWhole: seal 0 of dev1"), "{scheme}: {run:?}");
+            assert!(
+                run.failed(REFUSED).contains("cut.mseal: NotWhole: seal 0 of dev1"),
+                "{scheme}: {run:?}"
+            );
             assert_eq!(run.out, "", "{scheme}");
         }
     }
@@ -134,14 +150,18 @@ fn a_file_without_end_is_refused_within_bounded_memory() {
     // Zeros; and a string that claims an exabyte, then zeros.
     let endless = "{ printf '\\133\\020\\0\\0\\0\\0\\0\\0\\0'; cat /dev/zero; }";
     for (source, name) in [("cat /dev/zero", "UnexpectedType"), (endless, "RunTooLong")] {
-        for command in [vec!["inspect", "/dev/stdin"], [&["verify", "/dev/stdin"][..], &who].concat()] {
+        for command in
+            [vec!["inspect", "/dev/stdin"], [&["verify", "/dev/stdin"][..], &who].concat()]
+        {
             let run = piped(&scene, source, &command);
             assert!(run.failed(REFUSED).contains(name), "{source} {command:?}: {run:?}");
         }
     }
     // A pipe gives what a file gives.
     let (good, ..) = bundle(&scene, "star");
-    let run = piped(&scene, &format!("cat {good}"), &[&["verify", "/dev/stdin"][..], &who].concat()).done();
+    let run =
+        piped(&scene, &format!("cat {good}"), &[&["verify", "/dev/stdin"][..], &who].concat())
+            .done();
     assert_eq!(run.out, scene.with_roster(&["verify", &good]).done().out);
     let run = piped(&scene, &format!("cat {good}"), &["inspect", "/dev/stdin"]).done();
     assert_eq!(run.out, scene.run(&["inspect", &good]).done().out);
@@ -160,7 +180,9 @@ fn nothing_that_others_wrote_acts_on_the_terminal() {
         let mut proof = Vec::new();
         write::proof(&mut proof, query);
         fs::write(scene.path("p.mproof"), proof).unwrap();
-        for run in [scene.run(&["inspect", "p.mproof"]), scene.run(&["inspect", "--json", "p.mproof"])] {
+        for run in
+            [scene.run(&["inspect", "p.mproof"]), scene.run(&["inspect", "--json", "p.mproof"])]
+        {
             tame(&run);
             assert!(run.out.contains("[2J") && !run.out.contains('\u{202e}'), "{run:?}");
         }

@@ -23,11 +23,14 @@ const FLOORS: &[&[&str]] = &[
     &["moteseal-lanes"],
     &["moteseal-core"],
 ];
-const ROLES: &[&str] = &["moteseal-client", "moteseal-cloud", "moteseal-gateway", "moteseal-device"];
+const ROLES: &[&str] =
+    &["moteseal-client", "moteseal-cloud", "moteseal-gateway", "moteseal-device"];
 /// Rooms that no product needs, and who may import them nevertheless: everybody's tests, and these.
 /// The lab may not: `moteseal sim` links it, and some of what the papers compare with is patented.
-const SPECIAL: &[(&str, &str, &[&str])] =
-    &[("moteseal-research", "comparison", &["moteseal-bench"]), ("moteseal-adversary", "lying", &["moteseal"])];
+const SPECIAL: &[(&str, &str, &[&str])] = &[
+    ("moteseal-research", "comparison", &["moteseal-bench"]),
+    ("moteseal-adversary", "lying", &["moteseal"]),
+];
 
 /// An import: who, whom, and whether only the importer's tests need it.
 type Arrow<'a> = (&'a str, &'a str, bool);
@@ -39,14 +42,18 @@ fn floor(room: &str) -> Option<usize> {
 /// What is wrong with an arrow, if anything.
 fn objection((from, to, in_tests): Arrow<'_>) -> Option<String> {
     let (Some(above), Some(below)) = (floor(from), floor(to)) else {
-        return Some(format!("{from} -> {to}: not in the list of rooms; add it to FLOORS and to ARCHITECTURE.md"));
+        return Some(format!(
+            "{from} -> {to}: not in the list of rooms; add it to FLOORS and to ARCHITECTURE.md"
+        ));
     };
     if below <= above {
         Some(format!("{from} -> {to}: imports upward"))
     } else if ROLES.contains(&from) && ROLES.contains(&to) {
         Some(format!("{from} -> {to}: roles never import each other"))
     } else {
-        let special = SPECIAL.iter().find(|(room, _, users)| *room == to && !in_tests && !users.contains(&from));
+        let special = SPECIAL
+            .iter()
+            .find(|(room, _, users)| *room == to && !in_tests && !users.contains(&from));
         special.map(|(_, purpose, _)| format!("{from} -> {to}: {to} is there for {purpose} only"))
     }
 }
@@ -54,14 +61,19 @@ fn objection((from, to, in_tests): Arrow<'_>) -> Option<String> {
 #[test]
 fn every_import_in_the_workspace_points_down() {
     let metadata = MetadataCommand::new().no_deps().exec().unwrap();
-    let rooms: Vec<_> = metadata.workspace_packages().into_iter().map(|package| package.name.to_string()).collect();
+    let rooms: Vec<_> =
+        metadata.workspace_packages().into_iter().map(|package| package.name.to_string()).collect();
     assert!(rooms.len() > 5, "cargo metadata shows only {rooms:?}");
 
-    let mut objections: Vec<_> =
-        rooms.iter().filter(|room| floor(room).is_none()).map(|room| format!("{room}: not in the list of rooms")).collect();
+    let mut objections: Vec<_> = rooms
+        .iter()
+        .filter(|room| floor(room).is_none())
+        .map(|room| format!("{room}: not in the list of rooms"))
+        .collect();
     let mut arrows = 0;
     for package in metadata.workspace_packages() {
-        for dependency in package.dependencies.iter().filter(|dependency| dependency.path.is_some()) {
+        for dependency in package.dependencies.iter().filter(|dependency| dependency.path.is_some())
+        {
             let in_tests = dependency.kind == DependencyKind::Development;
             // A crate's tests turn on its own features that way.
             if in_tests && dependency.name == package.name.as_str() {

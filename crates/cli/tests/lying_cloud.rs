@@ -11,7 +11,10 @@ use axum::body::{Body, to_bytes};
 use axum::extract::Request;
 use axum::http::{Response, StatusCode};
 use field::{Checked, Field, Honest, Key, client};
-use moteseal_adversary::{Answer, BUDGET_LIES, Context, EXPLAIN_LIES, ExplainLie, Explanation, Item, LIES, Lie, Question, find};
+use moteseal_adversary::{
+    Answer, BUDGET_LIES, Context, EXPLAIN_LIES, ExplainLie, Explanation, Item, LIES, Lie, Question,
+    find,
+};
 use moteseal_api::{CBOR_SEQ, JSON, PROBLEM_JSON, Query, paths};
 use moteseal_client::{DeviceReport, Failure, Report, Standing, get};
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
@@ -50,12 +53,22 @@ impl Liar {
     async fn respond(&self, request: Request) -> Response<Body> {
         let path = request.uri().path().to_owned();
         let body = to_bytes(request.into_body(), 1 << 20).await.unwrap();
-        let answer = if body.is_empty() { self.honest.get(&path).await } else { self.honest.post(&path, JSON, body).await };
+        let answer = if body.is_empty() {
+            self.honest.get(&path).await
+        } else {
+            self.honest.post(&path, JSON, body).await
+        };
         let honest = match answer {
             Ok(answer) => answer.bytes(80 << 20).await.unwrap(),
             Err(NetError::Refused { status, name, detail, .. }) => {
-                let problem = format!(r#"{{"type":"urn:moteseal:problem:{name}","status":{status},"detail":{detail:?}}}"#);
-                return reply(StatusCode::from_u16(status).unwrap(), PROBLEM_JSON, problem.into_bytes());
+                let problem = format!(
+                    r#"{{"type":"urn:moteseal:problem:{name}","status":{status},"detail":{detail:?}}}"#
+                );
+                return reply(
+                    StatusCode::from_u16(status).unwrap(),
+                    PROBLEM_JSON,
+                    problem.into_bytes(),
+                );
             }
             Err(error) => panic!("{path}: {error}"),
         };
@@ -67,7 +80,11 @@ impl Liar {
             let device = *self.field.devices.iter().find(|id| id.to_string() == device).unwrap();
             return match self.explain(&honest, device, SealIndex(index.parse().unwrap())) {
                 Some(bytes) => reply(StatusCode::OK, CBOR_SEQ, bytes),
-                None => reply(StatusCode::NOT_FOUND, PROBLEM_JSON, br#"{"type":"urn:moteseal:problem:NotFound"}"#.to_vec()),
+                None => reply(
+                    StatusCode::NOT_FOUND,
+                    PROBLEM_JSON,
+                    br#"{"type":"urn:moteseal:problem:NotFound"}"#.to_vec(),
+                ),
             };
         }
         reply(StatusCode::OK, CBOR_SEQ, honest)
@@ -79,25 +96,35 @@ impl Liar {
         let mut answer = Answer::decode(honest).unwrap();
         assert_eq!(answer.encode(), honest);
         let accomplice = |device: DeviceId, message: &[u8]| self.field.sign(device, message);
-        let context = Context { holdings: &self.field.holdings, question, accomplice: Some(&accomplice) };
+        let context =
+            Context { holdings: &self.field.holdings, question, accomplice: Some(&accomplice) };
         told.done = (lie.alter)(&mut answer, &context);
         answer.encode()
     }
 
     fn explain(&self, honest: &[u8], device: DeviceId, index: SealIndex) -> Option<Vec<u8>> {
         let told = *self.told.lock().unwrap();
-        let (Some(lie), Some(question)) = (told.explain, told.question) else { return Some(honest.to_vec()) };
+        let (Some(lie), Some(question)) = (told.explain, told.question) else {
+            return Some(honest.to_vec());
+        };
         let mut answer = Answer::decode(honest).unwrap();
-        let Item::Explain { seal, digests } = answer.items[0].clone() else { panic!("no explanation: {answer:?}") };
+        let Item::Explain { seal, digests } = answer.items[0].clone() else {
+            panic!("no explanation: {answer:?}")
+        };
         let context = Context { holdings: &self.field.holdings, question, accomplice: None };
-        let Explanation { seal, digests } = (lie.alter)(&Explanation { seal, digests }, device, index, &context)?;
+        let Explanation { seal, digests } =
+            (lie.alter)(&Explanation { seal, digests }, device, index, &context)?;
         answer.items[0] = Item::Explain { seal, digests };
         Some(answer.encode())
     }
 }
 
 fn reply(status: StatusCode, media_type: &str, body: Vec<u8>) -> Response<Body> {
-    Response::builder().status(status).header("content-type", media_type).body(Body::from(body)).unwrap()
+    Response::builder()
+        .status(status)
+        .header("content-type", media_type)
+        .body(Body::from(body))
+        .unwrap()
 }
 
 fn choices(scheme: Scheme) -> Vec<Choice> {
@@ -136,7 +163,8 @@ impl Scene {
         lie: Option<&'static Lie>,
         explain: Option<&'static ExplainLie>,
     ) -> (Result<Report, Failure>, usize, bool) {
-        let (outcome, seen, done) = self.ask_for(&self.liar.field.query(choice), lie, explain).await;
+        let (outcome, seen, done) =
+            self.ask_for(&self.liar.field.query(choice), lie, explain).await;
         (outcome, seen.len(), done)
     }
 
@@ -148,9 +176,11 @@ impl Scene {
         explain: Option<&'static ExplainLie>,
     ) -> (Result<Report, Failure>, BTreeMap<Key, Vec<u8>>, bool) {
         let question = Question { since: query.since, until: query.until, choice: query.choice };
-        *self.liar.told.lock().unwrap() = Told { lie, explain, question: Some(question), done: false };
+        *self.liar.told.lock().unwrap() =
+            Told { lie, explain, question: Some(question), done: false };
         let mut sink = Checked::new(&self.liar.field);
-        let outcome = get(&self.client, &self.liar.field.roster, query, None, None, &mut sink).await;
+        let outcome =
+            get(&self.client, &self.liar.field.roster, query, None, None, &mut sink).await;
         let done = self.liar.told.lock().unwrap().done;
         (outcome, sink.seen, done)
     }
@@ -161,11 +191,15 @@ fn names(outcome: &Result<Report, Failure>) -> (String, Option<&'static str>) {
     match outcome {
         Ok(report) if report.is_complete() => ("accepted".into(), None),
         Ok(report) => {
-            let missing = |device: &DeviceReport| matches!(device.standing, Standing::ManifestMissing { .. });
-            let name = if report.devices.iter().any(missing) { "ManifestMissing" } else { "TailUnknown" };
+            let missing =
+                |device: &DeviceReport| matches!(device.standing, Standing::ManifestMissing { .. });
+            let name =
+                if report.devices.iter().any(missing) { "ManifestMissing" } else { "TailUnknown" };
             (name.into(), None)
         }
-        Err(Failure::Refused(refused)) => (refused.refusal.name(), refused.finding.as_ref().map(|finding| finding.name())),
+        Err(Failure::Refused(refused)) => {
+            (refused.refusal.name(), refused.finding.as_ref().map(|finding| finding.name()))
+        }
         Err(failure) => (format!("not a refusal, {failure}"), None),
     }
 }
@@ -180,7 +214,8 @@ async fn through_a_server_that_tells_no_lie_everything_asked_for_arrives() {
             assert!(report.is_complete() && rows > 0, "{scheme:?} {choice:?}: {report:?}");
             assert_eq!(report.rows(), rows as u64);
             let within = |epoch: u64| (102..107).contains(&epoch);
-            let sealed = scene.liar.field.truth.keys().filter(|(_, epoch, ..)| within(*epoch)).count();
+            let sealed =
+                scene.liar.field.truth.keys().filter(|(_, epoch, ..)| within(*epoch)).count();
             assert_eq!(report.events(), sealed as u64);
             if choice == choices(scheme)[1] {
                 assert_eq!(rows, sealed, "rate 1 is everything");
@@ -205,9 +240,15 @@ async fn every_lie_is_refused_by_its_name_and_no_false_row_comes_out() {
                     continue;
                 }
                 told += 1;
-                let explained = lie.explained.filter(|_| name == "NotAuthentic").map(|explains| explains.of(scheme));
+                let explained = lie
+                    .explained
+                    .filter(|_| name == "NotAuthentic")
+                    .map(|explains| explains.of(scheme));
                 if !lie.expected.contains(&name.as_str()) || finding != explained {
-                    wrong.push(format!("{} ({scheme:?}, {choice:?}): {name}, {finding:?}; {explained:?}", lie.name));
+                    wrong.push(format!(
+                        "{} ({scheme:?}, {choice:?}): {name}, {finding:?}; {explained:?}",
+                        lie.name
+                    ));
                 }
             }
             if told == 0 {
@@ -232,19 +273,33 @@ async fn a_cloud_that_leaves_parts_out_has_no_sample_to_choose_from() {
                 let (told, rows, done) = scene.ask_for(&query, Some(lie), None).await;
                 assert!(done, "{scheme:?} {choice:?}: not told");
                 let (honest, told) = (honest.unwrap(), told.unwrap());
-                assert!(honest.is_complete() && honest.devices[2].complete_until() == EpochNumber(newest.0 + 1));
+                assert!(
+                    honest.is_complete()
+                        && honest.devices[2].complete_until() == EpochNumber(newest.0 + 1)
+                );
                 assert_eq!(told.devices[2].complete_until(), newest);
-                assert_eq!(told.is_complete(), until.is_none(), "nothing is missing before the epoch that it leaves open");
+                assert_eq!(
+                    told.is_complete(),
+                    until.is_none(),
+                    "nothing is missing before the epoch that it leaves open"
+                );
                 let within = |key: &&Key| key.0 == west && key.1 == newest.0;
                 assert!(all.keys().filter(within).count() > 0);
                 match choice {
                     // A rate is forced part by part: fewer rows, and no other ones.
                     Choice::Rate(_) => assert!(rows.keys().all(|key| all.contains_key(key))),
-                    _ => assert_eq!(rows.keys().filter(within).count(), 0, "{scheme:?} {choice:?} {until:?}"),
+                    _ => assert_eq!(
+                        rows.keys().filter(within).count(),
+                        0,
+                        "{scheme:?} {choice:?} {until:?}"
+                    ),
                 }
                 assert_eq!(told.rows(), rows.len() as u64);
                 let rest = |key: &&Key| !within(key);
-                assert!(rows.keys().filter(rest).eq(all.keys().filter(rest)), "the closed epochs stay as they are");
+                assert!(
+                    rows.keys().filter(rest).eq(all.keys().filter(rest)),
+                    "the closed epochs stay as they are"
+                );
             }
         }
     }
@@ -261,8 +316,13 @@ async fn a_lie_about_the_explanation_is_named_and_the_answer_stays_refused() {
                 let (outcome, _, done) = scene.ask(choice, Some(altered), Some(lie)).await;
                 assert!(done, "{} ({scheme:?}, {choice:?})", lie.name);
                 let (name, finding) = names(&outcome);
-                if name != "NotAuthentic" || !finding.is_some_and(|finding| lie.expected.contains(&finding)) {
-                    wrong.push(format!("{} ({scheme:?}, {choice:?}): {name}, {finding:?}", lie.name));
+                if name != "NotAuthentic"
+                    || !finding.is_some_and(|finding| lie.expected.contains(&finding))
+                {
+                    wrong.push(format!(
+                        "{} ({scheme:?}, {choice:?}): {name}, {finding:?}",
+                        lie.name
+                    ));
                 }
             }
         }
@@ -296,11 +356,16 @@ async fn every_lie_about_what_a_budget_left_is_refused_by_its_name() {
             }
             told += 1;
             // What a manifest lists is missed before a tail is called unknown, and where its device is passed over.
-            let passed = lie.expected.contains(&"TailUnknown") || lie.name == "devices-out-of-order";
+            let passed =
+                lie.expected.contains(&"TailUnknown") || lie.name == "devices-out-of-order";
             let listed = !own && passed && name == "Missing";
-            let explained = lie.explained.filter(|_| name == "NotAuthentic").map(|explains| explains.of(Scheme::Star));
+            let explained = lie
+                .explained
+                .filter(|_| name == "NotAuthentic")
+                .map(|explains| explains.of(Scheme::Star));
             if !(lie.expected.contains(&name.as_str()) || listed) || finding != explained {
-                wrong.push(format!("{} ({choice:?}): {name}, {finding:?}; {explained:?}", lie.name));
+                wrong
+                    .push(format!("{} ({choice:?}): {name}, {finding:?}; {explained:?}", lie.name));
             }
         }
         if own && told == 0 {

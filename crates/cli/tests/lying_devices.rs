@@ -80,7 +80,8 @@ impl Device {
     /// The items of a seal. Whatever was forwarded, the blocks are those of records that are their sequence numbers.
     fn seal(&mut self, roster: &Roster, says: Says, position: Position) -> (Vec<u8>, Vec<u8>) {
         let (device, index) = (self.profile.device, SealIndex(says.index));
-        let mut statement = Statement::new(Scheme::Star, roster.group(), roster.digest(), device, LEVELS);
+        let mut statement =
+            Statement::new(Scheme::Star, roster.group(), roster.digest(), device, LEVELS);
         (statement.index, statement.prev, statement.last) = (index, position.prev, position.last);
         (statement.epoch, statement.last_in_epoch) = (EpochNumber(says.epoch), says.is_last);
         statement.restart = says.index != position.last.map_or(0, |(last, _)| last.0 + 1);
@@ -90,7 +91,8 @@ impl Device {
         (statement.round, statement.own_round) = (Round(says.round), Round(says.own_round));
         let mut blocks = [Digest::NULL; LEVELS as usize];
         for level in (0..LEVELS).map(Level).filter(|level| !statement.is_null(*level)) {
-            let of_level = (0..says.n).filter(|seq| self.level(says.index, u64::from(*seq)) == level);
+            let of_level =
+                (0..says.n).filter(|seq| self.level(says.index, u64::from(*seq)) == level);
             let block: Vec<u8> = of_level.flat_map(u32::to_be_bytes).collect();
             blocks[usize::from(level.0)] = star::block_digest(device, index, level, &block);
         }
@@ -100,7 +102,10 @@ impl Device {
         let seal = Seal::new(statement, root, signer.algorithm());
         let signature = signer.signature(seal.message(&mut [0; _])).unwrap();
         let (mut open, mut part) = (Vec::new(), Vec::new());
-        write::open(&mut open, &Open { device, roster_version: 0, prev: Some(position.prev), last: position.last });
+        write::open(
+            &mut open,
+            &Open { device, roster_version: 0, prev: Some(position.prev), last: position.last },
+        );
         write::part(&mut part, &seal, Selection::Levels(surviving), &[], &[], Some(&signature));
         self.position = seal.position();
         (open, part)
@@ -118,11 +123,19 @@ impl World {
         let mut buffer = [0; 256];
         let schema = Schema::encode(&[Field::parse("reading::u32").unwrap()], &mut buffer).unwrap();
         let devices = [LIAR, HONEST].map(|number| {
-            let profile = Profile::new(&roster, &format!("mote-{number}"), Scheme::Star, &schema).unwrap();
+            let profile =
+                Profile::new(&roster, &format!("mote-{number}"), Scheme::Star, &schema).unwrap();
             Device { number, position: Chain::start(profile.certificate).position, profile }
         });
         let hub = Hub::new(roster.clone(), group::GROUP_SECRET).unwrap();
-        let mut world = Self { roster, hub, devices, journal: Vec::new(), stream: Vec::new(), bundles: Vec::new() };
+        let mut world = Self {
+            roster,
+            hub,
+            devices,
+            journal: Vec::new(),
+            stream: Vec::new(),
+            bundles: Vec::new(),
+        };
         for number in [LIAR, HONEST] {
             let device = world.devices[usize::from(number)].profile.device;
             let frame = frame(&world.roster, device, &Uplink::Schema(schema.as_bytes()));
@@ -132,7 +145,8 @@ impl World {
     }
 
     fn hear(&mut self, frame: Vec<u8>) -> Result<(), &'static str> {
-        let news = self.hub.hear(&frame, EpochNumber(FIRST + 5)).map_err(|refused| refused.name())?;
+        let news =
+            self.hub.hear(&frame, EpochNumber(FIRST + 5)).map_err(|refused| refused.name())?;
         if news.durable {
             self.journal.push(frame);
         }
@@ -154,8 +168,15 @@ impl World {
             let mut out = [0; 16];
             let mut writer = moteseal_core::wire::cbor::Writer::new(&mut out);
             let record = u32::try_from(seq).unwrap().to_be_bytes();
-            moteseal_core::wire::link::encode_event(&mut writer, Sequence(next), Sequence(seq), Level(level), None, &record)
-                .unwrap();
+            moteseal_core::wire::link::encode_event(
+                &mut writer,
+                Sequence(next),
+                Sequence(seq),
+                Level(level),
+                None,
+                &record,
+            )
+            .unwrap();
             events.extend_from_slice(writer.finish());
             next = seq + 1;
         }
@@ -233,7 +254,10 @@ impl World {
             let mut reader = StreamReader::new(&self.roster, Limits::default());
             let mut visit = |event: Event<'_>| -> Result<(), ReadError> {
                 if let Event::Proven(proven) = event {
-                    seals.insert((proven.seal.statement().device, proven.seal.statement().index), bundle);
+                    seals.insert(
+                        (proven.seal.statement().device, proven.seal.statement().index),
+                        bundle,
+                    );
                 }
                 Ok(())
             };
@@ -250,7 +274,10 @@ impl World {
         // That a seal is missing which its own device's chain names is said of that device.
         for (_, finding) in report.findings() {
             let liar = self.devices[0].profile.device;
-            assert!(matches!(finding, Finding::Missing { device, .. } if *device == liar), "{finding:?}");
+            assert!(
+                matches!(finding, Finding::Missing { device, .. } if *device == liar),
+                "{finding:?}"
+            );
         }
         report.epochs.into_iter().find(|audited| audited.epoch == EpochNumber(epoch)).unwrap()
     }
@@ -261,13 +288,20 @@ impl World {
         let audited = self.audit(epoch);
         assert!(!audited.is_justified && !audited.doubts.is_empty(), "{audited:?}");
         let said = format!("{:?}", audited.doubts);
-        assert!(said.contains(&format!("{liar:?}")) && !said.contains(&format!("{honest:?}")), "{said}");
+        assert!(
+            said.contains(&format!("{liar:?}")) && !said.contains(&format!("{honest:?}")),
+            "{said}"
+        );
     }
 }
 
 /// Where a chain would stand behind a seal that nobody has.
 const fn behind_nothing(index: u32, epoch: u64) -> Position {
-    Position { prev: Digest([7; 32]), last: Some((SealIndex(index), EpochNumber(epoch))), epoch_closed: false }
+    Position {
+        prev: Digest([7; 32]),
+        last: Some((SealIndex(index), EpochNumber(epoch))),
+        epoch_closed: false,
+    }
 }
 
 #[test]
@@ -287,7 +321,10 @@ fn a_seal_cannot_deny_that_its_events_were_forwarded() {
     let mut world = World::new();
     world.raise(0, FIRST).unwrap();
     assert_eq!(world.close(LIAR, Says::nothing(0, FIRST)), Err("NotAsForwarded"));
-    assert_eq!(world.close(LIAR, Says { n: 1999, own_round: 7, ..Says::nothing(0, FIRST) }), Err("NotAsForwarded"));
+    assert_eq!(
+        world.close(LIAR, Says { n: 1999, own_round: 7, ..Says::nothing(0, FIRST) }),
+        Err("NotAsForwarded")
+    );
     // Nor under the same index in a later epoch.
     assert_eq!(world.close(LIAR, Says::nothing(0, FIRST + 1)), Err("NotAsForwarded"));
     world.end(FIRST);
@@ -299,8 +336,14 @@ fn levels_that_were_claimed_are_checked_also_where_no_block_is_left_to_prove_the
     let mut world = World::new();
     // Level 7 as it is, and level 5 for all others, below which the device says it went.
     let coarsest = |device: &Device, seq: u64| device.level(0, seq).0 == 7;
-    world.forward((0, FIRST), 0, 0..1500, |device, seq| Some(if coarsest(device, seq) { 7 } else { 5 })).unwrap();
-    world.forward((0, FIRST), 7, 1500..1600, |device, seq| coarsest(device, seq).then_some(7)).unwrap();
+    world
+        .forward((0, FIRST), 0, 0..1500, |device, seq| {
+            Some(if coarsest(device, seq) { 7 } else { 5 })
+        })
+        .unwrap();
+    world
+        .forward((0, FIRST), 7, 1500..1600, |device, seq| coarsest(device, seq).then_some(7))
+        .unwrap();
     let says = Says { n: 1600, own_round: 7, ..Says::nothing(0, FIRST) };
     assert_eq!(world.close(LIAR, says), Err("NotAsForwarded"));
     world.end(FIRST);
@@ -310,7 +353,10 @@ fn levels_that_were_claimed_are_checked_also_where_no_block_is_left_to_prove_the
 #[test]
 fn a_seal_cannot_state_a_round_that_was_never_announced() {
     let mut world = World::new();
-    assert_eq!(world.close(LIAR, Says { round: 3, own_round: 3, ..Says::nothing(0, FIRST) }), Err("RoundNotAnnounced"));
+    assert_eq!(
+        world.close(LIAR, Says { round: 3, own_round: 3, ..Says::nothing(0, FIRST) }),
+        Err("RoundNotAnnounced")
+    );
     world.end(FIRST);
     world.assert_undetermined(FIRST);
 }

@@ -38,14 +38,23 @@ struct Said {
 
 /// What a device says that is told round 2 after a quarter of its readings.
 fn said(roster: &Roster, number: u8, folder: &std::path::Path) -> Said {
-    let mut mote = group::open_mote(roster, number, folder, 3, |profile| profile.scheme = Scheme::Tree).unwrap();
+    let mut mote =
+        group::open_mote(roster, number, folder, 3, |profile| profile.scheme = Scheme::Tree)
+            .unwrap();
     let mut frames = Vec::new();
     for reading in 0..READINGS {
         mote.sense(EPOCH, &reading.to_be_bytes()).unwrap();
         if reading == READINGS / 4 {
             frames.extend(mote.frames(usize::MAX).unwrap());
             let mut out = [0; MAX_ANNOUNCEMENT];
-            let word = Announcement::issue(roster.group(), EPOCH, Round(2), &secret(group::COORDINATOR), &mut out).unwrap();
+            let word = Announcement::issue(
+                roster.group(),
+                EPOCH,
+                Round(2),
+                &secret(group::COORDINATOR),
+                &mut out,
+            )
+            .unwrap();
             mote.announced(word).unwrap().unwrap();
         }
     }
@@ -57,7 +66,8 @@ fn said(roster: &Roster, number: u8, folder: &std::path::Path) -> Said {
 /// Changes the forward frames of what a device says; false where there is no occasion.
 fn lie(roster: &Roster, said: &Said, bend: fn(&mut Vec<Frame>) -> bool) -> Vec<Vec<u8>> {
     let key = group::link_key(roster, said.device);
-    let (mut before, mut behind, mut forwards, mut like) = (Vec::new(), Vec::new(), Vec::new(), None);
+    let (mut before, mut behind, mut forwards, mut like) =
+        (Vec::new(), Vec::new(), Vec::new(), None);
     for bytes in &said.frames {
         match Uplink::open(bytes, &key).unwrap() {
             Uplink::Forward(forward) => {
@@ -66,8 +76,13 @@ fn lie(roster: &Roster, said: &Said, bend: fn(&mut Vec<Frame>) -> bool) -> Vec<V
                     from: forward.from.0,
                     until: forward.until.0,
                     own_round: forward.own_round,
-                    events: forward.events().map(|(seq, level, record)| (seq.0, level.0, record.to_vec())).collect(),
-                    digests: forward.digests.map(|_| forward.subtrees().map(|(_, root)| root).collect()),
+                    events: forward
+                        .events()
+                        .map(|(seq, level, record)| (seq.0, level.0, record.to_vec()))
+                        .collect(),
+                    digests: forward
+                        .digests
+                        .map(|_| forward.subtrees().map(|(_, root)| root).collect()),
                 });
             }
             Uplink::Close { .. } => behind.push(bytes.clone()),
@@ -80,10 +95,14 @@ fn lie(roster: &Roster, said: &Said, bend: fn(&mut Vec<Frame>) -> bool) -> Vec<V
         let (mut buffer, mut next) = (vec![0; MAX_FRAME], frame.from);
         let mut events = Writer::new(&mut buffer);
         for (seq, level, record) in &frame.events {
-            encode_event(&mut events, Sequence(next), Sequence(*seq), Level(*level), None, record).unwrap();
+            encode_event(&mut events, Sequence(next), Sequence(*seq), Level(*level), None, record)
+                .unwrap();
             next = seq + 1;
         }
-        let digests: Option<Vec<u8>> = frame.digests.as_ref().map(|digests| digests.iter().flat_map(|digest| digest.0).collect());
+        let digests: Option<Vec<u8>> = frame
+            .digests
+            .as_ref()
+            .map(|digests| digests.iter().flat_map(|digest| digest.0).collect());
         let forward = Forward {
             index,
             epoch,
@@ -101,7 +120,11 @@ fn lie(roster: &Roster, said: &Said, bend: fn(&mut Vec<Frame>) -> bool) -> Vec<V
 }
 
 /// What a gateway says that hears a liar and an honest device: why it refused the liar first, and which devices its manifest lists.
-fn heard(roster: &Roster, told: &[Vec<u8>], honest: &Said) -> (Option<&'static str>, Vec<DeviceId>) {
+fn heard(
+    roster: &Roster,
+    told: &[Vec<u8>],
+    honest: &Said,
+) -> (Option<&'static str>, Vec<DeviceId>) {
     let mut hub = Hub::new(roster.clone(), group::GROUP_SECRET).unwrap();
     let mut refused = None;
     for frame in told {
@@ -114,7 +137,13 @@ fn heard(roster: &Roster, told: &[Vec<u8>], honest: &Said) -> (Option<&'static s
     }
     let ended = hub.end(EPOCH, &secret(group::COORDINATOR)).unwrap();
     let mut scratch = vec![0; ended.manifest.len() + 64];
-    let manifest = Manifest::open(&ended.manifest, roster.group(), roster.coordinator().unwrap(), &mut scratch).unwrap();
+    let manifest = Manifest::open(
+        &ended.manifest,
+        roster.group(),
+        roster.coordinator().unwrap(),
+        &mut scratch,
+    )
+    .unwrap();
     (refused, manifest.devices().map(|(device, _)| device).collect())
 }
 
@@ -131,7 +160,10 @@ const LIES: &[Lie] = &[
     (
         "another root of a subtree",
         |frames| {
-            let digests = frames.iter_mut().filter_map(|frame| frame.digests.as_mut()).find(|digests| !digests.is_empty());
+            let digests = frames
+                .iter_mut()
+                .filter_map(|frame| frame.digests.as_mut())
+                .find(|digests| !digests.is_empty());
             digests.is_some_and(|digests| {
                 digests[0].0[7] ^= 1;
                 true
@@ -197,7 +229,10 @@ const LIES: &[Lie] = &[
             behind.events.retain(|(at, ..)| *at > seq);
             // Before the first round everything is forwarded, and there are no roots.
             let is_plain = frame.digests.as_ref().is_some_and(Vec::is_empty);
-            frames.splice(0..1, [before, alone, behind].into_iter().filter(|frame| frame.from < frame.until));
+            frames.splice(
+                0..1,
+                [before, alone, behind].into_iter().filter(|frame| frame.from < frame.until),
+            );
             is_plain
         },
         &["NotAsForwarded"],
@@ -205,8 +240,13 @@ const LIES: &[Lie] = &[
     (
         "a root over events that were forwarded",
         |frames| {
-            let again =
-                Frame { from: 0, until: 64, own_round: Round(2), events: Vec::new(), digests: Some(vec![Digest([9; 32])]) };
+            let again = Frame {
+                from: 0,
+                until: 64,
+                own_round: Round(2),
+                events: Vec::new(),
+                digests: Some(vec![Digest([9; 32])]),
+            };
             let at = frames.iter().position(|frame| frame.until > 32).unwrap();
             // What is known ends before the subtree does.
             let is_straddled = frames[at].from < 64 && frames[at].until < 64;

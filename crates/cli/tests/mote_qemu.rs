@@ -22,7 +22,8 @@ use tempfile::TempDir;
 
 /// Longer than anything here takes that is not broken.
 const LONG: Duration = Duration::from_secs(400);
-const MOTES: [(&str, Board, u32); 2] = [("mote1", Board::Lm3s6965evb, 0), ("mote2", Board::Mps2An385, READINGS)];
+const MOTES: [(&str, Board, u32); 2] =
+    [("mote1", Board::Lm3s6965evb, 0), ("mote2", Board::Mps2An385, READINGS)];
 /// Readings of each mote.
 const READINGS: u32 = 5_000;
 /// Reboots of each mote.
@@ -31,8 +32,12 @@ const SUM_EPOCHS: usize = 3;
 const QUERY: &str = "SELECT SUM(humidity), COUNT(*) FROM sensors EPOCH DURATION 4s";
 const COLUMNS: &str = "[\"humidity:%RH:u16/100\", \"temperature:Cel:i16/100\"]";
 /// The recordings in the firmware, one behind the other (firmware/mote/build.rs).
-const RECORDINGS: [&str; 4] =
-    ["singlehop_indoor_moteid1", "singlehop_indoor_moteid2", "singlehop_outdoor_moteid3", "singlehop_outdoor_moteid4"];
+const RECORDINGS: [&str; 4] = [
+    "singlehop_indoor_moteid1",
+    "singlehop_indoor_moteid2",
+    "singlehop_outdoor_moteid3",
+    "singlehop_outdoor_moteid4",
+];
 
 /// A process that is killed when nobody wants it any more.
 struct Running(Child);
@@ -51,7 +56,8 @@ fn recorded() -> Vec<(String, String)> {
     for recording in RECORDINGS {
         let text = fs::read_to_string(folder.join(format!("{recording}_data.txt"))).unwrap();
         for line in text.lines().skip(1) {
-            let fields: Vec<f64> = line.split_whitespace().map(|field| field.parse().unwrap()).collect();
+            let fields: Vec<f64> =
+                line.split_whitespace().map(|field| field.parse().unwrap()).collect();
             readings.push((format!("{:.2}", fields[2]), format!("{:.2}", fields[3])));
         }
     }
@@ -72,9 +78,22 @@ impl Site {
         for key in ["op", "gateway", "q", "base", "ops", "mote1", "mote2"] {
             site.done(&["key", "new", "--out", &format!("keys/{key}")]);
         }
-        let roster = ["roster", "new", "--operator", "keys/op.key.pem", "--group", "field", "--epoch", "1h", "--levels", "16"];
-        let devices = ["--device", "mote1=keys/mote1.pub.pem", "--device", "mote2=keys/mote2.pub.pem"];
-        let budget = ["--budget", "2000", "--coordinator", "keys/gateway.pub.pem", "--out", "roster.cbor"];
+        let roster = [
+            "roster",
+            "new",
+            "--operator",
+            "keys/op.key.pem",
+            "--group",
+            "field",
+            "--epoch",
+            "1h",
+            "--levels",
+            "16",
+        ];
+        let devices =
+            ["--device", "mote1=keys/mote1.pub.pem", "--device", "mote2=keys/mote2.pub.pem"];
+        let budget =
+            ["--budget", "2000", "--coordinator", "keys/gateway.pub.pem", "--out", "roster.cbor"];
         site.done(&[&roster[..], &budget[..], &devices[..]].concat());
         for hub in ["link", "querier.hub", "root.hub"] {
             site.done(&["key", "link", "--out", &format!("keys/{hub}.key")]);
@@ -89,14 +108,54 @@ impl Site {
             "--out",
             "keys/root.up.key",
         ]);
-        site.done(&["sum", "setup", "--roster", "roster.cbor", "--querier", "keys/q.key", "--out", "sumkeys/"]);
-        site.done(&["key", "request", "--key", "keys/ops.key.pem", "--sender", "ops", "--out", "ops.request"]);
-        site.done(&["key", "certify", "ops.request", "--ca", "keys/base.key.pem", "--serial", "1", "--out", "ops.cert"]);
-        site.write("tree.toml", "[gateways]\nroot = \"querier\"\n[devices]\nmote1 = \"root\"\nmote2 = \"root\"\n");
+        site.done(&[
+            "sum",
+            "setup",
+            "--roster",
+            "roster.cbor",
+            "--querier",
+            "keys/q.key",
+            "--out",
+            "sumkeys/",
+        ]);
+        site.done(&[
+            "key",
+            "request",
+            "--key",
+            "keys/ops.key.pem",
+            "--sender",
+            "ops",
+            "--out",
+            "ops.request",
+        ]);
+        site.done(&[
+            "key",
+            "certify",
+            "ops.request",
+            "--ca",
+            "keys/base.key.pem",
+            "--serial",
+            "1",
+            "--out",
+            "ops.cert",
+        ]);
+        site.write(
+            "tree.toml",
+            "[gateways]\nroot = \"querier\"\n[devices]\nmote1 = \"root\"\nmote2 = \"root\"\n",
+        );
         for (name, _, first) in MOTES {
             for (group, out) in [("link", "link"), ("root.hub", "sum-link")] {
                 let (secret, out) = (format!("keys/{group}.key"), format!("keys/{name}.{out}.key"));
-                site.with_roster(&["key", "link", "--group-secret", &secret, "--device", name, "--out", &out]);
+                site.with_roster(&[
+                    "key",
+                    "link",
+                    "--group-secret",
+                    &secret,
+                    "--device",
+                    name,
+                    "--out",
+                    &out,
+                ]);
             }
             site.write(
                 &format!("{name}.toml"),
@@ -108,7 +167,14 @@ impl Site {
                      [broadcast]\nbase = \"keys/base.pub.pem\"\n"
                 ),
             );
-            site.done(&["device", "provision", "--config", &format!("{name}.toml"), "--out", &format!("{name}.bin")]);
+            site.done(&[
+                "device",
+                "provision",
+                "--config",
+                &format!("{name}.toml"),
+                "--out",
+                &format!("{name}.bin"),
+            ]);
         }
         let link = format!("[link]\nurl = \"{}\"\n", site.broker.url());
         let common = "roster = \"roster.cbor\"\noperator = \"keys/op.pub.pem\"\n";
@@ -141,10 +207,16 @@ impl Site {
                  time = \"recorded\"\n[link]\nurl = \"{broker}\"\n[cloud]\nurl = \"{cloud}\"\n"
             ),
         );
-        let mut serial =
-            format!("{common}[link]\nurl = \"{broker}\"\n[sums]\nhub = \"root\"\n[broadcast]\nurl = \"{broker}/field\"\n");
+        let mut serial = format!(
+            "{common}[link]\nurl = \"{broker}\"\n[sums]\nhub = \"root\"\n[broadcast]\nurl = \"{broker}/field\"\n"
+        );
         for ((name, ..), mote) in MOTES.iter().zip(motes) {
-            write!(serial, "[[port]]\naddress = \"tcp://127.0.0.1:{}\"\ndevice = \"{name}\"\n", mote.port).unwrap();
+            write!(
+                serial,
+                "[[port]]\naddress = \"tcp://127.0.0.1:{}\"\ndevice = \"{name}\"\n",
+                mote.port
+            )
+            .unwrap();
         }
         self.write("serial.toml", &serial);
     }
@@ -155,40 +227,72 @@ impl Site {
 
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_moteseal"));
-        command.args(arguments).current_dir(self.folder.path()).stdin(Stdio::null()).env_remove("RUST_LOG");
+        command
+            .args(arguments)
+            .current_dir(self.folder.path())
+            .stdin(Stdio::null())
+            .env_remove("RUST_LOG");
         command
     }
 
     #[track_caller]
     fn done(&self, arguments: &[&str]) -> Output {
         let output = self.command(arguments).output().unwrap();
-        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{arguments:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         output
     }
 
     #[track_caller]
     fn with_roster(&self, arguments: &[&str]) -> Output {
-        self.done(&[arguments, &["--roster", "roster.cbor", "--operator", "keys/op.pub.pem"]].concat())
+        self.done(
+            &[arguments, &["--roster", "roster.cbor", "--operator", "keys/op.pub.pem"]].concat(),
+        )
     }
 
     /// Starts a process that says its address first, if it says any.
     fn start(&self, name: &str, arguments: &[&str]) -> Running {
-        let log = fs::File::options().create(true).append(true).open(self.folder.path().join(format!("{name}.log"))).unwrap();
+        let log = fs::File::options()
+            .create(true)
+            .append(true)
+            .open(self.folder.path().join(format!("{name}.log")))
+            .unwrap();
         Running(self.command(arguments).stdout(Stdio::piped()).stderr(log).spawn().unwrap())
     }
 
     fn logs(&self) -> String {
         let files = fs::read_dir(self.folder.path()).unwrap().flatten();
         let logs = files.filter(|file| file.path().extension().is_some_and(|end| end == "log"));
-        logs.map(|file| format!("== {}\n{}\n", file.path().display(), fs::read_to_string(file.path()).unwrap())).collect()
+        logs.map(|file| {
+            format!("== {}\n{}\n", file.path().display(), fs::read_to_string(file.path()).unwrap())
+        })
+        .collect()
     }
 
     /// Broadcasts a command, and stays for those who ask for it again.
     fn say(&self, command: &str) -> Running {
         let to = format!("{}/field", self.broker.url());
-        let arguments =
-            ["cast", "send", "--key", "keys/ops.key.pem", "--cert", "ops.cert", "--to", &to, "--lines", "-", "--live"];
-        let log = fs::File::options().create(true).append(true).open(self.folder.path().join("cast.log")).unwrap();
+        let arguments = [
+            "cast",
+            "send",
+            "--key",
+            "keys/ops.key.pem",
+            "--cert",
+            "ops.cert",
+            "--to",
+            &to,
+            "--lines",
+            "-",
+            "--live",
+        ];
+        let log = fs::File::options()
+            .create(true)
+            .append(true)
+            .open(self.folder.path().join("cast.log"))
+            .unwrap();
         let mut process = self
             .command(&[&arguments[..], &["--linger", "120"]].concat())
             .stdin(Stdio::piped())
@@ -222,23 +326,37 @@ fn told(site: &Site, cloud: &str, name: &str) -> (Vec<(String, String)>, BTreeSe
     for row in csv::Reader::from_path(site.folder.path().join(out)).unwrap().records() {
         let row = row.unwrap();
         let of = |at: usize| row.get(at).unwrap();
-        rows.push((of(0).parse().unwrap(), of(3).parse().unwrap(), of(4).parse().unwrap(), of(5).to_owned(), of(6).to_owned()));
+        rows.push((
+            of(0).parse().unwrap(),
+            of(3).parse().unwrap(),
+            of(4).parse().unwrap(),
+            of(5).to_owned(),
+            of(6).to_owned(),
+        ));
     }
     rows.sort();
     let indices = rows.iter().map(|row| row.1).collect();
     let two_digits = |text: &str| format!("{:.2}", text.parse::<f64>().unwrap());
-    (rows.iter().map(|(.., humidity, temperature)| (two_digits(humidity), two_digits(temperature))).collect(), indices)
+    (
+        rows.iter()
+            .map(|(.., humidity, temperature)| (two_digits(humidity), two_digits(temperature)))
+            .collect(),
+        indices,
+    )
 }
 
 #[test]
 fn motes_that_are_rebooted_all_the_time_lose_and_repeat_nothing() {
-    let reboots = std::env::var("MOTESEAL_SEEDS").ok().map_or(REBOOTS, |seeds| REBOOTS * seeds.parse::<usize>().unwrap().max(1));
+    let reboots = std::env::var("MOTESEAL_SEEDS")
+        .ok()
+        .map_or(REBOOTS, |seeds| REBOOTS * seeds.parse::<usize>().unwrap().max(1));
     let site = Site::new();
     let at = site.folder.path();
     for (name, board, _) in MOTES {
         firmware(board, &at.join(format!("{name}.elf")));
     }
-    let mut motes: Vec<Emulator> = MOTES.iter().map(|(name, board, _)| Emulator::start(*board, at, name)).collect();
+    let mut motes: Vec<Emulator> =
+        MOTES.iter().map(|(name, board, _)| Emulator::start(*board, at, name)).collect();
     let mut cloud = site.start(
         "cloud",
         &[
@@ -258,22 +376,42 @@ fn motes_that_are_rebooted_all_the_time_lose_and_repeat_nothing() {
     BufReader::new(cloud.0.stdout.as_mut().unwrap()).read_line(&mut url).unwrap();
     let url = url.trim();
     site.join(&motes, url);
-    let _gateways: Vec<Running> =
-        [("gateway", ["gateway", "run"]), ("root", ["gateway", "sum"]), ("serial", ["gateway", "serial"])]
-            .map(|(name, command)| site.start(name, &[&command[..], &["--config", &format!("{name}.toml")]].concat()))
-            .into();
+    let _gateways: Vec<Running> = [
+        ("gateway", ["gateway", "run"]),
+        ("root", ["gateway", "sum"]),
+        ("serial", ["gateway", "serial"]),
+    ]
+    .map(|(name, command)| {
+        site.start(name, &[&command[..], &["--config", &format!("{name}.toml")]].concat())
+    })
+    .into();
     let start = Instant::now();
     // A reboot before anything is sealed, and one behind the first seal.
     motes.iter().for_each(|mote| mote.until("opened"));
     motes.iter().for_each(Emulator::reset);
     motes.iter().for_each(|mote| mote.until("taken"));
-    motes.iter_mut().for_each(|mote| if mote.board == Board::Mps2An385 { mote.lose_power() } else { mote.reset() });
+    motes.iter_mut().for_each(|mote| {
+        if mote.board == Board::Mps2An385 { mote.lose_power() } else { mote.reset() }
+    });
     // A question, answered by both.
     let asked = SUM_EPOCHS.to_string();
-    let arguments = ["sum", "run", QUERY, "--config", "querier.toml", "--epochs", &asked, "--floor", "2", "--json"];
+    let arguments = [
+        "sum",
+        "run",
+        QUERY,
+        "--config",
+        "querier.toml",
+        "--epochs",
+        &asked,
+        "--floor",
+        "2",
+        "--json",
+    ];
     let mut querier = site.start("querier", &arguments);
     let rows = BufReader::new(querier.0.stdout.take().unwrap()).lines();
-    let rows = std::thread::spawn(move || rows.map(|row| serde_json::from_str(&row.unwrap()).unwrap()).collect::<Vec<Value>>());
+    let rows = std::thread::spawn(move || {
+        rows.map(|row| serde_json::from_str(&row.unwrap()).unwrap()).collect::<Vec<Value>>()
+    });
     motes.iter().for_each(|mote| mote.until("answered"));
     // Commands, which both obey: faster, and after some star epochs trees.
     let _faster = site.say("interval=6");
@@ -283,8 +421,15 @@ fn motes_that_are_rebooted_all_the_time_lose_and_repeat_nothing() {
     motes.iter().for_each(|mote| mote.until_all("acted", 2));
     let mut chance = Chance::new(7);
     let mut done = [2; MOTES.len()];
-    while done.iter().any(|done| *done < reboots) || motes.iter().any(|mote| mote.count("done") == 0) {
-        assert!(start.elapsed() < LONG, "{:#?}\n{}", motes.iter().map(Emulator::said).collect::<Vec<_>>(), site.logs());
+    while done.iter().any(|done| *done < reboots)
+        || motes.iter().any(|mote| mote.count("done") == 0)
+    {
+        assert!(
+            start.elapsed() < LONG,
+            "{:#?}\n{}",
+            motes.iter().map(Emulator::said).collect::<Vec<_>>(),
+            site.logs()
+        );
         std::thread::sleep(Duration::from_millis(200 + chance.below(1200)));
         let place = usize::try_from(chance.below(MOTES.len() as u64)).unwrap();
         if done[place] < reboots {
@@ -310,22 +455,45 @@ fn motes_that_are_rebooted_all_the_time_lose_and_repeat_nothing() {
         let (readings, indices) = told(&site, url, name);
         // Every reading once, in its order, and nothing else: what a reboot cost was sealed again under another index.
         assert_eq!(readings.len(), READINGS as usize, "{name}: {:#?}", mote.said());
-        assert!(readings == recorded[first..first + READINGS as usize], "{name} says something else than it sensed");
+        assert!(
+            readings == recorded[first..first + READINGS as usize],
+            "{name} says something else than it sensed"
+        );
         // An index is signed once, and every one that was opened and not signed is one that the next seal confesses.
         let of = |what: &str| -> Vec<u32> {
             let said = mote.said().into_iter().filter(|said| said.starts_with(what));
             said.map(|said| said.split(' ').nth(1).unwrap().parse().unwrap()).collect()
         };
         let (opened, signed) = (of("opened"), of("sealed"));
-        assert!(opened.windows(2).all(|pair| pair[0] < pair[1]), "{name} reuses an index: {opened:?}");
-        assert!(signed.windows(2).all(|pair| pair[0] < pair[1]), "{name} signs an index twice: {signed:?}");
-        assert!(signed.iter().all(|index| indices.contains(index)), "{name}: {signed:?}, and the cloud has {indices:?}");
+        assert!(
+            opened.windows(2).all(|pair| pair[0] < pair[1]),
+            "{name} reuses an index: {opened:?}"
+        );
+        assert!(
+            signed.windows(2).all(|pair| pair[0] < pair[1]),
+            "{name} signs an index twice: {signed:?}"
+        );
+        assert!(
+            signed.iter().all(|index| indices.contains(index)),
+            "{name}: {signed:?}, and the cloud has {indices:?}"
+        );
         // No epoch of the query is answered twice, whatever the mote was rebooted in.
-        let answered: Vec<u64> =
-            mote.said().iter().filter_map(|said| said.strip_prefix("answered ")).map(|epoch| epoch.parse().unwrap()).collect();
-        assert!(answered.windows(2).all(|pair| pair[0] < pair[1]), "{name} answers an epoch twice: {answered:?}");
+        let answered: Vec<u64> = mote
+            .said()
+            .iter()
+            .filter_map(|said| said.strip_prefix("answered "))
+            .map(|epoch| epoch.parse().unwrap())
+            .collect();
+        assert!(
+            answered.windows(2).all(|pair| pair[0] < pair[1]),
+            "{name} answers an epoch twice: {answered:?}"
+        );
         for (scheme, count) in ["star", "tree"].into_iter().zip(&mut sealed) {
-            *count += mote.said().iter().filter(|said| said.starts_with("opened") && said.ends_with(scheme)).count();
+            *count += mote
+                .said()
+                .iter()
+                .filter(|said| said.starts_with("opened") && said.ends_with(scheme))
+                .count();
         }
         assert_eq!(mote.count("acted"), 2, "{name} acts on each command once: {:#?}", mote.said());
     }
@@ -343,7 +511,16 @@ fn motes_that_are_rebooted_all_the_time_lose_and_repeat_nothing() {
         assert!((2.0 * least..=2.0 * most).contains(&number("SUM(humidity)")), "{results}");
     }
     let audited = site
-        .command(&["audit", "--from", url, "--roster", "roster.cbor", "--operator", "keys/op.pub.pem", "--json"])
+        .command(&[
+            "audit",
+            "--from",
+            url,
+            "--roster",
+            "roster.cbor",
+            "--operator",
+            "keys/op.pub.pem",
+            "--json",
+        ])
         .output()
         .unwrap();
     let audit = String::from_utf8_lossy(&audited.stdout).into_owned();

@@ -34,7 +34,9 @@ impl Mutator {
             let at = self.below(bytes.len());
             let end = at + self.below(32.min(bytes.len() - at));
             match self.below(6) {
-                0 if !bytes.is_empty() => bytes[at] = [0, 1, 0x17, 0x18, 0x1b, 0x7f, 0x80, 0xf6, 0xff][self.below(9)],
+                0 if !bytes.is_empty() => {
+                    bytes[at] = [0, 1, 0x17, 0x18, 0x1b, 0x7f, 0x80, 0xf6, 0xff][self.below(9)]
+                }
                 1 if !bytes.is_empty() => bytes[at] ^= 1 << self.below(8),
                 2 => drop(bytes.drain(at..end)),
                 3 => {
@@ -113,7 +115,8 @@ impl Node {
             let mut elements = Vec::new();
             for at in 0..count {
                 let is_part = count == 14;
-                let size = (is_part && at == 11).then_some(32).or((is_part && at == 12).then_some(4));
+                let size =
+                    (is_part && at == 11).then_some(32).or((is_part && at == 12).then_some(4));
                 let (element, tail) = Self::parse(inner, size);
                 elements.push(element);
                 inner = tail;
@@ -121,7 +124,9 @@ impl Node {
             return (Self::Array(elements), rest);
         }
         let node = match piece {
-            Some(size) => Self::Pieces(reader.bytes().unwrap().chunks(size).map(<[u8]>::to_vec).collect()),
+            Some(size) => {
+                Self::Pieces(reader.bytes().unwrap().chunks(size).map(<[u8]>::to_vec).collect())
+            }
             None => Self::Leaf(item.to_vec()),
         };
         (node, rest)
@@ -206,7 +211,11 @@ fn no_rearranged_stream_yields_a_row_that_was_not_sealed() {
             let changed = encode(&variant);
             stream::run(&changed);
             let rows = stream::rows(&changed);
-            assert!(rows.is_empty() || rows == sealed, "only what follows the signature can change: {}", hex::encode(&changed));
+            assert!(
+                rows.is_empty() || rows == sealed,
+                "only what follows the signature can change: {}",
+                hex::encode(&changed)
+            );
             variants += 1;
         });
         assert!(variants > 400, "{variants} variants");

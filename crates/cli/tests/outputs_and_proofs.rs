@@ -30,7 +30,8 @@ fn rate(text: &str) -> Choice {
 async fn export(field: &Field, cloud: &Honest, query: &Query, format: Format, path: &Path) {
     let mut file = AtomicFile::create(path).unwrap();
     let mut writer = Writer::new(format, &mut file);
-    let report = get(&client(&cloud.url), &field.roster, query, None, None, &mut writer).await.unwrap();
+    let report =
+        get(&client(&cloud.url), &field.roster, query, None, None, &mut writer).await.unwrap();
     assert!(report.is_complete());
     writer.finish().unwrap();
     assert!(!path.exists(), "not there before it is whole");
@@ -39,7 +40,8 @@ async fn export(field: &Field, cloud: &Honest, query: &Query, format: Format, pa
 
 /// The keys that a query of everything gives, in the order of an answer.
 fn expected(field: &Field, query: &Query) -> Vec<Key> {
-    let asked = |key: &&Key| key.1 >= query.since.0 && query.until.is_none_or(|until| key.1 < until.0);
+    let asked =
+        |key: &&Key| key.1 >= query.since.0 && query.until.is_none_or(|until| key.1 < until.0);
     let of = |device| field.truth.keys().filter(asked).filter(move |key| key.0 == device).copied();
     query.devices.iter().flat_map(|device| of(*device)).collect()
 }
@@ -52,7 +54,9 @@ fn record_of(field: &Field, key: &Key, cells: &[String]) -> Vec<u8> {
     assert_eq!(cells.len(), schema.fields().count());
     for (column, cell) in schema.fields().zip(cells) {
         let cell = match column.name {
-            "taken" => (cell.parse::<jiff::Timestamp>().unwrap().as_millisecond() - start).to_string(),
+            "taken" => {
+                (cell.parse::<jiff::Timestamp>().unwrap().as_millisecond() - start).to_string()
+            }
             _ => cell.clone(),
         };
         column.write(&cell, &mut record).unwrap();
@@ -63,7 +67,10 @@ fn record_of(field: &Field, key: &Key, cells: &[String]) -> Vec<u8> {
 /// Whether a row is this event: `head` is epoch, epoch_start, device, index and seq.
 fn row_is(field: &Field, key: &Key, head: [&str; 5], cells: &[String]) {
     let start: jiff::Timestamp = head[1].parse().unwrap();
-    assert_eq!((head[0].parse(), head[3].parse(), head[4].parse()), (Ok(key.1), Ok(key.2), Ok(key.3)));
+    assert_eq!(
+        (head[0].parse(), head[3].parse(), head[4].parse()),
+        (Ok(key.1), Ok(key.2), Ok(key.3))
+    );
     assert_eq!(start.as_millisecond(), i64::try_from(key.1 * EPOCH_MS).unwrap());
     assert_eq!(field.roster.id(head[2]), Some(key.0));
     assert_eq!(record_of(field, key, cells), field.truth[key].0, "{key:?}");
@@ -96,11 +103,16 @@ async fn text_formats_read_back_as_the_sealed_records() {
     assert_eq!(text.lines().count(), keys.len());
     for (line, key) in text.lines().zip(&keys) {
         // Numbers stay text: a JSON reader that makes floats of them would lose digits.
-        let row: std::collections::BTreeMap<String, Box<serde_json::value::RawValue>> = serde_json::from_str(line).unwrap();
+        let row: std::collections::BTreeMap<String, Box<serde_json::value::RawValue>> =
+            serde_json::from_str(line).unwrap();
         let cell = |name: &str| row[name].get().trim_matches('"').to_owned();
         assert_eq!(row.len(), 5 + names.len());
-        assert!(!row["energy"].get().starts_with('"') && row["taken"].get().starts_with('"'), "{line}");
-        let [epoch, start, device, index, seq] = ["epoch", "epoch_start", "device", "index", "seq"].map(cell);
+        assert!(
+            !row["energy"].get().starts_with('"') && row["taken"].get().starts_with('"'),
+            "{line}"
+        );
+        let [epoch, start, device, index, seq] =
+            ["epoch", "epoch_start", "device", "index", "seq"].map(cell);
         row_is(&field, key, [&epoch, &start, &device, &index, &seq], &names.map(cell));
     }
 
@@ -150,15 +162,27 @@ fn batches_are(field: &Field, keys: &[Key], batches: &[RecordBatch]) {
             let key = keys.next().unwrap();
             let record = &field.truth[key].0;
             assert_eq!(column("epoch").as_primitive::<UInt64Type>().value(row), key.1);
-            assert_eq!(u32::try_from(column("index").as_primitive::<UInt64Type>().value(row)), Ok(key.2));
+            assert_eq!(
+                u32::try_from(column("index").as_primitive::<UInt64Type>().value(row)),
+                Ok(key.2)
+            );
             assert_eq!(column("seq").as_primitive::<UInt64Type>().value(row), key.3);
-            assert_eq!(field.roster.id(column("device").as_string::<i32>().value(row)), Some(key.0));
+            assert_eq!(
+                field.roster.id(column("device").as_string::<i32>().value(row)),
+                Some(key.0)
+            );
             let start = i64::try_from(key.1 * EPOCH_MS).unwrap();
-            assert_eq!(column("epoch_start").as_primitive::<TimestampMillisecondType>().value(row), start);
+            assert_eq!(
+                column("epoch_start").as_primitive::<TimestampMillisecondType>().value(row),
+                start
+            );
             let raw = |name: &str| schema.field(name).unwrap().raw(record).unwrap();
             let taken = column("taken").as_primitive::<TimestampMillisecondType>().value(row);
             assert_eq!(i128::from(taken - start), raw("taken"));
-            assert_eq!(i128::from(column("energy").as_primitive::<UInt64Type>().value(row)), raw("energy"));
+            assert_eq!(
+                i128::from(column("energy").as_primitive::<UInt64Type>().value(row)),
+                raw("energy")
+            );
             for name in ["temperature", "humidity", "pressure", "current"] {
                 let value = column(name).as_primitive::<Float64Type>().value(row);
                 let sealed = schema.field(name).unwrap().read_f64(record).unwrap();
@@ -178,11 +202,15 @@ async fn arrow_and_parquet_read_back_as_the_sealed_records_with_their_units() {
     let keys = expected(&field, &query);
     let path = folder.path().join("rows.arrows");
     export(&field, &cloud, &query, Format::Arrow, &path).await;
-    let reader = arrow_ipc::reader::StreamReader::try_new(File::open(&path).unwrap(), None).unwrap();
+    let reader =
+        arrow_ipc::reader::StreamReader::try_new(File::open(&path).unwrap(), None).unwrap();
     batches_are(&field, &keys, &reader.map(Result::unwrap).collect::<Vec<_>>());
     let path = folder.path().join("rows.parquet");
     export(&field, &cloud, &query, Format::Parquet, &path).await;
-    let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(&path).unwrap()).unwrap().build().unwrap();
+    let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(&path).unwrap())
+        .unwrap()
+        .build()
+        .unwrap();
     batches_are(&field, &keys, &reader.map(Result::unwrap).collect::<Vec<_>>());
 }
 
@@ -193,7 +221,12 @@ async fn a_file_appears_whole_or_not_at_all() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rows.csv");
     fs::write(&path, "what was there before").unwrap();
-    let names = || fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
+    let names = || {
+        fs::read_dir(folder.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect::<Vec<_>>()
+    };
     // A roster that never signed for these devices: the answer is refused.
     let stranger = Field::stranger(2, "orchard");
     for format in Format::NAMES.map(|(_, format)| format) {
@@ -217,17 +250,25 @@ async fn a_file_appears_whole_or_not_at_all() {
     for format in Format::NAMES.map(|(_, format)| format) {
         let mut file = AtomicFile::create(Path::new("/dev/full")).unwrap();
         let mut writer = Writer::new(format, &mut file);
-        get(&client(&cloud.url), &field.roster, &field.query(rate("1/8")), None, None, &mut writer).await.unwrap();
+        get(&client(&cloud.url), &field.roster, &field.query(rate("1/8")), None, None, &mut writer)
+            .await
+            .unwrap();
         writer.finish().unwrap();
         let error = file.commit().unwrap_err();
-        assert!(!error.is_misuse() && error.to_string().contains("/dev/full: the disk is full; make room"), "{error}");
+        assert!(
+            !error.is_misuse()
+                && error.to_string().contains("/dev/full: the disk is full; make room"),
+            "{error}"
+        );
     }
 }
 
 async fn export_over(field: &Field, cloud: &Honest, path: &Path) {
     let mut file = AtomicFile::create(path).unwrap();
     let mut writer = Writer::new(Format::Csv, &mut file);
-    get(&client(&cloud.url), &field.roster, &field.query(rate("1/8")), None, None, &mut writer).await.unwrap();
+    get(&client(&cloud.url), &field.roster, &field.query(rate("1/8")), None, None, &mut writer)
+        .await
+        .unwrap();
     writer.finish().unwrap();
     assert_eq!(fs::read_to_string(path).unwrap(), "what was there before");
     file.commit().unwrap();
@@ -238,15 +279,23 @@ async fn export_over(field: &Field, cloud: &Honest, path: &Path) {
 async fn prove(field: &Field, cloud: &Honest, query: &Query, path: &Path) -> usize {
     let mut sink = Checked::new(field);
     let mut writer = ProofWriter::create(path, query, &field.roster).unwrap();
-    get(&client(&cloud.url), &field.roster, query, None, Some(&mut writer), &mut sink).await.unwrap();
+    get(&client(&cloud.url), &field.roster, query, None, Some(&mut writer), &mut sink)
+        .await
+        .unwrap();
     assert!(!path.exists(), "not there before it is kept");
     writer.keep().unwrap();
     sink.seen.len()
 }
 
-fn verify(field: &Field, bytes: &[u8], roster: &Roster, memory: Option<&Memory>) -> Result<(Query, Report, usize), Failure> {
+fn verify(
+    field: &Field,
+    bytes: &[u8],
+    roster: &Roster,
+    memory: Option<&Memory>,
+) -> Result<(Query, Report, usize), Failure> {
     let mut sink = Checked::new(field);
-    let (query, report) = proof::verify(bytes, Path::new("kept.mproof"), roster, memory, &mut sink)?;
+    let (query, report) =
+        proof::verify(bytes, Path::new("kept.mproof"), roster, memory, &mut sink)?;
     Ok((query, report, sink.seen.len()))
 }
 
@@ -273,7 +322,9 @@ async fn a_proof_verifies_offline_and_only_as_it_was_written() {
         for at in (0..kept.len()).filter(|at| *at < 600 || at % 3 == 0 || *at + 100 > kept.len()) {
             let mut bytes = kept.clone();
             bytes[at] ^= 1 << (at % 8);
-            let Ok((query, report, proven)) = verify(&field, &bytes, &field.roster, None) else { continue };
+            let Ok((query, report, proven)) = verify(&field, &bytes, &field.roster, None) else {
+                continue;
+            };
             assert!(at < first.len(), "{scheme:?}: byte {at} changed, accepted");
             assert!(
                 !report.is_complete() || (query == asked && proven == rows),
@@ -287,7 +338,10 @@ async fn a_proof_verifies_offline_and_only_as_it_was_written() {
             assert!(outcome.is_err(), "{scheme:?}: cut to {length} bytes, accepted");
         }
         let longer = [&kept[..], &[0x81, 0x03]].concat();
-        assert_eq!(verify(&field, &longer, &field.roster, None).unwrap_err().name(), "TrailingBytes");
+        assert_eq!(
+            verify(&field, &longer, &field.roster, None).unwrap_err().name(),
+            "TrailingBytes"
+        );
     }
 }
 
@@ -304,9 +358,16 @@ async fn a_proof_of_another_roster_or_operator_is_refused_by_name() {
     let unnamed = answer.encode();
     assert!(verify(&field, &unnamed, &field.roster, None).is_ok(), "the roster's digest is a hint");
     // Another operator's certificates begin another chain; in another group the devices have other ids.
-    for (stranger, name) in [(Field::stranger(2, "orchard"), "NotAuthentic"), (Field::stranger(1, "vineyard"), "UnknownDevice")] {
+    for (stranger, name) in [
+        (Field::stranger(2, "orchard"), "NotAuthentic"),
+        (Field::stranger(1, "vineyard"), "UnknownDevice"),
+    ] {
         let refused = verify(&field, &kept, &stranger, None).unwrap_err();
-        assert_eq!((refused.name().as_str(), refused.exit_code()), ("UnknownRoster", 3), "{refused}");
+        assert_eq!(
+            (refused.name().as_str(), refused.exit_code()),
+            ("UnknownRoster", 3),
+            "{refused}"
+        );
         // Even if the proof does not say under which roster it was made.
         let refused = verify(&field, &unnamed, &stranger, None).unwrap_err();
         assert_eq!((refused.name().as_str(), refused.exit_code()), (name, 3), "{refused}");
@@ -315,20 +376,25 @@ async fn a_proof_of_another_roster_or_operator_is_refused_by_name() {
     for bytes in [&without_query[..], b"", b"dear diary"] {
         assert!(verify(&field, bytes, &field.roster, None).is_err());
     }
-    assert_eq!(verify(&field, &without_query, &field.roster, None).unwrap_err().name(), "NotAProof");
+    assert_eq!(
+        verify(&field, &without_query, &field.roster, None).unwrap_err().name(),
+        "NotAProof"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_seen_once_cannot_be_taken_back() {
     for scheme in [Scheme::Star, Scheme::Tree] {
         let field = Field::new(scheme);
-        let (whole, short) = (Honest::serve(&field, u64::MAX).await, Honest::serve(&field, 105).await);
+        let (whole, short) =
+            (Honest::serve(&field, u64::MAX).await, Honest::serve(&field, 105).await);
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("memory.json");
         let mut everything = field.query(rate("1/8"));
         everything.until = None;
         let ask = async |cloud: &Honest, query: &Query, memory: Option<&mut Memory>| {
-            get(&client(&cloud.url), &field.roster, query, memory, None, &mut Checked::new(&field)).await
+            get(&client(&cloud.url), &field.roster, query, memory, None, &mut Checked::new(&field))
+                .await
         };
         // Who has seen nothing cannot know; who has seen the newest seals knows, also after a restart.
         assert!(ask(&short, &everything, None).await.unwrap().is_complete());
@@ -338,7 +404,11 @@ async fn what_was_seen_once_cannot_be_taken_back() {
         let mut memory = Memory::open(&path).unwrap();
         for query in [&everything, &field.query(rate("1/8"))] {
             let withheld = ask(&short, query, Some(&mut memory)).await.unwrap_err();
-            assert_eq!((withheld.name().as_str(), withheld.exit_code()), ("Missing", 4), "{withheld}");
+            assert_eq!(
+                (withheld.name().as_str(), withheld.exit_code()),
+                ("Missing", 4),
+                "{withheld}"
+            );
             assert!(withheld.to_string().contains("which an earlier answer held"), "{withheld}");
         }
         ask(&whole, &everything, Some(&mut memory)).await.unwrap();
@@ -354,7 +424,15 @@ async fn what_was_seen_once_cannot_be_taken_back() {
         let rolled_back = Honest::serve(&twin, u64::MAX).await;
         let query = Query { choice: rate("1/8"), ..everything.clone() };
         let mut sink = Checked::new(&twin);
-        let outcome = get(&client(&rolled_back.url), &field.roster, &query, Some(&mut memory), None, &mut sink).await;
+        let outcome = get(
+            &client(&rolled_back.url),
+            &field.roster,
+            &query,
+            Some(&mut memory),
+            None,
+            &mut sink,
+        )
+        .await;
         assert_eq!(outcome.unwrap_err().name(), "Equivocation");
 
         // A proof stays a proof of what was there when it was kept. Who has seen more since is told so.
@@ -362,17 +440,27 @@ async fn what_was_seen_once_cannot_be_taken_back() {
         let rows = prove(&field, &short, &everything, &path).await;
         let kept = fs::read(&path).unwrap();
         let (_, stranger, _) = verify(&field, &kept, &field.roster, None).unwrap();
-        assert!(stranger.is_complete() && stranger.devices.iter().all(|device| device.newer.is_none()));
+        assert!(
+            stranger.is_complete() && stranger.devices.iter().all(|device| device.newer.is_none())
+        );
         let (_, report, proven) = verify(&field, &kept, &field.roster, Some(&memory)).unwrap();
         assert_eq!((report.is_complete(), proven), (true, rows));
         for (old, now) in stranger.devices.iter().zip(&report.devices) {
-            assert_eq!(now.newer, memory.of(&field.roster, now.device).map(|known| (known.index, known.epoch)));
+            assert_eq!(
+                now.newer,
+                memory.of(&field.roster, now.device).map(|known| (known.index, known.epoch))
+            );
             assert_eq!(now.complete_until(), old.complete_until());
         }
         // One that contradicts what was seen is refused: another history of the same devices, kept as a proof.
         let path = folder.path().join("twin.mproof");
         prove(&twin, &rolled_back, &everything, &path).await;
-        let refused = verify(&twin, &fs::read(&path).unwrap(), &field.roster, Some(&memory)).unwrap_err();
-        assert_eq!((refused.name().as_str(), refused.exit_code()), ("Equivocation", 3), "{refused}");
+        let refused =
+            verify(&twin, &fs::read(&path).unwrap(), &field.roster, Some(&memory)).unwrap_err();
+        assert_eq!(
+            (refused.name().as_str(), refused.exit_code()),
+            ("Equivocation", 3),
+            "{refused}"
+        );
     }
 }

@@ -22,8 +22,12 @@ fn a_second_table_continues_the_chain_of_the_first() {
     assert_eq!(first["bundles"].as_array().unwrap().len(), 3);
     let second = scene.seal("second.csv", "dev1", &["--json", "--scheme", "tree"]).done().json();
     assert_eq!(second["bundles"][0]["index"], 3);
-    let files: Vec<String> =
-        scene.names("bundles").iter().filter(|name| !name.starts_with('.')).map(|name| format!("bundles/{name}")).collect();
+    let files: Vec<String> = scene
+        .names("bundles")
+        .iter()
+        .filter(|name| !name.starts_with('.'))
+        .map(|name| format!("bundles/{name}"))
+        .collect();
     let files: Vec<&str> = files.iter().map(String::as_str).collect();
     let verified = scene.with_roster(&[&["verify", "--json"][..], &files].concat()).done().json();
     assert_eq!(verified["devices"][0]["events"], 300);
@@ -64,11 +68,18 @@ fn another_directory_continues_the_chain_of_the_key() {
     let cloud = scene.cloud("epochs.redb");
     for out in ["jan", "feb"] {
         let pushed = scene.run(&["push", out, "--to", &cloud.url, "--json"]).done().json();
-        assert_eq!((pushed["stored"].as_u64(), pushed["known"].as_u64()), (Some(1), Some(0)), "{out}");
+        assert_eq!(
+            (pushed["stored"].as_u64(), pushed["known"].as_u64()),
+            (Some(1), Some(0)),
+            "{out}"
+        );
     }
     // A second state would be a second chain.
     let run = seal_into(&scene, "february.csv", key, "mar", &["--state", "new.chain"]);
-    assert!(run.failed(2).contains("new.chain is not there, but the chain has its state in "), "{run:?}");
+    assert!(
+        run.failed(2).contains("new.chain is not there, but the chain has its state in "),
+        "{run:?}"
+    );
     assert!(scene.names("mar").is_empty());
 }
 
@@ -77,7 +88,16 @@ fn a_key_beside_which_nothing_can_lie_needs_a_state() {
     let scene = Scene::new();
     scene.table("data.csv", 10);
     let seal = |more: &[&str]| {
-        let arguments = ["seal", "data.csv", "--device", "dev1", "--key", "/dev/stdin", "--salt-key", "keys/dev1.salt.key"];
+        let arguments = [
+            "seal",
+            "data.csv",
+            "--device",
+            "dev1",
+            "--key",
+            "/dev/stdin",
+            "--salt-key",
+            "keys/dev1.salt.key",
+        ];
         let who = ["--roster", "roster.cbor", "--operator", "keys/op.pub.pem", "--out", "bundles"];
         let mut command = scene.command(&[&arguments[..], &who, &COLUMNS, more].concat());
         let mut process = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -88,7 +108,11 @@ fn a_key_beside_which_nothing_can_lie_needs_a_state() {
     let output = seal(&[]);
     let talk = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2), "{talk}");
-    assert!(talk.contains("/dev/stdin: the chain's state cannot be kept here") && talk.contains("--state"), "{talk}");
+    assert!(
+        talk.contains("/dev/stdin: the chain's state cannot be kept here")
+            && talk.contains("--state"),
+        "{talk}"
+    );
     assert!(seal(&["--state", "dev1.chain"]).status.success());
     assert_eq!(scene.names("bundles"), ["dev1-0000000000.mseal"]);
 }
@@ -103,11 +127,17 @@ fn a_key_in_two_hands_is_found_out() {
         fs::copy(scene.path("keys").join(name), scene.path("copy").join(name)).unwrap();
     }
     let first = seal_into(&scene, "january.csv", "keys/dev1.key.pem", "bundles", &[]).done().json();
-    let second = seal_into(&scene, "february.csv", "copy/dev1.key.pem", "elsewhere", &[]).done().json();
-    let digests = [&first, &second].map(|sealed| sealed["bundles"][0]["digest"].as_str().unwrap().to_owned());
+    let second =
+        seal_into(&scene, "february.csv", "copy/dev1.key.pem", "elsewhere", &[]).done().json();
+    let digests =
+        [&first, &second].map(|sealed| sealed["bundles"][0]["digest"].as_str().unwrap().to_owned());
     let files = ["bundles/dev1-0000000000.mseal", "elsewhere/dev1-0000000000.mseal"];
     let run = scene.with_roster(&[&["verify"][..], &files].concat());
-    assert!(run.failed(5).contains("Equivocation: device dev1 signed two different seals under index 0"), "{run:?}");
+    assert!(
+        run.failed(5)
+            .contains("Equivocation: device dev1 signed two different seals under index 0"),
+        "{run:?}"
+    );
 
     // The cloud is given both, and the second push says so, however often.
     let cloud = scene.cloud("epochs.redb");
@@ -115,7 +145,10 @@ fn a_key_in_two_hands_is_found_out() {
     for stored in [1, 0] {
         let run = scene.run(&["push", "elsewhere", "--to", &cloud.url, "--json"]);
         let line = run.failed(5);
-        assert!(line.contains("signed different seals under index 0") && line.contains(files[1]), "{line}");
+        assert!(
+            line.contains("signed different seals under index 0") && line.contains(files[1]),
+            "{line}"
+        );
         assert!(digests.iter().all(|digest| line.contains(digest.as_str())), "{line}");
         assert_eq!(run.json()["stored"], stored, "{run:?}");
         assert_eq!(run.json()["conflicts"][0]["index"], 0, "{run:?}");
@@ -130,12 +163,18 @@ fn a_push_sends_what_the_cloud_does_not_have() {
         scene.seal("data.csv", device, &[]).done();
     }
     let cloud = scene.cloud("epochs.redb");
-    let one = scene.run(&["push", "bundles/dev2-0000000000.mseal", "--to", &cloud.url, "--json"]).done().json();
+    let one = scene
+        .run(&["push", "bundles/dev2-0000000000.mseal", "--to", &cloud.url, "--json"])
+        .done()
+        .json();
     assert_eq!((one["stored"].as_u64(), one["known"].as_u64()), (Some(1), Some(0)));
     let rest = scene.run(&["push", "bundles", "--to", &cloud.url, "--json"]).done().json();
     assert_eq!((rest["stored"].as_u64(), rest["known"].as_u64()), (Some(9), Some(1)));
     let again = scene.run(&["push", "bundles", "--to", &cloud.url, "--json"]).done().json();
-    assert_eq!((again["stored"].as_u64(), again["known"].as_u64(), again["bytes"].as_u64()), (Some(0), Some(10), Some(0)));
+    assert_eq!(
+        (again["stored"].as_u64(), again["known"].as_u64(), again["bytes"].as_u64()),
+        (Some(0), Some(10), Some(0))
+    );
 
     fs::create_dir(scene.path("nothing")).unwrap();
     let run = scene.run(&["push", "nothing", "--to", &cloud.url]);
@@ -146,7 +185,8 @@ fn a_push_sends_what_the_cloud_does_not_have() {
 
     // A cloud refuses what is not of its group, by name.
     scene.roster("away", "keys/op.key.pem", "away.cbor");
-    let arguments = ["seal", "data.csv", "--device", "dev1", "--key", "keys/dev1.key.pem", "--out", "away"];
+    let arguments =
+        ["seal", "data.csv", "--device", "dev1", "--key", "keys/dev1.key.pem", "--out", "away"];
     let who = ["--roster", "away.cbor", "--operator", "keys/op.pub.pem"];
     scene.run(&[&arguments[..], &COLUMNS, &who].concat()).done();
     let run = scene.run(&["push", "away", "--to", &cloud.url]);
@@ -166,10 +206,20 @@ fn a_replay_that_is_killed_goes_on_and_loses_no_sealed_reading() {
     let scene = Scene::new();
     scene.table("data.csv", 300);
     let cloud = scene.cloud("epochs.redb");
-    let who = ["--device", "dev1", "--key", "keys/dev1.key.pem", "--out", "bundles", "--to", &cloud.url];
+    let who =
+        ["--device", "dev1", "--key", "keys/dev1.key.pem", "--out", "bundles", "--to", &cloud.url];
     let replay = |speed| {
         [
-            &["replay", "data.csv", "--roster", "roster.cbor", "--operator", "keys/op.pub.pem", "--speed", speed][..],
+            &[
+                "replay",
+                "data.csv",
+                "--roster",
+                "roster.cbor",
+                "--operator",
+                "keys/op.pub.pem",
+                "--speed",
+                speed,
+            ][..],
             &COLUMNS,
             &who,
         ]
@@ -183,8 +233,12 @@ fn a_replay_that_is_killed_goes_on_and_loses_no_sealed_reading() {
     process.kill().unwrap();
     process.wait().unwrap();
     scene.run(&replay("max")).done();
-    let files: Vec<String> =
-        scene.names("bundles").iter().filter(|name| name.ends_with(".mseal")).map(|name| format!("bundles/{name}")).collect();
+    let files: Vec<String> = scene
+        .names("bundles")
+        .iter()
+        .filter(|name| name.ends_with(".mseal"))
+        .map(|name| format!("bundles/{name}"))
+        .collect();
     let files: Vec<&str> = files.iter().map(String::as_str).collect();
     let verified = scene.with_roster(&[&["verify", "--json"][..], &files].concat()).done().json();
     let device = &verified["devices"][0];
@@ -192,7 +246,11 @@ fn a_replay_that_is_killed_goes_on_and_loses_no_sealed_reading() {
     assert!(device["restarts"].as_u64().unwrap() <= 1, "{device}");
     // What was stored and not pushed when it was killed, the second run has pushed.
     let pushed = scene.run(&["push", "bundles", "--to", &cloud.url, "--json"]).done().json();
-    assert_eq!((pushed["stored"].as_u64(), pushed["known"].as_u64()), (Some(0), Some(files.len() as u64)), "{pushed}");
+    assert_eq!(
+        (pushed["stored"].as_u64(), pushed["known"].as_u64()),
+        (Some(0), Some(files.len() as u64)),
+        "{pushed}"
+    );
 }
 
 #[test]
@@ -218,7 +276,10 @@ fn sealing_waits_for_what_a_replay_left() {
     process.wait().unwrap();
     // If the device sealed by other means now, the reading would be passed over.
     let run = scene.seal("data.csv", "dev1", &[]);
-    assert!(run.failed(2).contains("1 reading that a replay of dev1 left, not sealed yet"), "{run:?}");
+    assert!(
+        run.failed(2).contains("1 reading that a replay of dev1 left, not sealed yet"),
+        "{run:?}"
+    );
     scene.run(&[&arguments[..], &["--speed", "max"]].concat()).done();
     let files = ["bundles/dev1-0000000001.mseal", "bundles/dev1-0000000002.mseal"];
     let verified = scene.with_roster(&[&["verify", "--json"][..], &files].concat()).done().json();

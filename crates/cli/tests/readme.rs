@@ -54,7 +54,10 @@ fn script(blocks: &[String], port: u16) -> String {
 fn the_tour_works_as_written() {
     let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
     let blocks = blocks(&readme);
-    assert!(blocks.iter().any(|block| block.contains(ADDRESS)), "the tour no longer has a cloud at {ADDRESS}");
+    assert!(
+        blocks.iter().any(|block| block.contains(ADDRESS)),
+        "the tour no longer has a cloud at {ADDRESS}"
+    );
 
     let clone = tempfile::tempdir().unwrap();
     for name in ["data", "Makefile", "tools", "spec"] {
@@ -74,7 +77,12 @@ fn the_tour_works_as_written() {
         .output()
         .unwrap();
     let talk = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{}:\n{}\n{talk}", output.status, String::from_utf8_lossy(&output.stdout));
+    assert!(
+        output.status.success(),
+        "{}:\n{}\n{talk}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout)
+    );
 
     let eighth = std::fs::read_to_string(clone.path().join("tour/eighth.csv")).unwrap();
     let header = eighth.lines().next().unwrap();
@@ -88,7 +96,9 @@ fn the_tour_works_as_written() {
 
 #[test]
 fn a_command_that_fails_in_the_tour_is_noticed() {
-    let status = |block: &str| Command::new("bash").args(["-c", &script(&[block.into()], 1)]).output().unwrap().status;
+    let status = |block: &str| {
+        Command::new("bash").args(["-c", &script(&[block.into()], 1)]).output().unwrap().status
+    };
     assert!(status("true\n").success());
     assert!(!status("false\ntrue\n").success());
     assert!(!status("make no-such-target\n").success());

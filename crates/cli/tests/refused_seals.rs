@@ -31,7 +31,12 @@ fn exchange(
         if frames.is_empty() {
             device.timeout();
         }
-        names.extend(frames.iter().filter_map(|frame| station.hear(frame, EpochNumber(now)).err()).map(|refused| refused.name()));
+        names.extend(
+            frames
+                .iter()
+                .filter_map(|frame| station.hear(frame, EpochNumber(now)).err())
+                .map(|refused| refused.name()),
+        );
         for (to, word) in station.commit().unwrap().acknowledgements {
             assert_eq!(to, id);
             device.acknowledged(&word).unwrap().unwrap();
@@ -78,7 +83,8 @@ fn seals_that_are_refused_for_good_are_given_up_and_the_next_is_taken() {
         station.end(EpochNumber(epoch)).unwrap();
         station.commit().unwrap();
     }
-    let found: Vec<(u32, u64)> = group::sealed(&roster, &station).iter().map(|found| (found.0, found.1)).collect();
+    let found: Vec<(u32, u64)> =
+        group::sealed(&roster, &station).iter().map(|found| (found.0, found.1)).collect();
     assert_eq!(found, [(5, FIRST + 5), (6, FIRST + 6)]);
 }
 
@@ -113,7 +119,10 @@ fn an_open_seal_that_is_refused_for_good_is_abandoned_and_the_next_one_says_so()
         station.end(EpochNumber(epoch)).unwrap();
         station.commit().unwrap();
     }
-    assert_eq!(group::sealed(&roster, &station), [(0, FIRST, 20, false, true), (4, FIRST + 3, 20, true, true)]);
+    assert_eq!(
+        group::sealed(&roster, &station),
+        [(0, FIRST, 20, false, true), (4, FIRST + 3, 20, true, true)]
+    );
 }
 
 #[test]
@@ -130,7 +139,11 @@ fn a_seal_that_another_time_may_help_is_kept_until_it_would_cost_others() {
     assert_eq!((device.mote().waiting(), device.refused()), (2, 0), "it waits while there is room");
     sense(&mut device, FIRST + 1002..FIRST + 1003);
     exchange(&mut device, id, &mut station, FIRST, 30);
-    assert_eq!((device.mote().waiting(), device.refused()), (2, 1), "the oldest goes, and no more than that");
+    assert_eq!(
+        (device.mote().waiting(), device.refused()),
+        (2, 1),
+        "the oldest goes, and no more than that"
+    );
     // The gateway's clock is set right.
     exchange(&mut device, id, &mut station, FIRST + 1003, 30);
     assert!(device.mote().is_done());

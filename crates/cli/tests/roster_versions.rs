@@ -8,7 +8,9 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use moteseal_core::Digest;
-use moteseal_core::identity::{CertificateDraft, MAX_CERTIFICATE, decode_public_pem, decode_secret_pem};
+use moteseal_core::identity::{
+    CertificateDraft, MAX_CERTIFICATE, decode_public_pem, decode_secret_pem,
+};
 use moteseal_core::record::{DeviceId, EpochNumber, GroupId, SealIndex};
 use moteseal_core::roster::{DeviceDraft, RosterDraft};
 use moteseal_verify::Roster;
@@ -29,9 +31,16 @@ const FIRST: Says<'static> = Says { history: &[], epoch_ms: 3_600_000, levels: 1
 fn roster(scene: &Scene, out: &str, says: Says<'_>) -> Digest {
     let operator = decode_secret_pem(&fs::read(scene.path("keys/op.key.pem")).unwrap()).unwrap();
     let certify = |device: DeviceId, key: &str| {
-        let key = decode_public_pem(&fs::read(scene.path(&format!("keys/{key}.pub.pem"))).unwrap()).unwrap();
+        let key = decode_public_pem(&fs::read(scene.path(&format!("keys/{key}.pub.pem"))).unwrap())
+            .unwrap();
         let mut certificate = [0; MAX_CERTIFICATE];
-        let draft = CertificateDraft { group: GroupId::of("home"), device, serial: 0, key: &key, first_index: SealIndex(0) };
+        let draft = CertificateDraft {
+            group: GroupId::of("home"),
+            device,
+            serial: 0,
+            key: &key,
+            first_index: SealIndex(0),
+        };
         draft.issue(&operator, &mut certificate).unwrap().to_vec()
     };
     let device = certify(DeviceId::of("home", "dev1"), "dev1");
@@ -102,14 +111,18 @@ impl Site {
     /// Runs until the roster is recorded, or the command ends.
     fn runs(&self, arguments: &[&str], record: &str, version: &str) -> Result<(), String> {
         let wanted = fs::read(self.0.path(&format!("{version}.cbor"))).unwrap();
-        let mut process = self.0.command(arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut process =
+            self.0.command(arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let start = Instant::now();
         while process.try_wait().unwrap().is_none() {
             if fs::read(self.0.path(record)).is_ok_and(|found| found == wanted) {
                 end(process);
                 return Ok(());
             }
-            assert!(start.elapsed() < Duration::from_secs(30), "it neither records the roster nor ends");
+            assert!(
+                start.elapsed() < Duration::from_secs(30),
+                "it neither records the roster nor ends"
+            );
             std::thread::sleep(Duration::from_millis(20));
         }
         let output = process.wait_with_output().unwrap();
@@ -129,9 +142,12 @@ fn end(mut process: Child) {
 fn goes_on(site: &Site, runs: fn(&Site, &str) -> Result<(), String>) {
     runs(site, "first").unwrap();
     runs(site, "first").unwrap();
-    for (version, name) in
-        [("budget", "BudgetChanged"), ("levels", "LevelsChanged"), ("epochs", "EpochLengthChanged"), ("other", "NotLater")]
-    {
+    for (version, name) in [
+        ("budget", "BudgetChanged"),
+        ("levels", "LevelsChanged"),
+        ("epochs", "EpochLengthChanged"),
+        ("other", "NotLater"),
+    ] {
         let said = runs(site, version).unwrap_err();
         assert!(said.contains(name) && said.contains(&format!("{version}.cbor")), "{said}");
     }
@@ -148,7 +164,9 @@ fn a_cloud_takes_a_later_version_of_its_roster_and_no_other() {
     let site = Site::new();
     goes_on(&site, Site::cloud);
     // A store that is gone binds nobody.
-    ["epochs.redb", "epochs.redb-journal"].iter().for_each(|file| fs::remove_file(site.0.path(file)).unwrap());
+    ["epochs.redb", "epochs.redb-journal"]
+        .iter()
+        .for_each(|file| fs::remove_file(site.0.path(file)).unwrap());
     site.cloud("budget").unwrap();
 }
 
@@ -158,6 +176,11 @@ fn a_gateway_takes_a_later_version_of_its_roster_and_no_other() {
     goes_on(&site, Site::gateway);
     // A check says the same and changes nothing.
     site.config("budget");
-    assert!(site.0.run(&["gateway", "run", "--config", "gateway.toml", "--check"]).failed(2).contains("NotLater"));
+    assert!(
+        site.0
+            .run(&["gateway", "run", "--config", "gateway.toml", "--check"])
+            .failed(2)
+            .contains("NotLater")
+    );
     site.gateway("later").unwrap();
 }

@@ -93,15 +93,28 @@ impl World {
         let mut chance = Chance::new(seed);
         let calm = chance.percent(10);
         let mut up_to = |most: u64| if calm { 0 } else { chance.below(most + 1) };
-        let weather =
-            Weather { loss: up_to(30), again: up_to(20), delay: up_to(12), reboots: up_to(2), deaths: up_to(1), kills: up_to(3) };
+        let weather = Weather {
+            loss: up_to(30),
+            again: up_to(20),
+            delay: up_to(12),
+            reboots: up_to(2),
+            deaths: up_to(1),
+            kills: up_to(3),
+        };
         let count = 1 + chance.below(5) as u8;
         let budget = 5 + chance.below(150);
         let names: Vec<String> = (0..count).map(|device| format!("mote-{device}")).collect();
-        let keys: Vec<(&str, PublicKey)> =
-            (0..count).map(|device| (names[usize::from(device)].as_str(), secret(device).public())).collect();
+        let keys: Vec<(&str, PublicKey)> = (0..count)
+            .map(|device| (names[usize::from(device)].as_str(), secret(device).public()))
+            .collect();
         let budget_of = Budget { events: budget, coordinator: secret(99).public() };
-        let first = FirstRoster { group: "field", epoch_ms: 1000, levels: LEVELS, budget: Some(budget_of), devices: &keys };
+        let first = FirstRoster {
+            group: "field",
+            epoch_ms: 1000,
+            levels: LEVELS,
+            budget: Some(budget_of),
+            devices: &keys,
+        };
         let operator = secret(98);
         let roster = Roster::open(&first.issue(&operator).unwrap(), &operator.public()).unwrap();
         let mut buffer = [0; 256];
@@ -147,7 +160,8 @@ impl World {
         let profile = Profile::new(&self.roster, name, device.scheme, &schema).unwrap();
         let link = LinkKey::new(&LinkKey::secret_of(&GROUP_SECRET, self.roster.group(), device.id));
         let salt_key = SaltKey::new([at as u8 ^ 0x33; 32]);
-        device.mote = Some(Mote::new(profile, secret(at as u8), salt_key, link, device.chain, waiting, 3));
+        device.mote =
+            Some(Mote::new(profile, secret(at as u8), salt_key, link, device.chain, waiting, 3));
     }
 
     fn send(&mut self, now: u64, to: Option<usize>, frame: Vec<u8>) {
@@ -166,9 +180,12 @@ impl World {
     fn announce(&mut self, now: u64, epoch: EpochNumber, round: Round) {
         let mut out = [0; MAX_ANNOUNCEMENT];
         let round = round.min(Round(LEVELS - 1));
-        let word = Announcement::issue(self.roster.group(), epoch, round, &secret(99), &mut out).unwrap();
+        let word =
+            Announcement::issue(self.roster.group(), epoch, round, &secret(99), &mut out).unwrap();
         // Every device checks the signature; once will do here.
-        let word = Announcement::open(word, self.roster.group(), self.roster.coordinator().unwrap()).unwrap();
+        let word =
+            Announcement::open(word, self.roster.group(), self.roster.coordinator().unwrap())
+                .unwrap();
         for at in 0..self.devices.len() {
             if !self.chance.percent(self.weather.loss) {
                 let delay = self.chance.below(self.weather.delay + 1);
@@ -183,7 +200,8 @@ impl World {
             self.device(at, now, epoch, sensing);
         }
         // What arrives, arrives in any order.
-        let (mut due, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.air).into_iter().partition(|(when, ..)| *when <= now);
+        let (mut due, later): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.air).into_iter().partition(|(when, ..)| *when <= now);
         self.air = later;
         let mut touched = BTreeSet::new();
         let mut heard = Vec::new();
@@ -207,7 +225,10 @@ impl World {
                     }
                     raised.extend(news.raised);
                 }
-                Err(refused) => assert!(refused.name() == "EpochTooFar", "an honest device's frame was refused: {refused}"),
+                Err(refused) => assert!(
+                    refused.name() == "EpochTooFar",
+                    "an honest device's frame was refused: {refused}"
+                ),
             }
             for epoch in self.hub.epochs().collect::<Vec<_>>() {
                 assert!(self.hub.kept(epoch) <= self.budget);
@@ -244,7 +265,9 @@ impl World {
             let next = self.hub.epochs().next();
             let Some(epoch) = next else { break };
             let deadline = (epoch.0 - FIRST + 1) * TICKS + TICKS * 2;
-            if !(now >= deadline || (now >= (epoch.0 - FIRST + 1) * TICKS && self.hub.is_complete(epoch))) {
+            if !(now >= deadline
+                || (now >= (epoch.0 - FIRST + 1) * TICKS && self.hub.is_complete(epoch)))
+            {
                 break;
             }
             let ended = self.hub.end(epoch, &secret(99)).unwrap();
@@ -264,7 +287,10 @@ impl World {
                 Log::End(epoch) => {
                     let again = hub.end(*epoch, &secret(99)).unwrap();
                     let before = self.ended.iter().find(|ended| ended.epoch == *epoch).unwrap();
-                    assert_eq!((again.manifest, again.bundles), (before.manifest.clone(), before.bundles.clone()));
+                    assert_eq!(
+                        (again.manifest, again.bundles),
+                        (before.manifest.clone(), before.bundles.clone())
+                    );
                 }
             }
         }
@@ -280,7 +306,9 @@ impl World {
             let device = &mut self.devices[at];
             let mote = device.mote.as_mut().unwrap();
             // A device that sensed nothing says so.
-            if device.chain.position.last.is_none_or(|(_, last)| last < epoch_before) && mote.end(epoch_before).is_ok() {
+            if device.chain.position.last.is_none_or(|(_, last)| last < epoch_before)
+                && mote.end(epoch_before).is_ok()
+            {
                 device.chain = mote.chain();
             }
         }
@@ -292,7 +320,8 @@ impl World {
                 self.sensed += 1;
                 if let Some(chain) = mote.would_open(epoch, &record) {
                     // Persisted before the first event.
-                    device.chain = Chain { next_index: chain.next_index, epoch: chain.epoch, ..mote.chain() };
+                    device.chain =
+                        Chain { next_index: chain.next_index, epoch: chain.epoch, ..mote.chain() };
                 }
                 mote.sense(epoch, &record).unwrap();
                 device.chain = mote.chain();
@@ -311,8 +340,9 @@ impl World {
             self.boot(at, waiting);
         }
         let due: Vec<_> = {
-            let (due, later): (Vec<_>, Vec<_>) =
-                std::mem::take(&mut self.words).into_iter().partition(|(when, to, _)| *to == at && *when <= now);
+            let (due, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.words)
+                .into_iter()
+                .partition(|(when, to, _)| *to == at && *when <= now);
             self.words = later;
             due
         };
@@ -339,7 +369,8 @@ impl World {
         }
         while now < (EPOCHS + 5) * TICKS {
             if now == (EPOCHS + 3) * TICKS {
-                self.weather = Weather { loss: 0, again: 0, delay: 0, reboots: 0, deaths: 0, kills: 0 };
+                self.weather =
+                    Weather { loss: 0, again: 0, delay: 0, reboots: 0, deaths: 0, kills: 0 };
             }
             self.tick(now, false);
             now += 1;
@@ -349,17 +380,28 @@ impl World {
     /// Everything that was uploaded, by epoch: what is late beside what was listed; of an epoch in which nobody was heard in time
     /// no manifest.
     fn uploads(&self) -> Vec<Upload> {
-        let late_of = |epoch| self.late.iter().filter(move |(of, _)| *of == epoch).map(|(_, bundle)| bundle.clone());
+        let late_of = |epoch| {
+            self.late.iter().filter(move |(of, _)| *of == epoch).map(|(_, bundle)| bundle.clone())
+        };
         let read = |ended: &Ended, epoch, listed: &[Vec<u8>]| {
             let bundles: Vec<Vec<u8>> = listed.iter().cloned().chain(late_of(epoch)).collect();
             Upload::read(&self.roster, &ended.manifest, &bundles).unwrap()
         };
-        let mut uploads: BTreeMap<EpochNumber, Upload> =
-            self.ended.iter().map(|ended| (ended.epoch, read(ended, ended.epoch, &ended.bundles))).collect();
+        let mut uploads: BTreeMap<EpochNumber, Upload> = self
+            .ended
+            .iter()
+            .map(|ended| (ended.epoch, read(ended, ended.epoch, &ended.bundles)))
+            .collect();
         for (epoch, _) in &self.late {
             let unlisted = || {
                 let upload = read(&self.ended[0], *epoch, &[]);
-                Upload { epoch: *epoch, round: Round(0), listed: BTreeMap::new(), withheld: true, ..upload }
+                Upload {
+                    epoch: *epoch,
+                    round: Round(0),
+                    listed: BTreeMap::new(),
+                    withheld: true,
+                    ..upload
+                }
             };
             uploads.entry(*epoch).or_insert_with(unlisted);
         }
@@ -369,17 +411,23 @@ impl World {
     /// Checks every bundle against what was sensed, and says which seals of which device arrived.
     fn arrived(&self) -> BTreeMap<DeviceId, Vec<Arrived>> {
         let mut arrived: BTreeMap<DeviceId, Vec<Arrived>> = BTreeMap::new();
-        let listed = self.ended.iter().flat_map(|ended| ended.bundles.iter().map(|bundle| (true, bundle)));
-        for (is_listed, bundle) in listed.chain(self.late.iter().map(|(_, bundle)| (false, bundle))) {
+        let listed =
+            self.ended.iter().flat_map(|ended| ended.bundles.iter().map(|bundle| (true, bundle)));
+        for (is_listed, bundle) in listed.chain(self.late.iter().map(|(_, bundle)| (false, bundle)))
+        {
             let mut reader = StreamReader::new(&self.roster, Limits::default());
             let mut visit = |event: Event<'_>| -> Result<(), ReadError> {
                 let Event::Proven(proven) = event else { return Ok(()) };
                 let statement = proven.seal.statement();
                 let Select::Levels(mask) = proven.part.select else { panic!("levels") };
-                let device = self.devices.iter().find(|device| device.id == statement.device).unwrap();
+                let device =
+                    self.devices.iter().find(|device| device.id == statement.device).unwrap();
                 let none = (statement.epoch, Vec::new());
                 let (epoch, truth) = device.truth.get(&statement.index.0).unwrap_or(&none);
-                assert_eq!((*epoch, truth.len() as u64), (statement.epoch, statement.counters.total()));
+                assert_eq!(
+                    (*epoch, truth.len() as u64),
+                    (statement.epoch, statement.counters.total())
+                );
                 let mut kept = 0;
                 proven.sample.for_each(&Scalar, |seq, _, record| {
                     assert_eq!(truth[seq.0 as usize], record);
@@ -426,7 +474,10 @@ impl World {
             let at = uploads.iter().position(|upload| upload.epoch == ended.epoch).unwrap();
             let alone = audited_alone(&self.roster, &uploads, at, &secret(99)).unwrap();
             let of = of_epoch(&alone, ended.epoch);
-            assert!(alone.findings().next().is_none() && of[0].is_justified == audited.is_justified, "{of:?} and {audited:?}");
+            assert!(
+                alone.findings().next().is_none() && of[0].is_justified == audited.is_justified,
+                "{of:?} and {audited:?}"
+            );
         }
         for device in &self.devices {
             if !device.dead {
@@ -440,13 +491,21 @@ impl World {
     fn check_manifest(&self, ended: &Ended, arrived: &BTreeMap<DeviceId, Vec<Arrived>>) {
         let mut scratch = vec![0; ended.manifest.len() + 64];
         let coordinator = self.roster.coordinator().unwrap();
-        let manifest = Manifest::open(&ended.manifest, self.roster.group(), coordinator, &mut scratch).unwrap();
+        let manifest =
+            Manifest::open(&ended.manifest, self.roster.group(), coordinator, &mut scratch)
+                .unwrap();
         let listed: BTreeSet<Digest> = manifest.devices().flat_map(|(_, seals)| seals).collect();
-        let there: Vec<&Arrived> =
-            arrived.values().flatten().filter(|seal| seal.is_listed && seal.epoch == ended.epoch).collect();
+        let there: Vec<&Arrived> = arrived
+            .values()
+            .flatten()
+            .filter(|seal| seal.is_listed && seal.epoch == ended.epoch)
+            .collect();
         assert_eq!(there.iter().map(|seal| seal.digest).collect::<BTreeSet<_>>(), listed);
         let from = u32::MAX.checked_shl(u32::from(manifest.round().0)).unwrap_or(0);
-        assert!(there.iter().all(|seal| seal.mask == seal.surviving & from), "exactly the levels from the round on");
+        assert!(
+            there.iter().all(|seal| seal.mask == seal.surviving & from),
+            "exactly the levels from the round on"
+        );
         let kept: u64 = there.iter().map(|seal| seal.kept).sum();
         assert_eq!(kept, ended.kept);
         assert!(kept <= self.budget);
@@ -457,7 +516,12 @@ impl World {
     fn check_doubts(&self, audited: &EpochReport, arrived: &BTreeMap<DeviceId, Vec<Arrived>>) {
         let epoch = audited.epoch;
         let named = |of: &dyn Fn(&Doubt) -> bool| {
-            audited.doubts.iter().filter(|doubt| of(doubt)).filter_map(Doubt::device).collect::<BTreeSet<_>>()
+            audited
+                .doubts
+                .iter()
+                .filter(|doubt| of(doubt))
+                .filter_map(Doubt::device)
+                .collect::<BTreeSet<_>>()
         };
         let absent = named(&|doubt| matches!(doubt, Doubt::Absent { .. }));
         let restarted = named(&|doubt| matches!(doubt, Doubt::Restarted { .. }));
@@ -466,18 +530,38 @@ impl World {
         for device in &self.devices {
             let none = Vec::new();
             let seals = arrived.get(&device.id).unwrap_or(&none);
-            let listed: u64 = seals.iter().filter(|seal| seal.epoch == epoch && seal.is_listed).map(|seal| seal.counted).sum();
-            let sensed: usize = device.truth.values().filter(|(of, _)| *of == epoch).map(|(_, records)| records.len()).sum();
+            let listed: u64 = seals
+                .iter()
+                .filter(|seal| seal.epoch == epoch && seal.is_listed)
+                .map(|seal| seal.counted)
+                .sum();
+            let sensed: usize = device
+                .truth
+                .values()
+                .filter(|(of, _)| *of == epoch)
+                .map(|(_, records)| records.len())
+                .sum();
             if is_silent(seals, epoch) {
                 silent.insert(device.id);
             } else {
-                assert!(listed == sensed as u64 || restarted.contains(&device.id), "{} in {audited:?}", device.id);
+                assert!(
+                    listed == sensed as u64 || restarted.contains(&device.id),
+                    "{} in {audited:?}",
+                    device.id
+                );
             }
-            assert_eq!(late.contains(&device.id), seals.iter().any(|seal| seal.epoch == epoch && !seal.is_listed));
+            assert_eq!(
+                late.contains(&device.id),
+                seals.iter().any(|seal| seal.epoch == epoch && !seal.is_listed)
+            );
         }
         assert_eq!(absent, silent, "{audited:?}");
         let is_due = audited.manifest.map(|(_, round)| round) == audited.due;
-        assert_eq!(audited.is_justified, silent.is_empty() && (is_due || restarted.is_empty()), "{audited:?}");
+        assert_eq!(
+            audited.is_justified,
+            silent.is_empty() && (is_due || restarted.is_empty()),
+            "{audited:?}"
+        );
         // Nothing else is in doubt: what is listed is there.
         let others = audited.doubts.len() - absent.len() - restarted.len() - late.len();
         assert!(others == 0, "{audited:?}");
@@ -489,7 +573,8 @@ impl World {
         let occasions = honest.len() * self.devices.len();
         let start = self.chance.below(occasions.max(1) as u64) as usize;
         for occasion in (0..occasions).map(|offset| (start + offset) % occasions) {
-            let (at, device) = (occasion / self.devices.len(), self.devices[occasion % self.devices.len()].id);
+            let (at, device) =
+                (occasion / self.devices.len(), self.devices[occasion % self.devices.len()].id);
             let mut uploads = honest.clone();
             if !honest[at].withheld && (cheat.bend)(&mut uploads, at, device) && uploads != honest {
                 return Some(self.caught(cheat, &uploads, at, device));
@@ -501,30 +586,43 @@ impl World {
     /// What becomes of a cheat: it is found, or the epoch is undetermined with the devices named that make it so, whether all epochs are
     /// audited or that one. It is never justified, and no other epoch is accused.
     fn caught(&self, cheat: &Cheat, uploads: &[Upload], at: usize, device: DeviceId) -> Caught {
-        let (upload, what) = (&uploads[at], format!("{cheat:?} of {device} in epoch {}", uploads[at].epoch));
+        let (upload, what) =
+            (&uploads[at], format!("{cheat:?} of {device} in epoch {}", uploads[at].epoch));
         if cheat.found_by == FoundBy::Verifier {
             let bundle = upload.bundles.iter().find(|bundle| bundle.device == device).unwrap();
             let name = got(&self.roster, upload, bundle).unwrap_err();
             assert!(cheat.names.contains(&name.as_str()), "{what}: {name}");
             return Caught::Found;
         }
-        let reports = [audited(&self.roster, uploads, &secret(99)), audited_alone(&self.roster, uploads, at, &secret(99))];
+        let reports = [
+            audited(&self.roster, uploads, &secret(99)),
+            audited_alone(&self.roster, uploads, at, &secret(99)),
+        ];
         let caught = reports.map(|report| match report {
             Ok(report) => {
-                let others: Vec<_> = report.findings().filter(|(epoch, _)| *epoch != upload.epoch).collect();
+                let others: Vec<_> =
+                    report.findings().filter(|(epoch, _)| *epoch != upload.epoch).collect();
                 assert!(others.is_empty(), "{what}: {others:?}");
                 let of = of_epoch(&report, upload.epoch);
                 // Without a manifest and without a seal of anybody nothing is said of an epoch, and nothing claimed.
                 let nothing = cheat.name == "yesterday-resent" && upload.bundles.is_empty();
                 assert_eq!(of.is_empty(), nothing, "{what}: {report:?}");
                 let caught = |of: &EpochReport| {
-                    if self.is_due_but_not_kept(cheat, upload, of) { Caught::Found } else { caught_in(cheat, of, &what) }
+                    if self.is_due_but_not_kept(cheat, upload, of) {
+                        Caught::Found
+                    } else {
+                        caught_in(cheat, of, &what)
+                    }
                 };
                 of.into_iter().map(caught).min().unwrap_or(Caught::Undetermined)
             }
             // One round more than there are levels is no manifest at all.
             Err(name) => {
-                assert_eq!((cheat.name, name.as_str()), ("kept-too-little", "RoundOutOfRange"), "{what}");
+                assert_eq!(
+                    (cheat.name, name.as_str()),
+                    ("kept-too-little", "RoundOutOfRange"),
+                    "{what}"
+                );
                 Caught::Found
             }
         });
@@ -535,9 +633,12 @@ impl World {
     /// Where a device restarted, an honest round may be above the one that the counters ask for. Who signs that one instead is justified
     /// by them, but does not have its readings: whoever asks for what it should have kept finds out.
     fn is_due_but_not_kept(&self, cheat: &Cheat, upload: &Upload, of: &EpochReport) -> bool {
-        let is_due = cheat.name == "kept-too-much" && of.is_justified && of.due == Some(upload.round);
+        let is_due =
+            cheat.name == "kept-too-much" && of.is_justified && of.due == Some(upload.round);
         let level = Level(upload.round.0);
-        let lacks = |bundle: &Bundle| bundle.counters.at(level) == 0 || got(&self.roster, upload, bundle).is_err();
+        let lacks = |bundle: &Bundle| {
+            bundle.counters.at(level) == 0 || got(&self.roster, upload, bundle).is_err()
+        };
         is_due && upload.bundles.iter().all(lacks)
     }
 }
@@ -554,7 +655,9 @@ fn caught_in(cheat: &Cheat, of: &EpochReport, what: &str) -> Caught {
             // Where a device's chain has gone silent nobody can say that a seal was invented, but that nobody shows it.
             // And where it restarted, the round that was told may say more than the counters.
             let known = |name: &&str| {
-                cheat.names.contains(name) || *name == "Unshown" || (cheat.name == "kept-too-much" && *name == "RoundOverstated")
+                cheat.names.contains(name)
+                    || *name == "Unshown"
+                    || (cheat.name == "kept-too-much" && *name == "RoundOverstated")
             };
             assert!(names.iter().any(known), "{what}: {of:?}");
             Caught::Found
@@ -598,9 +701,12 @@ struct Arrived {
 
 /// Whether a device's seals, by index, leave open what it sensed in an epoch: the obvious way, over all of them.
 fn is_silent(seals: &[Arrived], epoch: EpochNumber) -> bool {
-    let listed: Vec<&Arrived> = seals.iter().filter(|seal| seal.epoch == epoch && seal.is_listed).collect();
+    let listed: Vec<&Arrived> =
+        seals.iter().filter(|seal| seal.epoch == epoch && seal.is_listed).collect();
     let newest = listed.last().map(|seal| seal.index);
-    let left_out = seals.iter().any(|seal| seal.epoch == epoch && !seal.is_listed && Some(seal.index) < newest);
+    let left_out = seals
+        .iter()
+        .any(|seal| seal.epoch == epoch && !seal.is_listed && Some(seal.index) < newest);
     if left_out || listed.iter().any(|seal| seal.is_last) {
         return left_out;
     }
@@ -649,7 +755,8 @@ fn simulate(seeds: std::ops::Range<u64>) -> Outcome {
 /// Runs as many as `MOTESEAL_SEEDS` says: 400 in the usual test, 10,000 in `make test-long`.
 #[test]
 fn whatever_happens_nobody_is_accused_who_did_not_cheat_and_nobody_acquitted_who_did() {
-    let seeds = std::env::var("MOTESEAL_SEEDS").map_or(400, |seeds| seeds.parse().expect("a number of seeds"));
+    let seeds = std::env::var("MOTESEAL_SEEDS")
+        .map_or(400, |seeds| seeds.parse().expect("a number of seeds"));
     let total = simulate(0..seeds);
     // The simulation is worth something only if it is not all calm, and not all chaos.
     println!("{seeds} runs: {total:?}");

@@ -17,18 +17,31 @@ fn second(scene: &Scene, files: &[String], roster: &str) -> Option<Vec<String>> 
     let python = repository(".venv/bin/python");
     if !python.exists() {
         let absent = "no .venv for spec/verify.py; tools/setup.sh test makes it";
-        assert!(std::env::var_os("MOTESEAL_DATA_REQUIRED").is_none_or(|required| required != "1"), "{absent}");
+        assert!(
+            std::env::var_os("MOTESEAL_DATA_REQUIRED").is_none_or(|required| required != "1"),
+            "{absent}"
+        );
         println!("SKIPPED: {absent}");
         return None;
     }
     let mut command = Command::new(python);
-    command.arg(repository("spec/verify.py")).arg("bundle").args(files.iter().map(|file| scene.path(file)));
-    command.arg("--roster").arg(scene.path(roster)).arg("--operator").arg(scene.path("keys/op.pub.pem"));
+    command
+        .arg(repository("spec/verify.py"))
+        .arg("bundle")
+        .args(files.iter().map(|file| scene.path(file)));
+    command
+        .arg("--roster")
+        .arg(scene.path(roster))
+        .arg("--operator")
+        .arg(scene.path("keys/op.pub.pem"));
     let output = command.output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let word = |file: &String| {
         let said = format!("{}: ", scene.path(file).display());
-        let line = text.lines().rfind(|line| line.starts_with(&said)).unwrap_or_else(|| panic!("nothing on {file}: {text}"));
+        let line = text
+            .lines()
+            .rfind(|line| line.starts_with(&said))
+            .unwrap_or_else(|| panic!("nothing on {file}: {text}"));
         let words = line[said.len()..].trim_start_matches("refused, ");
         words.split([',', ':']).next().unwrap().to_owned()
     };
@@ -52,11 +65,31 @@ fn bundles_of_every_suite_and_scheme_verify() {
     for suite in ["ed25519", "esp256", "ml-dsa-44"] {
         scene.run(&["key", "new", "--out", &format!("keys/{suite}"), "--alg", suite]).done();
         let (roster, device) = (format!("{suite}.cbor"), format!("mote=keys/{suite}.pub.pem"));
-        let group = ["roster", "new", "--operator", "keys/op.key.pem", "--group", "fields", "--epoch", "30m", "--levels", "8"];
+        let group = [
+            "roster",
+            "new",
+            "--operator",
+            "keys/op.key.pem",
+            "--group",
+            "fields",
+            "--epoch",
+            "30m",
+            "--levels",
+            "8",
+        ];
         scene.run(&[&group[..], &["--device", &device, "--out", &roster]].concat()).done();
         for scheme in ["star", "tree"] {
             let (out, key) = (format!("{suite}-{scheme}"), format!("keys/{suite}.key.pem"));
-            let who = ["--roster", &roster, "--operator", "keys/op.pub.pem", "--key", &key, "--device", "mote"];
+            let who = [
+                "--roster",
+                &roster,
+                "--operator",
+                "keys/op.pub.pem",
+                "--key",
+                &key,
+                "--device",
+                "mote",
+            ];
             // One table sealed twice by one key: two chains, of which a device could only have one.
             let state = format!("{out}.chain");
             let seal = ["seal", "data.csv", "--scheme", scheme, "--out", &out, "--state", &state];
@@ -77,8 +110,13 @@ fn bad_bundles_are_refused_by_the_same_name() {
     let mut files = Vec::new();
     for scheme in ["star", "tree"] {
         let state = format!("{scheme}.chain");
-        let key = ["--key", "keys/dev1.key.pem", "--out", scheme, "--scheme", scheme, "--state", &state];
-        scene.with_roster(&[&["seal", "data.csv", "--device", "dev1"][..], &key[..], &COLUMNS[..]].concat()).done();
+        let key =
+            ["--key", "keys/dev1.key.pem", "--out", scheme, "--scheme", scheme, "--state", &state];
+        scene
+            .with_roster(
+                &[&["seal", "data.csv", "--device", "dev1"][..], &key[..], &COLUMNS[..]].concat(),
+            )
+            .done();
         let good = scene.names(scheme).into_iter().find(|name| name.ends_with(".mseal")).unwrap();
         let good = fs::read(scene.path(scheme).join(good)).unwrap();
         for step in 0..24 {
@@ -110,6 +148,9 @@ fn bad_bundles_are_refused_by_the_same_name() {
             assert!(file.contains("-cut-"), "{file}");
             continue;
         }
-        assert!(run.failed(3).contains(&format!("{file}: {word}: ")), "{file}: {word}, but {run:?}");
+        assert!(
+            run.failed(3).contains(&format!("{file}: {word}: ")),
+            "{file}: {word}, but {run:?}"
+        );
     }
 }

@@ -71,7 +71,14 @@ fn mote_at(port: SocketAddr, device: DeviceId, start: u32) -> SerialLine {
     let backoff = Backoff { first: Duration::from_millis(20), longest: Duration::from_millis(100) };
     let timing = Some(Timing { repeat_ms: 200, tries: 50 });
     let address = format!("tcp://{port}");
-    SerialLine::new(&Options { side: Side::Mote(device), start, timing, backoff, ..Options::gateway(address) }).unwrap()
+    SerialLine::new(&Options {
+        side: Side::Mote(device),
+        start,
+        timing,
+        backoff,
+        ..Options::gateway(address)
+    })
+    .unwrap()
 }
 
 /// What a device has as its link, where that is a serial line.
@@ -87,7 +94,9 @@ impl DeviceLink for OverSerial {
         loop {
             match self.0.receive().await? {
                 Event::Body(Channel::Hub, frame) => return Ok(Down::Frame(frame)),
-                Event::Body(Channel::HubAnnouncement, announcement) => return Ok(Down::Announcement(announcement)),
+                Event::Body(Channel::HubAnnouncement, announcement) => {
+                    return Ok(Down::Announcement(announcement));
+                }
                 _ => {}
             }
         }
@@ -112,13 +121,26 @@ impl Site {
         let roster = group::roster(devices, budget, EPOCH_MS);
         let site = Self { folder, broker, roster };
         let mut pem = [0; 512];
-        site.write("op.pub.pem", encode_public_pem(&group::secret(OPERATOR).public(), &mut pem).unwrap());
-        site.write("gateway.key.pem", encode_secret_pem(&group::secret(COORDINATOR), &mut pem).unwrap());
-        site.write("link.key", &GROUP_SECRET.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
+        site.write(
+            "op.pub.pem",
+            encode_public_pem(&group::secret(OPERATOR).public(), &mut pem).unwrap(),
+        );
+        site.write(
+            "gateway.key.pem",
+            encode_secret_pem(&group::secret(COORDINATOR), &mut pem).unwrap(),
+        );
+        site.write(
+            "link.key",
+            &GROUP_SECRET.iter().map(|byte| format!("{byte:02x}")).collect::<String>(),
+        );
         std::fs::write(site.folder.path().join("roster.cbor"), site.roster.bytes()).unwrap();
         for secret in ["gateway.key.pem", "link.key"] {
             use std::os::unix::fs::PermissionsExt as _;
-            std::fs::set_permissions(site.folder.path().join(secret), std::fs::Permissions::from_mode(0o600)).unwrap();
+            std::fs::set_permissions(
+                site.folder.path().join(secret),
+                std::fs::Permissions::from_mode(0o600),
+            )
+            .unwrap();
         }
         site
     }
@@ -128,7 +150,9 @@ impl Site {
     }
 
     fn serial_toml(&self, more: &str, ports: &[(SocketAddr, Option<&str>)]) {
-        let mut text = "roster = \"roster.cbor\"\noperator = \"op.pub.pem\"\nlisten = \"127.0.0.1:0\"\n".to_owned();
+        let mut text =
+            "roster = \"roster.cbor\"\noperator = \"op.pub.pem\"\nlisten = \"127.0.0.1:0\"\n"
+                .to_owned();
         text += &format!("[link]\nurl = \"{}\"\n{more}", self.broker.url());
         for (port, device) in ports {
             text += &format!("[[port]]\naddress = \"tcp://{port}\"\n");
@@ -139,17 +163,28 @@ impl Site {
 
     /// The gateway for serial lines, and where its metrics are.
     fn serial(&self) -> (Running, SocketAddr) {
-        let log = std::fs::OpenOptions::new().create(true).append(true).open(self.folder.path().join("serial.log")).unwrap();
-        let mut command = command(self.folder.path(), &["gateway", "serial", "--config", "serial.toml"]);
+        let log = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.folder.path().join("serial.log"))
+            .unwrap();
+        let mut command =
+            command(self.folder.path(), &["gateway", "serial", "--config", "serial.toml"]);
         let mut running = Running(command.stdout(Stdio::piped()).stderr(log).spawn().unwrap());
         let mut line = String::new();
         BufReader::new(running.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let address = line.trim().strip_prefix("http://").unwrap_or_else(|| panic!("{line:?}: {}", self.log())).parse().unwrap();
+        let address = line
+            .trim()
+            .strip_prefix("http://")
+            .unwrap_or_else(|| panic!("{line:?}: {}", self.log()))
+            .parse()
+            .unwrap();
         (running, address)
     }
 
     fn log(&self) -> String {
-        let read = |name| std::fs::read_to_string(self.folder.path().join(name)).unwrap_or_default();
+        let read =
+            |name| std::fs::read_to_string(self.folder.path().join(name)).unwrap_or_default();
         format!("serial:\n{}\ngateway:\n{}", read("serial.log"), read("gateway.log"))
     }
 
@@ -192,7 +227,11 @@ fn runtime() -> tokio::runtime::Runtime {
 /// The next body on a channel that is not the time.
 async fn body(line: &SerialLine, site: &Site) -> (Channel, Bytes) {
     loop {
-        match timeout(LONG, line.receive()).await.unwrap_or_else(|_| panic!("nothing comes\n{}", site.log())).unwrap() {
+        match timeout(LONG, line.receive())
+            .await
+            .unwrap_or_else(|_| panic!("nothing comes\n{}", site.log()))
+            .unwrap()
+        {
             Event::Body(Channel::Time, _) | Event::Opened(_) => {}
             Event::Body(channel, body) => return (channel, body),
         }
@@ -287,8 +326,10 @@ fn a_mote_that_starts_anew_hears_the_newest_announcements_again() {
             let mut heard = [body(&mote, &site).await, body(&mote, &site).await];
             heard.sort_by_key(|(channel, _)| *channel as u8);
             let newest = format!("round {start}");
-            let expected =
-                [(Channel::HubAnnouncement, newest.into()), (Channel::SumsAnnouncement, Bytes::from_static(b"agenda 1"))];
+            let expected = [
+                (Channel::HubAnnouncement, newest.into()),
+                (Channel::SumsAnnouncement, Bytes::from_static(b"agenda 1")),
+            ];
             assert_eq!(heard, expected, "start {start}");
             // Frames find their way in both directions, and to the right hub.
             mote.send(Channel::Hub, Bytes::from_static(b"to the hub")).await.unwrap();
@@ -298,12 +339,18 @@ fn a_mote_that_starts_anew_hears_the_newest_announcements_again() {
                 assert_eq!((up.device, &up.frame[..]), (id.0, expected));
             }
             hub.send(id.0, Bytes::from_static(b"acknowledged")).await.unwrap();
-            assert_eq!(body(&mote, &site).await, (Channel::Hub, Bytes::from_static(b"acknowledged")));
+            assert_eq!(
+                body(&mote, &site).await,
+                (Channel::Hub, Bytes::from_static(b"acknowledged"))
+            );
             sums.send(id.0, Bytes::from_static(b"asked")).await.unwrap();
             assert_eq!(body(&mote, &site).await, (Channel::Sums, Bytes::from_static(b"asked")));
             hub.announce(format!("round {}", start + 1).into()).await.unwrap();
             let (channel, newer) = body(&mote, &site).await;
-            assert_eq!((channel, newer), (Channel::HubAnnouncement, format!("round {}", start + 1).into()));
+            assert_eq!(
+                (channel, newer),
+                (Channel::HubAnnouncement, format!("round {}", start + 1).into())
+            );
         }
     });
 }
@@ -314,13 +361,18 @@ fn what_is_broadcast_reaches_every_mote_and_what_a_mote_says_all_others_and_the_
     runtime().block_on(async {
         let medium = format!("{}/yard", site.broker.url());
         let ports = [port().await, port().await];
-        site.serial_toml(&format!("[broadcast]\nurl = \"{medium}\"\n"), &[(ports[0], None), (ports[1], None)]);
+        site.serial_toml(
+            &format!("[broadcast]\nurl = \"{medium}\"\n"),
+            &[(ports[0], None), (ports[1], None)],
+        );
         let (_serial, address) = site.serial();
         let link = Broadcast::open(&medium, Mqtt::new("", "")).unwrap();
         link.until_up().await.unwrap();
         let motes = [mote_at(ports[0], site.id(0), 1), mote_at(ports[1], site.id(1), 1)];
         until("both are joined", &site, || {
-            ports.iter().all(|port| metric(address, &format!("moteseal_serial_joined{{port=\"tcp://{port}\"}}")) > 0.0)
+            ports.iter().all(|port| {
+                metric(address, &format!("moteseal_serial_joined{{port=\"tcp://{port}\"}}")) > 0.0
+            })
         })
         .await;
         // The medium's own connection may still be on its way: it is said until it is heard.
@@ -332,7 +384,9 @@ fn what_is_broadcast_reaches_every_mote_and_what_a_mote_says_all_others_and_the_
         };
         assert_eq!(first, (Channel::Broadcast, Bytes::from_static(b"from afar")));
         motes[0].send(Channel::Broadcast, Bytes::from_static(b"from mote 0")).await.unwrap();
-        while timeout(LONG, link.receive()).await.unwrap().unwrap() != Bytes::from_static(b"from mote 0") {}
+        while timeout(LONG, link.receive()).await.unwrap().unwrap()
+            != Bytes::from_static(b"from mote 0")
+        {}
         loop {
             let (channel, heard) = body(&motes[1], &site).await;
             assert_eq!(channel, Channel::Broadcast);
@@ -354,7 +408,15 @@ fn who_does_not_belong_at_a_port_gets_nothing_through_and_harms_no_other_port() 
     let site = Site::new(2, 70);
     runtime().block_on(async {
         let ports = [port().await, port().await, port().await, port().await];
-        site.serial_toml("", &[(ports[0], Some("mote-0")), (ports[1], Some("mote-1")), (ports[2], None), (ports[3], None)]);
+        site.serial_toml(
+            "",
+            &[
+                (ports[0], Some("mote-0")),
+                (ports[1], Some("mote-1")),
+                (ports[2], None),
+                (ports[3], None),
+            ],
+        );
         let (_serial, address) = site.serial();
         let (good, other) = (site.id(0), site.id(1));
         let hub = MqttHub::new(&site.mqtt(""), [good.0, other.0]).unwrap();
@@ -384,20 +446,34 @@ fn who_does_not_belong_at_a_port_gets_nothing_through_and_harms_no_other_port() 
             }
         });
         for (port, name) in [(1, "WrongDevice"), (2, "DeviceElsewhere"), (3, "UnknownDevice")] {
-            let of = format!("moteseal_serial_refused_total{{port=\"tcp://{}\",name=\"{name}\"}}", ports[port]);
+            let of = format!(
+                "moteseal_serial_refused_total{{port=\"tcp://{}\",name=\"{name}\"}}",
+                ports[port]
+            );
             until(name, &site, || metric(address, &of) > 0.0).await;
         }
         for number in 0..50_u32 {
             mote.send(Channel::Hub, Bytes::copy_from_slice(&number.to_be_bytes())).await.unwrap();
-            let up = timeout(LONG, hub.receive()).await.unwrap_or_else(|_| panic!("{number}\n{}", site.log())).unwrap();
+            let up = timeout(LONG, hub.receive())
+                .await
+                .unwrap_or_else(|_| panic!("{number}\n{}", site.log()))
+                .unwrap();
             assert_eq!((up.device, &up.frame[..]), (good.0, &number.to_be_bytes()[..]));
         }
         flood.iter().for_each(tokio::task::JoinHandle::abort);
         storm.abort();
         for port in &ports[1..] {
-            assert_eq!(metric(address, &format!("moteseal_serial_joined{{port=\"tcp://{port}\"}}")), 0.0);
             assert_eq!(
-                metric(address, &format!("moteseal_serial_frames_up_total{{port=\"tcp://{port}\",channel=\"hub\"}}")),
+                metric(address, &format!("moteseal_serial_joined{{port=\"tcp://{port}\"}}")),
+                0.0
+            );
+            assert_eq!(
+                metric(
+                    address,
+                    &format!(
+                        "moteseal_serial_frames_up_total{{port=\"tcp://{port}\",channel=\"hub\"}}"
+                    )
+                ),
                 0.0
             );
         }
@@ -412,9 +488,13 @@ fn what_is_wrong_with_serial_toml_is_said_in_one_line_and_what_is_right_is_liste
                 [[port]]\naddress = \"tcp://127.0.0.1:4001\"\nbaud = 9600\n";
     let check = |text: &str| {
         site.write("serial.toml", text);
-        let mut command = command(site.folder.path(), &["gateway", "serial", "--config", "serial.toml", "--check"]);
+        let mut command = command(
+            site.folder.path(),
+            &["gateway", "serial", "--config", "serial.toml", "--check"],
+        );
         let output = command.output().unwrap();
-        let [out, err] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+        let [out, err] =
+            [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
         (output.status.code(), out, err)
     };
     let (code, out, err) = check(good);
@@ -443,10 +523,17 @@ fn what_is_wrong_with_serial_toml_is_said_in_one_line_and_what_is_right_is_liste
         let bad = good.replacen(from, to, 1);
         assert_ne!(bad, good, "{from}");
         let (code, _, err) = check(&bad);
-        assert!(code == Some(2) && err.contains(expected) && err.trim_end().lines().count() == 1, "{from}: {code:?} {err}");
+        assert!(
+            code == Some(2) && err.contains(expected) && err.trim_end().lines().count() == 1,
+            "{from}: {code:?} {err}"
+        );
     }
-    let (code, _, err) = check("roster = \"roster.cbor\"\noperator = \"op.pub.pem\"\n[[port]]\naddress = \"/dev/ttyS0\"\n");
+    let (code, _, err) = check(
+        "roster = \"roster.cbor\"\noperator = \"op.pub.pem\"\n[[port]]\naddress = \"/dev/ttyS0\"\n",
+    );
     assert!(code == Some(2) && err.contains("nothing to join motes to"), "{err}");
-    let (code, _, err) = check("roster = \"roster.cbor\"\noperator = \"op.pub.pem\"\n[link]\nurl = \"mqtt://127.0.0.1:1\"\n");
+    let (code, _, err) = check(
+        "roster = \"roster.cbor\"\noperator = \"op.pub.pem\"\n[link]\nurl = \"mqtt://127.0.0.1:1\"\n",
+    );
     assert!(code == Some(2) && err.contains("[[port]]"), "{err}");
 }

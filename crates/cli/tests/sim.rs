@@ -8,7 +8,13 @@ use std::process::{Command, Output};
 fn sim(arguments: &[&str]) -> Output {
     let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut command = Command::new(env!("CARGO_BIN_EXE_moteseal"));
-    command.arg("sim").args(arguments).current_dir(checkout).env("MOTESEAL_DATA", "data/none").output().unwrap()
+    command
+        .arg("sim")
+        .args(arguments)
+        .current_dir(checkout)
+        .env("MOTESEAL_DATA", "data/none")
+        .output()
+        .unwrap()
 }
 
 fn stdout(output: &Output) -> String {
@@ -39,8 +45,10 @@ fn a_table_has_each_day_and_the_papers_numbers_beside_the_totals() {
 fn json_csv_and_plot_say_the_same() {
     let out = tempfile::tempdir().unwrap();
     let (csv, png) = (out.path().join("days.csv"), out.path().join("days.png"));
-    let files = ["--format", "json", "--csv", csv.to_str().unwrap(), "--plot", png.to_str().unwrap()];
-    let json: serde_json::Value = serde_json::from_str(&stdout(&sim(&[&TELOSB[..], &files].concat()))).unwrap();
+    let files =
+        ["--format", "json", "--csv", csv.to_str().unwrap(), "--plot", png.to_str().unwrap()];
+    let json: serde_json::Value =
+        serde_json::from_str(&stdout(&sim(&[&TELOSB[..], &files].concat()))).unwrap();
     let days = json["days"].as_array().unwrap();
     assert_eq!((days.len(), json["totals"]["days_over_budget"].as_u64()), (92, Some(0)));
     let mut rows = csv::Reader::from_path(&csv).unwrap();
@@ -53,11 +61,20 @@ fn json_csv_and_plot_say_the_same() {
 #[test]
 fn what_is_wrong_is_said_in_a_line_with_the_way_out() {
     for (arguments, said) in [
-        (&["sampling", "--budget", "500", "--source", "all"][..], "put it into umass_smartstar_homeC"),
-        (&["sampling", "--budget", "500", "--source", "house-a"], "put them into events_kasteren_mit"),
+        (
+            &["sampling", "--budget", "500", "--source", "all"][..],
+            "put it into umass_smartstar_homeC",
+        ),
+        (
+            &["sampling", "--budget", "500", "--source", "house-a"],
+            "put them into events_kasteren_mit",
+        ),
         (&["sampling", "--budget", "500", "--source", "house-z"], "there are all, home-c, house-a"),
         (&["sampling", "--budget", "0", "--source", "telosb"], "0 is not in 1.."),
-        (&["sampling", "--budget", "500", "--source", "telosb", "--seed", "xyz"], "up to 64 hexadecimal digits"),
+        (
+            &["sampling", "--budget", "500", "--source", "telosb", "--seed", "xyz"],
+            "up to 64 hexadecimal digits",
+        ),
         (&["report", "--out", "data/none/report"], "DataAbsent"),
     ] {
         let output = sim(arguments);

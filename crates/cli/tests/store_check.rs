@@ -24,7 +24,10 @@ fn a_whole_store_is_whole() {
     let run = scene.with_roster(&["store", "check", "epochs.redb"]).done();
     assert!(run.out.contains("epochs.redb: whole; 400 seals, 24,000 readings"), "{run:?}");
     let json = scene.with_roster(&["store", "check", "epochs.redb", "--json"]).done().json();
-    assert_eq!((json["clean"].as_bool(), json["damage"].as_array().map(Vec::len)), (Some(true), Some(0)));
+    assert_eq!(
+        (json["clean"].as_bool(), json["damage"].as_array().map(Vec::len)),
+        (Some(true), Some(0))
+    );
 }
 
 #[test]
@@ -50,7 +53,17 @@ fn flipped_bytes_are_found_and_named() {
 fn what_is_no_store_is_called_that() {
     let scene = Scene::new();
     scene.write("text", &"not a store\n".repeat(1000));
-    assert!(scene.with_roster(&["store", "check", "text"]).failed(2).contains("text is not an epoch store"));
-    assert!(scene.with_roster(&["store", "check", "nowhere.redb"]).failed(2).contains("there is no nowhere.redb"));
+    assert!(
+        scene
+            .with_roster(&["store", "check", "text"])
+            .failed(2)
+            .contains("text is not an epoch store")
+    );
+    assert!(
+        scene
+            .with_roster(&["store", "check", "nowhere.redb"])
+            .failed(2)
+            .contains("there is no nowhere.redb")
+    );
     assert!(!scene.path("nowhere.redb").exists());
 }

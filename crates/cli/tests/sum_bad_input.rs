@@ -28,7 +28,8 @@ fn scene() -> Scene {
 }
 
 fn configure(scene: &Scene, rest: &str) {
-    let columns = r#"["temperature:Cel:i16/100", "humidity:%RH:u16/100", "wind:m/s:f32", "total::u64"]"#;
+    let columns =
+        r#"["temperature:Cel:i16/100", "humidity:%RH:u16/100", "wind:m/s:f32", "total::u64"]"#;
     scene.write(
         "querier.toml",
         &format!(
@@ -67,7 +68,10 @@ fn a_query_that_is_none_is_answered_with_a_caret_below_the_mistake() {
     for (query, column, name) in cases {
         let run = ask(&scene, query);
         let line = run.failed(USAGE).to_owned();
-        assert!(line.starts_with(&format!("moteseal: {name}: column {column}: ")), "{query}: {line}");
+        assert!(
+            line.starts_with(&format!("moteseal: {name}: column {column}: ")),
+            "{query}: {line}"
+        );
         assert_eq!(caret(&run, query), column, "{query}");
         assert_eq!(run.out, "");
     }
@@ -88,7 +92,12 @@ fn a_sum_that_could_outgrow_its_room_is_refused_before_anybody_is_asked() {
     let scene = scene();
     let run = ask(&scene, "SELECT VARIANCE(total) FROM sensors EPOCH DURATION 5s");
     let line = run.failed(USAGE);
-    assert!(line.contains("Overflow: the sum of squares of total over 2 sources can outgrow its 96 bits"), "{line}");
+    assert!(
+        line.contains(
+            "Overflow: the sum of squares of total over 2 sources can outgrow its 96 bits"
+        ),
+        "{line}"
+    );
     assert!(line.contains("[ranges]"), "{line}");
 }
 
@@ -96,7 +105,10 @@ fn a_sum_that_could_outgrow_its_room_is_refused_before_anybody_is_asked() {
 fn a_range_that_is_none_is_named_with_its_column() {
     let scene = scene();
     for (range, expected) in [
-        ("temperature = \"warm\"", "ranges.temperature: \"warm\": two numbers, for example \"-40..125\""),
+        (
+            "temperature = \"warm\"",
+            "ranges.temperature: \"warm\": two numbers, for example \"-40..125\"",
+        ),
         ("temperature = \"125..-40\"", "ranges.temperature: \"125..-40\": RangeEmpty"),
         ("temperature = \"1..x\"", "ranges.temperature: \"1..x\": NotANumber"),
         ("pressure = \"0..1\"", "ranges.pressure: columns has no such column"),
@@ -111,7 +123,18 @@ fn a_range_that_is_none_is_named_with_its_column() {
 fn keys_of_another_roster_or_another_kind_are_refused_by_name() {
     let scene = scene();
     let devices = ["--device", "dev1=keys/dev1.pub.pem", "--device", "dev2=keys/dev2.pub.pem"];
-    let new = ["roster", "new", "--operator", "keys/op.key.pem", "--group", "home", "--epoch", "2h", "--out", "later.cbor"];
+    let new = [
+        "roster",
+        "new",
+        "--operator",
+        "keys/op.key.pem",
+        "--group",
+        "home",
+        "--epoch",
+        "2h",
+        "--out",
+        "later.cbor",
+    ];
     scene.run(&[&new[..], &devices[..]].concat()).done();
     let keep = fs::read(scene.path("roster.cbor")).unwrap();
     fs::rename(scene.path("later.cbor"), scene.path("roster.cbor")).unwrap();
@@ -129,10 +152,20 @@ fn keys_of_another_roster_or_another_kind_are_refused_by_name() {
 fn keys_are_never_replaced() {
     let scene = scene();
     let before = fs::read(scene.path("sumkeys/querier.sum.key")).unwrap();
-    let run = scene.with_roster(&["sum", "setup", "--querier", "keys/q.key.pem", "--out", "sumkeys"]);
+    let run =
+        scene.with_roster(&["sum", "setup", "--querier", "keys/q.key.pem", "--out", "sumkeys"]);
     assert!(run.failed(USAGE).contains("exists already; keys are never replaced"), "{run:?}");
     assert_eq!(fs::read(scene.path("sumkeys/querier.sum.key")).unwrap(), before);
-    let run = scene.with_roster(&["sum", "setup", "--querier", "keys/q.key.pem", "--out", "more", "--key-groups", "3"]);
+    let run = scene.with_roster(&[
+        "sum",
+        "setup",
+        "--querier",
+        "keys/q.key.pem",
+        "--out",
+        "more",
+        "--key-groups",
+        "3",
+    ]);
     assert!(run.failed(USAGE).contains("--key-groups 3"), "{run:?}");
     assert!(!scene.path("more").exists());
 }
@@ -148,7 +181,11 @@ fn a_tree_that_is_none_and_a_key_that_is_unknown_are_named_with_their_file() {
     configure(&scene, "flor = 3\n");
     let run = ask(&scene, QUERY);
     let line = run.failed(USAGE);
-    assert!(line.contains("querier.toml:9: unknown field `flor`") && line.contains("docs/sums.md has all keys"), "{line}");
+    assert!(
+        line.contains("querier.toml:9: unknown field `flor`")
+            && line.contains("docs/sums.md has all keys"),
+        "{line}"
+    );
 }
 
 #[test]
@@ -157,7 +194,11 @@ fn a_floor_that_would_show_a_reading_is_not_taken() {
     for floor in ["0", "1", "3"] {
         let run = scene.run(&["sum", "run", QUERY, "--config", "querier.toml", "--floor", floor]);
         let line = run.failed(USAGE);
-        assert!(line.contains("FloorOutOfRange: the floor is") && line.contains("from 2 to the 2 sources"), "{line}");
+        assert!(
+            line.contains("FloorOutOfRange: the floor is")
+                && line.contains("from 2 to the 2 sources"),
+            "{line}"
+        );
     }
 }
 
@@ -177,7 +218,16 @@ fn a_broker_that_is_not_there_is_not_waited_for_for_ever() {
     assert!(run.failed(UNREACHABLE).contains("Unreachable: mqtt://127.0.0.1:"), "{run:?}");
     assert_eq!(run.out, "");
     // No file is left that a query would have filled.
-    let run = scene.run(&["sum", "run", QUERY, "--config", "querier.toml", "--json", "--out", "rows.jsonl"]);
+    let run = scene.run(&[
+        "sum",
+        "run",
+        QUERY,
+        "--config",
+        "querier.toml",
+        "--json",
+        "--out",
+        "rows.jsonl",
+    ]);
     let _ = run.failed(UNREACHABLE);
     assert!(!scene.path("rows.jsonl").exists());
 }

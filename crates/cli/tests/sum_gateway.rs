@@ -45,7 +45,9 @@ fn site() -> Scene {
 #[test]
 fn a_check_says_what_the_gateway_would_do() {
     let scene = site();
-    let group = fs::read_to_string(scene.path("tree.toml")).map(|_| moteseal_core::GroupId::of("home").to_string()).unwrap();
+    let group = fs::read_to_string(scene.path("tree.toml"))
+        .map(|_| moteseal_core::GroupId::of("home").to_string())
+        .unwrap();
     let checked = scene.run(&["gateway", "sum", "--config", "root.toml", "--check"]).done();
     for line in [
         "group    home, 2 devices",
@@ -61,7 +63,11 @@ fn a_check_says_what_the_gateway_would_do() {
     }
     assert!(!scene.path("root").exists(), "nothing was made");
     let checked = scene.run(&["gateway", "sum", "--config", "leaf.toml", "--check"]).done();
-    assert!(checked.out.contains(&format!("above    root, mqtt://127.0.0.1:1 as {group}.root")), "{}", checked.out);
+    assert!(
+        checked.out.contains(&format!("above    root, mqtt://127.0.0.1:1 as {group}.root")),
+        "{}",
+        checked.out
+    );
 }
 
 #[test]
@@ -80,7 +86,11 @@ fn a_mistake_in_the_configuration_is_said_in_a_line_that_names_it() {
         ("keys/root.up.key", "nowhere.key", "root.toml: up_secret: cannot read"),
         ("tree.toml", "roster.cbor", "root.toml: tree: "),
         ("mqtt://127.0.0.1:1", "ftp://x", "root.toml: link: BadAddress"),
-        ("[link]", "[up_link]\nurl = \"mqtt://h\"\nuser = \"u\"\n[link]", "root.toml: up_link.user: "),
+        (
+            "[link]",
+            "[up_link]\nurl = \"mqtt://h\"\nuser = \"u\"\n[link]",
+            "root.toml: up_link.user: ",
+        ),
         ("[link]", "[link]\ngroup = \"x\"", "unknown field `group`"),
     ] {
         let bad = good.replacen(from, to, 1);
@@ -91,8 +101,16 @@ fn a_mistake_in_the_configuration_is_said_in_a_line_that_names_it() {
     }
     scene.write("root.toml", &good);
     for (from, to, expected) in [
-        ("leaf = \"root\"", "leaf = \"rot\"", "root.toml: tree: ./tree.toml: UnknownParent: the parent of \"leaf\" is \"rot\""),
-        ("dev1 = \"leaf\"", "dev1 = \"root\"", "NoSources: no device is beneath the gateway \"leaf\""),
+        (
+            "leaf = \"root\"",
+            "leaf = \"rot\"",
+            "root.toml: tree: ./tree.toml: UnknownParent: the parent of \"leaf\" is \"rot\"",
+        ),
+        (
+            "dev1 = \"leaf\"",
+            "dev1 = \"root\"",
+            "NoSources: no device is beneath the gateway \"leaf\"",
+        ),
         ("dev2 = \"root\"\n", "", "DevicesMissing: no gateway is named for dev2;"),
         ("dev2 = \"root\"", "dev3 = \"root\"", "UnknownDevice: the roster has no device \"dev3\""),
         ("dev2 = \"root\"", "dev2 = \"rot\"", "UnknownGateway: the gateway of \"dev2\" is \"rot\""),
@@ -112,7 +130,16 @@ fn a_link_secret_of_a_gateway_needs_a_name_that_a_gateway_can_have() {
     let scene = site();
     let who = ["--roster", "roster.cbor", "--operator", "keys/op.pub.pem"];
     let derive = |name: &str| {
-        let arguments = ["key", "link", "--group-secret", "keys/root.link.key", "--gateway", name, "--out", "keys/new.key"];
+        let arguments = [
+            "key",
+            "link",
+            "--group-secret",
+            "keys/root.link.key",
+            "--gateway",
+            name,
+            "--out",
+            "keys/new.key",
+        ];
         scene.run(&[&arguments[..], &who[..]].concat())
     };
     assert!(derive("querier").failed(2).contains("ReservedName"));
@@ -123,5 +150,8 @@ fn a_link_secret_of_a_gateway_needs_a_name_that_a_gateway_can_have() {
     // As a device's, it follows from the hub's secret and nothing else.
     fs::remove_file(scene.path("keys/new.key")).unwrap();
     derive("leaf").done();
-    assert_eq!(fs::read(scene.path("keys/new.key")).unwrap(), fs::read(scene.path("keys/leaf.up.key")).unwrap());
+    assert_eq!(
+        fs::read(scene.path("keys/new.key")).unwrap(),
+        fs::read(scene.path("keys/leaf.up.key")).unwrap()
+    );
 }

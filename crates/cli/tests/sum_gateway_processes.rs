@@ -55,14 +55,24 @@ fn secret(scene: &Scene, name: &str) -> [u8; 32] {
 }
 
 /// What a source says of an epoch: one slot, its reading.
-fn reading(roster: &Roster, device: DeviceId, key: &LinkKey, query: QueryId, epoch: u64, value: u128) -> Bytes {
-    let position = u32::try_from(roster.devices().position(|found| found.id == device).unwrap()).unwrap();
+fn reading(
+    roster: &Roster,
+    device: DeviceId,
+    key: &LinkKey,
+    query: QueryId,
+    epoch: u64,
+    value: u128,
+) -> Bytes {
+    let position =
+        u32::try_from(roster.devices().position(|found| found.id == device).unwrap()).unwrap();
     let source = Master::new(MASTER).source(roster.group(), device, 0).for_query(query);
     let mut permit = EpochGuard::default().advance(query, 1000, epoch).unwrap();
     let psr = source.encrypt(&mut permit, Slot(0), value).unwrap();
     let (mut one, mut out) = ([0; 8], [0; 256]);
     let length = Participation::encode_one(position, &mut one).unwrap();
-    Bytes::copy_from_slice(close_share(query.reference(), epoch, &one[..length], &[psr], key, &mut out).unwrap())
+    Bytes::copy_from_slice(
+        close_share(query.reference(), epoch, &one[..length], &[psr], key, &mut out).unwrap(),
+    )
 }
 
 #[test]
@@ -82,7 +92,9 @@ fn gateways_over_a_broker_add_up_every_epoch_also_when_one_is_killed_and_comes_b
         ("leaf", "--device", "dev1", "keys/dev1.sum.key"),
     ] {
         let group = format!("keys/{hub}.link.key");
-        scene.with_roster(&["key", "link", "--group-secret", &group, kind, child, "--out", out]).done();
+        scene
+            .with_roster(&["key", "link", "--group-secret", &group, kind, child, "--out", out])
+            .done();
     }
     for name in ["root", "leaf"] {
         scene.write(
@@ -100,7 +112,8 @@ fn gateways_over_a_broker_add_up_every_epoch_also_when_one_is_killed_and_comes_b
     };
     let operator = decode_public_pem(&fs::read(scene.path("keys/op.pub.pem")).unwrap()).unwrap();
     let roster = Roster::open(&fs::read(scene.path("roster.cbor")).unwrap(), &operator).unwrap();
-    let querier = decode_secret_pem(&fs::read(scene.path("keys/stranger.key.pem")).unwrap()).unwrap();
+    let querier =
+        decode_secret_pem(&fs::read(scene.path("keys/stranger.key.pem")).unwrap()).unwrap();
     let [dev1, dev2] = ["dev1", "dev2"].map(|name| roster.id(name).unwrap());
     let group = roster.group().to_string();
     let options = |hub: &str| Options::new(url.clone(), format!("{group}.{hub}"));
@@ -108,31 +121,56 @@ fn gateways_over_a_broker_add_up_every_epoch_also_when_one_is_killed_and_comes_b
     let mut buffer = [0; 256];
     let schema = Schema::encode(&[Field::parse("t:Cel:i16").unwrap()], &mut buffer).unwrap();
     let mut plan = [0; 1024];
-    let plan = Plan::parse("SELECT SUM(t) FROM sensors EPOCH DURATION 1s", &schema).unwrap().encode(&mut plan).unwrap().to_vec();
+    let plan = Plan::parse("SELECT SUM(t) FROM sensors EPOCH DURATION 1s", &schema)
+        .unwrap()
+        .encode(&mut plan)
+        .unwrap()
+        .to_vec();
     let posed = Posed { nonce: [3; 16], first: 0, until: u64::MAX, plan: &plan };
     let (query, digest) = (posed.id(&roster.digest()), roster.digest());
-    let draft = AgendaDraft { group: roster.group(), roster: digest, number: 9, sources: 2, key_group: 2, queries: &[posed] };
-    let agenda = draft.issue(&querier, &mut vec![0; MAX_AGENDA], &mut vec![0; MAX_AGENDA]).unwrap().to_vec();
+    let draft = AgendaDraft {
+        group: roster.group(),
+        roster: digest,
+        number: 9,
+        sources: 2,
+        key_group: 2,
+        queries: &[posed],
+    };
+    let agenda =
+        draft.issue(&querier, &mut vec![0; MAX_AGENDA], &mut vec![0; MAX_AGENDA]).unwrap().to_vec();
 
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     runtime.block_on(async {
         let hub = MqttHub::new(&options("querier"), [gateway_id("root").0]).unwrap();
         hub.announce(Bytes::from(agenda)).await.unwrap();
-        let motes = [MqttDevice::new(&options("leaf"), dev1.0).unwrap(), MqttDevice::new(&options("root"), dev2.0).unwrap()];
+        let motes = [
+            MqttDevice::new(&options("leaf"), dev1.0).unwrap(),
+            MqttDevice::new(&options("root"), dev2.0).unwrap(),
+        ];
         for state in [hub.state(), motes[0].state(), motes[1].state()] {
             until_up(state).await.unwrap();
         }
-        let keys = ["dev1.sum", "dev2.sum", "root.up"].map(|name| LinkKey::new(&secret(&scene, name)));
+        let keys =
+            ["dev1.sum", "dev2.sum", "root.up"].map(|name| LinkKey::new(&secret(&scene, name)));
         let (_root, mut leaf) = (start("root"), Some(start("leaf")));
         let (mut whole, mut partial, began) = (0, 0, Instant::now());
         // Whole, then without the leaf, then whole again: each three times in a row.
         let mut phase = 0;
         let mut epoch = unix_ms() / 1000;
         while phase < 5 {
-            assert!(began.elapsed() < LONG, "phase {phase}: {whole} whole epochs, {partial} partial ones");
+            assert!(
+                began.elapsed() < LONG,
+                "phase {phase}: {whole} whole epochs, {partial} partial ones"
+            );
             epoch = (epoch + 1).max(unix_ms() / 1000);
-            tokio::time::sleep(Duration::from_millis(((epoch + 1) * 1000).saturating_sub(unix_ms()) + 20)).await;
-            for ((mote, device), (key, value)) in motes.iter().zip([dev1, dev2]).zip(keys.iter().zip([70, 7])) {
+            tokio::time::sleep(Duration::from_millis(
+                ((epoch + 1) * 1000).saturating_sub(unix_ms()) + 20,
+            ))
+            .await;
+            for ((mote, device), (key, value)) in
+                motes.iter().zip([dev1, dev2]).zip(keys.iter().zip([70, 7]))
+            {
                 mote.send(reading(&roster, device, key, query, epoch, value)).await.unwrap();
             }
             let due = Duration::from_millis(((epoch + 2) * 1000).saturating_sub(unix_ms()));
@@ -148,19 +186,31 @@ fn gateways_over_a_broker_add_up_every_epoch_also_when_one_is_killed_and_comes_b
             });
             // Before they have heard the agenda they say nothing.
             let Ok(frame) = said.await else { continue };
-            let Ok(SumUplink::Share(share)) = SumUplink::open(&frame, &keys[2]) else { unreachable!() };
+            let Ok(SumUplink::Share(share)) = SumUplink::open(&frame, &keys[2]) else {
+                unreachable!()
+            };
             let participation = Participation::decode(share.participation, 2).unwrap();
             let positions: Vec<u32> = participation.runs().flatten().collect();
-            let devices: Vec<DeviceId> = positions.iter().map(|at| roster.devices().nth(*at as usize).unwrap().id).collect();
-            let expected: u128 = devices.iter().map(|device| if *device == dev1 { 70 } else { 7 }).sum();
+            let devices: Vec<DeviceId> =
+                positions.iter().map(|at| roster.devices().nth(*at as usize).unwrap().id).collect();
+            let expected: u128 =
+                devices.iter().map(|device| if *device == dev1 { 70 } else { 7 }).sum();
             if let Some(psr) = share.psrs.iter().next() {
                 let master = Master::new(MASTER);
                 let mut totals = KeyTotals::default();
                 for device in &devices {
-                    totals.add(&master.source(roster.group(), *device, 0).for_query(query), Slot(0), epoch);
+                    totals.add(
+                        &master.source(roster.group(), *device, 0).for_query(query),
+                        Slot(0),
+                        epoch,
+                    );
                 }
                 let key = master.key_group(roster.group(), 0).for_query(query);
-                assert_eq!(totals.open(&psr.unwrap(), &key, Slot(0), epoch, 100), Ok(expected), "epoch {epoch}");
+                assert_eq!(
+                    totals.open(&psr.unwrap(), &key, Slot(0), epoch, 100),
+                    Ok(expected),
+                    "epoch {epoch}"
+                );
             }
             whole += u32::from(devices.len() == 2);
             partial += u32::from(devices == [dev2]);

@@ -22,7 +22,8 @@ const MOTES: usize = 8;
 const EPOCHS: usize = 60;
 /// Longer than anything here takes that is not broken.
 const LONG: Duration = Duration::from_secs(150);
-const QUERY: &str = "SELECT SUM(reading), COUNT(*), AVG(reading) FROM sensors WHERE reading > 0 EPOCH DURATION 1s";
+const QUERY: &str =
+    "SELECT SUM(reading), COUNT(*), AVG(reading) FROM sensors WHERE reading > 0 EPOCH DURATION 1s";
 
 /// A process that is killed when nobody wants it any more.
 struct Running(Child);
@@ -60,7 +61,8 @@ struct Site {
     _broker: Broker,
 }
 
-const TREE: &str = "[gateways]\nroot = \"querier\"\ngw-a = \"root\"\ngw-b = \"root\"\n\n[devices]\n";
+const TREE: &str =
+    "[gateways]\nroot = \"querier\"\ngw-a = \"root\"\ngw-b = \"root\"\n\n[devices]\n";
 
 fn gateway_of(mote: usize) -> &'static str {
     if mote < MOTES / 2 { "gw-a" } else { "gw-b" }
@@ -74,12 +76,31 @@ impl Site {
         for key in ["op", "coordinator", "q"] {
             run(at, &["key", "new", "--out", &format!("keys/{key}")]);
         }
-        let mut roster: Vec<String> =
-            ["roster", "new", "--operator", "keys/op.key.pem", "--group", "sums", "--epoch", "1h", "--levels", "16"]
-                .map(str::to_owned)
-                .to_vec();
-        roster
-            .extend(["--budget", "1000", "--coordinator", "keys/coordinator.pub.pem", "--out", "roster.cbor"].map(str::to_owned));
+        let mut roster: Vec<String> = [
+            "roster",
+            "new",
+            "--operator",
+            "keys/op.key.pem",
+            "--group",
+            "sums",
+            "--epoch",
+            "1h",
+            "--levels",
+            "16",
+        ]
+        .map(str::to_owned)
+        .to_vec();
+        roster.extend(
+            [
+                "--budget",
+                "1000",
+                "--coordinator",
+                "keys/coordinator.pub.pem",
+                "--out",
+                "roster.cbor",
+            ]
+            .map(str::to_owned),
+        );
         let mut tree = TREE.to_owned();
         for mote in 0..MOTES {
             run(at, &["key", "new", "--out", &format!("keys/mote{mote}")]);
@@ -95,13 +116,34 @@ impl Site {
         let trusted = ["--roster", "roster.cbor", "--operator", "keys/op.pub.pem"];
         let with_roster = |arguments: &[&str]| run(at, &[arguments, &trusted[..]].concat());
         // The operator's key lies where it is looked for.
-        run(at, &["sum", "setup", "--roster", "roster.cbor", "--querier", "keys/q.key", "--out", "sumkeys/"]);
+        run(
+            at,
+            &[
+                "sum",
+                "setup",
+                "--roster",
+                "roster.cbor",
+                "--querier",
+                "keys/q.key",
+                "--out",
+                "sumkeys/",
+            ],
+        );
         let link = format!("[link]\nurl = \"{}\"\n", broker.url());
         let common = "roster = \"roster.cbor\"\noperator = \"keys/op.pub.pem\"\n";
         for (gateway, parent) in [("root", "querier"), ("gw-a", "root"), ("gw-b", "root")] {
             let secret = format!("keys/{parent}.hub.key");
             let up = format!("keys/{gateway}.up.key");
-            with_roster(&["key", "link", "--group-secret", &secret, "--gateway", gateway, "--out", &up]);
+            with_roster(&[
+                "key",
+                "link",
+                "--group-secret",
+                &secret,
+                "--gateway",
+                gateway,
+                "--out",
+                &up,
+            ]);
             let config = format!(
                 "name = \"{gateway}\"\n{common}querier = \"keys/q.pub.pem\"\ntree = \"tree.toml\"\n\
                  link_secret = \"keys/{gateway}.hub.key\"\nup_secret = \"{up}\"\nstate = \"{gateway}\"\ngrace = \"500ms\"\n{link}"
@@ -110,10 +152,29 @@ impl Site {
         }
         for mote in 0..MOTES {
             let (name, gateway) = (format!("mote{mote}"), gateway_of(mote));
-            let (main, sums) = (format!("keys/{name}.link.key"), format!("keys/{name}.sum-link.key"));
-            with_roster(&["key", "link", "--group-secret", "keys/link.key", "--device", &name, "--out", &main]);
+            let (main, sums) =
+                (format!("keys/{name}.link.key"), format!("keys/{name}.sum-link.key"));
+            with_roster(&[
+                "key",
+                "link",
+                "--group-secret",
+                "keys/link.key",
+                "--device",
+                &name,
+                "--out",
+                &main,
+            ]);
             let secret = format!("keys/{gateway}.hub.key");
-            with_roster(&["key", "link", "--group-secret", &secret, "--device", &name, "--out", &sums]);
+            with_roster(&[
+                "key",
+                "link",
+                "--group-secret",
+                &secret,
+                "--device",
+                &name,
+                "--out",
+                &sums,
+            ]);
             let config = format!(
                 "device = \"{name}\"\nkey = \"keys/{name}.key.pem\"\n{common}link_secret = \"{main}\"\nstate = \"{name}\"\n\
                  {link}[source]\ncolumns = [\"reading::u32\"]\n\
@@ -130,25 +191,38 @@ impl Site {
     }
 
     fn gateway(&self, name: &str) -> Running {
-        Running::start(self.folder.path(), &["gateway", "sum", "--config", &format!("{name}.toml")], &format!("{name}.log"))
+        Running::start(
+            self.folder.path(),
+            &["gateway", "sum", "--config", &format!("{name}.toml")],
+            &format!("{name}.log"),
+        )
     }
 
     fn mote(&self, mote: usize) -> Running {
         let config = format!("mote{mote}.toml");
-        Running::start(self.folder.path(), &["device", "run", "--config", &config], &format!("mote{mote}.log"))
+        Running::start(
+            self.folder.path(),
+            &["device", "run", "--config", &config],
+            &format!("mote{mote}.log"),
+        )
     }
 
     fn logs(&self) -> String {
         let files = fs::read_dir(self.folder.path()).unwrap().flatten();
         let logs = files.filter(|file| file.path().extension().is_some_and(|end| end == "log"));
-        logs.map(|file| format!("== {}\n{}\n", file.path().display(), fs::read_to_string(file.path()).unwrap())).collect()
+        logs.map(|file| {
+            format!("== {}\n{}\n", file.path().display(), fs::read_to_string(file.path()).unwrap())
+        })
+        .collect()
     }
 }
 
 /// The sources that a row names: those of the roster that are neither silent nor unheard, as bits.
 fn participants(row: &Value) -> u32 {
     let others = ["silent", "unheard"].into_iter().flat_map(|key| row[key].as_array().unwrap());
-    let bit = |name: &Value| 1 << name.as_str().unwrap().strip_prefix("mote").unwrap().parse::<u32>().unwrap();
+    let bit = |name: &Value| {
+        1 << name.as_str().unwrap().strip_prefix("mote").unwrap().parse::<u32>().unwrap()
+    };
     others.fold((1 << MOTES) - 1, |all, name| all & !bit(name))
 }
 
@@ -172,7 +246,18 @@ fn a_minute_of_epochs_while_gateways_are_killed() {
     });
 
     let epochs = EPOCHS.to_string();
-    let arguments = ["sum", "run", QUERY, "--config", "querier.toml", "--epochs", &epochs, "--floor", "3", "--json"];
+    let arguments = [
+        "sum",
+        "run",
+        QUERY,
+        "--config",
+        "querier.toml",
+        "--epochs",
+        &epochs,
+        "--floor",
+        "3",
+        "--json",
+    ];
     let mut querier = Running::start(site.folder.path(), &arguments, "querier.log");
     let start = Instant::now();
     let mut rows: Vec<Value> = Vec::new();
@@ -206,7 +291,8 @@ fn a_minute_of_epochs_while_gateways_are_killed() {
             missing += 1;
             continue;
         }
-        let (sum, count) = (results["SUM(reading)"].as_str().unwrap(), results["COUNT(*)"].as_str().unwrap());
+        let (sum, count) =
+            (results["SUM(reading)"].as_str().unwrap(), results["COUNT(*)"].as_str().unwrap());
         let (sum, count): (u32, u32) = (sum.parse().unwrap(), count.parse().unwrap());
         // Exact, and over nobody who is not named. Who is named and had no reading in time has said so.
         assert_eq!((sum.count_ones(), sum & !named), (count, 0), "{row}");
@@ -217,9 +303,15 @@ fn a_minute_of_epochs_while_gateways_are_killed() {
         whole += usize::from(sum == 0xff);
         of_half += usize::from(named == 0x0f);
     }
-    println!("{whole} epochs over all, {of_half} over the motes of gw-a, {missing} missing, of {EPOCHS}");
+    println!(
+        "{whole} epochs over all, {of_half} over the motes of gw-a, {missing} missing, of {EPOCHS}"
+    );
     assert!(whole >= EPOCHS / 2, "{whole} of {EPOCHS} over all\n{}", site.logs());
-    assert!(of_half >= 2 && missing >= 2, "{of_half} without gw-b, {missing} without the root\n{}", site.logs());
+    assert!(
+        of_half >= 2 && missing >= 2,
+        "{of_half} without gw-b, {missing} without the root\n{}",
+        site.logs()
+    );
 }
 
 #[test]
@@ -227,12 +319,19 @@ fn a_device_with_the_keys_of_another_roster_or_device_is_told_so() {
     let (site, other) = (Site::new(), Site::new());
     let at = site.folder.path();
     let refused = |name: &str| {
-        let output = moteseal(at, &["device", "run", "--config", "mote0.toml"]).stdin(Stdio::null()).output().unwrap();
+        let output = moteseal(at, &["device", "run", "--config", "mote0.toml"])
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{said}");
-        assert!(said.contains("sum.key") && said.contains(name) && said.lines().count() == 1, "{said}");
+        assert!(
+            said.contains("sum.key") && said.contains(name) && said.lines().count() == 1,
+            "{said}"
+        );
     };
-    fs::copy(other.folder.path().join("sumkeys/mote0.sum.key"), at.join("sumkeys/mote0.sum.key")).unwrap();
+    fs::copy(other.folder.path().join("sumkeys/mote0.sum.key"), at.join("sumkeys/mote0.sum.key"))
+        .unwrap();
     refused("WrongRoster: ");
     fs::copy(at.join("sumkeys/mote1.sum.key"), at.join("sumkeys/mote0.sum.key")).unwrap();
     refused("WrongDevice: these are the keys of mote1");

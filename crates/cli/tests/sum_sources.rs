@@ -29,7 +29,10 @@ const AVERAGE: &str = "SELECT AVG(reading) FROM sensors WHERE reading > 10 EPOCH
 
 fn schema() -> Vec<u8> {
     let mut buffer = [0; MAX_SCHEMA];
-    Schema::encode(&[Field::parse("reading::u32").unwrap()], &mut buffer).unwrap().as_bytes().to_vec()
+    Schema::encode(&[Field::parse("reading::u32").unwrap()], &mut buffer)
+        .unwrap()
+        .as_bytes()
+        .to_vec()
 }
 
 struct Scene {
@@ -130,7 +133,9 @@ impl Scene {
         let frames = self.answerer.answers(is_up, &mut self.mote).unwrap();
         let device = group::device_id(&self.roster, 0);
         let opened = frames.iter().map(|frame| {
-            let SumUplink::Share(share) = SumUplink::open(frame, &link()).unwrap() else { panic!("not a share") };
+            let SumUplink::Share(share) = SumUplink::open(frame, &link()).unwrap() else {
+                panic!("not a share")
+            };
             assert_eq!((share.query, share.participation), (self.query.reference(), &[0, 0][..]));
             let source = master().source(self.roster.group(), device, 0).for_query(self.query);
             let key = master().key_group(self.roster.group(), 0).for_query(self.query);
@@ -215,7 +220,8 @@ fn a_query_ends_with_an_agenda_without_it_and_no_older_one_brings_it_back() {
 #[test]
 fn an_announcement_that_is_played_back_after_a_restart_is_refused_by_name() {
     let mut scene = Scene::new();
-    let (old, newest, twin) = (scene.agenda(6, &[AVERAGE]), scene.agenda(7, &[]), scene.agenda(7, &[AVERAGE]));
+    let (old, newest, twin) =
+        (scene.agenda(6, &[AVERAGE]), scene.agenda(7, &[]), scene.agenda(7, &[AVERAGE]));
     assert_eq!(scene.try_hear(&old), Ok(()));
     assert_eq!(scene.try_hear(&newest), Ok(()));
     for _ in 0..2 {
@@ -236,7 +242,9 @@ fn an_announcement_that_is_played_back_after_a_restart_is_refused_by_name() {
 fn what_the_querier_said_elsewhere_or_as_something_else_is_refused_by_name_and_uses_up_no_number() {
     let mut scene = Scene::new();
     let good = scene.agenda(9, &[AVERAGE]);
-    let CastFrame::Single { head, leaf } = CastFrame::decode(&good).unwrap() else { panic!("not a chain of one") };
+    let CastFrame::Single { head, leaf } = CastFrame::decode(&good).unwrap() else {
+        panic!("not a chain of one")
+    };
     let id = Head::peek(head).unwrap().id();
     let says = |querier: &SecretKey, id: ChainId, kind: Kind| {
         let draft = SingleDraft { id, kind, label: "", message: leaf };
@@ -245,8 +253,14 @@ fn what_the_querier_said_elsewhere_or_as_something_else_is_refused_by_name_and_u
     let highest = ChainId { number: ChainNumber(u64::MAX), ..id };
     let stranger = SecretKey::from_seed(Algorithm::Ed25519, &[6; 32]).unwrap();
     for (announcement, name) in [
-        (says(&scene.querier, ChainId { network: NetworkId([1; 8]), ..highest }, Kind::Agenda), "WrongNetwork"),
-        (says(&scene.querier, ChainId { sender: DeviceId([1; 8]), ..highest }, Kind::Agenda), "WrongSender"),
+        (
+            says(&scene.querier, ChainId { network: NetworkId([1; 8]), ..highest }, Kind::Agenda),
+            "WrongNetwork",
+        ),
+        (
+            says(&scene.querier, ChainId { sender: DeviceId([1; 8]), ..highest }, Kind::Agenda),
+            "WrongSender",
+        ),
         (says(&scene.querier, highest, Kind::Messages), "WrongKind"),
         (says(&scene.querier, highest, Kind::Image), "WrongKind"),
         (says(&stranger, highest, Kind::Agenda), "WrongKey"),

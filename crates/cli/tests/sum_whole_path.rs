@@ -50,8 +50,10 @@ fn key(number: u8) -> SecretKey {
 
 fn roster() -> Roster {
     let names: Vec<String> = (1..=SOURCES).map(|number| format!("mote{number}")).collect();
-    let devices: Vec<_> = names.iter().map(String::as_str).zip((10..).map(|number| key(number).public())).collect();
-    let first = FirstRoster { group: "home", epoch_ms: 60_000, levels: 4, budget: None, devices: &devices };
+    let devices: Vec<_> =
+        names.iter().map(String::as_str).zip((10..).map(|number| key(number).public())).collect();
+    let first =
+        FirstRoster { group: "home", epoch_ms: 60_000, levels: 4, budget: None, devices: &devices };
     Roster::open(&first.issue(&key(1)).unwrap(), &key(1).public()).unwrap()
 }
 
@@ -80,12 +82,10 @@ async fn source(mut link: MemoryDevice, roster: Roster, position: u32, hub: &str
     let source = Master::new([5; 32]).source(roster.group(), device, position / KEY_GROUP);
     let (mut guard, mut asked, mut next) = (EpochGuard::default(), None, 0);
     loop {
-        let due = asked.as_ref().map_or(
-            u64::MAX,
-            |(_, _, until, _): &(QueryId, u64, u64, Vec<u8>)| {
+        let due =
+            asked.as_ref().map_or(u64::MAX, |(_, _, until, _): &(QueryId, u64, u64, Vec<u8>)| {
                 if next < *until { (next + 1) * EPOCH_MS + 20 } else { u64::MAX }
-            },
-        );
+            });
         tokio::select! {
             down = link.receive() => {
                 let Down::Announcement(bytes) = down.unwrap() else { continue };
@@ -127,10 +127,15 @@ async fn real_gateways_and_a_querier_answer_every_epoch_exactly_or_name_the_edge
     let roster = roster();
     let names: Vec<String> = roster.devices().map(|device| device.name.clone()).collect();
     let home = |position: u32| if position < 4 { "gw-a" } else { "gw-b" };
-    let homes: Vec<(&str, &str)> = (0..).zip(&names).map(|(position, name)| (name.as_str(), home(position))).collect();
+    let homes: Vec<(&str, &str)> =
+        (0..).zip(&names).map(|(position, name)| (name.as_str(), home(position))).collect();
     let tree = AggregationTree::new(&roster, HUBS, homes).unwrap();
-    let networks: BTreeMap<&str, Network> =
-        HUBS.iter().map(|(name, _)| *name).chain(["querier"]).map(|name| (name, Network::new(1, Faults::default()))).collect();
+    let networks: BTreeMap<&str, Network> = HUBS
+        .iter()
+        .map(|(name, _)| *name)
+        .chain(["querier"])
+        .map(|name| (name, Network::new(1, Faults::default())))
+        .collect();
     let folder = tempfile::tempdir().unwrap();
     let mut tasks = tokio::task::JoinSet::new();
     for (name, above) in HUBS {
@@ -146,27 +151,43 @@ async fn real_gateways_and_a_querier_answer_every_epoch_exactly_or_name_the_edge
             grace: GRACE,
             number: last,
         };
-        let gateway = SumGateway::bind(Aggregator::new(&member).unwrap(), number, None).await.unwrap();
+        let gateway =
+            SumGateway::bind(Aggregator::new(&member).unwrap(), number, None).await.unwrap();
         let (hub, up) = (networks[name].hub(), networks[above].device(id.0));
         tasks.spawn(async move { gateway.run(hub, up, std::future::pending()).await.unwrap() });
     }
     for position in 0..SOURCES {
-        let link = networks[home(position)].device(roster.devices().nth(position as usize).unwrap().id.0);
+        let link =
+            networks[home(position)].device(roster.devices().nth(position as usize).unwrap().id.0);
         tasks.spawn(source(link, roster.clone(), position, home(position)));
     }
 
     let mut buffer = [0; MAX_SCHEMA];
     let schema = schema(&mut buffer);
-    let query = "SELECT SUM(temperature), COUNT(*) FROM sensors WHERE temperature > -1.2 EPOCH DURATION 1s";
+    let query =
+        "SELECT SUM(temperature), COUNT(*) FROM sensors WHERE temperature > -1.2 EPOCH DURATION 1s";
     let mut plan = [0; MAX_PLAN];
     let plan = Plan::parse(query, &schema).unwrap().encode(&mut plan).unwrap().to_vec();
-    let question =
-        Question { group: roster.group(), roster: roster.digest(), nonce: [8; 16], plan, key_group: KEY_GROUP, floor: 5 };
+    let question = Question {
+        group: roster.group(),
+        roster: roster.digest(),
+        nonce: [8; 16],
+        plan,
+        key_group: KEY_GROUP,
+        floor: 5,
+    };
     let devices: Vec<DeviceId> = roster.devices().map(|device| device.id).collect();
-    let querier = Querier::new(question, &Master::new([5; 32]), &devices, Host::detect(), &|_| ()).unwrap();
+    let querier =
+        Querier::new(question, &Master::new([5; 32]), &devices, Host::detect(), &|_| ()).unwrap();
     let mut numbers = Numbers::open(&folder.path().join("querier.state")).unwrap();
     let (hub, signer, link_secret) = (networks["querier"].hub(), key(2), secret("querier"));
-    let asking = Asking { link: &hub, link_secret: &link_secret, signer: &signer, numbers: &mut numbers, unix_ms: &unix_ms };
+    let asking = Asking {
+        link: &hub,
+        link_secret: &link_secret,
+        signer: &signer,
+        numbers: &mut numbers,
+        unix_ms: &unix_ms,
+    };
     let rows: Mutex<Vec<Row>> = Mutex::default();
     let mut take = |row: &Row| {
         rows.lock().unwrap().push(row.clone());
@@ -186,14 +207,21 @@ async fn real_gateways_and_a_querier_answer_every_epoch_exactly_or_name_the_edge
             continue;
         }
         let Outcome::Accepted(accepted) = &row.outcome else { panic!("{row:?}") };
-        let silent: Vec<u32> = (0..SOURCES).filter(|position| is_silent(*position, row.epoch)).collect();
+        let silent: Vec<u32> =
+            (0..SOURCES).filter(|position| is_silent(*position, row.epoch)).collect();
         assert_eq!(row.silent().collect::<Vec<_>>(), silent);
-        let said = (0..SOURCES).filter(|position| !silent.contains(position)).map(|position| reading(position, row.epoch));
+        let said = (0..SOURCES)
+            .filter(|position| !silent.contains(position))
+            .map(|position| reading(position, row.epoch));
         let said: Vec<i128> = said.filter(|raw| *raw > -120).map(i128::from).collect();
-        let digits: Vec<_> = accepted.values().iter().map(|value| value.unwrap().digits()).collect();
+        let digits: Vec<_> =
+            accepted.values().iter().map(|value| value.unwrap().digits()).collect();
         assert_eq!(digits, [Some(said.iter().sum()), Some(said.len() as i128)], "{row:?}");
     }
     // Five epochs in a row have one of each kind.
-    assert!(rows.iter().any(|row| bends(6, row.epoch)) && rows.iter().any(|row| is_silent(2, row.epoch)));
+    assert!(
+        rows.iter().any(|row| bends(6, row.epoch))
+            && rows.iter().any(|row| is_silent(2, row.epoch))
+    );
     assert!(tasks.try_join_next().is_none(), "nobody has stopped");
 }

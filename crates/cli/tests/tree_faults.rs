@@ -28,9 +28,11 @@ fn mote(
     (scheme, field, most): (Scheme, Option<&str>, u32),
 ) -> DurableMote<SecretKey> {
     let mut buffer = [0; 64];
-    let fields: Vec<Field<'_>> = field.map(|field| Field::parse(field).unwrap()).into_iter().collect();
+    let fields: Vec<Field<'_>> =
+        field.map(|field| Field::parse(field).unwrap()).into_iter().collect();
     let schema = Schema::encode(&fields, &mut buffer).unwrap();
-    let profile = Profile { max_events: most, ..Profile::new(roster, "mote-0", scheme, &schema).unwrap() };
+    let profile =
+        Profile { max_events: most, ..Profile::new(roster, "mote-0", scheme, &schema).unwrap() };
     group::open_mote(roster, 0, folder, slots, |of| *of = profile).unwrap()
 }
 
@@ -40,7 +42,11 @@ fn exchange(mote: &mut DurableMote<SecretKey>, station: &mut Station) -> Vec<&'s
     if frames.is_empty() {
         mote.timeout();
     }
-    let refused = frames.iter().filter_map(|frame| station.hear(frame, EPOCH).err()).map(|refused| refused.name()).collect();
+    let refused = frames
+        .iter()
+        .filter_map(|frame| station.hear(frame, EPOCH).err())
+        .map(|refused| refused.name())
+        .collect();
     for (_, word) in station.commit().unwrap().acknowledgements {
         let _ = mote.acknowledged(&word).unwrap().unwrap();
     }
@@ -73,7 +79,9 @@ fn a_seal_whose_round_rose_after_its_last_frame_is_taken() {
         let mut mote = mote(&roster, folder.path(), 8, (scheme, None, u32::MAX));
         // The next reading is of the last level, and as long as the whole buffer.
         let salt = SaltKey::new([0x33; 32]).salt(group::device_id(&roster, 0), SealIndex(0));
-        let is_coarsest = |seq: &u64| seq.count_ones() > 1 && salt.level(Sequence(*seq), group::LEVELS).0 == group::LEVELS - 1;
+        let is_coarsest = |seq: &u64| {
+            seq.count_ones() > 1 && salt.level(Sequence(*seq), group::LEVELS).0 == group::LEVELS - 1
+        };
         let count = (3..).find(is_coarsest).unwrap();
         (0..count).for_each(|_| mote.sense(EPOCH, &[7; 40]).unwrap());
         // All of it arrives, and the acknowledgement is lost.
@@ -83,7 +91,8 @@ fn a_seal_whose_round_rose_after_its_last_frame_is_taken() {
         mote.end(EPOCH).unwrap();
         deliver(&mut mote, &mut station);
         end(&mut station);
-        let sensed: u64 = group::sealed(&roster, &station).iter().map(|(_, _, events, ..)| events).sum();
+        let sensed: u64 =
+            group::sealed(&roster, &station).iter().map(|(_, _, events, ..)| events).sum();
         assert_eq!(sensed, count + 1, "{scheme:?}");
     }
 }
@@ -124,7 +133,10 @@ fn records_of_any_length_make_a_tree_whose_rounds_rise_late() {
     mote.end(EPOCH).unwrap();
     deliver(&mut mote, &mut station);
     end(&mut station);
-    assert_eq!(group::sealed(&roster, &station).iter().map(|(_, _, events, ..)| events).sum::<u64>(), 3000);
+    assert_eq!(
+        group::sealed(&roster, &station).iter().map(|(_, _, events, ..)| events).sum::<u64>(),
+        3000
+    );
 }
 
 /// The closing frames that are due.
@@ -132,13 +144,17 @@ fn closes(roster: &Roster, mote: &mut DurableMote<SecretKey>) -> Vec<Vec<u8>> {
     let key = group::link_key(roster, group::device_id(roster, 0));
     mote.timeout();
     let frames = mote.frames(100_000).unwrap().into_iter();
-    frames.filter(|frame| matches!(Uplink::open(frame, &key).unwrap(), Uplink::Close { .. })).collect()
+    frames
+        .filter(|frame| matches!(Uplink::open(frame, &key).unwrap(), Uplink::Close { .. }))
+        .collect()
 }
 
 #[test]
 fn seals_that_were_given_up_behind_one_that_was_full_do_not_change_it() {
     // By the number of readings, and of a tree by the bytes of its buffer.
-    for (scheme, most, length) in [(Scheme::Star, 10, 20), (Scheme::Tree, 10, 20), (Scheme::Tree, u32::MAX, MAX_RECORD)] {
+    for (scheme, most, length) in
+        [(Scheme::Star, 10, 20), (Scheme::Tree, 10, 20), (Scheme::Tree, u32::MAX, MAX_RECORD)]
+    {
         for next_epoch in [false, true] {
             let folder = tempfile::tempdir().unwrap();
             let roster = group::roster(1, 1000, 1000);
@@ -156,7 +172,11 @@ fn seals_that_were_given_up_behind_one_that_was_full_do_not_change_it() {
             drop(mote);
             for restart in 1..4 {
                 let mut mote = open();
-                assert_eq!(closes(&roster, &mut mote), before, "{scheme:?} of {length} bytes, restart {restart}");
+                assert_eq!(
+                    closes(&roster, &mut mote),
+                    before,
+                    "{scheme:?} of {length} bytes, restart {restart}"
+                );
                 mote.sync().unwrap();
             }
         }
@@ -193,6 +213,10 @@ fn a_gateway_keeps_its_bound_where_digests_are_longer_than_readings() {
             let _ = exchange(&mut mote, &mut station);
         }
         end(&mut station);
-        assert!(station.bytes() <= bound, "{} of {bound} bytes at a budget of {budget}", station.bytes());
+        assert!(
+            station.bytes() <= bound,
+            "{} of {bound} bytes at a budget of {budget}",
+            station.bytes()
+        );
     }
 }

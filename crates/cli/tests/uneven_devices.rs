@@ -29,7 +29,8 @@ fn mote(roster: &Roster, device: u8) -> Mote<SecretKey> {
     let mut buffer = [0; 256];
     let schema = Schema::encode(&[Field::parse("reading::u32").unwrap()], &mut buffer).unwrap();
     let profile = Profile::new(roster, &format!("mote-{device}"), Scheme::Star, &schema).unwrap();
-    let (link, chain) = (group::link_key(roster, profile.device), Chain::start(profile.certificate));
+    let (link, chain) =
+        (group::link_key(roster, profile.device), Chain::start(profile.certificate));
     Mote::new(profile, secret(device), SaltKey::new([device; 32]), link, chain, Vec::new(), 8)
 }
 
@@ -53,7 +54,8 @@ fn forwarded(roster: &Roster, station: &mut Station, is_ahead: bool) -> usize {
         if reading % 20 != 19 {
             continue;
         }
-        for frame in motes.iter_mut().flat_map(|mote| mote.frames(64).unwrap()).collect::<Vec<_>>() {
+        for frame in motes.iter_mut().flat_map(|mote| mote.frames(64).unwrap()).collect::<Vec<_>>()
+        {
             bytes += frame.len();
             let _ = station.hear(&frame, now).unwrap();
         }
@@ -64,7 +66,8 @@ fn forwarded(roster: &Roster, station: &mut Station, is_ahead: bool) -> usize {
             }
         }
         if let Some(word) = said.announcement {
-            let word = Announcement::open(&word, roster.group(), roster.coordinator().unwrap()).unwrap();
+            let word =
+                Announcement::open(&word, roster.group(), roster.coordinator().unwrap()).unwrap();
             motes.iter_mut().for_each(|mote| _ = mote.announced(&word));
         }
     }
@@ -94,7 +97,8 @@ fn open_epochs_take_turns_in_being_announced() {
         .map(|_| {
             station.announce_next(newest);
             let word = station.commit().unwrap().announcement.unwrap();
-            let word = Announcement::open(&word, roster.group(), roster.coordinator().unwrap()).unwrap();
+            let word =
+                Announcement::open(&word, roster.group(), roster.coordinator().unwrap()).unwrap();
             (word.epoch().0, word.round())
         })
         .collect();
@@ -108,7 +112,8 @@ fn open_epochs_take_turns_in_being_announced() {
 async fn epochs_ended(watch: &Client) -> u64 {
     let text = watch.get("metrics").await.unwrap().bytes(1 << 20).await.unwrap();
     let text = String::from_utf8(text).unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix("moteseal_gateway_epochs_ended_total "));
+    let line =
+        text.lines().find_map(|line| line.strip_prefix("moteseal_gateway_epochs_ended_total "));
     line.map_or(0, |value| value.parse().unwrap())
 }
 
@@ -120,7 +125,8 @@ fn serve(roster: &Roster, folder: &Path) -> Station {
 fn in_recorded_time_a_device_that_jumps_ends_nobodys_epochs() {
     let folder = tempfile::tempdir().unwrap();
     let roster = group::roster(3, BUDGET, 1000);
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let network = Network::new(1, Faults::default());
         let settings = Settings {
@@ -130,10 +136,15 @@ fn in_recorded_time_a_device_that_jumps_ends_nobodys_epochs() {
             ..Settings::default()
         };
         let gateway = Gateway::bind(serve(&roster, folder.path()), settings, None).await.unwrap();
-        let watch = Client::new(&format!("http://{}", gateway.address().unwrap()), &Options::default()).unwrap();
+        let watch =
+            Client::new(&format!("http://{}", gateway.address().unwrap()), &Options::default())
+                .unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         let hub = network.hub();
-        let running = tokio::spawn(async move { gateway.run(hub, async { drop(stopped.await) }).await.unwrap() });
+        let running =
+            tokio::spawn(
+                async move { gateway.run(hub, async { drop(stopped.await) }).await.unwrap() },
+            );
         let links = [0, 1, 2].map(|device| network.device(group::device_id(&roster, device).0));
         let send = async |device: u8, index, epoch| {
             let frame = first_frame(&roster, device, index, epoch);

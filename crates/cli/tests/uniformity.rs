@@ -23,7 +23,8 @@ const EPOCH: u64 = 7;
 
 /// The temperatures of one mote that its authors labelled normal, as written.
 fn temperatures() -> Vec<String> {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/telosb/singlehop_indoor_moteid1_data.txt");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../data/telosb/singlehop_indoor_moteid1_data.txt");
     let text = std::fs::read_to_string(file).unwrap();
     let rows = text.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
     rows.filter(|row| row[4] == "0").map(|row| row[3].to_owned()).collect()
@@ -40,11 +41,20 @@ impl Group {
         let operator = SecretKey::from_seed(Algorithm::Ed25519, &[1; 32]).unwrap();
         let secret = SecretKey::from_seed(Algorithm::Ed25519, &[2; 32]).unwrap();
         let devices = [("mote-1", secret.public())];
-        let draft = FirstRoster { group: "lab", epoch_ms: 1 << 40, levels: 16, budget: None, devices: &devices };
+        let draft = FirstRoster {
+            group: "lab",
+            epoch_ms: 1 << 40,
+            levels: 16,
+            budget: None,
+            devices: &devices,
+        };
         let roster = Roster::open(&draft.issue(&operator).unwrap(), &operator.public()).unwrap();
         let mut buffer = [0; 256];
         let schema =
-            Schema::encode(&[Field::parse("temperature:Cel:i16/100").unwrap()], &mut buffer).unwrap().as_bytes().to_vec();
+            Schema::encode(&[Field::parse("temperature:Cel:i16/100").unwrap()], &mut buffer)
+                .unwrap()
+                .as_bytes()
+                .to_vec();
         Self { roster, secret, schema }
     }
 
@@ -61,14 +71,25 @@ impl Group {
             assert!(sealer.push(EpochNumber(EPOCH), record).unwrap().is_none());
         }
         let bundle = sealer.close(true).unwrap().unwrap();
-        let (Item::Part(whole), _) = Item::decode(&bundle.bytes[bundle.part_start..]).unwrap() else { panic!("a part") };
+        let (Item::Part(whole), _) = Item::decode(&bundle.bytes[bundle.part_start..]).unwrap()
+        else {
+            panic!("a part")
+        };
         let statement = bundle.seal.statement();
         let mask = rate.levels(16).unwrap() & statement.surviving();
         // A rate 2^-k serves the finest levels, and these lie first.
-        let count = moteseal_core::sample::choice::selected_count(&statement.counters, mask) as usize;
+        let count =
+            moteseal_core::sample::choice::selected_count(&statement.counters, mask) as usize;
         let digests = write::star_evidence(&bundle.seal, &bundle.blocks, mask);
         let mut answer = bundle.bytes[..bundle.part_start].to_vec();
-        write::part(&mut answer, &bundle.seal, Selection::Levels(mask), &digests, &whole.events[..count * 2], whole.signature);
+        write::part(
+            &mut answer,
+            &bundle.seal,
+            Selection::Levels(mask),
+            &digests,
+            &whole.events[..count * 2],
+            whole.signature,
+        );
         write::end(&mut answer);
         let (since, until) = (EpochNumber(EPOCH), Some(EpochNumber(EPOCH + 1)));
         let query = Query { devices: vec![device], since, until, choice: Choice::Rate(rate) };
@@ -104,7 +125,10 @@ fn every_position_is_sampled_equally_often_over_2000_salts() {
     (0..SALTS).for_each(|salt| group.sample(salt, &records, rate, &mut sink));
     // Each event is drawn or not, independently: binomial counts, hence the factor 1 - p.
     let (p, trials) = (rate.as_f64(), (SALTS * (EVENTS / BINS) as u64) as f64);
-    let statistic: f64 = counts.iter().map(|&count| (f64::from(count) - trials * p).powi(2) / (trials * p * (1.0 - p))).sum();
+    let statistic: f64 = counts
+        .iter()
+        .map(|&count| (f64::from(count) - trials * p).powi(2) / (trials * p * (1.0 - p)))
+        .sum();
     assert!(statistic < chi_square_999(BINS as f64), "chi-square {statistic:.1}");
 }
 
@@ -121,7 +145,8 @@ impl Coverage {
     }
 
     fn see(&mut self, interval: &Interval) {
-        let held = interval.low.is_none_or(|low| low <= self.truth) && interval.high.is_none_or(|high| self.truth <= high);
+        let held = interval.low.is_none_or(|low| low <= self.truth)
+            && interval.high.is_none_or(|high| self.truth <= high);
         self.held += u32::from(held);
     }
 
@@ -144,7 +169,8 @@ fn series(group: &Group) -> (Vec<[u8; 2]>, Vec<f64>) {
             record
         })
         .collect();
-    let mut values: Vec<f64> = records.iter().map(|record| field.read_f64(record).unwrap()).collect();
+    let mut values: Vec<f64> =
+        records.iter().map(|record| field.read_f64(record).unwrap()).collect();
     values.sort_by(f64::total_cmp);
     (records, values)
 }
@@ -180,14 +206,23 @@ fn intervals_of_quantiles_and_proportions_cover_the_truth_at_least_as_often_as_t
         .map(|&q| {
             let condition = format!("temperature<={}", values[rank(q) - 1]);
             let hits = values.iter().filter(|value| **value <= values[rank(q) - 1]).count();
-            (Coverage::of(format!("proportion of {condition}"), hits as f64 / values.len() as f64), condition.parse().unwrap())
+            (
+                Coverage::of(
+                    format!("proportion of {condition}"),
+                    hits as f64 / values.len() as f64,
+                ),
+                condition.parse().unwrap(),
+            )
         })
         .collect();
-    let mut resampled = Coverage::of("mean by re-sampling", values.iter().sum::<f64>() / values.len() as f64);
+    let mut resampled =
+        Coverage::of("mean by re-sampling", values.iter().sum::<f64>() / values.len() as f64);
     for salt in 0..SALTS {
         let mut sampled = Values::new("temperature");
-        let mut estimators: Vec<_> =
-            proportions.iter().map(|(_, condition)| Estimator::of_share(Clone::clone(condition))).collect();
+        let mut estimators: Vec<_> = proportions
+            .iter()
+            .map(|(_, condition)| Estimator::of_share(Clone::clone(condition)))
+            .collect();
         let mut sink = |rows: &Rows<'_>| {
             estimators.iter_mut().try_for_each(|estimator| estimator.rows(rows))?;
             sampled.rows(rows)
@@ -199,7 +234,8 @@ fn intervals_of_quantiles_and_proportions_cover_the_truth_at_least_as_often_as_t
         for ((coverage, _), estimator) in proportions.iter_mut().zip(&estimators) {
             coverage.see(&estimator.share().unwrap());
         }
-        resampled.see(&bootstrap(&sampled, &Statistic::Mean, 300, &[salt as u8; 32]).unwrap().unwrap());
+        resampled
+            .see(&bootstrap(&sampled, &Statistic::Mean, 300, &[salt as u8; 32]).unwrap().unwrap());
     }
     for coverage in quantiles.iter().chain(proportions.iter().map(|(coverage, _)| coverage)) {
         assert!(coverage.share() >= 0.935);

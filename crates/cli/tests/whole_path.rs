@@ -58,12 +58,18 @@ fn a_share_of_everything_is_verified_and_proven() {
     let truth = temperatures(&table, 1);
     for row in csv.lines().skip(1).filter(|row| row.contains(",dev1,")) {
         let cells: Vec<&str> = row.split(',').collect();
-        let place = (cells[0].parse::<usize>().unwrap() - 353_721) * 720 + cells[4].parse::<usize>().unwrap();
+        let place = (cells[0].parse::<usize>().unwrap() - 353_721) * 720
+            + cells[4].parse::<usize>().unwrap();
         assert_eq!(cells[5].parse::<f64>().unwrap(), truth[place], "{row}");
     }
-    let all = [truth, temperatures(&fs::read_to_string(repository("data/examples/dev2.csv")).unwrap(), 1)].concat();
+    let all = [
+        truth,
+        temperatures(&fs::read_to_string(repository("data/examples/dev2.csv")).unwrap(), 1),
+    ]
+    .concat();
     let mean = all.iter().sum::<f64>() / all.len() as f64;
-    let (estimate, half) = (json["mean"]["mean"].as_f64().unwrap(), json["mean"]["half_width_95"].as_f64().unwrap());
+    let (estimate, half) =
+        (json["mean"]["mean"].as_f64().unwrap(), json["mean"]["half_width_95"].as_f64().unwrap());
     // Salts are random here: five half-widths are beyond any luck.
     assert!((estimate - mean).abs() < 5.0 * half, "{estimate} +- {half}, truth {mean}");
 
@@ -88,12 +94,15 @@ fn a_share_of_everything_is_verified_and_proven() {
 #[test]
 fn at_most_so_many_and_a_drawn_sample() {
     let (scene, cloud) = home();
-    let ask = |more: &[&str]| scene.with_roster(&[&["get", "--from", &cloud.url, "--format", "csv"][..], more].concat());
+    let ask = |more: &[&str]| {
+        scene.with_roster(&[&["get", "--from", &cloud.url, "--format", "csv"][..], more].concat())
+    };
     let range = ["--since", "2010-05-09T10:00:00Z", "--until", "2010-05-09T12:00:00Z"];
     let most = ask(&[&["dev1", "dev2", "--at-most", "100"][..], &range].concat()).done();
     let rows = most.out.lines().count() - 1;
     assert!(rows > 4 * 20 && rows <= 4 * 100, "{rows}");
-    let draw = |seed| ask(&[&["dev2", "--sample", "100", "--seed", seed][..], &range].concat()).done();
+    let draw =
+        |seed| ask(&[&["dev2", "--sample", "100", "--seed", seed][..], &range].concat()).done();
     let drawn = draw(SEED);
     assert_eq!(drawn.out.lines().count() - 1, 2 * 100);
     assert_eq!(draw(SEED).out, drawn.out, "the same seed draws the same");
@@ -108,7 +117,12 @@ fn every_format_holds_the_same_rows() {
     let (scene, cloud) = home();
     for format in ["table", "csv", "jsonl", "arrow", "parquet"] {
         let out = format!("out.{format}");
-        scene.with_roster(&["get", "dev1", "--from", &cloud.url, "--rate", "1/16", "--format", format, "-o", &out]).done();
+        scene
+            .with_roster(&[
+                "get", "dev1", "--from", &cloud.url, "--rate", "1/16", "--format", format, "-o",
+                &out,
+            ])
+            .done();
     }
     let lines = |name: &str| fs::read_to_string(scene.path(name)).unwrap().lines().count();
     assert_eq!(lines("out.csv"), lines("out.table"));
@@ -120,11 +134,37 @@ fn every_format_holds_the_same_rows() {
 #[test]
 fn a_range_that_is_not_sealed_yet_is_incomplete() {
     let (scene, cloud) = home();
-    let get = ["get", "dev1", "--from", &cloud.url, "--rate", "1/8", "--until", "2010-05-10", "-o", "out.csv"];
+    let get = [
+        "get",
+        "dev1",
+        "--from",
+        &cloud.url,
+        "--rate",
+        "1/8",
+        "--until",
+        "2010-05-10",
+        "-o",
+        "out.csv",
+    ];
     let run = scene.with_roster(&get);
-    assert!(run.failed(4).contains("TailUnknown: nothing shows what dev1 sealed from 2010-05-09T16:00:00Z on"), "{run:?}");
+    assert!(
+        run.failed(4)
+            .contains("TailUnknown: nothing shows what dev1 sealed from 2010-05-09T16:00:00Z on"),
+        "{run:?}"
+    );
     // With the end that it names all is complete.
-    let get = ["get", "dev1", "--from", &cloud.url, "--rate", "1/8", "--until", "2010-05-09T16:00:00Z", "-o", "out.csv"];
+    let get = [
+        "get",
+        "dev1",
+        "--from",
+        &cloud.url,
+        "--rate",
+        "1/8",
+        "--until",
+        "2010-05-09T16:00:00Z",
+        "-o",
+        "out.csv",
+    ];
     scene.with_roster(&get).done();
 }
 
@@ -132,7 +172,9 @@ fn a_range_that_is_not_sealed_yet_is_incomplete() {
 fn a_cloud_that_forgets_is_found_out_by_memory() {
     let (scene, cloud) = home();
     let ask = |url: &str, more: &[&str]| {
-        scene.with_roster(&[&["get", "dev1", "--from", url, "--rate", "1/8", "-o", "out.csv"][..], more].concat())
+        scene.with_roster(
+            &[&["get", "dev1", "--from", url, "--rate", "1/8", "-o", "out.csv"][..], more].concat(),
+        )
     };
     ask(&cloud.url, &[]).done();
     // Another cloud has the same chain without its newest seals.
@@ -143,7 +185,11 @@ fn a_cloud_that_forgets_is_found_out_by_memory() {
     let before = fs::read(scene.path("out.csv")).unwrap();
     let run = ask(&other.url, &[]);
     assert!(run.failed(4).contains("Missing"), "{run:?}");
-    assert_eq!(fs::read(scene.path("out.csv")).unwrap(), before, "no row of a refused answer is written");
+    assert_eq!(
+        fs::read(scene.path("out.csv")).unwrap(),
+        before,
+        "no row of a refused answer is written"
+    );
     ask(&other.url, &["--no-memory"]).done();
 }
 
@@ -153,7 +199,10 @@ fn rows_come_out_after_all_else_is_kept_or_not_at_all() {
     let (scene, cloud) = home();
     // Reads as a memory that is not there yet, and can never be written.
     std::os::unix::fs::symlink("nowhere/deep", scene.path("link")).unwrap();
-    let get = ["get", "dev1", "--from", &cloud.url, "--rate", "1/8", "--format", "csv", "--proof", "p.mproof"];
+    let get = [
+        "get", "dev1", "--from", &cloud.url, "--rate", "1/8", "--format", "csv", "--proof",
+        "p.mproof",
+    ];
     let before = scene.names(".");
     for more in [&["-o", "out.csv"][..], &[]] {
         let run = scene.with_roster(&[&get[..], &["--memory", "link/memory.json"], more].concat());
@@ -162,7 +211,11 @@ fn rows_come_out_after_all_else_is_kept_or_not_at_all() {
         assert_eq!(scene.names("."), before, "neither rows nor proof are left");
     }
     let run = scene.with_roster(&[&get[..], &["--memory", "memory.json"]].concat()).done();
-    assert!(run.out.lines().count() > 1 && scene.path("p.mproof").exists() && scene.path("memory.json").exists());
+    assert!(
+        run.out.lines().count() > 1
+            && scene.path("p.mproof").exists()
+            && scene.path("memory.json").exists()
+    );
 }
 
 #[test]
@@ -174,7 +227,12 @@ fn a_proof_stays_good_when_its_device_seals_more() {
         scene.run(&["push", &format!("bundles/dev1-{index:010}.mseal"), "--to", &early.url]).done();
     }
     let get = |url: &str, more: &[&str]| {
-        scene.with_roster(&[&["get", "dev1", "--from", url, "--rate", "1/8", "-o", "out.csv"][..], more].concat()).done()
+        scene
+            .with_roster(
+                &[&["get", "dev1", "--from", url, "--rate", "1/8", "-o", "out.csv"][..], more]
+                    .concat(),
+            )
+            .done()
     };
     get(&early.url, &["--proof", "old.mproof"]);
     let verify = || scene.with_roster(&["verify", "old.mproof", "--json"]).done();
@@ -182,21 +240,51 @@ fn a_proof_stays_good_when_its_device_seals_more() {
     get(&cloud.url, &[]);
     let run = verify();
     assert!(run.talk.contains("newer seals are known"), "{run:?}");
-    assert!(run.json()["complete"] == true && run.json()["devices"][0]["newer_known"]["index"].as_u64() > Some(3), "{run:?}");
+    assert!(
+        run.json()["complete"] == true
+            && run.json()["devices"][0]["newer_known"]["index"].as_u64() > Some(3),
+        "{run:?}"
+    );
 }
 
 #[test]
 fn a_proof_for_another_roster_is_refused_by_name() {
     let (scene, cloud) = home();
-    scene.with_roster(&["get", "dev1", "--from", &cloud.url, "--rate", "1/8", "--proof", "p.mproof", "-o", "out.csv"]).done();
+    scene
+        .with_roster(&[
+            "get", "dev1", "--from", &cloud.url, "--rate", "1/8", "--proof", "p.mproof", "-o",
+            "out.csv",
+        ])
+        .done();
     scene.roster("away", "keys/op.key.pem", "away.cbor");
-    let run = scene.run(&["verify", "p.mproof", "--roster", "away.cbor", "--operator", "keys/op.pub.pem"]);
+    let run = scene.run(&[
+        "verify",
+        "p.mproof",
+        "--roster",
+        "away.cbor",
+        "--operator",
+        "keys/op.pub.pem",
+    ]);
     let line = run.failed(3);
     assert!(line.contains("p.mproof: UnknownRoster") && line.contains("use that roster"), "{line}");
     scene.roster("home", "keys/stranger.key.pem", "false.cbor");
-    let run = scene.run(&["verify", "p.mproof", "--roster", "false.cbor", "--operator", "keys/op.pub.pem"]);
+    let run = scene.run(&[
+        "verify",
+        "p.mproof",
+        "--roster",
+        "false.cbor",
+        "--operator",
+        "keys/op.pub.pem",
+    ]);
     assert!(run.failed(3).contains("false.cbor: NotAuthentic"), "{run:?}");
-    let run = scene.run(&["verify", "p.mproof", "--roster", "false.cbor", "--operator", "keys/stranger.pub.pem"]);
+    let run = scene.run(&[
+        "verify",
+        "p.mproof",
+        "--roster",
+        "false.cbor",
+        "--operator",
+        "keys/stranger.pub.pem",
+    ]);
     assert!(run.failed(3).contains("p.mproof: UnknownRoster"), "{run:?}");
 }
 
@@ -204,7 +292,11 @@ fn a_proof_for_another_roster_is_refused_by_name() {
 fn devices_that_nobody_knows_and_clouds_that_do_not_answer() {
     let scene = Scene::new();
     let run = scene.with_roster(&["get", "dev7", "--from", "http://127.0.0.1:9", "--rate", "1"]);
-    assert!(run.failed(2).contains("UnknownDevice: roster.cbor has no device \"dev7\"; it has dev1, dev2"), "{run:?}");
+    assert!(
+        run.failed(2)
+            .contains("UnknownDevice: roster.cbor has no device \"dev7\"; it has dev1, dev2"),
+        "{run:?}"
+    );
     let run = scene.with_roster(&[
         "get",
         "dev1",
@@ -218,7 +310,11 @@ fn devices_that_nobody_knows_and_clouds_that_do_not_answer() {
         "p.mproof",
     ]);
     assert!(run.failed(6).contains("Unreachable: http://127.0.0.1:9"), "{run:?}");
-    assert!(scene.names(".").iter().all(|name| !name.contains("out") && !name.contains("mproof")), "{:?}", scene.names("."));
+    assert!(
+        scene.names(".").iter().all(|name| !name.contains("out") && !name.contains("mproof")),
+        "{:?}",
+        scene.names(".")
+    );
 }
 
 #[test]
@@ -229,12 +325,17 @@ fn tls_and_tokens_are_options_from_the_start() {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     scene.write("cert.pem", &made.cert.pem());
     scene.write("cert.key.pem", &made.signing_key.serialize_pem());
-    let cloud = scene.cloud_with("epochs.redb", &["--tls-cert", "cert.pem", "--tls-key", "cert.key.pem"]);
+    let cloud =
+        scene.cloud_with("epochs.redb", &["--tls-cert", "cert.pem", "--tls-key", "cert.key.pem"]);
     let url = format!("https://localhost:{}", cloud.port());
     let run = scene.run(&["push", "bundles", "--to", &url]);
     assert!(run.failed(6).contains("certificate"), "{run:?}");
     scene.run(&["push", "bundles", "--to", &url, "--ca", "cert.pem"]).done();
-    scene.with_roster(&["get", "dev1", "--from", &url, "--ca", "cert.pem", "--rate", "1", "-o", "out.csv"]).done();
+    scene
+        .with_roster(&[
+            "get", "dev1", "--from", &url, "--ca", "cert.pem", "--rate", "1", "-o", "out.csv",
+        ])
+        .done();
 }
 
 #[test]
@@ -243,21 +344,35 @@ fn keys_and_rosters_are_what_openssl_and_people_read() {
     for suite in ["ed25519", "esp256", "ml-dsa-44"] {
         scene.run(&["key", "new", "--out", &format!("keys/{suite}"), "--alg", suite]).done();
     }
-    let openssl =
-        Command::new("openssl").args(["pkey", "-noout", "-text", "-in"]).arg(scene.path("keys/esp256.key.pem")).output();
+    let openssl = Command::new("openssl")
+        .args(["pkey", "-noout", "-text", "-in"])
+        .arg(scene.path("keys/esp256.key.pem"))
+        .output();
     match openssl {
-        Ok(output) => assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr)),
+        Ok(output) => {
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr))
+        }
         Err(_) => eprintln!("skipped: openssl is not installed"),
     }
-    let shown = scene.run(&["roster", "show", "roster.cbor", "--operator", "keys/op.pub.pem", "--json"]).done().json();
-    assert_eq!((&shown["group"], &shown["epoch_ms"], &shown["levels"]), (&"home".into(), &3_600_000.into(), &16.into()));
+    let shown = scene
+        .run(&["roster", "show", "roster.cbor", "--operator", "keys/op.pub.pem", "--json"])
+        .done()
+        .json();
+    assert_eq!(
+        (&shown["group"], &shown["epoch_ms"], &shown["levels"]),
+        (&"home".into(), &3_600_000.into(), &16.into())
+    );
     for shell in ["bash", "zsh", "fish"] {
         assert!(scene.run(&["completions", shell]).done().out.contains("moteseal"));
     }
     scene.table("data.csv", 10);
     scene.seal("data.csv", "dev1", &[]).done();
     let items = scene.run(&["inspect", "bundles/dev1-0000000000.mseal", "--json"]).done();
-    let items: Vec<serde_json::Value> = items.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(items.iter().map(|item| item["item"].as_str().unwrap()).collect::<Vec<_>>(), ["schema", "open", "part"]);
+    let items: Vec<serde_json::Value> =
+        items.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(
+        items.iter().map(|item| item["item"].as_str().unwrap()).collect::<Vec<_>>(),
+        ["schema", "open", "part"]
+    );
     assert_eq!(items[2]["events"], 10);
 }

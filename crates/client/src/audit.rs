@@ -102,7 +102,11 @@ impl<'r> Audit<'r> {
     ///
     /// # Errors
     /// [`NoBudget`].
-    pub fn new(roster: &'r Roster, since: EpochNumber, until: Option<EpochNumber>) -> Result<Self, NoBudget> {
+    pub fn new(
+        roster: &'r Roster,
+        since: EpochNumber,
+        until: Option<EpochNumber>,
+    ) -> Result<Self, NoBudget> {
         Ok(Self {
             roster,
             budget: roster.budget().ok_or(NoBudget)?,
@@ -127,13 +131,18 @@ impl<'r> Audit<'r> {
     /// Begins a stream of items: first the manifests, then the seals, in one stream or in several.
     #[must_use]
     pub fn stream(&mut self) -> Feed<'_, 'r> {
-        Feed { reader: StreamReader::new(self.roster, Limits::default()), audit: self, ended: false }
+        Feed {
+            reader: StreamReader::new(self.roster, Limits::default()),
+            audit: self,
+            ended: false,
+        }
     }
 
     /// The round from which on nothing of the range is missing of the seals that came: the highest of its manifests, or of what a
     /// device itself no longer had.
     fn common_round(&self) -> Round {
-        let rounds = self.epochs.values().flat_map(|epoch| epoch.sheets.iter().map(|sheet| sheet.round));
+        let rounds =
+            self.epochs.values().flat_map(|epoch| epoch.sheets.iter().map(|sheet| sheet.round));
         rounds.max().unwrap_or(Round(0)).max(self.survives_from)
     }
 
@@ -153,7 +162,9 @@ impl<'r> Audit<'r> {
             return self.check_listed();
         }
         let sheets = &self.epochs.entry(epoch).or_default().sheets;
-        if sheets.len() >= MAX_SHEETS || sheets.iter().any(|sheet| sheet.digest == manifest.digest()) {
+        if sheets.len() >= MAX_SHEETS
+            || sheets.iter().any(|sheet| sheet.digest == manifest.digest())
+        {
             return Ok(());
         }
         let listed = manifest.devices().map(|(device, seals)| {
@@ -181,7 +192,10 @@ impl<'r> Audit<'r> {
 
     fn check_listed(&self) -> Result<(), Refusal> {
         if self.listed.saturating_add(self.behind.len()) > MAX_LISTED {
-            return Err(Refusal::Stopped { name: "TooManySeals".into(), detail: "audit fewer epochs at once".into() });
+            return Err(Refusal::Stopped {
+                name: "TooManySeals".into(),
+                detail: "audit fewer epochs at once".into(),
+            });
         }
         Ok(())
     }
@@ -211,10 +225,13 @@ impl<'r> Audit<'r> {
         let Some(course) = &mut self.at else { return Ok(()) };
         if let Err(error) = course.take(seal, is_listed) {
             let (epoch, finding) = match error {
-                Incomplete::Missing { index: missing, epoch, .. } => {
-                    (epoch.unwrap_or(statement.epoch), Finding::Missing { device, index: missing, named_by: index })
+                Incomplete::Missing { index: missing, epoch, .. } => (
+                    epoch.unwrap_or(statement.epoch),
+                    Finding::Missing { device, index: missing, named_by: index },
+                ),
+                Incomplete::Equivocation { index, .. } => {
+                    (statement.epoch, Finding::Equivocation { device, index })
                 }
-                Incomplete::Equivocation { index, .. } => (statement.epoch, Finding::Equivocation { device, index }),
                 _ => return Err(Refusal::NotAsAsked { device: Some(device), index: Some(index) }),
             };
             self.findings.entry(epoch).or_default().push(finding);
@@ -228,8 +245,11 @@ impl<'r> Audit<'r> {
         if !self.is_in_range(statement.epoch) {
             return Ok(());
         }
-        let lacks = |level: &u8| statement.counters.at(Level(*level)) > 0 && statement.is_null(Level(*level));
-        let survives_from = (0..statement.counters.levels()).rev().find(lacks).map_or(0, |level| level + 1);
+        let lacks = |level: &u8| {
+            statement.counters.at(Level(*level)) > 0 && statement.is_null(Level(*level))
+        };
+        let survives_from =
+            (0..statement.counters.levels()).rev().find(lacks).map_or(0, |level| level + 1);
         self.survives_from = self.survives_from.max(Round(survives_from));
         let epoch = self.epochs.entry(statement.epoch).or_default();
         epoch.seals += 1;
@@ -270,7 +290,12 @@ impl<'r> Audit<'r> {
     pub fn finish(mut self) -> Report {
         self.leave_device();
         // Those of whom nothing came, by the same rules.
-        let silent: Vec<DeviceId> = self.roster.devices().map(|device| device.id).filter(|id| !self.done.contains(id)).collect();
+        let silent: Vec<DeviceId> = self
+            .roster
+            .devices()
+            .map(|device| device.id)
+            .filter(|id| !self.done.contains(id))
+            .collect();
         for device in silent {
             self.at = Some(self.course(device));
             self.leave_device();
@@ -281,23 +306,45 @@ impl<'r> Audit<'r> {
         for (number, epoch) in self.epochs {
             let mut found = findings.remove(&number).unwrap_or_default();
             if epoch.sheets.len() > 1 {
-                found.push(Finding::TwoManifests { digests: epoch.sheets.iter().map(|sheet| sheet.digest).collect() });
+                found.push(Finding::TwoManifests {
+                    digests: epoch.sheets.iter().map(|sheet| sheet.digest).collect(),
+                });
             }
             let seals = epoch.seals;
             if epoch.sheets.is_empty() {
-                epochs.push(EpochReport::without_manifest(number, seals, found, has_gone_on(number)));
+                epochs.push(EpochReport::without_manifest(
+                    number,
+                    seals,
+                    found,
+                    has_gone_on(number),
+                ));
             } else {
-                epochs.extend(epoch.sheets.into_iter().map(|sheet| sheet.report(number, seals, found.clone(), roster)));
+                epochs.extend(
+                    epoch
+                        .sheets
+                        .into_iter()
+                        .map(|sheet| sheet.report(number, seals, found.clone(), roster)),
+                );
             }
         }
         // A seal that is missing of an epoch of which nothing else is known.
-        let of_range = |number: &EpochNumber| *number >= self.since && self.until.is_none_or(|until| *number < until);
+        let of_range = |number: &EpochNumber| {
+            *number >= self.since && self.until.is_none_or(|until| *number < until)
+        };
         for (number, found) in findings.into_iter().filter(|(number, _)| of_range(number)) {
             epochs.push(EpochReport::without_manifest(number, 0, found, has_gone_on(number)));
         }
         epochs.sort_by_key(|epoch| epoch.epoch);
-        let silences = self.claims.map(|claims| Silences { claims: claims.count(), findings: self.silences });
-        Report { budget, epochs, silences, seals: self.seals, signatures: self.signatures, bytes: self.bytes }
+        let silences =
+            self.claims.map(|claims| Silences { claims: claims.count(), findings: self.silences });
+        Report {
+            budget,
+            epochs,
+            silences,
+            seals: self.seals,
+            signatures: self.signatures,
+            bytes: self.bytes,
+        }
     }
 }
 
@@ -308,10 +355,17 @@ impl Sheet {
     }
 
     /// What the manifest and the seals come to.
-    fn report(mut self, epoch: EpochNumber, seals: u64, mut findings: Vec<Finding>, roster: &Roster) -> EpochReport {
+    fn report(
+        mut self,
+        epoch: EpochNumber,
+        seals: u64,
+        mut findings: Vec<Finding>,
+        roster: &Roster,
+    ) -> EpochReport {
         findings.append(&mut self.findings);
         // What the coordinator lists it has not dropped.
-        let withheld: BTreeSet<(DeviceId, SealIndex)> = self.doubts.iter().filter_map(Doubt::withheld).collect();
+        let withheld: BTreeSet<(DeviceId, SealIndex)> =
+            self.doubts.iter().filter_map(Doubt::withheld).collect();
         findings.retain(|finding| match *finding {
             Finding::Missing { device, index, .. } => !withheld.contains(&(device, index)),
             _ => true,
@@ -320,7 +374,9 @@ impl Sheet {
         if roster.version_of(&self.roster).is_none() {
             self.doubts.push(Doubt::UnknownRoster { digest: self.roster });
         }
-        for (&device, listed) in self.listed.iter().filter(|(device, _)| roster.device(**device).is_none()) {
+        for (&device, listed) in
+            self.listed.iter().filter(|(device, _)| roster.device(**device).is_none())
+        {
             if is_current {
                 findings.push(Finding::InventedDevice { device, seals: listed.len() });
             } else {
@@ -336,14 +392,17 @@ impl Sheet {
         }
         let mut counts = [0; MAX_LEVELS];
         for level in 0..roster.levels() {
-            counts[usize::from(level)] = self.tally.from_round(Round(level)) - self.tally.from_round(Round(level + 1));
+            counts[usize::from(level)] =
+                self.tally.from_round(Round(level)) - self.tally.from_round(Round(level + 1));
         }
         EpochReport {
             epoch,
             manifest: Some((self.digest, self.round)),
             due: Some(due),
             kept: self.tally.from_round(self.round),
-            counts: (0..roster.levels()).map(|level| (Level(level), counts[usize::from(level)])).collect(),
+            counts: (0..roster.levels())
+                .map(|level| (Level(level), counts[usize::from(level)]))
+                .collect(),
             devices: self.listed.len(),
             listed: self.seals,
             seals,
@@ -405,6 +464,8 @@ fn take(audit: &mut Audit<'_>, ended: &mut bool, event: &Event<'_>) -> Result<()
             Ok(())
         }
         Event::Problem(name, detail) => Err(stopped(name, detail)),
-        Event::Proof(_) | Event::Explain(..) => Err(Refusal::NotAsAsked { device: None, index: None }),
+        Event::Proof(_) | Event::Explain(..) => {
+            Err(Refusal::NotAsAsked { device: None, index: None })
+        }
     }
 }

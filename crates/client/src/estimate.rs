@@ -188,7 +188,13 @@ impl Interval {
         let bounds = draw.hits(hits);
         let Draw { population, sampled } = draw;
         let value = hits as f64 * population as f64 / sampled as f64;
-        Self { value, low: Some(*bounds.start() as f64), high: Some(*bounds.end() as f64), sampled, population }
+        Self {
+            value,
+            low: Some(*bounds.start() as f64),
+            high: Some(*bounds.end() as f64),
+            sampled,
+            population,
+        }
     }
 
     /// The same, each number multiplied.
@@ -201,7 +207,13 @@ impl Interval {
 
 impl From<Estimate> for Interval {
     fn from(Estimate { value, half_width, sampled, population }: Estimate) -> Self {
-        Self { value, low: Some(value - half_width), high: Some(value + half_width), sampled, population }
+        Self {
+            value,
+            low: Some(value - half_width),
+            high: Some(value + half_width),
+            sampled,
+            population,
+        }
     }
 }
 
@@ -240,14 +252,22 @@ impl Estimator {
         } else {
             let most = population * population / all.weights;
             let size = if all.variance > 0.0 {
-                let wider = student_t_975(all.sampled.saturating_sub(1)) / student_t_975(all.freedom());
-                share * (1.0 - share) * population * population / all.variance * wider.min(1.0).powi(2)
+                let wider =
+                    student_t_975(all.sampled.saturating_sub(1)) / student_t_975(all.freedom());
+                share * (1.0 - share) * population * population / all.variance
+                    * wider.min(1.0).powi(2)
             } else {
                 most
             };
             share_bounds(share, size.min(most))
         };
-        let share = Interval { value: share, low: Some(low), high: Some(high), sampled: all.sampled, population: all.population };
+        let share = Interval {
+            value: share,
+            low: Some(low),
+            high: Some(high),
+            sampled: all.sampled,
+            population: all.population,
+        };
         Some(share.times(population))
     }
 
@@ -274,8 +294,17 @@ impl Estimator {
             return None;
         }
         let population = all.population as f64;
-        let half_width = if all.variance > 0.0 { student_t_975(all.freedom()) * all.variance.sqrt() / population } else { 0.0 };
-        Some(Estimate { value: all.total / population, half_width, sampled: all.sampled, population: all.population })
+        let half_width = if all.variance > 0.0 {
+            student_t_975(all.freedom()) * all.variance.sqrt() / population
+        } else {
+            0.0
+        };
+        Some(Estimate {
+            value: all.total / population,
+            half_width,
+            sampled: all.sampled,
+            population: all.population,
+        })
     }
 
     /// The sum over all counted events; `None` as of [`mean`](Self::mean).
@@ -284,7 +313,11 @@ impl Estimator {
     pub fn sum(&self) -> Option<Estimate> {
         let mean = self.mean()?;
         let population = mean.population as f64;
-        Some(Estimate { value: mean.value * population, half_width: mean.half_width * population, ..mean })
+        Some(Estimate {
+            value: mean.value * population,
+            half_width: mean.half_width * population,
+            ..mean
+        })
     }
 
     /// The number of events: not an estimate, the devices have signed it.
@@ -349,11 +382,22 @@ mod tests {
 
     #[test]
     fn the_t_quantile_agrees_with_published_tables() {
-        for (freedom, expected) in
-            [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (5, 2.571), (10, 2.228), (30, 2.042), (120, 1.980)]
-        {
+        for (freedom, expected) in [
+            (1, 12.706),
+            (2, 4.303),
+            (3, 3.182),
+            (4, 2.776),
+            (5, 2.571),
+            (10, 2.228),
+            (30, 2.042),
+            (120, 1.980),
+        ] {
             let relative = (student_t_975(freedom) / expected - 1.0).abs();
-            assert!(relative < 0.002, "{freedom}: {} instead of {expected}", student_t_975(freedom));
+            assert!(
+                relative < 0.002,
+                "{freedom}: {} instead of {expected}",
+                student_t_975(freedom)
+            );
         }
     }
 
@@ -386,27 +430,38 @@ mod tests {
     fn one_stratum_is_a_simple_random_sample() {
         let mean = estimator(&[stratum(10, &[1.0, 2.0, 3.0, 4.0])]).mean().unwrap();
         let expected = student_t_975(3) * (5.0 / 3.0 / 4.0 * 0.6f64).sqrt();
-        assert!((mean.value - 2.5).abs() < 1e-12 && (mean.half_width - expected).abs() < 1e-9, "{mean:?}");
+        assert!(
+            (mean.value - 2.5).abs() < 1e-12 && (mean.half_width - expected).abs() < 1e-9,
+            "{mean:?}"
+        );
     }
 
     #[test]
     fn epochs_of_other_sizes_are_weighted_by_their_counts() {
         // Two of 100 around 10, two of 10 around 20: the plain mean of the rows would be 15.
-        let mean = estimator(&[stratum(100, &[9.0, 11.0]), stratum(10, &[19.0, 21.0])]).mean().unwrap();
+        let mean =
+            estimator(&[stratum(100, &[9.0, 11.0]), stratum(10, &[19.0, 21.0])]).mean().unwrap();
         assert!((mean.value - 1200.0 / 110.0).abs() < 1e-12, "{mean:?}");
         // V = N (N - n) s^2 / n with s^2 = 2: 9800 and 80; the degrees of freedom are (V1 + V2)^2 / (V1^2 + V2^2) = 1.02.
-        assert!((mean.half_width - student_t_975(1) * 9880f64.sqrt() / 110.0).abs() < 1e-9, "{mean:?}");
+        assert!(
+            (mean.half_width - student_t_975(1) * 9880f64.sqrt() / 110.0).abs() < 1e-9,
+            "{mean:?}"
+        );
     }
 
     #[test]
     fn a_share_at_one_rate_has_exact_bounds() {
         let mut estimator = Estimator::of_share("x<0".parse().unwrap());
-        estimator.stratum = Stratum { hits: 3, ..stratum(40, &[1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]) };
+        estimator.stratum =
+            Stratum { hits: 3, ..stratum(40, &[1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]) };
         // By the search of every number in `exact`: P(X >= 3 | 4) and P(X <= 3 | 24) are the last above 2.5 %.
         let hits = estimator.hits().unwrap();
         assert_eq!(hits.value, 12.0);
         let draw = Draw { population: 40, sampled: 10 };
-        assert_eq!((hits.low, hits.high), (Some(*draw.hits(3).start() as f64), Some(*draw.hits(3).end() as f64)));
+        assert_eq!(
+            (hits.low, hits.high),
+            (Some(*draw.hits(3).start() as f64), Some(*draw.hits(3).end() as f64))
+        );
         assert!((estimator.share().unwrap().value - 0.3).abs() < 1e-12);
         assert_eq!(Estimator::of_share("x<0".parse().unwrap()).hits(), None);
     }
@@ -419,7 +474,10 @@ mod tests {
         let share = strata.share().unwrap();
         assert!((share.value - 2500.0 / 5050.0).abs() < 1e-9, "{share:?}");
         let (low, high) = share_bounds(0.5, 50.0);
-        assert!(share.low.unwrap() < low + 0.01 && share.high.unwrap() > high - 0.02, "{share:?} {low} {high}");
+        assert!(
+            share.low.unwrap() < low + 0.01 && share.high.unwrap() > high - 0.02,
+            "{share:?} {low} {high}"
+        );
     }
 
     /// Epochs of other sizes and other values, of each of which a few are drawn: what *at most* gives. 2,000 times.
@@ -435,7 +493,11 @@ mod tests {
         let strata: Vec<Vec<f64>> = [60u64, 400, 150, 90, 700, 250, 120, 310]
             .iter()
             .zip(0u32..)
-            .map(|(&size, at)| (0..size).map(|_| f64::from(at % 3) * 40.0 + (next(100) as f64).sqrt() * 9.0).collect())
+            .map(|(&size, at)| {
+                (0..size)
+                    .map(|_| f64::from(at % 3) * 40.0 + (next(100) as f64).sqrt() * 9.0)
+                    .collect()
+            })
             .collect();
         let mut all = strata.concat();
         all.sort_by(f64::total_cmp);
@@ -446,7 +508,10 @@ mod tests {
         let mean = all.iter().sum::<f64>() / all.len() as f64;
         let (mut means, mut proportions, mut quantiles) = (0u32, 0u32, [0u32; 3]);
         let holds = |found: &Interval, truth: f64| {
-            u32::from(found.low.is_none_or(|low| low <= truth) && found.high.is_none_or(|high| truth <= high))
+            u32::from(
+                found.low.is_none_or(|low| low <= truth)
+                    && found.high.is_none_or(|high| truth <= high),
+            )
         };
         for _ in 0..2000 {
             let drawn: Vec<Vec<f64>> = strata
@@ -454,23 +519,31 @@ mod tests {
                 .map(|values| {
                     let mut values = values.clone();
                     let length = values.len();
-                    (0..25).for_each(|at| values.swap(at, at + next((length - at) as u64) as usize));
+                    (0..25)
+                        .for_each(|at| values.swap(at, at + next((length - at) as u64) as usize));
                     values.truncate(25);
                     values
                 })
                 .collect();
-            let (mut field, mut share) = (Estimator::new("x"), Estimator::of_share(condition.clone()));
+            let (mut field, mut share) =
+                (Estimator::new("x"), Estimator::of_share(condition.clone()));
             for (epoch, (values, population)) in (0..).zip(drawn.iter().zip(&strata)) {
                 let population = population.len() as u64;
                 let at = Some((DeviceId([0; 8]), EpochNumber(epoch)));
                 field.go_to(at);
                 field.stratum = stratum(population, values);
                 share.go_to(at);
-                let marks: Vec<f64> = values.iter().map(|value| f64::from(u8::from(condition.holds(*value)))).collect();
+                let marks: Vec<f64> = values
+                    .iter()
+                    .map(|value| f64::from(u8::from(condition.holds(*value))))
+                    .collect();
                 share.stratum = stratum(population, &marks);
             }
-            let parts: Vec<(u64, &[f64])> =
-                strata.iter().zip(&drawn).map(|(population, values)| (population.len() as u64, &values[..])).collect();
+            let parts: Vec<(u64, &[f64])> = strata
+                .iter()
+                .zip(&drawn)
+                .map(|(population, values)| (population.len() as u64, &values[..]))
+                .collect();
             let found = values::tests::values(&parts).quantiles(&shares);
             means += holds(&field.mean().unwrap().into(), mean);
             proportions += holds(&share.hits().unwrap(), hits);
@@ -480,7 +553,10 @@ mod tests {
         }
         println!("of 2,000: means {means}, proportions {proportions}, quantiles {quantiles:?}");
         assert!((1870..=1930).contains(&means), "{means}");
-        assert!(proportions >= 1870 && quantiles.iter().all(|covered| *covered >= 1870), "{proportions} {quantiles:?}");
+        assert!(
+            proportions >= 1870 && quantiles.iter().all(|covered| *covered >= 1870),
+            "{proportions} {quantiles:?}"
+        );
     }
 
     #[test]

@@ -58,10 +58,15 @@ impl fmt::Display for Finding {
         match &self.what {
             Disagreement::Differs(finding) => finding.fmt(f)?,
             Disagreement::Signature => {
-                f.write_str("NotAuthentic: the signature is not the device's; all else is as it was sealed")?;
+                f.write_str(
+                    "NotAuthentic: the signature is not the device's; all else is as it was sealed",
+                )?;
             }
             Disagreement::Withheld { cause } => {
-                write!(f, "ExplanationWithheld: the store does not show what the device signed ({cause})")?;
+                write!(
+                    f,
+                    "ExplanationWithheld: the store does not show what the device signed ({cause})"
+                )?;
             }
         }
         write!(f, " (device {device}, index {index}, epoch {epoch})")
@@ -72,22 +77,35 @@ impl fmt::Display for Finding {
 pub(crate) fn explanation(answer: &[u8]) -> Result<Explained, Disagreement> {
     let withheld = |cause| Err(Disagreement::Withheld { cause });
     match Item::decode(answer) {
-        Ok((Item::Explain { seal, digests }, _)) => Ok(Explained { seal: seal.to_vec(), digests: digests.to_vec() }),
-        Ok((Item::Problem { name, .. }, _)) => withheld(name.chars().filter(char::is_ascii_alphanumeric).take(64).collect()),
+        Ok((Item::Explain { seal, digests }, _)) => {
+            Ok(Explained { seal: seal.to_vec(), digests: digests.to_vec() })
+        }
+        Ok((Item::Problem { name, .. }, _)) => {
+            withheld(name.chars().filter(char::is_ascii_alphanumeric).take(64).collect())
+        }
         Ok(_) => withheld("it answers with something else".into()),
         Err(error) => Err(Disagreement::Differs(error.into())),
     }
 }
 
 /// Compares a part with its explanation; `Ok` if the part is what the device sealed.
-pub(crate) fn examine(suspect: &Suspect, roster: &Roster, explained: &Explained) -> Result<(), moteseal_verify::Finding> {
+pub(crate) fn examine(
+    suspect: &Suspect,
+    roster: &Roster,
+    explained: &Explained,
+) -> Result<(), moteseal_verify::Finding> {
     // The part was rebuilt from these bytes, so that they hold one.
     let Ok((Item::Part(part), _)) = Item::decode(&suspect.item) else { return Ok(()) };
     explain(roster, &suspect.seal, &suspect.blocks, &part, suspect.schema.framing, explained)
 }
 
 /// The leaf hashes of a tree, joined, from the whole bundle of the seal that `explained` shows; `None` if it is not that.
-pub(crate) fn leaves(roster: &Roster, explained: &Explained, bundle: &[u8], framing: Framing) -> Option<Vec<u8>> {
+pub(crate) fn leaves(
+    roster: &Roster,
+    explained: &Explained,
+    bundle: &[u8],
+    framing: Framing,
+) -> Option<Vec<u8>> {
     let (seal, _) = Seal::decode(&explained.seal).ok()?;
     let mut leaves = Vec::new();
     let engine = Host::detect();
@@ -97,7 +115,9 @@ pub(crate) fn leaves(roster: &Roster, explained: &Explained, bundle: &[u8], fram
             && proven.seal.digest() == seal.digest()
             && proven.schema.framing == framing
         {
-            proven.sample.for_each(&engine, |_, _, record| leaves.extend_from_slice(&tree::leaf(record).0));
+            proven
+                .sample
+                .for_each(&engine, |_, _, record| leaves.extend_from_slice(&tree::leaf(record).0));
         }
         Ok(())
     });

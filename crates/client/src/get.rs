@@ -112,7 +112,8 @@ pub async fn get(
 ) -> Result<Report, Failure> {
     let body = Bytes::from(query.to_json());
     let mut answer = client.post(paths::QUERY, JSON, body).await?.expect(CBOR_SEQ)?;
-    let mut session = Session::new(roster, query.clone(), memory.as_deref()).with_threads(all_threads());
+    let mut session =
+        Session::new(roster, query.clone(), memory.as_deref()).with_threads(all_threads());
     let (mut piece, mut has_ended) = (Vec::new(), Ok(false));
     while matches!(has_ended, Ok(false)) {
         piece.clear();
@@ -156,12 +157,20 @@ async fn gather(answer: &mut Answer, piece: &mut Vec<u8>) -> Result<bool, NetErr
 
 async fn explained(client: &Client, roster: &Roster, session: &Session<'_>, stop: Stop) -> Failure {
     let Stop::Refused(refusal) = stop else { return stop.into() };
-    let finding = if refusal.is_unproven_run() { explain(client, roster, session.suspects()).await } else { None };
+    let finding = if refusal.is_unproven_run() {
+        explain(client, roster, session.suspects()).await
+    } else {
+        None
+    };
     Failure::Refused(Box::new(Refused { refusal, finding }))
 }
 
 /// Compares the parts of a run that is not proven with their explaining forms, oldest first, and gives the first disagreement.
-pub(crate) async fn explain(client: &Client, roster: &Roster, suspects: &[Suspect]) -> Option<Finding> {
+pub(crate) async fn explain(
+    client: &Client,
+    roster: &Roster,
+    suspects: &[Suspect],
+) -> Option<Finding> {
     for suspect in suspects {
         let statement = suspect.seal.statement();
         let (device, index, epoch) = (statement.device, statement.index, statement.epoch);
@@ -177,7 +186,9 @@ pub(crate) async fn explain(client: &Client, roster: &Roster, suspects: &[Suspec
 /// Compares one part with its explaining form; `None` if it is what the device sealed.
 async fn disagreement(client: &Client, roster: &Roster, suspect: &Suspect) -> Option<Disagreement> {
     let (device, index) = (suspect.seal.statement().device, suspect.seal.statement().index);
-    let explained = match fetch(client, &paths::explain(device, index), MAX_EXPLANATION).await.map(|answer| explanation(&answer))
+    let explained = match fetch(client, &paths::explain(device, index), MAX_EXPLANATION)
+        .await
+        .map(|answer| explanation(&answer))
     {
         Ok(Ok(explained)) => explained,
         Ok(Err(what)) => return Some(what),
@@ -189,8 +200,10 @@ async fn disagreement(client: &Client, roster: &Roster, suspect: &Suspect) -> Op
     }
     // A tree's events or the digests beside them: the whole bundle shows which, where the store gives it.
     let bundle = fetch(client, &paths::bundle(device, index), MAX_BUNDLE).await.ok();
-    let digests = bundle.and_then(|bundle| leaves(roster, &explained, &bundle, suspect.schema.framing));
-    let precise = digests.and_then(|digests| examine(suspect, roster, &Explained { digests, ..explained }).err());
+    let digests =
+        bundle.and_then(|bundle| leaves(roster, &explained, &bundle, suspect.schema.framing));
+    let precise = digests
+        .and_then(|digests| examine(suspect, roster, &Explained { digests, ..explained }).err());
     Some(Disagreement::Differs(precise.unwrap_or(found)))
 }
 

@@ -48,7 +48,12 @@ pub(crate) struct Judge<'r> {
 }
 
 impl<'r> Judge<'r> {
-    pub(crate) fn new(roster: &'r Roster, engine: Recall, query: Option<Query>, memory: Option<&Memory>) -> Self {
+    pub(crate) fn new(
+        roster: &'r Roster,
+        engine: Recall,
+        query: Option<Query>,
+        memory: Option<&Memory>,
+    ) -> Self {
         Self {
             roster,
             engine,
@@ -79,7 +84,9 @@ impl<'r> Judge<'r> {
         }
         match event {
             Event::Proof(text) if self.query.is_none() => Ok(self.read_query(text)?),
-            _ if self.query.is_none() => Err(Refusal::NotAProof { cause: "it does not start with a query".into() }.into()),
+            _ if self.query.is_none() => {
+                Err(Refusal::NotAProof { cause: "it does not start with a query".into() }.into())
+            }
             Event::Proven(proven) => self.part(proven, sink),
             Event::End => {
                 self.leave_device(sink)?;
@@ -90,7 +97,10 @@ impl<'r> Judge<'r> {
             Event::Manifest(manifest, _) => {
                 self.report.signatures += 1;
                 // There is a query: it was looked for above.
-                Ok(self.query.as_ref().map_or(Ok(()), |query| self.manifests.take(&manifest, query))?)
+                Ok(self
+                    .query
+                    .as_ref()
+                    .map_or(Ok(()), |query| self.manifests.take(&manifest, query))?)
             }
             Event::Proof(_) | Event::Explain(..) => {
                 let device = self.at.as_ref().map(|(_, course)| course.device());
@@ -111,9 +121,11 @@ impl<'r> Judge<'r> {
 
     /// The first item of a proof: the query, and the roster under which it was made.
     fn read_query(&mut self, text: &str) -> Result<(), Refusal> {
-        let (query, roster) = crate::proof::read_query(text).map_err(|cause| Refusal::NotAProof { cause })?;
+        let (query, roster) =
+            crate::proof::read_query(text).map_err(|cause| Refusal::NotAProof { cause })?;
         if let Some(roster) = roster {
-            let known = digest(&roster).is_some_and(|digest| self.roster.version_of(&digest).is_some());
+            let known =
+                digest(&roster).is_some_and(|digest| self.roster.version_of(&digest).is_some());
             if !known {
                 return Err(Refusal::UnknownRoster { digest: roster });
             }
@@ -134,7 +146,13 @@ impl<'r> Judge<'r> {
             self.held.release(
                 Some(proven.seal),
                 query.choice,
-                &mut Judged { roster: self.roster, engine: &self.engine, manifests: &self.manifests, course, sink },
+                &mut Judged {
+                    roster: self.roster,
+                    engine: &self.engine,
+                    manifests: &self.manifests,
+                    course,
+                    sink,
+                },
             )?;
         }
         if !in_range {
@@ -152,7 +170,8 @@ impl<'r> Judge<'r> {
                 let sample = UniformSample::by_rate(proven.sample, proven.seal, rate);
                 let sample = sample.map_err(|error| Refusal::Choice { error, device, index })?;
                 let manifests = &self.manifests;
-                let mut judged = Judged { roster: self.roster, engine: &self.engine, manifests, course, sink };
+                let mut judged =
+                    Judged { roster: self.roster, engine: &self.engine, manifests, course, sink };
                 judged.hand_out(query.choice, statement, &sample, proven.schema)
             }
             Choice::AtMost(_) | Choice::Sample { .. } => Ok(self.held.hold(proven)?),
@@ -166,8 +185,14 @@ impl<'r> Judge<'r> {
         }
         self.leave_device(sink)?;
         let Some(query) = &self.query else { return Ok(()) };
-        let asked = query.devices.iter().enumerate().skip(self.done).find(|(_, device)| **device == statement.device);
-        let not_asked = Refusal::NotAsAsked { device: Some(statement.device), index: Some(statement.index) };
+        let asked = query
+            .devices
+            .iter()
+            .enumerate()
+            .skip(self.done)
+            .find(|(_, device)| **device == statement.device);
+        let not_asked =
+            Refusal::NotAsAsked { device: Some(statement.device), index: Some(statement.index) };
         let place = asked.ok_or(not_asked)?.0;
         self.pass_over(place)?;
         if let Some(course) = self.course(place) {
@@ -177,9 +202,17 @@ impl<'r> Judge<'r> {
     }
 
     fn leave_device(&mut self, sink: &mut dyn Sink) -> Result<(), Stop> {
-        let (Some((place, mut course)), Some(query)) = (self.at.take(), &self.query) else { return Ok(()) };
+        let (Some((place, mut course)), Some(query)) = (self.at.take(), &self.query) else {
+            return Ok(());
+        };
         let manifests = &self.manifests;
-        let mut judged = Judged { roster: self.roster, engine: &self.engine, manifests, course: &mut course, sink };
+        let mut judged = Judged {
+            roster: self.roster,
+            engine: &self.engine,
+            manifests,
+            course: &mut course,
+            sink,
+        };
         self.held.release(None, query.choice, &mut judged)?;
         self.done = place + 1;
         self.close(course)?;
@@ -244,7 +277,9 @@ impl Judged<'_> {
 
 /// What a store says must not reach a terminal unseen.
 pub(crate) fn stopped(name: &str, detail: &str) -> Refusal {
-    let is_name = !name.is_empty() && name.len() <= 64 && name.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let is_name = !name.is_empty()
+        && name.len() <= 64
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric());
     let detail = detail.chars().map(|c| if c.is_control() { ' ' } else { c }).take(400).collect();
     Refusal::Stopped { name: if is_name { name.to_owned() } else { "Problem".to_owned() }, detail }
 }

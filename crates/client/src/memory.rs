@@ -46,8 +46,10 @@ impl Memory {
     #[must_use]
     pub fn default_path(roster: &Roster) -> Option<PathBuf> {
         use moteseal_core::roster::Directory;
-        let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-        let state = absolute("XDG_STATE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/state")))?;
+        let absolute =
+            |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let state = absolute("XDG_STATE_HOME")
+            .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))?;
         Some(state.join("moteseal").join(format!("{}.json", roster.group())))
     }
 
@@ -92,7 +94,8 @@ impl Memory {
         let devices: serde_json::Map<String, Value> = self.newest.iter().map(entry).collect();
         let mut file = AtomicFile::create(&path)?;
         let text = format!("{:#}\n", json!({"moteseal_memory": 1, "devices": devices}));
-        std::io::Write::write_all(&mut file, text.as_bytes()).map_err(|error| OutputError::new(&path, &error))?;
+        std::io::Write::write_all(&mut file, text.as_bytes())
+            .map_err(|error| OutputError::new(&path, &error))?;
         file.commit()
     }
 }
@@ -114,7 +117,10 @@ fn read(path: &Path) -> Result<BTreeMap<Digest, Remembered>, OutputError> {
     let mut text = Vec::new();
     file.take(MAX_FILE).read_to_end(&mut text).map_err(|error| OutputError::new(path, &error))?;
     parse(&text).ok_or_else(|| {
-        OutputError::because(path, "not a memory of ours; name another file, or delete it and lose what was remembered")
+        OutputError::because(
+            path,
+            "not a memory of ours; name another file, or delete it and lose what was remembered",
+        )
     })
 }
 
@@ -159,7 +165,11 @@ mod tests {
         other.newest.insert(Digest([3; 32]), seal(1, 1));
         other.save().unwrap();
         let read = Memory::open(&path).unwrap();
-        let expected = [(Digest([1; 32]), seal(5, 5)), (Digest([2; 32]), seal(9, 9)), (Digest([3; 32]), seal(1, 1))];
+        let expected = [
+            (Digest([1; 32]), seal(5, 5)),
+            (Digest([2; 32]), seal(9, 9)),
+            (Digest([3; 32]), seal(1, 1)),
+        ];
         assert_eq!(read.newest.into_iter().collect::<Vec<_>>(), expected);
     }
 
@@ -167,9 +177,13 @@ mod tests {
     fn a_file_of_another_kind_is_left_alone() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notes.txt");
-        for text in
-            ["", "dear diary", "{}", r#"{"moteseal_memory":2,"devices":{}}"#, r#"{"moteseal_memory":1,"devices":{"x":{}}}"#]
-        {
+        for text in [
+            "",
+            "dear diary",
+            "{}",
+            r#"{"moteseal_memory":2,"devices":{}}"#,
+            r#"{"moteseal_memory":1,"devices":{"x":{}}}"#,
+        ] {
             std::fs::write(&path, text).unwrap();
             let error = Memory::open(&path).unwrap_err().to_string();
             assert!(error.contains("notes.txt") && error.contains("not a memory"), "{error}");

@@ -61,7 +61,9 @@ impl OutputError {
     fn missing_folder(path: &Path, error: &io::Error) -> Option<Self> {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty())?;
         let text = match error.kind() {
-            io::ErrorKind::NotFound if !folder.exists() => format!("there is no folder {}; make it first", folder.display()),
+            io::ErrorKind::NotFound if !folder.exists() => {
+                format!("there is no folder {}; make it first", folder.display())
+            }
             io::ErrorKind::NotADirectory => format!("{} is not a folder", folder.display()),
             _ => return None,
         };
@@ -72,8 +74,11 @@ impl OutputError {
     #[must_use]
     pub fn temporary(error: &io::Error) -> Self {
         let folder = std::env::temp_dir();
-        let message =
-            format!("cannot make a temporary file in {}: {}; TMPDIR names another folder", folder.display(), cause(error));
+        let message = format!(
+            "cannot make a temporary file in {}: {}; TMPDIR names another folder",
+            folder.display(),
+            cause(error)
+        );
         Self { message, is_misuse: false }
     }
 
@@ -103,13 +108,22 @@ impl OutputError {
 /// A system's error in words, with the way out where there is one.
 fn cause(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::StorageFull => "the disk is full; make room, or name a file on another one".to_owned(),
-        io::ErrorKind::QuotaExceeded => "your quota is used up; make room, or name a file on another disk".to_owned(),
-        io::ErrorKind::FileTooLarge => {
-            "it would be larger than is allowed here (ulimit -f); ask for less, or raise that".to_owned()
+        io::ErrorKind::StorageFull => {
+            "the disk is full; make room, or name a file on another one".to_owned()
         }
-        io::ErrorKind::PermissionDenied => "permission denied; name a file where you may write".to_owned(),
-        io::ErrorKind::ReadOnlyFilesystem => "the file system is read-only; name a file on another one".to_owned(),
+        io::ErrorKind::QuotaExceeded => {
+            "your quota is used up; make room, or name a file on another disk".to_owned()
+        }
+        io::ErrorKind::FileTooLarge => {
+            "it would be larger than is allowed here (ulimit -f); ask for less, or raise that"
+                .to_owned()
+        }
+        io::ErrorKind::PermissionDenied => {
+            "permission denied; name a file where you may write".to_owned()
+        }
+        io::ErrorKind::ReadOnlyFilesystem => {
+            "the file system is read-only; name a file on another one".to_owned()
+        }
         _ => error.to_string(),
     }
 }
@@ -153,7 +167,9 @@ impl FromStr for Format {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let named = Self::NAMES.into_iter().find(|(name, _)| *name == text);
-        named.map(|(_, format)| format).ok_or_else(|| "one of table, csv, jsonl, arrow, parquet".to_owned())
+        named
+            .map(|(_, format)| format)
+            .ok_or_else(|| "one of table, csv, jsonl, arrow, parquet".to_owned())
     }
 }
 
@@ -195,13 +211,16 @@ impl<W: Write + Send> Writer<W> {
             Format::JsonLines => State::JsonLines(JsonLines::new(out)),
             Format::Arrow => {
                 let columns = Columns::new(schema)?;
-                let writer = StreamWriter::try_new(out, columns.schema()).map_err(OutputError::of)?;
+                let writer =
+                    StreamWriter::try_new(out, columns.schema()).map_err(OutputError::of)?;
                 State::Arrow(columns, Box::new(writer))
             }
             Format::Parquet => {
                 let columns = Columns::new(schema)?;
-                let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
-                let writer = ArrowWriter::try_new(out, columns.schema().clone(), Some(properties)).map_err(OutputError::of)?;
+                let properties =
+                    WriterProperties::builder().set_compression(Compression::SNAPPY).build();
+                let writer = ArrowWriter::try_new(out, columns.schema().clone(), Some(properties))
+                    .map_err(OutputError::of)?;
                 State::Parquet(columns, Box::new(writer))
             }
         })
@@ -242,15 +261,21 @@ impl<W: Write + Send> Writer<W> {
 impl<W: Write + Send> Sink for Writer<W> {
     fn rows(&mut self, rows: &Rows<'_>) -> Result<(), OutputError> {
         if let State::Waiting(_) = self.state {
-            let State::Waiting(out) = std::mem::replace(&mut self.state, State::Failed) else { return Ok(()) };
+            let State::Waiting(out) = std::mem::replace(&mut self.state, State::Failed) else {
+                return Ok(());
+            };
             self.state = Self::start(self.format, out, rows.schema())?;
         }
         match &mut self.state {
             State::Table(table) => table.rows(rows),
             State::Csv(csv) => csv.rows(rows),
             State::JsonLines(lines) => lines.rows(rows),
-            State::Arrow(columns, writer) => columns.rows(rows, &mut |batch| writer.write(&batch).map_err(OutputError::of)),
-            State::Parquet(columns, writer) => columns.rows(rows, &mut |batch| writer.write(&batch).map_err(OutputError::of)),
+            State::Arrow(columns, writer) => {
+                columns.rows(rows, &mut |batch| writer.write(&batch).map_err(OutputError::of))
+            }
+            State::Parquet(columns, writer) => {
+                columns.rows(rows, &mut |batch| writer.write(&batch).map_err(OutputError::of))
+            }
             State::Waiting(_) | State::Failed => Ok(()),
         }
     }

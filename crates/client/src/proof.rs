@@ -72,14 +72,20 @@ fn query_text(query: &Query, roster: &Roster) -> String {
 
 /// Reads a proof's first item: the query, and the roster's digest if it is there.
 pub(crate) fn read_query(text: &str) -> Result<(Query, Option<String>), String> {
-    let mut text: Value = serde_json::from_str(text).map_err(|error| format!("its query is no JSON ({error})"))?;
+    let mut text: Value =
+        serde_json::from_str(text).map_err(|error| format!("its query is no JSON ({error})"))?;
     let roster = text.as_object_mut().and_then(|text| text.remove("roster"));
     let roster = match roster {
         None => None,
-        Some(Value::String(digest)) if digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit()) => Some(digest),
+        Some(Value::String(digest))
+            if digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit()) =>
+        {
+            Some(digest)
+        }
         Some(_) => return Err("its roster is no digest".to_owned()),
     };
-    let query = serde_json::from_value(text).map_err(|error| format!("its query is none ({error})"))?;
+    let query =
+        serde_json::from_value(text).map_err(|error| format!("its query is none ({error})"))?;
     Ok((query, roster))
 }
 
@@ -100,8 +106,11 @@ pub fn verify(
     let mut piece = Vec::with_capacity(PIECE);
     loop {
         piece.clear();
-        let length =
-            source.by_ref().take(PIECE as u64).read_to_end(&mut piece).map_err(|error| OutputError::new(path, &error))?;
+        let length = source
+            .by_ref()
+            .take(PIECE as u64)
+            .read_to_end(&mut piece)
+            .map_err(|error| OutputError::new(path, &error))?;
         if length == 0 {
             break;
         }
@@ -109,6 +118,8 @@ pub fn verify(
     }
     let query = session.query().cloned();
     let (report, _) = session.finish(sink)?;
-    let query = query.ok_or_else(|| crate::session::Stop::from(crate::Refusal::NotAProof { cause: "it is empty".into() }))?;
+    let query = query.ok_or_else(|| {
+        crate::session::Stop::from(crate::Refusal::NotAProof { cause: "it is empty".into() })
+    })?;
     Ok((query, report))
 }

@@ -173,8 +173,12 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Read(error) => error.fmt(f),
-            Self::Choice { error, device, index } => write!(f, "{error} (device {device}, index {index})"),
-            Self::Epoch { error, device, epoch } => write!(f, "{error} (device {device}, epoch {epoch})"),
+            Self::Choice { error, device, index } => {
+                write!(f, "{error} (device {device}, index {index})")
+            }
+            Self::Epoch { error, device, epoch } => {
+                write!(f, "{error} (device {device}, epoch {epoch})")
+            }
             Self::NotAsAsked { device, index } => {
                 f.write_str("NotAsAsked: the answer holds what was not asked for")?;
                 match (device, index) {
@@ -195,7 +199,10 @@ impl fmt::Display for Refusal {
                 "Missing: the store withholds a seal of device {device} that the manifest of epoch {epoch} lists (digest {seal})"
             ),
             Self::ManifestNotAsAsked { epoch } => {
-                write!(f, "NotAsAsked: the manifest of epoch {epoch} was not asked for, or does not stand where it should")
+                write!(
+                    f,
+                    "NotAsAsked: the manifest of epoch {epoch} was not asked for, or does not stand where it should"
+                )
             }
             Self::TwoManifests { epoch } => write!(
                 f,
@@ -212,7 +219,9 @@ impl fmt::Display for Refusal {
                 f,
                 "TooManyEvents: epoch {epoch} of device {device} is too large to be judged at once; ask for a rate instead of a number"
             ),
-            Self::NotAProof { cause } => write!(f, "NotAProof: {cause}; a proof is what `moteseal get --proof` writes"),
+            Self::NotAProof { cause } => {
+                write!(f, "NotAProof: {cause}; a proof is what `moteseal get --proof` writes")
+            }
             Self::UnknownRoster { digest } => write!(
                 f,
                 "UnknownRoster: the proof was made under the roster {digest}, which this one does not know; use that roster or a later version of it"
@@ -236,7 +245,9 @@ impl Refused {
     /// The name of what was wrong: of the finding if there is one, else of the refusal.
     #[must_use]
     pub fn name(&self) -> String {
-        self.finding.as_ref().map_or_else(|| self.refusal.name(), |finding| finding.name().to_owned())
+        self.finding
+            .as_ref()
+            .map_or_else(|| self.refusal.name(), |finding| finding.name().to_owned())
     }
 }
 

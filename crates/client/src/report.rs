@@ -153,8 +153,7 @@ impl Report {
 
 impl DeviceReport {
     fn to_json(&self) -> Value {
-        let outage =
-            |outage: &Outage| json!({"from": outage.from.map(|from| from.0), "to": outage.to.0, "index": outage.index.0});
+        let outage = |outage: &Outage| json!({"from": outage.from.map(|from| from.0), "to": outage.to.0, "index": outage.index.0});
         json!({
             "device": self.device.to_string(),
             "name": self.name,

@@ -104,7 +104,10 @@ impl<'r> Session<'r> {
     ///
     /// # Errors
     /// [`Stop`].
-    pub fn finish(self, sink: &mut dyn Sink) -> Result<(Report, Vec<(DeviceId, Remembered)>), Stop> {
+    pub fn finish(
+        self,
+        sink: &mut dyn Sink,
+    ) -> Result<(Report, Vec<(DeviceId, Remembered)>), Stop> {
         let Self { reader, mut judge } = self;
         reader.finish::<Stop>(&mut |event| judge.event(event, sink))?;
         judge.finish()

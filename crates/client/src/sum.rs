@@ -18,7 +18,9 @@ pub use epochs::{Epochs, Failed, Heard, MAX_OPEN, Outcome, Row};
 pub use follow::{Asking, FollowError, Run, follow};
 pub use keys::KeyTable;
 pub use number::{NumberError, Numbers};
-pub use open::{Accepted, EPOCHS_BEHIND, LEAST_FLOOR, PoseError, Querier, Question, Refusal, default_floor};
+pub use open::{
+    Accepted, EPOCHS_BEHIND, LEAST_FLOOR, PoseError, Querier, Question, Refusal, default_floor,
+};
 pub use output::{RowFormat, RowNames, RowWriter};
 pub use participants::Participants;
 pub use share::{Shape, ShareError, Sum};

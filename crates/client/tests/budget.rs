@@ -26,9 +26,11 @@ fn world() -> World {
     let group = Group::budgeted(BUDGET);
     let mut position = group.start("mote-1");
     let records: Vec<Vec<u8>> = (0..80).map(|value| vec![value]).collect();
-    let sealed: Vec<Sealed> =
-        (0..3).map(|epoch| group.seal("mote-1", &mut position, EPOCH + epoch, &["a:V:u8"], &records)).collect();
-    let manifests = (0..3).map(|at| group.manifest(EPOCH + at as u64, ROUNDS[at], &[&sealed[at]])).collect();
+    let sealed: Vec<Sealed> = (0..3)
+        .map(|epoch| group.seal("mote-1", &mut position, EPOCH + epoch, &["a:V:u8"], &records))
+        .collect();
+    let manifests =
+        (0..3).map(|at| group.manifest(EPOCH + at as u64, ROUNDS[at], &[&sealed[at]])).collect();
     World { group, sealed, manifests }
 }
 
@@ -45,7 +47,12 @@ fn at_most(sealed: &Sealed, round: u8, most: u64) -> u32 {
 }
 
 impl World {
-    fn judge(&self, choice: Choice, manifests: &[&Vec<u8>], parts: &[(&Sealed, u32)]) -> Result<Report, String> {
+    fn judge(
+        &self,
+        choice: Choice,
+        manifests: &[&Vec<u8>],
+        parts: &[(&Sealed, u32)],
+    ) -> Result<Report, String> {
         let query = self.group.query(&["mote-1"], Some(EPOCH + 3), choice);
         self.group.judge(query, None, &self.group.answer_behind(manifests, parts), &mut nowhere())
     }
@@ -60,7 +67,9 @@ impl World {
     }
 
     fn rows_from(&self, masks: &[u32]) -> u64 {
-        let count = |(sealed, mask): (&Sealed, &u32)| u64::from(selected_count(&sealed.seal.statement().counters, *mask));
+        let count = |(sealed, mask): (&Sealed, &u32)| {
+            u64::from(selected_count(&sealed.seal.statement().counters, *mask))
+        };
         self.sealed.iter().zip(masks).map(count).sum()
     }
 }
@@ -71,23 +80,39 @@ fn at_most_follows_from_the_rounds_of_the_manifests() {
     let report = world.judge(Choice::AtMost(1000), &world.all(), &world.kept()).unwrap();
     assert!(report.is_complete());
     assert_eq!(report.rows(), world.rows_from(&ROUNDS.map(from)));
-    let rounds: Vec<(u64, u8)> = report.rounds.iter().map(|(epoch, round)| (epoch.0 - EPOCH, round.0)).collect();
-    assert_eq!((report.budget, &rounds[..], report.signatures), (Some(BUDGET), &[(0, 2), (1, 3), (2, 2)][..], 6));
+    let rounds: Vec<(u64, u8)> =
+        report.rounds.iter().map(|(epoch, round)| (epoch.0 - EPOCH, round.0)).collect();
+    assert_eq!(
+        (report.budget, &rounds[..], report.signatures),
+        (Some(BUDGET), &[(0, 2), (1, 3), (2, 2)][..], 6)
+    );
     assert_eq!(report.round_span(), Some((Round(2), Round(3))));
     // Fewer than were kept.
-    let masks: Vec<u32> = world.sealed.iter().zip(ROUNDS).map(|(sealed, round)| at_most(sealed, round, 9)).collect();
+    let masks: Vec<u32> =
+        world.sealed.iter().zip(ROUNDS).map(|(sealed, round)| at_most(sealed, round, 9)).collect();
     let parts: Vec<(&Sealed, u32)> = world.sealed.iter().zip(masks.iter().copied()).collect();
-    assert_eq!(world.judge(Choice::AtMost(9), &world.all(), &parts).unwrap().rows(), world.rows_from(&masks));
+    assert_eq!(
+        world.judge(Choice::AtMost(9), &world.all(), &parts).unwrap().rows(),
+        world.rows_from(&masks)
+    );
     // None at all: every seal and manifest, and no events.
     let nothing: Vec<(&Sealed, u32)> = world.sealed.iter().map(|sealed| (sealed, 0)).collect();
     let report = world.judge(Choice::AtMost(0), &world.all(), &nothing).unwrap();
-    assert_eq!((report.rows(), report.seals(), report.rounds.len(), report.is_complete()), (0, 3, 3, true));
+    assert_eq!(
+        (report.rows(), report.seals(), report.rounds.len(), report.is_complete()),
+        (0, 3, 3, true)
+    );
 }
 
 #[test]
 fn what_the_store_keeps_beyond_or_short_of_the_round_changes_nothing() {
     let world = world();
-    for (mask, name) in [(from(1), "more than the round leaves"), (ALL, "everything"), (from(3), "less"), (0, "nothing")] {
+    for (mask, name) in [
+        (from(1), "more than the round leaves"),
+        (ALL, "everything"),
+        (from(3), "less"),
+        (0, "nothing"),
+    ] {
         let mut parts = world.kept();
         parts[0].1 = mask;
         let judged = world.judge(Choice::AtMost(1000), &world.all(), &parts);
@@ -110,7 +135,10 @@ fn an_epoch_without_its_manifest_gives_no_rows() {
         manifests.remove(left_out);
         let mut parts = world.kept();
         // Whatever is served of it is more than nobody can know to be right.
-        assert_eq!(world.judge(Choice::AtMost(1000), &manifests, &parts).unwrap_err(), "NotAsAsked");
+        assert_eq!(
+            world.judge(Choice::AtMost(1000), &manifests, &parts).unwrap_err(),
+            "NotAsAsked"
+        );
         parts[left_out].1 = 0;
         let report = world.judge(Choice::AtMost(1000), &manifests, &parts).unwrap();
         let from_epoch = EpochNumber(EPOCH + left_out as u64);
@@ -120,12 +148,14 @@ fn an_epoch_without_its_manifest_gives_no_rows() {
         masks[left_out] = 0;
         assert_eq!((report.rows(), report.seals()), (world.rows_from(&masks), 2));
         // For a rate it does not matter.
-        let parts: Vec<(&Sealed, u32)> = world.sealed.iter().map(|sealed| (sealed, from(3))).collect();
+        let parts: Vec<(&Sealed, u32)> =
+            world.sealed.iter().map(|sealed| (sealed, from(3))).collect();
         let report = world.judge(Choice::Rate("1/8".parse().unwrap()), &manifests, &parts).unwrap();
         assert_eq!((report.is_complete(), report.rounds.len()), (true, 2));
     }
     // An unknown tail that begins earlier is what is said.
-    let report = world.judge(Choice::AtMost(1000), &[&world.manifests[0]], &world.kept()[..1]).unwrap();
+    let report =
+        world.judge(Choice::AtMost(1000), &[&world.manifests[0]], &world.kept()[..1]).unwrap();
     assert_eq!(report.devices[0].standing, Standing::TailUnknown { from: EpochNumber(EPOCH + 1) });
 }
 
@@ -134,7 +164,8 @@ fn a_manifest_is_taken_once_in_order_and_of_the_range_only() {
     let world = world();
     let [first, second, third] = &world.manifests[..] else { panic!("three") };
     let other = world.group.manifest(EPOCH + 1, 2, &[&world.sealed[1]]);
-    let outside = [EPOCH - 1, EPOCH + 3].map(|epoch| world.group.manifest(epoch, 2, &[&world.sealed[0]]));
+    let outside =
+        [EPOCH - 1, EPOCH + 3].map(|epoch| world.group.manifest(epoch, 2, &[&world.sealed[0]]));
     let forged = {
         let stranger = SecretKey::from_seed(Algorithm::Ed25519, &[77; 32]).unwrap();
         world.group.manifest_by(&stranger, EPOCH + 1, 3, &[&world.sealed[1]])
@@ -159,7 +190,10 @@ fn a_manifest_is_taken_once_in_order_and_of_the_range_only() {
     answer.pop();
     moteseal_verify::write::manifest(&mut answer, third);
     answer.extend(world.group.answer(&world.kept()[2..]));
-    assert_eq!(world.group.judge(query(), None, &answer, &mut nowhere()).unwrap_err(), "NotAsAsked");
+    assert_eq!(
+        world.group.judge(query(), None, &answer, &mut nowhere()).unwrap_err(),
+        "NotAsAsked"
+    );
     // A group without a budget has none.
     let plain = Group::new();
     let answer = plain.answer_behind(&[first], &[]);
@@ -173,7 +207,12 @@ fn a_listed_seal_must_be_shown_and_one_that_is_not_listed_is_late() {
     // The chain alone would not show that the last one is withheld.
     let query = || world.group.query(&["mote-1", "mote-2"], None, Choice::AtMost(1000));
     let judge = |manifests: &[&Vec<u8>], parts: &[(&Sealed, u32)]| {
-        world.group.judge(query(), None, &world.group.answer_behind(manifests, parts), &mut nowhere())
+        world.group.judge(
+            query(),
+            None,
+            &world.group.answer_behind(manifests, parts),
+            &mut nowhere(),
+        )
     };
     assert_eq!(judge(&world.all(), &world.kept()[..2]).unwrap_err(), "Missing");
     assert_eq!(judge(&world.all(), &[]).unwrap_err(), "Missing");
@@ -195,7 +234,8 @@ fn a_listed_seal_must_be_shown_and_one_that_is_not_listed_is_late() {
     assert_eq!(report.devices.iter().map(|device| device.late).collect::<Vec<_>>(), [1, 0]);
     // A seal that stands in for the listed one is not it.
     let mut position = world.sealed[1].seal.position();
-    let instead = world.group.seal("mote-1", &mut position, EPOCH + 2, &["a:V:u8"], &[vec![1], vec![2]]);
+    let instead =
+        world.group.seal("mote-1", &mut position, EPOCH + 2, &["a:V:u8"], &[vec![1], vec![2]]);
     let mut parts = world.kept();
     parts[2] = (&instead, from(2));
     assert_eq!(world.judge(Choice::AtMost(1000), &world.all(), &parts).unwrap_err(), "Missing");

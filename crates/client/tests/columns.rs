@@ -1,5 +1,10 @@
 //! Arrow columns hold what was sealed: every value of every type and scale, in every row, against the slow and obvious way.
-#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, clippy::cast_precision_loss, missing_docs)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    missing_docs
+)]
 
 mod support;
 
@@ -49,7 +54,11 @@ impl Shape {
     }
 
     fn text(self, place: usize) -> String {
-        let scale = if self.has_scale() { format!("/{}{:+}", self.divisor, self.offset) } else { String::new() };
+        let scale = if self.has_scale() {
+            format!("/{}{:+}", self.divisor, self.offset)
+        } else {
+            String::new()
+        };
         format!("field {place}::{}{scale}", TYPES[self.of].0)
     }
 
@@ -57,10 +66,12 @@ impl Shape {
     fn check(self, column: &dyn Array, row: usize, bytes: &[u8], start_ms: Option<u64>) {
         let unsigned = bytes.iter().fold(0_i128, |value, byte| value << 8 | i128::from(*byte));
         let signed = if bytes[0] < 0x80 { unsigned } else { unsigned - (1 << (8 * bytes.len())) };
-        let (name, raw) = (TYPES[self.of].0, if TYPES[self.of].0.starts_with('i') { signed } else { unsigned });
+        let (name, raw) =
+            (TYPES[self.of].0, if TYPES[self.of].0.starts_with('i') { signed } else { unsigned });
         if name == "time" {
             let column = column.as_primitive::<TimestampMillisecondType>();
-            let expected = start_ms.map(|start| i128::from(start) + raw).and_then(|ms| i64::try_from(ms).ok());
+            let expected =
+                start_ms.map(|start| i128::from(start) + raw).and_then(|ms| i64::try_from(ms).ok());
             assert_eq!(column.is_valid(row).then(|| column.value(row)), expected);
             return;
         }
@@ -68,11 +79,18 @@ impl Shape {
         let float = match name {
             "f32" => Some(f64::from(f32::from_bits(unsigned as u32))),
             "f64" => Some(f64::from_bits(unsigned as u64)),
-            _ => self.has_scale().then(|| (raw + i128::from(self.offset)) as f64 / f64::from(self.divisor)),
+            _ => self
+                .has_scale()
+                .then(|| (raw + i128::from(self.offset)) as f64 / f64::from(self.divisor)),
         };
         match float {
-            Some(float) => assert_eq!(column.as_primitive::<Float64Type>().value(row).to_bits(), float.to_bits()),
-            None if name == "u64" => assert_eq!(i128::from(column.as_primitive::<UInt64Type>().value(row)), raw),
+            Some(float) => assert_eq!(
+                column.as_primitive::<Float64Type>().value(row).to_bits(),
+                float.to_bits()
+            ),
+            None if name == "u64" => {
+                assert_eq!(i128::from(column.as_primitive::<UInt64Type>().value(row)), raw)
+            }
             None => assert_eq!(i128::from(column.as_primitive::<Int64Type>().value(row)), raw),
         }
     }
@@ -83,7 +101,8 @@ struct Bytes(u64);
 
 impl Bytes {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         self.0 >> 32
     }
 
@@ -117,11 +136,18 @@ fn check(batches: &[RecordBatch], shapes: &[Shape], rows: &[Row]) {
     for batch in batches {
         for (at, row) in (0..batch.num_rows()).zip(&mut rows) {
             let start_ms = row.epoch.checked_mul(HOUR);
-            let unsigned = |column: usize| batch.column(column).as_primitive::<UInt64Type>().value(at);
-            assert_eq!((unsigned(0), unsigned(3), unsigned(4)), (row.epoch, row.index.into(), row.seq));
+            let unsigned =
+                |column: usize| batch.column(column).as_primitive::<UInt64Type>().value(at);
+            assert_eq!(
+                (unsigned(0), unsigned(3), unsigned(4)),
+                (row.epoch, row.index.into(), row.seq)
+            );
             assert_eq!(batch.column(2).as_string::<i32>().value(at), row.device);
             let start = batch.column(1).as_primitive::<TimestampMillisecondType>();
-            assert_eq!(start.is_valid(at).then(|| start.value(at)), start_ms.and_then(|ms| i64::try_from(ms).ok()));
+            assert_eq!(
+                start.is_valid(at).then(|| start.value(at)),
+                start_ms.and_then(|ms| i64::try_from(ms).ok())
+            );
             if shapes.is_empty() {
                 assert_eq!(batch.column(5).as_binary::<i32>().value(at), row.record);
             }
@@ -137,14 +163,22 @@ fn check(batches: &[RecordBatch], shapes: &[Shape], rows: &[Row]) {
 
 fn shapes() -> impl Strategy<Value = Vec<Shape>> {
     let divisor = prop_oneof![Just(1), Just(100), Just(u32::MAX), 1..=u32::MAX];
-    let offset = prop_oneof![3 => Just(0), 1 => Just(i64::MIN), 1 => Just(i64::MAX), 2 => any::<i64>()];
-    let shape = (0..TYPES.len(), divisor, offset).prop_map(|(of, divisor, offset)| Shape { of, divisor, offset });
+    let offset =
+        prop_oneof![3 => Just(0), 1 => Just(i64::MIN), 1 => Just(i64::MAX), 2 => any::<i64>()];
+    let shape = (0..TYPES.len(), divisor, offset).prop_map(|(of, divisor, offset)| Shape {
+        of,
+        divisor,
+        offset,
+    });
     prop_oneof![1 => Just(Vec::new()), 6 => prop::collection::vec(shape, 1..8)]
 }
 
 /// How many events each part of a device has.
 fn parts() -> impl Strategy<Value = Vec<usize>> {
-    prop::collection::vec(prop_oneof![3 => 0_usize..4, 3 => 254_usize..=258, 3 => 500_usize..900, 1 => 8000_usize..9000], 1..5)
+    prop::collection::vec(
+        prop_oneof![3 => 0_usize..4, 3 => 254_usize..=258, 3 => 500_usize..900, 1 => 8000_usize..9000],
+        1..5,
+    )
 }
 
 proptest! {
@@ -207,7 +241,15 @@ fn drawn_events_of_a_tree_are_the_rows_of_a_table() {
     let seed = [5; 32];
     let drawn = |count: usize| -> Vec<Sequence> {
         let (mut chosen, mut scratch) = (vec![0; count], vec![Swap::FREE; scratch_for(count)]);
-        let chosen = choose(&seed, group.device("mote-1"), EpochNumber(EPOCH), 700, &mut chosen, &mut scratch).unwrap();
+        let chosen = choose(
+            &seed,
+            group.device("mote-1"),
+            EpochNumber(EPOCH),
+            700,
+            &mut chosen,
+            &mut scratch,
+        )
+        .unwrap();
         chosen.sort_unstable();
         chosen.iter().map(|seq| Sequence(*seq)).collect()
     };
@@ -224,7 +266,9 @@ fn drawn_events_of_a_tree_are_the_rows_of_a_table() {
         let rows: Vec<Row> = events.iter().map(row).collect();
         let answer = group.answer_of_trees(&[&manifest], &[(&tree, picked)]);
         let mut batches = Batches::new();
-        group.judge(group.query(&["mote-1"], Some(EPOCH + 1), choice), None, &answer, &mut batches).unwrap();
+        group
+            .judge(group.query(&["mote-1"], Some(EPOCH + 1), choice), None, &answer, &mut batches)
+            .unwrap();
         check(&batches.finish().unwrap().1, &[Shape { of: 0, divisor: 1, offset: 0 }], &rows);
     }
 }

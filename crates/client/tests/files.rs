@@ -18,8 +18,10 @@ fn write(path: &Path, text: &str) -> Result<(), moteseal_client::output::OutputE
 }
 
 fn names(folder: &Path) -> Vec<String> {
-    let mut names: Vec<String> =
-        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let mut names: Vec<String> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
     names.sort();
     names
 }
@@ -40,7 +42,11 @@ fn a_link_stays_and_what_it_leads_to_is_replaced() {
         assert!(fs::symlink_metadata(one.join(link)).unwrap().is_symlink());
         assert_eq!(fs::read_to_string(two.join("target.csv")).unwrap(), link);
     }
-    assert_eq!(fs::metadata(two.join("target.csv")).unwrap().permissions().mode() & 0o777, 0o600, "it stays private");
+    assert_eq!(
+        fs::metadata(two.join("target.csv")).unwrap().permissions().mode() & 0o777,
+        0o600,
+        "it stays private"
+    );
     write(&one.join("dangling.csv"), "new").unwrap();
     assert_eq!(fs::read_to_string(two.join("new.csv")).unwrap(), "new");
     assert_eq!(names(&two), ["new.csv", "target.csv"], "nothing is left over");
@@ -73,7 +79,10 @@ fn a_pipe_gets_everything_at_once_and_stays_a_pipe() {
 fn devices_do_what_they_do() {
     write(Path::new("/dev/null"), "gone").unwrap();
     let error = write(Path::new("/dev/full"), "no").unwrap_err();
-    assert_eq!(error.to_string(), "cannot use /dev/full: the disk is full; make room, or name a file on another one");
+    assert_eq!(
+        error.to_string(),
+        "cannot use /dev/full: the disk is full; make room, or name a file on another one"
+    );
     for device in ["/dev/null", "/dev/full"] {
         assert!(fs::metadata(device).unwrap().file_type().is_char_device(), "{device}");
     }
@@ -87,15 +96,25 @@ fn the_same_file_is_known_in_every_spelling() {
     symlink("same.csv", base.join("link.csv")).unwrap();
     symlink("sub", base.join("folder")).unwrap();
     let same = |one: &str, other: &str| AtomicFile::is_same(&base.join(one), &base.join(other));
-    for (one, other) in
-        [("same.csv", "same.csv"), ("same.csv", "sub/../same.csv"), ("./same.csv", "link.csv"), ("sub/x", "folder/x")]
-    {
+    for (one, other) in [
+        ("same.csv", "same.csv"),
+        ("same.csv", "sub/../same.csv"),
+        ("./same.csv", "link.csv"),
+        ("sub/x", "folder/x"),
+    ] {
         assert!(same(one, other), "{one} {other}");
         fs::write(base.join(one), "").unwrap();
         assert!(same(one, other), "{one} {other}, now that it is there");
     }
-    assert!(!same("same.csv", "other.csv") && !same("sub/same.csv", "same.csv") && !same("nowhere/x", "same.csv"));
-    assert!(!AtomicFile::is_same(Path::new("/dev/null"), Path::new("/dev/null")), "a device takes both");
+    assert!(
+        !same("same.csv", "other.csv")
+            && !same("sub/same.csv", "same.csv")
+            && !same("nowhere/x", "same.csv")
+    );
+    assert!(
+        !AtomicFile::is_same(Path::new("/dev/null"), Path::new("/dev/null")),
+        "a device takes both"
+    );
 }
 
 #[test]
@@ -116,7 +135,13 @@ fn what_a_killed_process_left_goes_and_what_a_living_one_writes_stays() {
     write(&folder.path().join("rows.csv"), "rows").unwrap();
     assert_eq!(
         names(folder.path()),
-        [".other.csv.999998-0.part", ".rows.csv.999997-0.part", ".rows.csv.999999-1.part", ".rows.csv.notes.part", "rows.csv"]
+        [
+            ".other.csv.999998-0.part",
+            ".rows.csv.999997-0.part",
+            ".rows.csv.999999-1.part",
+            ".rows.csv.notes.part",
+            "rows.csv"
+        ]
     );
     OpenOptions::new().write(true).open(folder.path().join(kept[0])).unwrap();
 }

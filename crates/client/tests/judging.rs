@@ -15,7 +15,9 @@ fn five() -> (Group, Vec<Sealed>) {
     let group = Group::new();
     let mut position = group.start("mote-1");
     let records: Vec<Vec<u8>> = (0..20).map(|value| vec![value]).collect();
-    let sealed = (0..5).map(|epoch| group.seal("mote-1", &mut position, EPOCH + epoch, &["a:V:u8"], &records)).collect();
+    let sealed = (0..5)
+        .map(|epoch| group.seal("mote-1", &mut position, EPOCH + epoch, &["a:V:u8"], &records))
+        .collect();
     (group, sealed)
 }
 
@@ -39,13 +41,24 @@ fn a_withheld_tail_is_unknown_and_missing_past_what_is_remembered() {
     let mut memory = Memory::new();
     group.judge(to_newest(), Some(&mut memory), &whole(&group, &sealed), &mut nowhere()).unwrap();
     for query in [to_newest(), ranged] {
-        assert_eq!(group.judge(query, Some(&mut memory), &cut, &mut nowhere()).unwrap_err(), "Missing");
+        assert_eq!(
+            group.judge(query, Some(&mut memory), &cut, &mut nowhere()).unwrap_err(),
+            "Missing"
+        );
     }
     // An old answer does not make the memory older, and a range that ends before the newest seal is complete.
     let early = group.query(&["mote-1"], Some(EPOCH + 2), everything());
-    let report = group.judge(early, Some(&mut memory), &group.answer(&[(&sealed[0], ALL), (&sealed[1], ALL)]), &mut nowhere());
+    let report = group.judge(
+        early,
+        Some(&mut memory),
+        &group.answer(&[(&sealed[0], ALL), (&sealed[1], ALL)]),
+        &mut nowhere(),
+    );
     assert!(report.unwrap().is_complete());
-    assert_eq!(group.judge(to_newest(), Some(&mut memory), &cut, &mut nowhere()).unwrap_err(), "Missing");
+    assert_eq!(
+        group.judge(to_newest(), Some(&mut memory), &cut, &mut nowhere()).unwrap_err(),
+        "Missing"
+    );
 }
 
 #[test]
@@ -57,7 +70,10 @@ fn a_withheld_device_is_unknown_and_missing_where_remembered() {
     assert!(!report.is_complete() && report.devices.iter().all(|device| device.seals == 0));
     let mut memory = Memory::new();
     group.judge(query.clone(), Some(&mut memory), &whole(&group, &sealed), &mut nowhere()).unwrap();
-    assert_eq!(group.judge(query, Some(&mut memory), &whole(&group, &[]), &mut nowhere()).unwrap_err(), "Missing");
+    assert_eq!(
+        group.judge(query, Some(&mut memory), &whole(&group, &[]), &mut nowhere()).unwrap_err(),
+        "Missing"
+    );
 }
 
 #[test]
@@ -65,20 +81,34 @@ fn two_histories_of_one_device_are_an_equivocation() {
     let (group, sealed) = five();
     // The same device goes on from its second seal with another third one.
     let mut position = sealed[1].seal.position();
-    let fork = |epoch: u64, position: &mut _| group.seal("mote-1", position, EPOCH + epoch, &["a:V:u8"], &[vec![99]]);
+    let fork = |epoch: u64, position: &mut _| {
+        group.seal("mote-1", position, EPOCH + epoch, &["a:V:u8"], &[vec![99]])
+    };
     let (third, fourth) = (fork(2, &mut position), fork(3, &mut position));
     let query = || group.query(&["mote-1"], None, everything());
     let mut memory = Memory::new();
     group.judge(query(), Some(&mut memory), &whole(&group, &sealed[..3]), &mut nowhere()).unwrap();
     let forked = [sealed[0].clone(), sealed[1].clone(), third.clone(), fourth.clone()];
     let answer = whole(&group, &forked);
-    assert_eq!(group.judge(query(), Some(&mut memory), &answer, &mut nowhere()).unwrap_err(), "Equivocation");
-    assert!(group.judge(query(), None, &answer, &mut nowhere()).is_ok(), "without a memory nothing contradicts it");
+    assert_eq!(
+        group.judge(query(), Some(&mut memory), &answer, &mut nowhere()).unwrap_err(),
+        "Equivocation"
+    );
+    assert!(
+        group.judge(query(), None, &answer, &mut nowhere()).is_ok(),
+        "without a memory nothing contradicts it"
+    );
     // Both within one answer: a fourth seal that names another third.
     let both = [sealed[0].clone(), sealed[1].clone(), sealed[2].clone(), fourth];
-    assert_eq!(group.judge(query(), None, &whole(&group, &both), &mut nowhere()).unwrap_err(), "Equivocation");
+    assert_eq!(
+        group.judge(query(), None, &whole(&group, &both), &mut nowhere()).unwrap_err(),
+        "Equivocation"
+    );
     let twice = [sealed[0].clone(), sealed[1].clone(), sealed[2].clone(), third];
-    assert_eq!(group.judge(query(), None, &whole(&group, &twice), &mut nowhere()).unwrap_err(), "Equivocation");
+    assert_eq!(
+        group.judge(query(), None, &whole(&group, &twice), &mut nowhere()).unwrap_err(),
+        "Equivocation"
+    );
 }
 
 #[test]
@@ -99,7 +129,10 @@ fn seals_left_out_repeated_or_unasked_are_named() {
     assert_eq!(judge(&[(a, 0xfe), (b, ALL)]).unwrap_err(), "NotAsAsked");
     // The seal behind the range comes without events.
     let shorter = group.query(&["mote-1"], Some(EPOCH + 1), everything());
-    assert_eq!(group.judge(shorter, None, &group.answer(&[(a, ALL), (b, 1)]), &mut nowhere()).unwrap_err(), "NotAsAsked");
+    assert_eq!(
+        group.judge(shorter, None, &group.answer(&[(a, ALL), (b, 1)]), &mut nowhere()).unwrap_err(),
+        "NotAsAsked"
+    );
     // What the choice leaves is judged an epoch at a time.
     let counters = sealed[0].seal.statement().counters;
     let fits = moteseal_core::sample::choice::EpochCounts::new(support::LEVELS);
@@ -108,9 +141,13 @@ fn seals_left_out_repeated_or_unasked_are_named() {
     let mask = fits.at_most(6);
     let rows: u32 = moteseal_core::sample::choice::selected_count(&counters, mask);
     let one = group.query(&["mote-1"], Some(EPOCH + 1), Choice::AtMost(6));
-    let report = group.judge(one.clone(), None, &group.answer(&[(a, mask)]), &mut nowhere()).unwrap();
+    let report =
+        group.judge(one.clone(), None, &group.answer(&[(a, mask)]), &mut nowhere()).unwrap();
     assert_eq!(report.rows(), u64::from(rows));
-    assert_eq!(group.judge(one, None, &group.answer(&[(a, mask >> 1 << 2)]), &mut nowhere()).unwrap_err(), "NotAsAsked");
+    assert_eq!(
+        group.judge(one, None, &group.answer(&[(a, mask >> 1 << 2)]), &mut nowhere()).unwrap_err(),
+        "NotAsAsked"
+    );
 }
 
 /// What *at most* forces of an epoch that these parts are taken for.
@@ -127,13 +164,20 @@ fn an_epoch_whose_last_part_is_not_shown_gives_no_sample() {
     let mut position = group.start("mote-1");
     let records: Vec<Vec<u8>> = (0..40).map(|value| vec![value]).collect();
     let first = group.seal("mote-1", &mut position, EPOCH, &["a:V:u8"], &records);
-    let mut part = |last| group.seal_part("mote-1", &mut position, (EPOCH + 1, last), &["a:V:u8"], &records);
+    let mut part =
+        |last| group.seal_part("mote-1", &mut position, (EPOCH + 1, last), &["a:V:u8"], &records);
     let parts = [part(false), part(false), part(false), part(true)];
     let after = group.seal("mote-1", &mut position, EPOCH + 2, &["a:V:u8"], &records);
     let masks: Vec<u32> = (1..=4).map(|shown| at_most(&parts[..shown], MOST)).collect();
-    assert!(masks.windows(2).any(|pair| pair[0] != pair[1]), "there is something to choose from: {masks:?}");
+    assert!(
+        masks.windows(2).any(|pair| pair[0] != pair[1]),
+        "there is something to choose from: {masks:?}"
+    );
     let alone = at_most(std::slice::from_ref(&first), MOST);
-    let epoch_before = u64::from(moteseal_core::sample::choice::selected_count(&first.seal.statement().counters, alone));
+    let epoch_before = u64::from(moteseal_core::sample::choice::selected_count(
+        &first.seal.statement().counters,
+        alone,
+    ));
 
     let to_newest = || group.query(&["mote-1"], None, Choice::AtMost(MOST));
     let ranged = || group.query(&["mote-1"], Some(EPOCH + 2), Choice::AtMost(MOST));
@@ -142,8 +186,15 @@ fn an_epoch_whose_last_part_is_not_shown_gives_no_sample() {
         served.extend(parts[..shown].iter().map(|part| (part, masks[shown - 1])));
         for (query, complete) in [(to_newest(), true), (ranged(), false)] {
             let report = group.judge(query, None, &group.answer(&served), &mut nowhere()).unwrap();
-            assert_eq!(report.devices[0].standing, Standing::TailUnknown { from: EpochNumber(EPOCH + 1) });
-            assert_eq!((report.rows(), report.seals(), report.events()), (epoch_before, 1, 40), "{shown} parts shown");
+            assert_eq!(
+                report.devices[0].standing,
+                Standing::TailUnknown { from: EpochNumber(EPOCH + 1) }
+            );
+            assert_eq!(
+                (report.rows(), report.seals(), report.events()),
+                (epoch_before, 1, 40),
+                "{shown} parts shown"
+            );
             assert_eq!(report.is_complete(), complete);
         }
         // With nothing before it there is nothing to have.
@@ -154,18 +205,29 @@ fn an_epoch_whose_last_part_is_not_shown_gives_no_sample() {
         // A seal of a later epoch does not make the prefix whole: it names what was left out.
         let mut around = served.clone();
         around.push((&after, 0));
-        assert_eq!(group.judge(ranged(), None, &group.answer(&around), &mut nowhere()).unwrap_err(), "Missing");
+        assert_eq!(
+            group.judge(ranged(), None, &group.answer(&around), &mut nowhere()).unwrap_err(),
+            "Missing"
+        );
         // A rate is forced part by part.
         let parts: Vec<(&Sealed, u32)> = served.iter().map(|(part, _)| (*part, ALL)).collect();
-        let report =
-            group.judge(group.query(&["mote-1"], None, everything()), None, &group.answer(&parts), &mut nowhere()).unwrap();
+        let report = group
+            .judge(
+                group.query(&["mote-1"], None, everything()),
+                None,
+                &group.answer(&parts),
+                &mut nowhere(),
+            )
+            .unwrap();
         assert_eq!(report.rows(), 40 * (shown as u64 + 1));
     }
     let mut whole = vec![(&first, alone)];
     whole.extend(parts.iter().map(|part| (part, masks[3])));
     for query in [to_newest(), ranged()] {
         let report = group.judge(query, None, &group.answer(&whole), &mut nowhere()).unwrap();
-        assert!(report.is_complete() && report.seals() == 5 && report.rows() <= epoch_before + MOST);
+        assert!(
+            report.is_complete() && report.seals() == 5 && report.rows() <= epoch_before + MOST
+        );
         assert_eq!(report.devices[0].complete_until(), EpochNumber(EPOCH + 2));
     }
 }
@@ -195,9 +257,13 @@ fn a_part_behind_the_last_of_its_epoch_is_refused() {
     let group = Group::new();
     let mut position = group.start("mote-1");
     let records: Vec<Vec<u8>> = (0..4).map(|value| vec![value]).collect();
-    let parts: Vec<Sealed> = (0..2).map(|_| group.seal("mote-1", &mut position, EPOCH, &["a:V:u8"], &records)).collect();
+    let parts: Vec<Sealed> =
+        (0..2).map(|_| group.seal("mote-1", &mut position, EPOCH, &["a:V:u8"], &records)).collect();
     let query = group.query(&["mote-1"], None, Choice::AtMost(100));
-    assert_eq!(group.judge(query, None, &whole(&group, &parts), &mut nowhere()).unwrap_err(), "EpochClosed");
+    assert_eq!(
+        group.judge(query, None, &whole(&group, &parts), &mut nowhere()).unwrap_err(),
+        "EpochClosed"
+    );
 }
 
 #[test]

@@ -39,8 +39,13 @@ impl World {
 
     /// Every event of a level from `round` on, whoever kept it.
     fn at(&self, round: u8) -> Vec<(usize, Sequence)> {
-        let [first, second] =
-            [0, 1].map(|part| self.trees[part].at(ALL << round).into_iter().map(move |seq| (part, seq)).collect::<Vec<_>>());
+        let [first, second] = [0, 1].map(|part| {
+            self.trees[part]
+                .at(ALL << round)
+                .into_iter()
+                .map(move |seq| (part, seq))
+                .collect::<Vec<_>>()
+        });
         [first, second].concat()
     }
 
@@ -48,26 +53,44 @@ impl World {
     fn drawn(&self, events: &[(usize, Sequence)], count: usize) -> Vec<(usize, Sequence)> {
         let (mut chosen, mut scratch) = (vec![0; count], vec![Swap::FREE; scratch_for(count)]);
         let device = self.group.device("mote-1");
-        let chosen = choose(&SEED, device, EpochNumber(EPOCH), events.len() as u64, &mut chosen, &mut scratch).unwrap();
+        let chosen = choose(
+            &SEED,
+            device,
+            EpochNumber(EPOCH),
+            events.len() as u64,
+            &mut chosen,
+            &mut scratch,
+        )
+        .unwrap();
         chosen.sort_unstable();
         chosen.iter().map(|&at| events[usize::try_from(at).unwrap()]).collect()
     }
 
     fn serve(&self, events: &[(usize, Sequence)]) -> Vec<(&Tree, Picked)> {
         let of = |part: usize| {
-            let mine: Vec<Sequence> = events.iter().filter(|(of, _)| *of == part).map(|(_, seq)| *seq).collect();
+            let mine: Vec<Sequence> =
+                events.iter().filter(|(of, _)| *of == part).map(|(_, seq)| *seq).collect();
             if mine.is_empty() { Picked::Levels(0) } else { Picked::Events(mine) }
         };
         vec![(&self.trees[0], of(0)), (&self.trees[1], of(1))]
     }
 
-    fn judge(&self, choice: Choice, manifests: &[&Vec<u8>], parts: &[(&Tree, Picked)]) -> Result<Report, String> {
+    fn judge(
+        &self,
+        choice: Choice,
+        manifests: &[&Vec<u8>],
+        parts: &[(&Tree, Picked)],
+    ) -> Result<Report, String> {
         let query = self.group.query(&["mote-1"], Some(EPOCH + 1), choice);
         self.group.judge(query, None, &self.group.answer_of_trees(manifests, parts), &mut nowhere())
     }
 
     fn sampled(&self, count: u32, events: &[(usize, Sequence)]) -> Result<u64, String> {
-        let judged = self.judge(Choice::Sample { count, seed: SEED }, &[&self.manifest], &self.serve(events));
+        let judged = self.judge(
+            Choice::Sample { count, seed: SEED },
+            &[&self.manifest],
+            &self.serve(events),
+        );
         judged.map(|report| report.rows())
     }
 }
@@ -80,7 +103,11 @@ fn a_sample_is_drawn_among_the_events_that_exist() {
         for count in [1, 7, 30, 1000] {
             let drawn = world.drawn(&existing, count);
             assert_eq!(drawn.len(), count.min(existing.len()));
-            assert_eq!(world.sampled(u32::try_from(count).unwrap(), &drawn), Ok(drawn.len() as u64), "{count} at round {round}");
+            assert_eq!(
+                world.sampled(u32::try_from(count).unwrap(), &drawn),
+                Ok(drawn.len() as u64),
+                "{count} at round {round}"
+            );
         }
     }
 }
@@ -99,10 +126,13 @@ fn a_cloud_that_serves_any_other_events_is_refused() {
         withheld.remove(at);
         refused("one withheld", 12, &withheld);
         let mut replaced = withheld.clone();
-        replaced.extend(existing.iter().find(|event| event.0 == honest[at].0 && !honest.contains(event)));
+        replaced.extend(
+            existing.iter().find(|event| event.0 == honest[at].0 && !honest.contains(event)),
+        );
         replaced.sort_unstable();
         refused("one replaced", 12, &replaced);
-        let without: Vec<_> = existing.iter().copied().filter(|event| *event != honest[at]).collect();
+        let without: Vec<_> =
+            existing.iter().copied().filter(|event| *event != honest[at]).collect();
         refused("one said not to exist, and drawn anew", 12, &world.drawn(&without, 12));
     }
     let mut more = honest.clone();
@@ -116,7 +146,8 @@ fn a_cloud_that_serves_any_other_events_is_refused() {
         refused("as of another round", 12, &world.drawn(&world.existing(other), 12));
     }
     // All events by levels, where they were asked for one by one.
-    let by_levels = [(&world.trees[0], Picked::Levels(ALL << ROUND)), (&world.trees[1], Picked::Levels(ALL))];
+    let by_levels =
+        [(&world.trees[0], Picked::Levels(ALL << ROUND)), (&world.trees[1], Picked::Levels(ALL))];
     let choice = Choice::Sample { count: 1000, seed: SEED };
     assert_eq!(world.judge(choice, &[&world.manifest], &by_levels).unwrap_err(), "NotAsAsked");
 }
@@ -127,8 +158,11 @@ fn the_parts_of_an_epoch_have_one_round() {
     let world = world(ROUND, 3);
     let drawn = world.drawn(&world.existing(ROUND), 12);
     assert_eq!(world.sampled(12, &drawn), Ok(12));
-    let each_its_own: Vec<_> =
-        world.at(ROUND).into_iter().filter(|(part, seq)| *part == 0 || world.trees[1].at(ALL << 3).contains(seq)).collect();
+    let each_its_own: Vec<_> = world
+        .at(ROUND)
+        .into_iter()
+        .filter(|(part, seq)| *part == 0 || world.trees[1].at(ALL << 3).contains(seq))
+        .collect();
     assert_ne!(each_its_own, world.existing(ROUND));
     assert_eq!(world.sampled(12, &world.drawn(&each_its_own, 12)).unwrap_err(), "NotAsAsked");
     assert_eq!(world.sampled(1000, &each_its_own).unwrap_err(), "NotAsAsked");
@@ -149,23 +183,43 @@ fn an_epoch_without_its_manifest_gives_no_sample() {
         assert_eq!(world.judge(choice, &[], &world.serve(&events)).unwrap_err(), "NotAsAsked");
     }
     let report = world.judge(choice, &[], &world.serve(&[])).unwrap();
-    assert_eq!((report.rows(), report.devices[0].standing), (0, Standing::ManifestMissing { from: EpochNumber(EPOCH) }));
+    assert_eq!(
+        (report.rows(), report.devices[0].standing),
+        (0, Standing::ManifestMissing { from: EpochNumber(EPOCH) })
+    );
     // Another round than the coordinator signed is another manifest, which is refused as such.
-    let other = world.group.manifest_of(&coordinator(), EPOCH, 3, &[&world.trees[0].seal, &world.trees[1].seal]);
+    let other = world.group.manifest_of(
+        &coordinator(),
+        EPOCH,
+        3,
+        &[&world.trees[0].seal, &world.trees[1].seal],
+    );
     let events = world.drawn(&world.existing(3), 9);
-    assert_eq!(world.judge(choice, &[&world.manifest, &other], &world.serve(&events)).unwrap_err(), "TwoManifests");
+    assert_eq!(
+        world.judge(choice, &[&world.manifest, &other], &world.serve(&events)).unwrap_err(),
+        "TwoManifests"
+    );
 }
 
 #[test]
 fn rates_and_at_most_serve_a_pruned_tree_like_a_star() {
     let world = world(ROUND, 3);
-    let levels = |masks: [u32; 2]| [(&world.trees[0], Picked::Levels(masks[0])), (&world.trees[1], Picked::Levels(masks[1]))];
-    let judge =
-        |choice: Choice, masks: [u32; 2]| world.judge(choice, &[&world.manifest], &levels(masks)).map(|report| report.rows());
+    let levels = |masks: [u32; 2]| {
+        [(&world.trees[0], Picked::Levels(masks[0])), (&world.trees[1], Picked::Levels(masks[1]))]
+    };
+    let judge = |choice: Choice, masks: [u32; 2]| {
+        world.judge(choice, &[&world.manifest], &levels(masks)).map(|report| report.rows())
+    };
     let rate = |text: &str| Choice::Rate(text.parse().unwrap());
-    let count = |masks: [u32; 2]| (world.trees[0].at(masks[0]).len() + world.trees[1].at(masks[1] & ALL << 3).len()) as u64;
+    let count = |masks: [u32; 2]| {
+        (world.trees[0].at(masks[0]).len() + world.trees[1].at(masks[1] & ALL << 3).len()) as u64
+    };
     assert_eq!(judge(rate("1/8"), [ALL << 3; 2]), Ok(count([ALL << 3; 2])));
-    assert_eq!(judge(rate("1/4"), [ALL << 2, ALL << 3]).unwrap_err(), "RateUnavailable", "the second part has no level 2");
+    assert_eq!(
+        judge(rate("1/4"), [ALL << 2, ALL << 3]).unwrap_err(),
+        "RateUnavailable",
+        "the second part has no level 2"
+    );
     assert_eq!(judge(rate("1/8"), [ALL << 3, ALL << 4]).unwrap_err(), "NotAsAsked");
     assert_eq!(judge(rate("1/8"), [ALL << 2, ALL << 3]).unwrap_err(), "NotAsAsked");
     // Level 2 is not in both parts, so that at most serves the levels from 3 on.

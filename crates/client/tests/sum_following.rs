@@ -82,18 +82,33 @@ impl World {
     /// Two gateways below the querier: one with two sources, one with all others.
     fn flat(mishaps: &[Mishap]) -> Arc<Self> {
         let roster = roster(SOURCES as usize);
-        let homes: Vec<(String, &str)> =
-            (0..).zip(roster.devices()).map(|(at, device)| (device.name.clone(), if at < 2 { "gw-1" } else { "gw-0" })).collect();
+        let homes: Vec<(String, &str)> = (0..)
+            .zip(roster.devices())
+            .map(|(at, device)| (device.name.clone(), if at < 2 { "gw-1" } else { "gw-0" }))
+            .collect();
         let homes = homes.iter().map(|(device, gateway)| (device.as_str(), *gateway));
-        let tree = AggregationTree::new(&roster, [("gw-0", QUERIER), ("gw-1", QUERIER)], homes).unwrap();
+        let tree =
+            AggregationTree::new(&roster, [("gw-0", QUERIER), ("gw-1", QUERIER)], homes).unwrap();
         Self::of(roster, tree, mishaps, Chance(77))
     }
 
-    fn of(roster: Roster, tree: AggregationTree, mishaps: &[Mishap], mut chance: Chance) -> Arc<Self> {
+    fn of(
+        roster: Roster,
+        tree: AggregationTree,
+        mishaps: &[Mishap],
+        mut chance: Chance,
+    ) -> Arc<Self> {
         let query = "SELECT AVG(temperature), COUNT(*) FROM sensors EPOCH DURATION 5s";
         let scene = Scene::new(roster, tree, query, SOURCES, 7, &mut chance);
         let (readings, heard, rows_ms) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Arc::new(Self { scene, readings, mishaps: mishaps.to_vec(), heard, rows_ms, start: Instant::now() })
+        Arc::new(Self {
+            scene,
+            readings,
+            mishaps: mishaps.to_vec(),
+            heard,
+            rows_ms,
+            start: Instant::now(),
+        })
     }
 
     fn now_ms(&self) -> u64 {
@@ -127,14 +142,16 @@ impl World {
         let answers: Vec<Option<Said>> = (0..)
             .zip(&readings)
             .map(|(position, reading)| {
-                let speaks = !matches!(mishap, Mishap::OneSilent | Mishap::SmallSilent) || position != 3;
+                let speaks =
+                    !matches!(mishap, Mishap::OneSilent | Mishap::SmallSilent) || position != 3;
                 speaks.then(|| self.scene.answer(position, number, Some(reading)))
             })
             .collect();
         self.readings.lock().unwrap().insert(number, readings);
         let victim = self.victim().0;
         epoch(&self.scene.tree, &answers, &mut |child, said| {
-            let is_root = self.scene.tree.querier().children().iter().any(|root| root.name == child);
+            let is_root =
+                self.scene.tree.querier().children().iter().any(|root| root.name == child);
             let lies = match mishap {
                 Mishap::Lie | Mishap::LieUnexplained | Mishap::LieDripped => child == victim,
                 Mishap::AllLie => is_root,
@@ -160,7 +177,9 @@ async fn gateway(world: Arc<World>, network: Network, id: [u8; 8]) {
     loop {
         let far = Instant::now() + Duration::from_secs(3600);
         // A little after the end of the epoch.
-        let due = asked.map_or(u64::MAX, |(_, _, until)| if next < until { (next + 1) * EPOCH_MS + 100 } else { u64::MAX });
+        let due = asked.map_or(u64::MAX, |(_, _, until)| {
+            if next < until { (next + 1) * EPOCH_MS + 100 } else { u64::MAX }
+        });
         let wait = Duration::from_millis(due.saturating_sub(world.now_ms()).min(3_600_000));
         tokio::select! {
             down = link.receive() => match down.unwrap() {
@@ -220,7 +239,9 @@ fn answer(world: &World, explain: &Explain, key: &LinkKey) -> Bytes {
         .children()
         .iter()
         .filter_map(|child| traffic.heard.get(&child.name).map(|said| (child.id, said)))
-        .map(|(id, said)| (id, said.participation(SOURCES), said.psrs.values().copied().collect::<Vec<_>>()))
+        .map(|(id, said)| {
+            (id, said.participation(SOURCES), said.psrs.values().copied().collect::<Vec<_>>())
+        })
         .collect();
     let children: Vec<_> = held.iter().map(|(id, who, psrs)| (*id, &who[..], &psrs[..])).collect();
     // One child a page, so that pages are asked for.
@@ -256,7 +277,13 @@ async fn run_by(
     let mut numbers = Numbers::open(&folder.path().join("state")).unwrap();
     let (hub, signer) = (network.hub(), World::signer());
     let clock = || clock(world.now_ms());
-    let asking = Asking { link: &hub, link_secret: &HUB_SECRET, signer: &signer, numbers: &mut numbers, unix_ms: &clock };
+    let asking = Asking {
+        link: &hub,
+        link_secret: &HUB_SECRET,
+        signer: &signer,
+        numbers: &mut numbers,
+        unix_ms: &clock,
+    };
     let (mut rows, enough) = (Vec::new(), tokio::sync::Notify::new());
     let mut take = |row: &Row| {
         rows.push(row.clone());
@@ -266,7 +293,16 @@ async fn run_by(
         }
         Ok(())
     };
-    let missed = follow(asking, &world.scene.tree, world.scene.querier(), settings, &mut take, enough.notified()).await.unwrap();
+    let missed = follow(
+        asking,
+        &world.scene.tree,
+        world.scene.querier(),
+        settings,
+        &mut take,
+        enough.notified(),
+    )
+    .await
+    .unwrap();
     for gateway in gateways {
         gateway.abort();
         assert!(gateway.await.is_err_and(|error| error.is_cancelled()), "a gateway has failed");
@@ -286,8 +322,11 @@ fn check(world: &World, row: &Row, silent: &[u32]) {
 fn check_answer(world: &World, row: &Row) {
     let Outcome::Accepted(accepted) = &row.outcome else { panic!("{row:?}") };
     let readings = &world.readings.lock().unwrap()[&row.epoch];
-    let said: Vec<i64> =
-        (0..).zip(readings).filter(|(position, _)| row.participants.contains(*position)).map(|(_, reading)| reading[0]).collect();
+    let said: Vec<i64> = (0..)
+        .zip(readings)
+        .filter(|(position, _)| row.participants.contains(*position))
+        .map(|(_, reading)| reading[0])
+        .collect();
     let (sum, count) = (said.iter().sum::<i64>() as i128, said.len() as i128);
     let digits = accepted.values()[0].unwrap().digits().unwrap();
     // To the nearest of six places, where two are the column's.
@@ -301,8 +340,12 @@ const SETTINGS: Run = Run { epochs: None, grace: GRACE, lease: Duration::from_se
 async fn every_epoch_is_exact_or_missing_or_refused_with_its_edge() {
     use Mishap::{Lie, LieUnexplained, None, OneSilent, Silence};
     let world = World::new(&[None, OneSilent, Lie, Silence, LieUnexplained, None]);
-    let rows = run(&world, Faults::default(), Run { epochs: Some(6), ..SETTINGS }, usize::MAX).await;
-    assert_eq!(rows.iter().map(|row| row.epoch).collect::<Vec<_>>(), (World::first()..World::first() + 6).collect::<Vec<_>>());
+    let rows =
+        run(&world, Faults::default(), Run { epochs: Some(6), ..SETTINGS }, usize::MAX).await;
+    assert_eq!(
+        rows.iter().map(|row| row.epoch).collect::<Vec<_>>(),
+        (World::first()..World::first() + 6).collect::<Vec<_>>()
+    );
     check(&world, &rows[0], &[]);
     check(&world, &rows[1], &[3]);
     check(&world, &rows[5], &[]);
@@ -311,17 +354,29 @@ async fn every_epoch_is_exact_or_missing_or_refused_with_its_edge() {
     assert_eq!(refusal.name(), "SharesMismatch");
     let found: Vec<String> = findings.iter().map(ToString::to_string).collect();
     assert_eq!(found, [format!("{victim} -> {above}")]);
-    assert_eq!((rows[2].silent().count(), rows[4].silent().count()), (0, 0), "who is silent in a refused sum nobody has said");
+    assert_eq!(
+        (rows[2].silent().count(), rows[4].silent().count()),
+        (0, 0),
+        "who is silent in a refused sum nobody has said"
+    );
     let Outcome::Missing(refusal) = &rows[3].outcome else { panic!("{:?}", rows[3]) };
     assert_eq!((rows[3].silent().count(), rows[3].unheard()), (0, SOURCES), "nobody was heard of");
     assert_eq!((refusal.name(), rows[3].participants.count()), ("BelowFloor", 0));
     let Outcome::Refused { findings, .. } = &rows[4].outcome else { panic!("{:?}", rows[4]) };
-    assert!(matches!(&findings[..], [one] if one.to_string().ends_with("-> querier (unanswered)")), "{findings:?}");
+    assert!(
+        matches!(&findings[..], [one] if one.to_string().ends_with("-> querier (unanswered)")),
+        "{findings:?}"
+    );
     // It was asked for no more than it should, and taken back.
     let heard = world.heard.lock().unwrap();
     let last = heard.iter().max_by_key(|heard| heard.number).unwrap();
     assert!(last.query.is_none(), "{last:?}");
-    assert!(heard.iter().filter_map(|heard| heard.query).all(|(_, first, until)| first == World::first() && until == first + 6));
+    assert!(
+        heard
+            .iter()
+            .filter_map(|heard| heard.query)
+            .all(|(_, first, until)| first == World::first() && until == first + 6)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -365,7 +420,13 @@ async fn announced(text: &str, hours: u64) -> Vec<Bytes> {
     let mut numbers = Numbers::open(&folder.path().join("state")).unwrap();
     let (hub, signer, start) = (network.hub(), World::signer(), Instant::now());
     let clock = || START_MS + u64::try_from(start.elapsed().as_millis()).unwrap();
-    let asking = Asking { link: &hub, link_secret: &HUB_SECRET, signer: &signer, numbers: &mut numbers, unix_ms: &clock };
+    let asking = Asking {
+        link: &hub,
+        link_secret: &HUB_SECRET,
+        signer: &signer,
+        numbers: &mut numbers,
+        unix_ms: &clock,
+    };
     let run = Run { lease: Duration::from_secs(3600), ..SETTINGS };
     let stop = tokio::time::sleep(Duration::from_secs(hours * 3600));
     follow(asking, &scene.tree, scene.querier(), run, &mut |_| Ok(()), stop).await.unwrap();
@@ -375,14 +436,19 @@ async fn announced(text: &str, hours: u64) -> Vec<Bytes> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_of_a_long_epoch_is_renewed_once_an_epoch_and_the_same_agenda_is_said_again_every_minute() {
+async fn a_lease_of_a_long_epoch_is_renewed_once_an_epoch_and_the_same_agenda_is_said_again_every_minute()
+ {
     for (length, renewals) in [("1h", 5), ("45m", 8), ("1d", 1), ("31s", 12)] {
         let query = format!("SELECT COUNT(*) FROM sensors EPOCH DURATION {length}");
         let heard = announced(&query, 6).await;
         let mut agendas = heard.clone();
         agendas.dedup();
         // The last one takes the query back.
-        assert!((renewals..=renewals + 1).contains(&(agendas.len() - 1)), "{length}: {} agendas", agendas.len());
+        assert!(
+            (renewals..=renewals + 1).contains(&(agendas.len() - 1)),
+            "{length}: {} agendas",
+            agendas.len()
+        );
         assert!((355..=362).contains(&heard.len()), "{length}: {} announcements", heard.len());
     }
 }
@@ -391,9 +457,18 @@ async fn a_lease_of_a_long_epoch_is_renewed_once_an_epoch_and_the_same_agenda_is
 async fn a_gateway_that_drips_its_answers_holds_up_its_epoch_for_two_epochs_and_no_other_is_lost() {
     use Mishap::{LieDripped, None};
     let world = World::flat(&[LieDripped, LieDripped, LieDripped, None, None]);
-    let rows = run(&world, Faults::default(), Run { epochs: Some(5), ..SETTINGS }, usize::MAX).await;
+    let rows =
+        run(&world, Faults::default(), Run { epochs: Some(5), ..SETTINGS }, usize::MAX).await;
     let names: Vec<&str> =
-        rows.iter().map(|row| if let Outcome::Refused { refusal, .. } = &row.outcome { refusal.name() } else { "" }).collect();
+        rows.iter()
+            .map(|row| {
+                if let Outcome::Refused { refusal, .. } = &row.outcome {
+                    refusal.name()
+                } else {
+                    ""
+                }
+            })
+            .collect();
     assert_eq!(names[..3], ["SharesMismatch"; 3]);
     for (row, at_ms) in rows.iter().zip(&*world.rows_ms.lock().unwrap()) {
         // The end of the epoch, a grace for each edge, two epochs.
@@ -401,14 +476,18 @@ async fn a_gateway_that_drips_its_answers_holds_up_its_epoch_for_two_epochs_and_
         assert!(*at_ms <= latest + 10, "epoch {} came {} ms late", row.epoch, at_ms - latest);
     }
     let Outcome::Refused { findings, .. } = &rows[0].outcome else { panic!("{:?}", rows[0]) };
-    assert_eq!(findings.iter().map(ToString::to_string).collect::<Vec<_>>(), ["gw-0 -> querier (unanswered)"]);
+    assert_eq!(
+        findings.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        ["gw-0 -> querier (unanswered)"]
+    );
     rows[3..].iter().for_each(|row| check(&world, row, &[]));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_gateway_that_does_not_answer_hides_no_other() {
     let world = World::flat(&[Mishap::AllLie, Mishap::None]);
-    let rows = run(&world, Faults::default(), Run { epochs: Some(2), ..SETTINGS }, usize::MAX).await;
+    let rows =
+        run(&world, Faults::default(), Run { epochs: Some(2), ..SETTINGS }, usize::MAX).await;
     let Outcome::Refused { findings, .. } = &rows[0].outcome else { panic!("{:?}", rows[0]) };
     let roots = world.scene.tree.querier();
     let (silent, other) = (&roots.children()[0].name, &roots.children()[1].name);
@@ -421,7 +500,8 @@ async fn a_gateway_that_does_not_answer_hides_no_other() {
 #[tokio::test(start_paused = true)]
 async fn who_a_silent_gateway_has_beneath_it_was_not_said_to_be_silent() {
     let world = World::flat(&[Mishap::SmallSilent]);
-    let rows = run(&world, Faults::default(), Run { epochs: Some(1), ..SETTINGS }, usize::MAX).await;
+    let rows =
+        run(&world, Faults::default(), Run { epochs: Some(1), ..SETTINGS }, usize::MAX).await;
     check_answer(&world, &rows[0]);
     assert_eq!((rows[0].silent().collect::<Vec<_>>(), rows[0].unheard()), (vec![3], 2));
 }
@@ -433,17 +513,21 @@ async fn what_arrived_during_a_pause_is_heard_before_its_epochs_are_closed() {
     let skew_ms = Arc::new(AtomicU64::new(0));
     let roots = world.scene.tree.querier();
     for child in roots.children() {
-        let (mut link, world, skew_ms) = (network.device(child.id.0), world.clone(), skew_ms.clone());
+        let (mut link, world, skew_ms) =
+            (network.device(child.id.0), world.clone(), skew_ms.clone());
         let (id, name, all) = (child.id, child.name.clone(), roots.children().len() as u64);
         tokio::spawn(async move {
-            let key = LinkKey::new(&LinkKey::secret_of(&HUB_SECRET, world.scene.question.group, id));
+            let key =
+                LinkKey::new(&LinkKey::secret_of(&HUB_SECRET, world.scene.question.group, id));
             assert!(matches!(link.receive().await, Ok(Down::Announcement(_))));
             for number in World::first()..World::first() + 4 {
                 let said = world.traffic(number).heard[&name].clone();
                 let psrs: Vec<Psr> = said.psrs.values().copied().collect();
                 let mut out = [0; 4096];
                 let who = said.participation(SOURCES);
-                let frame = close_share(world.scene.id.reference(), number, &who, &psrs, &key, &mut out).unwrap();
+                let frame =
+                    close_share(world.scene.id.reference(), number, &who, &psrs, &key, &mut out)
+                        .unwrap();
                 link.send(Bytes::copy_from_slice(frame)).await.unwrap();
             }
             // Meanwhile four epochs are over, and their deadlines, too.
@@ -455,14 +539,29 @@ async fn what_arrived_during_a_pause_is_heard_before_its_epochs_are_closed() {
     let mut numbers = Numbers::open(&folder.path().join("state")).unwrap();
     let (hub, signer) = (network.hub(), World::signer());
     let clock = || world.now_ms() + skew_ms.load(Ordering::SeqCst);
-    let asking = Asking { link: &hub, link_secret: &HUB_SECRET, signer: &signer, numbers: &mut numbers, unix_ms: &clock };
+    let asking = Asking {
+        link: &hub,
+        link_secret: &HUB_SECRET,
+        signer: &signer,
+        numbers: &mut numbers,
+        unix_ms: &clock,
+    };
     let mut rows = Vec::new();
     let mut take = |row: &Row| {
         rows.push(row.clone());
         Ok(())
     };
     let run = Run { epochs: Some(4), ..SETTINGS };
-    follow(asking, &world.scene.tree, world.scene.querier(), run, &mut take, std::future::pending()).await.unwrap();
+    follow(
+        asking,
+        &world.scene.tree,
+        world.scene.querier(),
+        run,
+        &mut take,
+        std::future::pending(),
+    )
+    .await
+    .unwrap();
     assert_eq!(rows.len(), 4);
     rows.iter().for_each(|row| check(&world, row, &[]));
 }
@@ -476,11 +575,15 @@ async fn a_clock_that_was_an_hour_ahead_for_a_moment_costs_no_epoch_after_it_is_
     let clock = |now_ms: u64| if ahead.contains(&now_ms) { now_ms + 3_600_000 } else { now_ms };
     let (rows, missed) = run_by(&world, Faults::default(), SETTINGS, 16, &clock).await;
     assert!((hour - 10..hour).contains(&missed), "{missed} were passed over");
-    let (early, rest): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| row.epoch > first + 100);
+    let (early, rest): (Vec<&Row>, Vec<&Row>) =
+        rows.iter().partition(|row| row.epoch > first + 100);
     assert_eq!(early.len(), 8, "no more are closed at once than could be open");
     assert!(early.iter().all(|row| matches!(&row.outcome, Outcome::Missing(_))));
     // Nobody had spoken of those, and of no other epoch anything is lost.
-    assert_eq!(rest.iter().map(|row| row.epoch).collect::<Vec<_>>(), (first..first + 8).collect::<Vec<_>>());
+    assert_eq!(
+        rest.iter().map(|row| row.epoch).collect::<Vec<_>>(),
+        (first..first + 8).collect::<Vec<_>>()
+    );
     rest.iter().for_each(|row| check(&world, row, &[]));
 }
 
@@ -500,13 +603,29 @@ async fn frames_that_come_twice_or_late_change_nothing() {
     check(&world, &rows[3], &[]);
     let (victim, above) = world.victim();
     let Outcome::Refused { findings, .. } = &rows[1].outcome else { panic!("{:?}", rows[1]) };
-    assert_eq!(findings.iter().map(ToString::to_string).collect::<Vec<_>>(), [format!("{victim} -> {above}")]);
+    assert_eq!(
+        findings.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        [format!("{victim} -> {above}")]
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_lost_on_the_way_is_missing_or_asked_for_again_and_never_wrong() {
-    let world = World::new(&[Mishap::None, Mishap::Lie, Mishap::Lie, Mishap::None, Mishap::None, Mishap::Lie]);
-    let rows = run(&world, Faults { loss: 0.25, ..Faults::default() }, Run { epochs: Some(12), ..SETTINGS }, usize::MAX).await;
+    let world = World::new(&[
+        Mishap::None,
+        Mishap::Lie,
+        Mishap::Lie,
+        Mishap::None,
+        Mishap::None,
+        Mishap::Lie,
+    ]);
+    let rows = run(
+        &world,
+        Faults { loss: 0.25, ..Faults::default() },
+        Run { epochs: Some(12), ..SETTINGS },
+        usize::MAX,
+    )
+    .await;
     assert_eq!(rows.len(), 12);
     for row in &rows {
         if matches!(row.outcome, Outcome::Accepted(_)) {

@@ -78,7 +78,8 @@ fn a_querier_of_many_sources_takes_at_most_72_bytes_a_source() {
     MOST.store(before, Ordering::Relaxed);
     let mut querier = {
         let devices = devices(SOURCES);
-        Querier::new(question, &Master::new(summed::MASTER), &devices, Host::detect(), &|_| ()).unwrap()
+        Querier::new(question, &Master::new(summed::MASTER), &devices, Host::detect(), &|_| ())
+            .unwrap()
     };
     let found = querier.open(EPOCH, &opened(&bytes)).expect("an honest sum");
     let most = MOST.load(Ordering::Relaxed) - before;
@@ -91,29 +92,51 @@ fn a_querier_of_many_sources_takes_at_most_72_bytes_a_source() {
 #[test]
 fn the_keys_of_a_table_are_those_that_sources_have_one_by_one() {
     // Groups that begin within a block of sixteen, that are smaller than one, and that are one.
-    for (sources, key_group) in [(2, 1), (15, 15), (16, 5), (33, 16), (100, 7), (100, 33), (130, 130)] {
+    for (sources, key_group) in
+        [(2, 1), (15, 15), (16, 5), (33, 16), (100, 7), (100, 33), (130, 130)]
+    {
         let question = question(key_group, 2);
         let id = question.id();
         let master = Master::new(summed::MASTER);
         let (bytes, sum) = total(sources, key_group, id);
         let mut told = std::sync::Mutex::new(0);
         let progress = |done| *told.lock().unwrap() += done;
-        let mut querier = Querier::new(question.clone(), &master, &devices(sources), Scalar, &progress).unwrap();
-        let found = querier.open(EPOCH, &opened(&bytes)).unwrap_or_else(|error| panic!("{sources}/{key_group}: {error}"));
-        assert_eq!(found.values()[0].and_then(|value| value.digits()), i128::try_from(sum).ok(), "{sources}/{key_group}");
+        let mut querier =
+            Querier::new(question.clone(), &master, &devices(sources), Scalar, &progress).unwrap();
+        let found = querier
+            .open(EPOCH, &opened(&bytes))
+            .unwrap_or_else(|error| panic!("{sources}/{key_group}: {error}"));
+        assert_eq!(
+            found.values()[0].and_then(|value| value.digits()),
+            i128::try_from(sum).ok(),
+            "{sources}/{key_group}"
+        );
         assert_eq!(*told.get_mut().unwrap(), sources as usize);
         // The same, opened one source after the other.
         let mut one_by_one = 0;
         for group in 0..sources.div_ceil(key_group) {
             let mut totals = KeyTotals::default();
-            for (position, device) in (0..sources).zip(devices(sources)).filter(|(position, _)| position / key_group == group) {
-                totals.add(&master.source(GROUP, device, position / key_group).for_query(id), Slot(0), EPOCH);
+            for (position, device) in (0..sources)
+                .zip(devices(sources))
+                .filter(|(position, _)| position / key_group == group)
+            {
+                totals.add(
+                    &master.source(GROUP, device, position / key_group).for_query(id),
+                    Slot(0),
+                    EPOCH,
+                );
             }
             let psr = opened(&bytes).psrs.iter().nth(group as usize).unwrap().unwrap();
-            one_by_one += totals.open(&psr, &master.key_group(GROUP, group).for_query(id), Slot(0), EPOCH, 65_535).unwrap();
+            one_by_one += totals
+                .open(&psr, &master.key_group(GROUP, group).for_query(id), Slot(0), EPOCH, 65_535)
+                .unwrap();
         }
         assert_eq!(one_by_one, sum);
-        let mut fast = Querier::new(question, &master, &devices(sources), Host::detect(), &|_| ()).unwrap();
-        assert_eq!(fast.open(EPOCH, &opened(&bytes)).map(|found| found.values().to_vec()), Ok(found.values().to_vec()));
+        let mut fast =
+            Querier::new(question, &master, &devices(sources), Host::detect(), &|_| ()).unwrap();
+        assert_eq!(
+            fast.open(EPOCH, &opened(&bytes)).map(|found| found.values().to_vec()),
+            Ok(found.values().to_vec())
+        );
     }
 }

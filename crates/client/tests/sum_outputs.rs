@@ -13,8 +13,7 @@ use moteseal_core::sum::query::Plan;
 use summed::{Chance, Said, Scene, epoch, opened, roster, schema, tree};
 
 const FIRST: u64 = 60_000_000;
-const QUERY: &str =
-    "SELECT AVG(temperature), VARIANCE(voltage), COUNT(*), SUM(light) FROM sensors WHERE light > 0 EPOCH DURATION 30s";
+const QUERY: &str = "SELECT AVG(temperature), VARIANCE(voltage), COUNT(*), SUM(light) FROM sensors WHERE light > 0 EPOCH DURATION 30s";
 
 /// Four epochs: an answer without two sources, one of no readings, a missing one, a refused one.
 fn rows() -> (Scene, Vec<Row>) {
@@ -32,9 +31,17 @@ fn rows() -> (Scene, Vec<Row>) {
         let answers: Vec<Option<Said>> = (0..8_u32)
             .map(|position| {
                 let light = if number == FIRST + 1 { 0 } else { 100 + i64::from(position) };
-                let speaks = if number == FIRST + 2 { position < 2 } else { number != FIRST || position < 6 };
+                let speaks = if number == FIRST + 2 {
+                    position < 2
+                } else {
+                    number != FIRST || position < 6
+                };
                 speaks.then(|| {
-                    scene.answer(position, number, Some(&[-2000 + i64::from(position), 0, light, 3000 + i64::from(position)]))
+                    scene.answer(
+                        position,
+                        number,
+                        Some(&[-2000 + i64::from(position), 0, light, 3000 + i64::from(position)]),
+                    )
                 })
             })
             .collect();
@@ -61,7 +68,11 @@ fn written(format: RowFormat) -> Vec<u8> {
     let mut buffer = [0; MAX_SCHEMA];
     let schema: Schema<'_> = schema(&mut buffer);
     let plan = Plan::decode(&scene.question.plan).unwrap();
-    let names = RowNames::new(&plan, &schema, scene.roster.devices().map(|device| device.name.clone()).collect());
+    let names = RowNames::new(
+        &plan,
+        &schema,
+        scene.roster.devices().map(|device| device.name.clone()).collect(),
+    );
     let mut out = Vec::new();
     let mut writer = RowWriter::new(format, names, &mut out).unwrap();
     rows.iter().for_each(|row| writer.row(row).unwrap());
@@ -94,9 +105,22 @@ epoch                 AVG(temperature) [Cel]  VARIANCE(voltage) [V2]      COUNT(
 
 #[test]
 fn json_has_stable_keys_and_exact_values() {
-    let lines: Vec<serde_json::Value> =
-        text(RowFormat::JsonLines).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let keys = ["duration_ms", "epoch", "error", "participants", "query", "results", "silent", "sources", "start", "unheard"];
+    let lines: Vec<serde_json::Value> = text(RowFormat::JsonLines)
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let keys = [
+        "duration_ms",
+        "epoch",
+        "error",
+        "participants",
+        "query",
+        "results",
+        "silent",
+        "sources",
+        "start",
+        "unheard",
+    ];
     for line in &lines {
         let mut found: Vec<&String> = line.as_object().unwrap().keys().collect();
         found.sort_unstable();
@@ -113,15 +137,29 @@ fn json_has_stable_keys_and_exact_values() {
     assert_eq!(lines[0]["silent"].as_array().unwrap().len(), 2);
     for line in &lines {
         let named = |key: &str| line[key].as_array().unwrap().len() as u64;
-        assert_eq!(line["participants"].as_u64().unwrap() + named("silent") + named("unheard"), 8, "{line}");
+        assert_eq!(
+            line["participants"].as_u64().unwrap() + named("silent") + named("unheard"),
+            8,
+            "{line}"
+        );
     }
     assert_eq!(lines[1]["results"]["AVG(temperature)"], serde_json::Value::Null);
     assert_eq!(lines[1]["results"]["COUNT(*)"], "0");
-    assert_eq!((&lines[2]["results"], &lines[2]["error"]["name"]), (&serde_json::Value::Null, &"BelowFloor".into()));
+    assert_eq!(
+        (&lines[2]["results"], &lines[2]["error"]["name"]),
+        (&serde_json::Value::Null, &"BelowFloor".into())
+    );
     assert_eq!(lines[2]["error"]["edge"], serde_json::Value::Null);
-    assert_eq!(lines[3]["error"]["edges"], serde_json::json!(["mote3 -> gw-0"]), "who has forgotten is not to blame");
+    assert_eq!(
+        lines[3]["error"]["edges"],
+        serde_json::json!(["mote3 -> gw-0"]),
+        "who has forgotten is not to blame"
+    );
     assert_eq!(lines[3]["error"]["forgotten"], serde_json::json!(["gw-1"]));
-    assert_eq!((&lines[3]["error"]["name"], &lines[3]["error"]["edge"]), (&"SharesMismatch".into(), &"mote3 -> gw-0".into()));
+    assert_eq!(
+        (&lines[3]["error"]["name"], &lines[3]["error"]["edge"]),
+        (&"SharesMismatch".into(), &"mote3 -> gw-0".into())
+    );
 }
 
 #[test]
@@ -134,14 +172,18 @@ fn csv_has_a_cell_for_everything() {
     let rows: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
     assert_eq!((rows.len(), &rows[0][3], &rows[0][10]), (4, "-19.975000", ""));
     assert_eq!((&rows[1][3], &rows[1][5]), ("", "0"));
-    assert_eq!((&rows[2][5], &rows[2][10], &rows[3][10], &rows[3][11]), ("", "BelowFloor", "SharesMismatch", "mote3 -> gw-0"));
+    assert_eq!(
+        (&rows[2][5], &rows[2][10], &rows[3][10], &rows[3][11]),
+        ("", "BelowFloor", "SharesMismatch", "mote3 -> gw-0")
+    );
     assert_eq!(rows[0][9].split(' ').count(), 2);
 }
 
 #[test]
 fn arrow_holds_decimals_as_they_are() {
     let bytes = written(RowFormat::Arrow);
-    let batches: Vec<_> = StreamReader::try_new(Cursor::new(bytes), None).unwrap().map(Result::unwrap).collect();
+    let batches: Vec<_> =
+        StreamReader::try_new(Cursor::new(bytes), None).unwrap().map(Result::unwrap).collect();
     assert_eq!(batches.len(), 4);
     let decimal = |batch: usize, name: &str| {
         let column = batches[batch].column_by_name(name).unwrap().clone();
@@ -153,7 +195,14 @@ fn arrow_holds_decimals_as_they_are() {
     assert_eq!(decimal(0, "COUNT(*)").as_deref(), Some("6"));
     assert_eq!(decimal(1, "AVG(temperature)"), None);
     assert_eq!(decimal(3, "COUNT(*)"), None);
-    let edge = batches[3].column_by_name("edge").unwrap().as_any().downcast_ref::<StringArray>().unwrap().value(0).to_owned();
+    let edge = batches[3]
+        .column_by_name("edge")
+        .unwrap()
+        .as_any()
+        .downcast_ref::<StringArray>()
+        .unwrap()
+        .value(0)
+        .to_owned();
     assert_eq!(edge, "mote3 -> gw-0");
     let schema = batches[0].schema();
     assert_eq!(schema.field_with_name("VARIANCE(voltage)").unwrap().metadata()["unit"], "V2");

@@ -52,7 +52,8 @@ impl Case {
     fn parent(&self, child: &str) -> String {
         let tree = &self.scene.tree;
         let device = self.scene.roster.id(child).and_then(|id| tree.position(id));
-        let parent = device.map_or_else(|| tree.parent(child), |position| tree.gateway_of(position));
+        let parent =
+            device.map_or_else(|| tree.parent(child), |position| tree.gateway_of(position));
         parent.unwrap().to_owned()
     }
 
@@ -84,7 +85,11 @@ const LIES: [(&str, Numbers); 9] = [
         for position in &said.who[1..] {
             rest.merge(&case.answers[*position as usize].clone().unwrap());
         }
-        let psrs: Vec<Psr> = said.psrs.keys().map(|place| rest.psrs.get(place).copied().unwrap_or(Psr::ZERO)).collect();
+        let psrs: Vec<Psr> = said
+            .psrs
+            .keys()
+            .map(|place| rest.psrs.get(place).copied().unwrap_or(Psr::ZERO))
+            .collect();
         !dropped.psrs.is_empty() && replaced(said, psrs)
     }),
     ("something is added", |case, _, said| {
@@ -111,7 +116,13 @@ const LIES: [(&str, Numbers); 9] = [
         let mut sum = Said::default();
         for position in &said.who {
             let values = vec![0; case.scene.slots];
-            sum.merge(&case.scene.says(*position, case.scene.key_group_of(*position), other, EPOCH, &values));
+            sum.merge(&case.scene.says(
+                *position,
+                case.scene.key_group_of(*position),
+                other,
+                EPOCH,
+                &values,
+            ));
         }
         replaced(said, sum.psrs.into_values())
     }),
@@ -123,14 +134,25 @@ const LIES: [(&str, Numbers); 9] = [
     ("a child says what its sibling says", |case, child, said| {
         let parent = case.parent(child);
         let hub = case.scene.tree.hub(&parent).unwrap();
-        let names: Vec<String> = hub.children().iter().map(|child| child.name.clone()).filter(|name| name != child).collect();
+        let names: Vec<String> = hub
+            .children()
+            .iter()
+            .map(|child| child.name.clone())
+            .filter(|name| name != child)
+            .collect();
         let sibling = names.iter().find_map(|name| honest(case, &case.answers, name));
         sibling.is_some_and(|sibling| replaced(said, sibling.psrs.into_values()))
     }),
     ("a source says more than it may", |case, _, said| {
         let position = said.who[0];
         let values = vec![1 << 95; case.scene.slots];
-        let large = case.scene.says(position, case.scene.key_group_of(position), case.scene.id, EPOCH, &values);
+        let large = case.scene.says(
+            position,
+            case.scene.key_group_of(position),
+            case.scene.id,
+            EPOCH,
+            &values,
+        );
         let mut sum = large;
         for position in &said.who[1..] {
             sum.merge(&case.answers[*position as usize].clone().unwrap());
@@ -139,7 +161,8 @@ const LIES: [(&str, Numbers); 9] = [
     }),
     ("a source uses the key of another key group", |case, _, said| {
         let position = said.who[0];
-        let mut sum = case.scene.says(position, 9999, case.scene.id, EPOCH, &vec![1; case.scene.slots]);
+        let mut sum =
+            case.scene.says(position, 9999, case.scene.id, EPOCH, &vec![1; case.scene.slots]);
         for position in &said.who[1..] {
             sum.merge(&case.answers[*position as usize].clone().unwrap());
         }
@@ -170,7 +193,8 @@ fn a_lie_about_numbers_is_refused_and_its_edge_is_named() {
             }
             told += 1;
             let refusal = case.open(&traffic).expect_err(what);
-            let expected = if what.contains("more than it may") { "SumOutOfRange" } else { "SharesMismatch" };
+            let expected =
+                if what.contains("more than it may") { "SumOutOfRange" } else { "SharesMismatch" };
             assert_eq!(refusal.name(), expected, "seed {seed}: {what}: {refusal}");
             let found = traffic.walk(&case.scene, &case.scene.querier(), EPOCH, &[]);
             let edge = Finding::Edge { child: liar.clone(), parent: case.parent(&liar) };
@@ -189,8 +213,13 @@ fn an_aggregator_that_leaves_a_child_out_of_its_sum_is_named_itself() {
         let mut case = case(&mut rosters, seed);
         let truth = epoch(&case.scene.tree, &case.answers, &mut |_, _| ());
         // One beneath which somebody speaks.
-        let gateways: Vec<String> =
-            case.scene.tree.gateways().filter(|name| truth.heard.contains_key(*name)).map(str::to_owned).collect();
+        let gateways: Vec<String> = case
+            .scene
+            .tree
+            .gateways()
+            .filter(|name| truth.heard.contains_key(*name))
+            .map(str::to_owned)
+            .collect();
         let liar = gateways[case.chance.below(gateways.len())].clone();
         // One of the records is another, by as much as nobody said; what its children said it tells as it was.
         let answers = case.answers.clone();
@@ -202,19 +231,35 @@ fn an_aggregator_that_leaves_a_child_out_of_its_sum_is_named_itself() {
                 told += 1;
             }
         });
-        assert_eq!(case.open(&traffic).map_err(|refusal| refusal.name()).unwrap_err(), "SharesMismatch", "seed {seed}");
+        assert_eq!(
+            case.open(&traffic).map_err(|refusal| refusal.name()).unwrap_err(),
+            "SharesMismatch",
+            "seed {seed}"
+        );
         let found = traffic.walk(&case.scene, &case.scene.querier(), EPOCH, &[]);
-        assert_eq!(found, [Finding::Edge { parent: case.parent(&liar), child: liar.clone() }], "seed {seed}");
+        assert_eq!(
+            found,
+            [Finding::Edge { parent: case.parent(&liar), child: liar.clone() }],
+            "seed {seed}"
+        );
         // Asked, and silent.
         let unanswered = [Finding::Unanswered { parent: case.parent(&liar), node: liar.clone() }];
-        assert_eq!(traffic.walk(&case.scene, &case.scene.querier(), EPOCH, &[&liar]), unanswered, "seed {seed}");
+        assert_eq!(
+            traffic.walk(&case.scene, &case.scene.querier(), EPOCH, &[&liar]),
+            unanswered,
+            "seed {seed}"
+        );
         // Asked, and it has forgotten what its children have said.
         let mut traffic = traffic;
         for child in case.scene.tree.hub(&liar).unwrap().children() {
             traffic.heard.remove(&child.name);
         }
         let forgotten = [Finding::Forgotten { parent: case.parent(&liar), node: liar.clone() }];
-        assert_eq!(traffic.walk(&case.scene, &case.scene.querier(), EPOCH, &[]), forgotten, "seed {seed}");
+        assert_eq!(
+            traffic.walk(&case.scene, &case.scene.querier(), EPOCH, &[]),
+            forgotten,
+            "seed {seed}"
+        );
     }
     assert_eq!(told, seeds(200));
 }
@@ -233,13 +278,17 @@ fn an_altered_set_of_participants_is_refused_in_either_direction() {
             let scene = &case.scene;
             let again: Vec<Option<Said>> = (0..)
                 .zip(&answers)
-                .map(|(position, said)| said.as_ref().map(|_| scene.answer(position, EPOCH, Some(&reading(&mut chance)))))
+                .map(|(position, said)| {
+                    said.as_ref()
+                        .map(|_| scene.answer(position, EPOCH, Some(&reading(&mut chance))))
+                })
                 .collect();
             epoch(&scene.tree, &again, &mut |_, _| ())
         };
         let mut total = traffic.total(&case.scene.tree);
         let sources = case.scene.devices.len() as u32;
-        let silent: Vec<u32> = (0..sources).filter(|position| !total.who.contains(position)).collect();
+        let silent: Vec<u32> =
+            (0..sources).filter(|position| !total.who.contains(position)).collect();
         let honest = total.clone();
         if chance.hits(50) && !silent.is_empty() {
             total.who.push(*chance.of(&silent));
@@ -250,7 +299,9 @@ fn an_altered_set_of_participants_is_refused_in_either_direction() {
         let mut querier = case.scene.querier();
         let refused = querier.open(EPOCH, &opened(&total.frame(case.scene.id, EPOCH, sources)));
         assert_eq!(refused.unwrap_err().name(), "SharesMismatch", "seed {seed}");
-        querier.open(EPOCH, &opened(&honest.frame(case.scene.id, EPOCH, sources))).expect("the honest one");
+        querier
+            .open(EPOCH, &opened(&honest.frame(case.scene.id, EPOCH, sources)))
+            .expect("the honest one");
     }
 }
 
@@ -261,7 +312,11 @@ fn an_honest_answer_is_never_refused() {
         let case = case(&mut rosters, seed);
         let traffic = epoch(&case.scene.tree, &case.answers, &mut |_, _| ());
         case.open(&traffic).unwrap_or_else(|refusal| panic!("seed {seed}: {refusal}"));
-        assert_eq!(traffic.walk(&case.scene, &case.scene.querier(), EPOCH, &[]), [], "seed {seed}: nobody is to blame");
+        assert_eq!(
+            traffic.walk(&case.scene, &case.scene.querier(), EPOCH, &[]),
+            [],
+            "seed {seed}: nobody is to blame"
+        );
     }
 }
 
@@ -270,10 +325,21 @@ fn eight() -> (Scene, Said) {
     let roster = roster(8);
     let mut chance = Chance(4);
     let tree = tree(&roster, 3, &mut chance);
-    let scene = Scene::new(roster, tree, "SELECT AVG(temperature) FROM sensors EPOCH DURATION 30s", 4, 5, &mut chance);
+    let scene = Scene::new(
+        roster,
+        tree,
+        "SELECT AVG(temperature) FROM sensors EPOCH DURATION 30s",
+        4,
+        5,
+        &mut chance,
+    );
     let mut total = Said::default();
     for position in 0..7 {
-        total.merge(&scene.answer(position, EPOCH, Some(&[2000 + i64::from(position), 0, 0, 2000])));
+        total.merge(&scene.answer(
+            position,
+            EPOCH,
+            Some(&[2000 + i64::from(position), 0, 0, 2000]),
+        ));
     }
     (scene, total)
 }
@@ -312,13 +378,22 @@ fn each_thing_that_is_wrong_with_an_answer_has_a_name() {
     for (name, bytes) in &cases {
         let refusal = querier.open(EPOCH, &opened(bytes)).expect_err(name);
         assert_eq!(refusal.name(), *name);
-        assert!(refusal.to_string().starts_with(&format!("{name}: ")) && !refusal.to_string().contains('\n'), "{refusal}");
+        assert!(
+            refusal.to_string().starts_with(&format!("{name}: "))
+                && !refusal.to_string().contains('\n'),
+            "{refusal}"
+        );
     }
     let honest = frame(reference, EPOCH, &who, &records);
-    let found = querier.open(EPOCH, &opened(&honest)).expect("nothing that was refused is in the way of the truth");
+    let found = querier
+        .open(EPOCH, &opened(&honest))
+        .expect("nothing that was refused is in the way of the truth");
     assert_eq!(found.values()[0].map(|value| value.to_string()).as_deref(), Some("20.030000"));
     assert_eq!(querier.open(EPOCH, &opened(&honest)).expect_err("once").name(), "AlreadyAccepted");
-    assert_eq!(querier.open(EPOCH - 1, &opened(&honest)).expect_err("another").name(), "WrongEpoch");
+    assert_eq!(
+        querier.open(EPOCH - 1, &opened(&honest)).expect_err("another").name(),
+        "WrongEpoch"
+    );
 }
 
 #[test]
@@ -328,7 +403,8 @@ fn a_refused_sum_says_which_aggregate_and_key_group_it_is_of() {
     let place = (1, 1);
     let psr = total.psrs[&place];
     total.psrs.insert(place, psr.merge(&psr));
-    let refusal = scene.querier().open(EPOCH, &opened(&total.frame(scene.id, EPOCH, 8))).expect_err("scaled");
+    let refusal =
+        scene.querier().open(EPOCH, &opened(&total.frame(scene.id, EPOCH, 8))).expect_err("scaled");
     assert!(refusal.to_string().ends_with("(the sum of temperature, key group 1)"), "{refusal}");
 }
 
@@ -341,7 +417,8 @@ fn a_question_that_would_show_a_reading_is_not_asked() {
     for floor in [0, 1, 9] {
         let mut question = scene.question.clone();
         question.floor = floor;
-        let refused = Querier::new(question, &Master::new(summed::MASTER), &scene.devices, Scalar, &|_| ());
+        let refused =
+            Querier::new(question, &Master::new(summed::MASTER), &scene.devices, Scalar, &|_| ());
         assert_eq!(refused.expect_err("a bad floor").name(), "FloorOutOfRange", "{floor}");
     }
 }

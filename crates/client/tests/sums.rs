@@ -10,7 +10,8 @@ use moteseal_verify::Roster;
 use summed::{Chance, Reading, Said, Scene, epoch, opened, reading, roster, seeds, tree};
 
 /// Columns: the name, and how many digits stand behind the point.
-const COLUMNS: [(&str, u32); 4] = [("temperature", 2), ("humidity", 2), ("light", 0), ("voltage", 3)];
+const COLUMNS: [(&str, u32); 4] =
+    [("temperature", 2), ("humidity", 2), ("light", 0), ("voltage", 3)];
 
 /// A predicate, as text and as what it says of a reading.
 type Predicate = (String, Box<dyn Fn(&Reading) -> bool>);
@@ -19,7 +20,11 @@ fn number(raw: i64, places: u32) -> String {
     let scale = 10_i64.pow(places);
     let sign = if raw < 0 { "-" } else { "" };
     let (whole, rest) = (raw.abs() / scale, raw.abs() % scale);
-    if places == 0 { format!("{sign}{whole}") } else { format!("{sign}{whole}.{rest:0width$}", width = places as usize) }
+    if places == 0 {
+        format!("{sign}{whole}")
+    } else {
+        format!("{sign}{whole}.{rest:0width$}", width = places as usize)
+    }
 }
 
 fn predicate(chance: &mut Chance, depth: u32) -> Predicate {
@@ -32,14 +37,23 @@ fn predicate(chance: &mut Chance, depth: u32) -> Predicate {
             let text = number(bound, places);
             match chance.below(8) {
                 0 => (format!("{name} < {text}"), Box::new(move |reading| reading[column] < bound)),
-                1 => (format!("{name} <= {text}"), Box::new(move |reading| reading[column] <= bound)),
+                1 => {
+                    (format!("{name} <= {text}"), Box::new(move |reading| reading[column] <= bound))
+                }
                 2 => (format!("{name} > {text}"), Box::new(move |reading| reading[column] > bound)),
-                3 => (format!("{text} <= {name}"), Box::new(move |reading| reading[column] >= bound)),
-                4 => (format!("{name} = {text}"), Box::new(move |reading| reading[column] == bound)),
-                5 => (format!("{name} <> {text}"), Box::new(move |reading| reading[column] != bound)),
+                3 => {
+                    (format!("{text} <= {name}"), Box::new(move |reading| reading[column] >= bound))
+                }
+                4 => {
+                    (format!("{name} = {text}"), Box::new(move |reading| reading[column] == bound))
+                }
+                5 => {
+                    (format!("{name} <> {text}"), Box::new(move |reading| reading[column] != bound))
+                }
                 // A number that the column cannot hold exactly: half a step more.
                 6 => {
-                    let finer = if text.contains('.') { format!("{text}5") } else { format!("{text}.5") };
+                    let finer =
+                        if text.contains('.') { format!("{text}5") } else { format!("{text}.5") };
                     // Behind a minus, more digits are further down.
                     let above = bound >= 0 && !text.starts_with('-');
                     let is_more = move |raw: i64| if above { raw > bound } else { raw >= bound };
@@ -47,7 +61,11 @@ fn predicate(chance: &mut Chance, depth: u32) -> Predicate {
                 }
                 _ => {
                     let (low, high) = (bound.min(bound - 700).max(0), bound.max(0));
-                    let text = format!("{name} BETWEEN {} AND {}", number(low, places), number(high, places));
+                    let text = format!(
+                        "{name} BETWEEN {} AND {}",
+                        number(low, places),
+                        number(high, places)
+                    );
                     (text, Box::new(move |reading| (low..=high).contains(&reading[column])))
                 }
             }
@@ -57,12 +75,20 @@ fn predicate(chance: &mut Chance, depth: u32) -> Predicate {
             (format!("NOT ({text})"), Box::new(move |reading| !holds(reading)))
         }
         3 => {
-            let ((one, left), (other, right)) = (predicate(chance, depth - 1), predicate(chance, depth - 1));
-            (format!("({one}) AND ({other})"), Box::new(move |reading| left(reading) && right(reading)))
+            let ((one, left), (other, right)) =
+                (predicate(chance, depth - 1), predicate(chance, depth - 1));
+            (
+                format!("({one}) AND ({other})"),
+                Box::new(move |reading| left(reading) && right(reading)),
+            )
         }
         _ => {
-            let ((one, left), (other, right)) = (predicate(chance, depth - 1), predicate(chance, depth - 1));
-            (format!("({one}) or ({other})"), Box::new(move |reading| left(reading) || right(reading)))
+            let ((one, left), (other, right)) =
+                (predicate(chance, depth - 1), predicate(chance, depth - 1));
+            (
+                format!("({one}) or ({other})"),
+                Box::new(move |reading| left(reading) || right(reading)),
+            )
         }
     }
 }
@@ -88,7 +114,11 @@ fn decimal(digits: i128, places: u32) -> String {
     let sign = if digits < 0 { "-" } else { "" };
     let scale = 10_i128.pow(places);
     let (whole, rest) = (digits.abs() / scale, digits.abs() % scale);
-    if places == 0 { format!("{sign}{whole}") } else { format!("{sign}{whole}.{rest:0width$}", width = places as usize) }
+    if places == 0 {
+        format!("{sign}{whole}")
+    } else {
+        format!("{sign}{whole}.{rest:0width$}", width = places as usize)
+    }
 }
 
 /// What an aggregate of some numbers is, by the textbook.
@@ -113,15 +143,25 @@ fn plain(aggregate: &str, values: &[i64], places: u32) -> Option<String> {
 fn query(chance: &mut Chance) -> (String, Vec<(&'static str, usize)>, Option<Predicate>) {
     let mut items = Vec::new();
     for _ in 0..=chance.below(4) {
-        let item = (*chance.of(&["SUM", "COUNT", "AVG", "VARIANCE", "STDDEV"]), chance.below(COLUMNS.len()));
+        let item = (
+            *chance.of(&["SUM", "COUNT", "AVG", "VARIANCE", "STDDEV"]),
+            chance.below(COLUMNS.len()),
+        );
         if !items.contains(&item) {
             items.push(item);
         }
     }
-    let text: Vec<String> = items.iter().map(|(aggregate, column)| format!("{aggregate}({})", COLUMNS[*column].0)).collect();
+    let text: Vec<String> = items
+        .iter()
+        .map(|(aggregate, column)| format!("{aggregate}({})", COLUMNS[*column].0))
+        .collect();
     let filter = chance.hits(70).then(|| predicate(chance, 2));
     let condition = filter.as_ref().map(|(text, _)| format!(" WHERE {text}")).unwrap_or_default();
-    (format!("SELECT {} FROM sensors{condition} EPOCH DURATION 30s", text.join(", ")), items, filter)
+    (
+        format!("SELECT {} FROM sensors{condition} EPOCH DURATION 30s", text.join(", ")),
+        items,
+        filter,
+    )
 }
 
 fn case(rosters: &mut HashMap<usize, Roster>, sources: usize, gateways: usize, seed: u64) {
@@ -135,11 +175,14 @@ fn case(rosters: &mut HashMap<usize, Roster>, sources: usize, gateways: usize, s
     let mut querier = scene.querier();
     let number = 50_000_000 + chance.next() % 1000;
     let silent = chance.below(60) as u64;
-    let readings: Vec<Option<Option<Reading>>> =
-        (0..sources).map(|_| (!chance.hits(silent)).then(|| chance.hits(95).then(|| reading(chance)))).collect();
+    let readings: Vec<Option<Option<Reading>>> = (0..sources)
+        .map(|_| (!chance.hits(silent)).then(|| chance.hits(95).then(|| reading(chance))))
+        .collect();
     let answers: Vec<Option<Said>> = (0..)
         .zip(&readings)
-        .map(|(position, said)| said.as_ref().map(|reading| scene.answer(position, number, reading.as_ref())))
+        .map(|(position, said)| {
+            said.as_ref().map(|reading| scene.answer(position, number, reading.as_ref()))
+        })
         .collect();
     let traffic = epoch(&scene.tree, &answers, &mut |_, _| ());
     let total = traffic.total(&scene.tree);
@@ -152,13 +195,25 @@ fn case(rosters: &mut HashMap<usize, Roster>, sources: usize, gateways: usize, s
     }
     let found = found.unwrap_or_else(|error| panic!("seed {seed}: {text}: {error}"));
     assert_eq!(found.participants().count() as usize, spoke);
-    assert!((0..sources as u32).all(|position| found.participants().contains(position) == readings[position as usize].is_some()));
-    let matching: Vec<&Reading> =
-        readings.iter().flatten().flatten().filter(|reading| filter.as_ref().is_none_or(|(_, holds)| holds(reading))).collect();
+    assert!(
+        (0..sources as u32).all(|position| found.participants().contains(position)
+            == readings[position as usize].is_some())
+    );
+    let matching: Vec<&Reading> = readings
+        .iter()
+        .flatten()
+        .flatten()
+        .filter(|reading| filter.as_ref().is_none_or(|(_, holds)| holds(reading)))
+        .collect();
     for ((aggregate, column), value) in items.iter().zip(found.values()) {
         let values: Vec<i64> = matching.iter().map(|reading| reading[*column]).collect();
         let expected = plain(aggregate, &values, COLUMNS[*column].1);
-        assert_eq!(value.map(|value| value.to_string()), expected, "seed {seed}: {aggregate} of {}: {text}", COLUMNS[*column].0);
+        assert_eq!(
+            value.map(|value| value.to_string()),
+            expected,
+            "seed {seed}: {aggregate} of {}: {text}",
+            COLUMNS[*column].0
+        );
     }
     assert_eq!(found.values().len(), items.len());
 }

@@ -39,7 +39,9 @@ async fn what_came_is_refused_though_no_more_comes() {
     let mut sink = nowhere();
     let asked = get(&client, &group.roster, &query, None, None, &mut sink);
     // Whoever waits for a whole piece waits until the connection is given up.
-    let outcome = tokio::time::timeout(Duration::from_secs(10), asked).await.expect("it waits for what does not come");
+    let outcome = tokio::time::timeout(Duration::from_secs(10), asked)
+        .await
+        .expect("it waits for what does not come");
     match outcome {
         Err(Failure::Refused(refused)) => assert_eq!(refused.name(), "NonCanonical"),
         outcome => panic!("{outcome:?}"),

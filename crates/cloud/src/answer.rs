@@ -92,11 +92,17 @@ impl PartOutput {
     ///
     /// # Errors
     /// [`ReadError`].
-    pub fn read(store: &dyn EpochStore, seal: StoredSeal, selection: Selected, signed: bool) -> Result<Self, ReadError> {
+    pub fn read(
+        store: &dyn EpochStore,
+        seal: StoredSeal,
+        selection: Selected,
+        signed: bool,
+    ) -> Result<Self, ReadError> {
         let statement = seal.seal().statement();
         let (digests, events) = match (&selection, statement.scheme) {
             (Selected::Levels(mask), Scheme::Star) => {
-                let events = if *mask == 0 { Vec::new() } else { store.star_blocks(&seal, *mask)? };
+                let events =
+                    if *mask == 0 { Vec::new() } else { store.star_blocks(&seal, *mask)? };
                 (seal.evidence(*mask), events)
             }
             (Selected::Levels(mask), Scheme::Tree) if *mask == seal.kept() => {
@@ -129,7 +135,13 @@ impl PartOutput {
 
     /// Appends what stands before the events.
     pub(crate) fn write_head(&self, out: &mut Vec<u8>) {
-        write::part_head(out, self.seal.seal(), self.selection.as_written(), &self.digests, self.events.len());
+        write::part_head(
+            out,
+            self.seal.seal(),
+            self.selection.as_written(),
+            &self.digests,
+            self.events.len(),
+        );
     }
 
     /// Appends what stands behind the events.
@@ -159,7 +171,8 @@ fn members(seal: &StoredSeal, mask: u32) -> Vec<Sequence> {
         #[allow(clippy::cast_possible_truncation)]
         let length = (total - first).min(chunk.len() as u64) as usize;
         engine.levels(&statement.salt, levels, first, &mut chunk[..length]);
-        let selected = (first..).zip(&chunk[..length]).filter(|(_, level)| mask >> **level & 1 == 1);
+        let selected =
+            (first..).zip(&chunk[..length]).filter(|(_, level)| mask >> **level & 1 == 1);
         members.extend(selected.map(|(seq, _)| Sequence(seq)));
         first += length as u64;
     }
@@ -170,7 +183,12 @@ fn members(seal: &StoredSeal, mask: u32) -> Vec<Sequence> {
 pub(crate) fn open_before(roster: &Roster, seal: &StoredSeal) -> Option<Open> {
     let statement = seal.seal().statement();
     let roster_version = roster.version_of(&statement.roster)?;
-    Some(Open { device: statement.device, roster_version, prev: Some(statement.prev), last: statement.last })
+    Some(Open {
+        device: statement.device,
+        roster_version,
+        prev: Some(statement.prev),
+        last: statement.last,
+    })
 }
 
 /// Why an answer stops.
@@ -184,13 +202,19 @@ impl Stop {
     fn at(name: &'static str, seal: &StoredSeal, detail: &str) -> Self {
         let statement = seal.seal().statement();
         let detail = without_name(name, detail);
-        Self { name, detail: format!("device {}, index {}: {detail}", statement.device, statement.index) }
+        Self {
+            name,
+            detail: format!("device {}, index {}: {detail}", statement.device, statement.index),
+        }
     }
 }
 
 impl From<ReadError> for Stop {
     fn from(error: ReadError) -> Self {
-        Self { name: error.name(), detail: without_name(error.name(), &error.to_string()).to_owned() }
+        Self {
+            name: error.name(),
+            detail: without_name(error.name(), &error.to_string()).to_owned(),
+        }
     }
 }
 
@@ -224,7 +248,9 @@ impl Run {
         self.parts += 1;
         self.bytes += bytes as u64;
         self.events += events;
-        let is_full = self.parts >= RUN_PARTS || self.bytes >= RUN_BYTES as u64 || self.events > MAX_RUN_EVENTS;
+        let is_full = self.parts >= RUN_PARTS
+            || self.bytes >= RUN_BYTES as u64
+            || self.events > MAX_RUN_EVENTS;
         let ends = is_full || next.is_none_or(|next| self.bytes + next > MAX_RUN_BYTES as u64);
         if ends {
             *self = Self::default();
@@ -307,16 +333,20 @@ impl<'s> Answer<'s> {
             if self.device.is_none() {
                 let device = *self.query.devices.get(self.next_device)?;
                 self.next_device += 1;
-                self.device = Some(Cursor::new(self.store, device, self.query.since, self.query.until));
+                self.device =
+                    Some(Cursor::new(self.store, device, self.query.since, self.query.until));
             }
             let cursor = self.device.as_mut()?;
             match cursor.next() {
                 Err(stop) => return Some(Err(stop)),
-                Ok(Some(Found::Boundary(seal))) => return Some(Ok(Planned { seal, selection: Selected::Levels(0) })),
+                Ok(Some(Found::Boundary(seal))) => {
+                    return Some(Ok(Planned { seal, selection: Selected::Levels(0) }));
+                }
                 Ok(Some(Found::Seal(seal))) => match self.query.choice {
                     Choice::Rate(rate) => return Some(by_rate(seal, rate)),
                     Choice::AtMost(_) | Choice::Sample { .. } => {
-                        let planned = cursor.rest_of_epoch(seal).and_then(|parts| self.whole_epoch(parts));
+                        let planned =
+                            cursor.rest_of_epoch(seal).and_then(|parts| self.whole_epoch(parts));
                         match planned {
                             Ok(epoch) => self.epoch = epoch,
                             Err(stop) => return Some(Err(stop)),
@@ -336,7 +366,9 @@ impl<'s> Answer<'s> {
             Some(_) => epoch.and_then(|epoch| self.rounds.get(&epoch).copied()),
         };
         match self.query.choice {
-            Choice::Sample { count, seed } => permuted(parts, self.roster.levels(), round, (count, &seed)),
+            Choice::Sample { count, seed } => {
+                permuted(parts, self.roster.levels(), round, (count, &seed))
+            }
             Choice::AtMost(most) => at_most(parts, self.roster.levels(), round, most),
             Choice::Rate(rate) => parts.into_iter().map(|seal| by_rate(seal, rate)).collect(),
         }
@@ -367,12 +399,20 @@ impl<'s> Answer<'s> {
             let schema = current.seal.seal().statement().schema;
             if self.schema != Some(schema) {
                 let bytes = self.store.schema(&schema)?;
-                let bytes = bytes.ok_or_else(|| Stop::at("StoreDamaged", &current.seal, "its schema is not in the store"))?;
+                let bytes = bytes.ok_or_else(|| {
+                    Stop::at("StoreDamaged", &current.seal, "its schema is not in the store")
+                })?;
                 self.schema = Some(schema);
                 self.ready.push_back(Output::Schema(bytes));
             }
             let open = open_before(self.roster, &current.seal);
-            let unknown = || Stop::at("UnknownRoster", &current.seal, "it names a roster that this service does not know");
+            let unknown = || {
+                Stop::at(
+                    "UnknownRoster",
+                    &current.seal,
+                    "it names a roster that this service does not know",
+                )
+            };
             self.ready.push_back(Output::Open(open.ok_or_else(unknown)?));
         }
         let ahead = self.ahead.as_ref().and_then(|ahead| ahead.as_ref().ok());
@@ -386,7 +426,8 @@ impl<'s> Answer<'s> {
             let detail = "what proves this part of it is larger than a reader takes; ask for fewer events, or for all";
             return Err(Stop::at(name::QUERY_TOO_LARGE, &part.seal, detail));
         }
-        part.signed = self.run.ends(part.most_bytes(), part.seal.seal().statement().counters.total(), next);
+        part.signed =
+            self.run.ends(part.most_bytes(), part.seal.seal().statement().counters.total(), next);
         self.ready.push_back(Output::Part(Box::new(part)));
         Ok(())
     }
@@ -398,7 +439,10 @@ impl Answer<'_> {
     fn note(&mut self, manifest: &StoredManifest) -> Result<(), Stop> {
         let opened = manifest::open(manifest.bytes(), self.roster).map_err(|error| Stop {
             name: "StoreDamaged",
-            detail: format!("{} does not verify any more: {error}; run `moteseal store check`", manifest.key()),
+            detail: format!(
+                "{} does not verify any more: {error}; run `moteseal store check`",
+                manifest.key()
+            ),
         })?;
         let round = self.rounds.entry(opened.epoch()).or_insert(opened.round());
         *round = opened.round().max(*round);
@@ -425,13 +469,18 @@ impl Iterator for Answer<'_> {
 fn follows(part: &Planned, next: &Planned) -> bool {
     let (before, after) = (part.seal.seal(), next.seal.seal());
     let (old, new) = (before.statement(), after.statement());
-    new.prev == before.digest() && new.device == old.device && new.roster == old.roster && new.schema == old.schema
+    new.prev == before.digest()
+        && new.device == old.device
+        && new.roster == old.roster
+        && new.schema == old.schema
 }
 
 /// The levels of a rate, of one seal.
 fn by_rate(seal: StoredSeal, rate: Rate) -> Result<Planned, Stop> {
     match rate_levels(rate, seal.seal().statement()) {
-        Ok(mask) if mask & !seal.kept() == 0 => Ok(Planned { seal, selection: Selected::Levels(mask) }),
+        Ok(mask) if mask & !seal.kept() == 0 => {
+            Ok(Planned { seal, selection: Selected::Levels(mask) })
+        }
         _ => Err(rate_unavailable(&seal)),
     }
 }
@@ -440,22 +489,32 @@ fn by_rate(seal: StoredSeal, rate: Rate) -> Result<Planned, Stop> {
 fn rate_unavailable(seal: &StoredSeal) -> Stop {
     let statement = seal.seal().statement();
     let levels = statement.counters.levels();
-    let lacking = (0..levels).filter(|&level| statement.counters.at(Level(level)) > 0 && seal.kept() >> level & 1 == 0);
+    let lacking = (0..levels)
+        .filter(|&level| statement.counters.at(Level(level)) > 0 && seal.kept() >> level & 1 == 0);
     let round = Round(lacking.max().map_or(0, |level| level + 1));
-    let highest = highest_rate(round, levels)
-        .map_or_else(|| "no rate can be had of it".to_owned(), |rate| format!("the highest rate that can be had is {rate}"));
+    let highest = highest_rate(round, levels).map_or_else(
+        || "no rate can be had of it".to_owned(),
+        |rate| format!("the highest rate that can be had is {rate}"),
+    );
     let detail = format!("epoch {} was kept from round {round} on: {highest}", statement.epoch);
     Stop::at("RateUnavailable", seal, &detail)
 }
 
 /// The highest rate of which every level is at or above a round, where there are `levels`.
 fn highest_rate(round: Round, levels: u8) -> Option<Rate> {
-    Rate::new(1, 1u64.checked_shl(round.0.into())?).ok().filter(|rate| round.0 < levels && rate.levels(levels).is_some())
+    Rate::new(1, 1u64.checked_shl(round.0.into())?)
+        .ok()
+        .filter(|rate| round.0 < levels && rate.levels(levels).is_some())
 }
 
 /// The whole levels that fit `most` events, for each part of an epoch that ended at `round`; nothing where that is not known. A seal
 /// that came late may lack some of them: what was asked for is then not to be had.
-fn at_most(parts: Vec<StoredSeal>, levels: u8, round: Option<Round>, most: u64) -> Result<VecDeque<Planned>, Stop> {
+fn at_most(
+    parts: Vec<StoredSeal>,
+    levels: u8,
+    round: Option<Round>,
+    most: u64,
+) -> Result<VecDeque<Planned>, Stop> {
     let mut counts = EpochCounts::at_round(levels, round.unwrap_or(Round(0)));
     for seal in &parts {
         counts.add(seal.seal().statement());
@@ -502,7 +561,14 @@ fn permuted(
     let mut chosen = vec![0; most];
     let mut scratch = vec![Swap::FREE; permutation::scratch_for(most)];
     // The scratch is as long as asked for, so the choice cannot fail.
-    let _ = existing::draw(&Host::detect(), statements(), counts.surviving(), seed, &mut chosen, &mut scratch);
+    let _ = existing::draw(
+        &Host::detect(),
+        statements(),
+        counts.surviving(),
+        seed,
+        &mut chosen,
+        &mut scratch,
+    );
     let mut chosen = chosen.into_iter().peekable();
     let mut start = 0;
     let mut plan = |seal: StoredSeal| {
@@ -516,7 +582,8 @@ fn permuted(
         }
         all_kept(&seal, drawn)?;
         start = end;
-        let selection = if sequence.is_empty() { Selected::Levels(0) } else { Selected::Events(sequence) };
+        let selection =
+            if sequence.is_empty() { Selected::Levels(0) } else { Selected::Events(sequence) };
         Ok(Planned { seal, selection })
     };
     parts.into_iter().map(&mut plan).collect()
@@ -547,7 +614,12 @@ struct Cursor<'s> {
 }
 
 impl<'s> Cursor<'s> {
-    fn new(store: &'s dyn EpochStore, device: DeviceId, since: EpochNumber, until: Option<EpochNumber>) -> Self {
+    fn new(
+        store: &'s dyn EpochStore,
+        device: DeviceId,
+        since: EpochNumber,
+        until: Option<EpochNumber>,
+    ) -> Self {
         Self {
             store,
             device,
@@ -604,7 +676,8 @@ impl<'s> Cursor<'s> {
             return Ok(None);
         }
         let until = self.until;
-        let behind = |seal: &StoredSeal| until.is_some_and(|until| seal.seal().statement().epoch >= until);
+        let behind =
+            |seal: &StoredSeal| until.is_some_and(|until| seal.seal().statement().epoch >= until);
         let (closed, peeked) = (self.closed, self.peek()?);
         let boundary = match peeked {
             None => {
@@ -620,7 +693,8 @@ impl<'s> Cursor<'s> {
         let seal = self.page.pop_front();
         if let Some(seal) = &seal {
             let statement = seal.seal().statement();
-            self.closed = statement.last_in_epoch && until.is_some_and(|until| statement.epoch.0 + 1 == until.0);
+            self.closed = statement.last_in_epoch
+                && until.is_some_and(|until| statement.epoch.0 + 1 == until.0);
             // What closes the range ends it: the next seal is not even looked for.
             self.done = self.closed;
         }
@@ -631,14 +705,16 @@ impl<'s> Cursor<'s> {
     fn rest_of_epoch(&mut self, first: StoredSeal) -> Result<Vec<StoredSeal>, Stop> {
         let epoch = first.seal().statement().epoch;
         let mut parts = vec![first];
-        while !self.done && self.peek()?.is_some_and(|next| next.seal().statement().epoch == epoch) {
+        while !self.done && self.peek()?.is_some_and(|next| next.seal().statement().epoch == epoch)
+        {
             match self.next()? {
                 Some(Found::Seal(seal)) => parts.push(seal),
                 _ => break,
             }
             if parts.len() > EPOCH_PARTS {
-                let detail =
-                    format!("the epoch has more than {EPOCH_PARTS} seals, which is too many to choose among; ask for a rate");
+                let detail = format!(
+                    "the epoch has more than {EPOCH_PARTS} seals, which is too many to choose among; ask for a rate"
+                );
                 return Err(Stop::at(name::QUERY_TOO_LARGE, &parts[0], &detail));
             }
         }
@@ -647,11 +723,17 @@ impl<'s> Cursor<'s> {
 }
 
 /// The first index from `from` on under which a device signed more than one seal.
-fn conflict_from(store: &dyn EpochStore, device: DeviceId, from: SealIndex) -> Result<Option<SealIndex>, ReadError> {
+fn conflict_from(
+    store: &dyn EpochStore,
+    device: DeviceId,
+    from: SealIndex,
+) -> Result<Option<SealIndex>, ReadError> {
     let after = match from.0.checked_sub(1) {
         Some(before) => Some((device, SealIndex(before))),
         // Behind everything of the device before.
-        None => u64::from_be_bytes(device.0).checked_sub(1).map(|id| (DeviceId(id.to_be_bytes()), SealIndex(u32::MAX))),
+        None => u64::from_be_bytes(device.0)
+            .checked_sub(1)
+            .map(|id| (DeviceId(id.to_be_bytes()), SealIndex(u32::MAX))),
     };
     let found = store.equivocations(after, 1)?.into_iter().next();
     Ok(found.filter(|found| found.device == device).map(|found| found.index))
@@ -676,19 +758,38 @@ mod tests {
     /// What section 4 of the formats asks of a run, for any lengths of parts.
     #[test]
     fn no_run_is_longer_than_a_reader_takes() {
-        let lengths = [0, 1, 100, MIB, 12 * MIB, 15 * MIB, 16 * MIB - 1, 17 * MIB, 48 * MIB, 49 * MIB, 52 * MIB, 64 * MIB];
+        let lengths = [
+            0,
+            1,
+            100,
+            MIB,
+            12 * MIB,
+            15 * MIB,
+            16 * MIB - 1,
+            17 * MIB,
+            48 * MIB,
+            49 * MIB,
+            52 * MIB,
+            64 * MIB,
+        ];
         let mut seed = 1_u64;
         let mut draw = |most: usize| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            seed = seed
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             usize::try_from(seed >> 33).unwrap_or(0) % most
         };
-        let parts: Vec<(usize, u64)> = (0..20_000).map(|_| (lengths[draw(lengths.len())], draw(1 << 24) as u64)).collect();
+        let parts: Vec<(usize, u64)> =
+            (0..20_000).map(|_| (lengths[draw(lengths.len())], draw(1 << 24) as u64)).collect();
         let mut run = Run::default();
         let (mut records, mut claimed, mut count) = (0, 0, 0);
         for (i, &(bytes, events)) in parts.iter().enumerate() {
             assert!(claimed <= MAX_RUN_EVENTS, "behind parts of {claimed} events");
             (records, claimed, count) = (records + bytes, claimed + events, count + 1);
-            assert!(records <= MAX_RUN_BYTES && count <= MAX_RUN_PARTS, "{records} bytes, {count} parts");
+            assert!(
+                records <= MAX_RUN_BYTES && count <= MAX_RUN_PARTS,
+                "{records} bytes, {count} parts"
+            );
             if run.ends(bytes, events, parts.get(i + 1).map(|&(bytes, _)| bytes as u64)) {
                 (records, claimed, count) = (0, 0, 0);
             }

@@ -21,7 +21,10 @@ const DRAIN: Duration = Duration::from_secs(2);
 
 /// A place among the requests being answered at once.
 pub(crate) fn request_place(shared: &Shared, peer: Peer) -> Result<Held, Refusal> {
-    shared.requests.take(peer, 1).ok_or_else(|| Refusal::busy("too many requests are under way; try again shortly"))
+    shared
+        .requests
+        .take(peer, 1)
+        .ok_or_else(|| Refusal::busy("too many requests are under way; try again shortly"))
 }
 
 /// Refuses a body that says it is something else. One that says nothing is taken at its bytes.
@@ -39,11 +42,19 @@ fn content_length(headers: &HeaderMap) -> Option<u64> {
 }
 
 fn too_large(most: usize) -> Refusal {
-    Refusal::new(name::BODY_TOO_LARGE, 413, format!("a request may have {most} bytes; send less at once"))
+    Refusal::new(
+        name::BODY_TOO_LARGE,
+        413,
+        format!("a request may have {most} bytes; send less at once"),
+    )
 }
 
 fn slow() -> Refusal {
-    Refusal::new(name::REQUEST_TIMEOUT, 408, "the body did not arrive in time; send it again, faster or in parts")
+    Refusal::new(
+        name::REQUEST_TIMEOUT,
+        408,
+        "the body did not arrive in time; send it again, faster or in parts",
+    )
 }
 
 /// Passes over the rest of a body for a moment: a sender that is cut off in the middle of it would see a torn connection and not
@@ -72,7 +83,9 @@ pub(crate) async fn read(
         return Err(drained(headers, body, too_large(most)).await);
     }
     let full = || Refusal::busy("too many bytes of requests are under way; try again shortly");
-    let Some(mut room) = shared.bodies.take(peer, 0) else { return Err(drained(headers, body, full()).await) };
+    let Some(mut room) = shared.bodies.take(peer, 0) else {
+        return Err(drained(headers, body, full()).await);
+    };
     let limits = &shared.limits;
     let due = u128::from(limits.body_rate) * limits.body_stall.as_millis() / 1000;
     let start = Instant::now();
@@ -81,7 +94,9 @@ pub(crate) async fn read(
     let mut joined: Vec<u8> = Vec::new();
     loop {
         let left = limits.body_time.checked_sub(start.elapsed()).ok_or_else(slow)?;
-        let Some(judged_in) = limits.body_stall.checked_sub(since.elapsed()).filter(|left| !left.is_zero()) else {
+        let Some(judged_in) =
+            limits.body_stall.checked_sub(since.elapsed()).filter(|left| !left.is_zero())
+        else {
             if came < due {
                 return Err(slow());
             }
@@ -93,7 +108,9 @@ pub(crate) async fn read(
             Ok(None) => break,
             Ok(Some(frame)) => frame,
         };
-        let frame = frame.map_err(|error| Refusal::new(name::BAD_BODY, 400, format!("the body was torn: {error}")))?;
+        let frame = frame.map_err(|error| {
+            Refusal::new(name::BAD_BODY, 400, format!("the body was torn: {error}"))
+        })?;
         let Ok(data) = frame.into_data() else { continue };
         came += data.len() as u128;
         let so_far = whole.as_ref().map_or(joined.len(), Bytes::len);

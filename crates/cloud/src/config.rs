@@ -26,7 +26,13 @@ impl Config {
     /// A configuration with every default: plain HTTP on a free port of the loopback interface, no tokens.
     #[must_use]
     pub fn new(roster: Roster) -> Self {
-        Self { listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), roster, tls: None, tokens: None, limits: Limits::default() }
+        Self {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            roster,
+            tls: None,
+            tokens: None,
+            limits: Limits::default(),
+        }
     }
 }
 

@@ -34,7 +34,12 @@ impl<T> Guarded<T> {
     }
 
     /// `bytes` gives how many bytes a write has written.
-    fn judge<R>(&mut self, cx: &mut Context<'_>, done: Poll<io::Result<R>>, bytes: fn(&R) -> usize) -> Poll<io::Result<R>> {
+    fn judge<R>(
+        &mut self,
+        cx: &mut Context<'_>,
+        done: Poll<io::Result<R>>,
+        bytes: fn(&R) -> usize,
+    ) -> Poll<io::Result<R>> {
         if let Poll::Ready(result) = &done {
             if let Some(since) = self.waiting.take() {
                 self.waited += since.elapsed();
@@ -70,18 +75,30 @@ fn too_slow() -> io::Error {
 }
 
 impl<T: AsyncRead + Unpin> AsyncRead for Guarded<T> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         Pin::new(&mut self.inner).poll_read(cx, buf)
     }
 }
 
 impl<T: AsyncWrite + Unpin> AsyncWrite for Guarded<T> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write(cx, buf);
         self.judge(cx, written, |written| *written)
     }
 
-    fn poll_write_vectored(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bufs: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
         self.judge(cx, written, |written| *written)
     }

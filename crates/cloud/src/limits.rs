@@ -111,7 +111,9 @@ impl Limits {
     /// # Errors
     /// One line that says what is wrong and what would be right.
     pub fn set(&mut self, assignment: &str) -> Result<(), String> {
-        let (name, value) = assignment.split_once('=').ok_or_else(|| format!("\"{assignment}\" is not NAME=VALUE"))?;
+        let (name, value) = assignment
+            .split_once('=')
+            .ok_or_else(|| format!("\"{assignment}\" is not NAME=VALUE"))?;
         match name {
             "peer_percent" => self.peer_percent = number(name, value)?,
             "connections" => self.connections = number(name, value)?,
@@ -133,7 +135,12 @@ impl Limits {
             "write_stall" => self.write_stall = time(name, value)?,
             "write_rate" => self.write_rate = number(name, value)?,
             "stop_time" => self.stop_time = time(name, value)?,
-            _ => return Err(format!("there is no limit \"{name}\"; there are {}", NAMES.join(", "))),
+            _ => {
+                return Err(format!(
+                    "there is no limit \"{name}\"; there are {}",
+                    NAMES.join(", ")
+                ));
+            }
         }
         Ok(())
     }
@@ -148,7 +155,11 @@ fn number<T: TryFrom<u64>>(name: &str, value: &str) -> Result<T, String> {
         "GiB" => Some(30),
         _ => None,
     };
-    let number = digits.parse::<u64>().ok().zip(scale).and_then(|(number, scale)| number.checked_mul(1 << scale));
+    let number = digits
+        .parse::<u64>()
+        .ok()
+        .zip(scale)
+        .and_then(|(number, scale)| number.checked_mul(1 << scale));
     let fitting = number.filter(|&number| number > 0).and_then(|number| T::try_from(number).ok());
     fitting.ok_or_else(|| format!("\"{value}\" cannot be the limit {name}: a number from 1 on, with or without KiB, MiB or GiB"))
 }
@@ -161,10 +172,13 @@ fn time(name: &str, value: &str) -> Result<Duration, String> {
         "m" => Some(60_000),
         _ => None,
     };
-    let time = digits.parse::<u64>().ok().zip(scale).and_then(|(number, scale)| number.checked_mul(scale));
+    let time =
+        digits.parse::<u64>().ok().zip(scale).and_then(|(number, scale)| number.checked_mul(scale));
     // A day is longer than anything here should take, and far from what timers overflow at.
     let fitting = time.filter(|time| (1..=86_400_000).contains(time)).map(Duration::from_millis);
-    fitting.ok_or_else(|| format!("\"{value}\" cannot be the limit {name}: a time like 500ms, 30s or 2m, up to a day"))
+    fitting.ok_or_else(|| {
+        format!("\"{value}\" cannot be the limit {name}: a time like 500ms, 30s or 2m, up to a day")
+    })
 }
 
 fn split(value: &str) -> (&str, &str) {

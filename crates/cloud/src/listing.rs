@@ -20,7 +20,9 @@ use crate::service::Shared;
 const PAGE: usize = 1024;
 
 /// `GET /v1/devices`.
-pub(crate) async fn devices(State(shared): State<Arc<Shared>>) -> Result<Json<DeviceList>, Refusal> {
+pub(crate) async fn devices(
+    State(shared): State<Arc<Shared>>,
+) -> Result<Json<DeviceList>, Refusal> {
     blocking(move || {
         let heads = heads(&shared).map_err(unreadable)?;
         let roster = &shared.roster;
@@ -77,13 +79,18 @@ pub(crate) async fn seals(
     let most = shared.limits.page;
     let limit = page.limit.unwrap_or(most).clamp(1, most);
     blocking(move || {
-        let (seals, next) = page_of(&shared, device, SealIndex(page.from.unwrap_or(0)), limit).map_err(unreadable)?;
+        let (seals, next) = page_of(&shared, device, SealIndex(page.from.unwrap_or(0)), limit)
+            .map_err(unreadable)?;
         let index = |at: usize| seals.get(at).map(|seal| seal.seal().statement().index);
         let entries = (0..seals.len()).map(|at| {
             let twin = index(at + 1) == index(at) || (at > 0 && index(at - 1) == index(at));
             entry(&seals[at], twin)
         });
-        Ok(Json(SealList { device: device.to_string(), seals: entries.collect(), next: next.map(|next| next.0) }))
+        Ok(Json(SealList {
+            device: device.to_string(),
+            seals: entries.collect(),
+            next: next.map(|next| next.0),
+        }))
     })
     .await
 }
@@ -123,7 +130,10 @@ fn entry(seal: &StoredSeal, conflict: bool) -> SealEntry {
 }
 
 /// Runs what reads the store where it may wait for the disk.
-async fn blocking<T: Send + 'static>(read: impl FnOnce() -> Result<T, Refusal> + Send + 'static) -> Result<T, Refusal> {
-    let failed = |_| Refusal::new(name::STORE_FAILED, 500, "reading failed unexpectedly; ask again");
+async fn blocking<T: Send + 'static>(
+    read: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
+) -> Result<T, Refusal> {
+    let failed =
+        |_| Refusal::new(name::STORE_FAILED, 500, "reading failed unexpectedly; ask again");
     tokio::task::spawn_blocking(read).await.map_err(failed)?
 }

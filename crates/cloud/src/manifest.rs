@@ -36,9 +36,14 @@ pub(crate) async fn put(
     answered(&shared, receive(&shared, peer, request).await)
 }
 
-async fn receive(shared: &Arc<Shared>, peer: Peer, request: Request) -> Result<ManifestReceipt, Refusal> {
+async fn receive(
+    shared: &Arc<Shared>,
+    peer: Peer,
+    request: Request,
+) -> Result<ManifestReceipt, Refusal> {
     let (head, body) = request.into_parts();
-    let (body, room) = body::read(shared, peer, (&head.headers, body), COSE, shared.limits.body_bytes).await?;
+    let (body, room) =
+        body::read(shared, peer, (&head.headers, body), COSE, shared.limits.body_bytes).await?;
     let _place = body::request_place(shared, peer)?;
     // As it is verified, and as it is stored; the body has its own room.
     let more = shared.bundles.wait(peer, 2 * body.len() as u64).await;
@@ -48,7 +53,8 @@ async fn receive(shared: &Arc<Shared>, peer: Peer, request: Request) -> Result<M
     } else {
         apart(shared, move |shared: &Shared| Ok((judge(shared, &body)?, (room, more)))).await?
     };
-    let receipt = stored(shared, |reply| shared.store.submit_manifests(vec![manifest], reply)).await?;
+    let receipt =
+        stored(shared, |reply| shared.store.submit_manifests(vec![manifest], reply)).await?;
     shared.metrics.upload_bytes.increment(bytes);
     shared.metrics.manifests_stored.increment(receipt.stored);
     shared.metrics.manifests_known.increment(receipt.known);
@@ -56,7 +62,11 @@ async fn receive(shared: &Arc<Shared>, peer: Peer, request: Request) -> Result<M
     for epoch in &receipt.doubled {
         warn!(%epoch, "the coordinator signed different manifests of one epoch");
     }
-    Ok(ManifestReceipt { stored: receipt.stored, known: receipt.known, conflict: !receipt.doubled.is_empty() })
+    Ok(ManifestReceipt {
+        stored: receipt.stored,
+        known: receipt.known,
+        conflict: !receipt.doubled.is_empty(),
+    })
 }
 
 fn judge(shared: &Shared, body: &[u8]) -> Result<StoredManifest, Refusal> {
@@ -90,7 +100,11 @@ pub(crate) async fn list(
     }
     let most = shared.limits.query_epochs;
     if until.map_or(u64::MAX, |until| until.0) - since.0 > most {
-        return Err(Refusal::new(name::QUERY_TOO_LARGE, 413, format!("a query may span {most} epochs; ask for fewer at once")));
+        return Err(Refusal::new(
+            name::QUERY_TOO_LARGE,
+            413,
+            format!("a query may span {most} epochs; ask for fewer at once"),
+        ));
     }
     let permit = answer_permit(&shared, peer)?;
     let (send, receive) = mpsc::channel(AHEAD);
@@ -102,7 +116,12 @@ pub(crate) async fn list(
     respond(receive, permit).await
 }
 
-fn produce(shared: &Shared, since: EpochNumber, until: Option<EpochNumber>, send: &mpsc::Sender<Piece>) {
+fn produce(
+    shared: &Shared,
+    since: EpochNumber,
+    until: Option<EpochNumber>,
+    send: &mpsc::Sender<Piece>,
+) {
     let mut outgoing = Outgoing::new(shared, send);
     for manifest in Manifests::new(&*shared.store, since, until) {
         let manifest = match manifest {
@@ -127,7 +146,11 @@ pub(crate) struct Manifests<'s> {
 }
 
 impl<'s> Manifests<'s> {
-    pub(crate) fn new(store: &'s dyn EpochStore, since: EpochNumber, until: Option<EpochNumber>) -> Self {
+    pub(crate) fn new(
+        store: &'s dyn EpochStore,
+        since: EpochNumber,
+        until: Option<EpochNumber>,
+    ) -> Self {
         Self { store, since, until, after: None, done: false }
     }
 }
@@ -140,7 +163,11 @@ impl Iterator for Manifests<'_> {
             return None;
         }
         // A manifest names every seal of its epoch, so that one is as long as a page of anything else.
-        let next = self.store.manifests(self.since, self.until, self.after, 1).map(|mut found| found.pop()).transpose();
+        let next = self
+            .store
+            .manifests(self.since, self.until, self.after, 1)
+            .map(|mut found| found.pop())
+            .transpose();
         self.done = !matches!(next, Some(Ok(_)));
         self.after = next.as_ref().and_then(|next| next.as_ref().ok()).map(StoredManifest::key);
         next

@@ -4,14 +4,18 @@
 
 use std::time::Duration;
 
-use metrics::{Counter, Gauge, Histogram, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use metrics::{
+    Counter, Gauge, Histogram, counter, describe_counter, describe_gauge, describe_histogram,
+    gauge, histogram,
+};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 
 /// How often observed latencies move from their buffer to the buckets.
 pub(crate) const UPKEEP: Duration = Duration::from_secs(5);
 
 /// Bounds of the latency buckets, in seconds.
-const BUCKETS: [f64; 14] = [0.000_1, 0.000_3, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.3, 1.0, 3.0, 10.0, 60.0];
+const BUCKETS: [f64; 14] =
+    [0.000_1, 0.000_3, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.3, 1.0, 3.0, 10.0, 60.0];
 
 pub(crate) struct Metrics {
     recorder: PrometheusRecorder,
@@ -52,12 +56,15 @@ pub(crate) struct Route {
 
 impl Metrics {
     pub(crate) fn new() -> Self {
-        let builder = PrometheusBuilder::new().set_buckets(&BUCKETS).unwrap_or_else(|_| PrometheusBuilder::new());
+        let builder = PrometheusBuilder::new()
+            .set_buckets(&BUCKETS)
+            .unwrap_or_else(|_| PrometheusBuilder::new());
         let recorder = builder.build_recorder();
         let handle = recorder.handle();
         metrics::with_local_recorder(&recorder, describe);
         let make = || {
-            let mut routes: Vec<&str> = moteseal_api::paths::ALL.iter().map(|(route, _)| *route).chain(["other"]).collect();
+            let mut routes: Vec<&str> =
+                moteseal_api::paths::ALL.iter().map(|(route, _)| *route).chain(["other"]).collect();
             routes.dedup();
             Self {
                 routes: routes.into_iter().map(|route| (route, Route::new(route))).collect(),
@@ -93,7 +100,9 @@ impl Metrics {
     /// Counts a refused upload by the name of what was wrong with it. Names are ours, so there are few.
     pub(crate) fn refused_upload(&self, name: &str) {
         let name = name.to_owned();
-        metrics::with_local_recorder(&self.recorder, || counter!("moteseal_uploads_refused_total", "name" => name).increment(1));
+        metrics::with_local_recorder(&self.recorder, || {
+            counter!("moteseal_uploads_refused_total", "name" => name).increment(1)
+        });
     }
 
     /// All of it, as text.
@@ -117,24 +126,45 @@ impl Route {
 }
 
 fn describe() {
-    describe_counter!("moteseal_requests_total", "Requests answered, by route and class of status.");
-    describe_histogram!("moteseal_request_seconds", "From a request's head to its answer's, by route.");
+    describe_counter!(
+        "moteseal_requests_total",
+        "Requests answered, by route and class of status."
+    );
+    describe_histogram!(
+        "moteseal_request_seconds",
+        "From a request's head to its answer's, by route."
+    );
     describe_counter!("moteseal_bundles_stored_total", "Bundles stored that were new.");
     describe_counter!("moteseal_bundles_known_total", "Bundles uploaded that were stored already.");
     describe_counter!("moteseal_manifests_stored_total", "Manifests stored that were new.");
-    describe_counter!("moteseal_manifests_known_total", "Manifests uploaded that were stored already.");
+    describe_counter!(
+        "moteseal_manifests_known_total",
+        "Manifests uploaded that were stored already."
+    );
     describe_counter!(
         "moteseal_manifests_doubled_total",
         "Epochs of which the coordinator was found to have signed different manifests."
     );
-    describe_counter!("moteseal_equivocations_total", "Indices under which a device was found to have signed different seals.");
-    describe_counter!("moteseal_uploads_refused_total", "Uploads refused, by the name of the error.");
+    describe_counter!(
+        "moteseal_equivocations_total",
+        "Indices under which a device was found to have signed different seals."
+    );
+    describe_counter!(
+        "moteseal_uploads_refused_total",
+        "Uploads refused, by the name of the error."
+    );
     describe_counter!("moteseal_upload_bytes_total", "Bytes of accepted uploads.");
     describe_counter!("moteseal_answer_bytes_total", "Bytes of answers sent.");
     describe_gauge!("moteseal_store_queue", "Uploads verified and waiting for the store.");
-    describe_histogram!("moteseal_store_seconds", "How long the store takes to make an upload durable.");
+    describe_histogram!(
+        "moteseal_store_seconds",
+        "How long the store takes to make an upload durable."
+    );
     describe_gauge!("moteseal_connections", "Open connections.");
-    describe_counter!("moteseal_connections_refused_total", "Connections refused because there were too many.");
+    describe_counter!(
+        "moteseal_connections_refused_total",
+        "Connections refused because there were too many."
+    );
 }
 
 impl std::fmt::Debug for Metrics {

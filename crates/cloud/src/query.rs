@@ -65,22 +65,35 @@ fn judge(shared: &Shared, query: &Query) -> Result<(), Refusal> {
     let limits = &shared.limits;
     let too_large = |detail: String| Err(Refusal::new(name::QUERY_TOO_LARGE, 413, detail));
     if query.devices.len() > limits.query_devices {
-        return too_large(format!("a query may name {} devices; ask for fewer at once", limits.query_devices));
+        return too_large(format!(
+            "a query may name {} devices; ask for fewer at once",
+            limits.query_devices
+        ));
     }
     let span = query.until.map_or(u64::MAX, |until| until.0) - query.since.0;
     if span > limits.query_epochs {
-        return too_large(format!("a query may span {} epochs; ask for fewer at once", limits.query_epochs));
+        return too_large(format!(
+            "a query may span {} epochs; ask for fewer at once",
+            limits.query_epochs
+        ));
     }
-    if let Some(device) = query.devices.iter().find(|&&device| shared.roster.device(device).is_none()) {
-        let detail = format!("the roster has no device {device}; /v1/devices lists those there are");
+    if let Some(device) =
+        query.devices.iter().find(|&&device| shared.roster.device(device).is_none())
+    {
+        let detail =
+            format!("the roster has no device {device}; /v1/devices lists those there are");
         return Err(Refusal::new("UnknownDevice", 404, detail));
     }
     match query.choice {
-        Choice::Sample { count, .. } if count > limits.query_sample => {
-            too_large(format!("a sample may have {} events an epoch; ask for fewer", limits.query_sample))
-        }
+        Choice::Sample { count, .. } if count > limits.query_sample => too_large(format!(
+            "a sample may have {} events an epoch; ask for fewer",
+            limits.query_sample
+        )),
         Choice::Rate(rate) if rate.levels(shared.roster.levels()).is_none() => {
-            let detail = format!("with {} levels, rate {rate} rounds to 0; ask for more", shared.roster.levels());
+            let detail = format!(
+                "with {} levels, rate {rate} rounds to 0; ask for more",
+                shared.roster.levels()
+            );
             Err(Refusal::new("RateUnavailable", 422, detail))
         }
         _ => Ok(()),
@@ -92,7 +105,13 @@ fn judge(shared: &Shared, query: &Query) -> Result<(), Refusal> {
 pub(crate) type Place = Arc<Held>;
 
 pub(crate) fn answer_permit(shared: &Shared, peer: Peer) -> Result<Place, Refusal> {
-    let busy = || Refusal::new(name::TOO_MANY_REQUESTS, 429, "too many answers are being sent; try again shortly");
+    let busy = || {
+        Refusal::new(
+            name::TOO_MANY_REQUESTS,
+            429,
+            "too many answers are being sent; try again shortly",
+        )
+    };
     shared.answers.take(peer, 1).map(Arc::new).ok_or_else(busy)
 }
 
@@ -119,9 +138,15 @@ fn produce(shared: &Shared, peer: Peer, query: Query, send: &mpsc::Sender<Piece>
     let mut outgoing = Outgoing::new(shared, send);
     for output in Answer::new(&*shared.store, &shared.roster, query).with_gate(gate) {
         let written = match output {
-            Output::Problem { name, detail } => return outgoing.stop(&Problem::new(name, problem_status(name), detail)),
-            Output::Part(part) if part.events.len() > PIECE => outgoing.long_part(*part, room.take()),
-            Output::Manifest(manifest) => outgoing.preamble(|piece| write::manifest(piece, &manifest)),
+            Output::Problem { name, detail } => {
+                return outgoing.stop(&Problem::new(name, problem_status(name), detail));
+            }
+            Output::Part(part) if part.events.len() > PIECE => {
+                outgoing.long_part(*part, room.take())
+            }
+            Output::Manifest(manifest) => {
+                outgoing.preamble(|piece| write::manifest(piece, &manifest))
+            }
             output => outgoing.item(|piece| output.write(piece)),
         };
         if written.is_err() {
@@ -186,7 +211,8 @@ impl<'s> Outgoing<'s> {
         part.write_head(&mut self.piece);
         self.flush()?;
         part.write_tail(&mut self.piece);
-        let mut events = Bytes::from_owner(Roomed { bytes: std::mem::take(&mut part.events), _room: room });
+        let mut events =
+            Bytes::from_owner(Roomed { bytes: std::mem::take(&mut part.events), _room: room });
         while !events.is_empty() {
             let piece = events.split_to(events.len().min(PIECE));
             self.send(piece)?;
@@ -219,19 +245,29 @@ fn problem_status(name: &str) -> u16 {
 }
 
 /// A response that streams the pieces.
-pub(crate) async fn respond(mut pieces: mpsc::Receiver<Piece>, permit: Place) -> Result<Response<Body>, Refusal> {
+pub(crate) async fn respond(
+    mut pieces: mpsc::Receiver<Piece>,
+    permit: Place,
+) -> Result<Response<Body>, Refusal> {
     let first = match pieces.recv().await {
         Some(Ok(piece)) => piece,
         Some(Err(problem)) => return Err(problem.into()),
-        None => return Err(Refusal::new(name::STORE_FAILED, 500, "the answer failed unexpectedly; ask again")),
+        None => {
+            return Err(Refusal::new(
+                name::STORE_FAILED,
+                500,
+                "the answer failed unexpectedly; ask again",
+            ));
+        }
     };
-    let rest = stream::unfold((Some(first), pieces, permit), |(first, mut pieces, permit)| async move {
-        let piece = match first {
-            Some(piece) => Ok(piece),
-            None => pieces.recv().await?,
-        };
-        Some((piece, (None, pieces, permit)))
-    });
+    let rest =
+        stream::unfold((Some(first), pieces, permit), |(first, mut pieces, permit)| async move {
+            let piece = match first {
+                Some(piece) => Ok(piece),
+                None => pieces.recv().await?,
+            };
+            Some((piece, (None, pieces, permit)))
+        });
     let mut response = Response::new(Body::from_stream(rest));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(CBOR_SEQ));
     Ok(response)
@@ -258,19 +294,27 @@ pub(crate) async fn bundle(
     let working = Arc::clone(&permit);
     tokio::task::spawn_blocking(move || {
         let _working = working;
-        let made = one(&shared, device, index, which.digest.as_deref()).map_err(|refusal| refusal.problem().clone());
+        let made = one(&shared, device, index, which.digest.as_deref())
+            .map_err(|refusal| refusal.problem().clone());
         let _ = send.blocking_send(made.map(Bytes::from));
     });
     respond(receive, permit).await
 }
 
-fn one(shared: &Shared, device: DeviceId, index: SealIndex, digest: Option<&str>) -> Result<Vec<u8>, Refusal> {
+fn one(
+    shared: &Shared,
+    device: DeviceId,
+    index: SealIndex,
+    digest: Option<&str>,
+) -> Result<Vec<u8>, Refusal> {
     let mut seals = found(shared, device, index)?;
     if let Some(digest) = digest {
         seals.retain(|seal| seal.key().digest.to_string() == digest.to_ascii_lowercase());
     }
     let Some(seal) = seals.pop() else {
-        return Err(Refusal::not_found(format!("device {device} has no seal {index} of that digest")));
+        return Err(Refusal::not_found(format!(
+            "device {device} has no seal {index} of that digest"
+        )));
     };
     if !seals.is_empty() {
         let detail = format!(
@@ -281,8 +325,14 @@ fn one(shared: &Shared, device: DeviceId, index: SealIndex, digest: Option<&str>
     }
     let statement = seal.seal().statement();
     let schema = shared.store.schema(&statement.schema).map_err(unreadable)?;
-    let schema = schema.ok_or_else(|| damaged(format!("the schema of seal {index} of device {device} is not in the store")))?;
-    let unknown = || damaged(format!("seal {index} of device {device} names a roster that this service does not know"));
+    let schema = schema.ok_or_else(|| {
+        damaged(format!("the schema of seal {index} of device {device} is not in the store"))
+    })?;
+    let unknown = || {
+        damaged(format!(
+            "seal {index} of device {device} names a roster that this service does not know"
+        ))
+    };
     let open = open_before(&shared.roster, &seal).ok_or_else(unknown)?;
     let (epoch, pruned) = (statement.epoch, seal.kept_from().0 > 0);
     let selection = Selected::Levels(seal.kept());
@@ -290,11 +340,15 @@ fn one(shared: &Shared, device: DeviceId, index: SealIndex, digest: Option<&str>
     let mut out = Vec::with_capacity(part.events.len() + schema.len() + 4096);
     if pruned {
         // What is not whole by itself is whole with regard to the round that the epoch ended at.
-        for manifest in Manifests::new(&*shared.store, epoch, epoch.0.checked_add(1).map(EpochNumber)) {
+        for manifest in
+            Manifests::new(&*shared.store, epoch, epoch.0.checked_add(1).map(EpochNumber))
+        {
             Output::Manifest(manifest.map_err(unreadable)?.bytes().to_vec()).write(&mut out);
         }
     }
-    for output in [Output::Schema(schema), Output::Open(open), Output::Part(Box::new(part)), Output::End] {
+    for output in
+        [Output::Schema(schema), Output::Open(open), Output::Part(Box::new(part)), Output::End]
+    {
         output.write(&mut out);
     }
     shared.metrics.answer_bytes.increment(out.len() as u64);
@@ -314,7 +368,8 @@ pub(crate) async fn explain(
     tokio::task::spawn_blocking(move || {
         let _working = working;
         let made = found(&shared, device, index).map(|seals| explained(&seals));
-        let _ = send.blocking_send(made.map(Bytes::from).map_err(|refusal| refusal.problem().clone()));
+        let _ =
+            send.blocking_send(made.map(Bytes::from).map_err(|refusal| refusal.problem().clone()));
     });
     respond(receive, permit).await
 }
@@ -333,7 +388,9 @@ pub fn explained(seals: &[StoredSeal]) -> Vec<u8> {
 fn found(shared: &Shared, device: DeviceId, index: SealIndex) -> Result<Vec<StoredSeal>, Refusal> {
     let seals = shared.store.seals_at(device, index).map_err(unreadable)?;
     if seals.is_empty() {
-        return Err(Refusal::not_found(format!("device {device} has no seal {index} here; its seals are listed at its path")));
+        return Err(Refusal::not_found(format!(
+            "device {device} has no seal {index} here; its seals are listed at its path"
+        )));
     }
     Ok(seals)
 }
@@ -341,18 +398,27 @@ fn found(shared: &Shared, device: DeviceId, index: SealIndex) -> Result<Vec<Stor
 /// The device of a path, which the roster must have.
 pub(crate) fn device(shared: &Shared, text: &str) -> Result<DeviceId, Refusal> {
     let device = parse_device(text).ok_or_else(|| {
-        Refusal::bad_query("a device stands in a path as its id, 16 hexadecimal digits; /v1/devices lists them")
+        Refusal::bad_query(
+            "a device stands in a path as its id, 16 hexadecimal digits; /v1/devices lists them",
+        )
     })?;
     if shared.roster.device(device).is_none() {
-        return Err(Refusal::not_found(format!("the roster has no device {device}; /v1/devices lists those there are")));
+        return Err(Refusal::not_found(format!(
+            "the roster has no device {device}; /v1/devices lists those there are"
+        )));
     }
     Ok(device)
 }
 
-fn place(shared: &Shared, path: Result<Path<(String, String)>, PathRejection>) -> Result<(DeviceId, SealIndex), Refusal> {
+fn place(
+    shared: &Shared,
+    path: Result<Path<(String, String)>, PathRejection>,
+) -> Result<(DeviceId, SealIndex), Refusal> {
     let Path((device, index)) = path.map_err(|error| Refusal::bad_query(error.body_text()))?;
     let device = self::device(shared, &device)?;
-    let index = index.parse().map_err(|_| Refusal::bad_query("an index is a number from 0 to 4294967295"))?;
+    let index = index
+        .parse()
+        .map_err(|_| Refusal::bad_query("an index is a number from 0 to 4294967295"))?;
     Ok((device, SealIndex(index)))
 }
 

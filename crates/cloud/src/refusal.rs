@@ -51,10 +51,13 @@ pub(crate) struct Reason {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response<Body> {
-        let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let status =
+            StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = Response::new(Body::from(self.0.to_json()));
         *response.status_mut() = status;
-        response.extensions_mut().insert(Reason { name: self.0.title.clone(), detail: self.0.detail.clone() });
+        response
+            .extensions_mut()
+            .insert(Reason { name: self.0.title.clone(), detail: self.0.detail.clone() });
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
         match self.0.status {
@@ -63,7 +66,11 @@ impl IntoResponse for Refusal {
             }
             // The detail ends with the methods that the path has.
             405 => {
-                let allowed = self.0.detail.rsplit_once("use ").and_then(|(_, methods)| HeaderValue::from_str(methods).ok());
+                let allowed = self
+                    .0
+                    .detail
+                    .rsplit_once("use ")
+                    .and_then(|(_, methods)| HeaderValue::from_str(methods).ok());
                 headers.insert(ALLOW, allowed.unwrap_or(HeaderValue::from_static("GET")));
             }
             // The rest of the body is not read, so the connection cannot be used again.

@@ -98,22 +98,36 @@ async fn gate(
     shared.metrics.request(route, status, took);
     let (path, took_us) = (uri.path(), u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
     match (status, response.extensions().get::<Reason>()) {
-        (500.., Some(Reason { name, detail })) => warn!(%method, path, status, %name, detail, took_us, "failed"),
-        (_, Some(Reason { name, detail })) => info!(%method, path, status, %name, detail, took_us, "refused"),
+        (500.., Some(Reason { name, detail })) => {
+            warn!(%method, path, status, %name, detail, took_us, "failed")
+        }
+        (_, Some(Reason { name, detail })) => {
+            info!(%method, path, status, %name, detail, took_us, "refused")
+        }
         _ => debug!(%method, path, status, took_us, "answered"),
     }
     response
 }
 
 fn allowed(shared: &Shared, route: &str, request: &Request) -> Result<(), Refusal> {
-    let (Some(tokens), Some(scope)) = (&shared.tokens, scope(route, request.method())) else { return Ok(()) };
+    let (Some(tokens), Some(scope)) = (&shared.tokens, scope(route, request.method())) else {
+        return Ok(());
+    };
     let authorization = request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes);
     match tokens.judge(authorization, scope) {
         Verdict::Allowed => Ok(()),
-        Verdict::Unknown => Err(Refusal::new(name::UNAUTHORIZED, 401, "send a known token as \"Authorization: Bearer TOKEN\"")),
+        Verdict::Unknown => Err(Refusal::new(
+            name::UNAUTHORIZED,
+            401,
+            "send a known token as \"Authorization: Bearer TOKEN\"",
+        )),
         Verdict::OtherScope => {
             let needed = if scope == Scope::Read { "read" } else { "write" };
-            Err(Refusal::new(name::FORBIDDEN, 403, format!("this token is not for that; use one that may {needed}")))
+            Err(Refusal::new(
+                name::FORBIDDEN,
+                403,
+                format!("this token is not for that; use one that may {needed}"),
+            ))
         }
     }
 }
@@ -124,9 +138,16 @@ async fn no_such_path() -> Refusal {
 
 async fn no_such_method(matched: Option<MatchedPath>, method: Method) -> Refusal {
     let route = matched.as_ref().map_or("", MatchedPath::as_str);
-    let allowed = paths::ALL.iter().filter(|(path, _)| *path == route).map(|(_, method)| method.to_uppercase());
+    let allowed = paths::ALL
+        .iter()
+        .filter(|(path, _)| *path == route)
+        .map(|(_, method)| method.to_uppercase());
     let allowed: Vec<String> = allowed.collect();
-    Refusal::new(name::METHOD_NOT_ALLOWED, 405, format!("{method} means nothing here; use {}", allowed.join(", ")))
+    Refusal::new(
+        name::METHOD_NOT_ALLOWED,
+        405,
+        format!("{method} means nothing here; use {}", allowed.join(", ")),
+    )
 }
 
 async fn openapi() -> impl IntoResponse {

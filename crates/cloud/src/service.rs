@@ -100,10 +100,14 @@ impl Cloud {
         let refused = |error: std::io::Error| {
             StartError(match error.kind() {
                 std::io::ErrorKind::AddrInUse => {
-                    format!("{listen} is in use by another process; stop it, or listen elsewhere (port 0 takes a free port)")
+                    format!(
+                        "{listen} is in use by another process; stop it, or listen elsewhere (port 0 takes a free port)"
+                    )
                 }
                 std::io::ErrorKind::AddrNotAvailable => {
-                    format!("{listen} is no address of this machine; listen on 127.0.0.1 or 0.0.0.0")
+                    format!(
+                        "{listen} is no address of this machine; listen on 127.0.0.1 or 0.0.0.0"
+                    )
                 }
                 std::io::ErrorKind::PermissionDenied => {
                     format!("this user may not listen on {listen}; take a port from 1024 on")
@@ -213,11 +217,13 @@ async fn accept(
     let stream = Guarded::new(stream, shared.limits.write_stall, shared.limits.write_rate);
     match tls {
         None => serve(stream, peer, &shared.limits, router, told).await,
-        Some(tls) => match tokio::time::timeout(shared.limits.head_time, tls.accept(stream)).await {
-            Ok(Ok(stream)) => serve(stream, peer, &shared.limits, router, told).await,
-            Ok(Err(error)) => debug!(%error, "no TLS"),
-            Err(_) => debug!("no TLS in time"),
-        },
+        Some(tls) => {
+            match tokio::time::timeout(shared.limits.head_time, tls.accept(stream)).await {
+                Ok(Ok(stream)) => serve(stream, peer, &shared.limits, router, told).await,
+                Ok(Err(error)) => debug!(%error, "no TLS"),
+                Err(_) => debug!("no TLS in time"),
+            }
+        }
     }
     drop(slot);
 }
@@ -277,7 +283,8 @@ pub async fn stop_signal() -> std::io::Result<()> {
     #[cfg(unix)]
     {
         use tokio::signal::unix::{SignalKind, signal};
-        let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let (mut terminate, mut interrupt) =
+            (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}

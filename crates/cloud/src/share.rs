@@ -113,7 +113,8 @@ impl Pool {
         let mut at = 0;
         while let Some(waiting) = state.waiting.get(at) {
             let (peer, amount) = (waiting.peer, waiting.amount);
-            let fits = if waiting.granted.is_closed() { Ok(()) } else { self.fits(&state, peer, amount) };
+            let fits =
+                if waiting.granted.is_closed() { Ok(()) } else { self.fits(&state, peer, amount) };
             match fits {
                 Err(Full::Total) => break,
                 Err(Full::Share) => at += 1,

@@ -21,13 +21,23 @@ pub(crate) fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, String> {
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
         .map_err(|error| unreadable("certificate chain", &files.chain, &error))?;
     if chain.is_empty() {
-        return Err(format!("there is no certificate in {}; it must hold a PEM chain", files.chain.display()));
+        return Err(format!(
+            "there is no certificate in {}; it must hold a PEM chain",
+            files.chain.display()
+        ));
     }
-    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| unreadable("private key", &files.key, &error))?;
+    let key = PrivateKeyDer::from_pem_file(&files.key)
+        .map_err(|error| unreadable("private key", &files.key, &error))?;
     let mut config = ServerConfig::builder()
         .with_no_client_auth()
         .with_single_cert(chain, key)
-        .map_err(|error| format!("{} and {} do not belong together: {error}", files.chain.display(), files.key.display()))?;
+        .map_err(|error| {
+            format!(
+                "{} and {} do not belong together: {error}",
+                files.chain.display(),
+                files.key.display()
+            )
+        })?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
 }

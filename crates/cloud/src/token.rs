@@ -64,8 +64,8 @@ impl Tokens {
     /// # Errors
     /// One line that names the file, the line and what is wrong with it, never a token.
     pub fn read(path: &Path) -> Result<Self, String> {
-        let text =
-            std::fs::read_to_string(path).map_err(|error| format!("cannot read the tokens in {}: {error}", path.display()))?;
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| format!("cannot read the tokens in {}: {error}", path.display()))?;
         Self::parse(&text).map_err(|error| format!("{}: {error}", path.display()))
     }
 
@@ -80,7 +80,8 @@ impl Tokens {
             if line.is_empty() {
                 continue;
             }
-            let wrong = || format!("line {number} is not a scope (read, write or read,write) and a token");
+            let wrong =
+                || format!("line {number} is not a scope (read, write or read,write) and a token");
             let (scopes, token) = line.split_once(char::is_whitespace).ok_or_else(wrong)?;
             let mut bits = 0;
             for scope in scopes.split(',') {
@@ -92,12 +93,17 @@ impl Tokens {
             }
             let token = token.trim();
             if token.len() < SHORTEST || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-                return Err(format!("the token in line {number} needs at least {SHORTEST} printable characters and no spaces"));
+                return Err(format!(
+                    "the token in line {number} needs at least {SHORTEST} printable characters and no spaces"
+                ));
             }
             tokens.push((Digest::of(&[token.as_bytes()]), bits));
         }
         if tokens.is_empty() {
-            return Err("there is no token, so nobody could ever be served; add one or leave the file out".into());
+            return Err(
+                "there is no token, so nobody could ever be served; add one or leave the file out"
+                    .into(),
+            );
         }
         Ok(Self(tokens))
     }
@@ -149,9 +155,15 @@ mod tests {
 
     #[test]
     fn a_bad_file_is_refused_without_showing_a_token() {
-        for text in
-            ["", "# nothing", "read", "reed aaaaaaaaaaaaaaaa", "read short", "read aaaaaaaaaaaaaaaa bbbb", "aaaaaaaaaaaaaaaaaaaa"]
-        {
+        for text in [
+            "",
+            "# nothing",
+            "read",
+            "reed aaaaaaaaaaaaaaaa",
+            "read short",
+            "read aaaaaaaaaaaaaaaa bbbb",
+            "aaaaaaaaaaaaaaaaaaaa",
+        ] {
             let error = Tokens::parse(text).unwrap_err();
             assert!(!error.contains("aaaa"), "{error}");
         }

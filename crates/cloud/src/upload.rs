@@ -79,13 +79,25 @@ pub(crate) async fn apart<T: Send + 'static>(
         let _core = core;
         work(&shared)
     });
-    let failed = |_| Refusal::new(name::STORE_FAILED, 500, "verification failed unexpectedly; send the upload again");
+    let failed = |_| {
+        Refusal::new(
+            name::STORE_FAILED,
+            500,
+            "verification failed unexpectedly; send the upload again",
+        )
+    };
     judged.await.map_err(failed)?
 }
 
-async fn receive(shared: &Arc<Shared>, peer: Peer, sent: Sent, request: Request) -> Result<Receipt, Refusal> {
+async fn receive(
+    shared: &Arc<Shared>,
+    peer: Peer,
+    sent: Sent,
+    request: Request,
+) -> Result<Receipt, Refusal> {
     let (head, body) = request.into_parts();
-    let (body, room) = body::read(shared, peer, (&head.headers, body), CBOR_SEQ, shared.limits.body_bytes).await?;
+    let (body, room) =
+        body::read(shared, peer, (&head.headers, body), CBOR_SEQ, shared.limits.body_bytes).await?;
     let _place = body::request_place(shared, peer)?;
     // As the reader holds it, and as it is stored; the body has its own room. Nobody who has this waits for more.
     let more = shared.bundles.wait(peer, 2 * body.len() as u64).await;
@@ -94,7 +106,9 @@ async fn receive(shared: &Arc<Shared>, peer: Peer, sent: Sent, request: Request)
     let (bundles, _room) = if let Some(bundles) = light {
         (bundles, (room, more))
     } else {
-        let work = move |shared: &Shared| Ok((judge(shared, sent, &body, u64::from(shared.limits.events))?, (room, more)));
+        let work = move |shared: &Shared| {
+            Ok((judge(shared, sent, &body, u64::from(shared.limits.events))?, (room, more)))
+        };
         apart(shared, work).await?
     };
     let receipt = store(shared, bundles).await?;
@@ -107,7 +121,9 @@ async fn receive(shared: &Arc<Shared>, peer: Peer, sent: Sent, request: Request)
 fn light(shared: &Shared, sent: Sent, body: &[u8]) -> Result<Option<Vec<Bundle>>, Refusal> {
     let most = INLINE_EVENTS.min(u64::from(shared.limits.events));
     match judge(shared, sent, body, most) {
-        Err(refusal) if refusal.problem().name() == "TooManyEvents" && most == INLINE_EVENTS => Ok(None),
+        Err(refusal) if refusal.problem().name() == "TooManyEvents" && most == INLINE_EVENTS => {
+            Ok(None)
+        }
         judged => judged.map(Some),
     }
 }
@@ -128,12 +144,16 @@ fn judge(shared: &Shared, sent: Sent, body: &[u8], events: u64) -> Result<Vec<Bu
         let Event::Proven(proven) = event else { return Ok(()) };
         let statement = proven.seal.statement();
         if !proven.is_whole() {
-            ended.whole(shared, &proven).map_err(|(name, detail)| refuse(name, &detail, place(statement)))?;
+            ended
+                .whole(shared, &proven)
+                .map_err(|(name, detail)| refuse(name, &detail, place(statement)))?;
         }
         let mut accepted = accepted.lock().unwrap_or_else(PoisonError::into_inner);
         accepted.digests.insert((statement.device, statement.index), proven.seal.digest());
         let bundle = Bundle::from_proven(&proven);
-        accepted.bundles.push(bundle.map_err(|error| refuse(error.name(), &error.to_string(), place(statement)))?);
+        accepted.bundles.push(
+            bundle.map_err(|error| refuse(error.name(), &error.to_string(), place(statement)))?,
+        );
         Ok(())
     };
     reader.feed(body, &mut visit)?;
@@ -147,7 +167,12 @@ fn refuse(name: &'static str, detail: &str, place: Place) -> Refusal {
 
 fn place(statement: &Statement) -> Place {
     let index = Some(statement.index.0);
-    Place { item: None, device: Some(statement.device.to_string()), first_index: index, last_index: index }
+    Place {
+        item: None,
+        device: Some(statement.device.to_string()),
+        first_index: index,
+        last_index: index,
+    }
 }
 
 impl From<ReadError> for Refusal {
@@ -175,11 +200,19 @@ impl Ended {
     /// Whether a part that lacks surviving levels may be stored: it is whole with regard to the round of its epoch's manifest (of
     /// several, which are all kept as evidence, to that of one), or it is late. Of late seals nobody says what must be kept, and what
     /// is kept never grows less: whoever has more of one can still send it.
-    fn whole(&mut self, shared: &Shared, proven: &Proven<'_>) -> Result<(), (&'static str, String)> {
+    fn whole(
+        &mut self,
+        shared: &Shared,
+        proven: &Proven<'_>,
+    ) -> Result<(), (&'static str, String)> {
         let statement = proven.seal.statement();
         let from = proven.whole_from().filter(|_| shared.roster.budget().is_some());
         let Some(from) = from else {
-            return Err((name::NOT_WHOLE, "an upload's part must carry every surviving level; send the whole bundle".to_owned()));
+            return Err((
+                name::NOT_WHOLE,
+                "an upload's part must carry every surviving level; send the whole bundle"
+                    .to_owned(),
+            ));
         };
         let epoch = statement.epoch;
         let round = match self.rounds.entry(epoch) {
@@ -188,10 +221,13 @@ impl Ended {
         };
         match round {
             Some(round) if from <= round => Ok(()),
-            Some(_) if !is_listed(shared, epoch, statement.device, &proven.seal.digest())? => Ok(()),
+            Some(_) if !is_listed(shared, epoch, statement.device, &proven.seal.digest())? => {
+                Ok(())
+            }
             Some(round) => {
-                let detail =
-                    format!("epoch {epoch} ended at round {round}, and the part lacks levels from there on; send them all");
+                let detail = format!(
+                    "epoch {epoch} ended at round {round}, and the part lacks levels from there on; send them all"
+                );
                 Err((name::NOT_WHOLE, detail))
             }
             None if self.late => Ok(()),
@@ -232,10 +268,17 @@ fn round_of(shared: &Shared, epoch: EpochNumber) -> Result<Option<Round>, (&'sta
 }
 
 /// Whether a manifest of an epoch lists a seal.
-fn is_listed(shared: &Shared, epoch: EpochNumber, device: DeviceId, seal: &Digest) -> Result<bool, (&'static str, String)> {
+fn is_listed(
+    shared: &Shared,
+    epoch: EpochNumber,
+    device: DeviceId,
+    seal: &Digest,
+) -> Result<bool, (&'static str, String)> {
     let mut listed = false;
     each_manifest(shared, epoch, |manifest| {
-        listed |= manifest.devices().any(|(of, mut seals)| of == device && seals.any(|digest| digest == *seal));
+        listed |= manifest
+            .devices()
+            .any(|(of, mut seals)| of == device && seals.any(|digest| digest == *seal));
     })?;
     Ok(listed)
 }
@@ -267,7 +310,10 @@ async fn store(shared: &Shared, bundles: Vec<Bundle>) -> Result<Receipt, Refusal
     for (device, index) in &receipt.equivocations {
         warn!(%device, %index, "the device signed different seals under one index");
     }
-    let conflict = |(device, index): &(DeviceId, SealIndex)| Conflict { device: device.to_string(), index: index.0 };
+    let conflict = |(device, index): &(DeviceId, SealIndex)| Conflict {
+        device: device.to_string(),
+        index: index.0,
+    };
     let conflicts = receipt.equivocations.iter().map(conflict).collect();
     Ok(Receipt { stored: receipt.stored, known: receipt.known, conflicts })
 }

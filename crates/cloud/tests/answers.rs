@@ -22,7 +22,9 @@ struct Sealed {
 
 impl Sealed {
     fn level(&self, seq: usize) -> Level {
-        SaltKey::new([3; 32]).salt(self.device, SealIndex(self.index)).level(Sequence(seq as u64), LEVELS)
+        SaltKey::new([3; 32])
+            .salt(self.device, SealIndex(self.index))
+            .level(Sequence(seq as u64), LEVELS)
     }
 
     fn rows(&self, chosen: impl Fn(usize) -> bool) -> Vec<(DeviceId, u32, u64, u32)> {
@@ -36,9 +38,14 @@ async fn filled(cloud: &Running, motes: &mut [Mote], schemes: &[Scheme]) -> Vec<
     let mut all = Vec::new();
     let mut body = Vec::new();
     for (mote, scheme) in motes.iter_mut().zip(schemes) {
-        for (index, (epoch, last, count)) in
-            (0..).zip([(10, true, 300), (11, true, 7), (12, false, 600), (12, true, 80), (13, true, 0), (14, true, 50)])
-        {
+        for (index, (epoch, last, count)) in (0..).zip([
+            (10, true, 300),
+            (11, true, 7),
+            (12, false, 600),
+            (12, true, 80),
+            (13, true, 0),
+            (14, true, 50),
+        ]) {
             let events: Vec<u32> = (0..count).map(|i| i * 3 + epoch as u32 * 1000).collect();
             body.extend(mote.seal(*scheme, epoch, last, &events));
             all.push(Sealed { device: mote.id, index, epoch, events });
@@ -49,7 +56,11 @@ async fn filled(cloud: &Running, motes: &mut [Mote], schemes: &[Scheme]) -> Vec<
     all
 }
 
-async fn asked(cloud: &Running, roster: &moteseal_verify::Roster, query: &moteseal_api::Query) -> Read {
+async fn asked(
+    cloud: &Running,
+    roster: &moteseal_verify::Roster,
+    query: &moteseal_api::Query,
+) -> Read {
     let response = cloud.ask(query).await;
     assert_eq!(response.status(), 200);
     assert_eq!(response.headers()["content-type"], moteseal_api::CBOR_SEQ);
@@ -69,10 +80,15 @@ async fn a_rate_gets_exactly_its_levels_of_stars_and_trees() {
         let rate: Rate = text.parse().unwrap();
         let mask = rate.levels(LEVELS).unwrap();
         let read = asked(&cloud, &roster, &query(&devices, 10, Some(14), Choice::Rate(rate))).await;
-        let of = |device| all.iter().filter(move |sealed: &&Sealed| sealed.device == device && sealed.epoch < 14);
+        let of = |device| {
+            all.iter().filter(move |sealed: &&Sealed| sealed.device == device && sealed.epoch < 14)
+        };
         let expected: Vec<_> = devices
             .iter()
-            .flat_map(|&device| of(device).flat_map(|sealed| sealed.rows(|seq| mask >> sealed.level(seq).0 & 1 == 1)))
+            .flat_map(|&device| {
+                of(device)
+                    .flat_map(|sealed| sealed.rows(|seq| mask >> sealed.level(seq).0 & 1 == 1))
+            })
             .collect();
         assert_eq!(read.rows, expected, "rate {text}");
         // Epoch 13 closes the range by itself, so no seal stands behind it: five seals a device, one signature each.
@@ -94,18 +110,27 @@ async fn at_most_gets_whole_levels_from_the_coarsest_over_all_parts_of_an_epoch(
         let mut expected = Vec::new();
         for device in devices {
             for epoch in 10..=14 {
-                let parts: Vec<_> = all.iter().filter(|sealed| sealed.device == device && sealed.epoch == epoch).collect();
+                let parts: Vec<_> = all
+                    .iter()
+                    .filter(|sealed| sealed.device == device && sealed.epoch == epoch)
+                    .collect();
                 let mut left = most as usize;
                 let mut mask = 0;
                 for level in 0..LEVELS {
-                    let at = |sealed: &&&Sealed| (0..sealed.events.len()).filter(|&seq| sealed.level(seq).0 == level).count();
+                    let at = |sealed: &&&Sealed| {
+                        (0..sealed.events.len()).filter(|&seq| sealed.level(seq).0 == level).count()
+                    };
                     let count: usize = parts.iter().map(|sealed| at(&sealed)).sum();
                     if count <= left {
                         left -= count;
                         mask |= 1 << level;
                     }
                 }
-                expected.extend(parts.iter().flat_map(|sealed| sealed.rows(|seq| mask >> sealed.level(seq).0 & 1 == 1)));
+                expected.extend(
+                    parts
+                        .iter()
+                        .flat_map(|sealed| sealed.rows(|seq| mask >> sealed.level(seq).0 & 1 == 1)),
+                );
             }
         }
         assert_eq!(read.rows, expected, "at most {most}");
@@ -122,14 +147,27 @@ async fn a_sample_gets_the_events_of_the_permutation_and_a_star_refuses_it() {
     let all = filled(&cloud, &mut motes, &[Tree, Star]).await;
     let (device, seed) = (motes[0].id, [9; 32]);
     for count in [1, 33, 680, 5000] {
-        let read = asked(&cloud, &roster, &query(&[device], 11, Some(15), Choice::Sample { count, seed })).await;
+        let read =
+            asked(&cloud, &roster, &query(&[device], 11, Some(15), Choice::Sample { count, seed }))
+                .await;
         let mut expected = Vec::new();
         for epoch in 11..15 {
-            let parts: Vec<_> = all.iter().filter(|sealed| sealed.device == device && sealed.epoch == epoch).collect();
+            let parts: Vec<_> = all
+                .iter()
+                .filter(|sealed| sealed.device == device && sealed.epoch == epoch)
+                .collect();
             let total: usize = parts.iter().map(|sealed| sealed.events.len()).sum();
             let mut chosen = vec![0; total.min(count as usize)];
             let mut scratch = vec![Swap::FREE; permutation::scratch_for(chosen.len())];
-            permutation::choose(&seed, device, EpochNumber(epoch), total as u64, &mut chosen, &mut scratch).unwrap();
+            permutation::choose(
+                &seed,
+                device,
+                EpochNumber(epoch),
+                total as u64,
+                &mut chosen,
+                &mut scratch,
+            )
+            .unwrap();
             let mut start = 0;
             for sealed in parts {
                 expected.extend(sealed.rows(|seq| chosen.contains(&(start + seq as u64))));
@@ -138,7 +176,10 @@ async fn a_sample_gets_the_events_of_the_permutation_and_a_star_refuses_it() {
         }
         assert_eq!(read.rows, expected, "sample {count}");
     }
-    let refused = problem(cloud.ask(&query(&[motes[1].id], 10, Some(11), Choice::Sample { count: 3, seed })).await).await;
+    let refused = problem(
+        cloud.ask(&query(&[motes[1].id], 10, Some(11), Choice::Sample { count: 3, seed })).await,
+    )
+    .await;
     assert_eq!((refused.name(), refused.status), ("SchemeMismatch", 422));
     cloud.stop().await;
 }
@@ -151,7 +192,8 @@ async fn a_range_that_does_not_close_by_itself_ends_with_the_next_seal() {
     filled(&cloud, &mut motes, &[Star]).await;
     let mote = &mut motes[0];
     // Epochs 15 to 19 are silent; 20 is open.
-    let receipt: Receipt = cloud.put(mote.seal(Star, 20, false, &[1, 2, 3])).await.json().await.unwrap();
+    let receipt: Receipt =
+        cloud.put(mote.seal(Star, 20, false, &[1, 2, 3])).await.json().await.unwrap();
     assert_eq!(receipt.stored, 1);
     let all = Choice::Rate(Rate::ALL);
     let indices = |read: &Read| read.parts.iter().map(|(_, index, ..)| *index).collect::<Vec<_>>();
@@ -183,10 +225,13 @@ async fn long_answers_come_in_runs_of_64_parts_with_one_signature_each() {
     let (roster, mut motes) = group(&["a"]);
     let directory = tempfile::tempdir().unwrap();
     let cloud = Running::start(directory.path(), Config::new(roster.clone())).await;
-    let body: Vec<u8> = (0..150).flat_map(|epoch| motes[0].seal(Star, epoch, true, &[epoch as u32; 5])).collect();
+    let body: Vec<u8> =
+        (0..150).flat_map(|epoch| motes[0].seal(Star, epoch, true, &[epoch as u32; 5])).collect();
     assert_eq!(cloud.put(body).await.status(), 200);
-    let read = asked(&cloud, &roster, &query(&[motes[0].id], 0, None, Choice::Rate(Rate::ALL))).await;
-    let signed: Vec<u32> = read.parts.iter().filter(|(.., signed)| *signed).map(|(_, index, ..)| *index).collect();
+    let read =
+        asked(&cloud, &roster, &query(&[motes[0].id], 0, None, Choice::Rate(Rate::ALL))).await;
+    let signed: Vec<u32> =
+        read.parts.iter().filter(|(.., signed)| *signed).map(|(_, index, ..)| *index).collect();
     assert_eq!((read.parts.len(), signed), (150, vec![63, 127, 149]));
     cloud.stop().await;
 }
@@ -202,7 +247,8 @@ async fn a_missing_seal_ends_the_run_and_is_left_for_the_client_to_name() {
             assert_eq!(cloud.put(bundle).await.status(), 200);
         }
     }
-    let read = asked(&cloud, &roster, &query(&[motes[0].id], 0, Some(5), Choice::Rate(Rate::ALL))).await;
+    let read =
+        asked(&cloud, &roster, &query(&[motes[0].id], 0, Some(5), Choice::Rate(Rate::ALL))).await;
     let parts: Vec<_> = read.parts.iter().map(|(_, index, _, signed)| (*index, *signed)).collect();
     assert_eq!(parts, [(0, false), (1, true), (3, false), (4, true)]);
     cloud.stop().await;
@@ -221,8 +267,14 @@ async fn bundles_listings_and_explanations_are_what_was_uploaded() {
     assert_eq!(list.roster_digest, roster.digest().to_string());
     let entry = |name: &str| list.devices.iter().find(|device| device.name == name).unwrap();
     let newest = entry("a").newest.clone().unwrap();
-    assert_eq!((newest.index, newest.epoch, newest.digest), (5, 14, motes[0].position.prev.to_string()));
-    assert_eq!((entry("quiet").newest.clone(), &entry("quiet").id), (None, &motes[1].id.to_string()));
+    assert_eq!(
+        (newest.index, newest.epoch, newest.digest),
+        (5, 14, motes[0].position.prev.to_string())
+    );
+    assert_eq!(
+        (entry("quiet").newest.clone(), &entry("quiet").id),
+        (None, &motes[1].id.to_string())
+    );
 
     let mut from = Some(SealIndex(0));
     let mut seals = Vec::new();
@@ -232,8 +284,12 @@ async fn bundles_listings_and_explanations_are_what_was_uploaded() {
         seals.extend(page.seals);
         from = page.next.map(SealIndex);
     }
-    let listed: Vec<_> = seals.iter().map(|seal| (seal.index, seal.epoch, seal.events as usize, seal.conflict)).collect();
-    let expected: Vec<_> = all.iter().map(|sealed| (sealed.index, sealed.epoch, sealed.events.len(), false)).collect();
+    let listed: Vec<_> = seals
+        .iter()
+        .map(|seal| (seal.index, seal.epoch, seal.events as usize, seal.conflict))
+        .collect();
+    let expected: Vec<_> =
+        all.iter().map(|sealed| (sealed.index, sealed.epoch, sealed.events.len(), false)).collect();
     assert_eq!(listed, expected);
     assert!(seals.windows(2).all(|pair| pair[1].prev == pair[0].digest));
 
@@ -246,7 +302,9 @@ async fn bundles_listings_and_explanations_are_what_was_uploaded() {
 
     let explained = cloud.get(&paths::explain(device, SealIndex(2))).await.bytes().await.unwrap();
     let (item, length) = moteseal_core::wire::stream::Item::decode(&explained).unwrap();
-    let moteseal_core::wire::stream::Item::Explain { seal, digests } = item else { panic!("an explain item") };
+    let moteseal_core::wire::stream::Item::Explain { seal, digests } = item else {
+        panic!("an explain item")
+    };
     let (seal, _) = moteseal_core::Seal::decode(seal).unwrap();
     assert_eq!(seal.digest().to_string(), seals[2].digest);
     assert_eq!(digests.len(), 32 * usize::from(LEVELS));
@@ -255,13 +313,27 @@ async fn bundles_listings_and_explanations_are_what_was_uploaded() {
     for path in [paths::bundle(device, SealIndex(99)), paths::explain(device, SealIndex(99))] {
         assert_eq!(problem(cloud.get(&path).await).await.name(), "NotFound");
     }
-    for path in ["/v1/devices/zz/seals", "/v1/devices/zz/bundles/0", "/v1/devices/%ff/seals", "/v1/devices/%ff/bundles/%fe"] {
+    for path in [
+        "/v1/devices/zz/seals",
+        "/v1/devices/zz/bundles/0",
+        "/v1/devices/%ff/seals",
+        "/v1/devices/%ff/bundles/%fe",
+    ] {
         assert_eq!(problem(cloud.get(path).await).await.name(), "BadQuery");
     }
     let stranger = DeviceId([1; 8]);
-    assert_eq!(problem(cloud.get(&paths::seals(stranger, SealIndex(0), 1)).await).await.name(), "NotFound");
-    assert_eq!(problem(cloud.get(&format!("/v1/devices/{device}/bundles/-1")).await).await.name(), "BadQuery");
-    assert_eq!(problem(cloud.get(&format!("/v1/devices/{device}/seals?form=1")).await).await.name(), "BadQuery");
+    assert_eq!(
+        problem(cloud.get(&paths::seals(stranger, SealIndex(0), 1)).await).await.name(),
+        "NotFound"
+    );
+    assert_eq!(
+        problem(cloud.get(&format!("/v1/devices/{device}/bundles/-1")).await).await.name(),
+        "BadQuery"
+    );
+    assert_eq!(
+        problem(cloud.get(&format!("/v1/devices/{device}/seals?form=1")).await).await.name(),
+        "BadQuery"
+    );
     cloud.stop().await;
 }
 
@@ -277,16 +349,23 @@ async fn levels_that_a_device_did_not_keep_are_not_served_and_not_pretended() {
     body.extend(mote.seal(Star, 2, true, &events));
     assert_eq!(cloud.put(body).await.status(), 200);
     let sealed = |index| Sealed { device: mote.id, index, epoch: 0, events: events.clone() };
-    let read = asked(&cloud, &roster, &query(&[mote.id], 1, Some(3), Choice::Rate("1/4".parse().unwrap()))).await;
+    let read = asked(
+        &cloud,
+        &roster,
+        &query(&[mote.id], 1, Some(3), Choice::Rate("1/4".parse().unwrap())),
+    )
+    .await;
     let kept = |sealed: &Sealed| sealed.rows(|seq| sealed.level(seq).0 >= 2);
     assert_eq!(read.rows, [kept(&sealed(0)), kept(&sealed(1))].concat());
     // The first epoch has everything, the second has not.
-    let refused = cloud.ask(&query(&[mote.id], 1, Some(3), Choice::Rate("1/2".parse().unwrap()))).await;
+    let refused =
+        cloud.ask(&query(&[mote.id], 1, Some(3), Choice::Rate("1/2".parse().unwrap()))).await;
     let read = verified(&roster, &refused.bytes().await.unwrap()).unwrap();
     assert_eq!((read.parts.len(), read.ended), (1, false));
     let (name, detail) = read.problem.unwrap();
     assert!(name == "RateUnavailable" && detail.contains("index 1"), "{detail}");
-    let refused = problem(cloud.ask(&query(&[mote.id], 2, Some(3), Choice::Rate(Rate::ALL))).await).await;
+    let refused =
+        problem(cloud.ask(&query(&[mote.id], 2, Some(3), Choice::Rate(Rate::ALL))).await).await;
     assert_eq!((refused.name(), refused.status), ("RateUnavailable", 422));
     let read = asked(&cloud, &roster, &query(&[mote.id], 2, Some(3), Choice::AtMost(1000))).await;
     assert_eq!(read.rows, kept(&sealed(1)));
@@ -310,12 +389,22 @@ async fn long_parts_share_a_bounded_memory() {
         let mut answers = tokio::task::JoinSet::new();
         for _ in 0..8 {
             let (http, url, body) = (cloud.http.clone(), cloud.at(paths::QUERY), query.to_json());
-            answers.spawn(async move { http.post(url).body(body).send().await.unwrap().bytes().await.unwrap() });
+            answers.spawn(async move {
+                http.post(url).body(body).send().await.unwrap().bytes().await.unwrap()
+            });
         }
         let answers = answers.join_all().await;
         let read = verified(&roster, &answers[0]).unwrap();
         let rows = read.rows.len();
-        assert!(read.ended && if rate == Rate::ALL { rows == 900_000 } else { (440_000..460_000).contains(&rows) }, "{rows}");
+        assert!(
+            read.ended
+                && if rate == Rate::ALL {
+                    rows == 900_000
+                } else {
+                    (440_000..460_000).contains(&rows)
+                },
+            "{rows}"
+        );
         assert!(answers.iter().all(|answer| *answer == answers[0]));
     }
     cloud.stop().await;

@@ -38,7 +38,8 @@ async fn answers_are_whole_while_uploads_go_on() {
     }
     let mut asked = 0;
     loop {
-        let before: Vec<usize> = acknowledged.iter().map(|count| count.load(Ordering::SeqCst)).collect();
+        let before: Vec<usize> =
+            acknowledged.iter().map(|count| count.load(Ordering::SeqCst)).collect();
         for (mote, at_least) in motes.iter().zip(&before) {
             let response = cloud.ask(&query(&[mote.id], 0, None, Choice::Rate(Rate::ALL))).await;
             let read = verified(&roster, &response.bytes().await.unwrap()).unwrap();
@@ -63,7 +64,8 @@ async fn the_same_bundles_from_several_senders_are_stored_once() {
     let (roster, mut motes) = group(&["a"]);
     let directory = tempfile::tempdir().unwrap();
     let cloud = Running::start(directory.path(), Config::new(roster.clone())).await;
-    let bundles: Vec<Vec<u8>> = (0..40).map(|epoch| motes[0].seal(Star, epoch, true, &[7; 50])).collect();
+    let bundles: Vec<Vec<u8>> =
+        (0..40).map(|epoch| motes[0].seal(Star, epoch, true, &[7; 50])).collect();
     let mut senders = JoinSet::new();
     for sender in 0..4 {
         let mut bundles = bundles.clone();

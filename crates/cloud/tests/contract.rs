@@ -17,9 +17,14 @@ async fn every_route_is_documented_and_every_documented_route_is_there() {
         .as_object()
         .unwrap()
         .iter()
-        .flat_map(|(path, methods)| methods.as_object().unwrap().keys().map(|method| (path.clone(), method.clone())))
+        .flat_map(|(path, methods)| {
+            methods.as_object().unwrap().keys().map(|method| (path.clone(), method.clone()))
+        })
         .collect();
-    let listed: BTreeSet<_> = paths::ALL.iter().map(|(path, method)| ((*path).to_owned(), (*method).to_owned())).collect();
+    let listed: BTreeSet<_> = paths::ALL
+        .iter()
+        .map(|(path, method)| ((*path).to_owned(), (*method).to_owned()))
+        .collect();
     assert_eq!(documented, listed);
 
     let (roster, motes) = group(&["a"]);
@@ -32,13 +37,19 @@ async fn every_route_is_documented_and_every_documented_route_is_there() {
         // An empty query is no query, and there is no bundle yet: but the route is there, and says what it documents.
         let status = response.status().as_u16();
         let documented = &document["paths"][path][method.as_str().to_lowercase()]["responses"];
-        assert!(documented.get(status.to_string()).is_some(), "{method} {path}: {status} is not documented");
+        assert!(
+            documented.get(status.to_string()).is_some(),
+            "{method} {path}: {status} is not documented"
+        );
         if status == 404 {
             let problem = support::problem(response).await;
             assert!(problem.detail.contains("has no seal"), "{method} {path}: {}", problem.detail);
         }
         let other = cloud.http.delete(cloud.at(&filled)).send().await.unwrap();
-        let allowed = paths::ALL.iter().filter(|(other, _)| *other == path).map(|(_, method)| method.to_uppercase());
+        let allowed = paths::ALL
+            .iter()
+            .filter(|(other, _)| *other == path)
+            .map(|(_, method)| method.to_uppercase());
         assert_eq!(other.headers()["allow"], allowed.collect::<Vec<_>>().join(", ").as_str());
         assert_eq!(support::problem(other).await.name(), "MethodNotAllowed");
     }
@@ -76,9 +87,14 @@ fn every_reference_of_the_document_leads_somewhere() {
 
 /// The first cells of a table's rows in the operator's page.
 fn cells(page: &str, head: &str) -> Vec<(String, String)> {
-    let rows = page.lines().skip_while(|line| !line.starts_with(head)).skip(2).take_while(|line| line.starts_with('|'));
+    let rows = page
+        .lines()
+        .skip_while(|line| !line.starts_with(head))
+        .skip(2)
+        .take_while(|line| line.starts_with('|'));
     let cell = |text: &str| text.trim().trim_matches('`').to_owned();
-    rows.map(|row| (cell(row.split('|').nth(1).unwrap()), cell(row.split('|').nth(2).unwrap()))).collect()
+    rows.map(|row| (cell(row.split('|').nth(1).unwrap()), cell(row.split('|').nth(2).unwrap())))
+        .collect()
 }
 
 const PAGE: &str = include_str!("../../../docs/cloud.md");
@@ -97,7 +113,8 @@ async fn the_operators_page_has_every_metric_and_no_other() {
         .filter_map(|line| line.strip_prefix("# TYPE "))
         .map(|line| line.split(' ').next().unwrap().to_owned())
         .collect();
-    let documented: BTreeSet<_> = cells(PAGE, "| metric").into_iter().map(|(name, _)| name).collect();
+    let documented: BTreeSet<_> =
+        cells(PAGE, "| metric").into_iter().map(|(name, _)| name).collect();
     assert_eq!(documented, served);
     for name in &served {
         assert!(text.contains(&format!("# HELP {name} ")), "{name} is not described");
@@ -108,7 +125,10 @@ async fn the_operators_page_has_every_metric_and_no_other() {
 #[test]
 fn the_operators_page_has_every_limit_with_its_default() {
     let rows = cells(PAGE, "| limit");
-    assert_eq!(rows.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), moteseal_cloud::limits::NAMES);
+    assert_eq!(
+        rows.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(),
+        moteseal_cloud::limits::NAMES
+    );
     let defaults = format!("{:?}", moteseal_cloud::Limits::default());
     for (name, default) in rows {
         let mut limits = moteseal_cloud::Limits::default();

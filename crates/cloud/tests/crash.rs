@@ -49,7 +49,9 @@ impl Process {
         command.args(["--exact", "serve", "--ignored", "--nocapture"]).env(DIRECTORY, directory);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let said = lines.map_while(Result::ok).find_map(|line| line.split_once("listening ").map(|(_, url)| url.to_owned()));
+        let said = lines
+            .map_while(Result::ok)
+            .find_map(|line| line.split_once("listening ").map(|(_, url)| url.to_owned()));
         Self { child, url: said.expect("the cloud starts over the store of a killed one") }
     }
 
@@ -90,8 +92,10 @@ fn every_acknowledged_bundle_survives_kills() {
     let directory = tempfile::tempdir().unwrap();
     let (roster, motes) = group(&NAMES);
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let mut state: Vec<(Mote, Option<Vec<u8>>)> = motes.into_iter().map(|mote| (mote, None)).collect();
-    let counts: BTreeMap<DeviceId, Arc<AtomicU64>> = state.iter().map(|(mote, _)| (mote.id, Arc::default())).collect();
+    let mut state: Vec<(Mote, Option<Vec<u8>>)> =
+        motes.into_iter().map(|mote| (mote, None)).collect();
+    let counts: BTreeMap<DeviceId, Arc<AtomicU64>> =
+        state.iter().map(|(mote, _)| (mote.id, Arc::default())).collect();
     // A fixed sequence of moments; what the machine does in between is random enough.
     let mut random = 0x2545_f491_4f6c_dd1d_u64;
     for kill in 0..KILLS {
@@ -118,7 +122,9 @@ fn every_acknowledged_bundle_survives_kills() {
     for (mote, _) in &state {
         let all = query(&[mote.id], 0, None, Choice::Rate(Rate::ALL));
         let answer = runtime.block_on(async {
-            let request = reqwest::Client::new().post(format!("{}{}", process.url, paths::QUERY)).body(all.to_json());
+            let request = reqwest::Client::new()
+                .post(format!("{}{}", process.url, paths::QUERY))
+                .body(all.to_json());
             request.send().await.unwrap().bytes().await.unwrap()
         });
         let read = verified(&roster, &answer).unwrap();
@@ -126,7 +132,11 @@ fn every_acknowledged_bundle_survives_kills() {
         // The bundles were acknowledged in order, so that many must be there, without a gap; one more may be.
         let count = counts[&mote.id].load(Ordering::Relaxed);
         let there = read.parts.len() as u64;
-        assert!(there == count || there == count + 1, "{there} of {count} acknowledged bundles of {} are there", mote.id);
+        assert!(
+            there == count || there == count + 1,
+            "{there} of {count} acknowledged bundles of {} are there",
+            mote.id
+        );
         let expected: Vec<_> = (0..there)
             .flat_map(|index| (0..200).map(move |i| (index as u32, i, i as u32 + index as u32)))
             .map(|(index, seq, value)| (mote.id, index, seq, value))
@@ -135,6 +145,9 @@ fn every_acknowledged_bundle_survives_kills() {
         acknowledged += count;
     }
     process.kill();
-    assert!(acknowledged > u64::from(KILLS), "only {acknowledged} bundles were acknowledged in {KILLS} runs");
+    assert!(
+        acknowledged > u64::from(KILLS),
+        "only {acknowledged} bundles were acknowledged in {KILLS} runs"
+    );
     println!("{acknowledged} bundles acknowledged over {KILLS} kills, none lost");
 }

@@ -26,7 +26,9 @@ async fn raw(cloud: &Running, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(cloud.address).await.unwrap();
     stream.write_all(bytes).await.unwrap();
     let mut answer = Vec::new();
-    let _ = tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut answer)).await.expect("closed in time");
+    let _ = tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut answer))
+        .await
+        .expect("closed in time");
     String::from_utf8_lossy(&answer).into_owned()
 }
 
@@ -61,7 +63,8 @@ async fn served(cloud: &Running, mote: &mut support::Mote, epoch: u64, events: u
     let response = tokio::time::timeout(promised, cloud.put(body)).await.expect("stored in time");
     assert_eq!(response.status(), 200, "{}", response.text().await.unwrap());
     let query = query(&[mote.id], epoch, Some(epoch + 1), Choice::Rate(Rate::ALL));
-    let response = tokio::time::timeout(promised, cloud.ask(&query)).await.expect("answered in time");
+    let response =
+        tokio::time::timeout(promised, cloud.ask(&query)).await.expect("answered in time");
     assert_eq!(response.status(), 200);
     assert!(response.bytes().await.unwrap().len() > events * 4);
 }
@@ -74,14 +77,16 @@ fn name_of(raw: &str) -> String {
 #[tokio::test]
 async fn a_body_that_is_too_long_is_refused_before_and_while_it_is_read() {
     let (cloud, ..) = limited(Limits { body_bytes: 1000, ..Limits::default() }).await;
-    let answer = raw(&cloud, b"PUT /v1/bundles HTTP/1.1\r\nhost: x\r\ncontent-length: 1001\r\n\r\n").await;
+    let answer =
+        raw(&cloud, b"PUT /v1/bundles HTTP/1.1\r\nhost: x\r\ncontent-length: 1001\r\n\r\n").await;
     assert!(answer.starts_with("HTTP/1.1 413") && name_of(&answer) == "BodyTooLarge", "{answer}");
     // A sender in full flow hears why, instead of a torn connection.
     for _ in 0..5 {
         let refused = problem(cloud.put(vec![0; 5_000_000]).await).await;
         assert_eq!((refused.name(), refused.status), ("BodyTooLarge", 413));
     }
-    let mut chunked = b"PUT /v1/bundles HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
+    let mut chunked =
+        b"PUT /v1/bundles HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
     for _ in 0..3 {
         chunked.extend_from_slice(b"190\r\n");
         chunked.extend_from_slice(&[0x80; 400]);
@@ -101,11 +106,15 @@ async fn a_slow_body_and_a_slow_head_are_given_up() {
         ..Limits::default()
     };
     let (cloud, ..) = limited(limits).await;
-    let answer = raw(&cloud, b"PUT /v1/bundles HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\nabc").await;
+    let answer =
+        raw(&cloud, b"PUT /v1/bundles HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\nabc").await;
     assert!(answer.starts_with("HTTP/1.1 408") && name_of(&answer) == "RequestTimeout", "{answer}");
     // Dripping bytes keeps a body alive only for so long.
     let mut stream = TcpStream::connect(cloud.address).await.unwrap();
-    stream.write_all(b"PUT /v1/bundles HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n").await.unwrap();
+    stream
+        .write_all(b"PUT /v1/bundles HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n")
+        .await
+        .unwrap();
     let start = Instant::now();
     let (mut receive, mut send) = stream.into_split();
     let drip = tokio::spawn(async move {
@@ -129,11 +138,14 @@ async fn a_slow_body_and_a_slow_head_are_given_up() {
 
 #[tokio::test]
 async fn too_many_parts_or_events_are_refused_before_they_are_hashed() {
-    let (cloud, mut motes, _directory) = limited(Limits { upload_parts: 3, events: 100, ..Limits::default() }).await;
-    let body: Vec<u8> = (0..4).flat_map(|epoch| motes[0].clone().seal(Star, epoch, true, &[1])).collect();
+    let (cloud, mut motes, _directory) =
+        limited(Limits { upload_parts: 3, events: 100, ..Limits::default() }).await;
+    let body: Vec<u8> =
+        (0..4).flat_map(|epoch| motes[0].clone().seal(Star, epoch, true, &[1])).collect();
     let refused = problem(cloud.put(body).await).await;
     assert_eq!((refused.name(), refused.status), ("TooManyParts", 413));
-    let body = [motes[0].seal(Star, 1, true, &[1; 60]), motes[0].seal(Star, 2, true, &[1; 60])].concat();
+    let body =
+        [motes[0].seal(Star, 1, true, &[1; 60]), motes[0].seal(Star, 2, true, &[1; 60])].concat();
     let refused = problem(cloud.put(body).await).await;
     assert_eq!((refused.name(), refused.status), ("TooManyEvents", 413));
     cloud.stop().await;
@@ -145,7 +157,10 @@ async fn what_is_declared_and_not_sent_holds_up_nobody() {
     let mut idle = Vec::new();
     for mib in [64, 64, 42, 64, 64, 64, 64, 64] {
         let mut stream = TcpStream::connect(cloud.address).await.unwrap();
-        let head = format!("PUT /v1/bundles HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\nx", mib << 20);
+        let head = format!(
+            "PUT /v1/bundles HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\nx",
+            mib << 20
+        );
         stream.write_all(head.as_bytes()).await.unwrap();
         idle.push(stream);
     }
@@ -159,7 +174,13 @@ async fn what_is_declared_and_not_sent_holds_up_nobody() {
 /// address everything goes on.
 #[tokio::test]
 async fn slow_bodies_of_one_address_hold_up_nobody() {
-    let limits = Limits { connections: 64, requests: 4, answers: 2, body_stall: Duration::from_secs(2), ..Limits::default() };
+    let limits = Limits {
+        connections: 64,
+        requests: 4,
+        answers: 2,
+        body_stall: Duration::from_secs(2),
+        ..Limits::default()
+    };
     let (cloud, mut motes, _directory) = limited(limits).await;
     let mut slow = tokio::task::JoinSet::new();
     for i in 0..100 {
@@ -181,17 +202,26 @@ async fn slow_bodies_of_one_address_hold_up_nobody() {
         }
     }
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
-    assert!((1..=32).contains(&given_up) && refused >= 68, "half of the connections: {given_up} given up, {refused} refused");
+    assert!(
+        (1..=32).contains(&given_up) && refused >= 68,
+        "half of the connections: {given_up} given up, {refused} refused"
+    );
     cloud.stop().await;
 }
 
 #[tokio::test]
 async fn bodies_share_a_bounded_memory_of_which_one_address_gets_no_more_than_half() {
-    let limits = Limits { upload_bytes: 6 << 20, body_bytes: 256 << 10, body_stall: Duration::from_secs(2), ..Limits::default() };
+    let limits = Limits {
+        upload_bytes: 6 << 20,
+        body_bytes: 256 << 10,
+        body_stall: Duration::from_secs(2),
+        ..Limits::default()
+    };
     let (cloud, mut motes, _directory) = limited(limits).await;
     let mut slow = tokio::task::JoinSet::new();
     for _ in 0..20 {
-        let mut bytes = b"PUT /v1/bundles HTTP/1.1\r\nhost: x\r\ncontent-length: 262144\r\n\r\n".to_vec();
+        let mut bytes =
+            b"PUT /v1/bundles HTTP/1.1\r\nhost: x\r\ncontent-length: 262144\r\n\r\n".to_vec();
         bytes.resize(bytes.len() + 250_000, 0);
         slow.spawn(drip(from(STRANGER, &cloud).await, bytes));
     }
@@ -203,11 +233,16 @@ async fn bodies_share_a_bounded_memory_of_which_one_address_gets_no_more_than_ha
     while let Some(answer) = slow.join_next().await {
         match answer.unwrap() {
             answer if answer.starts_with("HTTP/1.1 408") => given_up += 1,
-            answer if answer.starts_with("HTTP/1.1 503") && answer.contains("retry-after: 1") => refused += 1,
+            answer if answer.starts_with("HTTP/1.1 503") && answer.contains("retry-after: 1") => {
+                refused += 1
+            }
             answer => panic!("{answer}"),
         }
     }
-    assert!(given_up <= 4 && refused >= 16, "half of 2 MiB: {given_up} given up, {refused} refused");
+    assert!(
+        given_up <= 4 && refused >= 16,
+        "half of 2 MiB: {given_up} given up, {refused} refused"
+    );
     // Their room is free again.
     served(&cloud, &mut motes[0], 9, 50_000).await;
     cloud.stop().await;
@@ -220,7 +255,9 @@ async fn a_sender_in_full_flow_hears_why_it_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let tokens = directory.path().join("tokens");
     std::fs::write(&tokens, "read 4q9mB0xJ2kTqvYfB\nwrite Zr7Qd0cM5hU1nWxK\n").unwrap();
-    let cloud = Running::start(directory.path(), Config { tokens: Some(tokens), ..Config::new(roster) }).await;
+    let cloud =
+        Running::start(directory.path(), Config { tokens: Some(tokens), ..Config::new(roster) })
+            .await;
     let cases = [
         (None, moteseal_api::CBOR_SEQ, "Unauthorized", 401),
         (Some("4q9mB0xJ2kTqvYfB"), moteseal_api::CBOR_SEQ, "Forbidden", 403),
@@ -228,7 +265,8 @@ async fn a_sender_in_full_flow_hears_why_it_is_refused() {
     ];
     for (token, media_type, name, status) in cases {
         for _ in 0..5 {
-            let mut request = cloud.http.put(cloud.at(paths::BUNDLES)).header("content-type", media_type);
+            let mut request =
+                cloud.http.put(cloud.at(paths::BUNDLES)).header("content-type", media_type);
             if let Some(token) = token {
                 request = request.bearer_auth(token);
             }
@@ -240,13 +278,17 @@ async fn a_sender_in_full_flow_hears_why_it_is_refused() {
     let head = "PUT /v1/bundles HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 1000\r\n\r\n";
     let start = Instant::now();
     let answer = raw(&cloud, head.as_bytes()).await;
-    assert!(answer.starts_with("HTTP/1.1 401") && start.elapsed() < Duration::from_secs(1), "{answer}");
+    assert!(
+        answer.starts_with("HTTP/1.1 401") && start.elapsed() < Duration::from_secs(1),
+        "{answer}"
+    );
     cloud.stop().await;
 }
 
 #[tokio::test]
 async fn queries_are_limited_and_told_how() {
-    let limits = Limits { query_devices: 1, query_epochs: 10, query_sample: 5, ..Limits::default() };
+    let limits =
+        Limits { query_devices: 1, query_epochs: 10, query_sample: 5, ..Limits::default() };
     let (cloud, motes, _directory) = limited(limits).await;
     let device = motes[0].id;
     let all = Choice::Rate(Rate::ALL);
@@ -254,9 +296,17 @@ async fn queries_are_limited_and_told_how() {
         (query(&[device, DeviceId([1; 8])], 0, Some(1), all), "QueryTooLarge", 413),
         (query(&[device], 0, Some(11), all), "QueryTooLarge", 413),
         (query(&[device], 0, None, all), "QueryTooLarge", 413),
-        (query(&[device], 0, Some(1), Choice::Sample { count: 6, seed: [0; 32] }), "QueryTooLarge", 413),
+        (
+            query(&[device], 0, Some(1), Choice::Sample { count: 6, seed: [0; 32] }),
+            "QueryTooLarge",
+            413,
+        ),
         (query(&[DeviceId([1; 8])], 0, Some(1), all), "UnknownDevice", 404),
-        (query(&[device], 0, Some(1), Choice::Rate("1/256".parse().unwrap())), "RateUnavailable", 422),
+        (
+            query(&[device], 0, Some(1), Choice::Rate("1/256".parse().unwrap())),
+            "RateUnavailable",
+            422,
+        ),
     ];
     for (query, name, status) in cases {
         let refused = problem(cloud.ask(&query).await).await;
@@ -266,7 +316,14 @@ async fn queries_are_limited_and_told_how() {
         let response = cloud.http.post(cloud.at(paths::QUERY)).body(body).send().await.unwrap();
         assert_eq!(problem(response).await.name(), "BadQuery");
     }
-    let typed = cloud.http.post(cloud.at(paths::QUERY)).header("content-type", "text/xml").body("x").send().await.unwrap();
+    let typed = cloud
+        .http
+        .post(cloud.at(paths::QUERY))
+        .header("content-type", "text/xml")
+        .body("x")
+        .send()
+        .await
+        .unwrap();
     assert_eq!(problem(typed).await.name(), "UnsupportedMediaType");
     cloud.stop().await;
 }
@@ -299,7 +356,8 @@ async fn one_request_too_many_is_told_to_come_back() {
 #[tokio::test]
 async fn one_connection_too_many_is_told_to_come_back() {
     for (peer_percent, places) in [(100, 4), (25, 2)] {
-        let (cloud, ..) = limited(Limits { connections: 4, peer_percent, ..Limits::default() }).await;
+        let (cloud, ..) =
+            limited(Limits { connections: 4, peer_percent, ..Limits::default() }).await;
         let mut open = Vec::new();
         for _ in 0..places {
             open.push(from(STRANGER, &cloud).await);
@@ -307,7 +365,10 @@ async fn one_connection_too_many_is_told_to_come_back() {
         tokio::time::sleep(Duration::from_millis(100)).await;
         let mut answer = String::new();
         from(STRANGER, &cloud).await.read_to_string(&mut answer).await.unwrap();
-        assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("retry-after: 1"), "{answer}");
+        assert!(
+            answer.starts_with("HTTP/1.1 503") && answer.contains("retry-after: 1"),
+            "{answer}"
+        );
         assert_eq!(name_of(&answer), "Unavailable");
         drop(open);
         cloud.stop().await;
@@ -326,7 +387,10 @@ async fn a_reader_that_takes_nothing_or_next_to_nothing_loses_its_place_and_hold
     }
     let query = query(&[motes[0].id], 0, None, Choice::Rate(Rate::ALL));
     let body = query.to_json();
-    let head = format!("POST /v1/query HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    let head = format!(
+        "POST /v1/query HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
     for bytes_at_once in [0, 100] {
         let mut slow = from(STRANGER, &cloud).await;
         slow.write_all(head.as_bytes()).await.unwrap();
@@ -343,11 +407,16 @@ async fn a_reader_that_takes_nothing_or_next_to_nothing_loses_its_place_and_hold
         second.write_all(head.as_bytes()).await.unwrap();
         second.read_exact(&mut first).await.unwrap();
         assert_eq!(&first, b"HTTP/1.1 429", "the other place is for others");
-        let whole = tokio::time::timeout(Duration::from_secs(5), async { cloud.ask(&query).await.bytes().await.unwrap() });
+        let whole = tokio::time::timeout(Duration::from_secs(5), async {
+            cloud.ask(&query).await.bytes().await.unwrap()
+        });
         assert_eq!(whole.await.expect("answered in time").len() / (500_000 * 4), 8);
         let start = Instant::now();
         while first != *b"HTTP/1.1 200" {
-            assert!(start.elapsed() < Duration::from_secs(10), "the slow reader still has its place");
+            assert!(
+                start.elapsed() < Duration::from_secs(10),
+                "the slow reader still has its place"
+            );
             tokio::time::sleep(Duration::from_millis(100)).await;
             let mut again = from(STRANGER, &cloud).await;
             again.write_all(head.as_bytes()).await.unwrap();
@@ -362,11 +431,18 @@ async fn a_reader_that_takes_nothing_or_next_to_nothing_loses_its_place_and_hold
 
 #[tokio::test]
 async fn bytes_that_are_no_http_do_no_harm() {
-    let (cloud, ..) = limited(Limits { head_time: Duration::from_millis(300), ..Limits::default() }).await;
+    let (cloud, ..) =
+        limited(Limits { head_time: Duration::from_millis(300), ..Limits::default() }).await;
     let long = [b"GET /".as_slice(), &[b'a'; 300_000], b" HTTP/1.1\r\n\r\n"].concat();
-    let many = [b"GET / HTTP/1.1\r\n".to_vec(), b"x: y\r\n".repeat(1000), b"\r\n".to_vec()].concat();
-    let cases: [&[u8]; 5] =
-        [b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"\0\0\0\0", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &long, &many];
+    let many =
+        [b"GET / HTTP/1.1\r\n".to_vec(), b"x: y\r\n".repeat(1000), b"\r\n".to_vec()].concat();
+    let cases: [&[u8]; 5] = [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"\0\0\0\0",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        &long,
+        &many,
+    ];
     for bytes in cases {
         let answer = raw(&cloud, bytes).await;
         assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{answer}");

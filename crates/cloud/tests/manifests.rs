@@ -15,7 +15,10 @@ use support::{LEVELS, Running, budgeted, coordinator, group, manifest, problem};
 /// What the cloud lists: the manifests as they were signed.
 async fn listed(cloud: &Running, roster: &Roster, since: u64, until: Option<u64>) -> Vec<Vec<u8>> {
     let answer = cloud.get(&paths::manifests(EpochNumber(since), until.map(EpochNumber))).await;
-    assert_eq!((answer.status().as_u16(), &answer.headers()["content-type"]), (200, &CBOR_SEQ.parse().unwrap()));
+    assert_eq!(
+        (answer.status().as_u16(), &answer.headers()["content-type"]),
+        (200, &CBOR_SEQ.parse().unwrap())
+    );
     let bytes = answer.bytes().await.unwrap();
     let (mut found, mut ended) = (Vec::new(), false);
     let mut visit = |event: Event<'_>| -> Result<(), ReadError> {
@@ -39,15 +42,20 @@ async fn a_manifest_is_stored_once_and_listed_by_epoch() {
     let (roster, motes) = budgeted(&["a", "b"], 100);
     let directory = tempfile::tempdir().unwrap();
     let of = |epoch: u64, round| {
-        let seals = [(motes[0].id, vec![Digest([1; 32]), Digest([2; 32])]), (motes[1].id, vec![Digest([epoch as u8; 32])])];
+        let seals = [
+            (motes[0].id, vec![Digest([1; 32]), Digest([2; 32])]),
+            (motes[1].id, vec![Digest([epoch as u8; 32])]),
+        ];
         manifest(&roster, &coordinator(), epoch, round, &seals)
     };
     let made: Vec<Vec<u8>> = [3, 5, 9].map(|epoch| of(epoch, 2)).to_vec();
     let cloud = Running::start(directory.path(), Config::new(roster.clone())).await;
     for manifest in made.iter().rev() {
-        let receipt: ManifestReceipt = cloud.put_manifest(manifest.clone()).await.json().await.unwrap();
+        let receipt: ManifestReceipt =
+            cloud.put_manifest(manifest.clone()).await.json().await.unwrap();
         assert_eq!(receipt, ManifestReceipt { stored: 1, known: 0, conflict: false });
-        let receipt: ManifestReceipt = cloud.put_manifest(manifest.clone()).await.json().await.unwrap();
+        let receipt: ManifestReceipt =
+            cloud.put_manifest(manifest.clone()).await.json().await.unwrap();
         assert_eq!(receipt, ManifestReceipt { stored: 0, known: 1, conflict: false });
     }
     cloud.stop().await;
@@ -120,9 +128,17 @@ async fn manifests_have_the_limits_that_uploads_and_queries_have() {
     let tokens = directory.path().join("tokens");
     std::fs::write(&tokens, "read 4q9mB0xJ2kTqvYfB\nwrite Zr7Qd0cM5hU1nWxK\n").unwrap();
     let limits = Limits { body_bytes: 1000, query_epochs: 10, ..Limits::default() };
-    let cloud = Running::start(directory.path(), Config { limits, tokens: Some(tokens), ..Config::new(roster.clone()) }).await;
+    let cloud = Running::start(
+        directory.path(),
+        Config { limits, tokens: Some(tokens), ..Config::new(roster.clone()) },
+    )
+    .await;
     let put = |token: &'static str, media_type: &'static str, body: Vec<u8>| {
-        let request = cloud.http.put(cloud.at(paths::MANIFESTS)).header("content-type", media_type).bearer_auth(token);
+        let request = cloud
+            .http
+            .put(cloud.at(paths::MANIFESTS))
+            .header("content-type", media_type)
+            .bearer_auth(token);
         async { request.body(body).send().await.unwrap() }
     };
     let get = |token: &'static str, path: &str| {
@@ -134,14 +150,27 @@ async fn manifests_have_the_limits_that_uploads_and_queries_have() {
     let typed = "application/cose; cose-type=\"cose-sign1\"";
     assert_eq!(put(write, typed, made.clone()).await.status(), 200);
     assert_eq!(problem(put(read, typed, made.clone()).await).await.name(), "Forbidden");
-    assert_eq!(problem(put(write, CBOR_SEQ, made.clone()).await).await.name(), "UnsupportedMediaType");
+    assert_eq!(
+        problem(put(write, CBOR_SEQ, made.clone()).await).await.name(),
+        "UnsupportedMediaType"
+    );
     assert_eq!(problem(put(write, typed, vec![0; 1001]).await).await.name(), "BodyTooLarge");
     assert_eq!(get(read, "/v1/manifests?since=0&until=10").await.status(), 200);
-    assert_eq!(problem(get(write, "/v1/manifests?since=0&until=10").await).await.name(), "Forbidden");
-    assert_eq!(problem(get(read, "/v1/manifests?since=0&until=11").await).await.name(), "QueryTooLarge");
+    assert_eq!(
+        problem(get(write, "/v1/manifests?since=0&until=10").await).await.name(),
+        "Forbidden"
+    );
+    assert_eq!(
+        problem(get(read, "/v1/manifests?since=0&until=11").await).await.name(),
+        "QueryTooLarge"
+    );
     assert_eq!(problem(get(read, "/v1/manifests").await).await.name(), "QueryTooLarge");
     for bad in ["?since=4&until=4", "?since=x", "?epoch=3"] {
-        assert_eq!(problem(get(read, &format!("/v1/manifests{bad}")).await).await.name(), "BadQuery", "{bad}");
+        assert_eq!(
+            problem(get(read, &format!("/v1/manifests{bad}")).await).await.name(),
+            "BadQuery",
+            "{bad}"
+        );
     }
     cloud.stop().await;
 }

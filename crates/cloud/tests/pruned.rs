@@ -18,7 +18,13 @@ use moteseal_store::EpochStore;
 use moteseal_verify::Roster;
 use support::{LEVELS, Running, budgeted, coordinator, group, manifest, problem, query, verified};
 
-async fn put_manifest(cloud: &Running, roster: &Roster, epoch: u64, round: u8, seals: &[(DeviceId, Vec<Digest>)]) {
+async fn put_manifest(
+    cloud: &Running,
+    roster: &Roster,
+    epoch: u64,
+    round: u8,
+    seals: &[(DeviceId, Vec<Digest>)],
+) {
     let manifest = manifest(roster, &coordinator(), epoch, round, seals);
     assert_eq!(cloud.put_manifest(manifest).await.status(), 200);
 }
@@ -38,7 +44,11 @@ async fn a_pruned_bundle_is_taken_once_its_manifest_is_there() {
 
     let refused = problem(cloud.put(bundle.clone()).await).await;
     assert_eq!((refused.name(), refused.status), ("ManifestMissing", 409));
-    assert!(refused.detail.contains("/v1/manifests") && refused.detail.contains("epoch 3"), "{}", refused.detail);
+    assert!(
+        refused.detail.contains("/v1/manifests") && refused.detail.contains("epoch 3"),
+        "{}",
+        refused.detail
+    );
 
     // The manifest of another epoch is none of this one.
     put_manifest(&cloud, &roster, 4, 2, &[(before.id, vec![digest])]).await;
@@ -48,16 +58,22 @@ async fn a_pruned_bundle_is_taken_once_its_manifest_is_there() {
     let fewer = problem(cloud.put(before.fork_from(3, 3, true, &events)).await).await;
     assert_eq!((fewer.name(), fewer.status), ("NotWhole", 422));
     assert!(fewer.detail.contains("ended at round 2"), "{}", fewer.detail);
-    assert_eq!(cloud.store.seals(before.id, SealIndex(0), 9).unwrap().len(), 0, "nothing was stored");
+    assert_eq!(
+        cloud.store.seals(before.id, SealIndex(0), 9).unwrap().len(),
+        0,
+        "nothing was stored"
+    );
     let receipt: Receipt = cloud.put(bundle.clone()).await.json().await.unwrap();
     assert_eq!((receipt.stored, receipt.known), (1, 0));
     let receipt: Receipt = cloud.put(bundle).await.json().await.unwrap();
     assert_eq!((receipt.stored, receipt.known), (0, 1));
 
     // More levels take the place of fewer, fewer never that of more; a seal that the manifest does not list is late and taken.
-    let receipt: Receipt = cloud.put(before.fork_from(1, 3, true, &events)).await.json().await.unwrap();
+    let receipt: Receipt =
+        cloud.put(before.fork_from(1, 3, true, &events)).await.json().await.unwrap();
     assert_eq!((receipt.stored, receipt.known), (1, 0));
-    let receipt: Receipt = cloud.put(before.fork_from(2, 3, true, &events)).await.json().await.unwrap();
+    let receipt: Receipt =
+        cloud.put(before.fork_from(2, 3, true, &events)).await.json().await.unwrap();
     assert_eq!((receipt.stored, receipt.known), (0, 1));
     let stored = &cloud.store.seals(before.id, SealIndex(0), 9).unwrap()[0];
     assert_eq!((stored.kept_from().0, stored.key().digest), (1, digest));
@@ -88,7 +104,11 @@ async fn an_answer_begins_with_the_manifests_and_serves_what_survived() {
         let (bundle, digest) = mote.seal_from(round, epoch, true, &events);
         put_manifest(&cloud, &roster, epoch, round, &[(mote.id, vec![digest])]).await;
         assert_eq!(cloud.put(bundle).await.status(), 200);
-        let seal = cloud.store.seals_since(mote.id, moteseal_core::EpochNumber(epoch), 1).unwrap().remove(0);
+        let seal = cloud
+            .store
+            .seals_since(mote.id, moteseal_core::EpochNumber(epoch), 1)
+            .unwrap()
+            .remove(0);
         counts.push(seal.seal().statement().counters);
     }
     let id = mote.id;
@@ -97,17 +117,24 @@ async fn an_answer_begins_with_the_manifests_and_serves_what_survived() {
         let (cloud, roster) = (&cloud, &roster);
         async move { verified(roster, &cloud.ask(&query).await.bytes().await.unwrap()).unwrap() }
     };
-    let from = |epoch: usize, level: usize| counts[epoch].as_slice()[level..].iter().sum::<u32>() as usize;
+    let from =
+        |epoch: usize, level: usize| counts[epoch].as_slice()[level..].iter().sum::<u32>() as usize;
 
     let read = ask(3, 5, rate("1/8")).await;
-    assert_eq!((&read.manifests[..], read.parts.len(), read.ended), (&[(3, 2), (4, 3)][..], 2, true));
+    assert_eq!(
+        (&read.manifests[..], read.parts.len(), read.ended),
+        (&[(3, 2), (4, 3)][..], 2, true)
+    );
     assert_eq!(read.rows.len(), from(0, 3) + from(1, 3));
     assert!(read.rows.iter().all(|&(_, _, seq, value)| seq == u64::from(value)));
     // All that fits, and nothing below the round.
     let read = ask(3, 4, Choice::AtMost(1000)).await;
     assert_eq!((read.rows.len(), &read.manifests[..]), (from(0, 2), &[(3, 2)][..]));
     let read = ask(5, 6, Choice::AtMost(1000)).await;
-    assert_eq!((read.rows.len(), read.parts.len(), &read.manifests[..]), (0, 1, &[(5, LEVELS)][..]));
+    assert_eq!(
+        (read.rows.len(), read.parts.len(), &read.manifests[..]),
+        (0, 1, &[(5, LEVELS)][..])
+    );
     // No events at all, but every seal and manifest: what an audit asks for.
     let read = ask(3, 6, Choice::AtMost(0)).await;
     assert_eq!((read.rows.len(), read.parts.len(), read.manifests.len()), (0, 3, 3));
@@ -119,7 +146,8 @@ async fn an_answer_begins_with_the_manifests_and_serves_what_survived() {
         (3, rate("3/8"), "round 2"),
         (5, rate("1/128"), "no rate can be had"),
     ] {
-        let refused = problem(cloud.ask(&query(&[mote.id], since, Some(since + 1), choice)).await).await;
+        let refused =
+            problem(cloud.ask(&query(&[mote.id], since, Some(since + 1), choice)).await).await;
         assert_eq!((refused.name(), refused.status), ("RateUnavailable", 422), "{refused}");
         assert!(refused.detail.contains(detail), "{}", refused.detail);
     }
@@ -128,7 +156,11 @@ async fn an_answer_begins_with_the_manifests_and_serves_what_survived() {
     assert_eq!(cloud.put(mote.seal(Star, 6, true, &events)).await.status(), 200);
     let refused = problem(cloud.ask(&query(&[mote.id], 6, Some(7), rate("1/4"))).await).await;
     assert_eq!((refused.name(), refused.status), ("RateUnavailable", 422), "{refused}");
-    assert!(refused.detail.contains("round 3 on: the highest rate that can be had is 1/8"), "{}", refused.detail);
+    assert!(
+        refused.detail.contains("round 3 on: the highest rate that can be had is 1/8"),
+        "{}",
+        refused.detail
+    );
     let seal = cloud.store.seals_since(id, moteseal_core::EpochNumber(6), 1).unwrap().remove(0);
     let there: u32 = seal.seal().statement().counters.as_slice()[3..].iter().sum();
     assert_eq!(ask(6, 7, rate("1/8")).await.rows.len(), there as usize);
@@ -156,12 +188,15 @@ async fn bundles_explanations_and_listings_say_what_is_kept() {
 
     let stored = cloud.store.seals_at(mote.id, SealIndex(1)).unwrap().remove(0);
     let explained = cloud.get(&paths::explain(mote.id, SealIndex(1))).await.bytes().await.unwrap();
-    let (Item::Explain { digests, .. }, _) = Item::decode(&explained).unwrap() else { panic!("an explain item") };
+    let (Item::Explain { digests, .. }, _) = Item::decode(&explained).unwrap() else {
+        panic!("an explain item")
+    };
     assert_eq!(digests.len(), 32 * (1 + usize::from(LEVELS)));
     assert_eq!(digests[..32], stored.above().1.0);
     assert_eq!(digests[32..96], [0; 64], "two levels are not kept");
 
-    let listed: moteseal_api::SealList = cloud.get(&paths::seals(mote.id, SealIndex(0), 9)).await.json().await.unwrap();
+    let listed: moteseal_api::SealList =
+        cloud.get(&paths::seals(mote.id, SealIndex(0), 9)).await.json().await.unwrap();
     assert_eq!(listed.seals.iter().map(|seal| seal.kept_from).collect::<Vec<_>>(), [0, 2]);
     cloud.stop().await;
 }
@@ -200,7 +235,11 @@ async fn a_late_seal_may_be_pruned_at_any_round() {
     let (pruned, _) = motes[0].seal_from(2, 5, true, &events);
     assert_eq!(problem(cloud.put(pruned.clone()).await).await.name(), "ManifestMissing");
     let send = |path: &str| {
-        let request = cloud.http.put(cloud.at(path)).header("content-type", moteseal_api::CBOR_SEQ).body(pruned.clone());
+        let request = cloud
+            .http
+            .put(cloud.at(path))
+            .header("content-type", moteseal_api::CBOR_SEQ)
+            .body(pruned.clone());
         request.send()
     };
     assert_eq!(problem(send("/v1/bundles?late=perhaps").await.unwrap()).await.name(), "BadQuery");
@@ -217,7 +256,8 @@ async fn a_late_seal_may_be_pruned_at_any_round() {
     let counters = stored.seal().statement().counters;
     let from = |level: usize| counters.as_slice()[level..].iter().sum::<u32>();
     for choice in [rate("1/8"), Choice::AtMost(from(3).into())] {
-        let read = verified(&roster, &cloud.ask(&ask(choice)).await.bytes().await.unwrap()).unwrap();
+        let read =
+            verified(&roster, &cloud.ask(&ask(choice)).await.bytes().await.unwrap()).unwrap();
         assert_eq!(read.rows.len(), from(3) as usize, "{choice:?}");
     }
     cloud.stop().await;
@@ -240,7 +280,9 @@ async fn a_pruned_tree_is_taken_kept_and_served() {
         }
         put_manifest(&cloud, &roster, epoch, round, &[(mote.id, vec![digest])]).await;
         if round < LEVELS {
-            let fewer = problem(cloud.put(before.fork_tree_from(round + 1, epoch, true, &events)).await).await;
+            let fewer =
+                problem(cloud.put(before.fork_tree_from(round + 1, epoch, true, &events)).await)
+                    .await;
             assert_eq!(fewer.name(), "NotWhole");
         }
         let receipt: Receipt = cloud.put(bundle.clone()).await.json().await.unwrap();
@@ -248,14 +290,27 @@ async fn a_pruned_tree_is_taken_kept_and_served() {
         let receipt: Receipt = cloud.put(bundle.clone()).await.json().await.unwrap();
         assert_eq!((receipt.stored, receipt.known), (0, 1));
 
-        let seal = cloud.store.seals_since(mote.id, moteseal_core::EpochNumber(epoch), 1).unwrap().remove(0);
+        let seal = cloud
+            .store
+            .seals_since(mote.id, moteseal_core::EpochNumber(epoch), 1)
+            .unwrap()
+            .remove(0);
         let statement = seal.seal().statement().clone();
-        assert_eq!((statement.own_round.0, seal.kept_from().0), (own_round, if own_round < round { round } else { 0 }));
-        let from = |level: u8| statement.counters.as_slice()[usize::from(level)..].iter().sum::<u32>() as usize;
-        let ask = async |choice: Choice| cloud.ask(&query(&[mote.id], epoch, Some(epoch + 1), choice)).await;
+        assert_eq!(
+            (statement.own_round.0, seal.kept_from().0),
+            (own_round, if own_round < round { round } else { 0 })
+        );
+        let from = |level: u8| {
+            statement.counters.as_slice()[usize::from(level)..].iter().sum::<u32>() as usize
+        };
+        let ask = async |choice: Choice| {
+            cloud.ask(&query(&[mote.id], epoch, Some(epoch + 1), choice)).await
+        };
         // The bundle comes back as it was sent, behind its manifest where it lacks what survived.
-        let fetched = cloud.get(&paths::bundle(mote.id, statement.index)).await.bytes().await.unwrap();
-        let (fetched, sent) = (verified(&roster, &fetched).unwrap(), verified(&roster, &bundle).unwrap());
+        let fetched =
+            cloud.get(&paths::bundle(mote.id, statement.index)).await.bytes().await.unwrap();
+        let (fetched, sent) =
+            (verified(&roster, &fetched).unwrap(), verified(&roster, &bundle).unwrap());
         assert_eq!(fetched.rows, sent.rows);
         assert_eq!(fetched.manifests.len(), usize::from(own_round < round));
         for level in 1..LEVELS {
@@ -265,17 +320,26 @@ async fn a_pruned_tree_is_taken_kept_and_served() {
                 assert_eq!((refused.name(), refused.status), ("RateUnavailable", 422), "{refused}");
             } else {
                 let read = verified(&roster, &ask(asked).await.bytes().await.unwrap()).unwrap();
-                assert_eq!((read.rows.len(), read.ended), (from(level), true), "level {level} of epoch {epoch}");
+                assert_eq!(
+                    (read.rows.len(), read.ended),
+                    (from(level), true),
+                    "level {level} of epoch {epoch}"
+                );
                 let as_sealed = |&(_, _, seq, value): &(_, _, u64, u32)| {
-                    seq == u64::from(value) && statement.salt.level(moteseal_core::Sequence(seq), LEVELS).0 >= level
+                    seq == u64::from(value)
+                        && statement.salt.level(moteseal_core::Sequence(seq), LEVELS).0 >= level
                 };
                 assert!(read.rows.iter().all(as_sealed));
             }
         }
         for most in [0, 10, 100, 400, 3000] {
-            let read = verified(&roster, &ask(Choice::AtMost(most)).await.bytes().await.unwrap()).unwrap();
+            let read =
+                verified(&roster, &ask(Choice::AtMost(most)).await.bytes().await.unwrap()).unwrap();
             assert!(read.rows.len() as u64 <= most.min(from(round.min(LEVELS - 1)) as u64));
-            assert!(most < 3000 || round == LEVELS || read.rows.len() == from(round), "all that was kept");
+            assert!(
+                most < 3000 || round == LEVELS || read.rows.len() == from(round),
+                "all that was kept"
+            );
         }
         // More levels take the place of fewer.
         if own_round == 0 && round < LEVELS {
@@ -322,14 +386,28 @@ async fn a_sample_of_a_pruned_tree_is_drawn_among_what_exists() {
             let choice = Choice::Sample { count, seed: [8; 32] };
             let response = cloud.ask(&query(&[mote.id], 3, Some(4), choice)).await;
             let read = verified(&roster, &response.bytes().await.unwrap()).unwrap();
-            assert_eq!((read.parts.len(), read.ended, &read.manifests[..]), (2, true, &[(3, 2)][..]));
+            assert_eq!(
+                (read.parts.len(), read.ended, &read.manifests[..]),
+                (2, true, &[(3, 2)][..])
+            );
             let mut counts = EpochCounts::at_round(LEVELS, Round(2));
             statements().for_each(|part| counts.add(part));
             let count = usize::try_from(counts.existing().min(count.into())).unwrap();
             let (mut chosen, mut scratch) = (vec![0; count], vec![Swap::FREE; scratch_for(count)]);
-            let drawn = existing::draw(&Scalar, statements(), counts.surviving(), &[8; 32], &mut chosen, &mut scratch).unwrap();
-            let served: Vec<u64> =
-                read.rows.iter().map(|(_, index, seq, _)| seq + parts[..*index as usize].iter().sum::<u64>()).collect();
+            let drawn = existing::draw(
+                &Scalar,
+                statements(),
+                counts.surviving(),
+                &[8; 32],
+                &mut chosen,
+                &mut scratch,
+            )
+            .unwrap();
+            let served: Vec<u64> = read
+                .rows
+                .iter()
+                .map(|(_, index, seq, _)| seq + parts[..*index as usize].iter().sum::<u64>())
+                .collect();
             assert_eq!(served, *drawn, "{count} of device {at}");
             rows.push(served.len());
         }

@@ -21,10 +21,21 @@ async fn a_port_in_use_is_named_with_the_way_out() {
     let directory = tempfile::tempdir().unwrap();
     let cloud = Running::start(directory.path(), Config::new(roster.clone())).await;
     let config = Config { listen: cloud.address, ..Config::new(roster.clone()) };
-    let error = Cloud::bind(config, Arc::clone(&cloud.store) as Arc<dyn EpochStore>).await.unwrap_err().to_string();
-    assert!(error.contains(&cloud.address.to_string()) && error.contains("in use") && error.contains("port 0"), "{error}");
+    let error = Cloud::bind(config, Arc::clone(&cloud.store) as Arc<dyn EpochStore>)
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains(&cloud.address.to_string())
+            && error.contains("in use")
+            && error.contains("port 0"),
+        "{error}"
+    );
     let config = Config { listen: "192.0.2.1:80".parse().unwrap(), ..Config::new(roster) };
-    let error = Cloud::bind(config, Arc::clone(&cloud.store) as Arc<dyn EpochStore>).await.unwrap_err().to_string();
+    let error = Cloud::bind(config, Arc::clone(&cloud.store) as Arc<dyn EpochStore>)
+        .await
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("192.0.2.1:80") && !error.contains('\n'), "{error}");
     cloud.stop().await;
 }
@@ -36,7 +47,8 @@ async fn a_stop_finishes_the_requests_under_way_and_takes_no_others() {
     let mut cloud = Running::start(directory.path(), Config::new(roster)).await;
     let body = motes[0].seal(Star, 1, true, &[1; 100]);
     let mut slow = TcpStream::connect(cloud.address).await.unwrap();
-    let head = format!("PUT /v1/bundles HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len());
+    let head =
+        format!("PUT /v1/bundles HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len());
     slow.write_all(head.as_bytes()).await.unwrap();
     slow.write_all(&body[..50]).await.unwrap();
     let _idle = TcpStream::connect(cloud.address).await.unwrap();
@@ -47,7 +59,10 @@ async fn a_stop_finishes_the_requests_under_way_and_takes_no_others() {
     slow.write_all(&body[50..]).await.unwrap();
     let mut answer = String::new();
     slow.read_to_string(&mut answer).await.unwrap();
-    assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with(r#"{"stored":1,"known":0}"#), "{answer}");
+    assert!(
+        answer.starts_with("HTTP/1.1 200") && answer.ends_with(r#"{"stored":1,"known":0}"#),
+        "{answer}"
+    );
     assert!(answer.to_lowercase().contains("connection: close"), "{answer}");
 }
 
@@ -59,7 +74,9 @@ async fn a_stop_does_not_wait_for_ever() {
     config.limits.stop_time = Duration::from_millis(300);
     let cloud = Running::start(directory.path(), config).await;
     let mut slow = TcpStream::connect(cloud.address).await.unwrap();
-    slow.write_all(b"PUT /v1/bundles HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n").await.unwrap();
+    slow.write_all(b"PUT /v1/bundles HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n")
+        .await
+        .unwrap();
     tokio::time::sleep(Duration::from_millis(100)).await;
     tokio::time::timeout(Duration::from_secs(5), cloud.stop()).await.unwrap();
 }
@@ -70,7 +87,11 @@ async fn tokens_open_what_they_are_for_and_nothing_else() {
     let directory = tempfile::tempdir().unwrap();
     let tokens = directory.path().join("tokens");
     std::fs::write(&tokens, "read reads-reads-reads-1\nwrite writes-writes-writes-2\n").unwrap();
-    let cloud = Running::start(directory.path(), Config { tokens: Some(tokens), ..Config::new(roster.clone()) }).await;
+    let cloud = Running::start(
+        directory.path(),
+        Config { tokens: Some(tokens), ..Config::new(roster.clone()) },
+    )
+    .await;
     let bundle = motes[0].seal(Star, 1, true, &[1; 10]);
     let put = |token: Option<&str>| {
         let request = cloud.http.put(cloud.at(paths::BUNDLES)).body(bundle.clone());
@@ -84,11 +105,17 @@ async fn tokens_open_what_they_are_for_and_nothing_else() {
     assert_eq!(refused.headers()["www-authenticate"], "Bearer");
     assert_eq!(problem(refused).await.name(), "Unauthorized");
     assert_eq!(problem(put(Some("reads-reads-reads-1")).await.unwrap()).await.name(), "Forbidden");
-    assert_eq!(problem(put(Some("writes-writes-writes-3")).await.unwrap()).await.name(), "Unauthorized");
+    assert_eq!(
+        problem(put(Some("writes-writes-writes-3")).await.unwrap()).await.name(),
+        "Unauthorized"
+    );
     assert_eq!(put(Some("writes-writes-writes-2")).await.unwrap().status(), 200);
     for path in [paths::DEVICES, paths::METRICS] {
         assert_eq!(problem(get(path, None).await.unwrap()).await.name(), "Unauthorized");
-        assert_eq!(problem(get(path, Some("writes-writes-writes-2")).await.unwrap()).await.name(), "Forbidden");
+        assert_eq!(
+            problem(get(path, Some("writes-writes-writes-2")).await.unwrap()).await.name(),
+            "Forbidden"
+        );
         assert_eq!(get(path, Some("reads-reads-reads-1")).await.unwrap().status(), 200);
     }
     let asked = cloud.ask(&query(&[motes[0].id], 0, None, Choice::Rate(Rate::ALL))).await;
@@ -107,23 +134,35 @@ async fn tokens_open_what_they_are_for_and_nothing_else() {
 async fn tls_serves_with_the_operators_certificate_and_bad_files_are_named() {
     let (roster, mut motes) = group(&["a"]);
     let directory = tempfile::tempdir().unwrap();
-    let made = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()])
+        .unwrap();
     let (chain, key) = (directory.path().join("chain.pem"), directory.path().join("key.pem"));
     std::fs::write(&chain, made.cert.pem()).unwrap();
     std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
-    let tls = |chain: &std::path::Path, key: &std::path::Path| TlsFiles { chain: chain.into(), key: key.into() };
+    let tls = |chain: &std::path::Path, key: &std::path::Path| TlsFiles {
+        chain: chain.into(),
+        key: key.into(),
+    };
     let config = Config { tls: Some(tls(&chain, &key)), ..Config::new(roster.clone()) };
     let mut cloud = Running::start(directory.path(), config).await;
     assert!(cloud.url.starts_with("https://"));
     let root = reqwest::Certificate::from_pem(made.cert.pem().as_bytes()).unwrap();
     cloud.http = reqwest::Client::builder().tls_certs_only([root]).build().unwrap();
     assert_eq!(cloud.put(motes[0].seal(Star, 1, true, &[1; 10])).await.status(), 200);
-    assert!(reqwest::Client::new().get(cloud.at(paths::HEALTHZ)).send().await.is_err(), "not everybody's certificate");
-    for (chain, key, named) in
-        [(&chain, &chain, "chain.pem"), (&key, &key, "key.pem"), (&directory.path().join("none"), &key, "none")]
-    {
+    assert!(
+        reqwest::Client::new().get(cloud.at(paths::HEALTHZ)).send().await.is_err(),
+        "not everybody's certificate"
+    );
+    for (chain, key, named) in [
+        (&chain, &chain, "chain.pem"),
+        (&key, &key, "key.pem"),
+        (&directory.path().join("none"), &key, "none"),
+    ] {
         let config = Config { tls: Some(tls(chain, key)), ..Config::new(roster.clone()) };
-        let error = Cloud::bind(config, Arc::clone(&cloud.store) as Arc<dyn EpochStore>).await.unwrap_err().to_string();
+        let error = Cloud::bind(config, Arc::clone(&cloud.store) as Arc<dyn EpochStore>)
+            .await
+            .unwrap_err()
+            .to_string();
         assert!(error.contains(named) && !error.contains('\n'), "{error}");
     }
     cloud.stop().await;

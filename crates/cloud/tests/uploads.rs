@@ -11,7 +11,8 @@ use moteseal_core::seal::Scheme::{Star, Tree};
 use support::{Mote, Running, group, problem, query, verified};
 
 async fn stored(cloud: &Running, mote: &Mote) -> usize {
-    let list: SealList = cloud.get(&paths::seals(mote.id, SealIndex(0), 1000)).await.json().await.unwrap();
+    let list: SealList =
+        cloud.get(&paths::seals(mote.id, SealIndex(0), 1000)).await.json().await.unwrap();
     list.seals.len()
 }
 
@@ -20,7 +21,8 @@ async fn the_same_upload_again_changes_nothing() {
     let (roster, mut motes) = group(&["a"]);
     let directory = tempfile::tempdir().unwrap();
     let cloud = Running::start(directory.path(), Config::new(roster)).await;
-    let body = [motes[0].seal(Star, 1, true, &[1; 40]), motes[0].seal(Tree, 2, true, &[2; 40])].concat();
+    let body =
+        [motes[0].seal(Star, 1, true, &[1; 40]), motes[0].seal(Tree, 2, true, &[2; 40])].concat();
     let first: Receipt = cloud.put(body.clone()).await.json().await.unwrap();
     let second: Receipt = cloud.put(body).await.json().await.unwrap();
     assert_eq!((first.stored, first.known), (2, 0));
@@ -39,7 +41,12 @@ async fn what_is_acknowledged_is_there_after_a_restart() {
     assert_eq!(cloud.put(motes[0].seal(Star, 1, true, &[1, 2, 3])).await.status(), 200);
     cloud.stop().await;
     let cloud = Running::start(directory.path(), Config::new(roster.clone())).await;
-    let answer = cloud.ask(&query(&[motes[0].id], 0, None, Choice::Rate(Rate::ALL))).await.bytes().await.unwrap();
+    let answer = cloud
+        .ask(&query(&[motes[0].id], 0, None, Choice::Rate(Rate::ALL)))
+        .await
+        .bytes()
+        .await
+        .unwrap();
     assert_eq!(verified(&roster, &answer).unwrap().rows.len(), 3);
     cloud.stop().await;
 }
@@ -56,7 +63,10 @@ async fn one_bad_bundle_and_nothing_of_the_upload_is_stored() {
     let refused = problem(cloud.put([good, bad].concat()).await).await;
     assert_eq!((refused.name(), refused.status), ("NotAuthentic", 422));
     let place = refused.place.clone().unwrap();
-    assert_eq!((place.item, place.first_index, place.device), (Some(5), Some(1), Some(motes[0].id.to_string())));
+    assert_eq!(
+        (place.item, place.first_index, place.device),
+        (Some(5), Some(1), Some(motes[0].id.to_string()))
+    );
     assert_eq!(stored(&cloud, &motes[0]).await, 0);
     cloud.stop().await;
 }
@@ -83,7 +93,8 @@ async fn each_bad_upload_is_refused_by_name() {
         // The same names and ids, but a roster of three.
         ("PrevMismatch", 422, {
             let mut altered = good.clone();
-            let prev = altered.windows(32).position(|bytes| bytes == motes[0].position.prev.0).unwrap();
+            let prev =
+                altered.windows(32).position(|bytes| bytes == motes[0].position.prev.0).unwrap();
             altered[prev] ^= 1;
             altered
         }),
@@ -105,7 +116,10 @@ async fn each_bad_upload_is_refused_by_name() {
     let metrics = cloud.get(paths::METRICS).await.text().await.unwrap();
     assert!(metrics.contains("moteseal_uploads_refused_total{name=\"NotWhole\"} 1"), "{metrics}");
     assert!(metrics.contains("moteseal_bundles_stored_total 1"), "{metrics}");
-    assert!(metrics.contains("moteseal_requests_total{route=\"/v1/bundles\",status=\"2xx\"} 1"), "{metrics}");
+    assert!(
+        metrics.contains("moteseal_requests_total{route=\"/v1/bundles\",status=\"2xx\"} 1"),
+        "{metrics}"
+    );
     cloud.stop().await;
 }
 
@@ -114,7 +128,9 @@ async fn a_seal_whose_predecessor_is_stored_or_in_the_same_upload_needs_no_prev(
     let (roster, mut motes) = group(&["a"]);
     let directory = tempfile::tempdir().unwrap();
     let cloud = Running::start(directory.path(), Config::new(roster)).await;
-    let bundles: Vec<Vec<u8>> = (0..4).map(|epoch| Mote::without_prev(&motes[0].seal(Star, epoch, true, &[5; 9]))).collect();
+    let bundles: Vec<Vec<u8>> = (0..4)
+        .map(|epoch| Mote::without_prev(&motes[0].seal(Star, epoch, true, &[5; 9])))
+        .collect();
     assert_eq!(cloud.put(bundles[..1].concat()).await.status(), 200);
     assert_eq!(cloud.put(bundles[1..].concat()).await.status(), 200);
     assert_eq!(stored(&cloud, &motes[0]).await, 4);
@@ -134,12 +150,20 @@ async fn two_seals_under_one_index_are_kept_and_reported_everywhere() {
     let receipt: Receipt = cloud.put(fork.clone()).await.json().await.unwrap();
     assert_eq!(receipt.stored, 1);
     assert_eq!(receipt.conflicts.len(), 1);
-    assert_eq!((receipt.conflicts[0].index, receipt.conflicts[0].device.clone()), (1, mote.id.to_string()));
+    assert_eq!(
+        (receipt.conflicts[0].index, receipt.conflicts[0].device.clone()),
+        (1, mote.id.to_string())
+    );
 
-    let list: SealList = cloud.get(&paths::seals(mote.id, SealIndex(0), 2)).await.json().await.unwrap();
+    let list: SealList =
+        cloud.get(&paths::seals(mote.id, SealIndex(0), 2)).await.json().await.unwrap();
     assert_eq!((list.seals.len(), list.next), (1, Some(1)));
-    let list: SealList = cloud.get(&paths::seals(mote.id, SealIndex(1), 1)).await.json().await.unwrap();
-    assert_eq!(list.seals.iter().map(|seal| (seal.index, seal.conflict)).collect::<Vec<_>>(), [(1, true), (1, true)]);
+    let list: SealList =
+        cloud.get(&paths::seals(mote.id, SealIndex(1), 1)).await.json().await.unwrap();
+    assert_eq!(
+        list.seals.iter().map(|seal| (seal.index, seal.conflict)).collect::<Vec<_>>(),
+        [(1, true), (1, true)]
+    );
     assert_eq!(list.next, Some(2));
 
     // The answer stops where the two part; before and behind them it does not.
@@ -200,7 +224,9 @@ async fn no_altered_bundle_is_taken() {
             let response = cloud.put(altered).await;
             let status = response.status().as_u16();
             // Cut between two items it is a shorter stream, which stores nothing.
-            let harmless = status == 200 && cut < whole[0] && response.json::<Receipt>().await.unwrap().stored == 0;
+            let harmless = status == 200
+                && cut < whole[0]
+                && response.json::<Receipt>().await.unwrap().stored == 0;
             assert!(harmless || [400, 409, 413, 422].contains(&status), "{status}");
         }
         assert_eq!(stored(&cloud, &motes[0]).await, 0);

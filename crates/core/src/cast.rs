@@ -22,10 +22,14 @@ pub mod tesla;
 pub mod recovery;
 
 pub use certificate::{
-    MAX_REQUEST, MAX_REVOCATION, MAX_SENDER_CERTIFICATE, NotInForce, Revocation, RevocationDraft, SenderCertificate,
-    SenderCertificateDraft, SenderCertificateError, SenderClaim, SenderRequest, SenderRequestDraft,
+    MAX_REQUEST, MAX_REVOCATION, MAX_SENDER_CERTIFICATE, NotInForce, Revocation, RevocationDraft,
+    SenderCertificate, SenderCertificateDraft, SenderCertificateError, SenderClaim, SenderRequest,
+    SenderRequestDraft,
 };
-pub use chain::{BuildError, ChainDraft, Claim, ContentChanged, DraftError, Head, HeadError, MAX_HEAD, OutgoingChain, Outline};
+pub use chain::{
+    BuildError, ChainDraft, Claim, ContentChanged, DraftError, Head, HeadError, MAX_HEAD,
+    OutgoingChain, Outline,
+};
 pub use evidence::{EvidenceCheck, EvidenceError, ExportError, Shown, export};
 pub use incoming::{BlockTooLarge, Incoming, LeafError, MAX_SNAPSHOT, Taken};
 pub use single::{MAX_SINGLE, Said, SealError, SingleDraft, SingleError, open_single};

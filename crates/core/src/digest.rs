@@ -45,8 +45,16 @@ pub(crate) fn short(parts: &[&[u8]]) -> [u8; 8] {
 }
 
 /// The state SHA-256 starts from (FIPS 180-4, section 5.3.3).
-pub const INITIAL: [u32; 8] =
-    [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19];
+pub const INITIAL: [u32; 8] = [
+    0x6a09_e667,
+    0xbb67_ae85,
+    0x3c6e_f372,
+    0xa54f_f53a,
+    0x510e_527f,
+    0x9b05_688c,
+    0x1f83_d9ab,
+    0x5be0_cd19,
+];
 
 /// The digest a state stands for: its words, big-endian.
 #[must_use]

@@ -25,9 +25,19 @@ pub trait Engine {
 
     /// The digests `D_i` of a star's blocks, `blocks[i]` that of level `i` as it lies in a bundle; null where a block is empty.
     /// As many as `out` holds.
-    fn block_digests(&self, device: DeviceId, index: SealIndex, blocks: &[&[u8]], out: &mut [Digest]) {
+    fn block_digests(
+        &self,
+        device: DeviceId,
+        index: SealIndex,
+        blocks: &[&[u8]],
+        out: &mut [Digest],
+    ) {
         for ((level, block), digest) in (0..).map(Level).zip(blocks).zip(out) {
-            *digest = if block.is_empty() { Digest::NULL } else { star::block_digest(device, index, level, block) };
+            *digest = if block.is_empty() {
+                Digest::NULL
+            } else {
+                star::block_digest(device, index, level, block)
+            };
         }
     }
 
@@ -69,7 +79,14 @@ pub trait Engine {
     }
 
     /// Adds to `totals` the blocks of one slot and epoch of the sources in `lanes` that are `present`, a bit each; as many as both hold.
-    fn sum_keys(&self, lanes: &[KeyLanes], present: &[u16], slot: Slot, epoch: u64, totals: &mut KeyTotals) {
+    fn sum_keys(
+        &self,
+        lanes: &[KeyLanes],
+        present: &[u16],
+        slot: Slot,
+        epoch: u64,
+        totals: &mut KeyTotals,
+    ) {
         for (lanes, present) in lanes.iter().zip(present) {
             totals.add_lanes(lanes, *present, slot, epoch);
         }

@@ -8,15 +8,22 @@ use core::fmt;
 
 use crate::digest::Digest;
 use crate::record::{DeviceId, GroupId, SealIndex};
-use crate::signature::{Algorithm, KeyError, MAX_PUBLIC_KEY, MAX_SIGNATURE, PublicKey, SignError, SignatureError, Signer};
+use crate::signature::{
+    Algorithm, KeyError, MAX_PUBLIC_KEY, MAX_SIGNATURE, PublicKey, SignError, SignatureError,
+    Signer,
+};
 use crate::wire::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 use crate::wire::cose::{Protected, Sign1, Typ, sig_structure};
 
 mod der;
 mod pem;
 
-pub use der::{MAX_DER, decode_public_der, decode_secret_der, encode_public_der, encode_secret_der};
-pub use pem::{MAX_PEM, decode_public_pem, decode_secret_pem, encode_public_pem, encode_secret_pem};
+pub use der::{
+    MAX_DER, decode_public_der, decode_secret_der, encode_public_der, encode_secret_der,
+};
+pub use pem::{
+    MAX_PEM, decode_public_pem, decode_secret_pem, encode_public_pem, encode_secret_pem,
+};
 
 /// Room for the payload of any certificate: seven fields around the public key, and the array's head.
 const MAX_PAYLOAD: usize = MAX_PUBLIC_KEY + 48;
@@ -64,7 +71,9 @@ impl fmt::Display for CertificateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Decode(error) => error.fmt(f),
-            Self::AlgorithmMismatch => f.write_str("AlgorithmMismatch: signed with another suite than the operator's key"),
+            Self::AlgorithmMismatch => {
+                f.write_str("AlgorithmMismatch: signed with another suite than the operator's key")
+            }
             Self::Signature(error) => error.fmt(f),
             Self::Key(error) => error.fmt(f),
         }
@@ -148,8 +157,13 @@ impl<'a> Certificate<'a> {
             return Err(CertificateError::AlgorithmMismatch);
         }
         let mut scratch = [0; MAX_MESSAGE];
-        let message = certificate.sign1.message(&mut scratch).map_err(|_| CertificateError::Key(KeyError::KeyLength))?;
-        operator.verify(message, certificate.sign1.signature).map_err(CertificateError::Signature)?;
+        let message = certificate
+            .sign1
+            .message(&mut scratch)
+            .map_err(|_| CertificateError::Key(KeyError::KeyLength))?;
+        operator
+            .verify(message, certificate.sign1.signature)
+            .map_err(CertificateError::Signature)?;
         certificate.key().map_err(CertificateError::Key)?;
         Ok(certificate)
     }
@@ -219,7 +233,9 @@ impl CertificateDraft<'_> {
     fn payload<'s>(&self, scratch: &'s mut [u8; MAX_PAYLOAD]) -> Result<&'s [u8], BufferTooSmall> {
         let mut out = Writer::new(scratch);
         out.array(7)?.uint(1u8)?.bytes(&self.group.0)?.bytes(&self.device.0)?.uint(self.serial)?;
-        out.int(self.key.algorithm().cose())?.bytes(&self.key.to_bytes())?.uint(self.first_index.0)?;
+        out.int(self.key.algorithm().cose())?
+            .bytes(&self.key.to_bytes())?
+            .uint(self.first_index.0)?;
         Ok(out.finish())
     }
 
@@ -227,16 +243,29 @@ impl CertificateDraft<'_> {
     ///
     /// # Errors
     /// [`BufferTooSmall`].
-    pub fn message<'s>(&self, operator: Algorithm, scratch: &'s mut [u8]) -> Result<&'s [u8], BufferTooSmall> {
+    pub fn message<'s>(
+        &self,
+        operator: Algorithm,
+        scratch: &'s mut [u8],
+    ) -> Result<&'s [u8], BufferTooSmall> {
         let (mut header, mut payload) = ([0; MAX_HEADER], [0; MAX_PAYLOAD]);
-        sig_structure(scratch, protected(operator, Typ::Certificate, &mut header)?, self.payload(&mut payload)?)
+        sig_structure(
+            scratch,
+            protected(operator, Typ::Certificate, &mut header)?,
+            self.payload(&mut payload)?,
+        )
     }
 
     /// The certificate with its signature, written to `out` ([`MAX_CERTIFICATE`] bytes suffice).
     ///
     /// # Errors
     /// [`BufferTooSmall`].
-    pub fn attach<'o>(&self, operator: Algorithm, signature: &[u8], out: &'o mut [u8]) -> Result<&'o [u8], BufferTooSmall> {
+    pub fn attach<'o>(
+        &self,
+        operator: Algorithm,
+        signature: &[u8],
+        out: &'o mut [u8],
+    ) -> Result<&'o [u8], BufferTooSmall> {
         let (mut header, mut payload) = ([0; MAX_HEADER], [0; MAX_PAYLOAD]);
         let header = protected(operator, Typ::Certificate, &mut header)?;
         let mut out = Writer::new(out);
@@ -248,7 +277,11 @@ impl CertificateDraft<'_> {
     ///
     /// # Errors
     /// [`IssueError`].
-    pub fn issue<'o>(&self, operator: &dyn Signer, out: &'o mut [u8]) -> Result<&'o [u8], IssueError> {
+    pub fn issue<'o>(
+        &self,
+        operator: &dyn Signer,
+        out: &'o mut [u8],
+    ) -> Result<&'o [u8], IssueError> {
         let mut scratch = [0; MAX_MESSAGE];
         let signature = operator.signature(self.message(operator.algorithm(), &mut scratch)?)?;
         Ok(self.attach(operator.algorithm(), &signature, out)?)
@@ -256,7 +289,11 @@ impl CertificateDraft<'_> {
 }
 
 /// A protected header without a statement.
-pub(crate) fn protected(algorithm: Algorithm, typ: Typ, buffer: &mut [u8; MAX_HEADER]) -> Result<&[u8], BufferTooSmall> {
+pub(crate) fn protected(
+    algorithm: Algorithm,
+    typ: Typ,
+    buffer: &mut [u8; MAX_HEADER],
+) -> Result<&[u8], BufferTooSmall> {
     let mut out = Writer::new(buffer);
     Protected::new(algorithm, typ).encode(&mut out)?;
     Ok(out.finish())

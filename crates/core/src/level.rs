@@ -26,7 +26,8 @@ impl SaltKey {
     #[must_use]
     pub fn salt(&self, device: DeviceId, index: SealIndex) -> Salt {
         #[allow(clippy::missing_panics_doc, clippy::expect_used)]
-        let mut mac = Hmac::<sha2::Sha256>::new_from_slice(&self.0).expect("HMAC takes keys of any length");
+        let mut mac =
+            Hmac::<sha2::Sha256>::new_from_slice(&self.0).expect("HMAC takes keys of any length");
         mac.update(b"moteseal/1/salt");
         mac.update(&device.0);
         mac.update(&index.0.to_be_bytes());
@@ -70,7 +71,12 @@ impl SipKey {
             u64::from_le_bytes(bytes)
         });
         let (k0, k1) = (halves.next().unwrap_or(0), halves.next().unwrap_or(0));
-        Self([k0 ^ 0x736f_6d65_7073_6575, k1 ^ 0x646f_7261_6e64_6f6d, k0 ^ 0x6c79_6765_6e65_7261, k1 ^ 0x7465_6462_7974_6573])
+        Self([
+            k0 ^ 0x736f_6d65_7073_6575,
+            k1 ^ 0x646f_7261_6e64_6f6d,
+            k0 ^ 0x6c79_6765_6e65_7261,
+            k1 ^ 0x7465_6462_7974_6573,
+        ])
     }
 
     /// The state SipHash starts from.
@@ -239,7 +245,10 @@ mod tests {
 
     /// The statistic of observed against expected counts.
     fn chi_square(counts: impl IntoIterator<Item = (u32, f64)>) -> f64 {
-        counts.into_iter().map(|(count, expected)| (f64::from(count) - expected).powi(2) / expected).sum()
+        counts
+            .into_iter()
+            .map(|(count, expected)| (f64::from(count) - expected).powi(2) / expected)
+            .sum()
     }
 
     /// Over 2,000 salts every position of an epoch of 40 events is in each block equally often: chi-square with 39 degrees of

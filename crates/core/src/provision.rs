@@ -110,7 +110,10 @@ pub struct Membership {
 
 impl fmt::Debug for Membership {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Membership").field("sources", &self.sources).field("position", &self.position).finish_non_exhaustive()
+        f.debug_struct("Membership")
+            .field("sources", &self.sources)
+            .field("position", &self.position)
+            .finish_non_exhaustive()
     }
 }
 
@@ -162,7 +165,10 @@ pub struct Provisioning<'a> {
 
 impl fmt::Debug for Provisioning<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Provisioning").field("device", &self.device).field("group", &self.group).finish_non_exhaustive()
+        f.debug_struct("Provisioning")
+            .field("device", &self.device)
+            .field("group", &self.group)
+            .finish_non_exhaustive()
     }
 }
 
@@ -198,12 +204,16 @@ impl<'a> Provisioning<'a> {
     /// # Errors
     /// [`ProvisionError`].
     pub fn decode(flash: &'a [u8]) -> Result<Self, ProvisionError> {
-        let (head, rest) = flash.split_first_chunk::<HEAD>().ok_or(ProvisionError::NotProvisioned)?;
+        let (head, rest) =
+            flash.split_first_chunk::<HEAD>().ok_or(ProvisionError::NotProvisioned)?;
         if head[..4] != MAGIC {
             return Err(ProvisionError::NotProvisioned);
         }
         let length = head[4..8].iter().fold(0, |length, &byte| length << 8 | usize::from(byte));
-        let body = rest.get(..length).filter(|body| check_value(body) == head[8..]).ok_or(ProvisionError::Damaged)?;
+        let body = rest
+            .get(..length)
+            .filter(|body| check_value(body) == head[8..])
+            .ok_or(ProvisionError::Damaged)?;
         let mut reader = Reader::new(body)?;
         reader.array(21)?;
         reader.version()?;
@@ -234,7 +244,14 @@ impl<'a> Provisioning<'a> {
             let (sources, key_group, position) = (reader.uint()?, reader.uint()?, reader.uint()?);
             let keys = SourceSecret::from_bytes(&*secret::<64>(&mut reader)?);
             let querier = read_key(&mut reader)?;
-            Some(Membership { sources, key_group, position, secret: keys, querier, link_secret: secret(&mut reader)? })
+            Some(Membership {
+                sources,
+                key_group,
+                position,
+                secret: keys,
+                querier,
+                link_secret: secret(&mut reader)?,
+            })
         } else {
             None
         };
@@ -301,7 +318,11 @@ impl<'a> Provisioning<'a> {
         out.uint(window.every_ms)?.uint(window.interval_ms)?;
         match &self.sums {
             Some(sums) => {
-                out.array(7)?.uint(sums.sources)?.uint(sums.key_group)?.uint(sums.position)?.bytes(&*sums.secret.to_bytes())?;
+                out.array(7)?
+                    .uint(sums.sources)?
+                    .uint(sums.key_group)?
+                    .uint(sums.position)?
+                    .bytes(&*sums.secret.to_bytes())?;
                 write_key(out, &sums.querier)?;
                 out.bytes(&*sums.link_secret)?;
             }

@@ -116,7 +116,9 @@ impl Framing {
     pub(crate) fn prefix(self, event: &[u8]) -> Option<Option<[u8; 2]>> {
         match self {
             Self::Fixed(size) => (event.len() == usize::from(size.get())).then_some(None),
-            Self::Prefixed => u16::try_from(event.len()).ok().map(|length| Some(length.to_be_bytes())),
+            Self::Prefixed => {
+                u16::try_from(event.len()).ok().map(|length| Some(length.to_be_bytes()))
+            }
         }
     }
 

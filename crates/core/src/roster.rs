@@ -122,7 +122,9 @@ impl RosterError {
             Self::Decode(error) => error.name(),
             Self::AlgorithmMismatch => "AlgorithmMismatch",
             Self::Signature(error) => error.name(),
-            Self::Certificate(CertificateError::AlgorithmMismatch | CertificateError::Signature(_)) => "CertificateNotAuthentic",
+            Self::Certificate(
+                CertificateError::AlgorithmMismatch | CertificateError::Signature(_),
+            ) => "CertificateNotAuthentic",
             Self::Certificate(error) => error.name(),
             Self::CertificateMismatch => "CertificateMismatch",
             Self::CertificateMissing => "CertificateMissing",
@@ -244,12 +246,18 @@ impl<'a> Roster<'a> {
     ///
     /// # Errors
     /// [`RosterError`]: the first property that fails.
-    pub fn open(bytes: &'a [u8], operator: &PublicKey, scratch: &mut [u8]) -> Result<Self, RosterError> {
+    pub fn open(
+        bytes: &'a [u8],
+        operator: &PublicKey,
+        scratch: &mut [u8],
+    ) -> Result<Self, RosterError> {
         let sign1 = Sign1::decode(bytes, Typ::Roster)?;
         if sign1.header.algorithm != operator.algorithm() {
             return Err(RosterError::AlgorithmMismatch);
         }
-        operator.verify(sign1.message(scratch)?, sign1.signature).map_err(RosterError::Signature)?;
+        operator
+            .verify(sign1.message(scratch)?, sign1.signature)
+            .map_err(RosterError::Signature)?;
         let roster = Self::read(sign1.payload, sign1.digest())?;
         if let Some(bytes) = roster.coordinator {
             Certificate::open(bytes, operator).map_err(RosterError::Certificate)?;
@@ -296,7 +304,9 @@ impl<'a> Roster<'a> {
         if epoch_ms == 0 || epoch_ms > MAX_EPOCH_MS {
             return Err(RosterError::EpochLengthOutOfRange);
         }
-        let levels = u8::try_from(levels).ok().filter(|&levels| levels > 0 && usize::from(levels) <= MAX_LEVELS);
+        let levels = u8::try_from(levels)
+            .ok()
+            .filter(|&levels| levels > 0 && usize::from(levels) <= MAX_LEVELS);
         let levels = levels.ok_or(RosterError::LevelsOutOfRange)?;
         if budget == Some(0) {
             return Err(RosterError::BudgetOutOfRange);
@@ -330,7 +340,9 @@ impl<'a> Roster<'a> {
         let mut last = None;
         for device in self.devices() {
             device.check(self.group_name, self.group)?;
-            if last == Some(device.id) || coordinator.is_some_and(|certificate| certificate.device == device.id) {
+            if last == Some(device.id)
+                || coordinator.is_some_and(|certificate| certificate.device == device.id)
+            {
                 return Err(RosterError::DuplicateDevice);
             }
             if last > Some(device.id) {
@@ -350,7 +362,11 @@ impl<'a> Roster<'a> {
     /// The digest of a version, past or present.
     #[must_use]
     pub fn digest_of(&self, version: u32) -> Option<Digest> {
-        if version == self.version { Some(self.own) } else { self.history().nth(usize::try_from(version).ok()?) }
+        if version == self.version {
+            Some(self.own)
+        } else {
+            self.history().nth(usize::try_from(version).ok()?)
+        }
     }
 
     /// The digests of the versions before this one, from version 0.
@@ -512,7 +528,11 @@ pub struct Device<'a> {
 impl<'a> Device<'a> {
     fn read(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
         reader.array(3)?;
-        Ok(Self { id: DeviceId(reader.fixed()?), name: reader.text()?, certificates: reader.raw()? })
+        Ok(Self {
+            id: DeviceId(reader.fixed()?),
+            name: reader.text()?,
+            certificates: reader.raw()?,
+        })
     }
 
     fn check(&self, group_name: &str, group: GroupId) -> Result<(), RosterError> {
@@ -555,14 +575,20 @@ impl<'a> Device<'a> {
     /// The certificate and key of the seal with an index: the last whose first index is not above it.
     #[must_use]
     pub fn key(&self, index: SealIndex) -> Option<(Certificate<'a>, PublicKey)> {
-        let certificate = self.certificates().take_while(|certificate| certificate.first_index <= index).last()?;
+        let certificate = self
+            .certificates()
+            .take_while(|certificate| certificate.first_index <= index)
+            .last()?;
         Some((certificate, certificate.key().ok()?))
     }
 }
 
 impl fmt::Debug for Device<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Device").field("id", &self.id).field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Device")
+            .field("id", &self.id)
+            .field("name", &self.name)
+            .finish_non_exhaustive()
     }
 }
 

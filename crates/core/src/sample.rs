@@ -46,7 +46,10 @@ pub struct Sample<'a, S> {
 
 impl<S> fmt::Debug for Sample<'_, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sample").field("seal", &self.seal).field("select", &self.select).finish_non_exhaustive()
+        f.debug_struct("Sample")
+            .field("seal", &self.seal)
+            .field("select", &self.select)
+            .finish_non_exhaustive()
     }
 }
 
@@ -75,7 +78,12 @@ impl<S> Sample<'_, S> {
 
 impl<'a, S> Sample<'a, S> {
     /// The events of a part whose sizes [`Follower`](crate::seal::Follower) has checked, bound to the seal rebuilt from them.
-    pub(crate) fn new(seal: &Seal<S>, select: Select<'a>, events: &'a [u8], framing: Framing) -> Self {
+    pub(crate) fn new(
+        seal: &Seal<S>,
+        select: Select<'a>,
+        events: &'a [u8],
+        framing: Framing,
+    ) -> Self {
         let statement = seal.statement();
         Self {
             seal: seal.digest(),
@@ -122,7 +130,11 @@ impl<'a> Sample<'a, Authentic> {
         match self.framing {
             Framing::Fixed(size) => {
                 let size = usize::from(size.get());
-                self.chunks(engine, |at| Some((self.events.get(at..at.checked_add(size)?)?, at + size)), each);
+                self.chunks(
+                    engine,
+                    |at| Some((self.events.get(at..at.checked_add(size)?)?, at + size)),
+                    each,
+                );
             }
             Framing::Prefixed => self.chunks(
                 engine,
@@ -163,20 +175,28 @@ impl<'a> Sample<'a, Authentic> {
                 }
             }
             Select::Levels(mask) => {
-                let (mut cursors, row) = (self.cursors(*mask), if self.scheme == Scheme::Star { MAX_LEVELS - 1 } else { 0 });
+                let (mut cursors, row) = (
+                    self.cursors(*mask),
+                    if self.scheme == Scheme::Star { MAX_LEVELS - 1 } else { 0 },
+                );
                 #[allow(clippy::cast_possible_truncation)]
                 let total = self.counts.total() as u32;
                 let mut chunks = selected(engine, &self.salt, levels, total, *mask);
                 while chunks.advance() {
                     let found = &chunks.found[..chunks.count];
                     for ((seq, record), place) in seqs.iter_mut().zip(&mut records).zip(found) {
-                        let cursor = &mut cursors[usize::from(chunks.chunk[usize::from(*place)]) & row];
+                        let cursor =
+                            &mut cursors[usize::from(chunks.chunk[usize::from(*place)]) & row];
                         let Some((next, behind)) = record_at(*cursor) else { return };
                         (*record, *cursor) = (next, behind);
                         *seq = Sequence(chunks.start + u64::from(*place));
                     }
                     let levels = ChunkLevels::Known(&chunks.chunk, found);
-                    each(&Chunk { seqs: &seqs[..found.len()], records: &records[..found.len()], levels });
+                    each(&Chunk {
+                        seqs: &seqs[..found.len()],
+                        records: &records[..found.len()],
+                        levels,
+                    });
                 }
             }
         }
@@ -190,7 +210,10 @@ impl<'a> Sample<'a, Authentic> {
             for level in (0..self.counts.levels()).rev().filter(|level| mask >> level & 1 == 1) {
                 cursors[usize::from(level)] = at;
                 let rest = self.events.get(at..).unwrap_or(&[]);
-                at += self.framing.length_of(rest, self.counts.at(Level(level))).unwrap_or(rest.len());
+                at += self
+                    .framing
+                    .length_of(rest, self.counts.at(Level(level)))
+                    .unwrap_or(rest.len());
             }
         }
         cursors
@@ -240,13 +263,32 @@ pub(crate) fn members<'e, E: Engine>(
 }
 
 /// The events below `n` whose level is in `mask`, ascending.
-fn selected<'e, E: Engine>(engine: &'e E, salt: &'e Salt, levels: u8, n: u32, mask: u32) -> Selected<'e, E> {
+fn selected<'e, E: Engine>(
+    engine: &'e E,
+    salt: &'e Salt,
+    levels: u8,
+    n: u32,
+    mask: u32,
+) -> Selected<'e, E> {
     let n = if mask == 0 { 0 } else { n };
     let selects_all = (0..levels).all(|level| mask >> level & 1 == 1);
     #[allow(clippy::cast_possible_truncation)]
     let selects = core::array::from_fn(|level| (mask >> level & 1) as u8);
     let (n, chunk, found) = (u64::from(n), [0; CHUNK], PLACES);
-    Selected { engine, salt, levels, n, selects, selects_all, start: 0, next: 0, chunk, found, at: 0, count: 0 }
+    Selected {
+        engine,
+        salt,
+        levels,
+        n,
+        selects,
+        selects_all,
+        start: 0,
+        next: 0,
+        chunk,
+        found,
+        at: 0,
+        count: 0,
+    }
 }
 
 /// As many as a byte numbers.

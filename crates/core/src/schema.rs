@@ -71,8 +71,19 @@ pub enum FieldType {
 
 impl FieldType {
     /// Every type, in the order of their numbers.
-    pub const ALL: [Self; 11] =
-        [Self::U8, Self::I8, Self::U16, Self::I16, Self::U32, Self::I32, Self::U64, Self::I64, Self::F32, Self::F64, Self::Time];
+    pub const ALL: [Self; 11] = [
+        Self::U8,
+        Self::I8,
+        Self::U16,
+        Self::I16,
+        Self::U32,
+        Self::I32,
+        Self::U64,
+        Self::I64,
+        Self::F32,
+        Self::F64,
+        Self::Time,
+    ];
 
     /// The number in a schema.
     #[must_use]
@@ -247,7 +258,14 @@ impl<'a> Field<'a> {
     /// The same field without its words: all that its values are read by.
     #[must_use]
     pub const fn unnamed(self) -> Field<'static> {
-        Field { name: "", unit: "", kind: self.kind, divisor: self.divisor, offset: self.offset, start: self.start }
+        Field {
+            name: "",
+            unit: "",
+            kind: self.kind,
+            divisor: self.divisor,
+            offset: self.offset,
+            start: self.start,
+        }
     }
 
     /// Reads `name:unit:type[/divisor][+offset]`, such as `temperature:Cel:i16/100` or `pressure:hPa:u16/10+9000`. The name may
@@ -260,11 +278,15 @@ impl<'a> Field<'a> {
         let (name, unit) = rest.rsplit_once(':').ok_or(SchemaError::MalformedField)?;
         let (packing, offset) = match packing.find(['+', '-']) {
             // Parsing takes the sign along.
-            Some(at) => (&packing[..at], packing[at..].parse().map_err(|_| SchemaError::ScaleOutOfRange)?),
+            Some(at) => {
+                (&packing[..at], packing[at..].parse().map_err(|_| SchemaError::ScaleOutOfRange)?)
+            }
             None => (packing, 0),
         };
         let (kind, divisor) = match packing.split_once('/') {
-            Some((kind, divisor)) => (kind, divisor.parse().map_err(|_| SchemaError::ScaleOutOfRange)?),
+            Some((kind, divisor)) => {
+                (kind, divisor.parse().map_err(|_| SchemaError::ScaleOutOfRange)?)
+            }
             None => (packing, 1),
         };
         let kind = FieldType::from_name(kind).ok_or(SchemaError::UnknownFieldType)?;

@@ -140,7 +140,8 @@ impl Seal<Unverified> {
     /// `vds` and scheme disagree.
     pub fn decode(bytes: &[u8]) -> Result<(Self, &[u8]), DecodeError> {
         let object = Sign1::decode(bytes, Typ::Seal)?;
-        let statement = Statement::decode(object.header.statement.ok_or(DecodeError::UnexpectedHeader)?)?;
+        let statement =
+            Statement::decode(object.header.statement.ok_or(DecodeError::UnexpectedHeader)?)?;
         let root = Digest(object.payload.try_into().map_err(|_| DecodeError::UnexpectedType)?);
         if object.header.tree != (statement.scheme == Scheme::Tree) {
             return Err(DecodeError::UnexpectedHeader);
@@ -164,9 +165,15 @@ impl Seal<Unverified> {
     /// # Errors
     /// [`SealError::NoKey`] if the directory has none, [`SealError::Algorithm`] if it is of another suite, else what the suite says of
     /// the signature.
-    pub fn verify<D: Directory + ?Sized>(self, directory: &D, signature: &[u8]) -> Result<Seal<Authentic>, SealError> {
+    pub fn verify<D: Directory + ?Sized>(
+        self,
+        directory: &D,
+        signature: &[u8],
+    ) -> Result<Seal<Authentic>, SealError> {
         let mut verdict = Err(SealError::NoKey);
-        directory.with_key(self.statement.device, self.statement.index, &mut |key| verdict = self.signed_by(key, signature));
+        directory.with_key(self.statement.device, self.statement.index, &mut |key| {
+            verdict = self.signed_by(key, signature)
+        });
         verdict.map(|()| self.proven())
     }
 
@@ -187,7 +194,9 @@ impl Seal<Unverified> {
     /// # Errors
     /// [`SealError::PrevMismatch`].
     pub fn proven_by(self, successor: &Seal<Authentic>) -> Result<Seal<Authentic>, SealError> {
-        if successor.statement.prev == self.digest && successor.statement.device == self.statement.device {
+        if successor.statement.prev == self.digest
+            && successor.statement.device == self.statement.device
+        {
             Ok(self.proven())
         } else {
             Err(SealError::PrevMismatch)
@@ -195,7 +204,13 @@ impl Seal<Unverified> {
     }
 
     fn proven(self) -> Seal<Authentic> {
-        Seal { statement: self.statement, root: self.root, algorithm: self.algorithm, digest: self.digest, proven: PhantomData }
+        Seal {
+            statement: self.statement,
+            root: self.root,
+            algorithm: self.algorithm,
+            digest: self.digest,
+            proven: PhantomData,
+        }
     }
 }
 
@@ -248,29 +263,49 @@ impl SealError {
 impl fmt::Display for SealError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoKey => f.write_str("IndexOutOfRange: the roster has no key for the seal's device and index"),
-            Self::Algorithm => f.write_str("AlgorithmMismatch: the seal is signed with another suite than the roster names"),
+            Self::NoKey => f.write_str(
+                "IndexOutOfRange: the roster has no key for the seal's device and index",
+            ),
+            Self::Algorithm => f.write_str(
+                "AlgorithmMismatch: the seal is signed with another suite than the roster names",
+            ),
             Self::Signature(error) => error.fmt(f),
-            Self::PrevMismatch => f.write_str("PrevMismatch: the next seal of the device names another predecessor"),
+            Self::PrevMismatch => {
+                f.write_str("PrevMismatch: the next seal of the device names another predecessor")
+            }
         }
     }
 }
 
 impl core::error::Error for SealError {}
 
-fn protected<'b>(statement: &Statement, algorithm: Algorithm, buffer: &'b mut [u8]) -> Result<&'b [u8], BufferTooSmall> {
+fn protected<'b>(
+    statement: &Statement,
+    algorithm: Algorithm,
+    buffer: &'b mut [u8],
+) -> Result<&'b [u8], BufferTooSmall> {
     let mut text = [0; statement::MAX_LENGTH];
     let mut writer = Writer::new(&mut text);
     statement.encode(&mut writer)?;
     let text = writer.finish();
     let mut out = Writer::new(buffer);
-    let header = Protected { algorithm, typ: Typ::Seal, tree: statement.scheme == Scheme::Tree, statement: Some(text) };
+    let header = Protected {
+        algorithm,
+        typ: Typ::Seal,
+        tree: statement.scheme == Scheme::Tree,
+        statement: Some(text),
+    };
     header.encode(&mut out)?;
     Ok(out.finish())
 }
 
 #[allow(clippy::expect_used)]
-fn message<'b>(statement: &Statement, root: &Digest, algorithm: Algorithm, buffer: &'b mut [u8; MAX_MESSAGE]) -> &'b [u8] {
+fn message<'b>(
+    statement: &Statement,
+    root: &Digest,
+    algorithm: Algorithm,
+    buffer: &'b mut [u8; MAX_MESSAGE],
+) -> &'b [u8] {
     let mut scratch = [0; MAX_MESSAGE];
     protected(statement, algorithm, &mut scratch)
         .and_then(|protected| cose::sig_structure(buffer, protected, &root.0))

@@ -199,7 +199,9 @@ impl SignatureError {
 impl fmt::Display for SignatureError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::MalformedSignature => "MalformedSignature: the signature has another length than its algorithm's",
+            Self::MalformedSignature => {
+                "MalformedSignature: the signature has another length than its algorithm's"
+            }
             Self::HighS => "HighS: an ECDSA signature with s in the upper half",
             Self::NotAuthentic => "NotAuthentic: the signature is not of this key over these bytes",
         })
@@ -222,12 +224,14 @@ const SMALL_ORDER: [[u8; 32]; 8] = {
     }
     // y of the points of order 8.
     const LOW: [u8; 32] = [
-        0x26, 0xe8, 0x95, 0x8f, 0xc2, 0xb2, 0x27, 0xb0, 0x45, 0xc3, 0xf4, 0x89, 0xf2, 0xef, 0x98, 0xf0, 0xd5, 0xdf, 0xac, 0x05,
-        0xd3, 0xc6, 0x33, 0x39, 0xb1, 0x38, 0x02, 0x88, 0x6d, 0x53, 0xfc, 0x05,
+        0x26, 0xe8, 0x95, 0x8f, 0xc2, 0xb2, 0x27, 0xb0, 0x45, 0xc3, 0xf4, 0x89, 0xf2, 0xef, 0x98,
+        0xf0, 0xd5, 0xdf, 0xac, 0x05, 0xd3, 0xc6, 0x33, 0x39, 0xb1, 0x38, 0x02, 0x88, 0x6d, 0x53,
+        0xfc, 0x05,
     ];
     const HIGH: [u8; 32] = [
-        0xc7, 0x17, 0x6a, 0x70, 0x3d, 0x4d, 0xd8, 0x4f, 0xba, 0x3c, 0x0b, 0x76, 0x0d, 0x10, 0x67, 0x0f, 0x2a, 0x20, 0x53, 0xfa,
-        0x2c, 0x39, 0xcc, 0xc6, 0x4e, 0xc7, 0xfd, 0x77, 0x92, 0xac, 0x03, 0x7a,
+        0xc7, 0x17, 0x6a, 0x70, 0x3d, 0x4d, 0xd8, 0x4f, 0xba, 0x3c, 0x0b, 0x76, 0x0d, 0x10, 0x67,
+        0x0f, 0x2a, 0x20, 0x53, 0xfa, 0x2c, 0x39, 0xcc, 0xc6, 0x4e, 0xc7, 0xfd, 0x77, 0x92, 0xac,
+        0x03, 0x7a,
     ];
     [
         with([0; 32], 0x01, 0x00),
@@ -268,7 +272,8 @@ impl PublicKey {
             #[cfg(feature = "ed25519")]
             Algorithm::Ed25519 => {
                 let bytes = bytes.try_into().map_err(|_| KeyError::KeyLength)?;
-                let key = ed25519_dalek::VerifyingKey::from_bytes(bytes).map_err(|_| KeyError::InvalidPublicKey)?;
+                let key = ed25519_dalek::VerifyingKey::from_bytes(bytes)
+                    .map_err(|_| KeyError::InvalidPublicKey)?;
                 // The crate decodes leniently (RFC 8032 does not): one key must not have two encodings.
                 if key.is_weak() || key.to_edwards().compress().as_bytes() != bytes {
                     return Err(KeyError::InvalidPublicKey);
@@ -281,11 +286,15 @@ impl PublicKey {
                     return Err(KeyError::KeyLength);
                 }
                 // 0x04 is the uncompressed form; SEC 1 has a hybrid form of the same length.
-                let key = (bytes[0] == 4).then(|| p256::ecdsa::VerifyingKey::from_sec1_bytes(bytes).ok()).flatten();
+                let key = (bytes[0] == 4)
+                    .then(|| p256::ecdsa::VerifyingKey::from_sec1_bytes(bytes).ok())
+                    .flatten();
                 key.map(|key| Self(Public::Esp256(key))).ok_or(KeyError::InvalidPublicKey)
             }
             #[cfg(feature = "host")]
-            Algorithm::MlDsa44 => lattice::PublicKey::from_bytes(bytes).map(|key| Self(Public::MlDsa44(key))),
+            Algorithm::MlDsa44 => {
+                lattice::PublicKey::from_bytes(bytes).map(|key| Self(Public::MlDsa44(key)))
+            }
             #[allow(unreachable_patterns)]
             _ => Err(KeyError::UnknownAlgorithm),
         }
@@ -328,7 +337,8 @@ impl PublicKey {
         match &self.0 {
             #[cfg(feature = "ed25519")]
             Public::Ed25519(key) => {
-                let signature = ed25519_dalek::Signature::from_slice(signature).map_err(|_| SignatureError::NotAuthentic)?;
+                let signature = ed25519_dalek::Signature::from_slice(signature)
+                    .map_err(|_| SignatureError::NotAuthentic)?;
                 if SMALL_ORDER.contains(signature.r_bytes()) {
                     return Err(SignatureError::NotAuthentic);
                 }
@@ -337,9 +347,14 @@ impl PublicKey {
             #[cfg(feature = "esp256")]
             Public::Esp256(key) => {
                 // Fails if r or s is zero or not below the order.
-                let signature = p256::ecdsa::Signature::from_slice(signature).map_err(|_| SignatureError::NotAuthentic)?;
+                let signature = p256::ecdsa::Signature::from_slice(signature)
+                    .map_err(|_| SignatureError::NotAuthentic)?;
                 key.verify(message, &signature).map_err(|_| SignatureError::NotAuthentic)?;
-                if signature.normalize_s() == signature { Ok(()) } else { Err(SignatureError::HighS) }
+                if signature.normalize_s() == signature {
+                    Ok(())
+                } else {
+                    Err(SignatureError::HighS)
+                }
             }
             #[cfg(feature = "host")]
             Public::MlDsa44(key) => key.verify(message, signature),
@@ -495,7 +510,9 @@ impl SecretKey {
         loop {
             match Self::from_bytes(algorithm, &*seed) {
                 // One P-256 seed in 2^32 is no scalar; its digest most likely is.
-                Err(KeyError::InvalidSecretKey) => *seed = Digest::of(&[b"moteseal/1/seed\0", &*seed]).0,
+                Err(KeyError::InvalidSecretKey) => {
+                    *seed = Digest::of(&[b"moteseal/1/seed\0", &*seed]).0
+                }
                 result => return result,
             }
         }
@@ -509,7 +526,9 @@ impl SecretKey {
         let bytes: &[u8; 32] = bytes.try_into().map_err(|_| KeyError::KeyLength)?;
         match algorithm {
             #[cfg(feature = "ed25519")]
-            Algorithm::Ed25519 => Ok(Self(Secret::Ed25519(ed25519_dalek::SigningKey::from_bytes(bytes)))),
+            Algorithm::Ed25519 => {
+                Ok(Self(Secret::Ed25519(ed25519_dalek::SigningKey::from_bytes(bytes))))
+            }
             #[cfg(feature = "esp256")]
             Algorithm::Esp256 => p256::ecdsa::SigningKey::from_slice(bytes)
                 .map(|key| Self(Secret::Esp256(key)))
@@ -581,7 +600,8 @@ impl Signer for SecretKey {
             #[cfg(feature = "esp256")]
             Secret::Esp256(key) => {
                 // RFC 6979, section 3.2: the nonce is a function of key and message.
-                let signature: p256::ecdsa::Signature = key.try_sign(message).map_err(|_| SignError::Refused)?;
+                let signature: p256::ecdsa::Signature =
+                    key.try_sign(message).map_err(|_| SignError::Refused)?;
                 out.copy_from_slice(&signature.normalize_s().to_bytes());
             }
             #[cfg(feature = "host")]

@@ -2,7 +2,9 @@
 //! signed, by it or by anybody else.
 #![allow(clippy::unwrap_used)]
 
-use moteseal_core::cast::{ChainId, ChainNumber, Kind, MAX_MESSAGE, NetworkId, SealError, SingleDraft};
+use moteseal_core::cast::{
+    ChainId, ChainNumber, Kind, MAX_MESSAGE, NetworkId, SealError, SingleDraft,
+};
 use moteseal_core::identity::IssueError;
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_core::sum::agenda::{self, Agenda, AgendaDraft, AgendaError, MAX_AGENDA, Posed};
@@ -12,7 +14,8 @@ use moteseal_core::wire::cbor::Writer;
 use moteseal_core::{DeviceId, Digest, GroupId};
 use proptest::prelude::*;
 
-const SUITES: &[Algorithm] = if cfg!(feature = "host") { &Algorithm::ALL } else { &[Algorithm::Ed25519, Algorithm::Esp256] };
+const SUITES: &[Algorithm] =
+    if cfg!(feature = "host") { &Algorithm::ALL } else { &[Algorithm::Ed25519, Algorithm::Esp256] };
 const GROUP: GroupId = GroupId([1; 8]);
 const ROSTER: Digest = Digest([2; 32]);
 const POSED: Posed<'static> = Posed { nonce: [3; 16], first: 10, until: 20, plan: &[0x80] };
@@ -47,13 +50,20 @@ fn heard(announcement: &[u8]) -> Result<(u64, Vec<[u8; 16]>), AgendaError> {
 
 /// The one message of an announcement.
 fn message(announcement: &[u8]) -> &[u8] {
-    let CastFrame::Single { leaf, .. } = CastFrame::decode(announcement).unwrap() else { panic!("not a chain of one") };
+    let CastFrame::Single { leaf, .. } = CastFrame::decode(announcement).unwrap() else {
+        panic!("not a chain of one")
+    };
     leaf
 }
 
 /// Chains of one that the querier's key signs, otherwise than for an agenda.
 fn said(network: NetworkId, sender: DeviceId, kind: Kind, message: &[u8]) -> Vec<u8> {
-    let draft = SingleDraft { id: ChainId { network, sender, number: ChainNumber(9) }, kind, label: "", message };
+    let draft = SingleDraft {
+        id: ChainId { network, sender, number: ChainNumber(9) },
+        kind,
+        label: "",
+        message,
+    };
     draft.seal(&querier(), &mut vec![0; MAX_AGENDA], &mut vec![0; MAX_AGENDA]).unwrap().to_vec()
 }
 
@@ -79,7 +89,9 @@ fn the_querier_is_the_sender_of_that_name_in_the_network_of_the_group() {
 
 /// The same with another signature.
 fn resigned(bytes: &[u8]) -> Vec<u8> {
-    let CastFrame::Single { head, leaf } = CastFrame::decode(bytes).unwrap() else { panic!("not a chain of one") };
+    let CastFrame::Single { head, leaf } = CastFrame::decode(bytes).unwrap() else {
+        panic!("not a chain of one")
+    };
     let mut head = head.to_vec();
     *head.last_mut().unwrap() ^= 1;
     let mut out = vec![0; MAX_AGENDA];
@@ -103,8 +115,16 @@ fn what_was_said_elsewhere_by_somebody_else_or_as_something_else_is_refused_by_n
         ("WrongKey", issue(&draft(9, &[POSED]), &key(Algorithm::Ed25519, 8)).unwrap()),
         ("WrongKey", issue(&draft(9, &[POSED]), &key(Algorithm::Esp256, 7)).unwrap()),
         ("NotAuthentic", resigned(&bytes)),
-        ("WrongRoster", issue(&AgendaDraft { roster: Digest([9; 32]), ..draft(9, &[POSED]) }, &querier()).unwrap()),
-        ("WrongNetwork", issue(&AgendaDraft { group: GroupId([9; 8]), ..draft(9, &[POSED]) }, &querier()).unwrap()),
+        (
+            "WrongRoster",
+            issue(&AgendaDraft { roster: Digest([9; 32]), ..draft(9, &[POSED]) }, &querier())
+                .unwrap(),
+        ),
+        (
+            "WrongNetwork",
+            issue(&AgendaDraft { group: GroupId([9; 8]), ..draft(9, &[POSED]) }, &querier())
+                .unwrap(),
+        ),
         ("AmbiguousQuery", issued(9, &[POSED, POSED])),
         ("FieldOutOfRange", issued(9, &[Posed { until: 10, ..POSED }])),
     ] {
@@ -117,8 +137,12 @@ fn who_was_verified_as_another_sender_or_in_another_group_has_said_no_agenda() {
     let bytes = issued(9, &[POSED]);
     let (mut scratch, public) = (vec![0; MAX_AGENDA], querier().public());
     let said = agenda::hear(&bytes, GROUP, &public, &mut scratch).unwrap();
-    assert_eq!(Agenda::open(&said, GroupId([9; 8]), &ROSTER).unwrap_err(), AgendaError::WrongNetwork);
-    let elsewhere = issue(&AgendaDraft { group: GroupId([9; 8]), ..draft(9, &[POSED]) }, &querier()).unwrap();
+    assert_eq!(
+        Agenda::open(&said, GroupId([9; 8]), &ROSTER).unwrap_err(),
+        AgendaError::WrongNetwork
+    );
+    let elsewhere =
+        issue(&AgendaDraft { group: GroupId([9; 8]), ..draft(9, &[POSED]) }, &querier()).unwrap();
     let mut scratch = vec![0; MAX_AGENDA];
     let said = agenda::hear(&elsewhere, GroupId([9; 8]), &public, &mut scratch).unwrap();
     assert_eq!(Agenda::open(&said, GROUP, &ROSTER).unwrap_err(), AgendaError::WrongNetwork);
@@ -135,7 +159,9 @@ fn an_agenda_under_another_number_is_another_one_and_the_head_of_one_does_not_ca
     };
     let digests = [&one, &other, &newer].map(|bytes| digest(bytes));
     assert!(digests[0] != digests[1] && digests[0] != digests[2] && digests[1] != digests[2]);
-    let CastFrame::Single { head, .. } = CastFrame::decode(&one).unwrap() else { panic!("not a chain of one") };
+    let CastFrame::Single { head, .. } = CastFrame::decode(&one).unwrap() else {
+        panic!("not a chain of one")
+    };
     let mut out = vec![0; MAX_AGENDA];
     let mut writer = Writer::new(&mut out);
     CastFrame::Single { head, leaf: message(&other) }.encode(&mut writer).unwrap();
@@ -145,14 +171,19 @@ fn an_agenda_under_another_number_is_another_one_and_the_head_of_one_does_not_ca
 #[test]
 fn the_longest_agenda_is_one_message_and_a_longer_one_is_not_signed() {
     let plan = [0; MAX_PLAN];
-    let posed = |nonce: u8| Posed { nonce: [nonce; 16], first: u64::MAX - 1, until: u64::MAX, plan: &plan };
+    let posed =
+        |nonce: u8| Posed { nonce: [nonce; 16], first: u64::MAX - 1, until: u64::MAX, plan: &plan };
     let queries: Vec<_> = (1..=4).map(posed).collect();
-    let longest = AgendaDraft { sources: u32::MAX, key_group: u32::MAX, ..draft(u64::MAX, &queries) };
+    let longest =
+        AgendaDraft { sources: u32::MAX, key_group: u32::MAX, ..draft(u64::MAX, &queries) };
     let bytes = issue(&longest, &querier()).unwrap();
     assert_eq!(heard(&bytes), Ok((u64::MAX, vec![[1; 16], [2; 16], [3; 16], [4; 16]])));
     assert!(bytes.len() <= MAX_AGENDA && message(&bytes).len() <= MAX_MESSAGE);
     let five: Vec<_> = (1..=5).map(posed).collect();
-    assert_eq!(issue(&draft(9, &five), &querier()), Err(SealError::Issue(IssueError::BufferTooSmall)));
+    assert_eq!(
+        issue(&draft(9, &five), &querier()),
+        Err(SealError::Issue(IssueError::BufferTooSmall))
+    );
 }
 
 proptest! {

@@ -11,7 +11,8 @@ use moteseal_core::seal::Scheme;
 use moteseal_core::seal::tree::geometry;
 use moteseal_core::wire::cbor::Writer;
 use moteseal_core::wire::link::{
-    Acknowledgement, Forward, FrameError, LinkKey, MAX_REFUSAL, Refusal, Uplink, claimed_device, encode_event,
+    Acknowledgement, Forward, FrameError, LinkKey, MAX_REFUSAL, Refusal, Uplink, claimed_device,
+    encode_event,
 };
 use moteseal_core::{DeviceId, Digest, GroupId, Level, Round, SealIndex, Sequence};
 use proptest::collection::vec;
@@ -30,7 +31,12 @@ fn key() -> LinkKey {
 }
 
 fn hmac(key: &[u8], message: &[u8]) -> [u8; 32] {
-    Hmac::<sha2::Sha256>::new_from_slice(key).unwrap().chain_update(message).finalize().into_bytes().into()
+    Hmac::<sha2::Sha256>::new_from_slice(key)
+        .unwrap()
+        .chain_update(message)
+        .finalize()
+        .into_bytes()
+        .into()
 }
 
 /// A frame with these bytes for an item, and the tag of one who has the key.
@@ -82,7 +88,11 @@ fn opens_down(item: &[u8]) -> bool {
     let frame = tagged(item, DOWN);
     match Acknowledgement::open(&frame, DEVICE, &key()) {
         Ok(acknowledgement) => {
-            assert_eq!(acknowledgement.close(DEVICE, &key(), &mut [0; 96]).unwrap(), frame, "another form of the same");
+            assert_eq!(
+                acknowledgement.close(DEVICE, &key(), &mut [0; 96]).unwrap(),
+                frame,
+                "another form of the same"
+            );
             true
         }
         Err(error) => {
@@ -103,7 +113,8 @@ fn honest() -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
             let record = vec![7; length];
             let next = if seq == 40 { 20 } else { 41 + u64::from(seq == 400) };
             let prefix = prefix(framing, &record);
-            encode_event(&mut out, Sequence(next), Sequence(seq), Level(9), prefix, &record).unwrap();
+            encode_event(&mut out, Sequence(next), Sequence(seq), Level(9), prefix, &record)
+                .unwrap();
         }
         let forward = Forward {
             index: SealIndex(300),
@@ -129,7 +140,8 @@ fn honest() -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
         ),
     ];
     let down = [(Some(SealIndex(3)), true), (None, false)].map(|(sealed, wants_schema)| {
-        let acknowledgement = Acknowledgement { index: SealIndex(4), next: Sequence(1000), sealed, wants_schema };
+        let acknowledgement =
+            Acknowledgement { index: SealIndex(4), next: Sequence(1000), sealed, wants_schema };
         item_of(acknowledgement.close(DEVICE, &key(), &mut [0; 96]).unwrap())
     });
     (up, down.into())
@@ -217,13 +229,18 @@ fn numbers_of_a_forward_frame_end_where_their_fields_do() {
         }
     }
     // A range without events, and without numbers, is one.
-    assert!(opens_up(&forward_of([3, 70, 1, 10, 10, 4], &[])) && opens_up(&forward_of([3, 70, 1, INDEX, INDEX, 0], &[])));
+    assert!(
+        opens_up(&forward_of([3, 70, 1, 10, 10, 4], &[]))
+            && opens_up(&forward_of([3, 70, 1, INDEX, INDEX, 0], &[]))
+    );
 }
 
 #[test]
 fn places_and_lengths_of_events_end_where_their_frame_does() {
     const LAST: u64 = u32::MAX as u64;
-    let of = |from, until, size, events: &[u8]| opens_up(&forward_of([3, 70, 0, from, until, size], events));
+    let of = |from, until, size, events: &[u8]| {
+        opens_up(&forward_of([3, 70, 0, from, until, size], events))
+    };
     let place = |gap: u64, level: u64| {
         let mut out = [0; 9];
         let mut writer = Writer::new(&mut out);
@@ -231,7 +248,11 @@ fn places_and_lengths_of_events_end_where_their_frame_does() {
         writer.finish().to_vec()
     };
     let event = |gap: u64| [place(gap, 31), vec![9; 4]].concat();
-    assert!(of(0, LAST, 4, &event(LAST - 1)) && !of(0, LAST, 4, &event(LAST)) && !of(1, LAST, 4, &event(LAST - 1)));
+    assert!(
+        of(0, LAST, 4, &event(LAST - 1))
+            && !of(0, LAST, 4, &event(LAST))
+            && !of(1, LAST, 4, &event(LAST - 1))
+    );
     assert!(of(LAST - 1, LAST, 4, &event(0)) && !of(LAST - 1, LAST, 4, &event(1)));
     // A gap so wide that the place would wrap around.
     for gap in [(1 << 32) - 1, 1 << 32, (1 << 59) - 1] {
@@ -240,20 +261,37 @@ fn places_and_lengths_of_events_end_where_their_frame_does() {
     }
     assert!(!of(0, LAST, 4, &[&[0x1b][..], &[0xff; 8], &[9; 4]].concat()));
     // Two events for one place cannot be said: the second is the next.
-    assert!(of(10, 12, 4, &[event(0), event(0)].concat()) && !of(10, 11, 4, &[event(0), event(0)].concat()));
+    assert!(
+        of(10, 12, 4, &[event(0), event(0)].concat())
+            && !of(10, 11, 4, &[event(0), event(0)].concat())
+    );
     // Longer encodings of a small number, and heads of anything else.
-    for head in [&[0x18, 7][..], &[0x19, 0, 7], &[0x1a, 0, 0, 0, 7], &[0x1b, 0, 0, 0, 0, 0, 0, 0, 7]] {
+    for head in
+        [&[0x18, 7][..], &[0x19, 0, 7], &[0x1a, 0, 0, 0, 7], &[0x1b, 0, 0, 0, 0, 0, 0, 0, 7]]
+    {
         assert!(!of(10, 20, 4, &[head, &[9; 4]].concat()), "{head:02x?}");
     }
     for head in (0x1c..=0xff).filter(|head| !(0x18..=0x1b).contains(head)) {
         assert!(!of(10, 20, 4, &[&[head][..], &[9; 4]].concat()), "{head:02x}");
     }
     // Records with a length of their own.
-    let prefixed = |length: u16, bytes: usize| [&[7][..], &length.to_be_bytes(), &vec![9; bytes]].concat();
-    assert!(of(10, 20, 0, &prefixed(0, 0)) && of(10, 20, 0, &prefixed(5000, 5000)) && of(10, 20, 0, &prefixed(65_535, 65_535)));
-    assert!(!of(10, 20, 0, &prefixed(1, 0)) && !of(10, 20, 0, &prefixed(65_535, 65_534)) && !of(10, 20, 0, &[7, 0]));
+    let prefixed =
+        |length: u16, bytes: usize| [&[7][..], &length.to_be_bytes(), &vec![9; bytes]].concat();
+    assert!(
+        of(10, 20, 0, &prefixed(0, 0))
+            && of(10, 20, 0, &prefixed(5000, 5000))
+            && of(10, 20, 0, &prefixed(65_535, 65_535))
+    );
+    assert!(
+        !of(10, 20, 0, &prefixed(1, 0))
+            && !of(10, 20, 0, &prefixed(65_535, 65_534))
+            && !of(10, 20, 0, &[7, 0])
+    );
     // Of a fixed size, the longest and one byte less.
-    assert!(of(10, 20, 65_535, &[&[7][..], &[9; 65_535]].concat()) && !of(10, 20, 65_535, &[&[7][..], &[9; 65_534]].concat()));
+    assert!(
+        of(10, 20, 65_535, &[&[7][..], &[9; 65_535]].concat())
+            && !of(10, 20, 65_535, &[&[7][..], &[9; 65_534]].concat())
+    );
 }
 
 #[test]
@@ -264,20 +302,33 @@ fn counts_and_lengths_that_promise_more_than_there_is_are_malformed() {
             for head in (0x80..=0x97).filter(|head| *head != item[0]) {
                 assert!(!opens(&[&[head], &item[1..]].concat()), "an array of {}", head - 0x80);
             }
-            for head in [&[0x98, 9][..], &[0x99, 0, 9], &[0x9b, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff], &[0x9f]] {
+            for head in [
+                &[0x98, 9][..],
+                &[0x99, 0, 9],
+                &[0x9b, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff],
+                &[0x9f],
+            ] {
                 assert!(!opens(&[head, &item[1..]].concat()), "{head:02x?}");
             }
             // The device's id is the third byte's string.
-            for head in
-                [&[0x58, 8][..], &[0x49], &[0x47], &[0x5b, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff], &[0x5f], &[0x68]]
-            {
+            for head in [
+                &[0x58, 8][..],
+                &[0x49],
+                &[0x47],
+                &[0x5b, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff],
+                &[0x5f],
+                &[0x68],
+            ] {
                 assert!(!opens(&[&item[..2], head, &item[3..]].concat()), "{head:02x?}");
             }
         }
     }
-    for length in
-        [&[0x58, 0xff][..], &[0x59, 0xff, 0xff], &[0x5a, 0xff, 0xff, 0xff, 0xff], &[0x5b, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0]]
-    {
+    for length in [
+        &[0x58, 0xff][..],
+        &[0x59, 0xff, 0xff],
+        &[0x5a, 0xff, 0xff, 0xff, 0xff],
+        &[0x5b, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0],
+    ] {
         let schema = [&[0x83, 3, 0x48][..], &DEVICE.0, length, &[1; 32]].concat();
         assert!(!opens_up(&schema), "{length:02x?}");
     }
@@ -290,8 +341,15 @@ fn a_refusal_has_one_form_and_says_no_more_than_a_name() {
         match Refusal::open(&frame, DEVICE, &key()) {
             Ok(refusal) => {
                 assert!(Refusal::is_claimed(&frame) && !opens_down(item));
-                assert!(!refusal.name.is_empty() && refusal.name.bytes().all(|byte| byte.is_ascii_alphanumeric()));
-                assert_eq!(refusal.close(DEVICE, &key(), &mut [0; MAX_REFUSAL]).unwrap(), frame, "another form of the same");
+                assert!(
+                    !refusal.name.is_empty()
+                        && refusal.name.bytes().all(|byte| byte.is_ascii_alphanumeric())
+                );
+                assert_eq!(
+                    refusal.close(DEVICE, &key(), &mut [0; MAX_REFUSAL]).unwrap(),
+                    frame,
+                    "another form of the same"
+                );
                 true
             }
             Err(error) => {
@@ -315,7 +373,10 @@ fn a_refusal_has_one_form_and_says_no_more_than_a_name() {
     assert!(opened > 500 && refused > 3000, "{opened} opened, {refused} refused");
     for name in ["", "with space", "line\nbreak", "\u{1b}[2J", &"x".repeat(49)] {
         let refusal = Refusal { index: SealIndex(u32::MAX), is_final: false, name };
-        assert!(!opens(&item_of(refusal.close(DEVICE, &key(), &mut [0; 200]).unwrap())), "{name:?}");
+        assert!(
+            !opens(&item_of(refusal.close(DEVICE, &key(), &mut [0; 200]).unwrap())),
+            "{name:?}"
+        );
     }
     let longest = Refusal { index: SealIndex(u32::MAX), is_final: false, name: &"x".repeat(48) };
     assert!(opens(&item_of(longest.close(DEVICE, &key(), &mut [0; MAX_REFUSAL]).unwrap())));
@@ -325,16 +386,31 @@ fn a_refusal_has_one_form_and_says_no_more_than_a_name() {
 #[test]
 fn numbers_of_an_acknowledgement_end_where_their_fields_do() {
     const LAST: u64 = u32::MAX as u64;
-    let of = |kind: u64, device: DeviceId, index: u64, next: u64, sealed: Option<u64>, wants: u64| {
-        let mut out = [0; 96];
-        let mut writer = Writer::new(&mut out);
-        writer.array(6).unwrap().uint(kind).unwrap().bytes(&device.0).unwrap().uint(index).unwrap().uint(next).unwrap();
-        writer.optional(sealed, |out, sealed| out.uint(sealed)).unwrap().uint(wants).unwrap();
-        opens_down(writer.finish())
-    };
+    let of =
+        |kind: u64, device: DeviceId, index: u64, next: u64, sealed: Option<u64>, wants: u64| {
+            let mut out = [0; 96];
+            let mut writer = Writer::new(&mut out);
+            writer
+                .array(6)
+                .unwrap()
+                .uint(kind)
+                .unwrap()
+                .bytes(&device.0)
+                .unwrap()
+                .uint(index)
+                .unwrap()
+                .uint(next)
+                .unwrap();
+            writer.optional(sealed, |out, sealed| out.uint(sealed)).unwrap().uint(wants).unwrap();
+            opens_down(writer.finish())
+        };
     assert!(of(16, DEVICE, 0, 0, None, 0) && of(16, DEVICE, LAST, LAST, Some(LAST), 1));
     assert!(!of(16, DEVICE, LAST + 1, 0, None, 0) && !of(16, DEVICE, 0, LAST + 1, None, 0));
-    assert!(!of(16, DEVICE, 0, 0, Some(LAST + 1), 0) && !of(16, DEVICE, 0, 0, None, 2) && !of(16, DEVICE, 0, 0, None, 256));
+    assert!(
+        !of(16, DEVICE, 0, 0, Some(LAST + 1), 0)
+            && !of(16, DEVICE, 0, 0, None, 2)
+            && !of(16, DEVICE, 0, 0, None, 256)
+    );
     assert!(!of(15, DEVICE, 0, 0, None, 0) && !of(1, DEVICE, 0, 0, None, 0));
     assert!(!of(16, DeviceId(*b"device 2"), 0, 0, None, 0), "to another device");
 }

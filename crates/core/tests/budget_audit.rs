@@ -5,7 +5,8 @@ use moteseal_core::level::{Counters, Salt};
 use moteseal_core::record::{EpochNumber, SealIndex};
 use moteseal_core::roster::Directory;
 use moteseal_core::sample::{
-    Announcement, Coordinator, Doubt, Finding, MAX_ANNOUNCEMENT, Manifest, ManifestDraft, Offer, Tally, Verdict, WordError,
+    Announcement, Coordinator, Doubt, Finding, MAX_ANNOUNCEMENT, Manifest, ManifestDraft, Offer,
+    Tally, Verdict, WordError,
 };
 use moteseal_core::seal::{Authentic, Scheme, Seal, Statement};
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey, Signer};
@@ -24,7 +25,8 @@ fn secret(seed: u8) -> SecretKey {
 
 /// A seal over `events` events of a device that was told `round`.
 fn seal(device: u8, events: u32, round: u8) -> Seal<Authentic> {
-    let mut statement = Statement::new(Scheme::Star, GROUP, Digest([1; 32]), DeviceId([device; 8]), LEVELS);
+    let mut statement =
+        Statement::new(Scheme::Star, GROUP, Digest([1; 32]), DeviceId([device; 8]), LEVELS);
     statement.salt = Salt([device; 16]);
     statement.counters = Counters::of(&statement.salt, LEVELS, events);
     (statement.round, statement.own_round) = (Round(round), Round(round));
@@ -131,7 +133,8 @@ proptest! {
 #[test]
 fn a_device_that_was_told_more_than_the_final_round_is_evidence() {
     let tally = tally(&[seal(1, 50, 0), seal(2, 50, 3)], 1000);
-    let overstated = Verdict::Unjustified(Finding::RoundOverstated { round: Round(0), announced: Round(3) });
+    let overstated =
+        Verdict::Unjustified(Finding::RoundOverstated { round: Round(0), announced: Round(3) });
     assert_eq!(tally.judge(Round(0), Doubt::default()), overstated);
     assert_eq!(tally.judge(Round(0), MISSING), overstated);
     assert!(matches!(
@@ -145,7 +148,13 @@ fn digests(count: u8) -> Vec<Digest> {
 }
 
 fn manifest(devices: &[(DeviceId, &[Digest])], round: u8) -> Vec<u8> {
-    let draft = ManifestDraft { group: GROUP, roster: Digest([9; 32]), epoch: EpochNumber(70), round: Round(round), devices };
+    let draft = ManifestDraft {
+        group: GROUP,
+        roster: Digest([9; 32]),
+        epoch: EpochNumber(70),
+        round: Round(round),
+        devices,
+    };
     let (mut scratch, mut out) = (vec![0; draft.size()], vec![0; draft.size()]);
     draft.issue(&secret(9), &mut scratch, &mut out).unwrap().to_vec()
 }
@@ -157,11 +166,16 @@ fn open(bytes: &[u8]) -> Result<Manifest<'_>, WordError> {
 #[test]
 fn a_manifest_says_what_was_signed() {
     let digests = digests(3);
-    let devices: [(DeviceId, &[Digest]); 2] = [(DeviceId([1; 8]), &digests[..1]), (DeviceId([4; 8]), &digests[1..])];
+    let devices: [(DeviceId, &[Digest]); 2] =
+        [(DeviceId([1; 8]), &digests[..1]), (DeviceId([4; 8]), &digests[1..])];
     let bytes = manifest(&devices, LEVELS);
     let manifest = open(&bytes).unwrap();
-    assert_eq!((manifest.epoch(), manifest.round(), manifest.roster()), (EpochNumber(70), Round(LEVELS), Digest([9; 32])));
-    let listed: Vec<(DeviceId, Vec<Digest>)> = manifest.devices().map(|(device, seals)| (device, seals.collect())).collect();
+    assert_eq!(
+        (manifest.epoch(), manifest.round(), manifest.roster()),
+        (EpochNumber(70), Round(LEVELS), Digest([9; 32]))
+    );
+    let listed: Vec<(DeviceId, Vec<Digest>)> =
+        manifest.devices().map(|(device, seals)| (device, seals.collect())).collect();
     assert_eq!(listed, devices.map(|(device, seals)| (device, seals.to_vec())));
     assert_eq!(manifest.seals(DeviceId([4; 8])).collect::<Vec<_>>(), digests[1..]);
     assert_eq!(manifest.seals(DeviceId([2; 8])).count(), 0);
@@ -181,13 +195,23 @@ fn a_manifest_out_of_order_or_with_an_empty_entry_is_refused() {
 #[test]
 fn words_of_others_for_others_or_changed_are_refused() {
     let mut out = [0; MAX_ANNOUNCEMENT];
-    let bytes = Announcement::issue(GROUP, EpochNumber(70), Round(3), &secret(9), &mut out).unwrap();
+    let bytes =
+        Announcement::issue(GROUP, EpochNumber(70), Round(3), &secret(9), &mut out).unwrap();
     let word = Announcement::open(bytes, GROUP, &secret(9).public()).unwrap();
     assert_eq!((word.epoch(), word.round()), (EpochNumber(70), Round(3)));
-    assert_eq!(Announcement::open(bytes, GroupId([0; 8]), &secret(9).public()).unwrap_err(), WordError::WrongGroup);
-    assert_eq!(Announcement::open(bytes, GROUP, &secret(8).public()).unwrap_err().name(), "NotAuthentic");
+    assert_eq!(
+        Announcement::open(bytes, GroupId([0; 8]), &secret(9).public()).unwrap_err(),
+        WordError::WrongGroup
+    );
+    assert_eq!(
+        Announcement::open(bytes, GROUP, &secret(8).public()).unwrap_err().name(),
+        "NotAuthentic"
+    );
     let esp256 = SecretKey::from_seed(Algorithm::Esp256, &[9; 32]).unwrap();
-    assert_eq!(Announcement::open(bytes, GROUP, &esp256.public()).unwrap_err(), WordError::AlgorithmMismatch);
+    assert_eq!(
+        Announcement::open(bytes, GROUP, &esp256.public()).unwrap_err(),
+        WordError::AlgorithmMismatch
+    );
     // An announcement is no manifest.
     assert_eq!(open(bytes).unwrap_err().name(), "WrongType");
     let digests = digests(2);
@@ -200,7 +224,10 @@ fn words_of_others_for_others_or_changed_are_refused() {
                     continue;
                 }
                 changed[place] = value;
-                assert!(Announcement::open(&changed, GROUP, &secret(9).public()).is_err(), "{place}");
+                assert!(
+                    Announcement::open(&changed, GROUP, &secret(9).public()).is_err(),
+                    "{place}"
+                );
                 assert!(open(&changed).is_err(), "{place}");
             }
             assert!(open(&bytes[..place]).is_err(), "{place}");
@@ -212,8 +239,12 @@ fn words_of_others_for_others_or_changed_are_refused() {
 #[test]
 fn a_round_that_no_group_has_is_refused() {
     let mut out = [0; MAX_ANNOUNCEMENT];
-    let bytes = Announcement::issue(GROUP, EpochNumber(70), Round(32), &secret(9), &mut out).unwrap();
-    assert_eq!(Announcement::open(bytes, GROUP, &secret(9).public()).unwrap_err().name(), "FieldOutOfRange");
+    let bytes =
+        Announcement::issue(GROUP, EpochNumber(70), Round(32), &secret(9), &mut out).unwrap();
+    assert_eq!(
+        Announcement::open(bytes, GROUP, &secret(9).public()).unwrap_err().name(),
+        "FieldOutOfRange"
+    );
     assert_eq!(open(&manifest(&[], 33)).unwrap_err().name(), "FieldOutOfRange");
     assert_eq!(Level(0), Salt([0; 16]).level(Sequence(0), 1));
 }

@@ -3,10 +3,11 @@
 
 use moteseal_core::DeviceId;
 use moteseal_core::cast::{
-    ChainId, ChainNumber, ChainRef, HeadError, KeyId, Kind, LeafError, MAX_HEAD, MAX_LEAF, MAX_MESSAGE, MAX_REQUEST,
-    MAX_REVOCATION, MAX_SENDER_CERTIFICATE, MAX_SINGLE, NetworkId, NotInForce, Revocation, RevocationDraft, SealError,
-    SenderCertificate, SenderCertificateDraft, SenderCertificateError, SenderRequest, SenderRequestDraft, SingleDraft,
-    SingleError, open_single, sender_named,
+    ChainId, ChainNumber, ChainRef, HeadError, KeyId, Kind, LeafError, MAX_HEAD, MAX_LEAF,
+    MAX_MESSAGE, MAX_REQUEST, MAX_REVOCATION, MAX_SENDER_CERTIFICATE, MAX_SINGLE, NetworkId,
+    NotInForce, Revocation, RevocationDraft, SealError, SenderCertificate, SenderCertificateDraft,
+    SenderCertificateError, SenderRequest, SenderRequestDraft, SingleDraft, SingleError,
+    open_single, sender_named,
 };
 use moteseal_core::identity::IssueError;
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey, SignatureError, Signer};
@@ -19,12 +20,21 @@ fn key(algorithm: Algorithm, seed: u8) -> SecretKey {
     SecretKey::from_seed(algorithm, &[seed; 32]).unwrap()
 }
 
-const SUITES: &[Algorithm] = if cfg!(feature = "host") { &Algorithm::ALL } else { &[Algorithm::Ed25519, Algorithm::Esp256] };
+const SUITES: &[Algorithm] =
+    if cfg!(feature = "host") { &Algorithm::ALL } else { &[Algorithm::Ed25519, Algorithm::Esp256] };
 
 fn certified(base: &SecretKey, network: NetworkId, key: &PublicKey, until: u64) -> Vec<u8> {
     let base_id = KeyId::of(&base.public());
     let sender = sender_named("ops");
-    let draft = SenderCertificateDraft { network, base: base_id, serial: 9, sender, key, not_before: 100, not_after: until };
+    let draft = SenderCertificateDraft {
+        network,
+        base: base_id,
+        serial: 9,
+        sender,
+        key,
+        not_before: 100,
+        not_after: until,
+    };
     draft.issue(base, &mut [0; MAX_SENDER_CERTIFICATE]).unwrap().to_vec()
 }
 
@@ -63,10 +73,17 @@ fn a_certificate_is_one_base_stations_for_one_network() {
         let bases = [other.public(), base.public()];
         assert_eq!(SenderCertificate::open_any(&bytes, network, &bases).unwrap().1, 1);
 
-        let refusal =
-            |bytes: &[u8], network, bases: &[PublicKey]| SenderCertificate::open_any(bytes, network, bases).unwrap_err();
-        assert_eq!(refusal(&bytes, NetworkId([0; 8]), &bases), SenderCertificateError::WrongNetwork);
-        assert_eq!(refusal(&bytes, network, &bases[..1]), SenderCertificateError::UnknownBaseStation);
+        let refusal = |bytes: &[u8], network, bases: &[PublicKey]| {
+            SenderCertificate::open_any(bytes, network, bases).unwrap_err()
+        };
+        assert_eq!(
+            refusal(&bytes, NetworkId([0; 8]), &bases),
+            SenderCertificateError::WrongNetwork
+        );
+        assert_eq!(
+            refusal(&bytes, network, &bases[..1]),
+            SenderCertificateError::UnknownBaseStation
+        );
         assert_eq!(refusal(&bytes, network, &[]), SenderCertificateError::UnknownBaseStation);
         // Another one that speaks in its name.
         let (public, sender_key) = (base.public(), sender.public());
@@ -81,8 +98,12 @@ fn a_certificate_is_one_base_stations_for_one_network() {
         };
         let mut out = [0; MAX_SENDER_CERTIFICATE];
         let forged = draft.issue(&other, &mut out).unwrap();
-        assert_eq!(refusal(forged, network, &bases), SenderCertificateError::Signature(SignatureError::NotAuthentic));
-        let another = if suite == Algorithm::Ed25519 { Algorithm::Esp256 } else { Algorithm::Ed25519 };
+        assert_eq!(
+            refusal(forged, network, &bases),
+            SenderCertificateError::Signature(SignatureError::NotAuthentic)
+        );
+        let another =
+            if suite == Algorithm::Ed25519 { Algorithm::Esp256 } else { Algorithm::Ed25519 };
         let forged = draft.issue(&key(another, 2), &mut out).unwrap();
         assert_eq!(refusal(forged, network, &bases), SenderCertificateError::AlgorithmMismatch);
     }
@@ -136,8 +157,22 @@ fn raw_certificate(base: &SecretKey, serial: u64, not_before: u64, not_after: u6
     let (mut header, mut payload, mut scratch, mut out) = ([0; 40], [0; 200], [0; 400], [0; 400]);
     let mut writer = Writer::new(&mut payload);
     writer.array(9).unwrap().uint(1_u8).unwrap().bytes(&NetworkId::of(&base.public()).0).unwrap();
-    writer.bytes(&KeyId::of(&base.public()).0).unwrap().uint(serial).unwrap().bytes(&sender_named("ops").0).unwrap();
-    writer.int(-19).unwrap().bytes(&base.public().to_bytes()).unwrap().uint(not_before).unwrap().uint(not_after).unwrap();
+    writer
+        .bytes(&KeyId::of(&base.public()).0)
+        .unwrap()
+        .uint(serial)
+        .unwrap()
+        .bytes(&sender_named("ops").0)
+        .unwrap();
+    writer
+        .int(-19)
+        .unwrap()
+        .bytes(&base.public().to_bytes())
+        .unwrap()
+        .uint(not_before)
+        .unwrap()
+        .uint(not_after)
+        .unwrap();
     let payload = writer.finish();
     let mut writer = Writer::new(&mut header);
     Protected::new(Algorithm::Ed25519, Typ::SenderCertificate).encode(&mut writer).unwrap();
@@ -176,7 +211,11 @@ fn a_certificate_that_never_counts_or_that_nothing_could_revoke_is_none() {
             Err(error) => assert_eq!((error, is_one), (IssueError::FieldOutOfRange, false)),
         }
         let refused = SenderCertificate::open(&raw, network, &public).map(|_| ());
-        let expected = if is_one { Ok(()) } else { Err(SenderCertificateError::Decode(DecodeError::FieldOutOfRange)) };
+        let expected = if is_one {
+            Ok(())
+        } else {
+            Err(SenderCertificateError::Decode(DecodeError::FieldOutOfRange))
+        };
         assert_eq!(refused, expected, "{serial} {not_before} {not_after}");
     }
 }
@@ -188,12 +227,21 @@ fn a_revocation_is_one_base_stations_about_itself() {
     for (place, signer) in [&base, &other].into_iter().enumerate() {
         let bytes = revoked(signer, network, 12);
         let (revocation, found) = Revocation::open(&bytes, network, &bases).unwrap();
-        assert_eq!((revocation.minimum(), revocation.base(), found), (12, KeyId::of(&signer.public()), place));
+        assert_eq!(
+            (revocation.minimum(), revocation.base(), found),
+            (12, KeyId::of(&signer.public()), place)
+        );
         assert_eq!(Revocation::peek(&bytes).unwrap(), (KeyId::of(&signer.public()), 12));
     }
     let bytes = revoked(&other, network, 12);
-    assert_eq!(Revocation::open(&bytes, network, &bases[..1]).unwrap_err(), SenderCertificateError::UnknownBaseStation);
-    assert_eq!(Revocation::open(&bytes, NetworkId([0; 8]), &bases).unwrap_err(), SenderCertificateError::WrongNetwork);
+    assert_eq!(
+        Revocation::open(&bytes, network, &bases[..1]).unwrap_err(),
+        SenderCertificateError::UnknownBaseStation
+    );
+    assert_eq!(
+        Revocation::open(&bytes, NetworkId([0; 8]), &bases).unwrap_err(),
+        SenderCertificateError::WrongNetwork
+    );
     let draft = RevocationDraft { network, base: &base.public(), minimum: 12 };
     let mut out = [0; MAX_REVOCATION];
     let forged = draft.issue(&key(Algorithm::Ed25519, 5), &mut out).unwrap();
@@ -206,9 +254,12 @@ fn a_revocation_is_one_base_stations_about_itself() {
 fn no_signed_object_is_taken_for_another() {
     let base = key(Algorithm::Ed25519, 1);
     let (public, network) = (base.public(), NetworkId::of(&base.public()));
-    let request =
-        SenderRequestDraft { sender: sender_named("ops"), key: &public }.issue(&base, &mut [0; MAX_REQUEST]).unwrap().to_vec();
-    let (certificate, revocation) = (certified(&base, network, &public, 200), revoked(&base, network, 1));
+    let request = SenderRequestDraft { sender: sender_named("ops"), key: &public }
+        .issue(&base, &mut [0; MAX_REQUEST])
+        .unwrap()
+        .to_vec();
+    let (certificate, revocation) =
+        (certified(&base, network, &public, 200), revoked(&base, network, 1));
     let wrong = SenderCertificateError::Decode(DecodeError::WrongType);
     assert_eq!(SenderRequest::open(&certificate).unwrap_err(), wrong);
     assert_eq!(SenderRequest::open(&revocation).unwrap_err(), wrong);
@@ -216,12 +267,16 @@ fn no_signed_object_is_taken_for_another() {
         assert_eq!(SenderCertificate::open(bytes, network, &public).unwrap_err(), wrong);
     }
     for bytes in [&request, &certificate] {
-        assert_eq!(Revocation::open(bytes, network, std::slice::from_ref(&public)).unwrap_err(), wrong);
+        assert_eq!(
+            Revocation::open(bytes, network, std::slice::from_ref(&public)).unwrap_err(),
+            wrong
+        );
     }
 }
 
 fn said(signer: &SecretKey, label: &str, message: &[u8]) -> Result<Vec<u8>, SealError> {
-    let id = ChainId { network: NetworkId([1; 8]), sender: sender_named("ops"), number: ChainNumber(4) };
+    let id =
+        ChainId { network: NetworkId([1; 8]), sender: sender_named("ops"), number: ChainNumber(4) };
     let draft = SingleDraft { id, kind: Kind::Agenda, label, message };
     Ok(draft.seal(signer, &mut [0; MAX_SINGLE], &mut [0; MAX_SINGLE])?.to_vec())
 }
@@ -233,13 +288,24 @@ fn a_chain_of_one_is_opened_as_it_was_sealed() {
         for message in [&[][..], b"close valve 3", &[7; MAX_MESSAGE]] {
             let frame = said(&signer, "valves", message).unwrap();
             let mut scratch = [0; MAX_SINGLE];
-            let mut open = |network, sender| open_single(&frame, network, sender, &signer.public(), &mut scratch);
+            let mut open = |network, sender| {
+                open_single(&frame, network, sender, &signer.public(), &mut scratch)
+            };
             let found = open(NetworkId([1; 8]), sender_named("ops")).unwrap();
-            assert_eq!((found.message(), found.label(), found.kind()), (message, "valves", Kind::Agenda));
-            assert_eq!((found.id().number, found.id().sender), (ChainNumber(4), sender_named("ops")));
+            assert_eq!(
+                (found.message(), found.label(), found.kind()),
+                (message, "valves", Kind::Agenda)
+            );
+            assert_eq!(
+                (found.id().number, found.id().sender),
+                (ChainNumber(4), sender_named("ops"))
+            );
             let refused = open(NetworkId([2; 8]), sender_named("ops")).unwrap_err();
             assert_eq!(refused, SingleError::Head(HeadError::WrongNetwork));
-            assert_eq!(open(NetworkId([1; 8]), DeviceId([0; 8])).unwrap_err(), SingleError::Head(HeadError::WrongSender));
+            assert_eq!(
+                open(NetworkId([1; 8]), DeviceId([0; 8])).unwrap_err(),
+                SingleError::Head(HeadError::WrongSender)
+            );
         }
         assert!(said(&signer, "", &[7; MAX_MESSAGE + 1]).is_err());
     }
@@ -253,7 +319,14 @@ fn every_flipped_bit_of_a_chain_of_one_is_refused() {
     for bit in 0..frame.len() * 8 {
         let mut forged = frame.clone();
         forged[bit / 8] ^= 1 << (bit % 8);
-        let refused = open_single(&forged, NetworkId([1; 8]), sender_named("ops"), &signer.public(), &mut scratch).unwrap_err();
+        let refused = open_single(
+            &forged,
+            NetworkId([1; 8]),
+            sender_named("ops"),
+            &signer.public(),
+            &mut scratch,
+        )
+        .unwrap_err();
         // The message is the frame's last 13 bytes.
         if bit / 8 >= frame.len() - 13 {
             assert_eq!(refused, SingleError::Leaf(LeafError::ForgedLeaf));
@@ -264,15 +337,32 @@ fn every_flipped_bit_of_a_chain_of_one_is_refused() {
         _ => unreachable!("it is a single"),
     };
     let mut out = [0; MAX_CAST_FRAME];
-    for other in [CastFrame::Head(head), CastFrame::Fragment { chain: ChainRef([0; 8]), block: 1, index: 0, leaf }] {
+    for other in [
+        CastFrame::Head(head),
+        CastFrame::Fragment { chain: ChainRef([0; 8]), block: 1, index: 0, leaf },
+    ] {
         let mut writer = Writer::new(&mut out);
         other.encode(&mut writer).unwrap();
-        let refused = open_single(writer.finish(), NetworkId([1; 8]), sender_named("ops"), &signer.public(), &mut scratch);
+        let refused = open_single(
+            writer.finish(),
+            NetworkId([1; 8]),
+            sender_named("ops"),
+            &signer.public(),
+            &mut scratch,
+        );
         assert_eq!(refused.unwrap_err(), SingleError::NotSingle);
     }
 }
 
-fn any_frame<'a>(kind: u8, chain: [u8; 8], block: u32, bits: u64, small: u8, bytes: &'a [u8], more: &'a [u8]) -> CastFrame<'a> {
+fn any_frame<'a>(
+    kind: u8,
+    chain: [u8; 8],
+    block: u32,
+    bits: u64,
+    small: u8,
+    bytes: &'a [u8],
+    more: &'a [u8],
+) -> CastFrame<'a> {
     let (chain, index) = (ChainRef(chain), small % 64);
     match kind % 8 {
         0 => CastFrame::Certificate(bytes),
@@ -318,15 +408,29 @@ fn frames_of_other_kinds_and_places_are_refused() {
     assert_eq!(refusal(&[0x82, 0x18, 31, 0x40]), DecodeError::UnknownItem);
     assert_eq!(refusal(&[0x82, 0x18, 40, 0x40]), DecodeError::UnknownItem);
     assert_eq!(refusal(&[0x83, 0x18, 32, 0x40, 0x40]), DecodeError::UnexpectedType);
-    assert_eq!(refusal(&[0x84, 0x18, 37, 0x48, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0x18, 64]), DecodeError::FieldOutOfRange);
+    assert_eq!(
+        refusal(&[0x84, 0x18, 37, 0x48, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0x18, 64]),
+        DecodeError::FieldOutOfRange
+    );
     assert_eq!(refusal(&[0x84, 0x18, 37, 0x44, 0, 0, 0, 0, 1, 0]), DecodeError::UnexpectedType);
-    assert_eq!(refusal(&[0x86, 0x18, 39, 0x48, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0x40]), DecodeError::FieldOutOfRange);
+    assert_eq!(
+        refusal(&[0x86, 0x18, 39, 0x48, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0x40]),
+        DecodeError::FieldOutOfRange
+    );
     assert_eq!(refusal(&[0x82, 0x18, 32, 0x40, 0]), DecodeError::TrailingBytes);
     assert!(CastFrame::decode(&[0x82, 0x18, 32, 0x40]).is_ok());
     // The largest frames fit the buffer that is said to suffice.
     let (leaf, head) = (vec![0; MAX_LEAF], vec![0; MAX_HEAD]);
     let mut out = [0; MAX_CAST_FRAME];
-    assert!(CastFrame::Single { head: &head, leaf: &leaf }.encode(&mut Writer::new(&mut out)).is_ok());
-    let largest = CastFrame::Repair { chain: ChainRef([0; 8]), block: u32::MAX, mask: u64::MAX, lengths: u16::MAX, bytes: &leaf };
+    assert!(
+        CastFrame::Single { head: &head, leaf: &leaf }.encode(&mut Writer::new(&mut out)).is_ok()
+    );
+    let largest = CastFrame::Repair {
+        chain: ChainRef([0; 8]),
+        block: u32::MAX,
+        mask: u64::MAX,
+        lengths: u16::MAX,
+        bytes: &leaf,
+    };
     assert!(largest.encode(&mut Writer::new(&mut out)).is_ok());
 }

@@ -4,8 +4,9 @@
 use std::collections::BTreeSet;
 
 use moteseal_core::cast::{
-    BuildError, ChainDraft, ChainId, ChainNumber, ContentChanged, DraftError, Head, HeadError, Incoming, KeyId, Kind, LeafError,
-    MAX_HEAD, MAX_LEAF, MAX_MESSAGE, MAX_SNAPSHOT, NetworkId, OutgoingChain, Taken,
+    BuildError, ChainDraft, ChainId, ChainNumber, ContentChanged, DraftError, Head, HeadError,
+    Incoming, KeyId, Kind, LeafError, MAX_HEAD, MAX_LEAF, MAX_MESSAGE, MAX_SNAPSHOT, NetworkId,
+    OutgoingChain, Taken,
 };
 use moteseal_core::identity::IssueError;
 use moteseal_core::signature::{Algorithm, SecretKey, SignatureError, Signer};
@@ -15,7 +16,11 @@ use moteseal_core::{DeviceId, Digest};
 use proptest::prelude::*;
 use sha2::Digest as _;
 
-const ID: ChainId = ChainId { network: NetworkId(*b"a harbor"), sender: DeviceId(*b"thecrane"), number: ChainNumber(7) };
+const ID: ChainId = ChainId {
+    network: NetworkId(*b"a harbor"),
+    sender: DeviceId(*b"thecrane"),
+    number: ChainNumber(7),
+};
 
 fn key() -> SecretKey {
     SecretKey::from_seed(Algorithm::Ed25519, &[5; 32]).unwrap()
@@ -27,7 +32,9 @@ fn hash(role: u8, data: &[u8]) -> Vec<u8> {
     prefix.resize(24, 0);
     prefix.extend(ID.network.0);
     prefix.extend(ID.sender.0);
-    prefix.extend(&sha2::Sha256::digest([&b"moteseal/1/key\0"[..], &key().public().to_bytes()].concat())[..8]);
+    prefix.extend(
+        &sha2::Sha256::digest([&b"moteseal/1/key\0"[..], &key().public().to_bytes()].concat())[..8],
+    );
     prefix.extend(ID.number.0.to_be_bytes());
     prefix.push(role);
     prefix.resize(64, 0);
@@ -50,7 +57,11 @@ fn reference(messages: &[Vec<u8>], per_block: usize) -> Reference {
         let hashes: Vec<_> = block.iter().map(|leaf| hash(0, leaf)).collect();
         let (_, others) = hashes.split_last().unwrap();
         first = hash(1, &[block.last().unwrap().clone(), others.concat()].concat());
-        tags = if block.len() == 1 { Vec::new() } else { hashes.iter().flat_map(|hash| hash[..8].to_vec()).collect() };
+        tags = if block.len() == 1 {
+            Vec::new()
+        } else {
+            hashes.iter().flat_map(|hash| hash[..8].to_vec()).collect()
+        };
         leaves.insert(0, block);
     }
     Reference { first, tags, leaves }
@@ -62,18 +73,53 @@ fn head(messages: u32, per_block: u8, longest: u16, first: &[u8], tags: &[u8]) -
 }
 
 /// The same, by whoever.
-fn head_by(signer: &SecretKey, messages: u32, per_block: u8, longest: u16, first: &[u8], tags: &[u8]) -> Vec<u8> {
-    let (mut header, mut payload, mut scratch, mut out) = ([0; 40], [0; MAX_HEAD], [0; MAX_HEAD], [0; MAX_HEAD]);
+fn head_by(
+    signer: &SecretKey,
+    messages: u32,
+    per_block: u8,
+    longest: u16,
+    first: &[u8],
+    tags: &[u8],
+) -> Vec<u8> {
+    let (mut header, mut payload, mut scratch, mut out) =
+        ([0; 40], [0; MAX_HEAD], [0; MAX_HEAD], [0; MAX_HEAD]);
     let mut writer = Writer::new(&mut payload);
-    writer.array(13).unwrap().uint(1_u8).unwrap().bytes(&ID.network.0).unwrap().bytes(&ID.sender.0).unwrap();
+    writer
+        .array(13)
+        .unwrap()
+        .uint(1_u8)
+        .unwrap()
+        .bytes(&ID.network.0)
+        .unwrap()
+        .bytes(&ID.sender.0)
+        .unwrap();
     writer.bytes(&KeyId::of(&key().public()).0).unwrap();
-    writer.uint(ID.number.0).unwrap().uint(messages).unwrap().uint(per_block).unwrap().uint(longest).unwrap();
-    writer.uint(0_u8).unwrap().text("orders").unwrap().int(-16).unwrap().bytes(first).unwrap().bytes(tags).unwrap();
+    writer
+        .uint(ID.number.0)
+        .unwrap()
+        .uint(messages)
+        .unwrap()
+        .uint(per_block)
+        .unwrap()
+        .uint(longest)
+        .unwrap();
+    writer
+        .uint(0_u8)
+        .unwrap()
+        .text("orders")
+        .unwrap()
+        .int(-16)
+        .unwrap()
+        .bytes(first)
+        .unwrap()
+        .bytes(tags)
+        .unwrap();
     let payload = writer.finish();
     let mut writer = Writer::new(&mut header);
     Protected::new(signer.algorithm(), Typ::Chain).encode(&mut writer).unwrap();
     let header = writer.finish();
-    let signature = signer.signature(sig_structure(&mut scratch, header, payload).unwrap()).unwrap();
+    let signature =
+        signer.signature(sig_structure(&mut scratch, header, payload).unwrap()).unwrap();
     let mut writer = Writer::new(&mut out);
     Sign1::encode(&mut writer, header, payload, &signature).unwrap();
     writer.finish().to_vec()
@@ -106,19 +152,31 @@ fn sent(messages: &[Vec<u8>], per_block: u8) -> (Vec<u8>, Vec<Vec<Vec<u8>>>) {
         buffer[..message.len()].copy_from_slice(message);
         Ok(message.len())
     };
-    let chain = OutgoingChain::build(draft(messages.len(), per_block), &mut digests, &mut tags, &mut scratch, read).unwrap();
+    let chain = OutgoingChain::build(
+        draft(messages.len(), per_block),
+        &mut digests,
+        &mut tags,
+        &mut scratch,
+        read,
+    )
+    .unwrap();
     let mut out = [0; MAX_HEAD];
     let head = chain.head(&key(), &mut [0; MAX_HEAD], &mut out).unwrap().to_vec();
-    let leaf = |block, index, message: &Vec<u8>| chain.leaf(block, index, message, &mut [0; MAX_LEAF]).unwrap().to_vec();
+    let leaf = |block, index, message: &Vec<u8>| {
+        chain.leaf(block, index, message, &mut [0; MAX_LEAF]).unwrap().to_vec()
+    };
     let blocks = (1..).zip(messages.chunks(per_block.into()));
-    let leaves =
-        blocks.map(|(block, messages)| (0..).zip(messages).map(|(index, message)| leaf(block, index, message)).collect());
+    let leaves = blocks.map(|(block, messages)| {
+        (0..).zip(messages).map(|(index, message)| leaf(block, index, message)).collect()
+    });
     let leaves = leaves.collect();
     (head, leaves)
 }
 
 fn some_messages(count: usize) -> Vec<Vec<u8>> {
-    (0..count).map(|number| (0..number * 7 % 23).map(|byte| (byte * 5 + number) as u8).collect()).collect()
+    (0..count)
+        .map(|number| (0..number * 7 % 23).map(|byte| (byte * 5 + number) as u8).collect())
+        .collect()
 }
 
 fn orders(leaves: usize) -> Vec<Vec<usize>> {
@@ -131,12 +189,21 @@ fn orders(leaves: usize) -> Vec<Vec<usize>> {
 }
 
 /// Gives a verifier the leaves of a block in an order.
-fn take_block<const B: usize>(chain: &mut Incoming<B>, block: u32, order: &[usize], leaves: &[Vec<u8>], messages: &[Vec<u8>]) {
+fn take_block<const B: usize>(
+    chain: &mut Incoming<B>,
+    block: u32,
+    order: &[usize],
+    leaves: &[Vec<u8>],
+    messages: &[Vec<u8>],
+) {
     let is_last = block == chain.outline().blocks();
     for (so_far, &index) in (1..).zip(order) {
         let message = &messages[index][..];
-        let expected =
-            if so_far == order.len() { Taken::Verified { message, block, is_last } } else { Taken::Pending { message } };
+        let expected = if so_far == order.len() {
+            Taken::Verified { message, block, is_last }
+        } else {
+            Taken::Pending { message }
+        };
         assert_eq!(chain.take(block, index as u8, &leaves[index]), Ok(expected));
     }
 }
@@ -221,7 +288,9 @@ fn all_orders_of_all_leaves_of_small_chains_are_taken() {
             for (chosen, chosen_leaves) in leaves.iter().enumerate() {
                 for order in orders(chosen_leaves.len()) {
                     let mut chain = whole;
-                    for (at, (block, messages)) in leaves.iter().zip(messages.chunks(per_block.into())).enumerate() {
+                    for (at, (block, messages)) in
+                        leaves.iter().zip(messages.chunks(per_block.into())).enumerate()
+                    {
                         let in_order: Vec<_> = (0..block.len()).collect();
                         let order = if at == chosen { &order } else { &in_order };
                         take_block(&mut chain, at as u32 + 1, order, block, messages);
@@ -241,7 +310,9 @@ fn every_flipped_bit_of_a_leaf_is_refused_wherever_it_comes_and_changes_nothing(
         let messages = some_messages(5);
         let (bytes, leaves) = sent(&messages, per_block);
         let mut whole = Incoming::<3>::new(&open(&bytes).unwrap()).unwrap();
-        for (at, (block, messages)) in leaves.iter().zip(messages.chunks(per_block.into())).enumerate() {
+        for (at, (block, messages)) in
+            leaves.iter().zip(messages.chunks(per_block.into())).enumerate()
+        {
             let number = at as u32 + 1;
             for order in orders(block.len()) {
                 let mut chain = whole;
@@ -249,7 +320,11 @@ fn every_flipped_bit_of_a_leaf_is_refused_wherever_it_comes_and_changes_nothing(
                     for bit in 0..block[index].len() * 8 {
                         let mut forged = block[index].clone();
                         forged[bit / 8] ^= 1 << (bit % 8);
-                        assert_eq!(chain.take(number, index as u8, &forged), Err(LeafError::ForgedLeaf), "{order:?} bit {bit}");
+                        assert_eq!(
+                            chain.take(number, index as u8, &forged),
+                            Err(LeafError::ForgedLeaf),
+                            "{order:?} bit {bit}"
+                        );
                     }
                     assert_eq!(chain.missing().count_ones() as usize, block.len() - so_far + 1);
                     chain.take(number, index as u8, &block[index]).unwrap();
@@ -257,7 +332,10 @@ fn every_flipped_bit_of_a_leaf_is_refused_wherever_it_comes_and_changes_nothing(
                     if so_far < block.len() && !block[index].is_empty() {
                         let mut forged = block[index].clone();
                         forged[0] ^= 1;
-                        assert_eq!(chain.take(number, index as u8, &forged), Err(LeafError::ForgedLeaf));
+                        assert_eq!(
+                            chain.take(number, index as u8, &forged),
+                            Err(LeafError::ForgedLeaf)
+                        );
                     }
                 }
                 assert_eq!(chain.current(), number + 1);
@@ -277,7 +355,10 @@ fn every_flipped_bit_of_a_head_is_refused() {
         assert!(open(&forged).is_err(), "bit {bit}");
     }
     for length in 0..bytes.len() {
-        assert!(matches!(open(&bytes[..length]), Err(HeadError::Decode(DecodeError::Truncated))), "{length} bytes");
+        assert!(
+            matches!(open(&bytes[..length]), Err(HeadError::Decode(DecodeError::Truncated))),
+            "{length} bytes"
+        );
     }
 }
 
@@ -338,8 +419,11 @@ fn a_block_whose_tags_fit_and_whose_digest_does_not_starts_again() {
         for (so_far, &index) in (1..).zip(&order) {
             let leaf = &honest.leaves[0][index];
             let taken = chain.take(1, index as u8, leaf);
-            let expected =
-                if so_far < 3 { Ok(Taken::Pending { message: &messages[index] }) } else { Err(LeafError::BlockMismatch) };
+            let expected = if so_far < 3 {
+                Ok(Taken::Pending { message: &messages[index] })
+            } else {
+                Err(LeafError::BlockMismatch)
+            };
             assert_eq!(taken, expected, "{order:?}");
         }
         assert_eq!((chain.current(), chain.missing()), (1, 0b111));
@@ -362,7 +446,9 @@ fn a_receiver_goes_on_from_a_snapshot_at_every_block() {
         let messages = some_messages(13);
         let (bytes, leaves) = sent(&messages, per_block);
         let mut chain = Incoming::<5>::new(&open(&bytes).unwrap()).unwrap();
-        for (at, (block, messages)) in leaves.iter().zip(messages.chunks(per_block.into())).enumerate() {
+        for (at, (block, messages)) in
+            leaves.iter().zip(messages.chunks(per_block.into())).enumerate()
+        {
             let mut snapshot = [0; MAX_SNAPSHOT];
             let snapshot = chain.save(&mut snapshot).unwrap();
             let restored = Incoming::<5>::restore(snapshot).unwrap();
@@ -372,10 +458,16 @@ fn a_receiver_goes_on_from_a_snapshot_at_every_block() {
                 (chain.current(), chain.missing(), chain.outline())
             );
             if per_block > 1 {
-                assert_eq!(Incoming::<1>::restore(snapshot).unwrap_err(), DecodeError::FieldOutOfRange);
+                assert_eq!(
+                    Incoming::<1>::restore(snapshot).unwrap_err(),
+                    DecodeError::FieldOutOfRange
+                );
             }
             for length in 0..snapshot.len() {
-                assert_eq!(Incoming::<5>::restore(&snapshot[..length]).unwrap_err(), DecodeError::Truncated);
+                assert_eq!(
+                    Incoming::<5>::restore(&snapshot[..length]).unwrap_err(),
+                    DecodeError::Truncated
+                );
             }
             // A leaf that came before the snapshot is taken again.
             if block.len() > 1 {
@@ -383,7 +475,13 @@ fn a_receiver_goes_on_from_a_snapshot_at_every_block() {
                 assert_eq!(chain.save(&mut [0; MAX_SNAPSHOT]).unwrap(), snapshot);
             }
             chain = restored;
-            take_block(&mut chain, at as u32 + 1, &(0..block.len()).collect::<Vec<_>>(), block, messages);
+            take_block(
+                &mut chain,
+                at as u32 + 1,
+                &(0..block.len()).collect::<Vec<_>>(),
+                block,
+                messages,
+            );
         }
         let mut snapshot = [0; MAX_SNAPSHOT];
         assert!(Incoming::<5>::restore(chain.save(&mut snapshot).unwrap()).unwrap().is_complete());
@@ -400,22 +498,39 @@ fn a_message_that_changed_since_it_was_signed_is_not_sent() {
             buffer[..message.len()].copy_from_slice(message);
             Ok(message.len())
         };
-        let chain = OutgoingChain::build(draft(7, per_block), &mut digests, &mut tags, &mut [0; MAX_LEAF], read).unwrap();
+        let chain = OutgoingChain::build(
+            draft(7, per_block),
+            &mut digests,
+            &mut tags,
+            &mut [0; MAX_LEAF],
+            read,
+        )
+        .unwrap();
         let mut out = [0; MAX_LEAF];
         for number in 0..7_u32 {
-            let (block, index) = (number / u32::from(per_block) + 1, (number % u32::from(per_block)) as u8);
+            let (block, index) =
+                (number / u32::from(per_block) + 1, (number % u32::from(per_block)) as u8);
             let message = &messages[number as usize];
             assert!(chain.leaf(block, index, message, &mut out).is_ok());
             for bit in 0..message.len() * 8 {
                 let mut changed = message.clone();
                 changed[bit / 8] ^= 1 << (bit % 8);
-                assert_eq!(chain.leaf(block, index, &changed, &mut out), Err(ContentChanged::ContentChanged));
+                assert_eq!(
+                    chain.leaf(block, index, &changed, &mut out),
+                    Err(ContentChanged::ContentChanged)
+                );
             }
             let longer = [&message[..], &[0]].concat();
-            assert_eq!(chain.leaf(block, index, &longer, &mut out), Err(ContentChanged::ContentChanged));
+            assert_eq!(
+                chain.leaf(block, index, &longer, &mut out),
+                Err(ContentChanged::ContentChanged)
+            );
             let whole = chain.leaf(block, index, message, &mut out).unwrap().len();
             if whole > 0 {
-                assert_eq!(chain.leaf(block, index, message, &mut out[..whole - 1]), Err(ContentChanged::BufferTooSmall));
+                assert_eq!(
+                    chain.leaf(block, index, message, &mut out[..whole - 1]),
+                    Err(ContentChanged::BufferTooSmall)
+                );
             }
         }
         assert_eq!(chain.leaf(1, per_block, &[], &mut out), Err(ContentChanged::NoSuchLeaf));
@@ -429,7 +544,8 @@ fn what_cannot_be_said_is_refused_by_name() {
     let build = |draft, digests: usize, tags: usize, scratch: usize, length: usize| {
         let (mut digests, mut tags) = (vec![Digest::NULL; digests], vec![[0; 8]; tags]);
         let read = |_: u32, _: &mut [u8]| if length == 77 { Err("it is gone") } else { Ok(length) };
-        OutgoingChain::build(draft, &mut digests, &mut tags, &mut vec![0; scratch], read).map(|chain| chain.outline().longest)
+        OutgoingChain::build(draft, &mut digests, &mut tags, &mut vec![0; scratch], read)
+            .map(|chain| chain.outline().longest)
     };
     let refused = |error| Err(BuildError::Draft(error));
     let long = "x".repeat(65);
@@ -442,12 +558,30 @@ fn what_cannot_be_said_is_refused_by_name() {
     assert_eq!(build(good, 2, 2, MAX_LEAF, 20), refused(DraftError::BufferTooSmall));
     assert_eq!(build(good, 2, 3, 31, 20), refused(DraftError::BufferTooSmall));
     assert_eq!(build(ChainDraft { per_block: 1, ..good }, 3, 0, MAX_LEAF, 20), Ok(20));
-    assert_eq!(build(ChainDraft { messages: 0, ..good }, 3, 3, MAX_LEAF, 20), refused(DraftError::NoMessages));
-    assert_eq!(build(ChainDraft { messages: (1 << 24) + 1, ..good }, 3, 3, MAX_LEAF, 20), refused(DraftError::TooManyMessages));
-    assert_eq!(build(ChainDraft { per_block: 0, ..good }, 3, 3, MAX_LEAF, 20), refused(DraftError::BlockTooLarge));
-    assert_eq!(build(ChainDraft { per_block: 65, ..good }, 3, 3, MAX_LEAF, 20), refused(DraftError::BlockTooLarge));
-    assert_eq!(build(ChainDraft { label: &long, ..good }, 3, 3, MAX_LEAF, 20), refused(DraftError::LabelTooLong));
-    assert_eq!(build(ChainDraft { label: "\u{1b}[2J", ..good }, 3, 3, MAX_LEAF, 20), refused(DraftError::LabelNotPlain));
+    assert_eq!(
+        build(ChainDraft { messages: 0, ..good }, 3, 3, MAX_LEAF, 20),
+        refused(DraftError::NoMessages)
+    );
+    assert_eq!(
+        build(ChainDraft { messages: (1 << 24) + 1, ..good }, 3, 3, MAX_LEAF, 20),
+        refused(DraftError::TooManyMessages)
+    );
+    assert_eq!(
+        build(ChainDraft { per_block: 0, ..good }, 3, 3, MAX_LEAF, 20),
+        refused(DraftError::BlockTooLarge)
+    );
+    assert_eq!(
+        build(ChainDraft { per_block: 65, ..good }, 3, 3, MAX_LEAF, 20),
+        refused(DraftError::BlockTooLarge)
+    );
+    assert_eq!(
+        build(ChainDraft { label: &long, ..good }, 3, 3, MAX_LEAF, 20),
+        refused(DraftError::LabelTooLong)
+    );
+    assert_eq!(
+        build(ChainDraft { label: "\u{1b}[2J", ..good }, 3, 3, MAX_LEAF, 20),
+        refused(DraftError::LabelNotPlain)
+    );
 }
 
 #[test]
@@ -466,7 +600,10 @@ fn a_head_that_no_draft_gives_is_refused() {
     assert_eq!(refusal(head(2, 2, 20, first, &[0; 15])), out_of_range);
     assert_eq!(refusal(head(2, 2, 20, first, &[0; 24])), out_of_range);
     assert_eq!(refusal(head(1, 2, 20, first, &[0; 8])), out_of_range);
-    assert_eq!(refusal(head(1, 1, 20, &[1; 31], &[])), Some(HeadError::Decode(DecodeError::UnexpectedType)));
+    assert_eq!(
+        refusal(head(1, 1, 20, &[1; 31], &[])),
+        Some(HeadError::Decode(DecodeError::UnexpectedType))
+    );
 }
 
 #[test]
@@ -475,7 +612,8 @@ fn a_head_is_of_one_network_one_sender_and_one_key() {
     let (scratch, public) = (&mut [0; MAX_HEAD], key().public());
     let other = SecretKey::from_seed(Algorithm::Ed25519, &[6; 32]).unwrap().public();
     let esp = SecretKey::from_seed(Algorithm::Esp256, &[6; 32]).unwrap().public();
-    let mut refusal = |network, sender, key| Head::open(&bytes, network, sender, key, scratch).err();
+    let mut refusal =
+        |network, sender, key| Head::open(&bytes, network, sender, key, scratch).err();
     assert_eq!(refusal(ID.network, ID.sender, &public), None);
     assert_eq!(refusal(NetworkId([0; 8]), ID.sender, &public), Some(HeadError::WrongNetwork));
     assert_eq!(refusal(ID.network, DeviceId([0; 8]), &public), Some(HeadError::WrongSender));
@@ -485,11 +623,17 @@ fn a_head_is_of_one_network_one_sender_and_one_key() {
     let forged = |signer: &SecretKey| head_by(signer, 1, 1, 20, &[1; 32], &[]);
     let stranger = SecretKey::from_seed(Algorithm::Ed25519, &[6; 32]).unwrap();
     assert_eq!(open(&forged(&key())).err(), None);
-    assert_eq!(open(&forged(&stranger)).err(), Some(HeadError::Signature(SignatureError::NotAuthentic)));
+    assert_eq!(
+        open(&forged(&stranger)).err(),
+        Some(HeadError::Signature(SignatureError::NotAuthentic))
+    );
     let stranger = SecretKey::from_seed(Algorithm::Esp256, &[6; 32]).unwrap();
     assert_eq!(open(&forged(&stranger)).err(), Some(HeadError::AlgorithmMismatch));
     let claim = Head::peek(&bytes).unwrap();
-    assert_eq!((claim.id(), claim.messages(), claim.largest_block(), claim.kind()), (ID, 1, 1, Kind::Messages));
+    assert_eq!(
+        (claim.id(), claim.messages(), claim.largest_block(), claim.kind()),
+        (ID, 1, 1, Kind::Messages)
+    );
 }
 
 #[test]
@@ -502,7 +646,8 @@ fn chains_of_two_keys_never_have_one_reference() {
         Ok::<_, std::convert::Infallible>(messages[number as usize].len())
     };
     let (mut digests, scratch, out) = ([Digest::NULL; 3], &mut [0; MAX_HEAD], &mut [0; MAX_HEAD]);
-    let chain = OutgoingChain::build(draft(3, 1), &mut digests, &mut [], &mut [0; MAX_LEAF], read).unwrap();
+    let chain =
+        OutgoingChain::build(draft(3, 1), &mut digests, &mut [], &mut [0; MAX_LEAF], read).unwrap();
     assert_eq!(chain.head(&other, scratch, out), Err(IssueError::WrongKey));
 }
 

@@ -5,9 +5,9 @@ use std::convert::Infallible;
 
 use moteseal_core::Digest;
 use moteseal_core::cast::{
-    ChainDraft, ChainId, ChainNumber, EvidenceCheck, EvidenceError, HeadError, KeyId, Kind, LeafError, MAX_HEAD, MAX_LEAF,
-    MAX_SENDER_CERTIFICATE, NetworkId, OutgoingChain, SenderCertificateDraft, SenderCertificateError, Shown, export,
-    sender_named,
+    ChainDraft, ChainId, ChainNumber, EvidenceCheck, EvidenceError, HeadError, KeyId, Kind,
+    LeafError, MAX_HEAD, MAX_LEAF, MAX_SENDER_CERTIFICATE, NetworkId, OutgoingChain,
+    SenderCertificateDraft, SenderCertificateError, Shown, export, sender_named,
 };
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey};
 use moteseal_core::wire::cast::MAX_CAST_FRAME;
@@ -61,7 +61,8 @@ fn evidence_of(ops: &SecretKey, blocks: u32) -> Vec<Vec<u8>> {
         buffer[..message.len()].copy_from_slice(&message);
         Ok::<_, Infallible>(message.len())
     };
-    let chain = OutgoingChain::build(draft, &mut digests, &mut tags, &mut [0; MAX_LEAF], read).unwrap();
+    let chain =
+        OutgoingChain::build(draft, &mut digests, &mut tags, &mut [0; MAX_LEAF], read).unwrap();
     let head = chain.head(ops, &mut [0; MAX_HEAD], &mut [0; MAX_HEAD]).unwrap().to_vec();
     let mut frames = Vec::new();
     let fetch = |block, index, out: &mut [u8]| {
@@ -92,7 +93,9 @@ fn proven(frames: &[Vec<u8>], bases: &[PublicKey]) -> (Vec<Vec<u8>>, Option<Evid
                 assert_eq!(check.proven(), Some((proven.len() as u32, MESSAGES)));
             }
             Ok(Shown::Head(head)) => assert_eq!(head.label(), "orders"),
-            Ok(Shown::Certificate { certificate, .. }) => assert_eq!(certificate.sender, sender_named("ops")),
+            Ok(Shown::Certificate { certificate, .. }) => {
+                assert_eq!(certificate.sender, sender_named("ops"))
+            }
             Err(error) => return (proven, Some(error)),
         }
     }
@@ -139,12 +142,20 @@ fn frames_that_are_left_out_repeated_or_moved_are_out_of_order() {
         for other in 0..frames.len() {
             let mut changed = frames.clone();
             changed.swap(at, other);
-            assert_eq!(proven(&changed, &bases).1, (at != other).then_some(EvidenceError::OutOfOrder), "{at} {other}");
+            assert_eq!(
+                proven(&changed, &bases).1,
+                (at != other).then_some(EvidenceError::OutOfOrder),
+                "{at} {other}"
+            );
         }
         let mut changed = frames.clone();
         changed.remove(at);
         let is_last = at + 1 == frames.len();
-        assert_eq!(proven(&changed, &bases).1, (!is_last).then_some(EvidenceError::OutOfOrder), "without {at}");
+        assert_eq!(
+            proven(&changed, &bases).1,
+            (!is_last).then_some(EvidenceError::OutOfOrder),
+            "without {at}"
+        );
         changed.insert(at, frames[at].clone());
         changed.insert(at, frames[at].clone());
         assert_eq!(proven(&changed, &bases).1, Some(EvidenceError::OutOfOrder), "{at} twice");
@@ -155,7 +166,10 @@ fn frames_that_are_left_out_repeated_or_moved_are_out_of_order() {
 fn evidence_is_of_base_stations_that_are_known_and_of_one_network() {
     let frames = evidence(3);
     let refusal = |bases: &[PublicKey]| proven(&frames, bases).1;
-    assert_eq!(refusal(&[key(2).public()]), Some(EvidenceError::Certificate(SenderCertificateError::UnknownBaseStation)));
+    assert_eq!(
+        refusal(&[key(2).public()]),
+        Some(EvidenceError::Certificate(SenderCertificateError::UnknownBaseStation))
+    );
     let bases = [key(1).public()];
     let mut check = EvidenceCheck::new(NetworkId([0; 8]), &bases);
     let refused = check.take(&frames[0]).unwrap_err();
@@ -163,10 +177,16 @@ fn evidence_is_of_base_stations_that_are_known_and_of_one_network() {
     // Another key's chain behind the certificate, with a leaf of which there would be nothing wrong.
     let foreign = evidence_of(&key(3), 3);
     let mixed: Vec<_> = frames[..1].iter().chain(&foreign[1..]).cloned().collect();
-    assert_eq!(proven(&mixed, &bases), (Vec::new(), Some(EvidenceError::Head(HeadError::WrongKey))));
+    assert_eq!(
+        proven(&mixed, &bases),
+        (Vec::new(), Some(EvidenceError::Head(HeadError::WrongKey)))
+    );
     let mixed: Vec<_> = frames[..2].iter().chain(&foreign[2..]).cloned().collect();
     assert_eq!(proven(&mixed, &bases), (Vec::new(), Some(EvidenceError::OutOfOrder)));
     let mut forged = frames;
     *forged[2].last_mut().unwrap() ^= 1;
-    assert_eq!(proven(&forged, &bases), (Vec::new(), Some(EvidenceError::Leaf(LeafError::ForgedLeaf))));
+    assert_eq!(
+        proven(&forged, &bases),
+        (Vec::new(), Some(EvidenceError::Leaf(LeafError::ForgedLeaf)))
+    );
 }

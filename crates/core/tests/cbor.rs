@@ -33,15 +33,22 @@ fn item() -> impl Strategy<Value = Vec<u8>> {
     ];
     leaf.prop_recursive(6, 60, 6, |inner| {
         prop_oneof![
-            vec(inner.clone(), 0..6).prop_map(|items| [head(4, items.len() as u64), items.concat()].concat()),
-            (vec((inner.clone(), inner.clone()), 0..5), any::<bool>()).prop_map(|(mut pairs, sorted)| {
-                if sorted {
-                    pairs.sort();
-                    pairs.dedup_by(|one, other| one.0 == other.0);
+            vec(inner.clone(), 0..6).prop_map(|items| [
+                head(4, items.len() as u64),
+                items.concat()
+            ]
+            .concat()),
+            (vec((inner.clone(), inner.clone()), 0..5), any::<bool>()).prop_map(
+                |(mut pairs, sorted)| {
+                    if sorted {
+                        pairs.sort();
+                        pairs.dedup_by(|one, other| one.0 == other.0);
+                    }
+                    let entries =
+                        pairs.iter().flat_map(|(key, value)| [key.clone(), value.clone()]);
+                    [head(5, pairs.len() as u64), entries.flatten().collect()].concat()
                 }
-                let entries = pairs.iter().flat_map(|(key, value)| [key.clone(), value.clone()]);
-                [head(5, pairs.len() as u64), entries.flatten().collect()].concat()
-            }),
+            ),
             (30..99u64, inner).prop_map(|(tag, item)| [head(6, tag), item].concat()),
         ]
     })
@@ -99,7 +106,8 @@ proptest! {
 fn nesting_ends_where_the_formats_end() {
     for depth in 0..=MAX_DEPTH + 3 {
         let bytes = [vec![0x81; depth], vec![0]].concat();
-        let expected = if depth <= MAX_DEPTH { Ok(depth + 1) } else { Err(DecodeError::NonCanonical) };
+        let expected =
+            if depth <= MAX_DEPTH { Ok(depth + 1) } else { Err(DecodeError::NonCanonical) };
         assert_eq!(item_length(&bytes), expected, "{depth}");
         assert_eq!(reference::cbor::item_length(&bytes), expected, "{depth}");
     }
@@ -107,7 +115,13 @@ fn nesting_ends_where_the_formats_end() {
 
 #[test]
 fn what_claims_more_than_can_exist_is_unfinished() {
-    for head in ["9bffffffffffffffff", "bbffffffffffffffff", "bb8000000000000000", "5bffffffffffffffff", "7bffffffffffffffff"] {
+    for head in [
+        "9bffffffffffffffff",
+        "bbffffffffffffffff",
+        "bb8000000000000000",
+        "5bffffffffffffffff",
+        "7bffffffffffffffff",
+    ] {
         let bytes = [hex::decode(head).unwrap(), vec![0, 1, 2, 3]].concat();
         let expected = reference::cbor::item_length(&bytes);
         assert_eq!(item_length(&bytes), expected, "{head}");

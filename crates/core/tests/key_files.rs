@@ -5,14 +5,16 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use moteseal_core::identity::{
-    MAX_DER, MAX_PEM, decode_public_der, decode_public_pem, decode_secret_der, decode_secret_pem, encode_public_der,
-    encode_public_pem, encode_secret_der, encode_secret_pem,
+    MAX_DER, MAX_PEM, decode_public_der, decode_public_pem, decode_secret_der, decode_secret_pem,
+    encode_public_der, encode_public_pem, encode_secret_der, encode_secret_pem,
 };
 use moteseal_core::signature::{Algorithm, KeyError, PublicKey, SecretKey, SignatureError, Signer};
 use proptest::prelude::*;
 
 fn suites() -> impl Iterator<Item = Algorithm> {
-    Algorithm::ALL.into_iter().filter(|&algorithm| cfg!(feature = "host") || algorithm != Algorithm::MlDsa44)
+    Algorithm::ALL
+        .into_iter()
+        .filter(|&algorithm| cfg!(feature = "host") || algorithm != Algorithm::MlDsa44)
 }
 
 fn key(algorithm: Algorithm, byte: u8) -> SecretKey {
@@ -48,7 +50,11 @@ fn openssl(arguments: &[&str], input: &[u8]) -> Option<Vec<u8>> {
     // openssl may close its input early; its status tells.
     let _ = child.stdin.take().unwrap().write_all(input);
     let output = child.wait_with_output().unwrap();
-    assert!(output.status.success(), "openssl {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "openssl {arguments:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     Some(output.stdout)
 }
 
@@ -66,15 +72,19 @@ const CLASSIC: [Algorithm; 2] = [Algorithm::Ed25519, Algorithm::Esp256];
 fn openssl_reads_our_keys_and_writes_the_same_bytes() {
     for algorithm in CLASSIC {
         let key = key(algorithm, 5);
-        let Some(text) = openssl(&["pkey", "-text", "-noout"], secret_pem(&key).as_bytes()) else { return };
-        let digits: String = String::from_utf8(text).unwrap().chars().filter(char::is_ascii_hexdigit).collect();
+        let Some(text) = openssl(&["pkey", "-text", "-noout"], secret_pem(&key).as_bytes()) else {
+            return;
+        };
+        let digits: String =
+            String::from_utf8(text).unwrap().chars().filter(char::is_ascii_hexdigit).collect();
         assert!(digits.contains(&hex::encode(*key.to_bytes())));
         assert!(digits.contains(&hex::encode(&*key.public().to_bytes())));
 
         let again = openssl(&["pkey", "-outform", "DER"], secret_pem(&key).as_bytes()).unwrap();
         // openssl converts an EC key to the older form in DER unless asked for PKCS#8 by name.
         let again = if algorithm == Algorithm::Esp256 {
-            openssl(&["pkcs8", "-topk8", "-nocrypt", "-inform", "DER", "-outform", "DER"], &again).unwrap()
+            openssl(&["pkcs8", "-topk8", "-nocrypt", "-inform", "DER", "-outform", "DER"], &again)
+                .unwrap()
         } else {
             again
         };
@@ -82,7 +92,9 @@ fn openssl_reads_our_keys_and_writes_the_same_bytes() {
 
         let public = openssl(&["pkey", "-pubout"], secret_pem(&key).as_bytes()).unwrap();
         assert_eq!(String::from_utf8(public).unwrap(), public_pem(&key.public()));
-        let der = openssl(&["pkey", "-pubin", "-outform", "DER"], public_pem(&key.public()).as_bytes()).unwrap();
+        let der =
+            openssl(&["pkey", "-pubin", "-outform", "DER"], public_pem(&key.public()).as_bytes())
+                .unwrap();
         assert_eq!(der, public_der(&key.public()));
     }
 }
@@ -131,11 +143,19 @@ fn openssl_verifies_our_signatures_and_we_its() {
         std::fs::write(path("secret"), secret_pem(&key)).unwrap();
         std::fs::write(path("public"), public_pem(&key.public())).unwrap();
         let ours = key.signature(b"a reading").unwrap();
-        let digest: &[&str] = if algorithm == Algorithm::Esp256 { &["-digest", "sha256"] } else { &[] };
-        std::fs::write(path("signature"), if algorithm == Algorithm::Esp256 { ecdsa_to_der(&ours) } else { ours.to_vec() })
-            .unwrap();
-        let (message, secret, public, signature) = (path("message"), path("secret"), path("public"), path("signature"));
-        let arguments = ["pkeyutl", "-verify", "-rawin", "-in", &message, "-pubin", "-inkey", &public, "-sigfile", &signature];
+        let digest: &[&str] =
+            if algorithm == Algorithm::Esp256 { &["-digest", "sha256"] } else { &[] };
+        std::fs::write(
+            path("signature"),
+            if algorithm == Algorithm::Esp256 { ecdsa_to_der(&ours) } else { ours.to_vec() },
+        )
+        .unwrap();
+        let (message, secret, public, signature) =
+            (path("message"), path("secret"), path("public"), path("signature"));
+        let arguments = [
+            "pkeyutl", "-verify", "-rawin", "-in", &message, "-pubin", "-inkey", &public,
+            "-sigfile", &signature,
+        ];
         let Some(_) = openssl(&[&arguments, digest].concat(), b"") else { return };
         let arguments = ["pkeyutl", "-sign", "-rawin", "-in", &message, "-inkey", &secret];
         let theirs = openssl(&[&arguments, digest].concat(), b"").unwrap();
@@ -155,7 +175,10 @@ fn openssl_verifies_our_signatures_and_we_its() {
 fn every_suite_survives_der_and_pem() {
     for algorithm in suites() {
         let key = key(algorithm, 9);
-        for again in [decode_secret_der(&secret_der(&key)).unwrap(), decode_secret_pem(secret_pem(&key).as_bytes()).unwrap()] {
+        for again in [
+            decode_secret_der(&secret_der(&key)).unwrap(),
+            decode_secret_pem(secret_pem(&key).as_bytes()).unwrap(),
+        ] {
             assert_eq!(again.to_bytes(), key.to_bytes());
             assert_eq!(again.public(), key.public());
         }
@@ -170,13 +193,25 @@ fn a_key_that_does_not_fit_is_refused_and_one_that_fits_exactly_is_not() {
         let key = key(algorithm, 9);
         let (secret, public) = (secret_der(&key).len(), public_der(&key.public()).len());
         assert!(encode_secret_der(&key, &mut vec![0; secret]).is_ok());
-        assert_eq!(encode_secret_der(&key, &mut vec![0; secret - 1]), Err(KeyError::BufferTooSmall));
+        assert_eq!(
+            encode_secret_der(&key, &mut vec![0; secret - 1]),
+            Err(KeyError::BufferTooSmall)
+        );
         assert!(encode_public_der(&key.public(), &mut vec![0; public]).is_ok());
-        assert_eq!(encode_public_der(&key.public(), &mut vec![0; public - 1]), Err(KeyError::BufferTooSmall));
+        assert_eq!(
+            encode_public_der(&key.public(), &mut vec![0; public - 1]),
+            Err(KeyError::BufferTooSmall)
+        );
         let (secret, public) = (secret_pem(&key).len(), public_pem(&key.public()).len());
         assert!(encode_secret_pem(&key, &mut vec![0; secret]).is_ok());
-        assert_eq!(encode_secret_pem(&key, &mut vec![0; secret - 1]), Err(KeyError::BufferTooSmall));
-        assert_eq!(encode_public_pem(&key.public(), &mut vec![0; public - 1]), Err(KeyError::BufferTooSmall));
+        assert_eq!(
+            encode_secret_pem(&key, &mut vec![0; secret - 1]),
+            Err(KeyError::BufferTooSmall)
+        );
+        assert_eq!(
+            encode_public_pem(&key.public(), &mut vec![0; public - 1]),
+            Err(KeyError::BufferTooSmall)
+        );
     }
 }
 
@@ -210,7 +245,10 @@ fn element(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
 }
 
 const ED25519_ID: &[u8] = &[0x30, 5, 0x06, 3, 0x2b, 0x65, 0x70];
-const P256_ID: &[u8] = &[0x30, 0x13, 0x06, 7, 0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1, 0x06, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7];
+const P256_ID: &[u8] = &[
+    0x30, 0x13, 0x06, 7, 0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1, 0x06, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d,
+    3, 1, 7,
+];
 
 #[test]
 fn the_newer_form_with_the_public_key_beside_is_read_and_the_pair_checked() {
@@ -219,7 +257,9 @@ fn the_newer_form_with_the_public_key_beside_is_read_and_the_pair_checked() {
     let public = |bytes: &[u8]| element(0x81, &[&[0], bytes]);
     let attributes = element(0xa0, &[]);
     let own = key.public().to_bytes();
-    let file = |version: &[u8], rest: &[&[u8]]| element(0x30, &[version, ED25519_ID, &seed, &rest.concat()]);
+    let file = |version: &[u8], rest: &[&[u8]]| {
+        element(0x30, &[version, ED25519_ID, &seed, &rest.concat()])
+    };
     let decode = |der: Vec<u8>| decode_secret_der(&der).map(|key| key.public());
 
     assert_eq!(decode(file(&[2, 1, 0], &[])), Ok(key.public()));
@@ -227,7 +267,11 @@ fn the_newer_form_with_the_public_key_beside_is_read_and_the_pair_checked() {
     assert_eq!(decode(file(&[2, 1, 1], &[&public(&own)])), Ok(key.public()));
     assert_eq!(decode(file(&[2, 1, 1], &[&attributes, &public(&own)])), Ok(key.public()));
     assert_eq!(decode(file(&[2, 1, 1], &[&public(&[9; 32])])), Err(KeyError::KeyPairMismatch));
-    assert_eq!(decode(file(&[2, 1, 0], &[&public(&own)])), Err(KeyError::MalformedDer), "version 0 has no public key");
+    assert_eq!(
+        decode(file(&[2, 1, 0], &[&public(&own)])),
+        Err(KeyError::MalformedDer),
+        "version 0 has no public key"
+    );
     assert_eq!(decode(file(&[2, 1, 1], &[])), Err(KeyError::MalformedDer), "version 1 has one");
     assert_eq!(decode(file(&[2, 1, 2], &[])), Err(KeyError::MalformedDer));
     assert_eq!(decode(file(&[2, 1, 0], &[&[5, 0]])), Err(KeyError::MalformedDer), "something more");
@@ -250,7 +294,10 @@ fn p256_keys_may_lack_what_the_standard_leaves_open() {
     let mut other = own.to_vec();
     other[10] ^= 1;
     assert_eq!(file(&[&[2, 1, 1], &scalar, &public(&other)]), Err(KeyError::KeyPairMismatch));
-    assert_eq!(file(&[&[2, 1, 1], &scalar, &element(0xa0, &[&[6, 1, 1]])]), Err(KeyError::UnknownAlgorithm));
+    assert_eq!(
+        file(&[&[2, 1, 1], &scalar, &element(0xa0, &[&[6, 1, 1]])]),
+        Err(KeyError::UnknownAlgorithm)
+    );
     assert_eq!(file(&[&[2, 1, 2], &scalar]), Err(KeyError::MalformedDer));
     assert_eq!(file(&[&[2, 1, 1], &element(4, &[&[1; 31]])]), Err(KeyError::KeyLength));
     assert_eq!(file(&[&[2, 1, 1], &element(4, &[&[0; 32]])]), Err(KeyError::InvalidSecretKey));
@@ -263,13 +310,18 @@ fn ml_dsa_keys_with_both_forms_are_checked_and_those_without_a_seed_refused() {
 
     let key = key(Algorithm::MlDsa44, 1);
     #[allow(deprecated)]
-    let expanded = ExpandedSigningKey::<MlDsa44>::from_seed(&(*key.to_bytes()).into()).to_expanded();
+    let expanded =
+        ExpandedSigningKey::<MlDsa44>::from_seed(&(*key.to_bytes()).into()).to_expanded();
     let mut other = expanded.to_vec();
     other[2000] ^= 1;
     let id = element(0x30, &[&[0x06, 9, 0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x03, 0x11]]);
-    let file =
-        |private: &[u8]| decode_secret_der(&element(0x30, &[&[2, 1, 0], &id, &element(4, &[private])])).map(|key| key.public());
-    let both = |expanded: &[u8]| element(0x30, &[&element(4, &[&*key.to_bytes()]), &element(4, &[expanded])]);
+    let file = |private: &[u8]| {
+        decode_secret_der(&element(0x30, &[&[2, 1, 0], &id, &element(4, &[private])]))
+            .map(|key| key.public())
+    };
+    let both = |expanded: &[u8]| {
+        element(0x30, &[&element(4, &[&*key.to_bytes()]), &element(4, &[expanded])])
+    };
     assert_eq!(file(&element(0x80, &[&*key.to_bytes()])), Ok(key.public()));
     assert_eq!(file(&both(&expanded)), Ok(key.public()));
     assert_eq!(file(&both(&other)), Err(KeyError::KeyPairMismatch));
@@ -283,13 +335,21 @@ fn other_files_are_refused_by_name() {
     let (secret, public) = (secret_pem(&key), public_pem(&key.public()));
     let error = |pem: &str| decode_secret_pem(pem.as_bytes()).err();
     assert_eq!(error(&public), Some(KeyError::WrongPemLabel), "the public key instead");
-    assert_eq!(decode_public_pem(secret.as_bytes()).err(), Some(KeyError::WrongPemLabel), "the private key instead");
-    assert_eq!(error(&secret.replace("PRIVATE", "ENCRYPTED PRIVATE")), Some(KeyError::WrongPemLabel));
+    assert_eq!(
+        decode_public_pem(secret.as_bytes()).err(),
+        Some(KeyError::WrongPemLabel),
+        "the private key instead"
+    );
+    assert_eq!(
+        error(&secret.replace("PRIVATE", "ENCRYPTED PRIVATE")),
+        Some(KeyError::WrongPemLabel)
+    );
     assert_eq!(error(&secret.replace("PRIVATE", "EC PRIVATE")), Some(KeyError::WrongPemLabel));
     assert_eq!(error(""), Some(KeyError::MalformedPem));
     assert_eq!(error("id,temperature\n1,20\n"), Some(KeyError::MalformedPem));
     assert_eq!(error(&secret[..secret.len() - 10]), Some(KeyError::MalformedPem));
-    let secp256k1 = [&P256_ID[..2], &P256_ID[2..11], &[6, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 8]].concat();
+    let secp256k1 =
+        [&P256_ID[..2], &P256_ID[2..11], &[6, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 8]].concat();
     let file = element(0x30, &[&secp256k1, &element(3, &[&[0], &[4; 65]])]);
     assert_eq!(decode_public_der(&file), Err(KeyError::UnknownAlgorithm));
     assert_eq!(
@@ -317,8 +377,14 @@ fn a_key_file_cut_anywhere_is_refused() {
         for length in 0..public.len() {
             assert!(decode_public_der(&public[..length]).is_err());
         }
-        assert_eq!(decode_secret_der(&[&secret[..], &[0]].concat()).err(), Some(KeyError::MalformedDer));
-        assert_eq!(decode_public_der(&[&public[..], &[0]].concat()).err(), Some(KeyError::MalformedDer));
+        assert_eq!(
+            decode_secret_der(&[&secret[..], &[0]].concat()).err(),
+            Some(KeyError::MalformedDer)
+        );
+        assert_eq!(
+            decode_public_der(&[&public[..], &[0]].concat()).err(),
+            Some(KeyError::MalformedDer)
+        );
     }
 }
 

@@ -107,7 +107,8 @@ fn few_bytes_for_few_silent_and_never_more_than_a_bitmap() {
     // Sources of 1,024 that are silent, evenly apart; the bytes of the set.
     for (silent, bytes) in [(0, 3), (10, 22), (102, 129), (512, 129)] {
         let step = 1024_u32.checked_div(silent).unwrap_or(u32::MAX);
-        let set: BTreeSet<u32> = (0..1024).filter(|n| n % step != step / 2 || n / step >= silent).collect();
+        let set: BTreeSet<u32> =
+            (0..1024).filter(|n| n % step != step / 2 || n / step >= silent).collect();
         assert_eq!(set.len() as u32, 1024 - silent);
         assert_eq!(round_trip(&set, 1024).len(), bytes, "{silent}");
     }

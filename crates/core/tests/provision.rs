@@ -3,7 +3,9 @@
 
 use moteseal_core::cast::NetworkId;
 use moteseal_core::digest::Digest;
-use moteseal_core::provision::{Audience, MAX_PROVISIONING, Membership, ProvisionError, Provisioning, Window};
+use moteseal_core::provision::{
+    Audience, MAX_PROVISIONING, Membership, ProvisionError, Provisioning, Window,
+};
 use moteseal_core::record::{DeviceId, EpochNumber, GroupId};
 use moteseal_core::seal::Scheme;
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey};
@@ -19,7 +21,12 @@ fn public(byte: u8) -> PublicKey {
     key(Algorithm::Ed25519, byte).public()
 }
 
-fn told<'a>(schema: &'a [u8], algorithm: Algorithm, has_sums: bool, has_audience: bool) -> Provisioning<'a> {
+fn told<'a>(
+    schema: &'a [u8],
+    algorithm: Algorithm,
+    has_sums: bool,
+    has_audience: bool,
+) -> Provisioning<'a> {
     let (device, group) = (DeviceId([1; 8]), GroupId([2; 8]));
     let membership = Membership {
         sources: 9,

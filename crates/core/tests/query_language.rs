@@ -14,8 +14,15 @@ fn encode(fields: &[Field<'_>]) -> Vec<u8> {
 
 /// A schema as the tables of mistakes use it.
 fn weather() -> Vec<u8> {
-    let columns =
-        ["temperature:Cel:i16/100", "humidity:%RH:u16/100", "light:lx:f32", "at::time", "room temp:Cel:i8", "n::u64", "from::u8"];
+    let columns = [
+        "temperature:Cel:i16/100",
+        "humidity:%RH:u16/100",
+        "light:lx:f32",
+        "at::time",
+        "room temp:Cel:i8",
+        "n::u64",
+        "from::u8",
+    ];
     encode(&columns.map(|column| Field::parse(column).unwrap()))
 }
 
@@ -40,7 +47,10 @@ fn a_mistake_is_said_by_name_with_where_it_is_and_what_to_write_instead() {
 
 const MISTAKES: &[(&str, &str)] = &[
     ("", "UnexpectedToken: column 1: the query ends where SELECT is missing"),
-    ("SELEC AVG(temperature) FROM sensors EPOCH DURATION 5s", "UnexpectedToken: column 1: here should be SELECT, not SELEC"),
+    (
+        "SELEC AVG(temperature) FROM sensors EPOCH DURATION 5s",
+        "UnexpectedToken: column 1: here should be SELECT, not SELEC",
+    ),
     (
         "SELECT FROM sensors EPOCH DURATION 5s",
         "UnexpectedToken: column 8: here should be SUM, COUNT, AVG, VARIANCE or STDDEV, not FROM",
@@ -57,12 +67,18 @@ const MISTAKES: &[(&str, &str)] = &[
         "SELECT 5 FROM sensors EPOCH DURATION 5s",
         "UnexpectedToken: column 8: here should be SUM, COUNT, AVG, VARIANCE or STDDEV, not 5",
     ),
-    ("SELECT SUM(*) FROM sensors EPOCH DURATION 5s", "UnexpectedToken: column 12: here should be the name of a column, not *"),
+    (
+        "SELECT SUM(*) FROM sensors EPOCH DURATION 5s",
+        "UnexpectedToken: column 12: here should be the name of a column, not *",
+    ),
     (
         "SELECT AVG temperature FROM sensors EPOCH DURATION 5s",
         "UnexpectedToken: column 12: here should be ( and the name of a column, not temperature",
     ),
-    ("SELECT AVG(temperature FROM sensors EPOCH DURATION 5s", "UnexpectedToken: column 24: here should be ), not FROM"),
+    (
+        "SELECT AVG(temperature FROM sensors EPOCH DURATION 5s",
+        "UnexpectedToken: column 24: here should be ), not FROM",
+    ),
     (
         "SELECT AVG(temprature) FROM sensors EPOCH DURATION 5s",
         "UnknownColumn: column 12: there is no column temprature; there are temperature, humidity, \"room temp\", n, \"from\"",
@@ -103,7 +119,10 @@ const MISTAKES: &[(&str, &str)] = &[
         "SELECT COUNT(*) sensors EPOCH DURATION 5s",
         "UnexpectedToken: column 17: here should be a comma or FROM sensors, not sensors",
     ),
-    ("SELECT COUNT(*) FROM motes EPOCH DURATION 5s", "UnexpectedToken: column 22: here should be sensors, not motes"),
+    (
+        "SELECT COUNT(*) FROM motes EPOCH DURATION 5s",
+        "UnexpectedToken: column 22: here should be sensors, not motes",
+    ),
     (
         "SELECT COUNT(*) FROM sensors",
         "DurationMissing: column 29: the query does not say how often; end it with EPOCH DURATION 30s, or another time",
@@ -120,7 +139,10 @@ const MISTAKES: &[(&str, &str)] = &[
         "SELECT COUNT(*) FROM sensors GROUP BY room EPOCH DURATION 5s",
         "UnexpectedToken: column 30: here should be WHERE or EPOCH DURATION, not GROUP",
     ),
-    ("SELECT COUNT(*) FROM sensors EPOCH 5s", "UnexpectedToken: column 36: here should be DURATION, not 5"),
+    (
+        "SELECT COUNT(*) FROM sensors EPOCH 5s",
+        "UnexpectedToken: column 36: here should be DURATION, not 5",
+    ),
     (
         "SELECT COUNT(*) FROM sensors EPOCH DURATION 0",
         "DurationOutOfRange: column 45: an epoch lasts from 1s to 7d; write for example EPOCH DURATION 30s",
@@ -241,7 +263,11 @@ const MISTAKES: &[(&str, &str)] = &[
 
 #[test]
 fn an_opaque_stream_counts_and_has_no_columns() {
-    let parse = |text| Plan::parse(text, &Schema::OPAQUE).map(|plan| plan.to_string()).map_err(|error| error.to_string());
+    let parse = |text| {
+        Plan::parse(text, &Schema::OPAQUE)
+            .map(|plan| plan.to_string())
+            .map_err(|error| error.to_string())
+    };
     assert_eq!(
         parse("select count ( * ) from SENSORS epoch duration 60 s").unwrap(),
         "SELECT COUNT(*) FROM sensors EPOCH DURATION 1m"
@@ -253,7 +279,9 @@ fn an_opaque_stream_counts_and_has_no_columns() {
     let floats = encode(&[Field::parse("x::f64").unwrap()]);
     let floats = Schema::decode(&floats).unwrap();
     assert_eq!(
-        Plan::parse("SELECT AVG(t) FROM sensors EPOCH DURATION 1m", &floats).unwrap_err().to_string(),
+        Plan::parse("SELECT AVG(t) FROM sensors EPOCH DURATION 1m", &floats)
+            .unwrap_err()
+            .to_string(),
         "UnknownColumn: column 12: there is no column t; there is none that can be summed"
     );
 }
@@ -261,20 +289,29 @@ fn an_opaque_stream_counts_and_has_no_columns() {
 #[test]
 fn a_query_beyond_a_limit_is_refused_where_it_passes_it() {
     let fields: Vec<String> = (0..9).map(|at| format!("c{at}")).collect();
-    let bytes = encode(&fields.iter().map(|name| Field::new(name, "", FieldType::U8)).collect::<Vec<_>>());
+    let bytes =
+        encode(&fields.iter().map(|name| Field::new(name, "", FieldType::U8)).collect::<Vec<_>>());
     let schema = Schema::decode(&bytes).unwrap();
     let found = |text: &str| {
         let error = Plan::parse(text, &schema).map(|plan| plan.to_string()).unwrap_err();
         (error.name(), error.column)
     };
     let end = " EPOCH DURATION 1s";
-    assert_eq!(found(&format!("SELECT COUNT(*) FROM sensors{}{end}", " ".repeat(MAX_TEXT))), ("QueryTooLong", 1));
+    assert_eq!(
+        found(&format!("SELECT COUNT(*) FROM sensors{}{end}", " ".repeat(MAX_TEXT))),
+        ("QueryTooLong", 1)
+    );
 
-    let items: Vec<String> =
-        ["SUM", "AVG", "STDDEV"].iter().flat_map(|of| fields[..6].iter().map(move |c| format!("{of}({c})"))).collect();
+    let items: Vec<String> = ["SUM", "AVG", "STDDEV"]
+        .iter()
+        .flat_map(|of| fields[..6].iter().map(move |c| format!("{of}({c})")))
+        .collect();
     let sixteen = format!("SELECT {}", items[..16].join(","));
     assert!(Plan::parse(&format!("{sixteen} FROM sensors{end}"), &schema).is_ok());
-    assert_eq!(found(&format!("{sixteen},COUNT(*) FROM sensors{end}")), ("TooManyItems", sixteen.len() + 2));
+    assert_eq!(
+        found(&format!("{sixteen},COUNT(*) FROM sensors{end}")),
+        ("TooManyItems", sixteen.len() + 2)
+    );
 
     let columns: Vec<String> = fields.iter().map(|column| format!("{column}>0")).collect();
     let eight = format!("SELECT COUNT(*) FROM sensors WHERE {}", columns[..8].join(" OR "));
@@ -286,31 +323,52 @@ fn a_query_beyond_a_limit_is_refused_where_it_passes_it() {
     assert!(Plan::parse(&format!("{steps}{end}"), &schema).is_ok());
     assert_eq!(found(&format!("{steps} AND c0>0{end}")).0, "TooManySteps");
 
-    let nested = |depth: usize| format!("SELECT COUNT(*) FROM sensors WHERE {}c0>0{}{end}", "(".repeat(depth), ")".repeat(depth));
+    let nested = |depth: usize| {
+        format!(
+            "SELECT COUNT(*) FROM sensors WHERE {}c0>0{}{end}",
+            "(".repeat(depth),
+            ")".repeat(depth)
+        )
+    };
     assert!(Plan::parse(&nested(16), &schema).is_ok());
     assert_eq!(found(&nested(17)), ("TooDeep", "SELECT COUNT(*) FROM sensors WHERE ".len() + 18));
     assert_eq!(found(&nested(8000)).0, "TooDeep");
     // An OR of an AND in each pair of parentheses is two deep.
     let tree = |depth: usize| {
-        let inner = (0..depth).fold("c0>0".to_owned(), |inner, _| format!("(c0=1 AND c0=2 OR {inner} AND c0=3)"));
+        let inner = (0..depth)
+            .fold("c0>0".to_owned(), |inner, _| format!("(c0=1 AND c0=2 OR {inner} AND c0=3)"));
         format!("SELECT COUNT(*) FROM sensors WHERE {inner}{end}")
     };
     assert!(Plan::parse(&tree(5), &schema).is_ok());
-    assert_eq!(found(&format!("SELECT COUNT(*) FROM sensors WHERE {}c0>0{end}", "NOT ".repeat(17))).0, "TooDeep");
+    assert_eq!(
+        found(&format!("SELECT COUNT(*) FROM sensors WHERE {}c0>0{end}", "NOT ".repeat(17))).0,
+        "TooDeep"
+    );
 }
 
 #[test]
 fn the_largest_plan_fits_its_room_and_its_text_reads_back() {
     // Names of nothing but quotes, on the finest scales.
     let names: Vec<String> = (0..8).map(|at| format!("{}{at}", "\"".repeat(63))).collect();
-    let fields: Vec<Field<'_>> = names.iter().map(|name| Field::new(name, "", FieldType::I64).scaled(u32::MAX - 1, 0)).collect();
+    let fields: Vec<Field<'_>> = names
+        .iter()
+        .map(|name| Field::new(name, "", FieldType::I64).scaled(u32::MAX - 1, 0))
+        .collect();
     let bytes = encode(&fields);
     let schema = Schema::decode(&bytes).unwrap();
     let quoted = |at: usize| format!("\"{}{at}\"", "\"".repeat(126));
-    let items: Vec<String> =
-        ["VARIANCE", "STDDEV"].iter().flat_map(|of| (0..8).map(move |at| format!("{of}({})", quoted(at)))).collect();
-    let steps: Vec<String> = (0..31).map(|at| format!("{} BETWEEN -2147483650.9 AND 2147483650.9", quoted(at % 8))).collect();
-    let text = format!("SELECT {} FROM sensors WHERE {} EPOCH DURATION 604799999ms", items.join(", "), steps.join(" AND "));
+    let items: Vec<String> = ["VARIANCE", "STDDEV"]
+        .iter()
+        .flat_map(|of| (0..8).map(move |at| format!("{of}({})", quoted(at))))
+        .collect();
+    let steps: Vec<String> = (0..31)
+        .map(|at| format!("{} BETWEEN -2147483650.9 AND 2147483650.9", quoted(at % 8)))
+        .collect();
+    let text = format!(
+        "SELECT {} FROM sensors WHERE {} EPOCH DURATION 604799999ms",
+        items.join(", "),
+        steps.join(" AND ")
+    );
     assert_eq!(
         Plan::parse(&text, &schema).map(|plan| plan.to_string()).unwrap_err().to_string(),
         format!(
@@ -350,7 +408,8 @@ fn comparisons_become_what_the_scale_can_hold() {
     let schema = Schema::decode(&schema).unwrap();
     let shown = |predicate: &str| {
         let text = format!("SELECT COUNT(*) FROM sensors WHERE {predicate} EPOCH DURATION 1s");
-        let plan = Plan::parse(&text, &schema).map_err(|error| error.to_string()).unwrap().to_string();
+        let plan =
+            Plan::parse(&text, &schema).map_err(|error| error.to_string()).unwrap().to_string();
         plan.strip_prefix("SELECT COUNT(*) FROM sensors WHERE ")
             .and_then(|rest| rest.strip_suffix(" EPOCH DURATION 1s"))
             .unwrap()
@@ -373,9 +432,18 @@ fn comparisons_become_what_the_scale_can_hold() {
         ("humidity = 40.001", "humidity BETWEEN 1 AND 0"),
         ("humidity BETWEEN 50 AND 40", "humidity BETWEEN 1 AND 0"),
         ("humidity BETWEEN 40 AND 40", "humidity = 40.00"),
-        ("humidity BETWEEN 39.999 AND 50.001 AND n > 1", "humidity BETWEEN 40.00 AND 50.00 AND n >= 2"),
-        ("\"humidity\" = 1 and \"room temp\" = 2 or not n = 3", "humidity = 1.00 AND \"room temp\" = 2 OR NOT n = 3"),
-        ("(n=1 OR n=2) AND NOT (n=3 AND (n=4 AND n=5))", "(n = 1 OR n = 2) AND NOT (n = 3 AND n = 4 AND n = 5)"),
+        (
+            "humidity BETWEEN 39.999 AND 50.001 AND n > 1",
+            "humidity BETWEEN 40.00 AND 50.00 AND n >= 2",
+        ),
+        (
+            "\"humidity\" = 1 and \"room temp\" = 2 or not n = 3",
+            "humidity = 1.00 AND \"room temp\" = 2 OR NOT n = 3",
+        ),
+        (
+            "(n=1 OR n=2) AND NOT (n=3 AND (n=4 AND n=5))",
+            "(n = 1 OR n = 2) AND NOT (n = 3 AND n = 4 AND n = 5)",
+        ),
         ("NOT NOT ((n=1))", "NOT NOT n = 1"),
     ];
     for (written, expected) in cases {
@@ -385,7 +453,10 @@ fn comparisons_become_what_the_scale_can_hold() {
 
 #[test]
 fn the_encoding_is_the_specifications() {
-    let bytes = encode(&["temperature:Cel:i16/100", "humidity:%RH:u16/100"].map(|column| Field::parse(column).unwrap()));
+    let bytes = encode(
+        &["temperature:Cel:i16/100", "humidity:%RH:u16/100"]
+            .map(|column| Field::parse(column).unwrap()),
+    );
     let schema = Schema::decode(&bytes).unwrap();
     let text = "SELECT AVG(temperature), COUNT(*) FROM sensors WHERE NOT humidity > 40 OR humidity = 1 EPOCH DURATION 30s";
     let mut plan = Plan::parse(text, &schema).unwrap();
@@ -395,7 +466,10 @@ fn the_encoding_is_the_specifications() {
     assert_eq!(hex::encode(encoded(&plan)), expected.replace(' ', ""));
     let id = QueryId::of(&Digest([1; 32]), &[2; 16], &encoded(&plan));
     let whole = Digest::of(&[b"moteseal/1/query", &[1; 32], &[2; 16], &encoded(&plan)]);
-    assert_eq!((&id.0[..], id.reference().to_be_bytes()), (&whole.0[..16], [id.0[0], id.0[1], id.0[2], id.0[3]]));
+    assert_eq!(
+        (&id.0[..], id.reference().to_be_bytes()),
+        (&whole.0[..16], [id.0[0], id.0[1], id.0[2], id.0[3]])
+    );
 }
 
 // ------------------------------------------------------------------ hostile plans
@@ -404,7 +478,12 @@ fn the_encoding_is_the_specifications() {
 type Column<'a> = (&'a str, u32, Option<(i64, i64)>);
 
 /// Encodes a plan by hand: items, columns, steps and epoch.
-fn by_hand(items: &[(u8, Option<u8>)], columns: &[Column<'_>], steps: &[Step], epoch: u64) -> Vec<u8> {
+fn by_hand(
+    items: &[(u8, Option<u8>)],
+    columns: &[Column<'_>],
+    steps: &[Step],
+    epoch: u64,
+) -> Vec<u8> {
     let mut buffer = [0; 4096];
     let mut out = Writer::new(&mut buffer);
     out.array(5).unwrap().uint(1u8).unwrap().array(items.len() as u64).unwrap();
@@ -413,7 +492,12 @@ fn by_hand(items: &[(u8, Option<u8>)], columns: &[Column<'_>], steps: &[Step], e
     }
     out.array(columns.len() as u64).unwrap();
     for &(name, divisor, range) in columns {
-        out.array(if range.is_some() { 4 } else { 2 }).unwrap().text(name).unwrap().uint(divisor).unwrap();
+        out.array(if range.is_some() { 4 } else { 2 })
+            .unwrap()
+            .text(name)
+            .unwrap()
+            .uint(divisor)
+            .unwrap();
         if let Some((low, high)) = range {
             out.int(low).unwrap().int(high).unwrap();
         }
@@ -453,12 +537,15 @@ fn a_plan_that_no_text_gives_is_refused() {
     let sound = by_hand(&[SUM, COUNT], &[a, b], &[is(0), is(1), is(1), Op(-2), Op(2)], 1000);
     assert_eq!(
         Plan::decode(&sound).map(|plan| plan.to_string()).as_deref(),
-        Ok("SELECT SUM(a), COUNT(*) FROM sensors WHERE a = 0.1 AND (b = 1 OR b = 1) EPOCH DURATION 1s")
+        Ok(
+            "SELECT SUM(a), COUNT(*) FROM sensors WHERE a = 0.1 AND (b = 1 OR b = 1) EPOCH DURATION 1s"
+        )
     );
     let long = "n".repeat(65);
     let nots: Vec<Step> = std::iter::once(is(0)).chain([Op(0); 17]).collect();
     assert!(Plan::decode(&by_hand(&[SUM], &[a], &nots[..17], 1000)).is_ok());
-    let many: Vec<(u8, Option<u8>)> = (0..17u8).map(|at| ([0, 2, 3][usize::from(at % 3)], Some(at / 3))).collect();
+    let many: Vec<(u8, Option<u8>)> =
+        (0..17u8).map(|at| ([0, 2, 3][usize::from(at % 3)], Some(at / 3))).collect();
     let names = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
     let summed: Vec<_> = names.iter().map(|&name| (name, 1, Some((0, 1)))).collect();
     assert!(Plan::decode(&by_hand(&many[..16], &summed[..6], &[], 1000)).is_ok());
@@ -473,7 +560,10 @@ fn a_plan_that_no_text_gives_is_refused() {
         ("too many items", by_hand(&many, &summed[..6], &[], 1000)),
         ("too many columns", by_hand(&each, &summed, &[], 1000)),
         ("a column that nothing mentions", by_hand(&[SUM], &[a, b], &[], 1000)),
-        ("columns in another order", by_hand(&[COUNT], &[("a", 1, None), b], &[is(1), is(0), Op(2)], 1000)),
+        (
+            "columns in another order",
+            by_hand(&[COUNT], &[("a", 1, None), b], &[is(1), is(0), Op(2)], 1000),
+        ),
         ("a column twice", by_hand(&[SUM], &[a, ("a", 10, None)], &[is(1)], 1000)),
         ("a name of nothing", by_hand(&[SUM], &[("", 1, Some((0, 1)))], &[], 1000)),
         ("a name too long", by_hand(&[SUM], &[(&long, 1, Some((0, 1)))], &[], 1000)),
@@ -493,7 +583,10 @@ fn a_plan_that_no_text_gives_is_refused() {
         ("an OR of an OR", by_hand(&[SUM], &[a], &[is(0), is(0), is(0), Op(-2), Op(-2)], 1000)),
         ("an operator of another kind", by_hand(&[SUM], &[a], &[is(0), Op(i64::MIN)], 1000)),
         ("too deep", by_hand(&[SUM], &[a], &nots, 1000)),
-        ("too many steps", by_hand(&[SUM], &[a], &[[is(0); 32].to_vec(), vec![Op(32)]].concat(), 1000)),
+        (
+            "too many steps",
+            by_hand(&[SUM], &[a], &[[is(0); 32].to_vec(), vec![Op(32)]].concat(), 1000),
+        ),
         ("an epoch too short", by_hand(&[SUM], &[a], &[], 999)),
         ("an epoch too long", by_hand(&[SUM], &[a], &[], 604_800_001)),
         ("an epoch of 64 bits", by_hand(&[SUM], &[a], &[], u64::MAX)),

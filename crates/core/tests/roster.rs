@@ -4,14 +4,18 @@
 use moteseal_core::digest::Digest;
 use moteseal_core::identity::{Certificate, CertificateDraft, CertificateError, MAX_CERTIFICATE};
 use moteseal_core::record::{DeviceId, EpochNumber, GroupId, SealIndex};
-use moteseal_core::roster::{DeviceDraft, Directory, MAX_EPOCH_MS, Roster, RosterDraft, RosterError, SCRATCH_OVERHEAD};
+use moteseal_core::roster::{
+    DeviceDraft, Directory, MAX_EPOCH_MS, Roster, RosterDraft, RosterError, SCRATCH_OVERHEAD,
+};
 use moteseal_core::signature::{Algorithm, KeyError, PublicKey, SecretKey, SignatureError, Signer};
 use moteseal_core::wire::cbor::{DecodeError, Writer};
 use moteseal_core::wire::cose::{Protected, Sign1, Typ, sig_structure};
 use proptest::prelude::*;
 
 fn suites() -> impl Iterator<Item = Algorithm> {
-    Algorithm::ALL.into_iter().filter(|&algorithm| cfg!(feature = "host") || algorithm != Algorithm::MlDsa44)
+    Algorithm::ALL
+        .into_iter()
+        .filter(|&algorithm| cfg!(feature = "host") || algorithm != Algorithm::MlDsa44)
 }
 
 fn key(byte: u8) -> SecretKey {
@@ -22,7 +26,13 @@ fn operator() -> SecretKey {
     key(0xee)
 }
 
-fn issue(operator: &SecretKey, group: &str, device: &str, key: &PublicKey, first_index: u32) -> Vec<u8> {
+fn issue(
+    operator: &SecretKey,
+    group: &str,
+    device: &str,
+    key: &PublicKey,
+    first_index: u32,
+) -> Vec<u8> {
     let draft = CertificateDraft {
         group: GroupId::of(group),
         device: DeviceId::of(group, device),
@@ -61,17 +71,27 @@ impl Group {
                 issue(&operator(), "home", "dev3", &key(33).public(), 100),
             ],
         };
-        let devices = sorted("home", &["dev1", "dev2", "dev3"]).into_iter().map(|name| (name, certificates(name))).collect();
+        let devices = sorted("home", &["dev1", "dev2", "dev3"])
+            .into_iter()
+            .map(|name| (name, certificates(name)))
+            .collect();
         let coordinator = Some(issue(&operator(), "home", "gateway", &key(9).public(), 0));
         Self { devices, history: vec![Digest([1; 32]), Digest([2; 32])], coordinator }
     }
 
     /// The signed roster after `change`.
     fn sign(&self, change: impl FnOnce(&mut RosterDraft<'_>)) -> Result<Vec<u8>, RosterError> {
-        let certificates: Vec<Vec<&[u8]>> =
-            self.devices.iter().map(|(_, certificates)| certificates.iter().map(Vec::as_slice).collect()).collect();
-        let devices: Vec<_> =
-            self.devices.iter().zip(&certificates).map(|((name, _), certificates)| DeviceDraft { name, certificates }).collect();
+        let certificates: Vec<Vec<&[u8]>> = self
+            .devices
+            .iter()
+            .map(|(_, certificates)| certificates.iter().map(Vec::as_slice).collect())
+            .collect();
+        let devices: Vec<_> = self
+            .devices
+            .iter()
+            .zip(&certificates)
+            .map(|((name, _), certificates)| DeviceDraft { name, certificates })
+            .collect();
         let mut draft = RosterDraft {
             group_name: "home",
             history: &self.history,
@@ -120,15 +140,27 @@ fn a_certificate_opens_under_its_operator_only_whatever_the_suites() {
 #[test]
 fn a_certificates_digest_is_that_of_what_is_signed() {
     let key = key(1).public();
-    let draft =
-        CertificateDraft { group: GroupId([1; 8]), device: DeviceId([2; 8]), serial: 0, key: &key, first_index: SealIndex(0) };
+    let draft = CertificateDraft {
+        group: GroupId([1; 8]),
+        device: DeviceId([2; 8]),
+        serial: 0,
+        key: &key,
+        first_index: SealIndex(0),
+    };
     let mut scratch = [0; MAX_CERTIFICATE];
     let message = draft.message(Algorithm::Ed25519, &mut scratch).unwrap();
     let signature = operator().signature(message).unwrap();
     let mut out = [0; MAX_CERTIFICATE];
     let bytes = draft.attach(Algorithm::Ed25519, &signature, &mut out).unwrap();
-    assert_eq!(Certificate::open(bytes, &operator().public()).unwrap().digest(), Digest::of(&[message]));
-    assert_eq!(bytes, draft.issue(&operator(), &mut [0; MAX_CERTIFICATE]).unwrap(), "both ways give the same bytes");
+    assert_eq!(
+        Certificate::open(bytes, &operator().public()).unwrap().digest(),
+        Digest::of(&[message])
+    );
+    assert_eq!(
+        bytes,
+        draft.issue(&operator(), &mut [0; MAX_CERTIFICATE]).unwrap(),
+        "both ways give the same bytes"
+    );
 }
 
 #[test]
@@ -151,7 +183,8 @@ fn signed(typ: Typ, payload: &[u8]) -> Vec<u8> {
     Protected::new(Algorithm::Ed25519, typ).encode(&mut writer).unwrap();
     let header = &*writer.finish();
     let mut scratch = vec![0; payload.len() + 128];
-    let signature = operator().signature(sig_structure(&mut scratch, header, payload).unwrap()).unwrap();
+    let signature =
+        operator().signature(sig_structure(&mut scratch, header, payload).unwrap()).unwrap();
     let mut out = vec![0; payload.len() + 256];
     let mut writer = Writer::new(&mut out);
     Sign1::encode(&mut writer, header, payload, &signature).unwrap();
@@ -161,7 +194,17 @@ fn signed(typ: Typ, payload: &[u8]) -> Vec<u8> {
 fn certificate_payload(version: u8, algorithm: i64, key: &[u8], index: u64) -> Vec<u8> {
     let mut out = vec![0; key.len() + 64];
     let mut writer = Writer::new(&mut out);
-    writer.array(7).unwrap().uint(version).unwrap().bytes(&[1; 8]).unwrap().bytes(&[2; 8]).unwrap().uint(0u8).unwrap();
+    writer
+        .array(7)
+        .unwrap()
+        .uint(version)
+        .unwrap()
+        .bytes(&[1; 8])
+        .unwrap()
+        .bytes(&[2; 8])
+        .unwrap()
+        .uint(0u8)
+        .unwrap();
     writer.int(algorithm).unwrap().bytes(key).unwrap().uint(index).unwrap();
     writer.finish().to_vec()
 }
@@ -174,18 +217,32 @@ fn a_signed_certificate_that_says_nonsense_is_refused_by_name() {
         assert!(error.to_string().starts_with(&format!("{}: ", error.name())), "{error}");
         error
     };
-    let payload =
-        |version, algorithm, key: &[u8], index| refused(&certificate_payload(version, algorithm, key, index), Typ::Certificate);
-    assert_eq!(payload(2, -19, &good, 0), CertificateError::Decode(DecodeError::UnsupportedVersion));
+    let payload = |version, algorithm, key: &[u8], index| {
+        refused(&certificate_payload(version, algorithm, key, index), Typ::Certificate)
+    };
+    assert_eq!(
+        payload(2, -19, &good, 0),
+        CertificateError::Decode(DecodeError::UnsupportedVersion)
+    );
     assert_eq!(payload(1, -7, &good, 0), CertificateError::Decode(DecodeError::UnknownAlgorithm));
-    assert_eq!(payload(1, -19, &good, 1 << 32), CertificateError::Decode(DecodeError::FieldOutOfRange));
+    assert_eq!(
+        payload(1, -19, &good, 1 << 32),
+        CertificateError::Decode(DecodeError::FieldOutOfRange)
+    );
     assert_eq!(payload(1, -9, &good, 0), CertificateError::Key(KeyError::KeyLength));
     assert_eq!(payload(1, -19, &[0; 32], 0), CertificateError::Key(KeyError::InvalidPublicKey));
-    assert_eq!(payload(1, -19, &[0; 5000], 0), CertificateError::Key(KeyError::KeyLength), "longer than any suite's");
+    assert_eq!(
+        payload(1, -19, &[0; 5000], 0),
+        CertificateError::Key(KeyError::KeyLength),
+        "longer than any suite's"
+    );
     let fine = certificate_payload(1, -19, &good, 0);
     assert!(Certificate::open(&signed(Typ::Certificate, &fine), &operator().public()).is_ok());
     assert_eq!(refused(&fine, Typ::Roster), CertificateError::Decode(DecodeError::WrongType));
-    assert_eq!(refused(&[&fine[..], &[0]].concat(), Typ::Certificate), CertificateError::Decode(DecodeError::TrailingBytes));
+    assert_eq!(
+        refused(&[&fine[..], &[0]].concat(), Typ::Certificate),
+        CertificateError::Decode(DecodeError::TrailingBytes)
+    );
 }
 
 #[test]
@@ -194,8 +251,14 @@ fn a_roster_opens_and_says_what_was_drafted() {
     let bytes = group.sign(|_| {}).unwrap();
     let roster = open(&bytes, &operator()).unwrap();
     assert_eq!((roster.group_name(), roster.group()), ("home", GroupId::of("home")));
-    assert_eq!((roster.version(), roster.epoch_ms(), roster.levels(), roster.budget()), (2, 3_600_000, 16, Some(1000)));
-    assert_eq!((roster.first_epoch(), roster.last_epoch()), (EpochNumber(400_000), Some(EpochNumber(500_000))));
+    assert_eq!(
+        (roster.version(), roster.epoch_ms(), roster.levels(), roster.budget()),
+        (2, 3_600_000, 16, Some(1000))
+    );
+    assert_eq!(
+        (roster.first_epoch(), roster.last_epoch()),
+        (EpochNumber(400_000), Some(EpochNumber(500_000)))
+    );
     assert_eq!(roster.history().collect::<Vec<_>>(), group.history);
     assert_eq!(roster.digest_of(0), Some(Digest([1; 32])));
     assert_eq!(roster.digest_of(1), Some(Digest([2; 32])));
@@ -223,7 +286,10 @@ fn the_key_of_a_seal_is_the_last_that_had_begun() {
     }
     roster.with_key(DeviceId::of("home", "dev4"), SealIndex(0), &mut |_| panic!("no such device"));
     let first = issue(&operator(), "home", "dev3", &key(3).public(), 0);
-    assert_eq!(roster.first_prev(device), Some(Certificate::open(&first, &operator().public()).unwrap().digest()));
+    assert_eq!(
+        roster.first_prev(device),
+        Some(Certificate::open(&first, &operator().public()).unwrap().digest())
+    );
     assert_eq!(roster.first_prev(DeviceId::of("home", "dev4")), None);
 }
 
@@ -307,7 +373,11 @@ fn each_property_of_a_draft_has_its_name() {
     assert_eq!(group.refused(|draft| draft.group_name = "ho\0me"), "InvalidName");
     assert_eq!(group.refused(|draft| draft.group_name = "ho\u{85}me"), "InvalidName");
     assert_eq!(group.refused(|draft| draft.group_name = TOO_LONG), "InvalidName");
-    assert_eq!(group.refused(|draft| draft.group_name = &TOO_LONG[1..]), "CertificateMismatch", "64 bytes are fine");
+    assert_eq!(
+        group.refused(|draft| draft.group_name = &TOO_LONG[1..]),
+        "CertificateMismatch",
+        "64 bytes are fine"
+    );
     assert_eq!(group.refused(|draft| draft.group_name = "away"), "CertificateMismatch");
 }
 
@@ -320,8 +390,14 @@ fn each_property_of_the_devices_has_its_name() {
     };
     assert_eq!(changed(|group| group.devices.swap(0, 1)), "UnsortedDevices");
     assert_eq!(changed(|group| group.devices[1] = group.devices[0].clone()), "DuplicateDevice");
-    assert_eq!(changed(|group| group.coordinator = Some(group.devices[0].1[0].clone())), "DuplicateDevice");
-    assert_eq!(changed(|group| group.devices[0].1 = group.devices[1].1.clone()), "CertificateMismatch");
+    assert_eq!(
+        changed(|group| group.coordinator = Some(group.devices[0].1[0].clone())),
+        "DuplicateDevice"
+    );
+    assert_eq!(
+        changed(|group| group.devices[0].1 = group.devices[1].1.clone()),
+        "CertificateMismatch"
+    );
     assert_eq!(changed(|group| group.devices[0].1.clear()), "CertificateMissing");
     assert_eq!(changed(|group| group.devices[0].1[0].truncate(50)), "Truncated");
     assert_eq!(
@@ -340,7 +416,8 @@ fn each_property_of_the_devices_has_its_name() {
         "the same first index twice"
     );
     assert_eq!(
-        changed(|group| group.coordinator = Some(issue(&operator(), "away", "gateway", &key(9).public(), 0))),
+        changed(|group| group.coordinator =
+            Some(issue(&operator(), "away", "gateway", &key(9).public(), 0))),
         "CertificateMismatch"
     );
 }
@@ -356,7 +433,10 @@ fn certificates_of_another_operator_are_named_when_the_roster_is_opened() {
 
     let mut group = Group::new();
     group.coordinator = Some(issue(&key(1), "home", "gateway", &key(9).public(), 0));
-    assert_eq!(open(&group.sign(|_| {}).unwrap(), &operator()).map(|_| ()).unwrap_err().name(), "CertificateNotAuthentic");
+    assert_eq!(
+        open(&group.sign(|_| {}).unwrap(), &operator()).map(|_| ()).unwrap_err().name(),
+        "CertificateNotAuthentic"
+    );
 }
 
 /// A payload with one device, as other software could write it.
@@ -364,12 +444,34 @@ fn payload(group_id: GroupId, device_id: DeviceId, version: u32, history: &[&[u8
     let certificate = issue(&operator(), "home", "dev1", &key(1).public(), 0);
     let mut out = vec![0; 1000];
     let mut writer = Writer::new(&mut out);
-    writer.array(12).unwrap().uint(1u8).unwrap().text("home").unwrap().bytes(&group_id.0).unwrap().uint(version).unwrap();
+    writer
+        .array(12)
+        .unwrap()
+        .uint(1u8)
+        .unwrap()
+        .text("home")
+        .unwrap()
+        .bytes(&group_id.0)
+        .unwrap()
+        .uint(version)
+        .unwrap();
     writer.array(history.len() as u64).unwrap();
     for digest in history {
         writer.bytes(digest).unwrap();
     }
-    writer.uint(1000u32).unwrap().uint(16u8).unwrap().null().unwrap().uint(0u8).unwrap().null().unwrap().null().unwrap();
+    writer
+        .uint(1000u32)
+        .unwrap()
+        .uint(16u8)
+        .unwrap()
+        .null()
+        .unwrap()
+        .uint(0u8)
+        .unwrap()
+        .null()
+        .unwrap()
+        .null()
+        .unwrap();
     writer.array(1).unwrap().array(3).unwrap().bytes(&device_id.0).unwrap().text("dev1").unwrap();
     writer.array(1).unwrap().bytes(&certificate).unwrap();
     writer.finish().to_vec()
@@ -378,7 +480,11 @@ fn payload(group_id: GroupId, device_id: DeviceId, version: u32, history: &[&[u8
 #[test]
 fn ids_and_history_of_a_signed_roster_must_be_consistent() {
     let (group, device) = (GroupId::of("home"), DeviceId::of("home", "dev1"));
-    let name = |payload: &[u8]| open(&signed(Typ::Roster, payload), &operator()).map(|_| "fine").unwrap_or_else(|e| e.name());
+    let name = |payload: &[u8]| {
+        open(&signed(Typ::Roster, payload), &operator())
+            .map(|_| "fine")
+            .unwrap_or_else(|e| e.name())
+    };
     assert_eq!(name(&payload(group, device, 0, &[])), "fine");
     assert_eq!(name(&payload(group, device, 1, &[&[1; 32]])), "fine");
     assert_eq!(name(&payload(GroupId([1; 8]), device, 0, &[])), "GroupMismatch");
@@ -403,7 +509,10 @@ fn a_roster_with_any_bit_changed_or_any_byte_missing_is_refused() {
         assert!(Roster::open(&bytes[..at], &public, &mut scratch).is_err(), "cut at {at}");
     }
     let longer = [&bytes[..], &[0]].concat();
-    assert_eq!(Roster::open(&longer, &public, &mut scratch).map(|_| ()).unwrap_err().name(), "TrailingBytes");
+    assert_eq!(
+        Roster::open(&longer, &public, &mut scratch).map(|_| ()).unwrap_err().name(),
+        "TrailingBytes"
+    );
 }
 
 proptest! {

@@ -11,7 +11,8 @@ use moteseal_core::seal::Scheme;
 use moteseal_core::seal::tree::{leaf, node};
 use moteseal_core::wire::cbor::Writer;
 use moteseal_core::wire::link::{
-    Acknowledgement, FrameError, LinkKey, MAX_EVENTS, MAX_FRAME, MAX_RECORD, Uplink, claimed_device, encode_event,
+    Acknowledgement, FrameError, LinkKey, MAX_EVENTS, MAX_FRAME, MAX_RECORD, Uplink,
+    claimed_device, encode_event,
 };
 use moteseal_core::{DeviceId, Digest, GroupId, Level, Round, SealIndex, Sequence};
 use proptest::collection::vec;
@@ -106,7 +107,11 @@ impl World {
             Noted::Buffered => {}
             Noted::Full => {
                 assert_eq!(self.scheme, Scheme::Tree, "a few hundred events");
-                assert_eq!(self.device.rounds(), before, "what is not taken costs the others nothing");
+                assert_eq!(
+                    self.device.rounds(),
+                    before,
+                    "what is not taken costs the others nothing"
+                );
                 self.is_full = true;
                 return;
             }
@@ -124,7 +129,9 @@ impl World {
     }
 
     fn arrive(&mut self, frame: &[u8]) {
-        let Ok(Uplink::Forward(forward)) = Uplink::open(frame, &key()) else { panic!("a frame of the device") };
+        let Ok(Uplink::Forward(forward)) = Uplink::open(frame, &key()) else {
+            panic!("a frame of the device")
+        };
         if let Heard::News(first) = self.followed.hear(&forward) {
             for (seq, level, record) in forward.events().filter(|(seq, ..)| *seq >= first) {
                 assert!(self.taken.insert(seq.0, (level, record.to_vec())).is_none(), "taken once");
@@ -147,7 +154,10 @@ impl World {
         if range.end - range.start == 1 {
             return leaf(&self.sensed[usize::try_from(range.start).unwrap()]);
         }
-        assert!((range.end - range.start).is_power_of_two() && range.start.is_multiple_of(range.end - range.start));
+        assert!(
+            (range.end - range.start).is_power_of_two()
+                && range.start.is_multiple_of(range.end - range.start)
+        );
         node(&self.root(range.start..middle), &self.root(middle..range.end))
     }
 
@@ -167,7 +177,9 @@ impl World {
             }
             Step::Acknowledge(place) if !self.down.is_empty() => {
                 let frame = self.down.remove(usize::from(place) % self.down.len()).unwrap();
-                let _ = self.device.acknowledge(&Acknowledgement::open(&frame, DEVICE, &key()).unwrap());
+                let _ = self
+                    .device
+                    .acknowledge(&Acknowledgement::open(&frame, DEVICE, &key()).unwrap());
             }
             Step::Timeout => self.device.rewind(),
             Step::Round(round) => _ = self.device.announced(Round(round)),
@@ -188,7 +200,9 @@ impl World {
                 self.arrive(&frame);
             }
             while let Some(frame) = self.down.pop_front() {
-                let _ = self.device.acknowledge(&Acknowledgement::open(&frame, DEVICE, &key()).unwrap());
+                let _ = self
+                    .device
+                    .acknowledge(&Acknowledgement::open(&frame, DEVICE, &key()).unwrap());
             }
         }
         panic!("the device is never done");
@@ -244,11 +258,18 @@ proptest! {
 fn a_frame_of_another_device_group_or_direction_is_not_authentic() {
     let mut out = [0; 100];
     let frame = Uplink::Schema(b"schema").close(DEVICE, &key(), &mut out).unwrap();
-    let other =
-        |group: &[u8; 8], device: &[u8; 8]| LinkKey::new(&LinkKey::secret_of(&[7; 32], GroupId(*group), DeviceId(*device)));
+    let other = |group: &[u8; 8], device: &[u8; 8]| {
+        LinkKey::new(&LinkKey::secret_of(&[7; 32], GroupId(*group), DeviceId(*device)))
+    };
     assert_eq!(Uplink::open(frame, &key()), Ok(Uplink::Schema(b"schema")));
-    assert_eq!(Uplink::open(frame, &other(b"group  1", b"device 2")), Err(FrameError::NotAuthentic));
-    assert_eq!(Uplink::open(frame, &other(b"group  2", b"device 1")), Err(FrameError::NotAuthentic));
+    assert_eq!(
+        Uplink::open(frame, &other(b"group  1", b"device 2")),
+        Err(FrameError::NotAuthentic)
+    );
+    assert_eq!(
+        Uplink::open(frame, &other(b"group  2", b"device 1")),
+        Err(FrameError::NotAuthentic)
+    );
     assert_eq!(Acknowledgement::open(frame, DEVICE, &key()), Err(FrameError::NotAuthentic));
 }
 
@@ -256,7 +277,13 @@ fn a_frame_of_another_device_group_or_direction_is_not_authentic() {
 fn a_seal_that_a_reboot_abandoned_is_followed_no_more() {
     let framing = Framing::fixed(4).unwrap();
     let frames = |index: u32| {
-        let mut device = Forwarder::<200>::new(SealIndex(index), EpochNumber(5), (Scheme::Star, framing), LEVELS, Round(0));
+        let mut device = Forwarder::<200>::new(
+            SealIndex(index),
+            EpochNumber(5),
+            (Scheme::Star, framing),
+            LEVELS,
+            Round(0),
+        );
         for level in [0, 3, 1] {
             let _ = device.note(Level(level), &[0; 4]);
         }
@@ -264,21 +291,24 @@ fn a_seal_that_a_reboot_abandoned_is_followed_no_more() {
         let frame = device.next_frame(&mut scratch).unwrap().unwrap();
         (frame.own_round, frame.until, frame.events.to_vec())
     };
-    let forward = |index: u32, from: u64, events: &'static [u8]| moteseal_core::wire::link::Forward {
-        index: SealIndex(index),
-        epoch: EpochNumber(5),
-        own_round: Round(0),
-        from: Sequence(from),
-        until: Sequence(3),
-        framing,
-        events,
-        digests: None,
-    };
+    let forward =
+        |index: u32, from: u64, events: &'static [u8]| moteseal_core::wire::link::Forward {
+            index: SealIndex(index),
+            epoch: EpochNumber(5),
+            own_round: Round(0),
+            from: Sequence(from),
+            until: Sequence(3),
+            framing,
+            events,
+            digests: None,
+        };
     assert_eq!(frames(4), frames(5));
     let mut followed = Followed::start(&forward(4, 0, &[]));
     assert_eq!(followed.hear(&forward(4, 0, &[])), Heard::News(Sequence(0)));
     assert_eq!(followed.hear(&forward(4, 0, &[])), Heard::Old);
-    let Heard::Next(next) = followed.hear(&forward(6, 0, &[])) else { panic!("the device went on") };
+    let Heard::Next(next) = followed.hear(&forward(6, 0, &[])) else {
+        panic!("the device went on")
+    };
     assert_eq!((next.index, next.next), (SealIndex(6), Sequence(0)));
     let mut followed = next;
     assert_eq!(followed.hear(&forward(6, 1, &[])), Heard::Gap);
@@ -288,7 +318,13 @@ fn a_seal_that_a_reboot_abandoned_is_followed_no_more() {
 
 #[test]
 fn a_scratch_too_small_for_an_event_is_an_error_and_not_silence() {
-    let mut device = Forwarder::<200>::new(SealIndex(0), EpochNumber(5), (Scheme::Star, Framing::Prefixed), LEVELS, Round(0));
+    let mut device = Forwarder::<200>::new(
+        SealIndex(0),
+        EpochNumber(5),
+        (Scheme::Star, Framing::Prefixed),
+        LEVELS,
+        Round(0),
+    );
     assert_eq!(device.note(Level(2), &[1; 50]), Noted::Buffered);
     assert!(device.next_frame(&mut [0; 20]).is_err());
     assert!(device.next_frame(&mut [0; 60]).unwrap().is_some());
@@ -298,7 +334,13 @@ fn a_scratch_too_small_for_an_event_is_an_error_and_not_silence() {
 
 #[test]
 fn a_record_that_no_buffer_takes_is_lost_and_costs_the_others_nothing() {
-    let mut device = Forwarder::<400>::new(SealIndex(0), EpochNumber(5), (Scheme::Star, Framing::Prefixed), LEVELS, Round(0));
+    let mut device = Forwarder::<400>::new(
+        SealIndex(0),
+        EpochNumber(5),
+        (Scheme::Star, Framing::Prefixed),
+        LEVELS,
+        Round(0),
+    );
     assert_eq!(device.note(Level(0), &[1; 50]), Noted::Buffered);
     assert_eq!(device.note(Level(1), &[2; 394]), Noted::Lost);
     let (announced, own, lost) = device.rounds();
@@ -320,7 +362,15 @@ fn the_longest_record_at_the_longest_place_just_fills_a_frame() {
         let mut out = Writer::new(&mut events);
         let record = vec![7; length];
         let prefix = Some(u16::try_from(length).unwrap().to_be_bytes());
-        encode_event(&mut out, Sequence(0), Sequence(u64::from(u32::MAX) - 1), Level(31), prefix, &record).unwrap();
+        encode_event(
+            &mut out,
+            Sequence(0),
+            Sequence(u64::from(u32::MAX) - 1),
+            Level(31),
+            prefix,
+            &record,
+        )
+        .unwrap();
         let forward = moteseal_core::wire::link::Forward {
             index: SealIndex(u32::MAX),
             epoch: EpochNumber(u64::MAX),
@@ -342,24 +392,42 @@ fn the_longest_record_at_the_longest_place_just_fills_a_frame() {
 #[test]
 fn frames_go_on_where_the_last_one_ended_whatever_is_dropped_between() {
     let framing = Framing::fixed(4).unwrap();
-    let mut device = Forwarder::<4096>::new(SealIndex(0), EpochNumber(5), (Scheme::Star, framing), LEVELS, Round(0));
+    let mut device = Forwarder::<4096>::new(
+        SealIndex(0),
+        EpochNumber(5),
+        (Scheme::Star, framing),
+        LEVELS,
+        Round(0),
+    );
     let mut noted = 0..;
     let mut note = |device: &mut Forwarder<4096>, count: usize| {
         for seq in noted.by_ref().take(count) {
-            assert_eq!(device.note(Level((seq % 3) as u8), &(seq as u32).to_be_bytes()), Noted::Buffered);
+            assert_eq!(
+                device.note(Level((seq % 3) as u8), &(seq as u32).to_be_bytes()),
+                Noted::Buffered
+            );
         }
     };
     let sent = |device: &mut Forwarder<4096>| {
         let mut scratch = [0; 32];
         let forward = device.next_frame(&mut scratch).unwrap().unwrap();
         assert!(forward.events().all(|(seq, _, record)| record == (seq.0 as u32).to_be_bytes()));
-        (forward.from.0, forward.until.0, forward.events().map(|(seq, ..)| seq.0).collect::<Vec<_>>())
+        (
+            forward.from.0,
+            forward.until.0,
+            forward.events().map(|(seq, ..)| seq.0).collect::<Vec<_>>(),
+        )
     };
     note(&mut device, 30);
     assert_eq!(sent(&mut device), (0, 6, vec![0, 1, 2, 3, 4, 5]));
     assert_eq!(sent(&mut device), (6, 12, vec![6, 7, 8, 9, 10, 11]));
     let acknowledge = |device: &mut Forwarder<4096>, next| {
-        let acknowledgement = Acknowledgement { index: SealIndex(0), next: Sequence(next), sealed: None, wants_schema: false };
+        let acknowledgement = Acknowledgement {
+            index: SealIndex(0),
+            next: Sequence(next),
+            sealed: None,
+            wants_schema: false,
+        };
         assert!(device.acknowledge(&acknowledgement) && !device.acknowledge(&acknowledgement));
     };
     // What lies before the place where it goes on is let go of, then a level on both sides of it.

@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used, clippy::float_cmp, missing_docs)]
 
 use moteseal_core::digest::Digest;
-use moteseal_core::schema::{Decimal, Field, FieldType, MAX_FIELDS, MAX_SCHEMA, Schema, SchemaError, Value, ValueError};
+use moteseal_core::schema::{
+    Decimal, Field, FieldType, MAX_FIELDS, MAX_SCHEMA, Schema, SchemaError, Value, ValueError,
+};
 use moteseal_core::wire::cbor::{DecodeError, Writer};
 use proptest::prelude::*;
 
@@ -77,30 +79,56 @@ fn values_are_packed_big_endian_and_read_back_as_raw_plus_offset_by_divisor() {
     assert_eq!(show("v:V:f32", &2.5f32.to_be_bytes()), "2.5");
     assert_eq!(write("at::time", "899999").unwrap(), 899_999u32.to_be_bytes());
     assert_eq!(field("at::time").read(&899_999u32.to_be_bytes()), Ok(Value::TimeMs(899_999)));
-    assert_eq!(field("v:V:f64").read(&f64::MIN_POSITIVE.to_be_bytes()), Ok(Value::Float(f64::MIN_POSITIVE)));
+    assert_eq!(
+        field("v:V:f64").read(&f64::MIN_POSITIVE.to_be_bytes()),
+        Ok(Value::Float(f64::MIN_POSITIVE))
+    );
 }
 
 #[test]
 fn a_text_is_taken_exactly_or_not_at_all() {
     let spec = "t:Cel:i16/100";
-    for text in ["27.97", "+27.97", "27.970", "027.97", "27.9700000000000000000000000000000000000000000", "2.797e1", "2797E-2"] {
+    for text in [
+        "27.97",
+        "+27.97",
+        "27.970",
+        "027.97",
+        "27.9700000000000000000000000000000000000000000",
+        "2.797e1",
+        "2797E-2",
+    ] {
         assert_eq!(write(spec, text).unwrap(), 2797i16.to_be_bytes(), "{text}");
     }
-    for text in ["27.971", "0.001", "27.97000000000000000000000000000000000000000001", "1e-3", "5e-99999"] {
+    for text in
+        ["27.971", "0.001", "27.97000000000000000000000000000000000000000001", "1e-3", "5e-99999"]
+    {
         assert_eq!(write(spec, text), Err(ValueError::NotRepresentable), "{text}");
     }
-    for text in ["327.68", "-327.69", "1e9", "1e99999", "99999999999999999999999999999999999999999999999999"] {
+    for text in [
+        "327.68",
+        "-327.69",
+        "1e9",
+        "1e99999",
+        "99999999999999999999999999999999999999999999999999",
+    ] {
         assert_eq!(write(spec, text), Err(ValueError::OutOfRange), "{text}");
     }
     for text in ["327.67", "-327.68", "0", "-0", "0e99999", ".5", "5."] {
         assert!(write(spec, text).is_ok(), "{text}");
     }
-    for text in ["", " 1", "1 ", "-", "+", ".", "1.2.3", "1,5", "0x10", "1e", "1e+", "e5", "nan", "inf", "--1", "1_0", "١"] {
+    for text in [
+        "", " 1", "1 ", "-", "+", ".", "1.2.3", "1,5", "0x10", "1e", "1e+", "e5", "nan", "inf",
+        "--1", "1_0", "١",
+    ] {
         assert_eq!(write(spec, text), Err(ValueError::NotANumber), "{text}");
         assert_eq!(write("v:V:f64", text), Err(ValueError::NotANumber), "{text}");
         assert_eq!(write("v:V:f32", text), Err(ValueError::NotANumber), "{text}");
     }
-    assert_eq!(write(spec, "1".repeat(2000).as_str()), Err(ValueError::NotANumber), "no measurement has so many digits");
+    assert_eq!(
+        write(spec, "1".repeat(2000).as_str()),
+        Err(ValueError::NotANumber),
+        "no measurement has so many digits"
+    );
 }
 
 #[test]
@@ -134,7 +162,11 @@ fn the_ends_of_every_integer_type_fit_and_what_lies_beyond_does_not() {
         ("a::u64", 0, u64::MAX.into()),
         ("a::i64", i64::MIN.into(), i64::MAX.into()),
         ("a::time", 0, u32::MAX.into()),
-        ("a::u64+9223372036854775807", i64::MAX.into(), i128::from(u64::MAX) + i128::from(i64::MAX)),
+        (
+            "a::u64+9223372036854775807",
+            i64::MAX.into(),
+            i128::from(u64::MAX) + i128::from(i64::MAX),
+        ),
         ("a::i64-9223372036854775808", i128::from(i64::MIN) * 2, -1),
     ] {
         for value in [low, high] {
@@ -181,7 +213,13 @@ fn a_record_that_is_too_short_is_refused() {
 
 #[test]
 fn fields_are_read_as_command_lines_write_them() {
-    for text in ["temperature:Cel:i16/100", "humidity:%RH:u16/100-400", "a:b::f64", "load:/:u8/255", "p:hPa:u16/10+9000"] {
+    for text in [
+        "temperature:Cel:i16/100",
+        "humidity:%RH:u16/100-400",
+        "a:b::f64",
+        "load:/:u8/255",
+        "p:hPa:u16/10+9000",
+    ] {
         assert_eq!(field(text).to_string(), text);
     }
     assert_eq!(field("load:/:u8/255").unit, "/");
@@ -212,11 +250,22 @@ fn fields_are_read_as_command_lines_write_them() {
 
 #[test]
 fn every_unit_is_one_of_the_registries() {
-    for unit in ["", "Cel", "%RH", "V", "m/s2", "Bspl", "beat/min", "kg/m3", "furlong", "mV", "hPa", "dBm", "ppm", "km/h"] {
-        assert_eq!(encode(&[Field::new("a", unit, FieldType::U8)]).is_ok(), unit != "furlong", "{unit}");
+    for unit in [
+        "", "Cel", "%RH", "V", "m/s2", "Bspl", "beat/min", "kg/m3", "furlong", "mV", "hPa", "dBm",
+        "ppm", "km/h",
+    ] {
+        assert_eq!(
+            encode(&[Field::new("a", unit, FieldType::U8)]).is_ok(),
+            unit != "furlong",
+            "{unit}"
+        );
     }
     for unit in ["C°", "cel", "degC", "°", " ", "volts", "%rh"] {
-        assert_eq!(encode(&[Field::new("a", unit, FieldType::U8)]), Err(SchemaError::UnknownUnit), "{unit}");
+        assert_eq!(
+            encode(&[Field::new("a", unit, FieldType::U8)]),
+            Err(SchemaError::UnknownUnit),
+            "{unit}"
+        );
     }
 }
 
@@ -227,15 +276,29 @@ fn each_property_of_a_schema_has_its_name() {
     assert_eq!(encode(&[Field::new(&long, "", FieldType::U8)]), Err(SchemaError::InvalidFieldName));
     assert_eq!(encode(&[Field::new("", "", FieldType::U8)]), Err(SchemaError::InvalidFieldName));
     for name in ["\u{1b}[31m", "a\nb", "a\0", "\t", "\u{7f}", "\u{85}", "\u{9b}0m"] {
-        assert_eq!(encode(&[Field::new(name, "", FieldType::U8)]), Err(SchemaError::InvalidFieldName), "{name:?}");
-        assert_eq!(Field::parse(&format!("{name}::u8")), Err(SchemaError::InvalidFieldName), "{name:?}");
+        assert_eq!(
+            encode(&[Field::new(name, "", FieldType::U8)]),
+            Err(SchemaError::InvalidFieldName),
+            "{name:?}"
+        );
+        assert_eq!(
+            Field::parse(&format!("{name}::u8")),
+            Err(SchemaError::InvalidFieldName),
+            "{name:?}"
+        );
     }
     assert!(encode(&[Field::new("\u{a0}\u{6e29}\u{5ea6} [31m", "", FieldType::U8)]).is_ok());
     let (a, b) = (Field::new("a", "", FieldType::U8), Field::new("b", "", FieldType::U8));
     assert_eq!(encode(&[a, b, a]), Err(SchemaError::DuplicateField));
     assert_eq!(encode(&[a.scaled(0, 0)]), Err(SchemaError::ScaleOutOfRange));
-    assert_eq!(encode(&[Field::new("a", "", FieldType::F64).scaled(1, 1)]), Err(SchemaError::ScaleOutOfRange));
-    assert_eq!(encode(&[Field::new("a", "", FieldType::Time).scaled(2, 0)]), Err(SchemaError::ScaleOutOfRange));
+    assert_eq!(
+        encode(&[Field::new("a", "", FieldType::F64).scaled(1, 1)]),
+        Err(SchemaError::ScaleOutOfRange)
+    );
+    assert_eq!(
+        encode(&[Field::new("a", "", FieldType::Time).scaled(2, 0)]),
+        Err(SchemaError::ScaleOutOfRange)
+    );
     let names: Vec<_> = (0..=MAX_FIELDS).map(|number| format!("{number}")).collect();
     let many: Vec<_> = names.iter().map(|name| Field::new(name, "", FieldType::F64)).collect();
     assert_eq!(encode(&many), Err(SchemaError::TooManyFields));
@@ -246,8 +309,10 @@ fn each_property_of_a_schema_has_its_name() {
 #[test]
 fn the_largest_schema_fits_the_stated_room() {
     let names: Vec<_> = (0..MAX_FIELDS).map(|number| format!("{number:064}")).collect();
-    let fields: Vec<_> =
-        names.iter().map(|name| Field::new(name, "beat/min", FieldType::I64).scaled(u32::MAX, i64::MIN)).collect();
+    let fields: Vec<_> = names
+        .iter()
+        .map(|name| Field::new(name, "beat/min", FieldType::I64).scaled(u32::MAX, i64::MIN))
+        .collect();
     let bytes = encode(&fields).unwrap();
     assert!(bytes.len() <= MAX_SCHEMA);
     assert_eq!(Schema::decode(&bytes).unwrap().fields().count(), MAX_FIELDS);
@@ -258,8 +323,28 @@ fn schemas_of_other_software_that_say_nonsense_are_refused_by_name() {
     let one = |version: u8, kind: u64, divisor: u64, offset: i64, extra: &[u8]| {
         let mut out = [0; 100];
         let mut writer = Writer::new(&mut out);
-        writer.array(2).unwrap().uint(version).unwrap().array(1).unwrap().array(5).unwrap().text("a").unwrap();
-        writer.text("").unwrap().uint(kind).unwrap().uint(divisor).unwrap().int(offset).unwrap().raw(extra).unwrap();
+        writer
+            .array(2)
+            .unwrap()
+            .uint(version)
+            .unwrap()
+            .array(1)
+            .unwrap()
+            .array(5)
+            .unwrap()
+            .text("a")
+            .unwrap();
+        writer
+            .text("")
+            .unwrap()
+            .uint(kind)
+            .unwrap()
+            .uint(divisor)
+            .unwrap()
+            .int(offset)
+            .unwrap()
+            .raw(extra)
+            .unwrap();
         Schema::decode(&*writer.finish()).map(|_| ())
     };
     assert_eq!(one(1, 0, 1, 0, &[]), Ok(()));
@@ -280,16 +365,26 @@ fn schemas_of_other_software_that_say_nonsense_are_refused_by_name() {
         // An offset of 2^63.
         ("8201818561616000011b8000000000000000", DecodeError::FieldOutOfRange),
     ] {
-        assert_eq!(Schema::decode(&hex::decode(hex).unwrap()).map(|_| ()), Err(SchemaError::Decode(error)), "{hex}");
+        assert_eq!(
+            Schema::decode(&hex::decode(hex).unwrap()).map(|_| ()),
+            Err(SchemaError::Decode(error)),
+            "{hex}"
+        );
     }
 }
 
 fn any_field() -> impl Strategy<Value = (String, &'static str, FieldType, u32, i64)> {
     let unit = prop::sample::select(vec!["", "Cel", "%RH", "V", "lx", "m/s2"]);
     let kind = prop::sample::select(FieldType::ALL.to_vec());
-    ("[a-zé :/.]{1,16}", unit, kind, 1u32.., any::<i64>()).prop_map(|(name, unit, kind, divisor, offset)| {
-        if kind.is_integer() { (name, unit, kind, divisor, offset) } else { (name, unit, kind, 1, 0) }
-    })
+    ("[a-zé :/.]{1,16}", unit, kind, 1u32.., any::<i64>()).prop_map(
+        |(name, unit, kind, divisor, offset)| {
+            if kind.is_integer() {
+                (name, unit, kind, divisor, offset)
+            } else {
+                (name, unit, kind, 1, 0)
+            }
+        },
+    )
 }
 
 proptest! {

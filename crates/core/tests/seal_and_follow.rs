@@ -4,7 +4,9 @@
 use moteseal_core::digest::Digest;
 use moteseal_core::engine::Scalar;
 use moteseal_core::level::{SaltKey, SipKey};
-use moteseal_core::record::{DeviceId, EpochNumber, Framing, GroupId, Level, MAX_LEVELS, Round, SealIndex, Sequence};
+use moteseal_core::record::{
+    DeviceId, EpochNumber, Framing, GroupId, Level, MAX_LEVELS, Round, SealIndex, Sequence,
+};
 use moteseal_core::roster::Directory;
 use moteseal_core::sample::epoch::{EpochError, WholeEpoch};
 use moteseal_core::sample::permutation::Swap;
@@ -12,7 +14,8 @@ use moteseal_core::sample::{ChoiceError, Rate, UniformSample};
 use moteseal_core::seal::follow::{Limits, Shape, star_evidence};
 use moteseal_core::seal::tree::{self, Tree};
 use moteseal_core::seal::{
-    Authentic, Follower, History, Incomplete, PartError, Position, Scheme, Seal, SealError, Star, Statement, Unverified, star,
+    Authentic, Follower, History, Incomplete, PartError, Position, Scheme, Seal, SealError, Star,
+    Statement, Unverified, star,
 };
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey, Signer};
 use moteseal_core::wire::cbor::Writer;
@@ -77,12 +80,18 @@ impl Device {
         self.seal_part(scheme, (epoch, true), events);
     }
 
-    fn seal_part(&mut self, scheme: Scheme, (epoch, last_in_epoch): (u64, bool), events: &[[u8; 4]]) {
+    fn seal_part(
+        &mut self,
+        scheme: Scheme,
+        (epoch, last_in_epoch): (u64, bool),
+        events: &[[u8; 4]],
+    ) {
         let device = self.directory.device;
         let index = SealIndex(self.position.last.map_or(0, |(index, _)| index.0 + 1));
         let salt = self.salt_key.salt(device, index);
         let framing = Framing::fixed(4).unwrap();
-        let mut statement = Statement::new(scheme, self.directory.group(), Digest([9; 32]), device, LEVELS);
+        let mut statement =
+            Statement::new(scheme, self.directory.group(), Digest([9; 32]), device, LEVELS);
         statement.index = index;
         statement.prev = self.position.prev;
         statement.last = self.position.last;
@@ -138,7 +147,8 @@ impl Sealed {
         match statement.scheme {
             Scheme::Star => {
                 for wanted in (0..LEVELS).rev().filter(|level| mask >> level & 1 == 1) {
-                    let block = self.events.iter().enumerate().filter(|(seq, _)| level(*seq) == wanted);
+                    let block =
+                        self.events.iter().enumerate().filter(|(seq, _)| level(*seq) == wanted);
                     events.extend(block.flat_map(|(_, event)| event));
                 }
                 let mut evidence = [Digest::NULL; MAX_LEVELS];
@@ -146,11 +156,15 @@ impl Sealed {
                 digests.extend(evidence[..count].iter().flat_map(|digest| digest.0));
             }
             Scheme::Tree => {
-                let chosen: Vec<usize> = (0..self.events.len()).filter(|&seq| mask >> level(seq) & 1 == 1).collect();
+                let chosen: Vec<usize> =
+                    (0..self.events.len()).filter(|&seq| mask >> level(seq) & 1 == 1).collect();
                 events.extend(chosen.iter().flat_map(|&seq| self.events[seq]));
-                let leaves: Vec<Digest> = self.events.iter().map(|event| tree::leaf(event)).collect();
+                let leaves: Vec<Digest> =
+                    self.events.iter().map(|event| tree::leaf(event)).collect();
                 let n = leaves.len() as u64;
-                for range in tree::geometry::siblings(n, chosen.iter().map(|&seq| Sequence(seq as u64))) {
+                for range in
+                    tree::geometry::siblings(n, chosen.iter().map(|&seq| Sequence(seq as u64)))
+                {
                     let mut subtree = Tree::<20>::new();
                     for leaf in &leaves[range.start as usize..range.end as usize] {
                         subtree.push_leaf(*leaf).unwrap();
@@ -159,7 +173,8 @@ impl Sealed {
                 }
             }
         }
-        stream::encode_part_head(out, &self.seal, Selection::Levels(mask), &digests, events.len()).unwrap();
+        stream::encode_part_head(out, &self.seal, Selection::Levels(mask), &digests, events.len())
+            .unwrap();
         out.raw(&events).unwrap();
         stream::encode_part_tail(out, signature).unwrap();
     }
@@ -176,10 +191,13 @@ fn read(device: &Device, bytes: &[u8]) -> Result<(Vec<Seal<Authentic>>, Vec<Row>
         let (item, length) = Item::decode(&bytes[at..]).map_err(|error| error.to_string())?;
         at += length;
         match item {
-            Item::Open(open) => follower.open(&open, |_| None).map_err(|error| error.to_string())?,
+            Item::Open(open) => {
+                follower.open(&open, |_| None).map_err(|error| error.to_string())?
+            }
             Item::Part(part) => {
                 signature = part.signature;
-                rebuilt.push(follower.part(&part, Some(&shape)).map_err(|error| error.to_string())?);
+                rebuilt
+                    .push(follower.part(&part, Some(&shape)).map_err(|error| error.to_string())?);
             }
             other => return Err(format!("unexpected {other:?}")),
         }
@@ -199,7 +217,9 @@ fn read(device: &Device, bytes: &[u8]) -> Result<(Vec<Seal<Authentic>>, Vec<Row>
     samples.reverse();
     let mut rows = Vec::new();
     for (seal, sample) in seals.iter().zip(&samples) {
-        sample.for_each(&Scalar, |seq, _, record| rows.push((seal.statement().index.0, seq.0, record.try_into().unwrap())));
+        sample.for_each(&Scalar, |seq, _, record| {
+            rows.push((seal.statement().index.0, seq.0, record.try_into().unwrap()))
+        });
     }
     Ok((seals, rows))
 }
@@ -242,7 +262,11 @@ proptest! {
 fn no_mutation_of_a_run_yields_other_rows() {
     for scheme in [Scheme::Star, Scheme::Tree] {
         let mut device = Device::new();
-        device.seal(scheme, 3, &[[1, 2, 3, 4], [1, 2, 3, 4], [5, 6, 7, 8], [9, 9, 9, 9], [0, 0, 0, 0]]);
+        device.seal(
+            scheme,
+            3,
+            &[[1, 2, 3, 4], [1, 2, 3, 4], [5, 6, 7, 8], [9, 9, 9, 9], [0, 0, 0, 0]],
+        );
         device.seal(scheme, 5, &[[2; 4], [3; 4], [4; 4]]);
         let good = device.stream(0xfe);
         let rows = read(&device, &good).unwrap().1;
@@ -251,10 +275,15 @@ fn no_mutation_of_a_run_yields_other_rows() {
                 let mut bad = good.clone();
                 bad[at] ^= flip;
                 if let Ok((_, changed)) = read(&device, &bad) {
-                    panic!("byte {at} ^ {flip:#x} of {scheme:?} verifies: {changed:?} instead of {rows:?}");
+                    panic!(
+                        "byte {at} ^ {flip:#x} of {scheme:?} verifies: {changed:?} instead of {rows:?}"
+                    );
                 }
             }
-            assert!(read(&device, &good[..at]).map_or(true, |(_, rows)| rows.is_empty()), "cut at {at}");
+            assert!(
+                read(&device, &good[..at]).map_or(true, |(_, rows)| rows.is_empty()),
+                "cut at {at}"
+            );
         }
     }
 }
@@ -265,7 +294,9 @@ fn a_run_without_its_signature_proves_nothing() {
     device.seal(Scheme::Star, 0, &[[1; 4]]);
     let mut out = vec![0; 4096 + PART_OVERHEAD];
     let mut writer = Writer::new(&mut out);
-    Open { device: device.directory.device, roster_version: 0, prev: None, last: None }.encode(&mut writer).unwrap();
+    Open { device: device.directory.device, roster_version: 0, prev: None, last: None }
+        .encode(&mut writer)
+        .unwrap();
     device.sealed[0].write(&mut writer, 0xff, None);
     let length = writer.position();
     assert_eq!(read(&device, &out[..length]).unwrap_err(), "Unsigned");
@@ -302,13 +333,20 @@ fn an_unbroken_chain_is_complete() {
     let mut history = History::new(id, EpochNumber(3), EpochNumber(8));
     assert_eq!(history.next(&seals[1]), Ok(true));
     assert_eq!(history.next(&seals[2]), Ok(true));
-    assert_eq!(history.clone().finish(), Err(Incomplete::TailUnknown { device: id, from: EpochNumber(6) }));
+    assert_eq!(
+        history.clone().finish(),
+        Err(Incomplete::TailUnknown { device: id, from: EpochNumber(6) })
+    );
     assert_eq!(history.next(&seals[3]), Ok(false));
     assert_eq!(history.finish().unwrap().seals(), 2);
     // A seal left out in the middle, or before the first, is missing.
     let mut history = History::new(id, EpochNumber(3), EpochNumber(8));
     assert_eq!(history.next(&seals[1]), Ok(true));
-    let missing = |index, epoch| Incomplete::Missing { device: id, index: SealIndex(index), epoch: Some(EpochNumber(epoch)) };
+    let missing = |index, epoch| Incomplete::Missing {
+        device: id,
+        index: SealIndex(index),
+        epoch: Some(EpochNumber(epoch)),
+    };
     assert_eq!(history.next(&seals[3]), Err(missing(2, 5)));
     let mut history = History::new(id, EpochNumber(3), EpochNumber(8));
     assert_eq!(history.next(&seals[2]), Err(missing(1, 3)));
@@ -329,7 +367,8 @@ fn two_histories_of_one_device_are_an_equivocation() {
         other.seal(Scheme::Star, epoch, &[[if epoch == 2 { 1 } else { 2 }; 4]]);
     }
     let (one, other, id) = (authentic(&one), authentic(&other), one.directory.device);
-    let equivocation = |index| Err(Incomplete::Equivocation { device: id, index: SealIndex(index) });
+    let equivocation =
+        |index| Err(Incomplete::Equivocation { device: id, index: SealIndex(index) });
     let not_asked = |index| Err(Incomplete::NotAsked { device: id, index: SealIndex(index) });
     let two = || {
         let mut history = History::new(id, EpochNumber(2), EpochNumber(9));
@@ -343,15 +382,21 @@ fn two_histories_of_one_device_are_an_equivocation() {
     assert_eq!(two().next(&one[2]), Ok(true));
     // From a seal on, whatever lies before it.
     let mut history = History::behind(&one[1]);
-    assert_eq!((history.clone().next(&one[2]), history.clone().next(&other[2])), (Ok(true), equivocation(1)));
-    let missing = Incomplete::Missing { device: id, index: SealIndex(2), epoch: Some(EpochNumber(5)) };
+    assert_eq!(
+        (history.clone().next(&one[2]), history.clone().next(&other[2])),
+        (Ok(true), equivocation(1))
+    );
+    let missing =
+        Incomplete::Missing { device: id, index: SealIndex(2), epoch: Some(EpochNumber(5)) };
     assert_eq!(history.next(&one[3]), Err(missing));
 }
 
 #[test]
 fn an_epoch_is_whole_with_all_its_parts_only() {
     let mut device = Device::new();
-    for (epoch, last_in_epoch) in [(2, true), (3, false), (3, false), (3, true), (4, false), (5, true), (5, true)] {
+    for (epoch, last_in_epoch) in
+        [(2, true), (3, false), (3, false), (3, true), (4, false), (5, true), (5, true)]
+    {
         device.seal_part(Scheme::Tree, (epoch, last_in_epoch), &[[7; 4]; 30]);
     }
     let prove = |sealed: &Sealed| {
@@ -361,7 +406,8 @@ fn an_epoch_is_whole_with_all_its_parts_only() {
     };
     let seals: Vec<Seal<Authentic>> = device.sealed.iter().map(prove).collect();
     let whole = |range: std::ops::Range<usize>, next: Option<usize>| {
-        WholeEpoch::new(&seals[range], next.map(|next| &seals[next])).map(|whole| whole.parts().len())
+        WholeEpoch::new(&seals[range], next.map(|next| &seals[next]))
+            .map(|whole| whole.parts().len())
     };
     assert_eq!((whole(0..1, None), whole(1..4, None), whole(4..5, Some(5))), (Ok(1), Ok(3), Ok(1)));
     for (range, next, error) in [
@@ -387,7 +433,14 @@ fn an_epoch_is_whole_with_all_its_parts_only() {
         epoch.draw(&Scalar, Round(0), (90, &[5; 32]), &mut [0; 89], &mut scratch).unwrap_err(),
         ChoiceError::ScratchTooSmall
     );
-    assert_eq!(epoch.draw(&Scalar, Round(0), (u32::MAX, &[5; 32]), &mut chosen, &mut scratch).unwrap().parts().count(), 3);
+    assert_eq!(
+        epoch
+            .draw(&Scalar, Round(0), (u32::MAX, &[5; 32]), &mut chosen, &mut scratch)
+            .unwrap()
+            .parts()
+            .count(),
+        3
+    );
     assert_eq!(
         epoch.at_most(50).parts().map(|part| part.seal().digest()).collect::<Vec<_>>(),
         [1, 2, 3].map(|at| seals[at].digest())
@@ -404,9 +457,13 @@ fn a_sample_is_uniform_of_its_own_seal_only() {
         let bytes = device.stream(0xff);
         let mut follower = Follower::new(&device.directory, Scalar, Limits::default());
         let shape = Shape { digest: Digest([3; 32]), framing: Framing::fixed(4).unwrap() };
-        let (Item::Open(open), length) = Item::decode(&bytes).unwrap() else { panic!("an open item") };
+        let (Item::Open(open), length) = Item::decode(&bytes).unwrap() else {
+            panic!("an open item")
+        };
         follower.open(&open, |_| None).unwrap();
-        let (Item::Part(part), _) = Item::decode(&bytes[length..]).unwrap() else { panic!("a part") };
+        let (Item::Part(part), _) = Item::decode(&bytes[length..]).unwrap() else {
+            panic!("a part")
+        };
         let rebuilt = follower.part(&part, Some(&shape)).unwrap();
         // It borrows from the bytes, which are as long-lived as the test needs.
         rebuilt.sample.proven(&seals[0]).unwrap().keep::<Vec<u8>>()
@@ -415,11 +472,21 @@ fn a_sample_is_uniform_of_its_own_seal_only() {
     assert!(UniformSample::by_rate(kept.sample(), &seals[0], Rate::ALL).is_ok());
     let forced = |of: usize| {
         let of = std::slice::from_ref(&seals[of]);
-        WholeEpoch::new(of, None).unwrap().at_most(9).parts().next().unwrap().check(kept.sample()).map(|_| ())
+        WholeEpoch::new(of, None)
+            .unwrap()
+            .at_most(9)
+            .parts()
+            .next()
+            .unwrap()
+            .check(kept.sample())
+            .map(|_| ())
     };
     assert_eq!(forced(0), Ok(()));
     // The other seal's levels are the same: none. It is the seal that differs.
-    assert_eq!(UniformSample::by_rate(kept.sample(), &seals[1], Rate::ALL).unwrap_err(), ChoiceError::NotAsAsked);
+    assert_eq!(
+        UniformSample::by_rate(kept.sample(), &seals[1], Rate::ALL).unwrap_err(),
+        ChoiceError::NotAsAsked
+    );
     assert_eq!(forced(1), Err(ChoiceError::NotAsAsked));
 }
 
@@ -433,7 +500,10 @@ fn a_signature_of_another_key_is_refused() {
     device.directory.key = SecretKey::from_seed(Algorithm::Esp256, &[8; 32]).unwrap().public();
     assert!(read(&device, &bytes).unwrap_err().starts_with("NotAuthentic"));
     assert!(matches!(
-        device.sealed[0].seal.signed_by(&SecretKey::from_seed(Algorithm::Ed25519, &[8; 32]).unwrap().public(), &[0; 64]),
+        device.sealed[0].seal.signed_by(
+            &SecretKey::from_seed(Algorithm::Ed25519, &[8; 32]).unwrap().public(),
+            &[0; 64]
+        ),
         Err(SealError::Signature(_))
     ));
 }
@@ -463,8 +533,13 @@ fn the_explaining_form_reads_back() {
         let mut out = [0; 2048];
         let mut writer = Writer::new(&mut out);
         sealed.seal.encode(&mut writer, &[7; 64]).unwrap();
-        let (seal, signature) = Seal::decode(writer.finish()).map(|(seal, signature)| (seal, signature.to_vec())).unwrap();
-        assert_eq!((seal.digest(), seal.statement()), (sealed.seal.digest(), sealed.seal.statement()));
+        let (seal, signature) = Seal::decode(writer.finish())
+            .map(|(seal, signature)| (seal, signature.to_vec()))
+            .unwrap();
+        assert_eq!(
+            (seal.digest(), seal.statement()),
+            (sealed.seal.digest(), sealed.seal.statement())
+        );
         assert_eq!(signature, [7; 64]);
     }
 }

@@ -7,7 +7,8 @@ mod reference;
 
 use moteseal_core::DeviceId;
 use moteseal_core::wire::serial::{
-    ACK, Binding, Channel, HELLO, Heard, Hello, Line, MAX_BODY, PacketError, SendError, Side, Stuffer, Timing, Unstuffer, room,
+    ACK, Binding, Channel, HELLO, Heard, Hello, Line, MAX_BODY, PacketError, SendError, Side,
+    Stuffer, Timing, Unstuffer, room,
 };
 use proptest::prelude::*;
 
@@ -15,7 +16,10 @@ const MOTE: DeviceId = DeviceId([7, 0, 1, 2, 3, 4, 5, 6]);
 type End = Line<{ room(300) }, { room(300) }>;
 
 fn ends() -> (End, End) {
-    (End::new(Side::Mote(MOTE), 1, Timing::default()), End::new(Side::Gateway, 900, Timing::default()))
+    (
+        End::new(Side::Mote(MOTE), 1, Timing::default()),
+        End::new(Side::Gateway, 900, Timing::default()),
+    )
 }
 
 /// All that an end has to say at a time.
@@ -24,7 +28,10 @@ fn said<const RX: usize, const TX: usize>(end: &mut Line<RX, TX>, now_ms: u64) -
 }
 
 /// Bodies, in the order in which they were heard.
-fn hear<const RX: usize, const TX: usize>(end: &mut Line<RX, TX>, bytes: &[u8]) -> Vec<(Channel, Vec<u8>)> {
+fn hear<const RX: usize, const TX: usize>(
+    end: &mut Line<RX, TX>,
+    bytes: &[u8],
+) -> Vec<(Channel, Vec<u8>)> {
     let mut bodies = Vec::new();
     for byte in bytes {
         if let Some(Heard::Body { channel, body }) = end.hear(*byte) {
@@ -64,7 +71,10 @@ fn the_first_packets_are_those_of_the_text() {
     let answer = said(&mut gateway, 0);
     assert_eq!(answer, hello(0, [0; 8], b, a));
     hear(&mut mote, &answer);
-    assert_eq!(mote.peer().map(|peer| (peer.device, peer.session, peer.longest_body)), Some((DeviceId([0; 8]), b, 300)));
+    assert_eq!(
+        mote.peer().map(|peer| (peer.device, peer.session, peer.longest_body)),
+        Some((DeviceId([0; 8]), b, 300))
+    );
     let third = said(&mut mote, 0);
     assert_eq!(third, hello(1, MOTE.0, a, b));
     assert_eq!(gateway.peer(), None);
@@ -88,10 +98,16 @@ fn bodies_go_both_ways_one_after_the_other() {
         mote.send(channel, &body).unwrap();
         assert_eq!(mote.send(channel, b""), Err(SendError::Busy));
         gateway.send(channel, &body).unwrap();
-        assert_eq!(settle(&mut mote, &mut gateway, 0), [vec![(channel, body.clone())], vec![(channel, body)]]);
+        assert_eq!(
+            settle(&mut mote, &mut gateway, 0),
+            [vec![(channel, body.clone())], vec![(channel, body)]]
+        );
         assert!(mote.is_idle() && gateway.is_idle());
     }
-    assert_eq!((mote.counters().acknowledged, mote.counters().heard, mote.counters().lost), (600, 600, 0));
+    assert_eq!(
+        (mote.counters().acknowledged, mote.counters().heard, mote.counters().lost),
+        (600, 600, 0)
+    );
 }
 
 #[test]
@@ -110,7 +126,10 @@ fn a_body_is_said_again_until_it_is_acknowledged_and_heard_once() {
     hear(&mut mote, &said(&mut gateway, 500));
     assert!(mote.is_idle() && mote.due_ms().is_none());
     let counters = (mote.counters(), gateway.counters());
-    assert_eq!((counters.0.repeated, counters.0.acknowledged, counters.1.heard, counters.1.heard_again), (1, 1, 1, 1));
+    assert_eq!(
+        (counters.0.repeated, counters.0.acknowledged, counters.1.heard, counters.1.heard_again),
+        (1, 1, 1, 1)
+    );
 }
 
 #[test]
@@ -169,7 +188,10 @@ fn another_mote_under_the_same_session_number_is_another_mote() {
     let mut mote = End::new(Side::Mote(other), 1, Timing::default());
     mote.send(Channel::Hub, b"new").unwrap();
     assert_eq!(settle(&mut mote, &mut gateway, 1)[0], [(Channel::Hub, b"new".to_vec())]);
-    assert_eq!((gateway.peer().map(|peer| peer.device), gateway.counters().opened), (Some(other), 2));
+    assert_eq!(
+        (gateway.peer().map(|peer| peer.device), gateway.counters().opened),
+        (Some(other), 2)
+    );
     // What the first one said under that number counts no more.
     assert!(hear(&mut gateway, &old).is_empty());
 }
@@ -177,7 +199,8 @@ fn another_mote_under_the_same_session_number_is_another_mote() {
 #[test]
 fn a_body_longer_than_the_other_end_takes_is_refused_or_counted_as_lost() {
     let mut mote = Line::<{ room(64) }, { room(300) }>::new(Side::Mote(MOTE), 1, Timing::default());
-    let mut gateway = Line::<{ room(MAX_BODY) }, { room(MAX_BODY) }>::new(Side::Gateway, 1, Timing::default());
+    let mut gateway =
+        Line::<{ room(MAX_BODY) }, { room(MAX_BODY) }>::new(Side::Gateway, 1, Timing::default());
     assert_eq!(gateway.send(Channel::Hub, &[1; MAX_BODY + 1]), Err(SendError::BodyTooLong));
     // Before the line is open nobody knows.
     gateway.send(Channel::Hub, &[1; 65]).unwrap();
@@ -185,7 +208,10 @@ fn a_body_longer_than_the_other_end_takes_is_refused_or_counted_as_lost() {
         hear(&mut gateway, &said(&mut mote, 0));
         hear(&mut mote, &said(&mut gateway, 0));
     }
-    assert_eq!((gateway.counters().lost, gateway.longest_body(), mote.longest_body()), (1, 64, 300));
+    assert_eq!(
+        (gateway.counters().lost, gateway.longest_body(), mote.longest_body()),
+        (1, 64, 300)
+    );
     assert_eq!(gateway.send(Channel::Hub, &[1; 65]), Err(SendError::BodyTooLong));
     gateway.send(Channel::Hub, &[1; 64]).unwrap();
     assert_eq!(hear(&mut mote, &said(&mut gateway, 0)).len(), 1);
@@ -196,13 +222,17 @@ fn an_echo_and_an_end_of_the_same_kind_are_named() {
     let (mut mote, mut gateway) = ends();
     for _ in 0..2 {
         let echo = said(&mut mote, 400);
-        let heard: Vec<_> = echo.iter().filter_map(|byte| mote.hear(*byte).map(|heard| format!("{heard:?}"))).collect();
+        let heard: Vec<_> = echo
+            .iter()
+            .filter_map(|byte| mote.hear(*byte).map(|heard| format!("{heard:?}")))
+            .collect();
         assert!(heard.iter().all(|heard| heard == "Dropped(SameSide)"), "{heard:?}");
     }
     settle(&mut mote, &mut gateway, 1000);
     mote.send(Channel::Hub, b"echo").unwrap();
     let echo = said(&mut mote, 1000);
-    let heard: Vec<_> = echo.iter().filter_map(|byte| mote.hear(*byte).map(|heard| format!("{heard:?}"))).collect();
+    let heard: Vec<_> =
+        echo.iter().filter_map(|byte| mote.hear(*byte).map(|heard| format!("{heard:?}"))).collect();
     assert_eq!(heard, ["Dropped(ChecksumMismatch)"]);
 }
 
@@ -226,7 +256,10 @@ fn each_packet_that_is_none_is_refused_by_its_name() {
         (resealed(&|front| front[3] = 2), PacketError::Malformed),
         (resealed(&|front| front[14..22].fill(0)), PacketError::Malformed),
         (vec![HELLO; 3], PacketError::Malformed),
-        (good.iter().enumerate().map(|(at, byte)| byte ^ u8::from(at == 20)).collect(), PacketError::ChecksumMismatch),
+        (
+            good.iter().enumerate().map(|(at, byte)| byte ^ u8::from(at == 20)).collect(),
+            PacketError::ChecksumMismatch,
+        ),
     ] {
         assert_eq!(Hello::decode(&packet), Err(error), "{packet:02x?}");
     }
@@ -253,7 +286,11 @@ fn each_packet_that_is_none_is_refused_by_its_name() {
     }
     let mut packet = [0; 7];
     binding.close(ACK, 1, &mut packet).unwrap();
-    assert_eq!(binding.open(&packet), Err(PacketError::Malformed), "an acknowledgement has no body");
+    assert_eq!(
+        binding.open(&packet),
+        Err(PacketError::Malformed),
+        "an acknowledgement has no body"
+    );
     let mut packet = [0; MAX_BODY + 7];
     binding.close(1, MAX_BODY + 1, &mut packet).unwrap();
     assert_eq!(binding.open(&packet), Err(PacketError::Malformed), "the body is too long");
@@ -345,7 +382,12 @@ struct World {
 impl World {
     fn new() -> Self {
         let (mote, gateway) = ends();
-        Self { ends: [mote, gateway], ways: [Way::default(), Way::default()], starts: [1, 900], now_ms: 0 }
+        Self {
+            ends: [mote, gateway],
+            ways: [Way::default(), Way::default()],
+            starts: [1, 900],
+            now_ms: 0,
+        }
     }
 
     fn talk(&mut self, ms: u16) {
@@ -492,7 +534,9 @@ proptest! {
 fn rows() -> Vec<(String, Vec<u8>)> {
     let (mut mote, mut gateway) = ends();
     let mut rows = Vec::new();
-    let mut row = |who: &str, what: &str, bytes: &[u8]| rows.push((format!("{who} | {what}"), bytes.to_vec()));
+    let mut row = |who: &str, what: &str, bytes: &[u8]| {
+        rows.push((format!("{who} | {what}"), bytes.to_vec()))
+    };
     let first = said(&mut mote, 0);
     row("mote", "HELLO, has heard nobody", &first);
     hear(&mut gateway, &first);
@@ -506,7 +550,11 @@ fn rows() -> Vec<(String, Vec<u8>)> {
         (Channel::Hub, "channel 1, \"reading\"", b"reading".to_vec()),
         (Channel::Sums, "channel 3, an empty body", vec![]),
         (Channel::Broadcast, "channel 5, two zeros", vec![0; 2]),
-        (Channel::Hub, "channel 1, 252 times 0x55, so that the first piece is full", vec![0x55; 252]),
+        (
+            Channel::Hub,
+            "channel 1, 252 times 0x55, so that the first piece is full",
+            vec![0x55; 252],
+        ),
     ] {
         mote.send(channel, &body).unwrap();
         let bytes = said(&mut mote, 0);
@@ -528,7 +576,8 @@ fn refused_rows() -> Vec<(String, Vec<u8>)> {
     settle(&mut mote, &mut gateway, 0);
     let (a, b) = (1 << 32 | 1, 900 << 32 | 1);
     let hello = |version: u8, is_open: u8, device: [u8; 8], session: u64| {
-        let body = [&[version, is_open, 1, 44][..], &device, &session.to_be_bytes(), &[0; 8]].concat();
+        let body =
+            [&[version, is_open, 1, 44][..], &device, &session.to_be_bytes(), &[0; 8]].concat();
         reference::packet(0x80, None, &body)
     };
     let mut noisy = hello(1, 0, MOTE.0, a);
@@ -541,8 +590,14 @@ fn refused_rows() -> Vec<(String, Vec<u8>)> {
         ("a HELLO that is open twice", hello(1, 2, MOTE.0, a)),
         ("a HELLO of session 0", hello(1, 0, MOTE.0, 0)),
         ("a HELLO of a gateway", hello(1, 0, [0; 8], a)),
-        ("a body of the mote's session before", reference::packet(1, Some((a - 1, b, 0)), b"reading")),
-        ("a body for the gateway's session before", reference::packet(1, Some((a, b - 1, 0)), b"reading")),
+        (
+            "a body of the mote's session before",
+            reference::packet(1, Some((a - 1, b, 0)), b"reading"),
+        ),
+        (
+            "a body for the gateway's session before",
+            reference::packet(1, Some((a, b - 1, 0)), b"reading"),
+        ),
         ("a body with number 256", reference::packet(1, Some((a, b, 256)), b"reading")),
         ("the body after the next", reference::packet(1, Some((a, b, 1)), b"reading")),
         ("the gateway's own body, as an echo", reference::packet(1, Some((b, a, 0)), b"reading")),
@@ -552,9 +607,15 @@ fn refused_rows() -> Vec<(String, Vec<u8>)> {
     ];
     let mut named = Vec::new();
     for (what, bytes) in rows {
-        let errors: Vec<_> = bytes.iter().filter_map(|byte| gateway.hear(*byte).map(|heard| format!("{heard:?}"))).collect();
+        let errors: Vec<_> = bytes
+            .iter()
+            .filter_map(|byte| gateway.hear(*byte).map(|heard| format!("{heard:?}")))
+            .collect();
         let [error] = &errors[..] else { panic!("{what}: {errors:?}") };
-        let error = error.strip_prefix("Dropped(").and_then(|error| error.strip_suffix(')')).unwrap_or_else(|| panic!("{error}"));
+        let error = error
+            .strip_prefix("Dropped(")
+            .and_then(|error| error.strip_suffix(')'))
+            .unwrap_or_else(|| panic!("{error}"));
         named.push((format!("{what} | `{error}`"), bytes));
     }
     // None of it has done anything.
@@ -566,10 +627,21 @@ fn refused_rows() -> Vec<(String, Vec<u8>)> {
 #[test]
 fn the_tables_in_the_text_are_what_two_ends_say_and_what_one_refuses() {
     let text = include_str!("../../../spec/serial.md");
-    for (head, rows) in [("| who | what | bytes |", rows()), ("| what | error | bytes |", refused_rows())] {
-        let listed: Vec<&str> =
-            text.split(head).nth(1).unwrap().lines().skip(2).take_while(|line| line.starts_with('|')).collect();
-        let rows: Vec<String> = rows.into_iter().map(|(what, bytes)| format!("| {what} | `{}` |", hex::encode(bytes))).collect();
+    for (head, rows) in
+        [("| who | what | bytes |", rows()), ("| what | error | bytes |", refused_rows())]
+    {
+        let listed: Vec<&str> = text
+            .split(head)
+            .nth(1)
+            .unwrap()
+            .lines()
+            .skip(2)
+            .take_while(|line| line.starts_with('|'))
+            .collect();
+        let rows: Vec<String> = rows
+            .into_iter()
+            .map(|(what, bytes)| format!("| {what} | `{}` |", hex::encode(bytes)))
+            .collect();
         assert_eq!(listed, rows, "the table should be:\n{}", rows.join("\n"));
     }
 }

@@ -18,8 +18,12 @@ fn data(path: &str) -> Option<Vec<u8>> {
     let beside = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
     let path = std::env::var_os("MOTESEAL_DATA").map_or_else(beside, PathBuf::from).join(path);
     if !path.exists() {
-        let absent = format!("{} is not here; set MOTESEAL_DATA to the folder of vectors", path.display());
-        assert!(std::env::var_os("MOTESEAL_DATA_REQUIRED").is_none_or(|required| required != "1"), "{absent}");
+        let absent =
+            format!("{} is not here; set MOTESEAL_DATA to the folder of vectors", path.display());
+        assert!(
+            std::env::var_os("MOTESEAL_DATA_REQUIRED").is_none_or(|required| required != "1"),
+            "{absent}"
+        );
         println!("SKIPPED: {absent}");
         return None;
     }
@@ -106,7 +110,12 @@ fn the_reference_hmac_gives_wycheproofs_answers() {
         for test in group["tests"].as_array().unwrap() {
             let tag = bytes(&test["tag"]);
             let own = hmac(&bytes(&test["key"]), &bytes(&test["msg"]));
-            assert_eq!(own[..tag.len()] == tag[..], test["result"] == "valid", "test {}", test["tcId"]);
+            assert_eq!(
+                own[..tag.len()] == tag[..],
+                test["result"] == "valid",
+                "test {}",
+                test["tcId"]
+            );
         }
     }
 }
@@ -126,7 +135,8 @@ fn ed25519_signs_as_the_authors_of_the_suite_do() {
     let Some(file) = data("vectors_ed25519/TESTVECTORS") else { return };
     let mut count = 0;
     for line in String::from_utf8(file).unwrap().lines() {
-        let fields: Vec<Vec<u8>> = line.split(':').take(4).map(|field| hex::decode(field).unwrap()).collect();
+        let fields: Vec<Vec<u8>> =
+            line.split(':').take(4).map(|field| hex::decode(field).unwrap()).collect();
         let [secret, public, message, signed] = &fields[..] else { panic!("{line}") };
         let key = SecretKey::from_bytes(Algorithm::Ed25519, &secret[..32]).unwrap();
         assert_eq!(*key.public().to_bytes(), **public);
@@ -139,7 +149,8 @@ fn ed25519_signs_as_the_authors_of_the_suite_do() {
 /// RFC 6979, appendix A.2.5, with SHA-256; of the first the RFC's own `s` is in the upper half.
 #[test]
 fn esp256_signs_as_rfc_6979_says_but_with_low_s() {
-    let secret = hex::decode("c9afa9d845ba75166b5c215767b1d6934e50c3db36e89b127b8a622b120f6721").unwrap();
+    let secret =
+        hex::decode("c9afa9d845ba75166b5c215767b1d6934e50c3db36e89b127b8a622b120f6721").unwrap();
     let key = SecretKey::from_bytes(Algorithm::Esp256, &secret).unwrap();
     let r = "efd48b2aacb6a8fd1140dd9cd45e81d69d2c877b56aaf991c34d0ea84eaf3716";
     let high = "f7cb1c942d657c41d436c7a1b6e29f65f3e900dbb9aff4064dc4ab2f843acda8";
@@ -147,7 +158,11 @@ fn esp256_signs_as_rfc_6979_says_but_with_low_s() {
     assert_eq!(hex::encode(&*key.signature(b"sample").unwrap()), format!("{r}{low}"));
     let malleated = hex::decode(format!("{r}{high}")).unwrap();
     assert_eq!(key.public().verify(b"sample", &malleated), Err(SignatureError::HighS));
-    assert_eq!(key.public().verify(b"simple", &malleated), Err(SignatureError::NotAuthentic), "HighS means: otherwise valid");
+    assert_eq!(
+        key.public().verify(b"simple", &malleated),
+        Err(SignatureError::NotAuthentic),
+        "HighS means: otherwise valid"
+    );
     assert_eq!(
         hex::encode(&*key.signature(b"test").unwrap()),
         "f1abb023518351cd71d881567b1ea663ed3efcf6c5132b354f28d3b0b7d38367\
@@ -160,16 +175,29 @@ fn points_of_small_order_and_second_encodings_are_no_ed25519_keys() {
     let p = "edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f";
     for (encoding, about) in [
         ("0100000000000000000000000000000000000000000000000000000000000000", "the neutral element"),
-        ("ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f", "the point of order 2"),
+        (
+            "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+            "the point of order 2",
+        ),
         ("0000000000000000000000000000000000000000000000000000000000000000", "a point of order 4"),
         ("c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a", "a point of order 8"),
         (p, "y = p, which is y = 0 again"),
-        ("f0ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f", "y = p + 3, which is y = 3 again"),
-        ("f1ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f", "y = p + 4, which is y = 4 again"),
+        (
+            "f0ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+            "y = p + 3, which is y = 3 again",
+        ),
+        (
+            "f1ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+            "y = p + 4, which is y = 4 again",
+        ),
         ("0200000000000000000000000000000000000000000000000000000000000000", "no point at all"),
     ] {
         let bytes = hex::decode(encoding).unwrap();
-        assert_eq!(PublicKey::from_bytes(Algorithm::Ed25519, &bytes), Err(KeyError::InvalidPublicKey), "{about}");
+        assert_eq!(
+            PublicKey::from_bytes(Algorithm::Ed25519, &bytes),
+            Err(KeyError::InvalidPublicKey),
+            "{about}"
+        );
     }
     // The canonical encodings of y = 3 and y = 4: one of them is a point, so that the refusals above are for their form.
     let canonical = [3, 4].map(|y| {
@@ -198,7 +226,8 @@ fn valid_ed25519_signatures_with_r_of_small_order_are_refused() {
             let message = message.to_be_bytes();
             for r in EIGHT_TORSION {
                 let r_bytes = r.compress().to_bytes();
-                let k = Scalar::from_bytes_mod_order_wide(&sha512(&[&r_bytes, &key_bytes, &message]));
+                let k =
+                    Scalar::from_bytes_mod_order_wide(&sha512(&[&r_bytes, &key_bytes, &message]));
                 if r + torsion * k != EIGHT_TORSION[0] {
                     continue;
                 }
@@ -235,23 +264,40 @@ fn esp256_keys_are_uncompressed_points_of_the_curve_only() {
     }
     let compressed = [&[2 | key[64] & 1], &key[1..33]].concat();
     assert_eq!(PublicKey::from_bytes(Algorithm::Esp256, &compressed), Err(KeyError::KeyLength));
-    assert_eq!(SecretKey::from_bytes(Algorithm::Esp256, &[0; 32]).err(), Some(KeyError::InvalidSecretKey));
-    assert_eq!(SecretKey::from_bytes(Algorithm::Esp256, &[0xff; 32]).err(), Some(KeyError::InvalidSecretKey));
-    assert!(SecretKey::from_seed(Algorithm::Esp256, &[0xff; 32]).is_ok(), "32 random bytes always give a key");
+    assert_eq!(
+        SecretKey::from_bytes(Algorithm::Esp256, &[0; 32]).err(),
+        Some(KeyError::InvalidSecretKey)
+    );
+    assert_eq!(
+        SecretKey::from_bytes(Algorithm::Esp256, &[0xff; 32]).err(),
+        Some(KeyError::InvalidSecretKey)
+    );
+    assert!(
+        SecretKey::from_seed(Algorithm::Esp256, &[0xff; 32]).is_ok(),
+        "32 random bytes always give a key"
+    );
 }
 
 #[test]
 #[cfg(not(feature = "host"))]
 fn ml_dsa_keys_are_refused_where_the_suite_is_not_built_in() {
-    assert_eq!(PublicKey::from_bytes(Algorithm::MlDsa44, &[0; 1312]), Err(KeyError::UnknownAlgorithm));
-    assert_eq!(SecretKey::from_seed(Algorithm::MlDsa44, &[0; 32]).err(), Some(KeyError::UnknownAlgorithm));
+    assert_eq!(
+        PublicKey::from_bytes(Algorithm::MlDsa44, &[0; 1312]),
+        Err(KeyError::UnknownAlgorithm)
+    );
+    assert_eq!(
+        SecretKey::from_seed(Algorithm::MlDsa44, &[0; 32]).err(),
+        Some(KeyError::UnknownAlgorithm)
+    );
 }
 
 /// AWS-LC's answers; the vectors beside the repository have none for this suite.
 #[test]
 #[cfg(feature = "host")]
 fn ml_dsa_44_agrees_with_another_implementation() {
-    use aws_lc_rs::signature::{KeyPair, ML_DSA_44, ML_DSA_44_SIGNING, PqdsaKeyPair, UnparsedPublicKey};
+    use aws_lc_rs::signature::{
+        KeyPair, ML_DSA_44, ML_DSA_44_SIGNING, PqdsaKeyPair, UnparsedPublicKey,
+    };
 
     for byte in 0..8 {
         let ours = SecretKey::from_seed(Algorithm::MlDsa44, &[byte; 32]).unwrap();
@@ -259,16 +305,24 @@ fn ml_dsa_44_agrees_with_another_implementation() {
         assert_eq!(*ours.public().to_bytes(), *theirs.public_key().as_ref());
         for message in [b"".as_slice(), b"one epoch", &[byte; 5000]] {
             let signature = ours.signature(message).unwrap();
-            UnparsedPublicKey::new(&ML_DSA_44, &*ours.public().to_bytes()).verify(message, &signature).unwrap();
+            UnparsedPublicKey::new(&ML_DSA_44, &*ours.public().to_bytes())
+                .verify(message, &signature)
+                .unwrap();
             let mut signature = [0; 2420];
             theirs.sign(message, &mut signature).unwrap();
             assert_eq!(ours.public().verify(message, &signature), Ok(()));
             for at in [0, 31, 32, 1000, 2335, 2336, 2415, 2419] {
                 let mut broken = signature;
                 broken[at] ^= 1;
-                let refused = UnparsedPublicKey::new(&ML_DSA_44, &*ours.public().to_bytes()).verify(message, &broken).is_err();
+                let refused = UnparsedPublicKey::new(&ML_DSA_44, &*ours.public().to_bytes())
+                    .verify(message, &broken)
+                    .is_err();
                 assert!(refused);
-                assert_eq!(ours.public().verify(message, &broken), Err(SignatureError::NotAuthentic), "byte {at}");
+                assert_eq!(
+                    ours.public().verify(message, &broken),
+                    Err(SignatureError::NotAuthentic),
+                    "byte {at}"
+                );
             }
         }
     }

@@ -7,7 +7,8 @@ use moteseal_core::sum::query::QueryId;
 use moteseal_core::sum::sies::Master;
 use moteseal_core::{DeviceId, Digest, GroupId};
 
-const CIRCLE: Circle = Circle { group: GroupId([1; 8]), roster: Digest([2; 32]), sources: 100, key_group: 40 };
+const CIRCLE: Circle =
+    Circle { group: GroupId([1; 8]), roster: Digest([2; 32]), sources: 100, key_group: 40 };
 const DEVICE: DeviceId = DeviceId(*b"mote0041");
 
 fn files() -> (String, String) {

@@ -5,7 +5,9 @@ use hmac::{Hmac, KeyInit, Mac};
 use moteseal_core::engine::{Engine, Scalar};
 use moteseal_core::sum::guard::Permit;
 use moteseal_core::sum::query::QueryId;
-use moteseal_core::sum::sies::{EncryptError, KeyLanes, KeyTotals, LANES, Master, OpenError, Psr, PsrError, SUM_LIMIT, Slot};
+use moteseal_core::sum::sies::{
+    EncryptError, KeyLanes, KeyTotals, LANES, Master, OpenError, Psr, PsrError, SUM_LIMIT, Slot,
+};
 use moteseal_core::{DeviceId, GroupId};
 use num_bigint::BigUint;
 use proptest::prelude::*;
@@ -38,8 +40,10 @@ mod reference {
         }
         let mut s = start;
         for _ in 0..10 {
-            _ = [[0, 4, 8, 12], [1, 5, 9, 13], [2, 6, 10, 14], [3, 7, 11, 15]].map(|column| quarter(&mut s, column));
-            _ = [[0, 5, 10, 15], [1, 6, 11, 12], [2, 7, 8, 13], [3, 4, 9, 14]].map(|diagonal| quarter(&mut s, diagonal));
+            _ = [[0, 4, 8, 12], [1, 5, 9, 13], [2, 6, 10, 14], [3, 7, 11, 15]]
+                .map(|column| quarter(&mut s, column));
+            _ = [[0, 5, 10, 15], [1, 6, 11, 12], [2, 7, 8, 13], [3, 4, 9, 14]]
+                .map(|diagonal| quarter(&mut s, diagonal));
         }
         let mut out = [0; 64];
         for ((bytes, word), start) in out.chunks_mut(4).zip(s).zip(start) {
@@ -66,13 +70,22 @@ mod reference {
     }
 
     fn multiplier(key_group: u32, query: QueryId, slot: u8, epoch: u64) -> BigUint {
-        let secret = hmac(&SECRET, &[b"moteseal/1/sum/keygroup", &GROUP.0, &key_group.to_be_bytes()]);
+        let secret =
+            hmac(&SECRET, &[b"moteseal/1/sum/keygroup", &GROUP.0, &key_group.to_be_bytes()]);
         BigUint::from_bytes_le(&block(&secret, query, slot, epoch)[..32]) % p()
     }
 
-    pub(crate) fn encrypt(id: DeviceId, key_group: u32, query: QueryId, slot: u8, epoch: u64, value: u128) -> BigUint {
+    pub(crate) fn encrypt(
+        id: DeviceId,
+        key_group: u32,
+        query: QueryId,
+        slot: u8,
+        epoch: u64,
+        value: u128,
+    ) -> BigUint {
         let (key, share) = device(id, query, slot, epoch);
-        (multiplier(key_group, query, slot, epoch) * ((BigUint::from(value) << 160) + share) + key) % p()
+        (multiplier(key_group, query, slot, epoch) * ((BigUint::from(value) << 160) + share) + key)
+            % p()
     }
 
     /// The sum, if the shares add up.
@@ -109,15 +122,30 @@ fn encrypt(n: u32, key_group: u32, query: QueryId, slot: u8, epoch: u64, value: 
     key.encrypt(&mut permit(query, epoch), Slot(slot), value).unwrap()
 }
 
-fn totals(devices: impl IntoIterator<Item = u32>, query: QueryId, slot: u8, epoch: u64) -> KeyTotals {
+fn totals(
+    devices: impl IntoIterator<Item = u32>,
+    query: QueryId,
+    slot: u8,
+    epoch: u64,
+) -> KeyTotals {
     let mut totals = KeyTotals::default();
     for n in devices {
-        totals.add(&Master::new(SECRET).source(GROUP, id(n), 0).for_query(query), Slot(slot), epoch);
+        totals.add(
+            &Master::new(SECRET).source(GROUP, id(n), 0).for_query(query),
+            Slot(slot),
+            epoch,
+        );
     }
     totals
 }
 
-fn open(psr: &Psr, devices: impl IntoIterator<Item = u32>, query: QueryId, slot: u8, epoch: u64) -> Result<u128, OpenError> {
+fn open(
+    psr: &Psr,
+    devices: impl IntoIterator<Item = u32>,
+    query: QueryId,
+    slot: u8,
+    epoch: u64,
+) -> Result<u128, OpenError> {
     let key = Master::new(SECRET).key_group(GROUP, 0).for_query(query);
     totals(devices, query, slot, epoch).open(psr, &key, Slot(slot), epoch, 1 << 40)
 }
@@ -239,9 +267,15 @@ fn a_record_that_is_none_is_named() {
 fn a_value_that_would_reach_into_others_is_refused() {
     let query = QueryId([1; 16]);
     let key = Master::new(SECRET).source(GROUP, id(0), 0).for_query(query);
-    assert_eq!(key.encrypt(&mut permit(query, 1), Slot(0), SUM_LIMIT), Err(EncryptError::ValueTooLarge));
+    assert_eq!(
+        key.encrypt(&mut permit(query, 1), Slot(0), SUM_LIMIT),
+        Err(EncryptError::ValueTooLarge)
+    );
     assert!(key.encrypt(&mut permit(query, 1), Slot(0), SUM_LIMIT - 1).is_ok());
-    assert_eq!(key.encrypt(&mut permit(QueryId([2; 16]), 1), Slot(0), 0), Err(EncryptError::WrongQuery));
+    assert_eq!(
+        key.encrypt(&mut permit(QueryId([2; 16]), 1), Slot(0), 0),
+        Err(EncryptError::WrongQuery)
+    );
     let mut once = permit(query, 1);
     assert!(key.encrypt(&mut once, Slot(3), 0).is_ok());
     for slot in [3, 2, 0] {
@@ -256,6 +290,13 @@ fn secrets_are_not_printed() {
     let master = Master::new(SECRET);
     let source = master.source(GROUP, id(0), 0);
     let key = source.for_query(QueryId([0; 16]));
-    let printed = format!("{master:?} {source:?} {key:?} {:?} {:?}", KeyLanes::default(), KeyTotals::default());
-    assert_eq!(printed, "Master(secret) SourceSecret(secret) SourceKey(secret) KeyLanes(secret) KeyTotals(secret)");
+    let printed = format!(
+        "{master:?} {source:?} {key:?} {:?} {:?}",
+        KeyLanes::default(),
+        KeyTotals::default()
+    );
+    assert_eq!(
+        printed,
+        "Master(secret) SourceSecret(secret) SourceKey(secret) KeyLanes(secret) KeyTotals(secret)"
+    );
 }

@@ -35,7 +35,10 @@ fn picked(selected: &[bool]) -> impl Iterator<Item = Sequence> + Clone {
     selected.iter().enumerate().filter(|(_, chosen)| **chosen).map(|(seq, _)| Sequence(seq as u64))
 }
 
-fn leaves<'a>(selected: &'a [bool], records: &'a [Vec<u8>]) -> impl Iterator<Item = (Sequence, Digest)> + 'a {
+fn leaves<'a>(
+    selected: &'a [bool],
+    records: &'a [Vec<u8>],
+) -> impl Iterator<Item = (Sequence, Digest)> + 'a {
     picked(selected).map(|seq| (seq, tree::leaf(&records[seq.0 as usize])))
 }
 
@@ -191,7 +194,8 @@ fn unsorted_repeated_and_outlying_positions_are_refused() {
 fn a_path_of_another_length_or_to_nowhere_is_refused() {
     let records = records(7, 4);
     let path = joined(&reference::tree::path(6, &records));
-    let root = |seq, n, path: &[u8]| tree::path_root(tree::leaf(&records[6]), Sequence(seq), n, path);
+    let root =
+        |seq, n, path: &[u8]| tree::path_root(tree::leaf(&records[6]), Sequence(seq), n, path);
     assert_eq!(root(6, 7, &path), Ok(reference::tree::root(&records)));
     assert_eq!(root(7, 7, &path), Err(PathError::OutOfRange));
     assert_eq!(root(0, 0, &path), Err(PathError::OutOfRange));
@@ -227,19 +231,32 @@ fn a_device_keeps_at_most_33_bytes_a_frontier_entry_and_256_more() {
 fn vectors() -> Option<&'static Path> {
     static UNPACKED: OnceLock<Option<PathBuf>> = OnceLock::new();
     let unpack = || {
-        let data = std::env::var_os("MOTESEAL_DATA")
-            .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"), PathBuf::from);
+        let data = std::env::var_os("MOTESEAL_DATA").map_or_else(
+            || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"),
+            PathBuf::from,
+        );
         let folder = data.join("vectors_merkle");
         if !folder.is_dir() {
             let absent = format!("no vectors_merkle in {}; set MOTESEAL_DATA", data.display());
-            assert!(std::env::var_os("MOTESEAL_DATA_REQUIRED").is_none_or(|required| required != "1"), "{absent}");
+            assert!(
+                std::env::var_os("MOTESEAL_DATA_REQUIRED").is_none_or(|required| required != "1"),
+                "{absent}"
+            );
             println!("SKIPPED: {absent}");
             return None;
         }
         let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("vectors_merkle");
         std::fs::create_dir_all(&out).unwrap();
-        for archive in ["tessera_tlog_tiles_testdata.tar.xz", "transparency_dev_merkle_testdata.tar.xz"] {
-            let status = Command::new("tar").arg("-xJf").arg(folder.join(archive)).arg("-C").arg(&out).status().unwrap();
+        for archive in
+            ["tessera_tlog_tiles_testdata.tar.xz", "transparency_dev_merkle_testdata.tar.xz"]
+        {
+            let status = Command::new("tar")
+                .arg("-xJf")
+                .arg(folder.join(archive))
+                .arg("-C")
+                .arg(&out)
+                .status()
+                .unwrap();
             assert!(status.success(), "tar -xJf {archive} failed");
         }
         Some(out.join("testdata"))
@@ -283,7 +300,8 @@ fn inclusion_probes_from_outside_are_judged_as_they_say() {
     files(&vectors.join("inclusion"), &mut probes);
     let (mut good, mut bad) = (0, 0);
     for file in probes {
-        let probe: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        let probe: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
         let bytes = |field: &str| probe[field].as_str().map(base64).unwrap_or_default();
         let mut path = Vec::new();
         let mut lengths_right = true;
@@ -294,8 +312,10 @@ fn inclusion_probes_from_outside_are_judged_as_they_say() {
         }
         let accepted = lengths_right
             && <[u8; 32]>::try_from(bytes("leafHash")).is_ok_and(|leaf| {
-                let (seq, n) = (probe["leafIdx"].as_u64().unwrap(), probe["treeSize"].as_u64().unwrap());
-                tree::path_root(Digest(leaf), Sequence(seq), n, &path).is_ok_and(|root| root.0[..] == bytes("root"))
+                let (seq, n) =
+                    (probe["leafIdx"].as_u64().unwrap(), probe["treeSize"].as_u64().unwrap());
+                tree::path_root(Digest(leaf), Sequence(seq), n, &path)
+                    .is_ok_and(|root| root.0[..] == bytes("root"))
             });
         assert_eq!(accepted, !probe["wantErr"].as_bool().unwrap(), "{}", file.display());
         if accepted { good += 1 } else { bad += 1 }
@@ -311,7 +331,9 @@ fn a_log_from_outside_has_the_roots_its_checkpoints_state() {
     let mut tree = Tree::<8>::new();
     for size in 0..=15_u64 {
         if size > 0 {
-            let Ok(bundle) = std::fs::read(log.join(format!("tile/entries/000.p/{size}"))) else { continue };
+            let Ok(bundle) = std::fs::read(log.join(format!("tile/entries/000.p/{size}"))) else {
+                continue;
+            };
             let (mut rest, mut entries) = (&bundle[..], Vec::new());
             while let Some((length, after)) = rest.split_first_chunk::<2>() {
                 let (entry, after) = after.split_at(u16::from_be_bytes(*length).into());

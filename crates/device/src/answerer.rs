@@ -128,7 +128,11 @@ impl fmt::Debug for Answerer {
 impl Answerer {
     /// A source whose records are of this schema; `clock` gives Unix milliseconds.
     #[must_use]
-    pub fn new(membership: Membership, schema: Vec<u8>, clock: Box<dyn Fn() -> u64 + Send + Sync>) -> Self {
+    pub fn new(
+        membership: Membership,
+        schema: Vec<u8>,
+        clock: Box<dyn Fn() -> u64 + Send + Sync>,
+    ) -> Self {
         Self { membership, schema, clock, running: Vec::new() }
     }
 
@@ -136,7 +140,11 @@ impl Answerer {
     ///
     /// # Errors
     /// [`DurableError`].
-    pub fn hear<K: Signer>(&mut self, announcement: &[u8], mote: &mut DurableMote<K>) -> Result<(), DurableError> {
+    pub fn hear<K: Signer>(
+        &mut self,
+        announcement: &[u8],
+        mote: &mut DurableMote<K>,
+    ) -> Result<(), DurableError> {
         if let Err(error) = self.try_hear(announcement, mote)? {
             warn!(%error, "an agenda of queries is not acted on");
         }
@@ -153,10 +161,11 @@ impl Answerer {
         mote: &mut DurableMote<K>,
     ) -> Result<Result<(), Unheard>, DurableError> {
         let mut scratch = vec![0; MAX_AGENDA];
-        let agenda = match self.open(announcement, mote.agenda().map(|(newest, _)| newest), &mut scratch) {
-            Ok(agenda) => agenda,
-            Err(error) => return Ok(Err(error)),
-        };
+        let agenda =
+            match self.open(announcement, mote.agenda().map(|(newest, _)| newest), &mut scratch) {
+                Ok(agenda) => agenda,
+                Err(error) => return Ok(Err(error)),
+            };
         if let Err(error) = mote.accept_agenda(agenda.number(), agenda.digest())? {
             return Ok(Err(Unheard::Refused(error)));
         }
@@ -177,17 +186,25 @@ impl Answerer {
         // What was sensed for a query that goes on stays.
         for old in before {
             if let Some(running) = self.running.iter_mut().find(|running| running.id == old.id) {
-                (running.next, running.whole_from, running.readings) = (old.next, old.whole_from, old.readings);
+                (running.next, running.whole_from, running.readings) =
+                    (old.next, old.whole_from, old.readings);
             }
         }
         Ok(Ok(()))
     }
 
     /// The agenda that was announced, if it is this device's and no older than the newest one.
-    fn open<'a>(&self, announcement: &'a [u8], newest: Option<u64>, scratch: &mut [u8]) -> Result<Agenda<'a>, Unheard> {
+    fn open<'a>(
+        &self,
+        announcement: &'a [u8],
+        newest: Option<u64>,
+        scratch: &mut [u8],
+    ) -> Result<Agenda<'a>, Unheard> {
         let of = &self.membership;
         // What is old by its own word is not worth the check of a signature.
-        if let Some(newest) = newest.filter(|newest| agenda::claimed_number(announcement).is_ok_and(|number| number < *newest)) {
+        if let Some(newest) = newest.filter(|newest| {
+            agenda::claimed_number(announcement).is_ok_and(|number| number < *newest)
+        }) {
             return Err(Unheard::Refused(AgendaRefused::OlderAgenda { newest }));
         }
         let said = agenda::hear(announcement, of.group, &of.querier, scratch)?;
@@ -249,7 +266,8 @@ impl Answerer {
     #[must_use]
     pub fn due_in_ms(&self) -> Option<u64> {
         let now = (self.clock)();
-        let end = |running: &Running| running.next.saturating_add(1).saturating_mul(running.epoch_ms);
+        let end =
+            |running: &Running| running.next.saturating_add(1).saturating_mul(running.epoch_ms);
         self.running.iter().map(|running| end(running).saturating_sub(now)).min()
     }
 
@@ -257,13 +275,21 @@ impl Answerer {
     ///
     /// # Errors
     /// [`DurableError`].
-    pub fn answers<K: Signer>(&mut self, is_up: bool, mote: &mut DurableMote<K>) -> Result<Vec<Vec<u8>>, DurableError> {
+    pub fn answers<K: Signer>(
+        &mut self,
+        is_up: bool,
+        mote: &mut DurableMote<K>,
+    ) -> Result<Vec<Vec<u8>>, DurableError> {
         let now = (self.clock)();
         let mut frames = Vec::new();
         for running in &mut self.running {
             // Of a clock that was set back: what was answered before, the guard knows.
             running.next = running.next.min(now / running.epoch_ms).max(running.first);
-            let Some(epoch) = (now / running.epoch_ms).checked_sub(1).filter(|epoch| *epoch >= running.next) else { continue };
+            let Some(epoch) =
+                (now / running.epoch_ms).checked_sub(1).filter(|epoch| *epoch >= running.next)
+            else {
+                continue;
+            };
             let late = now - (epoch + 1) * running.epoch_ms;
             let within = (running.epoch_ms / WITHIN).clamp(WITHIN_MS.0, WITHIN_MS.1);
             if late <= within && !is_up {
@@ -271,7 +297,10 @@ impl Answerer {
             }
             running.next = epoch + 1;
             if late > within || epoch >= running.until {
-                debug!(epoch, late, "an epoch of a query is not answered: it is too late, or not asked for");
+                debug!(
+                    epoch,
+                    late, "an epoch of a query is not answered: it is too late, or not asked for"
+                );
                 continue;
             }
             match answer(&self.membership, &self.schema, running, epoch, mote)? {
@@ -292,9 +321,16 @@ fn answer<K: Signer>(
     epoch: u64,
     mote: &mut DurableMote<K>,
 ) -> Result<Result<Vec<u8>, String>, DurableError> {
-    let reading = running.readings.iter().flatten().find(|(at, _)| *at == epoch).map(|(_, record)| &record[..]);
+    let reading = running
+        .readings
+        .iter()
+        .flatten()
+        .find(|(at, _)| *at == epoch)
+        .map(|(_, record)| &record[..]);
     if reading.is_none() && epoch < running.whole_from {
-        return Ok(Err("the device began within it, and does not know what it had sensed before".to_owned()));
+        return Ok(Err(
+            "the device began within it, and does not know what it had sensed before".to_owned()
+        ));
     }
     let mut values = [0; MAX_SLOTS];
     let values = match contribution(schema, &running.plan, reading, &mut values) {
@@ -308,8 +344,11 @@ fn answer<K: Signer>(
         Ok(permit) => permit,
         Err(error) => return Ok(Err(error.to_string())),
     };
-    let encrypted: Result<Vec<Psr>, _> =
-        (0..).map(Slot).zip(values).map(|(slot, value)| running.key.encrypt(&mut permit, slot, *value)).collect();
+    let encrypted: Result<Vec<Psr>, _> = (0..)
+        .map(Slot)
+        .zip(values)
+        .map(|(slot, value)| running.key.encrypt(&mut permit, slot, *value))
+        .collect();
     let psrs = match encrypted {
         Ok(psrs) => psrs,
         Err(error) => return Ok(Err(error.to_string())),
@@ -317,13 +356,26 @@ fn answer<K: Signer>(
     let mut participation = [0; 8];
     let length = Participation::encode_one(of.position, &mut participation)?;
     let mut frame = vec![0; AROUND + psrs.len() * (PSR + 2)];
-    let length = close_share(running.id.reference(), epoch, &participation[..length], &psrs, &of.link, &mut frame)?.len();
+    let length = close_share(
+        running.id.reference(),
+        epoch,
+        &participation[..length],
+        &psrs,
+        &of.link,
+        &mut frame,
+    )?
+    .len();
     frame.truncate(length);
     Ok(Ok(frame))
 }
 
 /// What a reading, or none, contributes to each slot.
-fn contribution(schema: &[u8], plan: &[u8], reading: Option<&[u8]>, values: &mut [u128]) -> Result<usize, String> {
+fn contribution(
+    schema: &[u8],
+    plan: &[u8],
+    reading: Option<&[u8]>,
+    values: &mut [u128],
+) -> Result<usize, String> {
     let schema = Schema::decode(schema).map_err(|error| error.to_string())?;
     let plan = Plan::decode(plan).map_err(|error| error.to_string())?;
     let bound = plan.bind(&schema).map_err(|error| error.to_string())?;

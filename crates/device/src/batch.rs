@@ -38,7 +38,10 @@ impl fmt::Display for BatchRefused {
                 self.refused.name()
             ),
             SealRefused::EpochOutOfRange { epoch } => {
-                write!(f, "the reading at {at} is in epoch {epoch}, which the roster does not allow (EpochOutOfRange)")
+                write!(
+                    f,
+                    "the reading at {at} is in epoch {epoch}, which the roster does not allow (EpochOutOfRange)"
+                )
             }
             other => write!(f, "the reading at {at}: {other}"),
         }
@@ -73,7 +76,11 @@ impl Batch {
             last_ms = unix_ms;
             match sealer.push(EpochNumber(unix_ms / self.epoch_ms), record) {
                 Ok(bundle) => sealed.bundles.extend(bundle),
-                Err(SealRefused::EpochGoesBack { .. } | SealRefused::EpochClosed { .. }) if self.new_only => sealed.left_out += 1,
+                Err(SealRefused::EpochGoesBack { .. } | SealRefused::EpochClosed { .. })
+                    if self.new_only =>
+                {
+                    sealed.left_out += 1
+                }
                 Err(refused) => return Err(BatchRefused { unix_ms, refused }),
             }
             if count % 4096 == 0 {
@@ -81,7 +88,9 @@ impl Batch {
             }
         }
         taken(recording.len() as u64);
-        let last = sealer.close(!self.keep_open).map_err(|refused| BatchRefused { unix_ms: last_ms, refused })?;
+        let last = sealer
+            .close(!self.keep_open)
+            .map_err(|refused| BatchRefused { unix_ms: last_ms, refused })?;
         sealed.bundles.extend(last);
         Ok(sealed)
     }

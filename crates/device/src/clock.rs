@@ -27,7 +27,9 @@ impl Clock {
     pub(crate) fn new(epoch_ms: u64, unix_ms: u64, newest: Option<EpochNumber>) -> Self {
         let epoch_ms = epoch_ms.max(1);
         let known_ms = newest.map(|newest| newest.0.saturating_mul(epoch_ms));
-        let is_credible = known_ms.is_none_or(|known_ms| unix_ms <= known_ms.saturating_add(epoch_ms.max(LONGEST_ABSENCE)));
+        let is_credible = known_ms.is_none_or(|known_ms| {
+            unix_ms <= known_ms.saturating_add(epoch_ms.max(LONGEST_ABSENCE))
+        });
         let start_ms = if is_credible { unix_ms } else { known_ms.unwrap_or(unix_ms) };
         Self { epoch_ms, start_ms: start_ms.max(known_ms.unwrap_or(0)) }
     }
@@ -71,7 +73,10 @@ mod tests {
     fn a_clock_that_goes_as_time_does_is_believed() {
         let clock = Clock::new(HOUR, NOW, Some(EpochNumber(489_990)));
         for elapsed in [0, 1, 1000, 100_000] {
-            assert_eq!(clock.epoch(NOW + elapsed * HOUR, hours(elapsed)), (EpochNumber(490_000 + elapsed), false));
+            assert_eq!(
+                clock.epoch(NOW + elapsed * HOUR, hours(elapsed)),
+                (EpochNumber(490_000 + elapsed), false)
+            );
         }
         // A step of two epochs is one; a clock that is behind says what it says.
         assert_eq!(epoch(&clock, NOW + 2 * HOUR, hours(0)), 490_002);
@@ -82,7 +87,11 @@ mod tests {
     fn a_far_jump_waits_for_the_coordinators_word() {
         let mut clock = Clock::new(HOUR, NOW, Some(EpochNumber(490_000)));
         assert_eq!(clock.epoch(FAR, hours(0)), (EpochNumber(490_000), true));
-        assert_eq!(clock.epoch(FAR, hours(5)), (EpochNumber(490_005), true), "time goes on meanwhile");
+        assert_eq!(
+            clock.epoch(FAR, hours(5)),
+            (EpochNumber(490_005), true),
+            "time goes on meanwhile"
+        );
         assert_eq!(clock.epoch(u64::MAX, Duration::MAX).0.0, u64::MAX / HOUR, "nothing overflows");
         let far = EpochNumber(FAR / HOUR);
         clock.announced(EpochNumber(490_003), hours(3));
@@ -96,8 +105,14 @@ mod tests {
     #[test]
     fn a_device_may_have_been_off_for_weeks_but_not_for_years() {
         let newest = Some(EpochNumber(490_000));
-        assert_eq!(epoch(&Clock::new(HOUR, NOW + 30 * 24 * HOUR, newest), NOW + 30 * 24 * HOUR, hours(0)), 490_720);
-        assert_eq!(Clock::new(HOUR, FAR, newest).epoch(FAR, hours(1)), (EpochNumber(490_001), true));
+        assert_eq!(
+            epoch(&Clock::new(HOUR, NOW + 30 * 24 * HOUR, newest), NOW + 30 * 24 * HOUR, hours(0)),
+            490_720
+        );
+        assert_eq!(
+            Clock::new(HOUR, FAR, newest).epoch(FAR, hours(1)),
+            (EpochNumber(490_001), true)
+        );
         // One that has never sealed nor heard anything has nothing else to go by.
         assert_eq!(epoch(&Clock::new(HOUR, FAR, None), FAR, hours(0)), FAR / HOUR);
         // A machine without a battery starts in 1970, and is set later.

@@ -73,7 +73,11 @@ impl fmt::Display for DurableError {
             Self::Journal(error) => error.fmt(f),
             Self::Outbox(error) => error.fmt(f),
             Self::NotThisDevice(path) => {
-                write!(f, "{}: not a journal of this device; give it a state folder of its own", path.display())
+                write!(
+                    f,
+                    "{}: not a journal of this device; give it a state folder of its own",
+                    path.display()
+                )
             }
             Self::OtherSchema(path) => write!(
                 f,
@@ -201,16 +205,24 @@ impl<K: Signer> DurableMote<K> {
         most_waiting: u32,
     ) -> Result<Self, DurableError> {
         let Identity { profile, signer, salt_key, link, coordinator } = identity;
-        let (device, group, schema, scheme) = (profile.device, profile.group, profile.schema_digest, profile.scheme);
+        let (device, group, schema, scheme) =
+            (profile.device, profile.group, profile.schema_digest, profile.scheme);
         let journal = Journal::open(path)?;
         let records = journal.iter().collect::<Result<Vec<_>, _>>()?;
         let foreign = || DurableError::NotThisDevice(path.to_owned());
         let start = match records.first() {
             None => {
-                let before = Before { chain, taken: None, announcement: None, unstated: Unstated::default() };
+                let before = Before {
+                    chain,
+                    taken: None,
+                    announcement: None,
+                    unstated: Unstated::default(),
+                };
                 Start { device, schema, scheme, most_waiting, before }
             }
-            Some(record) => Start::decode(record).filter(|start| start.device == device).ok_or_else(foreign)?,
+            Some(record) => {
+                Start::decode(record).filter(|start| start.device == device).ok_or_else(foreign)?
+            }
         };
         if start.schema != schema && !records.iter().skip(1).all(|record| is_of_no_seal(record)) {
             return Err(DurableError::OtherSchema(path.to_owned()));
@@ -247,7 +259,10 @@ impl<K: Signer> DurableMote<K> {
             durable.mote.set_scheme(scheme);
         }
         let ours = durable.mote.chain();
-        let (signed, found) = (ours.position.last.map(|(index, _)| index), chain.position.last.map(|(index, _)| index));
+        let (signed, found) = (
+            ours.position.last.map(|(index, _)| index),
+            chain.position.last.map(|(index, _)| index),
+        );
         // The state is behind the journal in what was signed, if a kill came between. What is not the journal's is another's.
         if found > signed || (found == signed && chain.position.prev != ours.position.prev) {
             let (journal, next) = (durable.path, ours.next_index);
@@ -257,7 +272,8 @@ impl<K: Signer> DurableMote<K> {
             durable.tell(&Input::SkipTo(chain.next_index))?;
         }
         // What the journal tells depends on how many could wait, so another number holds from a new journal on.
-        durable.most_waiting = most_waiting.max(u32::try_from(durable.mote.waiting()).unwrap_or(u32::MAX)).max(1);
+        durable.most_waiting =
+            most_waiting.max(u32::try_from(durable.mote.waiting()).unwrap_or(u32::MAX)).max(1);
         durable.mote.set_most_waiting(durable.most_waiting as usize);
         durable.compact()?;
         Ok(durable)
@@ -316,7 +332,10 @@ impl<K: Signer> DurableMote<K> {
     ///
     /// # Errors
     /// [`WordError`] if it is not the coordinator's; otherwise as the journal's.
-    pub fn announced(&mut self, bytes: &[u8]) -> Result<Result<Announcement, WordError>, DurableError> {
+    pub fn announced(
+        &mut self,
+        bytes: &[u8],
+    ) -> Result<Result<Announcement, WordError>, DurableError> {
         let word = Announcement::open(bytes, self.group, &self.coordinator);
         if let Ok(word) = &word
             && self.mote.announced(word)
@@ -343,7 +362,10 @@ impl<K: Signer> DurableMote<K> {
             self.tidy()?;
         }
         if let Some(index) = self.mote.forsaken() {
-            warn!(seal = index.0, "the gateway has lost what it had acknowledged of a seal; the seal is given up");
+            warn!(
+                seal = index.0,
+                "the gateway has lost what it had acknowledged of a seal; the seal is given up"
+            );
             self.give_up(index)?;
         }
         Ok(heard)
@@ -401,7 +423,11 @@ impl<K: Signer> DurableMote<K> {
         let chain = self.mote.chain();
         if chain.next_index > self.persisted.next_index {
             // Ahead of the journal: whoever seals after a kill right here passes over the index, and so do we.
-            self.persist(Chain { next_index: chain.next_index, epoch: chain.epoch, ..self.persisted })?;
+            self.persist(Chain {
+                next_index: chain.next_index,
+                epoch: chain.epoch,
+                ..self.persisted
+            })?;
         }
         self.journal.sync()?;
         // Behind the journal: a position that is ahead of it was sealed elsewhere.
@@ -515,12 +541,18 @@ impl<K: Signer> DurableMote<K> {
             end = opened.record;
         }
         spans.reverse();
-        let first = spans.iter().position(|(opened, _)| self.mote.has(opened.index)).unwrap_or(spans.len());
+        let first =
+            spans.iter().position(|(opened, _)| self.mote.has(opened.index)).unwrap_or(spans.len());
         let start = spans.get(first).map_or(&now, |(opened, _)| &opened.before).clone();
         let mut announcement = start.announcement.clone();
-        let unstated = |before: &Before| self.guard.is_some().then(|| Input::Unstated(before.unstated.clone()).encode());
+        let unstated = |before: &Before| {
+            self.guard.is_some().then(|| Input::Unstated(before.unstated.clone()).encode())
+        };
         let answers = unstated(&start);
-        let mut records = vec![Start { device, schema, scheme, most_waiting: self.most_waiting, before: start }.encode()];
+        let mut records = vec![
+            Start { device, schema, scheme, most_waiting: self.most_waiting, before: start }
+                .encode(),
+        ];
         records.extend(announcement.as_deref().map(|bytes| Input::Announcement(bytes).encode()));
         // The guard as it is now: it refuses what the records behind it tell again.
         records.extend(self.guard.as_ref().map(|guard| Input::Guard(guard.clone()).encode()));
@@ -538,16 +570,23 @@ impl<K: Signer> DurableMote<K> {
                 records.extend(unstated(before));
             }
             if before.announcement != announcement {
-                records.extend(before.announcement.as_deref().map(|bytes| Input::Announcement(bytes).encode()));
+                records.extend(
+                    before.announcement.as_deref().map(|bytes| Input::Announcement(bytes).encode()),
+                );
             }
             let (from, to) = (usize::try_from(*record), usize::try_from(end));
-            let inputs = old.get(from.unwrap_or(usize::MAX)..to.unwrap_or(usize::MAX)).unwrap_or_default();
+            let inputs =
+                old.get(from.unwrap_or(usize::MAX)..to.unwrap_or(usize::MAX)).unwrap_or_default();
             let newest = inputs.iter().rev().find_map(|record| match Input::decode(record) {
                 Some(Input::Announcement(bytes)) => Some(bytes.to_vec()),
                 _ => None,
             });
             announcement = newest.or_else(|| before.announcement.clone());
-            kept.push_back(Opened { index: *index, record: records.len() as u64, before: before.clone() });
+            kept.push_back(Opened {
+                index: *index,
+                record: records.len() as u64,
+                before: before.clone(),
+            });
             records.extend_from_slice(inputs);
         }
         if gave_up {

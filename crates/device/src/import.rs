@@ -90,7 +90,9 @@ impl Recording {
 
     /// Instants (Unix, ms) and records, in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (u64, &[u8])> + DoubleEndedIterator {
-        self.rows.iter().map(|row| (row.unix_ms, &self.records[row.start..row.start + usize::from(row.length)]))
+        self.rows
+            .iter()
+            .map(|row| (row.unix_ms, &self.records[row.start..row.start + usize::from(row.length)]))
     }
 }
 
@@ -263,7 +265,11 @@ impl Import {
     /// # Errors
     /// [`ImportError`].
     pub fn file(&self, path: &Path) -> Result<Recording, ImportError> {
-        let io = |error| ImportError { file: path.to_owned(), line: None, kind: ImportErrorKind::Io(error) };
+        let io = |error| ImportError {
+            file: path.to_owned(),
+            line: None,
+            kind: ImportErrorKind::Io(error),
+        };
         let file = File::open(path).map_err(io)?;
         self.read(path, BufReader::with_capacity(1 << 16, file))
     }
@@ -284,11 +290,12 @@ impl Import {
             error => ImportErrorKind::Table(error),
         })?;
         let find = |name: &str| {
-            table
-                .columns()
-                .iter()
-                .position(|column| column == name)
-                .ok_or_else(|| ImportErrorKind::UnknownColumn { name: name.to_owned(), columns: table.columns().to_vec() })
+            table.columns().iter().position(|column| column == name).ok_or_else(|| {
+                ImportErrorKind::UnknownColumn {
+                    name: name.to_owned(),
+                    columns: table.columns().to_vec(),
+                }
+            })
         };
         let time_column = match &self.clock {
             Clock::Column(name) => Some(find(name)?),
@@ -297,7 +304,8 @@ impl Import {
         let opaque = self.opaque.as_deref().map(find).transpose()?;
 
         let specs: Vec<Field<'_>> = self.specs()?;
-        let columns: Vec<usize> = specs.iter().map(|field| find(field.name)).collect::<Result<_, _>>()?;
+        let columns: Vec<usize> =
+            specs.iter().map(|field| find(field.name)).collect::<Result<_, _>>()?;
         let mut fields = specs.clone();
         let time_name = match &self.clock {
             Clock::Column(name) if specs.iter().all(|field| field.name != name) => name.as_str(),
@@ -315,12 +323,18 @@ impl Import {
             return Err(ImportErrorKind::NoColumns);
         }
         let mut buffer = vec![0; MAX_SCHEMA];
-        let schema = Schema::encode(&fields, &mut buffer)
-            .map_err(|error| ImportErrorKind::Spec { spec: self.columns.join(" --column "), error })?;
+        let schema = Schema::encode(&fields, &mut buffer).map_err(|error| {
+            ImportErrorKind::Spec { spec: self.columns.join(" --column "), error }
+        })?;
         let shift = usize::from(self.keep_time.is_some());
-        let wanted = schema.fields().skip(shift).zip(columns).map(|(field, column)| Wanted { column, field });
+        let wanted = schema
+            .fields()
+            .skip(shift)
+            .zip(columns)
+            .map(|(field, column)| Wanted { column, field });
         let wanted: Vec<Wanted<'_>> = wanted.collect();
-        let time_field = self.keep_time.and_then(|epoch_ms| Some((epoch_ms, schema.fields().next()?)));
+        let time_field =
+            self.keep_time.and_then(|epoch_ms| Some((epoch_ms, schema.fields().next()?)));
 
         let mut recording = Recording {
             schema: schema.as_bytes().to_vec(),
@@ -349,7 +363,10 @@ impl Import {
                 return Err(ImportErrorKind::Width { found: row.len(), expected: width });
             }
             let needed = wanted.iter().map(|wanted| wanted.column).chain(time_column).chain(opaque);
-            if let Some(column) = needed.into_iter().find(|&column| row.value(column).is_empty() && Some(column) != opaque) {
+            if let Some(column) = needed
+                .into_iter()
+                .find(|&column| row.value(column).is_empty() && Some(column) != opaque)
+            {
                 if self.skip_incomplete {
                     recording.skipped += 1;
                     continue;
@@ -357,14 +374,22 @@ impl Import {
                 return Err(ImportErrorKind::Missing { column: names[column].clone() });
             }
             let unix_ms = match (&self.clock, time_column) {
-                (Clock::Every { start_ms, every_ms }, _) => start_ms.saturating_add(every_ms.saturating_mul(place)),
+                (Clock::Every { start_ms, every_ms }, _) => {
+                    start_ms.saturating_add(every_ms.saturating_mul(place))
+                }
                 (Clock::Column(column), at) => {
                     let value = row.value(at.unwrap_or(0));
                     let expected = recording.time_format;
-                    let fail = || ImportErrorKind::Time { column: column.clone(), value: value.to_owned(), expected };
+                    let fail = || ImportErrorKind::Time {
+                        column: column.clone(),
+                        value: value.to_owned(),
+                        expected,
+                    };
                     let format = match expected {
                         Some(format) => format,
-                        None => *recording.time_format.insert(TimeFormat::detect(value).ok_or_else(fail)?),
+                        None => *recording
+                            .time_format
+                            .insert(TimeFormat::detect(value).ok_or_else(fail)?),
                     };
                     format.parse(value).ok_or_else(fail)?
                 }
@@ -372,7 +397,9 @@ impl Import {
             if self.latest_ms.is_some_and(|latest| unix_ms > latest) {
                 return Err(ImportErrorKind::Future { unix_ms });
             }
-            if let Some((before_ms, before_line)) = before.filter(|&(before_ms, _)| unix_ms < before_ms && !self.sort) {
+            if let Some((before_ms, before_line)) =
+                before.filter(|&(before_ms, _)| unix_ms < before_ms && !self.sort)
+            {
                 return Err(ImportErrorKind::ClockGoesBack { unix_ms, before_ms, before_line });
             }
             before = Some((unix_ms, row.line()));
@@ -381,7 +408,10 @@ impl Import {
             if let Some(column) = opaque {
                 let value = row.value(column).as_bytes();
                 if value.len() > MAX_PAYLOAD {
-                    return Err(ImportErrorKind::TooLong { column: names[column].clone(), length: value.len() });
+                    return Err(ImportErrorKind::TooLong {
+                        column: names[column].clone(),
+                        length: value.len(),
+                    });
                 }
                 recording.records.extend_from_slice(value);
             } else {
@@ -417,7 +447,9 @@ impl Import {
 
     fn specs(&self) -> Result<Vec<Field<'_>>, ImportErrorKind> {
         let parse = |spec: &'_ String| -> Result<(), ImportErrorKind> {
-            Field::parse(spec).map(drop).map_err(|error| ImportErrorKind::Spec { spec: spec.clone(), error })
+            Field::parse(spec)
+                .map(drop)
+                .map_err(|error| ImportErrorKind::Spec { spec: spec.clone(), error })
         };
         self.columns.iter().try_for_each(parse)?;
         Ok(self.columns.iter().filter_map(|spec| Field::parse(spec).ok()).collect())

@@ -23,7 +23,9 @@ use moteseal_core::seal::tree::Tree;
 use moteseal_core::seal::{Answers, Scheme, Seal, Statement, star};
 use moteseal_core::signature::Signer;
 use moteseal_core::wire::cbor::BufferTooSmall;
-use moteseal_core::wire::link::{Acknowledgement, FrameError, LinkKey, MAX_EVENTS, MAX_FRAME, MAX_RECORD, Uplink};
+use moteseal_core::wire::link::{
+    Acknowledgement, FrameError, LinkKey, MAX_EVENTS, MAX_FRAME, MAX_RECORD, Uplink,
+};
 use moteseal_core::wire::stream::{Open as OpenItem, Selection};
 use moteseal_verify::write;
 
@@ -98,7 +100,8 @@ impl Open {
     /// Whether it takes this event as one of at most `limit`.
     fn has_room(&mut self, record: &[u8], limit: u64) -> bool {
         let count = self.counters.total();
-        count < limit && self.forwarder.make_room(self.key.level(count, self.counters.levels()), record)
+        count < limit
+            && self.forwarder.make_room(self.key.level(count, self.counters.levels()), record)
     }
 
     /// Takes an event for which it has room.
@@ -115,7 +118,8 @@ impl Open {
                 running.retain(|level, _| *level >= own_round.0);
                 if level.0 >= own_round.0 {
                     let running = running.entry(level.0);
-                    let start = || sha2::Digest::new_with_prefix(star::header(device, self.index, level));
+                    let start =
+                        || sha2::Digest::new_with_prefix(star::header(device, self.index, level));
                     let digest: &mut sha2::Sha256 = running.or_insert_with(start);
                     framing.frame(record, |bytes| sha2::Digest::update(digest, bytes));
                 }
@@ -130,7 +134,10 @@ impl Open {
 
 impl<K> std::fmt::Debug for Mote<K> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Mote").field("chain", &self.chain).field("waiting", &self.waiting.len()).finish_non_exhaustive()
+        f.debug_struct("Mote")
+            .field("chain", &self.chain)
+            .field("waiting", &self.waiting.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -220,7 +227,12 @@ impl<K: Signer> Mote<K> {
     ///
     /// # Errors
     /// [`SealRefused`].
-    pub fn pass_over(&mut self, next_index: SealIndex, epoch: EpochNumber, last_in_epoch: bool) -> Result<(), SealRefused> {
+    pub fn pass_over(
+        &mut self,
+        next_index: SealIndex,
+        epoch: EpochNumber,
+        last_in_epoch: bool,
+    ) -> Result<(), SealRefused> {
         if self.open.is_some() {
             self.close_or_give_up(last_in_epoch)?;
         }
@@ -268,7 +280,10 @@ impl<K: Signer> Mote<K> {
     #[must_use]
     pub fn would_open(&mut self, epoch: EpochNumber, record: &[u8]) -> Option<Chain> {
         let limit = self.limit();
-        let goes_on = self.open.as_mut().is_some_and(|open| open.epoch == epoch && open.has_room(record, limit));
+        let goes_on = self
+            .open
+            .as_mut()
+            .is_some_and(|open| open.epoch == epoch && open.has_room(record, limit));
         let next_index = SealIndex(self.chain.next_index.0.saturating_add(1));
         (!goes_on).then_some(Chain { next_index, epoch: Some(epoch), ..self.chain })
     }
@@ -281,7 +296,11 @@ impl<K: Signer> Mote<K> {
     pub fn sense(&mut self, epoch: EpochNumber, record: &[u8]) -> Result<(), SealRefused> {
         self.check_length(record.len())?;
         let limit = self.limit();
-        if self.open.as_mut().is_some_and(|open| open.epoch == epoch && !open.has_room(record, limit)) {
+        if self
+            .open
+            .as_mut()
+            .is_some_and(|open| open.epoch == epoch && !open.has_room(record, limit))
+        {
             self.close_or_give_up(false)?;
         }
         self.go_to(epoch)?;
@@ -335,7 +354,9 @@ impl<K: Signer> Mote<K> {
 
     fn check_length(&self, length: usize) -> Result<(), SealRefused> {
         match self.profile.framing {
-            Framing::Fixed(size) if length != usize::from(size.get()) => Err(SealRefused::WrongLength { length }),
+            Framing::Fixed(size) if length != usize::from(size.get()) => {
+                Err(SealRefused::WrongLength { length })
+            }
             _ if length > MAX_RECORD => Err(SealRefused::TooLong { length }),
             _ => Ok(()),
         }
@@ -353,7 +374,9 @@ impl<K: Signer> Mote<K> {
         match &self.open {
             Some(open) if open.epoch == epoch => return Ok(()),
             Some(_) => self.close_or_give_up(true)?,
-            None if self.chain.position.epoch_closed && self.chain.position.last.is_some_and(|(_, last)| last == epoch) => {
+            None if self.chain.position.epoch_closed
+                && self.chain.position.last.is_some_and(|(_, last)| last == epoch) =>
+            {
                 return Err(SealRefused::EpochClosed { epoch });
             }
             None => {}
@@ -375,7 +398,13 @@ impl<K: Signer> Mote<K> {
             },
             counters: Counters::new(levels),
             answers: self.unstated.take(),
-            forwarder: Box::new(Forwarder::new(index, epoch, (self.profile.scheme, self.profile.framing), levels, announced)),
+            forwarder: Box::new(Forwarder::new(
+                index,
+                epoch,
+                (self.profile.scheme, self.profile.framing),
+                levels,
+                announced,
+            )),
         });
         self.chain.next_index.0 += 1;
         self.chain.epoch = Some(epoch);
@@ -387,9 +416,11 @@ impl<K: Signer> Mote<K> {
         let Some(open) = &self.open else { return Ok(()) };
         let Profile { group, roster, device, levels, .. } = self.profile;
         let position = self.chain.position;
-        let scheme = if matches!(open.folded, Folded::Tree(_)) { Scheme::Tree } else { Scheme::Star };
+        let scheme =
+            if matches!(open.folded, Folded::Tree(_)) { Scheme::Tree } else { Scheme::Star };
         let mut statement = Statement::new(scheme, group, roster, device, levels);
-        (statement.index, statement.prev, statement.last) = (open.index, position.prev, position.last);
+        (statement.index, statement.prev, statement.last) =
+            (open.index, position.prev, position.last);
         (statement.epoch, statement.last_in_epoch) = (open.epoch, last_in_epoch);
         statement.restart = open.index.0 != position.last.map_or(0, |(index, _)| index.0 + 1);
         statement.schema = self.profile.schema_digest;
@@ -402,8 +433,9 @@ impl<K: Signer> Mote<K> {
                 let mut digests = [Digest::NULL; MAX_LEVELS];
                 for level in (0..levels).map(Level).filter(|level| !statement.is_null(*level)) {
                     let running = running.get(&level.0);
-                    digests[usize::from(level.0)] =
-                        running.map_or(Digest::NULL, |digest| Digest(sha2::Digest::finalize(digest.clone()).into()));
+                    digests[usize::from(level.0)] = running.map_or(Digest::NULL, |digest| {
+                        Digest(sha2::Digest::finalize(digest.clone()).into())
+                    });
                 }
                 star::root(&statement.counters, &digests[..usize::from(levels)])
             }
@@ -411,15 +443,26 @@ impl<K: Signer> Mote<K> {
         };
         let surviving = statement.surviving();
         let seal = Seal::new(statement, root, self.signer.algorithm());
-        let signature = self.signer.signature(seal.message(&mut [0; _])).map_err(SealRefused::Sign)?;
+        let signature =
+            self.signer.signature(seal.message(&mut [0; _])).map_err(SealRefused::Sign)?;
         let (mut item, mut part) = (Vec::new(), Vec::new());
         let roster_version = self.profile.roster_version;
-        write::open(&mut item, &OpenItem { device, roster_version, prev: Some(position.prev), last: position.last });
+        write::open(
+            &mut item,
+            &OpenItem { device, roster_version, prev: Some(position.prev), last: position.last },
+        );
         write::part(&mut part, &seal, Selection::Levels(surviving), &[], &[], Some(&signature));
         self.chain.position = seal.position();
         if let Some(Open { index, answers, mut forwarder, .. }) = self.open.take() {
             forwarder.end();
-            self.waiting.push_back(Waiting { index, forwarder, open: item, part, answers, sent: false });
+            self.waiting.push_back(Waiting {
+                index,
+                forwarder,
+                open: item,
+                part,
+                answers,
+                sent: false,
+            });
         }
         Ok(())
     }
@@ -476,7 +519,9 @@ impl<K: Signer> Mote<K> {
         let acknowledgement = Acknowledgement::open(frame, self.profile.device, &self.link)?;
         self.wants_schema |= acknowledgement.wants_schema;
         let before = self.waiting.len();
-        while self.waiting.front().is_some_and(|waiting| acknowledgement.sealed.is_some_and(|sealed| waiting.index <= sealed)) {
+        while self.waiting.front().is_some_and(|waiting| {
+            acknowledgement.sealed.is_some_and(|sealed| waiting.index <= sealed)
+        }) {
             self.waiting.pop_front();
         }
         let mut is_news = self.waiting.len() < before;
@@ -491,11 +536,17 @@ impl<K: Signer> Mote<K> {
     /// Counts the answers in a row that do not know what was acknowledged of the oldest seal. Acknowledgements may be old ones, late or
     /// repeated: one counts only after everything was sent again, and any that knows the seal starts the count anew.
     fn note_loss(&mut self, acknowledgement: &Acknowledgement, is_news: bool) {
-        let oldest = self.waiting.front().map(|waiting| &waiting.forwarder).or(self.open.as_ref().map(|open| &open.forwarder));
+        let oldest = self
+            .waiting
+            .front()
+            .map(|waiting| &waiting.forwarder)
+            .or(self.open.as_ref().map(|open| &open.forwarder));
         let is_unknown = oldest.is_some_and(|forwarder| {
             // Of an earlier seal it speaks where nothing of this one has come. Of a later one it never does to a device that waits.
-            let is_behind = acknowledgement.index < forwarder.index() && forwarder.acknowledged().0 > 0;
-            let is_short = acknowledgement.index == forwarder.index() && acknowledgement.next < forwarder.acknowledged();
+            let is_behind =
+                acknowledgement.index < forwarder.index() && forwarder.acknowledged().0 > 0;
+            let is_short = acknowledgement.index == forwarder.index()
+                && acknowledgement.next < forwarder.acknowledged();
             is_behind || is_short || acknowledgement.index > forwarder.index()
         });
         if is_news || !is_unknown {

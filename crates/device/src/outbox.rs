@@ -69,10 +69,18 @@ impl fmt::Display for OutboxError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io { path, error } if error.kind() == io::ErrorKind::StorageFull => {
-                write!(f, "{}: the disk is full; nothing was stored: make room and run it again", path.display())
+                write!(
+                    f,
+                    "{}: the disk is full; nothing was stored: make room and run it again",
+                    path.display()
+                )
             }
             Self::Io { path, error } => write!(f, "{}: {error}", path.display()),
-            Self::Locked(path) => write!(f, "{}: another process is sealing with it; wait for it to end", path.display()),
+            Self::Locked(path) => write!(
+                f,
+                "{}: another process is sealing with it; wait for it to end",
+                path.display()
+            ),
             Self::NoState { path, error } => write!(
                 f,
                 "{}: the chain's state cannot be kept here: {error}; name a file for it with --state, in a folder that lasts, and the \
@@ -113,7 +121,10 @@ pub fn state_beside(key: &Path, device: DeviceId) -> Result<PathBuf, OutboxError
         return Err(no_state(io::Error::other("the key is not a file")));
     }
     let name = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    Ok(file.with_file_name(format!("{}.{device}.chain", name.strip_suffix(".key.pem").unwrap_or(&name))))
+    Ok(file.with_file_name(format!(
+        "{}.{device}.chain",
+        name.strip_suffix(".key.pem").unwrap_or(&name)
+    )))
 }
 
 /// One device's outbox.
@@ -135,12 +146,23 @@ impl Outbox {
     ///
     /// # Errors
     /// [`OutboxError`].
-    pub fn open(directory: &Path, state: &Path, roster: &Roster, device: DeviceId) -> Result<(Self, Chain), OutboxError> {
+    pub fn open(
+        directory: &Path,
+        state: &Path,
+        roster: &Roster,
+        device: DeviceId,
+    ) -> Result<(Self, Chain), OutboxError> {
         // The state itself is replaced whenever it is written, so its lock is a file of its own, which stays.
         let no_state = |error| OutboxError::NoState { path: state.to_owned(), error };
         let mut options = File::options();
         let lock_path = with_suffix(state, ".lock");
-        let state_lock = options.read(true).write(true).create(true).truncate(false).open(&lock_path).map_err(no_state)?;
+        let state_lock = options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&lock_path)
+            .map_err(no_state)?;
         lock(&state_lock, state)?;
         fs::create_dir_all(directory).map_err(at(directory))?;
         let directory_lock = File::open(directory).map_err(at(directory))?;
@@ -178,7 +200,9 @@ impl Outbox {
             let name = entry.map_err(at(&self.directory))?.file_name();
             let name = name.to_string_lossy();
             let digits = name.strip_prefix(&self.stem).and_then(|rest| rest.strip_prefix('-'));
-            let digits = digits.and_then(|rest| rest.strip_suffix(EXTENSION)).and_then(|rest| rest.strip_suffix('.'));
+            let digits = digits
+                .and_then(|rest| rest.strip_suffix(EXTENSION))
+                .and_then(|rest| rest.strip_suffix('.'));
             if let Some(index) = digits.and_then(|digits| digits.parse().ok()).map(SealIndex)
                 && name == self.file_name(index)
             {
@@ -200,8 +224,13 @@ impl Outbox {
     /// # Errors
     /// `Io`; the state is then the one before.
     pub fn persist(&self, chain: &Chain) -> Result<(), OutboxError> {
-        write_durably(&self.state, &encode(self.device, chain, &self.whole)).map_err(at(&self.state))?;
-        let directory = self.state.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        write_durably(&self.state, &encode(self.device, chain, &self.whole))
+            .map_err(at(&self.state))?;
+        let directory = self
+            .state
+            .parent()
+            .filter(|path| !path.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
         sync_directory(directory)
     }
 
@@ -210,7 +239,11 @@ impl Outbox {
     ///
     /// # Errors
     /// `Io` or `Unknown`; nothing is stored, or, if a file could not get its name at the very end, the bundles before it.
-    pub fn store(&self, bundles: &[Bundle], stored: &mut dyn FnMut(&Bundle)) -> Result<Vec<PathBuf>, OutboxError> {
+    pub fn store(
+        &self,
+        bundles: &[Bundle],
+        stored: &mut dyn FnMut(&Bundle),
+    ) -> Result<Vec<PathBuf>, OutboxError> {
         let Some(last) = bundles.last() else { return Ok(Vec::new()) };
         let mut staged = Staged(Vec::with_capacity(bundles.len()));
         let mut missing = Vec::with_capacity(bundles.len());
@@ -218,7 +251,9 @@ impl Outbox {
             let path = self.path(bundle.index());
             match fs::read(&path) {
                 Ok(bytes) if bytes == bundle.bytes => stored(bundle),
-                Ok(_) => return Err(OutboxError::Unknown { bundle: path, state: self.state.clone() }),
+                Ok(_) => {
+                    return Err(OutboxError::Unknown { bundle: path, state: self.state.clone() });
+                }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     staged.0.push(path.with_extension(format!("{EXTENSION}.tmp")));
                     missing.push(bundle);
@@ -228,10 +263,15 @@ impl Outbox {
         }
         write_all(&missing, &staged.0, stored)?;
         let before = self.read_state()?.map(|(chain, _)| chain);
-        let mut opened = before.unwrap_or(Chain { position: Position::start(Digest::NULL), readings: 0, ..last.chain });
+        let mut opened = before.unwrap_or(Chain {
+            position: Position::start(Digest::NULL),
+            readings: 0,
+            ..last.chain
+        });
         if let (None, Some(first)) = (before, bundles.first()) {
             let statement = first.seal.statement();
-            opened.position = Position { prev: statement.prev, last: statement.last, epoch_closed: false };
+            opened.position =
+                Position { prev: statement.prev, last: statement.last, epoch_closed: false };
         }
         opened.next_index = last.chain.next_index;
         // After a crash the chain goes on behind what got its name; no later epoch of this batch is closed to it.
@@ -249,7 +289,9 @@ impl Outbox {
     /// The chain as the state has it, and the directory that its newest bundles went to.
     fn read_state(&self) -> Result<Option<(Chain, PathBuf)>, OutboxError> {
         match fs::read(&self.state) {
-            Ok(bytes) => decode(self.device, &bytes).ok_or_else(|| OutboxError::BadState(self.state.clone())).map(Some),
+            Ok(bytes) => decode(self.device, &bytes)
+                .ok_or_else(|| OutboxError::BadState(self.state.clone()))
+                .map(Some),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(at(&self.state)(error)),
         }
@@ -257,17 +299,28 @@ impl Outbox {
 
     /// The chain as the state has it, and what was signed beyond.
     fn recover(&self, roster: &Roster) -> Result<Chain, OutboxError> {
-        let certificate = roster.device(self.device).map_or(Digest::NULL, |device| device.certificate);
-        let (mut chain, newest) = self.read_state()?.unwrap_or_else(|| (Chain::start(certificate), self.whole.clone()));
+        let certificate =
+            roster.device(self.device).map_or(Digest::NULL, |device| device.certificate);
+        let (mut chain, newest) =
+            self.read_state()?.unwrap_or_else(|| (Chain::start(certificate), self.whole.clone()));
         let from = chain.position.last.map_or(0, |(index, _)| index.0 + 1);
         for index in (from..chain.next_index.0).map(SealIndex) {
             // The directory that the state names may have been renamed since.
             for directory in [&newest, &self.directory] {
                 let bytes = fs::read(directory.join(self.file_name(index))).ok();
-                let Some(found) = bytes.and_then(|bytes| proven(&bytes, roster, self.device)) else { continue };
-                if found.prev == chain.position.prev && found.position.last.is_some_and(|(of, _)| of == index) {
+                let Some(found) = bytes.and_then(|bytes| proven(&bytes, roster, self.device))
+                else {
+                    continue;
+                };
+                if found.prev == chain.position.prev
+                    && found.position.last.is_some_and(|(of, _)| of == index)
+                {
                     let epoch = |position: Position| position.last.map(|(_, epoch)| epoch);
-                    let before = if epoch(chain.position) == epoch(found.position) { chain.readings } else { 0 };
+                    let before = if epoch(chain.position) == epoch(found.position) {
+                        chain.readings
+                    } else {
+                        0
+                    };
                     chain.readings = before + found.readings;
                     chain.position = found.position;
                     chain.epoch = chain.epoch.max(epoch(found.position));
@@ -276,7 +329,9 @@ impl Outbox {
             }
         }
         match self.bundles()?.pop() {
-            Some((index, bundle)) if index >= chain.next_index => Err(OutboxError::Unknown { bundle, state: self.state.clone() }),
+            Some((index, bundle)) if index >= chain.next_index => {
+                Err(OutboxError::Unknown { bundle, state: self.state.clone() })
+            }
             _ => Ok(chain),
         }
     }
@@ -363,7 +418,10 @@ fn encode(device: DeviceId, chain: &Chain, directory: &Path) -> Vec<u8> {
         Ok(())
     };
     let written = write();
-    debug_assert!(written.is_ok(), "at most 2 + 9 + 34 + 5 + 9 + 1 + 5 + 9 + 9 + 9 bytes and the directory");
+    debug_assert!(
+        written.is_ok(),
+        "at most 2 + 9 + 34 + 5 + 9 + 1 + 5 + 9 + 9 + 9 bytes and the directory"
+    );
     let length = out.position();
     let digest = Digest::of(&[&buffer[..length]]);
     [&buffer[..length], &digest.0].concat()
@@ -393,7 +451,11 @@ fn decode(device: DeviceId, bytes: &[u8]) -> Option<(Chain, PathBuf)> {
 }
 
 /// Writes every bundle to its path, durably. Several at once, for one commit of a file system's journal serves many files.
-fn write_all(bundles: &[&Bundle], paths: &[PathBuf], stored: &mut dyn FnMut(&Bundle)) -> Result<(), OutboxError> {
+fn write_all(
+    bundles: &[&Bundle],
+    paths: &[PathBuf],
+    stored: &mut dyn FnMut(&Bundle),
+) -> Result<(), OutboxError> {
     let next = AtomicUsize::new(0);
     let (send, written) = mpsc::channel();
     thread::scope(|scope| {

@@ -62,7 +62,8 @@ struct Outline {
 impl Outline {
     fn fits(&self, entry: &SealEntry) -> bool {
         (entry.index, entry.epoch, entry.events) == (self.index, self.epoch, self.events)
-            && (entry.last_in_epoch, entry.restart, entry.scheme.as_str()) == (self.last_in_epoch, self.restart, self.scheme)
+            && (entry.last_in_epoch, entry.restart, entry.scheme.as_str())
+                == (self.last_in_epoch, self.restart, self.scheme)
     }
 }
 
@@ -100,11 +101,19 @@ impl fmt::Display for PushError {
         match self {
             Self::Io { path, error } => write!(f, "{}: {error}", path.display()),
             Self::NoBundles(path) => {
-                write!(f, "{}: there are no bundles (.{EXTENSION}) in it; `moteseal seal --out` makes them", path.display())
+                write!(
+                    f,
+                    "{}: there are no bundles (.{EXTENSION}) in it; `moteseal seal --out` makes them",
+                    path.display()
+                )
             }
-            Self::NotABundle { path, cause } => write!(f, "{}: not a bundle: {cause}; move it elsewhere", path.display()),
+            Self::NotABundle { path, cause } => {
+                write!(f, "{}: not a bundle: {cause}; move it elsewhere", path.display())
+            }
             Self::Net { error, pushed: 0 } => error.fmt(f),
-            Self::Net { error, pushed } => write!(f, "{error} ({pushed} bundles are stored; run it again to go on)"),
+            Self::Net { error, pushed } => {
+                write!(f, "{error} ({pushed} bundles are stored; run it again to go on)")
+            }
         }
     }
 }
@@ -127,7 +136,11 @@ pub struct Conflict {
 impl fmt::Display for Conflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { device, index, path, digests } = self;
-        write!(f, "Equivocation: device {device} signed different seals under index {index}, {}", digests.join(" and "))?;
+        write!(
+            f,
+            "Equivocation: device {device} signed different seals under index {index}, {}",
+            digests.join(" and ")
+        )?;
         write!(f, "; one of them is {}", path.display())
     }
 }
@@ -211,8 +224,10 @@ impl Push {
         let (mut body, mut count) = (Vec::new(), 0);
         for files in self.files.chunk_by(|a, b| a.device == b.device) {
             let Some(device) = files.first().map(|file| file.device) else { continue };
-            let wanted: BTreeSet<u32> = files.iter().filter_map(|file| file.seal.as_ref()).map(|seal| seal.index).collect();
-            let listed = list(cloud, device, &wanted).await.map_err(|error| pushed.failed(error))?;
+            let wanted: BTreeSet<u32> =
+                files.iter().filter_map(|file| file.seal.as_ref()).map(|seal| seal.index).collect();
+            let listed =
+                list(cloud, device, &wanted).await.map_err(|error| pushed.failed(error))?;
             for file in files {
                 if let Some(seal) = &file.seal
                     && let Some(entries) = listed.get(&seal.index)
@@ -223,7 +238,10 @@ impl Push {
                                 && entry.digest == digest.to_string()
                                 && file.prev.is_none_or(|prev| entry.prev == prev.to_string())
                         }),
-                        _ => entries.iter().any(|entry| seal.fits(entry)) && has_signature(cloud, device, seal).await,
+                        _ => {
+                            entries.iter().any(|entry| seal.fits(entry))
+                                && has_signature(cloud, device, seal).await
+                        }
                     };
                     if entries.iter().any(|entry| entry.digest != entries[0].digest) || !known {
                         doubtful.insert((device, seal.index));
@@ -234,11 +252,13 @@ impl Push {
                         continue;
                     }
                 }
-                let bytes = fs::read(&file.path).map_err(|error| PushError::Io { path: file.path.clone(), error })?;
+                let bytes = fs::read(&file.path)
+                    .map_err(|error| PushError::Io { path: file.path.clone(), error })?;
                 body.extend_from_slice(&bytes);
                 count += 1;
                 if body.len() >= REQUEST_BYTES || count == REQUEST_BUNDLES {
-                    doubtful.extend(pushed.request(cloud, &mut body, &mut count, &self.files).await?);
+                    doubtful
+                        .extend(pushed.request(cloud, &mut body, &mut count, &self.files).await?);
                     done(pushed.stored + pushed.known);
                 }
             }
@@ -247,7 +267,8 @@ impl Push {
             doubtful.extend(pushed.request(cloud, &mut body, &mut count, &self.files).await?);
             done(pushed.stored + pushed.known);
         }
-        pushed.conflicts = self.conflicts(cloud, doubtful).await.map_err(|error| pushed.failed(error))?;
+        pushed.conflicts =
+            self.conflicts(cloud, doubtful).await.map_err(|error| pushed.failed(error))?;
         Ok(pushed)
     }
 
@@ -264,7 +285,11 @@ impl Push {
     }
 
     /// Where the cloud has different seals under one of these indices, asked again now that it has ours.
-    async fn conflicts(&self, cloud: &Client, doubtful: BTreeSet<(DeviceId, u32)>) -> Result<Vec<Conflict>, NetError> {
+    async fn conflicts(
+        &self,
+        cloud: &Client,
+        doubtful: BTreeSet<(DeviceId, u32)>,
+    ) -> Result<Vec<Conflict>, NetError> {
         let mut of_device: BTreeMap<DeviceId, BTreeSet<u32>> = BTreeMap::new();
         for (device, index) in doubtful {
             of_device.entry(device).or_default().insert(index);
@@ -272,11 +297,20 @@ impl Push {
         let mut conflicts = Vec::new();
         for (device, indices) in of_device {
             for (index, entries) in list(cloud, device, &indices).await? {
-                let digests: BTreeSet<String> = entries.into_iter().map(|entry| entry.digest).collect();
-                let holds = |file: &&File| file.device == device && file.seal.as_ref().is_some_and(|seal| seal.index == index);
+                let digests: BTreeSet<String> =
+                    entries.into_iter().map(|entry| entry.digest).collect();
+                let holds = |file: &&File| {
+                    file.device == device
+                        && file.seal.as_ref().is_some_and(|seal| seal.index == index)
+                };
                 if let (true, Some(file)) = (digests.len() > 1, self.files.iter().find(holds)) {
                     let (index, path) = (SealIndex(index), file.path.clone());
-                    conflicts.push(Conflict { device, index, path, digests: digests.into_iter().collect() });
+                    conflicts.push(Conflict {
+                        device,
+                        index,
+                        path,
+                        digests: digests.into_iter().collect(),
+                    });
                 }
             }
         }
@@ -315,12 +349,15 @@ impl Pushed {
         self.bytes += bytes.len() as u64;
         self.stored += receipt.stored;
         self.known += receipt.known;
-        let named: BTreeSet<(&str, u32)> = receipt.conflicts.iter().map(|at| (at.device.as_str(), at.index)).collect();
+        let named: BTreeSet<(&str, u32)> =
+            receipt.conflicts.iter().map(|at| (at.device.as_str(), at.index)).collect();
         if named.is_empty() {
             return Ok(Vec::new());
         }
         let ours = files.iter().filter_map(|file| Some((file.device, file.seal.as_ref()?.index)));
-        Ok(ours.filter(|(device, index)| named.contains(&(device.to_string().as_str(), *index))).collect())
+        Ok(ours
+            .filter(|(device, index)| named.contains(&(device.to_string().as_str(), *index)))
+            .collect())
     }
 }
 
@@ -329,15 +366,22 @@ async fn put(cloud: &Client, body: bytes::Bytes) -> Result<Receipt, NetError> {
     parse(answer).await
 }
 
-async fn parse<T: serde::de::DeserializeOwned>(answer: moteseal_net::Answer) -> Result<T, NetError> {
+async fn parse<T: serde::de::DeserializeOwned>(
+    answer: moteseal_net::Answer,
+) -> Result<T, NetError> {
     let url = answer.url().to_owned();
     let bytes = answer.bytes(MAX_JSON).await?;
-    serde_json::from_slice(&bytes).map_err(|error| NetError::NotACloud { url, cause: error.to_string() })
+    serde_json::from_slice(&bytes)
+        .map_err(|error| NetError::NotACloud { url, cause: error.to_string() })
 }
 
 /// What the cloud lists under these indices of a device. It is not trusted: what it claims to have without having it, verification
 /// misses. It is asked once an index at most, and nothing but these indices is kept, whatever it says.
-async fn list(cloud: &Client, device: DeviceId, wanted: &BTreeSet<u32>) -> Result<BTreeMap<u32, Vec<SealEntry>>, NetError> {
+async fn list(
+    cloud: &Client,
+    device: DeviceId,
+    wanted: &BTreeSet<u32>,
+) -> Result<BTreeMap<u32, Vec<SealEntry>>, NetError> {
     let mut found: BTreeMap<u32, Vec<SealEntry>> = BTreeMap::new();
     let mut rest = wanted.range(..);
     while let Some(&from) = rest.next() {
@@ -349,11 +393,18 @@ async fn list(cloud: &Client, device: DeviceId, wanted: &BTreeSet<u32>) -> Resul
         let url = answer.url().to_owned();
         let page: SealList = parse(answer).await?;
         if !ascends(&page, from) {
-            return Err(NetError::NotACloud { url, cause: "a listing whose indices do not ascend".to_owned() });
+            return Err(NetError::NotACloud {
+                url,
+                cause: "a listing whose indices do not ascend".to_owned(),
+            });
         }
-        let is_digest = |text: &str| text.len() == 64 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
+        let is_digest =
+            |text: &str| text.len() == 64 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
         if !page.seals.iter().all(|seal| is_digest(&seal.digest)) {
-            return Err(NetError::NotACloud { url, cause: "a listing with digests that are none".to_owned() });
+            return Err(NetError::NotACloud {
+                url,
+                cause: "a listing with digests that are none".to_owned(),
+            });
         }
         for seal in page.seals.into_iter().filter(|seal| wanted.contains(&seal.index)) {
             found.entry(seal.index).or_default().push(seal);
@@ -368,14 +419,19 @@ async fn list(cloud: &Client, device: DeviceId, wanted: &BTreeSet<u32>) -> Resul
 fn ascends(page: &SealList, from: u32) -> bool {
     let indices = page.seals.iter().map(|seal| seal.index);
     indices.is_sorted()
-        && page.seals.iter().all(|seal| seal.index >= from && page.next.is_none_or(|next| seal.index < next))
+        && page
+            .seals
+            .iter()
+            .all(|seal| seal.index >= from && page.next.is_none_or(|next| seal.index < next))
         && page.next.is_none_or(|next| next > from)
 }
 
 /// Whether the seal that the cloud shows under this index has the bundle's signature. If it does not answer that, it has not.
 async fn has_signature(cloud: &Client, device: DeviceId, seal: &Outline) -> bool {
     let path = paths::explain(device, SealIndex(seal.index));
-    let Ok(answer) = cloud.get(&path).await.and_then(|answer| answer.expect(CBOR_SEQ)) else { return false };
+    let Ok(answer) = cloud.get(&path).await.and_then(|answer| answer.expect(CBOR_SEQ)) else {
+        return false;
+    };
     let Ok(bytes) = answer.bytes(MAX_EXPLANATION).await else { return false };
     let mut rest = bytes.as_slice();
     while let Ok((Item::Explain { seal: signed, .. }, length)) = Item::decode(rest) {
@@ -392,7 +448,10 @@ async fn has_signature(cloud: &Client, device: DeviceId, seal: &Outline) -> bool
 fn outline(path: PathBuf) -> Result<File, PushError> {
     let io = |error| PushError::Io { path: path.clone(), error };
     let length = fs::metadata(&path).map_err(io)?.len();
-    let not = |cause: &dyn fmt::Display| PushError::NotABundle { path: path.clone(), cause: cause.to_string() };
+    let not = |cause: &dyn fmt::Display| PushError::NotABundle {
+        path: path.clone(),
+        cause: cause.to_string(),
+    };
     if length > MAX_BUNDLE {
         return Err(not(&"it is too large"));
     }
@@ -403,19 +462,28 @@ fn outline(path: PathBuf) -> Result<File, PushError> {
         match (item, opens.last()) {
             (Item::Schema(_), _) => {}
             (Item::Open(open), _) => opens.push(open),
-            (Item::Part(part), Some(open)) => seals.push(seal(open.last, &part).ok_or_else(|| not(&"its index overflows"))?),
+            (Item::Part(part), Some(open)) => {
+                seals.push(seal(open.last, &part).ok_or_else(|| not(&"its index overflows"))?)
+            }
             _ => return Err(not(&"it has other items than schemas, opens and parts")),
         }
         at += length;
     }
     let Some(open) = opens.first() else { return Err(not(&"it has no open item")) };
     let seal = if opens.len() == 1 && seals.len() == 1 { seals.pop() } else { None };
-    Ok(File { device: open.device, after: open.last.map(|(index, _)| index), prev: open.prev, seal, path })
+    Ok(File {
+        device: open.device,
+        after: open.last.map(|(index, _)| index),
+        prev: open.prev,
+        seal,
+        path,
+    })
 }
 
 /// The seal that a part behind `last` belongs to.
 fn seal(last: Option<(SealIndex, EpochNumber)>, part: &Part<'_>) -> Option<Outline> {
-    let (index, epoch) = last.map_or(Some((0, 0)), |(index, epoch)| Some((index.0.checked_add(1)?, epoch.0)))?;
+    let (index, epoch) =
+        last.map_or(Some((0, 0)), |(index, epoch)| Some((index.0.checked_add(1)?, epoch.0)))?;
     Some(Outline {
         index: index.checked_add(part.skipped)?,
         epoch: epoch.checked_add(part.advance)?,
@@ -452,7 +520,13 @@ mod tests {
     fn a_listing_that_does_not_ascend_is_none() {
         assert!(ascends(&page(&[3, 3, 5], Some(6)), 3));
         assert!(ascends(&page(&[], None), 3));
-        for (indices, next) in [(&[3, 5, 4][..], None), (&[2, 3], None), (&[3, 6], Some(6)), (&[], Some(3)), (&[], Some(2))] {
+        for (indices, next) in [
+            (&[3, 5, 4][..], None),
+            (&[2, 3], None),
+            (&[3, 6], Some(6)),
+            (&[], Some(3)),
+            (&[], Some(2)),
+        ] {
             assert!(!ascends(&page(indices, next), 3), "{indices:?} {next:?}");
         }
     }

@@ -43,7 +43,11 @@ impl fmt::Display for RecordError {
             Self::Journal(error) => error.fmt(f),
             Self::Outbox(error) => error.fmt(f),
             Self::NotThisDevice(path) => {
-                write!(f, "{}: not a journal of this device; name another with --journal", path.display())
+                write!(
+                    f,
+                    "{}: not a journal of this device; name another with --journal",
+                    path.display()
+                )
             }
             Self::OtherSchema(path) => write!(
                 f,
@@ -116,13 +120,19 @@ impl<K: Signer> Recorder<K> {
     ///
     /// # Errors
     /// [`RecordError`]; the readings are still in the journal.
-    pub fn open(sealer: Sealer<K>, outbox: Outbox, journal: &Path) -> Result<(Self, Recovered), RecordError> {
+    pub fn open(
+        sealer: Sealer<K>,
+        outbox: Outbox,
+        journal: &Path,
+    ) -> Result<(Self, Recovered), RecordError> {
         let path = journal;
         let journal = Journal::open(path)?;
         let left = unsealed(&journal, path, &sealer)?;
-        let recovered = Recovered { readings: left.len() as u64, restarted: sealer.chain().restarted() };
+        let recovered =
+            Recovered { readings: left.len() as u64, restarted: sealer.chain().restarted() };
         let stale = left.is_empty();
-        let mut recorder = Self { sealer, outbox, journal, unstored: None, unreported: None, stale };
+        let mut recorder =
+            Self { sealer, outbox, journal, unstored: None, unreported: None, stale };
         recorder.take_again(&left)?;
         recorder.settle()?;
         Ok((recorder, recovered))
@@ -144,7 +154,11 @@ impl<K: Signer> Recorder<K> {
         let (mut index, mut open) = (self.sealer.chain().next_index, None);
         for Reading { epoch, record } in left {
             let (count, bytes) = match open {
-                Some((of, count, bytes)) if of == *epoch && !profile.is_full(count, bytes, record.len()) => (count, bytes),
+                Some((of, count, bytes))
+                    if of == *epoch && !profile.is_full(count, bytes, record.len()) =>
+                {
+                    (count, bytes)
+                }
                 _ => {
                     index = SealIndex(index.0.saturating_add(u32::from(open.is_some())));
                     entries.push(opening(profile, index));
@@ -195,7 +209,11 @@ impl<K: Signer> Recorder<K> {
     ///
     /// # Errors
     /// [`RecordError`]; the reading was not taken, and can be tried again.
-    pub fn record(&mut self, epoch: EpochNumber, record: &[u8]) -> Result<Option<PathBuf>, RecordError> {
+    pub fn record(
+        &mut self,
+        epoch: EpochNumber,
+        record: &[u8],
+    ) -> Result<Option<PathBuf>, RecordError> {
         self.settle()?;
         self.sealer.check_length(record.len())?;
         if self.sealer.would_open(epoch, record.len()).is_some() {
@@ -260,7 +278,11 @@ struct Reading {
 }
 
 /// The readings of a journal that are not under a signed seal.
-fn unsealed<K: Signer>(journal: &Journal, path: &Path, sealer: &Sealer<K>) -> Result<Vec<Reading>, RecordError> {
+fn unsealed<K: Signer>(
+    journal: &Journal,
+    path: &Path,
+    sealer: &Sealer<K>,
+) -> Result<Vec<Reading>, RecordError> {
     let foreign = || RecordError::NotThisDevice(path.to_owned());
     let profile = sealer.profile();
     let signed = sealer.chain().position.last.map(|(index, _)| index);

@@ -70,7 +70,8 @@ impl Replay {
             let fail = |error| (unix_ms, error);
             if let Some(speed) = self.speed {
                 #[allow(clippy::cast_precision_loss)]
-                let due = start + Duration::from_secs_f64((unix_ms - first_ms) as f64 / 1000.0 / speed);
+                let due =
+                    start + Duration::from_secs_f64((unix_ms - first_ms) as f64 / 1000.0 / speed);
                 if due > Instant::now() {
                     recorder.sync().map_err(fail)?;
                     unsynced = 0;
@@ -85,7 +86,9 @@ impl Replay {
                         stored(path);
                     }
                 }
-                Err(RecordError::Refused(SealRefused::EpochGoesBack { .. } | SealRefused::EpochClosed { .. })) => {
+                Err(RecordError::Refused(
+                    SealRefused::EpochGoesBack { .. } | SealRefused::EpochClosed { .. },
+                )) => {
                     replayed.left_out += 1;
                     // The pace is that of the readings that are new.
                     first = None;

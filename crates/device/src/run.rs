@@ -132,8 +132,16 @@ impl From<DurableError> for RunError {
 
 /// The readings of a source, one by one.
 enum Readings<'a> {
-    Recorded { rows: Box<dyn Iterator<Item = (u64, &'a [u8])> + Send + 'a>, next: Option<(u64, &'a [u8])>, pace: Pace },
-    Live { records: mpsc::Receiver<Vec<u8>>, is_open: bool, now: Now<'a> },
+    Recorded {
+        rows: Box<dyn Iterator<Item = (u64, &'a [u8])> + Send + 'a>,
+        next: Option<(u64, &'a [u8])>,
+        pace: Pace,
+    },
+    Live {
+        records: mpsc::Receiver<Vec<u8>>,
+        is_open: bool,
+        now: Now<'a>,
+    },
 }
 
 /// The time of a device that senses.
@@ -148,7 +156,11 @@ struct Now<'a> {
 }
 
 impl<'a> Now<'a> {
-    fn new(machine: &'a (dyn Fn() -> u64 + Sync), epoch_ms: u64, newest: Option<EpochNumber>) -> Self {
+    fn new(
+        machine: &'a (dyn Fn() -> u64 + Sync),
+        epoch_ms: u64,
+        newest: Option<EpochNumber>,
+    ) -> Self {
         let clock = Clock::new(epoch_ms, machine(), newest);
         Self { machine, clock, start: Instant::now(), is_far: false, is_behind: false }
     }
@@ -198,17 +210,26 @@ impl Pace {
     fn due(&mut self, unix_ms: u64) -> Instant {
         let (start, first_ms) = *self.start.get_or_insert((Instant::now(), unix_ms));
         #[allow(clippy::cast_precision_loss)]
-        self.speed
-            .map_or(start, |speed| start + Duration::from_secs_f64(unix_ms.saturating_sub(first_ms) as f64 / 1000.0 / speed))
+        self.speed.map_or(start, |speed| {
+            start
+                + Duration::from_secs_f64(unix_ms.saturating_sub(first_ms) as f64 / 1000.0 / speed)
+        })
     }
 }
 
 impl<'a> Readings<'a> {
     /// The readings of a source, and how many of a recording an earlier run has taken: of the newest epoch as many as it says, and all of
     /// those before. `newest` is the newest epoch that the device knows of.
-    fn new(source: Source<'a>, taken: Taken, newest: Option<EpochNumber>, epoch_ms: u64) -> (Self, u64) {
+    fn new(
+        source: Source<'a>,
+        taken: Taken,
+        newest: Option<EpochNumber>,
+        epoch_ms: u64,
+    ) -> (Self, u64) {
         match source {
-            Source::Live { records, clock } => (Self::Live { records, is_open: true, now: Now::new(clock, epoch_ms, newest) }, 0),
+            Source::Live { records, clock } => {
+                (Self::Live { records, is_open: true, now: Now::new(clock, epoch_ms, newest) }, 0)
+            }
             Source::Recording { recording, speed } => {
                 let (newest, mut left) = taken.unwrap_or((EpochNumber(0), 0));
                 let is_taken = |(unix_ms, _): &(u64, &[u8])| {
@@ -218,7 +239,8 @@ impl<'a> Readings<'a> {
                     counts || of < newest
                 };
                 let passed = recording.iter().take_while(is_taken).count();
-                let mut rows: Box<dyn Iterator<Item = (u64, &'a [u8])> + Send> = Box::new(recording.iter().skip(passed));
+                let mut rows: Box<dyn Iterator<Item = (u64, &'a [u8])> + Send> =
+                    Box::new(recording.iter().skip(passed));
                 let next = rows.next();
                 (Self::Recorded { rows, next, pace: Pace { speed, start: None } }, passed as u64)
             }
@@ -322,7 +344,15 @@ pub async fn run_answering<K: Signer + Send, L: DeviceLink + Sync>(
     let newest = mote.mote().chain().epoch.max(mote.newest_announced());
     let (mut readings, left_out) = Readings::new(source, mote.taken(), newest, settings.epoch_ms);
     let ran = Ran { left_out, ..Ran::default() };
-    let mut run = Run { mote, answerer, settings, ran, retry: Retry::new(settings), is_ended: false, gives_up: false };
+    let mut run = Run {
+        mote,
+        answerer,
+        settings,
+        ran,
+        retry: Retry::new(settings),
+        is_ended: false,
+        gives_up: false,
+    };
     let mut state = link.state();
     let mut stop = pin!(stop);
     loop {
@@ -429,7 +459,10 @@ impl<K: Signer + Send> Run<'_, K> {
         let chain = self.mote.mote().chain();
         let least = match (self.mote.mote().epoch(), chain.epoch) {
             (Some(open), _) => open,
-            (None, Some(newest)) if chain.position.epoch_closed && chain.position.last.is_some_and(|(_, of)| of == newest) => {
+            (None, Some(newest))
+                if chain.position.epoch_closed
+                    && chain.position.last.is_some_and(|(_, of)| of == newest) =>
+            {
                 EpochNumber(newest.0.saturating_add(1))
             }
             (None, newest) => newest.unwrap_or(EpochNumber(0)),
@@ -446,7 +479,10 @@ impl<K: Signer + Send> Run<'_, K> {
     }
 
     /// Sends the answers that are due, and says when to look again.
-    async fn answer<L: DeviceLink>(&mut self, link: Option<&L>) -> Result<Option<Duration>, RunError> {
+    async fn answer<L: DeviceLink>(
+        &mut self,
+        link: Option<&L>,
+    ) -> Result<Option<Duration>, RunError> {
         let (Some(answerer), Some(link)) = (&mut self.answerer, link) else { return Ok(None) };
         let is_up = matches!(*link.state().borrow(), State::Up);
         for frame in answerer.answers(is_up, self.mote)? {
@@ -468,7 +504,11 @@ impl<K: Signer + Send> Run<'_, K> {
     }
 
     /// Takes what has come, and more of it that is there.
-    fn take(&mut self, readings: &mut Readings<'_>, came: Option<Option<Vec<u8>>>) -> Result<(), RunError> {
+    fn take(
+        &mut self,
+        readings: &mut Readings<'_>,
+        came: Option<Option<Vec<u8>>>,
+    ) -> Result<(), RunError> {
         match readings {
             Readings::Recorded { rows, next, pace } => {
                 let mut count = 0;
@@ -477,9 +517,14 @@ impl<K: Signer + Send> Run<'_, K> {
                     && pace.due(unix_ms) <= Instant::now()
                     && !(pace.speed.is_none() && self.holds_back())
                 {
-                    match self.mote.sense(EpochNumber(unix_ms / self.settings.epoch_ms.max(1)), record) {
+                    match self
+                        .mote
+                        .sense(EpochNumber(unix_ms / self.settings.epoch_ms.max(1)), record)
+                    {
                         Ok(()) => self.took(record),
-                        Err(DurableError::Refused(SealRefused::EpochGoesBack { .. } | SealRefused::EpochClosed { .. })) => {
+                        Err(DurableError::Refused(
+                            SealRefused::EpochGoesBack { .. } | SealRefused::EpochClosed { .. },
+                        )) => {
                             self.ran.left_out += 1;
                             // The pace is that of the readings that are new.
                             pace.start = None;
@@ -521,7 +566,9 @@ impl<K: Signer + Send> Run<'_, K> {
         let epoch = now.epoch_from(self.least_epoch());
         match self.mote.sense(epoch, record) {
             Ok(()) => self.took(record),
-            Err(DurableError::Refused(error @ (SealRefused::WrongLength { .. } | SealRefused::TooLong { .. }))) => {
+            Err(DurableError::Refused(
+                error @ (SealRefused::WrongLength { .. } | SealRefused::TooLong { .. }),
+            )) => {
                 self.ran.refused += 1;
                 warn!(%error, "a reading is left out");
             }
@@ -587,7 +634,10 @@ impl<K: Signer + Send> Run<'_, K> {
     fn try_again(&mut self, is_up: bool) {
         let in_vain = is_up && !self.mote.mote().is_done();
         if in_vain {
-            debug!(seconds = self.retry.wait.as_secs_f64(), "nothing was acknowledged; sending again");
+            debug!(
+                seconds = self.retry.wait.as_secs_f64(),
+                "nothing was acknowledged; sending again"
+            );
             self.mote.timeout();
         }
         self.retry.back_off(in_vain);
@@ -610,7 +660,9 @@ impl<K: Signer + Send> Run<'_, K> {
 fn note_link(state: &State) {
     match state {
         State::Up => info!("the link to the gateway is up"),
-        State::Down { cause, again_in } => warn!(%cause, ?again_in, "the link to the gateway is down; readings wait"),
+        State::Down { cause, again_in } => {
+            warn!(%cause, ?again_in, "the link to the gateway is down; readings wait")
+        }
         State::Connecting => {}
     }
 }

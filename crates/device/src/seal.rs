@@ -12,7 +12,9 @@ use std::fmt;
 use moteseal_core::Digest;
 use moteseal_core::engine::Engine;
 use moteseal_core::level::{Counters, SaltKey};
-use moteseal_core::record::{DeviceId, EpochNumber, Framing, GroupId, MAX_LEVELS, MAX_PAYLOAD, SealIndex};
+use moteseal_core::record::{
+    DeviceId, EpochNumber, Framing, GroupId, MAX_LEVELS, MAX_PAYLOAD, SealIndex,
+};
 use moteseal_core::roster::Directory as _;
 use moteseal_core::schema::Schema;
 use moteseal_core::seal::tree::{self, Tree};
@@ -88,7 +90,8 @@ impl Profile {
 
     /// Whether a seal of `count` events in `bytes` bytes is closed before a record of `length` bytes.
     pub(crate) fn is_full(&self, count: u32, bytes: usize, length: usize) -> bool {
-        count >= self.max_events.max(1) || (count > 0 && bytes + self.framed(length) > self.max_bytes)
+        count >= self.max_events.max(1)
+            || (count > 0 && bytes + self.framed(length) > self.max_bytes)
     }
 }
 
@@ -109,7 +112,12 @@ impl Chain {
     /// The chain of a device that has not sealed anything; `certificate` is the digest of its first certificate.
     #[must_use]
     pub const fn start(certificate: Digest) -> Self {
-        Self { position: Position::start(certificate), next_index: SealIndex(0), epoch: None, readings: 0 }
+        Self {
+            position: Position::start(certificate),
+            next_index: SealIndex(0),
+            epoch: None,
+            readings: 0,
+        }
     }
 
     /// Whether indices were opened that were never signed: the next seal must say that the device restarted.
@@ -176,15 +184,29 @@ impl fmt::Display for SealRefused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::EpochGoesBack { epoch, after } => {
-                write!(f, "EpochGoesBack: epoch {epoch} is before epoch {after}, which the device has already opened")
+                write!(
+                    f,
+                    "EpochGoesBack: epoch {epoch} is before epoch {after}, which the device has already opened"
+                )
             }
-            Self::EpochClosed { epoch } => write!(f, "EpochClosed: epoch {epoch} is sealed and closed"),
-            Self::EpochOutOfRange { epoch } => write!(f, "EpochOutOfRange: epoch {epoch} is outside those of the roster"),
-            Self::WrongLength { length } => write!(f, "WrongLength: a record of {length} bytes is not of the schema's size"),
+            Self::EpochClosed { epoch } => {
+                write!(f, "EpochClosed: epoch {epoch} is sealed and closed")
+            }
+            Self::EpochOutOfRange { epoch } => {
+                write!(f, "EpochOutOfRange: epoch {epoch} is outside those of the roster")
+            }
+            Self::WrongLength { length } => {
+                write!(f, "WrongLength: a record of {length} bytes is not of the schema's size")
+            }
             Self::TooLong { length } => {
-                write!(f, "TooLong: a record of {length} bytes; within a budget a reading takes at most {MAX_RECORD}")
+                write!(
+                    f,
+                    "TooLong: a record of {length} bytes; within a budget a reading takes at most {MAX_RECORD}"
+                )
             }
-            Self::IndexExhausted => f.write_str("IndexExhausted: the device has used all its 2^32 indices; give it a new name"),
+            Self::IndexExhausted => f.write_str(
+                "IndexExhausted: the device has used all its 2^32 indices; give it a new name",
+            ),
             Self::Sign(error) => error.fmt(f),
         }
     }
@@ -292,14 +314,18 @@ impl<K: Signer> Sealer<K> {
     pub fn taken(&self) -> Option<(EpochNumber, u64)> {
         let signed = self.chain.position.last.map(|(_, epoch)| (epoch, self.chain.readings));
         let Some(open) = &self.open else { return signed };
-        let before = signed.filter(|(epoch, _)| *epoch == open.epoch).map_or(0, |(_, readings)| readings);
+        let before =
+            signed.filter(|(epoch, _)| *epoch == open.epoch).map_or(0, |(_, readings)| readings);
         Some((open.epoch, before + u64::from(open.count)))
     }
 
     /// What must be persisted before [`push`](Self::push) takes a reading of `epoch` with `length` bytes, if that opens a seal.
     #[must_use]
     pub fn would_open(&self, epoch: EpochNumber, length: usize) -> Option<Chain> {
-        let goes_on = self.open.as_ref().is_some_and(|open| open.epoch == epoch && !self.is_full(open, length));
+        let goes_on = self
+            .open
+            .as_ref()
+            .is_some_and(|open| open.epoch == epoch && !self.is_full(open, length));
         let next_index = SealIndex(self.chain.next_index.0.saturating_add(1));
         (!goes_on).then_some(Chain { next_index, epoch: Some(epoch), ..self.chain })
     }
@@ -309,7 +335,11 @@ impl<K: Signer> Sealer<K> {
     ///
     /// # Errors
     /// [`SealRefused`]; the reading was not taken and nothing has changed.
-    pub fn push(&mut self, epoch: EpochNumber, record: &[u8]) -> Result<Option<Bundle>, SealRefused> {
+    pub fn push(
+        &mut self,
+        epoch: EpochNumber,
+        record: &[u8],
+    ) -> Result<Option<Bundle>, SealRefused> {
         self.check_length(record.len())?;
         let mut bundle = None;
         if self.would_open(epoch, record.len()).is_some() {
@@ -405,7 +435,13 @@ impl<K: Signer> Sealer<K> {
     fn seal(&self, open: &Opened, last_in_epoch: bool) -> Result<Bundle, SealRefused> {
         let profile = &self.profile;
         let salt = self.salt_key.salt(profile.device, open.index);
-        let mut statement = Statement::new(profile.scheme, profile.group, profile.roster, profile.device, profile.levels);
+        let mut statement = Statement::new(
+            profile.scheme,
+            profile.group,
+            profile.roster,
+            profile.device,
+            profile.levels,
+        );
         statement.index = open.index;
         statement.prev = self.chain.position.prev;
         statement.last = self.chain.position.last;
@@ -420,7 +456,13 @@ impl<K: Signer> Sealer<K> {
         let arranged;
         match profile.scheme {
             Scheme::Star => {
-                let by_level = Arranged::new(&self.engine, &statement, profile.framing, &open.records, open.count);
+                let by_level = Arranged::new(
+                    &self.engine,
+                    &statement,
+                    profile.framing,
+                    &open.records,
+                    open.count,
+                );
                 statement.counters = by_level.counters;
                 blocks = by_level.digests(&self.engine, profile.device, open.index);
                 root = star::root(&statement.counters, &blocks);
@@ -437,16 +479,26 @@ impl<K: Signer> Sealer<K> {
 
         let seal = Seal::new(statement, root, self.signer.algorithm());
         let mut buffer = [0; moteseal_core::seal::MAX_MESSAGE];
-        let signature = self.signer.signature(seal.message(&mut buffer)).map_err(SealRefused::Sign)?;
-        let mut bytes = Vec::with_capacity(profile.schema.len() + events.len() + PART_OVERHEAD + 128);
+        let signature =
+            self.signer.signature(seal.message(&mut buffer)).map_err(SealRefused::Sign)?;
+        let mut bytes =
+            Vec::with_capacity(profile.schema.len() + events.len() + PART_OVERHEAD + 128);
         write::schema(&mut bytes, &profile.schema);
         let (prev, last) = (Some(seal.statement().prev), seal.statement().last);
-        write::open(&mut bytes, &Open { device: profile.device, roster_version: profile.roster_version, prev, last });
+        write::open(
+            &mut bytes,
+            &Open { device: profile.device, roster_version: profile.roster_version, prev, last },
+        );
         let part_start = bytes.len();
         // Nothing is lost and no round is raised here, so every level that has events survives.
         let all = Selection::Levels(seal.statement().surviving());
         write::part(&mut bytes, &seal, all, &[], events, Some(&signature));
-        let before = self.chain.position.last.filter(|(_, epoch)| *epoch == open.epoch).map_or(0, |_| self.chain.readings);
+        let before = self
+            .chain
+            .position
+            .last
+            .filter(|(_, epoch)| *epoch == open.epoch)
+            .map_or(0, |_| self.chain.readings);
         let chain = Chain {
             position: seal.position(),
             next_index: SealIndex(open.index.0 + 1),
@@ -466,13 +518,20 @@ struct Arranged {
 }
 
 impl Arranged {
-    fn new(engine: &Host, statement: &Statement, framing: Framing, records: &[u8], count: u32) -> Self {
+    fn new(
+        engine: &Host,
+        statement: &Statement,
+        framing: Framing,
+        records: &[u8],
+        count: u32,
+    ) -> Self {
         let levels = statement.counters.levels();
         let mut level_of = vec![0; count as usize];
         engine.levels(&statement.salt, levels, 0, &mut level_of);
         let mut counters = Counters::new(levels);
         let mut lengths = [0; MAX_LEVELS];
-        let split = |rest| framing.split_first(rest).map_or(0, |(_, tail)| <[u8]>::len(rest) - tail.len());
+        let split =
+            |rest| framing.split_first(rest).map_or(0, |(_, tail)| <[u8]>::len(rest) - tail.len());
         let mut rest = records;
         for &level in &level_of {
             let length = split(rest);
@@ -500,7 +559,8 @@ impl Arranged {
     }
 
     fn digests(&self, engine: &Host, device: DeviceId, index: SealIndex) -> Vec<Digest> {
-        let blocks: Vec<&[u8]> = self.ranges.iter().map(|range| &self.bytes[range.clone()]).collect();
+        let blocks: Vec<&[u8]> =
+            self.ranges.iter().map(|range| &self.bytes[range.clone()]).collect();
         let mut digests = vec![Digest::NULL; blocks.len()];
         engine.block_digests(device, index, &blocks, &mut digests);
         digests

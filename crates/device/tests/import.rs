@@ -27,7 +27,13 @@ fn read(import: &Import, text: &str) -> Result<Recording, String> {
 /// Instants and values as the schema shows them.
 fn rows(recording: &Recording) -> Vec<(u64, String)> {
     let schema = Schema::decode(&recording.schema).unwrap();
-    let show = |record: &[u8]| schema.fields().map(|field| field.read(record).unwrap().to_string()).collect::<Vec<_>>().join(" ");
+    let show = |record: &[u8]| {
+        schema
+            .fields()
+            .map(|field| field.read(record).unwrap().to_string())
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
     recording.iter().map(|(unix_ms, record)| (unix_ms, show(record))).collect()
 }
 
@@ -37,7 +43,10 @@ const TWO: &[&str] = &["temperature:Cel:i16/100", "humidity:%RH:u16/100"];
 fn the_same_readings_in_any_separation_are_the_same_records() {
     for (text, delimiter) in [
         ("ts,humidity,temperature\n10,45.9,-0.05\n11,46,27.97\n", Delimiter::Comma),
-        ("\u{feff}ts, humidity, temperature\r\n\r\n10, 45.9, -0.05\r\n11,46,\"27.97\"\r\n", Delimiter::Comma),
+        (
+            "\u{feff}ts, humidity, temperature\r\n\r\n10, 45.9, -0.05\r\n11,46,\"27.97\"\r\n",
+            Delimiter::Comma,
+        ),
         ("ts;humidity;temperature\n10;45,9;-0,05\n11;46;27,97", Delimiter::Semicolon),
         ("ts\thumidity\ttemperature\n10\t45.9\t-0.05\n11\t46\t27.97\n", Delimiter::Tab),
         ("ts humidity temperature\n10\t45.9\t-0.05\n\n11 46  27.97\n", Delimiter::Whitespace),
@@ -45,7 +54,10 @@ fn the_same_readings_in_any_separation_are_the_same_records() {
         let recording = read(&import(TWO), text).unwrap();
         assert_eq!(recording.delimiter, delimiter, "{text:?}");
         assert_eq!(recording.time_format, Some(TimeFormat::UnixSeconds));
-        assert_eq!(rows(&recording), [(10_000, "-0.05 45.90".to_owned()), (11_000, "27.97 46.00".to_owned())]);
+        assert_eq!(
+            rows(&recording),
+            [(10_000, "-0.05 45.90".to_owned()), (11_000, "27.97 46.00".to_owned())]
+        );
     }
 }
 
@@ -54,20 +66,30 @@ fn an_instant_can_be_kept_in_the_record() {
     let kept = Import { keep_time: Some(4000), ..import(&["v::u8"]) };
     let recording = read(&kept, "ts,v\n2010-05-09T09:00:05.250Z,7\n").unwrap();
     let schema = Schema::decode(&recording.schema).unwrap();
-    assert_eq!(schema.fields().map(|field| field.to_string()).collect::<Vec<_>>(), ["ts::time", "v::u8"]);
+    assert_eq!(
+        schema.fields().map(|field| field.to_string()).collect::<Vec<_>>(),
+        ["ts::time", "v::u8"]
+    );
     assert_eq!(rows(&recording), [(1_273_395_605_250, "1250 7".to_owned())]);
 }
 
 #[test]
 fn rows_without_times_are_timed_by_their_place() {
-    let timed = Import { clock: Clock::Every { start_ms: 5000, every_ms: 250 }, ..import(&["v::u8"]) };
-    assert_eq!(rows(&read(&timed, "v\n1\n2\n").unwrap()), [(5000, "1".to_owned()), (5250, "2".to_owned())]);
+    let timed =
+        Import { clock: Clock::Every { start_ms: 5000, every_ms: 250 }, ..import(&["v::u8"]) };
+    assert_eq!(
+        rows(&read(&timed, "v\n1\n2\n").unwrap()),
+        [(5000, "1".to_owned()), (5250, "2".to_owned())]
+    );
 }
 
 #[test]
 fn a_row_that_is_left_out_takes_its_time_with_it() {
-    let timed =
-        Import { clock: Clock::Every { start_ms: 5000, every_ms: 250 }, skip_incomplete: true, ..import(&["v::u8", "w::u8"]) };
+    let timed = Import {
+        clock: Clock::Every { start_ms: 5000, every_ms: 250 },
+        skip_incomplete: true,
+        ..import(&["v::u8", "w::u8"])
+    };
     let recording = read(&timed, "v,w\n1,1\n,2\n3,\n4,4\n").unwrap();
     assert_eq!(recording.skipped, 2);
     assert_eq!(rows(&recording), [(5000, "1 1".to_owned()), (5750, "4 4".to_owned())]);
@@ -86,7 +108,10 @@ fn rows_can_be_left_out_or_sorted_on_demand() {
     let text = "ts,v\n3,1\n2,\n1,5\n";
     let lenient = Import { skip_incomplete: true, sort: true, ..import(&["v::u8"]) };
     let recording = read(&lenient, text).unwrap();
-    assert_eq!((rows(&recording), recording.skipped), (vec![(1000, "5".to_owned()), (3000, "1".to_owned())], 1));
+    assert_eq!(
+        (rows(&recording), recording.skipped),
+        (vec![(1000, "5".to_owned()), (3000, "1".to_owned())], 1)
+    );
 }
 
 #[test]
@@ -96,14 +121,22 @@ fn what_is_wrong_is_named_with_its_place_and_the_way_out() {
         (v(), "", "data.csv: the file is empty; it needs a header line"),
         (v(), "\n\n", "data.csv: the file is empty"),
         (v(), "ts,v\n", "data.csv: there are no readings below the header"),
-        (import(&["volts:V:u8"]), "ts,v\n1,2\n", "data.csv: there is no column \"volts\"; the file has ts, v"),
+        (
+            import(&["volts:V:u8"]),
+            "ts,v\n1,2\n",
+            "data.csv: there is no column \"volts\"; the file has ts, v",
+        ),
         (
             Import { clock: Clock::Column("when".to_owned()), ..v() },
             "ts,v\n",
             "data.csv: there is no column \"when\"; the file has ts, v",
         ),
         (v(), "ts,v\n1,2\n2,300\n", "data.csv:3: column v: \"300\" does not fit v::u8: OutOfRange"),
-        (v(), "ts,v\n1,2.5\n", "data.csv:2: column v: \"2.5\" does not fit v::u8: NotRepresentable"),
+        (
+            v(),
+            "ts,v\n1,2.5\n",
+            "data.csv:2: column v: \"2.5\" does not fit v::u8: NotRepresentable",
+        ),
         (v(), "ts v\n1 2\n\n2 x\n", "data.csv:4: column v: \"x\" does not fit v::u8: NotANumber"),
         (
             v(),
@@ -112,13 +145,25 @@ fn what_is_wrong_is_named_with_its_place_and_the_way_out() {
         ),
         (v(), "ts,v\n1,1\n2\n", "data.csv:3: 1 columns, but the header has 2"),
         (v(), "ts,v\nsoon,1\n", "data.csv:2: column ts: \"soon\" is no time; use Unix seconds"),
-        (v(), "ts,v\n2010-05-09,1\n7,1\n", "data.csv:3: column ts: \"7\" is no time in the form of the first row, YYYY-MM-DD"),
+        (
+            v(),
+            "ts,v\n2010-05-09,1\n7,1\n",
+            "data.csv:3: column ts: \"7\" is no time in the form of the first row, YYYY-MM-DD",
+        ),
         (v(), "ts,v\n1,\n", "data.csv:2: column v: there is no value; --skip-incomplete"),
         (v(), "ts,v,v\n", "data.csv: two columns are called \"v\""),
         (import(&["v:furlong:u8"]), "ts,v\n", "data.csv: --column v:furlong:u8: UnknownUnit"),
         (import(&[]), "ts,v\n", "data.csv: name the columns to seal with --column"),
-        (Import { latest_ms: Some(9000), ..v() }, "ts,v\n9,1\n10,1\n", "data.csv:3: 1970-01-01T00:00:10Z is in the future"),
-        (Import { keep_time: Some(1 << 33), ..v() }, "ts,v\n", "data.csv: --keep-time holds at most 49 days"),
+        (
+            Import { latest_ms: Some(9000), ..v() },
+            "ts,v\n9,1\n10,1\n",
+            "data.csv:3: 1970-01-01T00:00:10Z is in the future",
+        ),
+        (
+            Import { keep_time: Some(1 << 33), ..v() },
+            "ts,v\n",
+            "data.csv: --keep-time holds at most 49 days",
+        ),
     ] {
         let error = read(&case, text).unwrap_err();
         assert!(error.starts_with(expected), "{error}");

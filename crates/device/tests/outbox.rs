@@ -20,7 +20,8 @@ fn secret() -> SecretKey {
 
 fn roster() -> Roster {
     let devices = [("dev1", secret().public()), ("a/b", secret().public())];
-    let first = FirstRoster { group: "home", epoch_ms: 1000, levels: 8, budget: None, devices: &devices };
+    let first =
+        FirstRoster { group: "home", epoch_ms: 1000, levels: 8, budget: None, devices: &devices };
     Roster::open(&first.issue(&secret()).unwrap(), &secret().public()).unwrap()
 }
 
@@ -29,7 +30,8 @@ fn seal(chain: Chain, epochs: std::ops::Range<u64>) -> Vec<Bundle> {
     let schema = Schema::encode(&[Field::new("v", "", FieldType::U8)], &mut buffer).unwrap();
     let profile = Profile::new(&roster(), "dev1", Scheme::Star, &schema).unwrap();
     let mut sealer = Sealer::new(profile, secret(), SaltKey::new([2; 32]), chain);
-    let mut bundles: Vec<Bundle> = epochs.flat_map(|epoch| sealer.push(EpochNumber(epoch), &[1]).unwrap()).collect();
+    let mut bundles: Vec<Bundle> =
+        epochs.flat_map(|epoch| sealer.push(EpochNumber(epoch), &[1]).unwrap()).collect();
     bundles.extend(sealer.close(true).unwrap());
     bundles
 }
@@ -45,8 +47,10 @@ fn open_with(directory: &Path, state: &Path) -> Result<(Outbox, Chain), OutboxEr
 }
 
 fn names(directory: &Path) -> Vec<String> {
-    let mut names: Vec<String> =
-        fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let mut names: Vec<String> = fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
     names.sort();
     names
 }
@@ -64,7 +68,10 @@ fn a_chain_goes_on_from_batch_to_batch() {
         assert_eq!(seen, bundles.len());
     }
     let expected: Vec<String> = (0..5).map(|index| format!("dev1-{index:010}.mseal")).collect();
-    assert_eq!(names(directory.path()), [expected, vec!["state".to_owned(), "state.lock".to_owned()]].concat());
+    assert_eq!(
+        names(directory.path()),
+        [expected, vec!["state".to_owned(), "state.lock".to_owned()]].concat()
+    );
 }
 
 #[test]
@@ -98,7 +105,11 @@ fn nothing_is_overwritten_and_nothing_half_written() {
     assert_eq!(names(directory.path()), ["dev1-0000000002.mseal", "state.lock"]);
     drop(outbox);
     // A lost state is not taken for a new device.
-    fs::rename(directory.path().join("dev1-0000000002.mseal"), directory.path().join("dev1-0000000000.mseal")).unwrap();
+    fs::rename(
+        directory.path().join("dev1-0000000002.mseal"),
+        directory.path().join("dev1-0000000000.mseal"),
+    )
+    .unwrap();
     let error = open(directory.path()).unwrap_err().to_string();
     assert!(error.contains("restore the state or name the right one with --state"), "{error}");
 }
@@ -106,10 +117,13 @@ fn nothing_is_overwritten_and_nothing_half_written() {
 #[test]
 fn a_chain_is_one_chain_whatever_directory_its_bundles_go_to() {
     let home = tempfile::tempdir().unwrap();
-    let (january, february, state) = (home.path().join("january"), home.path().join("february"), home.path().join("state"));
+    let (january, february, state) =
+        (home.path().join("january"), home.path().join("february"), home.path().join("state"));
     let (outbox, chain) = open_with(&january, &state).unwrap();
     // Two directories, one state: the second process does not seal.
-    assert!(matches!(open_with(&february, &state), Err(OutboxError::Locked(path)) if path == state));
+    assert!(
+        matches!(open_with(&february, &state), Err(OutboxError::Locked(path)) if path == state)
+    );
     let first = seal(chain, 0..2);
     outbox.store(&first, &mut |_| {}).unwrap();
     drop(outbox);
@@ -117,7 +131,9 @@ fn a_chain_is_one_chain_whatever_directory_its_bundles_go_to() {
     assert_eq!((chain.position, chain.next_index), (first[1].chain.position, SealIndex(2)));
     // A crash after a bundle got its name there is found from anywhere.
     let bundle = seal(chain, 2..3).remove(0);
-    outbox.persist(&Chain { position: chain.position, readings: chain.readings, ..bundle.chain }).unwrap();
+    outbox
+        .persist(&Chain { position: chain.position, readings: chain.readings, ..bundle.chain })
+        .unwrap();
     fs::write(outbox.path(bundle.index()), &bundle.bytes).unwrap();
     drop(outbox);
     let (_outbox, chain) = open_with(&january, &state).unwrap();
@@ -142,7 +158,10 @@ fn a_state_lies_beside_its_key_under_one_name() {
         assert!(state_beside(key, device).unwrap_err().to_string().contains("with --state"));
     }
     let error = open_with(home.path(), &key.join("state")).unwrap_err().to_string();
-    assert!(error.contains("the chain's state cannot be kept here") && error.contains("with --state"), "{error}");
+    assert!(
+        error.contains("the chain's state cannot be kept here") && error.contains("with --state"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -171,7 +190,8 @@ fn what_could_not_be_stored_can_be_stored_again() {
     let mut seen = 0;
     assert_eq!(outbox.store(&bundles, &mut |_| seen += 1).unwrap().len(), 3);
     assert_eq!(seen, 3);
-    let indices: Vec<u32> = outbox.bundles().unwrap().into_iter().map(|(index, _)| index.0).collect();
+    let indices: Vec<u32> =
+        outbox.bundles().unwrap().into_iter().map(|(index, _)| index.0).collect();
     assert_eq!(indices, [0, 1, 2]);
     drop(outbox);
     assert_eq!(open(directory.path()).unwrap().1, bundles[2].chain);
@@ -203,8 +223,12 @@ fn a_damaged_state_is_refused() {
     }
     fs::write(&state, good).unwrap();
     let other = roster.id("a/b").unwrap();
-    assert!(matches!(Outbox::open(directory.path(), &state, &roster, other), Err(OutboxError::BadState(_))));
-    let (named, _) = Outbox::open(directory.path(), &directory.path().join("other"), &roster, other).unwrap();
+    assert!(matches!(
+        Outbox::open(directory.path(), &state, &roster, other),
+        Err(OutboxError::BadState(_))
+    ));
+    let (named, _) =
+        Outbox::open(directory.path(), &directory.path().join("other"), &roster, other).unwrap();
     let name = named.path(SealIndex(0)).file_name().unwrap().to_string_lossy().into_owned();
     assert_eq!(name, format!("a_b-{}-0000000000.mseal", &other.to_string()[..8]));
 }

@@ -23,14 +23,17 @@ use moteseal_verify::issue::FirstRoster;
 fn bundles(directory: &Path, value: u8) -> Vec<Bundle> {
     let key = SecretKey::from_seed(Algorithm::Ed25519, &[1; 32]).unwrap();
     let devices = [("dev1", key.public())];
-    let first = FirstRoster { group: "home", epoch_ms: 1000, levels: 8, budget: None, devices: &devices };
+    let first =
+        FirstRoster { group: "home", epoch_ms: 1000, levels: 8, budget: None, devices: &devices };
     let roster = Roster::open(&first.issue(&key).unwrap(), &key.public()).unwrap();
     let mut buffer = [0; MAX_SCHEMA];
     let schema = Schema::encode(&[Field::new("v", "", FieldType::U8)], &mut buffer).unwrap();
     let profile = Profile::new(&roster, "dev1", Scheme::Star, &schema).unwrap();
-    let (outbox, chain) = Outbox::open(directory, &directory.join("state"), &roster, profile.device).unwrap();
+    let (outbox, chain) =
+        Outbox::open(directory, &directory.join("state"), &roster, profile.device).unwrap();
     let mut sealer = Sealer::new(profile, key, SaltKey::new([2; 32]), chain);
-    let mut bundles: Vec<Bundle> = (0..3).flat_map(|epoch| sealer.push(EpochNumber(epoch), &[value]).unwrap()).collect();
+    let mut bundles: Vec<Bundle> =
+        (0..3).flat_map(|epoch| sealer.push(EpochNumber(epoch), &[value]).unwrap()).collect();
     bundles.extend(sealer.close(true).unwrap());
     outbox.store(&bundles, &mut |_| {}).unwrap();
     bundles
@@ -79,7 +82,12 @@ impl FakeCloud {
     }
 }
 
-fn answer(stream: TcpStream, seals: &dyn Fn(u32, usize) -> SealList, uploads: &mut usize, noted: &Mutex<Vec<String>>) {
+fn answer(
+    stream: TcpStream,
+    seals: &dyn Fn(u32, usize) -> SealList,
+    uploads: &mut usize,
+    noted: &Mutex<Vec<String>>,
+) {
     let mut reader = BufReader::new(&stream);
     let (mut request, mut length) = (String::new(), 0);
     if reader.read_line(&mut request).unwrap() == 0 {
@@ -91,7 +99,9 @@ fn answer(stream: TcpStream, seals: &dyn Fn(u32, usize) -> SealList, uploads: &m
         if line.trim().is_empty() {
             break;
         }
-        if let Some((_, value)) = line.split_once(':').filter(|(name, _)| name.eq_ignore_ascii_case("content-length")) {
+        if let Some((_, value)) =
+            line.split_once(':').filter(|(name, _)| name.eq_ignore_ascii_case("content-length"))
+        {
             length = value.trim().parse().unwrap();
         }
     }
@@ -107,8 +117,9 @@ fn answer(stream: TcpStream, seals: &dyn Fn(u32, usize) -> SealList, uploads: &m
         ("404 Not Found", "{}".to_owned())
     };
     let length = body.len();
-    let head =
-        format!("HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n");
+    let head = format!(
+        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n"
+    );
     (&stream).write_all((head + &body).as_bytes()).unwrap();
 }
 
@@ -120,8 +131,11 @@ fn page(seals: Vec<SealEntry>, next: Option<u32>) -> SealList {
 async fn a_listing_without_end_is_not_followed_past_what_is_held() {
     let directory = tempfile::tempdir().unwrap();
     let last = entry(&bundles(directory.path(), 1)[2]);
-    let cloud = FakeCloud::start(move |from, _| page(vec![SealEntry { index: from, ..last.clone() }], Some(from + 1)));
-    let pushed = Push::open(directory.path()).unwrap().to(&cloud.client, &mut |_| {}).await.unwrap();
+    let cloud = FakeCloud::start(move |from, _| {
+        page(vec![SealEntry { index: from, ..last.clone() }], Some(from + 1))
+    });
+    let pushed =
+        Push::open(directory.path()).unwrap().to(&cloud.client, &mut |_| {}).await.unwrap();
     assert_eq!(pushed.known, 0, "nothing of it was the bundles' seals, or had their signatures");
     // Three indices, before the upload and after, and one explanation.
     assert!(cloud.count("GET") <= 7, "{} requests", cloud.count("GET"));
@@ -134,7 +148,12 @@ async fn a_listing_that_goes_back_is_refused() {
     let bundles = bundles(directory.path(), 1);
     let entries: Vec<SealEntry> = bundles.iter().rev().map(entry).collect();
     let cloud = FakeCloud::start(move |_, _| page(entries.clone(), None));
-    let error = Push::open(directory.path()).unwrap().to(&cloud.client, &mut |_| {}).await.unwrap_err().to_string();
+    let error = Push::open(directory.path())
+        .unwrap()
+        .to(&cloud.client, &mut |_| {})
+        .await
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("do not ascend"), "{error}");
     assert_eq!(cloud.count("PUT"), 0);
 }
@@ -155,7 +174,8 @@ async fn another_seal_under_an_index_is_pushed_against_and_reported_with_both_di
         seals.retain(|seal| seal.index >= from);
         page(seals, None)
     });
-    let pushed = Push::open(directory.path()).unwrap().to(&cloud.client, &mut |_| {}).await.unwrap();
+    let pushed =
+        Push::open(directory.path()).unwrap().to(&cloud.client, &mut |_| {}).await.unwrap();
     assert_eq!((pushed.known, pushed.requests), (0, 1));
     let [conflict] = &pushed.conflicts[..] else { panic!("{pushed:?}") };
     assert_eq!((conflict.index, &conflict.digests), (SealIndex(0), &digests));
@@ -165,7 +185,10 @@ async fn another_seal_under_an_index_is_pushed_against_and_reported_with_both_di
 #[tokio::test]
 async fn an_uplink_starts_with_what_an_earlier_run_left() {
     let directory = tempfile::tempdir().unwrap();
-    let held: Vec<_> = bundles(directory.path(), 1).iter().map(|bundle| format!("dev1-{:010}.mseal", bundle.index().0)).collect();
+    let held: Vec<_> = bundles(directory.path(), 1)
+        .iter()
+        .map(|bundle| format!("dev1-{:010}.mseal", bundle.index().0))
+        .collect();
     let cloud = FakeCloud::start(|_, _| page(Vec::new(), None));
     let (sender, receiver) = tokio::sync::mpsc::unbounded_channel();
     sender.send(directory.path().join(&held[2])).unwrap();

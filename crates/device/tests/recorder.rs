@@ -22,7 +22,8 @@ fn secret() -> SecretKey {
 
 fn roster() -> Roster {
     let devices = [("dev1", secret().public())];
-    let first = FirstRoster { group: "home", epoch_ms: 1000, levels: 8, budget: None, devices: &devices };
+    let first =
+        FirstRoster { group: "home", epoch_ms: 1000, levels: 8, budget: None, devices: &devices };
     Roster::open(&first.issue(&secret()).unwrap(), &secret().public()).unwrap()
 }
 
@@ -30,7 +31,11 @@ fn open(directory: &Path) -> (Recorder<SecretKey>, Recovered) {
     try_open(directory, u32::MAX, "v").unwrap()
 }
 
-fn try_open(directory: &Path, max_events: u32, column: &str) -> Result<(Recorder<SecretKey>, Recovered), RecordError> {
+fn try_open(
+    directory: &Path,
+    max_events: u32,
+    column: &str,
+) -> Result<(Recorder<SecretKey>, Recovered), RecordError> {
     let (sealer, outbox) = sealer(directory, max_events, column);
     Recorder::open(sealer, outbox, &directory.join("journal"))
 }
@@ -41,7 +46,8 @@ fn sealer(directory: &Path, max_events: u32, column: &str) -> (Sealer<SecretKey>
     let schema = Schema::encode(&[Field::new(column, "", FieldType::U16)], &mut buffer).unwrap();
     let mut profile = Profile::new(&roster, "dev1", Scheme::Star, &schema).unwrap();
     profile.max_events = max_events;
-    let (outbox, chain) = Outbox::open(directory, &directory.join("state"), &roster, profile.device).unwrap();
+    let (outbox, chain) =
+        Outbox::open(directory, &directory.join("state"), &roster, profile.device).unwrap();
     (Sealer::new(profile, secret(), SaltKey::new([2; 32]), chain), outbox)
 }
 
@@ -55,7 +61,8 @@ fn take(recorder: &mut Recorder<SecretKey>, readings: std::ops::Range<u16>) {
 
 /// Every record under the bundles of a directory, in order; they verify as one chain.
 fn sealed(directory: &Path) -> (Vec<u16>, usize) {
-    let mut files: Vec<_> = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut files: Vec<_> =
+        fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.retain(|path| path.extension().is_some_and(|extension| extension == "mseal"));
     files.sort();
     let (mut records, mut restarts, mut prev) = (Vec::new(), 0, None);
@@ -68,7 +75,9 @@ fn sealed(directory: &Path) -> (Vec<u16>, usize) {
             assert!(prev.is_none_or(|prev| statement.prev == prev), "the chain is unbroken");
             prev = Some(proven.seal.digest());
             restarts += usize::from(statement.restart);
-            proven.sample.for_each(&Scalar, |_, _, record| records.push(u16::from_be_bytes(record.try_into().unwrap())));
+            proven.sample.for_each(&Scalar, |_, _, record| {
+                records.push(u16::from_be_bytes(record.try_into().unwrap()))
+            });
             Ok::<(), ReadError>(())
         };
         reader.feed(&fs::read(file).unwrap(), &mut visit).unwrap();
@@ -84,7 +93,12 @@ fn readings_are_sealed_epoch_by_epoch() {
     assert_eq!(recovered, Recovered::default());
     let mut stored = 0;
     for reading in 0..30u16 {
-        stored += usize::from(recorder.record(EpochNumber(u64::from(reading / 10)), &reading.to_be_bytes()).unwrap().is_some());
+        stored += usize::from(
+            recorder
+                .record(EpochNumber(u64::from(reading / 10)), &reading.to_be_bytes())
+                .unwrap()
+                .is_some(),
+        );
     }
     assert_eq!(stored, 2);
     assert!(recorder.close(true).unwrap().is_some());
@@ -206,7 +220,11 @@ fn a_bundle_that_cannot_be_stored_is_stored_before_anything_else() {
         assert!(stored.is_some(), "the bundle is handed out");
         take(&mut recorder, 11..20);
         recorder.close(true).unwrap();
-        assert_eq!(sealed(directory.path()), ((0..20).collect(), usize::from(restart)), "restart: {restart}");
+        assert_eq!(
+            sealed(directory.path()),
+            ((0..20).collect(), usize::from(restart)),
+            "restart: {restart}"
+        );
     }
 }
 
@@ -216,7 +234,10 @@ fn whoever_seals_without_the_journal_can_see_what_is_left_in_it() {
     let (mut recorder, _) = open(directory.path());
     take(&mut recorder, 0..7);
     drop(recorder);
-    let left = || left_in(&directory.path().join("journal"), &sealer(directory.path(), u32::MAX, "v").0).unwrap();
+    let left = || {
+        left_in(&directory.path().join("journal"), &sealer(directory.path(), u32::MAX, "v").0)
+            .unwrap()
+    };
     assert_eq!(left(), 7);
     let (mut recorder, _) = open(directory.path());
     recorder.close(true).unwrap();
@@ -271,5 +292,8 @@ fn readings_of_other_columns_or_devices_are_not_sealed_as_these() {
     journal.append(&[&[0; 13][..], &[0; 32]].concat()).unwrap();
     journal.sync().unwrap();
     drop(journal);
-    assert!(matches!(try_open(directory.path(), u32::MAX, "v"), Err(RecordError::NotThisDevice(_))));
+    assert!(matches!(
+        try_open(directory.path(), u32::MAX, "v"),
+        Err(RecordError::NotThisDevice(_))
+    ));
 }

@@ -21,7 +21,13 @@ const EPOCH_MS: u64 = 40_000;
 fn roster() -> Roster {
     let key = SecretKey::from_seed(Algorithm::Ed25519, &[1; 32]).unwrap();
     let devices = [("dev1", key.public())];
-    let first = FirstRoster { group: "home", epoch_ms: EPOCH_MS, levels: 8, budget: None, devices: &devices };
+    let first = FirstRoster {
+        group: "home",
+        epoch_ms: EPOCH_MS,
+        levels: 8,
+        budget: None,
+        devices: &devices,
+    };
     Roster::open(&first.issue(&key).unwrap(), &key.public()).unwrap()
 }
 
@@ -46,7 +52,8 @@ fn open(directory: &Path, max_events: u32) -> Recorder<SecretKey> {
     let schema = Schema::decode(&recording.schema).unwrap();
     let mut profile = Profile::new(&roster, "dev1", Scheme::Star, &schema).unwrap();
     profile.max_events = max_events;
-    let (outbox, chain) = Outbox::open(directory, &directory.join("state"), &roster, profile.device).unwrap();
+    let (outbox, chain) =
+        Outbox::open(directory, &directory.join("state"), &roster, profile.device).unwrap();
     let key = SecretKey::from_seed(Algorithm::Ed25519, &[1; 32]).unwrap();
     let sealer = Sealer::new(profile, key, SaltKey::new([2; 32]), chain);
     Recorder::open(sealer, outbox, &directory.join("journal")).unwrap().0
@@ -87,15 +94,25 @@ async fn a_replay_goes_on_wherever_it_was_killed() {
 
             let mut recorder = open(directory.path(), max_events);
             let replay = Replay { epoch_ms: EPOCH_MS, speed: None };
-            let replayed = replay.run(&recording, &mut recorder, &mut |_| {}, &mut |_| {}).await.unwrap();
-            assert_eq!(replayed.readings, 60 - killed as u64, "killed at {killed}, seals of {max_events}");
+            let replayed =
+                replay.run(&recording, &mut recorder, &mut |_| {}, &mut |_| {}).await.unwrap();
+            assert_eq!(
+                replayed.readings,
+                60 - killed as u64,
+                "killed at {killed}, seals of {max_events}"
+            );
             assert_eq!(replayed.left_out, killed as u64);
-            assert_eq!(sealed(&recorder), (0..60).collect::<Vec<u8>>(), "killed at {killed}, seals of {max_events}");
+            assert_eq!(
+                sealed(&recorder),
+                (0..60).collect::<Vec<u8>>(),
+                "killed at {killed}, seals of {max_events}"
+            );
             drop(recorder);
 
             // Once more, with nothing left to do.
             let mut recorder = open(directory.path(), max_events);
-            let replayed = replay.run(&recording, &mut recorder, &mut |_| {}, &mut |_| {}).await.unwrap();
+            let replayed =
+                replay.run(&recording, &mut recorder, &mut |_| {}, &mut |_| {}).await.unwrap();
             assert_eq!((replayed.readings, replayed.left_out, replayed.bundles), (0, 60, 0));
         }
     }

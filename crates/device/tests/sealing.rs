@@ -23,7 +23,13 @@ fn secret() -> SecretKey {
 fn roster() -> Roster {
     let operator = SecretKey::from_seed(Algorithm::Esp256, &[9; 32]).unwrap();
     let devices = [("dev1", secret().public()), ("dev2", secret().public())];
-    let first = FirstRoster { group: "home", epoch_ms: 1000, levels: LEVELS, budget: None, devices: &devices };
+    let first = FirstRoster {
+        group: "home",
+        epoch_ms: 1000,
+        levels: LEVELS,
+        budget: None,
+        devices: &devices,
+    };
     Roster::open(&first.issue(&operator).unwrap(), &operator.public()).unwrap()
 }
 
@@ -37,7 +43,8 @@ fn profile(scheme: Scheme, record: Option<usize>) -> Profile {
         None => Schema::OPAQUE,
         Some(size) => {
             let names: Vec<String> = (0..size).map(|i| format!("b{i}")).collect();
-            let fields: Vec<Field<'_>> = names.iter().map(|name| Field::new(name, "", FieldType::U8)).collect();
+            let fields: Vec<Field<'_>> =
+                names.iter().map(|name| Field::new(name, "", FieldType::U8)).collect();
             Schema::encode(&fields, &mut buffer).unwrap()
         }
     };
@@ -57,7 +64,9 @@ fn read(bytes: &[u8]) -> Result<Vec<(u32, u64, Vec<u8>)>, ReadError> {
     let mut visit = |event: Event<'_>| {
         let Event::Proven(proven) = event else { panic!("{event:?}") };
         let index = proven.seal.statement().index.0;
-        proven.sample.for_each(&moteseal_core::engine::Scalar, |seq, _, record| rows.push((index, seq.0, record.to_vec())));
+        proven.sample.for_each(&moteseal_core::engine::Scalar, |seq, _, record| {
+            rows.push((index, seq.0, record.to_vec()))
+        });
         Ok::<(), ReadError>(())
     };
     reader.feed(bytes, &mut visit)?;
@@ -145,7 +154,10 @@ fn an_index_that_was_opened_and_never_signed_is_a_restart() {
     let sealed = first.push(EpochNumber(5), &[2]).unwrap().unwrap();
     // The power fails: what had been persisted is that index 1 was opened for epoch 5.
     let chain = first.chain();
-    assert_eq!((chain.next_index, chain.epoch, chain.restarted()), (SealIndex(2), Some(EpochNumber(5)), true));
+    assert_eq!(
+        (chain.next_index, chain.epoch, chain.restarted()),
+        (SealIndex(2), Some(EpochNumber(5)), true)
+    );
     let mut second = Sealer::new(profile, secret(), salt_key(), chain);
     let goes_back = SealRefused::EpochGoesBack { epoch: EpochNumber(4), after: EpochNumber(5) };
     assert_eq!(second.push(EpochNumber(4), &[3]).unwrap_err(), goes_back);
@@ -153,7 +165,10 @@ fn an_index_that_was_opened_and_never_signed_is_a_restart() {
     let resumed = second.close(true).unwrap().unwrap();
     let statement = resumed.seal.statement();
     assert!(statement.restart);
-    assert_eq!((statement.index, statement.last), (SealIndex(2), Some((SealIndex(0), EpochNumber(4)))));
+    assert_eq!(
+        (statement.index, statement.last),
+        (SealIndex(2), Some((SealIndex(0), EpochNumber(4))))
+    );
     assert!(!resumed.chain.restarted());
     let rows = read(&[sealed.bytes, resumed.bytes].concat()).unwrap();
     assert_eq!(rows, [(0, 0, vec![1]), (2, 0, vec![3])]);
@@ -161,16 +176,28 @@ fn an_index_that_was_opened_and_never_signed_is_a_restart() {
 
 #[test]
 fn what_is_refused_changes_nothing() {
-    let mut sealer = sealer(Profile { epochs: (EpochNumber(2), Some(EpochNumber(9))), ..profile(Scheme::Tree, Some(1)) });
+    let mut sealer = sealer(Profile {
+        epochs: (EpochNumber(2), Some(EpochNumber(9))),
+        ..profile(Scheme::Tree, Some(1))
+    });
     sealer.push(EpochNumber(5), &[1]).unwrap();
     let chain = sealer.chain();
-    assert_eq!(sealer.push(EpochNumber(10), &[1]).unwrap_err(), SealRefused::EpochOutOfRange { epoch: EpochNumber(10) });
+    assert_eq!(
+        sealer.push(EpochNumber(10), &[1]).unwrap_err(),
+        SealRefused::EpochOutOfRange { epoch: EpochNumber(10) }
+    );
     assert_eq!(sealer.push(EpochNumber(4), &[1]).unwrap_err().name(), "EpochGoesBack");
-    assert_eq!(sealer.push(EpochNumber(6), &[1, 2]).unwrap_err(), SealRefused::WrongLength { length: 2 });
+    assert_eq!(
+        sealer.push(EpochNumber(6), &[1, 2]).unwrap_err(),
+        SealRefused::WrongLength { length: 2 }
+    );
     assert_eq!(sealer.chain(), chain);
     let bundle = sealer.close(true).unwrap().unwrap();
     assert_eq!(read(&bundle.bytes).unwrap(), [(0, 0, vec![1])]);
-    assert_eq!(sealer.push(EpochNumber(5), &[1]).unwrap_err(), SealRefused::EpochClosed { epoch: EpochNumber(5) });
+    assert_eq!(
+        sealer.push(EpochNumber(5), &[1]).unwrap_err(),
+        SealRefused::EpochClosed { epoch: EpochNumber(5) }
+    );
 }
 
 #[test]
@@ -181,7 +208,10 @@ fn an_epoch_left_open_goes_on_under_the_next_index() {
     sealer.push(EpochNumber(5), &[2]).unwrap();
     let second = sealer.close(true).unwrap().unwrap();
     assert!(!second.seal.statement().restart);
-    assert_eq!(read(&[first.bytes, second.bytes].concat()).unwrap(), [(0, 0, vec![1]), (1, 0, vec![2])]);
+    assert_eq!(
+        read(&[first.bytes, second.bytes].concat()).unwrap(),
+        [(0, 0, vec![1]), (1, 0, vec![2])]
+    );
 }
 
 #[test]

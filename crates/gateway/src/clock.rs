@@ -30,7 +30,9 @@ impl Clock {
 
     /// The time, where the machine's clock says `unix_ms`.
     pub(crate) fn read(&mut self, unix_ms: u64, now: Instant) -> Told {
-        let passed = |at: Instant| u64::try_from(now.saturating_duration_since(at).as_millis()).unwrap_or(u64::MAX);
+        let passed = |at: Instant| {
+            u64::try_from(now.saturating_duration_since(at).as_millis()).unwrap_or(u64::MAX)
+        };
         let due = self.believed.map_or(unix_ms, |(at, told)| told.saturating_add(passed(at)));
         // Clocks are slewed, and read a moment after the time that passes.
         let slack = u64::try_from(self.grace.as_millis() / 4).unwrap_or(u64::MAX);
@@ -120,7 +122,11 @@ mod tests {
             // Every epoch whose grace is over has ended.
             let (now, last) = (START + world.passed_ms, ended.last().map(|(epoch, _)| *epoch));
             assert_eq!(last, Some((now - 30_000) / EPOCH_MS - 1), "{off_ms} ms ahead");
-            assert_eq!(world.group.newest(), Some(EpochNumber(now / EPOCH_MS)), "frames of a year ahead are too far");
+            assert_eq!(
+                world.group.newest(),
+                Some(EpochNumber(now / EPOCH_MS)),
+                "frames of a year ahead are too far"
+            );
         }
     }
 
@@ -131,7 +137,10 @@ mod tests {
         let ahead = i64::try_from(YEAR).unwrap_or(i64::MAX);
         World::assert_none_early(&world.pass(29, ahead));
         let _ = world.pass(2, ahead);
-        assert_eq!(world.group.newest(), Some(EpochNumber((START + world.passed_ms + YEAR) / EPOCH_MS)));
+        assert_eq!(
+            world.group.newest(),
+            Some(EpochNumber((START + world.passed_ms + YEAR) / EPOCH_MS))
+        );
     }
 
     #[test]
@@ -156,8 +165,14 @@ mod tests {
         let start = Instant::now();
         let at = |seconds: u64| start + Duration::from_secs(seconds);
         assert!(!clock.read(START, at(0)).has_jumped);
-        assert!(clock.read(START + YEAR, at(1)).has_jumped && !clock.read(START + YEAR, at(2)).has_jumped);
-        assert_eq!(clock.read(START + 3000, at(3)), Told { unix_ms: START + 3000, has_jumped: false });
+        assert!(
+            clock.read(START + YEAR, at(1)).has_jumped
+                && !clock.read(START + YEAR, at(2)).has_jumped
+        );
+        assert_eq!(
+            clock.read(START + 3000, at(3)),
+            Told { unix_ms: START + 3000, has_jumped: false }
+        );
         assert!(clock.read(START + YEAR, at(4)).has_jumped);
     }
 }

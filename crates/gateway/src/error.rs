@@ -25,7 +25,10 @@ impl fmt::Display for ServiceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Listen(address, error) => {
-                write!(f, "cannot listen on {address}: {error}; listen elsewhere (port 0 takes a free one)")
+                write!(
+                    f,
+                    "cannot listen on {address}: {error}; listen elsewhere (port 0 takes a free one)"
+                )
             }
             Self::Thread(error) => write!(f, "the station's thread: {error}"),
             Self::Station(error) => error.fmt(f),

@@ -27,7 +27,14 @@ pub(crate) struct GroupTime {
 
 impl GroupTime {
     pub(crate) fn new(time: Time, grace: Duration, now: Instant) -> Self {
-        Self { time, grace, newest: None, since: BTreeMap::new(), listening: now, reached: HashMap::new() }
+        Self {
+            time,
+            grace,
+            newest: None,
+            since: BTreeMap::new(),
+            listening: now,
+            reached: HashMap::new(),
+        }
     }
 
     /// The newest epoch, if any is known.
@@ -78,14 +85,16 @@ impl GroupTime {
     /// are. A grace later it may have ended others.
     fn may_go_back(&self, newest: EpochNumber, now: Instant) -> bool {
         let since = self.since.get(&newest);
-        self.time == Time::Recorded && since.is_some_and(|since| now.saturating_duration_since(*since) < self.grace)
+        self.time == Time::Recorded
+            && since.is_some_and(|since| now.saturating_duration_since(*since) < self.grace)
     }
 
     /// The epoch that more than half of the devices have reached, of those that were heard within the grace. Where none was, all are
     /// done, or gone: nobody is waited for.
     fn reached_by_most(&self, now: Instant) -> Option<EpochNumber> {
         let is_heard = |at: &Instant| now.saturating_duration_since(*at) < self.grace;
-        let mut heard: Vec<_> = self.reached.values().filter(|(_, at)| is_heard(at)).map(|(epoch, _)| *epoch).collect();
+        let mut heard: Vec<_> =
+            self.reached.values().filter(|(_, at)| is_heard(at)).map(|(epoch, _)| *epoch).collect();
         if heard.is_empty() {
             return self.reached.values().map(|(epoch, _)| *epoch).max();
         }
@@ -203,7 +212,9 @@ mod tests {
         assert!(time.look(EpochNumber(7), start) && !time.look(EpochNumber(6), start));
         assert_eq!((time.newest(), time.judged_by()), (Some(EpochNumber(7)), EpochNumber(7)));
         let now = start + GRACE;
-        assert!(time.is_over(EpochNumber(6), GRACE, now) && !time.is_over(EpochNumber(7), GRACE, now));
+        assert!(
+            time.is_over(EpochNumber(6), GRACE, now) && !time.is_over(EpochNumber(7), GRACE, now)
+        );
         assert!(!time.is_over(EpochNumber(6), Duration::from_secs(29), now));
         time.nothing_came(now);
         assert!(!time.is_over(EpochNumber(6), 9 * GRACE, now + Duration::from_secs(29)));

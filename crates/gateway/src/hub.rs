@@ -14,11 +14,15 @@ use std::fmt;
 use std::ops::Range;
 
 use moteseal_core::digest::Digest;
-use moteseal_core::record::{DeviceId, EpochNumber, Framing, Level, MAX_LEVELS, Round, SealIndex, Sequence};
+use moteseal_core::record::{
+    DeviceId, EpochNumber, Framing, Level, MAX_LEVELS, Round, SealIndex, Sequence,
+};
 use moteseal_core::roster::Directory as _;
 use moteseal_core::sample::Coordinator;
 use moteseal_core::seal::{Authentic, Seal, tree};
-use moteseal_core::wire::link::{Acknowledgement, FrameError, LinkKey, MAX_FRAME, Uplink, claimed_device};
+use moteseal_core::wire::link::{
+    Acknowledgement, FrameError, LinkKey, MAX_FRAME, Uplink, claimed_device,
+};
 use moteseal_verify::{Roster, SchemaEntry};
 use zeroize::Zeroizing;
 
@@ -185,7 +189,10 @@ enum Beside {
 
 impl fmt::Debug for Hub {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hub").field("devices", &self.devices.len()).field("epochs", &self.epochs.len()).finish_non_exhaustive()
+        f.debug_struct("Hub")
+            .field("devices", &self.devices.len())
+            .field("epochs", &self.epochs.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -195,8 +202,15 @@ impl Hub {
     #[must_use]
     pub fn new(roster: Roster, secret: impl Into<Zeroizing<[u8; 32]>>) -> Option<Self> {
         let budget = roster.budget()?;
-        let member =
-            |id| Member { id, key: None, open: None, sealed: None, over: None, wants_schema: false, schemas: Held::EMPTY };
+        let member = |id| Member {
+            id,
+            key: None,
+            open: None,
+            sealed: None,
+            over: None,
+            wants_schema: false,
+            schemas: Held::EMPTY,
+        };
         // A roster lists its devices in ascending order: they are found by halving.
         let devices: Vec<Member> = roster.devices().map(|device| member(device.id)).collect();
         Some(Self {
@@ -234,7 +248,12 @@ impl Hub {
     ///
     /// # Errors
     /// [`Refused`]; nothing has changed then.
-    pub fn hear_if(&mut self, frame: &[u8], now: EpochNumber, has_room: impl FnOnce(DeviceId) -> bool) -> Result<News, Refused> {
+    pub fn hear_if(
+        &mut self,
+        frame: &[u8],
+        now: EpochNumber,
+        has_room: impl FnOnce(DeviceId) -> bool,
+    ) -> Result<News, Refused> {
         if frame.len() > MAX_FRAME {
             return Err(FrameError::Malformed.into());
         }
@@ -247,7 +266,9 @@ impl Hub {
         };
         let has_room = has_room(device);
         let (about, outcome) = match uplink {
-            Uplink::Forward(forward) => (Some((forward.index, forward.epoch)), self.forward(slot, &forward, now, has_room)?),
+            Uplink::Forward(forward) => {
+                (Some((forward.index, forward.epoch)), self.forward(slot, &forward, now, has_room)?)
+            }
             Uplink::Close { schema, open, part } => {
                 let (about, outcome) = self.close(slot, schema, open, part, now, has_room)?;
                 (Some(about), outcome)
@@ -256,9 +277,12 @@ impl Hub {
         };
         Ok(match outcome {
             Outcome::Stale => News { device, durable: false, raised: None, about },
-            Outcome::Fresh(raised) => {
-                News { device, durable: true, raised: about.zip(raised).map(|((_, epoch), round)| (epoch, round)), about }
-            }
+            Outcome::Fresh(raised) => News {
+                device,
+                durable: true,
+                raised: about.zip(raised).map(|((_, epoch), round)| (epoch, round)),
+                about,
+            },
         })
     }
 
@@ -274,8 +298,15 @@ impl Hub {
             return Err(Refused::OverQuota);
         }
         // What a seal uses that is here must be here again after a restart.
-        let sealed = || self.epochs.values().flat_map(|epoch| &epoch.sealed).filter(|sealed| sealed.slot.0 == slot);
-        self.schemas.hold(&mut member.schemas, entry, |digest| sealed().any(|sealed| sealed.schema == *digest))?;
+        let sealed = || {
+            self.epochs
+                .values()
+                .flat_map(|epoch| &epoch.sealed)
+                .filter(|sealed| sealed.slot.0 == slot)
+        };
+        self.schemas.hold(&mut member.schemas, entry, |digest| {
+            sealed().any(|sealed| sealed.schema == *digest)
+        })?;
         member.wants_schema = false;
         Ok(Outcome::Fresh(None))
     }
@@ -286,14 +317,22 @@ impl Hub {
         let member = &self.devices[self.slot(device)? as usize];
         let (index, next) = match &member.open {
             Some(open) => (open.followed.index, open.followed.next),
-            None => (SealIndex(member.sealed.map_or(0, |sealed| sealed.index.0.saturating_add(1))), Sequence(0)),
+            None => (
+                SealIndex(member.sealed.map_or(0, |sealed| sealed.index.0.saturating_add(1))),
+                Sequence(0),
+            ),
         };
         let sealed = member.sealed.map(|sealed| sealed.index);
-        let acknowledgement = Acknowledgement { index, next, sealed, wants_schema: member.wants_schema };
+        let acknowledgement =
+            Acknowledgement { index, next, sealed, wants_schema: member.wants_schema };
         let mut out = [0; 96];
         let frame = match &member.key {
             Some(key) => acknowledgement.close(device, key, &mut out),
-            None => acknowledgement.close(device, &link_key(&self.secret, &self.roster, device), &mut out),
+            None => acknowledgement.close(
+                device,
+                &link_key(&self.secret, &self.roster, device),
+                &mut out,
+            ),
         };
         frame.ok().map(<[u8]>::to_vec)
     }
@@ -314,8 +353,13 @@ impl Hub {
     /// may yet be let go of. They may be more bytes than the frames from which they follow.
     #[must_use]
     pub fn digests(&self) -> u64 {
-        let roots_of_open = |open: &Open| open.roots().map(|roots| (open.followed.epoch, roots.len()));
-        let open = self.devices.iter().filter_map(|member| member.open.as_deref()).filter_map(roots_of_open);
+        let roots_of_open =
+            |open: &Open| open.roots().map(|roots| (open.followed.epoch, roots.len()));
+        let open = self
+            .devices
+            .iter()
+            .filter_map(|member| member.open.as_deref())
+            .filter_map(roots_of_open);
         let epochs = || self.epochs.iter().chain(&self.late);
         let sealed = epochs().flat_map(|(epoch, state)| {
             let roots = state.sealed.iter().filter_map(|sealed| match &sealed.beside {
@@ -329,7 +373,9 @@ impl Hub {
             total += roots as u64;
             of_trees.insert(epoch);
         }
-        let kept = epochs().filter(|(epoch, _)| of_trees.contains(epoch)).map(|(_, state)| state.coordinator.kept());
+        let kept = epochs()
+            .filter(|(epoch, _)| of_trees.contains(epoch))
+            .map(|(_, state)| state.coordinator.kept());
         total + kept.sum::<u64>()
     }
 
@@ -344,12 +390,20 @@ impl Hub {
         for sealed in epoch.listed() {
             closed[sealed.slot.0 as usize] |= sealed.seal.statement().last_in_epoch;
         }
-        self.devices.iter().zip(closed).filter(|(_, closed)| !closed).map(|(device, _)| device.id).collect()
+        self.devices
+            .iter()
+            .zip(closed)
+            .filter(|(_, closed)| !closed)
+            .map(|(device, _)| device.id)
+            .collect()
     }
 
     fn check_epoch(&self, slot: u32, epoch: EpochNumber, now: EpochNumber) -> Result<(), Refused> {
         let (first, last) = self.roster.epochs();
-        if epoch.0 > now.0.saturating_add(1) || epoch < first || last.is_some_and(|last| epoch > last) {
+        if epoch.0 > now.0.saturating_add(1)
+            || epoch < first
+            || last.is_some_and(|last| epoch > last)
+        {
             return Err(Refused::EpochTooFar);
         }
         let opened = || self.openers.values().filter(|opener| **opener == slot).count();
@@ -384,8 +438,11 @@ impl Hub {
         let round = self.rounds.get(&epoch).copied().unwrap_or(Round(0));
         let epochs = if is_over { &mut self.late } else { &mut self.epochs };
         epochs.entry(epoch).or_insert_with(|| {
-            let mut state =
-                Epoch { coordinator: Coordinator::new(levels, budget), queues: Queues::new(levels), sealed: Vec::new() };
+            let mut state = Epoch {
+                coordinator: Coordinator::new(levels, budget),
+                queues: Queues::new(levels),
+                sealed: Vec::new(),
+            };
             for level in state.coordinator.settle(round) {
                 state.queues.forget(Level(level));
             }
@@ -414,8 +471,12 @@ impl Hub {
 
     /// Forgets late epochs of which nobody forwards a seal any more.
     fn forget_late(&mut self) {
-        let open: Vec<_> =
-            self.devices.iter().filter_map(|member| member.open.as_ref()).map(|open| open.followed.epoch).collect();
+        let open: Vec<_> = self
+            .devices
+            .iter()
+            .filter_map(|member| member.open.as_ref())
+            .map(|open| open.followed.epoch)
+            .collect();
         self.late.retain(|epoch, _| open.contains(epoch));
     }
 
@@ -427,10 +488,13 @@ impl Hub {
     /// What is left of the epochs that are over.
     #[must_use]
     pub fn standing(&self) -> Standing {
-        let sealed = self.devices.iter().filter_map(|member| Some((member.id, member.over?))).collect();
+        let sealed =
+            self.devices.iter().filter_map(|member| Some((member.id, member.over?))).collect();
         // Of epochs that are not over, the frames say it again.
         let abandoned = self.abandoned.iter().filter(|(_, (_, epoch))| self.is_over(*epoch));
-        let abandoned = abandoned.map(|(slot, abandoned)| (self.devices[*slot as usize].id, *abandoned)).collect();
+        let abandoned = abandoned
+            .map(|(slot, abandoned)| (self.devices[*slot as usize].id, *abandoned))
+            .collect();
         let (mut schemas, mut shown, mut places) = (Vec::new(), BTreeMap::new(), HashMap::new());
         for member in &self.devices {
             for schema in self.schemas.encodings(&member.schemas) {
@@ -462,7 +526,8 @@ impl Hub {
             let schemas = places.iter().filter_map(|place| standing.schemas.get(*place as usize));
             for entry in schemas.filter_map(|bytes| SchemaEntry::decode(bytes).ok()) {
                 // As many as it showed, it may show.
-                let _ = self.schemas.hold(&mut self.devices[slot as usize].schemas, entry, |_| false);
+                let _ =
+                    self.schemas.hold(&mut self.devices[slot as usize].schemas, entry, |_| false);
             }
         }
         for (device, sealed) in standing.sealed {
@@ -508,7 +573,12 @@ impl Hub {
 impl Newest {
     fn of(seal: &Seal<Authentic>) -> Self {
         let statement = seal.statement();
-        Self { index: statement.index, digest: seal.digest(), epoch: statement.epoch, is_last: statement.last_in_epoch }
+        Self {
+            index: statement.index,
+            digest: seal.digest(),
+            epoch: statement.epoch,
+            is_last: statement.last_in_epoch,
+        }
     }
 
     /// Whether a seal behind this one can be of an epoch.
@@ -520,7 +590,10 @@ impl Newest {
 impl Sealed {
     /// Events whose records are here.
     fn kept(&self) -> u64 {
-        self.events.keys().map(|level| u64::from(self.seal.statement().counters.at(Level(*level)))).sum()
+        self.events
+            .keys()
+            .map(|level| u64::from(self.seal.statement().counters.at(Level(*level))))
+            .sum()
     }
 
     /// Lets go of the events of some levels.

@@ -45,8 +45,15 @@ impl<'a> Entry<'a> {
                 let (now, rest) = rest.split_first_chunk()?;
                 let (epoch, rest) = rest.split_first_chunk()?;
                 let (index, frame) = rest.split_first_chunk()?;
-                let about = (SealIndex(u32::from_be_bytes(*index)), EpochNumber(u64::from_be_bytes(*epoch)));
-                Some(Self::Frame { now: EpochNumber(u64::from_be_bytes(*now)), about: Some(about), frame })
+                let about = (
+                    SealIndex(u32::from_be_bytes(*index)),
+                    EpochNumber(u64::from_be_bytes(*epoch)),
+                );
+                Some(Self::Frame {
+                    now: EpochNumber(u64::from_be_bytes(*now)),
+                    about: Some(about),
+                    frame,
+                })
             }
             2 => Some(Self::Frame { now: EpochNumber(0), about: None, frame: rest }),
             3 => Some(Self::End(EpochNumber(u64::from_be_bytes(rest.try_into().ok()?)))),
@@ -58,9 +65,14 @@ impl<'a> Entry<'a> {
     pub(crate) fn encode(&self) -> Vec<u8> {
         match self {
             Self::Standing(standing) => encode_standing(standing),
-            Self::Frame { now, about: Some((index, epoch)), frame } => {
-                [&[1][..], &now.0.to_be_bytes(), &epoch.0.to_be_bytes(), &index.0.to_be_bytes(), frame].concat()
-            }
+            Self::Frame { now, about: Some((index, epoch)), frame } => [
+                &[1][..],
+                &now.0.to_be_bytes(),
+                &epoch.0.to_be_bytes(),
+                &index.0.to_be_bytes(),
+                frame,
+            ]
+            .concat(),
             Self::Frame { frame, .. } => [&[2][..], frame].concat(),
             Self::End(epoch) => [&[3][..], &epoch.0.to_be_bytes()].concat(),
         }
@@ -72,7 +84,14 @@ fn encode_standing(standing: &Standing) -> Vec<u8> {
     let shown_bytes: usize = shown.values().map(|places| 24 + 5 * places.len()).sum();
     // Heads take at most 9 bytes, a round 12, a seal 60, one that was abandoned 24.
     let schema_bytes: usize = schemas.iter().map(|schema| 9 + schema.len()).sum();
-    let mut buffer = vec![0; 64 + rounds.len() * 24 + sealed.len() * 64 + abandoned.len() * 32 + schema_bytes + shown_bytes];
+    let mut buffer = vec![
+        0;
+        64 + rounds.len() * 24
+            + sealed.len() * 64
+            + abandoned.len() * 32
+            + schema_bytes
+            + shown_bytes
+    ];
     let mut out = Writer::new(&mut buffer);
     let mut write = || -> Result<(), BufferTooSmall> {
         out.raw(&[0])?.array(7)?.uint(1u8)?;
@@ -122,7 +141,8 @@ fn decode_standing(bytes: &[u8]) -> Result<Standing, DecodeError> {
         reader.array(5)?;
         let device = DeviceId(reader.fixed()?);
         let (index, digest) = (SealIndex(reader.uint()?), Digest(reader.fixed()?));
-        let newest = Newest { index, digest, epoch: EpochNumber(reader.u64()?), is_last: reader.bool()? };
+        let newest =
+            Newest { index, digest, epoch: EpochNumber(reader.u64()?), is_last: reader.bool()? };
         standing.sealed.insert(device, newest);
     }
     for _ in 0..reader.array_any()? {

@@ -4,13 +4,17 @@
 use std::fmt;
 use std::time::Duration;
 
-use metrics::{Counter, Gauge, Histogram, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use metrics::{
+    Counter, Gauge, Histogram, counter, describe_counter, describe_gauge, describe_histogram,
+    gauge, histogram,
+};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 
 /// How often observed times move from their buffer to the buckets.
 pub(crate) const UPKEEP: Duration = Duration::from_secs(5);
 /// Bounds of the buckets of times, in seconds.
-const BUCKETS: [f64; 12] = [0.000_1, 0.000_3, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 60.0];
+const BUCKETS: [f64; 12] =
+    [0.000_1, 0.000_3, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 60.0];
 
 /// What is counted by the name of an error.
 const REFUSED: &str = "moteseal_gateway_frames_refused_total";
@@ -44,7 +48,9 @@ pub(crate) struct Metrics {
 
 impl Metrics {
     pub(crate) fn new() -> Self {
-        let builder = PrometheusBuilder::new().set_buckets(&BUCKETS).unwrap_or_else(|_| PrometheusBuilder::new());
+        let builder = PrometheusBuilder::new()
+            .set_buckets(&BUCKETS)
+            .unwrap_or_else(|_| PrometheusBuilder::new());
         let recorder = builder.build_recorder();
         let handle = recorder.handle();
         let describe_named = || {
@@ -58,7 +64,10 @@ impl Metrics {
                 "moteseal_gateway_frames_dropped_total",
                 "Frames dropped unheard: their device sent faster than it had a share in.",
             ),
-            events_seen: counter("moteseal_gateway_events_seen_total", "Events forwarded by devices, each once."),
+            events_seen: counter(
+                "moteseal_gateway_events_seen_total",
+                "Events forwarded by devices, each once.",
+            ),
             events_discarded: counter(
                 "moteseal_gateway_events_discarded_total",
                 "Events let go of because their level was below the round.",
@@ -86,15 +95,27 @@ impl Metrics {
             ),
             state_bytes: gauge("moteseal_gateway_state_bytes", "Bytes of journal and outbox."),
             state_bound: gauge("moteseal_gateway_state_bound_bytes", "The bound on these bytes."),
-            outbox_items: gauge("moteseal_gateway_outbox_items", "Epochs and late seals that wait for the cloud."),
+            outbox_items: gauge(
+                "moteseal_gateway_outbox_items",
+                "Epochs and late seals that wait for the cloud.",
+            ),
             outbox_bytes: gauge("moteseal_gateway_outbox_bytes", "Bytes that wait for the cloud."),
             oldest_epoch: gauge(
                 "moteseal_gateway_outbox_oldest_epoch",
                 "The oldest epoch that waits for the cloud; the newest epoch if none does.",
             ),
-            uploaded: counter("moteseal_gateway_uploads_total", "Epochs and late seals that the cloud has taken."),
-            held: gauge("moteseal_gateway_outbox_held", "Epochs and late seals that the cloud refuses."),
-            commit_seconds: histogram("moteseal_gateway_commit_seconds", "How long it takes to make what was heard durable."),
+            uploaded: counter(
+                "moteseal_gateway_uploads_total",
+                "Epochs and late seals that the cloud has taken.",
+            ),
+            held: gauge(
+                "moteseal_gateway_outbox_held",
+                "Epochs and late seals that the cloud refuses.",
+            ),
+            commit_seconds: histogram(
+                "moteseal_gateway_commit_seconds",
+                "How long it takes to make what was heard durable.",
+            ),
             recorder: PrometheusBuilder::new().build_recorder(),
             handle: handle.clone(),
         });

@@ -46,9 +46,10 @@ impl Name {
         let (stem, kind) = name.split_once('.')?;
         let parsed = match (kind, stem.split_once('-')) {
             ("epoch", None) => Self::of(EpochNumber(stem.parse().ok()?)),
-            ("late", Some((epoch, digest))) => {
-                Self { epoch: EpochNumber(epoch.parse().ok()?), late: Some(u64::from_str_radix(digest, 16).ok()?) }
-            }
+            ("late", Some((epoch, digest))) => Self {
+                epoch: EpochNumber(epoch.parse().ok()?),
+                late: Some(u64::from_str_radix(digest, 16).ok()?),
+            },
             _ => return None,
         };
         (parsed.to_string() == name).then_some(parsed)
@@ -119,13 +120,19 @@ impl fmt::Display for OutboxError {
             Self::Damaged { path, error } => {
                 match error {
                     JournalError::Damaged { offset, record, .. } => {
-                        write!(f, "{name}: {} is damaged at byte {offset}, from record {record} on", path.display())?;
+                        write!(
+                            f,
+                            "{name}: {} is damaged at byte {offset}, from record {record} on",
+                            path.display()
+                        )?;
                     }
                     error => write!(f, "{name}: {error}")?,
                 }
                 f.write_str("; restore it, or move it away to give its epoch up")
             }
-            Self::DiskFull(path) => write!(f, "{name}: no space left for {}; free some", path.display()),
+            Self::DiskFull(path) => {
+                write!(f, "{name}: no space left for {}; free some", path.display())
+            }
             Self::Io(path, error) => write!(f, "{name}: {}: {error}", path.display()),
         }
     }
@@ -189,11 +196,15 @@ impl Outbox {
         let path = self.path(name);
         let temporary = self.folder.join(format!("{name}.tmp"));
         let _ = fs::remove_file(&temporary);
-        let written = write(&temporary, item).map_err(|error| OutboxError::journal(&path, error)).and_then(|()| {
-            fs::rename(&temporary, &path).map_err(at(&path))?;
-            File::open(&self.folder).and_then(|folder| folder.sync_all()).map_err(at(&self.folder))?;
-            Ok(fs::metadata(&path).map_err(at(&path))?.len())
-        });
+        let written = write(&temporary, item)
+            .map_err(|error| OutboxError::journal(&path, error))
+            .and_then(|()| {
+                fs::rename(&temporary, &path).map_err(at(&path))?;
+                File::open(&self.folder)
+                    .and_then(|folder| folder.sync_all())
+                    .map_err(at(&self.folder))?;
+                Ok(fs::metadata(&path).map_err(at(&path))?.len())
+            });
         if written.is_err() {
             let _ = fs::remove_file(&temporary);
         }
@@ -214,9 +225,14 @@ impl Outbox {
             let (offset, record) = (journal.length(), journal.synced_records());
             return Err(damaged(JournalError::Damaged { path: path.clone(), offset, record }));
         }
-        let mut records = journal.iter().collect::<Result<Vec<_>, _>>().map_err(damaged)?.into_iter();
-        let manifest = records.next().ok_or_else(|| damaged(JournalError::NotAJournal(path.clone())))?;
-        Ok(Item { manifest: (!manifest.is_empty()).then_some(manifest), bundles: records.collect() })
+        let mut records =
+            journal.iter().collect::<Result<Vec<_>, _>>().map_err(damaged)?.into_iter();
+        let manifest =
+            records.next().ok_or_else(|| damaged(JournalError::NotAJournal(path.clone())))?;
+        Ok(Item {
+            manifest: (!manifest.is_empty()).then_some(manifest),
+            bundles: records.collect(),
+        })
     }
 
     /// Forgets an item that the cloud has.

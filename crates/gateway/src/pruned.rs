@@ -30,13 +30,16 @@ impl Pruned {
     /// Takes the root of a perfect subtree without a kept leaf. The leaves before `next` have come before: a subtree that begins there and
     /// ends behind takes the place of their roots, and one that ends there says nothing new.
     pub(crate) fn take(&mut self, subtree: &Range<u64>, root: Digest, next: Sequence) {
-        let (Ok(start), Ok(known)) = (u32::try_from(subtree.start), u32::try_from(next.0)) else { return };
+        let (Ok(start), Ok(known)) = (u32::try_from(subtree.start), u32::try_from(next.0)) else {
+            return;
+        };
         let leaves = subtree.end.saturating_sub(subtree.start);
         if subtree.end <= next.0 || !leaves.is_power_of_two() {
             return;
         }
         if start < known {
-            let before: Vec<u32> = self.roots.range(start..known).map(|(start, _)| *start).collect();
+            let before: Vec<u32> =
+                self.roots.range(start..known).map(|(start, _)| *start).collect();
             before.iter().for_each(|start| _ = self.roots.remove(start));
         }
         self.insert(start, leaves.ilog2(), root);
@@ -63,7 +66,11 @@ impl Pruned {
 
     /// The compact multiproof of the kept leaves of a tree of `n`, ascending: the digests joined, left to right. None if the roots that are
     /// here are not those of the other leaves.
-    pub(crate) fn multiproof(&self, n: u64, kept: impl IntoIterator<Item = Sequence>) -> Option<Vec<u8>> {
+    pub(crate) fn multiproof(
+        &self,
+        n: u64,
+        kept: impl IntoIterator<Item = Sequence>,
+    ) -> Option<Vec<u8>> {
         let (mut proof, mut used) = (Vec::new(), 0);
         for subtree in geometry::siblings(n, kept) {
             let start = u32::try_from(subtree.start).ok()?;

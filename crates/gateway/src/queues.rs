@@ -50,7 +50,8 @@ impl Arena {
     fn push(&mut self, before: u32, seq: u32, record: &[u8]) -> Option<u32> {
         let length = u16::try_from(record.len()).ok()?;
         let needed = HEAD + record.len();
-        let fits = |chunk: &Vec<u8>| chunk.len() + needed <= chunk.capacity() && chunk.len() < CHUNK;
+        let fits =
+            |chunk: &Vec<u8>| chunk.len() + needed <= chunk.capacity() && chunk.len() < CHUNK;
         if !self.chunks.last().is_some_and(fits) {
             let usual = (FIRST_CHUNK << self.chunks.len().min(WITHIN as usize)).min(CHUNK);
             self.chunks.push(Vec::with_capacity(usual.max(needed)));
@@ -73,8 +74,10 @@ impl Arena {
     /// Where the event before the one at `place` lies, its sequence number and record.
     fn at(&self, place: u32) -> Option<(u32, u32, &[u8])> {
         let chunk = self.chunks.get((place >> WITHIN) as usize)?;
-        let (head, rest) = chunk.get((place & ((1 << WITHIN) - 1)) as usize..)?.split_first_chunk::<HEAD>()?;
-        let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let (head, rest) =
+            chunk.get((place & ((1 << WITHIN) - 1)) as usize..)?.split_first_chunk::<HEAD>()?;
+        let word =
+            |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         let length = usize::from(u16::from_le_bytes([head[8], head[9]]));
         Some((word(0), word(4), rest.get(..length)?))
     }
@@ -94,7 +97,10 @@ impl Queues {
     /// Empty queues of a group of `levels` levels (1 to 32).
     #[must_use]
     pub fn new(levels: u8) -> Self {
-        debug_assert!((1..=MAX_LEVELS).contains(&usize::from(levels)), "a group has 1 to 32 levels");
+        debug_assert!(
+            (1..=MAX_LEVELS).contains(&usize::from(levels)),
+            "a group has 1 to 32 levels"
+        );
         Self { levels, arenas: (0..levels).map(|_| Arena::default()).collect(), newest: Vec::new() }
     }
 
@@ -118,7 +124,8 @@ impl Queues {
     }
 
     fn place(&self, slot: Slot, level: Level) -> Option<usize> {
-        (level.0 < self.levels).then(|| slot.0 as usize * usize::from(self.levels) + usize::from(level.0))
+        (level.0 < self.levels)
+            .then(|| slot.0 as usize * usize::from(self.levels) + usize::from(level.0))
     }
 
     /// Keeps an event behind the device's others of its level. Of a level that was forgotten, or that there is not, nothing is kept.
@@ -126,7 +133,13 @@ impl Queues {
     /// # Errors
     /// [`Full`].
     #[inline]
-    pub fn keep(&mut self, slot: Slot, level: Level, seq: Sequence, record: &[u8]) -> Result<(), Full> {
+    pub fn keep(
+        &mut self,
+        slot: Slot,
+        level: Level,
+        seq: Sequence,
+        record: &[u8],
+    ) -> Result<(), Full> {
         let Some(place) = self.place(slot, level) else { return Ok(()) };
         if place >= self.newest.len() {
             self.newest.resize((slot.0 as usize + 1) * usize::from(self.levels), NONE);
@@ -148,8 +161,16 @@ impl Queues {
     }
 
     /// A device's events of a level, from the newest back to the oldest.
-    pub fn newest_first(&self, slot: Slot, level: Level) -> impl Iterator<Item = (Sequence, &[u8])> {
-        let newest = self.place(slot, level).and_then(|place| self.newest.get(place)).copied().unwrap_or(NONE);
+    pub fn newest_first(
+        &self,
+        slot: Slot,
+        level: Level,
+    ) -> impl Iterator<Item = (Sequence, &[u8])> {
+        let newest = self
+            .place(slot, level)
+            .and_then(|place| self.newest.get(place))
+            .copied()
+            .unwrap_or(NONE);
         let arena = self.arenas.get(usize::from(level.0)).filter(|arena| !arena.forgotten);
         let events = arena.into_iter().flat_map(move |arena| arena.back_from(newest));
         events.map(|(seq, record)| (Sequence(u64::from(seq)), record))
@@ -191,7 +212,9 @@ impl Queues {
         for newest in self.newest.iter_mut().skip(usize::from(level.0)).step_by(levels) {
             let events: Vec<_> = arena.back_from(*newest).collect();
             // It was all there before, so it fits.
-            *newest = events.iter().rev().fold(NONE, |before, (seq, record)| fresh.push(before, *seq, record).unwrap_or(before));
+            *newest = events.iter().rev().fold(NONE, |before, (seq, record)| {
+                fresh.push(before, *seq, record).unwrap_or(before)
+            });
         }
         self.arenas[usize::from(level.0)] = fresh;
     }

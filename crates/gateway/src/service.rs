@@ -140,7 +140,11 @@ impl Gateway {
     ///
     /// # Errors
     /// `Listen`.
-    pub async fn bind(station: Station, settings: Settings, cloud: Option<Client>) -> Result<Self, ServiceError> {
+    pub async fn bind(
+        station: Station,
+        settings: Settings,
+        cloud: Option<Client>,
+    ) -> Result<Self, ServiceError> {
         let listener = Listener::bind(settings.listen).await?;
         Ok(Self { station, settings, cloud, listener })
     }
@@ -183,7 +187,10 @@ impl Gateway {
             let _runtime = handle.enter();
             let _ = ended.send(keeper.run(&*of_station, &handle));
         };
-        std::thread::Builder::new().name("station".to_owned()).spawn(body).map_err(ServiceError::Thread)?;
+        std::thread::Builder::new()
+            .name("station".to_owned())
+            .spawn(body)
+            .map_err(ServiceError::Thread)?;
         let mut tasks = tokio::task::JoinSet::new();
         if let Some(cloud) = cloud {
             tasks.spawn(uplink::run(outbox, cloud, Arc::clone(&shared), settings.first_pause));
@@ -248,7 +255,9 @@ fn note_link(shared: &Shared, state: &State) {
     let was_up = shared.is_link_up.swap(is_up, Ordering::Relaxed);
     shared.metrics.link_up.set(f64::from(u8::from(is_up)));
     match state {
-        State::Down { cause, again_in } => warn!(%cause, ?again_in, "the link to the devices is down"),
+        State::Down { cause, again_in } => {
+            warn!(%cause, ?again_in, "the link to the devices is down")
+        }
         State::Up if !was_up => info!("the link to the devices is up"),
         _ => {}
     }
@@ -256,7 +265,8 @@ fn note_link(shared: &Shared, state: &State) {
 
 async fn say<L: HubLink>(link: &L, said: Said) {
     if let Some(announcement) = said.announcement {
-        let announced = tokio::time::timeout(WORD_TIME, link.announce(Bytes::from(announcement))).await;
+        let announced =
+            tokio::time::timeout(WORD_TIME, link.announce(Bytes::from(announcement))).await;
         debug!(?announced, "announced");
     }
     for (device, frame) in said.acknowledgements {
@@ -270,7 +280,9 @@ async fn say<L: HubLink>(link: &L, said: Said) {
 }
 
 fn unix_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// What runs on the station's thread.
@@ -299,9 +311,17 @@ struct Keeper {
 }
 
 impl Keeper {
-    fn new(station: Station, settings: Settings, shared: Arc<Shared>, words: mpsc::Sender<Said>) -> Self {
+    fn new(
+        station: Station,
+        settings: Settings,
+        shared: Arc<Shared>,
+        words: mpsc::Sender<Said>,
+    ) -> Self {
         let mut time = GroupTime::new(settings.time, settings.grace, Instant::now());
-        station.hub().reached().for_each(|(device, epoch)| time.heard(device, epoch, Instant::now()));
+        station
+            .hub()
+            .reached()
+            .for_each(|(device, epoch)| time.heard(device, epoch, Instant::now()));
         let counted = station.hub().counts();
         let clock = Clock::new(settings.grace);
         Self {
@@ -350,13 +370,20 @@ impl Keeper {
     }
 
     /// Hears frames that have come, or come within a tick.
-    fn take_frames<L: HubLink + Sync>(&mut self, link: &L, handle: &Handle) -> Result<(), LinkError> {
+    fn take_frames<L: HubLink + Sync>(
+        &mut self,
+        link: &L,
+        handle: &Handle,
+    ) -> Result<(), LinkError> {
         let lately = self.others.is_some_and(|heard| heard.elapsed() < LATELY);
         let flooder = self.flooder.take().filter(|_| lately);
         let of_others = flooder.map_or(Ok(None), |flooder| self.wait_for_others(link, flooder))?;
         let but = flooder.filter(|_| of_others.is_some());
         let mut next = match of_others {
-            None => handle.block_on(async { tokio::time::timeout(TICK, link.receive()).await }).ok().transpose()?,
+            None => handle
+                .block_on(async { tokio::time::timeout(TICK, link.receive()).await })
+                .ok()
+                .transpose()?,
             of_others => of_others,
         };
         self.look_at_clock();
@@ -370,10 +397,13 @@ impl Keeper {
             // Who floods must not put off the commit that others wait for.
             let is_flooded = by_device.len() > 1 && 2 * most > heard;
             let time = self.committed_in / if is_flooded { 4 } else { 2 };
-            let is_enough = heard == INTAKE || self.station.is_due() || start.elapsed() >= time.max(BATCH);
-            next = if is_enough { None } else { link.receive_but(but).now_or_never().transpose()? };
+            let is_enough =
+                heard == INTAKE || self.station.is_due() || start.elapsed() >= time.max(BATCH);
+            next =
+                if is_enough { None } else { link.receive_but(but).now_or_never().transpose()? };
         }
-        let floods = by_device.iter().find(|(_, own)| but.is_none() && heard > 1 && 2 * **own > heard);
+        let floods =
+            by_device.iter().find(|(_, own)| but.is_none() && heard > 1 && 2 * **own > heard);
         self.flooder = floods.map(|(device, _)| *device);
         if but.is_some() || by_device.len() > 1 {
             self.others = Some(Instant::now());
@@ -383,7 +413,11 @@ impl Keeper {
 
     /// Between two commits for a device that floods, as long as the commit before took belongs to the others: a frame of theirs that comes
     /// then waits for no other commit than its own.
-    fn wait_for_others<L: HubLink + Sync>(&self, link: &L, flooder: [u8; 8]) -> Result<Option<Up>, LinkError> {
+    fn wait_for_others<L: HubLink + Sync>(
+        &self,
+        link: &L,
+        flooder: [u8; 8],
+    ) -> Result<Option<Up>, LinkError> {
         let start = Instant::now();
         loop {
             let next = link.receive_but(Some(flooder)).now_or_never().transpose()?;
@@ -416,14 +450,21 @@ impl Keeper {
             (Some(OUTBOX_FULL), true) => None,
             (trouble, _) => trouble,
         };
-        self.be_in(now, || "the state is at its bound; no frame is taken until the cloud has taken epochs".to_owned());
+        self.be_in(now, || {
+            "the state is at its bound; no frame is taken until the cloud has taken epochs"
+                .to_owned()
+        });
         now.is_none()
     }
 
     fn be_in(&mut self, trouble: Option<&'static str>, detail: impl FnOnce() -> String) {
         if self.trouble != trouble {
             match trouble {
-                Some(name) => error!(name, detail = detail(), "frames are not taken and not acknowledged; devices hold back"),
+                Some(name) => error!(
+                    name,
+                    detail = detail(),
+                    "frames are not taken and not acknowledged; devices hold back"
+                ),
                 None => info!("frames are taken again"),
             }
             self.trouble = trouble;
@@ -489,7 +530,10 @@ impl Keeper {
         let mut next = self.station.hub().epochs().next();
         while let Some(epoch) = next {
             let hub = self.station.hub();
-            let end_ms = hub.roster().epoch_start_ms(EpochNumber(epoch.0.saturating_add(1))).unwrap_or(u64::MAX);
+            let end_ms = hub
+                .roster()
+                .epoch_start_ms(EpochNumber(epoch.0.saturating_add(1)))
+                .unwrap_or(u64::MAX);
             let late = Duration::from_millis(now_ms.saturating_sub(end_ms));
             if !hub.is_complete(epoch) && !self.time.is_over(epoch, late, Instant::now()) {
                 return Ok(());
@@ -505,7 +549,10 @@ impl Keeper {
     }
 
     /// Commits and speaks; says whether it could. What will never be possible is an error.
-    fn commit(&mut self, how: fn(&mut Station) -> Result<Said, StationError>) -> Result<bool, ServiceError> {
+    fn commit(
+        &mut self,
+        how: fn(&mut Station) -> Result<Said, StationError>,
+    ) -> Result<bool, ServiceError> {
         let start = Instant::now();
         match how(&mut self.station) {
             Ok(said) => {
@@ -527,13 +574,23 @@ impl Keeper {
                     metrics.epochs_ended.increment(1);
                     metrics.events_kept.increment(over.kept);
                     metrics.devices_absent.set(value(over.absent.len() as u64));
-                    let (epoch, round, kept, seals) = (over.epoch.0, over.round.0, over.kept, over.seals);
-                    info!(epoch, round, kept, seals, absent = over.absent.len(), "an epoch is over");
+                    let (epoch, round, kept, seals) =
+                        (over.epoch.0, over.round.0, over.kept, over.seals);
+                    info!(
+                        epoch,
+                        round,
+                        kept,
+                        seals,
+                        absent = over.absent.len(),
+                        "an epoch is over"
+                    );
                 }
                 self.shared.stored.notify_one();
                 Ok(true)
             }
-            Err(error @ (StationError::Journal(_) | StationError::Outbox(_) | StationError::Io(..))) => {
+            Err(
+                error @ (StationError::Journal(_) | StationError::Outbox(_) | StationError::Io(..)),
+            ) => {
                 self.be_in(Some(error.name()), || error.to_string());
                 Ok(false)
             }

@@ -79,7 +79,10 @@ impl StationError {
     /// Whether there is no room left on the disk: what failed can be tried again.
     #[must_use]
     pub const fn is_full(&self) -> bool {
-        matches!(self, Self::Journal(JournalError::DiskFull(_)) | Self::Outbox(OutboxError::DiskFull(_)))
+        matches!(
+            self,
+            Self::Journal(JournalError::DiskFull(_)) | Self::Outbox(OutboxError::DiskFull(_))
+        )
     }
 }
 
@@ -183,7 +186,10 @@ pub struct Station {
 
 impl fmt::Debug for Station {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Station").field("hub", &self.hub).field("journal", &self.journal_path).finish_non_exhaustive()
+        f.debug_struct("Station")
+            .field("hub", &self.hub)
+            .field("journal", &self.journal_path)
+            .finish_non_exhaustive()
     }
 }
 
@@ -247,11 +253,16 @@ impl Station {
                     Err(_) => recovered.refused += 1,
                 },
                 // The same frames give the same manifest. Where the outbox has it, or the cloud, it is written once more at most.
-                Entry::End(epoch) => ended.push(self.hub.end(epoch, &*self.signer).map_err(StationError::Sign)?),
+                Entry::End(epoch) => {
+                    ended.push(self.hub.end(epoch, &*self.signer).map_err(StationError::Sign)?)
+                }
             }
         }
         for ended in ended {
-            self.unstored.push((Name::of(ended.epoch), Item { manifest: Some(ended.manifest), bundles: ended.bundles }));
+            self.unstored.push((
+                Name::of(ended.epoch),
+                Item { manifest: Some(ended.manifest), bundles: ended.bundles },
+            ));
             self.stale = true;
         }
         self.take_late();
@@ -277,7 +288,8 @@ impl Station {
     }
 
     fn journal_bytes(&self) -> u64 {
-        fs::metadata(&self.journal_path).map_or(0, |journal| journal.len()) + self.uncommitted as u64
+        fs::metadata(&self.journal_path).map_or(0, |journal| journal.len())
+            + self.uncommitted as u64
     }
 
     /// The most bytes that the folder may take.
@@ -307,7 +319,8 @@ impl Station {
         // What stands before a frame in the journal is a few bytes, which the device does not choose.
         let Self { hub, quota, .. } = self;
         let heard = hub.hear_if(frame, now, |device| quota.admits(device, size_of_record(frame)));
-        let news = heard.inspect_err(|refused| self.refusals.extend(self.hub.refusal(frame, refused)))?;
+        let news =
+            heard.inspect_err(|refused| self.refusals.extend(self.hub.refusal(frame, refused)))?;
         self.heard.insert(news.device);
         if news.durable {
             let entry = Entry::Frame { now, about: news.about, frame }.encode();
@@ -319,7 +332,8 @@ impl Station {
             }
         }
         // Whoever goes on with an epoch that is over goes by its final round, which is not announced any more.
-        self.to_announce.extend(news.raised.map(|(epoch, _)| epoch).filter(|epoch| self.hub.is_live(*epoch)));
+        self.to_announce
+            .extend(news.raised.map(|(epoch, _)| epoch).filter(|epoch| self.hub.is_live(*epoch)));
         Ok(news)
     }
 
@@ -333,7 +347,8 @@ impl Station {
     pub fn announce_next(&mut self, newest: EpochNumber) {
         let mut turns: BTreeSet<_> = self.raised().take(ANNOUNCED).collect();
         turns.insert(newest);
-        let behind = |last: EpochNumber| turns.range((Bound::Excluded(last), Bound::Unbounded)).next();
+        let behind =
+            |last: EpochNumber| turns.range((Bound::Excluded(last), Bound::Unbounded)).next();
         let next = self.announced.and_then(behind).or(turns.first());
         self.to_announce.extend(next);
     }
@@ -393,7 +408,10 @@ impl Station {
             self.ending = None;
             self.stale = true;
             let (seals, kept) = (ended.bundles.len(), ended.kept);
-            self.unstored.push((Name::of(epoch), Item { manifest: Some(ended.manifest), bundles: ended.bundles }));
+            self.unstored.push((
+                Name::of(epoch),
+                Item { manifest: Some(ended.manifest), bundles: ended.bundles },
+            ));
             self.over.push(Over { epoch, round: ended.round, kept, seals, absent: ended.absent });
         }
         self.take_late();
@@ -406,7 +424,10 @@ impl Station {
 
     fn take_late(&mut self) {
         for (epoch, bundle) in self.hub.take_late() {
-            self.unstored.push((Name::of_late(epoch, &bundle), Item { manifest: None, bundles: vec![bundle] }));
+            self.unstored.push((
+                Name::of_late(epoch, &bundle),
+                Item { manifest: None, bundles: vec![bundle] },
+            ));
         }
     }
 
@@ -435,7 +456,8 @@ impl Station {
     fn say(&mut self) -> Result<Said, StationError> {
         let mut said = Said::default();
         for device in std::mem::take(&mut self.heard) {
-            said.acknowledgements.extend(self.hub.acknowledgement(device).map(|frame| (device, frame)));
+            said.acknowledgements
+                .extend(self.hub.acknowledgement(device).map(|frame| (device, frame)));
         }
         said.acknowledgements.extend(std::mem::take(&mut self.refusals));
         // A link keeps the newest word only, so that one goes out at a time.
@@ -444,7 +466,8 @@ impl Station {
             let roster = self.hub.roster();
             let round = self.hub.round(epoch).min(Round(roster.levels().saturating_sub(1)));
             let mut out = [0; MAX_ANNOUNCEMENT];
-            let word = Announcement::issue(roster.group(), epoch, round, &*self.signer, &mut out).map_err(StationError::Sign)?;
+            let word = Announcement::issue(roster.group(), epoch, round, &*self.signer, &mut out)
+                .map_err(StationError::Sign)?;
             said.announcement = Some(word.to_vec());
         }
         Ok(said)
@@ -471,7 +494,8 @@ const fn size_of_record(record: &[u8]) -> u64 {
 /// # Errors
 /// `NoBudget`, `NotTheCoordinator`.
 pub fn check(roster: &Roster, signer: &dyn Signer) -> Result<(), StationError> {
-    let coordinator = roster.coordinator().filter(|_| roster.budget().is_some()).ok_or(StationError::NoBudget)?;
+    let coordinator =
+        roster.coordinator().filter(|_| roster.budget().is_some()).ok_or(StationError::NoBudget)?;
     // A signature says whose key it is, whatever holds it.
     let word = b"moteseal/1/is this the coordinator";
     let signed = signer.signature(word).ok();

@@ -57,7 +57,10 @@ impl UploadError {
 
     /// Whether it is this item that is wrong, rather than the way to the cloud.
     const fn is_about_the_item(&self) -> bool {
-        matches!(self, Self::Net(NetError::Refused { status: 400 | 409 | 413 | 422, .. }) | Self::Outbox(_))
+        matches!(
+            self,
+            Self::Net(NetError::Refused { status: 400 | 409 | 413 | 422, .. }) | Self::Outbox(_)
+        )
     }
 
     /// Whether the request was more than the cloud takes at once.
@@ -81,7 +84,12 @@ impl fmt::Display for UploadError {
 }
 
 /// Uploads what is in the outbox, and what comes into it, until it is dropped. Nothing is lost then.
-pub(crate) async fn run(outbox: Arc<Outbox>, cloud: Client, shared: Arc<Shared>, first_pause: Duration) {
+pub(crate) async fn run(
+    outbox: Arc<Outbox>,
+    cloud: Client,
+    shared: Arc<Shared>,
+    first_pause: Duration,
+) {
     let (mut pause, mut failing) = (first_pause, None);
     let mut held: HashMap<Name, Instant> = HashMap::new();
     loop {
@@ -157,7 +165,9 @@ fn requests(bundles: &[Vec<u8>]) -> Vec<&[Vec<u8>]> {
     let (mut bytes, mut events) = (0, 0);
     for (at, bundle) in bundles.iter().enumerate() {
         let claimed = claimed_events(bundle);
-        let is_full = bytes >= REQUEST_BYTES || at - start == REQUEST_BUNDLES || events + claimed > REQUEST_EVENTS;
+        let is_full = bytes >= REQUEST_BYTES
+            || at - start == REQUEST_BUNDLES
+            || events + claimed > REQUEST_EVENTS;
         if is_full && at > start {
             requests.push(&bundles[start..at]);
             (start, bytes, events) = (at, 0, 0);
@@ -198,11 +208,18 @@ async fn on_disk<T: Send + 'static>(
         Ok(done) => done.map_err(UploadError::Outbox),
         // The runtime is being shut down, and this task with it.
         Err(error) if error.is_cancelled() => std::future::pending().await,
-        Err(error) => Err(UploadError::Outbox(OutboxError::Io("outbox".into(), std::io::Error::other(error)))),
+        Err(error) => {
+            Err(UploadError::Outbox(OutboxError::Io("outbox".into(), std::io::Error::other(error))))
+        }
     }
 }
 
-async fn put(cloud: &Client, path: &str, media_type: &'static str, body: Vec<u8>) -> Result<(), UploadError> {
+async fn put(
+    cloud: &Client,
+    path: &str,
+    media_type: &'static str,
+    body: Vec<u8>,
+) -> Result<(), UploadError> {
     cloud.put(path, media_type, Bytes::from(body)).await.map(drop).map_err(UploadError::Net)
 }
 

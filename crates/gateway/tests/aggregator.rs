@@ -17,25 +17,36 @@ const END: u64 = (T + 1) * EPOCH_MS;
 /// A tree as lists: the parent of each gateway, an earlier one or the querier; the gateway of each device.
 fn shape(parents: &[Index], devices: &[Index]) -> (Vec<(String, String)>, Vec<String>) {
     let name = |at: usize| format!("gw{at}");
-    let parent = |(at, parent): (usize, &Index)| parent.index(at + 1).checked_sub(1).map_or_else(|| QUERIER.to_owned(), name);
+    let parent = |(at, parent): (usize, &Index)| {
+        parent.index(at + 1).checked_sub(1).map_or_else(|| QUERIER.to_owned(), name)
+    };
     let gateways: Vec<_> = std::iter::once((name(0), QUERIER.to_owned()))
         .chain((1..).zip(parents).map(|(at, up)| (name(at), parent((at, up)))))
         .collect();
     // Each gateway has a device at least, as far as there are any.
     let count = gateways.len();
-    let devices = devices.iter().enumerate().map(|(n, at)| name(if n < count { n } else { at.index(count) })).collect();
+    let devices = devices
+        .iter()
+        .enumerate()
+        .map(|(n, at)| name(if n < count { n } else { at.index(count) }))
+        .collect();
     (gateways, devices)
 }
 
 fn world(gateways: &[(String, String)], devices: &[String], key_group: u32) -> World {
-    let gateways: Vec<_> = gateways.iter().map(|(name, parent)| (name.as_str(), parent.as_str())).collect();
+    let gateways: Vec<_> =
+        gateways.iter().map(|(name, parent)| (name.as_str(), parent.as_str())).collect();
     World::asked(&gateways, &devices.iter().map(String::as_str).collect::<Vec<_>>(), key_group)
 }
 
 /// Eight motes beneath three gateways: a root with two below it.
 fn small() -> World {
     let gateways = [("root", QUERIER), ("left", "root"), ("right", "root")];
-    World::asked(&gateways, &["root", "left", "left", "left", "right", "right", "right", "right"], 3)
+    World::asked(
+        &gateways,
+        &["root", "left", "left", "left", "right", "right", "right", "right"],
+        3,
+    )
 }
 
 proptest! {
@@ -126,7 +137,10 @@ fn an_epoch_is_sent_when_all_have_spoken_or_its_time_is_up_and_once() {
     let said = world.opened("root", T, &reached[0].1);
     assert_eq!(world.sums(T, &[said]), Ok(vec![8, 80]));
     for gateway in world.gateways.values_mut() {
-        assert_eq!(gateway.due_ms(), Some(END + EPOCH_MS + 200 * u64::from(gateway.hub().height())));
+        assert_eq!(
+            gateway.due_ms(),
+            Some(END + EPOCH_MS + 200 * u64::from(gateway.hub().height()))
+        );
         gateway.tick(END + EPOCH_MS);
         assert!(gateway.take_said().up.is_empty());
     }
@@ -164,7 +178,10 @@ fn a_grace_that_is_longer_than_epochs_is_shortened_for_the_whole_tree() {
     };
     let agenda = world.agenda(1, &[world.posed()]);
     let due = |seconds| {
-        let mut gateway = moteseal_gateway::sum::Aggregator::new(&member(std::time::Duration::from_secs(seconds))).unwrap();
+        let mut gateway = moteseal_gateway::sum::Aggregator::new(&member(
+            std::time::Duration::from_secs(seconds),
+        ))
+        .unwrap();
         gateway.hear_agenda(&agenda, END - 1, |_| Ok(())).unwrap();
         // Epochs that had ended before have their time, too.
         while gateway.due_ms().unwrap() <= END {
@@ -185,7 +202,10 @@ fn a_gateway_that_is_restarted_works_again_for_the_next_epochs() {
     let name = world.tree.gateway_of(1).unwrap().to_owned();
     // Killed; the number was kept, and the newest agenda comes again from above.
     let mut again = world.gateway(&name, 1);
-    assert_eq!(again.hear(world.device(1), &world.reading(1, T, 10), END), Err(Refused::WrongQuery));
+    assert_eq!(
+        again.hear(world.device(1), &world.reading(1, T, 10), END),
+        Err(Refused::WrongQuery)
+    );
     let mut kept = None;
     let heard = again.hear_agenda(&agenda, END + 100, |number| {
         kept = Some(number);
@@ -195,7 +215,10 @@ fn a_gateway_that_is_restarted_works_again_for_the_next_epochs() {
     // Of the epoch that had ended nothing is said, for it may have been said before; frames that still wait are taken.
     again.tick(END + 10_000);
     let said = again.take_said();
-    assert_eq!((said.announcement, said.ended.iter().map(|ended| ended.epoch).collect::<Vec<_>>()), (Some(agenda), vec![T + 1]));
+    assert_eq!(
+        (said.announcement, said.ended.iter().map(|ended| ended.epoch).collect::<Vec<_>>()),
+        (Some(agenda), vec![T + 1])
+    );
     world.gateways.insert(name, again);
     for gateway in world.gateways.values_mut() {
         gateway.tick(END + 2 * EPOCH_MS - 1);
@@ -219,13 +242,22 @@ fn what_the_children_said_is_answered_page_by_page_through_the_tree_and_then_for
     }
     world.carry(END);
     let of_root = world.explain("root", "root", T, END);
-    let names: BTreeSet<_> = of_root.iter().map(|(child, _)| world.tree.name(*child).unwrap().to_owned()).collect();
+    let names: BTreeSet<_> =
+        of_root.iter().map(|(child, _)| world.tree.name(*child).unwrap().to_owned()).collect();
     assert_eq!(names.len(), 3);
     assert!(names.contains("left") && names.contains("right"));
     for (child, said) in of_root {
         let sum: u128 = said.participants.iter().map(|position| values[*position as usize]).sum();
-        assert_eq!(world.sums(T, std::slice::from_ref(&said)), Ok(vec![said.participants.len() as u128, sum]));
-        let Some(name) = world.tree.name(child).map(str::to_owned).filter(|name| world.gateways.contains_key(name)) else {
+        assert_eq!(
+            world.sums(T, std::slice::from_ref(&said)),
+            Ok(vec![said.participants.len() as u128, sum])
+        );
+        let Some(name) = world
+            .tree
+            .name(child)
+            .map(str::to_owned)
+            .filter(|name| world.gateways.contains_key(name))
+        else {
             continue;
         };
         let children = world.explain("root", &name, T, END);
@@ -244,18 +276,37 @@ fn what_the_children_said_is_answered_page_by_page_through_the_tree_and_then_for
         node: gateway_id(node),
         first: 0,
     };
-    let answer = |node: &str| moteseal_core::wire::sum::Children::close(&ask(node), &[], &key, &mut [0; 256]).unwrap().to_vec();
-    let frames =
-        [(answer("left"), Refused::NotAsked), (answer("right"), Refused::NotBeneath), (answer("root"), Refused::NotBeneath)];
+    let answer = |node: &str| {
+        moteseal_core::wire::sum::Children::close(&ask(node), &[], &key, &mut [0; 256])
+            .unwrap()
+            .to_vec()
+    };
+    let frames = [
+        (answer("left"), Refused::NotAsked),
+        (answer("right"), Refused::NotBeneath),
+        (answer("root"), Refused::NotBeneath),
+    ];
     for (frame, refused) in frames {
-        assert_eq!(world.gateways.get_mut("root").unwrap().hear(gateway_id("left"), &frame, END), Err(refused));
+        assert_eq!(
+            world.gateways.get_mut("root").unwrap().hear(gateway_id("left"), &frame, END),
+            Err(refused)
+        );
     }
     let stranger = world.question(QUERIER, gateway_id("root"), gateway_id("nobody"), T, 0);
-    assert_eq!(world.gateways.get_mut("root").unwrap().hear_question(&stranger, END), Err(Refused::UnknownNode));
+    assert_eq!(
+        world.gateways.get_mut("root").unwrap().hear_question(&stranger, END),
+        Err(Refused::UnknownNode)
+    );
     let early = world.question(QUERIER, gateway_id("root"), gateway_id("root"), T + 1, 0);
-    assert_eq!(world.gateways.get_mut("root").unwrap().hear_question(&early, END), Err(Refused::WrongEpoch));
+    assert_eq!(
+        world.gateways.get_mut("root").unwrap().hear_question(&early, END),
+        Err(Refused::WrongEpoch)
+    );
     // It is kept for a minute, which is twelve epochs here.
-    assert_eq!((kept_epochs(EPOCH_MS), kept_epochs(1000), kept_epochs(86_400_000)), (12, 60, KEPT_EPOCHS));
+    assert_eq!(
+        (kept_epochs(EPOCH_MS), kept_epochs(1000), kept_epochs(86_400_000)),
+        (12, 60, KEPT_EPOCHS)
+    );
     for (later, is_kept) in [(11, true), (12, false)] {
         let now = END + later * EPOCH_MS + 1000;
         for gateway in world.gateways.values_mut() {
@@ -269,13 +320,17 @@ fn what_the_children_said_is_answered_page_by_page_through_the_tree_and_then_for
 #[test]
 fn a_gateway_that_stops_says_what_it_has_of_epochs_that_have_ended() {
     let mut world = small();
-    let of_left: Vec<u32> = (0..8).filter(|position| world.tree.gateway_of(*position) == Some("left")).collect();
+    let of_left: Vec<u32> =
+        (0..8).filter(|position| world.tree.gateway_of(*position) == Some("left")).collect();
     world.tell(of_left[0], T, 5, END).unwrap();
     world.tell(of_left[0], T + 1, 5, END).unwrap();
     let left = world.gateways.get_mut("left").unwrap();
     left.finish(END);
     let said = left.take_said();
-    assert_eq!(said.ended.iter().map(|ended| (ended.epoch, ended.participants)).collect::<Vec<_>>(), [(T, 1)]);
+    assert_eq!(
+        said.ended.iter().map(|ended| (ended.epoch, ended.participants)).collect::<Vec<_>>(),
+        [(T, 1)]
+    );
     assert_eq!(said.up.len(), 1);
 }
 
@@ -342,7 +397,8 @@ fn a_clock_that_is_set_back_a_little_opens_nothing_again() {
 fn a_gateway_does_not_answer_for_what_it_may_have_heard_before_it_was_restarted() {
     let mut world = small();
     let agenda = world.agenda(1, &[world.posed()]);
-    let of_left: Vec<u32> = (0..8).filter(|position| world.tree.gateway_of(*position) == Some("left")).collect();
+    let of_left: Vec<u32> =
+        (0..8).filter(|position| world.tree.gateway_of(*position) == Some("left")).collect();
     let mut again = world.gateway("left", 1);
     again.hear_agenda(&agenda, END + 100, |_| Ok(())).unwrap();
     again.take_said();
@@ -355,7 +411,10 @@ fn a_gateway_does_not_answer_for_what_it_may_have_heard_before_it_was_restarted(
         }
         let left = world.gateways.get_mut("left").unwrap();
         left.tick(now + 100);
-        assert_eq!(left.take_said().ended.last().map(|ended| (ended.epoch, ended.participants)), Some((epoch, 2)));
+        assert_eq!(
+            left.take_said().ended.last().map(|ended| (ended.epoch, ended.participants)),
+            Some((epoch, 2))
+        );
         let known = world.explain("root", "left", epoch, now + 100).len();
         assert_eq!(known, if epoch == T + 2 { 2 } else { 0 }, "{}", epoch - T);
     }
@@ -371,9 +430,15 @@ fn the_agenda_is_announced_again_every_minute_as_it_is() {
         left.tick(now);
         left.take_said().announcement
     };
-    for (now, is_announced) in
-        [(0, false), (59_999, false), (60_000, true), (60_001, false), (119_999, false), (125_000, true), (184_999, false)]
-    {
+    for (now, is_announced) in [
+        (0, false),
+        (59_999, false),
+        (60_000, true),
+        (60_001, false),
+        (119_999, false),
+        (125_000, true),
+        (184_999, false),
+    ] {
         assert_eq!(announced(start + now), is_announced.then(|| agenda.clone()), "{now}");
     }
     // A clock that is set back by an hour is no hour of silence.
@@ -401,13 +466,17 @@ fn what_has_come_before_an_epoch_is_ended_counts_however_late_it_is_heard() {
             let (frame, device) = (world.reading(position, epoch, 10), world.device(position));
             // One is silent in the first.
             if (position, epoch) != (3, T) {
-                assert_eq!(world.gateways.get_mut("root").unwrap().hear(device, &frame, now), Ok(Heard::Taken));
+                assert_eq!(
+                    world.gateways.get_mut("root").unwrap().hear(device, &frame, now),
+                    Ok(Heard::Taken)
+                );
             }
         }
     }
     world.gateways.get_mut("root").unwrap().tick(now);
     let (reached, ended) = world.carry(now);
-    let heard: BTreeSet<_> = ended.iter().map(|(_, ended)| (ended.epoch, ended.participants)).collect();
+    let heard: BTreeSet<_> =
+        ended.iter().map(|(_, ended)| (ended.epoch, ended.participants)).collect();
     assert_eq!(heard, [(T, 7), (T + 1, 8), (T + 2, 8)].into());
     assert_eq!(reached.len(), 3);
     // Once they are over they stay so.

@@ -24,12 +24,14 @@ fn secret(byte: u8) -> SecretKey {
 fn roster() -> Roster {
     let budget = Some(Budget { events: 100, coordinator: secret(99).public() });
     let devices = [("mote", secret(1).public())];
-    let first = FirstRoster { group: "field", epoch_ms: 1000, levels: 8, budget, devices: &devices };
+    let first =
+        FirstRoster { group: "field", epoch_ms: 1000, levels: 8, budget, devices: &devices };
     Roster::open(&first.issue(&secret(98)).unwrap(), &secret(98).public()).unwrap()
 }
 
 fn station(folder: &Path) -> Result<Station, StationError> {
-    Station::open(folder, roster(), GROUP_SECRET, Box::new(secret(99)), 1 << 30).map(|(station, _)| station)
+    Station::open(folder, roster(), GROUP_SECRET, Box::new(secret(99)), 1 << 30)
+        .map(|(station, _)| station)
 }
 
 /// A frame with one event a sequence number.
@@ -80,9 +82,15 @@ fn a_damaged_journal_is_named_and_none_of_it_is_dropped() {
         damaged(&journal, usize::try_from(at).unwrap(), || {
             let error = self::station(folder.path()).err().unwrap();
             let frame = ends.iter().rposition(|&end| end <= at).unwrap();
-            let StationError::Journal(JournalError::Damaged { offset, .. }) = &error else { panic!("byte {at}: {error}") };
+            let StationError::Journal(JournalError::Damaged { offset, .. }) = &error else {
+                panic!("byte {at}: {error}")
+            };
             assert_eq!(*offset, ends[frame]);
-            assert!(error.to_string().starts_with("JournalDamaged: ") && error.to_string().contains("restore it"), "{error}");
+            assert!(
+                error.to_string().starts_with("JournalDamaged: ")
+                    && error.to_string().contains("restore it"),
+                "{error}"
+            );
         });
     }
     assert_eq!(self::station(folder.path()).unwrap().hub().counts().seen, 120);
@@ -100,7 +108,9 @@ fn a_crash_in_the_middle_of_a_commit_is_no_damage() {
     let mut torn = std::fs::read(&journal).unwrap();
     torn.extend_from_slice(b"\xf7MJ\n\0\x01");
     std::fs::write(&journal, &torn).unwrap();
-    let (station, recovered) = Station::open(folder.path(), roster(), GROUP_SECRET, Box::new(secret(99)), 1 << 30).unwrap();
+    let (station, recovered) =
+        Station::open(folder.path(), roster(), GROUP_SECRET, Box::new(secret(99)), 1 << 30)
+            .unwrap();
     assert_eq!((station.hub().counts().seen, recovered.torn), (40, 6));
 }
 
@@ -109,8 +119,14 @@ fn a_damaged_item_of_the_outbox_is_named_and_stays_as_it_is() {
     let folder = tempfile::tempdir().unwrap();
     let outbox = Outbox::open(folder.path()).unwrap();
     let items = [
-        (Name::of(EpochNumber(7)), Item { manifest: Some(vec![1; 90]), bundles: vec![vec![2; 700], vec![3; 60]] }),
-        (Name::of_late(EpochNumber(7), &[4; 40]), Item { manifest: None, bundles: vec![vec![4; 40]] }),
+        (
+            Name::of(EpochNumber(7)),
+            Item { manifest: Some(vec![1; 90]), bundles: vec![vec![2; 700], vec![3; 60]] },
+        ),
+        (
+            Name::of_late(EpochNumber(7), &[4; 40]),
+            Item { manifest: None, bundles: vec![vec![4; 40]] },
+        ),
     ];
     for (name, item) in &items {
         outbox.store(*name, item).unwrap();

@@ -30,10 +30,12 @@ fn secret(byte: u8) -> SecretKey {
 }
 
 fn roster(budget: u64) -> Roster {
-    let keys = ["liar", "honest"].into_iter().zip(0..).map(|(name, byte)| (name, secret(byte).public()));
+    let keys =
+        ["liar", "honest"].into_iter().zip(0..).map(|(name, byte)| (name, secret(byte).public()));
     let devices: Vec<_> = keys.collect();
     let budget = Some(Budget { events: budget, coordinator: secret(99).public() });
-    let first = FirstRoster { group: "field", epoch_ms: 1000, levels: LEVELS, budget, devices: &devices };
+    let first =
+        FirstRoster { group: "field", epoch_ms: 1000, levels: LEVELS, budget, devices: &devices };
     Roster::open(&first.issue(&secret(98)).unwrap(), &secret(98).public()).unwrap()
 }
 
@@ -59,7 +61,10 @@ impl World {
     fn under_way() -> Self {
         let mut world = Self::new(100);
         for device in [world.liar, world.honest] {
-            for frame in [world.close(device, &Uplink::Schema(&schema())), world.forward(device, 0, FIRST, 0..30)] {
+            for frame in [
+                world.close(device, &Uplink::Schema(&schema())),
+                world.forward(device, 0, FIRST, 0..30),
+            ] {
                 assert!(world.hub.hear(&frame, NOW).unwrap().durable);
             }
         }
@@ -76,8 +81,15 @@ impl World {
     }
 
     /// Events of level 5, one for each sequence number.
-    fn forward(&self, device: DeviceId, index: u32, epoch: u64, range: std::ops::Range<u64>) -> Vec<u8> {
-        let events: Vec<u8> = range.clone().flat_map(|seq| [5, 0, 0, 0, u8::try_from(seq % 200).unwrap()]).collect();
+    fn forward(
+        &self,
+        device: DeviceId,
+        index: u32,
+        epoch: u64,
+        range: std::ops::Range<u64>,
+    ) -> Vec<u8> {
+        let events: Vec<u8> =
+            range.clone().flat_map(|seq| [5, 0, 0, 0, u8::try_from(seq % 200).unwrap()]).collect();
         let forward = Forward {
             index: SealIndex(index),
             epoch: EpochNumber(epoch),
@@ -96,7 +108,8 @@ impl World {
         let known = self.roster.device(self.liar).unwrap();
         let (group, digest) = (self.roster.group(), self.roster.digest());
         let mut statement = Statement::new(Scheme::Star, group, digest, self.liar, LEVELS);
-        (statement.index, statement.prev, statement.restart) = (SealIndex(index), known.certificate, index > 0);
+        (statement.index, statement.prev, statement.restart) =
+            (SealIndex(index), known.certificate, index > 0);
         (statement.epoch, statement.last_in_epoch) = (EpochNumber(epoch), true);
         statement.schema = SchemaEntry::decode(&schema()).unwrap().digest;
         statement.salt = Salt([3; 16]);
@@ -106,25 +119,42 @@ impl World {
         let seal = Seal::new(statement, root, Algorithm::Ed25519);
         let signature = secret(0).signature(seal.message(&mut [0; _])).unwrap();
         let (mut open, mut part) = (Vec::new(), Vec::new());
-        write::open(&mut open, &Open { device: self.liar, roster_version: 0, prev: Some(prev), last: None });
+        write::open(
+            &mut open,
+            &Open { device: self.liar, roster_version: 0, prev: Some(prev), last: None },
+        );
         write::part(&mut part, &seal, Selection::Levels(surviving), &[], &[], Some(&signature));
-        self.close(self.liar, &Uplink::Close { schema: seal.statement().schema, open: &open, part: &part })
+        self.close(
+            self.liar,
+            &Uplink::Close { schema: seal.statement().schema, open: &open, part: &part },
+        )
     }
 
     fn seen(&mut self) -> Seen {
         let epochs: Vec<_> = self.hub.epochs().collect();
-        let epochs = epochs.into_iter().map(|epoch| (epoch, self.hub.kept(epoch), self.hub.round(epoch))).collect();
+        let epochs = epochs
+            .into_iter()
+            .map(|epoch| (epoch, self.hub.kept(epoch), self.hub.round(epoch)))
+            .collect();
         (self.hub.standing(), epochs, self.hub.counts(), self.hub.acknowledgement(self.honest))
     }
 }
 
 fn schema() -> Vec<u8> {
     let mut buffer = [0; 256];
-    Schema::encode(&[Field::parse("reading::u32").unwrap()], &mut buffer).unwrap().as_bytes().to_vec()
+    Schema::encode(&[Field::parse("reading::u32").unwrap()], &mut buffer)
+        .unwrap()
+        .as_bytes()
+        .to_vec()
 }
 
 fn hmac(key: &[u8], message: &[u8]) -> [u8; 32] {
-    Hmac::<sha2::Sha256>::new_from_slice(key).unwrap().chain_update(message).finalize().into_bytes().into()
+    Hmac::<sha2::Sha256>::new_from_slice(key)
+        .unwrap()
+        .chain_update(message)
+        .finalize()
+        .into_bytes()
+        .into()
 }
 
 /// A frame with these bytes for an item, and the tag of one who has the liar's key.
@@ -177,7 +207,8 @@ fn authentic_nonsense_is_refused_by_name_or_touches_nobody_else() {
     ];
     let (mut names, mut taken) = (BTreeSet::new(), 0);
     for frame in frames {
-        let is_known = matches!(Uplink::open(&frame, &world.key(world.liar)), Ok(Uplink::Schema(_)));
+        let is_known =
+            matches!(Uplink::open(&frame, &world.key(world.liar)), Ok(Uplink::Schema(_)));
         assert_eq!(World::under_way().hub.hear(&frame, NOW).unwrap().durable, !is_known);
         let item = &frame[..frame.len() - 16];
         for length in 0..item.len() {
@@ -232,11 +263,25 @@ fn a_device_that_opens_epochs_without_end_keeps_nobody_from_opening_one() {
     }
     assert_eq!(world.seen(), before);
     // Whoever else speaks of the epoch opens it, for the first one too.
-    let (honest, liar) = (world.forward(world.honest, 0, FIRST + 512, 0..1), world.forward(world.liar, 512, FIRST + 512, 0..1));
-    assert!(world.hub.hear(&honest, now).unwrap().durable && world.hub.hear(&liar, now).unwrap().durable);
-    assert_eq!(world.hub.hear(&world.forward(world.liar, 513, FIRST + 513, 0..1), now).unwrap_err(), Refused::TooManyEpochs);
+    let (honest, liar) = (
+        world.forward(world.honest, 0, FIRST + 512, 0..1),
+        world.forward(world.liar, 512, FIRST + 512, 0..1),
+    );
+    assert!(
+        world.hub.hear(&honest, now).unwrap().durable
+            && world.hub.hear(&liar, now).unwrap().durable
+    );
+    assert_eq!(
+        world.hub.hear(&world.forward(world.liar, 513, FIRST + 513, 0..1), now).unwrap_err(),
+        Refused::TooManyEpochs
+    );
     // When one of its epochs ends, it may open another.
     world.hub.end(EpochNumber(FIRST), &secret(99)).unwrap();
-    assert!(world.hub.hear(&world.forward(world.liar, 513, FIRST + 513, 0..1), now).unwrap().durable);
-    assert_eq!(world.hub.hear(&world.forward(world.liar, 514, FIRST + 514, 0..1), now).unwrap_err(), Refused::TooManyEpochs);
+    assert!(
+        world.hub.hear(&world.forward(world.liar, 513, FIRST + 513, 0..1), now).unwrap().durable
+    );
+    assert_eq!(
+        world.hub.hear(&world.forward(world.liar, 514, FIRST + 514, 0..1), now).unwrap_err(),
+        Refused::TooManyEpochs
+    );
 }

@@ -43,7 +43,12 @@ fn set(positions: &[u32]) -> Vec<u8> {
 }
 
 fn hmac(key: &[u8], message: &[u8]) -> [u8; 32] {
-    Hmac::<sha2::Sha256>::new_from_slice(key).unwrap().chain_update(message).finalize().into_bytes().into()
+    Hmac::<sha2::Sha256>::new_from_slice(key)
+        .unwrap()
+        .chain_update(message)
+        .finalize()
+        .into_bytes()
+        .into()
 }
 
 /// These bytes, with the tag of one who has the child's key.
@@ -63,17 +68,33 @@ fn what_a_child_cannot_honestly_say_is_refused_by_name_and_changes_nothing() {
     let (left, right) = (beneath(&world, "left"), beneath(&world, "right"));
     let own: Vec<u32> = beneath(&world, "root");
     // What a gateway may say at most, and its records: one a slot and key group.
-    let groups =
-        |positions: &[u32]| positions.iter().map(|position| position / 3).collect::<std::collections::BTreeSet<_>>().len();
+    let groups = |positions: &[u32]| {
+        positions
+            .iter()
+            .map(|position| position / 3)
+            .collect::<std::collections::BTreeSet<_>>()
+            .len()
+    };
     let records = |count: usize| vec![Psr::ZERO; count];
     let all = groups(&left) * 2;
     let child = gateway_id("left");
-    let say = |world: &World, epoch, positions: &[u8], psrs: &[Psr]| world.frame("root", child, epoch, positions, psrs);
+    let say = |world: &World, epoch, positions: &[u8], psrs: &[Psr]| {
+        world.frame("root", child, epoch, positions, psrs)
+    };
     let mut other = world.query;
     other.0[0] ^= 1;
     let of_other = {
         let mut out = vec![0; MAX_FRAME];
-        close_share(other.reference(), T, &set(&left), &records(all), &world.key_at("root", child), &mut out).unwrap().to_vec()
+        close_share(
+            other.reference(),
+            T,
+            &set(&left),
+            &records(all),
+            &world.key_at("root", child),
+            &mut out,
+        )
+        .unwrap()
+        .to_vec()
     };
     let raw = |first: &[u8]| {
         let mut item = vec![0x85, 4, 0x44];
@@ -96,7 +117,11 @@ fn what_a_child_cannot_honestly_say_is_refused_by_name_and_changes_nothing() {
         (child, say(&world, T - 1, &set(&left), &records(all)), "EpochOver"),
         (child, say(&world, 0, &set(&left), &records(all)), "EpochOver"),
         (child, of_other, "WrongQuery"),
-        (child, say(&world, T, &set(&[left[0], right[0]]), &records(2 * groups(&[left[0], right[0]]))), "NotBeneath"),
+        (
+            child,
+            say(&world, T, &set(&[left[0], right[0]]), &records(2 * groups(&[left[0], right[0]]))),
+            "NotBeneath",
+        ),
         (child, say(&world, T, &set(&own), &records(2)), "NotBeneath"),
         (child, say(&world, T, &[0x10, 0], &records(2)), "UnknownPosition"),
         (child, say(&world, T, &[0x80, 0], &records(2)), "MalformedParticipation"),
@@ -109,7 +134,11 @@ fn what_a_child_cannot_honestly_say_is_refused_by_name_and_changes_nothing() {
         (child, raw(&[0; 31]), "TruncatedPsr"),
         (child, raw(&[0; 33]), "TruncatedPsr"),
         (child, tagged(&world, "root", child, &[0x81, 9]), "Malformed"),
-        (child, world.frame("root", gateway_id("right"), T, &set(&left), &records(all)), "NotAuthentic"),
+        (
+            child,
+            world.frame("root", gateway_id("right"), T, &set(&left), &records(all)),
+            "NotAuthentic",
+        ),
         (gateway_id("right"), say(&world, T, &set(&left), &records(all)), "NotAuthentic"),
         (gateway_id("nobody"), say(&world, T, &set(&left), &records(all)), "UnknownChild"),
         (world.device(left[0]), say(&world, T, &set(&left), &records(all)), "UnknownChild"),
@@ -130,7 +159,12 @@ fn what_a_child_cannot_honestly_say_is_refused_by_name_and_changes_nothing() {
         assert!(is_listed(name), "{name} is not in spec/errors.md");
         assert!(refused.to_string().starts_with(name), "{refused}");
         let said = root.take_said();
-        assert!(said.up.is_empty() && said.down.is_empty() && said.ended.iter().all(|ended| ended.epoch < T), "{name}");
+        assert!(
+            said.up.is_empty()
+                && said.down.is_empty()
+                && said.ended.iter().all(|ended| ended.epoch < T),
+            "{name}"
+        );
         assert_eq!(root.held_bytes(), 0, "{name}");
     }
     // And the epoch comes out as if none of them had been.
@@ -176,7 +210,8 @@ fn every_altered_byte_and_every_cut_of_a_frame_is_a_strangers() {
 }
 
 #[test]
-fn every_altered_item_under_a_right_tag_is_refused_by_a_listed_name_or_taken_from_that_child_only() {
+fn every_altered_item_under_a_right_tag_is_refused_by_a_listed_name_or_taken_from_that_child_only()
+{
     let mut world = world();
     let position = beneath(&world, "right")[0];
     let (frame, device) = (world.reading(position, T, 5), world.device(position));
@@ -187,7 +222,9 @@ fn every_altered_item_under_a_right_tag_is_refused_by_a_listed_name_or_taken_fro
             altered[at] ^= flip;
             let frame = tagged(&world, "right", device, &altered);
             let mut gateway = world.gateway("right", 0);
-            gateway.hear_agenda(&world.agenda(1, &[world.posed()]), T * EPOCH_MS, |_| Ok(())).unwrap();
+            gateway
+                .hear_agenda(&world.agenda(1, &[world.posed()]), T * EPOCH_MS, |_| Ok(()))
+                .unwrap();
             if let Err(refused) = gateway.hear(device, &frame, END) {
                 assert!(is_listed(refused.name()), "{}", refused.name());
                 assert_eq!(gateway.held_bytes(), 0);
@@ -227,15 +264,28 @@ fn a_flood_of_a_childs_frames_fills_no_more_than_its_epochs() {
 fn of_questions_without_end_the_last_are_remembered() {
     let mut world = world();
     let key = LinkKey::new(&world.secret_at(QUERIER, gateway_id("root")));
-    let ask = |first| Explain { query: world.query.reference(), epoch: T, node: gateway_id("left"), first };
+    let ask = |first| Explain {
+        query: world.query.reference(),
+        epoch: T,
+        node: gateway_id("left"),
+        first,
+    };
     let root = world.gateways.get_mut("root").unwrap();
     for first in 0..1000 {
         let frame = ask(first).close(&key, &mut [0; 128]).unwrap().to_vec();
         assert_eq!(root.hear_question(&frame, END), Ok(Heard::Taken));
         assert_eq!(root.take_said().down.len(), 1);
     }
-    let of_left = LinkKey::new(&LinkKey::secret_of(&summing::hub_secret("root"), world.roster.group(), gateway_id("left")));
-    let answer = |first| moteseal_core::wire::sum::Children::close(&ask(first), &[], &of_left, &mut [0; 256]).unwrap().to_vec();
+    let of_left = LinkKey::new(&LinkKey::secret_of(
+        &summing::hub_secret("root"),
+        world.roster.group(),
+        gateway_id("left"),
+    ));
+    let answer = |first| {
+        moteseal_core::wire::sum::Children::close(&ask(first), &[], &of_left, &mut [0; 256])
+            .unwrap()
+            .to_vec()
+    };
     assert_eq!(root.hear(gateway_id("left"), &answer(999), END), Ok(Heard::Taken));
     assert_eq!(root.hear(gateway_id("left"), &answer(999), END), Err(Refused::NotAsked));
     assert_eq!(root.hear(gateway_id("left"), &answer(900), END), Err(Refused::NotAsked));
@@ -249,12 +299,17 @@ fn only_the_queriers_newest_agenda_is_acted_on_and_only_once_its_number_is_durab
     let fresh = |number| world.gateway("root", number);
     let draft = |group, roster, sources| {
         let draft = AgendaDraft { group, roster, number: 9, sources, key_group: 3, queries: &[] };
-        draft.issue(&secret(3), &mut vec![0; MAX_AGENDA], &mut vec![0; MAX_AGENDA]).unwrap().to_vec()
+        draft
+            .issue(&secret(3), &mut vec![0; MAX_AGENDA], &mut vec![0; MAX_AGENDA])
+            .unwrap()
+            .to_vec()
     };
     let (group, digest) = (world.roster.group(), world.roster.digest());
     let posed = world.posed();
     let good = world.agenda(9, &[posed]);
-    let CastFrame::Single { head, leaf } = CastFrame::decode(&good).unwrap() else { panic!("not a chain of one") };
+    let CastFrame::Single { head, leaf } = CastFrame::decode(&good).unwrap() else {
+        panic!("not a chain of one")
+    };
     let id = Head::peek(head).unwrap().id();
     let said = |id, kind| {
         let draft = SingleDraft { id, kind, label: "", message: leaf };
@@ -290,18 +345,30 @@ fn only_the_queriers_newest_agenda_is_acted_on_and_only_once_its_number_is_durab
         });
         (heard, gateway.take_said().announcement.is_some(), gateway.queries().len())
     };
-    assert_eq!(hear(&mut gateway, &world.agenda(4, &[posed])), (Err(Refused::OlderAgenda), false, 0));
+    assert_eq!(
+        hear(&mut gateway, &world.agenda(4, &[posed])),
+        (Err(Refused::OlderAgenda), false, 0)
+    );
     // What is old by its own word is not checked: nobody could make a gateway check signatures with what was said long ago.
-    assert_eq!(hear(&mut gateway, &world.draft(4, &[posed], &secret(4))), (Err(Refused::OlderAgenda), false, 0));
+    assert_eq!(
+        hear(&mut gateway, &world.draft(4, &[posed], &secret(4))),
+        (Err(Refused::OlderAgenda), false, 0)
+    );
     assert_eq!(hear(&mut gateway, &world.agenda(5, &[posed])), (Ok(Heard::Taken), true, 1));
     assert_eq!(hear(&mut gateway, &world.agenda(5, &[posed])), (Ok(Heard::Repeated), false, 1));
     // Another of the same number, then one that ends the query, then the first again.
     assert_eq!(hear(&mut gateway, &world.agenda(5, &[])), (Err(Refused::TwoAgendas), false, 1));
     assert_eq!(hear(&mut gateway, &world.agenda(6, &[])), (Ok(Heard::Taken), true, 0));
-    assert_eq!(hear(&mut gateway, &world.agenda(5, &[posed])), (Err(Refused::OlderAgenda), false, 0));
+    assert_eq!(
+        hear(&mut gateway, &world.agenda(5, &[posed])),
+        (Err(Refused::OlderAgenda), false, 0)
+    );
     assert_eq!(kept, [6]);
     let full = || Err(std::io::Error::from(std::io::ErrorKind::StorageFull));
-    assert_eq!(gateway.hear_agenda(&world.agenda(7, &[posed]), now, |_| full()), Err(Refused::NotDurable));
+    assert_eq!(
+        gateway.hear_agenda(&world.agenda(7, &[posed]), now, |_| full()),
+        Err(Refused::NotDurable)
+    );
     assert_eq!((gateway.queries().len(), gateway.number()), (0, 6));
     assert!(gateway.take_said().announcement.is_none());
 }
@@ -315,7 +382,10 @@ fn a_query_that_cannot_be_answered_is_named_and_the_others_run() {
     gateway.hear_agenda(&world.agenda(1, &queries), T * EPOCH_MS, |_| Ok(())).unwrap();
     let said = gateway.take_said();
     let bad = QueryId::of(&world.roster.digest(), &[1; 16], &[0x80]);
-    assert_eq!(said.unusable.iter().map(|query| (query.query, query.name)).collect::<Vec<_>>(), [(bad, "UnexpectedType")]);
+    assert_eq!(
+        said.unusable.iter().map(|query| (query.query, query.name)).collect::<Vec<_>>(),
+        [(bad, "UnexpectedType")]
+    );
     assert_eq!(gateway.queries().collect::<Vec<_>>(), [world.query]);
 
     // Each source is a key group of its own: their records do not fit a frame.

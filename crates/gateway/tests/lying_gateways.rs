@@ -14,12 +14,22 @@ use moteseal_verify::aggregation::{QUERIER, gateway_id};
 use proptest::prelude::*;
 use summing::{EPOCH_MS, Said, T, World, hub_secret};
 
-const GATEWAYS: [(&str, &str); 4] = [("root", QUERIER), ("left", "root"), ("right", "root"), ("deep", "right")];
-const DEVICES: [&str; 12] = ["root", "left", "left", "left", "right", "right", "deep", "deep", "deep", "deep", "root", "left"];
+const GATEWAYS: [(&str, &str); 4] =
+    [("root", QUERIER), ("left", "root"), ("right", "root"), ("deep", "right")];
+const DEVICES: [&str; 12] = [
+    "root", "left", "left", "left", "right", "right", "deep", "deep", "deep", "deep", "root",
+    "left",
+];
 
 fn liar(world: &World, name: &str, malice: Malice) -> LyingAggregator {
     let up = world.secret_at(world.tree.parent(name).unwrap(), gateway_id(name));
-    LyingAggregator::new(malice, world.tree.hub(name).unwrap(), world.roster.group(), (&hub_secret(name), &up), world.key_group)
+    LyingAggregator::new(
+        malice,
+        world.tree.hub(name).unwrap(),
+        world.roster.group(),
+        (&hub_secret(name), &up),
+        world.key_group,
+    )
 }
 
 /// What became of an epoch in a tree with one liar.
@@ -33,7 +43,12 @@ struct Outcome {
 }
 
 /// One epoch: all but the silent speak, and the liar's frame upward is its own.
-fn run(world: &mut World, liar: (&str, &mut LyingAggregator), epoch: u64, silent: &[u32]) -> Outcome {
+fn run(
+    world: &mut World,
+    liar: (&str, &mut LyingAggregator),
+    epoch: u64,
+    silent: &[u32],
+) -> Outcome {
     let end = (epoch + 1) * EPOCH_MS;
     let (name, lying) = liar;
     for position in (0..12).filter(|position| !silent.contains(position)) {
@@ -63,7 +78,9 @@ fn run(world: &mut World, liar: (&str, &mut LyingAggregator), epoch: u64, silent
                 lying.hear(gateway_id(gateway), &frame);
             }
             match world.gateways.get_mut(&parent) {
-                Some(above) => refused = above.hear(gateway_id(gateway), &frame, now).err().or(refused),
+                Some(above) => {
+                    refused = above.hear(gateway_id(gateway), &frame, now).err().or(refused)
+                }
                 None => reached = Some(frame),
             }
         }
@@ -73,7 +90,12 @@ fn run(world: &mut World, liar: (&str, &mut LyingAggregator), epoch: u64, silent
 }
 
 /// A tree that is asked two queries, after an epoch in which a liar has learned, and of another query if it needs that.
-fn prepared(name: &str, malice: Malice, key_group: u32, silent: &[u32]) -> (World, LyingAggregator) {
+fn prepared(
+    name: &str,
+    malice: Malice,
+    key_group: u32,
+    silent: &[u32],
+) -> (World, LyingAggregator) {
     let mut world = World::asked(&GATEWAYS, &DEVICES, key_group);
     let (one, other) = (world.posed(), Posed { nonce: [6; 16], ..world.posed() });
     let both = world.agenda(2, &[one, other]);
@@ -86,7 +108,8 @@ fn prepared(name: &str, malice: Malice, key_group: u32, silent: &[u32]) -> (Worl
     }
     let before = run(&mut world, (name, &mut lying), T, silent);
     assert!(!before.lied);
-    let participants: BTreeSet<u32> = (0..12).filter(|position| !silent.contains(position)).collect();
+    let participants: BTreeSet<u32> =
+        (0..12).filter(|position| !silent.contains(position)).collect();
     assert_eq!(world.sums(T, &[before.said.unwrap()]), Ok(plain(&participants, T)));
     world.turn_to(one.nonce);
     lying.turn(malice);
@@ -99,7 +122,10 @@ fn reading(position: u32, epoch: u64) -> u128 {
 
 /// The count and the sum.
 fn plain(participants: &BTreeSet<u32>, epoch: u64) -> Vec<u128> {
-    vec![participants.len() as u128, participants.iter().map(|position| reading(*position, epoch)).sum()]
+    vec![
+        participants.len() as u128,
+        participants.iter().map(|position| reading(*position, epoch)).sum(),
+    ]
 }
 
 /// Walks down from the querier to the edges whose sums do not open although those beneath do: the child's end and the parent's.

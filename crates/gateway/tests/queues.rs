@@ -94,7 +94,9 @@ fn an_event_costs_its_payload_and_at_most_32_bytes() {
         random ^= random >> 7;
         random ^= random << 17;
         let level = (random.leading_zeros() as u8).min(15);
-        queues.keep(Slot((seq % 1000) as u32), Level(level), Sequence(seq / 1000), &[0; 4]).unwrap();
+        queues
+            .keep(Slot((seq % 1000) as u32), Level(level), Sequence(seq / 1000), &[0; 4])
+            .unwrap();
     }
     let beside = queues.memory() as f64 / 100_000.0 - 4.0;
     assert!(beside <= 32.0, "{beside}");

@@ -47,9 +47,13 @@ impl Field {
         world.plan = summing::plan("SELECT AVG(t) FROM sensors EPOCH DURATION 1s");
         world.turn_to([5; 16]);
         let hubs = gateways.iter().map(|(name, _)| *name).chain([QUERIER]);
-        let networks: BTreeMap<_, _> =
-            hubs.zip(1..).map(|(hub, seed)| (hub.to_owned(), Network::new(seed, Faults::default()))).collect();
-        let mote = |position| networks[world.tree.gateway_of(position).unwrap()].device(world.device(position).0);
+        let networks: BTreeMap<_, _> = hubs
+            .zip(1..)
+            .map(|(hub, seed)| (hub.to_owned(), Network::new(seed, Faults::default())))
+            .collect();
+        let mote = |position| {
+            networks[world.tree.gateway_of(position).unwrap()].device(world.device(position).0)
+        };
         let motes = (0..8).map(mote).collect();
         Self { world, networks, motes }
     }
@@ -57,12 +61,17 @@ impl Field {
     async fn start(&self, name: &str, state: &Path) -> Running {
         let (file, number) = NumberFile::open(state).unwrap();
         let aggregator = self.world.gateway(name, number);
-        let gateway = SumGateway::bind(aggregator, file, Some("127.0.0.1:0".parse().unwrap())).await.unwrap();
-        let watch = Client::new(&format!("http://{}", gateway.address().unwrap()), &Options::default()).unwrap();
+        let gateway =
+            SumGateway::bind(aggregator, file, Some("127.0.0.1:0".parse().unwrap())).await.unwrap();
+        let watch =
+            Client::new(&format!("http://{}", gateway.address().unwrap()), &Options::default())
+                .unwrap();
         let hub = self.networks[name].hub();
         let up = self.networks[self.world.tree.parent(name).unwrap()].device(gateway_id(name).0);
         let (stop, stopped) = oneshot::channel();
-        let task = tokio::spawn(async move { gateway.run(hub, up, async { drop(stopped.await) }).await.unwrap() });
+        let task = tokio::spawn(async move {
+            gateway.run(hub, up, async { drop(stopped.await) }).await.unwrap()
+        });
         Running { task, stop, watch }
     }
 
@@ -76,9 +85,14 @@ impl Field {
         }
         let hub = self.networks[QUERIER].hub();
         loop {
-            let up = tokio::time::timeout(Duration::from_secs(10), hub.receive()).await.unwrap().unwrap();
+            let up = tokio::time::timeout(Duration::from_secs(10), hub.receive())
+                .await
+                .unwrap()
+                .unwrap();
             let key = self.world.key_at(QUERIER, gateway_id("root"));
-            let SumUplink::Share(share) = SumUplink::open(&up.frame, &key).unwrap() else { continue };
+            let SumUplink::Share(share) = SumUplink::open(&up.frame, &key).unwrap() else {
+                continue;
+            };
             if share.epoch == epoch {
                 return self.world.opened("root", epoch, &up.frame);
             }
@@ -103,7 +117,8 @@ async fn a_tree_answers_every_epoch_over_whom_it_names_also_while_a_gateway_is_g
     for (name, _) in GATEWAYS {
         running.insert(name, field.start(name, &state(name)).await);
     }
-    let left: Vec<u32> = (0..8).filter(|position| field.world.tree.gateway_of(*position) == Some("left")).collect();
+    let left: Vec<u32> =
+        (0..8).filter(|position| field.world.tree.gateway_of(*position) == Some("left")).collect();
     for epoch in first..first + 6 {
         let is_gone = (first + 2..first + 4).contains(&epoch);
         if epoch == first + 2 {
@@ -114,8 +129,14 @@ async fn a_tree_answers_every_epoch_over_whom_it_names_also_while_a_gateway_is_g
             running.insert("left", field.start("left", &state("left")).await);
         }
         let said = field.epoch(epoch).await;
-        let expected: Vec<u32> = (0..8).filter(|position| !is_gone || !left.contains(position)).collect();
-        assert_eq!(said.participants.iter().copied().collect::<Vec<_>>(), expected, "{}", epoch - first);
+        let expected: Vec<u32> =
+            (0..8).filter(|position| !is_gone || !left.contains(position)).collect();
+        assert_eq!(
+            said.participants.iter().copied().collect::<Vec<_>>(),
+            expected,
+            "{}",
+            epoch - first
+        );
         let sum = expected.iter().map(|position| u128::from(*position) + 10).sum();
         assert_eq!(field.world.sums(epoch, &[said]), Ok(vec![expected.len() as u128, sum]));
     }
@@ -147,10 +168,13 @@ async fn what_came_while_a_gateway_stood_still_is_heard_before_its_time_is_up() 
     let agenda = field.world.agenda(7, &[Posed { first, ..field.world.posed() }]);
     field.networks[QUERIER].hub().announce(Bytes::from(agenda)).await.unwrap();
     let root = field.start("root", &states.path().join("root")).await;
-    tokio::time::sleep(Duration::from_millis((first * EPOCH_MS + 500).saturating_sub(unix_ms()))).await;
+    tokio::time::sleep(Duration::from_millis((first * EPOCH_MS + 500).saturating_sub(unix_ms())))
+        .await;
     // All speak of two epochs in time, and the gateway, which is on this thread, comes round when the time of both is up.
     for epoch in [first, first + 1] {
-        std::thread::sleep(Duration::from_millis(((epoch + 1) * EPOCH_MS + 20).saturating_sub(unix_ms())));
+        std::thread::sleep(Duration::from_millis(
+            ((epoch + 1) * EPOCH_MS + 20).saturating_sub(unix_ms()),
+        ));
         for position in 0..8 {
             let frame = field.world.reading(position, epoch, u128::from(position) + 10);
             field.motes[position as usize].send(Bytes::from(frame)).await.unwrap();
@@ -159,7 +183,8 @@ async fn what_came_while_a_gateway_stood_still_is_heard_before_its_time_is_up() 
     std::thread::sleep(Duration::from_millis(500));
     let hub = field.networks[QUERIER].hub();
     for epoch in [first, first + 1] {
-        let up = tokio::time::timeout(Duration::from_secs(10), hub.receive()).await.unwrap().unwrap();
+        let up =
+            tokio::time::timeout(Duration::from_secs(10), hub.receive()).await.unwrap().unwrap();
         let said = field.world.opened("root", epoch, &up.frame);
         assert_eq!(field.world.sums(epoch, &[said]), Ok(vec![8, 108]));
     }
@@ -178,7 +203,8 @@ async fn shows(gateway: &Running, line: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_agenda_that_is_played_back_to_a_restarted_gateway_is_refused_by_name_and_goes_no_further() {
+async fn an_agenda_that_is_played_back_to_a_restarted_gateway_is_refused_by_name_and_goes_no_further()
+ {
     let states = tempfile::tempdir().unwrap();
     let field = Field::new(&[("root", QUERIER)], &["root"; 8]);
     let agenda = |number, queries: &[Posed<'_>]| Bytes::from(field.world.agenda(number, queries));
@@ -202,7 +228,8 @@ async fn an_agenda_that_is_played_back_to_a_restarted_gateway_is_refused_by_name
     // What is retained for children is the last that was acted on, never the one between.
     let mut heard = Vec::new();
     while heard.last() != Some(&agenda(9, &[])) {
-        let down = tokio::time::timeout(Duration::from_secs(10), child.receive()).await.unwrap().unwrap();
+        let down =
+            tokio::time::timeout(Duration::from_secs(10), child.receive()).await.unwrap().unwrap();
         let Down::Announcement(announced) = down else { panic!("{down:?}") };
         heard.push(announced);
     }

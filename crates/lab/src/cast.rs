@@ -34,7 +34,8 @@ pub const RUNS: u64 = 5;
 
 /// Who hears whom. Figure 2 of the paper is a picture that its text does not give: known are the seven nodes, the three hops, that the sender's
 /// one-hop receivers are 1 and 2, and that 2 is heard by the sender, 1, 3 and 4. The rest is assumed.
-pub const LINKS: [(usize, usize); 11] = [(0, 1), (0, 2), (1, 2), (1, 3), (2, 3), (2, 4), (3, 4), (3, 5), (4, 5), (4, 6), (5, 6)];
+pub const LINKS: [(usize, usize); 11] =
+    [(0, 1), (0, 2), (1, 2), (1, 3), (2, 3), (2, 4), (3, 4), (3, 5), (4, 5), (4, 6), (5, 6)];
 /// The same in a line, for whoever reads a figure.
 pub const ASSUMED: &str = "S-1 S-2 1-2 1-3 2-3 2-4 3-4 3-5 4-5 4-6 5-6";
 
@@ -145,7 +146,9 @@ mod tests {
         assert_eq!(hops().into_iter().max(), Some(3), "three hops at most");
         let told: Vec<String> = LINKS
             .iter()
-            .map(|(one, other)| format!("{}-{other}", if *one == 0 { "S".to_owned() } else { one.to_string() }))
+            .map(|(one, other)| {
+                format!("{}-{other}", if *one == 0 { "S".to_owned() } else { one.to_string() })
+            })
             .collect();
         assert_eq!(told.join(" "), ASSUMED);
     }
@@ -163,7 +166,11 @@ mod tests {
     #[test]
     fn equation_seven_gives_what_the_text_says_of_figure_five() {
         assert!((paper::bytes_a_message(100, 1) - 8.52).abs() < 1e-9);
-        assert!(BLOCKS[1..].iter().all(|&per_block| paper::bytes_a_message(100, per_block.into()) < 8.0));
+        assert!(
+            BLOCKS[1..]
+                .iter()
+                .all(|&per_block| paper::bytes_a_message(100, per_block.into()) < 8.0)
+        );
         assert!(paper::bytes_a_message(20, 1) > paper::bytes_a_message(100, 1));
     }
 }

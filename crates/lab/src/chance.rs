@@ -160,8 +160,15 @@ mod tests {
             #[allow(clippy::cast_precision_loss)]
             let gaps: Average = (0..20_000).map(|_| draws.gap(probability) as f64).collect();
             let spread = (1.0 - probability).sqrt() / probability;
-            assert!((gaps.mean() - 1.0 / probability).abs() <= 4.0 * spread / 20_000_f64.sqrt(), "{round}: {gaps}");
-            assert!((gaps.deviation() / spread.max(1e-9) - 1.0).abs() < 0.05 || round == 0, "{round}: {}", gaps.deviation());
+            assert!(
+                (gaps.mean() - 1.0 / probability).abs() <= 4.0 * spread / 20_000_f64.sqrt(),
+                "{round}: {gaps}"
+            );
+            assert!(
+                (gaps.deviation() / spread.max(1e-9) - 1.0).abs() < 0.05 || round == 0,
+                "{round}: {}",
+                gaps.deviation()
+            );
         }
     }
 

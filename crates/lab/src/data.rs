@@ -57,7 +57,15 @@ pub enum Source {
 
 impl Source {
     /// All seven, in the order of their device numbers.
-    pub const ALL: [Self; 7] = [Self::HomeC, Self::HouseA, Self::HouseB, Self::HouseC, Self::HouseD, Self::HouseE, Self::TelosB];
+    pub const ALL: [Self; 7] = [
+        Self::HomeC,
+        Self::HouseA,
+        Self::HouseB,
+        Self::HouseC,
+        Self::HouseD,
+        Self::HouseE,
+        Self::TelosB,
+    ];
 
     /// Its name on the command line and in tables.
     #[must_use]
@@ -77,10 +85,18 @@ impl Source {
     #[must_use]
     pub const fn describe(self) -> &'static str {
         match self {
-            Self::HomeC => "Smart* home C, outdoor weather every minute, 92 days of 2012; as in the paper",
-            Self::HouseA => "van Kasteren's house A, switches, 2008; in place of a source of home A or B",
-            Self::HouseB => "van Kasteren's house B, switches and motion, 2009; in place of a source of home A or B",
-            Self::HouseC => "van Kasteren's house C, switches and motion, 2008; in place of a source of home A or B",
+            Self::HomeC => {
+                "Smart* home C, outdoor weather every minute, 92 days of 2012; as in the paper"
+            }
+            Self::HouseA => {
+                "van Kasteren's house A, switches, 2008; in place of a source of home A or B"
+            }
+            Self::HouseB => {
+                "van Kasteren's house B, switches and motion, 2009; in place of a source of home A or B"
+            }
+            Self::HouseC => {
+                "van Kasteren's house C, switches and motion, 2008; in place of a source of home A or B"
+            }
             Self::HouseD => "MIT's house D, switches, 2003; in place of a source of home A or B",
             Self::HouseE => "MIT's house E, switches, 2003; in place of a source of home A or B",
             Self::TelosB => {
@@ -245,7 +261,9 @@ impl fmt::Display for DataError {
         write!(f, "{}: ", self.name())?;
         match self {
             Self::Absent { path, remedy } => write!(f, "{} is not there; {remedy}", path.display()),
-            Self::Unreadable { path, cause } => write!(f, "cannot read {}: {cause}", path.display()),
+            Self::Unreadable { path, cause } => {
+                write!(f, "cannot read {}: {cause}", path.display())
+            }
             Self::Malformed { file, line, what } => write!(f, "{file}, line {line}: {what}"),
         }
     }
@@ -264,9 +282,13 @@ impl std::error::Error for DataError {
 fn read(path: &Path, remedy: &'static str) -> Result<String, DataError> {
     let unreadable = |cause| DataError::Unreadable { path: path.to_owned(), cause };
     match std::fs::metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(DataError::Absent { path: path.to_owned(), remedy }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(DataError::Absent { path: path.to_owned(), remedy });
+        }
         Err(error) => return Err(unreadable(error)),
-        Ok(data) if data.len() > LARGEST_FILE => return Err(unreadable(io::Error::other("too large; is it the right file?"))),
+        Ok(data) if data.len() > LARGEST_FILE => {
+            return Err(unreadable(io::Error::other("too large; is it the right file?")));
+        }
         Ok(_) => {}
     }
     std::fs::read_to_string(path).map_err(unreadable)
@@ -286,7 +308,11 @@ impl<'a> Line<'a> {
     }
 
     fn wrong(&self, what: impl fmt::Display) -> DataError {
-        DataError::Malformed { file: self.file.to_owned(), line: self.number, what: what.to_string() }
+        DataError::Malformed {
+            file: self.file.to_owned(),
+            line: self.number,
+            what: what.to_string(),
+        }
     }
 
     /// Exactly `N` columns.
@@ -299,7 +325,11 @@ impl<'a> Line<'a> {
             }
             found += 1;
         }
-        if found == N { Ok(columns) } else { Err(self.wrong(format_args!("{found} columns instead of {N}"))) }
+        if found == N {
+            Ok(columns)
+        } else {
+            Err(self.wrong(format_args!("{found} columns instead of {N}")))
+        }
     }
 
     fn number<T: FromStr>(&self, name: &str, text: &str) -> Result<T, DataError> {
@@ -309,7 +339,11 @@ impl<'a> Line<'a> {
     /// A measured value.
     fn measure(&self, name: &str, text: &str) -> Result<f64, DataError> {
         let value: f64 = self.number(name, text)?;
-        if value.is_finite() { Ok(value) } else { Err(self.wrong(format_args!("the {name} is {text:?}"))) }
+        if value.is_finite() {
+            Ok(value)
+        } else {
+            Err(self.wrong(format_args!("the {name} is {text:?}")))
+        }
     }
 
     /// A time as seconds since 1970 to the day since 1970 and the second of that day.

@@ -78,7 +78,11 @@ impl Deviation {
 
 impl fmt::Display for Deviation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:+.2} ± {:.2} °F, too low on {} of {} days", self.mean, self.error, self.too_low, self.days)
+        write!(
+            f,
+            "{:+.2} ± {:.2} °F, too low on {} of {} days",
+            self.mean, self.error, self.too_low, self.days
+        )
     }
 }
 
@@ -147,13 +151,19 @@ impl Experiment {
     pub fn run(sources: &[Source], devices: &[Recording], budget: u64, seed: Seed) -> Option<Self> {
         let plan = Plan::new(budget, devices, DAYS, seed)?;
         let epochs = sampling::epochs(&plan, devices, DAYS);
-        let days: Vec<_> = epochs.iter().enumerate().map(|(day, epoch)| DayLine::new(day, budget, epoch)).collect();
+        let days: Vec<_> = epochs
+            .iter()
+            .enumerate()
+            .map(|(day, epoch)| DayLine::new(day, budget, epoch))
+            .collect();
         let home_c = sources.iter().position(|&source| source == Source::HomeC);
         let temperatures = home_c.map(|device| {
             let of = |(day, epoch)| temperature::day(devices, device, day, epoch);
             epochs.iter().enumerate().filter_map(of).collect::<Vec<_>>()
         });
-        let off = |of: fn(&temperature::Day) -> Option<f64>| Some(Deviation::of(temperatures.as_ref()?.iter().filter_map(of)));
+        let off = |of: fn(&temperature::Day) -> Option<f64>| {
+            Some(Deviation::of(temperatures.as_ref()?.iter().filter_map(of)))
+        };
         let totals = Totals {
             monitored: days.iter().map(|day| day.monitored).sum(),
             sent: days.iter().map(|day| day.sent).sum(),
@@ -170,7 +180,16 @@ impl Experiment {
             days_recorded: device.days(),
         };
         let sources = sources.iter().zip(devices).map(stand_in).collect();
-        Some(Self { budget, levels: plan.levels, seed: seed.to_string(), sources, days, totals, paper: PAPER, epochs })
+        Some(Self {
+            budget,
+            levels: plan.levels,
+            seed: seed.to_string(),
+            sources,
+            days,
+            totals,
+            paper: PAPER,
+            epochs,
+        })
     }
 
     /// Its days.
@@ -190,14 +209,19 @@ impl Experiment {
     pub fn figure(&self) -> Figure {
         let names: Vec<_> = self.sources.iter().map(|source| source.name).collect();
         let title = format!("Events saved each day, budget {}", thousands(self.budget));
-        report::kept_each_day(&title, &format!("{}; seed {}", names.join(", "), self.seed), &[(self.budget, self.epochs.clone())])
+        report::kept_each_day(
+            &title,
+            &format!("{}; seed {}", names.join(", "), self.seed),
+            &[(self.budget, self.epochs.clone())],
+        )
     }
 }
 
 impl fmt::Display for Experiment {
     /// For a terminal.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut table = Table::new(["day", "monitored", "sent", "theory", "kept", "round", "budget used"]);
+        let mut table =
+            Table::new(["day", "monitored", "sent", "theory", "kept", "round", "budget used"]);
         for day in &self.days {
             table.row([
                 day.date.clone(),
@@ -211,7 +235,13 @@ impl fmt::Display for Experiment {
         }
         let totals = &self.totals;
         writeln!(f, "{table}")?;
-        writeln!(f, "budget {}, {} levels, seed {}", thousands(self.budget), self.levels, self.seed)?;
+        writeln!(
+            f,
+            "budget {}, {} levels, seed {}",
+            thousands(self.budget),
+            self.levels,
+            self.seed
+        )?;
         writeln!(
             f,
             "all days: {} of {} events sent (theory {}), {} kept; {} of the budget used on average; over budget on {} days",
@@ -237,8 +267,11 @@ impl fmt::Display for Experiment {
             100.0 * paper.used
         )?;
         for source in &self.sources {
-            let again =
-                if source.days_recorded < DAYS { format!(" ({} days, repeated)", source.days_recorded) } else { String::new() };
+            let again = if source.days_recorded < DAYS {
+                format!(" ({} days, repeated)", source.days_recorded)
+            } else {
+                String::new()
+            };
             writeln!(f, "  {:<8} {}{again}", source.name, source.is)?;
         }
         Ok(())

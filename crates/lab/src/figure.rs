@@ -76,7 +76,12 @@ pub struct Series {
 impl Series {
     /// A series.
     #[must_use]
-    pub fn new(name: impl Into<String>, colour: Colour, stroke: Stroke, points: Vec<(f64, f64)>) -> Self {
+    pub fn new(
+        name: impl Into<String>,
+        colour: Colour,
+        stroke: Stroke,
+        points: Vec<(f64, f64)>,
+    ) -> Self {
         Self { name: name.into(), colour, stroke, points }
     }
 

@@ -9,7 +9,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::rc::Rc;
 
-use moteseal_core::cast::recovery::{Event, Item, Node, Now, Purpose, RefusedCast, Settings, Store as _};
+use moteseal_core::cast::recovery::{
+    Event, Item, Node, Now, Purpose, RefusedCast, Settings, Store as _,
+};
 use moteseal_core::cast::{ChainId, ChainRef, Head, MAX_HEAD, MAX_LEAF};
 use moteseal_core::wire::cast::{CastFrame, MAX_CAST_FRAME};
 
@@ -191,7 +193,12 @@ pub type Testbed<'a> = Radio<'a, 4, 4, 16>;
 impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Radio<'a, SENDERS, CHAINS, B> {
     /// Nodes with these settings, none of them up.
     #[must_use]
-    pub fn new(settings: &[Settings<'a>], edges: impl IntoIterator<Item = impl Into<Edge>>, air: Air, seed: Seed) -> Self {
+    pub fn new(
+        settings: &[Settings<'a>],
+        edges: impl IntoIterator<Item = impl Into<Edge>>,
+        air: Air,
+        seed: Seed,
+    ) -> Self {
         let station = |settings: &Settings<'a>| Station {
             settings: *settings,
             node: None,
@@ -296,23 +303,31 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Radio<'a, SE
         let now = self.now();
         match act {
             Act::Hear { to, link, frame } => self.hear(to, link, &frame, observer),
-            Act::Overhear { outsider, frame } => self.strangers[outsider].outsider.hear(now.ms, &frame),
+            Act::Overhear { outsider, frame } => {
+                self.strangers[outsider].outsider.hear(now.ms, &frame)
+            }
             Act::Start { who } => self.start(who),
             Act::Stop { who } => self.stations[who].node = None,
             Act::Originate { who, speech } => {
                 let station = &mut self.stations[who];
                 let chain = speech.reference();
                 for (block, index, leaf) in &speech.leaves {
-                    let Ok(()) = station.store.keep(Item::Leaf { chain, block: *block, index: *index }, leaf);
+                    let Ok(()) = station
+                        .store
+                        .keep(Item::Leaf { chain, block: *block, index: *index }, leaf);
                 }
                 if let Some(node) = &mut station.node {
-                    let Ok(event) = node.originate(now, &speech.certificate, &speech.head, &mut station.store);
+                    let Ok(event) =
+                        node.originate(now, &speech.certificate, &speech.head, &mut station.store);
                     self.note(who, &event, observer);
                     self.poll(who, observer);
                 }
             }
             Act::Release { who, chain, block, index } => {
-                let released = self.stations[who].node.as_mut().map(|node| node.release(now, chain, block, index));
+                let released = self.stations[who]
+                    .node
+                    .as_mut()
+                    .map(|node| node.release(now, chain, block, index));
                 if let Some(Err(error)) = released {
                     self.note(who, &Event::Refused(error), observer);
                 }
@@ -372,7 +387,9 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Radio<'a, SE
                 });
                 station.delivered.extend(delivered);
             }
-            Event::Refused(error) => *station.refused.entry(RefusedCast::name(*error)).or_default() += 1,
+            Event::Refused(error) => {
+                *station.refused.entry(RefusedCast::name(*error)).or_default() += 1
+            }
             _ => {}
         }
     }
@@ -416,7 +433,9 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Radio<'a, SE
         for _ in 0..copies {
             // A unit is in (0, 1]: at a loss of 0 nothing is lost, at 1 everything.
             if self.draws.unit() > self.air.loss {
-                let ms = self.now_ms + u64::from(self.air.delay_ms) + self.draws.below(u64::from(self.air.jitter_ms) + 1);
+                let ms = self.now_ms
+                    + u64::from(self.air.delay_ms)
+                    + self.draws.below(u64::from(self.air.jitter_ms) + 1);
                 self.at(ms, act.clone());
             }
         }
@@ -425,7 +444,9 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Radio<'a, SE
     fn hear_stranger(&mut self, who: usize) {
         let mut out = vec![0; MAX_CAST_FRAME];
         while self.strangers[who].outsider.next_due().is_some_and(|due| due <= self.now_ms) {
-            let Some(length) = self.strangers[who].outsider.send(self.now_ms, &mut out) else { return };
+            let Some(length) = self.strangers[who].outsider.send(self.now_ms, &mut out) else {
+                return;
+            };
             let frame: Rc<[u8]> = out[..length].into();
             for to in self.strangers[who].near.clone() {
                 self.arrive(Act::Hear { to, link: 0, frame: frame.clone() });
@@ -464,12 +485,18 @@ pub fn frame_name(frame: &[u8]) -> &'static str {
 
 /// The messages of blocks that a store keeps, without their trailers: chain, block, place, message.
 #[must_use]
-pub fn messages(store: &mut MapStore, chain: ChainRef, first: u32, last: u32) -> Vec<(ChainId, u32, u8, Vec<u8>)> {
+pub fn messages(
+    store: &mut MapStore,
+    chain: ChainRef,
+    first: u32,
+    last: u32,
+) -> Vec<(ChainId, u32, u8, Vec<u8>)> {
     let mut buffer = [0; MAX_HEAD];
     let Ok(Some(head)) = store.fetch(Item::Head(chain), &mut buffer) else { return Vec::new() };
     let Ok(head) = Head::reopen(head) else { return Vec::new() };
     let outline = head.outline();
-    let leaves = (first..=last).flat_map(|block| (0..outline.in_block(block)).map(move |index| (block, index)));
+    let leaves = (first..=last)
+        .flat_map(|block| (0..outline.in_block(block)).map(move |index| (block, index)));
     let message = |(block, index)| {
         let mut buffer = [0; MAX_LEAF];
         let Ok(leaf) = store.fetch(Item::Leaf { chain, block, index }, &mut buffer);

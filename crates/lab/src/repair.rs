@@ -37,8 +37,18 @@ pub struct Cost {
 /// If a block has more than 64 messages, or there are no runs.
 #[must_use]
 #[allow(clippy::cast_precision_loss)]
-pub fn cost(repair: Repair, messages: u32, receivers: usize, loss: f64, runs: u32, seed: Seed) -> Cost {
-    assert!((1..=64).contains(&messages) && runs > 0, "a block has 1 to 64 messages, and there is at least one run");
+pub fn cost(
+    repair: Repair,
+    messages: u32,
+    receivers: usize,
+    loss: f64,
+    runs: u32,
+    seed: Seed,
+) -> Cost {
+    assert!(
+        (1..=64).contains(&messages) && runs > 0,
+        "a block has 1 to 64 messages, and there is at least one run"
+    );
     let mut draws = seed.derive("repair", u64::from(messages)).draws();
     let (mut sent, mut rounds) = (0, 0);
     for _ in 0..runs {
@@ -50,7 +60,13 @@ pub fn cost(repair: Repair, messages: u32, receivers: usize, loss: f64, runs: u3
     Cost { sent: f64::from(sent) / runs / f64::from(messages), rounds: f64::from(rounds) / runs }
 }
 
-fn block(repair: Repair, messages: u32, receivers: usize, loss: f64, draws: &mut Draws) -> (u32, u32) {
+fn block(
+    repair: Repair,
+    messages: u32,
+    receivers: usize,
+    loss: f64,
+    draws: &mut Draws,
+) -> (u32, u32) {
     let all = u64::MAX >> (64 - messages);
     // Bit j: message j is lacking. Of the ideal code only how many are set matters.
     let mut lacking = vec![all; receivers];
@@ -80,10 +96,15 @@ fn next_round(repair: Repair, lacking: &[u64]) -> Vec<u64> {
     let mut left = lacking.iter().fold(0, |all, lacks| all | lacks);
     match repair {
         Repair::Plain => (0..64).map(|j| 1 << j).filter(|bit| left & bit != 0).collect(),
-        Repair::Ideal => vec![0; lacking.iter().map(|lacks| lacks.count_ones()).max().unwrap_or(0) as usize],
+        Repair::Ideal => {
+            vec![0; lacking.iter().map(|lacks| lacks.count_ones()).max().unwrap_or(0) as usize]
+        }
         Repair::Coded => {
-            let wanted = |bit: &u64| std::cmp::Reverse(lacking.iter().filter(|lacks| *lacks & bit != 0).count());
-            let mut order: Vec<u64> = (0..64).map(|j| 1 << j).filter(|bit| left & bit != 0).collect();
+            let wanted = |bit: &u64| {
+                std::cmp::Reverse(lacking.iter().filter(|lacks| *lacks & bit != 0).count())
+            };
+            let mut order: Vec<u64> =
+                (0..64).map(|j| 1 << j).filter(|bit| left & bit != 0).collect();
             order.sort_by_key(wanted);
             let mut symbols = Vec::new();
             while left != 0 {
@@ -112,7 +133,10 @@ mod tests {
     #[test]
     fn nothing_is_repaired_where_nothing_is_lost() {
         for repair in Repair::ALL {
-            assert_eq!(cost(repair, 10, 6, 0.0, 3, Seed::default()), Cost { sent: 1.0, rounds: 1.0 });
+            assert_eq!(
+                cost(repair, 10, 6, 0.0, 3, Seed::default()),
+                Cost { sent: 1.0, rounds: 1.0 }
+            );
         }
     }
 
@@ -120,7 +144,10 @@ mod tests {
     fn for_one_receiver_all_ways_cost_what_the_loss_forces() {
         for repair in Repair::ALL {
             let sent = sent(repair, 1, 0.2);
-            assert!((sent - 1.25).abs() < 0.02, "{repair:?}: {sent}; one message needs 1 / (1 - loss) in the mean");
+            assert!(
+                (sent - 1.25).abs() < 0.02,
+                "{repair:?}: {sent}; one message needs 1 / (1 - loss) in the mean"
+            );
         }
     }
 
@@ -137,10 +164,13 @@ mod tests {
     fn no_receiver_that_asked_lacks_two_messages_of_one_symbol() {
         let mut draws = Seed::default().draws();
         for _ in 0..200 {
-            let lacking: Vec<u64> = (0..6).map(|_| draws.word() & draws.word() & draws.word()).collect();
+            let lacking: Vec<u64> =
+                (0..6).map(|_| draws.word() & draws.word() & draws.word()).collect();
             let symbols = next_round(Repair::Coded, &lacking);
-            let (any, covered) =
-                (lacking.iter().fold(0, |all, lacks| all | lacks), symbols.iter().fold(0, |all, symbol| all | symbol));
+            let (any, covered) = (
+                lacking.iter().fold(0, |all, lacks| all | lacks),
+                symbols.iter().fold(0, |all, symbol| all | symbol),
+            );
             assert_eq!(any, covered);
             for symbol in &symbols {
                 assert!(lacking.iter().all(|lacks| (lacks & symbol).count_ones() <= 1));

@@ -103,7 +103,8 @@ pub fn write(
     tell: &mut dyn FnMut(&str),
 ) -> Result<Vec<Entry>, ReportError> {
     tell("reading the recorded days");
-    let devices = Source::ALL.iter().map(|source| source.load(folder)).collect::<Result<Vec<_>, _>>()?;
+    let devices =
+        Source::ALL.iter().map(|source| source.load(folder)).collect::<Result<Vec<_>, _>>()?;
     write_of(&devices, out, seed, effort, tell)
 }
 
@@ -119,7 +120,8 @@ pub fn write_of(
     tell: &mut dyn FnMut(&str),
 ) -> Result<Vec<Entry>, ReportError> {
     let out = Out { folder: out };
-    std::fs::create_dir_all(out.folder).map_err(|cause| ReportError::Write { path: out.folder.to_owned(), cause })?;
+    std::fs::create_dir_all(out.folder)
+        .map_err(|cause| ReportError::Write { path: out.folder.to_owned(), cause })?;
     let mut index = String::from(
         "# The lab's report\n\n\
          Written by `moteseal sim report`. The paper is Li et al., \"Toward Secure and Efficient Communication for the Internet of Things\" \

@@ -35,7 +35,12 @@ impl Broadcast {
 /// independently of all before it; that is all that counts here. As the probability falls, gaps are drawn as if it stayed what it is,
 /// and the event that a gap ends at is taken with the rest of it (thinning): exact, and as fast as few events are sent.
 #[allow(clippy::cast_precision_loss)]
-pub fn broadcast_changes(budget: u64, stops: &[u64], draws: &mut Draws, seen: &mut dyn FnMut(u64, Broadcast)) {
+pub fn broadcast_changes(
+    budget: u64,
+    stops: &[u64],
+    draws: &mut Draws,
+    seen: &mut dyn FnMut(u64, Broadcast),
+) {
     let (mut at, mut cost) = (0_u64, Broadcast::default());
     for &stop in stops {
         while at < stop {
@@ -68,5 +73,9 @@ pub fn broadcast_changes(budget: u64, stops: &[u64], draws: &mut Draws, seen: &m
 pub fn expected_changes(events: u64, budget: u64) -> f64 {
     let (events, budget) = (events as f64, budget as f64);
     // H(n) = ln n + gamma + 1/(2n) - ...
-    if events <= budget { events } else { budget * (1.0 + (events / budget).ln() + 0.5 / events - 0.5 / budget) }
+    if events <= budget {
+        events
+    } else {
+        budget * (1.0 + (events / budget).ln() + 0.5 / events - 0.5 / budget)
+    }
 }

@@ -128,7 +128,10 @@ pub fn epoch(plan: &Plan, devices: &[Recording], day: usize, seen: &mut dyn FnMu
         round: Round(0),
         announcements: 0,
         held: Vec::new(),
-        stated: (0..).zip(devices).map(|(i, device)| (plan.salt(i, device.name(), day), Counters::new(plan.levels))).collect(),
+        stated: (0..)
+            .zip(devices)
+            .map(|(i, device)| (plan.salt(i, device.name(), day), Counters::new(plan.levels)))
+            .collect(),
     };
     for (second, device, seq) in in_order(devices, day) {
         let (salt, counters) = &mut epoch.stated[device];
@@ -175,7 +178,9 @@ fn in_order(devices: &[Recording], day: usize) -> Vec<(u32, usize, u32)> {
     let mut events: Vec<_> = devices
         .iter()
         .enumerate()
-        .flat_map(|(device, recording)| (0..).zip(recording.day(day)).map(move |(seq, event)| (event.second, device, seq)))
+        .flat_map(|(device, recording)| {
+            (0..).zip(recording.day(day)).map(move |(seq, event)| (event.second, device, seq))
+        })
         .collect();
     events.sort_unstable();
     events

@@ -77,7 +77,8 @@ pub struct Setting {
 
 impl Setting {
     /// Table IV's defaults.
-    pub const DEFAULT: Self = Self { sources: 1024, sketches: 300, fanout: 4, lowest: 1800, highest: 5000 };
+    pub const DEFAULT: Self =
+        Self { sources: 1024, sketches: 300, fanout: 4, lowest: 1800, highest: 5000 };
 
     /// `x_i <= log2(N * D_U)`, rounded up: 23 by default, as table II has it.
     #[must_use]
@@ -111,11 +112,15 @@ pub struct Model {
 pub fn source(cost: &Primitives, setting: &Setting) -> Model {
     let sketches = f64::from(setting.sketches);
     let secoa = |value: u64, position: u32| {
-        sketches * (as_f64(value) * cost.sketch + 2.0 * cost.hm1) + sketches * f64::from(position) * cost.rsa
+        sketches * (as_f64(value) * cost.sketch + 2.0 * cost.hm1)
+            + sketches * f64::from(position) * cost.rsa
     };
     Model {
         cmt: cost.hm1 + cost.add20,
-        secoa: Bounds { least: secoa(setting.lowest, 0), most: secoa(setting.highest, setting.largest_sketch()) },
+        secoa: Bounds {
+            least: secoa(setting.lowest, 0),
+            most: secoa(setting.highest, setting.largest_sketch()),
+        },
         sies: 2.0 * cost.hm256 + cost.hm1 + cost.multiply32 + cost.add32,
     }
 }
@@ -123,8 +128,10 @@ pub fn source(cost: &Primitives, setting: &Setting) -> Model {
 /// Equations 4 to 6: an aggregator's microseconds an epoch. A SEAL is rolled by one less than the largest sketch at most (table II).
 #[must_use]
 pub fn aggregator(cost: &Primitives, setting: &Setting) -> Model {
-    let (sketches, merges) = (f64::from(setting.sketches), f64::from(setting.fanout.saturating_sub(1)));
-    let secoa = |rolls: u32| sketches * merges * cost.multiply128 + sketches * f64::from(rolls) * cost.rsa;
+    let (sketches, merges) =
+        (f64::from(setting.sketches), f64::from(setting.fanout.saturating_sub(1)));
+    let secoa =
+        |rolls: u32| sketches * merges * cost.multiply128 + sketches * f64::from(rolls) * cost.rsa;
     Model {
         cmt: merges * cost.add20,
         secoa: Bounds { least: secoa(0), most: secoa(setting.largest_sketch().saturating_sub(1)) },
@@ -138,13 +145,23 @@ pub fn aggregator(cost: &Primitives, setting: &Setting) -> Model {
 pub fn querier(cost: &Primitives, setting: &Setting) -> Model {
     let (n, j) = (f64::from(setting.sources), f64::from(setting.sketches));
     let secoa = |seals: u32, rolls: u32| {
-        j * n * cost.hm1 + (f64::from(seals) + j * n - 2.0) * cost.multiply128 + f64::from(rolls) * cost.rsa + j * cost.hm1
+        j * n * cost.hm1
+            + (f64::from(seals) + j * n - 2.0) * cost.multiply128
+            + f64::from(rolls) * cost.rsa
+            + j * cost.hm1
     };
     let highest = setting.largest_sketch();
     Model {
         cmt: n * (cost.hm1 + cost.add20),
-        secoa: Bounds { least: secoa(1, 0), most: secoa(highest, highest + highest.saturating_sub(1)) },
-        sies: n * cost.hm1 + (n + 1.0) * cost.hm256 + (2.0 * n - 1.0) * cost.add32 + cost.invert32 + cost.multiply32,
+        secoa: Bounds {
+            least: secoa(1, 0),
+            most: secoa(highest, highest + highest.saturating_sub(1)),
+        },
+        sies: n * cost.hm1
+            + (n + 1.0) * cost.hm256
+            + (2.0 * n - 1.0) * cost.add32
+            + cost.invert32
+            + cost.multiply32,
     }
 }
 
@@ -246,7 +263,10 @@ mod tests {
 
     fn near(value: f64, printed: f64, digits: i32) {
         let unit = 10_f64.powi(-digits);
-        assert!((value - printed).abs() <= 1.01 * unit, "{value}, where the paper prints {printed}");
+        assert!(
+            (value - printed).abs() <= 1.01 * unit,
+            "{value}, where the paper prints {printed}"
+        );
     }
 
     #[test]

@@ -92,11 +92,21 @@ impl Table {
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = || std::iter::once(&self.heading).chain(&self.rows);
-        let width = |column: usize| all().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0);
+        let width = |column: usize| {
+            all()
+                .filter_map(|row| row.get(column))
+                .map(|cell| cell.chars().count())
+                .max()
+                .unwrap_or(0)
+        };
         let widths: Vec<_> = (0..self.heading.len()).map(width).collect();
         for row in all() {
             for (column, (cell, &width)) in row.iter().zip(&widths).enumerate() {
-                if column == 0 { write!(f, "{cell:<width$}")? } else { write!(f, "  {cell:>width$}")? }
+                if column == 0 {
+                    write!(f, "{cell:<width$}")?
+                } else {
+                    write!(f, "  {cell:>width$}")?
+                }
             }
             writeln!(f)?;
         }
@@ -113,8 +123,14 @@ mod tests {
         let mut table = Table::new(["day", "events"]);
         table.row(["2012-05-01".to_owned(), thousands(1_234_567)]);
         table.row(["2012-05-02".to_owned(), thousands(12)]);
-        assert_eq!(table.to_string(), "day            events\n2012-05-01  1,234,567\n2012-05-02         12\n");
-        assert_eq!(table.markdown(), "| day | events |\n| --- | --- |\n| 2012-05-01 | 1,234,567 |\n| 2012-05-02 | 12 |\n");
+        assert_eq!(
+            table.to_string(),
+            "day            events\n2012-05-01  1,234,567\n2012-05-02         12\n"
+        );
+        assert_eq!(
+            table.markdown(),
+            "| day | events |\n| --- | --- |\n| 2012-05-01 | 1,234,567 |\n| 2012-05-02 | 12 |\n"
+        );
     }
 
     #[test]

@@ -45,7 +45,8 @@ impl Day {
 /// One device's day; `None` if it has no reading.
 #[must_use]
 pub fn day(devices: &[Recording], device: usize, day: usize, epoch: &Epoch) -> Option<Day> {
-    let readings: Vec<_> = devices.get(device)?.day(day).iter().map(|event| event.reading).collect();
+    let readings: Vec<_> =
+        devices.get(device)?.day(day).iter().map(|event| event.reading).collect();
     let sampled: Vec<_> = epoch
         .held
         .iter()

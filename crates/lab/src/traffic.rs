@@ -83,7 +83,8 @@ struct Announced {
 impl Announced {
     /// The coordinator's word after event `at`. No device goes beyond the last level.
     fn send(&mut self, at: u64, round: u8, load: &Load) {
-        self.on_the_way.push_back((at.saturating_add(load.delay), round.min(load.levels.saturating_sub(1))));
+        self.on_the_way
+            .push_back((at.saturating_add(load.delay), round.min(load.levels.saturating_sub(1))));
     }
 
     /// The last event before the devices' round changes.
@@ -102,7 +103,8 @@ impl Announced {
 #[must_use]
 pub fn one_by_one(load: &Load, seed: Seed) -> Traffic {
     let key = |device: u64| {
-        let salt = SaltKey::new(seed.derive("salt key", device).0).salt(DeviceId(device.to_be_bytes()), SealIndex(0));
+        let salt = SaltKey::new(seed.derive("salt key", device).0)
+            .salt(DeviceId(device.to_be_bytes()), SealIndex(0));
         (SipKey::new(&salt), 0_u64)
     };
     // A salt is made when its device has an event.
@@ -115,7 +117,10 @@ pub fn one_by_one(load: &Load, seed: Seed) -> Traffic {
             announced.arrive();
         }
         let number = whose.below(load.devices);
-        let Some(device) = usize::try_from(number).ok().and_then(|number| devices.get_mut(number)) else { break };
+        let Some(device) = usize::try_from(number).ok().and_then(|number| devices.get_mut(number))
+        else {
+            break;
+        };
         let (key, seq) = device.get_or_insert_with(|| key(number));
         let level = key.level(*seq, load.levels);
         *seq += 1;
@@ -140,7 +145,12 @@ pub fn skipping(load: &Load, draws: &mut Draws) -> Traffic {
 }
 
 /// The same, and shows what it has cost after each of some numbers of events, in ascending order.
-pub fn skipping_through(load: &Load, stops: &[u64], draws: &mut Draws, seen: &mut dyn FnMut(u64, Traffic)) {
+pub fn skipping_through(
+    load: &Load,
+    stops: &[u64],
+    draws: &mut Draws,
+    seen: &mut dyn FnMut(u64, Traffic),
+) {
     let (mut coordinator, mut announced, mut traffic) =
         (Coordinator::new(load.levels, load.budget), Announced::default(), Traffic::default());
     let mut at = 0_u64;
@@ -207,6 +217,9 @@ pub const EXPECTED_USE: f64 = 0.5 / std::f64::consts::LN_2;
 #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss, clippy::cast_sign_loss)]
 pub fn budget_used(budget: u64, draws: &mut Draws) -> Option<f64> {
     let budgets = (1.0 + 5.0 * draws.unit()).exp2();
-    let load = Load { levels: enough_levels(64 * budget, budget)?, ..Load::new((budget as f64 * budgets) as u64, budget, 1)? };
+    let load = Load {
+        levels: enough_levels(64 * budget, budget)?,
+        ..Load::new((budget as f64 * budgets) as u64, budget, 1)?
+    };
     Some(skipping(&load, draws).kept as f64 / budget as f64)
 }

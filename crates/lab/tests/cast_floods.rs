@@ -58,12 +58,17 @@ impl Scene {
     fn new(pace: &Pace, seed: Seed) -> Self {
         let Pace { messages, per_block, timing, meter, .. } = *pace;
         let authority = Authority::new(Algorithm::Ed25519, 1).unwrap();
-        let chains = [1, 2].map(|number| speech(&authority, number, messages, per_block, seed).unwrap());
+        let chains =
+            [1, 2].map(|number| speech(&authority, number, messages, per_block, seed).unwrap());
         Self { authority, truth: Truth { chains: chains.to_vec() }, timing, meter }
     }
 
     fn settings(&self) -> Settings<'_> {
-        Settings { timing: self.timing, meter: self.meter, ..settings(&self.authority, Repeating::Suppressed) }
+        Settings {
+            timing: self.timing,
+            meter: self.meter,
+            ..settings(&self.authority, Repeating::Suppressed)
+        }
     }
 
     fn radio(&self, loss: f64, seed: Seed) -> Testbed<'_> {
@@ -74,7 +79,10 @@ impl Scene {
     fn later_radio(&self, loss: f64, seed: Seed) -> Testbed<'_> {
         let mut radio = self.radio(loss, seed);
         let first = self.truth.chains[0].outline;
-        radio.stations.iter_mut().for_each(|station| station.store.raise(first.key, first.id.number).unwrap());
+        radio
+            .stations
+            .iter_mut()
+            .for_each(|station| station.store.raise(first.key, first.id.number).unwrap());
         radio
     }
 
@@ -92,8 +100,14 @@ impl Scene {
     fn check_delivered(&self, radio: &Testbed<'_>, chains: std::ops::Range<usize>) {
         let expected: Vec<Vec<u8>> = chains.flat_map(|chain| self.truth.messages(chain)).collect();
         for (who, station) in radio.stations.iter().enumerate().skip(1) {
-            let delivered: Vec<Vec<u8>> = station.delivered.iter().map(|delivered| delivered.message.clone()).collect();
-            assert!(delivered == expected, "node {who} delivered {} messages of {}", delivered.len(), expected.len());
+            let delivered: Vec<Vec<u8>> =
+                station.delivered.iter().map(|delivered| delivered.message.clone()).collect();
+            assert!(
+                delivered == expected,
+                "node {who} delivered {} messages of {}",
+                delivered.len(),
+                expected.len()
+            );
         }
     }
 }
@@ -114,7 +128,10 @@ impl<'t> Witness<'t> {
 impl Observer for Witness<'_> {
     fn said(&mut self, now_ms: u64, who: usize, frame: &[u8], purpose: Purpose) {
         self.said += 1;
-        assert!(self.truth.is_genuine(frame), "{now_ms} ms: node {who} says {frame:02x?} as {purpose:?}");
+        assert!(
+            self.truth.is_genuine(frame),
+            "{now_ms} ms: node {who} says {frame:02x?} as {purpose:?}"
+        );
     }
 
     fn event(&mut self, _: u64, _: usize, event: &Event) {
@@ -125,7 +142,12 @@ impl Observer for Witness<'_> {
 }
 
 /// Goes on until every receiver has delivered so many messages, or until a time; when that was.
-fn complete(radio: &mut Testbed<'_>, messages: usize, until_ms: u64, observer: &mut dyn Observer) -> Option<u64> {
+fn complete(
+    radio: &mut Testbed<'_>,
+    messages: usize,
+    until_ms: u64,
+    observer: &mut dyn Observer,
+) -> Option<u64> {
     while radio.now_ms() < until_ms {
         radio.run(radio.now_ms() + 250, observer);
         if radio.stations[1..].iter().all(|station| station.delivered.len() >= messages) {
@@ -143,8 +165,13 @@ fn allowed(rate: Rate, ms: u64) -> u64 {
 fn check_meters(radio: &Testbed<'_>, meter: &Meter) {
     for (who, station) in radio.stations.iter().enumerate() {
         let checks = station.node.as_ref().unwrap().checks();
-        let (heads, certificates) = (allowed(meter.heads, radio.now_ms()), allowed(meter.certificates, radio.now_ms()));
-        assert!(checks.heads <= heads && checks.certificates <= certificates, "node {who}: {checks:?} in {} ms", radio.now_ms());
+        let (heads, certificates) =
+            (allowed(meter.heads, radio.now_ms()), allowed(meter.certificates, radio.now_ms()));
+        assert!(
+            checks.heads <= heads && checks.certificates <= certificates,
+            "node {who}: {checks:?} in {} ms",
+            radio.now_ms()
+        );
     }
 }
 
@@ -160,7 +187,14 @@ struct Pace {
 }
 
 /// The paper's traffic: a message every five seconds.
-const SLOW: Pace = Pace { messages: 40, per_block: 5, per_second: 0.2, loss: 0.1, timing: Timing::RADIO, meter: Meter::MOTE };
+const SLOW: Pace = Pace {
+    messages: 40,
+    per_block: 5,
+    per_second: 0.2,
+    loss: 0.1,
+    timing: Timing::RADIO,
+    meter: Meter::MOTE,
+};
 /// Ten times as fast, and so is the attacker; silences that mean something are a tenth. Nodes that check one signature a second cannot tell 200 heads a
 /// second apart in the minute that this takes, whichever they draw; those of a machine with an operating system can.
 const FAST: Pace = Pace {
@@ -289,7 +323,8 @@ fn earlier_chains_are_refused_before_and_after_a_reboot() {
         }
     }
     scene.check_kept(&radio);
-    let floors: BTreeSet<_> = radio.stations.iter_mut().map(|station| store_floor(&mut station.store, &scene)).collect();
+    let floors: BTreeSet<_> =
+        radio.stations.iter_mut().map(|station| store_floor(&mut station.store, &scene)).collect();
     assert_eq!(floors, BTreeSet::from([2]), "the highest chain, in every store");
 }
 
@@ -306,11 +341,20 @@ fn a_node_that_keeps_its_floor_alone_refuses_an_earlier_chain() {
     let mut node: Mote<'_> = Node::new(scene.settings(), 1, now, &mut store).unwrap();
     let mut heard: Vec<Event> = Vec::new();
     for chain in [0, 1] {
-        heard.extend(scene.truth.frames(chain).iter().map(|frame| node.receive(now, 0, frame, &mut store).unwrap()));
+        heard.extend(
+            scene
+                .truth
+                .frames(chain)
+                .iter()
+                .map(|frame| node.receive(now, 0, frame, &mut store).unwrap()),
+        );
     }
     let refused = Event::Refused(RefusedCast::ChainGoesBack);
     assert_eq!(heard.iter().filter(|event| **event == refused).count(), 2, "{heard:?}");
-    assert!(!heard.iter().any(|event| matches!(event, Event::Accepted { .. } | Event::Pending { .. } | Event::Verified { .. })));
+    assert!(!heard.iter().any(|event| matches!(
+        event,
+        Event::Accepted { .. } | Event::Pending { .. } | Event::Verified { .. }
+    )));
 }
 
 fn store_floor(store: &mut MapStore, scene: &Scene) -> u64 {
@@ -333,7 +377,8 @@ fn nodes_that_reboot_under_a_flood_go_on_where_they_were() {
             radio.stop_at(at, who);
             radio.start_at(at + 5000, who);
         }
-        complete(&mut radio, 60, LONGEST_MS, &mut witness).unwrap_or_else(|| panic!("seed {seed} is not complete"));
+        complete(&mut radio, 60, LONGEST_MS, &mut witness)
+            .unwrap_or_else(|| panic!("seed {seed} is not complete"));
         scene.check_delivered(&radio, 1..2);
         scene.check_kept(&radio);
     }

@@ -5,7 +5,10 @@ mod heard;
 
 use std::collections::BTreeMap;
 
-use heard::{RADIO, Receiver, at, authority, encode, follower, leaf_frame, node, refusal, said, says, settings, speaker};
+use heard::{
+    RADIO, Receiver, at, authority, encode, follower, leaf_frame, node, refusal, said, says,
+    settings, speaker,
+};
 use moteseal_core::cast::ChainRef;
 use moteseal_core::cast::recovery::{Checks, Event, Meter, Node, Now, Purpose, Rate, Timing};
 use moteseal_core::signature::Algorithm;
@@ -23,16 +26,26 @@ fn every_bit_of_a_leaf_counts_and_a_forged_one_is_neither_kept_nor_passed_on() {
                 node.receive(at(0), RADIO, &leaf_frame(&speech, before), &mut store).unwrap();
             }
             says(&mut node, &mut store, 10_000);
-            let (items, (block, index, leaf)) = (store.items().count(), speech.leaves[place].clone());
+            let (items, (block, index, leaf)) =
+                (store.items().count(), speech.leaves[place].clone());
             for bit in 0..leaf.len() * 8 {
                 let mut forged = leaf.clone();
                 forged[bit / 8] ^= 1 << (bit % 8);
-                let frame = encode(&CastFrame::Fragment { chain: speech.reference(), block, index, leaf: &forged });
-                assert_eq!(refusal(node.receive(at(10_000), RADIO, &frame, &mut store).unwrap()), "ForgedLeaf");
+                let frame = encode(&CastFrame::Fragment {
+                    chain: speech.reference(),
+                    block,
+                    index,
+                    leaf: &forged,
+                });
+                assert_eq!(
+                    refusal(node.receive(at(10_000), RADIO, &frame, &mut store).unwrap()),
+                    "ForgedLeaf"
+                );
             }
             assert_eq!(store.items().count(), items);
             assert!(says(&mut node, &mut store, 12_000).is_empty());
-            let event = node.receive(at(12_000), RADIO, &leaf_frame(&speech, place), &mut store).unwrap();
+            let event =
+                node.receive(at(12_000), RADIO, &leaf_frame(&speech, place), &mut store).unwrap();
             assert!(matches!(event, Event::Verified { .. } | Event::Pending { .. }), "{event:?}");
         }
     }
@@ -45,25 +58,52 @@ fn what_is_refused_has_a_name() {
     let speech = sink.say(5, 2, &said(4)).unwrap();
     let (mut node, mut store) = follower(&authority, &speech);
     let mut hear = |frame: &CastFrame<'_>, unix: u64| {
-        refusal(node.receive(Now { ms: 1_000_000, unix: Some(unix) }, RADIO, &encode(frame), &mut store).unwrap())
+        refusal(
+            node.receive(
+                Now { ms: 1_000_000, unix: Some(unix) },
+                RADIO,
+                &encode(frame),
+                &mut store,
+            )
+            .unwrap(),
+        )
     };
     let now = 1_700_000_000;
     let of_stranger = stranger.certify("sink", Algorithm::Ed25519, 1).unwrap();
     assert_eq!(hear(&CastFrame::Certificate(&of_stranger.certificate), now), "WrongNetwork");
-    assert_eq!(hear(&CastFrame::Head(&of_stranger.say(6, 1, &said(1)).unwrap().head), now), "WrongNetwork");
+    assert_eq!(
+        hear(&CastFrame::Head(&of_stranger.say(6, 1, &said(1)).unwrap().head), now),
+        "WrongNetwork"
+    );
     let expired = authority.certify_for("late", Algorithm::Ed25519, 2, (0, now)).unwrap();
     assert_eq!(hear(&CastFrame::Certificate(&expired.certificate), now), "Expired");
     let early = authority.certify_for("early", Algorithm::Ed25519, 3, (now + 1, u64::MAX)).unwrap();
     assert_eq!(hear(&CastFrame::Certificate(&early.certificate), now), "NotYetValid");
     let unknown = authority.certify("unknown", Algorithm::Ed25519, 4).unwrap();
-    assert_eq!(hear(&CastFrame::Head(&unknown.say(1, 1, &said(1)).unwrap().head), now), "UnknownSender");
+    assert_eq!(
+        hear(&CastFrame::Head(&unknown.say(1, 1, &said(1)).unwrap().head), now),
+        "UnknownSender"
+    );
     for number in [0, 4] {
-        assert_eq!(hear(&CastFrame::Head(&sink.say(number, 1, &said(1)).unwrap().head), now), "ChainGoesBack");
+        assert_eq!(
+            hear(&CastFrame::Head(&sink.say(number, 1, &said(1)).unwrap().head), now),
+            "ChainGoesBack"
+        );
     }
-    assert_eq!(hear(&CastFrame::Head(&sink.say(5, 1, &said(1)).unwrap().head), now), "ChainGoesBack");
+    assert_eq!(
+        hear(&CastFrame::Head(&sink.say(5, 1, &said(1)).unwrap().head), now),
+        "ChainGoesBack"
+    );
     assert_eq!(hear(&CastFrame::Head(&speech.head), now), "taken", "the same head is no lie");
-    assert_eq!(hear(&CastFrame::Head(&sink.say(6, 17, &said(20)).unwrap().head), now), "BlockTooLarge");
-    assert_eq!(hear(&CastFrame::Head(&sink.say(6, 64, &said(3)).unwrap().head), now), "taken", "its blocks are small");
+    assert_eq!(
+        hear(&CastFrame::Head(&sink.say(6, 17, &said(20)).unwrap().head), now),
+        "BlockTooLarge"
+    );
+    assert_eq!(
+        hear(&CastFrame::Head(&sink.say(6, 64, &said(3)).unwrap().head), now),
+        "taken",
+        "its blocks are small"
+    );
     let mut forged = sink.say(7, 1, &said(1)).unwrap().head;
     *forged.last_mut().unwrap() ^= 1;
     assert_eq!(hear(&CastFrame::Head(&forged), now), "NotAuthentic");
@@ -86,16 +126,25 @@ fn signature_checks_are_metered_and_the_genuine_head_has_its_chance_whoever_come
     let mut accepted_after = Vec::new();
     for run in 0..20_u64 {
         let mut store = MapStore::default();
-        let mut node: Receiver<'_> = Node::new(settings(&authority), run, at(0), &mut store).unwrap();
-        node.receive(at(0), RADIO, &encode(&CastFrame::Certificate(&sink.certificate)), &mut store).unwrap();
+        let mut node: Receiver<'_> =
+            Node::new(settings(&authority), run, at(0), &mut store).unwrap();
+        node.receive(at(0), RADIO, &encode(&CastFrame::Certificate(&sink.certificate)), &mut store)
+            .unwrap();
         let mut forged = speech.head.clone();
         let length = forged.len();
         // Each second the genuine head comes last, behind a hundred forged ones.
         let mut after = None;
         'seconds: for second in 1..2_000_u64 {
             for number in 0..100_u64 {
-                forged[length - 8..].copy_from_slice(&(run << 40 | second << 16 | number).to_be_bytes());
-                node.receive(at(second * 1000 + number), RADIO, &encode(&CastFrame::Head(&forged)), &mut store).unwrap();
+                forged[length - 8..]
+                    .copy_from_slice(&(run << 40 | second << 16 | number).to_be_bytes());
+                node.receive(
+                    at(second * 1000 + number),
+                    RADIO,
+                    &encode(&CastFrame::Head(&forged)),
+                    &mut store,
+                )
+                .unwrap();
                 says(&mut node, &mut store, second * 1000 + number);
             }
             node.receive(at(second * 1000 + 100), RADIO, &genuine, &mut store).unwrap();
@@ -118,19 +167,28 @@ fn signature_checks_are_metered_and_the_genuine_head_has_its_chance_whoever_come
 #[test]
 fn a_flood_in_the_name_of_one_sender_does_not_keep_out_another() {
     let authority = authority();
-    let (sink, other) = (speaker(&authority), authority.certify("other", Algorithm::Ed25519, 2).unwrap());
+    let (sink, other) =
+        (speaker(&authority), authority.certify("other", Algorithm::Ed25519, 2).unwrap());
     let (mut node, mut store) = node(&authority);
     for speaker in [&sink, &other] {
-        node.receive(at(0), RADIO, &encode(&CastFrame::Certificate(&speaker.certificate)), &mut store).unwrap();
+        node.receive(
+            at(0),
+            RADIO,
+            &encode(&CastFrame::Certificate(&speaker.certificate)),
+            &mut store,
+        )
+        .unwrap();
     }
     let mut forged = sink.say(1, 1, &said(1)).unwrap().head;
-    let (length, genuine) = (forged.len(), encode(&CastFrame::Head(&other.say(1, 1, &said(1)).unwrap().head)));
+    let (length, genuine) =
+        (forged.len(), encode(&CastFrame::Head(&other.say(1, 1, &said(1)).unwrap().head)));
     let mut seconds = 0_u64;
     while node.chains().next().is_none() {
         seconds += 1;
         for number in 0..100_u64 {
             forged[length - 8..].copy_from_slice(&(seconds << 16 | number).to_be_bytes());
-            node.receive(at(seconds * 1000), RADIO, &encode(&CastFrame::Head(&forged)), &mut store).unwrap();
+            node.receive(at(seconds * 1000), RADIO, &encode(&CastFrame::Head(&forged)), &mut store)
+                .unwrap();
         }
         node.receive(at(seconds * 1000), RADIO, &genuine, &mut store).unwrap();
         says(&mut node, &mut store, seconds * 1000 + 999);
@@ -144,16 +202,31 @@ fn forged_certificates_cost_the_metered_checks_and_no_place() {
     let speech = speaker(&authority).say(1, 1, &said(1)).unwrap();
     let (mut node, mut store) = follower(&authority, &speech);
     for number in 0..1_000_u64 {
-        let mut forged = authority.certify(&format!("sender {number}"), Algorithm::Ed25519, number + 2).unwrap().certificate;
+        let mut forged = authority
+            .certify(&format!("sender {number}"), Algorithm::Ed25519, number + 2)
+            .unwrap()
+            .certificate;
         *forged.last_mut().unwrap() ^= 1;
-        node.receive(at(number * 10), RADIO, &encode(&CastFrame::Certificate(&forged)), &mut store).unwrap();
+        node.receive(at(number * 10), RADIO, &encode(&CastFrame::Certificate(&forged)), &mut store)
+            .unwrap();
         says(&mut node, &mut store, number * 10);
     }
     let Checks { certificates, .. } = node.checks();
-    assert!(certificates <= u64::from(Meter::MOTE.certificates.burst) + 1 + 10_000 / u64::from(Meter::MOTE.certificates.each_ms));
+    assert!(
+        certificates
+            <= u64::from(Meter::MOTE.certificates.burst)
+                + 1
+                + 10_000 / u64::from(Meter::MOTE.certificates.each_ms)
+    );
     assert!(node.chains().next().is_some());
     assert_eq!(
-        node.receive(at(10_000), RADIO, &encode(&CastFrame::Certificate(&speech.certificate)), &mut store).unwrap(),
+        node.receive(
+            at(10_000),
+            RADIO,
+            &encode(&CastFrame::Certificate(&speech.certificate)),
+            &mut store
+        )
+        .unwrap(),
         Event::Nothing
     );
 }
@@ -181,7 +254,8 @@ fn a_fragment_is_answered_once_in_a_hold_off_whatever_is_asked() {
         let now = start + step * 10;
         let block = 1 + u32::try_from(draws.below(20)).unwrap();
         let wanted = CastFrame::Wanted { chain: speech.reference(), block, wanted: u64::MAX };
-        node.receive(at(now), u8::try_from(draws.below(2)).unwrap(), &encode(&wanted), &mut store).unwrap();
+        node.receive(at(now), u8::try_from(draws.below(2)).unwrap(), &encode(&wanted), &mut store)
+            .unwrap();
         for (when, purpose, frame) in says(&mut node, &mut store, now) {
             assert_eq!(purpose, Purpose::Answer);
             let before = last.insert(frame, when);
@@ -217,16 +291,23 @@ fn forged_hints_make_a_node_ask_no_more_than_its_patience_allows() {
             asked += u64::from(purpose == Purpose::Request);
             assert!(
                 purpose == Purpose::Request
-                    || matches!(CastFrame::decode(&frame), Ok(CastFrame::Certificate(_) | CastFrame::Head(_)))
+                    || matches!(
+                        CastFrame::decode(&frame),
+                        Ok(CastFrame::Certificate(_) | CastFrame::Head(_))
+                    )
             );
         }
     }
     let Rate { burst, each_ms } = Meter::MOTE.requests;
-    assert!(asked <= u64::from(burst) + 600_000 / u64::from(each_ms), "{asked} requests in ten minutes");
+    assert!(
+        asked <= u64::from(burst) + 600_000 / u64::from(each_ms),
+        "{asked} requests in ten minutes"
+    );
     // And the chain is taken all the same.
     let mut verified = 0;
     for place in 0..100 {
-        let event = node.receive(at(600_000), RADIO, &leaf_frame(&speech, place), &mut store).unwrap();
+        let event =
+            node.receive(at(600_000), RADIO, &leaf_frame(&speech, place), &mut store).unwrap();
         verified += u32::from(matches!(event, Event::Verified { .. }));
     }
     assert_eq!(verified, 20);
@@ -238,11 +319,19 @@ fn a_forged_copy_of_a_leaf_silences_no_answer() {
     let speech = speaker(&authority).say(1, 1, &said(3)).unwrap();
     let (mut node, mut store, start) = archive(&authority, &speech);
     let wanted = encode(&CastFrame::Wanted { chain: speech.reference(), block: 2, wanted: 1 });
-    let forged = encode(&CastFrame::Fragment { chain: speech.reference(), block: 2, index: 0, leaf: b"forged" });
+    let forged = encode(&CastFrame::Fragment {
+        chain: speech.reference(),
+        block: 2,
+        index: 0,
+        leaf: b"forged",
+    });
     node.receive(at(start), RADIO, &wanted, &mut store).unwrap();
     node.receive(at(start), RADIO, &forged, &mut store).unwrap();
     let said = says(&mut node, &mut store, start + 5_000);
-    assert_eq!(said.into_iter().map(|(.., frame)| frame).collect::<Vec<_>>(), [leaf_frame(&speech, 1)]);
+    assert_eq!(
+        said.into_iter().map(|(.., frame)| frame).collect::<Vec<_>>(),
+        [leaf_frame(&speech, 1)]
+    );
     // A true copy does, once: who asks again has not heard it.
     let copy = leaf_frame(&speech, 1);
     for (round, answers) in [0, 1, 0].into_iter().enumerate() {
@@ -259,14 +348,17 @@ fn the_clock_may_jump() {
     let speech = speaker(&authority).say(1, 1, &said(3)).unwrap();
     let (mut node, mut store) = follower(&authority, &speech);
     let mut out = vec![0; MAX_CAST_FRAME];
-    for (step, ms) in [u64::MAX, 0, 1 << 41, 5, u64::MAX - 1, u64::MAX, 1_000].into_iter().enumerate() {
+    for (step, ms) in
+        [u64::MAX, 0, 1 << 41, 5, u64::MAX - 1, u64::MAX, 1_000].into_iter().enumerate()
+    {
         let mut frames = 0;
         while node.poll(at(ms), &mut store, &mut out).unwrap().is_some() {
             frames += 1;
             assert!(frames < 100, "a jump is no endless flood");
         }
         if let Some(place) = step.checked_sub(4) {
-            let event = node.receive(at(ms), RADIO, &leaf_frame(&speech, place), &mut store).unwrap();
+            let event =
+                node.receive(at(ms), RADIO, &leaf_frame(&speech, place), &mut store).unwrap();
             assert!(matches!(event, Event::Verified { .. }), "{event:?}");
         }
     }
@@ -284,7 +376,10 @@ fn a_genuine_head_with_another_leaf_is_no_copy_of_it() {
     node.receive(at(start), RADIO, &wanted, &mut store).unwrap();
     node.receive(at(start), RADIO, &forged, &mut store).unwrap();
     let answers = says(&mut node, &mut store, start + 5_000);
-    assert_eq!(answers.into_iter().map(|(.., frame)| frame).collect::<Vec<_>>(), std::slice::from_ref(&whole));
+    assert_eq!(
+        answers.into_iter().map(|(.., frame)| frame).collect::<Vec<_>>(),
+        std::slice::from_ref(&whole)
+    );
     node.receive(at(start + 10_000), RADIO, &wanted, &mut store).unwrap();
     node.receive(at(start + 10_000), RADIO, &whole, &mut store).unwrap();
     assert!(says(&mut node, &mut store, start + 15_000).is_empty());
@@ -296,21 +391,28 @@ fn while_forged_heads_flood_a_node_it_goes_on_asking_for_the_genuine_one_and_the
     let sink = speaker(&authority);
     let speech = sink.say(1, 1, &said(2)).unwrap();
     let (mut node, mut store) = node(&authority);
-    node.receive(at(0), RADIO, &encode(&CastFrame::Certificate(&sink.certificate)), &mut store).unwrap();
+    node.receive(at(0), RADIO, &encode(&CastFrame::Certificate(&sink.certificate)), &mut store)
+        .unwrap();
     let mut forged = speech.head.clone();
     let length = forged.len();
     let mut asked = Vec::new();
     let head = CastFrame::Wanted { chain: speech.reference(), block: 0, wanted: 1 };
     for number in 0..36_000_u64 {
         forged[length - 8..].copy_from_slice(&number.to_be_bytes());
-        node.receive(at(number * 100), RADIO, &encode(&CastFrame::Head(&forged)), &mut store).unwrap();
+        node.receive(at(number * 100), RADIO, &encode(&CastFrame::Head(&forged)), &mut store)
+            .unwrap();
         if number == 10 {
             node.receive(at(number * 100), RADIO, &leaf_frame(&speech, 0), &mut store).unwrap();
         }
         let said = says(&mut node, &mut store, number * 100);
-        asked.extend(said.into_iter().filter(|(.., frame)| *frame == encode(&head)).map(|(when, ..)| when));
+        asked.extend(
+            said.into_iter().filter(|(.., frame)| *frame == encode(&head)).map(|(when, ..)| when),
+        );
     }
-    assert!(asked.windows(2).all(|pair| pair[1] - pair[0] <= 7_000), "each few seconds for an hour");
+    assert!(
+        asked.windows(2).all(|pair| pair[1] - pair[0] <= 7_000),
+        "each few seconds for an hour"
+    );
     assert!(asked.last().is_some_and(|last| *last > 3_590_000));
     says(&mut node, &mut store, 20_000_000);
     assert_eq!(node.next_due(), None, "when the flood is over it ends too");
@@ -325,7 +427,12 @@ fn hints_that_are_forged_all_the_time_cost_four_requests_and_then_one_a_silence(
     let mut asked = Vec::new();
     for now in (0..600_000).step_by(100) {
         node.receive(at(now), RADIO, &hint, &mut store).unwrap();
-        asked.extend(says(&mut node, &mut store, now).into_iter().filter(|said| said.1 == Purpose::Request).map(|said| said.0));
+        asked.extend(
+            says(&mut node, &mut store, now)
+                .into_iter()
+                .filter(|said| said.1 == Purpose::Request)
+                .map(|said| said.0),
+        );
     }
     let quiet = u64::from(Timing::RADIO.quiet_ms);
     assert!(asked.windows(2).skip(3).all(|pair| pair[1] - pair[0] >= quiet), "{asked:?}");
@@ -344,9 +451,17 @@ fn a_forged_hint_is_believed_for_a_few_requests_and_no_longer() {
     // What comes is a leaf a minute: a node that believed the hint would ask after each.
     for place in 0..15_u64 {
         let now = 60_000 * (place + 1);
-        asked.push(says(&mut node, &mut store, now).into_iter().filter(|(_, purpose, _)| *purpose == Purpose::Request).count());
+        asked.push(
+            says(&mut node, &mut store, now)
+                .into_iter()
+                .filter(|(_, purpose, _)| *purpose == Purpose::Request)
+                .count(),
+        );
         node.receive(at(now), RADIO, &leaf_frame(&speech, place as usize), &mut store).unwrap();
     }
     assert!(asked[0] >= 3, "{asked:?}");
-    assert!(asked[1..].iter().all(|count| *count <= 2), "after half a minute of silence, and once more: {asked:?}");
+    assert!(
+        asked[1..].iter().all(|count| *count <= 2),
+        "after half a minute of silence, and once more: {asked:?}"
+    );
 }

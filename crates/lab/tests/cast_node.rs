@@ -5,7 +5,10 @@ mod heard;
 
 use std::collections::BTreeSet;
 
-use heard::{RADIO, Receiver, at, authority, encode, follower, leaf_frame, node, refusal, said, says, settings, speaker};
+use heard::{
+    RADIO, Receiver, at, authority, encode, follower, leaf_frame, node, refusal, said, says,
+    settings, speaker,
+};
 use moteseal_core::cast::recovery::{Event, Item, Node, Now, Purpose, RefusedCast, Store, Timing};
 use moteseal_core::cast::{ChainNumber, ChainRef, KeyId, MAX_LEAF};
 use moteseal_core::signature::Algorithm;
@@ -25,7 +28,14 @@ impl Reference {
         self.heard.insert(place);
         let mut news = Vec::new();
         while let Some(&(block, _, _)) = speech.leaves.get(self.delivered) {
-            let of_block = || speech.leaves.iter().enumerate().filter(|(_, leaf)| leaf.0 == block).map(|(place, _)| place);
+            let of_block = || {
+                speech
+                    .leaves
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, leaf)| leaf.0 == block)
+                    .map(|(place, _)| place)
+            };
             if !of_block().all(|place| self.heard.contains(&place)) {
                 break;
             }
@@ -56,24 +66,39 @@ fn sequences(fragments: usize) -> Vec<Vec<usize>> {
 }
 
 #[test]
-fn whatever_of_a_small_chain_is_lost_repeated_or_out_of_order_what_is_delivered_is_what_the_reference_delivers() {
+fn whatever_of_a_small_chain_is_lost_repeated_or_out_of_order_what_is_delivered_is_what_the_reference_delivers()
+ {
     let authority = authority();
-    for (count, per_block) in [(1, 1), (2, 1), (3, 1), (4, 1), (2, 2), (3, 2), (4, 2), (3, 3), (4, 3)] {
+    for (count, per_block) in
+        [(1, 1), (2, 1), (3, 1), (4, 1), (2, 2), (3, 2), (4, 2), (3, 3), (4, 3)]
+    {
         let speech = speaker(&authority).say(1, per_block, &said(count)).unwrap();
         let (node, store) = follower(&authority, &speech);
         for sequence in sequences(count) {
-            let (mut node, mut store, mut reference) = (node.clone(), store.clone(), Reference::default());
+            let (mut node, mut store, mut reference) =
+                (node.clone(), store.clone(), Reference::default());
             for (step, &place) in sequence.iter().enumerate() {
-                let event = node.receive(at(step as u64), RADIO, &leaf_frame(&speech, place), &mut store).unwrap();
-                let expected: Vec<Vec<u8>> =
-                    reference.hear(&speech, place).into_iter().map(|place| said(count)[place].clone()).collect();
+                let event = node
+                    .receive(at(step as u64), RADIO, &leaf_frame(&speech, place), &mut store)
+                    .unwrap();
+                let expected: Vec<Vec<u8>> = reference
+                    .hear(&speech, place)
+                    .into_iter()
+                    .map(|place| said(count)[place].clone())
+                    .collect();
                 let delivered: Vec<Vec<u8>> = match event {
                     Event::Verified { chain, first, last, .. } => {
-                        messages(&mut store, chain, first, last).into_iter().map(|(.., message)| message).collect()
+                        messages(&mut store, chain, first, last)
+                            .into_iter()
+                            .map(|(.., message)| message)
+                            .collect()
                     }
                     _ => Vec::new(),
                 };
-                assert_eq!(delivered, expected, "{count} messages, b = {per_block}: {sequence:?} at {step}");
+                assert_eq!(
+                    delivered, expected,
+                    "{count} messages, b = {per_block}: {sequence:?} at {step}"
+                );
             }
         }
     }
@@ -98,16 +123,22 @@ fn whatever_of_a_small_chain_was_lost_is_asked_for_until_it_is_whole() {
             while let Some(due) = node.next_due().into_iter().chain(neighbour.next_due()).min() {
                 now = due.max(now);
                 while let Some(transmit) = node.poll(at(now), &mut store, &mut out).unwrap() {
-                    neighbour.receive(at(now), RADIO, &out[..transmit.length], &mut archive).unwrap();
+                    neighbour
+                        .receive(at(now), RADIO, &out[..transmit.length], &mut archive)
+                        .unwrap();
                 }
-                while let Some(transmit) = neighbour.poll(at(now), &mut archive, &mut out).unwrap() {
+                while let Some(transmit) = neighbour.poll(at(now), &mut archive, &mut out).unwrap()
+                {
                     // Its relays of what was lost are lost again.
                     if transmit.purpose == Purpose::Answer {
                         node.receive(at(now), RADIO, &out[..transmit.length], &mut store).unwrap();
                     }
                 }
             }
-            assert!(node.chains().all(|(.., is_complete)| is_complete), "{count} messages, b = {per_block}, lost {lost:04b}");
+            assert!(
+                node.chains().all(|(.., is_complete)| is_complete),
+                "{count} messages, b = {per_block}, lost {lost:04b}"
+            );
             assert!(now < 1_200_000, "nodes are silent after {now} ms");
         }
     }
@@ -118,11 +149,15 @@ fn a_sender_whose_time_is_over_says_no_more_chains() {
     let authority = authority();
     let sink = authority.certify_for("sink", Algorithm::Ed25519, 1, (100, 200)).unwrap();
     let (mut node, mut store) = node(&authority);
-    let mut hear =
-        |frame: &CastFrame<'_>, unix| refusal(node.receive(Now { ms: 0, unix }, RADIO, &encode(frame), &mut store).unwrap());
+    let mut hear = |frame: &CastFrame<'_>, unix| {
+        refusal(node.receive(Now { ms: 0, unix }, RADIO, &encode(frame), &mut store).unwrap())
+    };
     assert_eq!(hear(&CastFrame::Certificate(&sink.certificate), Some(199)), "taken");
     assert_eq!(hear(&CastFrame::Head(&sink.say(1, 1, &said(1)).unwrap().head), Some(199)), "taken");
-    assert_eq!(hear(&CastFrame::Head(&sink.say(2, 1, &said(1)).unwrap().head), Some(200)), "Expired");
+    assert_eq!(
+        hear(&CastFrame::Head(&sink.say(2, 1, &said(1)).unwrap().head), Some(200)),
+        "Expired"
+    );
     assert_eq!(
         hear(&CastFrame::Head(&sink.say(2, 1, &said(1)).unwrap().head), None),
         "taken",
@@ -137,17 +172,30 @@ fn a_revoked_sender_is_followed_no_longer_and_not_after_a_reboot_either() {
     let (mut node, mut store) = follower(&authority, &speech);
     node.receive(at(0), RADIO, &leaf_frame(&speech, 0), &mut store).unwrap();
     let revocation = encode(&CastFrame::Revocation(&authority.revoke(2).unwrap()));
-    assert_eq!(node.receive(at(1), RADIO, &revocation, &mut store).unwrap(), Event::Revoked { base: 0, minimum: 2 });
-    assert_eq!(refusal(node.receive(at(2), RADIO, &leaf_frame(&speech, 1), &mut store).unwrap()), "UnknownChain");
+    assert_eq!(
+        node.receive(at(1), RADIO, &revocation, &mut store).unwrap(),
+        Event::Revoked { base: 0, minimum: 2 }
+    );
+    assert_eq!(
+        refusal(node.receive(at(2), RADIO, &leaf_frame(&speech, 1), &mut store).unwrap()),
+        "UnknownChain"
+    );
     assert!(!store.chains().contains(&speech.reference()), "what was under way is forgotten");
     // The revocation is passed on, and nothing else.
     let said = says(&mut node, &mut store, 60_000);
-    let relayed: Vec<_> = said.iter().filter(|(_, purpose, _)| *purpose == Purpose::Relay).map(|(.., frame)| frame).collect();
+    let relayed: Vec<_> = said
+        .iter()
+        .filter(|(_, purpose, _)| *purpose == Purpose::Relay)
+        .map(|(.., frame)| frame)
+        .collect();
     assert_eq!(relayed, [&revocation, &revocation], "once on each link");
 
     let mut rebooted: Receiver<'_> = Node::new(settings(&authority), 8, at(0), &mut store).unwrap();
     let certificate = encode(&CastFrame::Certificate(&speech.certificate));
-    assert_eq!(refusal(rebooted.receive(at(0), RADIO, &certificate, &mut store).unwrap()), "Revoked");
+    assert_eq!(
+        refusal(rebooted.receive(at(0), RADIO, &certificate, &mut store).unwrap()),
+        "Revoked"
+    );
     // Whoever presents what was revoked is told.
     let said = says(&mut rebooted, &mut store, 10_000);
     assert_eq!(said.into_iter().map(|(.., frame)| frame).collect::<Vec<_>>(), [revocation]);
@@ -167,22 +215,46 @@ fn after_a_reboot_an_old_chain_is_refused_and_nothing_is_delivered_twice() {
         let mut store = store.clone();
         let mut node: Receiver<'_> = Node::new(settings(&authority), 9, at(0), &mut store).unwrap();
         if resumes {
-            let resumed = node.resume(at(0), speech.reference(), &mut store, &mut [0; MAX_LEAF]).unwrap().unwrap();
+            let resumed = node
+                .resume(at(0), speech.reference(), &mut store, &mut [0; MAX_LEAF])
+                .unwrap()
+                .unwrap();
             assert_eq!((resumed.verified, resumed.is_complete), (1, false));
         } else {
-            node.receive(at(0), RADIO, &encode(&CastFrame::Certificate(&speech.certificate)), &mut store).unwrap();
+            node.receive(
+                at(0),
+                RADIO,
+                &encode(&CastFrame::Certificate(&speech.certificate)),
+                &mut store,
+            )
+            .unwrap();
             let head = encode(&CastFrame::Head(&speech.head));
-            assert_eq!(refusal(node.receive(at(0), RADIO, &head, &mut store).unwrap()), "ChainGoesBack");
+            assert_eq!(
+                refusal(node.receive(at(0), RADIO, &head, &mut store).unwrap()),
+                "ChainGoesBack"
+            );
         }
         assert_eq!(
-            refusal(node.receive(at(0), RADIO, &encode(&CastFrame::Head(&old.head)), &mut store).unwrap()),
+            refusal(
+                node.receive(at(0), RADIO, &encode(&CastFrame::Head(&old.head)), &mut store)
+                    .unwrap()
+            ),
             "ChainGoesBack"
         );
-        let events: Vec<Event> =
-            (0..6).map(|place| node.receive(at(1), RADIO, &leaf_frame(&speech, place), &mut store).unwrap()).collect();
+        let events: Vec<Event> = (0..6)
+            .map(|place| {
+                node.receive(at(1), RADIO, &leaf_frame(&speech, place), &mut store).unwrap()
+            })
+            .collect();
         let verified: Vec<(u32, u32)> = events
             .iter()
-            .filter_map(|event| if let Event::Verified { first, last, .. } = event { Some((*first, *last)) } else { None })
+            .filter_map(|event| {
+                if let Event::Verified { first, last, .. } = event {
+                    Some((*first, *last))
+                } else {
+                    None
+                }
+            })
             .collect();
         assert_eq!(verified, if resumes { vec![(2, 2), (3, 3)] } else { vec![] });
     }
@@ -201,9 +273,16 @@ fn a_chain_that_was_kept_just_before_power_was_lost_is_neither_lost_nor_replayed
     }
     assert_eq!(store.floor(sink.key_id()).unwrap(), None);
     let mut node: Receiver<'_> = Node::new(settings(&authority), 9, at(0), &mut store).unwrap();
-    assert!(node.resume(at(0), speech.reference(), &mut store, &mut [0; MAX_LEAF]).unwrap().is_some());
+    assert!(
+        node.resume(at(0), speech.reference(), &mut store, &mut [0; MAX_LEAF]).unwrap().is_some()
+    );
     assert_eq!(store.floor(sink.key_id()).unwrap(), whole.floor(sink.key_id()).unwrap());
-    assert_eq!(refusal(node.receive(at(0), RADIO, &encode(&CastFrame::Head(&old.head)), &mut store).unwrap()), "ChainGoesBack");
+    assert_eq!(
+        refusal(
+            node.receive(at(0), RADIO, &encode(&CastFrame::Head(&old.head)), &mut store).unwrap()
+        ),
+        "ChainGoesBack"
+    );
 }
 
 /// A store that fails now and then.
@@ -239,7 +318,11 @@ impl Store for Failing {
         Ok(())
     }
 
-    fn fetch<'b>(&mut self, item: Item, out: &'b mut [u8]) -> Result<Option<&'b [u8]>, Self::Error> {
+    fn fetch<'b>(
+        &mut self,
+        item: Item,
+        out: &'b mut [u8],
+    ) -> Result<Option<&'b [u8]>, Self::Error> {
         self.turn()?;
         let Ok(found) = self.inner.fetch(item, out);
         Ok(found)
@@ -298,7 +381,10 @@ impl Store for Failing {
 fn a_store_that_fails_at_any_moment_costs_no_message_and_repeats_none() {
     let authority = authority();
     let speech = speaker(&authority).say(1, 2, &said(5)).unwrap();
-    let mut frames = vec![encode(&CastFrame::Certificate(&speech.certificate)), encode(&CastFrame::Head(&speech.head))];
+    let mut frames = vec![
+        encode(&CastFrame::Certificate(&speech.certificate)),
+        encode(&CastFrame::Head(&speech.head)),
+    ];
     frames.extend((0..5).map(|place| leaf_frame(&speech, place)));
     for fails_after in 0..24 {
         let mut store = Failing::default();
@@ -314,8 +400,10 @@ fn a_store_that_fails_at_any_moment_costs_no_message_and_repeats_none() {
             }
         }
         assert_eq!(verified, [1, 2, 3], "fails after {fails_after}");
-        let got: Vec<Vec<u8>> =
-            messages(&mut store.inner, speech.reference(), 1, 3).into_iter().map(|(.., message)| message).collect();
+        let got: Vec<Vec<u8>> = messages(&mut store.inner, speech.reference(), 1, 3)
+            .into_iter()
+            .map(|(.., message)| message)
+            .collect();
         assert_eq!(got, said(5));
     }
 }
@@ -323,13 +411,23 @@ fn a_store_that_fails_at_any_moment_costs_no_message_and_repeats_none() {
 #[test]
 fn a_senders_oldest_chain_gives_way_to_its_newest_and_never_to_another_senders() {
     let authority = authority();
-    let (sink, other) = (speaker(&authority), authority.certify("other", Algorithm::Ed25519, 2).unwrap());
+    let (sink, other) =
+        (speaker(&authority), authority.certify("other", Algorithm::Ed25519, 2).unwrap());
     let (mut node, mut store) = node(&authority);
     for speaker in [&sink, &other] {
-        node.receive(at(0), RADIO, &encode(&CastFrame::Certificate(&speaker.certificate)), &mut store).unwrap();
+        node.receive(
+            at(0),
+            RADIO,
+            &encode(&CastFrame::Certificate(&speaker.certificate)),
+            &mut store,
+        )
+        .unwrap();
     }
-    let chains: Vec<Speech> = (1..=4).map(|number| sink.say(number, 1, &said(2)).unwrap()).collect();
-    let mut hear = |head: &[u8], ms| node.receive(at(ms), RADIO, &encode(&CastFrame::Head(head)), &mut store).unwrap();
+    let chains: Vec<Speech> =
+        (1..=4).map(|number| sink.say(number, 1, &said(2)).unwrap()).collect();
+    let mut hear = |head: &[u8], ms| {
+        node.receive(at(ms), RADIO, &encode(&CastFrame::Head(head)), &mut store).unwrap()
+    };
     for speech in &chains[..3] {
         assert!(matches!(hear(&speech.head, 0), Event::Accepted { abandoned: None, .. }));
     }
@@ -338,13 +436,18 @@ fn a_senders_oldest_chain_gives_way_to_its_newest_and_never_to_another_senders()
     // Half an hour of silence is what a sender that comes and goes may make.
     assert_eq!(hear(&of_other.head, 1_900_000), Event::Refused(RefusedCast::NoRoom));
     let event = hear(&chains[3].head, 1_900_000);
-    assert!(matches!(event, Event::Accepted { abandoned: Some(old), .. } if old == chains[0].reference()), "{event:?}");
+    assert!(
+        matches!(event, Event::Accepted { abandoned: Some(old), .. } if old == chains[0].reference()),
+        "{event:?}"
+    );
     assert!(!store.chains().contains(&chains[0].reference()));
     // One that is complete gives way to anybody's.
     for place in 0..2 {
         node.receive(at(60_000), RADIO, &leaf_frame(&chains[1], place), &mut store).unwrap();
     }
-    let event = node.receive(at(60_000), RADIO, &encode(&CastFrame::Head(&of_other.head)), &mut store).unwrap();
+    let event = node
+        .receive(at(60_000), RADIO, &encode(&CastFrame::Head(&of_other.head)), &mut store)
+        .unwrap();
     assert!(matches!(event, Event::Accepted { abandoned: None, .. }), "{event:?}");
     assert!(store.chains().contains(&chains[1].reference()), "an archive keeps it");
 }
@@ -354,7 +457,8 @@ fn a_chain_of_one_travels_whole_and_arrives_at_once() {
     let authority = authority();
     let speech = speaker(&authority).say(1, 1, &said(1)).unwrap();
     let (mut sender, mut kept) = node(&authority);
-    kept.keep(Item::Leaf { chain: speech.reference(), block: 1, index: 0 }, &speech.leaves[0].2).unwrap();
+    kept.keep(Item::Leaf { chain: speech.reference(), block: 1, index: 0 }, &speech.leaves[0].2)
+        .unwrap();
     let event = sender.originate(at(0), &speech.certificate, &speech.head, &mut kept).unwrap();
     assert!(matches!(event, Event::Accepted { .. }), "{event:?}");
     sender.release(at(0), speech.reference(), 1, 0).unwrap();
@@ -367,18 +471,30 @@ fn a_chain_of_one_travels_whole_and_arrives_at_once() {
     let event = node.receive(at(0), RADIO, &said[1].2, &mut store).unwrap();
     assert!(matches!(event, Event::Verified { first: 1, last: 1, is_last: true, .. }), "{event:?}");
     assert_eq!(node.receive(at(0), RADIO, &said[1].2, &mut store).unwrap(), Event::Nothing);
-    let relayed: Vec<Vec<u8>> = says(&mut node, &mut store, 5_000).into_iter().map(|(.., frame)| frame).collect();
-    assert_eq!(relayed.iter().filter(|frame| **frame == said[1].2).count(), 2, "once on each link, whole");
+    let relayed: Vec<Vec<u8>> =
+        says(&mut node, &mut store, 5_000).into_iter().map(|(.., frame)| frame).collect();
+    assert_eq!(
+        relayed.iter().filter(|frame| **frame == said[1].2).count(),
+        2,
+        "once on each link, whole"
+    );
     assert_eq!(relayed.len(), 4, "and the certificate");
 }
 
 #[test]
 fn chains_whose_leaves_never_come_do_not_hold_all_places_for_ever() {
     let authority = authority();
-    let (thief, other) = (speaker(&authority), authority.certify("other", Algorithm::Ed25519, 2).unwrap());
+    let (thief, other) =
+        (speaker(&authority), authority.certify("other", Algorithm::Ed25519, 2).unwrap());
     let (mut node, mut store) = node(&authority);
     for speaker in [&thief, &other] {
-        node.receive(at(0), RADIO, &encode(&CastFrame::Certificate(&speaker.certificate)), &mut store).unwrap();
+        node.receive(
+            at(0),
+            RADIO,
+            &encode(&CastFrame::Certificate(&speaker.certificate)),
+            &mut store,
+        )
+        .unwrap();
     }
     for number in 1..=3 {
         let head = thief.say(number, 1, &said(2)).unwrap().head;
@@ -386,7 +502,10 @@ fn chains_whose_leaves_never_come_do_not_hold_all_places_for_ever() {
     }
     let head = encode(&CastFrame::Head(&other.say(1, 1, &said(1)).unwrap().head));
     let patience = 4 * u64::from(Timing::RADIO.advertise_ms.1);
-    assert_eq!(node.receive(at(patience), RADIO, &head, &mut store).unwrap(), Event::Refused(RefusedCast::NoRoom));
+    assert_eq!(
+        node.receive(at(patience), RADIO, &head, &mut store).unwrap(),
+        Event::Refused(RefusedCast::NoRoom)
+    );
     let event = node.receive(at(patience + 1), RADIO, &head, &mut store).unwrap();
     assert!(matches!(event, Event::Accepted { abandoned: Some(_), .. }), "{event:?}");
 }
@@ -395,18 +514,31 @@ fn chains_whose_leaves_never_come_do_not_hold_all_places_for_ever() {
 fn who_has_stolen_a_key_silences_that_key_and_not_the_sender() {
     let authority = authority();
     let stolen = speaker(&authority);
-    let next = authority.certify_key("sink", "its next key", Algorithm::Ed25519, 2, (0, u64::MAX)).unwrap();
+    let next = authority
+        .certify_key("sink", "its next key", Algorithm::Ed25519, 2, (0, u64::MAX))
+        .unwrap();
     assert_eq!(stolen.id, next.id);
     let (mut node, mut store) = node(&authority);
     // Both certificates stand side by side, in whatever order and however often they come.
     for speaker in [&next, &stolen, &next, &stolen] {
-        node.receive(at(0), RADIO, &encode(&CastFrame::Certificate(&speaker.certificate)), &mut store).unwrap();
+        node.receive(
+            at(0),
+            RADIO,
+            &encode(&CastFrame::Certificate(&speaker.certificate)),
+            &mut store,
+        )
+        .unwrap();
     }
     assert_eq!(node.checks().certificates, 2);
-    let mut hear =
-        |speech: &Speech| node.receive(at(60_000), RADIO, &encode(&CastFrame::Head(&speech.head)), &mut store).unwrap();
+    let mut hear = |speech: &Speech| {
+        node.receive(at(60_000), RADIO, &encode(&CastFrame::Head(&speech.head)), &mut store)
+            .unwrap()
+    };
     assert!(matches!(hear(&stolen.say(u64::MAX, 1, &said(1)).unwrap()), Event::Accepted { .. }));
-    assert_eq!(hear(&stolen.say(7, 1, &said(1)).unwrap()), Event::Refused(RefusedCast::ChainGoesBack));
+    assert_eq!(
+        hear(&stolen.say(7, 1, &said(1)).unwrap()),
+        Event::Refused(RefusedCast::ChainGoesBack)
+    );
     assert!(matches!(hear(&next.say(1, 1, &said(1)).unwrap()), Event::Accepted { .. }));
     // And so it stays after a reboot.
     assert_eq!(store.floor(stolen.key_id()).unwrap(), Some(ChainNumber(u64::MAX)));

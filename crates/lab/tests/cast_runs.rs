@@ -15,7 +15,9 @@ use moteseal_lab::radio::{Air, Authority, Observer, Speaker, Speech, Testbed, po
 const DAY: u64 = 24 * 3600 * 1000;
 
 fn seeds() -> u64 {
-    std::env::var("MOTESEAL_SEEDS").ok().map_or(300, |seeds| seeds.parse().expect("MOTESEAL_SEEDS is a number"))
+    std::env::var("MOTESEAL_SEEDS")
+        .ok()
+        .map_or(300, |seeds| seeds.parse().expect("MOTESEAL_SEEDS is a number"))
 }
 
 fn chance(draws: &mut Draws, percent: u64) -> bool {
@@ -38,7 +40,9 @@ fn topology(nodes: usize, draws: &mut Draws) -> Vec<(usize, usize)> {
 
 fn messages(count: usize, draws: &mut Draws) -> Vec<Vec<u8>> {
     let longest = if chance(draws, 20) { 1_000 } else { 60 };
-    (0..count).map(|_| (0..draws.below(longest)).map(|_| draws.below(256) as u8).collect()).collect()
+    (0..count)
+        .map(|_| (0..draws.below(longest)).map(|_| draws.below(256) as u8).collect())
+        .collect()
 }
 
 /// Sees to it that no node says anything that the senders have not.
@@ -48,12 +52,17 @@ impl Observer for Genuine<'_> {
     fn said(&mut self, _: u64, who: usize, frame: &[u8], purpose: Purpose) {
         let is_genuine = match CastFrame::decode(frame).expect("a frame") {
             CastFrame::Fragment { chain, block, index, leaf } => {
-                let speech = self.0.iter().find(|speech| speech.reference() == chain).expect("a chain");
+                let speech =
+                    self.0.iter().find(|speech| speech.reference() == chain).expect("a chain");
                 speech.leaves.iter().any(|of| (of.0, of.1, of.2.as_slice()) == (block, index, leaf))
             }
             CastFrame::Head(head) => self.0.iter().any(|speech| speech.head == head),
-            CastFrame::Certificate(certificate) => self.0.iter().any(|speech| speech.certificate == certificate),
-            CastFrame::Single { head, leaf } => self.0.iter().any(|speech| speech.head == head && speech.leaves[0].2 == leaf),
+            CastFrame::Certificate(certificate) => {
+                self.0.iter().any(|speech| speech.certificate == certificate)
+            }
+            CastFrame::Single { head, leaf } => {
+                self.0.iter().any(|speech| speech.head == head && speech.leaves[0].2 == leaf)
+            }
             _ => true,
         };
         assert!(is_genuine, "node {who} says {frame:02x?} as {purpose:?}");
@@ -62,7 +71,10 @@ impl Observer for Genuine<'_> {
     fn event(&mut self, _: u64, who: usize, event: &Event) {
         if let Event::Refused(error) = event {
             assert!(
-                !matches!(error.name(), "NotAuthentic" | "ForgedLeaf" | "BlockMismatch" | "Malformed"),
+                !matches!(
+                    error.name(),
+                    "NotAuthentic" | "ForgedLeaf" | "BlockMismatch" | "Malformed"
+                ),
                 "node {who}: {error}"
             );
         }
@@ -74,7 +86,12 @@ fn run(authority: &Authority, speakers: &[Speaker; 2], seed: u64) -> usize {
     let mut draws = seed.draws();
     let nodes = 3 + draws.below(7) as usize;
     let edges = topology(nodes, &mut draws);
-    let relay = [Relay::Flood { copies: 255 }, Relay::Flood { copies: 2 }, Relay::Flood { copies: 1 }, Relay::Never];
+    let relay = [
+        Relay::Flood { copies: 255 },
+        Relay::Flood { copies: 2 },
+        Relay::Flood { copies: 1 },
+        Relay::Never,
+    ];
     let settings = Settings {
         network: authority.network,
         bases: std::slice::from_ref(&authority.public),
@@ -95,9 +112,17 @@ fn run(authority: &Authority, speakers: &[Speaker; 2], seed: u64) -> usize {
         if number == 1 && speaker == 1 && chance(&mut draws, 50) {
             continue;
         }
-        let count = if chance(&mut draws, 15) { 1 } else { 1 + draws.below(if speaker == 0 { 60 } else { 20 }) as usize };
+        let count = if chance(&mut draws, 15) {
+            1
+        } else {
+            1 + draws.below(if speaker == 0 { 60 } else { 20 }) as usize
+        };
         let of = messages(count, &mut draws);
-        speeches.push((speaker, speakers[speaker].say(number, 1 + draws.below(16) as u8, &of).unwrap(), of));
+        speeches.push((
+            speaker,
+            speakers[speaker].say(number, 1 + draws.below(16) as u8, &of).unwrap(),
+            of,
+        ));
     }
     let mut radio = Testbed::new(&vec![settings; nodes], edges, air, seed);
     radio.unix = Some(1_700_000_000);
@@ -111,7 +136,10 @@ fn run(authority: &Authority, speakers: &[Speaker; 2], seed: u64) -> usize {
     for who in 0..nodes {
         // Senders are there from the start, others now and then join while chains are said, or after.
         let is_sender = who == 0 || who == nodes - 1;
-        radio.start_at(if !is_sender && chance(&mut draws, 20) { draws.below(2 * start) } else { 0 }, who);
+        radio.start_at(
+            if !is_sender && chance(&mut draws, 20) { draws.below(2 * start) } else { 0 },
+            who,
+        );
         if chance(&mut draws, 20) {
             let down = 2_000 + draws.below(start);
             radio.stop_at(down, who);
@@ -121,14 +149,20 @@ fn run(authority: &Authority, speakers: &[Speaker; 2], seed: u64) -> usize {
     let said: Vec<Speech> = speeches.iter().map(|(_, speech, _)| speech.clone()).collect();
     radio.run(DAY, &mut Genuine(&said));
     // A chain that was originated while its sender was down was never said.
-    let kept =
-        |who: usize, speech: &Speech, radio: &Testbed<'_>| radio.stations[who].store.chains().contains(&speech.reference());
-    let expected: Vec<_> =
-        speeches.iter().filter(|(speaker, speech, _)| kept(if *speaker == 0 { 0 } else { nodes - 1 }, speech, &radio)).collect();
+    let kept = |who: usize, speech: &Speech, radio: &Testbed<'_>| {
+        radio.stations[who].store.chains().contains(&speech.reference())
+    };
+    let expected: Vec<_> = speeches
+        .iter()
+        .filter(|(speaker, speech, _)| {
+            kept(if *speaker == 0 { 0 } else { nodes - 1 }, speech, &radio)
+        })
+        .collect();
     // Chains only go up: who has accepted a sender's later chain no longer takes one that it had not heard of until then.
     let is_due = |who: usize, speech: &Speech, radio: &Testbed<'_>| {
         let id = speech.outline.id;
-        let is_later = |of: &Speech| of.outline.id.sender == id.sender && of.outline.id.number > id.number;
+        let is_later =
+            |of: &Speech| of.outline.id.sender == id.sender && of.outline.id.number > id.number;
         kept(who, speech, radio) || !said.iter().any(|of| is_later(of) && kept(who, of, radio))
     };
     // Who has heard nothing of a chain, or nothing any more, asks when it is started again.
@@ -137,8 +171,12 @@ fn run(authority: &Authority, speakers: &[Speaker; 2], seed: u64) -> usize {
         let wants: Vec<usize> = (0..nodes)
             .filter(|who| {
                 let station = &radio.stations[*who];
-                let own = |speaker: usize| (speaker == 0 && *who == 0) || (speaker == 1 && *who == nodes - 1);
-                let due = expected.iter().filter(|(speaker, speech, _)| !own(*speaker) && is_due(*who, speech, &radio));
+                let own = |speaker: usize| {
+                    (speaker == 0 && *who == 0) || (speaker == 1 && *who == nodes - 1)
+                };
+                let due = expected
+                    .iter()
+                    .filter(|(speaker, speech, _)| !own(*speaker) && is_due(*who, speech, &radio));
                 let all: usize = due.map(|(.., of)| of.len()).sum();
                 station.delivered.len() < all
             })
@@ -172,7 +210,10 @@ fn run(authority: &Authority, speakers: &[Speaker; 2], seed: u64) -> usize {
                 );
             }
         }
-        assert!(station.node.as_ref().is_none_or(|node| node.next_due().is_none()), "{seed}: node {who} is not silent");
+        assert!(
+            station.node.as_ref().is_none_or(|node| node.next_due().is_none()),
+            "{seed}: node {who} is not silent"
+        );
     }
     restarts
 }
@@ -180,7 +221,8 @@ fn run(authority: &Authority, speakers: &[Speaker; 2], seed: u64) -> usize {
 #[test]
 fn whatever_happens_everybody_is_handed_everything_once_and_in_order() {
     let authority = Authority::new(Algorithm::Ed25519, 1).unwrap();
-    let speakers = ["sink", "other"].map(|name| authority.certify(name, Algorithm::Ed25519, 1).unwrap());
+    let speakers =
+        ["sink", "other"].map(|name| authority.certify(name, Algorithm::Ed25519, 1).unwrap());
     let runs = seeds();
     let restarts: usize = (0..runs).map(|seed| run(&authority, &speakers, seed)).sum();
     println!("{runs} runs, {restarts} nodes were started again to hear of a chain");

@@ -30,8 +30,11 @@ const FILES: [&str; 14] = [
 /// Seven devices with a few events, in the place of the real ones.
 fn devices() -> Vec<Recording> {
     let recording = |(i, source): (u32, &Source)| {
-        let day =
-            |day: u32| (0..100 + 30 * i).map(|n| Event { second: n * 600 % 86_400, reading: f64::from(n % 50 + day) }).collect();
+        let day = |day: u32| {
+            (0..100 + 30 * i)
+                .map(|n| Event { second: n * 600 % 86_400, reading: f64::from(n % 50 + day) })
+                .collect()
+        };
         Recording::new(source.name(), (0..i + 2).map(day).collect())
     };
     (0..).zip(&Source::ALL).map(recording).collect()
@@ -43,7 +46,9 @@ fn report(out: &Path) {
 
 /// The different colours of a figure's pixels, and its size.
 fn colours(png: &Path) -> (usize, u32, u32) {
-    let mut reader = png::Decoder::new(std::io::BufReader::new(fs::File::open(png).unwrap())).read_info().unwrap();
+    let mut reader = png::Decoder::new(std::io::BufReader::new(fs::File::open(png).unwrap()))
+        .read_info()
+        .unwrap();
     let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
     let info = reader.next_frame(&mut pixels).unwrap();
     let mut colours: Vec<_> = pixels.chunks_exact(3).collect();
@@ -57,19 +62,27 @@ fn everything_is_written_and_the_same_seed_writes_the_same() {
     let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     report(one.path());
     report(&other.path().join("made/if/absent"));
-    let mut names: Vec<_> =
-        fs::read_dir(one.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let mut names: Vec<_> = fs::read_dir(one.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
     names.sort();
     assert!(FILES.iter().all(|file| names.iter().any(|name| name == file)), "{names:?}");
     for name in &names {
         let bytes = fs::read(one.path().join(name)).unwrap();
-        assert!(bytes == fs::read(other.path().join("made/if/absent").join(name)).unwrap(), "{name} differs");
+        assert!(
+            bytes == fs::read(other.path().join("made/if/absent").join(name)).unwrap(),
+            "{name} differs"
+        );
         if name.ends_with(".png") {
             let (colours, width, height) = colours(&one.path().join(name));
             assert_eq!((width, height), (1600, 1000));
             assert!(colours > 30, "{name} shows nothing");
         } else if name.ends_with(".csv") {
-            assert!(bytes.iter().filter(|&&byte| byte == b'\n').count() > 3, "{name} holds nothing");
+            assert!(
+                bytes.iter().filter(|&&byte| byte == b'\n').count() > 3,
+                "{name} holds nothing"
+            );
         }
     }
     let index = fs::read_to_string(one.path().join(INDEX)).unwrap();
@@ -84,10 +97,16 @@ fn everything_is_written_and_the_same_seed_writes_the_same() {
 #[test]
 fn data_that_is_absent_is_named_with_where_to_get_it() {
     let empty = tempfile::tempdir().unwrap();
-    let error = write(&Folder::new(empty.path()), empty.path(), Seed::default(), LITTLE, &mut |_| {}).unwrap_err();
+    let error =
+        write(&Folder::new(empty.path()), empty.path(), Seed::default(), LITTLE, &mut |_| {})
+            .unwrap_err();
     assert!(matches!(&error, ReportError::Data(DataError::Absent { .. })), "{error}");
     let said = error.to_string();
-    assert!(said.contains("homeC-environmental.tar.xz is not there") && said.contains("traces.cs.umass.edu"), "{said}");
+    assert!(
+        said.contains("homeC-environmental.tar.xz is not there")
+            && said.contains("traces.cs.umass.edu"),
+        "{said}"
+    );
     for source in Source::ALL {
         let said = source.load(&Folder::new(empty.path())).unwrap_err().to_string();
         assert!(said.starts_with("DataAbsent: ") && said.contains("MOTESEAL_DATA"), "{said}");
@@ -99,7 +118,8 @@ fn an_archive_that_is_none_is_unreadable() {
     let data = tempfile::tempdir().unwrap();
     fs::create_dir(data.path().join("umass_smartstar_homeC")).unwrap();
     for bytes in [&b""[..], b"not an archive", b"\xfd7zXZ\0\0\x04"] {
-        fs::write(data.path().join("umass_smartstar_homeC/homeC-environmental.tar.xz"), bytes).unwrap();
+        fs::write(data.path().join("umass_smartstar_homeC/homeC-environmental.tar.xz"), bytes)
+            .unwrap();
         let error = Source::HomeC.load(&Folder::new(data.path())).unwrap_err();
         assert_eq!(error.name(), "DataUnreadable", "{error}");
     }
@@ -111,9 +131,13 @@ fn unpacked_days_are_read_too() {
     let days = data.path().join("umass_smartstar_homeC/homeC-environmental");
     fs::create_dir_all(&days).unwrap();
     fs::write(days.join("FORMAT"), "TimestampLocal,temperature,...").unwrap();
-    fs::write(days.join("2012-May-2.csv"), "1335916860,50.5,86,38,30.12,3,5,180,0,0,0,0,41.9\n").unwrap();
+    fs::write(days.join("2012-May-2.csv"), "1335916860,50.5,86,38,30.12,3,5,180,0,0,0,0,41.9\n")
+        .unwrap();
     let recording = Source::HomeC.load(&Folder::new(data.path())).unwrap();
-    assert_eq!((recording.day(0), recording.day(1)), (&[][..], &[Event { second: 60, reading: 50.5 }][..]));
+    assert_eq!(
+        (recording.day(0), recording.day(1)),
+        (&[][..], &[Event { second: 60, reading: 50.5 }][..])
+    );
 }
 
 #[test]

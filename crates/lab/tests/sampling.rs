@@ -21,8 +21,9 @@ fn device(name: &str, days: Vec<Vec<u32>>) -> Recording {
 }
 
 fn devices() -> impl Strategy<Value = Vec<Recording>> {
-    vec(vec(vec(0..86_400_u32, 0..120), 1..4), 1..5)
-        .prop_map(|all| all.into_iter().zip(0..).map(|(days, i)| device(&format!("d{i}"), days)).collect())
+    vec(vec(vec(0..86_400_u32, 0..120), 1..4), 1..5).prop_map(|all| {
+        all.into_iter().zip(0..).map(|(days, i)| device(&format!("d{i}"), days)).collect()
+    })
 }
 
 /// A directory of one device.
@@ -57,7 +58,13 @@ impl Directory for OneKey {
 /// Every device's seal of a day, signed by it and checked.
 fn seals(plan: &Plan, epoch: &Epoch) -> Vec<Seal<Authentic>> {
     let seal = |(device, (salt, counters)): (u8, &_)| {
-        let mut statement = Statement::new(Scheme::Star, GroupId::of("lab"), Digest([1; 32]), DeviceId([device; 8]), plan.levels);
+        let mut statement = Statement::new(
+            Scheme::Star,
+            GroupId::of("lab"),
+            Digest([1; 32]),
+            DeviceId([device; 8]),
+            plan.levels,
+        );
         (statement.salt, statement.counters) = (*salt, *counters);
         (statement.round, statement.own_round) = (epoch.round, epoch.round);
         let key = SecretKey::from_seed(Algorithm::Ed25519, &[device; 32]).unwrap();
@@ -81,7 +88,12 @@ fn audited(plan: &Plan, epoch: &Epoch) {
 }
 
 /// Algorithms 1 and 2 of the paper by the letter: a queue a level.
-fn by_the_letter(plan: &Plan, devices: &[Recording], day: usize, epoch: &Epoch) -> (u64, u64, u8, Vec<Held>) {
+fn by_the_letter(
+    plan: &Plan,
+    devices: &[Recording],
+    day: usize,
+    epoch: &Epoch,
+) -> (u64, u64, u8, Vec<Held>) {
     let mut events = Vec::new();
     for (device, recording) in devices.iter().enumerate() {
         for (seq, event) in (0_u32..).zip(recording.day(day)) {
@@ -99,7 +111,8 @@ fn by_the_letter(plan: &Plan, devices: &[Recording], day: usize, epoch: &Epoch) 
         sent += 1;
         queues[usize::from(level.0)].push(Held { device, seq, level });
         let before = round;
-        while queues.iter().map(Vec::len).sum::<usize>() as u64 > plan.budget && round < plan.levels {
+        while queues.iter().map(Vec::len).sum::<usize>() as u64 > plan.budget && round < plan.levels
+        {
             queues[usize::from(round)].clear();
             round += 1;
         }
@@ -166,7 +179,8 @@ fn levels_are_what_a_roster_requires() {
 #[test]
 fn truncation_forgets_the_afternoon_and_a_sample_does_not() {
     // A reading a minute, the warmer the later.
-    let day = (0..1440).map(|minute| Event { second: minute * 60, reading: f64::from(minute) }).collect();
+    let day =
+        (0..1440).map(|minute| Event { second: minute * 60, reading: f64::from(minute) }).collect();
     let devices = [Recording::new("thermometer", vec![day])];
     let (mut sampled, mut days) = (0.0, 0.0);
     for seed in 0..200 {
@@ -188,7 +202,10 @@ fn recorded(test: &str) -> Option<Vec<Recording>> {
     let root = std::env::var_os("MOTESEAL_DATA").unwrap_or_else(|| beside.into());
     let folder = Folder::new(root);
     if !folder.root().join("umass_smartstar_homeC").is_dir() {
-        eprintln!("skipped: {test}: no umass_smartstar_homeC in {}; set MOTESEAL_DATA", folder.root().display());
+        eprintln!(
+            "skipped: {test}: no umass_smartstar_homeC in {}; set MOTESEAL_DATA",
+            folder.root().display()
+        );
         return None;
     }
     Some(Source::ALL.iter().map(|source| source.load(&folder).unwrap()).collect())
@@ -197,15 +214,35 @@ fn recorded(test: &str) -> Option<Vec<Recording>> {
 #[test]
 fn the_recordings_are_as_their_authors_count_them() {
     let Some(devices) = recorded("the_recordings_are_as_their_authors_count_them") else { return };
-    let counts: Vec<_> =
-        devices.iter().map(|device| (device.days(), (0..device.days()).map(|day| device.day(day).len()).sum())).collect();
-    assert_eq!(counts, [(92, 132_561), (28, 1229), (28, 19_075), (20, 22_700), (16, 2772), (16, 1962), (8, 37_674)]);
-    assert!(devices.iter().all(|device| (0..DAYS).all(|day| device.day(day).is_sorted_by_key(|event| event.second))));
+    let counts: Vec<_> = devices
+        .iter()
+        .map(|device| (device.days(), (0..device.days()).map(|day| device.day(day).len()).sum()))
+        .collect();
+    assert_eq!(
+        counts,
+        [
+            (92, 132_561),
+            (28, 1229),
+            (28, 19_075),
+            (20, 22_700),
+            (16, 2772),
+            (16, 1962),
+            (8, 37_674)
+        ]
+    );
+    assert!(
+        devices
+            .iter()
+            .all(|device| (0..DAYS)
+                .all(|day| device.day(day).is_sorted_by_key(|event| event.second)))
+    );
 }
 
 #[test]
 fn every_recorded_day_is_within_budget_and_justified() {
-    let Some(devices) = recorded("every_recorded_day_is_within_budget_and_justified") else { return };
+    let Some(devices) = recorded("every_recorded_day_is_within_budget_and_justified") else {
+        return;
+    };
     for budget in report::BUDGETS {
         let plan = Plan::new(budget, &devices, DAYS, Seed::default()).unwrap();
         for epoch in epochs(&plan, &devices, DAYS) {
@@ -218,10 +255,15 @@ fn every_recorded_day_is_within_budget_and_justified() {
 /// The paper's figure 7a: over many days a sample's mean is off to neither side, a truncation's is.
 #[test]
 fn recorded_temperatures_are_biased_by_truncation_and_not_by_sampling() {
-    let Some(devices) = recorded("recorded_temperatures_are_biased_by_truncation_and_not_by_sampling") else { return };
+    let Some(devices) =
+        recorded("recorded_temperatures_are_biased_by_truncation_and_not_by_sampling")
+    else {
+        return;
+    };
     let plan = Plan::new(500, &devices, DAYS, Seed::default()).unwrap();
     let epochs = epochs(&plan, &devices, DAYS);
-    let days: Vec<_> = (0..DAYS).filter_map(|day| temperature::day(&devices, 0, day, &epochs[day])).collect();
+    let days: Vec<_> =
+        (0..DAYS).filter_map(|day| temperature::day(&devices, 0, day, &epochs[day])).collect();
     let mean = |of: fn(&temperature::Day) -> Option<f64>| {
         let off: moteseal_lab::chance::Average = days.iter().filter_map(of).collect();
         off.mean() / off.error()

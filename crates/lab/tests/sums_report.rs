@@ -8,7 +8,16 @@ use moteseal_lab::report::{INDEX, sums::write};
 use moteseal_lab::sums::{Accuracy, Edges, Measured, Point, Primitives, Setting};
 
 fn point(setting: Setting, decimals: u32) -> Point {
-    Point { setting, decimals, epochs: 20, cmt: 0.25, sies_paper: 1.5, sies: 0.75, secoa: 4321.0, secoa_epochs: 7 }
+    Point {
+        setting,
+        decimals,
+        epochs: 20,
+        cmt: 0.25,
+        sies_paper: 1.5,
+        sies: 0.75,
+        secoa: 4321.0,
+        secoa_epochs: 7,
+    }
 }
 
 fn measured() -> Measured {
@@ -20,11 +29,27 @@ fn measured() -> Measured {
         host: "avx512+sha".to_owned(),
         primitives: Primitives { hm1: 0.125, ..Primitives::PAPER },
         source: (0..5).map(domain).collect(),
-        aggregator: (2..=6).map(|fanout| point(Setting { fanout, ..Setting::DEFAULT }, 2)).collect(),
-        querier_by_sources: [64, 1024].map(|sources| point(Setting { sources, ..Setting::DEFAULT }, 2)).to_vec(),
+        aggregator: (2..=6)
+            .map(|fanout| point(Setting { fanout, ..Setting::DEFAULT }, 2))
+            .collect(),
+        querier_by_sources: [64, 1024]
+            .map(|sources| point(Setting { sources, ..Setting::DEFAULT }, 2))
+            .to_vec(),
         querier_by_domain: (0..5).map(domain).collect(),
-        edges: Edges { cmt: 20, sies_paper: 32, sies: 32, secoa: 45_900, secoa_last: 2986, seals: 11.5 },
-        accuracy: Accuracy { estimates: 100, bias: 0.25, within_tenth: 0.03, corrected_within_tenth: 0.8 },
+        edges: Edges {
+            cmt: 20,
+            sies_paper: 32,
+            sies: 32,
+            secoa: 45_900,
+            secoa_last: 2986,
+            seals: 11.5,
+        },
+        accuracy: Accuracy {
+            estimates: 100,
+            bias: 0.25,
+            within_tenth: 0.03,
+            corrected_within_tenth: 0.8,
+        },
         exact: 1200,
     }
 }
@@ -38,8 +63,11 @@ fn every_table_and_figure_is_written() {
     assert_eq!(["table2.csv", "table3.csv", "table5.csv"].map(lines), [9, 12, 12]);
     assert_eq!(["fig4.csv", "fig5.csv", "fig6a.csv", "fig6b.csv"].map(lines), [5, 5, 2, 5]);
     for name in ["fig4.png", "fig5.png", "fig6a.png", "fig6b.png"] {
-        let mut reader =
-            png::Decoder::new(std::io::BufReader::new(fs::File::open(out.path().join(name)).unwrap())).read_info().unwrap();
+        let mut reader = png::Decoder::new(std::io::BufReader::new(
+            fs::File::open(out.path().join(name)).unwrap(),
+        ))
+        .read_info()
+        .unwrap();
         let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
         reader.next_frame(&mut pixels).unwrap();
         let mut colours: Vec<_> = pixels.chunks_exact(3).collect();
@@ -76,7 +104,10 @@ fn the_recorded_temperatures_are_those_of_fifty_motes_over_five_days() {
     let folder = Folder::new(std::env::var_os("MOTESEAL_DATA").unwrap_or_else(|| beside.into()));
     if !folder.root().join("intel_lab").is_dir() {
         let test = "the_recorded_temperatures_are_those_of_fifty_motes_over_five_days";
-        eprintln!("skipped: {test}: no intel_lab in {}; set MOTESEAL_DATA", folder.root().display());
+        eprintln!(
+            "skipped: {test}: no intel_lab in {}; set MOTESEAL_DATA",
+            folder.root().display()
+        );
         return;
     }
     let temperatures = intel_lab::temperatures(&folder).unwrap();

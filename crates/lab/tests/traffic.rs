@@ -6,8 +6,8 @@ use std::collections::BinaryHeap;
 use moteseal_lab::chance::{Average, Seed};
 use moteseal_lab::rivals::{Broadcast, broadcast_changes, expected_changes, send_everything};
 use moteseal_lab::traffic::{
-    EXPECTED_USE, Load, Traffic, budget_used, expected_late, expected_sent, expected_sent_within, one_by_one, skipping,
-    skipping_through,
+    EXPECTED_USE, Load, Traffic, budget_used, expected_late, expected_sent, expected_sent_within,
+    one_by_one, skipping, skipping_through,
 };
 
 /// Averages of what runs cost.
@@ -20,15 +20,22 @@ struct Costs {
 }
 
 fn costs(runs: impl Iterator<Item = Traffic>, load: &Load) -> Costs {
-    let mut costs =
-        Costs { sent: Average::default(), announcements: Average::default(), kept: Average::default(), rounds: [0.0; 33] };
+    let mut costs = Costs {
+        sent: Average::default(),
+        announcements: Average::default(),
+        kept: Average::default(),
+        rounds: [0.0; 33],
+    };
     for traffic in runs {
         assert!(traffic.most_kept <= load.budget, "{traffic:?} over budget in {load:?}");
         assert!(
             traffic.announcements <= u64::from(traffic.round),
             "{traffic:?}: more than a message a device and round in {load:?}"
         );
-        assert_eq!(traffic.messages(load.devices), traffic.sent + load.devices * traffic.announcements);
+        assert_eq!(
+            traffic.messages(load.devices),
+            traffic.sent + load.devices * traffic.announcements
+        );
         costs.sent.add(traffic.sent as f64);
         costs.announcements.add(traffic.announcements as f64);
         costs.kept.add(traffic.kept as f64);
@@ -40,7 +47,11 @@ fn costs(runs: impl Iterator<Item = Traffic>, load: &Load) -> Costs {
 /// How many standard errors two averages are apart.
 fn apart(one: &Average, other: &Average) -> f64 {
     let error = one.error().hypot(other.error());
-    if error == 0.0 { (one.mean() - other.mean()).abs() * 1e9 } else { (one.mean() - other.mean()).abs() / error }
+    if error == 0.0 {
+        (one.mean() - other.mean()).abs() * 1e9
+    } else {
+        (one.mean() - other.mean()).abs() / error
+    }
 }
 
 fn load(events: u64, budget: u64, devices: u64, delay: u64) -> Load {
@@ -80,9 +91,13 @@ fn skipping_is_the_same_distribution_as_event_by_event() {
             ("announcements", slow.announcements, fast.announcements),
             ("kept", slow.kept, fast.kept),
         ] {
-            assert!(apart(&slow, &fast) < 4.5, "{what} in {load:?}: {slow} one by one, {fast} skipping");
+            assert!(
+                apart(&slow, &fast) < 4.5,
+                "{what} in {load:?}: {slow} one by one, {fast} skipping"
+            );
             // Announcements are nearly always as many; the rounds below say more of them than a deviation.
-            let alike = (slow.deviation() - fast.deviation()).abs() <= 0.15 * slow.deviation().max(fast.deviation());
+            let alike = (slow.deviation() - fast.deviation()).abs()
+                <= 0.15 * slow.deviation().max(fast.deviation());
             assert!(alike || what == "announcements", "{what} spreads otherwise in {load:?}");
         }
         assert!(same_rounds(&slow, &fast), "{load:?}: {:?} {:?}", slow.rounds, fast.rounds);
@@ -92,17 +107,25 @@ fn skipping_is_the_same_distribution_as_event_by_event() {
 #[test]
 fn events_sent_are_within_five_per_cent_of_theory() {
     for budget in [100, 500, 4000] {
-        for events in
-            [25, 36, 50, 75, 150, 500, 25_000].map(|parts| parts * budget / 25).into_iter().chain([10_000_000, 100_000_000])
+        for events in [25, 36, 50, 75, 150, 500, 25_000]
+            .map(|parts| parts * budget / 25)
+            .into_iter()
+            .chain([10_000_000, 100_000_000])
         {
             let load = load(events, budget, 1, 0);
             let mut draws = Seed::default().derive("sent", events ^ budget << 40).draws();
             let sent = costs((0..400).map(|_| skipping(&load, &mut draws)), &load).sent;
             let theory = expected_sent(events, budget);
-            assert!((sent.mean() / theory - 1.0).abs() < 0.05, "{load:?}: {sent} sent, theory {theory:.0}");
+            assert!(
+                (sent.mean() / theory - 1.0).abs() < 0.05,
+                "{load:?}: {sent} sent, theory {theory:.0}"
+            );
             // The true curve, without the straight line's error, much more closely.
             let within = expected_sent_within(events, budget);
-            assert!((sent.mean() / within - 1.0).abs() < 0.02, "{load:?}: {sent} sent, within the round {within:.0}");
+            assert!(
+                (sent.mean() / within - 1.0).abs() < 0.02,
+                "{load:?}: {sent} sent, within the round {within:.0}"
+            );
         }
     }
 }
@@ -111,10 +134,18 @@ fn events_sent_are_within_five_per_cent_of_theory() {
 fn events_sent_do_not_depend_on_the_number_of_devices() {
     for devices in [1, 10, 1000, 10_000] {
         let load = load(20_000, 500, devices, 0);
-        let sent =
-            costs((0..60).map(|run| one_by_one(&load, Seed::default().derive("devices", devices << 32 | run))), &load).sent;
+        let sent = costs(
+            (0..60).map(|run| {
+                one_by_one(&load, Seed::default().derive("devices", devices << 32 | run))
+            }),
+            &load,
+        )
+        .sent;
         let theory = expected_sent(load.events, load.budget);
-        assert!((sent.mean() / theory - 1.0).abs() < 0.05, "{devices} devices: {sent} sent, theory {theory:.0}");
+        assert!(
+            (sent.mean() / theory - 1.0).abs() < 0.05,
+            "{devices} devices: {sent} sent, theory {theory:.0}"
+        );
     }
 }
 
@@ -142,7 +173,10 @@ fn a_late_round_costs_what_comes_meanwhile() {
     for delay in [100, 1000, 10_000] {
         let extra = at_once(delay).mean() - none.mean();
         let theory = expected_late(delay, 11);
-        assert!((extra - theory).abs() < 0.05 * theory + 15.0, "{delay} events late: {extra:.0} more, theory {theory:.0}");
+        assert!(
+            (extra - theory).abs() < 0.05 * theory + 15.0,
+            "{delay} events late: {extra:.0} more, theory {theory:.0}"
+        );
     }
 }
 
@@ -161,16 +195,23 @@ fn a_run_seen_on_its_way_is_the_run() {
     let load = load(100_000, 100, 5, 250);
     let stops = [0, 50, 100, 1000, 1000, 99_999, 100_000];
     let mut seen = Vec::new();
-    skipping_through(&load, &stops, &mut Seed::default().draws(), &mut |at, traffic| seen.push((at, traffic)));
+    skipping_through(&load, &stops, &mut Seed::default().draws(), &mut |at, traffic| {
+        seen.push((at, traffic))
+    });
     assert_eq!(seen.iter().map(|&(at, _)| at).collect::<Vec<_>>(), stops);
     assert_eq!(seen[..3].iter().map(|(_, traffic)| traffic.sent).collect::<Vec<_>>(), [0, 50, 100]);
-    assert!(seen.is_sorted_by_key(|(_, traffic)| (traffic.sent, traffic.announcements, traffic.round)));
+    assert!(seen.is_sorted_by_key(|(_, traffic)| (
+        traffic.sent,
+        traffic.announcements,
+        traffic.round
+    )));
     assert_eq!(seen[3], seen[4]);
 }
 
 /// The coordinator with the hashes themselves: the `budget` smallest in a heap, every change told.
 fn with_hashes(events: u64, budget: usize, seed: Seed) -> Broadcast {
-    let (mut draws, mut smallest, mut cost) = (seed.draws(), BinaryHeap::new(), Broadcast::default());
+    let (mut draws, mut smallest, mut cost) =
+        (seed.draws(), BinaryHeap::new(), Broadcast::default());
     for _ in 0..events {
         let hash = draws.word();
         if smallest.len() == budget && smallest.peek().is_none_or(|&threshold| hash >= threshold) {
@@ -191,13 +232,18 @@ fn broadcasting_every_change_costs_what_it_does_with_real_hashes() {
     for (events, budget) in [(50, 100), (100, 100), (150, 100), (5000, 20), (20_000, 100)] {
         let seed = Seed::default().derive("hashes", events);
         let slow: Average = (0..800)
-            .map(|run| with_hashes(events, usize::try_from(budget).unwrap(), seed.derive("run", run)).messages(10) as f64)
+            .map(|run| {
+                with_hashes(events, usize::try_from(budget).unwrap(), seed.derive("run", run))
+                    .messages(10) as f64
+            })
             .collect();
         let mut draws = seed.draws();
         let fast: Average = (0..800)
             .map(|_| {
                 let mut messages = 0;
-                broadcast_changes(budget, &[events / 2, events], &mut draws, &mut |_, cost| messages = cost.messages(10));
+                broadcast_changes(budget, &[events / 2, events], &mut draws, &mut |_, cost| {
+                    messages = cost.messages(10)
+                });
                 messages as f64
             })
             .collect();
@@ -207,7 +253,10 @@ fn broadcasting_every_change_costs_what_it_does_with_real_hashes() {
         );
         let theory = expected_changes(events, budget);
         let announced = if events < budget { 0.0 } else { theory - budget as f64 + 1.0 };
-        assert!((fast.mean() - theory - 10.0 * announced).abs() <= 5.0 * fast.error() + 0.1, "{events}: {fast}, theory {theory}");
+        assert!(
+            (fast.mean() - theory - 10.0 * announced).abs() <= 5.0 * fast.error() + 0.1,
+            "{events}: {fast}, theory {theory}"
+        );
     }
     assert_eq!(send_everything(12), 12);
 }

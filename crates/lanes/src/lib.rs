@@ -104,7 +104,13 @@ impl Engine for Host {
         self.x86.counters(salt, levels, n).unwrap_or_else(|| Scalar.counters(salt, levels, n))
     }
 
-    fn block_digests(&self, device: DeviceId, index: SealIndex, blocks: &[&[u8]], out: &mut [Digest]) {
+    fn block_digests(
+        &self,
+        device: DeviceId,
+        index: SealIndex,
+        blocks: &[&[u8]],
+        out: &mut [Digest],
+    ) {
         if !self.x86.block_digests(device, index, blocks, out) {
             Scalar.block_digests(device, index, blocks, out);
         }
@@ -135,7 +141,14 @@ impl Engine for Host {
         merkle::multiproof_root(self, n, framing, records, selected, siblings)
     }
 
-    fn sum_keys(&self, lanes: &[KeyLanes], present: &[u16], slot: Slot, epoch: u64, totals: &mut KeyTotals) {
+    fn sum_keys(
+        &self,
+        lanes: &[KeyLanes],
+        present: &[u16],
+        slot: Slot,
+        epoch: u64,
+        totals: &mut KeyTotals,
+    ) {
         if !self.x86.sum_keys(lanes, present, slot, epoch, totals) {
             Scalar.sum_keys(lanes, present, slot, epoch, totals);
         }

@@ -29,7 +29,11 @@ pub fn root(engine: &impl Engine, leaves: &[Digest]) -> Digest {
 /// The compact multiproof of the leaves `selected` (ascending, below the number of leaves): the roots of the maximal subtrees
 /// without one of them, left to right.
 #[must_use]
-pub fn multiproof(engine: &impl Engine, leaves: &[Digest], selected: impl IntoIterator<Item = Sequence>) -> Vec<Digest> {
+pub fn multiproof(
+    engine: &impl Engine,
+    leaves: &[Digest],
+    selected: impl IntoIterator<Item = Sequence>,
+) -> Vec<Digest> {
     subtree_roots(engine, leaves, geometry::siblings(leaves.len() as u64, selected))
 }
 
@@ -40,13 +44,18 @@ pub fn path(engine: &impl Engine, leaves: &[Digest], seq: Sequence) -> Vec<Diges
 }
 
 /// The roots of subtrees of the tree over these leaf hashes, in the order asked.
-fn subtree_roots(engine: &impl Engine, leaves: &[Digest], subtrees: impl Iterator<Item = Range<u64>>) -> Vec<Digest> {
+fn subtree_roots(
+    engine: &impl Engine,
+    leaves: &[Digest],
+    subtrees: impl Iterator<Item = Range<u64>>,
+) -> Vec<Digest> {
     // For each height, which results stand at it and where.
     let mut wanted = vec![Vec::new(); u64::BITS as usize + 1];
     let mut count = 0;
     for subtree in subtrees {
         let height = height(&subtree);
-        wanted[height].push((count, usize::try_from(subtree.start >> height).unwrap_or(usize::MAX)));
+        wanted[height]
+            .push((count, usize::try_from(subtree.start >> height).unwrap_or(usize::MAX)));
         count += 1;
     }
     let highest = wanted.iter().rposition(|wanted| !wanted.is_empty()).unwrap_or(0);
@@ -161,7 +170,11 @@ fn leaves_of(engine: &impl Engine, framing: Framing, records: &[u8], count: usiz
 }
 
 /// The siblings' places at each height, from the left, each with the number of its digest, of which there are `count`.
-fn siblings_by_height(n: u64, selected: &[u64], count: usize) -> Result<Vec<Vec<(u64, usize)>>, MultiproofError> {
+fn siblings_by_height(
+    n: u64,
+    selected: &[u64],
+    count: usize,
+) -> Result<Vec<Vec<(u64, usize)>>, MultiproofError> {
     let mut by_height = vec![Vec::new(); u64::BITS as usize + 1];
     let mut digests = 0..count;
     for subtree in geometry::siblings(n, selected.iter().copied().map(Sequence)) {

@@ -61,7 +61,11 @@ impl Recall {
         room.resize(n, 0);
         self.host.levels(salt, of, 0, &mut room);
         let counters = self.host.histogram(&room, of);
-        seals.lock().unwrap_or_else(PoisonError::into_inner).counted.push_back(Counted { salt: *salt, of, levels: room });
+        seals.lock().unwrap_or_else(PoisonError::into_inner).counted.push_back(Counted {
+            salt: *salt,
+            of,
+            levels: room,
+        });
         counters
     }
 }
@@ -118,12 +122,20 @@ impl Engine for Recall {
 
     fn counters(&self, salt: &Salt, levels: u8, n: u32) -> Counters {
         match self.seals.as_deref() {
-            Some(seals) if n > 0 && n as usize + BESIDE <= MOST => self.count(seals, salt, levels, n as usize),
+            Some(seals) if n > 0 && n as usize + BESIDE <= MOST => {
+                self.count(seals, salt, levels, n as usize)
+            }
             _ => self.host.counters(salt, levels, n),
         }
     }
 
-    fn block_digests(&self, device: DeviceId, index: SealIndex, blocks: &[&[u8]], out: &mut [Digest]) {
+    fn block_digests(
+        &self,
+        device: DeviceId,
+        index: SealIndex,
+        blocks: &[&[u8]],
+        out: &mut [Digest],
+    ) {
         self.host.block_digests(device, index, blocks, out);
     }
 

@@ -43,7 +43,9 @@ impl Features {
                 && is_x86_feature_detected!("avx512dq")
                 && is_x86_feature_detected!("avx512vl"),
             avx2: is_x86_feature_detected!("avx2") && is_x86_feature_detected!("lzcnt"),
-            sha: is_x86_feature_detected!("sha") && is_x86_feature_detected!("sse4.1") && is_x86_feature_detected!("ssse3"),
+            sha: is_x86_feature_detected!("sha")
+                && is_x86_feature_detected!("sse4.1")
+                && is_x86_feature_detected!("ssse3"),
         }
     }
 
@@ -51,7 +53,11 @@ impl Features {
     pub(crate) fn all() -> Vec<Self> {
         let mut all = vec![Self::detect()];
         let mut less = all[0];
-        for feature in [|f: &mut Self| f.avx512 = false, |f: &mut Self| f.avx2 = false, |f: &mut Self| f.sha = false] {
+        for feature in [
+            |f: &mut Self| f.avx512 = false,
+            |f: &mut Self| f.avx2 = false,
+            |f: &mut Self| f.sha = false,
+        ] {
             feature(&mut less);
             all.push(less);
         }
@@ -112,16 +118,26 @@ impl Features {
     }
 
     /// Hashes a star's blocks, if the machine has a loop for it.
-    pub(crate) fn block_digests(self, device: DeviceId, index: SealIndex, blocks: &[&[u8]], out: &mut [Digest]) -> bool {
+    pub(crate) fn block_digests(
+        self,
+        device: DeviceId,
+        index: SealIndex,
+        blocks: &[&[u8]],
+        out: &mut [Digest],
+    ) -> bool {
         if !self.sha {
             return false;
         }
-        let headers: Vec<_> = (0..=u8::MAX).zip(blocks).map(|(level, _)| star::header(device, index, Level(level))).collect();
-        let messages = headers.iter().zip(blocks).zip(out).filter_map(|((header, block), digest)| {
-            // An empty block has no digest.
-            *digest = Digest::NULL;
-            (!block.is_empty()).then(|| Message::new(header, block, digest))
-        });
+        let headers: Vec<_> = (0..=u8::MAX)
+            .zip(blocks)
+            .map(|(level, _)| star::header(device, index, Level(level)))
+            .collect();
+        let messages =
+            headers.iter().zip(blocks).zip(out).filter_map(|((header, block), digest)| {
+                // An empty block has no digest.
+                *digest = Digest::NULL;
+                (!block.is_empty()).then(|| Message::new(header, block, digest))
+            });
         let mut messages: Vec<_> = messages.collect();
         // The longest first, so that the short ones fill the other lane beside it.
         messages.sort_unstable_by_key(|message| core::cmp::Reverse(message.body_length()));
@@ -178,7 +194,8 @@ impl Features {
             star::header(stars[star].device, stars[star].index, level)
         };
         let mut digests = [Digest::NULL; sha16::LANES];
-        let blocks_of = |&(star, level): &(usize, usize)| sha16::Message::blocks_of(stars[star].blocks[level]);
+        let blocks_of =
+            |&(star, level): &(usize, usize)| sha16::Message::blocks_of(stars[star].blocks[level]);
         let longest = lanes.iter().map(blocks_of).max().unwrap_or(0);
         let all: usize = lanes.iter().map(blocks_of).sum();
         if !lanes.is_empty() && all >= longest * WORTH_IT {
@@ -193,7 +210,9 @@ impl Features {
             let headers: Vec<_> = lanes.iter().map(header).collect();
             let blocks = lanes.iter().map(|&(star, level)| stars[star].blocks[level]);
             let messages = headers.iter().zip(blocks).zip(&mut digests);
-            let messages: Vec<_> = messages.map(|((header, block), digest)| Message::new(header, block, digest)).collect();
+            let messages: Vec<_> = messages
+                .map(|((header, block), digest)| Message::new(header, block, digest))
+                .collect();
             // SAFETY: the machine has the features.
             unsafe { sha2x::messages(messages) };
         }
@@ -217,7 +236,14 @@ impl Features {
     }
 
     /// Adds the blocks of the sources that are present, if the machine has a loop for it.
-    pub(crate) fn sum_keys(self, lanes: &[KeyLanes], present: &[u16], slot: Slot, epoch: u64, totals: &mut KeyTotals) -> bool {
+    pub(crate) fn sum_keys(
+        self,
+        lanes: &[KeyLanes],
+        present: &[u16],
+        slot: Slot,
+        epoch: u64,
+        totals: &mut KeyTotals,
+    ) -> bool {
         #[allow(clippy::cast_possible_truncation)]
         let tail = [u32::from(slot.0), 0, epoch as u32, (epoch >> 32) as u32];
         let words = if self.avx512 {
@@ -229,7 +255,10 @@ impl Features {
         } else {
             return false;
         };
-        totals.add_words(&words, present.iter().take(lanes.len()).map(|present| present.count_ones()).sum());
+        totals.add_words(
+            &words,
+            present.iter().take(lanes.len()).map(|present| present.count_ones()).sum(),
+        );
         true
     }
 

@@ -215,7 +215,12 @@ fn every_length_around_the_boundaries() {
             assert_eq!(out, expected, "{} {n} levels", host.name());
         }
         for n in (0..50).chain(2025..2050).chain(4060..4070).chain([65_535, 65_536, 1_000_003]) {
-            assert_eq!(host.counters(&salt, 16, n), Scalar.counters(&salt, 16, n), "{} {n} counters", host.name());
+            assert_eq!(
+                host.counters(&salt, 16, n),
+                Scalar.counters(&salt, 16, n),
+                "{} {n} counters",
+                host.name()
+            );
         }
         for length in 0..=400 {
             let blocks = [&bytes[..length], &bytes[..400 - length], &bytes[..64]];
@@ -246,7 +251,15 @@ fn any_star() -> impl Strategy<Value = AnyStar> {
     (any::<[u8; 8]>(), any::<u32>(), counts, masks, lengths, 0_usize..35).prop_map(
         |(device, index, counts, masks, lengths, evidence)| {
             let (surviving, shift, mask) = masks;
-            AnyStar { device, index, counts, surviving, mask: mask << (shift % 32), lengths, evidence }
+            AnyStar {
+                device,
+                index,
+                counts,
+                surviving,
+                mask: mask << (shift % 32),
+                lengths,
+                evidence,
+            }
         },
     )
 }

@@ -31,7 +31,11 @@ fn pruned_tree(n: u32, round: u8) -> (u64, u64) {
     for salt in 0..SALTS {
         let salt = SaltKey::new([4; 32]).salt(DeviceId([0; 8]), SealIndex(salt));
         engine.levels(&salt, 16, 0, &mut levels);
-        let selected = (0..).map(Sequence).zip(&levels).filter(|(_, level)| **level >= round).map(|(seq, _)| seq);
+        let selected = (0..)
+            .map(Sequence)
+            .zip(&levels)
+            .filter(|(_, level)| **level >= round)
+            .map(|(seq, _)| seq);
         kept += selected.clone().count() as u64;
         digests += sibling_count(n.into(), selected);
     }
@@ -48,7 +52,13 @@ fn forwarded_tree(n: u32, round: u8, size: usize) -> (u64, u64) {
     for salt in 0..SALTS {
         let index = SealIndex(salt);
         let salt = SaltKey::new([4; 32]).salt(device, index);
-        let mut forwarder = Box::new(Forwarder::<{ 1 << 16 }>::new(index, epoch, (Scheme::Tree, framing), 16, Round(round)));
+        let mut forwarder = Box::new(Forwarder::<{ 1 << 16 }>::new(
+            index,
+            epoch,
+            (Scheme::Tree, framing),
+            16,
+            Round(round),
+        ));
         let mut kept = Vec::new();
         for seq in 0..n {
             let level = salt.level(Sequence(seq.into()), 16);
@@ -62,8 +72,14 @@ fn forwarded_tree(n: u32, round: u8, size: usize) -> (u64, u64) {
             while forwarder.buffered() >= 2 * FRAME_EVENTS || seq + 1 == n {
                 let Some(forward) = forwarder.next_frame(&mut scratch).unwrap() else { break };
                 let next = forward.until;
-                sent += Uplink::Forward(forward).close(device, &key, &mut out).unwrap().len() as u64;
-                forwarder.acknowledge(&Acknowledgement { index, next, sealed: None, wants_schema: false });
+                sent +=
+                    Uplink::Forward(forward).close(device, &key, &mut out).unwrap().len() as u64;
+                forwarder.acknowledge(&Acknowledgement {
+                    index,
+                    next,
+                    sealed: None,
+                    wants_schema: false,
+                });
             }
         }
         assert!(forwarder.is_drained());
@@ -90,7 +106,10 @@ fn the_table_of_pruned_trees_is_true() {
             let (kept, digests) = pruned_tree(1 << exponent, round);
             #[allow(clippy::cast_precision_loss)]
             let each = 32.0 * digests as f64 / kept as f64;
-            assert!(kept > 0 && each < paper, "{each} bytes an event at 1/2^{round} of 2^{exponent}");
+            assert!(
+                kept > 0 && each < paper,
+                "{each} bytes an event at 1/2^{round} of 2^{exponent}"
+            );
             write!(text, " {each:.0} |").unwrap();
         }
         writeln!(text, " {paper:.0} |").unwrap();
@@ -108,7 +127,10 @@ fn the_table_of_pruned_trees_is_true() {
             let (sent, least) = forwarded_tree(1 << 14, round, size);
             #[allow(clippy::cast_precision_loss)]
             let ratio = sent as f64 / least as f64;
-            assert!(ratio <= 1.5, "{ratio} times the least at 1/2^{round} of records of {size} bytes");
+            assert!(
+                ratio <= 1.5,
+                "{ratio} times the least at 1/2^{round} of records of {size} bytes"
+            );
             write!(text, " {ratio:.2} |").unwrap();
         }
         text.push('\n');
@@ -118,5 +140,8 @@ fn the_table_of_pruned_trees_is_true() {
         std::fs::write(&page, &text).unwrap();
     }
     let written = std::fs::read_to_string(&page).unwrap_or_default();
-    assert_eq!(written, text, "docs/pruned-trees.md is out of date; MOTESEAL_BLESS=1 writes it anew");
+    assert_eq!(
+        written, text,
+        "docs/pruned-trees.md is out of date; MOTESEAL_BLESS=1 writes it anew"
+    );
 }

@@ -17,9 +17,14 @@ fn asked() -> impl Strategy<Value = Asked> {
     let n = prop_oneof![8 => 0..700_u32, 1 => 60_000..90_000_u32, 1 => Just((256 << 10) + 1)];
     let levels = prop_oneof![Just(16_u8), 1..=32_u8];
     prop_oneof![
-        (0..6_u8, levels.clone(), n).prop_map(|(salt, levels, n)| Asked::Counters { salt, levels, n }),
-        (0..6_u8, levels, prop_oneof![0..800_u64, Just(u64::MAX - 300)], 0..300_usize)
-            .prop_map(|(salt, levels, first, length)| Asked::Levels { salt, levels, first, length }),
+        (0..6_u8, levels.clone(), n).prop_map(|(salt, levels, n)| Asked::Counters {
+            salt,
+            levels,
+            n
+        }),
+        (0..6_u8, levels, prop_oneof![0..800_u64, Just(u64::MAX - 300)], 0..300_usize).prop_map(
+            |(salt, levels, first, length)| Asked::Levels { salt, levels, first, length }
+        ),
     ]
 }
 

@@ -138,9 +138,13 @@ fn take_losses(url: &str, parsed: &mut Url) -> Result<Option<Losses>, LinkError>
         match &*name {
             "loss" => {
                 let of_frames = value.parse().ok().filter(|loss| (0.0..=0.95).contains(loss));
-                loss = Some(of_frames.ok_or_else(|| bad_address(url, "loss is a part of the frames, from 0 to 0.95"))?);
+                loss = Some(of_frames.ok_or_else(|| {
+                    bad_address(url, "loss is a part of the frames, from 0 to 0.95")
+                })?);
             }
-            "seed" => seed = value.parse().map_err(|_| bad_address(url, "seed is a whole number"))?,
+            "seed" => {
+                seed = value.parse().map_err(|_| bad_address(url, "seed is a whole number"))?
+            }
             _ => others.push((name.into_owned(), value.into_owned())),
         }
     }
@@ -152,10 +156,17 @@ fn take_losses(url: &str, parsed: &mut Url) -> Result<Option<Losses>, LinkError>
 }
 
 /// How to reach the broker of an address whose path is the group.
-fn of_broker(url: &str, mut parsed: Url, access: mqtt::Options) -> Result<mqtt::Options, LinkError> {
+fn of_broker(
+    url: &str,
+    mut parsed: Url,
+    access: mqtt::Options,
+) -> Result<mqtt::Options, LinkError> {
     let group = parsed.path().trim_start_matches('/').trim_end_matches('/').to_owned();
     if group.is_empty() {
-        return Err(bad_address(url, "behind the broker there must be the group's part of the topic, as in /GROUP"));
+        return Err(bad_address(
+            url,
+            "behind the broker there must be the group's part of the topic, as in /GROUP",
+        ));
     }
     parsed.set_path("");
     Ok(mqtt::Options { url: parsed.to_string(), group, ..access })

@@ -65,7 +65,11 @@ pub struct Retry {
 
 impl Default for Retry {
     fn default() -> Self {
-        Self { attempts: 6, first_wait: Duration::from_millis(200), longest_wait: Duration::from_secs(30) }
+        Self {
+            attempts: 6,
+            first_wait: Duration::from_millis(200),
+            longest_wait: Duration::from_secs(30),
+        }
     }
 }
 
@@ -90,11 +94,13 @@ impl Token {
     pub fn read(path: &Path) -> Result<Self, NetError> {
         let bytes = tls::read_small(path, MAX_TOKEN)?;
         let text = std::str::from_utf8(&bytes).unwrap_or_default().trim();
-        let bad = |cause: &str| NetError::BadFile { path: path.to_owned(), cause: cause.to_owned() };
+        let bad =
+            |cause: &str| NetError::BadFile { path: path.to_owned(), cause: cause.to_owned() };
         if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(bad("a token is one line of printable ASCII without spaces"));
         }
-        let mut header = HeaderValue::try_from(format!("Bearer {text}")).map_err(|_| bad("not a token"))?;
+        let mut header =
+            HeaderValue::try_from(format!("Bearer {text}")).map_err(|_| bad("not a token"))?;
         header.set_sensitive(true);
         Ok(Self(header))
     }
@@ -124,12 +130,17 @@ impl Client {
     /// # Errors
     /// `BadAddress`, `BadFile`, or `TokenInClear` if a token would go unencrypted to another machine. Nothing is sent yet.
     pub fn new(base: &str, options: &Options) -> Result<Self, NetError> {
-        let bad = |cause: &str| NetError::BadAddress { url: base.to_owned(), cause: cause.to_owned() };
+        let bad =
+            |cause: &str| NetError::BadAddress { url: base.to_owned(), cause: cause.to_owned() };
         let mut url = Url::parse(base).map_err(|error| bad(&error.to_string()))?;
         if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
             return Err(bad("neither http nor https"));
         }
-        if !url.username().is_empty() || url.password().is_some() || url.query().is_some() || url.fragment().is_some() {
+        if !url.username().is_empty()
+            || url.password().is_some()
+            || url.query().is_some()
+            || url.fragment().is_some()
+        {
             return Err(bad("it must not hold a user, a query or a fragment"));
         }
         if !url.path().ends_with('/') {
@@ -175,7 +186,12 @@ impl Client {
     ///
     /// # Errors
     /// [`NetError`].
-    pub async fn post(&self, path: &str, media_type: &'static str, body: Bytes) -> Result<Answer, NetError> {
+    pub async fn post(
+        &self,
+        path: &str,
+        media_type: &'static str,
+        body: Bytes,
+    ) -> Result<Answer, NetError> {
         self.send(Method::POST, path, Some((media_type, body))).await
     }
 
@@ -183,17 +199,31 @@ impl Client {
     ///
     /// # Errors
     /// [`NetError`].
-    pub async fn put(&self, path: &str, media_type: &'static str, body: Bytes) -> Result<Answer, NetError> {
+    pub async fn put(
+        &self,
+        path: &str,
+        media_type: &'static str,
+        body: Bytes,
+    ) -> Result<Answer, NetError> {
         self.send(Method::PUT, path, Some((media_type, body))).await
     }
 
-    async fn send(&self, method: Method, path: &str, body: Option<(&'static str, Bytes)>) -> Result<Answer, NetError> {
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<(&'static str, Bytes)>,
+    ) -> Result<Answer, NetError> {
         let url = self.base.join(path.trim_start_matches('/'));
-        let url = url.map_err(|error| NetError::BadAddress { url: path.to_owned(), cause: error.to_string() })?;
+        let url = url.map_err(|error| NetError::BadAddress {
+            url: path.to_owned(),
+            cause: error.to_string(),
+        })?;
         let (mut attempt, start) = (0, Instant::now());
         loop {
             let mut request = self.http.request(method.clone(), url.clone());
-            request = request.header(ACCEPT, "application/cbor-seq, application/json, application/problem+json");
+            request = request
+                .header(ACCEPT, "application/cbor-seq, application/json, application/problem+json");
             if let Some(token) = &self.token {
                 request = request.header(AUTHORIZATION, token.0.clone());
             }
@@ -201,11 +231,18 @@ impl Client {
                 request = request.header(CONTENT_TYPE, *media_type).body(body.clone());
             }
             let response = match request.send().await {
-                Err(error) if is_refused(&error) && !self.answered.load(Ordering::Relaxed) && start.elapsed() < self.patience => {
+                Err(error)
+                    if is_refused(&error)
+                        && !self.answered.load(Ordering::Relaxed)
+                        && start.elapsed() < self.patience =>
+                {
                     tokio::time::sleep(PAUSE).await;
                     continue;
                 }
-                sent => sent.map_err(|error| NetError::Unreachable { url: url.to_string(), cause: unreached(&url, &error) })?,
+                sent => sent.map_err(|error| NetError::Unreachable {
+                    url: url.to_string(),
+                    cause: unreached(&url, &error),
+                })?,
             };
             attempt += 1;
             self.answered.store(true, Ordering::Relaxed);
@@ -218,7 +255,11 @@ impl Client {
                 return Err(refusal(Answer { url, response }).await);
             }
             if attempt >= self.retry.attempts {
-                return Err(NetError::Busy { url: url.to_string(), status: status.as_u16(), attempts: attempt });
+                return Err(NetError::Busy {
+                    url: url.to_string(),
+                    status: status.as_u16(),
+                    attempts: attempt,
+                });
             }
             tokio::time::sleep(self.retry.wait(attempt, asked, spread())).await;
         }
@@ -242,7 +283,12 @@ impl Answer {
     /// The media type of the answer, without parameters; empty if it has none.
     #[must_use]
     pub fn media_type(&self) -> &str {
-        let header = self.response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let header = self
+            .response
+            .headers()
+            .get(CONTENT_TYPE)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default();
         header.split(';').next().unwrap_or_default().trim()
     }
 
@@ -264,7 +310,10 @@ impl Answer {
     /// `Interrupted`.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, NetError> {
         let chunk = self.response.chunk().await;
-        chunk.map_err(|error| NetError::Interrupted { url: self.url.to_string(), cause: cause_of(&error) })
+        chunk.map_err(|error| NetError::Interrupted {
+            url: self.url.to_string(),
+            cause: cause_of(&error),
+        })
     }
 
     /// The whole answer, of at most `limit` bytes.
@@ -289,8 +338,11 @@ async fn refusal(answer: Answer) -> NetError {
     let (url, status) = (answer.url.to_string(), answer.response.status());
     let is_problem = answer.media_type() == PROBLEM_TYPE;
     let body = answer.bytes(MAX_PROBLEM).await.unwrap_or_default();
-    let problem = is_problem.then(|| serde_json::from_slice::<serde_json::Value>(&body).ok()).flatten();
-    let text = |field: &str| problem.as_ref().and_then(|problem| problem.get(field)).and_then(|value| value.as_str());
+    let problem =
+        is_problem.then(|| serde_json::from_slice::<serde_json::Value>(&body).ok()).flatten();
+    let text = |field: &str| {
+        problem.as_ref().and_then(|problem| problem.get(field)).and_then(|value| value.as_str())
+    };
     let name = text("type").and_then(|name| name.rsplit(':').next()).filter(|name| is_name(name));
     match (name, text("detail").or_else(|| text("title"))) {
         (Some(name), detail) => {
@@ -323,7 +375,8 @@ fn one_line(text: &str) -> String {
 pub(crate) fn is_this_machine(url: &Url) -> bool {
     url.host_str().is_some_and(|host| {
         let host = host.trim_start_matches('[').trim_end_matches(']');
-        host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+        host == "localhost"
+            || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
     })
 }
 
@@ -337,7 +390,10 @@ fn retry_after(response: &Response) -> Option<Duration> {
 fn is_refused(error: &reqwest::Error) -> bool {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = cause {
-        if error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused) {
+        if error
+            .downcast_ref::<std::io::Error>()
+            .is_some_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
+        {
             return true;
         }
         cause = error.source();
@@ -350,8 +406,12 @@ fn unreached(url: &Url, error: &reqwest::Error) -> String {
     let cause = cause_of(error);
     // What rustls says of bytes that are no TLS, and hyper of bytes that are no HTTP.
     match url.scheme() {
-        "https" if cause.contains("InvalidContentType") => "what answers there speaks no TLS; with http:// it may".to_owned(),
-        "http" if cause.contains("invalid HTTP version") => "what answers there speaks no HTTP; with https:// it may".to_owned(),
+        "https" if cause.contains("InvalidContentType") => {
+            "what answers there speaks no TLS; with http:// it may".to_owned()
+        }
+        "http" if cause.contains("invalid HTTP version") => {
+            "what answers there speaks no HTTP; with https:// it may".to_owned()
+        }
         _ => cause,
     }
 }
@@ -389,10 +449,25 @@ mod tests {
 
     #[test]
     fn an_address_is_checked_before_anything_is_sent() {
-        for url in ["", "cloud", "ftp://x/", "http://", "http://user@host/", "http://host/?q", "http://host/#f"] {
-            assert_eq!(Client::new(url, &Options::default()).unwrap_err().name(), "BadAddress", "{url}");
+        for url in [
+            "",
+            "cloud",
+            "ftp://x/",
+            "http://",
+            "http://user@host/",
+            "http://host/?q",
+            "http://host/#f",
+        ] {
+            assert_eq!(
+                Client::new(url, &Options::default()).unwrap_err().name(),
+                "BadAddress",
+                "{url}"
+            );
         }
-        assert_eq!(Client::new("http://[::1]:81/a", &Options::default()).unwrap().base(), "http://[::1]:81/a/");
+        assert_eq!(
+            Client::new("http://[::1]:81/a", &Options::default()).unwrap().base(),
+            "http://[::1]:81/a/"
+        );
     }
 
     #[test]
@@ -404,8 +479,13 @@ mod tests {
         assert_eq!(Token::read(&file).unwrap_err().name(), "BadFile");
         std::fs::remove_file(&file).unwrap();
         let options = Options { token: Some(token.unwrap()), ..Options::default() };
-        assert_eq!(Client::new("http://cloud.example", &options).unwrap_err().name(), "TokenInClear");
-        for url in ["http://127.0.0.1:1", "http://localhost:1", "http://[::1]:1", "https://cloud.example"] {
+        assert_eq!(
+            Client::new("http://cloud.example", &options).unwrap_err().name(),
+            "TokenInClear"
+        );
+        for url in
+            ["http://127.0.0.1:1", "http://localhost:1", "http://[::1]:1", "https://cloud.example"]
+        {
             assert!(Client::new(url, &options).is_ok(), "{url}");
         }
         assert!(!format!("{options:?}").contains("sesame"));

@@ -93,7 +93,9 @@ impl NetError {
     pub fn is_no_cloud(&self) -> bool {
         match self {
             // A path that no cloud has: the address leads into another service, or past this one's place in it.
-            Self::Refused { status: 404 | 405, name, .. } => matches!(name.as_str(), "NotFound" | "MethodNotAllowed"),
+            Self::Refused { status: 404 | 405, name, .. } => {
+                matches!(name.as_str(), "NotFound" | "MethodNotAllowed")
+            }
             Self::Refused { status, .. } => *status >= 500,
             Self::NotACloud { .. } => true,
             _ => self.is_unreachable(),
@@ -111,23 +113,42 @@ impl fmt::Display for NetError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BadAddress { url, cause } => {
-                write!(f, "BadAddress: {url:?} is no address of a cloud ({cause}); give one like http://127.0.0.1:8080")
+                write!(
+                    f,
+                    "BadAddress: {url:?} is no address of a cloud ({cause}); give one like http://127.0.0.1:8080"
+                )
             }
             Self::BadFile { path, cause } => write!(f, "BadFile: {}: {cause}", path.display()),
             Self::TokenInClear { url } => {
-                write!(f, "TokenInClear: the token would travel unencrypted to {url}; use https, or leave the token out")
+                write!(
+                    f,
+                    "TokenInClear: the token would travel unencrypted to {url}; use https, or leave the token out"
+                )
             }
             Self::Unreachable { url, cause } => {
-                write!(f, "Unreachable: {url}: {cause}; is the cloud running there, and the address right?")
+                write!(
+                    f,
+                    "Unreachable: {url}: {cause}; is the cloud running there, and the address right?"
+                )
             }
             Self::Interrupted { url, cause } => {
-                write!(f, "Interrupted: {url}: the answer broke off ({cause}); nothing was kept, try again")
+                write!(
+                    f,
+                    "Interrupted: {url}: the answer broke off ({cause}); nothing was kept, try again"
+                )
             }
             Self::Busy { url, status, attempts } => {
-                write!(f, "Busy: {url} answered {status} to {attempts} attempts; try again later, or ask for less")
+                write!(
+                    f,
+                    "Busy: {url} answered {status} to {attempts} attempts; try again later, or ask for less"
+                )
             }
-            Self::Refused { url, status, name, detail } => write!(f, "{name}: {url} answered {status}: {detail}"),
-            Self::NotACloud { url, cause } => write!(f, "NotACloud: {url}: {cause}; is it the address of a Moteseal cloud?"),
+            Self::Refused { url, status, name, detail } => {
+                write!(f, "{name}: {url} answered {status}: {detail}")
+            }
+            Self::NotACloud { url, cause } => {
+                write!(f, "NotACloud: {url}: {cause}; is it the address of a Moteseal cloud?")
+            }
         }
     }
 }

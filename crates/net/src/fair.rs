@@ -54,7 +54,11 @@ impl Fair {
     /// The frame whose turn it is, or, of those of other devices than `but`, whose turn it would be.
     pub(crate) fn pop(&mut self, but: Option<[u8; 8]>) -> Option<Up> {
         // A device has one turn: at most one is passed over.
-        let (turn, device) = self.turns.iter().map(|(turn, device)| (*turn, *device)).find(|(_, device)| Some(*device) != but)?;
+        let (turn, device) = self
+            .turns
+            .iter()
+            .map(|(turn, device)| (*turn, *device))
+            .find(|(_, device)| Some(*device) != but)?;
         self.turns.remove(&turn);
         let frame = self.queues.get_mut(&device)?.frames.pop_front()?;
         if self.resize(device, |old| old - frame.len() - OVERHEAD).is_none() {
@@ -86,7 +90,10 @@ impl Fair {
 
     fn drop_newest_of_largest(&mut self) -> bool {
         let Some(&(_, device)) = self.by_size.last() else { return false };
-        let Some(frame) = self.queues.get_mut(&device).and_then(|queue| queue.frames.pop_back()) else { return false };
+        let Some(frame) = self.queues.get_mut(&device).and_then(|queue| queue.frames.pop_back())
+        else {
+            return false;
+        };
         self.dropped += 1;
         if let Some(turn) = self.resize(device, |old| old - frame.len() - OVERHEAD) {
             self.turns.remove(&turn);
@@ -208,7 +215,8 @@ mod tests {
         assert_eq!(fair.dropped(), 192);
         let order = order(&mut fair);
         assert_eq!(order.iter().filter(|(device, _)| *device != 1).count(), 2);
-        let floods: Vec<u8> = order.iter().filter(|(device, _)| *device == 1).map(|(_, number)| *number).collect();
+        let floods: Vec<u8> =
+            order.iter().filter(|(device, _)| *device == 1).map(|(_, number)| *number).collect();
         assert_eq!(floods, [0, 1, 2, 3, 4, 5, 6, 7]);
     }
 
@@ -232,7 +240,11 @@ mod tests {
 
     impl Reference {
         fn size(&self, device: u8) -> usize {
-            self.frames.iter().filter(|(of, _)| *of == device).map(|(_, length)| length + OVERHEAD).sum()
+            self.frames
+                .iter()
+                .filter(|(of, _)| *of == device)
+                .map(|(_, length)| length + OVERHEAD)
+                .sum()
         }
 
         fn push(&mut self, device: u8, length: usize, bound: usize) {
@@ -242,7 +254,11 @@ mod tests {
             self.frames.push((device, length));
             while self.frames.iter().map(|(_, length)| length + OVERHEAD).sum::<usize>() > bound {
                 // Of several that have as much, the one of the highest number.
-                let largest = *self.turns.iter().max_by_key(|device| (self.size(**device), **device)).unwrap();
+                let largest = *self
+                    .turns
+                    .iter()
+                    .max_by_key(|device| (self.size(**device), **device))
+                    .unwrap();
                 let newest = self.frames.iter().rposition(|(of, _)| *of == largest).unwrap();
                 self.frames.remove(newest);
                 self.dropped += 1;

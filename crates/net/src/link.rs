@@ -84,13 +84,20 @@ pub trait HubLink: Send {
     ///
     /// # Errors
     /// `Closed`.
-    fn receive_but(&self, device: Option<[u8; 8]>) -> impl Future<Output = Result<Up, LinkError>> + Send;
+    fn receive_but(
+        &self,
+        device: Option<[u8; 8]>,
+    ) -> impl Future<Output = Result<Up, LinkError>> + Send;
 
     /// Sends a frame to one device; returns once the link has taken it.
     ///
     /// # Errors
     /// `FrameTooLong`, `Closed`.
-    fn send(&self, device: [u8; 8], frame: Bytes) -> impl Future<Output = Result<(), LinkError>> + Send;
+    fn send(
+        &self,
+        device: [u8; 8],
+        frame: Bytes,
+    ) -> impl Future<Output = Result<(), LinkError>> + Send;
 
     /// Tells all devices. The newest announcement is retained: a device that comes later hears it.
     ///
@@ -126,7 +133,10 @@ pub async fn until_up(mut state: watch::Receiver<State>) -> Result<(), LinkError
 ///
 /// # Errors
 /// As [`until_up`], or why it is not up yet.
-pub async fn until_up_within(state: watch::Receiver<State>, patience: Duration) -> Result<(), LinkError> {
+pub async fn until_up_within(
+    state: watch::Receiver<State>,
+    patience: Duration,
+) -> Result<(), LinkError> {
     if let Ok(reached) = tokio::time::timeout(patience, until_up(state.clone())).await {
         return reached;
     }
@@ -260,7 +270,10 @@ impl fmt::Display for LinkError {
                 write!(f, "{url:?} is no address of a link ({cause}); give one like {example}")
             }
             Self::PortInUse { url } => {
-                write!(f, "{url}: another program has this port to itself; end it, or use another port on all sides")
+                write!(
+                    f,
+                    "{url}: another program has this port to itself; end it, or use another port on all sides"
+                )
             }
             Self::NoSuchInterface { url, cause } => {
                 write!(
@@ -272,9 +285,14 @@ impl fmt::Display for LinkError {
             Self::NetworkDown { url, cause } => write!(f, "{url}: {cause}; is the network up?"),
             Self::BadFile { path, cause } => write!(f, "{}: {cause}", path.display()),
             Self::PasswordInClear { url } => {
-                write!(f, "the password would travel unencrypted to {url}; use mqtts, or leave the password out")
+                write!(
+                    f,
+                    "the password would travel unencrypted to {url}; use mqtts, or leave the password out"
+                )
             }
-            Self::Unreachable { url, cause } => write!(f, "{url}: {cause}; is the broker running there, and the address right?"),
+            Self::Unreachable { url, cause } => {
+                write!(f, "{url}: {cause}; is the broker running there, and the address right?")
+            }
             Self::LineDown { url, cause } => {
                 write!(
                     f,
@@ -282,10 +300,16 @@ impl fmt::Display for LinkError {
                 )
             }
             Self::NotTrusted { url, cause } => {
-                write!(f, "{url}: {cause}; check the certificate authorities, the broker's name and this side's certificate")
+                write!(
+                    f,
+                    "{url}: {cause}; check the certificate authorities, the broker's name and this side's certificate"
+                )
             }
             Self::Refused { url, cause } => {
-                write!(f, "{url}: {cause}; check the user, the password and the broker's access list")
+                write!(
+                    f,
+                    "{url}: {cause}; check the user, the password and the broker's access list"
+                )
             }
         }
     }

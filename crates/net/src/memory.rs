@@ -165,8 +165,15 @@ impl Network {
             ways.devices.values_mut().for_each(|device| device.hear_retained(retained.as_ref()));
         }
         ways.is_cut = is_cut;
-        let cause = LinkError::Unreachable { url: "memory".to_owned(), cause: "the network is cut".to_owned() };
-        self.inner.state.send_replace(if is_cut { State::Down { cause, again_in: Duration::ZERO } } else { State::Up });
+        let cause = LinkError::Unreachable {
+            url: "memory".to_owned(),
+            cause: "the network is cut".to_owned(),
+        };
+        self.inner.state.send_replace(if is_cut {
+            State::Down { cause, again_in: Duration::ZERO }
+        } else {
+            State::Up
+        });
     }
 
     /// The hub's end. What has not been received waits for the next one who takes this end.
@@ -260,7 +267,9 @@ impl Ways {
 /// Waits for a notification or a point in time.
 async fn wait(notified: impl Future<Output = ()>, due: Option<Instant>) {
     match due {
-        Some(due) => tokio::select! { () = notified => {}, () = tokio::time::sleep_until(due) => {} },
+        Some(due) => {
+            tokio::select! { () = notified => {}, () = tokio::time::sleep_until(due) => {} }
+        }
         None => notified.await,
     }
 }

@@ -142,7 +142,10 @@ impl Default for Backoff {
 impl Backoff {
     /// The wait after the failure `attempt` (from 0); `spread` is in 0..1.
     pub(crate) fn wait(&self, attempt: u32, spread: f64) -> Duration {
-        self.first.saturating_mul(1 << attempt.min(16)).min(self.longest).mul_f64(0.5 + 0.5 * spread)
+        self.first
+            .saturating_mul(1 << attempt.min(16))
+            .min(self.longest)
+            .mul_f64(0.5 + 0.5 * spread)
     }
 }
 
@@ -159,7 +162,8 @@ impl Topics {
             || group.len() > 64
             || !group.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
         {
-            let cause = "a group's part of the topics is 1 to 64 letters, digits, '-', '_' and '.'".to_owned();
+            let cause = "a group's part of the topics is 1 to 64 letters, digits, '-', '_' and '.'"
+                .to_owned();
             return Err(LinkError::BadAddress { url: group.to_owned(), cause, example: "field-7" });
         }
         Ok(Self { base: format!("moteseal/1/{group}/") })
@@ -243,7 +247,8 @@ impl MqttDevice {
         let (connection, sender) = Connection::new(options, &url, client, false)?;
         let inbox = DeviceInbox::new(topics.round(), topics.down(device));
         let subscriptions = vec![topics.down(device), topics.round()];
-        let driver = Driver::start(connection, sender.clone(), options, subscriptions, inbox.clone(), None);
+        let driver =
+            Driver::start(connection, sender.clone(), options, subscriptions, inbox.clone(), None);
         Ok(Self { sender, up: topics.up(name(device)), inbox, driver })
     }
 }
@@ -283,14 +288,24 @@ impl MqttHub {
     ///
     /// # Panics
     /// Outside of a tokio runtime.
-    pub fn new(options: &Options, members: impl IntoIterator<Item = [u8; 8]>) -> Result<Self, LinkError> {
+    pub fn new(
+        options: &Options,
+        members: impl IntoIterator<Item = [u8; 8]>,
+    ) -> Result<Self, LinkError> {
         let (url, topics) = (parse(options)?, Topics::new(&options.group)?);
         let client = format!("moteseal-{}-hub", options.group);
         let (connection, sender) = Connection::new(options, &url, client, true)?;
         let inbox = HubInbox::new(topics.up(""), members.into_iter().collect());
         let announcement = watch::Sender::new(None);
         let announcements = Some((topics.round(), announcement.subscribe()));
-        let driver = Driver::start(connection, sender.clone(), options, vec![topics.up("+")], inbox.clone(), announcements);
+        let driver = Driver::start(
+            connection,
+            sender.clone(),
+            options,
+            vec![topics.up("+")],
+            inbox.clone(),
+            announcements,
+        );
         Ok(Self { sender, topics, inbox, announcement, driver })
     }
 }
@@ -332,9 +347,16 @@ mod tests {
 
     #[test]
     fn an_address_is_checked_before_anything_is_sent() {
-        for url in
-            ["", "broker", "http://host", "mqtt://", "mqtts://user@host", "mqtts://:pw@host", "mqtt://host/x", "mqtt://host?q"]
-        {
+        for url in [
+            "",
+            "broker",
+            "http://host",
+            "mqtt://",
+            "mqtts://user@host",
+            "mqtts://:pw@host",
+            "mqtt://host/x",
+            "mqtt://host?q",
+        ] {
             assert_eq!(parse(&Options::new(url, "g")).unwrap_err().name(), "BadAddress", "{url}");
         }
         for url in ["mqtt://host", "mqtts://host:8883/", "mqtt://[::1]:1883"] {
@@ -344,10 +366,13 @@ mod tests {
 
     #[test]
     fn a_password_goes_unencrypted_to_this_machine_only() {
-        let login = Some(Login { user: "mote".to_owned(), password: Password("sesame".to_owned()) });
+        let login =
+            Some(Login { user: "mote".to_owned(), password: Password("sesame".to_owned()) });
         let options = |url: &str| Options { login: login.clone(), ..Options::new(url, "g") };
         assert_eq!(parse(&options("mqtt://broker.example")).unwrap_err().name(), "PasswordInClear");
-        for url in ["mqtts://broker.example", "mqtt://localhost", "mqtt://127.0.0.1:1", "mqtt://[::1]"] {
+        for url in
+            ["mqtts://broker.example", "mqtt://localhost", "mqtt://127.0.0.1:1", "mqtt://[::1]"]
+        {
             parse(&options(url)).unwrap();
         }
         assert!(!format!("{:?}", options("mqtt://localhost")).contains("sesame"));
@@ -358,23 +383,33 @@ mod tests {
         for group in ["", "a/b", "+", "#", "a\0", "ä", &"a".repeat(65)] {
             assert_eq!(Topics::new(group).unwrap_err().name(), "BadAddress", "{group}");
         }
-        assert_eq!(Topics::new("00ff").unwrap().up(name([0, 0, 0, 0, 0, 0, 0xab, 1])), "moteseal/1/00ff/up/000000000000ab01");
+        assert_eq!(
+            Topics::new("00ff").unwrap().up(name([0, 0, 0, 0, 0, 0, 0xab, 1])),
+            "moteseal/1/00ff/up/000000000000ab01"
+        );
     }
 
     #[test]
     fn a_device_has_one_name() {
         let device = [0xfe, 0, 1, 2, 3, 4, 5, 6];
         assert_eq!(named(name(device).as_bytes()), Some(device));
-        for part in
-            ["", "fe", "FE00010203040506", "+e00010203040506", "fe000102030405067", "fe0001020304050g", " e00010203040506"]
-        {
+        for part in [
+            "",
+            "fe",
+            "FE00010203040506",
+            "+e00010203040506",
+            "fe000102030405067",
+            "fe0001020304050g",
+            " e00010203040506",
+        ] {
             assert_eq!(named(part.as_bytes()), None, "{part}");
         }
     }
 
     #[test]
     fn waits_double_up_to_a_limit_and_half_of_each_is_chance() {
-        let backoff = Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(1) };
+        let backoff =
+            Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(1) };
         assert_eq!(backoff.wait(0, 1.0), Duration::from_millis(100));
         assert_eq!(backoff.wait(0, 0.0), Duration::from_millis(50));
         assert_eq!(backoff.wait(2, 1.0), Duration::from_millis(400));

@@ -9,7 +9,9 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use moteseal_core::wire::serial::{Channel, Counters, Heard, Line, MAX_BODY, PacketError, Side, Timing, room};
+use moteseal_core::wire::serial::{
+    Channel, Counters, Heard, Line, MAX_BODY, PacketError, Side, Timing, room,
+};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, split};
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::AbortHandle;
@@ -52,7 +54,14 @@ impl Options {
     pub fn gateway(address: impl Into<String>) -> Self {
         let backoff = Backoff { longest: Duration::from_secs(5), ..Backoff::default() };
         let start = (random() >> 32) as u32;
-        Self { address: address.into(), baud: 115_200, side: Side::Gateway, start, timing: None, backoff }
+        Self {
+            address: address.into(),
+            baud: 115_200,
+            side: Side::Gateway,
+            start,
+            timing: None,
+            backoff,
+        }
     }
 
     /// Checks the address and the speed, as far as that goes without opening anything.
@@ -204,7 +213,9 @@ impl Driver {
             self.state.send_replace(State::Connecting);
             let cause = match address.open().await {
                 Ok(port) => {
-                    self.counted.send_modify(|counted| counted.connections = counted.connections.saturating_add(1));
+                    self.counted.send_modify(|counted| {
+                        counted.connections = counted.connections.saturating_add(1)
+                    });
                     let opened = Instant::now();
                     let Some(cause) = self.carry(port).await else { return };
                     if opened.elapsed() > LASTED {
@@ -245,7 +256,10 @@ impl Driver {
                 }
             }
             self.tell();
-            let due = self.line.due_ms().map(|due| Duration::from_millis(due.saturating_sub(self.now_ms())));
+            let due = self
+                .line
+                .due_ms()
+                .map(|due| Duration::from_millis(due.saturating_sub(self.now_ms())));
             let (is_silent, has_event) = (spoken.is_empty(), self.event.is_some());
             tokio::select! {
                 place = self.events.reserve(), if has_event => {
@@ -281,8 +295,12 @@ impl Driver {
                 self.event = Some(Event::Opened(peer));
                 self.counted.send_modify(|counted| counted.misfit = None);
             }
-            Some(Heard::Body { channel, body }) => self.event = Some(Event::Body(channel, Bytes::copy_from_slice(body))),
-            Some(Heard::Dropped(error @ (PacketError::SameSide | PacketError::UnsupportedVersion))) => {
+            Some(Heard::Body { channel, body }) => {
+                self.event = Some(Event::Body(channel, Bytes::copy_from_slice(body)))
+            }
+            Some(Heard::Dropped(
+                error @ (PacketError::SameSide | PacketError::UnsupportedVersion),
+            )) => {
                 self.counted.send_modify(|counted| counted.misfit = Some(error));
             }
             Some(Heard::Dropped(_)) | None => {}

@@ -37,19 +37,29 @@ pub(crate) fn install_provider() {
 /// Reads a PEM file of certificate authorities.
 pub(crate) fn authorities(path: &Path) -> Result<Vec<Certificate>, BadFile> {
     let pem = read_small(path, MAX_CA_FILE)?;
-    let certificates = Certificate::from_pem_bundle(&pem).map_err(|_| BadFile::new(path, "not a PEM file of certificates"))?;
-    if certificates.is_empty() { Err(BadFile::new(path, "holds no certificate in PEM")) } else { Ok(certificates) }
+    let certificates = Certificate::from_pem_bundle(&pem)
+        .map_err(|_| BadFile::new(path, "not a PEM file of certificates"))?;
+    if certificates.is_empty() {
+        Err(BadFile::new(path, "holds no certificate in PEM"))
+    } else {
+        Ok(certificates)
+    }
 }
 
 /// A client's side of TLS: it believes the authorities of the file `ca` and no others, or without one the platform's; it shows
 /// `identity`, a chain of certificates and its key, to who asks.
-pub(crate) fn client_config(ca: Option<&Path>, identity: Option<(&Path, &Path)>) -> Result<ClientConfig, BadFile> {
+pub(crate) fn client_config(
+    ca: Option<&Path>,
+    identity: Option<(&Path, &Path)>,
+) -> Result<ClientConfig, BadFile> {
     install_provider();
     let mut roots = RootCertStore::empty();
     match ca {
         Some(path) => {
             for certificate in certificates(path)? {
-                roots.add(certificate).map_err(|error| BadFile::new(path, format!("no authority's certificate: {error}")))?;
+                roots.add(certificate).map_err(|error| {
+                    BadFile::new(path, format!("no authority's certificate: {error}"))
+                })?;
             }
         }
         None => {
@@ -59,7 +69,8 @@ pub(crate) fn client_config(ca: Option<&Path>, identity: Option<(&Path, &Path)>)
     let config = ClientConfig::builder().with_root_certificates(roots);
     let Some((chain, key)) = identity else { return Ok(config.with_no_client_auth()) };
     let pem = read_small(key, MAX_KEY_FILE)?;
-    let secret = PrivateKeyDer::from_pem_slice(&pem).map_err(|_| BadFile::new(key, "holds no private key in PEM"))?;
+    let secret = PrivateKeyDer::from_pem_slice(&pem)
+        .map_err(|_| BadFile::new(key, "holds no private key in PEM"))?;
     let config = config.with_client_auth_cert(certificates(chain)?, secret);
     config.map_err(|error| BadFile::new(key, format!("does not go with the certificate: {error}")))
 }
@@ -67,8 +78,13 @@ pub(crate) fn client_config(ca: Option<&Path>, identity: Option<(&Path, &Path)>)
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, BadFile> {
     let pem = read_small(path, MAX_CA_FILE)?;
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
-    let certificates = certificates.map_err(|_| BadFile::new(path, "not a PEM file of certificates"))?;
-    if certificates.is_empty() { Err(BadFile::new(path, "holds no certificate in PEM")) } else { Ok(certificates) }
+    let certificates =
+        certificates.map_err(|_| BadFile::new(path, "not a PEM file of certificates"))?;
+    if certificates.is_empty() {
+        Err(BadFile::new(path, "holds no certificate in PEM"))
+    } else {
+        Ok(certificates)
+    }
 }
 
 /// Reads a file of at most `limit` bytes.
@@ -78,5 +94,9 @@ pub(crate) fn read_small(path: &Path, limit: u64) -> Result<Vec<u8>, BadFile> {
     let file = std::fs::File::open(path).map_err(bad)?;
     let mut bytes = Vec::new();
     file.take(limit + 1).read_to_end(&mut bytes).map_err(bad)?;
-    if bytes.len() as u64 > limit { Err(BadFile::new(path, format!("longer than {limit} bytes"))) } else { Ok(bytes) }
+    if bytes.len() as u64 > limit {
+        Err(BadFile::new(path, format!("longer than {limit} bytes")))
+    } else {
+        Ok(bytes)
+    }
 }

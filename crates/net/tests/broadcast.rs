@@ -56,7 +56,11 @@ async fn all_hear_all_others(links: [Broadcast; 3]) {
         link.send(longest.clone()).await.unwrap();
         for (to, other) in links.iter().enumerate().filter(|(to, _)| *to != from) {
             for number in 0..50 {
-                assert_eq!(heard(other).await, numbered(1000 * u32::try_from(from).unwrap() + number), "{from} to {to}");
+                assert_eq!(
+                    heard(other).await,
+                    numbered(1000 * u32::try_from(from).unwrap() + number),
+                    "{from} to {to}"
+                );
             }
             assert_eq!(heard(other).await, longest, "{from} to {to}");
         }
@@ -95,8 +99,10 @@ fn an_interface() -> String {
 #[tokio::test]
 async fn groups_and_ports_are_apart() {
     let port = free_port();
-    let [one, other] = ["239.83.7.1", "239.83.7.2"].map(|group| format!("udp://{group}:{port}?interface=127.0.0.1"));
-    let (here, there, next) = (open(&one).unwrap(), open(&other).unwrap(), open(&multicast()).unwrap());
+    let [one, other] = ["239.83.7.1", "239.83.7.2"]
+        .map(|group| format!("udp://{group}:{port}?interface=127.0.0.1"));
+    let (here, there, next) =
+        (open(&one).unwrap(), open(&other).unwrap(), open(&multicast()).unwrap());
     open(&one).unwrap().send(numbered(1)).await.unwrap();
     assert_eq!(heard(&here).await, numbered(1));
     silent(&there).await;
@@ -144,13 +150,27 @@ async fn what_does_not_fit_is_dropped_and_counted() {
 async fn addresses_that_lead_nowhere_are_named() {
     let name = |url: &str| open(url).unwrap_err().name();
     assert_eq!(name("udp://127.0.0.1:5000"), "BadAddress", "one machine's address");
-    for url in ["", "239.1.2.3:5000", "http://239.1.2.3:5000", "mqtt://broker.example", "mqtt://broker.example/a/b"] {
+    for url in [
+        "",
+        "239.1.2.3:5000",
+        "http://239.1.2.3:5000",
+        "mqtt://broker.example",
+        "mqtt://broker.example/a/b",
+    ] {
         assert_eq!(name(url), "BadAddress", "{url}");
     }
-    for url in ["udp://239.1.2.3:5000?loss=1", "udp://239.1.2.3:5000?loss=x", "udp://239.1.2.3:5000?loss=0.1&seed=-1"] {
+    for url in [
+        "udp://239.1.2.3:5000?loss=1",
+        "udp://239.1.2.3:5000?loss=x",
+        "udp://239.1.2.3:5000?loss=0.1&seed=-1",
+    ] {
         assert_eq!(name(url), "BadAddress", "{url}");
     }
-    assert_eq!(name("udp://239.1.2.3:5000?interface=198.51.100.9"), "NoSuchInterface", "not of this machine");
+    assert_eq!(
+        name("udp://239.1.2.3:5000?interface=198.51.100.9"),
+        "NoSuchInterface",
+        "not of this machine"
+    );
     let taken = UdpSocket::bind("0.0.0.0:0").unwrap();
     let port = taken.local_addr().unwrap().port();
     assert_eq!(name(&format!("udp://239.83.7.1:{port}?interface=127.0.0.1")), "PortInUse");
@@ -176,7 +196,8 @@ async fn losses_are_those_of_the_seed_and_of_each_receiver_apart() {
         }
         all
     }
-    let (one, same, other, wrapped) = (all(&one).await, all(&same).await, all(&other).await, all(&wrapped).await);
+    let (one, same, other, wrapped) =
+        (all(&one).await, all(&same).await, all(&other).await, all(&wrapped).await);
     assert!((1740..1860).contains(&one.len()), "{} of 2000 heard", one.len());
     assert_eq!(one, same);
     assert_eq!(one, wrapped);
@@ -200,8 +221,14 @@ async fn a_topic_reaches_all_others_in_both_versions_over_tcp_and_tls() {
     let broker = Broker::start(Asks::Nothing);
     for version in [Version::V3, Version::V5] {
         let access = access(&broker, version);
-        for url in [format!("{}/tcp{version:?}", broker.tcp()), format!("{}/tls{version:?}", broker.tls())] {
-            let links = [at_broker(&url, &access).await, at_broker(&url, &access).await, at_broker(&url, &access).await];
+        for url in
+            [format!("{}/tcp{version:?}", broker.tcp()), format!("{}/tls{version:?}", broker.tls())]
+        {
+            let links = [
+                at_broker(&url, &access).await,
+                at_broker(&url, &access).await,
+                at_broker(&url, &access).await,
+            ];
             all_hear_all_others(links).await;
         }
     }
@@ -214,10 +241,14 @@ async fn a_login_is_shown_to_a_broker_and_a_wrong_one_is_named() {
     std::fs::write(broker.path("wrong"), "open\n").unwrap();
     let login = |file: &str| {
         let password = Password::read(&broker.path(file)).unwrap();
-        Options { login: Some(Login { user: "mote".to_owned(), password }), ..access(&broker, Version::V5) }
+        Options {
+            login: Some(Login { user: "mote".to_owned(), password }),
+            ..access(&broker, Version::V5)
+        }
     };
     let url = format!("{}/field", broker.tls());
-    let (one, other) = (at_broker(&url, &login("right")).await, at_broker(&url, &login("right")).await);
+    let (one, other) =
+        (at_broker(&url, &login("right")).await, at_broker(&url, &login("right")).await);
     one.send(numbered(1)).await.unwrap();
     assert_eq!(heard(&other).await, numbered(1));
     let refused = Broadcast::open(&url, login("wrong")).unwrap().until_up().await.unwrap_err();

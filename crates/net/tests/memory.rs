@@ -24,7 +24,12 @@ fn number(frame: &[u8]) -> u32 {
 
 /// Runs on one thread with a clock that jumps to whatever is waited for next.
 fn run<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap().block_on(future)
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .unwrap()
+        .block_on(future)
 }
 
 /// Everything that still comes, and when.
@@ -46,7 +51,11 @@ fn transcript(seed: u64, faults: Faults) -> Vec<(Duration, [u8; 8], u32)> {
             a.send(numbered(n)).await.unwrap();
             b.send(numbered(n)).await.unwrap();
         }
-        rest(&mut hub).await.into_iter().map(|(at, up)| (at, up.device, number(&up.frame))).collect()
+        rest(&mut hub)
+            .await
+            .into_iter()
+            .map(|(at, up)| (at, up.device, number(&up.frame)))
+            .collect()
     })
 }
 
@@ -114,11 +123,17 @@ fn frames_take_as_long_as_told_and_may_overtake() {
     let delay = (Duration::from_millis(20), Duration::from_millis(80));
     let heard = transcript(7, Faults { delay, ..Faults::default() });
     assert_eq!(heard.len(), 1000);
-    assert!(heard.iter().all(|(at, _, _)| (delay.0..=delay.1 + Duration::from_millis(1)).contains(at)));
-    let order: Vec<u32> = heard.iter().filter(|(_, device, _)| *device == A).map(|(_, _, n)| *n).collect();
+    assert!(
+        heard.iter().all(|(at, _, _)| (delay.0..=delay.1 + Duration::from_millis(1)).contains(at))
+    );
+    let order: Vec<u32> =
+        heard.iter().filter(|(_, device, _)| *device == A).map(|(_, _, n)| *n).collect();
     assert!(!order.is_sorted());
 
-    let order: Vec<u32> = transcript(7, Faults { reordering: 0.1, ..Faults::default() }).iter().map(|(_, _, n)| *n).collect();
+    let order: Vec<u32> = transcript(7, Faults { reordering: 0.1, ..Faults::default() })
+        .iter()
+        .map(|(_, _, n)| *n)
+        .collect();
     assert_eq!(order.len(), 1000);
     assert!(!order.is_sorted());
 }
@@ -132,7 +147,10 @@ fn a_late_device_hears_the_newest_announcement_even_on_a_bad_link() {
         for n in 0..3 {
             hub.announce(numbered(n)).await.unwrap();
         }
-        assert!(timeout(Duration::from_secs(60), early.receive()).await.is_err(), "announcements are lost like frames");
+        assert!(
+            timeout(Duration::from_secs(60), early.receive()).await.is_err(),
+            "announcements are lost like frames"
+        );
         let mut late = network.device(B);
         assert_eq!(late.receive().await.unwrap(), Down::Announcement(numbered(2)));
     });
@@ -144,7 +162,9 @@ fn a_cut_network_says_so_and_afterwards_the_newest_announcement_is_heard() {
         let network = Network::new(3, Faults::default());
         let (mut device, hub) = (network.device(A), network.hub());
         network.cut(true);
-        assert!(matches!(&*device.state().borrow(), State::Down { cause, .. } if cause.name() == "Unreachable"));
+        assert!(
+            matches!(&*device.state().borrow(), State::Down { cause, .. } if cause.name() == "Unreachable")
+        );
         device.send(numbered(1)).await.unwrap();
         hub.announce(numbered(2)).await.unwrap();
         hub.announce(numbered(3)).await.unwrap();

@@ -9,7 +9,9 @@ use std::time::Duration;
 use broker::{Asks, Broker};
 use bytes::Bytes;
 use moteseal_net::link::{MAX_FRAME, State, until_up};
-use moteseal_net::mqtt::{Backoff, Identity, Login, MqttDevice, MqttHub, Options, Password, Version};
+use moteseal_net::mqtt::{
+    Backoff, Identity, Login, MqttDevice, MqttHub, Options, Password, Version,
+};
 use moteseal_net::{DeviceLink, Down, HubLink, LinkError, Up};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
@@ -22,7 +24,12 @@ const VERSIONS: [Version; 2] = [Version::V3, Version::V5];
 
 fn options(broker: &Broker, version: Version) -> Options {
     let backoff = Backoff { first: Duration::from_millis(50), longest: Duration::from_millis(400) };
-    Options { version, backoff, ca: Some(broker.path("ca.pem")), ..Options::new(broker.tls(), "group") }
+    Options {
+        version,
+        backoff,
+        ca: Some(broker.path("ca.pem")),
+        ..Options::new(broker.tls(), "group")
+    }
 }
 
 async fn hub(options: &Options) -> MqttHub {
@@ -74,8 +81,10 @@ async fn both_versions_carry_frames_both_ways_and_announcements_over_tcp_and_tls
     let broker = Broker::start(Asks::Nothing);
     for version in VERSIONS {
         for (url, group) in [(broker.tcp(), "tcp"), (broker.tls(), "tls")] {
-            let options = Options { url, group: format!("{group}{version:?}"), ..options(&broker, version) };
-            let (mut hub, mut a, mut b) = (hub(&options).await, device(&options, A).await, device(&options, B).await);
+            let options =
+                Options { url, group: format!("{group}{version:?}"), ..options(&broker, version) };
+            let (mut hub, mut a, mut b) =
+                (hub(&options).await, device(&options, A).await, device(&options, B).await);
             for n in 0..200 {
                 a.send(numbered(n)).await.unwrap();
                 assert_eq!(up(&mut hub).await, Up { device: A, frame: numbered(n) });
@@ -187,10 +196,15 @@ async fn a_broker_that_is_not_there_is_waited_for() {
     broker.kill();
     for version in VERSIONS {
         let options = options(&broker, version);
-        let (mut hub, device) = (MqttHub::new(&options, [A, B]).unwrap(), MqttDevice::new(&options, A).unwrap());
+        let (mut hub, device) =
+            (MqttHub::new(&options, [A, B]).unwrap(), MqttDevice::new(&options, A).unwrap());
         let cause = why_down(hub.state()).await;
         assert_eq!(cause.name(), "Unreachable");
-        assert!(cause.to_string().contains("connection refused") && cause.to_string().contains(&options.url), "{cause}");
+        assert!(
+            cause.to_string().contains("connection refused")
+                && cause.to_string().contains(&options.url),
+            "{cause}"
+        );
         hub.send(A, numbered(1)).await.unwrap();
         device.send(numbered(2)).await.unwrap();
         broker.restart();
@@ -223,21 +237,35 @@ async fn whom_we_do_not_trust_and_who_does_not_trust_us_is_named() {
             assert!(error.is_refusal() && error.to_string().contains(part), "{error}");
             assert_eq!(why_down(MqttDevice::new(options, A).unwrap().state()).await.name(), name);
         };
-        refused(&Options { login: password("open"), ..good.clone() }, "Refused", "not authorized").await;
+        refused(&Options { login: password("open"), ..good.clone() }, "Refused", "not authorized")
+            .await;
         refused(&Options { login: None, ..good.clone() }, "Refused", "not authorized").await;
-        let wrong_ca = Options { ca: Some(broker.path("other.pem")), login: password("sesame"), ..good.clone() };
+        let wrong_ca = Options {
+            ca: Some(broker.path("other.pem")),
+            login: password("sesame"),
+            ..good.clone()
+        };
         refused(&wrong_ca, "NotTrusted", "UnknownIssuer").await;
         let url = good.url.replace("localhost", "127.0.0.1");
-        refused(&Options { url, login: password("sesame"), ..good.clone() }, "NotTrusted", "name").await;
+        refused(&Options { url, login: password("sesame"), ..good.clone() }, "NotTrusted", "name")
+            .await;
         hub(&Options { login: password("sesame"), ..good }).await;
 
         let good = options(&asks_certificate, version);
         refused(&good, "NotTrusted", "certificate").await;
         let identity = |name: &str| {
             let (certificate, key) = (format!("{name}.pem"), format!("{name}.key"));
-            Some(Identity { certificate: asks_certificate.path(&certificate), key: asks_certificate.path(&key) })
+            Some(Identity {
+                certificate: asks_certificate.path(&certificate),
+                key: asks_certificate.path(&key),
+            })
         };
-        refused(&Options { identity: identity("broker"), ..good.clone() }, "NotTrusted", "certificate").await;
+        refused(
+            &Options { identity: identity("broker"), ..good.clone() },
+            "NotTrusted",
+            "certificate",
+        )
+        .await;
         hub(&Options { identity: identity("mote"), ..good }).await;
     }
 }
@@ -246,7 +274,8 @@ async fn whom_we_do_not_trust_and_who_does_not_trust_us_is_named() {
 async fn the_wrong_kind_of_port_is_named() {
     let broker = Broker::start(Asks::Nothing);
     for version in VERSIONS {
-        let options = Options { url: broker.tcp().replace("mqtt:", "mqtts:"), ..options(&broker, version) };
+        let options =
+            Options { url: broker.tcp().replace("mqtt:", "mqtts:"), ..options(&broker, version) };
         let cause = why_down(MqttHub::new(&options, [A, B]).unwrap().state()).await;
         assert_eq!(cause.name(), "Unreachable", "{cause}");
     }
@@ -353,6 +382,9 @@ async fn a_flooding_device_does_not_starve_another_one() {
         }
         // In order of arrival the tenth frame would have come after the rest, at two milliseconds each.
         assert!(rest > 2_000, "no flood: {of_flood} frames taken, {rest} waited");
-        assert!(of_calm.iter().all(|wait| *wait < Duration::from_secs(2)), "{version:?}: {of_calm:?}");
+        assert!(
+            of_calm.iter().all(|wait| *wait < Duration::from_secs(2)),
+            "{version:?}: {of_calm:?}"
+        );
     }
 }

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use moteseal_core::DeviceId;
-use moteseal_core::wire::serial::{Binding, Channel, Heard, Line, MAX_BODY, PacketError, Side, Stuffer, Timing, room};
+use moteseal_core::wire::serial::{
+    Binding, Channel, Heard, Line, MAX_BODY, PacketError, Side, Stuffer, Timing, room,
+};
 use moteseal_net::link::{State, until_up};
 use moteseal_net::mqtt::Backoff;
 use moteseal_net::serial::{Event, Options, SerialLine};
@@ -41,16 +43,18 @@ async fn joined(change: fn(&mut u64, &mut Vec<u8>)) -> SocketAddr {
         let ends = [listener.accept().await.unwrap().0, listener.accept().await.unwrap().0];
         ends.iter().for_each(|end| end.set_nodelay(true).unwrap());
         let [(a_in, a_out), (b_in, b_out)] = ends.map(TcpStream::into_split);
-        let ways = [(a_in, b_out, 7_u64), (b_in, a_out, 8)].map(|(mut from, mut to, mut state)| async move {
-            let mut chunk = [0; 512];
-            while let Ok(bytes @ 1..) = from.read(&mut chunk).await {
-                let mut bytes = chunk[..bytes].to_vec();
-                change(&mut state, &mut bytes);
-                if to.write_all(&bytes).await.is_err() {
-                    break;
+        let ways = [(a_in, b_out, 7_u64), (b_in, a_out, 8)].map(
+            |(mut from, mut to, mut state)| async move {
+                let mut chunk = [0; 512];
+                while let Ok(bytes @ 1..) = from.read(&mut chunk).await {
+                    let mut bytes = chunk[..bytes].to_vec();
+                    change(&mut state, &mut bytes);
+                    if to.write_all(&bytes).await.is_err() {
+                        break;
+                    }
                 }
-            }
-        });
+            },
+        );
         let [one, other] = ways;
         tokio::join!(one, other);
     });
@@ -89,7 +93,9 @@ fn body(number: u32, longest: usize) -> Bytes {
 /// The next body; before it the line may be opened anew.
 async fn heard(line: &mut SerialLine) -> (Channel, Bytes) {
     loop {
-        if let Event::Body(channel, body) = timeout(LONG, line.receive()).await.expect("nothing comes").unwrap() {
+        if let Event::Body(channel, body) =
+            timeout(LONG, line.receive()).await.expect("nothing comes").unwrap()
+        {
             return (channel, body);
         }
     }
@@ -99,19 +105,27 @@ async fn heard(line: &mut SerialLine) -> (Channel, Bytes) {
 async fn both_ways(mote: &mut SerialLine, gateway: &mut SerialLine, bodies: u32, longest: usize) {
     for number in 0..bodies {
         let channel = Channel::ALL[number as usize % 6];
-        let (up, down) = tokio::join!(mote.send(channel, body(number, longest)), gateway.send(channel, body(number, longest)));
+        let (up, down) = tokio::join!(
+            mote.send(channel, body(number, longest)),
+            gateway.send(channel, body(number, longest))
+        );
         up.unwrap();
         down.unwrap();
         let (down, up) = tokio::join!(heard(mote), heard(gateway));
-        assert_eq!((down, up), ((channel, body(number, longest)), (channel, body(number, longest))));
+        assert_eq!(
+            (down, up),
+            ((channel, body(number, longest)), (channel, body(number, longest)))
+        );
     }
 }
 
 #[tokio::test]
 async fn bodies_of_every_length_and_channel_go_both_ways_over_tcp() {
     let address = format!("tcp://{}", joined(|_, _| ()).await);
-    let (mut mote, mut gateway) =
-        (SerialLine::new(&mote_options(&address)).unwrap(), SerialLine::new(&options(&address)).unwrap());
+    let (mut mote, mut gateway) = (
+        SerialLine::new(&mote_options(&address)).unwrap(),
+        SerialLine::new(&options(&address)).unwrap(),
+    );
     until_up(mote.state()).await.unwrap();
     match timeout(LONG, gateway.receive()).await.unwrap().unwrap() {
         Event::Opened(peer) => assert_eq!((peer.device, peer.longest_body), (MOTE, MAX_BODY)),
@@ -120,23 +134,32 @@ async fn bodies_of_every_length_and_channel_go_both_ways_over_tcp() {
     both_ways(&mut mote, &mut gateway, 300, MAX_BODY).await;
     let too_long = gateway.send(Channel::Hub, Bytes::from(vec![0; MAX_BODY + 1])).await;
     assert_eq!(too_long.unwrap_err().name(), "FrameTooLong");
-    assert_eq!((gateway.counted().line.heard, gateway.counted().line.lost, gateway.counted().connections), (300, 0, 1));
+    assert_eq!(
+        (gateway.counted().line.heard, gateway.counted().line.lost, gateway.counted().connections),
+        (300, 0, 1)
+    );
 }
 
 #[tokio::test]
 async fn what_a_noisy_line_loses_changes_and_repeats_is_said_again() {
     let address = format!("tcp://{}", joined(noise).await);
-    let (mut mote, mut gateway) =
-        (SerialLine::new(&mote_options(&address)).unwrap(), SerialLine::new(&options(&address)).unwrap());
+    let (mut mote, mut gateway) = (
+        SerialLine::new(&mote_options(&address)).unwrap(),
+        SerialLine::new(&options(&address)).unwrap(),
+    );
     both_ways(&mut mote, &mut gateway, 120, 300).await;
     let counted = gateway.counted().line;
-    assert!(counted.dropped > 0 && counted.repeated > 0 && counted.heard == 120 && counted.lost == 0, "{counted:?}");
+    assert!(
+        counted.dropped > 0 && counted.repeated > 0 && counted.heard == 120 && counted.lost == 0,
+        "{counted:?}"
+    );
 }
 
 #[tokio::test]
 async fn a_connection_that_breaks_is_made_again_and_loses_nothing() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let mut gateway = SerialLine::new(&options(&format!("tcp://{}", listener.local_addr().unwrap()))).unwrap();
+    let mut gateway =
+        SerialLine::new(&options(&format!("tcp://{}", listener.local_addr().unwrap()))).unwrap();
     let mut mote = Line::<{ room(64) }, { room(64) }>::new(Side::Mote(MOTE), 1, QUICK);
     let began = Instant::now();
     let mut opened = 0;
@@ -150,7 +173,8 @@ async fn a_connection_that_breaks_is_made_again_and_loses_nothing() {
             let said: Vec<u8> = std::iter::from_fn(|| mote.speak(now_ms)).collect();
             connection.write_all(&said).await.unwrap();
             let mut chunk = [0; 256];
-            if let Ok(bytes) = timeout(Duration::from_millis(5), connection.read(&mut chunk)).await {
+            if let Ok(bytes) = timeout(Duration::from_millis(5), connection.read(&mut chunk)).await
+            {
                 for byte in &chunk[..bytes.unwrap()] {
                     opened += u32::from(matches!(mote.hear(*byte), Some(Heard::Opened(_))));
                 }
@@ -158,7 +182,10 @@ async fn a_connection_that_breaks_is_made_again_and_loses_nothing() {
         }
         assert_eq!(heard(&mut gateway).await.1, number.to_be_bytes()[..]);
     }
-    assert_eq!((opened, gateway.counted().line.opened, gateway.counted().connections >= 5), (1, 1, true));
+    assert_eq!(
+        (opened, gateway.counted().line.opened, gateway.counted().connections >= 5),
+        (1, 1, true)
+    );
 }
 
 #[tokio::test]
@@ -166,9 +193,16 @@ async fn where_nobody_listens_the_line_says_so_and_comes_up_once_somebody_does()
     let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let gateway = SerialLine::new(&options(&format!("tcp://{address}"))).unwrap();
     let mut state = gateway.state();
-    let down = timeout(LONG, state.wait_for(|state| matches!(state, State::Down { .. }))).await.unwrap().unwrap().clone();
+    let down = timeout(LONG, state.wait_for(|state| matches!(state, State::Down { .. })))
+        .await
+        .unwrap()
+        .unwrap()
+        .clone();
     let State::Down { cause, .. } = down else { unreachable!() };
-    assert!(cause.name() == "LineDown" && cause.to_string().contains(&address.to_string()), "{cause}");
+    assert!(
+        cause.name() == "LineDown" && cause.to_string().contains(&address.to_string()),
+        "{cause}"
+    );
     let listener = TcpListener::bind(address).await.unwrap();
     timeout(LONG, listener.accept()).await.unwrap().unwrap();
 }
@@ -207,7 +241,8 @@ async fn a_terminal_carries_every_byte_as_it_is_and_belongs_to_one() {
     });
     let mut writer = controller;
     let talk = tokio::spawn(async move {
-        let mut mote = Line::<{ room(MAX_BODY) }, { room(MAX_BODY) }>::new(Side::Mote(MOTE), 1, QUICK);
+        let mut mote =
+            Line::<{ room(MAX_BODY) }, { room(MAX_BODY) }>::new(Side::Mote(MOTE), 1, QUICK);
         let (began, mut echo) = (Instant::now(), None);
         loop {
             if let Some((channel, body)) = echo.take() {
@@ -230,13 +265,22 @@ async fn a_terminal_carries_every_byte_as_it_is_and_belongs_to_one() {
     });
     until_up(gateway.state()).await.unwrap();
     // Every byte, those among them that a terminal would take for a command.
-    for body in [(0..=255).collect::<Vec<u8>>(), vec![0; 100], vec![b'\r'; 300], vec![3, 4, 10, 13, 17, 19, 26, 28, 127, 255]] {
+    for body in [
+        (0..=255).collect::<Vec<u8>>(),
+        vec![0; 100],
+        vec![b'\r'; 300],
+        vec![3, 4, 10, 13, 17, 19, 26, 28, 127, 255],
+    ] {
         gateway.send(Channel::Sums, body.clone().into()).await.unwrap();
         assert_eq!(heard(&mut gateway).await, (Channel::Sums, Bytes::from(body)));
     }
     let another = SerialLine::new(&options(&path)).unwrap();
     let mut state = another.state();
-    let down = timeout(LONG, state.wait_for(|state| matches!(state, State::Down { .. }))).await.unwrap().unwrap().clone();
+    let down = timeout(LONG, state.wait_for(|state| matches!(state, State::Down { .. })))
+        .await
+        .unwrap()
+        .unwrap()
+        .clone();
     assert!(matches!(&down, State::Down { cause, .. } if cause.name() == "PortInUse"), "{down:?}");
     drop((another, gateway));
     talk.abort();
@@ -257,7 +301,8 @@ async fn an_end_of_the_same_kind_is_named() {
 #[tokio::test]
 async fn while_nobody_receives_nothing_more_is_read() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let gateway = SerialLine::new(&options(&format!("tcp://{}", listener.local_addr().unwrap()))).unwrap();
+    let gateway =
+        SerialLine::new(&options(&format!("tcp://{}", listener.local_addr().unwrap()))).unwrap();
     let mut connection = timeout(LONG, listener.accept()).await.unwrap().unwrap().0;
     let mut mote = Line::<{ room(MAX_BODY) }, { room(MAX_BODY) }>::new(Side::Mote(MOTE), 1, QUICK);
     let began = Instant::now();
@@ -296,10 +341,21 @@ async fn while_nobody_receives_nothing_more_is_read() {
 
 #[test]
 fn an_address_is_checked_before_anything_is_opened() {
-    for address in ["", "ttyUSB0", "tcp://", "tcp://host", "tcp://host:1/x", "tcp://u@host:1", "udp://host:1", "http://host:1"] {
+    for address in [
+        "",
+        "ttyUSB0",
+        "tcp://",
+        "tcp://host",
+        "tcp://host:1/x",
+        "tcp://u@host:1",
+        "udp://host:1",
+        "http://host:1",
+    ] {
         assert_eq!(options(address).check().unwrap_err().name(), "BadAddress", "{address}");
     }
-    for address in ["/dev/ttyUSB0", "tcp://127.0.0.1:4001", "tcp://[::1]:4001", "tcp://adapter.example:23"] {
+    for address in
+        ["/dev/ttyUSB0", "tcp://127.0.0.1:4001", "tcp://[::1]:4001", "tcp://adapter.example:23"]
+    {
         options(address).check().unwrap();
     }
     for baud in [0, 1199, 5_000_000] {
@@ -313,6 +369,10 @@ async fn a_file_that_is_no_port_is_named() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let gateway = SerialLine::new(&options(file.path().to_str().unwrap())).unwrap();
     let mut state = gateway.state();
-    let down = timeout(LONG, state.wait_for(|state| matches!(state, State::Down { .. }))).await.unwrap().unwrap().clone();
+    let down = timeout(LONG, state.wait_for(|state| matches!(state, State::Down { .. })))
+        .await
+        .unwrap()
+        .unwrap()
+        .clone();
     assert!(matches!(&down, State::Down { cause, .. } if cause.name() == "BadAddress"), "{down:?}");
 }

@@ -16,7 +16,10 @@ use crate::scheme::{Ask, OpenError};
 /// How many events from the start have to travel for what is asked.
 fn prefix(events: usize, ask: &Ask<'_>) -> usize {
     match ask {
-        Ask::Events(chosen) => chosen.last().map_or(0, |&last| usize::try_from(last).map_or(events, |last| last + 1)).min(events),
+        Ask::Events(chosen) => chosen
+            .last()
+            .map_or(0, |&last| usize::try_from(last).map_or(events, |last| last + 1))
+            .min(events),
         Ask::All | Ask::Rate(_) => events,
     }
 }

@@ -82,7 +82,11 @@ impl Querier {
     /// nothing else can be.
     #[must_use]
     pub fn decrypt(&self, epoch: u64, sum: Ciphertext) -> Option<u128> {
-        let keys = self.0.iter().map(|key| epoch_key(key, epoch)).fold(Ciphertext::ZERO, Ciphertext::merge);
+        let keys = self
+            .0
+            .iter()
+            .map(|key| epoch_key(key, epoch))
+            .fold(Ciphertext::ZERO, Ciphertext::merge);
         let sum = sum.minus(keys);
         let most = u128::from(u64::MAX).saturating_mul(self.0.len() as u128);
         (sum.high == 0 && sum.low <= most).then_some(sum.low)

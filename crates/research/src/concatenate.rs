@@ -21,8 +21,14 @@ impl Scheme for Concatenate {
         "concatenate"
     }
 
-    fn seal(&self, context: &Context, signer: &dyn Signer, events: &[Vec<u8>]) -> Result<Sealed, SignError> {
-        let signature = signer.signature(&message(context, events.iter().map(Vec::as_slice)))?.to_vec();
+    fn seal(
+        &self,
+        context: &Context,
+        signer: &dyn Signer,
+        events: &[Vec<u8>],
+    ) -> Result<Sealed, SignError> {
+        let signature =
+            signer.signature(&message(context, events.iter().map(Vec::as_slice)))?.to_vec();
         let overhead = signature.len();
         Ok(Sealed {
             algorithm: signer.algorithm(),
@@ -34,7 +40,12 @@ impl Scheme for Concatenate {
     }
 
     /// Everything, whatever is asked for: less proves nothing.
-    fn serve(&self, context: &Context, sealed: &Sealed, _: &Ask<'_>) -> Result<Vec<u8>, Unsupported> {
+    fn serve(
+        &self,
+        context: &Context,
+        sealed: &Sealed,
+        _: &Ask<'_>,
+    ) -> Result<Vec<u8>, Unsupported> {
         let mut out = Vec::new();
         put_u32(&mut out, sealed.events.len());
         sealed.events.iter().for_each(|event| put_event(&mut out, context.framing, event));
@@ -42,11 +53,18 @@ impl Scheme for Concatenate {
         Ok(out)
     }
 
-    fn open(&self, context: &Context, key: &PublicKey, served: &[u8], ask: &Ask<'_>) -> Result<Vec<Row>, OpenError> {
+    fn open(
+        &self,
+        context: &Context,
+        key: &PublicKey,
+        served: &[u8],
+        ask: &Ask<'_>,
+    ) -> Result<Vec<Row>, OpenError> {
         let mut input = Input(served);
         let count = input.u32()?;
         let events = input.events(context.framing, count)?;
-        key.verify(&message(context, events.iter().copied()), input.signature()).map_err(|_| OpenError::NotAuthentic)?;
+        key.verify(&message(context, events.iter().copied()), input.signature())
+            .map_err(|_| OpenError::NotAuthentic)?;
         scheme::pick(events, ask)
     }
 

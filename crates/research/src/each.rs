@@ -19,18 +19,38 @@ impl Scheme for SignEach {
         "sign-each"
     }
 
-    fn seal(&self, context: &Context, signer: &dyn Signer, events: &[Vec<u8>]) -> Result<Sealed, SignError> {
-        let sign = |(seq, event): (u64, &Vec<u8>)| Ok(signer.signature(&message(context, seq, event))?.to_vec());
-        let signatures: Vec<Vec<u8>> = (0..).zip(events).map(sign).collect::<Result<_, SignError>>()?;
+    fn seal(
+        &self,
+        context: &Context,
+        signer: &dyn Signer,
+        events: &[Vec<u8>],
+    ) -> Result<Sealed, SignError> {
+        let sign = |(seq, event): (u64, &Vec<u8>)| {
+            Ok(signer.signature(&message(context, seq, event))?.to_vec())
+        };
+        let signatures: Vec<Vec<u8>> =
+            (0..).zip(events).map(sign).collect::<Result<_, SignError>>()?;
         let overhead = signatures.iter().map(Vec::len).sum();
-        Ok(Sealed { algorithm: signer.algorithm(), events: events.to_vec(), signatures, digests: Vec::new(), overhead })
+        Ok(Sealed {
+            algorithm: signer.algorithm(),
+            events: events.to_vec(),
+            signatures,
+            digests: Vec::new(),
+            overhead,
+        })
     }
 
-    fn serve(&self, context: &Context, sealed: &Sealed, ask: &Ask<'_>) -> Result<Vec<u8>, Unsupported> {
+    fn serve(
+        &self,
+        context: &Context,
+        sealed: &Sealed,
+        ask: &Ask<'_>,
+    ) -> Result<Vec<u8>, Unsupported> {
         let events = sealed.events.iter().map(Vec::as_slice).collect();
         let rows = scheme::pick(events, ask).map_err(|_| Unsupported)?;
         let mut out = Vec::new();
-        for (seq, row) in rows.iter().filter_map(|row| Some((usize::try_from(row.seq?).ok()?, row))) {
+        for (seq, row) in rows.iter().filter_map(|row| Some((usize::try_from(row.seq?).ok()?, row)))
+        {
             put_u32(&mut out, seq);
             put_event(&mut out, context.framing, &row.event);
             out.extend(&sealed.signatures[seq]);
@@ -38,14 +58,21 @@ impl Scheme for SignEach {
         Ok(out)
     }
 
-    fn open(&self, context: &Context, key: &PublicKey, served: &[u8], ask: &Ask<'_>) -> Result<Vec<Row>, OpenError> {
+    fn open(
+        &self,
+        context: &Context,
+        key: &PublicKey,
+        served: &[u8],
+        ask: &Ask<'_>,
+    ) -> Result<Vec<Row>, OpenError> {
         let mut input = Input(served);
         let mut rows: Vec<Row> = Vec::new();
         while !input.0.is_empty() {
             let seq = u64::from(input.u32()?);
             let event = input.event(context.framing)?;
             let signature = input.take(key.algorithm().signature_length())?;
-            key.verify(&message(context, seq, event), signature).map_err(|_| OpenError::NotAuthentic)?;
+            key.verify(&message(context, seq, event), signature)
+                .map_err(|_| OpenError::NotAuthentic)?;
             if rows.last().is_some_and(|last| last.seq >= Some(seq)) {
                 return Err(OpenError::NotAsAsked);
             }
@@ -55,7 +82,9 @@ impl Scheme for SignEach {
         let as_asked = match ask {
             Ask::All => rows.iter().zip(0..).all(|(row, seq)| row.seq == Some(seq)),
             Ask::Rate(rate) => rate.levels(content::LEVELS).is_some(),
-            Ask::Events(chosen) => rows.iter().map(|row| row.seq).eq(chosen.iter().map(|&seq| Some(seq))),
+            Ask::Events(chosen) => {
+                rows.iter().map(|row| row.seq).eq(chosen.iter().map(|&seq| Some(seq)))
+            }
         };
         if as_asked { Ok(rows) } else { Err(OpenError::NotAsAsked) }
     }

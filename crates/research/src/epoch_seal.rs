@@ -3,13 +3,17 @@
 use moteseal_core::digest::Digest;
 use moteseal_core::engine::Scalar;
 use moteseal_core::level::Salt;
-use moteseal_core::record::{DeviceId, EpochNumber, GroupId, Level, MAX_LEVELS, SealIndex, Sequence};
+use moteseal_core::record::{
+    DeviceId, EpochNumber, GroupId, Level, MAX_LEVELS, SealIndex, Sequence,
+};
 use moteseal_core::roster::Directory;
 use moteseal_core::sample::{Rate, UniformSample, choice};
 use moteseal_core::schema::Schema;
 use moteseal_core::seal::follow::{Limits, Shape, star_evidence};
 use moteseal_core::seal::tree::{self, Tree};
-use moteseal_core::seal::{Follower, MAX_MESSAGE, Scheme as Kind, Seal, Star, Statement, Unverified, star};
+use moteseal_core::seal::{
+    Follower, MAX_MESSAGE, Scheme as Kind, Seal, Star, Statement, Unverified, star,
+};
 use moteseal_core::signature::{Algorithm, PublicKey, SignError, Signer};
 use moteseal_core::wire::cbor::{BufferTooSmall, Writer};
 use moteseal_core::wire::stream::{self, Item, Open, PART_OVERHEAD, Select, Selection};
@@ -66,8 +70,18 @@ fn shape(context: &Context) -> Shape {
 }
 
 /// The seal of an epoch, and a star's digests.
-fn seal(kind: Kind, context: &Context, algorithm: Algorithm, events: &[Vec<u8>]) -> (Seal<Unverified>, Vec<Digest>) {
-    let mut star = Star::<{ LEVELS as usize }>::new(context.device, SealIndex(0), &context.salt, context.framing);
+fn seal(
+    kind: Kind,
+    context: &Context,
+    algorithm: Algorithm,
+    events: &[Vec<u8>],
+) -> (Seal<Unverified>, Vec<Digest>) {
+    let mut star = Star::<{ LEVELS as usize }>::new(
+        context.device,
+        SealIndex(0),
+        &context.salt,
+        context.framing,
+    );
     let mut tree = Tree::<32>::new();
     for event in events {
         // Both take what is of the context's framing, and more than memory holds.
@@ -96,19 +110,31 @@ struct Chosen {
 }
 
 impl EpochSeal {
-    fn choose(self, seal: &Seal<Unverified>, blocks: &[Digest], sealed: &Sealed, ask: &Ask<'_>) -> Result<Chosen, Unsupported> {
+    fn choose(
+        self,
+        seal: &Seal<Unverified>,
+        blocks: &[Digest],
+        sealed: &Sealed,
+        ask: &Ask<'_>,
+    ) -> Result<Chosen, Unsupported> {
         let statement = seal.statement();
         let n = sealed.events.len() as u64;
         let level = |salt: &Salt, seq: u64| salt.level(Sequence(seq), LEVELS);
         let mask = match ask {
             Ask::All => Some(statement.surviving()),
-            Ask::Rate(rate) => Some(choice::rate_levels(*rate, statement).map_err(|_| Unsupported)? & statement.surviving()),
+            Ask::Rate(rate) => Some(
+                choice::rate_levels(*rate, statement).map_err(|_| Unsupported)?
+                    & statement.surviving(),
+            ),
             Ask::Events(_) if self.0 == Kind::Star => return Err(Unsupported),
             Ask::Events(_) => None,
         };
         let mut events: Vec<Sequence> = match (mask, ask) {
             (None, Ask::Events(chosen)) => chosen.iter().copied().map(Sequence).collect(),
-            _ => (0..n).filter(|&seq| mask.unwrap_or(0) >> level(&statement.salt, seq).0 & 1 == 1).map(Sequence).collect(),
+            _ => (0..n)
+                .filter(|&seq| mask.unwrap_or(0) >> level(&statement.salt, seq).0 & 1 == 1)
+                .map(Sequence)
+                .collect(),
         };
         let mut digests = Vec::new();
         if self.0 == Kind::Star {
@@ -130,19 +156,34 @@ impl EpochSeal {
         Ok(Chosen { mask, events, digests })
     }
 
-    fn encode(self, context: &Context, sealed: &Sealed, ask: &Ask<'_>) -> Result<Vec<u8>, Unsupported> {
+    fn encode(
+        self,
+        context: &Context,
+        sealed: &Sealed,
+        ask: &Ask<'_>,
+    ) -> Result<Vec<u8>, Unsupported> {
         let (seal, blocks) = seal(self.0, context, sealed.algorithm, &sealed.events);
         let chosen = self.choose(&seal, &blocks, sealed, ask)?;
         let mut records = Vec::new();
         for seq in &chosen.events {
-            let event = usize::try_from(seq.0).ok().and_then(|seq| sealed.events.get(seq)).ok_or(Unsupported)?;
+            let event = usize::try_from(seq.0)
+                .ok()
+                .and_then(|seq| sealed.events.get(seq))
+                .ok_or(Unsupported)?;
             put_event(&mut records, context.framing, event);
         }
-        let mut out = vec![0; 256 + PART_OVERHEAD + chosen.digests.len() + records.len() + 9 * chosen.events.len()];
+        let mut out = vec![
+            0;
+            256 + PART_OVERHEAD
+                + chosen.digests.len()
+                + records.len()
+                + 9 * chosen.events.len()
+        ];
         let mut writer = Writer::new(&mut out);
         let selection = chosen.mask.map_or(Selection::Events(&chosen.events), Selection::Levels);
         let write = |writer: &mut Writer<'_>| -> Result<(), BufferTooSmall> {
-            Open { device: context.device, roster_version: 0, prev: None, last: None }.encode(writer)?;
+            Open { device: context.device, roster_version: 0, prev: None, last: None }
+                .encode(writer)?;
             stream::encode_part_head(writer, &seal, selection, &chosen.digests, records.len())?;
             writer.raw(&records)?;
             stream::encode_part_tail(writer, sealed.signatures.first().map(Vec::as_slice))
@@ -162,11 +203,21 @@ impl Scheme for EpochSeal {
         }
     }
 
-    fn seal(&self, context: &Context, signer: &dyn Signer, events: &[Vec<u8>]) -> Result<Sealed, SignError> {
+    fn seal(
+        &self,
+        context: &Context,
+        signer: &dyn Signer,
+        events: &[Vec<u8>],
+    ) -> Result<Sealed, SignError> {
         let (seal, digests) = seal(self.0, context, signer.algorithm(), events);
         let signature = signer.signature(seal.message(&mut [0; MAX_MESSAGE]))?.to_vec();
-        let mut sealed =
-            Sealed { algorithm: signer.algorithm(), events: events.to_vec(), signatures: vec![signature], digests, overhead: 0 };
+        let mut sealed = Sealed {
+            algorithm: signer.algorithm(),
+            events: events.to_vec(),
+            signatures: vec![signature],
+            digests,
+            overhead: 0,
+        };
         let whole = self.encode(context, &sealed, &Ask::All).unwrap_or_default();
         let mut records = Vec::new();
         events.iter().for_each(|event| put_event(&mut records, context.framing, event));
@@ -174,11 +225,22 @@ impl Scheme for EpochSeal {
         Ok(sealed)
     }
 
-    fn serve(&self, context: &Context, sealed: &Sealed, ask: &Ask<'_>) -> Result<Vec<u8>, Unsupported> {
+    fn serve(
+        &self,
+        context: &Context,
+        sealed: &Sealed,
+        ask: &Ask<'_>,
+    ) -> Result<Vec<u8>, Unsupported> {
         self.encode(context, sealed, ask)
     }
 
-    fn open(&self, context: &Context, key: &PublicKey, served: &[u8], ask: &Ask<'_>) -> Result<Vec<Row>, OpenError> {
+    fn open(
+        &self,
+        context: &Context,
+        key: &PublicKey,
+        served: &[u8],
+        ask: &Ask<'_>,
+    ) -> Result<Vec<Row>, OpenError> {
         let directory = OneDevice { device: context.device, key };
         let mut follower = Follower::new(&directory, Scalar, Limits::default());
         let (item, length) = Item::decode(served).map_err(|_| OpenError::Malformed)?;
@@ -189,23 +251,29 @@ impl Scheme for EpochSeal {
         if length + rest != served.len() {
             return Err(OpenError::Malformed);
         }
-        let rebuilt = follower.part(&part, Some(&shape(context))).map_err(|_| OpenError::NotAuthentic)?;
+        let rebuilt =
+            follower.part(&part, Some(&shape(context))).map_err(|_| OpenError::NotAuthentic)?;
         let signature = part.signature.ok_or(OpenError::NotAuthentic)?;
-        let seal = rebuilt.seal.verify(&directory, signature).map_err(|_| OpenError::NotAuthentic)?;
+        let seal =
+            rebuilt.seal.verify(&directory, signature).map_err(|_| OpenError::NotAuthentic)?;
         let sample = rebuilt.sample.proven(&seal).ok_or(OpenError::NotAuthentic)?;
         let statement = seal.statement();
         if statement.epoch != context.epoch || statement.scheme != self.0 {
             return Err(OpenError::NotAsAsked);
         }
         let mut rows = Vec::new();
-        let take = |seq: Sequence, _: Level, event: &[u8]| rows.push(Row { seq: Some(seq.0), event: event.to_vec() });
+        let take = |seq: Sequence, _: Level, event: &[u8]| {
+            rows.push(Row { seq: Some(seq.0), event: event.to_vec() })
+        };
         let rate = match ask {
             Ask::All => Rate::ALL,
             Ask::Rate(rate) => *rate,
             // Events that somebody picked are authentic, and no uniform sample.
             Ask::Events(chosen) => {
                 return match sample.select() {
-                    Select::Events(gaps) if chosen.iter().copied().map(Sequence).eq(gaps.iter()) => {
+                    Select::Events(gaps)
+                        if chosen.iter().copied().map(Sequence).eq(gaps.iter()) =>
+                    {
                         sample.for_each(&Scalar, take);
                         Ok(rows)
                     }
@@ -213,7 +281,8 @@ impl Scheme for EpochSeal {
                 };
             }
         };
-        let uniform = UniformSample::by_rate(sample, &seal, rate).map_err(|_| OpenError::NotAsAsked)?;
+        let uniform =
+            UniformSample::by_rate(sample, &seal, rate).map_err(|_| OpenError::NotAsAsked)?;
         uniform.sample().for_each(&Scalar, take);
         Ok(rows)
     }

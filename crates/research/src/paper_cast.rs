@@ -61,7 +61,12 @@ pub struct Chain {
 impl Chain {
     /// Generates the extended blocks; `random` is `d_{k+1}`.
     #[must_use]
-    pub fn generate(messages: &[Vec<u8>], per_block: usize, random: ShortDigest, key: &SecretKey) -> Self {
+    pub fn generate(
+        messages: &[Vec<u8>],
+        per_block: usize,
+        random: ShortDigest,
+        key: &SecretKey,
+    ) -> Self {
         let (mut next, mut blocks) = (random, Vec::new());
         for messages in messages.chunks(per_block.max(1)).rev() {
             let block = ExtendedBlock { messages: messages.to_vec(), next };
@@ -189,12 +194,22 @@ impl Receiver {
                 self.verified.clear();
                 vec![packet.clone()]
             }
-            Packet::Fragment { block, index, message, next } => self.fragment(packet, *block, *index, message, *next),
+            Packet::Fragment { block, index, message, next } => {
+                self.fragment(packet, *block, *index, message, *next)
+            }
             Packet::Acknowledgement { block, missing } => {
-                let of = usize::try_from(*block).ok().and_then(|block| self.verified.get(block.checked_sub(1)?));
+                let of = usize::try_from(*block)
+                    .ok()
+                    .and_then(|block| self.verified.get(block.checked_sub(1)?));
                 let wanted = |(index, _): &(usize, &Vec<u8>)| missing >> index & 1 == 1;
                 of.map_or_else(Vec::new, |of| {
-                    of.messages.iter().enumerate().take(64).filter(wanted).map(|(index, _)| fragment(of, *block, index)).collect()
+                    of.messages
+                        .iter()
+                        .enumerate()
+                        .take(64)
+                        .filter(wanted)
+                        .map(|(index, _)| fragment(of, *block, index))
+                        .collect()
                 })
             }
         }
@@ -205,10 +220,19 @@ impl Receiver {
     }
 
     fn missing(&self) -> u64 {
-        (0..self.in_block().min(64)).filter(|index| !self.held.contains_key(index)).fold(0, |bits, index| bits | 1 << index)
+        (0..self.in_block().min(64))
+            .filter(|index| !self.held.contains_key(index))
+            .fold(0, |bits, index| bits | 1 << index)
     }
 
-    fn fragment(&mut self, packet: &Packet, block: u32, index: usize, message: &[u8], next: Option<ShortDigest>) -> Vec<Packet> {
+    fn fragment(
+        &mut self,
+        packet: &Packet,
+        block: u32,
+        index: usize,
+        message: &[u8],
+        next: Option<ShortDigest>,
+    ) -> Vec<Packet> {
         let Some(expected) = self.expected else { return Vec::new() };
         if block > self.current {
             // "The receiver buffers m_j and broadcasts an acknowledgement to ask for the missing messages."
@@ -260,7 +284,11 @@ mod tests {
             let chain = Chain::generate(&messages(9), per_block, [7; 8], &key);
             let mut receiver = Receiver::new(key.public().clone(), 9, per_block);
             for packet in chain.packets() {
-                assert_eq!(receiver.hear(&packet), std::slice::from_ref(&packet), "each packet is broadcast again, once");
+                assert_eq!(
+                    receiver.hear(&packet),
+                    std::slice::from_ref(&packet),
+                    "each packet is broadcast again, once"
+                );
                 assert_eq!(receiver.hear(&packet).len(), 0);
             }
             assert_eq!(receiver.accepted, messages(9));
@@ -274,7 +302,10 @@ mod tests {
         let d3 = digest(&[&[6; 20][..], &[7; 20], &[8; 20], &[7; 8]].concat());
         let d2 = digest(&[&[3; 20][..], &[4; 20], &[5; 20], &d3].concat());
         let d1 = digest(&[&[0; 20][..], &[1; 20], &[2; 20], &d2].concat());
-        assert_eq!((chain.first, chain.blocks[0].next, chain.blocks[1].next, chain.blocks[2].next), (d1, d2, d3, [7; 8]));
+        assert_eq!(
+            (chain.first, chain.blocks[0].next, chain.blocks[1].next, chain.blocks[2].next),
+            (d1, d2, d3, [7; 8])
+        );
         assert_eq!(chain.authenticator_bytes(), 44 + 4 * 8);
     }
 
@@ -282,7 +313,8 @@ mod tests {
     fn a_lost_fragment_is_asked_for_when_the_next_block_is_heard_and_comes_from_a_neighbour() {
         let key = SecretKey::new(BigUint::from(77_u8)).unwrap();
         let chain = Chain::generate(&messages(6), 3, [7; 8], &key);
-        let (mut near, mut far) = (Receiver::new(key.public().clone(), 6, 3), Receiver::new(key.public().clone(), 6, 3));
+        let (mut near, mut far) =
+            (Receiver::new(key.public().clone(), 6, 3), Receiver::new(key.public().clone(), 6, 3));
         for (at, packet) in chain.packets().iter().enumerate() {
             near.hear(packet);
             // The second message of the first block is lost.

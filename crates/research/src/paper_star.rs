@@ -37,7 +37,10 @@ impl RunningStar {
     /// The digest over all levels, each with its number.
     #[must_use]
     pub fn root(&self) -> Digest {
-        let parts: Vec<u8> = (0..LEVELS).zip(&self.0).flat_map(|(level, digest)| [&[level][..], &digest.0].concat()).collect();
+        let parts: Vec<u8> = (0..LEVELS)
+            .zip(&self.0)
+            .flat_map(|(level, digest)| [&[level][..], &digest.0].concat())
+            .collect();
         Digest::of(&[&parts])
     }
 }
@@ -65,7 +68,12 @@ impl Scheme for PaperStar {
         "star (paper)"
     }
 
-    fn seal(&self, context: &Context, signer: &dyn Signer, events: &[Vec<u8>]) -> Result<Sealed, SignError> {
+    fn seal(
+        &self,
+        context: &Context,
+        signer: &dyn Signer,
+        events: &[Vec<u8>],
+    ) -> Result<Sealed, SignError> {
         let mut star = RunningStar::new();
         for event in events {
             star.push(event);
@@ -82,7 +90,12 @@ impl Scheme for PaperStar {
     }
 
     /// The wanted blocks, and the digest of every other.
-    fn serve(&self, context: &Context, sealed: &Sealed, ask: &Ask<'_>) -> Result<Vec<u8>, Unsupported> {
+    fn serve(
+        &self,
+        context: &Context,
+        sealed: &Sealed,
+        ask: &Ask<'_>,
+    ) -> Result<Vec<u8>, Unsupported> {
         let mask = mask(ask).ok_or(Unsupported)?;
         let mut out = Vec::new();
         for at in 0..LEVELS {
@@ -90,7 +103,8 @@ impl Scheme for PaperStar {
                 out.extend(sealed.digests[usize::from(at)].0);
                 continue;
             }
-            let block: Vec<&Vec<u8>> = sealed.events.iter().filter(|event| level(event) == at).collect();
+            let block: Vec<&Vec<u8>> =
+                sealed.events.iter().filter(|event| level(event) == at).collect();
             put_u32(&mut out, block.len());
             block.iter().for_each(|event| put_event(&mut out, context.framing, event));
         }
@@ -98,7 +112,13 @@ impl Scheme for PaperStar {
         Ok(out)
     }
 
-    fn open(&self, context: &Context, key: &PublicKey, served: &[u8], ask: &Ask<'_>) -> Result<Vec<Row>, OpenError> {
+    fn open(
+        &self,
+        context: &Context,
+        key: &PublicKey,
+        served: &[u8],
+        ask: &Ask<'_>,
+    ) -> Result<Vec<Row>, OpenError> {
         let mask = mask(ask).ok_or(OpenError::Unsupported)?;
         let mut input = Input(served);
         let mut star = RunningStar::new();
@@ -117,7 +137,8 @@ impl Scheme for PaperStar {
                 rows.push(Row { seq: None, event: event.to_vec() });
             }
         }
-        key.verify(&context.message("star", &star.root().0), input.signature()).map_err(|_| OpenError::NotAuthentic)?;
+        key.verify(&context.message("star", &star.root().0), input.signature())
+            .map_err(|_| OpenError::NotAuthentic)?;
         Ok(rows)
     }
 

@@ -52,14 +52,20 @@ fn siblings(first: u64, leaves: &[Digest], chosen: &[u64], out: &mut Vec<Digest>
 }
 
 /// The root that chosen leaves and siblings give: the inverse of [`siblings`].
-fn rebuild(first: u64, count: u64, chosen: &[(u64, Digest)], given: &mut Input<'_>) -> Result<Digest, OpenError> {
+fn rebuild(
+    first: u64,
+    count: u64,
+    chosen: &[(u64, Digest)],
+    given: &mut Input<'_>,
+) -> Result<Digest, OpenError> {
     match chosen {
         [] => given.digest(),
         [(_, leaf)] if count == 1 => Ok(*leaf),
         _ if count < 2 => Err(OpenError::Malformed),
         _ => {
             let middle = split(count);
-            let (left, right) = chosen.split_at(chosen.partition_point(|&(seq, _)| seq < first + middle));
+            let (left, right) =
+                chosen.split_at(chosen.partition_point(|&(seq, _)| seq < first + middle));
             let left = rebuild(first, middle, left, given)?;
             Ok(node(&left, &rebuild(first + middle, count - middle, right, given)?))
         }
@@ -74,7 +80,11 @@ impl PaperTree {
             Ask::Events(chosen) => Ok(chosen.to_vec()),
             Ask::Rate(rate) => {
                 let mask = rate.levels(LEVELS).ok_or(Unsupported)?;
-                Ok(all.zip(events).filter(|(_, event)| mask >> level(event) & 1 == 1).map(|(seq, _)| seq).collect())
+                Ok(all
+                    .zip(events)
+                    .filter(|(_, event)| mask >> level(event) & 1 == 1)
+                    .map(|(seq, _)| seq)
+                    .collect())
             }
         }
     }
@@ -85,7 +95,12 @@ impl Scheme for PaperTree {
         "tree (paper)"
     }
 
-    fn seal(&self, context: &Context, signer: &dyn Signer, events: &[Vec<u8>]) -> Result<Sealed, SignError> {
+    fn seal(
+        &self,
+        context: &Context,
+        signer: &dyn Signer,
+        events: &[Vec<u8>],
+    ) -> Result<Sealed, SignError> {
         let leaves: Vec<Digest> = events.iter().map(|event| Digest::of(&[event])).collect();
         let signature = signer.signature(&context.message("tree", &root(&leaves).0))?.to_vec();
         let overhead = signature.len();
@@ -98,7 +113,12 @@ impl Scheme for PaperTree {
         })
     }
 
-    fn serve(&self, context: &Context, sealed: &Sealed, ask: &Ask<'_>) -> Result<Vec<u8>, Unsupported> {
+    fn serve(
+        &self,
+        context: &Context,
+        sealed: &Sealed,
+        ask: &Ask<'_>,
+    ) -> Result<Vec<u8>, Unsupported> {
         let chosen = Self::chosen(&sealed.events, ask)?;
         let leaves: Vec<Digest> = sealed.events.iter().map(|event| Digest::of(&[event])).collect();
         let mut digests = Vec::new();
@@ -106,9 +126,9 @@ impl Scheme for PaperTree {
         let mut out = Vec::new();
         put_u32(&mut out, leaves.len());
         put_u32(&mut out, chosen.len());
-        for (seq, event) in
-            chosen.iter().filter_map(|&seq| sealed.events.get(usize::try_from(seq).ok()?).map(|event| (seq, event)))
-        {
+        for (seq, event) in chosen.iter().filter_map(|&seq| {
+            sealed.events.get(usize::try_from(seq).ok()?).map(|event| (seq, event))
+        }) {
             #[allow(clippy::cast_possible_truncation)]
             put_u32(&mut out, seq as usize);
             put_event(&mut out, context.framing, event);
@@ -118,7 +138,13 @@ impl Scheme for PaperTree {
         Ok(out)
     }
 
-    fn open(&self, context: &Context, key: &PublicKey, served: &[u8], ask: &Ask<'_>) -> Result<Vec<Row>, OpenError> {
+    fn open(
+        &self,
+        context: &Context,
+        key: &PublicKey,
+        served: &[u8],
+        ask: &Ask<'_>,
+    ) -> Result<Vec<Row>, OpenError> {
         let mut input = Input(served);
         let (count, selected) = (u64::from(input.u32()?), input.u32()?);
         let mut rows: Vec<Row> = Vec::new();
@@ -132,12 +158,14 @@ impl Scheme for PaperTree {
             leaves.push((seq, Digest::of(&[event])));
             rows.push(Row { seq: Some(seq), event: event.to_vec() });
         }
-        let root = if count == 0 { Digest::of(&[]) } else { rebuild(0, count, &leaves, &mut input)? };
+        let root =
+            if count == 0 { Digest::of(&[]) } else { rebuild(0, count, &leaves, &mut input)? };
         if count == 0 && selected == 0 {
             // The empty tree's digest also travels as the sibling of nothing.
             input.digest()?;
         }
-        key.verify(&context.message("tree", &root.0), input.signature()).map_err(|_| OpenError::NotAuthentic)?;
+        key.verify(&context.message("tree", &root.0), input.signature())
+            .map_err(|_| OpenError::NotAuthentic)?;
         // Whether a level is whole cannot be told: the content of what is missing is unknown, and so is its level.
         let as_asked = match ask {
             Ask::All => rows.len() as u64 == count,
@@ -145,7 +173,9 @@ impl Scheme for PaperTree {
                 let mask = rate.levels(LEVELS).ok_or(OpenError::Unsupported)?;
                 rows.iter().all(|row| mask >> level(&row.event) & 1 == 1)
             }
-            Ask::Events(chosen) => rows.iter().map(|row| row.seq).eq(chosen.iter().map(|&seq| Some(seq))),
+            Ask::Events(chosen) => {
+                rows.iter().map(|row| row.seq).eq(chosen.iter().map(|&seq| Some(seq)))
+            }
         };
         if as_asked { Ok(rows) } else { Err(OpenError::NotAsAsked) }
     }

@@ -14,7 +14,12 @@ pub const KEY_BYTES: usize = 20;
 #[must_use]
 #[allow(clippy::missing_panics_doc, clippy::expect_used)]
 pub fn hm1(key: &[u8], message: &[u8]) -> [u8; 20] {
-    Hmac::<Sha1>::new_from_slice(key).expect("HMAC takes keys of any length").chain_update(message).finalize().into_bytes().into()
+    Hmac::<Sha1>::new_from_slice(key)
+        .expect("HMAC takes keys of any length")
+        .chain_update(message)
+        .finalize()
+        .into_bytes()
+        .into()
 }
 
 /// `HM_256(key, message)`: 32 bytes.

@@ -104,19 +104,35 @@ pub trait Scheme {
     ///
     /// # Errors
     /// As the signer.
-    fn seal(&self, context: &Context, signer: &dyn Signer, events: &[Vec<u8>]) -> Result<Sealed, SignError>;
+    fn seal(
+        &self,
+        context: &Context,
+        signer: &dyn Signer,
+        events: &[Vec<u8>],
+    ) -> Result<Sealed, SignError>;
 
     /// The cloud's part: as few bytes as the scheme allows for what is asked. Sequence numbers are below the number of events.
     ///
     /// # Errors
     /// [`Unsupported`].
-    fn serve(&self, context: &Context, sealed: &Sealed, ask: &Ask<'_>) -> Result<Vec<u8>, Unsupported>;
+    fn serve(
+        &self,
+        context: &Context,
+        sealed: &Sealed,
+        ask: &Ask<'_>,
+    ) -> Result<Vec<u8>, Unsupported>;
 
     /// The application's part: the rows that are proven and were asked for.
     ///
     /// # Errors
     /// [`OpenError`].
-    fn open(&self, context: &Context, key: &PublicKey, served: &[u8], ask: &Ask<'_>) -> Result<Vec<Row>, OpenError>;
+    fn open(
+        &self,
+        context: &Context,
+        key: &PublicKey,
+        served: &[u8],
+        ask: &Ask<'_>,
+    ) -> Result<Vec<Row>, OpenError>;
 
     /// Bytes that the device must remember after `events` events of `size` bytes, beside its keys.
     fn device_state(&self, events: u64, size: usize) -> u64;
@@ -151,5 +167,9 @@ pub(crate) fn pick(events: Vec<&[u8]>, ask: &Ask<'_>) -> Result<Vec<Row>, OpenEr
             Box::new(|seq| chosen.binary_search(&seq).is_ok())
         }
     };
-    Ok((0..).zip(events).filter(|&(seq, _)| wanted(seq)).map(|(seq, event)| row(seq, event)).collect())
+    Ok((0..)
+        .zip(events)
+        .filter(|&(seq, _)| wanted(seq))
+        .map(|(seq, event)| row(seq, event))
+        .collect())
 }

@@ -47,8 +47,12 @@ pub enum Refused {
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Malformed => "Malformed: not as many values, sources and SEALs as belong together",
-            Self::UnknownSource => "UnknownSource: a maximum of a source that the querier has no key of",
+            Self::Malformed => {
+                "Malformed: not as many values, sources and SEALs as belong together"
+            }
+            Self::UnknownSource => {
+                "UnknownSource: a maximum of a source that the querier has no key of"
+            }
             Self::Inflated => "Inflated: a maximum that its source did not certify for this epoch",
             Self::Deflated => "Deflated: a source's SEAL stood further on, or is missing",
         })

@@ -114,7 +114,9 @@ impl Jacobian {
 
 /// `u G + v Q`, both bit by bit together.
 fn combination(u: &BigUint, v: &BigUint, q: &Affine) -> Option<Affine> {
-    let both = Jacobian { x: q.x.clone(), y: q.y.clone(), z: BigUint::from(1_u8) }.add(&CURVE.base).affine();
+    let both = Jacobian { x: q.x.clone(), y: q.y.clone(), z: BigUint::from(1_u8) }
+        .add(&CURVE.base)
+        .affine();
     let mut sum = Jacobian::infinity();
     for bit in (0..u.bits().max(v.bits())).rev() {
         sum = sum.double();
@@ -170,7 +172,8 @@ impl PublicKey {
     /// Whether a signature is of this key over a message. It may be so in two forms, `s` and `n - s`: SEC 1 does not choose.
     #[must_use]
     pub fn verify(&self, message: &[u8], signature: &[u8; SIGNATURE]) -> bool {
-        let (r, s) = (BigUint::from_bytes_be(&signature[..22]), BigUint::from_bytes_be(&signature[22..]));
+        let (r, s) =
+            (BigUint::from_bytes_be(&signature[..22]), BigUint::from_bytes_be(&signature[22..]));
         let range = BigUint::from(1_u8)..CURVE.n.clone();
         if !range.contains(&r) || !range.contains(&s) {
             return false;
@@ -220,7 +223,8 @@ impl SecretKey {
         let digest = Sha1::digest(message);
         (0_u32..)
             .find_map(|attempt| {
-                let nonce = hm256(&self.d.to_bytes_be(), &[&digest[..], &attempt.to_be_bytes()].concat());
+                let nonce =
+                    hm256(&self.d.to_bytes_be(), &[&digest[..], &attempt.to_be_bytes()].concat());
                 self.sign_with_nonce(message, &(BigUint::from_bytes_be(&nonce) % &CURVE.n))
             })
             .unwrap_or([0; SIGNATURE])
@@ -239,7 +243,8 @@ mod tests {
     /// GEC 2, "Test Vectors for SEC 1", section 2.1.
     #[test]
     fn the_signature_of_the_standards_example_comes_out() {
-        let key = SecretKey::new(decimal("971761939728640320549601132085879836204587084162")).unwrap();
+        let key =
+            SecretKey::new(decimal("971761939728640320549601132085879836204587084162")).unwrap();
         assert_eq!(key.public().0.x, decimal("466448783855397898016055842232266600516272889280"));
         assert_eq!(key.public().0.y, decimal("1110706324081757720403272427311003102474457754220"));
         let nonce = decimal("702232148019446860144825009548118511996283736794");
@@ -275,7 +280,9 @@ mod tests {
                 changed[at] ^= 1;
                 assert!(!key.public().verify(&message, &changed), "byte {at}");
             }
-            assert!(!SecretKey::new(BigUint::from(7_u8)).unwrap().public().verify(&message, &signature));
+            assert!(
+                !SecretKey::new(BigUint::from(7_u8)).unwrap().public().verify(&message, &signature)
+            );
         }
         let zeros = [0; SIGNATURE];
         let key = SecretKey::new(BigUint::from(7_u8)).unwrap();

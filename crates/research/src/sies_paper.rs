@@ -80,7 +80,9 @@ impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::UnknownSource => "UnknownSource: a participant that the querier has no key of",
-            Self::SharesMismatch => "SharesMismatch: the record is not the sum of these sources' answers of this epoch",
+            Self::SharesMismatch => {
+                "SharesMismatch: the record is not the sum of these sources' answers of this epoch"
+            }
         })
     }
 }
@@ -115,15 +117,24 @@ impl Querier {
     /// # Errors
     /// [`OpenError`].
     pub fn open_of(&self, epoch: u64, psr: Psr, participants: &[usize]) -> Result<u32, OpenError> {
-        let keys = participants.iter().map(|&source| self.own.get(source).ok_or(OpenError::UnknownSource));
+        let keys =
+            participants.iter().map(|&source| self.own.get(source).ok_or(OpenError::UnknownSource));
         self.evaluate(epoch, psr, keys.collect::<Result<Vec<_>, _>>()?.into_iter())
     }
 
-    fn evaluate<'a>(&self, epoch: u64, psr: Psr, keys: impl Iterator<Item = &'a [u8; KEY_BYTES]>) -> Result<u32, OpenError> {
+    fn evaluate<'a>(
+        &self,
+        epoch: u64,
+        psr: Psr,
+        keys: impl Iterator<Item = &'a [u8; KEY_BYTES]>,
+    ) -> Result<u32, OpenError> {
         let (keys, shares) = keys
             .map(|key| own_key(key, epoch))
-            .fold((U256::ZERO, U256::ZERO), |(keys, shares), (key, share)| (add(&keys, &key), shares.wrapping_add(&share)));
-        let inverse = field::invert(&epoch_key(&self.global, epoch)).ok_or(OpenError::SharesMismatch)?;
+            .fold((U256::ZERO, U256::ZERO), |(keys, shares), (key, share)| {
+                (add(&keys, &key), shares.wrapping_add(&share))
+            });
+        let inverse =
+            field::invert(&epoch_key(&self.global, epoch)).ok_or(OpenError::SharesMismatch)?;
         let message = multiply(&subtract(&psr.0, &keys), &inverse);
         let value = message.shr_vartime(VALUE_SHIFT);
         if message.wrapping_sub(&value.shl_vartime(VALUE_SHIFT)) != shares {

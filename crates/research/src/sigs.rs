@@ -19,7 +19,8 @@ pub fn seal(signer: &dyn Signer, message: &[u8]) -> Result<Vec<u8>, SignError> {
 /// The message of a packet whose signature is right.
 #[must_use]
 pub fn open<'p>(key: &PublicKey, packet: &'p [u8]) -> Option<&'p [u8]> {
-    let (message, signature) = packet.split_at_checked(packet.len().checked_sub(key.algorithm().signature_length())?)?;
+    let (message, signature) =
+        packet.split_at_checked(packet.len().checked_sub(key.algorithm().signature_length())?)?;
     key.verify(message, signature).ok().map(|()| message)
 }
 

@@ -47,7 +47,11 @@ impl<'a> Input<'a> {
     }
 
     /// As many events as say so; each takes a byte at least, so the bytes bound their number.
-    pub(crate) fn events(&mut self, framing: Framing, count: u32) -> Result<Vec<&'a [u8]>, OpenError> {
+    pub(crate) fn events(
+        &mut self,
+        framing: Framing,
+        count: u32,
+    ) -> Result<Vec<&'a [u8]>, OpenError> {
         (0..count).map(|_| self.event(framing)).collect()
     }
 

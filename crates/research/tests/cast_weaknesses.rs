@@ -9,10 +9,13 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 
 use moteseal_core::DeviceId;
-use moteseal_core::cast::recovery::{Event, Item, LinkSet, Meter, Node, Now, RefusedCast, Relay, Settings, Store, Timing};
+use moteseal_core::cast::recovery::{
+    Event, Item, LinkSet, Meter, Node, Now, RefusedCast, Relay, Settings, Store, Timing,
+};
 use moteseal_core::cast::{
-    ChainDraft, ChainId, ChainNumber, ChainRef, Head, HeadError, Incoming, KeyId, Kind, LeafError, MAX_HEAD, MAX_LEAF,
-    MAX_SENDER_CERTIFICATE, NetworkId, OutgoingChain, SenderCertificateDraft, Taken,
+    ChainDraft, ChainId, ChainNumber, ChainRef, Head, HeadError, Incoming, KeyId, Kind, LeafError,
+    MAX_HEAD, MAX_LEAF, MAX_SENDER_CERTIFICATE, NetworkId, OutgoingChain, SenderCertificateDraft,
+    Taken,
 };
 use moteseal_core::digest::Digest;
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey, SignatureError, Signer as _};
@@ -23,7 +26,8 @@ use moteseal_research::paper_cast::{self, Chain, ExtendedBlock, Packet};
 use moteseal_research::secp160r1;
 use num_bigint::BigUint;
 
-const ID: ChainId = ChainId { network: NetworkId([1; 8]), sender: DeviceId([2; 8]), number: ChainNumber(3) };
+const ID: ChainId =
+    ChainId { network: NetworkId([1; 8]), sender: DeviceId([2; 8]), number: ChainNumber(3) };
 
 /// The paper's sender.
 fn paper_key() -> secp160r1::SecretKey {
@@ -54,7 +58,8 @@ struct Ours {
 }
 
 fn ours_as(id: ChainId, messages: &[Vec<u8>], per_block: u8) -> Ours {
-    let (mut digests, mut tags) = (vec![Digest::NULL; messages.len()], vec![[0; 8]; messages.len()]);
+    let (mut digests, mut tags) =
+        (vec![Digest::NULL; messages.len()], vec![[0; 8]; messages.len()]);
     let (mut scratch, mut out) = (vec![0; MAX_LEAF], vec![0; MAX_LEAF]);
     let draft = ChainDraft {
         id,
@@ -86,7 +91,8 @@ fn ours(messages: &[Vec<u8>], per_block: u8) -> Ours {
 }
 
 fn opened(head: &[u8]) -> Result<Incoming<16>, HeadError> {
-    Head::open(head, ID.network, ID.sender, &key().public(), &mut [0; MAX_HEAD]).map(|head| Incoming::new(&head).unwrap())
+    Head::open(head, ID.network, ID.sender, &key().public(), &mut [0; MAX_HEAD])
+        .map(|head| Incoming::new(&head).unwrap())
 }
 
 fn is_verified(taken: Result<Taken<'_>, LeafError>) -> bool {
@@ -96,14 +102,23 @@ fn is_verified(taken: Result<Taken<'_>, LeafError>) -> bool {
 #[test]
 fn one_forged_fragment_costs_the_paper_a_block_each_time_and_travels_through_the_network() {
     let messages = texts(&["valve 1 open", "valve 2 open", "valve 3 open"]);
-    let forged = Packet::Fragment { block: 1, index: 1, message: b"valve 2 SHUT".to_vec(), next: None };
+    let forged =
+        Packet::Fragment { block: 1, index: 1, message: b"valve 2 SHUT".to_vec(), next: None };
     let chain = paper_chain(&messages, 3);
     let mut receiver = paper_receiver(3, 3);
     receiver.hear(&chain.packets()[0]);
     for round in 1..=100 {
-        assert_eq!(receiver.hear(&forged), std::slice::from_ref(&forged), "it forwards what it could not check");
+        assert_eq!(
+            receiver.hear(&forged),
+            std::slice::from_ref(&forged),
+            "it forwards what it could not check"
+        );
         chain.packets().iter().skip(1).for_each(|packet| drop(receiver.hear(packet)));
-        assert_eq!((receiver.failed_blocks, receiver.accepted.len()), (round, 0), "and loses the whole block, genuine or not");
+        assert_eq!(
+            (receiver.failed_blocks, receiver.accepted.len()),
+            (round, 0),
+            "and loses the whole block, genuine or not"
+        );
     }
     // Fragments of later blocks are kept without a bound, and each makes it say something.
     for block in 2..1002 {
@@ -133,11 +148,17 @@ fn bytes_moved_from_one_message_to_the_next_pass_with_the_paper_and_not_with_us(
     assert_eq!(paper_cast::block_digest(&shifted, &[0x11; 8]), chain.first);
     let mut receiver = paper_receiver(3, 3);
     receiver.hear(&chain.packets()[0]);
-    let forged = Chain { blocks: vec![ExtendedBlock { messages: shifted.clone(), next: [0x11; 8] }], ..chain.clone() };
+    let forged = Chain {
+        blocks: vec![ExtendedBlock { messages: shifted.clone(), next: [0x11; 8] }],
+        ..chain.clone()
+    };
     forged.packets().iter().for_each(|packet| drop(receiver.hear(packet)));
     assert_eq!(receiver.accepted, shifted);
     // Nor how many messages a block has: at a receiver set up for one, all three arrive as a single one.
-    let joined = Chain { blocks: vec![ExtendedBlock { messages: vec![genuine.concat()], next: [0x11; 8] }], ..chain };
+    let joined = Chain {
+        blocks: vec![ExtendedBlock { messages: vec![genuine.concat()], next: [0x11; 8] }],
+        ..chain
+    };
     let mut receiver = paper_receiver(1, 1);
     joined.packets().iter().for_each(|packet| drop(receiver.hear(packet)));
     assert_eq!(receiver.accepted, [genuine.concat()]);
@@ -154,7 +175,10 @@ fn bytes_moved_from_one_message_to_the_next_pass_with_the_paper_and_not_with_us(
     // Also in the order in which a block is hashed: the last leaf and then the others' digests. Bytes moved over that seam are refused.
     let leaf = &chain.blocks[0][2];
     let mut incoming = opened(&chain.head).unwrap();
-    assert!(!is_verified(incoming.take(1, 0, &chain.blocks[0][0])) && !is_verified(incoming.take(1, 1, &chain.blocks[0][1])));
+    assert!(
+        !is_verified(incoming.take(1, 0, &chain.blocks[0][0]))
+            && !is_verified(incoming.take(1, 1, &chain.blocks[0][1]))
+    );
     for cut in 0..leaf.len() {
         assert_eq!(incoming.take(1, 2, &leaf[..cut]), Err(LeafError::ForgedLeaf));
     }
@@ -176,7 +200,8 @@ fn a_chain_said_elsewhere_passes_with_the_paper_and_not_with_us() {
     assert!(plant.hear(&Packet::First { digest: inner, signature: next.sign(&inner) }).len() == 1);
 
     // Ours: network, sender and number are signed, and in every hash.
-    let elsewhere = |network, sender, number| ours_as(ChainId { network, sender, number }, &messages, 1);
+    let elsewhere =
+        |network, sender, number| ours_as(ChainId { network, sender, number }, &messages, 1);
     let other_network = elsewhere(NetworkId([9; 8]), ID.sender, ID.number);
     let other_sender = elsewhere(ID.network, DeviceId([9; 8]), ID.number);
     assert_eq!(opened(&other_network.head).unwrap_err(), HeadError::WrongNetwork);
@@ -202,14 +227,21 @@ fn a_shared_key_of_one_opened_node_speaks_to_all_and_what_our_receivers_hold_spe
     let chain = ours(&texts(&["pumps on"]), 1);
     let forger = SecretKey::from_seed(Algorithm::Ed25519, &[6; 32]).unwrap();
     let (mut digests, mut scratch, mut out) = ([Digest::NULL], vec![0; MAX_LEAF], [0; MAX_HEAD]);
-    let draft =
-        ChainDraft { id: ID, key: KeyId::of(&key().public()), messages: 1, per_block: 1, kind: Kind::Messages, label: "orders" };
+    let draft = ChainDraft {
+        id: ID,
+        key: KeyId::of(&key().public()),
+        messages: 1,
+        per_block: 1,
+        kind: Kind::Messages,
+        label: "orders",
+    };
     let read = |_, buffer: &mut [u8]| {
         buffer[..9].copy_from_slice(b"pumps off");
         Ok::<_, Infallible>(9)
     };
     let forged = OutgoingChain::build(draft, &mut digests, &mut [], &mut scratch, read).unwrap();
-    let signature = forger.signature(forged.message(Algorithm::Ed25519, &mut [0; MAX_HEAD]).unwrap()).unwrap();
+    let signature =
+        forger.signature(forged.message(Algorithm::Ed25519, &mut [0; MAX_HEAD]).unwrap()).unwrap();
     let head = forged.attach(Algorithm::Ed25519, &signature, &mut out).unwrap();
     assert_eq!(opened(head).unwrap_err(), HeadError::Signature(SignatureError::NotAuthentic));
     // And no byte of a genuine head can be changed.
@@ -222,7 +254,8 @@ fn a_shared_key_of_one_opened_node_speaks_to_all_and_what_our_receivers_hold_spe
 
 /// Two messages of twenty bytes each, contradicting each other, with the same 64 bits of SHA-1 in front of the eight bytes that end a chain.
 /// Found by a search of 5.8 * 10^9 hashes, in eight minutes of half a core.
-const COLLISION: [(&[u8; 12], u64); 2] = [(b"valve 3 open", 0xb9c6_5687_5a82_4e30), (b"valve 3 shut", 0xad5a_9fc4_f38f_060d)];
+const COLLISION: [(&[u8; 12], u64); 2] =
+    [(b"valve 3 open", 0xb9c6_5687_5a82_4e30), (b"valve 3 shut", 0xad5a_9fc4_f38f_060d)];
 
 fn colliding([text, salt]: [&[u8]; 2]) -> Vec<u8> {
     [text, salt].concat()
@@ -236,7 +269,12 @@ fn sixty_four_bits_let_a_sender_say_two_things_under_one_signature_and_our_diges
     for said in [&open, &shut] {
         let mut receiver = paper_receiver(1, 1);
         receiver.hear(&chain.packets()[0]);
-        receiver.hear(&Packet::Fragment { block: 1, index: 0, message: said.clone(), next: Some([0x11; 8]) });
+        receiver.hear(&Packet::Fragment {
+            block: 1,
+            index: 0,
+            message: said.clone(),
+            next: Some([0x11; 8]),
+        });
         assert_eq!(receiver.accepted, std::slice::from_ref(said));
     }
 
@@ -264,7 +302,9 @@ impl Store for Flash {
     }
 
     fn fetch<'b>(&mut self, item: Item, out: &'b mut [u8]) -> Result<Option<&'b [u8]>, Infallible> {
-        let Some(bytes) = self.items.get(&item).filter(|bytes| bytes.len() <= out.len()) else { return Ok(None) };
+        let Some(bytes) = self.items.get(&item).filter(|bytes| bytes.len() <= out.len()) else {
+            return Ok(None);
+        };
         out[..bytes.len()].copy_from_slice(bytes);
         Ok(Some(&out[..bytes.len()]))
     }
@@ -352,7 +392,12 @@ fn frames(number: u64, messages: &[Vec<u8>], per_block: u8) -> Vec<Vec<u8>> {
     let mut frames = vec![framed(&CastFrame::Head(&chain.head))];
     for (block, leaves) in (1..).zip(&chain.blocks) {
         for (index, leaf) in (0..).zip(leaves) {
-            frames.push(framed(&CastFrame::Fragment { chain: id.reference(KeyId::of(&key().public())), block, index, leaf }));
+            frames.push(framed(&CastFrame::Fragment {
+                chain: id.reference(KeyId::of(&key().public())),
+                block,
+                index,
+                leaf,
+            }));
         }
     }
     frames
@@ -384,17 +429,27 @@ fn an_old_chain_said_again_passes_with_the_paper_and_is_refused_by_us_after_a_re
     for chain in [&first, &second, &first] {
         chain.packets().iter().for_each(|packet| drop(receiver.hear(packet)));
     }
-    assert_eq!(receiver.accepted, [old.concat(), new.concat(), old.concat()], "the pumps are off again");
+    assert_eq!(
+        receiver.accepted,
+        [old.concat(), new.concat(), old.concat()],
+        "the pumps are off again"
+    );
 
     // Ours: a chain counts once, and no chain after a later one.
     let bases = [base().public()];
     let mut flash = Flash::default();
     let mut node = Mote::new(settings(&bases), 1, at(0), &mut flash).unwrap();
-    assert!(matches!(hear(&mut node, 0, &framed(&CastFrame::Certificate(&certificate())), &mut flash), Event::Certified { .. }));
+    assert!(matches!(
+        hear(&mut node, 0, &framed(&CastFrame::Certificate(&certificate())), &mut flash),
+        Event::Certified { .. }
+    ));
     let (first, second) = (frames(1, &old, 1), frames(2, &new, 1));
     for chain in [&first, &second] {
         assert!(matches!(hear(&mut node, 5_000, &chain[0], &mut flash), Event::Accepted { .. }));
-        assert!(matches!(hear(&mut node, 5_000, &chain[1], &mut flash), Event::Verified { is_last: true, .. }));
+        assert!(matches!(
+            hear(&mut node, 5_000, &chain[1], &mut flash),
+            Event::Verified { is_last: true, .. }
+        ));
     }
     let replayed = |node: &mut Mote<'_>, ms, flash: &mut Flash| {
         for chain in [&first, &second] {
@@ -409,7 +464,10 @@ fn an_old_chain_said_again_passes_with_the_paper_and_is_refused_by_us_after_a_re
     flash.items.clear();
     let mut node = Mote::new(settings(&bases), 2, at(0), &mut flash).unwrap();
     hear(&mut node, 0, &framed(&CastFrame::Certificate(&certificate())), &mut flash);
-    assert_eq!(hear(&mut node, 10_000, &first[0], &mut flash), Event::Refused(RefusedCast::ChainGoesBack));
+    assert_eq!(
+        hear(&mut node, 10_000, &first[0], &mut flash),
+        Event::Refused(RefusedCast::ChainGoesBack)
+    );
     replayed(&mut node, 20_000, &mut flash);
 }
 
@@ -447,7 +505,11 @@ fn a_flood_of_forged_heads_costs_the_paper_a_signature_check_each_and_us_what_th
         }
     }
     // Four at once and one a second.
-    assert!(node.checks().heads <= 4 + 600, "{} checks of 60,000 forged heads", node.checks().heads);
+    assert!(
+        node.checks().heads <= 4 + 600,
+        "{} checks of 60,000 forged heads",
+        node.checks().heads
+    );
     // What waits is drawn by lot: the genuine head has one chance in a hundred and one each second, however early the others come.
     assert!(accepted.is_some(), "and the genuine head gets through");
 }
@@ -460,7 +522,10 @@ fn forged_acknowledgements_make_the_papers_nodes_send_without_end_and_ours_withi
     chain.packets().iter().for_each(|packet| drop(receiver.hear(packet)));
     let asked = Packet::Acknowledgement { block: 1, missing: u64::MAX };
     let answers: usize = (0..1_000).map(|_| receiver.hear(&asked).len()).sum();
-    assert_eq!(answers, 5_000, "five messages for each forged acknowledgement of a few bytes, from every node in earshot");
+    assert_eq!(
+        answers, 5_000,
+        "five messages for each forged acknowledgement of a few bytes, from every node in earshot"
+    );
 
     let bases = [base().public()];
     let mut flash = Flash::default();
@@ -471,7 +536,11 @@ fn forged_acknowledgements_make_the_papers_nodes_send_without_end_and_ours_withi
     }
     // Its own relays are over.
     said(&mut node, 0, 60_000, &mut flash);
-    let wanted = framed(&CastFrame::Wanted { chain: ID.reference(KeyId::of(&key().public())), block: 1, wanted: u64::MAX });
+    let wanted = framed(&CastFrame::Wanted {
+        chain: ID.reference(KeyId::of(&key().public())),
+        block: 1,
+        wanted: u64::MAX,
+    });
     let mut answers = 0;
     for ms in (60_000..70_000).step_by(10) {
         hear(&mut node, ms, &wanted, &mut flash);

@@ -20,7 +20,10 @@ fn keys(sources: usize) -> Vec<[u8; 20]> {
 
 fn paper(sources: usize) -> (Vec<sies_paper::Source>, sies_paper::Querier) {
     let keys = keys(sources);
-    (keys.iter().map(|&own| sies_paper::Source::new(GLOBAL, own)).collect(), sies_paper::Querier::new(GLOBAL, keys))
+    (
+        keys.iter().map(|&own| sies_paper::Source::new(GLOBAL, own)).collect(),
+        sies_paper::Querier::new(GLOBAL, keys),
+    )
 }
 
 fn answers(sources: &[sies_paper::Source], epoch: u64, values: &[u32]) -> Vec<Psr> {
@@ -56,7 +59,10 @@ fn the_pseudo_random_functions_are_hmac() {
     let (key, message) = (b"Jefe", b"what do ya want for nothing?");
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     assert_eq!(hex(&hm1(key, message)), "effcdf6ae5eb2fa2d27416d5f184df9c259a7c79");
-    assert_eq!(hex(&hm256(key, message)), "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+    assert_eq!(
+        hex(&hm256(key, message)),
+        "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"
+    );
 }
 
 proptest! {
@@ -124,10 +130,17 @@ fn a_source_that_nobody_knows_is_named() {
 #[test]
 fn cmt_takes_a_bent_sum_for_true() {
     let keys = keys(3);
-    let sum = keys.iter().map(|&key| cmt::Source::new(key).encrypt(5, 20)).reduce(cmt::Ciphertext::merge).unwrap();
+    let sum = keys
+        .iter()
+        .map(|&key| cmt::Source::new(key).encrypt(5, 20))
+        .reduce(cmt::Ciphertext::merge)
+        .unwrap();
     let mut million = [0; 20];
     million[12..].copy_from_slice(&1_000_000_u64.to_be_bytes());
-    assert_eq!(cmt::Querier::new(keys).decrypt(5, sum.merge(cmt::Ciphertext::from_bytes(&million))), Some(1_000_060));
+    assert_eq!(
+        cmt::Querier::new(keys).decrypt(5, sum.merge(cmt::Ciphertext::from_bytes(&million))),
+        Some(1_000_060)
+    );
 }
 
 #[test]
@@ -136,8 +149,13 @@ fn two_answers_in_one_epoch_reveal_the_epoch_key_of_the_papers_scheme() {
     let psrs = answers(&sources, 3, &[100; 8]);
     // The source restarts, forgets that it answered, and reads again.
     let again = sources[2].answer(3, 97);
-    let key = attack::epoch_key_of_two(&psrs[2].to_bytes(), &again.to_bytes(), 3, VALUE_SHIFT).unwrap();
-    assert_eq!(key, attack::epoch_key_of_leaked(&GLOBAL, 3), "the adversary never had the global key");
+    let key =
+        attack::epoch_key_of_two(&psrs[2].to_bytes(), &again.to_bytes(), 3, VALUE_SHIFT).unwrap();
+    assert_eq!(
+        key,
+        attack::epoch_key_of_leaked(&GLOBAL, 3),
+        "the adversary never had the global key"
+    );
 
     // With it anybody's answers are forged: the querier takes a sum that is 5,000 too large.
     let forged = attack::bend(&merged(&psrs).to_bytes(), &key, 5000, VALUE_SHIFT).unwrap();
@@ -151,7 +169,8 @@ fn two_answers_bend_the_papers_sums_though_nobody_knows_the_readings() {
     let again = sources[2].answer(3, 97);
     let sum = merged(&psrs).to_bytes();
     for (times, bent) in [(1, 803), (10, 830), (-100, 500)] {
-        let forged = attack::bend_by_two(&sum, &psrs[2].to_bytes(), &again.to_bytes(), times).unwrap();
+        let forged =
+            attack::bend_by_two(&sum, &psrs[2].to_bytes(), &again.to_bytes(), times).unwrap();
         assert_eq!(querier.open(3, Psr::from_bytes(&forged).unwrap()), Ok(bent), "{times} times");
     }
 }

@@ -7,8 +7,8 @@ use moteseal_core::record::{DeviceId, EpochNumber, Framing};
 use moteseal_core::sample::Rate;
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_research::{
-    Ask, Concatenate, Context, EpochSeal, OfflineChain, OnlineChain, OpenError, PaperStar, PaperTree, Row, Scheme, SignEach,
-    Unsupported,
+    Ask, Concatenate, Context, EpochSeal, OfflineChain, OnlineChain, OpenError, PaperStar,
+    PaperTree, Row, Scheme, SignEach, Unsupported,
 };
 use proptest::prelude::*;
 
@@ -50,7 +50,8 @@ fn through(
     asked: &Ask<'_>,
 ) -> Result<Vec<Row>, OpenError> {
     let sealed = scheme.seal(context, &key(), events).unwrap();
-    let served = scheme.serve(context, &sealed, served).map_err(|Unsupported| OpenError::Unsupported)?;
+    let served =
+        scheme.serve(context, &sealed, served).map_err(|Unsupported| OpenError::Unsupported)?;
     scheme.open(context, &key().public(), &served, asked)
 }
 
@@ -128,7 +129,11 @@ fn no_changed_byte_yields_a_row_that_was_not_sealed() {
                 }
                 if let Ok(rows) = scheme.open(&context, &key().public(), &served[..at], &ask) {
                     // Sign-each takes any of its events for a whole answer; see below.
-                    assert!(scheme.name() == SignEach.name() && whole.starts_with(&rows), "{}: cut at {at}", scheme.name());
+                    assert!(
+                        scheme.name() == SignEach.name() && whole.starts_with(&rows),
+                        "{}: cut at {at}",
+                        scheme.name()
+                    );
                 }
             }
         }
@@ -140,8 +145,15 @@ fn nothing_opens_under_another_device_or_epoch() {
     for scheme in schemes() {
         let sealed = scheme.seal(&four(), &key(), &numbered(8)).unwrap();
         let served = scheme.serve(&four(), &sealed, &Ask::All).unwrap();
-        for other in [Context { device: DeviceId([8; 8]), ..four() }, Context { epoch: EpochNumber(4), ..four() }] {
-            assert!(scheme.open(&other, &key().public(), &served, &Ask::All).is_err(), "{}", scheme.name());
+        for other in [
+            Context { device: DeviceId([8; 8]), ..four() },
+            Context { epoch: EpochNumber(4), ..four() },
+        ] {
+            assert!(
+                scheme.open(&other, &key().public(), &served, &Ask::All).is_err(),
+                "{}",
+                scheme.name()
+            );
         }
     }
 }
@@ -168,10 +180,17 @@ fn half_of_an_epoch_costs_everything_without_partial_retrieval() {
         let sealed = scheme.seal(&four(), &key(), events).unwrap();
         let bytes = |ask: &Ask<'_>| scheme.serve(&four(), &sealed, ask).unwrap().len() as f64;
         let share = bytes(&Ask::Rate(half())) / bytes(&Ask::All);
-        let all_or_nothing = matches!(scheme.name(), "concatenate" | "hash chaining (off-line)" | "hash chaining (on-line)");
+        let all_or_nothing = matches!(
+            scheme.name(),
+            "concatenate" | "hash chaining (off-line)" | "hash chaining (on-line)"
+        );
         // A tree sends digests for what it leaves out, and the paper's a number an event.
         let most = if scheme.name().starts_with("tree") { 6.0 } else { 0.55 };
-        assert!(if all_or_nothing { share == 1.0 } else { share < most }, "{}: {share}", scheme.name());
+        assert!(
+            if all_or_nothing { share == 1.0 } else { share < most },
+            "{}: {share}",
+            scheme.name()
+        );
     }
 }
 
@@ -180,10 +199,16 @@ fn a_choice_in_the_clouds_favour_passes_with_sign_each_only() {
     // The cloud keeps back what it does not like: every event whose value is in the upper half.
     let events = numbered(200);
     let liked: Vec<u64> = (0..100).collect();
-    let biased = |scheme: &dyn Scheme| through(scheme, &four(), &events, &Ask::Events(&liked), &Ask::Rate(half()));
+    let biased = |scheme: &dyn Scheme| {
+        through(scheme, &four(), &events, &Ask::Events(&liked), &Ask::Rate(half()))
+    };
 
     assert_eq!(biased(&SignEach).unwrap().len(), 100, "sign-each does not notice");
-    assert_eq!(biased(&OfflineChain), Err(OpenError::NotAsAsked), "a chain that ends early shows it");
+    assert_eq!(
+        biased(&OfflineChain),
+        Err(OpenError::NotAsAsked),
+        "a chain that ends early shows it"
+    );
     assert_eq!(biased(&EpochSeal::TREE), Err(OpenError::NotAsAsked));
 }
 
@@ -238,10 +263,16 @@ fn the_papers_tree_does_not_notice_a_missing_event_of_a_level() {
     let sealed = PaperTree.seal(&four(), &key(), &events).unwrap();
     let ask = Ask::Rate(half());
     let fair = through(&PaperTree, &four(), &events, &ask, &ask).unwrap();
-    let liked: Vec<u64> = fair.iter().map(|row| row.seq.unwrap()).filter(|&seq| seq < 100).collect();
+    let liked: Vec<u64> =
+        fair.iter().map(|row| row.seq.unwrap()).filter(|&seq| seq < 100).collect();
     let served = PaperTree.serve(&four(), &sealed, &Ask::Events(&liked)).unwrap();
     let rows = PaperTree.open(&four(), &key().public(), &served, &ask).unwrap();
-    assert!(rows.len() < fair.len() * 2 / 3, "{} of {} pass for the whole level", rows.len(), fair.len());
+    assert!(
+        rows.len() < fair.len() * 2 / 3,
+        "{} of {} pass for the whole level",
+        rows.len(),
+        fair.len()
+    );
 }
 
 #[test]
@@ -287,7 +318,8 @@ fn the_papers_step_is_a_chain_of_digests() {
 fn star_and_chains_remember_as_much_after_a_million_events_as_after_ten() {
     for scheme in schemes() {
         let grows = scheme.device_state(1_000_000, 4) > scheme.device_state(10, 4);
-        let expected = matches!(scheme.name(), "concatenate" | "hash chaining (off-line)" | "tree (paper)");
+        let expected =
+            matches!(scheme.name(), "concatenate" | "hash chaining (off-line)" | "tree (paper)");
         assert_eq!(grows, expected, "{}", scheme.name());
     }
 }

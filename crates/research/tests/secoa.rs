@@ -93,14 +93,17 @@ proptest! {
 
 fn claims(values: &[u8]) -> (Vec<Claim>, max::Querier) {
     let keys = keys(u32::try_from(values.len()).unwrap());
-    let claims = (0..).zip(keys.iter().zip(values)).map(|(i, (key, &value))| max::Source::new(i, key).claim(EPOCH, 4, value));
+    let claims = (0..)
+        .zip(keys.iter().zip(values))
+        .map(|(i, (key, &value))| max::Source::new(i, key).claim(EPOCH, 4, value));
     (claims.collect(), max::Querier::new(&keys))
 }
 
 fn reports(values: &[u64], sketches: u32) -> (Vec<Partial>, sum::Querier) {
     let keys = keys(u32::try_from(values.len()).unwrap());
-    let reports =
-        (0..).zip(keys.iter().zip(values)).map(|(i, (key, &value))| sum::Source::new(i, key).report(EPOCH, sketches, value));
+    let reports = (0..)
+        .zip(keys.iter().zip(values))
+        .map(|(i, (key, &value))| sum::Source::new(i, key).report(EPOCH, sketches, value));
     (reports.collect(), sum::Querier::new(&keys))
 }
 
@@ -154,9 +157,16 @@ fn a_sum_cannot_be_changed_on_the_way() {
 
     // The same position as another sketch's, so that the number of SEALs stays right.
     let (low, high) = (*honest.values.iter().min().unwrap(), *honest.values.iter().max().unwrap());
-    let often = *honest.values.iter().find(|value| honest.values.iter().filter(|other| other == value).count() > 1).unwrap();
+    let often = *honest
+        .values
+        .iter()
+        .find(|value| honest.values.iter().filter(|other| other == value).count() > 1)
+        .unwrap();
     let at = honest.values.iter().position(|&value| value == often).unwrap();
-    assert_eq!(refused(&|result| result.values[at] = if often == high { low } else { high }), Refused::Inflated);
+    assert_eq!(
+        refused(&|result| result.values[at] = if often == high { low } else { high }),
+        Refused::Inflated
+    );
     assert_eq!(refused(&|result| result.certificate[3] ^= 1), Refused::Inflated);
     assert_eq!(refused(&|result| result.sources[0] = 3), Refused::UnknownSource);
     assert_eq!(refused(&|result| result.seals[0] = result.seals[0].roll(1)), Refused::Deflated);
@@ -166,8 +176,14 @@ fn a_sum_cannot_be_changed_on_the_way() {
     assert_eq!(querier.verify(EPOCH, 29, &honest), Err(Refused::Malformed));
 
     // One sketch's maximum given up for a smaller one that its source did certify: the XOR comes out, the SEALs do not.
-    let instance = (0..30).find(|&i| reports.iter().any(|child| child.claims[i].value < honest.values[i])).unwrap();
-    let smallest = reports.iter().map(|child| child.claims[instance].clone()).min_by_key(|claim| claim.value).unwrap();
+    let instance = (0..30)
+        .find(|&i| reports.iter().any(|child| child.claims[i].value < honest.values[i]))
+        .unwrap();
+    let smallest = reports
+        .iter()
+        .map(|child| child.claims[instance].clone())
+        .min_by_key(|claim| claim.value)
+        .unwrap();
     let mut deflated = Partial::merge(reports).unwrap();
     deflated.claims[instance] = Claim { seal: deflated.claims[instance].seal, ..smallest };
     assert_eq!(querier.verify(EPOCH, 30, &deflated.finish()), Err(Refused::Deflated));
@@ -177,7 +193,8 @@ fn a_sum_cannot_be_changed_on_the_way() {
 fn what_honest_sources_add_up_to_can_be_made_from_the_keys() {
     let values = [700, 20, 4000, 1, 0, 90];
     let (reports, querier) = reports(&values, 25);
-    let sketches: Vec<_> = (0..).zip(values).map(|(source, value)| Sketch::of(25, source, EPOCH, value)).collect();
+    let sketches: Vec<_> =
+        (0..).zip(values).map(|(source, value)| Sketch::of(25, source, EPOCH, value)).collect();
     let made = querier.as_aggregated(EPOCH, &sketches).unwrap();
     assert_eq!(made, Partial::merge(reports).unwrap().finish());
     assert_eq!(querier.as_aggregated(EPOCH, &sketches[1..]), None);
@@ -186,7 +203,8 @@ fn what_honest_sources_add_up_to_can_be_made_from_the_keys() {
 #[test]
 fn children_of_different_sizes_are_not_merged() {
     let keys = keys(2);
-    let partial = |i: u32, sketches| sum::Source::new(i, &keys[i as usize]).report(EPOCH, sketches, 10);
+    let partial =
+        |i: u32, sketches| sum::Source::new(i, &keys[i as usize]).report(EPOCH, sketches, 10);
     assert_eq!(Partial::merge(vec![partial(0, 4), partial(1, 5)]), None);
     assert_eq!(Partial::merge(Vec::new()), None);
 }
@@ -212,7 +230,11 @@ fn a_seal_at_position_one_gives_its_seed_away() {
     let seal = number(&Seal::of(&seed, 1).residue());
     assert_eq!(seal.cbrt(), number(&seed));
     let further = number(&Seal::of(&seed, 2).residue());
-    assert_ne!(further.cbrt(), number(&Seal::of(&seed, 1).residue()), "from position 2 on it is not that easy");
+    assert_ne!(
+        further.cbrt(),
+        number(&Seal::of(&seed, 1).residue()),
+        "from position 2 on it is not that easy"
+    );
 }
 
 /// A generator for tests: SplitMix64, uniform in (0, 1].
@@ -243,11 +265,23 @@ fn drawn_sketches_are_distributed_as_inserted_ones() {
     for value in [1, 2, 7, 100, 3000] {
         let inserted = Sketch::of(20_000, 5, EPOCH, value);
         let drawn = Sketch::drawn(20_000, value, &mut || uniform.draw());
-        let of = |sketch: &Sketch| moments(sketch.values().iter().map(|&zeros| f64::from(zeros)).collect::<Vec<_>>().into_iter());
+        let of = |sketch: &Sketch| {
+            moments(
+                sketch
+                    .values()
+                    .iter()
+                    .map(|&zeros| f64::from(zeros))
+                    .collect::<Vec<_>>()
+                    .into_iter(),
+            )
+        };
         let ((mean, variance), (drawn_mean, drawn_variance)) = (of(&inserted), of(&drawn));
         // Standard errors are about 0.013 and 0.06.
         assert!((mean - drawn_mean).abs() < 0.06, "{value}: {mean} and {drawn_mean}");
-        assert!((variance - drawn_variance).abs() < 0.3, "{value}: {variance} and {drawn_variance}");
+        assert!(
+            (variance - drawn_variance).abs() < 0.3,
+            "{value}: {variance} and {drawn_variance}"
+        );
     }
     assert_eq!(Sketch::of(9, 5, EPOCH, 0), Sketch::empty(9));
     assert_eq!(Sketch::drawn(9, 0, &mut || uniform.draw()), Sketch::empty(9));
@@ -273,7 +307,10 @@ fn three_hundred_sketches_are_within_a_tenth_less_often_than_the_paper_says() {
     let bias = ratio / runs as f64;
     assert!((0.24..0.29).contains(&bias), "too large by {bias} on average");
     assert!(by_the_letter < 120, "{by_the_letter} of {runs} within 10 % by the letter");
-    assert!((1520..1720).contains(&corrected), "{corrected} of {runs} within 10 % without the bias");
+    assert!(
+        (1520..1720).contains(&corrected),
+        "{corrected} of {runs} within 10 % without the bias"
+    );
 }
 
 /// The same on inserted sketches of real messages: several sources, merged and verified.

@@ -9,7 +9,9 @@ use moteseal_core::seal::{MAX_MESSAGE, Scheme, Seal, Statement};
 use moteseal_core::signature::{Algorithm, SecretKey, Signer};
 use moteseal_core::sum::guard::{EpochGuard, GuardError};
 use moteseal_core::sum::query::QueryId;
-use moteseal_core::sum::sies::{EncryptError, KeyTotals, Master, OpenError, Psr, SHARE_BITS, Slot, SourceKey};
+use moteseal_core::sum::sies::{
+    EncryptError, KeyTotals, Master, OpenError, Psr, SHARE_BITS, Slot, SourceKey,
+};
 use moteseal_core::{DeviceId, GroupId};
 use moteseal_research::prf::hm1;
 use moteseal_research::sies_paper::{self, VALUE_SHIFT, attack};
@@ -25,7 +27,10 @@ const MOST: u128 = 1_000_000;
 /// The paper's network: its sources, and the querier.
 fn paper(sources: u8) -> (Vec<sies_paper::Source>, sies_paper::Querier) {
     let own: Vec<_> = (0..sources).map(|source| hm1(b"own", &[source])).collect();
-    (own.iter().map(|&own| sies_paper::Source::new([7; 20], own)).collect(), sies_paper::Querier::new([7; 20], own))
+    (
+        own.iter().map(|&own| sies_paper::Source::new([7; 20], own)).collect(),
+        sies_paper::Querier::new([7; 20], own),
+    )
 }
 
 fn paper_sum(psrs: &[sies_paper::Psr]) -> [u8; 32] {
@@ -38,7 +43,11 @@ fn ours(master: &Master, key_group: u32, sources: u8, query: QueryId) -> Vec<Sou
 }
 
 fn device(master: &Master, key_group: u32, source: u8) -> moteseal_core::sum::sies::SourceSecret {
-    master.source(GROUP, DeviceId([source, 0, 0, 0, 0, 0, 0, u8::try_from(key_group).unwrap()]), key_group)
+    master.source(
+        GROUP,
+        DeviceId([source, 0, 0, 0, 0, 0, 0, u8::try_from(key_group).unwrap()]),
+        key_group,
+    )
 }
 
 /// What a source sends whose guard has not seen the epoch.
@@ -52,7 +61,14 @@ fn sum(psrs: &[Psr]) -> [u8; 32] {
 }
 
 /// The querier's part over these sources.
-fn open(master: &Master, key_group: u32, of: &[SourceKey], slot: Slot, epoch: u64, sum: &[u8; 32]) -> Result<u128, OpenError> {
+fn open(
+    master: &Master,
+    key_group: u32,
+    of: &[SourceKey],
+    slot: Slot,
+    epoch: u64,
+    sum: &[u8; 32],
+) -> Result<u128, OpenError> {
     let mut totals = KeyTotals::default();
     of.iter().for_each(|source| totals.add(source, slot, epoch));
     let key = master.key_group(GROUP, key_group).for_query(of[0].query());
@@ -65,7 +81,8 @@ fn two_answers_in_one_epoch_bend_the_papers_sums_and_ours_are_never_given() {
     let (sources, querier) = paper(4);
     let psrs: Vec<_> = sources.iter().map(|source| source.answer(EPOCH, 100)).collect();
     let again = sources[1].answer(EPOCH, 97);
-    let key = attack::epoch_key_of_two(&psrs[1].to_bytes(), &again.to_bytes(), 3, VALUE_SHIFT).unwrap();
+    let key =
+        attack::epoch_key_of_two(&psrs[1].to_bytes(), &again.to_bytes(), 3, VALUE_SHIFT).unwrap();
     let forged = attack::bend(&paper_sum(&psrs), &key, 5000, VALUE_SHIFT).unwrap();
     assert_eq!(querier.open(EPOCH, sies_paper::Psr::from_bytes(&forged).unwrap()), Ok(5400));
 
@@ -88,13 +105,22 @@ fn two_answers_in_one_epoch_bend_the_papers_sums_and_ours_are_never_given() {
     assert_eq!(psrs[1], first);
     let honest = sum(&psrs);
     assert_eq!(open(&master, 0, &sources, SLOT, EPOCH, &honest), Ok(400));
-    let seconds =
-        [answer(&sources[1], SLOT, EPOCH + 1, 97), answer(&sources[1], Slot(1), EPOCH, 97), answer(&others[1], SLOT, EPOCH, 97)];
+    let seconds = [
+        answer(&sources[1], SLOT, EPOCH + 1, 97),
+        answer(&sources[1], Slot(1), EPOCH, 97),
+        answer(&others[1], SLOT, EPOCH, 97),
+    ];
     for second in seconds {
         let (first, second) = (first.to_bytes(), second.to_bytes());
         let key = attack::epoch_key_of_two(&first, &second, 3, SHARE_BITS).unwrap();
-        for forged in [attack::bend(&honest, &key, 50, SHARE_BITS), attack::bend_by_two(&honest, &first, &second, 1)] {
-            assert_eq!(open(&master, 0, &sources, SLOT, EPOCH, &forged.unwrap()), Err(OpenError::SharesMismatch));
+        for forged in [
+            attack::bend(&honest, &key, 50, SHARE_BITS),
+            attack::bend_by_two(&honest, &first, &second, 1),
+        ] {
+            assert_eq!(
+                open(&master, 0, &sources, SLOT, EPOCH, &forged.unwrap()),
+                Err(OpenError::SharesMismatch)
+            );
         }
     }
 }
@@ -118,17 +144,27 @@ fn a_leaked_key_bends_all_sums_of_the_paper_and_one_key_groups_of_ours() {
     let key = attack::epoch_key_of_two(&two[0], &two[1], 1, SHARE_BITS).unwrap();
     let honest: Vec<_> = groups
         .iter()
-        .map(|group| sum(&group.iter().map(|source| answer(source, SLOT, EPOCH, 100)).collect::<Vec<_>>()))
+        .map(|group| {
+            sum(&group.iter().map(|source| answer(source, SLOT, EPOCH, 100)).collect::<Vec<_>>())
+        })
         .collect();
-    let forged: Vec<_> = honest.iter().map(|sum| attack::bend(sum, &key, 77, SHARE_BITS).unwrap()).collect();
-    assert_eq!(open(&master, 1, &groups[1], SLOT, EPOCH, &forged[1]), Err(OpenError::SharesMismatch), "another key group");
+    let forged: Vec<_> =
+        honest.iter().map(|sum| attack::bend(sum, &key, 77, SHARE_BITS).unwrap()).collect();
+    assert_eq!(
+        open(&master, 1, &groups[1], SLOT, EPOCH, &forged[1]),
+        Err(OpenError::SharesMismatch),
+        "another key group"
+    );
     // What is left, and why key groups are small: within its own group a captured source still bends.
     assert_eq!(open(&master, 0, &groups[0], SLOT, EPOCH, &forged[0]), Ok(477));
 
     // And the key of one epoch, slot and query bends no other, even in that group: a leak of a `K_t` alone is over with its epoch.
     let other_query = ours(&master, 0, 4, OTHER_QUERY);
-    for (sources, slot, epoch) in [(&groups[0], SLOT, EPOCH + 1), (&groups[0], Slot(1), EPOCH), (&other_query, SLOT, EPOCH)] {
-        let honest = sum(&sources.iter().map(|source| answer(source, slot, epoch, 100)).collect::<Vec<_>>());
+    for (sources, slot, epoch) in
+        [(&groups[0], SLOT, EPOCH + 1), (&groups[0], Slot(1), EPOCH), (&other_query, SLOT, EPOCH)]
+    {
+        let honest =
+            sum(&sources.iter().map(|source| answer(source, slot, epoch, 100)).collect::<Vec<_>>());
         let forged = attack::bend(&honest, &key, 77, SHARE_BITS).unwrap();
         assert_eq!(open(&master, 0, sources, slot, epoch, &honest), Ok(400));
         assert_eq!(open(&master, 0, sources, slot, epoch, &forged), Err(OpenError::SharesMismatch));
@@ -140,12 +176,18 @@ fn a_source_claimed_silent_is_lost_to_the_paper_and_speaks_through_its_seal_in_o
     // The paper: an aggregator drops the answer it dislikes and reports a failure. Nothing that the querier ever gets says otherwise.
     let (sources, querier) = paper(4);
     let psrs: Vec<_> = sources[..3].iter().map(|source| source.answer(EPOCH, 100)).collect();
-    assert_eq!(querier.open_of(EPOCH, sies_paper::Psr::from_bytes(&paper_sum(&psrs)).unwrap(), &[0, 1, 2]), Ok(300));
+    assert_eq!(
+        querier.open_of(EPOCH, sies_paper::Psr::from_bytes(&paper_sum(&psrs)).unwrap(), &[0, 1, 2]),
+        Ok(300)
+    );
 
     // Ours: the sum of the rest is the sum of the rest, and whoever is missing is missing by name. Silence cannot be passed off as a sum over all.
     let master = Master::new([9; 32]);
     let sources = ours(&master, 0, 4, QUERY);
-    let dropped = sum(&sources[..3].iter().map(|source| answer(source, SLOT, EPOCH, 100)).collect::<Vec<_>>());
+    let dropped = sum(&sources[..3]
+        .iter()
+        .map(|source| answer(source, SLOT, EPOCH, 100))
+        .collect::<Vec<_>>());
     assert_eq!(open(&master, 0, &sources, SLOT, EPOCH, &dropped), Err(OpenError::SharesMismatch));
     assert_eq!(open(&master, 0, &sources[..3], SLOT, EPOCH, &dropped), Ok(300));
 
@@ -158,6 +200,9 @@ fn a_source_claimed_silent_is_lost_to_the_paper_and_speaks_through_its_seal_in_o
     let mut signature = [0; 64];
     key.sign(seal.message(&mut buffer), &mut signature).unwrap();
     assert_eq!(seal.signed_by(&key.public(), &signature), Ok(()));
-    assert!(seal.statement().answered_in(&QUERY.0, EPOCH), "the aggregator lied, and this is the proof");
+    assert!(
+        seal.statement().answered_in(&QUERY.0, EPOCH),
+        "the aggregator lied, and this is the proof"
+    );
     assert!(!seal.statement().answered_in(&QUERY.0, EPOCH + 1));
 }

@@ -26,8 +26,11 @@ const WIRE_BYTES: usize = 4_200;
 /// Seconds of processor time that this process has used.
 fn processor_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-    let ticks = |field: usize| fields.get(field).and_then(|ticks| ticks.parse::<f64>().ok()).unwrap_or(f64::NAN);
+    let fields: Vec<&str> =
+        stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let ticks = |field: usize| {
+        fields.get(field).and_then(|ticks| ticks.parse::<f64>().ok()).unwrap_or(f64::NAN)
+    };
     (ticks(11) + ticks(12)) / 100.0
 }
 
@@ -41,7 +44,10 @@ fn measure(bundles: usize, run: impl FnOnce()) -> Cost {
     let (started, used) = (Instant::now(), processor_seconds());
     run();
     let each = 1e6 / bundles as f64;
-    Cost { wall_us: started.elapsed().as_secs_f64() * each, processor_us: (processor_seconds() - used) * each }
+    Cost {
+        wall_us: started.elapsed().as_secs_f64() * each,
+        processor_us: (processor_seconds() - used) * each,
+    }
 }
 
 fn bare_loop(path: &Path, bundles: usize) -> Cost {
@@ -61,20 +67,26 @@ fn store(path: &Path, sync: bool, bundles: &[Vec<Bundle>]) -> Cost {
         thread::scope(|scope| {
             for bundles in bundles {
                 let store = &store;
-                scope.spawn(move || bundles.iter().for_each(|bundle| drop(store.put(vec![bundle.clone()]).unwrap())));
+                scope.spawn(move || {
+                    bundles.iter().for_each(|bundle| drop(store.put(vec![bundle.clone()]).unwrap()))
+                });
             }
         });
     });
     drop(store);
     let file = std::fs::metadata(path).unwrap().len();
     let stored: usize = bundles.iter().flatten().map(Bundle::stored_bytes).sum();
-    println!("    file: {:.2} bytes for each byte stored ({stored} bytes)", file as f64 / stored as f64);
+    println!(
+        "    file: {:.2} bytes for each byte stored ({stored} bytes)",
+        file as f64 / stored as f64
+    );
     cost
 }
 
 /// A deep queue: callers that do not wait for each other, as a service with many connections.
 fn store_flooded(path: &Path, bundles: &[Vec<Bundle>]) -> Cost {
-    let store = RedbStore::open(path, Options { queue_bytes: 1 << 30, ..Options::default() }).unwrap();
+    let store =
+        RedbStore::open(path, Options { queue_bytes: 1 << 30, ..Options::default() }).unwrap();
     let answered = Arc::new(AtomicUsize::new(0));
     measure(CALLERS * EACH, || {
         for bundle in bundles.iter().flatten() {
@@ -99,30 +111,45 @@ fn median(mut costs: Vec<Cost>) -> Cost {
 }
 
 fn main() {
-    let directory = env::args_os().nth(1).map_or_else(env::temp_dir, PathBuf::from).join(format!("put-{}", std::process::id()));
+    let directory = env::args_os()
+        .nth(1)
+        .map_or_else(env::temp_dir, PathBuf::from)
+        .join(format!("put-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
-    let events: Vec<Vec<u8>> = (0..1_000u32).map(|event| event.wrapping_mul(2_654_435_761).to_be_bytes().to_vec()).collect();
+    let events: Vec<Vec<u8>> = (0..1_000u32)
+        .map(|event| event.wrapping_mul(2_654_435_761).to_be_bytes().to_vec())
+        .collect();
     let bundles: Vec<Vec<Bundle>> = (0..CALLERS)
         .map(|caller| {
             let mut mote = Mote::new(&format!("caller {caller}"), false);
-            (0..EACH as u64).map(|epoch| mote.seal(Scheme::Star, epoch, events.clone()).bundle).collect()
+            (0..EACH as u64)
+                .map(|epoch| mote.seal(Scheme::Star, epoch, events.clone()).bundle)
+                .collect()
         })
         .collect();
-    let (mut bare, mut synced, mut unsynced, mut flooded) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut bare, mut synced, mut unsynced, mut flooded) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for pair in 0..PAIRS {
         bare.push(bare_loop(&directory.join("bare"), CALLERS * EACH / 4));
         synced.push(store(&directory.join(format!("synced {pair}")), true, &bundles));
         unsynced.push(store(&directory.join(format!("unsynced {pair}")), false, &bundles));
         flooded.push(store_flooded(&directory.join(format!("flooded {pair}")), &bundles));
-        let line =
-            |name: &str, cost: &Cost| println!("  {name:9} {:8.1} us  {:6.1} us processor", cost.wall_us, cost.processor_us);
+        let line = |name: &str, cost: &Cost| {
+            println!("  {name:9} {:8.1} us  {:6.1} us processor", cost.wall_us, cost.processor_us)
+        };
         println!("pair {pair}, each bundle:");
-        for (name, costs) in [("bare loop", &bare), ("synced", &synced), ("unsynced", &unsynced), ("flooded", &flooded)] {
+        for (name, costs) in [
+            ("bare loop", &bare),
+            ("synced", &synced),
+            ("unsynced", &unsynced),
+            ("flooded", &flooded),
+        ] {
             line(name, &costs[pair]);
         }
     }
     std::fs::remove_dir_all(&directory).unwrap();
-    let (bare, synced, unsynced, flooded) = (median(bare), median(synced), median(unsynced), median(flooded));
+    let (bare, synced, unsynced, flooded) =
+        (median(bare), median(synced), median(unsynced), median(flooded));
     println!(
         "median of {PAIRS}: bare loop {:.1} us a bundle, store {:.1} us: {:.2}x as fast",
         bare.wall_us,

@@ -75,7 +75,11 @@ impl ArchiveError {
     }
 
     fn io(path: &Path, error: io::Error) -> Self {
-        if is_full(error.kind()) { Self::DiskFull(path.to_owned()) } else { Self::Io(path.to_owned(), error) }
+        if is_full(error.kind()) {
+            Self::DiskFull(path.to_owned())
+        } else {
+            Self::Io(path.to_owned(), error)
+        }
     }
 }
 
@@ -85,18 +89,31 @@ impl fmt::Display for ArchiveError {
         match self {
             Self::Journal(error) => error.fmt(f),
             Self::NotAnArchive(path) => {
-                write!(f, "{name}: {} holds other files; name a folder that is new, or made by this program", path.display())
+                write!(
+                    f,
+                    "{name}: {} holds other files; name a folder that is new, or made by this program",
+                    path.display()
+                )
             }
             Self::OtherNetwork { path, found } => {
-                write!(f, "{name}: {} holds what was said in network {found}; name another folder", path.display())
+                write!(
+                    f,
+                    "{name}: {} holds what was said in network {found}; name another folder",
+                    path.display()
+                )
             }
             Self::QuotaReached { path, quota } => write!(
                 f,
                 "{name}: the chains under way need more than the {quota} bytes that {} may hold; allow it more",
                 path.display()
             ),
-            Self::ReferenceTaken(chain) => write!(f, "{name}: another chain {chain} is kept; its sender must use another number"),
-            Self::DiskFull(path) => write!(f, "{name}: no space left for {}; free some and start again", path.display()),
+            Self::ReferenceTaken(chain) => write!(
+                f,
+                "{name}: another chain {chain} is kept; its sender must use another number"
+            ),
+            Self::DiskFull(path) => {
+                write!(f, "{name}: no space left for {}; free some and start again", path.display())
+            }
             Self::Io(path, error) => write!(f, "{name}: {}: {error}", path.display()),
         }
     }
@@ -130,20 +147,29 @@ impl Archive {
     ///
     /// # Errors
     /// [`ArchiveError`].
-    pub fn open(folder: &Path, network: NetworkId, bases: &[KeyId], quota: u64) -> Result<Self, ArchiveError> {
+    pub fn open(
+        folder: &Path,
+        network: NetworkId,
+        bases: &[KeyId],
+        quota: u64,
+    ) -> Result<Self, ArchiveError> {
         let io = |error| ArchiveError::io(folder, error);
         let path = folder.join("journal");
         let is_folder = folder.is_dir();
-        if (folder.exists() && !is_folder) || (is_folder && !path.exists() && fs::read_dir(folder).map_err(io)?.next().is_some())
+        if (folder.exists() && !is_folder)
+            || (is_folder && !path.exists() && fs::read_dir(folder).map_err(io)?.next().is_some())
         {
             return Err(ArchiveError::NotAnArchive(folder.to_owned()));
         }
         fs::create_dir_all(folder).and_then(|()| sync_directory(folder)).map_err(io)?;
         let mut journal = match Journal::open_strict(&path) {
-            Err(JournalError::NotAJournal(_)) => return Err(ArchiveError::NotAnArchive(folder.to_owned())),
+            Err(JournalError::NotAJournal(_)) => {
+                return Err(ArchiveError::NotAnArchive(folder.to_owned()));
+            }
             opened => opened?,
         };
-        let facts = Facts::read(&journal)?.ok_or_else(|| ArchiveError::NotAnArchive(folder.to_owned()))?;
+        let facts =
+            Facts::read(&journal)?.ok_or_else(|| ArchiveError::NotAnArchive(folder.to_owned()))?;
         match facts.network {
             Some(found) if found != network => {
                 return Err(ArchiveError::OtherNetwork { path: folder.to_owned(), found });
@@ -156,7 +182,8 @@ impl Archive {
         }
         let (folder, bases) = (folder.to_owned(), bases.to_vec());
         let facts = Facts { network: Some(network), ..facts };
-        let mut archive = Self { folder, quota, bases, journal, facts, leaves: HashMap::new(), in_files: 0 };
+        let mut archive =
+            Self { folder, quota, bases, journal, facts, leaves: HashMap::new(), in_files: 0 };
         // Before their files are opened: an archive that was written under another limit must open, too.
         archive.limit_complete()?;
         archive.read_leaves()?;
@@ -218,7 +245,8 @@ impl Archive {
 
     /// Forgets the oldest complete chain, if there is any.
     fn remove_oldest(&mut self) -> Result<bool, ArchiveError> {
-        let oldest = self.facts.order.iter().copied().find(|chain| self.facts.complete.contains(chain));
+        let oldest =
+            self.facts.order.iter().copied().find(|chain| self.facts.complete.contains(chain));
         oldest.map_or(Ok(false), |oldest| self.remove(oldest).map(|()| true))
     }
 
@@ -289,19 +317,29 @@ impl Archive {
     fn make_room(&mut self, length: u64) -> Result<(), ArchiveError> {
         while self.used().saturating_add(length) > self.quota {
             if !self.remove_oldest()? {
-                return Err(ArchiveError::QuotaReached { path: self.folder.clone(), quota: self.quota });
+                return Err(ArchiveError::QuotaReached {
+                    path: self.folder.clone(),
+                    quota: self.quota,
+                });
             }
         }
         Ok(())
     }
 
-    fn keep_leaf(&mut self, chain: ChainRef, at: (u32, u8), bytes: &[u8]) -> Result<(), ArchiveError> {
+    fn keep_leaf(
+        &mut self,
+        chain: ChainRef,
+        at: (u32, u8),
+        bytes: &[u8],
+    ) -> Result<(), ArchiveError> {
         let length = leaves::room_for(bytes);
         self.make_room(length)?;
         let path = leaves::path_of(&self.folder, chain);
         let leaves = match self.leaves.entry(chain) {
             Entry::Occupied(leaves) => leaves.into_mut(),
-            Entry::Vacant(none) => none.insert(Leaves::open(&path).map_err(|error| ArchiveError::io(&path, error))?),
+            Entry::Vacant(none) => {
+                none.insert(Leaves::open(&path).map_err(|error| ArchiveError::io(&path, error))?)
+            }
         };
         leaves.append(at, bytes).map_err(|error| ArchiveError::io(&path, error))?;
         self.in_files += length;
@@ -317,7 +355,9 @@ impl Archive {
         }
         let path = leaves::path_of(&self.folder, chain);
         match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(ArchiveError::io(&path, error)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(ArchiveError::io(&path, error))
+            }
             _ => Ok(()),
         }
     }
@@ -335,7 +375,9 @@ impl Store for Archive {
             Item::Leaf { chain, block, index } => self.keep_leaf(chain, (block, index), bytes),
             // What a chain was accepted under stays the evidence of it, and no chain takes another one's place.
             Item::ChainCertificate(chain) if self.facts.heads.contains_key(&chain) => Ok(()),
-            Item::Head(chain) if self.facts.heads.contains_key(&chain) => Err(ArchiveError::ReferenceTaken(chain)),
+            Item::Head(chain) if self.facts.heads.contains_key(&chain) => {
+                Err(ArchiveError::ReferenceTaken(chain))
+            }
             Item::ChainCertificate(chain) => {
                 self.make_room(bytes.len() as u64)?;
                 self.tell(Fact::ChainCertificate(chain, kept))
@@ -352,11 +394,16 @@ impl Store for Archive {
         }
     }
 
-    fn fetch<'b>(&mut self, item: Item, out: &'b mut [u8]) -> Result<Option<&'b [u8]>, ArchiveError> {
+    fn fetch<'b>(
+        &mut self,
+        item: Item,
+        out: &'b mut [u8],
+    ) -> Result<Option<&'b [u8]>, ArchiveError> {
         if let Item::Leaf { chain, block, index } = item {
             let Some(leaves) = self.leaves.get_mut(&chain) else { return Ok(None) };
             let read = leaves.read((block, index), out);
-            return read.map_err(|error| ArchiveError::io(&leaves::path_of(&self.folder, chain), error));
+            return read
+                .map_err(|error| ArchiveError::io(&leaves::path_of(&self.folder, chain), error));
         }
         Ok(self.fact(item).and_then(|bytes| {
             let out = out.get_mut(..bytes.len())?;
@@ -366,7 +413,9 @@ impl Store for Archive {
     }
 
     fn is_kept(&mut self, item: Item, bytes: &[u8]) -> Result<bool, ArchiveError> {
-        let Item::Leaf { chain, block, index } = item else { return Ok(self.fact(item) == Some(bytes)) };
+        let Item::Leaf { chain, block, index } = item else {
+            return Ok(self.fact(item) == Some(bytes));
+        };
         let Some(leaves) = self.leaves.get_mut(&chain) else { return Ok(false) };
         let held = leaves.holds((block, index), bytes);
         held.map_err(|error| ArchiveError::io(&leaves::path_of(&self.folder, chain), error))

@@ -43,7 +43,11 @@ impl SealKey {
     /// The key of a seal.
     #[must_use]
     pub fn of<S>(seal: &Seal<S>) -> Self {
-        Self { device: seal.statement().device, index: seal.statement().index, digest: seal.digest() }
+        Self {
+            device: seal.statement().device,
+            index: seal.statement().index,
+            digest: seal.digest(),
+        }
     }
 
     /// Device, index (big-endian), digest: bytes that sort as keys do.
@@ -158,7 +162,14 @@ impl Bundle {
         blocks: &[Digest],
         events: &[u8],
     ) -> Result<Self, BundleError> {
-        Self::lay_out(seal, signature, schema, (seal.statement().surviving(), Beside::Nothing), blocks, events)
+        Self::lay_out(
+            seal,
+            signature,
+            schema,
+            (seal.statement().surviving(), Beside::Nothing),
+            blocks,
+            events,
+        )
     }
 
     /// The same of a tree of which only the records of the levels `kept` are here, those from a round on that survived, with their
@@ -174,8 +185,8 @@ impl Bundle {
         events: &[u8],
     ) -> Result<Self, BundleError> {
         let statement = seal.statement();
-        let lacks =
-            kept_from(statement, kept).is_some() && u64::from(masked(&statement.counters, kept)) < statement.counters.total();
+        let lacks = kept_from(statement, kept).is_some()
+            && u64::from(masked(&statement.counters, kept)) < statement.counters.total();
         if statement.scheme != Scheme::Tree || !lacks {
             return Err(BundleError::Partial);
         }
@@ -196,7 +207,8 @@ impl Bundle {
         events: &[u8],
     ) -> Result<Self, BundleError> {
         let statement = seal.statement();
-        let from = kept_from(statement, kept).filter(|from| from.0 > 0 && statement.scheme == Scheme::Star);
+        let from = kept_from(statement, kept)
+            .filter(|from| from.0 > 0 && statement.scheme == Scheme::Star);
         from.ok_or(BundleError::Partial)?;
         Self::lay_out(seal, signature, schema, (kept, Beside::Above(above)), blocks, events)
     }
@@ -260,7 +272,9 @@ impl Bundle {
                 if framing == Framing::Prefixed {
                     let mut rest = events;
                     for level in (0..levels).rev().filter(|level| kept >> level & 1 == 1) {
-                        let length = framing.length_of(rest, statement.counters.at(Level(level))).ok_or(BundleError::Partial)?;
+                        let length = framing
+                            .length_of(rest, statement.counters.at(Level(level)))
+                            .ok_or(BundleError::Partial)?;
                         head.extend_from_slice(&(length as u64).to_be_bytes());
                         rest = &rest[length..];
                     }
@@ -273,10 +287,13 @@ impl Bundle {
                     Beside::Siblings(siblings) => {
                         let pruned = Some(Pruned::new(statement, kept, siblings.len() as u64 / 32));
                         let geometry = Geometry { n, framing, events: events.len() as u64, pruned };
-                        tiles::lay_out_pruned(&Host::detect(), geometry, events, siblings).ok_or(BundleError::Partial)?
+                        tiles::lay_out_pruned(&Host::detect(), geometry, events, siblings)
+                            .ok_or(BundleError::Partial)?
                     }
                     // Where records are missing, the multiproof is as well.
-                    _ if u64::from(masked(&statement.counters, kept)) < n => return Err(BundleError::Partial),
+                    _ if u64::from(masked(&statement.counters, kept)) < n => {
+                        return Err(BundleError::Partial);
+                    }
                     _ => tiles::lay_out(&Host::detect(), framing, n, events),
                 };
                 if root != *seal.root() {
@@ -286,14 +303,23 @@ impl Bundle {
             }
         };
         let tree_from = kept_from(statement, kept).filter(|_| statement.scheme == Scheme::Tree);
-        Ok(Self { key: SealKey::of(seal), epoch: statement.epoch, kept, tree_from, schema: Arc::clone(schema), head, body })
+        Ok(Self {
+            key: SealKey::of(seal),
+            epoch: statement.epoch,
+            kept,
+            tree_from,
+            schema: Arc::clone(schema),
+            head,
+            body,
+        })
     }
 
     /// A place for a bundle that is yet to be made.
     #[cfg(feature = "conformance")]
     pub(crate) fn empty() -> Self {
         let key = SealKey { device: DeviceId([0; 8]), index: SealIndex(0), digest: Digest::NULL };
-        let schema = SchemaEntry { bytes: Vec::new(), digest: Digest::NULL, framing: Framing::Prefixed };
+        let schema =
+            SchemaEntry { bytes: Vec::new(), digest: Digest::NULL, framing: Framing::Prefixed };
         let (kept, tree_from, head, body) = (0, None, Vec::new(), Vec::new());
         Self { key, epoch: EpochNumber(0), kept, tree_from, schema: Arc::new(schema), head, body }
     }
@@ -304,7 +330,8 @@ impl Bundle {
     /// [`BundleError`].
     pub fn from_proven(proven: &Proven<'_>) -> Result<Self, BundleError> {
         let signature = proven.part.signature.ok_or(BundleError::Unsigned)?;
-        let (seal, schema, blocks, events) = (proven.seal, proven.schema, proven.blocks, proven.part.events);
+        let (seal, schema, blocks, events) =
+            (proven.seal, proven.schema, proven.blocks, proven.part.events);
         match &proven.part.select {
             Select::Levels(mask) if seal.statement().scheme == Scheme::Tree => {
                 if proven.sample.len() == proven.part.n {
@@ -314,7 +341,12 @@ impl Bundle {
             }
             Select::Levels(mask) if !proven.is_whole() => {
                 // Where levels below the lowest one selected survived, the first digest of a part is that of all of them.
-                let above = proven.part.digests.first_chunk().map(|above| Digest(*above)).ok_or(BundleError::Partial)?;
+                let above = proven
+                    .part
+                    .digests
+                    .first_chunk()
+                    .map(|above| Digest(*above))
+                    .ok_or(BundleError::Partial)?;
                 Self::pruned(seal, signature, schema, (*mask, above), blocks, events)
             }
             Select::Levels(_) => Self::new(seal, signature, schema, blocks, events),

@@ -23,7 +23,8 @@ use redb::{Database, ReadableDatabase, ReadableTable};
 
 use crate::bundle::SealKey;
 use crate::embedded::{
-    self, EQUIVOCATIONS, MANIFESTS, PIECES, SCHEMAS, SEALS, UNORDERED, frozen_journal, guarded, open_frozen, read_body,
+    self, EQUIVOCATIONS, MANIFESTS, PIECES, SCHEMAS, SEALS, UNORDERED, frozen_journal, guarded,
+    open_frozen, read_body,
 };
 use crate::embedded::{OpenError, Options};
 use crate::epochs::ReadError;
@@ -88,7 +89,12 @@ impl Finding {
     }
 
     fn seal(name: &'static str, key: &SealKey, what: impl Into<String>) -> Self {
-        Self { name, device: Some(key.device), indices: Some((key.index, key.index)), what: what.into() }
+        Self {
+            name,
+            device: Some(key.device),
+            indices: Some((key.index, key.index)),
+            what: what.into(),
+        }
     }
 
     fn manifest(name: &'static str, key: &ManifestKey, what: &str) -> Self {
@@ -127,24 +133,37 @@ impl fmt::Display for Finding {
 /// # Errors
 /// [`OpenError`] if there is nothing to check: no file, another kind of file, or one that is in use. A file that is damaged
 /// where all of it hangs on is a finding, not an error.
-pub fn check(path: &Path, directory: &dyn Directory, progress: &mut dyn FnMut(Progress)) -> Result<Report, OpenError> {
+pub fn check(
+    path: &Path,
+    directory: &dyn Directory,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Report, OpenError> {
     let damaged = Damaged::default();
     let mut report = Report::default();
-    let mut database = match open_frozen(path, &Options { create: false, ..Options::default() }, &damaged) {
-        Ok(database) => database,
-        Err(OpenError::Damaged(_, what)) => {
-            report.damage.push(Finding::file(format!("nothing can be read: {what}")));
-            return Ok(report);
-        }
-        Err(error) => return Err(error),
-    };
+    let mut database =
+        match open_frozen(path, &Options { create: false, ..Options::default() }, &damaged) {
+            Ok(database) => database,
+            Err(OpenError::Damaged(_, what)) => {
+                report.damage.push(Finding::file(format!("nothing can be read: {what}")));
+                return Ok(report);
+            }
+            Err(error) => return Err(error),
+        };
     match frozen_journal(path, &database) {
         Ok(()) => {}
         Err(error @ (OpenError::Locked(_) | OpenError::Io(..))) => return Err(error),
         Err(error) => {
             let text = error.to_string();
-            let what = text.strip_prefix(error.name()).and_then(|text| text.strip_prefix(": ")).unwrap_or(&text);
-            report.damage.push(Finding { name: error.name(), device: None, indices: None, what: what.to_owned() });
+            let what = text
+                .strip_prefix(error.name())
+                .and_then(|text| text.strip_prefix(": "))
+                .unwrap_or(&text);
+            report.damage.push(Finding {
+                name: error.name(),
+                device: None,
+                indices: None,
+                what: what.to_owned(),
+            });
         }
     }
     let file_bytes = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
@@ -170,7 +189,9 @@ pub fn check(path: &Path, directory: &dyn Directory, progress: &mut dyn FnMut(Pr
     // redb's own checksums cover what no seal stands in: inner pages, its lists of free pages.
     let whole = guarded(|| match database.check_integrity() {
         Ok(true) => Ok(()),
-        Ok(false) => Err(embedded::damaged("redb's lists of its pages do not agree with the pages")),
+        Ok(false) => {
+            Err(embedded::damaged("redb's lists of its pages do not agree with the pages"))
+        }
         Err(error) => Err(embedded::damaged(&error.to_string())),
     });
     let _ = guarded(|| {
@@ -184,9 +205,14 @@ pub fn check(path: &Path, directory: &dyn Directory, progress: &mut dyn FnMut(Pr
             ReadError::Damaged { what, .. } => what,
             other => other.to_string(),
         };
-        let which =
-            if pages.is_empty() { String::new() } else { format!("; pages that fail their checksum: {}", pages.join(", ")) };
-        report.damage.push(Finding::file(format!("the file as a whole does not verify: {what}{which}")));
+        let which = if pages.is_empty() {
+            String::new()
+        } else {
+            format!("; pages that fail their checksum: {}", pages.join(", "))
+        };
+        report
+            .damage
+            .push(Finding::file(format!("the file as a whole does not verify: {what}{which}")));
     }
     Ok(report)
 }
@@ -233,7 +259,11 @@ impl Check<'_> {
                 self.chain(&seal);
                 self.verify(&seal);
             }
-            None => self.found(Finding::seal("HeadMismatch", &address, "the head is not one that belongs to this key")),
+            None => self.found(Finding::seal(
+                "HeadMismatch",
+                &address,
+                "the head is not one that belongs to this key",
+            )),
         }
         let Report { seals, bytes, .. } = self.report;
         (self.progress)(Progress { seals, bytes, file_bytes: self.file_bytes });
@@ -269,10 +299,21 @@ impl Check<'_> {
                 _ => {}
             },
             Some((before, _)) => {
-                let there = self.chain.seals.get(&before).is_some_and(|digests| digests.contains(&statement.prev));
+                let there = self
+                    .chain
+                    .seals
+                    .get(&before)
+                    .is_some_and(|digests| digests.contains(&statement.prev));
                 if !there {
-                    let what = format!("seal {} names it as its predecessor, and it is not there", key.index);
-                    self.report.gaps.push(Finding::seal("Missing", &SealKey { index: before, ..key }, what));
+                    let what = format!(
+                        "seal {} names it as its predecessor, and it is not there",
+                        key.index
+                    );
+                    self.report.gaps.push(Finding::seal(
+                        "Missing",
+                        &SealKey { index: before, ..key },
+                        what,
+                    ));
                 }
             }
         }
@@ -286,7 +327,11 @@ impl Check<'_> {
         let (statement, key) = (seal.seal().statement(), seal.key());
         match seal.seal().clone().verify(self.directory, seal.signature()) {
             Err(SealError::NoKey) => {
-                self.found(Finding::seal("UnknownDevice", &key, "the roster has no key for it, so it cannot be verified"));
+                self.found(Finding::seal(
+                    "UnknownDevice",
+                    &key,
+                    "the roster has no key for it, so it cannot be verified",
+                ));
             }
             Ok(_) => {}
             Err(SealError::Signature(error)) => {
@@ -297,7 +342,11 @@ impl Check<'_> {
         let counters = &statement.counters;
         let n = u32::try_from(counters.total()).unwrap_or(u32::MAX);
         if self.engine.counters(&statement.salt, counters.levels(), n) != *counters {
-            self.found(Finding::seal("StatementMismatch", &key, "the counters do not follow from the salt"));
+            self.found(Finding::seal(
+                "StatementMismatch",
+                &key,
+                "the counters do not follow from the salt",
+            ));
         }
         self.schema(seal);
         if seal.inline_body().is_none() && seal.body_length() > 0 {
@@ -305,7 +354,8 @@ impl Check<'_> {
         }
         match self.body(seal) {
             Ok(body) => {
-                self.report.bytes += if seal.inline_body().is_some() { 0 } else { body.len() as u64 };
+                self.report.bytes +=
+                    if seal.inline_body().is_some() { 0 } else { body.len() as u64 };
                 self.report.events += u64::from(seal.stored_events());
                 self.events(seal, &body);
             }
@@ -323,7 +373,9 @@ impl Check<'_> {
         if let Some(body) = seal.inline_body() {
             return Ok(body.to_vec());
         }
-        guarded(|| read_body(&self.database.begin_read()?.open_table(PIECES)?, seal, 0..seal.body_length()))
+        guarded(|| {
+            read_body(&self.database.begin_read()?.open_table(PIECES)?, seal, 0..seal.body_length())
+        })
     }
 
     fn events(&mut self, seal: &StoredSeal, body: &[u8]) {
@@ -331,15 +383,30 @@ impl Check<'_> {
         match statement.scheme {
             Scheme::Star => {
                 let (from, above) = seal.above();
-                if star::root_from(&statement.counters, from, above, seal.blocks()) != *seal.seal().root() {
-                    self.found(Finding::seal("RootMismatch", &key, "the digests of its blocks do not lead to the root"));
+                if star::root_from(&statement.counters, from, above, seal.blocks())
+                    != *seal.seal().root()
+                {
+                    self.found(Finding::seal(
+                        "RootMismatch",
+                        &key,
+                        "the digests of its blocks do not lead to the root",
+                    ));
                 }
-                for level in (0..statement.counters.levels()).filter(|level| seal.kept() >> level & 1 == 1) {
+                for level in
+                    (0..statement.counters.levels()).filter(|level| seal.kept() >> level & 1 == 1)
+                {
                     // A level that is kept has events, so a block; only empty records make one without bytes.
                     #[allow(clippy::cast_possible_truncation)]
-                    let range =
-                        seal.block_ranges(1 << level).pop().map_or(0..0, |range| range.start as usize..range.end as usize);
-                    let digest = star::block_digest(key.device, key.index, Level(level), body.get(range).unwrap_or_default());
+                    let range = seal
+                        .block_ranges(1 << level)
+                        .pop()
+                        .map_or(0..0, |range| range.start as usize..range.end as usize);
+                    let digest = star::block_digest(
+                        key.device,
+                        key.index,
+                        Level(level),
+                        body.get(range).unwrap_or_default(),
+                    );
                     if seal.blocks().get(usize::from(level)) != Some(&digest) {
                         self.found(Finding::seal(
                             "BlockDigestMismatch",
@@ -353,16 +420,26 @@ impl Check<'_> {
                 #[allow(clippy::cast_possible_truncation)]
                 let records = body.get(..seal.events_length() as usize).unwrap_or_default();
                 let n = statement.counters.total();
-                let whole = seal.framing().length_of(records, seal.stored_events()) == Some(records.len());
+                let whole =
+                    seal.framing().length_of(records, seal.stored_events()) == Some(records.len());
                 if !whole {
-                    self.found(Finding::seal("EventsLength", &key, "the records are not as many as were sealed"));
+                    self.found(Finding::seal(
+                        "EventsLength",
+                        &key,
+                        "the records are not as many as were sealed",
+                    ));
                     return;
                 }
                 let geometry = seal.geometry();
                 let laid_out = if geometry.pruned.is_some() {
                     #[allow(clippy::cast_possible_truncation)]
                     let siblings = seal.siblings().start as usize..seal.siblings().end as usize;
-                    tiles::lay_out_pruned(&self.engine, geometry, records, body.get(siblings).unwrap_or_default())
+                    tiles::lay_out_pruned(
+                        &self.engine,
+                        geometry,
+                        records,
+                        body.get(siblings).unwrap_or_default(),
+                    )
                 } else {
                     Some(tiles::lay_out(&self.engine, seal.framing(), n, records))
                 };
@@ -375,9 +452,17 @@ impl Check<'_> {
                     return;
                 };
                 if root != *seal.seal().root() {
-                    self.found(Finding::seal("PathMismatch", &key, "the records do not lead to the root"));
+                    self.found(Finding::seal(
+                        "PathMismatch",
+                        &key,
+                        "the records do not lead to the root",
+                    ));
                 } else if expected != body {
-                    self.found(Finding::seal("PathMismatch", &key, "the stored hashes are not those of the records"));
+                    self.found(Finding::seal(
+                        "PathMismatch",
+                        &key,
+                        "the stored hashes are not those of the records",
+                    ));
                 }
             }
         }
@@ -390,14 +475,25 @@ impl Check<'_> {
                 let schemas = self.database.begin_read()?.open_table(SCHEMAS)?;
                 Ok(schemas.get(digest.0)?.map(|value| value.value().to_vec()))
             });
-            let entry =
-                read.ok().flatten().and_then(|bytes| SchemaEntry::decode(&bytes).ok()).filter(|entry| entry.digest == digest);
+            let entry = read
+                .ok()
+                .flatten()
+                .and_then(|bytes| SchemaEntry::decode(&bytes).ok())
+                .filter(|entry| entry.digest == digest);
             self.schemas.insert(digest, entry);
         }
         match self.schemas.get(&digest) {
             Some(Some(entry)) if entry.framing == seal.framing() => {}
-            Some(Some(_)) => self.found(Finding::seal("SchemaMismatch", &key, "the records are laid out for another schema")),
-            _ => self.found(Finding::seal("SchemaUnknown", &key, format!("the schema {digest} is damaged or not there"))),
+            Some(Some(_)) => self.found(Finding::seal(
+                "SchemaMismatch",
+                &key,
+                "the records are laid out for another schema",
+            )),
+            _ => self.found(Finding::seal(
+                "SchemaUnknown",
+                &key,
+                format!("the schema {digest} is damaged or not there"),
+            )),
         }
     }
 
@@ -411,16 +507,26 @@ impl Check<'_> {
                 let (bytes, value) = entry?;
                 let (bytes, length) = (bytes.value(), value.value().len() as u64);
                 let Some((key, number)) = bytes.split_first_chunk() else { continue };
-                let (key, number) = (SealKey::from_bytes(key), u32::from_be_bytes(number.try_into().unwrap_or_default()));
+                let (key, number) = (
+                    SealKey::from_bytes(key),
+                    u32::from_be_bytes(number.try_into().unwrap_or_default()),
+                );
                 // A body must fill its pieces, and they must not go on behind it.
                 let fits = |(first, body): &(u32, u64)| {
-                    let start = number.checked_sub(*first).map(|number| u64::from(number) * embedded::PIECE as u64);
+                    let start = number
+                        .checked_sub(*first)
+                        .map(|number| u64::from(number) * embedded::PIECE as u64);
                     start.is_some_and(|start| start < *body && length <= body - start)
                 };
-                let expected = self.long.get(&key).is_some_and(fits) || superseded(&seals, &key, number)?;
+                let expected =
+                    self.long.get(&key).is_some_and(fits) || superseded(&seals, &key, number)?;
                 if !expected && last != Some(key) {
                     last = Some(key);
-                    found.push(Finding::seal("PieceWithoutHead", &key, "events are there that no seal needs"));
+                    found.push(Finding::seal(
+                        "PieceWithoutHead",
+                        &key,
+                        "events are there that no seal needs",
+                    ));
                 }
             }
             Ok(found)
@@ -441,9 +547,16 @@ impl Check<'_> {
                 let key = ManifestKey::from_bytes(&key.value());
                 count += 1;
                 match manifest::open(value.value(), self.directory) {
-                    Ok(manifest) if manifest.epoch() == key.epoch && manifest.digest() == key.digest => {}
-                    Ok(_) => found.push(Finding::manifest("ManifestMismatch", &key, "is not the one that belongs to this key")),
-                    Err(error) => found.push(Finding::manifest(error.name(), &key, "does not verify")),
+                    Ok(manifest)
+                        if manifest.epoch() == key.epoch && manifest.digest() == key.digest => {}
+                    Ok(_) => found.push(Finding::manifest(
+                        "ManifestMismatch",
+                        &key,
+                        "is not the one that belongs to this key",
+                    )),
+                    Err(error) => {
+                        found.push(Finding::manifest(error.name(), &key, "does not verify"))
+                    }
                 }
                 last = Some(key.epoch);
             }
@@ -452,7 +565,8 @@ impl Check<'_> {
         self.report.manifests = count;
         self.report.damage.append(&mut found);
         if read.is_err() {
-            let from = last.map_or_else(String::new, |epoch| format!(" behind one of epoch {epoch}"));
+            let from =
+                last.map_or_else(String::new, |epoch| format!(" behind one of epoch {epoch}"));
             let what = format!("the manifests{from} cannot be read");
             self.found(Finding { name: "ManifestsUnreadable", device: None, indices: None, what });
         }
@@ -462,13 +576,22 @@ impl Check<'_> {
     fn tables(&mut self) {
         let read = guarded(|| {
             let transaction = self.database.begin_read()?;
-            let (doubled, unordered) = (transaction.open_table(EQUIVOCATIONS)?, transaction.open_table(UNORDERED)?);
-            let doubled = doubled.iter()?.map(|entry| Ok(entry?.0.value())).collect::<Result<BTreeSet<_>, ReadError>>()?;
-            let unordered = unordered.iter()?.map(|entry| Ok(entry?.0.value())).collect::<Result<BTreeSet<_>, ReadError>>()?;
+            let (doubled, unordered) =
+                (transaction.open_table(EQUIVOCATIONS)?, transaction.open_table(UNORDERED)?);
+            let doubled = doubled
+                .iter()?
+                .map(|entry| Ok(entry?.0.value()))
+                .collect::<Result<BTreeSet<_>, ReadError>>()?;
+            let unordered = unordered
+                .iter()?
+                .map(|entry| Ok(entry?.0.value()))
+                .collect::<Result<BTreeSet<_>, ReadError>>()?;
             Ok((doubled, unordered))
         });
         let Ok((doubled, unordered)) = read else {
-            return self.found(Finding::file("the lists of equivocations and unordered devices cannot be read"));
+            return self.found(Finding::file(
+                "the lists of equivocations and unordered devices cannot be read",
+            ));
         };
         for key in doubled.symmetric_difference(&self.doubled).copied().collect::<Vec<_>>() {
             let (device, index) = embedded::index_of(&key);
@@ -477,12 +600,24 @@ impl Check<'_> {
             } else {
                 "was signed twice, and is not listed"
             };
-            self.found(Finding::seal("IndexMismatch", &SealKey { device, index, digest: Digest::NULL }, what));
+            self.found(Finding::seal(
+                "IndexMismatch",
+                &SealKey { device, index, digest: Digest::NULL },
+                what,
+            ));
         }
         for device in unordered.symmetric_difference(&self.unordered).copied().collect::<Vec<_>>() {
-            let what =
-                if unordered.contains(&device) { "is listed as unordered, and is not" } else { "is unordered, and not listed" };
-            self.found(Finding { name: "IndexMismatch", device: Some(DeviceId(device)), indices: None, what: what.to_owned() });
+            let what = if unordered.contains(&device) {
+                "is listed as unordered, and is not"
+            } else {
+                "is unordered, and not listed"
+            };
+            self.found(Finding {
+                name: "IndexMismatch",
+                device: Some(DeviceId(device)),
+                indices: None,
+                what: what.to_owned(),
+            });
         }
     }
 }

@@ -45,7 +45,9 @@ pub fn run(open: Open<'_>) {
 
 #[allow(clippy::expect_used)]
 fn put(store: &dyn EpochStore, made: &[&Made]) -> Receipt {
-    store.put(made.iter().map(|made| made.bundle.clone()).collect()).expect("the store takes a batch")
+    store
+        .put(made.iter().map(|made| made.bundle.clone()).collect())
+        .expect("the store takes a batch")
 }
 
 /// Asserts that the store gives of one seal what was put: the head, every event, samples of it and their proofs.
@@ -64,35 +66,67 @@ pub fn assert_reads_back(store: &dyn EpochStore, made: &Made) {
     match made.statement.scheme {
         Scheme::Star => {
             for mask in [u32::MAX, 0, 1, 0b10, 0xfff8, 0b1010_1010, 0xfffe] {
-                assert_eq!(store.star_blocks(seal, mask).expect("blocks are read"), made.blocks(mask), "levels {mask:#b}");
+                assert_eq!(
+                    store.star_blocks(seal, mask).expect("blocks are read"),
+                    made.blocks(mask),
+                    "levels {mask:#b}"
+                );
             }
             assert_eq!(store.events(seal).expect("the events are read"), made.blocks(u32::MAX));
             assert_eq!(seal.kept(), made.bundle.kept());
-            for mask in [u32::MAX, 0, 1, 0b10, 0xfff8, 0b1010_1010_0000_0000].map(|mask| mask & made.bundle.kept()) {
-                assert_eq!(seal.evidence(mask), made.evidence(mask), "what proves the levels {mask:#b}");
+            for mask in [u32::MAX, 0, 1, 0b10, 0xfff8, 0b1010_1010_0000_0000]
+                .map(|mask| mask & made.bundle.kept())
+            {
+                assert_eq!(
+                    seal.evidence(mask),
+                    made.evidence(mask),
+                    "what proves the levels {mask:#b}"
+                );
             }
         }
         Scheme::Tree => {
             let (kept, leaves) = (made.kept(made.bundle.kept()), made.leaves());
-            let framed = |selected: &[Sequence]| made.framed(|seq| selected.binary_search(&Sequence(seq)).is_ok());
+            let framed = |selected: &[Sequence]| {
+                made.framed(|seq| selected.binary_search(&Sequence(seq)).is_ok())
+            };
             assert_eq!(seal.kept(), made.bundle.kept());
             assert_eq!(store.events(seal).expect("the events are read"), framed(&kept));
-            let expected = TreePart { records: framed(&kept), siblings: mote::multiproof(&leaves, &kept) };
-            assert!(store.kept_part(seal).expect("all that is kept is read") == expected, "all that is kept");
+            let expected =
+                TreePart { records: framed(&kept), siblings: mote::multiproof(&leaves, &kept) };
+            assert!(
+                store.kept_part(seal).expect("all that is kept is read") == expected,
+                "all that is kept"
+            );
             for step in [1, 2, 7, 255, 256, 257, 1000, 70_000] {
-                let mut selected: Vec<Sequence> = kept.iter().copied().step_by(step).chain(kept.last().copied()).collect();
+                let mut selected: Vec<Sequence> =
+                    kept.iter().copied().step_by(step).chain(kept.last().copied()).collect();
                 selected.dedup();
                 let part = store.tree_part(seal, &selected).expect("a part of a tree is read");
-                let expected = TreePart { records: framed(&selected), siblings: mote::multiproof(&leaves, &selected) };
-                assert!(part == expected, "every {step}th of {} of {} records", kept.len(), made.records.len());
+                let expected = TreePart {
+                    records: framed(&selected),
+                    siblings: mote::multiproof(&leaves, &selected),
+                };
+                assert!(
+                    part == expected,
+                    "every {step}th of {} of {} records",
+                    kept.len(),
+                    made.records.len()
+                );
             }
-            for mask in [0, 1, 0b10, 0xfff8, 0b1010_1010_0000_0000, 1 << (LEVELS - 1)].map(|mask| mask & made.bundle.kept()) {
+            for mask in [0, 1, 0b10, 0xfff8, 0b1010_1010_0000_0000, 1 << (LEVELS - 1)]
+                .map(|mask| mask & made.bundle.kept())
+            {
                 let selected = made.kept(mask);
                 let part = store.tree_part(seal, &selected).expect("levels of a tree are read");
-                let expected = TreePart { records: framed(&selected), siblings: mote::multiproof(&leaves, &selected) };
+                let expected = TreePart {
+                    records: framed(&selected),
+                    siblings: mote::multiproof(&leaves, &selected),
+                };
                 assert!(part == expected, "the levels {mask:#b} of {} records", made.records.len());
             }
-            let lost = (0..made.records.len() as u64).map(Sequence).find(|seq| kept.binary_search(seq).is_err());
+            let lost = (0..made.records.len() as u64)
+                .map(Sequence)
+                .find(|seq| kept.binary_search(seq).is_err());
             if let Some(lost) = lost {
                 assert!(store.tree_part(seal, &[lost]).is_err(), "a record that is not kept");
             }
@@ -146,7 +180,8 @@ fn two_seals_of_one_index_are_both_kept(open: Open<'_>) {
     let mut mote = Mote::new("twin", false);
     let first = mote.seal_some(Scheme::Star, 1, 100);
     let fork = mote.position;
-    let (one, behind) = (mote.seal_some(Scheme::Star, 2, 100), mote.seal_some(Scheme::Star, 3, 100));
+    let (one, behind) =
+        (mote.seal_some(Scheme::Star, 2, 100), mote.seal_some(Scheme::Star, 3, 100));
     mote.position = fork;
     let other = mote.seal_some(Scheme::Star, 9, 50);
     put(&*store, &[&first, &one, &behind]);
@@ -165,7 +200,10 @@ fn two_seals_of_one_index_are_both_kept(open: Open<'_>) {
     }
     // The honest chain is found by epoch all the same.
     let found = store.seals_since(mote.device(), EpochNumber(3), 10).expect("a list");
-    assert!(found.iter().any(|seal| seal.key() == behind.bundle.key()), "a seal behind a fork is found by its epoch");
+    assert!(
+        found.iter().any(|seal| seal.key() == behind.bundle.key()),
+        "a seal behind a fork is found by its epoch"
+    );
 }
 
 #[allow(clippy::expect_used)]
@@ -184,20 +222,37 @@ fn ranges_of_indices_and_epochs_are_found(open: Open<'_>) {
     }
     // Others around it, which must not come into it.
     let mut others = [Mote::new("a", false), Mote::new("b", false), Mote::new("c", false)];
-    let beside: Vec<Made> = others.iter_mut().map(|mote| mote.seal_some(Scheme::Star, 77, 3)).collect();
+    let beside: Vec<Made> =
+        others.iter_mut().map(|mote| mote.seal_some(Scheme::Star, 77, 3)).collect();
     put(&*store, &beside.iter().collect::<Vec<_>>());
     put(&*store, &made.iter().collect::<Vec<_>>());
     for since in (0..150).chain(1100..1140).chain([u64::MAX]) {
-        let expected: Vec<_> =
-            made.iter().filter(|made| made.statement.epoch.0 >= since).take(7).map(|made| made.bundle.key()).collect();
+        let expected: Vec<_> = made
+            .iter()
+            .filter(|made| made.statement.epoch.0 >= since)
+            .take(7)
+            .map(|made| made.bundle.key())
+            .collect();
         let found = store.seals_since(mote.device(), EpochNumber(since), 7).expect("a list");
-        assert_eq!(found.iter().map(|seal| seal.key()).collect::<Vec<_>>(), expected, "from epoch {since}");
+        assert_eq!(
+            found.iter().map(|seal| seal.key()).collect::<Vec<_>>(),
+            expected,
+            "from epoch {since}"
+        );
     }
     for from in [0, 1, 48, 49, 60, 199, 100_000, u32::MAX] {
-        let expected: Vec<_> =
-            made.iter().filter(|made| made.statement.index.0 >= from).take(9).map(|made| made.bundle.key()).collect();
+        let expected: Vec<_> = made
+            .iter()
+            .filter(|made| made.statement.index.0 >= from)
+            .take(9)
+            .map(|made| made.bundle.key())
+            .collect();
         let found = store.seals(mote.device(), SealIndex(from), 9).expect("a list");
-        assert_eq!(found.iter().map(|seal| seal.key()).collect::<Vec<_>>(), expected, "from index {from}");
+        assert_eq!(
+            found.iter().map(|seal| seal.key()).collect::<Vec<_>>(),
+            expected,
+            "from index {from}"
+        );
     }
 }
 
@@ -224,7 +279,8 @@ fn devices_are_listed_with_their_newest_seal(open: Open<'_>) {
     let mut expected = Vec::new();
     for i in 0..20 {
         let mut mote = Mote::new(&format!("device {i}"), false);
-        let made: Vec<Made> = (0..=i % 3).map(|epoch| mote.seal_some(Scheme::Star, epoch, 2)).collect();
+        let made: Vec<Made> =
+            (0..=i % 3).map(|epoch| mote.seal_some(Scheme::Star, epoch, 2)).collect();
         put(&*store, &made.iter().collect::<Vec<_>>());
         expected.extend(made.last().map(|made| (made.bundle.key(), made.bundle.epoch())));
     }
@@ -253,7 +309,8 @@ fn many_callers_are_each_answered_once(open: Open<'_>) {
             let (store, barrier) = (Arc::clone(&store), Arc::clone(&barrier));
             thread::spawn(move || {
                 let mut mote = Mote::new(&format!("caller {caller}"), false);
-                let made: Vec<Made> = (0..EACH).map(|epoch| mote.seal_some(Scheme::Star, epoch, 20)).collect();
+                let made: Vec<Made> =
+                    (0..EACH).map(|epoch| mote.seal_some(Scheme::Star, epoch, 20)).collect();
                 barrier.wait();
                 for made in &made {
                     assert_eq!(put(&*store, &[made]).stored, 1);
@@ -264,7 +321,8 @@ fn many_callers_are_each_answered_once(open: Open<'_>) {
             })
         })
         .collect();
-    let made: Vec<Made> = callers.into_iter().flat_map(|caller| caller.join().expect("a caller ends well")).collect();
+    let made: Vec<Made> =
+        callers.into_iter().flat_map(|caller| caller.join().expect("a caller ends well")).collect();
     made.iter().for_each(|made| assert_reads_back(&*store, made));
 
     // Without waiting: each reply comes once, and says of each bundle either that it was new or that it was known.
@@ -276,7 +334,9 @@ fn many_callers_are_each_answered_once(open: Open<'_>) {
             replies.fetch_add(1, Ordering::Relaxed);
             let _ = send.send(result.map(|receipt| receipt.known));
         };
-        store.submit(vec![made.bundle.clone()], Box::new(reply)).expect("the queue has room for 320 small bundles");
+        store
+            .submit(vec![made.bundle.clone()], Box::new(reply))
+            .expect("the queue has room for 320 small bundles");
     }
     drop(send);
     let known: u64 = receive.iter().map(|known| known.expect("an answer")).sum();
@@ -305,20 +365,31 @@ fn what_was_acknowledged_is_there_after_opening_again(open: Open<'_>) {
 fn manifests_are_kept_by_epoch_and_digest(open: Open<'_>) {
     let mut mote = Mote::new("budgeted", false);
     let seals: Vec<Made> = (0..6).map(|epoch| mote.seal_some(Scheme::Star, epoch, 50)).collect();
-    let mut made: Vec<StoredManifest> = (0..6).map(|epoch| manifest(epoch, 2, &[&seals[epoch as usize]])).collect();
+    let mut made: Vec<StoredManifest> =
+        (0..6).map(|epoch| manifest(epoch, 2, &[&seals[epoch as usize]])).collect();
     // One that is longer than several pages, and a second one of epoch 3.
-    let many: Vec<Made> = (0..300).map(|i| Mote::new(&format!("mote {i}"), false).seal_some(Scheme::Star, 9, 1)).collect();
+    let many: Vec<Made> = (0..300)
+        .map(|i| Mote::new(&format!("mote {i}"), false).seal_some(Scheme::Star, 9, 1))
+        .collect();
     made.push(manifest(9, 4, &many.iter().collect::<Vec<_>>()));
     let other = manifest(3, 3, &[&seals[3]]);
     {
         let store = open("manifests");
-        let put = |manifests: &[StoredManifest]| store.put_manifests(manifests.to_vec()).expect("the store takes manifests");
+        let put = |manifests: &[StoredManifest]| {
+            store.put_manifests(manifests.to_vec()).expect("the store takes manifests")
+        };
         // In any order, and again.
         assert_eq!(put(&made[3..]), Receipt { stored: 4, ..Receipt::default() });
         assert_eq!(put(&made[..4]), Receipt { stored: 3, known: 1, ..Receipt::default() });
         let doubled = vec![EpochNumber(3)];
-        assert_eq!(put(std::slice::from_ref(&other)), Receipt { stored: 1, doubled, ..Receipt::default() });
-        assert_eq!(put(&[other.clone(), made[3].clone()]), Receipt { known: 2, ..Receipt::default() });
+        assert_eq!(
+            put(std::slice::from_ref(&other)),
+            Receipt { stored: 1, doubled, ..Receipt::default() }
+        );
+        assert_eq!(
+            put(&[other.clone(), made[3].clone()]),
+            Receipt { known: 2, ..Receipt::default() }
+        );
     }
     made.push(other);
     made.sort_by_key(StoredManifest::key);
@@ -328,10 +399,14 @@ fn manifests_are_kept_by_epoch_and_digest(open: Open<'_>) {
             for after in [None, Some(made[2].key()), Some(made[3].key()), Some(made[6].key())] {
                 let expected = made.iter().filter(|manifest| {
                     let epoch = manifest.epoch().0;
-                    epoch >= since && until.is_none_or(|until| epoch < until) && after.is_none_or(|after| manifest.key() > after)
+                    epoch >= since
+                        && until.is_none_or(|until| epoch < until)
+                        && after.is_none_or(|after| manifest.key() > after)
                 });
                 let expected: Vec<StoredManifest> = expected.take(3).cloned().collect();
-                let found = store.manifests(EpochNumber(since), until.map(EpochNumber), after, 3).expect("a list");
+                let found = store
+                    .manifests(EpochNumber(since), until.map(EpochNumber), after, 3)
+                    .expect("a list");
                 assert_eq!(found, expected, "from {since} until {until:?} after {after:?}");
             }
         }
@@ -345,13 +420,15 @@ fn pruned_seals_read_back(open: Open<'_>) {
         for opaque in [false, true] {
             let mut mote = Mote::new(if opaque { "pruned opaque" } else { "pruned fixed" }, opaque);
             for (epoch, n) in [(1, 1), (2, 7), (3, 300), (4, 5_000), (5, 40_000)] {
-                for (round, scheme) in
-                    [1, 3, 6, LEVELS].into_iter().flat_map(|round| [(round, Scheme::Star), (round, Scheme::Tree)])
+                for (round, scheme) in [1, 3, 6, LEVELS]
+                    .into_iter()
+                    .flat_map(|round| [(round, Scheme::Star), (round, Scheme::Tree)])
                 {
                     mote.round = u8::from(n == 300) * 2;
                     let whole = mote.seal_some(scheme, epoch, n);
                     let lacking = whole.statement.surviving() & ((1u32 << round) - 1);
-                    let made = if lacking == 0 { whole } else { whole.pruned(round, mote.schema()) };
+                    let made =
+                        if lacking == 0 { whole } else { whole.pruned(round, mote.schema()) };
                     assert_eq!(put(&*store, &[&made]), Receipt { stored: 1, ..Receipt::default() });
                     assert_reads_back(&*store, &made);
                     all.push(made);
@@ -364,19 +441,26 @@ fn pruned_seals_read_back(open: Open<'_>) {
 }
 
 fn the_most_levels_of_a_seal_are_kept(open: Open<'_>) {
-    for (opaque, scheme) in [(false, Scheme::Star), (true, Scheme::Star), (false, Scheme::Tree), (true, Scheme::Tree)] {
+    for (opaque, scheme) in
+        [(false, Scheme::Star), (true, Scheme::Star), (false, Scheme::Tree), (true, Scheme::Tree)]
+    {
         for n in [40, 1_500, 60_000] {
             let name = format!("levels of {n}, {opaque}, {}", scheme.as_str());
             let mut mote = Mote::new(&name, opaque);
             let (whole, behind) = (mote.seal_some(scheme, 1, n), mote.seal_some(scheme, 2, n));
-            let of = |round: u8| if round == 0 { whole.clone() } else { whole.pruned(round, mote.schema()) };
+            let of = |round: u8| {
+                if round == 0 { whole.clone() } else { whole.pruned(round, mote.schema()) }
+            };
             let mut best = None;
             for round in [LEVELS, 2, 4, 2, 1, 1, 3, 0, 2, 0] {
                 let store = open(&name);
                 let made = of(round);
                 let news = best.is_none_or(|best: u8| round < best);
-                let expected =
-                    if news { Receipt { stored: 1, ..Receipt::default() } } else { Receipt { known: 1, ..Receipt::default() } };
+                let expected = if news {
+                    Receipt { stored: 1, ..Receipt::default() }
+                } else {
+                    Receipt { known: 1, ..Receipt::default() }
+                };
                 assert_eq!(put(&*store, &[&made]), expected, "levels from {round} on, of {n}");
                 best = Some(best.map_or(round, |best: u8| best.min(round)));
                 assert_reads_back(&*store, &of(best.unwrap_or(0)));
@@ -389,7 +473,10 @@ fn the_most_levels_of_a_seal_are_kept(open: Open<'_>) {
             let whole = mote.seal_some(scheme, 1, n);
             let fewer = whole.pruned(2, mote.schema());
             let store = open(&name);
-            assert_eq!(put(&*store, &[&fewer, &whole, &fewer]), Receipt { stored: 2, known: 1, ..Receipt::default() });
+            assert_eq!(
+                put(&*store, &[&fewer, &whole, &fewer]),
+                Receipt { stored: 2, known: 1, ..Receipt::default() }
+            );
             assert_reads_back(&*store, &whole);
         }
     }

@@ -33,7 +33,9 @@ use std::time::Instant;
 
 use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, Round, SealIndex};
-use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable, StorageError, TableDefinition};
+use redb::{
+    Database, ReadTransaction, ReadableDatabase, ReadableTable, StorageError, TableDefinition,
+};
 
 pub use open::{OpenError, Options};
 pub(crate) use open::{frozen_journal, open_frozen};
@@ -47,15 +49,19 @@ use apply::Withheld;
 use writer::{Job, Pending, Writer};
 
 /// A [`SealKey`] to a head, and the body where it is short.
-pub(crate) const SEALS: TableDefinition<'_, [u8; SealKey::LENGTH], &[u8]> = TableDefinition::new("seals");
+pub(crate) const SEALS: TableDefinition<'_, [u8; SealKey::LENGTH], &[u8]> =
+    TableDefinition::new("seals");
 /// A [`SealKey`] and the number of a piece (u32, big-endian) to [`PIECE`] bytes of the body, the last piece shorter.
-pub(crate) const PIECES: TableDefinition<'_, [u8; PIECE_KEY], &[u8]> = TableDefinition::new("pieces");
+pub(crate) const PIECES: TableDefinition<'_, [u8; PIECE_KEY], &[u8]> =
+    TableDefinition::new("pieces");
 /// A [`ManifestKey`] to the signed object.
-pub(crate) const MANIFESTS: TableDefinition<'_, [u8; ManifestKey::LENGTH], &[u8]> = TableDefinition::new("manifests");
+pub(crate) const MANIFESTS: TableDefinition<'_, [u8; ManifestKey::LENGTH], &[u8]> =
+    TableDefinition::new("manifests");
 /// A schema's digest to its encoding.
 pub(crate) const SCHEMAS: TableDefinition<'_, [u8; 32], &[u8]> = TableDefinition::new("schemas");
 /// Device and index (big-endian) of each index with more than one seal.
-pub(crate) const EQUIVOCATIONS: TableDefinition<'_, [u8; 12], ()> = TableDefinition::new("equivocations");
+pub(crate) const EQUIVOCATIONS: TableDefinition<'_, [u8; 12], ()> =
+    TableDefinition::new("equivocations");
 /// Devices whose epochs do not ascend with their indices.
 pub(crate) const UNORDERED: TableDefinition<'_, [u8; 8], ()> = TableDefinition::new("unordered");
 
@@ -82,7 +88,11 @@ pub(crate) fn first_piece(tree_from: Option<Round>) -> u32 {
 }
 
 /// All keys of a device between two indices, both included.
-pub(crate) fn keys(device: DeviceId, from: SealIndex, to: SealIndex) -> RangeInclusive<[u8; SealKey::LENGTH]> {
+pub(crate) fn keys(
+    device: DeviceId,
+    from: SealIndex,
+    to: SealIndex,
+) -> RangeInclusive<[u8; SealKey::LENGTH]> {
     let key = |index, digest| SealKey { device, index, digest }.to_bytes();
     key(from, Digest([0; 32]))..=key(to, Digest([0xff; 32]))
 }
@@ -181,7 +191,8 @@ impl RedbStore {
             applied: Condvar::new(),
             unapplied: AtomicU64::new(0),
         });
-        let writer = Writer::start(Arc::clone(&shared)).map_err(|error| OpenError::io(path, &error))?;
+        let writer =
+            Writer::start(Arc::clone(&shared)).map_err(|error| OpenError::io(path, &error))?;
         Ok(Self { shared, writer })
     }
 
@@ -208,7 +219,8 @@ impl fmt::Debug for RedbStore {
 ///
 /// Whatever a panic interrupts is dropped with the transaction; redb keeps nothing of a reader's beyond that.
 pub(crate) fn guarded<T>(read: impl FnOnce() -> Result<T, ReadError>) -> Result<T, ReadError> {
-    catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| Err(damaged("a page of the file is damaged")))
+    catch_unwind(AssertUnwindSafe(read))
+        .unwrap_or_else(|_| Err(damaged("a page of the file is damaged")))
 }
 
 pub(crate) fn damaged(what: &str) -> ReadError {
@@ -246,11 +258,13 @@ impl From<redb::TableError> for ReadError {
 /// Reads a head's row.
 pub(crate) fn decode(key: [u8; SealKey::LENGTH], row: &[u8]) -> Result<StoredSeal, ReadError> {
     let key = SealKey::from_bytes(&key);
-    StoredSeal::decode(&key, row).ok_or_else(|| ReadError::damaged(key, "its head is not the one that was stored"))
+    StoredSeal::decode(&key, row)
+        .ok_or_else(|| ReadError::damaged(key, "its head is not the one that was stored"))
 }
 
 fn epoch_of(key: [u8; SealKey::LENGTH], row: &[u8]) -> Result<EpochNumber, ReadError> {
-    stored::epoch(row).ok_or_else(|| ReadError::damaged(SealKey::from_bytes(&key), "its head is cut short"))
+    stored::epoch(row)
+        .ok_or_else(|| ReadError::damaged(SealKey::from_bytes(&key), "its head is cut short"))
 }
 
 /// Reads a range of a body.
@@ -275,13 +289,23 @@ pub(crate) fn read_body(
         return Ok(body[range.start as usize..range.end as usize].to_vec());
     }
     let piece = PIECE as u64;
-    let number = |at: u64| u32::try_from(at / piece).ok().filter(|number| *number < PIECES_OF_A_BODY).ok_or_else(missing);
+    let number = |at: u64| {
+        u32::try_from(at / piece)
+            .ok()
+            .filter(|number| *number < PIECES_OF_A_BODY)
+            .ok_or_else(missing)
+    };
     let (first, last) = (number(range.start)?, number(range.end - 1)?);
     let base = first_piece(seal.tree_from());
     let mut body = Vec::with_capacity(usize::try_from(range.end - range.start).unwrap_or(0));
-    for (expected, entry) in (first..).zip(pieces.range(piece_key(&key, base + first)..=piece_key(&key, base + last))?) {
+    for (expected, entry) in
+        (first..).zip(pieces.range(piece_key(&key, base + first)..=piece_key(&key, base + last))?)
+    {
         let (found, value) = entry?;
-        let (start, end) = (u64::from(expected) * piece, ((u64::from(expected) + 1) * piece).min(seal.body_length()));
+        let (start, end) = (
+            u64::from(expected) * piece,
+            ((u64::from(expected) + 1) * piece).min(seal.body_length()),
+        );
         let length = value.value().len() as u64;
         let may_go_on = seal.kept_from().0 > 0 && seal.tree_from().is_none();
         let fits = length == end - start || (length > end - start && may_go_on);
@@ -300,7 +324,11 @@ impl EpochStore for RedbStore {
         self.writer.submit(batch.into(), reply)
     }
 
-    fn submit_manifests(&self, manifests: Vec<StoredManifest>, reply: Reply) -> Result<(), PutError> {
+    fn submit_manifests(
+        &self,
+        manifests: Vec<StoredManifest>,
+        reply: Reply,
+    ) -> Result<(), PutError> {
         self.writer.submit(manifests.into(), reply)
     }
 
@@ -311,14 +339,18 @@ impl EpochStore for RedbStore {
         after: Option<ManifestKey>,
         limit: usize,
     ) -> Result<Vec<StoredManifest>, ReadError> {
-        let lowest = |epoch| Bound::Included(ManifestKey { epoch, digest: Digest([0; 32]) }.to_bytes());
+        let lowest =
+            |epoch| Bound::Included(ManifestKey { epoch, digest: Digest([0; 32]) }.to_bytes());
         let from = match after {
             Some(after) if after.epoch >= since => Bound::Excluded(after.to_bytes()),
             _ => lowest(since),
         };
         self.read(None, |transaction| {
             let mut found = Vec::new();
-            for entry in transaction.open_table(MANIFESTS)?.range::<[u8; ManifestKey::LENGTH]>((from, Bound::Unbounded))? {
+            for entry in transaction
+                .open_table(MANIFESTS)?
+                .range::<[u8; ManifestKey::LENGTH]>((from, Bound::Unbounded))?
+            {
                 let (key, value) = entry?;
                 let key = ManifestKey::from_bytes(&key.value());
                 if found.len() == limit || until.is_some_and(|until| key.epoch >= until) {
@@ -339,10 +371,16 @@ impl EpochStore for RedbStore {
                 None => Some(DeviceId([0; 8])),
             };
             while let Some(at) = from.filter(|_| heads.len() < limit) {
-                let Some(first) = seals.range(*keys(at, SealIndex(0), SealIndex(0)).start()..)?.next() else { break };
+                let Some(first) =
+                    seals.range(*keys(at, SealIndex(0), SealIndex(0)).start()..)?.next()
+                else {
+                    break;
+                };
                 let device = SealKey::from_bytes(&first?.0.value()).device;
-                let newest = seals.range(keys(device, SealIndex(0), SealIndex(u32::MAX)))?.next_back();
-                let (key, row) = newest.ok_or_else(|| damaged("the seals of a device are gone"))??;
+                let newest =
+                    seals.range(keys(device, SealIndex(0), SealIndex(u32::MAX)))?.next_back();
+                let (key, row) =
+                    newest.ok_or_else(|| damaged("the seals of a device are gone"))??;
                 let epoch = epoch_of(key.value(), row.value())?;
                 heads.push(Head { key: SealKey::from_bytes(&key.value()), epoch });
                 from = next_device(device);
@@ -351,24 +389,39 @@ impl EpochStore for RedbStore {
         })
     }
 
-    fn seals(&self, device: DeviceId, from: SealIndex, limit: usize) -> Result<Vec<StoredSeal>, ReadError> {
+    fn seals(
+        &self,
+        device: DeviceId,
+        from: SealIndex,
+        limit: usize,
+    ) -> Result<Vec<StoredSeal>, ReadError> {
         self.read(Some(device), |transaction| {
             let seals = transaction.open_table(SEALS)?;
             collect(&seals, keys(device, from, SealIndex(u32::MAX)), limit)
         })
     }
 
-    fn seals_since(&self, device: DeviceId, since: EpochNumber, limit: usize) -> Result<Vec<StoredSeal>, ReadError> {
+    fn seals_since(
+        &self,
+        device: DeviceId,
+        since: EpochNumber,
+        limit: usize,
+    ) -> Result<Vec<StoredSeal>, ReadError> {
         self.read(Some(device), |transaction| {
             let seals = transaction.open_table(SEALS)?;
             let ordered = transaction.open_table(UNORDERED)?.get(device.0)?.is_none();
-            let from = if ordered { bisect(&seals, device, since)? } else { scan(&seals, device, since)? };
-            from.map_or(Ok(Vec::new()), |from| collect(&seals, keys(device, from, SealIndex(u32::MAX)), limit))
+            let from =
+                if ordered { bisect(&seals, device, since)? } else { scan(&seals, device, since)? };
+            from.map_or(Ok(Vec::new()), |from| {
+                collect(&seals, keys(device, from, SealIndex(u32::MAX)), limit)
+            })
         })
     }
 
     fn seals_at(&self, device: DeviceId, index: SealIndex) -> Result<Vec<StoredSeal>, ReadError> {
-        self.read(Some(device), |transaction| collect(&transaction.open_table(SEALS)?, keys(device, index, index), usize::MAX))
+        self.read(Some(device), |transaction| {
+            collect(&transaction.open_table(SEALS)?, keys(device, index, index), usize::MAX)
+        })
     }
 
     fn body(&self, seal: &StoredSeal, range: Range<u64>) -> Result<Vec<u8>, ReadError> {
@@ -377,16 +430,26 @@ impl EpochStore for RedbStore {
             let start = usize::try_from(range.start).unwrap_or(usize::MAX);
             let end = usize::try_from(range.end).unwrap_or(usize::MAX);
             let part = seal.inline_body().and_then(|body| body.get(start..end));
-            return part.map(<[u8]>::to_vec).ok_or_else(|| ReadError::damaged(seal.key(), "its events end too soon"));
+            return part
+                .map(<[u8]>::to_vec)
+                .ok_or_else(|| ReadError::damaged(seal.key(), "its events end too soon"));
         }
-        self.read(Some(seal.key().device), |transaction| read_body(&transaction.open_table(PIECES)?, seal, range))
+        self.read(Some(seal.key().device), |transaction| {
+            read_body(&transaction.open_table(PIECES)?, seal, range)
+        })
     }
 
     fn schema(&self, digest: &Digest) -> Result<Option<Vec<u8>>, ReadError> {
-        self.read(None, |transaction| Ok(transaction.open_table(SCHEMAS)?.get(digest.0)?.map(|value| value.value().to_vec())))
+        self.read(None, |transaction| {
+            Ok(transaction.open_table(SCHEMAS)?.get(digest.0)?.map(|value| value.value().to_vec()))
+        })
     }
 
-    fn equivocations(&self, after: Option<(DeviceId, SealIndex)>, limit: usize) -> Result<Vec<Equivocation>, ReadError> {
+    fn equivocations(
+        &self,
+        after: Option<(DeviceId, SealIndex)>,
+        limit: usize,
+    ) -> Result<Vec<Equivocation>, ReadError> {
         self.read(None, |transaction| {
             let table = transaction.open_table(EQUIVOCATIONS)?;
             let seals = transaction.open_table(SEALS)?;
@@ -401,9 +464,14 @@ impl EpochStore for RedbStore {
                     break;
                 }
                 let (device, index) = index_of(&key);
-                let digests =
-                    seals.range(keys(device, index, index))?.map(|entry| Ok(SealKey::from_bytes(&entry?.0.value()).digest));
-                found.push(Equivocation { device, index, digests: digests.collect::<Result<_, ReadError>>()? });
+                let digests = seals
+                    .range(keys(device, index, index))?
+                    .map(|entry| Ok(SealKey::from_bytes(&entry?.0.value()).digest));
+                found.push(Equivocation {
+                    device,
+                    index,
+                    digests: digests.collect::<Result<_, ReadError>>()?,
+                });
             }
             Ok(found)
         })

@@ -47,7 +47,11 @@ pub trait EpochStore: Send + Sync {
     ///
     /// # Errors
     /// As [`submit`](Self::submit).
-    fn submit_manifests(&self, manifests: Vec<StoredManifest>, reply: Reply) -> Result<(), PutError>;
+    fn submit_manifests(
+        &self,
+        manifests: Vec<StoredManifest>,
+        reply: Reply,
+    ) -> Result<(), PutError>;
 
     /// Stores a batch and waits until it is durable.
     ///
@@ -88,14 +92,24 @@ pub trait EpochStore: Send + Sync {
     ///
     /// # Errors
     /// [`ReadError`].
-    fn seals(&self, device: DeviceId, from: SealIndex, limit: usize) -> Result<Vec<StoredSeal>, ReadError>;
+    fn seals(
+        &self,
+        device: DeviceId,
+        from: SealIndex,
+        limit: usize,
+    ) -> Result<Vec<StoredSeal>, ReadError>;
 
     /// The seals of a device from the first on whose epoch is not before `since`, in order of index, at most `limit`. Go on
     /// with [`seals`](Self::seals).
     ///
     /// # Errors
     /// [`ReadError`].
-    fn seals_since(&self, device: DeviceId, since: EpochNumber, limit: usize) -> Result<Vec<StoredSeal>, ReadError>;
+    fn seals_since(
+        &self,
+        device: DeviceId,
+        since: EpochNumber,
+        limit: usize,
+    ) -> Result<Vec<StoredSeal>, ReadError>;
 
     /// The seals of a device under one index: none, one, or the evidence of an equivocation.
     ///
@@ -119,7 +133,11 @@ pub trait EpochStore: Send + Sync {
     ///
     /// # Errors
     /// [`ReadError`].
-    fn equivocations(&self, after: Option<(DeviceId, SealIndex)>, limit: usize) -> Result<Vec<Equivocation>, ReadError>;
+    fn equivocations(
+        &self,
+        after: Option<(DeviceId, SealIndex)>,
+        limit: usize,
+    ) -> Result<Vec<Equivocation>, ReadError>;
 
     /// All stored events of a seal, as a part carries them: of a star the blocks from the finest to the coarsest, of a tree the
     /// records by `seq`.
@@ -163,8 +181,15 @@ pub trait EpochStore: Send + Sync {
     fn tree_part(&self, seal: &StoredSeal, selected: &[Sequence]) -> Result<TreePart, ReadError> {
         debug_assert_eq!(seal.seal().statement().scheme, Scheme::Tree);
         let geometry = seal.geometry();
-        let damaged = || ReadError::damaged(seal.key(), "its records and hashes do not make a tree");
-        tiles::part(&Host::detect(), geometry, selected, &mut |range| self.body(seal, range), damaged)
+        let damaged =
+            || ReadError::damaged(seal.key(), "its records and hashes do not make a tree");
+        tiles::part(
+            &Host::detect(),
+            geometry,
+            selected,
+            &mut |range| self.body(seal, range),
+            damaged,
+        )
     }
 }
 
@@ -248,13 +273,23 @@ impl PutError {
 impl fmt::Display for PutError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Busy => f.write_str("Busy: the store's queue is full; wait a moment and send the same again"),
-            Self::Closed => f.write_str("Closed: the store is closing; send the same again when it is back"),
+            Self::Busy => f.write_str(
+                "Busy: the store's queue is full; wait a moment and send the same again",
+            ),
+            Self::Closed => {
+                f.write_str("Closed: the store is closing; send the same again when it is back")
+            }
             Self::DiskFull { store } => {
-                write!(f, "DiskFull: no space left for {store}; free some and send the same again, nothing stored is affected")
+                write!(
+                    f,
+                    "DiskFull: no space left for {store}; free some and send the same again, nothing stored is affected"
+                )
             }
             Self::Failed { store, what } => {
-                write!(f, "StoreFailed: {store} could not be written ({what}); look at the disk, then send the same again")
+                write!(
+                    f,
+                    "StoreFailed: {store} could not be written ({what}); look at the disk, then send the same again"
+                )
             }
         }
     }
@@ -303,12 +338,17 @@ impl fmt::Display for ReadError {
         match self {
             Self::Closed => f.write_str("Closed: the store is closed"),
             Self::Damaged { key: Some(key), what } => {
-                write!(f, "StoreDamaged: {key}: {what}; stop the service and run `moteseal store check`")
+                write!(
+                    f,
+                    "StoreDamaged: {key}: {what}; stop the service and run `moteseal store check`"
+                )
             }
             Self::Damaged { key: None, what } => {
                 write!(f, "StoreDamaged: {what}; stop the service and run `moteseal store check`")
             }
-            Self::Failed { what } => write!(f, "StoreFailed: the store could not be read ({what}); look at the disk"),
+            Self::Failed { what } => {
+                write!(f, "StoreFailed: the store could not be read ({what}); look at the disk")
+            }
         }
     }
 }

@@ -120,15 +120,25 @@ impl fmt::Display for JournalError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.name();
         match self {
-            Self::Locked(path) => write!(f, "{name}: another process has {} open; stop it first", path.display()),
-            Self::NotAJournal(path) => write!(f, "{name}: {} is not a journal; check the path", path.display()),
+            Self::Locked(path) => {
+                write!(f, "{name}: another process has {} open; stop it first", path.display())
+            }
+            Self::NotAJournal(path) => {
+                write!(f, "{name}: {} is not a journal; check the path", path.display())
+            }
             Self::Damaged { path, offset, record } => write!(
                 f,
                 "{name}: {} is damaged at byte {offset}, from record {record} on; restore it, or move it away to start anew",
                 path.display()
             ),
-            Self::TooMuch(path) => write!(f, "{name}: too much waits to be written to {}; sync more often", path.display()),
-            Self::DiskFull(path) => write!(f, "{name}: no space left for {}; free some and try again", path.display()),
+            Self::TooMuch(path) => write!(
+                f,
+                "{name}: too much waits to be written to {}; sync more often",
+                path.display()
+            ),
+            Self::DiskFull(path) => {
+                write!(f, "{name}: no space left for {}; free some and try again", path.display())
+            }
             Self::Io(path, error) => write!(f, "{name}: {}: {error}", path.display()),
         }
     }
@@ -198,7 +208,13 @@ impl Journal {
 
     fn open_as(path: &Path, tail: Tail) -> Result<Self, JournalError> {
         let io = |error| JournalError::io(path, error);
-        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(io)?;
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map_err(io)?;
         lock(path, &file)?;
         let length = file.metadata().map_err(io)?.len();
         let mut journal = Self::at(path, file, length);
@@ -222,7 +238,10 @@ impl Journal {
     /// Whether the file starts as a journal does; not if it is too short to say.
     fn has_header(&self) -> Result<bool, JournalError> {
         let mut header = Vec::new();
-        (&self.file).take(HEADER.len() as u64).read_to_end(&mut header).map_err(|error| JournalError::io(&self.path, error))?;
+        (&self.file)
+            .take(HEADER.len() as u64)
+            .read_to_end(&mut header)
+            .map_err(|error| JournalError::io(&self.path, error))?;
         if HEADER.starts_with(&header) {
             Ok(header.len() == HEADER.len())
         } else {
@@ -239,8 +258,14 @@ impl Journal {
         let rest = self.read_from(self.end)?;
         let Some(last) = rest.iter().rposition(|&byte| byte != 0) else { return Ok(()) };
         self.torn = last as u64 + 1;
-        if self.whole_frame_behind(&rest, length)? || (tail == Tail::Strict && !can_be_torn(self.end, &rest)) {
-            return Err(JournalError::Damaged { path: self.path.clone(), offset: self.end, record: self.synced });
+        if self.whole_frame_behind(&rest, length)?
+            || (tail == Tail::Strict && !can_be_torn(self.end, &rest))
+        {
+            return Err(JournalError::Damaged {
+                path: self.path.clone(),
+                offset: self.end,
+                record: self.synced,
+            });
         }
         Ok(())
     }
@@ -345,13 +370,19 @@ impl Journal {
             let mut tail = vec![0; (self.end - begun) as usize];
             self.file.seek(SeekFrom::Start(begun))?;
             self.file.read_exact(&mut tail)?;
-            self.past_cache = Direct::open(&self.path, &self.file, &tail).map_or(PastCache::Refused, PastCache::Open);
+            self.past_cache = Direct::open(&self.path, &self.file, &tail)
+                .map_or(PastCache::Refused, PastCache::Open);
         }
         let PastCache::Open(direct) = &mut self.past_cache else { return Ok(false) };
         match direct.write(self.end, &self.pending) {
             Ok(()) => Ok(true),
             // The file system opens files so and does not write them, or wants other blocks.
-            Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) => {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported
+                ) =>
+            {
                 self.past_cache = PastCache::Refused;
                 Ok(false)
             }
@@ -403,7 +434,9 @@ impl Journal {
 
     /// Removes the file. Durable when it returns.
     pub(crate) fn remove(self) -> Result<(), JournalError> {
-        fs::remove_file(&self.path).and_then(|()| sync_directory(&self.path)).map_err(|error| JournalError::io(&self.path, error))
+        fs::remove_file(&self.path)
+            .and_then(|()| sync_directory(&self.path))
+            .map_err(|error| JournalError::io(&self.path, error))
     }
 
     /// All records in order: those that are synced, read again and checked, then those that wait.
@@ -413,12 +446,15 @@ impl Journal {
             if at >= self.end || failed {
                 return None;
             }
-            let damaged = || JournalError::Damaged { path: self.path.clone(), offset: at, record: number };
-            let records = self.read_frame(at, self.end).and_then(|records| records.ok_or_else(damaged));
+            let damaged =
+                || JournalError::Damaged { path: self.path.clone(), offset: at, record: number };
+            let records =
+                self.read_frame(at, self.end).and_then(|records| records.ok_or_else(damaged));
             match records {
                 Ok(records) => {
                     at += (FRAME_HEAD + records.len()) as u64;
-                    let records: Vec<_> = split(&records).map(|record| Ok(record.to_vec())).collect();
+                    let records: Vec<_> =
+                        split(&records).map(|record| Ok(record.to_vec())).collect();
                     number += records.len() as u64;
                     Some(records)
                 }
@@ -452,8 +488,13 @@ impl Journal {
     /// # Errors
     /// [`JournalError`]; the journal is then as it was, unless only its folder could not be synced: then it holds these records, and
     /// a power loss may bring back what it was.
-    pub fn compact<'r>(&mut self, records: impl IntoIterator<Item = &'r [u8]>) -> Result<(), JournalError> {
-        self.compact_by(|_, compacted| records.into_iter().try_for_each(|record| compacted.put(record)))
+    pub fn compact<'r>(
+        &mut self,
+        records: impl IntoIterator<Item = &'r [u8]>,
+    ) -> Result<(), JournalError> {
+        self.compact_by(|_, compacted| {
+            records.into_iter().try_for_each(|record| compacted.put(record))
+        })
     }
 
     /// As [`compact`](Self::compact), for a journal of any length: keeps `first`, then those of its records for which `keeps` says so, in
@@ -478,7 +519,10 @@ impl Journal {
         })
     }
 
-    fn compact_by<E: From<JournalError>>(&mut self, fill: impl FnOnce(&Self, &mut Self) -> Result<(), E>) -> Result<(), E> {
+    fn compact_by<E: From<JournalError>>(
+        &mut self,
+        fill: impl FnOnce(&Self, &mut Self) -> Result<(), E>,
+    ) -> Result<(), E> {
         let mut name = self.path.as_os_str().to_owned();
         name.push(".new");
         let temporary = PathBuf::from(name);
@@ -522,12 +566,17 @@ impl Journal {
     /// The records of the frame at `offset` of a file of `length` bytes; `None` if there is no whole frame.
     fn read_frame(&self, offset: u64, length: u64) -> Result<Option<Vec<u8>>, JournalError> {
         let read = || -> io::Result<Option<Vec<u8>>> {
-            let Some(room) = length.checked_sub(offset + FRAME_HEAD as u64) else { return Ok(None) };
+            let Some(room) = length.checked_sub(offset + FRAME_HEAD as u64) else {
+                return Ok(None);
+            };
             let mut file = &self.file;
             file.seek(SeekFrom::Start(offset))?;
             let mut head = [0; FRAME_HEAD];
             file.read_exact(&mut head)?;
-            let Some(size) = records_length(offset, &head).filter(|&size| u64::from(size) <= room) else { return Ok(None) };
+            let Some(size) = records_length(offset, &head).filter(|&size| u64::from(size) <= room)
+            else {
+                return Ok(None);
+            };
             let mut records = vec![0; size as usize];
             file.read_exact(&mut records)?;
             Ok((frame_head(offset, &records) == head && is_whole(&records)).then_some(records))
@@ -546,7 +595,9 @@ impl Journal {
 
     /// Whether a whole frame starts anywhere behind the first byte of `rest`, which stands behind the last whole frame.
     fn whole_frame_behind(&self, rest: &[u8], length: u64) -> Result<bool, JournalError> {
-        for (at, _) in rest.windows(FRAME.len()).enumerate().skip(1).filter(|(_, bytes)| *bytes == FRAME) {
+        for (at, _) in
+            rest.windows(FRAME.len()).enumerate().skip(1).filter(|(_, bytes)| *bytes == FRAME)
+        {
             if self.read_frame(self.end + at as u64, length)?.is_some() {
                 return Ok(true);
             }
@@ -596,11 +647,14 @@ fn records_length(offset: u64, head: &[u8; FRAME_HEAD]) -> Option<u32> {
 fn can_be_torn(offset: u64, rest: &[u8]) -> bool {
     let Some(head) = rest.first_chunk::<FRAME_HEAD>() else { return true };
     // Where the head was damaged, its sectors alone can say whether the rest of the frame was ever there.
-    let length = records_length(offset, head).map_or(FRAME_HEAD, |size| FRAME_HEAD.saturating_add(size as usize));
+    let length = records_length(offset, head)
+        .map_or(FRAME_HEAD, |size| FRAME_HEAD.saturating_add(size as usize));
     let Some(frame) = rest.get(..length) else { return true };
     #[allow(clippy::cast_possible_truncation)]
     let (first, others) = frame.split_at(((SECTOR - offset % SECTOR) as usize).min(frame.len()));
-    std::iter::once(first).chain(others.chunks(SECTOR as usize)).any(|sector| sector.iter().all(|&byte| byte == 0))
+    std::iter::once(first)
+        .chain(others.chunks(SECTOR as usize))
+        .any(|sector| sector.iter().all(|&byte| byte == 0))
 }
 
 /// Splits the first record off.
@@ -625,12 +679,16 @@ fn is_whole(records: &[u8]) -> bool {
 
 /// Whether an error of the operating system means that there is no room left: on the disk, in the quota, or in the largest file.
 pub(crate) fn is_full(kind: io::ErrorKind) -> bool {
-    matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge)
+    matches!(
+        kind,
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+    )
 }
 
 /// A new or renamed file is durable once its directory is.
 pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let directory =
+        path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(directory)?.sync_all()
 }
 

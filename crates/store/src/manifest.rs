@@ -59,7 +59,10 @@ impl StoredManifest {
     /// What is to be stored of a manifest that was opened from `bytes`, a tagged `COSE_Sign1`.
     #[must_use]
     pub fn new(manifest: &Manifest<'_>, bytes: &[u8]) -> Self {
-        Self { key: ManifestKey { epoch: manifest.epoch(), digest: manifest.digest() }, bytes: bytes.to_vec() }
+        Self {
+            key: ManifestKey { epoch: manifest.epoch(), digest: manifest.digest() },
+            bytes: bytes.to_vec(),
+        }
     }
 
     /// What an implementation of [`EpochStore`](crate::EpochStore) has kept under a key.

@@ -111,7 +111,10 @@ const fn physical(page: u64) -> u64 {
 fn aligned(offset: u64, length: usize) -> io::Result<std::ops::Range<u64>> {
     let length = length as u64;
     if offset == 0 || !offset.is_multiple_of(PAGE) || !length.is_multiple_of(PAGE) {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "redb reads and writes whole pages"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "redb reads and writes whole pages",
+        ));
     }
     Ok(offset / PAGE..(offset + length) / PAGE)
 }
@@ -148,15 +151,21 @@ impl<B: StorageBackend> StorageBackend for Pages<B> {
         // A frozen file may have grown in memory only: what lies past the real end is zeros.
         let real = self.file.len()?.saturating_sub(physical(pages.start)).min(raw.len() as u64);
         self.file.read(physical(pages.start), &mut raw[..real as usize])?;
-        let overlay = self.overlay.as_ref().map(|overlay| overlay.lock().unwrap_or_else(PoisonError::into_inner));
+        let overlay = self
+            .overlay
+            .as_ref()
+            .map(|overlay| overlay.lock().unwrap_or_else(PoisonError::into_inner));
         let mut whole = true;
-        for ((number, raw), out) in pages.zip(raw.chunks_exact(STRIDE as usize)).zip(out.chunks_exact_mut(PAGE as usize)) {
+        for ((number, raw), out) in
+            pages.zip(raw.chunks_exact(STRIDE as usize)).zip(out.chunks_exact_mut(PAGE as usize))
+        {
             if let Some(page) = overlay.as_ref().and_then(|overlay| overlay.pages.get(&number)) {
                 out.copy_from_slice(page);
                 continue;
             }
             let (page, sum) = raw.split_at(PAGE as usize);
-            whole &= self.verify(number, page, u64::from_le_bytes(sum.try_into().unwrap_or_default()));
+            whole &=
+                self.verify(number, page, u64::from_le_bytes(sum.try_into().unwrap_or_default()));
             out.copy_from_slice(page);
         }
         if !whole {
@@ -211,7 +220,11 @@ impl<B: StorageBackend> StorageBackend for Pages<B> {
         self.file.try_lock_range(start, end)
     }
 
-    fn try_lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+    fn try_lock_shared_range(
+        &self,
+        start: Bound<u64>,
+        end: Bound<u64>,
+    ) -> Result<bool, BackendError> {
         self.file.try_lock_shared_range(start, end)
     }
 

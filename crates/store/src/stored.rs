@@ -45,9 +45,13 @@ impl StoredSeal {
         let (fixed, rest) = bytes.split_at_checked(1 + 8 + 2 + 8 + 2)?;
         let record_size = u16::from_be_bytes([fixed[9], fixed[10]]);
         let events = u64::from_be_bytes(fixed[11..19].try_into().ok()?);
-        let (sign1, rest) = rest.split_at_checked(usize::from(u16::from_be_bytes([fixed[19], fixed[20]])))?;
+        let (sign1, rest) =
+            rest.split_at_checked(usize::from(u16::from_be_bytes([fixed[19], fixed[20]])))?;
         let (seal, signature) = Seal::decode(sign1).ok()?;
-        if !matches!(fixed[0], VERSION | PRUNED) || SealKey::of(&seal) != *key || epoch(bytes)? != seal.statement().epoch {
+        if !matches!(fixed[0], VERSION | PRUNED)
+            || SealKey::of(&seal) != *key
+            || epoch(bytes)? != seal.statement().epoch
+        {
             return None;
         }
         // The signature stands at the end of the object.
@@ -71,7 +75,8 @@ impl StoredSeal {
                 Scheme::Tree => {
                     let (count, tail) = tail.split_first_chunk()?;
                     let count = u64::from_be_bytes(*count);
-                    pruned = Some(Pruned::new(statement, kept, count)).filter(|_| count <= counters.total());
+                    pruned = Some(Pruned::new(statement, kept, count))
+                        .filter(|_| count <= counters.total());
                     pruned?;
                     tail
                 }
@@ -106,7 +111,9 @@ impl StoredSeal {
                 }
                 for level in (0..levels).rev().filter(|level| kept >> level & 1 == 1) {
                     stored.lengths[usize::from(level)] = match framing {
-                        Framing::Fixed(size) => u64::from(counters.at(Level(level))) * u64::from(size.get()),
+                        Framing::Fixed(size) => {
+                            u64::from(counters.at(Level(level))) * u64::from(size.get())
+                        }
                         Framing::Prefixed => {
                             let (length, tail) = rest.split_first_chunk()?;
                             rest = tail;
@@ -114,7 +121,9 @@ impl StoredSeal {
                         }
                     };
                 }
-                if stored.lengths.iter().try_fold(0u64, |sum, &length| sum.checked_add(length)) != Some(events) {
+                if stored.lengths.iter().try_fold(0u64, |sum, &length| sum.checked_add(length))
+                    != Some(events)
+                {
                     return None;
                 }
             }

@@ -77,7 +77,8 @@ impl Pruned {
             #[allow(clippy::cast_possible_truncation)]
             let length = (range.end - first).min(chunk.len() as u64) as usize;
             engine.levels(&self.salt, self.levels, first, &mut chunk[..length]);
-            let kept = (first..).zip(&chunk[..length]).filter(|(_, level)| self.kept >> **level & 1 == 1);
+            let kept =
+                (first..).zip(&chunk[..length]).filter(|(_, level)| self.kept >> **level & 1 == 1);
             places.extend(kept.map(|(seq, _)| Sequence(seq - range.start)));
             first += length as u64;
         }
@@ -118,7 +119,8 @@ impl Geometry {
 
     /// Where one hash of a level stands.
     fn hash_at(&self, level: u32, number: u64) -> u64 {
-        self.siblings().end + 32 * ((1..level).map(|level| self.hashes(level)).sum::<u64>() + number)
+        self.siblings().end
+            + 32 * ((1..level).map(|level| self.hashes(level)).sum::<u64>() + number)
     }
 
     /// The length of the whole body.
@@ -128,7 +130,12 @@ impl Geometry {
 }
 
 /// The body of a tree of `n` records, and the root they lead to. The records must be `n` of the framing, and nothing more.
-pub(crate) fn lay_out(engine: &impl Engine, framing: Framing, n: u64, records: &[u8]) -> (Vec<u8>, Digest) {
+pub(crate) fn lay_out(
+    engine: &impl Engine,
+    framing: Framing,
+    n: u64,
+    records: &[u8],
+) -> (Vec<u8>, Digest) {
     let geometry = Geometry { n, framing, events: records.len() as u64, pruned: None };
     let mut body = Vec::with_capacity(usize::try_from(geometry.body_length()).unwrap_or(0));
     body.extend_from_slice(records);
@@ -180,13 +187,21 @@ pub(crate) fn lay_out_pruned(
             if places.is_empty() && empty < end {
                 empty = empty_to(engine, &pruned, geometry, end);
             }
-            let spans = if places.is_empty() { geometry::widest(geometry.n, start, empty).end } else { end };
+            let spans = if places.is_empty() {
+                geometry::widest(geometry.n, start, empty).end
+            } else {
+                end
+            };
             if spans > end {
                 let (first, tail) = digests.split_first_chunk()?;
                 (digests, spanned) = (tail, spans);
                 // The root of a ragged edge stands with the multiproof alone: it belongs to no whole subtree.
                 let perfect = (spans - start).is_power_of_two();
-                roots.extend(is_whole.then_some(if perfect { Digest(*first) } else { Digest::NULL }));
+                roots.extend(is_whole.then_some(if perfect {
+                    Digest(*first)
+                } else {
+                    Digest::NULL
+                }));
             } else {
                 let length = geometry.framing.length_of(rest, u32::try_from(places.len()).ok()?)?;
                 let (mine, others) = rest.split_at_checked(length)?;
@@ -195,7 +210,11 @@ pub(crate) fn lay_out_pruned(
                 (rest, digests) = (others, tail);
                 if is_whole {
                     let mut places = places.into_iter();
-                    roots.push(engine.multiproof_root(width, geometry.framing, mine, &mut places, proof).ok()?);
+                    roots.push(
+                        engine
+                            .multiproof_root(width, geometry.framing, mine, &mut places, proof)
+                            .ok()?,
+                    );
                 }
             }
         }
@@ -340,7 +359,13 @@ impl Chunk {
     }
 
     /// The root of the subtree over `count` places from `start` on.
-    fn root(&mut self, engine: &impl Engine, framing: Framing, start: u64, count: u64) -> Option<Digest> {
+    fn root(
+        &mut self,
+        engine: &impl Engine,
+        framing: Framing,
+        start: u64,
+        count: u64,
+    ) -> Option<Digest> {
         if let Some(Beside { places, subtrees, siblings }) = &self.beside {
             // A subtree has the shape of a tree of its own.
             let end = start + count;
@@ -350,12 +375,26 @@ impl Chunk {
             let behind = subtrees.partition_point(|subtree| *subtree < end);
             let records = self.bytes.get(self.starts[from]..self.starts[to])?;
             let mut within = places[from..to].iter().map(|place| Sequence(place.0 - start));
-            return engine.multiproof_root(count, framing, records, &mut within, siblings.get(32 * first..32 * behind)?).ok();
+            return engine
+                .multiproof_root(
+                    count,
+                    framing,
+                    records,
+                    &mut within,
+                    siblings.get(32 * first..32 * behind)?,
+                )
+                .ok();
         }
         let heights = self.heights.get_or_insert_with(|| {
             let leaves = match framing {
-                Framing::Fixed(size) => merkle::leaves(engine, usize::from(size.get()), &self.bytes),
-                Framing::Prefixed => self.starts.windows(2).map(|ends| tree::leaf(&self.bytes[ends[0] + 2..ends[1]])).collect(),
+                Framing::Fixed(size) => {
+                    merkle::leaves(engine, usize::from(size.get()), &self.bytes)
+                }
+                Framing::Prefixed => self
+                    .starts
+                    .windows(2)
+                    .map(|ends| tree::leaf(&self.bytes[ends[0] + 2..ends[1]]))
+                    .collect(),
             };
             Heights::over(engine, leaves)
         });
@@ -386,7 +425,10 @@ impl<'r, G: Engine, E, F: Fn() -> E> Proof<'r, G, E, F> {
 
     fn record(&mut self, Sequence(seq): Sequence, out: &mut Vec<u8>) -> Result<(), E> {
         let bits = self.geometry.chunk_bits();
-        let record = self.chunk(seq >> bits)?.record(seq & ((1 << bits) - 1)).map(|record| out.extend_from_slice(record));
+        let record = self
+            .chunk(seq >> bits)?
+            .record(seq & ((1 << bits) - 1))
+            .map(|record| out.extend_from_slice(record));
         record.ok_or_else(&self.damaged)
     }
 
@@ -402,8 +444,11 @@ impl<'r, G: Engine, E, F: Fn() -> E> Proof<'r, G, E, F> {
         let each = if self.geometry.pruned.is_some() { 16 } else { 8 };
         let start = self.geometry.ends().start;
         let read = (self.read)(start + each * first.saturating_sub(1)..start + each * (last + 1))?;
-        let number = |bytes: &[u8]| bytes.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
-        let ends = read.chunks_exact(usize::try_from(each).unwrap_or(8)).map(|end| (number(end), number(&end[8..])));
+        let number =
+            |bytes: &[u8]| bytes.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+        let ends = read
+            .chunks_exact(usize::try_from(each).unwrap_or(8))
+            .map(|end| (number(end), number(&end[8..])));
         Ok((first == 0).then_some((0, 0)).into_iter().chain(ends).collect())
     }
 
@@ -412,7 +457,9 @@ impl<'r, G: Engine, E, F: Fn() -> E> Proof<'r, G, E, F> {
         let width = 1 << self.geometry.chunk_bits();
         let (first, last) = (number * width, n.min((number + 1) * width));
         let (range, mut proof) = match (framing, pruned) {
-            (Framing::Fixed(size), None) => (first * u64::from(size.get())..last * u64::from(size.get()), 0..0),
+            (Framing::Fixed(size), None) => {
+                (first * u64::from(size.get())..last * u64::from(size.get()), 0..0)
+            }
             _ => match self.ends(number, number)?[..] {
                 [before, end] => (before.0..end.0, before.1..end.1),
                 _ => return Err((self.damaged)()),
@@ -431,7 +478,9 @@ impl<'r, G: Engine, E, F: Fn() -> E> Proof<'r, G, E, F> {
                 let all = self.geometry.siblings().start;
                 (proof.start, proof.end) = (all + 32 * proof.start, all + 32 * proof.end);
                 let places = pruned.places(self.engine, first..last);
-                let subtrees = geometry::siblings(last - first, places.iter().copied()).map(|range| range.start).collect();
+                let subtrees = geometry::siblings(last - first, places.iter().copied())
+                    .map(|range| range.start)
+                    .collect();
                 Some(Beside { places, subtrees, siblings: (self.read)(proof)? })
             }
         };
@@ -442,7 +491,9 @@ impl<'r, G: Engine, E, F: Fn() -> E> Proof<'r, G, E, F> {
             rest = framing.split_first(rest).ok_or_else(&self.damaged)?.1;
             starts.push(bytes.len() - rest.len());
         }
-        let fits = beside.as_ref().is_none_or(|beside| beside.siblings.len() == 32 * beside.subtrees.len());
+        let fits = beside
+            .as_ref()
+            .is_none_or(|beside| beside.siblings.len() == 32 * beside.subtrees.len());
         if !rest.is_empty() || !fits {
             return Err((self.damaged)());
         }
@@ -451,7 +502,10 @@ impl<'r, G: Engine, E, F: Fn() -> E> Proof<'r, G, E, F> {
 
     fn subtree(&mut self, range: Range<u64>) -> Result<Digest, E> {
         let count = range.end - range.start;
-        let (bits, whole) = (self.geometry.chunk_bits(), count.is_power_of_two() && range.start.is_multiple_of(count));
+        let (bits, whole) = (
+            self.geometry.chunk_bits(),
+            count.is_power_of_two() && range.start.is_multiple_of(count),
+        );
         let width = 1 << bits;
         let root = if count < width && range.start >> bits == (range.end - 1) >> bits {
             let (engine, framing) = (self.engine, self.geometry.framing);
@@ -465,7 +519,8 @@ impl<'r, G: Engine, E, F: Fn() -> E> Proof<'r, G, E, F> {
             Some(root)
         } else {
             let middle = range.start + geometry::split(count);
-            let (left, right) = (self.subtree(range.start..middle)?, self.subtree(middle..range.end)?);
+            let (left, right) =
+                (self.subtree(range.start..middle)?, self.subtree(middle..range.end)?);
             Some(tree::node(&left, &right))
         };
         root.ok_or_else(&self.damaged)
@@ -476,7 +531,8 @@ impl<'r, G: Engine, E, F: Fn() -> E> Proof<'r, G, E, F> {
         let Some(pruned) = self.geometry.pruned else { return Ok(None) };
         let bits = self.geometry.chunk_bits();
         let (first, last) = (range.start >> bits, (range.end - 1) >> bits);
-        let (before, end) = (self.ends(first, first)?.first().copied(), self.ends(last, last)?.last().copied());
+        let (before, end) =
+            (self.ends(first, first)?.first().copied(), self.ends(last, last)?.last().copied());
         match (before, end) {
             (Some(before), Some(end)) if before.0 == end.0 && before.1 < pruned.siblings => {
                 let at = self.geometry.siblings().start + 32 * before.1;
@@ -489,9 +545,13 @@ impl<'r, G: Engine, E, F: Fn() -> E> Proof<'r, G, E, F> {
     fn tile(&mut self, level: u32, number: u64) -> Result<&Heights, E> {
         if !self.tiles.contains_key(&(level, number)) {
             let last = self.geometry.hashes(level).min((number + 1) * WIDTH);
-            let range = self.geometry.hash_at(level, number * WIDTH)..self.geometry.hash_at(level, last);
+            let range =
+                self.geometry.hash_at(level, number * WIDTH)..self.geometry.hash_at(level, last);
             let hashes = (self.read)(range)?;
-            let hashes = hashes.chunks_exact(32).map(|hash| Digest(hash.try_into().unwrap_or_default())).collect();
+            let hashes = hashes
+                .chunks_exact(32)
+                .map(|hash| Digest(hash.try_into().unwrap_or_default()))
+                .collect();
             self.tiles.insert((level, number), Heights::over(self.engine, hashes));
         }
         self.tiles.get(&(level, number)).ok_or_else(&self.damaged)
@@ -530,7 +590,9 @@ mod tests {
             let leaves = records.iter().map(|record| tree::leaf(record)).collect();
             let framed = |record: Vec<u8>| match framing {
                 Framing::Fixed(_) => record,
-                Framing::Prefixed => [&[0, u8::try_from(record.len()).unwrap()][..], &record].concat(),
+                Framing::Prefixed => {
+                    [&[0, u8::try_from(record.len()).unwrap()][..], &record].concat()
+                }
             };
             let kept = (u32::MAX << from) & ((1 << LEVELS) - 1);
             let pruned = Pruned { salt: Salt(salt), levels: LEVELS, kept, siblings: 0, chunk_bits };
@@ -542,14 +604,20 @@ mod tests {
         }
 
         fn at(&self, mask: u32) -> Vec<Sequence> {
-            (0..self.leaves.len() as u64).filter(|&seq| mask >> self.level(seq) & 1 == 1).map(Sequence).collect()
+            (0..self.leaves.len() as u64)
+                .filter(|&seq| mask >> self.level(seq) & 1 == 1)
+                .map(Sequence)
+                .collect()
         }
 
         /// What a part of these records has, from the whole tree.
         fn part(&self, selected: &[Sequence]) -> TreePart {
             let proof = merkle::multiproof(&Host::detect(), &self.leaves, selected.iter().copied());
             TreePart {
-                records: selected.iter().flat_map(|seq| self.frames[usize::try_from(seq.0).unwrap()].clone()).collect(),
+                records: selected
+                    .iter()
+                    .flat_map(|seq| self.frames[usize::try_from(seq.0).unwrap()].clone())
+                    .collect(),
                 siblings: proof.iter().flat_map(|digest| digest.0).collect(),
             }
         }
@@ -558,16 +626,22 @@ mod tests {
         fn lay_out(&self) -> (Geometry, Vec<u8>) {
             let kept = self.part(&self.at(self.pruned.kept));
             let pruned = Some(Pruned { siblings: kept.siblings.len() as u64 / 32, ..self.pruned });
-            let (n, framing, events) = (self.leaves.len() as u64, self.framing, kept.records.len() as u64);
+            let (n, framing, events) =
+                (self.leaves.len() as u64, self.framing, kept.records.len() as u64);
             let geometry = Geometry { n, framing, events, pruned };
-            let (body, root) = lay_out_pruned(&Host::detect(), geometry, &kept.records, &kept.siblings).unwrap();
+            let (body, root) =
+                lay_out_pruned(&Host::detect(), geometry, &kept.records, &kept.siblings).unwrap();
             assert_eq!(root, merkle::root(&Host::detect(), &self.leaves));
             assert_eq!(body.len() as u64, geometry.body_length());
             (geometry, body)
         }
     }
 
-    fn read_part(geometry: Geometry, body: &[u8], selected: &[Sequence]) -> Result<(TreePart, u64), ()> {
+    fn read_part(
+        geometry: Geometry,
+        body: &[u8],
+        selected: &[Sequence],
+    ) -> Result<(TreePart, u64), ()> {
         let read = RefCell::new(0);
         let mut reader = |range: Range<u64>| {
             *read.borrow_mut() += range.end - range.start;
@@ -639,7 +713,8 @@ mod tests {
     #[test]
     fn a_small_sample_reads_a_small_part_of_a_large_pruned_tree() {
         let (n, from) = (1 << 20, 3);
-        let grown = Grown::new(n, [5; 16], from, Framing::fixed(3).unwrap(), WIDTH_BITS + u32::from(from));
+        let grown =
+            Grown::new(n, [5; 16], from, Framing::fixed(3).unwrap(), WIDTH_BITS + u32::from(from));
         let (geometry, body) = grown.lay_out();
         let kept = grown.at(grown.pruned.kept);
         let selected: Vec<Sequence> = kept.iter().copied().step_by(kept.len() / 8).collect();

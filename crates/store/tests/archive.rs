@@ -93,7 +93,8 @@ fn every_truncation_of_a_file_of_leaves_keeps_the_whole_ones() {
     let mut archive = open(&path);
     archive.keep(Item::Head(A), b"head").unwrap();
     archive.sync().unwrap();
-    let leaves: Vec<Vec<u8>> = (0_u8..5).map(|number| vec![number; usize::from(number) * 7]).collect();
+    let leaves: Vec<Vec<u8>> =
+        (0_u8..5).map(|number| vec![number; usize::from(number) * 7]).collect();
     for (index, bytes) in (0..).zip(&leaves) {
         archive.keep(leaf(A, 1, index), bytes).unwrap();
     }
@@ -114,7 +115,11 @@ fn every_truncation_of_a_file_of_leaves_keeps_the_whole_ones() {
         fs::write(copy.join(&file), &whole[..length]).unwrap();
         let mut after = open(&copy);
         for (index, (bytes, end)) in (0..).zip(leaves.iter().zip(&ends)) {
-            assert_eq!(get(&mut after, leaf(A, 1, index)), (*end <= length).then(|| bytes.clone()), "cut at {length}");
+            assert_eq!(
+                get(&mut after, leaf(A, 1, index)),
+                (*end <= length).then(|| bytes.clone()),
+                "cut at {length}"
+            );
         }
         // What comes next has its place.
         after.keep(leaf(A, 2, 0), b"more").unwrap();
@@ -143,15 +148,29 @@ fn a_damaged_leaf_is_missing_and_nothing_wrong_is_given_out() {
         // Before and after it was opened.
         fs::write(copy.join(&file), &bytes).unwrap();
         let mut after = open(&copy);
-        let found: Vec<Option<Vec<u8>>> = (0..4).map(|index| get(&mut after, leaf(A, 1, index))).collect();
-        assert!(found.iter().zip(&leaves).all(|(found, kept)| found.as_ref().is_none_or(|found| found == kept)), "{at}");
+        let found: Vec<Option<Vec<u8>>> =
+            (0..4).map(|index| get(&mut after, leaf(A, 1, index))).collect();
+        assert!(
+            found
+                .iter()
+                .zip(&leaves)
+                .all(|(found, kept)| found.as_ref().is_none_or(|found| found == kept)),
+            "{at}"
+        );
         assert!(found[at / 24].is_none(), "byte {at}: {found:?}");
         assert!(found[..at / 24].iter().all(Option::is_some), "byte {at}: {found:?}");
         if !(5..7).contains(&(at % 24)) {
-            assert_eq!(found.iter().flatten().count(), 3, "only a damaged length takes others with it: byte {at}, {found:?}");
+            assert_eq!(
+                found.iter().flatten().count(),
+                3,
+                "only a damaged length takes others with it: byte {at}, {found:?}"
+            );
         }
         after.keep(leaf(A, 1, u8::try_from(at / 24).unwrap()), &leaves[at / 24]).unwrap();
-        assert_eq!(get(&mut after, leaf(A, 1, u8::try_from(at / 24).unwrap())).as_ref(), Some(&leaves[at / 24]));
+        assert_eq!(
+            get(&mut after, leaf(A, 1, u8::try_from(at / 24).unwrap())).as_ref(),
+            Some(&leaves[at / 24])
+        );
     }
     // And under a process that runs.
     let mut bytes = whole;
@@ -201,9 +220,17 @@ fn the_oldest_complete_chains_go_when_the_quota_is_reached_and_those_under_way_s
         .sum();
     assert!((30_000..=quota).contains(&on_disk), "{on_disk}");
     let mut archive = Archive::open(&path, NETWORK, &BASES, quota).unwrap();
-    assert_eq!(archive.floor(SENDER).unwrap(), Some(ChainNumber(4)), "numbers do not go with the chains");
+    assert_eq!(
+        archive.floor(SENDER).unwrap(),
+        Some(ChainNumber(4)),
+        "numbers do not go with the chains"
+    );
     assert_eq!(archive.kept_leaves(A), usize::from(index));
-    assert_eq!(archive.keep(Item::Head(B), &vec![0; 9000]).unwrap_err().name(), "QuotaReached", "heads count, too");
+    assert_eq!(
+        archive.keep(Item::Head(B), &vec![0; 9000]).unwrap_err().name(),
+        "QuotaReached",
+        "heads count, too"
+    );
 }
 
 #[test]
@@ -265,14 +292,18 @@ fn no_chain_takes_the_place_of_another_one() {
     assert_eq!((archive.noted(A), archive.is_complete(A)), (1, true));
     archive.forget(A).unwrap();
     archive.keep(Item::Head(A), b"another").unwrap();
-    assert_eq!((get(&mut archive, leaf(A, 1, 0)), archive.noted(A), archive.is_complete(A)), (None, 0, false));
+    assert_eq!(
+        (get(&mut archive, leaf(A, 1, 0)), archive.noted(A), archive.is_complete(A)),
+        (None, 0, false)
+    );
 }
 
 #[test]
 fn a_folder_that_is_open_elsewhere_or_something_else_is_named() {
     let (directory, path) = place();
     let archive = open(&path);
-    let name = |path: &Path, network| Archive::open(path, network, &BASES, QUOTA).unwrap_err().name();
+    let name =
+        |path: &Path, network| Archive::open(path, network, &BASES, QUOTA).unwrap_err().name();
     assert_eq!(name(&path, NETWORK), "JournalLocked");
     drop(archive);
     assert_eq!(name(&path, NetworkId(*b"network2")), "OtherNetwork");

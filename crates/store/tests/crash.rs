@@ -39,18 +39,24 @@ fn batches(name: &str) -> impl Iterator<Item = Vec<Made>> {
 #[test]
 #[ignore = "started and killed by what_was_acknowledged_survives_kill_9"]
 fn write_until_killed() {
-    let (Ok(path), Ok(round)) = (env::var("MOTESEAL_STORE"), env::var("MOTESEAL_ROUND")) else { return };
+    let (Ok(path), Ok(round)) = (env::var("MOTESEAL_STORE"), env::var("MOTESEAL_ROUND")) else {
+        return;
+    };
     let store = Arc::new(RedbStore::open(Path::new(&path), Options::default()).unwrap());
     let output = Arc::new(Mutex::new(std::io::stdout()));
     let writers: Vec<_> = (0..WRITERS)
         .map(|writer| {
-            let (store, output, name) = (Arc::clone(&store), Arc::clone(&output), name(round.parse().unwrap(), writer));
+            let (store, output, name) =
+                (Arc::clone(&store), Arc::clone(&output), name(round.parse().unwrap(), writer));
             thread::spawn(move || {
                 for (number, batch) in batches(&name).enumerate() {
-                    let receipt = store.put(batch.iter().map(|made| made.bundle.clone()).collect()).unwrap();
+                    let receipt =
+                        store.put(batch.iter().map(|made| made.bundle.clone()).collect()).unwrap();
                     assert_eq!(receipt.stored, BATCH as u64);
                     let mut output = output.lock().unwrap();
-                    writeln!(output, "acknowledged {writer} {number}").and_then(|()| output.flush()).unwrap();
+                    writeln!(output, "acknowledged {writer} {number}")
+                        .and_then(|()| output.flush())
+                        .unwrap();
                 }
             })
         })
@@ -96,16 +102,22 @@ fn what_was_acknowledged_survives_kill_9() {
     let mut all: Vec<(String, usize)> = Vec::new();
     let mut state = u64::from(std::process::id());
     for round in 0..ROUNDS {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         // From before the store is there to well into the writing.
         let acknowledged = kill_one(&path, round, Duration::from_millis(5 + (state >> 33) % 400));
         let store = RedbStore::open(&path, Options::default()).unwrap();
         for writer in 0..WRITERS {
             let name = name(round, writer);
             let count = acknowledged.get(&writer).copied().unwrap_or(0);
-            let seals = store.seals(Mote::new(&name, false).device(), SealIndex(0), usize::MAX).unwrap();
+            let seals =
+                store.seals(Mote::new(&name, false).device(), SealIndex(0), usize::MAX).unwrap();
             assert_eq!(seals.len() % BATCH, 0, "a part of a batch is there");
-            assert!(seals.len() >= count * BATCH, "{count} batches were acknowledged, {} seals are there", seals.len());
+            assert!(
+                seals.len() >= count * BATCH,
+                "{count} batches were acknowledged, {} seals are there",
+                seals.len()
+            );
             let expected = batches(&name).take(count).flatten();
             for (made, seal) in expected.zip(&seals) {
                 assert_eq!(made.bundle.key(), seal.key());
@@ -119,11 +131,17 @@ fn what_was_acknowledged_survives_kill_9() {
     let store = RedbStore::open(&path, Options::default()).unwrap();
     for (name, count) in &all {
         let seals = store.seals(Mote::new(name, false).device(), SealIndex(0), usize::MAX).unwrap();
-        assert!(seals.len() >= count * BATCH, "{name}: a later crash took what an earlier one had left");
+        assert!(
+            seals.len() >= count * BATCH,
+            "{name}: a later crash took what an earlier one had left"
+        );
     }
     drop(store);
     let acknowledged: usize = all.iter().map(|(_, count)| count).sum();
-    assert!(acknowledged > ROUNDS / 3, "only {acknowledged} batches were acknowledged in {ROUNDS} rounds: nothing was tested");
+    assert!(
+        acknowledged > ROUNDS / 3,
+        "only {acknowledged} batches were acknowledged in {ROUNDS} rounds: nothing was tested"
+    );
     let names: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect();
     let report = check(&path, &Motes::new(&names), &mut |_| {}).unwrap();
     assert!(report.is_clean() && report.gaps.is_empty(), "{:?} {:?}", report.damage, report.gaps);
@@ -143,7 +161,10 @@ fn fill_the_disk() {
             Err(error) => {
                 let text = error.to_string();
                 assert!(matches!(error, PutError::DiskFull { .. }), "{text}");
-                assert!(text.starts_with("DiskFull: no space left for ") && text.contains("epochs"), "{text}");
+                assert!(
+                    text.starts_with("DiskFull: no space left for ") && text.contains("epochs"),
+                    "{text}"
+                );
                 refused += 1;
                 // What is there can still be read.
                 let first = batches("filler").next().unwrap();
@@ -161,7 +182,8 @@ fn a_full_disk_fails_the_batch_and_nothing_else() {
     let directory = tempfile::tempdir().unwrap();
     let path: PathBuf = directory.path().join("epochs");
     drop(RedbStore::open(&path, Options::default()).unwrap());
-    let limited = "trap '' XFSZ; ulimit -f 4096; exec \"$0\" --exact fill_the_disk --ignored --nocapture";
+    let limited =
+        "trap '' XFSZ; ulimit -f 4096; exec \"$0\" --exact fill_the_disk --ignored --nocapture";
     let mut child = Command::new("sh")
         .args(["-c", limited])
         .arg(env::current_exe().unwrap())
@@ -173,7 +195,8 @@ fn a_full_disk_fails_the_batch_and_nothing_else() {
     child.stdout.take().unwrap().read_to_string(&mut output).unwrap();
     assert!(child.wait().unwrap().success(), "{output}");
     let acknowledged = output.lines().filter_map(|line| line.split_once("acknowledged "));
-    let acknowledged: Vec<usize> = acknowledged.map(|(_, number)| number.parse().unwrap()).collect();
+    let acknowledged: Vec<usize> =
+        acknowledged.map(|(_, number)| number.parse().unwrap()).collect();
     assert!(acknowledged.len() > 3, "{output}");
     // With space again, what was refused is stored and what was stored is there.
     let store = RedbStore::open(&path, Options::default()).unwrap();
@@ -211,7 +234,11 @@ fn a_full_queue_says_busy() {
     assert!(busy > 0, "a queue of 10 kB took {taken} bundles of 2 kB without a break");
     drop(send);
     let answers: Vec<_> = receive.iter().collect();
-    assert_eq!(answers.len() as u64, taken, "every batch that was taken is answered, none that was refused");
+    assert_eq!(
+        answers.len() as u64,
+        taken,
+        "every batch that was taken is answered, none that was refused"
+    );
     assert!(answers.iter().all(Result::is_ok));
     // One batch is taken whatever its size.
     let big = mote.seal_some(Scheme::Star, taken, 50_000);
@@ -226,7 +253,9 @@ fn closing_writes_what_is_queued() {
     let mut mote = Mote::new("last words", false);
     let made: Vec<Made> = (0..20).map(|epoch| mote.seal_some(Scheme::Star, epoch, 20)).collect();
     for made in &made {
-        store.submit(vec![made.bundle.clone()], Box::new(|result| assert!(result.is_ok()))).unwrap();
+        store
+            .submit(vec![made.bundle.clone()], Box::new(|result| assert!(result.is_ok())))
+            .unwrap();
     }
     drop(store);
     let store = RedbStore::open(&path, Options::default()).unwrap();

@@ -31,7 +31,11 @@ fn store_of_everything(path: &Path) -> Vec<Made> {
                 // What a tree of fewer levels was, before more of them came.
                 store.put(vec![whole.pruned(3, mote.schema()).bundle]).unwrap();
             }
-            made.push(if prunable && matches!(epoch, 1 | 5 | 8 | 9) { whole.pruned(2, mote.schema()) } else { whole });
+            made.push(if prunable && matches!(epoch, 1 | 5 | 8 | 9) {
+                whole.pruned(2, mote.schema())
+            } else {
+                whole
+            });
         }
         if i == 2 {
             mote.position = fork;
@@ -48,7 +52,8 @@ fn store_of_everything(path: &Path) -> Vec<Made> {
 /// The manifests of its epochs; of epoch 5 there are two.
 fn manifests(made: &[Made]) -> Vec<StoredManifest> {
     let of = |epoch: u64, round| {
-        let seals: Vec<&Made> = made.iter().filter(|made| made.statement.epoch.0 == epoch).collect();
+        let seals: Vec<&Made> =
+            made.iter().filter(|made| made.statement.epoch.0 == epoch).collect();
         manifest(epoch, round, &seals)
     };
     let mut manifests: Vec<StoredManifest> = (0..12).map(|epoch| of(epoch, 3)).collect();
@@ -73,20 +78,30 @@ fn reads_back(store: &RedbStore, made: &Made) -> Result<bool, ReadError> {
     }
     if made.statement.scheme == Scheme::Star {
         for mask in [u32::MAX, 0xfff8, 0b10] {
-            assert!(store.star_blocks(seal, mask)? == made.blocks(mask), "other events than were put");
+            assert!(
+                store.star_blocks(seal, mask)? == made.blocks(mask),
+                "other events than were put"
+            );
         }
         for mask in [made.bundle.kept(), 0xff00 & made.bundle.kept(), 0] {
             assert!(seal.evidence(mask) == made.evidence(mask), "other digests than were put");
         }
     } else {
         let kept = made.kept(made.bundle.kept());
-        let framed = |selected: &[Sequence]| made.framed(|seq| selected.binary_search(&Sequence(seq)).is_ok());
+        let framed = |selected: &[Sequence]| {
+            made.framed(|seq| selected.binary_search(&Sequence(seq)).is_ok())
+        };
         let all = store.kept_part(seal)?;
-        assert!(all.records == framed(&kept) && all.siblings == made.multiproof(&kept), "other events than were put");
+        assert!(
+            all.records == framed(&kept) && all.siblings == made.multiproof(&kept),
+            "other events than were put"
+        );
         let selected: Vec<Sequence> = kept.iter().copied().step_by(97).collect();
         let part = store.tree_part(seal, &selected)?;
         assert!(part.records == framed(&selected), "other records than were put");
-        let leaves = selected.iter().map(|&seq| (seq, moteseal_core::seal::tree::leaf(&made.records[seq.0 as usize])));
+        let leaves = selected
+            .iter()
+            .map(|&seq| (seq, moteseal_core::seal::tree::leaf(&made.records[seq.0 as usize])));
         let n = made.records.len() as u64;
         let root = moteseal_core::seal::tree::multiproof_root(n, leaves, &part.siblings).unwrap();
         assert_eq!(root, *seal.seal().root());
@@ -118,7 +133,11 @@ fn a_whole_store_is_clean() {
     assert_eq!(fs::read(&path).unwrap(), before, "a check writes nothing");
     // Other keys: every signature fails, nothing else does.
     let report = check(&path, &Motes::new(&["stranger"]), &mut |_| {}).unwrap();
-    assert!(report.damage.iter().all(|finding| finding.name == "UnknownDevice"), "{:?}", report.damage);
+    assert!(
+        report.damage.iter().all(|finding| finding.name == "UnknownDevice"),
+        "{:?}",
+        report.damage
+    );
     assert_eq!(report.damage.len(), made.len());
 }
 
@@ -137,11 +156,20 @@ fn a_missing_predecessor_is_a_gap_and_no_damage() {
     assert!(report.is_clean());
     let gaps: Vec<String> = report.gaps.iter().map(ToString::to_string).collect();
     let device = mote.device();
-    assert_eq!(gaps, [format!("Missing: device {device}, index 2: seal 3 names it as its predecessor, and it is not there")]);
+    assert_eq!(
+        gaps,
+        [format!(
+            "Missing: device {device}, index 2: seal 3 names it as its predecessor, and it is not there"
+        )]
+    );
 }
 
 /// One byte after another, all over the file: what any read can reach is named, what is served is what was put.
-fn flip_impl(positions: impl Iterator<Item = (u64, u8)>, directory: &Path, made: &[Made]) -> (usize, usize) {
+fn flip_impl(
+    positions: impl Iterator<Item = (u64, u8)>,
+    directory: &Path,
+    made: &[Made],
+) -> (usize, usize) {
     let path = directory.join("epochs");
     let whole = fs::read(&path).unwrap();
     let flipped = directory.join("flipped");
@@ -160,7 +188,9 @@ fn flip_impl(positions: impl Iterator<Item = (u64, u8)>, directory: &Path, made:
             Err(error) => panic!("byte {at} ^ {flip:#x}: {error}"),
         };
         assert_eq!(fs::read(&flipped).unwrap(), bytes, "a check writes nothing");
-        let what = |made: &Made| format!("byte {at} ^ {flip:#x}, {}: {:#?}", made.bundle.key(), report.damage);
+        let what = |made: &Made| {
+            format!("byte {at} ^ {flip:#x}, {}: {:#?}", made.bundle.key(), report.damage)
+        };
         match RedbStore::open(&flipped, Options { create: false, ..Options::default() }) {
             Err(error) => {
                 assert!(matches!(error, OpenError::Damaged(..)), "byte {at} ^ {flip:#x}: {error}");
@@ -171,19 +201,34 @@ fn flip_impl(positions: impl Iterator<Item = (u64, u8)>, directory: &Path, made:
                     let whole = reads_back(&store, made);
                     let key = made.bundle.key();
                     // That the file as a whole does not verify names nothing; something else has to.
-                    let naming = || report.damage.iter().filter(|finding| !finding.what.starts_with("the file as a whole"));
+                    let naming = || {
+                        report
+                            .damage
+                            .iter()
+                            .filter(|finding| !finding.what.starts_with("the file as a whole"))
+                    };
                     let named = naming().any(|finding| finding.concerns(key.device, key.index));
                     assert!(whole == Ok(true) || named, "{whole:?} {}", what(made));
                     // A search may meet the damage of another seal of the device.
-                    let near = naming().any(|finding| finding.device.is_none_or(|device| device == key.device));
+                    let near = naming()
+                        .any(|finding| finding.device.is_none_or(|device| device == key.device));
                     assert!(is_listed(&store, made) || near, "not found by epoch: {}", what(made));
                 }
                 let listed = store.manifests(EpochNumber(0), None, None, 100);
-                assert!(listed.is_ok_and(|listed| listed == manifests(made)) || !report.is_clean(), "byte {at} ^ {flip:#x}");
+                assert!(
+                    listed.is_ok_and(|listed| listed == manifests(made)) || !report.is_clean(),
+                    "byte {at} ^ {flip:#x}"
+                );
                 let heads = store.devices(None, 100);
-                assert!(heads.is_ok_and(|heads| heads.len() == NAMES.len()) || !report.is_clean(), "byte {at} ^ {flip:#x}");
+                assert!(
+                    heads.is_ok_and(|heads| heads.len() == NAMES.len()) || !report.is_clean(),
+                    "byte {at} ^ {flip:#x}"
+                );
                 let doubled = store.equivocations(None, 100);
-                assert!(doubled.is_ok_and(|doubled| doubled.len() == 1) || !report.is_clean(), "byte {at} ^ {flip:#x}");
+                assert!(
+                    doubled.is_ok_and(|doubled| doubled.len() == 1) || !report.is_clean(),
+                    "byte {at} ^ {flip:#x}"
+                );
             }
         }
         if report.is_clean() {
@@ -202,7 +247,8 @@ fn flips_all_over_the_file_are_named_or_harmless() {
     let length = fs::metadata(directory.path().join("epochs")).unwrap().len();
     let mut state = 1u64;
     let random = std::iter::repeat_with(move || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((state >> 16) % length, 1 << (state >> 60 & 7))
     });
     let (named, harmless) = flip_impl(random.take(300), directory.path(), &made);
@@ -239,7 +285,9 @@ fn a_truncated_file_is_named() {
         fs::write(&path, &whole[..length]).unwrap();
         match run_check(&path) {
             Ok(report) => assert!(!report.is_clean(), "{length} bytes of {}", whole.len()),
-            Err(error) => assert!(matches!(error, OpenError::NotAStore(_)), "{length} bytes: {error}"),
+            Err(error) => {
+                assert!(matches!(error, OpenError::NotAStore(_)), "{length} bytes: {error}")
+            }
         }
     }
 }
@@ -247,7 +295,9 @@ fn a_truncated_file_is_named() {
 #[test]
 fn every_way_in_has_an_error_that_names_the_file_and_the_way_out() {
     let directory = tempfile::tempdir().unwrap();
-    let open = |name: &str, create| RedbStore::open(&directory.path().join(name), Options { create, ..Options::default() });
+    let open = |name: &str, create| {
+        RedbStore::open(&directory.path().join(name), Options { create, ..Options::default() })
+    };
     let _held = open("held", true).unwrap();
     fs::write(directory.path().join("empty"), "").unwrap();
     fs::write(directory.path().join("notes.txt"), "not a store at all").unwrap();
@@ -282,8 +332,9 @@ fn a_damaged_page_stops_nothing_but_what_needs_it() {
     let directory = tempfile::tempdir().unwrap();
     let (path, flipped) = (directory.path().join("epochs"), directory.path().join("flipped"));
     let mut motes = NAMES.map(|name| Mote::new(name, false));
-    let made: Vec<Made> =
-        (0..24).map(|i| motes[i % 3].seal_some(Scheme::Star, i as u64, [10, 300, 1000, 5000][i / 3 % 4])).collect();
+    let made: Vec<Made> = (0..24)
+        .map(|i| motes[i % 3].seal_some(Scheme::Star, i as u64, [10, 300, 1000, 5000][i / 3 % 4]))
+        .collect();
     let store = RedbStore::open(&path, Options::default()).unwrap();
     store.put(made.iter().map(|made| made.bundle.clone()).collect()).unwrap();
     drop(store);
@@ -295,7 +346,10 @@ fn a_damaged_page_stops_nothing_but_what_needs_it() {
         let mut bytes = whole.clone();
         bytes[page * 4104] ^= 1;
         fs::write(&flipped, &bytes).unwrap();
-        let Ok(store) = RedbStore::open(&flipped, Options { create: false, ..Options::default() }) else { continue };
+        let Ok(store) = RedbStore::open(&flipped, Options { create: false, ..Options::default() })
+        else {
+            continue;
+        };
         // All of them wait in one queue, so that they come into one commit.
         let (send, receive) = std::sync::mpsc::channel();
         for (number, made) in next.iter().enumerate() {
@@ -311,7 +365,10 @@ fn a_damaged_page_stops_nothing_but_what_needs_it() {
                     // A search by epoch may meet the damage on its way; the seal itself is there.
                     let key = next[number].bundle.key();
                     let seals = store.seals_at(key.device, key.index).unwrap();
-                    assert!(seals.iter().any(|seal| seal.key() == key), "page {page}: acknowledged and not there");
+                    assert!(
+                        seals.iter().any(|seal| seal.key() == key),
+                        "page {page}: acknowledged and not there"
+                    );
                     stored += 1;
                 }
                 Err(error) => assert_eq!(error.name(), "StoreFailed", "{error}"),

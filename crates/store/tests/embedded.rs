@@ -8,5 +8,7 @@ use moteseal_store::{Options, RedbStore, conformance};
 #[test]
 fn the_embedded_store_passes_the_suite() {
     let directory = tempfile::tempdir().unwrap();
-    conformance::run(&|name| Arc::new(RedbStore::open(&directory.path().join(name), Options::default()).unwrap()));
+    conformance::run(&|name| {
+        Arc::new(RedbStore::open(&directory.path().join(name), Options::default()).unwrap())
+    });
 }

@@ -51,11 +51,17 @@ proptest! {
 #[test]
 fn every_truncation_leaves_whole_frames() {
     let record = |length: u8| vec![length; usize::from(length)];
-    let frames = [vec![record(3), record(0)], vec![record(1)], vec![record(0), record(0), record(9)], vec![record(20)]];
+    let frames = [
+        vec![record(3), record(0)],
+        vec![record(1)],
+        vec![record(0), record(0), record(9)],
+        vec![record(20)],
+    ];
     let (_directory, path) = place();
     written(&path, &frames);
     let whole = fs::read(&path).unwrap();
-    let prefixes: Vec<Vec<Vec<u8>>> = (0..=frames.len()).map(|count| frames[..count].concat()).collect();
+    let prefixes: Vec<Vec<Vec<u8>>> =
+        (0..=frames.len()).map(|count| frames[..count].concat()).collect();
     let mut seen = 0;
     for length in 0..=whole.len() {
         fs::write(&path, &whole[..length]).unwrap();
@@ -122,7 +128,9 @@ fn damage_that_comes_while_it_is_open_is_named_when_read() {
     bytes[last] ^= 1;
     fs::write(&path, &bytes).unwrap();
     let read: Vec<_> = journal.iter().collect();
-    assert!(matches!(&read[..], [Ok(one), Err(JournalError::Damaged { record: 1, .. })] if one == b"one"));
+    assert!(
+        matches!(&read[..], [Ok(one), Err(JournalError::Damaged { record: 1, .. })] if one == b"one")
+    );
 }
 
 #[test]
@@ -146,7 +154,10 @@ fn reset_and_compact_last() {
     assert_eq!(all(&journal), [b"b", b"c"]);
     journal.append(b"d").unwrap();
     journal.sync().unwrap();
-    assert!(matches!(Journal::open(&path), Err(JournalError::Locked(_))), "the compacted file is locked too");
+    assert!(
+        matches!(Journal::open(&path), Err(JournalError::Locked(_))),
+        "the compacted file is locked too"
+    );
     drop(journal);
     let mut journal = Journal::open(&path).unwrap();
     assert_eq!(all(&journal), [b"b", b"c", b"d"]);
@@ -162,7 +173,8 @@ fn reset_and_compact_last() {
 fn a_long_journal_is_written_anew_in_frames_of_a_mebibyte() {
     let (_directory, path) = place();
     // In one frame, and some that wait.
-    let records: Vec<Vec<u8>> = (0..5000u32).map(|number| [&number.to_be_bytes()[..], &[7; 996]].concat()).collect();
+    let records: Vec<Vec<u8>> =
+        (0..5000u32).map(|number| [&number.to_be_bytes()[..], &[7; 996]].concat()).collect();
     written(&path, &[records[..4900].to_vec()]);
     let mut journal = Journal::open_strict(&path).unwrap();
     records[4900..].iter().for_each(|record| journal.append(record).unwrap());
@@ -175,13 +187,23 @@ fn a_long_journal_is_written_anew_in_frames_of_a_mebibyte() {
     journal.sync().unwrap();
     drop(journal);
     let bytes = fs::read(&path).unwrap();
-    let starts: Vec<usize> = bytes.windows(4).enumerate().filter(|(_, word)| word == b"\xf7MJ\n").map(|(at, _)| at).collect();
-    assert!(starts.len() >= 4 && starts.windows(2).all(|pair| pair[1] - pair[0] <= (1 << 20) + 2048), "{starts:?}");
+    let starts: Vec<usize> = bytes
+        .windows(4)
+        .enumerate()
+        .filter(|(_, word)| word == b"\xf7MJ\n")
+        .map(|(at, _)| at)
+        .collect();
+    assert!(
+        starts.len() >= 4 && starts.windows(2).all(|pair| pair[1] - pair[0] <= (1 << 20) + 2048),
+        "{starts:?}"
+    );
     let mut journal = Journal::open_strict(&path).unwrap();
     let expected = [&expected[..], &[b"next".to_vec()]].concat();
     assert_eq!(all(&journal), expected);
     // What cannot be judged leaves all as it was.
-    let fails = |record: &[u8]| if record == b"next" { Err(JournalError::TooMuch(path.clone())) } else { Ok(true) };
+    let fails = |record: &[u8]| {
+        if record == b"next" { Err(JournalError::TooMuch(path.clone())) } else { Ok(true) }
+    };
     assert!(matches!(journal.retain(b"other", fails), Err(JournalError::TooMuch(_))));
     assert_eq!(all(&journal), expected);
     assert!(!path.with_extension("journal.new").exists());
@@ -192,7 +214,11 @@ fn errors_name_the_file_and_the_way_out() {
     let (directory, path) = place();
     let _journal = Journal::open(&path).unwrap();
     let error = Journal::open(&path).unwrap_err().to_string();
-    assert!(error.starts_with("JournalLocked: ") && error.contains("outbox.journal") && error.ends_with("stop it first"));
+    assert!(
+        error.starts_with("JournalLocked: ")
+            && error.contains("outbox.journal")
+            && error.ends_with("stop it first")
+    );
     let other = directory.path().join("notes.txt");
     fs::write(&other, "not a journal").unwrap();
     let error = Journal::open(&other).unwrap_err().to_string();
@@ -216,7 +242,11 @@ fn fill_the_disk() {
     journal.append(&[7; 100_000]).unwrap();
     for _ in 0..2 {
         let error = journal.sync().unwrap_err().to_string();
-        assert!(error.starts_with("DiskFull: no space left for ") && error.ends_with("free some and try again"), "{error}");
+        assert!(
+            error.starts_with("DiskFull: no space left for ")
+                && error.ends_with("free some and try again"),
+            "{error}"
+        );
     }
     assert_eq!(all(&journal).len(), 2, "what waits still waits");
 }
@@ -227,8 +257,16 @@ fn a_full_disk_is_named_and_loses_nothing() {
     let limited = "trap '' XFSZ; ulimit -f 128; exec \"$0\" --exact fill_the_disk --ignored";
     let this = std::env::current_exe().unwrap();
     // What the child prints goes through pipes: written to a long file, it would meet the limit itself.
-    let child = std::process::Command::new("sh").args(["-c", limited]).arg(this).env("MOTESEAL_JOURNAL", &path).output().unwrap();
-    assert!(child.status.success() && String::from_utf8_lossy(&child.stdout).contains("1 passed"), "{child:?}");
+    let child = std::process::Command::new("sh")
+        .args(["-c", limited])
+        .arg(this)
+        .env("MOTESEAL_JOURNAL", &path)
+        .output()
+        .unwrap();
+    assert!(
+        child.status.success() && String::from_utf8_lossy(&child.stdout).contains("1 passed"),
+        "{child:?}"
+    );
     let journal = Journal::open(&path).unwrap();
     assert_eq!((all(&journal), journal.torn_bytes()), (vec![b"small".to_vec()], 0));
 }

@@ -11,8 +11,8 @@ use moteseal_core::record::{DeviceId, EpochNumber, SealIndex, Sequence};
 use moteseal_core::seal::{Scheme, tree};
 use moteseal_store::conformance::{self, Made, Mote, assert_reads_back};
 use moteseal_store::{
-    Bundle, EpochStore, Equivocation, Head, ManifestKey, Options, PutError, ReadError, Receipt, RedbStore, Reply, SealKey,
-    StoredManifest, StoredSeal,
+    Bundle, EpochStore, Equivocation, Head, ManifestKey, Options, PutError, ReadError, Receipt,
+    RedbStore, Reply, SealKey, StoredManifest, StoredSeal,
 };
 use proptest::prelude::*;
 
@@ -31,7 +31,9 @@ struct State {
 
 impl State {
     fn all(&self) -> impl Iterator<Item = StoredSeal> + '_ {
-        self.seals.iter().map(|(key, (head, body))| StoredSeal::decode(key, &[&head[..], body].concat()).unwrap())
+        self.seals.iter().map(|(key, (head, body))| {
+            StoredSeal::decode(key, &[&head[..], body].concat()).unwrap()
+        })
     }
 }
 
@@ -46,7 +48,12 @@ impl EpochStore for Model {
                 receipt.known += 1;
                 continue;
             }
-            if stored.is_none() && state.seals.keys().any(|other| (other.device, other.index) == (key.device, key.index)) {
+            if stored.is_none()
+                && state
+                    .seals
+                    .keys()
+                    .any(|other| (other.device, other.index) == (key.device, key.index))
+            {
                 receipt.equivocations.push((key.device, key.index));
             }
             let (head, body) = bundle.rows();
@@ -59,7 +66,11 @@ impl EpochStore for Model {
         Ok(())
     }
 
-    fn submit_manifests(&self, manifests: Vec<StoredManifest>, reply: Reply) -> Result<(), PutError> {
+    fn submit_manifests(
+        &self,
+        manifests: Vec<StoredManifest>,
+        reply: Reply,
+    ) -> Result<(), PutError> {
         let mut receipt = Receipt::default();
         let mut state = self.state.lock().unwrap();
         for manifest in manifests {
@@ -88,7 +99,9 @@ impl EpochStore for Model {
     ) -> Result<Vec<StoredManifest>, ReadError> {
         let state = self.state.lock().unwrap();
         let wanted = |key: &ManifestKey| {
-            key.epoch >= since && until.is_none_or(|until| key.epoch < until) && after.is_none_or(|after| *key > after)
+            key.epoch >= since
+                && until.is_none_or(|until| key.epoch < until)
+                && after.is_none_or(|after| *key > after)
         };
         let found = state.manifests.iter().filter(|(key, _)| wanted(key));
         Ok(found.map(|(_, manifest)| manifest.clone()).take(limit).collect())
@@ -96,12 +109,21 @@ impl EpochStore for Model {
 
     fn devices(&self, after: Option<DeviceId>, limit: usize) -> Result<Vec<Head>, ReadError> {
         let state = self.state.lock().unwrap();
-        let newest: BTreeMap<DeviceId, Head> =
-            state.all().map(|seal| (seal.key().device, Head { key: seal.key(), epoch: seal.seal().statement().epoch })).collect();
+        let newest: BTreeMap<DeviceId, Head> = state
+            .all()
+            .map(|seal| {
+                (seal.key().device, Head { key: seal.key(), epoch: seal.seal().statement().epoch })
+            })
+            .collect();
         Ok(newest.into_values().filter(|head| Some(head.key.device) > after).take(limit).collect())
     }
 
-    fn seals(&self, device: DeviceId, from: SealIndex, limit: usize) -> Result<Vec<StoredSeal>, ReadError> {
+    fn seals(
+        &self,
+        device: DeviceId,
+        from: SealIndex,
+        limit: usize,
+    ) -> Result<Vec<StoredSeal>, ReadError> {
         let state = self.state.lock().unwrap();
         let wanted = |seal: &StoredSeal| seal.key().device == device && seal.key().index >= from;
         Ok(state.all().filter(wanted).take(limit).collect())
@@ -109,12 +131,23 @@ impl EpochStore for Model {
 
     fn seals_at(&self, device: DeviceId, index: SealIndex) -> Result<Vec<StoredSeal>, ReadError> {
         let state = self.state.lock().unwrap();
-        Ok(state.all().filter(|seal| (seal.key().device, seal.key().index) == (device, index)).collect())
+        Ok(state
+            .all()
+            .filter(|seal| (seal.key().device, seal.key().index) == (device, index))
+            .collect())
     }
 
-    fn seals_since(&self, device: DeviceId, since: EpochNumber, limit: usize) -> Result<Vec<StoredSeal>, ReadError> {
+    fn seals_since(
+        &self,
+        device: DeviceId,
+        since: EpochNumber,
+        limit: usize,
+    ) -> Result<Vec<StoredSeal>, ReadError> {
         let all = self.seals(device, SealIndex(0), usize::MAX)?;
-        let first = all.iter().find(|seal| seal.seal().statement().epoch >= since).map(|seal| seal.key().index);
+        let first = all
+            .iter()
+            .find(|seal| seal.seal().statement().epoch >= since)
+            .map(|seal| seal.key().index);
         first.map_or(Ok(Vec::new()), |first| self.seals(device, first, limit))
     }
 
@@ -127,13 +160,22 @@ impl EpochStore for Model {
         Ok(self.state.lock().unwrap().schemas.get(digest).cloned())
     }
 
-    fn equivocations(&self, after: Option<(DeviceId, SealIndex)>, limit: usize) -> Result<Vec<Equivocation>, ReadError> {
+    fn equivocations(
+        &self,
+        after: Option<(DeviceId, SealIndex)>,
+        limit: usize,
+    ) -> Result<Vec<Equivocation>, ReadError> {
         let mut by_index: BTreeMap<(DeviceId, SealIndex), Vec<Digest>> = BTreeMap::new();
         for key in self.state.lock().unwrap().seals.keys() {
             by_index.entry((key.device, key.index)).or_default().push(key.digest);
         }
-        let twice = by_index.into_iter().filter(|(place, digests)| digests.len() > 1 && Some(*place) > after);
-        Ok(twice.take(limit).map(|((device, index), digests)| Equivocation { device, index, digests }).collect())
+        let twice = by_index
+            .into_iter()
+            .filter(|(place, digests)| digests.len() > 1 && Some(*place) > after);
+        Ok(twice
+            .take(limit)
+            .map(|((device, index), digests)| Equivocation { device, index, digests })
+            .collect())
     }
 }
 
@@ -141,7 +183,8 @@ impl EpochStore for Model {
 fn the_model_passes_the_suite() {
     let stores: Mutex<HashMap<String, Arc<Model>>> = Mutex::default();
     conformance::run(&|name| {
-        let store: Arc<Model> = Arc::clone(stores.lock().unwrap().entry(name.to_owned()).or_default());
+        let store: Arc<Model> =
+            Arc::clone(stores.lock().unwrap().entry(name.to_owned()).or_default());
         store
     });
 }
@@ -166,10 +209,12 @@ fn pool() -> Vec<Made> {
         }
         if name == "forked" {
             mote.position = fork;
-            mote.position.last = mote.position.last.map(|(index, epoch)| (SealIndex(index.0 + 2), epoch));
+            mote.position.last =
+                mote.position.last.map(|(index, epoch)| (SealIndex(index.0 + 2), epoch));
             // Epochs that no longer ascend with the indices: 900, then back to those of the first branch.
             made.extend([900, 901, 7, 8].map(|epoch| {
-                mote.position.last = mote.position.last.map(|(index, _)| (index, EpochNumber(epoch.min(7))));
+                mote.position.last =
+                    mote.position.last.map(|(index, _)| (index, EpochNumber(epoch.min(7))));
                 mote.seal_some(Scheme::Star, epoch, 5)
             }));
         }
@@ -186,11 +231,20 @@ fn agree(store: &dyn EpochStore, model: &dyn EpochStore, devices: &BTreeSet<Devi
     assert_eq!(store.equivocations(None, 100).unwrap(), model.equivocations(None, 100).unwrap());
     for &device in devices {
         for index in (0..22).step_by(3).map(SealIndex) {
-            assert_eq!(keys(&store.seals(device, index, 4).unwrap()), keys(&model.seals(device, index, 4).unwrap()));
-            assert_eq!(keys(&store.seals_at(device, index).unwrap()), keys(&model.seals_at(device, index).unwrap()));
+            assert_eq!(
+                keys(&store.seals(device, index, 4).unwrap()),
+                keys(&model.seals(device, index, 4).unwrap())
+            );
+            assert_eq!(
+                keys(&store.seals_at(device, index).unwrap()),
+                keys(&model.seals_at(device, index).unwrap())
+            );
         }
         for epoch in [0, 1, 3, 7, 8, 9, 12, 18, 21, 900, 901, 902].map(EpochNumber) {
-            let (found, expected) = (store.seals_since(device, epoch, 3).unwrap(), model.seals_since(device, epoch, 3).unwrap());
+            let (found, expected) = (
+                store.seals_since(device, epoch, 3).unwrap(),
+                model.seals_since(device, epoch, 3).unwrap(),
+            );
             assert_eq!(keys(&found), keys(&expected), "epoch {epoch}");
         }
     }
@@ -244,7 +298,11 @@ impl<S: EpochStore> EpochStore for Counting<S> {
         self.store.submit(batch, reply)
     }
 
-    fn submit_manifests(&self, manifests: Vec<StoredManifest>, reply: Reply) -> Result<(), PutError> {
+    fn submit_manifests(
+        &self,
+        manifests: Vec<StoredManifest>,
+        reply: Reply,
+    ) -> Result<(), PutError> {
         self.store.submit_manifests(manifests, reply)
     }
 
@@ -262,11 +320,21 @@ impl<S: EpochStore> EpochStore for Counting<S> {
         self.store.devices(after, limit)
     }
 
-    fn seals(&self, device: DeviceId, from: SealIndex, limit: usize) -> Result<Vec<StoredSeal>, ReadError> {
+    fn seals(
+        &self,
+        device: DeviceId,
+        from: SealIndex,
+        limit: usize,
+    ) -> Result<Vec<StoredSeal>, ReadError> {
         self.store.seals(device, from, limit)
     }
 
-    fn seals_since(&self, device: DeviceId, since: EpochNumber, limit: usize) -> Result<Vec<StoredSeal>, ReadError> {
+    fn seals_since(
+        &self,
+        device: DeviceId,
+        since: EpochNumber,
+        limit: usize,
+    ) -> Result<Vec<StoredSeal>, ReadError> {
         self.store.seals_since(device, since, limit)
     }
 
@@ -284,7 +352,11 @@ impl<S: EpochStore> EpochStore for Counting<S> {
         self.store.schema(digest)
     }
 
-    fn equivocations(&self, after: Option<(DeviceId, SealIndex)>, limit: usize) -> Result<Vec<Equivocation>, ReadError> {
+    fn equivocations(
+        &self,
+        after: Option<(DeviceId, SealIndex)>,
+        limit: usize,
+    ) -> Result<Vec<Equivocation>, ReadError> {
         self.store.equivocations(after, limit)
     }
 }
@@ -294,7 +366,8 @@ fn a_sample_reads_only_what_it_needs() {
     let directory = tempfile::tempdir().unwrap();
     let store = RedbStore::open(&directory.path().join("epochs"), Options::default()).unwrap();
     let store = Counting { store, reads: AtomicU64::new(0), bytes: AtomicU64::new(0) };
-    let counted = || (store.reads.swap(0, Ordering::Relaxed), store.bytes.swap(0, Ordering::Relaxed));
+    let counted =
+        || (store.reads.swap(0, Ordering::Relaxed), store.bytes.swap(0, Ordering::Relaxed));
     let mut mote = Mote::new("big", false);
     let (n, m) = (1_000_000, 100);
     let star = mote.seal_some(Scheme::Star, 1, n);
@@ -309,12 +382,18 @@ fn a_sample_reads_only_what_it_needs() {
     assert!(eighth == star.blocks(!0b111) && eighth.len() < 4 * n as usize / 7);
 
     // A hundred of a tree's: a chunk for each, a tile of the level above for each of sixteen, and one tile above all.
-    let selected: Vec<Sequence> =
-        (0..m).map(|i| Sequence((i * 7_919_317) % u64::from(n))).collect::<BTreeSet<_>>().into_iter().collect();
+    let selected: Vec<Sequence> = (0..m)
+        .map(|i| Sequence((i * 7_919_317) % u64::from(n)))
+        .collect::<BTreeSet<_>>()
+        .into_iter()
+        .collect();
     let part = store.tree_part(&seals[1], &selected).unwrap();
     let (reads, bytes) = counted();
     assert!(reads <= m + 16 + 1 + 1, "{reads} reads for {m} records");
     assert!(bytes <= m * 256 * 4 + 17 * 256 * 32 + 1024, "{bytes} bytes for {m} records");
     let leaves = selected.iter().map(|&seq| (seq, tree::leaf(&tree_seal.records[seq.0 as usize])));
-    assert_eq!(tree::multiproof_root(u64::from(n), leaves, &part.siblings).unwrap(), *seals[1].seal().root());
+    assert_eq!(
+        tree::multiproof_root(u64::from(n), leaves, &part.siblings).unwrap(),
+        *seals[1].seal().root()
+    );
 }

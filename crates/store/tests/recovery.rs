@@ -38,7 +38,10 @@ fn killed(directory: &Path, made: &[Made]) -> (Vec<u8>, Vec<u8>) {
     let path = directory.join("running");
     let store = RedbStore::open(&path, lazy()).unwrap();
     for made in made {
-        assert_eq!(store.put(vec![made.bundle.clone()]).unwrap(), Receipt { stored: 1, ..Receipt::default() });
+        assert_eq!(
+            store.put(vec![made.bundle.clone()]).unwrap(),
+            Receipt { stored: 1, ..Receipt::default() }
+        );
     }
     // Nobody writes now: nothing is queued, and nothing is applied before an hour is over.
     let files = (fs::read(&path).unwrap(), fs::read(journal_of(&path)).unwrap());
@@ -61,7 +64,10 @@ fn count(store: &RedbStore) -> usize {
 /// Where each frame of a journal starts, and the end of the last.
 fn frames(journal: &[u8]) -> Vec<usize> {
     let mut starts = vec![20];
-    while let Some(head) = journal.get(starts[starts.len() - 1]..).filter(|rest| rest.first().is_some_and(|&byte| byte != 0)) {
+    while let Some(head) = journal
+        .get(starts[starts.len() - 1]..)
+        .filter(|rest| rest.first().is_some_and(|&byte| byte != 0))
+    {
         let size = u32::from_be_bytes(head[4..8].try_into().unwrap()) as usize;
         starts.push(starts[starts.len() - 1] + 20 + size);
     }
@@ -108,7 +114,10 @@ fn a_torn_last_frame_takes_nothing_that_was_acknowledged() {
     let (store, journal) = killed(directory.path(), &bundles(3));
     let starts = frames(&journal);
     assert_eq!(starts.len(), 4);
-    assert!(journal[starts[3]..].iter().all(|&byte| byte == 0), "behind the frames is room, and nothing else");
+    assert!(
+        journal[starts[3]..].iter().all(|&byte| byte == 0),
+        "behind the frames is room, and nothing else"
+    );
     for length in (0..20).chain(starts[2]..=starts[3]).chain([starts[3] + 1, journal.len()]) {
         let path = place(directory.path(), (&store, &journal[..length]));
         let expected = if length >= starts[3] { 3 } else { 2 };
@@ -126,12 +135,17 @@ fn a_flipped_byte_of_the_journal_is_named_and_nothing_is_dropped() {
     drop(RedbStore::open(&path, lazy()).unwrap());
     let applied = fs::read(&path).unwrap();
     let starts = frames(&journal);
-    for (at, tables) in (0..starts[3]).step_by(5).chain(starts[2]..starts[2] + 20).zip([&store, &applied].into_iter().cycle()) {
+    for (at, tables) in (0..starts[3])
+        .step_by(5)
+        .chain(starts[2]..starts[2] + 20)
+        .zip([&store, &applied].into_iter().cycle())
+    {
         let mut bent = journal.clone();
         bent[at] ^= 1 << (at % 8);
         let path = place(directory.path(), (tables, &bent));
         let text = RedbStore::open(&path, lazy()).unwrap_err().to_string();
-        let named = text.starts_with("JournalDamaged: ") || (at < 20 && text.starts_with("NotAJournal: "));
+        let named =
+            text.starts_with("JournalDamaged: ") || (at < 20 && text.starts_with("NotAJournal: "));
         assert!(named && text.contains("epochs-journal"), "byte {at}: {text}");
         assert_eq!(fs::read(journal_of(&path)).unwrap(), bent, "it is left as it was");
         let report = check(&path, &Motes::new(&[NAME]), &mut |_| {}).unwrap();
@@ -148,7 +162,9 @@ fn a_journal_without_its_store_is_an_error() {
     fs::remove_file(&path).unwrap();
     let text = RedbStore::open(&path, Options::default()).unwrap_err().to_string();
     assert!(
-        text.starts_with("JournalOrphaned: ") && text.contains("epochs-journal") && text.contains("restore the store"),
+        text.starts_with("JournalOrphaned: ")
+            && text.contains("epochs-journal")
+            && text.contains("restore the store"),
         "{text}"
     );
     assert!(!path.exists() && fs::read(journal_of(&path)).unwrap() == journal);
@@ -158,7 +174,8 @@ fn a_journal_without_its_store_is_an_error() {
 fn the_journal_is_emptied_when_it_is_long() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("epochs");
-    let store = RedbStore::open(&path, Options { journal_bytes: 20_000, ..Options::default() }).unwrap();
+    let store =
+        RedbStore::open(&path, Options { journal_bytes: 20_000, ..Options::default() }).unwrap();
     let mut mote = Mote::new(NAME, false);
     let mut emptied = 0;
     let mut last = 0;
@@ -223,7 +240,8 @@ fn what_was_acknowledged_is_seen_by_other_threads_under_load() {
 fn receipts_are_exact_under_concurrent_duplicates() {
     const CALLERS: usize = 6;
     let directory = tempfile::tempdir().unwrap();
-    let store = Arc::new(RedbStore::open(&directory.path().join("epochs"), Options::default()).unwrap());
+    let store =
+        Arc::new(RedbStore::open(&directory.path().join("epochs"), Options::default()).unwrap());
     let mut mote = Mote::new(NAME, false);
     let (mut made, mut forks) = (Vec::new(), BTreeSet::new());
     for epoch in 0..60u64 {
@@ -240,14 +258,16 @@ fn receipts_are_exact_under_concurrent_duplicates() {
     let barrier = Arc::new(Barrier::new(CALLERS));
     let callers: Vec<_> = (0..CALLERS)
         .map(|caller| {
-            let (store, made, barrier) = (Arc::clone(&store), Arc::clone(&made), Arc::clone(&barrier));
+            let (store, made, barrier) =
+                (Arc::clone(&store), Arc::clone(&made), Arc::clone(&barrier));
             thread::spawn(move || {
                 let mut total = Receipt::default();
                 barrier.wait();
                 // Pairs that overlap, so that batches are partly known; each caller starts elsewhere.
                 for i in 0..made.len() {
                     let first = (i + caller * (caller % 3)) % made.len();
-                    let batch = [first, (first + 1) % made.len(), first].map(|i| made[i].bundle.clone());
+                    let batch =
+                        [first, (first + 1) % made.len(), first].map(|i| made[i].bundle.clone());
                     let receipt = store.put(batch.to_vec()).unwrap();
                     assert_eq!(receipt.stored + receipt.known, 3);
                     total.stored += receipt.stored;
@@ -261,8 +281,12 @@ fn receipts_are_exact_under_concurrent_duplicates() {
     let totals: Vec<Receipt> = callers.into_iter().map(|caller| caller.join().unwrap()).collect();
     let stored: u64 = totals.iter().map(|total| total.stored).sum();
     assert_eq!(stored, made.len() as u64, "each is new once");
-    let equivocations: Vec<SealIndex> = totals.iter().flat_map(|total| &total.equivocations).map(|(_, index)| *index).collect();
-    assert_eq!((equivocations.len(), equivocations.into_iter().collect::<BTreeSet<_>>()), (forks.len(), forks));
+    let equivocations: Vec<SealIndex> =
+        totals.iter().flat_map(|total| &total.equivocations).map(|(_, index)| *index).collect();
+    assert_eq!(
+        (equivocations.len(), equivocations.into_iter().collect::<BTreeSet<_>>()),
+        (forks.len(), forks)
+    );
     made.iter().for_each(|made| assert_reads_back(&*store, made));
 }
 
@@ -301,7 +325,11 @@ fn a_kill_while_it_closes_loses_nothing() {
         child.kill().unwrap();
         child.wait().unwrap();
         left += usize::from(journal_of(&path).exists());
-        assert_eq!(count(&RedbStore::open(&path, Options::default()).unwrap()), 400, "round {round}");
+        assert_eq!(
+            count(&RedbStore::open(&path, Options::default()).unwrap()),
+            400,
+            "round {round}"
+        );
         let report = check(&path, &Motes::new(&[NAME]), &mut |_| {}).unwrap();
         assert!(report.is_clean(), "{:?}", report.damage);
     }

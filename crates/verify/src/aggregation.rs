@@ -120,32 +120,62 @@ impl fmt::Display for TreeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.name())?;
         match self {
-            Self::NoRoot => write!(f, "no gateway's parent is {QUERIER:?}; one of them must speak to the querier"),
+            Self::NoRoot => write!(
+                f,
+                "no gateway's parent is {QUERIER:?}; one of them must speak to the querier"
+            ),
             Self::InvalidGatewayName(name) => {
-                write!(f, "{name:?}: a gateway's name is 1 to {MAX_GATEWAY_NAME} letters, digits, '-', '_' and '.'")
+                write!(
+                    f,
+                    "{name:?}: a gateway's name is 1 to {MAX_GATEWAY_NAME} letters, digits, '-', '_' and '.'"
+                )
             }
-            Self::ReservedName => write!(f, "{QUERIER:?} stands for the querier; call the gateway something else"),
+            Self::ReservedName => {
+                write!(f, "{QUERIER:?} stands for the querier; call the gateway something else")
+            }
             Self::DuplicateGateway(name) => write!(f, "the gateway {name:?} is there twice"),
             Self::UnknownParent { gateway, parent } => {
-                write!(f, "the parent of {gateway:?} is {parent:?}, which is no gateway; name one, or {QUERIER:?}")
+                write!(
+                    f,
+                    "the parent of {gateway:?} is {parent:?}, which is no gateway; name one, or {QUERIER:?}"
+                )
             }
-            Self::Cycle(name) => write!(f, "{name:?} is above itself; every way up must end at {QUERIER:?}"),
-            Self::TooHigh(name) => write!(f, "more than {MAX_HEIGHT} gateways stand above each other, from {name:?} up"),
-            Self::UnknownDevice(name) => write!(f, "the roster has no device {name:?}; leave it out, or add it to the roster"),
-            Self::DuplicateDevice(name) => write!(f, "the device {name:?} is there twice; a device has one gateway"),
+            Self::Cycle(name) => {
+                write!(f, "{name:?} is above itself; every way up must end at {QUERIER:?}")
+            }
+            Self::TooHigh(name) => write!(
+                f,
+                "more than {MAX_HEIGHT} gateways stand above each other, from {name:?} up"
+            ),
+            Self::UnknownDevice(name) => write!(
+                f,
+                "the roster has no device {name:?}; leave it out, or add it to the roster"
+            ),
+            Self::DuplicateDevice(name) => {
+                write!(f, "the device {name:?} is there twice; a device has one gateway")
+            }
             Self::UnknownGateway { device, gateway } => {
                 write!(f, "the gateway of {device:?} is {gateway:?}, which is none of the gateways")
             }
             Self::DevicesMissing(names) => {
-                write!(f, "no gateway is named for {}", names[..names.len().min(NAMED)].join(", "))?;
+                write!(
+                    f,
+                    "no gateway is named for {}",
+                    names[..names.len().min(NAMED)].join(", ")
+                )?;
                 if names.len() > NAMED {
                     write!(f, " and {} more", names.len() - NAMED)?;
                 }
                 f.write_str("; every device of the roster needs one")
             }
-            Self::NoSources(name) => write!(f, "no device is beneath the gateway {name:?}; leave it out"),
+            Self::NoSources(name) => {
+                write!(f, "no device is beneath the gateway {name:?}; leave it out")
+            }
             Self::IdTaken { gateway, other } => {
-                write!(f, "the gateway {gateway:?} has the same id as {other:?}; call it something else")
+                write!(
+                    f,
+                    "the gateway {gateway:?} has the same id as {other:?}; call it something else"
+                )
             }
         }
     }
@@ -234,9 +264,14 @@ impl AggregationTree {
     fn measure(&mut self) -> Result<(), TreeError> {
         for at in 0..self.gateways.len() {
             if self.way_up(at).nth(MAX_HEIGHT as usize).is_some() {
-                let is_cycle = self.way_up(at).take(self.gateways.len() + 1).count() > self.gateways.len();
+                let is_cycle =
+                    self.way_up(at).take(self.gateways.len() + 1).count() > self.gateways.len();
                 let name = self.gateways[at].name.clone();
-                return Err(if is_cycle { TreeError::Cycle(name) } else { TreeError::TooHigh(name) });
+                return Err(if is_cycle {
+                    TreeError::Cycle(name)
+                } else {
+                    TreeError::TooHigh(name)
+                });
             }
         }
         let mut heights = vec![0; self.gateways.len()];
@@ -289,7 +324,9 @@ impl AggregationTree {
     /// The name of the hub that a source speaks to.
     #[must_use]
     pub fn gateway_of(&self, position: u32) -> Option<&str> {
-        self.sources.get(position as usize).map(|source| self.gateways[source.gateway].name.as_str())
+        self.sources
+            .get(position as usize)
+            .map(|source| self.gateways[source.gateway].name.as_str())
     }
 
     /// The name of a gateway or device.
@@ -315,7 +352,11 @@ impl AggregationTree {
     /// A gateway, or the [`QUERIER`], as the hub of its children.
     #[must_use]
     pub fn hub(&self, name: &str) -> Option<Hub> {
-        if name == QUERIER { Some(self.querier()) } else { self.place(name).map(|at| self.hub_at(Some(at))) }
+        if name == QUERIER {
+            Some(self.querier())
+        } else {
+            self.place(name).map(|at| self.hub_at(Some(at)))
+        }
     }
 
     /// The querier, as the hub of the gateways that speak to it.
@@ -326,26 +367,45 @@ impl AggregationTree {
 
     fn hub_at(&self, at: Option<usize>) -> Hub {
         // A gateway's child of the hub, on the way up.
-        let child_above = |from: usize| self.way_up(from).find(|place| self.gateways[*place].parent == at);
+        let child_above =
+            |from: usize| self.way_up(from).find(|place| self.gateways[*place].parent == at);
         let mut children = Vec::new();
         for gateway in self.gateways.iter().filter(|gateway| gateway.parent == at) {
-            children.push(Child { id: gateway.id, name: gateway.name.clone(), is_gateway: true, sources: 0 });
+            children.push(Child {
+                id: gateway.id,
+                name: gateway.name.clone(),
+                is_gateway: true,
+                sources: 0,
+            });
         }
         for source in self.sources.iter().filter(|source| Some(source.gateway) == at) {
-            children.push(Child { id: source.id, name: source.name.clone(), is_gateway: false, sources: 0 });
+            children.push(Child {
+                id: source.id,
+                name: source.name.clone(),
+                is_gateway: false,
+                sources: 0,
+            });
         }
         children.sort_unstable_by_key(|child| child.id);
         let child = |id: DeviceId| children.binary_search_by_key(&id, |child| child.id).ok();
-        let ways: Vec<Option<usize>> = (0..self.gateways.len()).map(|from| child(self.gateways[child_above(from)?].id)).collect();
+        let ways: Vec<Option<usize>> = (0..self.gateways.len())
+            .map(|from| child(self.gateways[child_above(from)?].id))
+            .collect();
         let owners = self.sources.iter().map(|source| {
-            let owner = if Some(source.gateway) == at { child(source.id) } else { ways[source.gateway] };
+            let owner =
+                if Some(source.gateway) == at { child(source.id) } else { ways[source.gateway] };
             owner.and_then(|owner| u32::try_from(owner).ok()).unwrap_or(NOBODY)
         });
         let owners: Vec<u32> = owners.collect();
         for owner in owners.iter().filter(|owner| **owner != NOBODY) {
             children[*owner as usize].sources += 1;
         }
-        let ways = self.gateways.iter().zip(ways).filter_map(|(gateway, way)| Some((gateway.id, way?))).collect();
+        let ways = self
+            .gateways
+            .iter()
+            .zip(ways)
+            .filter_map(|(gateway, way)| Some((gateway.id, way?)))
+            .collect();
         let hub = at.map(|at| &self.gateways[at]);
         Hub {
             name: hub.map_or(QUERIER, |hub| &hub.name).to_owned(),
@@ -359,7 +419,9 @@ impl AggregationTree {
 }
 
 /// The gateways with their parents, by name.
-fn linked<'a>(gateways: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Vec<Gateway>, TreeError> {
+fn linked<'a>(
+    gateways: impl IntoIterator<Item = (&'a str, &'a str)>,
+) -> Result<Vec<Gateway>, TreeError> {
     let mut parents = BTreeMap::new();
     for (name, parent) in gateways {
         check_gateway_name(name)?;
@@ -369,8 +431,12 @@ fn linked<'a>(gateways: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<
     }
     let places: BTreeMap<&str, usize> = parents.keys().copied().zip(0..).collect();
     let linked = parents.iter().map(|(name, parent)| {
-        let unknown = || TreeError::UnknownParent { gateway: (*name).to_owned(), parent: (*parent).to_owned() };
-        let place = if *parent == QUERIER { None } else { Some(*places.get(parent).ok_or_else(unknown)?) };
+        let unknown = || TreeError::UnknownParent {
+            gateway: (*name).to_owned(),
+            parent: (*parent).to_owned(),
+        };
+        let place =
+            if *parent == QUERIER { None } else { Some(*places.get(parent).ok_or_else(unknown)?) };
         Ok(Gateway { id: gateway_id(name), name: (*name).to_owned(), parent: place, height: 0 })
     });
     linked.collect()
@@ -382,12 +448,14 @@ fn attached<'a>(
     gateways: &[Gateway],
     devices: impl IntoIterator<Item = (&'a str, &'a str)>,
 ) -> Result<Vec<Source>, TreeError> {
-    let named: BTreeMap<&str, DeviceId> = roster.devices().map(|device| (device.name.as_str(), device.id)).collect();
+    let named: BTreeMap<&str, DeviceId> =
+        roster.devices().map(|device| (device.name.as_str(), device.id)).collect();
     let mut places = BTreeMap::new();
     for (name, gateway) in devices {
         let id = *named.get(name).ok_or_else(|| TreeError::UnknownDevice(name.to_owned()))?;
         let place = gateways.binary_search_by(|found| found.name.as_str().cmp(gateway));
-        let unknown = |_| TreeError::UnknownGateway { device: name.to_owned(), gateway: gateway.to_owned() };
+        let unknown =
+            |_| TreeError::UnknownGateway { device: name.to_owned(), gateway: gateway.to_owned() };
         if places.insert(id, place.map_err(unknown)?).is_some() {
             return Err(TreeError::DuplicateDevice(name.to_owned()));
         }
@@ -395,7 +463,9 @@ fn attached<'a>(
     let (mut sources, mut missing) = (Vec::with_capacity(places.len()), Vec::new());
     for device in roster.devices() {
         match places.get(&device.id) {
-            Some(gateway) => sources.push(Source { id: device.id, name: device.name.clone(), gateway: *gateway }),
+            Some(gateway) => {
+                sources.push(Source { id: device.id, name: device.name.clone(), gateway: *gateway })
+            }
             None => missing.push(device.name.clone()),
         }
     }
@@ -407,7 +477,10 @@ fn attached<'a>(
 fn ids(gateways: &[Gateway], sources: &[Source]) -> Result<BTreeMap<DeviceId, usize>, TreeError> {
     let mut by_id = BTreeMap::new();
     for (at, gateway) in gateways.iter().enumerate() {
-        let source = sources.binary_search_by_key(&gateway.id, |source| source.id).ok().map(|at| &sources[at].name);
+        let source = sources
+            .binary_search_by_key(&gateway.id, |source| source.id)
+            .ok()
+            .map(|at| &sources[at].name);
         let other = by_id.insert(gateway.id, at).map(|other: usize| &gateways[other].name);
         if let Some(other) = source.or(other) {
             return Err(TreeError::IdTaken { gateway: gateway.name.clone(), other: other.clone() });
@@ -457,7 +530,10 @@ impl Hub {
     /// The child that the source of a position is, or is beneath.
     #[must_use]
     pub fn owner(&self, position: u32) -> Option<usize> {
-        self.owners.get(position as usize).filter(|owner| **owner != NOBODY).map(|owner| *owner as usize)
+        self.owners
+            .get(position as usize)
+            .filter(|owner| **owner != NOBODY)
+            .map(|owner| *owner as usize)
     }
 
     /// Whether all sources of these positions are beneath a child, or are it.

@@ -170,12 +170,21 @@ impl<'b, 'd, D: Directory + Sync + ?Sized> Ahead<'b, 'd, D> {
         let mut place = follower.place();
         for (number, waiting) in self.ready.iter().enumerate() {
             let planned = match waiting {
-                Ready::Open(open, _) => self.open(follower, open).map(|()| place = follower.place()),
+                Ready::Open(open, _) => {
+                    self.open(follower, open).map(|()| place = follower.place())
+                }
                 Ready::Run(run, _) => {
                     let first = batch.parts.len();
-                    let planned = run.iter().try_for_each(|pending| self.place(follower, &mut place, pending, &mut batch.parts));
+                    let planned = run.iter().try_for_each(|pending| {
+                        self.place(follower, &mut place, pending, &mut batch.parts)
+                    });
                     match planned {
-                        Some(()) => batch.weight += run.iter().map(|pending| pending.events as usize + BESIDE).sum::<usize>(),
+                        Some(()) => {
+                            batch.weight += run
+                                .iter()
+                                .map(|pending| pending.events as usize + BESIDE)
+                                .sum::<usize>()
+                        }
                         None => batch.parts.truncate(first),
                     }
                     planned
@@ -263,7 +272,14 @@ impl<'b, 'd, D: Directory + Sync + ?Sized> Ahead<'b, 'd, D> {
 
 impl<'b> Batch<'b> {
     const fn from(first: usize) -> Self {
-        Self { items: first..first, parts: Vec::new(), shares: Vec::new(), weight: 0, runs: Vec::new(), broken: None }
+        Self {
+            items: first..first,
+            parts: Vec::new(),
+            shares: Vec::new(),
+            weight: 0,
+            runs: Vec::new(),
+            broken: None,
+        }
     }
 
     fn is_hashed(&self) -> bool {
@@ -285,9 +301,16 @@ impl<'b> Batch<'b> {
     }
 
     /// Proves a part's seal by the one behind it, or by its signature where there is none.
-    fn prove<D: Directory + ?Sized>(&mut self, part: usize, successor: Option<usize>, directory: &D) -> Option<()> {
+    fn prove<D: Directory + ?Sized>(
+        &mut self,
+        part: usize,
+        successor: Option<usize>,
+        directory: &D,
+    ) -> Option<()> {
         let hashed = self.part(part)?;
-        let State::Linked(seal) = std::mem::replace(&mut hashed.seal, State::Unlinked) else { return None };
+        let State::Linked(seal) = std::mem::replace(&mut hashed.seal, State::Unlinked) else {
+            return None;
+        };
         let proven = match successor {
             Some(successor) => seal.proven_by(self.proven(successor)?.1),
             None => seal.verify(directory, hashed.part.signature?),
@@ -336,7 +359,10 @@ impl<'b, 'd, 'f, D: Directory + Sync + ?Sized> Work<'_, 'b, 'd, 'f, D> {
 
     /// Hands the runs out in their order and helps meanwhile; gives the first item that is not right, and where the follower stood
     /// before it.
-    fn hand_out<E>(&self, visit: &mut dyn FnMut(Event<'_>) -> Result<(), E>) -> Result<Option<(usize, Mark)>, E> {
+    fn hand_out<E>(
+        &self,
+        visit: &mut dyn FnMut(Event<'_>) -> Result<(), E>,
+    ) -> Result<Option<(usize, Mark)>, E> {
         let mut line = self.lock();
         // Over before the last of them only if another thread panicked, and this one will when it is joined.
         while line.next_out < line.batches.len() && !line.is_over {
@@ -347,10 +373,16 @@ impl<'b, 'd, 'f, D: Directory + Sync + ?Sized> Work<'_, 'b, 'd, 'f, D> {
             // The batch behind it may be hashed now, whatever it comes to.
             self.news.notify_all();
             drop(line);
-            for (run, part) in batch.runs.iter().flat_map(|run| run.parts.clone().map(move |part| (run, part))) {
-                let proven = batch.proven(part).and_then(|(part, seal)| Some((part, seal, part.prepared.sample(seal)?)));
+            for (run, part) in
+                batch.runs.iter().flat_map(|run| run.parts.clone().map(move |part| (run, part)))
+            {
+                let proven = batch
+                    .proven(part)
+                    .and_then(|(part, seal)| Some((part, seal, part.prepared.sample(seal)?)));
                 // Every part of a run is proven by now; one that were not would not be passed over.
-                let Some((hashed, seal, sample)) = proven else { return Ok(Some((run.number, run.before))) };
+                let Some((hashed, seal, sample)) = proven else {
+                    return Ok(Some((run.number, run.before)));
+                };
                 let Planned { bytes, schema, .. } = batch.parts[part];
                 let (part, blocks) = (&hashed.part, hashed.prepared.blocks());
                 visit(Event::Proven(Proven { seal, sample, part, bytes, blocks, schema }))?;
@@ -366,7 +398,10 @@ impl<'b, 'd, 'f, D: Directory + Sync + ?Sized> Work<'_, 'b, 'd, 'f, D> {
     }
 
     /// Does something of what can be done now, or waits for news where there is nothing.
-    fn work_or_wait<'l>(&'l self, mut line: Locked<'l, 'b, 'd, 'f, D>) -> Locked<'l, 'b, 'd, 'f, D> {
+    fn work_or_wait<'l>(
+        &'l self,
+        mut line: Locked<'l, 'b, 'd, 'f, D>,
+    ) -> Locked<'l, 'b, 'd, 'f, D> {
         match line.take() {
             Some(task) => {
                 drop(line);
@@ -411,7 +446,10 @@ impl<'b, 'd, 'f, D: Directory + Sync + ?Sized> Work<'_, 'b, 'd, 'f, D> {
         let mut hashed = Vec::with_capacity(parts.len());
         for planned in parts {
             let Ok(Item::Part(part)) = Item::decode_whole(planned.bytes) else { break };
-            let Ok(prepared) = self.hasher.prepare(&planned.place, &part, &planned.schema.shape()) else { break };
+            let Ok(prepared) = self.hasher.prepare(&planned.place, &part, &planned.schema.shape())
+            else {
+                break;
+            };
             hashed.push(Hashed { part, prepared, seal: State::Unlinked });
         }
         self.hasher.compute_roots(&mut hashed.iter_mut().map(|hashed| &mut hashed.prepared));
@@ -422,7 +460,10 @@ impl<'b, 'd, 'f, D: Directory + Sync + ?Sized> Work<'_, 'b, 'd, 'f, D> {
 impl<'b, 'f, F> Line<'b, 'f, F> {
     /// The next batch to be handed out, if it is proven.
     fn take_out(&mut self) -> Option<Batch<'b>> {
-        let stage = self.batches.get_mut(self.next_out).filter(|stage| matches!(stage, Stage::Proven(_)))?;
+        let stage = self
+            .batches
+            .get_mut(self.next_out)
+            .filter(|stage| matches!(stage, Stage::Proven(_)))?;
         let Stage::Proven(batch) = std::mem::replace(stage, Stage::Away) else { return None };
         self.next_out += 1;
         Some(batch)
@@ -435,7 +476,10 @@ impl<'b, 'f, F> Line<'b, 'f, F> {
 
     fn take_link(&mut self) -> Option<Task<'b, 'f, F>> {
         let number = self.next_link;
-        let stage = self.batches.get_mut(number).filter(|stage| matches!(stage, Stage::Waiting(batch) if batch.is_hashed()))?;
+        let stage = self
+            .batches
+            .get_mut(number)
+            .filter(|stage| matches!(stage, Stage::Waiting(batch) if batch.is_hashed()))?;
         let follower = self.follower.take()?;
         let Stage::Waiting(batch) = std::mem::replace(stage, Stage::Away) else { return None };
         Some(Task::Link { number, batch, follower })
@@ -446,7 +490,10 @@ impl<'b, 'f, F> Line<'b, 'f, F> {
         if number >= self.next_link {
             return None;
         }
-        let Stage::Waiting(batch) = std::mem::replace(self.batches.get_mut(number)?, Stage::Away) else { return None };
+        let Stage::Waiting(batch) = std::mem::replace(self.batches.get_mut(number)?, Stage::Away)
+        else {
+            return None;
+        };
         self.next_prove += 1;
         Some(Task::Prove { number, batch })
     }
@@ -466,7 +513,8 @@ impl<'b, 'f, F> Line<'b, 'f, F> {
         }
         let first = share * SHARE;
         let parts = batch.parts[first..batch.parts.len().min(first + SHARE)].to_vec();
-        self.next_share = if first + SHARE < batch.parts.len() { (number, share + 1) } else { (number + 1, 0) };
+        self.next_share =
+            if first + SHARE < batch.parts.len() { (number, share + 1) } else { (number + 1, 0) };
         Some(Task::Hash { batch: number, share, parts })
     }
 }

@@ -12,7 +12,9 @@ use moteseal_core::roster::Directory;
 use moteseal_core::schema::SchemaError;
 use moteseal_core::seal::follow::{Limits, OpenError, PartError, lowest, pruned_evidence};
 use moteseal_core::seal::tree::{Tree, geometry, leaf};
-use moteseal_core::seal::{Authentic, Follower, Scheme, Seal, SealError, Statement, Unverified, star};
+use moteseal_core::seal::{
+    Authentic, Follower, Scheme, Seal, SealError, Statement, Unverified, star,
+};
 use moteseal_core::wire::cbor::DecodeError;
 use moteseal_core::wire::stream::{Item, Part, Select};
 use moteseal_lanes::Host;
@@ -87,16 +89,33 @@ impl fmt::Display for Finding {
             Self::Open(error) => error.fmt(f),
             Self::Part(error) => error.fmt(f),
             Self::Seal(error) => error.fmt(f),
-            Self::Withheld => f.write_str("ExplanationWithheld: the store does not show the seal as it was signed"),
-            Self::Statement { field } => write!(f, "StatementMismatch: the device stated another {field}"),
-            Self::DigestCount => f.write_str("DigestCount: the explaining form has more or fewer digests than it should"),
-            Self::Root => f.write_str("RootMismatch: the explained digests do not lead to the signed root"),
-            Self::Block { level } => {
-                write!(f, "BlockDigestMismatch: the events of level {level} are not the ones that were sealed")
+            Self::Withheld => f.write_str(
+                "ExplanationWithheld: the store does not show the seal as it was signed",
+            ),
+            Self::Statement { field } => {
+                write!(f, "StatementMismatch: the device stated another {field}")
             }
-            Self::Path { seq: Some(seq) } => write!(f, "PathMismatch: event {seq} is not the one that was sealed"),
-            Self::Path { seq: None } => f.write_str("PathMismatch: the events are not the ones that were sealed"),
-            Self::Evidence => f.write_str("EvidenceMismatch: the events are right, but the digests beside them are not"),
+            Self::DigestCount => f.write_str(
+                "DigestCount: the explaining form has more or fewer digests than it should",
+            ),
+            Self::Root => {
+                f.write_str("RootMismatch: the explained digests do not lead to the signed root")
+            }
+            Self::Block { level } => {
+                write!(
+                    f,
+                    "BlockDigestMismatch: the events of level {level} are not the ones that were sealed"
+                )
+            }
+            Self::Path { seq: Some(seq) } => {
+                write!(f, "PathMismatch: event {seq} is not the one that was sealed")
+            }
+            Self::Path { seq: None } => {
+                f.write_str("PathMismatch: the events are not the ones that were sealed")
+            }
+            Self::Evidence => f.write_str(
+                "EvidenceMismatch: the events are right, but the digests beside them are not",
+            ),
         }
     }
 }
@@ -163,20 +182,30 @@ pub fn explain_run<D: Directory + ?Sized>(
         let (item, length) = Item::decode(rest).map_err(|error| fail(error.into()))?;
         rest = &rest[length..];
         match item {
-            Item::Schema(bytes) => schema = Some(SchemaEntry::decode(bytes).map_err(|error| fail(Finding::Schema(error)))?),
+            Item::Schema(bytes) => {
+                schema =
+                    Some(SchemaEntry::decode(bytes).map_err(|error| fail(Finding::Schema(error)))?)
+            }
             Item::Open(open) => {
                 let opened = follower.open(&open, |index| known(open.device, index));
-                opened.map_err(|error| RunFinding { device: Some(open.device), ..fail(Finding::Open(error)) })?;
+                opened.map_err(|error| RunFinding {
+                    device: Some(open.device),
+                    ..fail(Finding::Open(error))
+                })?;
             }
             Item::Part(part) => {
                 let shape = schema.as_ref().map(SchemaEntry::shape);
-                let rebuilt = follower.part(&part, shape.as_ref()).map_err(|error| fail(Finding::Part(error)))?;
+                let rebuilt = follower
+                    .part(&part, shape.as_ref())
+                    .map_err(|error| fail(Finding::Part(error)))?;
                 let statement = rebuilt.seal.statement();
                 let (device, index) = (statement.device, statement.index);
-                let fail = |finding| RunFinding { finding, device: Some(device), index: Some(index) };
+                let fail =
+                    |finding| RunFinding { finding, device: Some(device), index: Some(index) };
                 let shown = explained(device, index).ok_or_else(|| fail(Finding::Withheld))?;
                 let framing = shape.map_or(Framing::Prefixed, |shape| shape.framing);
-                explain(directory, &rebuilt.seal, &rebuilt.blocks, &part, framing, &shown).map_err(fail)?;
+                explain(directory, &rebuilt.seal, &rebuilt.blocks, &part, framing, &shown)
+                    .map_err(fail)?;
             }
             _ => {}
         }
@@ -249,7 +278,12 @@ fn digests_of(joined: &[u8]) -> Option<Vec<Digest>> {
     rest.is_empty().then(|| digests.iter().copied().map(Digest).collect())
 }
 
-fn explain_star(seal: &Seal<Authentic>, blocks: &[Digest; MAX_LEVELS], part: &Part<'_>, digests: &[u8]) -> Result<(), Finding> {
+fn explain_star(
+    seal: &Seal<Authentic>,
+    blocks: &[Digest; MAX_LEVELS],
+    part: &Part<'_>,
+    digests: &[u8],
+) -> Result<(), Finding> {
     let levels = seal.statement().counters.levels();
     let mut digests = digests_of(digests).ok_or(Finding::DigestCount)?;
     // Who keeps only the levels from a round on has one digest for all above the lowest of them.
@@ -296,24 +330,36 @@ fn explain_tree(
     digests: &[u8],
 ) -> Result<(), Finding> {
     if digests.is_empty() {
-        return if rebuilt.root() == seal.root() { Ok(()) } else { Err(Finding::Path { seq: None }) };
+        return if rebuilt.root() == seal.root() {
+            Ok(())
+        } else {
+            Err(Finding::Path { seq: None })
+        };
     }
-    let leaves = digests_of(digests).filter(|leaves| leaves.len() as u64 == u64::from(part.n)).ok_or(Finding::DigestCount)?;
+    let leaves = digests_of(digests)
+        .filter(|leaves| leaves.len() as u64 == u64::from(part.n))
+        .ok_or(Finding::DigestCount)?;
     if root_of(&leaves) != *seal.root() {
         return Err(Finding::Root);
     }
     let selected = selected(seal.statement(), part);
     let mut rest = part.events;
     for &seq in &selected {
-        let Some((record, tail)) = framing.split_first(rest) else { return Err(Finding::Part(PartError::EventsLength)) };
+        let Some((record, tail)) = framing.split_first(rest) else {
+            return Err(Finding::Part(PartError::EventsLength));
+        };
         if usize::try_from(seq.0).ok().and_then(|at| leaves.get(at)) != Some(&leaf(record)) {
             return Err(Finding::Path { seq: Some(seq) });
         }
         rest = tail;
     }
     #[allow(clippy::cast_possible_truncation)]
-    let subtree = |range: std::ops::Range<u64>| root_of(&leaves[range.start as usize..range.end as usize]).0;
-    if geometry::siblings(u64::from(part.n), selected).flat_map(subtree).eq(part.digests.iter().copied()) {
+    let subtree =
+        |range: std::ops::Range<u64>| root_of(&leaves[range.start as usize..range.end as usize]).0;
+    if geometry::siblings(u64::from(part.n), selected)
+        .flat_map(subtree)
+        .eq(part.digests.iter().copied())
+    {
         Ok(())
     } else {
         Err(Finding::Evidence)

@@ -65,7 +65,8 @@ impl FirstRoster<'_> {
             devices.push((device, *name, certificate));
         }
         devices.sort_by_key(|(device, ..)| *device);
-        let certificates: Vec<[&[u8]; 1]> = devices.iter().map(|(.., certificate)| [certificate.as_slice()]).collect();
+        let certificates: Vec<[&[u8]; 1]> =
+            devices.iter().map(|(.., certificate)| [certificate.as_slice()]).collect();
         let drafts = devices.iter().zip(&certificates);
         let drafts: Vec<DeviceDraft<'_>> =
             drafts.map(|((_, name, _), certificates)| DeviceDraft { name, certificates }).collect();

@@ -64,15 +64,21 @@ impl std::error::Error for ManifestError {}
 ///
 /// # Errors
 /// [`ManifestError`]: the first property that fails, in the order of section 8.1.
-pub fn open<'b, D: Directory + ?Sized>(bytes: &'b [u8], directory: &D) -> Result<Manifest<'b>, ManifestError> {
+pub fn open<'b, D: Directory + ?Sized>(
+    bytes: &'b [u8],
+    directory: &D,
+) -> Result<Manifest<'b>, ManifestError> {
     let mut opened = Err(ManifestError::NoCoordinator);
     directory.with_coordinator(&mut |key: &PublicKey| {
         // The payload stands in the bytes, and a Sig_structure takes less around it than they do, but for its own heads.
         let mut scratch = vec![0; bytes.len() + 64];
-        opened = Manifest::open(bytes, directory.group(), key, &mut scratch).map_err(ManifestError::Word);
+        opened = Manifest::open(bytes, directory.group(), key, &mut scratch)
+            .map_err(ManifestError::Word);
     });
     let manifest = opened?;
-    let known = (0..=u32::MAX).map_while(|version| directory.roster_digest(version)).any(|digest| digest == manifest.roster());
+    let known = (0..=u32::MAX)
+        .map_while(|version| directory.roster_digest(version))
+        .any(|digest| digest == manifest.roster());
     if !known {
         return Err(ManifestError::UnknownRoster);
     }

@@ -193,10 +193,20 @@ impl Load {
             }
             Item::Schema(_) | Item::Open(_) => {}
             // Handed out at once, unless they stand where nothing may be let go.
-            Item::Proof { .. } | Item::Explain { .. } | Item::Problem { .. } | Item::Manifest(_) | Item::End if !within_run => {
+            Item::Proof { .. }
+            | Item::Explain { .. }
+            | Item::Problem { .. }
+            | Item::Manifest(_)
+            | Item::End
+                if !within_run =>
+            {
                 return;
             }
-            Item::Proof { .. } | Item::Explain { .. } | Item::Problem { .. } | Item::Manifest(_) | Item::End => {}
+            Item::Proof { .. }
+            | Item::Explain { .. }
+            | Item::Problem { .. }
+            | Item::Manifest(_)
+            | Item::End => {}
         }
         self.items += length;
     }
@@ -240,13 +250,18 @@ impl Waiting {
     const MOST: Self = Self { parts: 1024, bytes: 1 << 20, claimed: 1 << 20 };
 
     const fn is_enough(&self) -> bool {
-        self.parts >= Self::MOST.parts || self.bytes >= Self::MOST.bytes || self.claimed >= Self::MOST.claimed
+        self.parts >= Self::MOST.parts
+            || self.bytes >= Self::MOST.bytes
+            || self.claimed >= Self::MOST.claimed
     }
 }
 
 impl<D: ?Sized> fmt::Debug for StreamReader<'_, D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StreamReader").field("items", &self.items).field("buffered", &self.buffer.len()).finish_non_exhaustive()
+        f.debug_struct("StreamReader")
+            .field("items", &self.items)
+            .field("buffered", &self.buffer.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -307,7 +322,11 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
     ///
     /// # Errors
     /// [`ReadError`], or what `visit` returns; the reader then takes no more.
-    pub fn feed<E: From<ReadError>>(&mut self, bytes: &[u8], visit: &mut dyn FnMut(Event<'_>) -> Result<(), E>) -> Result<(), E> {
+    pub fn feed<E: From<ReadError>>(
+        &mut self,
+        bytes: &[u8],
+        visit: &mut dyn FnMut(Event<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
         if self.failed {
             return Ok(());
         }
@@ -321,7 +340,10 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
     ///
     /// # Errors
     /// `Truncated` within an item, `Unsigned` within a run, or what `visit` returns.
-    pub fn finish<E: From<ReadError>>(mut self, visit: &mut dyn FnMut(Event<'_>) -> Result<(), E>) -> Result<(), E> {
+    pub fn finish<E: From<ReadError>>(
+        mut self,
+        visit: &mut dyn FnMut(Event<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
         if self.failed {
             return Ok(());
         }
@@ -341,10 +363,18 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
     }
 
     fn error(&self, kind: ReadErrorKind) -> ReadError {
-        ReadError { kind, item: self.items, device: self.follower.position().map(|(device, _)| device), run: None }
+        ReadError {
+            kind,
+            item: self.items,
+            device: self.follower.position().map(|(device, _)| device),
+            run: None,
+        }
     }
 
-    fn drain<E: From<ReadError>>(&mut self, visit: &mut dyn FnMut(Event<'_>) -> Result<(), E>) -> Result<(), E> {
+    fn drain<E: From<ReadError>>(
+        &mut self,
+        visit: &mut dyn FnMut(Event<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
         // The buffer is taken out of self for as long as items borrow from it.
         let buffer = std::mem::take(&mut self.buffer);
         let mut done = Ok(Step::Item);
@@ -363,14 +393,20 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
         done
     }
 
-    fn step<E: From<ReadError>>(&mut self, buffer: &[u8], visit: &mut dyn FnMut(Event<'_>) -> Result<(), E>) -> Result<Step, E> {
+    fn step<E: From<ReadError>>(
+        &mut self,
+        buffer: &[u8],
+        visit: &mut dyn FnMut(Event<'_>) -> Result<(), E>,
+    ) -> Result<Step, E> {
         let rest = &buffer[self.at..];
         if rest.is_empty() {
             return Ok(Step::NeedMore);
         }
         // Whatever stands behind the longest item does not matter.
         let decoded = match self.scanner.scan(&rest[..rest.len().min(MAX_ITEM + 1)]) {
-            Ok(length) if length <= MAX_ITEM => Item::decode_whole(&rest[..length]).map(|item| (item, length)),
+            Ok(length) if length <= MAX_ITEM => {
+                Item::decode_whole(&rest[..length]).map(|item| (item, length))
+            }
             Err(DecodeError::Truncated) if rest.len() <= MAX_ITEM => return Ok(Step::NeedMore),
             Ok(_) | Err(DecodeError::Truncated) => {
                 self.flush(buffer, visit)?;
@@ -395,7 +431,13 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
         let range = self.at..self.at + length;
         if let Item::Part(part) = &item {
             let (range, schema) = (range.clone(), self.schema.clone());
-            self.run.push(Pending { range, item: self.items, stride: Stride::of(part), events: part.n, schema });
+            self.run.push(Pending {
+                range,
+                item: self.items,
+                stride: Stride::of(part),
+                events: part.n,
+                schema,
+            });
         }
         if self.run.len() > MAX_RUN_PARTS || self.load.is_too_much() {
             self.flush(buffer, visit)?;
@@ -433,7 +475,8 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
                 self.flush(buffer, visit)?;
                 self.unless_in_run(buffer)?;
                 let manifest = manifest::open(bytes, self.directory);
-                let manifest = manifest.map_err(|error| self.error(ReadErrorKind::Manifest(error)))?;
+                let manifest =
+                    manifest.map_err(|error| self.error(ReadErrorKind::Manifest(error)))?;
                 visit(Event::Manifest(manifest, bytes))?;
             }
             Item::Proof { query } => {
@@ -460,7 +503,11 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
     }
 
     /// Works on what waits: together as far as nothing is wrong, then one by one, so that what is refused is refused for what it is.
-    fn flush<E: From<ReadError>>(&mut self, buffer: &[u8], visit: &mut dyn FnMut(Event<'_>) -> Result<(), E>) -> Result<(), E> {
+    fn flush<E: From<ReadError>>(
+        &mut self,
+        buffer: &[u8],
+        visit: &mut dyn FnMut(Event<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
         let ready = std::mem::take(&mut self.ready);
         // The run that is not whole yet goes on waiting, and is bounded by itself.
         self.waiting = Waiting::default();
@@ -468,7 +515,8 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
         let mut rest = &ready[..];
         while !rest.is_empty() {
             let known = self.known.as_deref();
-            let passed = Ahead { directory, known, threads, ready: rest, buffer }.pass(&mut self.follower, visit)?;
+            let passed = Ahead { directory, known, threads, ready: rest, buffer }
+                .pass(&mut self.follower, visit)?;
             rest = &rest[passed..];
             if let Some((waiting, behind)) = rest.split_first() {
                 match waiting {
@@ -483,8 +531,13 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
 
     fn open(&mut self, open: &Open, item: usize) -> Result<(), ReadError> {
         let known = self.known.as_deref();
-        let opened = self.follower.open(open, |index| known.and_then(|known| known(open.device, index)));
-        opened.map_err(|error| ReadError { device: Some(open.device), item, ..self.error(ReadErrorKind::Open(error)) })
+        let opened =
+            self.follower.open(open, |index| known.and_then(|known| known(open.device, index)));
+        opened.map_err(|error| ReadError {
+            device: Some(open.device),
+            item,
+            ..self.error(ReadErrorKind::Open(error))
+        })
     }
 
     /// Why an item cannot come where only so many bundles may.
@@ -492,15 +545,21 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
         let (most, left) = self.bundles.as_mut()?;
         match item {
             Item::Part(part) => {
-                let (Some(parts), Some(events)) = (left.parts.checked_sub(1), left.events.checked_sub(part.n.into())) else {
-                    let parts = (left.parts == 0).then_some(ReadErrorKind::TooManyParts(most.parts));
+                let (Some(parts), Some(events)) =
+                    (left.parts.checked_sub(1), left.events.checked_sub(part.n.into()))
+                else {
+                    let parts =
+                        (left.parts == 0).then_some(ReadErrorKind::TooManyParts(most.parts));
                     return Some(parts.unwrap_or(ReadErrorKind::TooManyEvents(most.events)));
                 };
                 *left = Bundles { parts, events };
                 part.signature.is_none().then_some(ReadErrorKind::NotWhole)
             }
             Item::Schema(_) | Item::Open(_) | Item::End => None,
-            Item::Proof { .. } | Item::Explain { .. } | Item::Problem { .. } | Item::Manifest(_) => Some(ReadErrorKind::NoBundle),
+            Item::Proof { .. }
+            | Item::Explain { .. }
+            | Item::Problem { .. }
+            | Item::Manifest(_) => Some(ReadErrorKind::NoBundle),
         }
     }
 
@@ -527,15 +586,23 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
     }
 
     /// Rebuilds the parts of a run, so that the first of them that cannot be is what is reported.
-    fn judge<'b>(&mut self, run: &[Pending], buffer: &'b [u8]) -> Result<Vec<(Part<'b>, Rebuilt<'b>)>, ReadError> {
+    fn judge<'b>(
+        &mut self,
+        run: &[Pending],
+        buffer: &'b [u8],
+    ) -> Result<Vec<(Part<'b>, Rebuilt<'b>)>, ReadError> {
         let mut rebuilt = Vec::with_capacity(run.len());
         let device = self.follower.position().map(|(device, _)| device);
         for pending in run {
             let fail = |kind| ReadError { kind, item: pending.item, device, run: None };
-            let item = Item::decode_whole(&buffer[pending.range.clone()]).map_err(|error| fail(ReadErrorKind::Decode(error)))?;
+            let item = Item::decode_whole(&buffer[pending.range.clone()])
+                .map_err(|error| fail(ReadErrorKind::Decode(error)))?;
             let Item::Part(part) = item else { continue };
             let shape = pending.schema.as_ref().map(|schema| schema.shape());
-            let parts = self.follower.part(&part, shape.as_ref()).map_err(|error| fail(ReadErrorKind::Part(error)))?;
+            let parts = self
+                .follower
+                .part(&part, shape.as_ref())
+                .map_err(|error| fail(ReadErrorKind::Part(error)))?;
             rebuilt.push((part, parts));
         }
         Ok(rebuilt)
@@ -563,7 +630,9 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
         visit: &mut dyn FnMut(Event<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let rebuilt = self.judge(run, buffer)?;
-        let index = |rebuilt: Option<&(Part<'_>, Rebuilt<'_>)>| rebuilt.map(|(_, rebuilt)| rebuilt.seal.statement().index);
+        let index = |rebuilt: Option<&(Part<'_>, Rebuilt<'_>)>| {
+            rebuilt.map(|(_, rebuilt)| rebuilt.seal.statement().index)
+        };
         let indices = index(rebuilt.first()).zip(index(rebuilt.last()));
         let device = self.follower.position().map(|(device, _)| device);
 
@@ -578,15 +647,31 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
                 Ok(seal) => proven.push(seal),
                 Err(error) => {
                     self.suspects = suspected(run, buffer, &rebuilt);
-                    return Err(ReadError { kind: ReadErrorKind::Seal(error), item, device, run: indices }.into());
+                    return Err(ReadError {
+                        kind: ReadErrorKind::Seal(error),
+                        item,
+                        device,
+                        run: indices,
+                    }
+                    .into());
                 }
             }
         }
         proven.reverse();
         for (((part, rebuilt), seal), pending) in rebuilt.into_iter().zip(&proven).zip(run) {
-            let (Some(sample), Some(schema)) = (rebuilt.sample.proven(seal), &pending.schema) else { continue };
+            let (Some(sample), Some(schema)) = (rebuilt.sample.proven(seal), &pending.schema)
+            else {
+                continue;
+            };
             let bytes = &buffer[pending.range.clone()];
-            visit(Event::Proven(Proven { seal, sample, part: &part, bytes, blocks: &rebuilt.blocks, schema }))?;
+            visit(Event::Proven(Proven {
+                seal,
+                sample,
+                part: &part,
+                bytes,
+                blocks: &rebuilt.blocks,
+                schema,
+            }))?;
         }
         Ok(())
     }
@@ -594,7 +679,8 @@ impl<'d, D: Directory + Sync + ?Sized> StreamReader<'d, D> {
 
 fn suspected(run: &[Pending], buffer: &[u8], rebuilt: &[(Part<'_>, Rebuilt<'_>)]) -> Vec<Suspect> {
     let suspect = |((_, rebuilt), pending): (&(Part<'_>, Rebuilt<'_>), &Pending)| {
-        let (seal, blocks, schema) = (rebuilt.seal.clone(), rebuilt.blocks, pending.schema.clone()?);
+        let (seal, blocks, schema) =
+            (rebuilt.seal.clone(), rebuilt.blocks, pending.schema.clone()?);
         Some(Suspect { seal, blocks, item: buffer[pending.range.clone()].to_vec(), schema })
     };
     rebuilt.iter().zip(run).filter_map(suspect).collect()

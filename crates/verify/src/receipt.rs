@@ -16,7 +16,9 @@ pub fn path_of(n: u64, seq: Sequence, multiproof: &[u8]) -> Option<Vec<Digest>> 
         return None;
     }
     geometry::path(n, seq)
-        .map(|wanted| subtrees.iter().position(|subtree| *subtree == wanted).map(|at| Digest(digests[at])))
+        .map(|wanted| {
+            subtrees.iter().position(|subtree| *subtree == wanted).map(|at| Digest(digests[at]))
+        })
         .collect()
 }
 
@@ -24,7 +26,12 @@ pub fn path_of(n: u64, seq: Sequence, multiproof: &[u8]) -> Option<Vec<Digest>> 
 ///
 /// # Errors
 /// [`ReceiptError`].
-pub fn export(seal: &Seal<Authentic>, signature: &[u8], seq: Sequence, path: &[Digest]) -> Result<Vec<u8>, ReceiptError> {
+pub fn export(
+    seal: &Seal<Authentic>,
+    signature: &[u8],
+    seq: Sequence,
+    path: &[Digest],
+) -> Result<Vec<u8>, ReceiptError> {
     let mut out = vec![0; MAX_MESSAGE + signature.len() + 34 * path.len() + 64];
     let mut writer = Writer::new(&mut out);
     seal.encode_receipt(&mut writer, signature, seq, path)?;

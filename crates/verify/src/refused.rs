@@ -83,14 +83,25 @@ impl fmt::Display for ReadErrorKind {
             Self::Part(error) => error.fmt(f),
             Self::Manifest(error) => error.fmt(f),
             Self::Seal(error) => error.fmt(f),
-            Self::Unsigned => f.write_str("Unsigned: the stream ends, or goes elsewhere, before a signature proves its parts"),
-            Self::RunTooLong => f.write_str("RunTooLong: more parts, events or bytes than may come under one signature"),
-            Self::TooManyParts(most) => write!(f, "TooManyParts: at most {most} bundles are taken at once; send fewer"),
+            Self::Unsigned => f.write_str(
+                "Unsigned: the stream ends, or goes elsewhere, before a signature proves its parts",
+            ),
+            Self::RunTooLong => f.write_str(
+                "RunTooLong: more parts, events or bytes than may come under one signature",
+            ),
+            Self::TooManyParts(most) => {
+                write!(f, "TooManyParts: at most {most} bundles are taken at once; send fewer")
+            }
             Self::TooManyEvents(most) => {
-                write!(f, "TooManyEvents: bundles that cover at most {most} events are taken at once; send fewer")
+                write!(
+                    f,
+                    "TooManyEvents: bundles that cover at most {most} events are taken at once; send fewer"
+                )
             }
             Self::NotWhole => f.write_str("NotWhole: a bundle's part must carry its own signature"),
-            Self::NoBundle => f.write_str("BadBody: among bundles stand schema, open and part items only"),
+            Self::NoBundle => {
+                f.write_str("BadBody: among bundles stand schema, open and part items only")
+            }
         }
     }
 }

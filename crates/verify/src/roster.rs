@@ -63,7 +63,12 @@ impl Roster {
                     keys.push((certificate.first_index, key));
                 }
             }
-            let entry = Device { id: device.id, name: device.name.to_owned(), certificate: first.unwrap_or(Digest::NULL), keys };
+            let entry = Device {
+                id: device.id,
+                name: device.name.to_owned(),
+                certificate: first.unwrap_or(Digest::NULL),
+                keys,
+            };
             devices.insert(device.id, entry);
         }
         Ok(Self {
@@ -109,7 +114,10 @@ impl Roster {
     /// The version of the roster that has this digest.
     #[must_use]
     pub fn version_of(&self, digest: &Digest) -> Option<u32> {
-        self.digests.iter().position(|known| known == digest).and_then(|version| u32::try_from(version).ok())
+        self.digests
+            .iter()
+            .position(|known| known == digest)
+            .and_then(|version| u32::try_from(version).ok())
     }
 
     /// An epoch's length, in milliseconds.
@@ -151,7 +159,9 @@ impl Roster {
     #[must_use]
     pub fn id(&self, name: &str) -> Option<DeviceId> {
         let named = self.devices.values().find(|device| device.name == name);
-        named.or_else(|| self.devices.values().find(|device| device.id.to_string() == name)).map(|device| device.id)
+        named
+            .or_else(|| self.devices.values().find(|device| device.id.to_string() == name))
+            .map(|device| device.id)
     }
 
     /// The name of a device.

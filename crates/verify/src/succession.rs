@@ -44,10 +44,18 @@ impl fmt::Display for SuccessionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self {
             Self::WrongGroup => "the roster is of another group",
-            Self::NotLater => "the roster is no later version: its history does not have the one that is in use",
-            Self::EpochLengthChanged => "the length of an epoch cannot change between versions of a roster; make a new group",
-            Self::LevelsChanged => "the number of levels cannot change between versions of a roster; make a new group",
-            Self::BudgetChanged => "the budget cannot change between versions of a roster; make a new group",
+            Self::NotLater => {
+                "the roster is no later version: its history does not have the one that is in use"
+            }
+            Self::EpochLengthChanged => {
+                "the length of an epoch cannot change between versions of a roster; make a new group"
+            }
+            Self::LevelsChanged => {
+                "the number of levels cannot change between versions of a roster; make a new group"
+            }
+            Self::BudgetChanged => {
+                "the budget cannot change between versions of a roster; make a new group"
+            }
         };
         write!(f, "{}: {what}", self.name())
     }
@@ -64,7 +72,9 @@ impl Roster {
         if self.group() != before.group() {
             return Err(SuccessionError::WrongGroup);
         }
-        if self.version() <= before.version() || self.version_of(&before.digest()) != Some(before.version()) {
+        if self.version() <= before.version()
+            || self.version_of(&before.digest()) != Some(before.version())
+        {
             return Err(SuccessionError::NotLater);
         }
         if self.epoch_ms() != before.epoch_ms() {

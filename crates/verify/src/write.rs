@@ -6,7 +6,11 @@ use moteseal_core::wire::cbor::{BufferTooSmall, Writer};
 use moteseal_core::wire::stream::{self, Open, PART_OVERHEAD, Selection};
 
 /// Appends what `write` writes, which takes at most `bound` bytes.
-fn append(out: &mut Vec<u8>, bound: usize, write: impl FnOnce(&mut Writer<'_>) -> Result<(), BufferTooSmall>) {
+fn append(
+    out: &mut Vec<u8>,
+    bound: usize,
+    write: impl FnOnce(&mut Writer<'_>) -> Result<(), BufferTooSmall>,
+) {
     let start = out.len();
     out.resize(start + bound, 0);
     let mut writer = Writer::new(&mut out[start..]);
@@ -52,14 +56,26 @@ pub fn part<S>(
 }
 
 /// Appends what stands before a part's events, of which there are `events` bytes.
-pub fn part_head<S>(out: &mut Vec<u8>, seal: &Seal<S>, selection: Selection<'_>, digests: &[u8], events: usize) {
+pub fn part_head<S>(
+    out: &mut Vec<u8>,
+    seal: &Seal<S>,
+    selection: Selection<'_>,
+    digests: &[u8],
+    events: usize,
+) {
     append(out, part_bound(selection, digests.len(), 0), |writer| {
         stream::encode_part_head(writer, seal, selection, digests, events)
     });
 }
 
 /// Appends a part as it was read, but with other events of its star and what the root needs beside them.
-pub fn rebuilt_part(out: &mut Vec<u8>, part: &stream::Part<'_>, levels: u32, digests: &[u8], events: &[u8]) {
+pub fn rebuilt_part(
+    out: &mut Vec<u8>,
+    part: &stream::Part<'_>,
+    levels: u32,
+    digests: &[u8],
+    events: &[u8],
+) {
     let bound = part_bound(Selection::Levels(levels), digests.len(), 0);
     append(out, bound, |writer| part.encode_head(writer, levels, digests, events.len()));
     out.extend_from_slice(events);
@@ -78,7 +94,9 @@ pub fn end(out: &mut Vec<u8>) {
 
 /// Appends a problem item.
 pub fn problem(out: &mut Vec<u8>, name: &str, detail: &str) {
-    append(out, name.len() + detail.len() + 32, |writer| stream::encode_problem(writer, name, detail));
+    append(out, name.len() + detail.len() + 32, |writer| {
+        stream::encode_problem(writer, name, detail)
+    });
 }
 
 /// Appends the first item of a proof file.
@@ -89,7 +107,9 @@ pub fn proof(out: &mut Vec<u8>, query: &str) {
 /// Appends an explain item.
 pub fn explain(out: &mut Vec<u8>, seal: &[u8], digests: &[Digest]) {
     let joined: Vec<u8> = digests.iter().flat_map(|digest| digest.0).collect();
-    append(out, seal.len() + joined.len() + 32, |writer| stream::encode_explain(writer, seal, &joined));
+    append(out, seal.len() + joined.len() + 32, |writer| {
+        stream::encode_explain(writer, seal, &joined)
+    });
 }
 
 /// Appends a manifest item: `manifest` is a tagged `COSE_Sign1`.
@@ -100,7 +120,9 @@ pub fn manifest(out: &mut Vec<u8>, manifest: &[u8]) {
 /// The whole signed object of a seal, a tagged `COSE_Sign1`.
 pub fn sign1<S>(seal: &Seal<S>, signature: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
-    append(&mut out, moteseal_core::seal::MAX_MESSAGE + signature.len() + 64, |writer| seal.encode(writer, signature));
+    append(&mut out, moteseal_core::seal::MAX_MESSAGE + signature.len() + 64, |writer| {
+        seal.encode(writer, signature)
+    });
     out
 }
 
@@ -108,14 +130,26 @@ pub fn sign1<S>(seal: &Seal<S>, signature: &[u8]) -> Vec<u8> {
 #[must_use]
 pub fn star_evidence<S>(seal: &Seal<S>, blocks: &[Digest], mask: u32) -> Vec<u8> {
     let mut digests = [Digest::NULL; moteseal_core::record::MAX_LEVELS];
-    let count = moteseal_core::seal::follow::star_evidence(seal.statement(), blocks, mask, &mut digests);
+    let count =
+        moteseal_core::seal::follow::star_evidence(seal.statement(), blocks, mask, &mut digests);
     digests[..count].iter().flat_map(|digest| digest.0).collect()
 }
 
 /// The same for who keeps only the `D_i` from a level `b` on, and `A_{b-1}`: `from` is the two.
 #[must_use]
-pub fn pruned_evidence<S>(seal: &Seal<S>, from: (u8, Digest), blocks: &[Digest], mask: u32) -> Vec<u8> {
+pub fn pruned_evidence<S>(
+    seal: &Seal<S>,
+    from: (u8, Digest),
+    blocks: &[Digest],
+    mask: u32,
+) -> Vec<u8> {
     let mut digests = [Digest::NULL; moteseal_core::record::MAX_LEVELS];
-    let count = moteseal_core::seal::follow::pruned_evidence(seal.statement(), from, blocks, mask, &mut digests);
+    let count = moteseal_core::seal::follow::pruned_evidence(
+        seal.statement(),
+        from,
+        blocks,
+        mask,
+        &mut digests,
+    );
     digests[..count].iter().flat_map(|digest| digest.0).collect()
 }

@@ -11,7 +11,8 @@ use proptest::prelude::*;
 fn roster(names: &[String]) -> Roster {
     let operator = SecretKey::from_seed(Algorithm::Ed25519, &[9; 32]).unwrap();
     let devices: Vec<_> = names.iter().map(|name| (name.as_str(), operator.public())).collect();
-    let first = FirstRoster { group: "field", epoch_ms: 1000, levels: 8, budget: None, devices: &devices };
+    let first =
+        FirstRoster { group: "field", epoch_ms: 1000, levels: 8, budget: None, devices: &devices };
     Roster::open(&first.issue(&operator).unwrap(), &operator.public()).unwrap()
 }
 
@@ -53,7 +54,10 @@ fn a_tree_that_is_none_is_refused_by_name() {
         let error = tree(gateways, devices).unwrap_err();
         assert_eq!(error.name(), *name, "{error}");
         let text = error.to_string();
-        assert!(text.starts_with(&format!("{name}: ")) && text.contains(says) && !text.contains('\n'), "{text}");
+        assert!(
+            text.starts_with(&format!("{name}: ")) && text.contains(says) && !text.contains('\n'),
+            "{text}"
+        );
     }
     tree(&[top, parent], ALL).unwrap();
 }
@@ -64,7 +68,8 @@ fn a_tree_as_high_as_may_be_is_taken_and_a_higher_one_is_not() {
     let chain = |count: usize| {
         let parents = std::iter::once(QUERIER).chain(names.iter().map(String::as_str));
         let gateways: Vec<_> = names.iter().map(String::as_str).zip(parents).take(count).collect();
-        let devices: Vec<_> = ["mote0", "mote1", "mote2"].iter().map(|name| (*name, gateways[count - 1].0)).collect();
+        let devices: Vec<_> =
+            ["mote0", "mote1", "mote2"].iter().map(|name| (*name, gateways[count - 1].0)).collect();
         tree(&gateways, &devices)
     };
     let highest = chain(MAX_HEIGHT as usize).unwrap();
@@ -88,14 +93,18 @@ fn ids_are_as_the_spec_says() {
 /// A tree as lists: the parent of each gateway, an earlier one or the querier, and the gateway of each device.
 fn shapes() -> impl Strategy<Value = (Vec<Option<usize>>, Vec<usize>)> {
     let gateways = prop::collection::vec(any::<prop::sample::Index>(), 0..12).prop_map(|parents| {
-        let above = |(at, parent): (usize, prop::sample::Index)| parent.index(at + 1).checked_sub(1);
+        let above =
+            |(at, parent): (usize, prop::sample::Index)| parent.index(at + 1).checked_sub(1);
         std::iter::once(None).chain((1..).zip(parents).map(above)).collect::<Vec<_>>()
     });
-    (gateways, prop::collection::vec(any::<prop::sample::Index>(), 0..40)).prop_map(|(parents, more)| {
-        // Each gateway has a device, and then there are others.
-        let devices = (0..parents.len()).chain(more.iter().map(|at| at.index(parents.len()))).collect();
-        (parents, devices)
-    })
+    (gateways, prop::collection::vec(any::<prop::sample::Index>(), 0..40)).prop_map(
+        |(parents, more)| {
+            // Each gateway has a device, and then there are others.
+            let devices =
+                (0..parents.len()).chain(more.iter().map(|at| at.index(parents.len()))).collect();
+            (parents, devices)
+        },
+    )
 }
 
 proptest! {

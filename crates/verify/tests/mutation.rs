@@ -52,7 +52,14 @@ fn rows(roster: &Roster, bytes: &[u8]) -> (Vec<Row>, Result<(), ReadError>) {
 fn sealed_rows(one: &Sealed) -> impl Iterator<Item = Row> + '_ {
     let statement = one.seal.statement();
     one.records.iter().enumerate().map(move |(seq, record)| {
-        (statement.index.0, statement.epoch.0, seq as u64, one.level(seq), record.clone(), statement.schema.0)
+        (
+            statement.index.0,
+            statement.epoch.0,
+            seq as u64,
+            one.level(seq),
+            record.clone(),
+            statement.schema.0,
+        )
     })
 }
 
@@ -69,7 +76,13 @@ fn bundles() -> Vec<Bundle> {
                 let mut device = Device::new(&roster, "ed", &schema);
                 let mut epoch = Epoch::new(scheme, 7, 5);
                 if framing == "opaque" {
-                    epoch.records = vec![b"on".to_vec(), Vec::new(), b"off".to_vec(), b"on".to_vec(), b"x".to_vec()];
+                    epoch.records = vec![
+                        b"on".to_vec(),
+                        Vec::new(),
+                        b"off".to_vec(),
+                        b"on".to_vec(),
+                        b"x".to_vec(),
+                    ];
                 }
                 let one = device.seal(&epoch);
                 let bytes = stream(&schema, std::slice::from_ref(&one), &pick);
@@ -85,7 +98,8 @@ fn bundles() -> Vec<Bundle> {
     }
     let (roster, schema) = (group(), schema(FIXED));
     let mut device = Device::new(&roster, "ed", &schema);
-    let run = [(Scheme::Star, 7), (Scheme::Tree, 9)].map(|(scheme, epoch)| device.seal(&Epoch::new(scheme, epoch, 4)));
+    let run = [(Scheme::Star, 7), (Scheme::Tree, 9)]
+        .map(|(scheme, epoch)| device.seal(&Epoch::new(scheme, epoch, 4)));
     let bytes = stream(&schema, &run, &Pick::Levels(0xff));
     let sealed = run.iter().flat_map(sealed_rows).collect();
     bundles.push(Bundle { name: "a run of two".to_owned(), bytes, roster, sealed });
@@ -97,14 +111,24 @@ impl Bundle {
     fn judge(&self, changed: &[u8], what: impl Fn() -> String) -> bool {
         let (rows, result) = rows(&self.roster, changed);
         for row in &rows {
-            assert!(self.sealed.contains(row), "{}: {}: {row:?} was never sealed", self.name, what());
+            assert!(
+                self.sealed.contains(row),
+                "{}: {}: {row:?} was never sealed",
+                self.name,
+                what()
+            );
         }
         // Rows come from a run that was proven as a whole: either there are none, or all of the bundle's.
         if rows.is_empty() {
             return false;
         }
         let (whole, _) = self::rows(&self.roster, &self.bytes);
-        assert!(rows.chunks(whole.len()).all(|run| run == whole), "{}: {}: a part of a run: {result:?}", self.name, what());
+        assert!(
+            rows.chunks(whole.len()).all(|run| run == whole),
+            "{}: {}: a part of a run: {result:?}",
+            self.name,
+            what()
+        );
         true
     }
 }
@@ -114,7 +138,11 @@ fn the_bundles_verify() {
     for bundle in bundles() {
         let (rows, result) = rows(&bundle.roster, &bundle.bytes);
         assert_eq!(result, Ok(()), "{}", bundle.name);
-        assert!(rows.len() >= 2 && rows.iter().all(|row| bundle.sealed.contains(row)), "{}", bundle.name);
+        assert!(
+            rows.len() >= 2 && rows.iter().all(|row| bundle.sealed.contains(row)),
+            "{}",
+            bundle.name
+        );
     }
 }
 
@@ -141,7 +169,11 @@ fn no_byte_set_to_any_other_value_yields_a_row() {
 fn no_truncation_yields_a_row() {
     for bundle in bundles() {
         for length in 0..bundle.bytes.len() {
-            assert!(!bundle.judge(&bundle.bytes[..length], || format!("cut at {length}")), "{}: cut at {length}", bundle.name);
+            assert!(
+                !bundle.judge(&bundle.bytes[..length], || format!("cut at {length}")),
+                "{}: cut at {length}",
+                bundle.name
+            );
         }
     }
 }
@@ -174,16 +206,25 @@ fn edits(value: &Value, out: &mut Vec<Value>) {
     match value {
         Value::Array(values) => children(values, &|values| Value::Array(values)),
         Value::Map(pairs) => {
-            let flat: Vec<Value> = pairs.iter().flat_map(|(key, value)| [key.clone(), value.clone()]).collect();
-            children(&flat, &|flat| Value::Map(flat.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect()));
+            let flat: Vec<Value> =
+                pairs.iter().flat_map(|(key, value)| [key.clone(), value.clone()]).collect();
+            children(&flat, &|flat| {
+                Value::Map(
+                    flat.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect(),
+                )
+            });
         }
-        Value::Tag(number, value) => children(std::slice::from_ref(value), &|mut values| match values.pop() {
-            Some(value) => Value::Tag(*number, Box::new(value)),
-            None => Value::Array(Vec::new()),
-        }),
+        Value::Tag(number, value) => {
+            children(std::slice::from_ref(value), &|mut values| match values.pop() {
+                Some(value) => Value::Tag(*number, Box::new(value)),
+                None => Value::Array(Vec::new()),
+            })
+        }
         Value::Bytes(bytes) => {
             if let Some(nested) = nested(bytes) {
-                children(std::slice::from_ref(&nested), &|values| Value::Bytes(encode_sequence(&values)));
+                children(std::slice::from_ref(&nested), &|values| {
+                    Value::Bytes(encode_sequence(&values))
+                });
             }
         }
         _ => {}

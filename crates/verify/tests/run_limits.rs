@@ -24,7 +24,8 @@ fn group() -> Roster {
 fn run(group: &Roster, epochs: u64) -> Vec<Value> {
     let fixed = schema(FIXED);
     let mut device = Device::new(group, "ed", &fixed);
-    let sealed: Vec<_> = (0..epochs).map(|epoch| device.seal(&Epoch::new(Scheme::Star, 50 + epoch, 5))).collect();
+    let sealed: Vec<_> =
+        (0..epochs).map(|epoch| device.seal(&Epoch::new(Scheme::Star, 50 + epoch, 5))).collect();
     sequence(&stream(&fixed, &sealed, &Pick::Levels(0)))
 }
 
@@ -89,7 +90,11 @@ fn endless_items_of_other_kinds_behind_an_unsigned_part_are_refused() {
     for (what, other) in others {
         let mut feed = Feed::new(&group);
         feed.feed(&encode_sequence(&items[..items.len() - 1])).unwrap();
-        assert_eq!(feed.feed_endlessly(&other.repeat(PIECE / 1004), MAX_RUN_ITEMS), "RunTooLong", "{what}");
+        assert_eq!(
+            feed.feed_endlessly(&other.repeat(PIECE / 1004), MAX_RUN_ITEMS),
+            "RunTooLong",
+            "{what}"
+        );
     }
 }
 
@@ -176,12 +181,16 @@ fn of_bundles_no_more_are_taken_than_the_receiver_asks_for() {
     let group = group();
     let fixed = schema(FIXED);
     let mut device = Device::new(&group, "ed", &fixed);
-    let sealed: Vec<_> = (0..3).map(|epoch| device.seal(&Epoch::new(Scheme::Star, 50 + epoch, 5))).collect();
-    let bundles: Vec<u8> =
-        sealed.iter().flat_map(|sealed| stream(&fixed, std::slice::from_ref(sealed), &Pick::Levels(0xff))).collect();
+    let sealed: Vec<_> =
+        (0..3).map(|epoch| device.seal(&Epoch::new(Scheme::Star, 50 + epoch, 5))).collect();
+    let bundles: Vec<u8> = sealed
+        .iter()
+        .flat_map(|sealed| stream(&fixed, std::slice::from_ref(sealed), &Pick::Levels(0xff)))
+        .collect();
     let read = |bytes: &[u8], parts, events| {
         let mut proven = 0;
-        let mut reader = StreamReader::new(&group, Limits::default()).of_bundles(Bundles { parts, events });
+        let mut reader =
+            StreamReader::new(&group, Limits::default()).of_bundles(Bundles { parts, events });
         let result = reader.feed(bytes, &mut |event| {
             proven += usize::from(matches!(event, Event::Proven(_)));
             Ok::<_, ReadError>(())
@@ -192,7 +201,8 @@ fn of_bundles_no_more_are_taken_than_the_receiver_asks_for() {
     assert_eq!(read(&bundles, 2, 15), (2, Some("TooManyParts")));
     assert_eq!(read(&bundles, 3, 14), (2, Some("TooManyEvents")));
     let mut unsigned = sequence(&bundles);
-    let Some(Value::Array(fields)) = unsigned.iter_mut().find(|item| matches!(item, Value::Array(f) if f[0] == Value::Uint(2)))
+    let Some(Value::Array(fields)) =
+        unsigned.iter_mut().find(|item| matches!(item, Value::Array(f) if f[0] == Value::Uint(2)))
     else {
         panic!("a part")
     };

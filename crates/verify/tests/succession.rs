@@ -24,23 +24,33 @@ struct Says<'a> {
     devices: &'a [&'a str],
 }
 
-const FIRST: Says<'static> =
-    Says { group: "lab", history: &[], epoch_ms: 1000, levels: 8, budget: Some(500), devices: &["mote-1"] };
+const FIRST: Says<'static> = Says {
+    group: "lab",
+    history: &[],
+    epoch_ms: 1000,
+    levels: 8,
+    budget: Some(500),
+    devices: &["mote-1"],
+};
 
 fn roster(says: Says<'_>) -> Roster {
     let operator = secret(1);
     let certify = |device: DeviceId| {
         let mut certificate = [0; MAX_CERTIFICATE];
         let (group, key) = (GroupId::of(says.group), secret(2).public());
-        let draft = CertificateDraft { group, device, serial: 0, key: &key, first_index: SealIndex(0) };
+        let draft =
+            CertificateDraft { group, device, serial: 0, key: &key, first_index: SealIndex(0) };
         draft.issue(&operator, &mut certificate).unwrap().to_vec()
     };
-    let mut named: Vec<(DeviceId, &str)> = says.devices.iter().map(|name| (DeviceId::of(says.group, name), *name)).collect();
+    let mut named: Vec<(DeviceId, &str)> =
+        says.devices.iter().map(|name| (DeviceId::of(says.group, name), *name)).collect();
     named.sort_unstable();
     let certificates: Vec<Vec<u8>> = named.iter().map(|(device, _)| certify(*device)).collect();
-    let certificates: Vec<[&[u8]; 1]> = certificates.iter().map(|bytes| [bytes.as_slice()]).collect();
+    let certificates: Vec<[&[u8]; 1]> =
+        certificates.iter().map(|bytes| [bytes.as_slice()]).collect();
     let drafts = named.iter().zip(&certificates);
-    let drafts: Vec<DeviceDraft<'_>> = drafts.map(|((_, name), certificates)| DeviceDraft { name, certificates }).collect();
+    let drafts: Vec<DeviceDraft<'_>> =
+        drafts.map(|((_, name), certificates)| DeviceDraft { name, certificates }).collect();
     let coordinator = certify(DeviceId::of(says.group, "coordinator"));
     let draft = RosterDraft {
         group_name: says.group,
@@ -54,15 +64,18 @@ fn roster(says: Says<'_>) -> Roster {
         devices: &drafts,
     };
     let (mut scratch, mut out) = (vec![0; draft.size()], vec![0; draft.size()]);
-    Roster::open(draft.sign(&operator, &mut scratch, &mut out).unwrap(), &operator.public()).unwrap()
+    Roster::open(draft.sign(&operator, &mut scratch, &mut out).unwrap(), &operator.public())
+        .unwrap()
 }
 
 #[test]
 fn a_later_version_may_have_other_devices() {
     let first = roster(FIRST);
-    let second = roster(Says { history: &[first.digest()], devices: &["mote-1", "mote-2"], ..FIRST });
+    let second =
+        roster(Says { history: &[first.digest()], devices: &["mote-1", "mote-2"], ..FIRST });
     assert_eq!(second.check_succeeds(&first), Ok(()));
-    let third = roster(Says { history: &[first.digest(), second.digest()], devices: &["mote-2"], ..FIRST });
+    let third =
+        roster(Says { history: &[first.digest(), second.digest()], devices: &["mote-2"], ..FIRST });
     assert_eq!((third.check_succeeds(&second), third.check_succeeds(&first)), (Ok(()), Ok(())));
 }
 

@@ -32,7 +32,9 @@ fn group() -> Roster {
 fn answer(group: &Roster) -> Vec<u8> {
     let fixed = schema(FIXED);
     let mut bytes = Vec::new();
-    for ((name, lengths), number) in DEVICES.into_iter().zip([&[1, 17, 2][..], &[40], &[1, 1, 1], &[12, 3]]).zip(0_usize..) {
+    for ((name, lengths), number) in
+        DEVICES.into_iter().zip([&[1, 17, 2][..], &[40], &[1, 1, 1], &[12, 3]]).zip(0_usize..)
+    {
         let mut device = Device::new(group, name, &fixed);
         let mut epoch = 50;
         for (&length, run) in lengths.iter().zip(0..) {
@@ -43,7 +45,9 @@ fn answer(group: &Roster) -> Vec<u8> {
                     device.seal(&Epoch::new(scheme, epoch, 3 + (epoch * 7 % 30) as u32))
                 })
                 .collect();
-            let pick = [Pick::Levels(0xff), Pick::Levels(0xfe), Pick::Levels(0)][(run + number) % 3].clone();
+            let pick = [Pick::Levels(0xff), Pick::Levels(0xfe), Pick::Levels(0)]
+                [(run + number) % 3]
+                .clone();
             bytes.extend(stream(&fixed, &seals, &pick));
         }
     }
@@ -70,7 +74,12 @@ fn long_answer(group: &Roster) -> Vec<u8> {
 }
 
 /// All that comes out of a reader: what it hands out, in order, then why it stopped, and what it suspects.
-fn outcome(group: &Roster, bytes: &[u8], piece: usize, threads: usize) -> (Vec<String>, Result<(), ReadError>, Vec<String>) {
+fn outcome(
+    group: &Roster,
+    bytes: &[u8],
+    piece: usize,
+    threads: usize,
+) -> (Vec<String>, Result<(), ReadError>, Vec<String>) {
     let mut out = Vec::new();
     let mut visit = |event: Event<'_>| -> Result<(), ReadError> {
         if let Event::Proven(proven) = &event {
@@ -79,7 +88,10 @@ fn outcome(group: &Roster, bytes: &[u8], piece: usize, threads: usize) -> (Vec<S
                 out.push(format!("{seq:?} {level:?} {record:?}"));
                 rows += 1;
             });
-            out.push(format!("{rows} rows of {:?} under {:?}, blocks {:?}", proven.seal, proven.schema, proven.blocks));
+            out.push(format!(
+                "{rows} rows of {:?} under {:?}, blocks {:?}",
+                proven.seal, proven.schema, proven.blocks
+            ));
         } else {
             out.push(format!("{event:?}"));
         }
@@ -87,7 +99,9 @@ fn outcome(group: &Roster, bytes: &[u8], piece: usize, threads: usize) -> (Vec<S
     };
     let limits = Limits { max_events: 1 << 12 };
     let mut reader = StreamReader::new(group, limits).with_threads(NonZero::new(threads).unwrap());
-    let fed = bytes.chunks(piece.min(bytes.len().max(1))).try_for_each(|piece| reader.feed(piece, &mut visit));
+    let fed = bytes
+        .chunks(piece.min(bytes.len().max(1)))
+        .try_for_each(|piece| reader.feed(piece, &mut visit));
     let suspects = reader.suspects().iter().map(|suspect| format!("{suspect:?}")).collect();
     let result = fed.and_then(|()| reader.finish(&mut visit));
     (out, result, suspects)
@@ -96,9 +110,16 @@ fn outcome(group: &Roster, bytes: &[u8], piece: usize, threads: usize) -> (Vec<S
 /// Judges one stream in every way; whether it is refused.
 fn all_agree(group: &Roster, bytes: &[u8], what: &str) -> bool {
     let expected = outcome(group, bytes, PIECES[0], 1);
-    for (piece, threads) in [(PIECES[1], 1), (PIECES[2], 1), (PIECES[1], 2), (PIECES[2], 2), (PIECES[2], 5)] {
+    for (piece, threads) in
+        [(PIECES[1], 1), (PIECES[2], 1), (PIECES[1], 2), (PIECES[2], 2), (PIECES[2], 5)]
+    {
         let found = outcome(group, bytes, piece, threads);
-        assert!(found == expected, "{what}, {threads} threads, {piece} bytes a piece: {:?} for {:?}", found.1, expected.1);
+        assert!(
+            found == expected,
+            "{what}, {threads} threads, {piece} bytes a piece: {:?} for {:?}",
+            found.1,
+            expected.1
+        );
     }
     expected.1.is_err()
 }
@@ -108,7 +129,11 @@ fn a_stream_that_is_right_gives_the_same_in_every_way() {
     let group = group();
     let bytes = answer(&group);
     assert!(!all_agree(&group, &bytes, "whole"));
-    let parts = outcome(&group, &bytes, PIECES[2], 2).0.iter().filter(|line| line.contains(" rows of ")).count();
+    let parts = outcome(&group, &bytes, PIECES[2], 2)
+        .0
+        .iter()
+        .filter(|line| line.contains(" rows of "))
+        .count();
     assert_eq!(parts, (1 + 17 + 2) + 40 + 3 + (12 + 3));
 }
 
@@ -185,7 +210,8 @@ fn who_takes_no_more_gets_no_more_however_far_others_are_ahead() {
     let bytes = long_answer(&group);
     for (enough, threads) in [(1, 2), (2, 5), (257, 2), (600, 1), (600, 3), (1200, 2)] {
         let mut taken = 0;
-        let mut reader = StreamReader::new(&group, Limits::default()).with_threads(NonZero::new(threads).unwrap());
+        let mut reader = StreamReader::new(&group, Limits::default())
+            .with_threads(NonZero::new(threads).unwrap());
         let fed = reader.feed(&bytes, &mut |_| {
             taken += 1;
             // Time for the others to run into what bounds them.
@@ -195,7 +221,11 @@ fn who_takes_no_more_gets_no_more_however_far_others_are_ahead() {
             if taken == enough { Err(Stop::Enough) } else { Ok(()) }
         });
         assert_eq!((fed, taken), (Err(Stop::Enough), enough), "{threads} threads");
-        assert_eq!(reader.feed(&bytes, &mut |_| Err(Stop::Enough)), Ok(()), "it has failed and takes nothing");
+        assert_eq!(
+            reader.feed(&bytes, &mut |_| Err(Stop::Enough)),
+            Ok(()),
+            "it has failed and takes nothing"
+        );
     }
 }
 
@@ -204,7 +234,8 @@ fn a_visitor_that_panics_leaves_nobody_waiting() {
     let group = group();
     let bytes = long_answer(&group);
     for threads in [1, 2, 5] {
-        let mut reader = StreamReader::new(&group, Limits::default()).with_threads(NonZero::new(threads).unwrap());
+        let mut reader = StreamReader::new(&group, Limits::default())
+            .with_threads(NonZero::new(threads).unwrap());
         let mut taken = 0;
         let fed = catch_unwind(AssertUnwindSafe(|| {
             reader.feed::<ReadError>(&bytes, &mut |_| {

@@ -19,13 +19,16 @@ fn main() -> ! {
         reset();
     }
     println!("the mark survived a reset");
-    if board.flash.program(4, *b"\x0f\x0f\x0f\x0f").is_err() || board.flash.program(4, *b"\xf0\xff\xff\xff").is_err() {
+    if board.flash.program(4, *b"\x0f\x0f\x0f\x0f").is_err()
+        || board.flash.program(4, *b"\xf0\xff\xff\xff").is_err()
+    {
         host::exit(3);
     }
     println!("bits only clear: {}", board.flash.bytes()[4..8] == *b"\x00\x0f\x0f\x0f");
     println!(
         "out of range: {}",
-        board.flash.program(flash::LENGTH, [0; 4]).is_err() && board.flash.erase(flash::SECTORS).is_err()
+        board.flash.program(flash::LENGTH, [0; 4]).is_err()
+            && board.flash.erase(flash::SECTORS).is_err()
     );
     println!("provision: {} bytes, first {:02x}", board.provision.len(), board.provision[0]);
     for &byte in b"hello, line\n" {
@@ -49,7 +52,10 @@ fn main() -> ! {
         // Without the clock's interrupt, two instructions a turn.
         let count = |board: &mut Board, turns: u32| board.instructions.of(|| turn(turns)).0;
         cortex_m::interrupt::disable();
-        println!("1,000 turns more take {} instructions", count(&mut board, 3000) - count(&mut board, 2000));
+        println!(
+            "1,000 turns more take {} instructions",
+            count(&mut board, 3000) - count(&mut board, 2000)
+        );
     }
     host::exit(0)
 }

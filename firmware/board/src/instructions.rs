@@ -27,7 +27,8 @@ impl Instructions {
 
     /// Runs the work and counts its instructions with those of calling it, at most 670 million.
     pub fn of<R>(&mut self, work: impl FnOnce() -> R) -> (u64, R) {
-        for (register, value) in [(CONTROL, 0), (RELOAD, u32::MAX), (VALUE, u32::MAX), (CONTROL, 1)] {
+        for (register, value) in [(CONTROL, 0), (RELOAD, u32::MAX), (VALUE, u32::MAX), (CONTROL, 1)]
+        {
             // SAFETY: these are registers of the board's first timer, which only the one `Instructions` touches.
             unsafe { ptr::write_volatile(register, value) };
         }

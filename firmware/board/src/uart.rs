@@ -13,7 +13,8 @@ mod registers {
     pub(super) const CONTROL: *mut u32 = 0x4000_4008 as *mut u32;
     pub(super) const DIVIDER: *mut u32 = 0x4000_4010 as *mut u32;
 
-    pub(super) const START: &[(*mut u32, u32)] = &[(DIVIDER, 25_000_000 / 115_200), (CONTROL, 0b11)];
+    pub(super) const START: &[(*mut u32, u32)] =
+        &[(DIVIDER, 25_000_000 / 115_200), (CONTROL, 0b11)];
     pub(super) const HAS_BYTE: (u32, u32) = (1 << 1, 1 << 1);
     pub(super) const HAS_ROOM: (u32, u32) = (1 << 0, 0);
 }
@@ -29,7 +30,8 @@ mod registers {
     const CONTROL: *mut u32 = 0x4000_c030 as *mut u32;
 
     // 12.5 MHz / (16 * 115,200) is 6 and 50/64; eight bits, no parity, one stop bit, with queues.
-    pub(super) const START: &[(*mut u32, u32)] = &[(CLOCKS, 1), (DIVIDER, 6), (FRACTION, 50), (LINE, 0x70), (CONTROL, 0x301)];
+    pub(super) const START: &[(*mut u32, u32)] =
+        &[(CLOCKS, 1), (DIVIDER, 6), (FRACTION, 50), (LINE, 0x70), (CONTROL, 0x301)];
     pub(super) const HAS_BYTE: (u32, u32) = (1 << 4, 0);
     pub(super) const HAS_ROOM: (u32, u32) = (1 << 5, 0);
 }

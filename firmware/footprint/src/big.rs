@@ -11,7 +11,9 @@ impl Modulus {
     /// Of an odd integer of 64 bytes, big-endian.
     #[must_use]
     pub fn new(bytes: &[u8; 64]) -> Option<Self> {
-        Odd::new(U512::from_be_slice(bytes)).into_option().map(|modulus| Self(FixedMontyParams::new(modulus)))
+        Odd::new(U512::from_be_slice(bytes))
+            .into_option()
+            .map(|modulus| Self(FixedMontyParams::new(modulus)))
     }
 
     fn form(&self, integer: &U512) -> FixedMontyForm<{ U512::LIMBS }> {
@@ -45,7 +47,8 @@ impl Rsa {
         let [p, q] = [&self.p, &self.q].map(|prime| *prime.0.modulus().as_nz_ref());
         let m1 = self.p.pow(&message.rem(&p), &self.dp);
         let m2 = self.q.pow(&message.rem(&q), &self.dq);
-        let h = self.p.form(&m1.sub_mod(&m2.rem(&p), &p)).mul(&self.p.form(&self.q_inverse)).retrieve();
+        let h =
+            self.p.form(&m1.sub_mod(&m2.rem(&p), &p)).mul(&self.p.form(&self.q_inverse)).retrieve();
         let product: U1024 = h.concatenating_mul(&*q);
         product.wrapping_add(&m2.resize())
     }

@@ -22,7 +22,9 @@ impl Sender {
     /// The sender that the input names.
     pub fn of(input: &mut Input) -> Self {
         let (network, id) = (NetworkId(input.fixed()), DeviceId(input.fixed()));
-        let Ok(key) = PublicKey::from_bytes(Algorithm::Ed25519, input.item()) else { failed("key") };
+        let Ok(key) = PublicKey::from_bytes(Algorithm::Ed25519, input.item()) else {
+            failed("key")
+        };
         Self { network, id, key }
     }
 
@@ -51,7 +53,11 @@ pub fn take_all<const B: usize>(chain: &mut Incoming<B>, input: &mut Input) -> u
 }
 
 /// Measures two chains, of blocks of one message and of ten.
-pub fn measure(meter: &mut Meter, input: &mut Input, mut open: impl FnMut(&'static [u8]) -> Option<Head<'static>>) {
+pub fn measure(
+    meter: &mut Meter,
+    input: &mut Input,
+    mut open: impl FnMut(&'static [u8]) -> Option<Head<'static>>,
+) {
     meter.bytes("state", size_of::<Incoming<BLOCK>>());
     meter.bytes("state.1", size_of::<Incoming<1>>());
     meter.bytes("state.16", size_of::<Incoming<16>>());
@@ -63,7 +69,9 @@ pub fn measure(meter: &mut Meter, input: &mut Input, mut open: impl FnMut(&'stat
             *input = start;
             let mut head = None;
             meter.once(of, head_name, &mut || head = open(black_box(bytes)));
-            let Some(Ok(mut chain)) = head.map(|head| Incoming::<BLOCK>::new(&head)) else { failed("head") };
+            let Some(Ok(mut chain)) = head.map(|head| Incoming::<BLOCK>::new(&head)) else {
+                failed("head")
+            };
             meter.once(of, name, &mut || count = take_all(&mut chain, input));
         }
         meter.number("count", count);

@@ -15,8 +15,10 @@ impl Input {
     /// The next item; an empty one behind the last.
     #[inline(never)]
     pub fn item(&mut self) -> &'static [u8] {
-        let item =
-            self.0.split_first_chunk().and_then(|(length, rest)| rest.split_at_checked(u16::from_be_bytes(*length).into()));
+        let item = self
+            .0
+            .split_first_chunk()
+            .and_then(|(length, rest)| rest.split_at_checked(u16::from_be_bytes(*length).into()));
         let (item, rest) = item.unwrap_or_default();
         self.0 = rest;
         item
@@ -24,7 +26,11 @@ impl Input {
 
     /// The next item, which must have this length.
     pub fn fixed<const N: usize>(&mut self) -> [u8; N] {
-        if let Ok(item) = self.item().try_into() { item } else { failed("the input is of another form") }
+        if let Ok(item) = self.item().try_into() {
+            item
+        } else {
+            failed("the input is of another form")
+        }
     }
 }
 

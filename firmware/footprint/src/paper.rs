@@ -22,10 +22,14 @@ impl<const L: usize> PaperStar<L> {
     pub fn push(&mut self, event: &[u8]) {
         let hash = Sha256::digest(event);
         // The uniform hash is the event's own, as in the paper.
-        let zeros = hash.first_chunk().map_or(0, |first| u64::from_be_bytes(*first).leading_zeros());
+        let zeros =
+            hash.first_chunk().map_or(0, |first| u64::from_be_bytes(*first).leading_zeros());
         let level = (zeros as usize).min(L - 1);
-        if let (Some(digest), Some(count)) = (self.digests.get_mut(level), self.counts.get_mut(level)) {
-            *digest = Digest(Sha256::new().chain_update(hash).chain_update(digest.0).finalize().into());
+        if let (Some(digest), Some(count)) =
+            (self.digests.get_mut(level), self.counts.get_mut(level))
+        {
+            *digest =
+                Digest(Sha256::new().chain_update(hash).chain_update(digest.0).finalize().into());
             *count += 1;
         }
     }
@@ -59,7 +63,9 @@ impl<const L: usize> OneEach<L> {
         if let Some(place) = block.get_mut(..event.len()) {
             place.copy_from_slice(event);
         }
-        if let (Some(state), Some(count)) = (self.states.get_mut(usize::from(level)), self.counts.get_mut(usize::from(level))) {
+        if let (Some(state), Some(count)) =
+            (self.states.get_mut(usize::from(level)), self.counts.get_mut(usize::from(level)))
+        {
             compress256(state, &[block]);
             *count += 1;
         }

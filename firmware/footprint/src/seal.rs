@@ -36,8 +36,10 @@ impl Chain {
         out: &mut [u8],
     ) -> usize {
         let mut statement = Statement::new(Scheme::Star, self.group, self.roster, device, L as u8);
-        (statement.index, statement.prev, statement.epoch) = (index, self.prev, EpochNumber(480_000));
-        (statement.last, statement.last_in_epoch) = (Some((SealIndex(index.0 - 1), EpochNumber(479_999))), true);
+        (statement.index, statement.prev, statement.epoch) =
+            (index, self.prev, EpochNumber(480_000));
+        (statement.last, statement.last_in_epoch) =
+            (Some((SealIndex(index.0 - 1), EpochNumber(479_999))), true);
         (statement.schema, statement.salt, statement.counters) = (self.schema, salt, *counters);
         let seal = Seal::new(statement, star::root(counters, digests), Algorithm::Ed25519);
         let mut signature = [0; 64];
@@ -46,8 +48,14 @@ impl Chain {
             sign(seal.message(&mut message), &mut signature);
         }
         let mut out = Writer::new(out);
-        let written = encode_part_head(&mut out, &seal, Selection::Levels(seal.statement().surviving()), &[], 0)
-            .and_then(|()| encode_part_tail(&mut out, Some(&signature)));
+        let written = encode_part_head(
+            &mut out,
+            &seal,
+            Selection::Levels(seal.statement().surviving()),
+            &[],
+            0,
+        )
+        .and_then(|()| encode_part_tail(&mut out, Some(&signature)));
         if written.is_err() {
             failed("part");
         }

@@ -30,7 +30,8 @@ impl Command {
             _ => {
                 let digits = text.strip_prefix("interval=")?;
                 // No sign, which a number could have.
-                let are_digits = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+                let are_digits =
+                    !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
                 Self::Interval(digits.parse().ok().filter(|_| are_digits)?)
             }
         })

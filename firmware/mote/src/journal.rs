@@ -102,7 +102,11 @@ impl<F: Flash> Page<'_, F> {
 /// Programs a word and looks whether it stands.
 fn program<F: Flash>(flash: &mut F, offset: usize, word: [u8; 4]) -> Result<(), JournalError> {
     flash.program(offset, word)?;
-    if flash.bytes().get(offset..offset + 4) == Some(&word[..]) { Ok(()) } else { Err(JournalError::Flash) }
+    if flash.bytes().get(offset..offset + 4) == Some(&word[..]) {
+        Ok(())
+    } else {
+        Err(JournalError::Flash)
+    }
 }
 
 /// A record's head: kind (8 bits), length (12), and a check of both (12). Never all ones, which is where nothing was written.
@@ -136,7 +140,10 @@ enum Found {
 }
 
 fn word_at(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..at + 4).and_then(|word| word.first_chunk()).map_or(u32::MAX, |word| u32::from_be_bytes(*word))
+    bytes
+        .get(at..at + 4)
+        .and_then(|word| word.first_chunk())
+        .map_or(u32::MAX, |word| u32::from_be_bytes(*word))
 }
 
 fn look(page: &[u8]) -> Found {
@@ -164,7 +171,8 @@ impl<F: Flash> Journal<F> {
     ) -> Result<Self, JournalError> {
         let mut journal = Self { flash, page: 0, generation: 0, end: PAGE_HEAD };
         let bytes = journal.flash.bytes();
-        let (Some(first), Some(second)) = (bytes.get(..F::PAGE), bytes.get(F::PAGE..2 * F::PAGE)) else {
+        let (Some(first), Some(second)) = (bytes.get(..F::PAGE), bytes.get(F::PAGE..2 * F::PAGE))
+        else {
             return Err(JournalError::Flash);
         };
         let old = match (look(first), look(second)) {
@@ -186,7 +194,9 @@ impl<F: Flash> Journal<F> {
                 !matches!(rest, Found::Erased)
             }
             // The very first page, of which at most the head was begun: nothing was done on its account.
-            (Found::Erased | Found::Unfinished, Found::Erased) if first[PAGE_HEAD..].iter().all(|byte| *byte == 0xff) => {
+            (Found::Erased | Found::Unfinished, Found::Erased)
+                if first[PAGE_HEAD..].iter().all(|byte| *byte == 0xff) =>
+            {
                 journal.flash.erase(0)?;
                 journal.set_in_force()?;
                 return Ok(journal);
@@ -221,13 +231,21 @@ impl<F: Flash> Journal<F> {
             let word = word_at(page, self.end);
             let Some((kind, length)) = parsed(word) else {
                 // A head that was cut short has nothing behind it.
-                return if is_free_from(self.end + 4) { Ok(true) } else { Err(JournalError::Damaged) };
+                return if is_free_from(self.end + 4) {
+                    Ok(true)
+                } else {
+                    Err(JournalError::Damaged)
+                };
             };
             let behind = self.end + 4 + length.next_multiple_of(4);
             let content = page.get(self.end + 4..behind).ok_or(JournalError::Damaged);
             let is_last = is_free_from(behind + 4);
             let Ok(content) = content else {
-                return if is_free_from(self.end + 4) { Ok(true) } else { Err(JournalError::Damaged) };
+                return if is_free_from(self.end + 4) {
+                    Ok(true)
+                } else {
+                    Err(JournalError::Damaged)
+                };
             };
             let mut crc = Crc::new();
             crc.add(&word.to_be_bytes());

@@ -5,8 +5,12 @@
 //! is acted on at most once; one that a reboot comes upon between the two is not acted on, and nobody reports that it was. Certificates
 //! are not held to their dates: a mote has no clock that can be believed.
 
-use moteseal_core::cast::recovery::{Event, Item, LinkSet, Meter, Node, Now, Relay, Settings, Store, Timing};
-use moteseal_core::cast::{ChainNumber, ChainRef, Head, KeyId, Kind, MAX_HEAD, MAX_REVOCATION, MAX_SENDER_CERTIFICATE};
+use moteseal_core::cast::recovery::{
+    Event, Item, LinkSet, Meter, Node, Now, Relay, Settings, Store, Timing,
+};
+use moteseal_core::cast::{
+    ChainNumber, ChainRef, Head, KeyId, Kind, MAX_HEAD, MAX_REVOCATION, MAX_SENDER_CERTIFICATE,
+};
 use moteseal_core::provision::Audience;
 use moteseal_core::signature::PublicKey;
 
@@ -103,7 +107,9 @@ impl Shelf {
             Item::Revocation(base) => self.revocation.get(&base),
             Item::ChainCertificate(chain) => self.chain_certificate.get(&chain),
             Item::Head(chain) => self.head.get(&chain),
-            Item::Leaf { chain, block, .. } => self.leaves.iter().find_map(|slot| slot.get(&(chain, block))),
+            Item::Leaf { chain, block, .. } => {
+                self.leaves.iter().find_map(|slot| slot.get(&(chain, block)))
+            }
         }
     }
 
@@ -117,7 +123,9 @@ impl Shelf {
             Item::Leaf { .. } if bytes.len() > LEAF => Ok(()),
             Item::Leaf { chain, block, .. } => {
                 self.next_leaf = (self.next_leaf + 1) % LEAVES;
-                self.leaves.get_mut(self.next_leaf).map_or(Err(KeepError::NoRoom), |slot| slot.put((chain, block), bytes))
+                self.leaves
+                    .get_mut(self.next_leaf)
+                    .map_or(Err(KeepError::NoRoom), |slot| slot.put((chain, block), bytes))
             }
         }
     }
@@ -148,7 +156,11 @@ impl<F: Flash> Store for Kept<'_, F> {
     }
 
     fn forget_block(&mut self, chain: ChainRef, block: u32) -> Result<(), KeepError> {
-        self.shelf.leaves.iter_mut().filter(|slot| slot.key == Some((chain, block))).for_each(|slot| slot.key = None);
+        self.shelf
+            .leaves
+            .iter_mut()
+            .filter(|slot| slot.key == Some((chain, block)))
+            .for_each(|slot| slot.key = None);
         Ok(())
     }
 
@@ -219,13 +231,21 @@ pub fn ears<'p, F: Flash>(
         bases: core::slice::from_ref::<PublicKey>(&audience.base),
         links: LinkSet::one(LINE),
         relay: Relay::Never,
-        timing: Timing { quiet_ms: 2_000, request_ms: 200, reply_ms: 500, hold_off_ms: 1_000, ..Timing::RADIO },
+        timing: Timing {
+            quiet_ms: 2_000,
+            request_ms: 200,
+            reply_ms: 500,
+            hold_off_ms: 1_000,
+            ..Timing::RADIO
+        },
         meter: Meter::MOTE,
     };
-    Node::new(settings, seed, now(now_ms), &mut Kept { shelf, durable }).map_err(|error| match error {
-        KeepError::NoRoom => JournalError::Full,
-        KeepError::Journal(error) => error,
-    })
+    Node::new(settings, seed, now(now_ms), &mut Kept { shelf, durable }).map_err(
+        |error| match error {
+            KeepError::NoRoom => JournalError::Full,
+            KeepError::Journal(error) => error,
+        },
+    )
 }
 
 impl<'p, 'm> Listener<'p, 'm> {
@@ -247,7 +267,8 @@ impl<'p, 'm> Listener<'p, 'm> {
         durable: &mut Durable<F>,
         tell: &mut Tell<'_>,
     ) -> Result<(), JournalError> {
-        let event = self.node.receive(now(now_ms), LINE, frame, &mut Kept { shelf: self.shelf, durable });
+        let event =
+            self.node.receive(now(now_ms), LINE, frame, &mut Kept { shelf: self.shelf, durable });
         match only_journal(event)? {
             Some(Event::Verified { chain, number, first, last, is_last, .. }) => {
                 // The head was found to be genuine; images and agendas are not for a mote.

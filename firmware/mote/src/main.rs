@@ -49,7 +49,9 @@ impl Flash for Pages {
 
     fn erase(&mut self, page: usize) -> Result<(), FlashFailed> {
         let sectors = Self::PAGE / SECTOR;
-        (page * sectors..(page + 1) * sectors).try_for_each(|sector| self.0.erase(sector)).map_err(|_| FlashFailed)
+        (page * sectors..(page + 1) * sectors)
+            .try_for_each(|sector| self.0.erase(sector))
+            .map_err(|_| FlashFailed)
     }
 
     fn program(&mut self, offset: usize, word: [u8; 4]) -> Result<(), FlashFailed> {
@@ -63,7 +65,8 @@ impl Pages {
     fn new(flash: BoardFlash) -> Result<Self, FlashFailed> {
         let mut pages = Self(flash);
         let (words, _) = pages.0.bytes().as_chunks::<4>();
-        let is_new = words.iter().all(|word| *word == [0; 4] || *word == [0xff; 4]) && words.contains(&[0; 4]);
+        let is_new = words.iter().all(|word| *word == [0; 4] || *word == [0xff; 4])
+            && words.contains(&[0; 4]);
         if is_new {
             pages.erase(0)?;
             pages.erase(1)?;
@@ -113,10 +116,16 @@ fn main() -> ! {
     stop(fault.name(), 3)
 }
 
-fn run(told: &Provisioning<'_>, flash: Pages, mut uart: Uart, mut clock: Clock) -> Result<Infallible, Fault> {
+fn run(
+    told: &Provisioning<'_>,
+    flash: Pages,
+    mut uart: Uart,
+    mut clock: Clock,
+) -> Result<Infallible, Fault> {
     uart.start();
     clock.start();
-    let settings = Settings { interval_ms: told.window.interval_ms, led: false, scheme: told.scheme };
+    let settings =
+        Settings { interval_ms: told.window.interval_ms, led: false, scheme: told.scheme };
     // Results are looked into where they lie: taking what is in them out would take its memory twice.
     let mut opened = Durable::open(flash, told.device, told.certificate, settings);
     let durable = opened.as_mut().map_err(|error| *error)?;
@@ -127,7 +136,8 @@ fn run(told: &Provisioning<'_>, flash: Pages, mut uart: Uart, mut clock: Clock) 
     let seed = seed.0.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
     let mut shelf = Shelf::new();
     let mut ears = ears(audience, seed, clock.now_ms(), &mut shelf, durable);
-    let listener = Listener::new(ears.as_mut().map_err(|error| *error)?, &mut shelf, clock.now_ms());
+    let listener =
+        Listener::new(ears.as_mut().map_err(|error| *error)?, &mut shelf, clock.now_ms());
     work(told, durable, Some(listener), uart, clock)
 }
 
@@ -143,7 +153,8 @@ fn work<'p>(
     let readings = Recording::new(TABLE, RECORD, told.window).ok_or(Fault::Readings)?;
     let mut mote = Mote::<_, _, LEVELS, BUFFER>::new(told, durable, listener, readings);
     mote.start(clock.now_ms(), &mut tell)?;
-    let mut line = Line::<PACKET, PACKET>::new(Side::Mote(told.device), mote.boots(), Timing::default());
+    let mut line =
+        Line::<PACKET, PACKET>::new(Side::Mote(told.device), mote.boots(), Timing::default());
     let mut out = [0; MAX_BODY];
     let (mut waiting, mut still) = (None, 0);
     loop {
@@ -151,7 +162,9 @@ fn work<'p>(
         while let Some(byte) = uart.read() {
             still = 0;
             match line.hear(byte) {
-                Some(Heard::Body { channel, body }) => mote.hear(now_ms, channel, body, &mut tell)?,
+                Some(Heard::Body { channel, body }) => {
+                    mote.hear(now_ms, channel, body, &mut tell)?
+                }
                 Some(Heard::Opened(_)) => mote.opened(),
                 Some(Heard::Dropped(_)) | None => {}
             }

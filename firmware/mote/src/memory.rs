@@ -97,7 +97,9 @@ type Runs = [Option<Answered>; MAX_UNSTATED];
 
 /// Adds an answer, if there is room: half of it.
 fn add_answer(runs: &mut Runs, query: QueryId, epoch: u64) -> bool {
-    let touches = |run: &&mut Answered| run.query == query.0 && run.first.checked_add(u64::from(run.count)) == Some(epoch);
+    let touches = |run: &&mut Answered| {
+        run.query == query.0 && run.first.checked_add(u64::from(run.count)) == Some(epoch)
+    };
     if let Some(last) = runs.iter_mut().flatten().find(touches)
         && let Some(count) = last.count.checked_add(1)
     {
@@ -192,7 +194,9 @@ impl Content {
     fn position(&mut self, position: &Position) -> Result<&mut Self, JournalError> {
         let (index, epoch) = position.last.unwrap_or((SealIndex(0), EpochNumber(0)));
         self.put(&position.prev.0)?.put(&[u8::from(position.last.is_some())])?;
-        self.put(&index.0.to_be_bytes())?.put(&epoch.0.to_be_bytes())?.put(&[u8::from(position.epoch_closed)])
+        self.put(&index.0.to_be_bytes())?
+            .put(&epoch.0.to_be_bytes())?
+            .put(&[u8::from(position.epoch_closed)])
     }
 
     fn written(&self) -> &[u8] {
@@ -306,7 +310,9 @@ impl Memory {
     fn state(&mut self, answers: &Answers) {
         let is_left = |run: &Answered| !answers.runs().any(|stated| stated == *run);
         let mut left = [None; MAX_UNSTATED];
-        for (place, run) in left.iter_mut().zip(self.unstated.iter().flatten().copied().filter(is_left)) {
+        for (place, run) in
+            left.iter_mut().zip(self.unstated.iter().flatten().copied().filter(is_left))
+        {
             *place = Some(run);
         }
         self.unstated = left;
@@ -317,7 +323,9 @@ impl Memory {
         let mut fields = Fields(content);
         match kind {
             IDENTITY => {
-                if (DeviceId(fields.take()?), Digest(fields.take()?)) != (self.device, self.certificate) {
+                if (DeviceId(fields.take()?), Digest(fields.take()?))
+                    != (self.device, self.certificate)
+                {
                     return Err(JournalError::Damaged);
                 }
             }
@@ -337,8 +345,10 @@ impl Memory {
                     }
                 }
                 let (index, _) = position.last.ok_or(JournalError::Damaged)?;
-                let mut sealed = Sealed { index, answers, open: u16::from(open), length, items: [0; MAX_ITEMS] };
-                let place = sealed.items.get_mut(..usize::from(length)).ok_or(JournalError::Damaged)?;
+                let mut sealed =
+                    Sealed { index, answers, open: u16::from(open), length, items: [0; MAX_ITEMS] };
+                let place =
+                    sealed.items.get_mut(..usize::from(length)).ok_or(JournalError::Damaged)?;
                 if fields.0.len() != place.len() || length < u16::from(open) {
                     return Err(JournalError::Damaged);
                 }
@@ -365,7 +375,8 @@ impl Memory {
                 self.guard = Some(EpochGuard::decode(&guard).map_err(|_| JournalError::Damaged)?);
             }
             ANSWERED => {
-                let (query, duration_ms, epoch) = (QueryId(fields.take()?), fields.u64()?, fields.u64()?);
+                let (query, duration_ms, epoch) =
+                    (QueryId(fields.take()?), fields.u64()?, fields.u64()?);
                 let guard = self.guard.as_mut().ok_or(JournalError::Damaged)?;
                 guard.advance(query, duration_ms, epoch).map_err(|_| JournalError::Damaged)?;
                 if !add_answer(&mut self.unstated, query, epoch) {
@@ -379,7 +390,11 @@ impl Memory {
             }
             MINIMUM => self.minimum = fields.u64()?,
             SETTINGS => {
-                self.settings = Settings { interval_ms: fields.u32()?, led: fields.bool()?, scheme: fields.scheme()? };
+                self.settings = Settings {
+                    interval_ms: fields.u32()?,
+                    led: fields.bool()?,
+                    scheme: fields.scheme()?,
+                };
             }
             UNSTATED => self.unstated = fields.runs()?,
             POSITION => (self.position, self.resume) = (fields.position()?, fields.u32()?),
@@ -402,7 +417,10 @@ impl Memory {
         if let Some((first, start_ms)) = self.recording {
             page.record(RECORDING, &[&first.to_be_bytes(), &start_ms.to_be_bytes()])?;
         }
-        page.record(POSITION, &[Content::new().position(&self.position)?.put(&self.resume.to_be_bytes())?.written()])?;
+        page.record(
+            POSITION,
+            &[Content::new().position(&self.position)?.put(&self.resume.to_be_bytes())?.written()],
+        )?;
         if let Some(sealed) = &self.sealed {
             page.record(SEALED, &[self.sealed_content(sealed)?.written()])?;
         }
@@ -410,7 +428,10 @@ impl Memory {
         if let Some(guard) = &self.guard {
             page.record(GUARD, &[&guard.encode()])?;
         }
-        page.record(UNSTATED, &[Content::new().runs(self.unstated.iter().flatten().copied())?.written()])?;
+        page.record(
+            UNSTATED,
+            &[Content::new().runs(self.unstated.iter().flatten().copied())?.written()],
+        )?;
         if let Some((number, digest)) = &self.agenda {
             page.record(AGENDA, &[&number.to_be_bytes(), &digest.0])?;
         }
@@ -432,7 +453,11 @@ impl Memory {
     fn sealed_content(&self, sealed: &Sealed) -> Result<Content, JournalError> {
         let mut content = Content::new();
         let open = u8::try_from(sealed.open).map_err(|_| JournalError::Full)?;
-        content.position(&self.position)?.put(&self.resume.to_be_bytes())?.put(&[open])?.put(&sealed.length.to_be_bytes())?;
+        content
+            .position(&self.position)?
+            .put(&self.resume.to_be_bytes())?
+            .put(&[open])?
+            .put(&sealed.length.to_be_bytes())?;
         content.runs(sealed.answers.runs())?.put(sealed.open())?.put(sealed.part())?;
         Ok(content)
     }
@@ -470,7 +495,12 @@ impl<F: Flash> Durable<F> {
     /// # Errors
     /// [`JournalError`]; also if the journal is another device's.
     #[inline(never)]
-    pub fn open(flash: F, device: DeviceId, certificate: Digest, settings: Settings) -> Result<Self, JournalError> {
+    pub fn open(
+        flash: F,
+        device: DeviceId,
+        certificate: Digest,
+        settings: Settings,
+    ) -> Result<Self, JournalError> {
         let mut memory = Memory::new(device, certificate, settings);
         let journal = Journal::open(flash, &mut memory, Memory::apply, Memory::snapshot)?;
         let mut durable = Self { memory, journal };
@@ -507,7 +537,10 @@ impl<F: Flash> Durable<F> {
         if self.memory.recording == Some((first, start_ms)) {
             return Ok(());
         }
-        self.tell(RECORDING, Content::new().put(&first.to_be_bytes())?.put(&start_ms.to_be_bytes())?)
+        self.tell(
+            RECORDING,
+            Content::new().put(&first.to_be_bytes())?.put(&start_ms.to_be_bytes())?,
+        )
     }
 
     /// Opens the next index for an epoch: before its first event is taken.
@@ -531,7 +564,10 @@ impl<F: Flash> Durable<F> {
         let next = self.memory.next_index.0.checked_add(1).ok_or(JournalError::Full)?;
         let epoch = self.memory.epoch;
         let mut content = Content::new();
-        content.put(&next.to_be_bytes())?.put(&[u8::from(epoch.is_some())])?.put(&epoch.unwrap_or_default().0.to_be_bytes())?;
+        content
+            .put(&next.to_be_bytes())?
+            .put(&[u8::from(epoch.is_some())])?
+            .put(&epoch.unwrap_or_default().0.to_be_bytes())?;
         self.tell(OPEN, &content)
     }
 
@@ -550,7 +586,11 @@ impl<F: Flash> Durable<F> {
         let length = u16::try_from(open.len() + part.len()).map_err(|_| JournalError::Full)?;
         let mut content = Content::new();
         let open_length = u8::try_from(open.len()).map_err(|_| JournalError::Full)?;
-        content.position(position)?.put(&resume.to_be_bytes())?.put(&[open_length])?.put(&length.to_be_bytes())?;
+        content
+            .position(position)?
+            .put(&resume.to_be_bytes())?
+            .put(&[open_length])?
+            .put(&length.to_be_bytes())?;
         content.runs(answers.runs())?.put(open)?.put(part)?;
         self.tell(SEALED, &content)
     }
@@ -583,7 +623,11 @@ impl<F: Flash> Durable<F> {
         epoch: u64,
     ) -> Result<Result<Permit, AnswerRefused>, JournalError> {
         let new = || EpochGuard::starting_at(epoch.saturating_mul(duration_ms));
-        let permit = match self.memory.guard.clone().unwrap_or_else(new).advance(query, duration_ms, epoch) {
+        let permit = match self.memory.guard.clone().unwrap_or_else(new).advance(
+            query,
+            duration_ms,
+            epoch,
+        ) {
             Ok(permit) => permit,
             Err(error) => return Ok(Err(AnswerRefused::Guard(error))),
         };
@@ -611,7 +655,11 @@ impl<F: Flash> Durable<F> {
     ///
     /// # Errors
     /// [`NoRoom`] within: it is one key too many, and its chain must not be accepted. Otherwise [`JournalError`], with the same consequence.
-    pub fn raise(&mut self, key: KeyId, number: ChainNumber) -> Result<Result<(), NoRoom>, JournalError> {
+    pub fn raise(
+        &mut self,
+        key: KeyId,
+        number: ChainNumber,
+    ) -> Result<Result<(), NoRoom>, JournalError> {
         if self.memory.floor_place(key).is_none() {
             return Ok(Err(NoRoom));
         }

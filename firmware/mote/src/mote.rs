@@ -102,7 +102,12 @@ pub struct Mote<'p, 'd, F, R, const L: usize, const N: usize> {
 impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd, F, R, L, N> {
     /// A mote that is to be [started](Self::start), where the journal says that it was.
     // Large parts are made where they lie, when they are needed: a board has no stack to move them over.
-    pub fn new(told: &'p Provisioning<'p>, durable: &'d mut Durable<F>, listener: Option<Listener<'p, 'd>>, readings: R) -> Self {
+    pub fn new(
+        told: &'p Provisioning<'p>,
+        durable: &'d mut Durable<F>,
+        listener: Option<Listener<'p, 'd>>,
+        readings: R,
+    ) -> Self {
         Self {
             told,
             link: LinkKey::new(&told.link_secret),
@@ -132,9 +137,16 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
     /// `Schema`, `Levels`, `Journal`.
     pub fn start(&mut self, now_ms: u64, tell: &mut Tell<'_>) -> Result<(), Fault> {
         let schema = Schema::decode(self.told.schema).map_err(|_| Fault::Schema)?;
-        self.framing = schema.record_size().map_or(Some(Framing::Prefixed), Framing::fixed).ok_or(Fault::Schema)?;
+        self.framing = schema
+            .record_size()
+            .map_or(Some(Framing::Prefixed), Framing::fixed)
+            .ok_or(Fault::Schema)?;
         // Readings of another size would be sealed by nobody.
-        if schema.record_size().zip(self.readings.record_size()).is_some_and(|(told, has)| told != has) {
+        if schema
+            .record_size()
+            .zip(self.readings.record_size())
+            .is_some_and(|(told, has)| told != has)
+        {
             return Err(Fault::Schema);
         }
         self.schema = schema.digest();
@@ -176,7 +188,13 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
     ///
     /// # Errors
     /// [`Fault`].
-    pub fn hear(&mut self, now_ms: u64, channel: Channel, body: &[u8], tell: &mut Tell<'_>) -> Result<(), Fault> {
+    pub fn hear(
+        &mut self,
+        now_ms: u64,
+        channel: Channel,
+        body: &[u8],
+        tell: &mut Tell<'_>,
+    ) -> Result<(), Fault> {
         match channel {
             Channel::Hub if Refusal::is_claimed(body) => self.hear_refusal(now_ms, body, tell),
             Channel::Hub => self.hear_acknowledgement(now_ms, body, tell),
@@ -225,7 +243,12 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
     ///
     /// # Errors
     /// [`Fault`].
-    pub fn say(&mut self, now_ms: u64, out: &mut [u8], tell: &mut Tell<'_>) -> Result<Option<(Channel, usize)>, Fault> {
+    pub fn say(
+        &mut self,
+        now_ms: u64,
+        out: &mut [u8],
+        tell: &mut Tell<'_>,
+    ) -> Result<Option<(Channel, usize)>, Fault> {
         if let Some(source) = &mut self.source
             && let Some(length) = source.say(now_ms, out, self.durable, tell)?
         {
@@ -263,7 +286,8 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
 
     /// Whether anything was sent that is not acknowledged.
     fn waits(&self) -> bool {
-        self.durable.memory().sealed().is_some() || self.open.as_ref().is_some_and(|open| !open.forwarder.is_drained())
+        self.durable.memory().sealed().is_some()
+            || self.open.as_ref().is_some_and(|open| !open.forwarder.is_drained())
     }
 
     /// Everything that is not acknowledged is due again.
@@ -281,7 +305,8 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
         if self.is_done || self.open.as_ref().is_some_and(|open| open.ended.is_some()) {
             return Ok(false);
         }
-        let holds_back = self.open.as_ref().is_some_and(|open| open.forwarder.buffered() > N / 4 * 3);
+        let holds_back =
+            self.open.as_ref().is_some_and(|open| open.forwarder.buffered() > N / 4 * 3);
         if holds_back && self.readings.can_wait() {
             return Ok(false);
         }
@@ -326,7 +351,11 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
             return Ok(true);
         }
         // Epochs never go back, whatever clock the readings have.
-        let closed = memory.position().last.filter(|_| memory.position().epoch_closed).map(|(_, epoch)| EpochNumber(epoch.0 + 1));
+        let closed = memory
+            .position()
+            .last
+            .filter(|_| memory.position().epoch_closed)
+            .map(|(_, epoch)| EpochNumber(epoch.0 + 1));
         let least = memory.epoch().max(closed).unwrap_or_default();
         let epoch = own.max(least);
         if last.is_some_and(|last| epoch > last) {
@@ -371,7 +400,8 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
         self.place = self.place.saturating_add(1);
         let interval_ms = u64::from(self.durable.memory().settings().interval_ms);
         // One that was late does not make the next ones early.
-        self.due_ms = self.due_ms.saturating_add(interval_ms).max(now_ms.saturating_sub(interval_ms));
+        self.due_ms =
+            self.due_ms.saturating_add(interval_ms).max(now_ms.saturating_sub(interval_ms));
         Ok(true)
     }
 
@@ -379,12 +409,19 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
     #[inline(never)]
     fn sign(&mut self, now_ms: u64, tell: &mut Tell<'_>) -> Result<(), Fault> {
         let memory = self.durable.memory();
-        let is_ready = |open: &&mut Open<L, N>| open.ended.is_some() && open.forwarder.is_drained() && memory.sealed().is_none();
+        let is_ready = |open: &&mut Open<L, N>| {
+            open.ended.is_some() && open.forwarder.is_drained() && memory.sealed().is_none()
+        };
         let Some(open) = self.open.as_mut().filter(is_ready) else { return Ok(()) };
         let (position, answers) = (memory.position(), memory.unstated());
         let seal = open.seal(self.told, self.schema, &position, &answers);
         let items = sign(self.told, &position, &seal).map_err(|_| Fault::Sign)?;
-        self.durable.keep_seal(&seal.position(), self.place, &answers, (items.open(), items.part()))?;
+        self.durable.keep_seal(
+            &seal.position(),
+            self.place,
+            &answers,
+            (items.open(), items.part()),
+        )?;
         let statement = seal.statement();
         tell(Report::Sealed(statement.index, statement.epoch, statement.counters.total()));
         self.open = None;
@@ -394,11 +431,21 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
         Ok(())
     }
 
-    fn hear_acknowledgement(&mut self, now_ms: u64, frame: &[u8], tell: &mut Tell<'_>) -> Result<(), Fault> {
-        let Ok(said) = Acknowledgement::open(frame, self.told.device, &self.link) else { return Ok(()) };
+    fn hear_acknowledgement(
+        &mut self,
+        now_ms: u64,
+        frame: &[u8],
+        tell: &mut Tell<'_>,
+    ) -> Result<(), Fault> {
+        let Ok(said) = Acknowledgement::open(frame, self.told.device, &self.link) else {
+            return Ok(());
+        };
         self.wants_schema |= said.wants_schema;
-        let sealed = self.durable.memory().sealed().map(|sealed| (sealed.index, events_of(sealed.part())));
-        if let Some((index, _)) = sealed.filter(|(index, _)| said.sealed.is_some_and(|taken| *index <= taken)) {
+        let sealed =
+            self.durable.memory().sealed().map(|sealed| (sealed.index, events_of(sealed.part())));
+        if let Some((index, _)) =
+            sealed.filter(|(index, _)| said.sealed.is_some_and(|taken| *index <= taken))
+        {
             self.durable.seal_done(index)?;
             tell(Report::Taken(index));
             (self.has_asked, self.unknown) = (false, 0);
@@ -416,7 +463,8 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
             }
             (None, None) => return Ok(()),
         };
-        let is_unknown = if said.index == oldest { said.next.0 < held } else { said.index > oldest || held > 0 };
+        let is_unknown =
+            if said.index == oldest { said.next.0 < held } else { said.index > oldest || held > 0 };
         if is_news || !is_unknown {
             (self.has_asked, self.unknown) = (false, 0);
             if is_news {
@@ -431,7 +479,12 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
         Ok(())
     }
 
-    fn hear_refusal(&mut self, now_ms: u64, frame: &[u8], tell: &mut Tell<'_>) -> Result<(), Fault> {
+    fn hear_refusal(
+        &mut self,
+        now_ms: u64,
+        frame: &[u8],
+        tell: &mut Tell<'_>,
+    ) -> Result<(), Fault> {
         let Ok(said) = Refusal::open(frame, self.told.device, &self.link) else { return Ok(()) };
         let sealed = self.durable.memory().sealed().map(|sealed| sealed.index);
         let oldest = sealed.or(self.open.as_ref().map(|open| open.index));
@@ -460,7 +513,9 @@ impl<'p, 'd, F: Flash, R: Readings, const L: usize, const N: usize> Mote<'p, 'd,
 
     /// Hears the coordinator's word on the round; what is old, or another's, changes nothing.
     fn hear_announcement(&mut self, body: &[u8]) {
-        let Ok(word) = Announcement::open(body, self.told.group, &self.told.coordinator) else { return };
+        let Ok(word) = Announcement::open(body, self.told.group, &self.told.coordinator) else {
+            return;
+        };
         let heard = (word.epoch(), word.round());
         self.announced = self.announced.max(heard);
         if let Some(open) = self.open.as_mut().filter(|open| open.epoch == heard.0) {

@@ -11,10 +11,14 @@ use moteseal_core::sample::Forwarder;
 use moteseal_core::seal::follow::Limits;
 use moteseal_core::seal::star::PushError;
 use moteseal_core::seal::tree::Tree;
-use moteseal_core::seal::{Answers, MAX_MESSAGE, Position, Scheme, Seal, Star, Statement, Unverified, star};
+use moteseal_core::seal::{
+    Answers, MAX_MESSAGE, Position, Scheme, Seal, Star, Statement, Unverified, star,
+};
 use moteseal_core::signature::{SignError, Signer as _};
 use moteseal_core::wire::cbor::{BufferTooSmall, Writer};
-use moteseal_core::wire::stream::{self, Open as OpenItem, Selection, encode_part_head, encode_part_tail};
+use moteseal_core::wire::stream::{
+    self, Open as OpenItem, Selection, encode_part_head, encode_part_tail,
+};
 
 use crate::memory::MAX_ITEMS;
 
@@ -67,8 +71,14 @@ impl<const L: usize, const N: usize> Open<L, N> {
     ) -> Option<Self> {
         let salt = SaltKey::new(*told.salt_key).salt(told.device, index);
         let fold = match scheme {
-            Scheme::Star => Fold::Star(Star::with_levels(told.device, index, &salt, framing, told.levels)?),
-            Scheme::Tree => Fold::Tree { tree: Tree::new(), counters: Counters::new(told.levels), key: SipKey::new(&salt) },
+            Scheme::Star => {
+                Fold::Star(Star::with_levels(told.device, index, &salt, framing, told.levels)?)
+            }
+            Scheme::Tree => Fold::Tree {
+                tree: Tree::new(),
+                counters: Counters::new(told.levels),
+                key: SipKey::new(&salt),
+            },
         };
         let forwarder = Forwarder::new(index, epoch, (scheme, framing), told.levels, announced);
         Some(Self { index, epoch, forwarder, ended: None, fold })
@@ -84,7 +94,9 @@ impl<const L: usize, const N: usize> Open<L, N> {
             Fold::Star(star) => star.push(record)?,
             Fold::Tree { tree, counters, key } => {
                 let level = key.level(counters.total(), counters.levels());
-                if tree.len() >= Tree::<HEIGHT>::CAPACITY || !self.forwarder.make_room(level, record) {
+                if tree.len() >= Tree::<HEIGHT>::CAPACITY
+                    || !self.forwarder.make_room(level, record)
+                {
                     return Err(PushError::Full);
                 }
                 tree.push(record).map_err(|_| PushError::Full)?;
@@ -113,8 +125,10 @@ impl<const L: usize, const N: usize> Open<L, N> {
         answers: &Answers,
     ) -> Seal<Unverified> {
         let scheme = if matches!(self.fold, Fold::Star(_)) { Scheme::Star } else { Scheme::Tree };
-        let mut statement = Statement::new(scheme, told.group, told.roster.0, told.device, told.levels);
-        (statement.index, statement.prev, statement.last) = (self.index, position.prev, position.last);
+        let mut statement =
+            Statement::new(scheme, told.group, told.roster.0, told.device, told.levels);
+        (statement.index, statement.prev, statement.last) =
+            (self.index, position.prev, position.last);
         (statement.epoch, statement.last_in_epoch) = (self.epoch, self.ended.unwrap_or(false));
         statement.restart = self.index.0 != position.last.map_or(0, |(index, _)| index.0 + 1);
         statement.schema = schema;
@@ -125,7 +139,8 @@ impl<const L: usize, const N: usize> Open<L, N> {
             Fold::Star(star) => {
                 let (counters, mut digests) = star.close_in_place();
                 statement.counters = counters;
-                for (level, digest) in (0..told.levels).map(moteseal_core::Level).zip(&mut digests) {
+                for (level, digest) in (0..told.levels).map(moteseal_core::Level).zip(&mut digests)
+                {
                     if statement.is_null(level) {
                         *digest = Digest::NULL;
                     }
@@ -143,7 +158,11 @@ impl<const L: usize, const N: usize> Open<L, N> {
 
 /// Signs a seal and writes the items of its closing frame.
 #[inline(never)]
-pub(crate) fn sign(told: &Provisioning<'_>, position: &Position, seal: &Seal<Unverified>) -> Result<Items, SignError> {
+pub(crate) fn sign(
+    told: &Provisioning<'_>,
+    position: &Position,
+    seal: &Seal<Unverified>,
+) -> Result<Items, SignError> {
     let signature = {
         let mut message = [0; MAX_MESSAGE];
         told.signer.signature(seal.message(&mut message))?
@@ -159,7 +178,12 @@ fn items(
 ) -> Result<Items, BufferTooSmall> {
     let mut items = Items { bytes: [0; MAX_ITEMS], open: 0, length: 0 };
     let mut out = Writer::new(&mut items.bytes);
-    let open = OpenItem { device: told.device, roster_version: told.roster.1, prev: Some(position.prev), last: position.last };
+    let open = OpenItem {
+        device: told.device,
+        roster_version: told.roster.1,
+        prev: Some(position.prev),
+        last: position.last,
+    };
     open.encode(&mut out)?;
     let end = out.position();
     let levels = Selection::Levels(seal.statement().surviving());

@@ -52,7 +52,8 @@ impl<'r> Recording<'r> {
 
 impl Readings for Recording<'_> {
     fn next(&mut self, place: u32) -> Next<'_> {
-        let unix_ms = self.window.start_ms.saturating_add(u64::from(place) * u64::from(self.window.every_ms));
+        let unix_ms =
+            self.window.start_ms.saturating_add(u64::from(place) * u64::from(self.window.every_ms));
         let start = usize::try_from(place).ok().and_then(|place| place.checked_mul(self.size));
         let record = start.and_then(|start| self.records.get(start..start.checked_add(self.size)?));
         record.map_or(Next::Over, |record| Next::Reading(unix_ms, record))

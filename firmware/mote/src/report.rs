@@ -46,8 +46,12 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Started(boots) => write!(f, "started {boots}"),
-            Self::Opened(index, epoch, scheme) => write!(f, "opened {index} epoch {epoch} {}", scheme.as_str()),
-            Self::Sealed(index, epoch, events) => write!(f, "sealed {index} epoch {epoch} events {events}"),
+            Self::Opened(index, epoch, scheme) => {
+                write!(f, "opened {index} epoch {epoch} {}", scheme.as_str())
+            }
+            Self::Sealed(index, epoch, events) => {
+                write!(f, "sealed {index} epoch {epoch} events {events}")
+            }
             Self::Taken(index) => write!(f, "taken {index}"),
             Self::GivenUp(index) => write!(f, "given-up {index}"),
             Self::Done => f.write_str("done"),

@@ -77,7 +77,13 @@ impl<'p> Source<'p> {
     /// A source that answers nothing yet.
     #[must_use]
     pub fn new(told: &'p Provisioning<'p>, of: &'p Membership) -> Self {
-        Self { of, told, link: LinkKey::new(&of.link_secret), ahead_ms: None, running: [const { None }; QUERIES] }
+        Self {
+            of,
+            told,
+            link: LinkKey::new(&of.link_secret),
+            ahead_ms: None,
+            running: [const { None }; QUERIES],
+        }
     }
 
     /// Somebody says what time it is. In another epoch than the present one, what was sensed was sensed at another time, and the first
@@ -159,9 +165,13 @@ impl<'p> Source<'p> {
             // One that is over gives way; the time alone, which may be wrong, ends none.
             let is_over = |running: &Running| unix_ms / running.epoch_ms > running.until;
             let free = self.running.iter().position(Option::is_none);
-            let free = free.or_else(|| self.running.iter().position(|place| place.as_ref().is_some_and(is_over)));
+            let free = free.or_else(|| {
+                self.running.iter().position(|place| place.as_ref().is_some_and(is_over))
+            });
             let free = free.and_then(|at| self.running.get_mut(at));
-            let started = free.ok_or("TooManyQueries").and_then(|place| start(place, self.told, self.of, unix_ms, id, &posed));
+            let started = free
+                .ok_or("TooManyQueries")
+                .and_then(|place| start(place, self.told, self.of, unix_ms, id, &posed));
             if let Err(why) = started {
                 tell(Report::NotAnswering(why));
             }
@@ -199,7 +209,11 @@ impl<'p> Source<'p> {
         for running in self.running.iter_mut().flatten() {
             // Of a clock that was set back: what was answered before, the journal knows.
             running.next = running.next.min(now / running.epoch_ms).max(running.first);
-            let Some(epoch) = (now / running.epoch_ms).checked_sub(1).filter(|epoch| *epoch >= running.next) else { continue };
+            let Some(epoch) =
+                (now / running.epoch_ms).checked_sub(1).filter(|epoch| *epoch >= running.next)
+            else {
+                continue;
+            };
             running.next = epoch + 1;
             let late = now - (epoch + 1) * running.epoch_ms;
             let within = (running.epoch_ms / WITHIN).clamp(WITHIN_MS.0, WITHIN_MS.1);
@@ -271,7 +285,9 @@ fn respond<F: Flash>(
     }
     let mut values = [0; MAX_SLOTS];
     let plan = running.plan.get(..running.plan_length).unwrap_or_default();
-    let (Ok(schema), Ok(plan)) = (Schema::decode(told.schema), Plan::decode(plan)) else { return Ok(Answer::Nothing) };
+    let (Ok(schema), Ok(plan)) = (Schema::decode(told.schema), Plan::decode(plan)) else {
+        return Ok(Answer::Nothing);
+    };
     let contributed = plan.bind(&schema).map_err(|error| error.name()).and_then(|bound| {
         let slots = bound.contribution(reading, &mut values);
         slots.map_err(|error| error.name())
@@ -303,7 +319,8 @@ fn respond<F: Flash>(
     }
     let mut participation = [0; 8];
     let length = Participation::encode_one(of.position, &mut participation).unwrap_or(0);
-    let (participation, psrs) = (participation.get(..length).unwrap_or_default(), psrs.get(..slots).unwrap_or_default());
+    let (participation, psrs) =
+        (participation.get(..length).unwrap_or_default(), psrs.get(..slots).unwrap_or_default());
     let frame = close_share(running.id.reference(), epoch, participation, psrs, link, out);
     Ok(frame.map_or(Answer::Nothing, |frame| Answer::Frame(frame.len())))
 }

@@ -46,7 +46,9 @@ fn view(memory: &Memory) -> View {
         next_index: memory.next_index(),
         epoch: memory.epoch(),
         resume: memory.resume(),
-        sealed: memory.sealed().map(|sealed| (sealed.index, sealed.open().to_vec(), sealed.part().to_vec())),
+        sealed: memory
+            .sealed()
+            .map(|sealed| (sealed.index, sealed.open().to_vec(), sealed.part().to_vec())),
         unstated: memory.unstated(),
         answers: (0..QUERIES).map(|query| memory.last_answer(QueryId([query; 16]))).collect(),
         agenda: memory.agenda(),
@@ -77,7 +79,9 @@ fn step(chance: &mut Chance, time: u64) -> Step {
     match chance.below(16) {
         0..4 => Step::Open(time),
         4 => Step::Skip,
-        5..8 => Step::Keep(vec![chance.next() as u8; 100 + chance.below(400) as usize], time as u32),
+        5..8 => {
+            Step::Keep(vec![chance.next() as u8; 100 + chance.below(400) as usize], time as u32)
+        }
         8 | 9 => Step::Done,
         10 => Step::GiveUp,
         11 | 12 => Step::Answer(chance.below(QUERIES.into()) as u8, time + chance.below(3)),
@@ -98,23 +102,34 @@ fn take<F: Flash>(durable: &mut Durable<F>, step: &Step) -> Result<(), JournalEr
         Step::Skip => durable.skip_index(),
         Step::Keep(bytes, resume) => {
             let memory = durable.memory();
-            let (Some(epoch), index) = (memory.epoch(), SealIndex(memory.next_index().0.wrapping_sub(1))) else { return Ok(()) };
+            let (Some(epoch), index) =
+                (memory.epoch(), SealIndex(memory.next_index().0.wrapping_sub(1)))
+            else {
+                return Ok(());
+            };
             let answers = memory.unstated();
-            let position =
-                Position { prev: Digest::of(&[bytes]), last: Some((index, epoch)), epoch_closed: bytes.len() % 2 == 0 };
+            let position = Position {
+                prev: Digest::of(&[bytes]),
+                last: Some((index, epoch)),
+                epoch_closed: bytes.len() % 2 == 0,
+            };
             durable.keep_seal(&position, *resume, &answers, bytes.split_at(60))
         }
-        Step::Done | Step::GiveUp => match (durable.memory().sealed().map(|sealed| sealed.index), step) {
-            (Some(index), Step::Done) => durable.seal_done(index),
-            (Some(index), _) => durable.give_up_seal(index),
-            (None, _) => Ok(()),
-        },
-        Step::Answer(query, epoch) => durable.answer(QueryId([*query; 16]), 1000, *epoch).map(|_| ()),
+        Step::Done | Step::GiveUp => {
+            match (durable.memory().sealed().map(|sealed| sealed.index), step) {
+                (Some(index), Step::Done) => durable.seal_done(index),
+                (Some(index), _) => durable.give_up_seal(index),
+                (None, _) => Ok(()),
+            }
+        }
+        Step::Answer(query, epoch) => {
+            durable.answer(QueryId([*query; 16]), 1000, *epoch).map(|_| ())
+        }
         Step::Agenda(number) => durable.accept_agenda(*number, Digest([*number as u8; 32])),
         Step::Sense(first) => durable.sense_from(*first, 7),
-        Step::Raise(key, number) => {
-            durable.raise(KeyId([*key; 8]), ChainNumber(*number)).map(|raised| assert_eq!(raised, Ok(())))
-        }
+        Step::Raise(key, number) => durable
+            .raise(KeyId([*key; 8]), ChainNumber(*number))
+            .map(|raised| assert_eq!(raised, Ok(()))),
         Step::Minimum(minimum) => durable.raise_minimum(*minimum),
         Step::Set(interval_ms) => {
             let scheme = if interval_ms % 2 == 0 { Scheme::Star } else { Scheme::Tree };
@@ -142,9 +157,14 @@ fn power_that_goes_at_any_word_takes_back_nothing_and_makes_nothing_up() {
             cut.fuse.set(Some(at));
             let ended = open(&mut cut).and_then(|mut durable| take(&mut durable, &step));
             assert_eq!(ended, Err(JournalError::Flash), "the power went");
-            let again = open(cut.repowered()).unwrap_or_else(|error| panic!("{step:?} cut at {at} of {taken}: {}", error.name()));
+            let again = open(cut.repowered()).unwrap_or_else(|error| {
+                panic!("{step:?} cut at {at} of {taken}: {}", error.name())
+            });
             let found = view(again.memory());
-            assert!(found == before || found == after, "{step:?} cut at {at} of {taken}: {found:#?}\n{before:#?}\n{after:#?}");
+            assert!(
+                found == before || found == after,
+                "{step:?} cut at {at} of {taken}: {found:#?}\n{before:#?}\n{after:#?}"
+            );
             assert!((boots - 1..=boots + 1).contains(&again.memory().boots()));
             // And what was found is found again.
             let again = open(again.into_flash().repowered()).unwrap();
@@ -163,7 +183,9 @@ fn power_that_goes_at_any_word_takes_back_nothing_and_makes_nothing_up() {
 /// Flash whose journal has just gone to its other page, and what the page that was left held.
 fn gone_over() -> (Simulated, usize, Vec<u8>) {
     let mut flash = Simulated::new();
-    let is_erased = |flash: &Simulated, page: usize| flash.bytes[page * 4096..][..4096].iter().all(|byte| *byte == 0xff);
+    let is_erased = |flash: &Simulated, page: usize| {
+        flash.bytes[page * 4096..][..4096].iter().all(|byte| *byte == 0xff)
+    };
     for epoch in 0.. {
         let before = flash.bytes.clone();
         let left = if is_erased(&flash, 0) { 1 } else { 0 };
@@ -213,7 +235,9 @@ impl Flash for Strict {
     }
 
     fn erase(&mut self, page: usize) -> Result<(), FlashFailed> {
-        let word = |at: usize| u32::from_be_bytes(*self.bytes()[page * Self::PAGE + at..].first_chunk().unwrap());
+        let word = |at: usize| {
+            u32::from_be_bytes(*self.bytes()[page * Self::PAGE + at..].first_chunk().unwrap())
+        };
         assert_ne!(word(0) ^ 0x4d6f_7465, word(4), "a page in force is erased");
         self.0.erase(page)
     }

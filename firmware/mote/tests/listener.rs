@@ -4,7 +4,8 @@
 mod support;
 
 use moteseal_core::cast::{
-    ChainId, ChainNumber, KeyId, Kind, MAX_SENDER_CERTIFICATE, MAX_SINGLE, NetworkId, SenderCertificateDraft, SingleDraft,
+    ChainId, ChainNumber, KeyId, Kind, MAX_SENDER_CERTIFICATE, MAX_SINGLE, NetworkId,
+    SenderCertificateDraft, SingleDraft,
 };
 use moteseal_core::digest::Digest;
 use moteseal_core::provision::Audience;
@@ -58,7 +59,8 @@ fn heard(frames: &[Vec<u8>]) -> (Vec<Report>, Settings) {
     let audience = Audience { network: NETWORK, base: key(14).public() };
     let mut flash = Simulated::new();
     let settings = Settings { interval_ms: 1, led: false, scheme: Scheme::Star };
-    let mut durable = Durable::open(&mut flash, DeviceId([1; 8]), Digest([8; 32]), settings).unwrap();
+    let mut durable =
+        Durable::open(&mut flash, DeviceId([1; 8]), Digest([8; 32]), settings).unwrap();
     let mut shelf = Shelf::new();
     let mut ears = ears(&audience, 1, 0, &mut shelf, &mut durable).unwrap();
     let mut listener = Listener::new(&mut ears, &mut shelf, 0);
@@ -73,7 +75,13 @@ fn heard(frames: &[Vec<u8>]) -> (Vec<Report>, Settings) {
 fn a_command_is_acted_on_once_and_what_is_none_or_too_long_is_told() {
     let sender = key(20);
     let lamp = said(&sender, 5, b"led on");
-    let frames = [certificate(&sender), lamp.clone(), lamp, said(&sender, 6, b"dance"), said(&sender, 7, &[b' '; 600])];
+    let frames = [
+        certificate(&sender),
+        lamp.clone(),
+        lamp,
+        said(&sender, 6, b"dance"),
+        said(&sender, 7, &[b' '; 600]),
+    ];
     let more = [said(&sender, 8, b"interval=9")];
     let (reports, settings) = heard(&[&frames[..], &more].concat());
     let expected = [
@@ -95,7 +103,8 @@ fn after_five_keys_no_command_of_any_can_be_said_again() {
     let mut obeyed = |number: u64| {
         keys.each_ref().map(|key| {
             // One sender at a time has a place: each comes after a start.
-            let mut durable = Durable::open(&mut flash, DeviceId([1; 8]), Digest([8; 32]), settings).unwrap();
+            let mut durable =
+                Durable::open(&mut flash, DeviceId([1; 8]), Digest([8; 32]), settings).unwrap();
             let mut shelf = Shelf::new();
             let mut ears = ears(&audience, 1, 0, &mut shelf, &mut durable).unwrap();
             let mut listener = Listener::new(&mut ears, &mut shelf, 0);

@@ -62,10 +62,19 @@ fn told(schema: &[u8]) -> Provisioning<'_> {
 /// An agenda of one query, signed at the beginning of an epoch.
 fn agenda(schema: &Schema<'_>, signed: u64) -> Vec<u8> {
     let mut plan = [0; MAX_PLAN];
-    let plan = Plan::parse("SELECT SUM(reading) FROM sensors EPOCH DURATION 1s", schema).unwrap().encode(&mut plan).unwrap();
+    let plan = Plan::parse("SELECT SUM(reading) FROM sensors EPOCH DURATION 1s", schema)
+        .unwrap()
+        .encode(&mut plan)
+        .unwrap();
     let posed = [Posed { nonce: [3; 16], first: SIGNED, until: UNTIL, plan }];
-    let draft =
-        AgendaDraft { group: GROUP, roster: ROSTER, number: signed * EPOCH_MS, sources: 9, key_group: 4, queries: &posed };
+    let draft = AgendaDraft {
+        group: GROUP,
+        roster: ROSTER,
+        number: signed * EPOCH_MS,
+        sources: 9,
+        key_group: 4,
+        queries: &posed,
+    };
     draft.issue(&key(4), &mut [0; MAX_AGENDA], &mut [0; MAX_AGENDA]).unwrap().to_vec()
 }
 
@@ -90,7 +99,9 @@ fn answered(happenings: &[(u64, Happens)], end_ms: u64) -> Vec<u64> {
     let mut source = Source::new(&told, told.sums.as_ref().unwrap());
     let mut answered = Vec::new();
     source
-        .hear(0, &agenda(&schema, SIGNED), &mut durable, &mut |report| assert_eq!(report, Report::Agenda(SIGNED * EPOCH_MS)))
+        .hear(0, &agenda(&schema, SIGNED), &mut durable, &mut |report| {
+            assert_eq!(report, Report::Agenda(SIGNED * EPOCH_MS))
+        })
         .unwrap();
     for now_ms in 0..end_ms {
         for (_, happens) in happenings.iter().filter(|(at, _)| *at == now_ms) {

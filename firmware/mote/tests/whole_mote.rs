@@ -54,7 +54,13 @@ fn told(schema: &[u8], scheme: Scheme) -> Provisioning<'_> {
         salt_key: Zeroizing::new([10; 32]),
         link_secret: Zeroizing::new(SECRET),
         coordinator: secret().public(),
-        window: Window { first: 0, count: COUNT, start_ms: 5 * EPOCH_MS + 7, every_ms: 1000, interval_ms: 1 },
+        window: Window {
+            first: 0,
+            count: COUNT,
+            start_ms: 5 * EPOCH_MS + 7,
+            every_ms: 1000,
+            interval_ms: 1,
+        },
         sums: None,
         audience: None,
     }
@@ -83,7 +89,9 @@ impl Readings for Sensor {
         if self.front.as_mut().is_some_and(|(.., has_lost)| std::mem::take(has_lost)) {
             return Next::Missed;
         }
-        self.front.as_ref().map_or(Next::Later, |(unix_ms, record, _)| Next::Reading(*unix_ms, record))
+        self.front
+            .as_ref()
+            .map_or(Next::Later, |(unix_ms, record, _)| Next::Reading(*unix_ms, record))
     }
 
     fn resume(&mut self, _: u32) {
@@ -141,38 +149,51 @@ impl Hub {
                 }
                 if let Heard::News(first) = heard {
                     let events = forward.events().filter(|(seq, ..)| *seq >= first);
-                    self.events.extend(events.map(|(seq, _, record)| (seq.0, record.try_into().unwrap())));
+                    self.events
+                        .extend(events.map(|(seq, _, record)| (seq.0, record.try_into().unwrap())));
                 }
             }
             Uplink::Close { open, part, .. } => self.close(open, part),
         }
-        let (index, next) = self.followed.map_or((SealIndex(0), Sequence(0)), |followed| (followed.index, followed.next));
+        let (index, next) = self
+            .followed
+            .map_or((SealIndex(0), Sequence(0)), |followed| (followed.index, followed.next));
         let sealed = self.sealed.keys().next_back().map(|index| SealIndex(*index));
         let said = Acknowledgement { index, next, sealed, wants_schema: false };
         said.close(DEVICE, &self.key, &mut [0; 128]).unwrap().to_vec()
     }
 
     fn close(&mut self, open: &[u8], part: &[u8]) {
-        let (Item::Open(open), Item::Part(part)) = (Item::decode_whole(open).unwrap(), Item::decode_whole(part).unwrap()) else {
+        let (Item::Open(open), Item::Part(part)) =
+            (Item::decode_whole(open).unwrap(), Item::decode_whole(part).unwrap())
+        else {
             panic!("not the items of a closing frame");
         };
         let index = open.last.map_or(0, |(index, _)| index.0 + 1) + part.skipped;
         if self.sealed.contains_key(&index) {
             return;
         }
-        assert_eq!((open.prev, open.last), (Some(self.position.prev), self.position.last), "the chain goes on where it was");
+        assert_eq!(
+            (open.prev, open.last),
+            (Some(self.position.prev), self.position.last),
+            "the chain goes on where it was"
+        );
         assert_eq!(part.restart, part.skipped > 0, "what was abandoned is confessed");
-        let mut statement = Statement::new(part.scheme, GroupId([2; 8]), Digest([6; 32]), DEVICE, LEVELS);
-        (statement.index, statement.prev, statement.last) = (SealIndex(index), self.position.prev, open.last);
+        let mut statement =
+            Statement::new(part.scheme, GroupId([2; 8]), Digest([6; 32]), DEVICE, LEVELS);
+        (statement.index, statement.prev, statement.last) =
+            (SealIndex(index), self.position.prev, open.last);
         statement.epoch = EpochNumber(open.last.map_or(0, |(_, epoch)| epoch.0) + part.advance);
         (statement.last_in_epoch, statement.restart) = (part.last_in_epoch, part.restart);
         (statement.schema, statement.salt) = (self.schema, part.salt);
-        (statement.round, statement.own_round, statement.lost) = (part.round, part.own_round, part.lost);
+        (statement.round, statement.own_round, statement.lost) =
+            (part.round, part.own_round, part.lost);
         statement.counters = Counters::of(&part.salt, LEVELS, part.n);
         statement.answered = part.answered;
         let root = self.root(&statement);
         let seal = Seal::new(statement, root, Algorithm::Ed25519);
-        seal.signed_by(&self.public, part.signature.unwrap()).expect("the hub has everything that was sealed");
+        seal.signed_by(&self.public, part.signature.unwrap())
+            .expect("the hub has everything that was sealed");
         self.position = seal.position();
         let taken = Taken {
             epoch: seal.statement().epoch.0,
@@ -188,7 +209,11 @@ impl Hub {
     fn root(&self, statement: &Statement) -> Digest {
         let kept = |seq: u64| !statement.is_null(statement.salt.level(Sequence(seq), LEVELS));
         assert!(
-            self.events.keys().copied().filter(|seq| kept(*seq)).eq((0..statement.counters.total()).filter(|seq| kept(*seq)))
+            self.events
+                .keys()
+                .copied()
+                .filter(|seq| kept(*seq))
+                .eq((0..statement.counters.total()).filter(|seq| kept(*seq)))
         );
         if statement.scheme == Scheme::Tree {
             let mut tree = Tree::<20>::new();
@@ -196,9 +221,16 @@ impl Hub {
             return tree.root();
         }
         let block = |level: Level| {
-            let of_level = self.events.iter().filter(|(seq, _)| statement.salt.level(Sequence(**seq), LEVELS) == level);
+            let of_level = self
+                .events
+                .iter()
+                .filter(|(seq, _)| statement.salt.level(Sequence(**seq), LEVELS) == level);
             let block: Vec<u8> = of_level.flat_map(|(_, record)| *record).collect();
-            if statement.is_null(level) { Digest::NULL } else { star::block_digest(DEVICE, statement.index, level, &block) }
+            if statement.is_null(level) {
+                Digest::NULL
+            } else {
+                star::block_digest(DEVICE, statement.index, level, &block)
+            }
         };
         let digests: Vec<Digest> = (0..LEVELS).map(|level| block(Level(level))).collect();
         star::root(&statement.counters, &digests)
@@ -209,11 +241,22 @@ impl Hub {
 fn hub(schema: &Schema<'_>) -> Hub {
     let (key, public) = (LinkKey::new(&SECRET), secret().public());
     let position = Position::start(CERTIFICATE);
-    Hub { key, public, schema: schema.digest(), followed: None, events: BTreeMap::new(), position, sealed: BTreeMap::new() }
+    Hub {
+        key,
+        public,
+        schema: schema.digest(),
+        followed: None,
+        events: BTreeMap::new(),
+        position,
+        sealed: BTreeMap::new(),
+    }
 }
 
 /// What a frame is to who begins with it.
-fn followed_again<'f>(followed: &mut Followed, forward: &moteseal_core::wire::link::Forward<'f>) -> Heard {
+fn followed_again<'f>(
+    followed: &mut Followed,
+    forward: &moteseal_core::wire::link::Forward<'f>,
+) -> Heard {
     followed.hear(forward)
 }
 
@@ -241,17 +284,27 @@ fn live_from(first: EpochNumber, seed: u64, weather: Weather) -> (Hub, u32) {
     let table: Vec<u8> = (0..COUNT).flat_map(|reading| (reading * 3 + 1).to_be_bytes()).collect();
     let mut hub = hub(&schema);
     let (mut flash, mut now_ms, mut boots) = (Simulated::new(), 0, 0);
-    let settings = Settings { interval_ms: told.window.interval_ms, led: false, scheme: told.scheme };
+    let settings =
+        Settings { interval_ms: told.window.interval_ms, led: false, scheme: told.scheme };
     loop {
         boots += 1;
         assert!(boots < 5_000, "it does not end: {weather:?}");
         flash = flash.repowered();
         flash.fuse.set((chance.below(1000) < weather.cuts).then(|| chance.below(160)));
-        let Ok(mut durable) = Durable::open(&mut flash, DEVICE, CERTIFICATE, settings) else { continue };
+        let Ok(mut durable) = Durable::open(&mut flash, DEVICE, CERTIFICATE, settings) else {
+            continue;
+        };
         let recording = Recording::new(&table, 4, told.window).unwrap();
         let mut mote = Mote::<_, _, 8, BUFFER>::new(&told, &mut durable, None, recording);
         let _ = mote.start(now_ms, &mut |_| ());
-        let ended = run(&mut mote, &mut hub, &mut chance, &|_| weather.loss, &mut now_ms, &mut |mote, _| mote.is_done());
+        let ended = run(
+            &mut mote,
+            &mut hub,
+            &mut chance,
+            &|_| weather.loss,
+            &mut now_ms,
+            &mut |mote, _| mote.is_done(),
+        );
         if ended {
             return (hub, boots);
         }
@@ -289,7 +342,9 @@ fn run<'f, R: Readings>(
             continue;
         }
         let answer = hub.hear(said);
-        if chance.below(100) >= loss(*now_ms) && mote.hear(*now_ms, Channel::Hub, &answer, quiet).is_err() {
+        if chance.below(100) >= loss(*now_ms)
+            && mote.hear(*now_ms, Channel::Hub, &answer, quiet).is_err()
+        {
             return false;
         }
     }
@@ -302,11 +357,21 @@ fn a_recording_comes_whole_and_in_order_whatever_power_and_link_do() {
         for seed in 0..12 {
             let weather = Weather { scheme, cuts: 1000, loss: 3 * (seed % 5) };
             let (hub, boots) = live(seed, weather);
-            let records: Vec<[u8; 4]> = hub.sealed.values().flat_map(|taken| taken.records.values().copied()).collect();
-            let sensed: Vec<[u8; 4]> = (0..COUNT).map(|reading| (reading * 3 + 1).to_be_bytes()).collect();
+            let records: Vec<[u8; 4]> =
+                hub.sealed.values().flat_map(|taken| taken.records.values().copied()).collect();
+            let sensed: Vec<[u8; 4]> =
+                (0..COUNT).map(|reading| (reading * 3 + 1).to_be_bytes()).collect();
             assert_eq!(records, sensed, "{weather:?}");
-            assert!(boots > 6 && hub.sealed.values().any(|taken| taken.restart), "{boots} boots: {weather:?}");
-            assert!(hub.sealed.values().zip(hub.sealed.values().skip(1)).all(|(before, after)| before.epoch <= after.epoch));
+            assert!(
+                boots > 6 && hub.sealed.values().any(|taken| taken.restart),
+                "{boots} boots: {weather:?}"
+            );
+            assert!(
+                hub.sealed
+                    .values()
+                    .zip(hub.sealed.values().skip(1))
+                    .all(|(before, after)| before.epoch <= after.epoch)
+            );
             assert!(hub.sealed.values().all(|taken| taken.own_round == 0));
         }
     }
@@ -316,9 +381,12 @@ fn a_recording_comes_whole_and_in_order_whatever_power_and_link_do() {
 fn readings_from_before_the_rosters_first_epoch_are_passed_over_and_confessed() {
     for (seed, cuts) in [(1, 0), (2, 1000), (3, 1000)] {
         // The recording begins in epoch 5, in each epoch 60 readings.
-        let (hub, _) = live_from(EpochNumber(7), seed, Weather { scheme: Scheme::Star, cuts, loss: 0 });
-        let records: Vec<[u8; 4]> = hub.sealed.values().flat_map(|taken| taken.records.values().copied()).collect();
-        let sensed: Vec<[u8; 4]> = (120..COUNT).map(|reading| (reading * 3 + 1).to_be_bytes()).collect();
+        let (hub, _) =
+            live_from(EpochNumber(7), seed, Weather { scheme: Scheme::Star, cuts, loss: 0 });
+        let records: Vec<[u8; 4]> =
+            hub.sealed.values().flat_map(|taken| taken.records.values().copied()).collect();
+        let sensed: Vec<[u8; 4]> =
+            (120..COUNT).map(|reading| (reading * 3 + 1).to_be_bytes()).collect();
         assert_eq!(records, sensed, "{seed}");
         let (index, first) = hub.sealed.first_key_value().unwrap();
         assert!(*index > 0 && first.restart && first.epoch == 7, "{seed}: {index} {first:?}");
@@ -330,11 +398,16 @@ fn another_recording_is_sensed_from_its_first_reading() {
     let mut buffer = [0; 64];
     let schema = Schema::encode(&[Field::parse("reading::u32").unwrap()], &mut buffer).unwrap();
     let told = told(schema.as_bytes(), Scheme::Star);
-    let table: Vec<u8> = (0..2 * COUNT).flat_map(|reading| (reading * 3 + 1).to_be_bytes()).collect();
+    let table: Vec<u8> =
+        (0..2 * COUNT).flat_map(|reading| (reading * 3 + 1).to_be_bytes()).collect();
     let (mut hub, mut flash, mut now_ms) = (hub(&schema), Simulated::new(), 0);
     let settings = Settings { interval_ms: 1, led: false, scheme: Scheme::Star };
     let later = told.window.start_ms + 60 * EPOCH_MS;
-    let windows = [told.window, Window { first: COUNT, ..told.window }, Window { first: COUNT, start_ms: later, ..told.window }];
+    let windows = [
+        told.window,
+        Window { first: COUNT, ..told.window },
+        Window { first: COUNT, start_ms: later, ..told.window },
+    ];
     // The last one twice: what was sensed of it is not sensed again.
     for window in windows.into_iter().chain([windows[2]]) {
         let told = Provisioning { window, ..told.clone() };
@@ -342,9 +415,11 @@ fn another_recording_is_sensed_from_its_first_reading() {
         let recording = Recording::new(&table, 4, window).unwrap();
         let mut mote = Mote::<_, _, 8, BUFFER>::new(&told, &mut durable, None, recording);
         mote.start(now_ms, &mut |_| ()).unwrap();
-        assert!(run(&mut mote, &mut hub, &mut Chance(1), &|_| 0, &mut now_ms, &mut |mote, _| mote.is_done()));
+        assert!(run(&mut mote, &mut hub, &mut Chance(1), &|_| 0, &mut now_ms, &mut |mote, _| mote
+            .is_done()));
     }
-    let records: Vec<[u8; 4]> = hub.sealed.values().flat_map(|taken| taken.records.values().copied()).collect();
+    let records: Vec<[u8; 4]> =
+        hub.sealed.values().flat_map(|taken| taken.records.values().copied()).collect();
     let sensed = (0..COUNT).chain(COUNT..2 * COUNT).chain(COUNT..2 * COUNT);
     assert_eq!(records, sensed.map(|reading| (reading * 3 + 1).to_be_bytes()).collect::<Vec<_>>());
 }
@@ -379,7 +454,8 @@ fn records_that_are_not_of_the_schemas_size_are_a_fault_and_no_seal() {
             (&[], 4, Ok(())),
         ] {
             let mut buffer = [0; 128];
-            let fields: Vec<_> = columns.iter().map(|column| Field::parse(column).unwrap()).collect();
+            let fields: Vec<_> =
+                columns.iter().map(|column| Field::parse(column).unwrap()).collect();
             let schema = Schema::encode(&fields, &mut buffer).unwrap();
             let (told, mut flash) = (told(schema.as_bytes(), scheme), Simulated::new());
             let mut durable = Durable::open(&mut flash, DEVICE, CERTIFICATE, settings).unwrap();
@@ -393,9 +469,13 @@ fn records_that_are_not_of_the_schemas_size_are_a_fault_and_no_seal() {
         let schema = Schema::encode(&[Field::parse("reading::u32").unwrap()], &mut buffer).unwrap();
         let (told, mut flash) = (told(schema.as_bytes(), scheme), Simulated::new());
         let mut durable = Durable::open(&mut flash, DEVICE, CERTIFICATE, settings).unwrap();
-        let mut mote = Mote::<_, _, 8, BUFFER>::new(&told, &mut durable, None, Uneven(&[&[1; 4], &[1; 3]]));
+        let mut mote =
+            Mote::<_, _, 8, BUFFER>::new(&told, &mut durable, None, Uneven(&[&[1; 4], &[1; 3]]));
         mote.start(0, &mut |_| ()).unwrap();
-        assert_eq!((1..10).find_map(|now_ms| mote.work(now_ms, &mut |_| ()).err()), Some(Fault::Schema));
+        assert_eq!(
+            (1..10).find_map(|now_ms| mote.work(now_ms, &mut |_| ()).err()),
+            Some(Fault::Schema)
+        );
     }
 }
 
@@ -404,7 +484,9 @@ fn without_trouble_nothing_is_confessed() {
     for scheme in [Scheme::Star, Scheme::Tree] {
         let (hub, boots) = live(1, Weather { scheme, cuts: 0, loss: 0 });
         assert_eq!((boots, hub.sealed.len()), (1, 15));
-        assert!(hub.sealed.values().all(|taken| !taken.restart) && hub.sealed.keys().copied().eq(0..15));
+        assert!(
+            hub.sealed.values().all(|taken| !taken.restart) && hub.sealed.keys().copied().eq(0..15)
+        );
     }
 }
 
@@ -418,23 +500,31 @@ fn a_sensor_that_cannot_wait_loses_nothing_that_is_not_confessed() {
         let told = told(schema.as_bytes(), Scheme::Star);
         let mut hub = hub(&schema);
         let settings = Settings { interval_ms: 0, led: false, scheme: Scheme::Star };
-        let (feed, mut flash, mut now_ms, mut given) = (Rc::new(RefCell::new(Feed::default())), Simulated::new(), 0, Vec::new());
+        let (feed, mut flash, mut now_ms, mut given) =
+            (Rc::new(RefCell::new(Feed::default())), Simulated::new(), 0, Vec::new());
         while now_ms < 60_000 {
             flash = flash.repowered();
             flash.fuse.set((seed % 3 > 0).then(|| 40 + chance.below(400)));
-            let Ok(mut durable) = Durable::open(&mut flash, DEVICE, CERTIFICATE, settings) else { continue };
+            let Ok(mut durable) = Durable::open(&mut flash, DEVICE, CERTIFICATE, settings) else {
+                continue;
+            };
             let sensor = Sensor { feed: feed.clone(), front: None, place: None };
             let mut mote = Mote::<_, _, 8, BUFFER>::new(&told, &mut durable, None, sensor);
             mote.start(now_ms, &mut |_| ()).unwrap();
             // The link is away half of the time, for some epochs, and the readings go on.
-            let step = &mut |_: &mut Mote<'_, '_, &mut Simulated, Sensor, 8, BUFFER>, now_ms: u64| {
+            let step = &mut |_: &mut Mote<'_, '_, &mut Simulated, Sensor, 8, BUFFER>,
+                             now_ms: u64| {
                 let n = given.len() as u32;
                 if now_ms.is_multiple_of(8) && now_ms < 50_000 {
                     given.push((n * 3 + 1).to_be_bytes());
                     let mut feed = feed.borrow_mut();
                     if feed.waiting.len() < 8 {
                         let has_lost = std::mem::take(&mut feed.has_lost);
-                        feed.waiting.push_back((told.window.start_ms + u64::from(n) * 200, (n * 3 + 1).to_be_bytes(), has_lost));
+                        feed.waiting.push_back((
+                            told.window.start_ms + u64::from(n) * 200,
+                            (n * 3 + 1).to_be_bytes(),
+                            has_lost,
+                        ));
                     } else {
                         feed.has_lost = true;
                     }
@@ -442,7 +532,14 @@ fn a_sensor_that_cannot_wait_loses_nothing_that_is_not_confessed() {
                 now_ms >= 60_000
             };
             let away = |now_ms: u64| now_ms / 5_000 % 2 == 1;
-            if run(&mut mote, &mut hub, &mut chance, &|now_ms| if away(now_ms) { 100 } else { 5 }, &mut now_ms, step) {
+            if run(
+                &mut mote,
+                &mut hub,
+                &mut chance,
+                &|now_ms| if away(now_ms) { 100 } else { 5 },
+                &mut now_ms,
+                step,
+            ) {
                 break;
             }
         }
@@ -450,21 +547,30 @@ fn a_sensor_that_cannot_wait_loses_nothing_that_is_not_confessed() {
         let mut behind: Option<u64> = Some(0);
         for (index, taken) in &hub.sealed {
             let place = |record: &[u8; 4]| u64::from((u32::from_be_bytes(*record) - 1) / 3);
-            let starts: BTreeSet<u64> = taken.records.iter().map(|(seq, record)| place(record) - seq).collect();
-            assert!(starts.len() <= 1, "seal {index} leaves out what it does not count: {starts:?}");
+            let starts: BTreeSet<u64> =
+                taken.records.iter().map(|(seq, record)| place(record) - seq).collect();
+            assert!(
+                starts.len() <= 1,
+                "seal {index} leaves out what it does not count: {starts:?}"
+            );
             let start = starts.first().copied();
             assert!(
                 taken.restart || start.is_none() || behind.is_none() || start == behind,
                 "seal {index}: {start:?}, not {behind:?}"
             );
             behind = start.map(|start| start + taken.count);
-            assert!(taken.own_round > 0 || taken.has_lost || taken.records.len() as u64 == taken.count, "seal {index}");
+            assert!(
+                taken.own_round > 0 || taken.has_lost || taken.records.len() as u64 == taken.count,
+                "seal {index}"
+            );
             raised += u32::from(taken.own_round > 0);
             confessed += u32::from(taken.restart);
             lost += u32::from(taken.has_lost);
         }
         seals += hub.sealed.len();
     }
-    println!("{seals} seals, {raised} with a round of their own, {lost} with losses, {confessed} behind an outage");
+    println!(
+        "{seals} seals, {raised} with a round of their own, {lost} with losses, {confessed} behind an outage"
+    );
     assert!(seals > 60 && raised > 5 && confessed > 20, "{seals} {raised} {confessed}");
 }

@@ -7,10 +7,16 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use cbindgen::{Builder, Config, DocumentationLength, DocumentationStyle, EnumConfig, Language, RenameRule, Style};
+use cbindgen::{
+    Builder, Config, DocumentationLength, DocumentationStyle, EnumConfig, Language, RenameRule,
+    Style,
+};
 
 /// The sources, in the order in which a reader of the header meets them.
-const SOURCES: &[&str] = &["error", "device", "chain", "key", "star", "tree", "seal", "urgent", "sum", "sender", "frame", "cast"];
+const SOURCES: &[&str] = &[
+    "error", "device", "chain", "key", "star", "tree", "seal", "urgent", "sum", "sender", "frame",
+    "cast",
+];
 
 const INTRODUCTION: &str = "\
 /* What a mote runs, in C: seals, the source of private sums, the receiver of authenticated broadcasts.
@@ -42,10 +48,15 @@ fn main() -> ExitCode {
     };
     let result = match (what.as_str(), header) {
         (_, Err(message)) => Err(message),
-        ("write", Ok(text)) => std::fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display())),
+        ("write", Ok(text)) => {
+            std::fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))
+        }
         ("check", Ok(text)) => match std::fs::read_to_string(&path) {
             Ok(found) if found == text => Ok(()),
-            Ok(_) => Err(format!("{} is not what the sources say; run moteseal-header write", path.display())),
+            Ok(_) => Err(format!(
+                "{} is not what the sources say; run moteseal-header write",
+                path.display()
+            )),
             Err(error) => Err(format!("{}: {error}", path.display())),
         },
         _ => Err(usage.to_owned()),
@@ -61,8 +72,10 @@ fn main() -> ExitCode {
 
 /// The header's text.
 fn header(root: &Path) -> Result<String, String> {
-    let source = |name: &str| -> PathBuf { root.join("library/src").join(name).with_extension("rs") };
-    let layout = std::fs::read_to_string(source("layout")).map_err(|error| format!("layout.rs: {error}"))?;
+    let source =
+        |name: &str| -> PathBuf { root.join("library/src").join(name).with_extension("rs") };
+    let layout =
+        std::fs::read_to_string(source("layout")).map_err(|error| format!("layout.rs: {error}"))?;
     let config = Config {
         language: Language::C,
         cpp_compat: true,
@@ -83,7 +96,9 @@ fn header(root: &Path) -> Result<String, String> {
         },
         ..Config::default()
     };
-    let builder = SOURCES.iter().fold(Builder::new().with_config(config), |builder, name| builder.with_src(source(name)));
+    let builder = SOURCES
+        .iter()
+        .fold(Builder::new().with_config(config), |builder, name| builder.with_src(source(name)));
     let bindings = builder.generate().map_err(|error| error.to_string())?;
     let mut text = Vec::new();
     bindings.write(&mut text);
@@ -100,11 +115,17 @@ fn assertions(layout: &str) -> Result<String, String> {
          #define MOTESEAL_ASSERT(condition, text) _Static_assert(condition, text)\n#define MOTESEAL_ALIGNOF(type) _Alignof(type)\n\
          #endif\n#ifdef MOTESEAL_ASSERT\n",
     );
-    let lines = layout.lines().skip_while(|line| *line != "layout! {").skip(1).take_while(|line| *line != "}");
+    let lines = layout
+        .lines()
+        .skip_while(|line| *line != "layout! {")
+        .skip(1)
+        .take_while(|line| *line != "}");
     let mut count = 0;
     for line in lines {
-        let words: Vec<&str> = line.split([' ', ':', ',', ';']).filter(|word| !word.is_empty()).collect();
-        let &[name, wide, "or", narrow, "align", align, "or", narrow_align] = words.as_slice() else {
+        let words: Vec<&str> =
+            line.split([' ', ':', ',', ';']).filter(|word| !word.is_empty()).collect();
+        let &[name, wide, "or", narrow, "align", align, "or", narrow_align] = words.as_slice()
+        else {
             return Err(format!("layout.rs: cannot read `{line}`"));
         };
         let _ = writeln!(

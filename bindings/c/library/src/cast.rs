@@ -4,14 +4,18 @@
 //! It checks and says what is missing. When to ask, what to store and whom to pass it on to is the application's; core's
 //! `cast::recovery` is a whole node for that, which is not bound here.
 
-use moteseal_core::cast::{BlockTooLarge, Head, HeadError, Incoming, LeafError, MAX_HEAD, MAX_SNAPSHOT, Taken};
+use moteseal_core::cast::{
+    BlockTooLarge, Head, HeadError, Incoming, LeafError, MAX_HEAD, MAX_SNAPSHOT, Taken,
+};
 use moteseal_core::wire::cast::CastFrame;
 use moteseal_core::wire::cbor::Writer;
 
 use crate::error::moteseal_error;
 use crate::error::{by_name, moteseal_error as Error};
 use crate::frame::{MOTESEAL_FRAME_LEAF, moteseal_frame};
-use crate::memory::{Opaque, begin, begun, buffer, bytes, call, checked, given, optional, put, state};
+use crate::memory::{
+    Opaque, begin, begun, buffer, bytes, call, checked, given, optional, put, state,
+};
 use crate::sender::{check_floor, moteseal_sender};
 
 /// A leaf that was there already.
@@ -129,7 +133,8 @@ unsafe fn begin_cast<C: Opaque<Value = Follow<B>>, const B: usize>(
     checked(cast)?;
     checked(info)?;
     // SAFETY: the caller keeps what the header asks.
-    let (sender, bytes_of_head, floor) = unsafe { (begun(sender)?, bytes(head, length)?, optional(floor)?) };
+    let (sender, bytes_of_head, floor) =
+        unsafe { (begun(sender)?, bytes(head, length)?, optional(floor)?) };
     // What an old head would be refused for costs no signature check.
     check_floor(Head::peek(bytes_of_head)?.id().number, floor)?;
     let mut scratch = [0; MAX_HEAD];
@@ -155,7 +160,10 @@ unsafe fn begin_cast<C: Opaque<Value = Follow<B>>, const B: usize>(
 
 /// # Safety
 /// As `moteseal_cast32_persisted`.
-unsafe fn persisted<C: Opaque<Value = Follow<B>>, const B: usize>(cast: *mut C, number: u64) -> Result<(), Error> {
+unsafe fn persisted<C: Opaque<Value = Follow<B>>, const B: usize>(
+    cast: *mut C,
+    number: u64,
+) -> Result<(), Error> {
     // SAFETY: the caller keeps what the header asks.
     let follow = unsafe { state(cast)? };
     if number != follow.incoming.outline().id.number.0 {
@@ -189,7 +197,9 @@ unsafe fn take<C: Opaque<Value = Follow<B>>, const B: usize>(
     let (message, what, is_last) = match follow.incoming.take(frame.block, frame.index, leaf)? {
         Taken::Repeated => (None, MOTESEAL_TAKEN_REPEATED, false),
         Taken::Pending { message } => (Some(message), MOTESEAL_TAKEN_PENDING, false),
-        Taken::Verified { message, is_last, .. } => (Some(message), MOTESEAL_TAKEN_VERIFIED, is_last),
+        Taken::Verified { message, is_last, .. } => {
+            (Some(message), MOTESEAL_TAKEN_VERIFIED, is_last)
+        }
     };
     let value = moteseal_taken {
         message: message.map_or(core::ptr::null(), <[u8]>::as_ptr),
@@ -232,7 +242,8 @@ unsafe fn wanted<C: Opaque<Value = Follow<B>>, const B: usize>(
     let (incoming, out) = unsafe { (&begun(cast)?.incoming, buffer(out, capacity)?) };
     let mut out = Writer::new(out);
     let wanted = if incoming.is_complete() { 0 } else { incoming.missing() };
-    CastFrame::Wanted { chain: incoming.reference(), block: incoming.current(), wanted }.encode(&mut out)?;
+    CastFrame::Wanted { chain: incoming.reference(), block: incoming.current(), wanted }
+        .encode(&mut out)?;
     // SAFETY: as above.
     unsafe { put(length, out.position()) }
 }
@@ -296,7 +307,10 @@ pub unsafe extern "C" fn moteseal_cast8_begin(
 /// @param number  What was read back from where the floor is kept.
 /// @return `Damaged` if it is another number.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn moteseal_cast8_persisted(cast: *mut moteseal_cast8, number: u64) -> moteseal_error {
+pub unsafe extern "C" fn moteseal_cast8_persisted(
+    cast: *mut moteseal_cast8,
+    number: u64,
+) -> moteseal_error {
     // SAFETY: the caller keeps what the header asks.
     call(|| unsafe { persisted(cast, number) })
 }
@@ -322,7 +336,11 @@ pub unsafe extern "C" fn moteseal_cast8_take(
 /// @param block  The block under way, from 1; one more than the chain has when it is complete.
 /// @param mask  Which of its leaves are not here: bit `j` for leaf `j`. 0 when the chain is complete.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn moteseal_cast8_missing(cast: *const moteseal_cast8, block: *mut u32, mask: *mut u64) -> moteseal_error {
+pub unsafe extern "C" fn moteseal_cast8_missing(
+    cast: *const moteseal_cast8,
+    block: *mut u32,
+    mask: *mut u64,
+) -> moteseal_error {
     // SAFETY: the caller keeps what the header asks.
     call(|| unsafe { missing(cast, block, mask) })
 }
@@ -360,7 +378,11 @@ pub unsafe extern "C" fn moteseal_cast8_save(
 ///
 /// @return The names of bytes; `FieldOutOfRange` of a chain with larger blocks than 8 messages.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn moteseal_cast8_restore(cast: *mut moteseal_cast8, snapshot: *const u8, length: usize) -> moteseal_error {
+pub unsafe extern "C" fn moteseal_cast8_restore(
+    cast: *mut moteseal_cast8,
+    snapshot: *const u8,
+    length: usize,
+) -> moteseal_error {
     // SAFETY: the caller keeps what the header asks.
     call(|| unsafe { restore(cast, snapshot, length) })
 }
@@ -392,7 +414,10 @@ pub unsafe extern "C" fn moteseal_cast32_begin(
 /// @param number  What was read back from where the floor is kept.
 /// @return `Damaged` if it is another number.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn moteseal_cast32_persisted(cast: *mut moteseal_cast32, number: u64) -> moteseal_error {
+pub unsafe extern "C" fn moteseal_cast32_persisted(
+    cast: *mut moteseal_cast32,
+    number: u64,
+) -> moteseal_error {
     // SAFETY: the caller keeps what the header asks.
     call(|| unsafe { persisted(cast, number) })
 }
@@ -496,7 +521,10 @@ pub unsafe extern "C" fn moteseal_cast64_begin(
 /// @param number  What was read back from where the floor is kept.
 /// @return `Damaged` if it is another number.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn moteseal_cast64_persisted(cast: *mut moteseal_cast64, number: u64) -> moteseal_error {
+pub unsafe extern "C" fn moteseal_cast64_persisted(
+    cast: *mut moteseal_cast64,
+    number: u64,
+) -> moteseal_error {
     // SAFETY: the caller keeps what the header asks.
     call(|| unsafe { persisted(cast, number) })
 }

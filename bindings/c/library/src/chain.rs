@@ -113,13 +113,22 @@ impl Chain {
             return Err(Error::UnsupportedVersion);
         }
         let number = |from: usize, length: usize| {
-            record.iter().skip(from).take(length).fold(0_u64, |value, &byte| value << 8 | u64::from(byte))
+            record
+                .iter()
+                .skip(from)
+                .take(length)
+                .fold(0_u64, |value, &byte| value << 8 | u64::from(byte))
         };
-        let index = |from| u32::try_from(number(from, 4)).map(SealIndex).map_err(|_| Error::Damaged);
+        let index =
+            |from| u32::try_from(number(from, 4)).map(SealIndex).map_err(|_| Error::Damaged);
         let flags = record[1];
         let mut prev = Digest::NULL;
         prev.0.copy_from_slice(&record[2..34]);
-        let last = if flags & FLAG_LAST == 0 { None } else { Some((index(34)?, EpochNumber(number(38, 8)))) };
+        let last = if flags & FLAG_LAST == 0 {
+            None
+        } else {
+            Some((index(34)?, EpochNumber(number(38, 8))))
+        };
         let epoch = if flags & FLAG_EPOCH == 0 { None } else { Some(EpochNumber(number(50, 8))) };
         let chain = Self {
             position: Position { prev, last, epoch_closed: flags & FLAG_CLOSED != 0 },
@@ -128,7 +137,10 @@ impl Chain {
             open: None,
         };
         // What only `record` writes is read: the check is against accidents, and these are no accident.
-        let is_sound = chain.position.last.is_none_or(|(last, sealed)| last < chain.next_index && Some(sealed) <= chain.epoch);
+        let is_sound = chain
+            .position
+            .last
+            .is_none_or(|(last, sealed)| last < chain.next_index && Some(sealed) <= chain.epoch);
         if is_sound && chain.record() == *record { Ok(chain) } else { Err(Error::FieldOutOfRange) }
     }
 }
@@ -145,7 +157,10 @@ fn check_of(record: &[u8; MOTESEAL_CHAIN_RECORD]) -> [u8; 8] {
 ///
 /// @return `NullPointer`, `Misaligned`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn moteseal_chain_start(chain: *mut moteseal_chain, device: *const moteseal_device) -> moteseal_error {
+pub unsafe extern "C" fn moteseal_chain_start(
+    chain: *mut moteseal_chain,
+    device: *const moteseal_device,
+) -> moteseal_error {
     call(|| {
         // SAFETY: the caller keeps what the header asks.
         unsafe {
@@ -162,7 +177,11 @@ pub unsafe extern "C" fn moteseal_chain_start(chain: *mut moteseal_chain, device
 /// @return `Damaged` if they are erased, torn or altered; `Truncated` or `TrailingBytes` for another length; `UnsupportedVersion`;
 ///         `FieldOutOfRange`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn moteseal_chain_restore(chain: *mut moteseal_chain, record: *const u8, length: usize) -> moteseal_error {
+pub unsafe extern "C" fn moteseal_chain_restore(
+    chain: *mut moteseal_chain,
+    record: *const u8,
+    length: usize,
+) -> moteseal_error {
     call(|| {
         match length {
             0..MOTESEAL_CHAIN_RECORD => return Err(Error::Truncated),
@@ -240,7 +259,10 @@ pub unsafe extern "C" fn moteseal_chain_abandon(chain: *mut moteseal_chain) -> m
 ///
 /// @param record  `MOTESEAL_CHAIN_RECORD` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn moteseal_chain_record(chain: *const moteseal_chain, record: *mut u8) -> moteseal_error {
+pub unsafe extern "C" fn moteseal_chain_record(
+    chain: *const moteseal_chain,
+    record: *mut u8,
+) -> moteseal_error {
     call(|| {
         // SAFETY: the caller keeps what the header asks; bytes need no alignment.
         unsafe { put(record.cast(), begun(chain)?.record()) }

@@ -223,8 +223,10 @@ pub unsafe extern "C" fn moteseal_device_set_schema(
 ) -> moteseal_error {
     call(|| {
         // SAFETY: the caller keeps what the header asks; every bit pattern of a moteseal_device is one.
-        let (device, schema) = unsafe { (given_mut(device)?, Schema::decode(bytes(schema, schema_length)?)?) };
-        device.record_size = u16::try_from(schema.record_size().unwrap_or(0)).map_err(|_| Error::WrongLength)?;
+        let (device, schema) =
+            unsafe { (given_mut(device)?, Schema::decode(bytes(schema, schema_length)?)?) };
+        device.record_size =
+            u16::try_from(schema.record_size().unwrap_or(0)).map_err(|_| Error::WrongLength)?;
         device.schema = schema.digest().0;
         Ok(())
     })
@@ -234,7 +236,11 @@ pub unsafe extern "C" fn moteseal_device_set_schema(
 ///
 /// @return `EpochLengthOutOfRange` if `epoch_ms` is 0.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn moteseal_device_epoch(device: *const moteseal_device, unix_ms: u64, epoch: *mut u64) -> moteseal_error {
+pub unsafe extern "C" fn moteseal_device_epoch(
+    device: *const moteseal_device,
+    unix_ms: u64,
+    epoch: *mut u64,
+) -> moteseal_error {
     call(|| {
         // SAFETY: the caller keeps what the header asks.
         let device = unsafe { given(device)? };

@@ -329,7 +329,15 @@ macro_rules! by_name {
 }
 pub(crate) use by_name;
 
-by_name!(CertificateError, DecodeError, KeyError, RosterError, SchemaError, SignError, SignatureError);
+by_name!(
+    CertificateError,
+    DecodeError,
+    KeyError,
+    RosterError,
+    SchemaError,
+    SignError,
+    SignatureError
+);
 
 impl From<BufferTooSmall> for Error {
     fn from(_: BufferTooSmall) -> Self {

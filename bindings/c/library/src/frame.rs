@@ -54,7 +54,11 @@ pub struct moteseal_frame {
 /// @param frame  Its pointers lead into `datagram`, which must stay as it is while they are used.
 /// @return The names of bytes; `UnknownItem` for what is none of these frames.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn moteseal_frame_read(datagram: *const u8, length: usize, frame: *mut moteseal_frame) -> moteseal_error {
+pub unsafe extern "C" fn moteseal_frame_read(
+    datagram: *const u8,
+    length: usize,
+    frame: *mut moteseal_frame,
+) -> moteseal_error {
     call(|| {
         checked(frame)?;
         // SAFETY: the caller keeps what the header asks.

@@ -121,8 +121,9 @@ pub unsafe extern "C" fn moteseal_sign(
 ) -> moteseal_error {
     call(|| {
         // SAFETY: the caller keeps what the header asks.
-        let (key, message, out) =
-            unsafe { (begun(key)?, bytes(message, message_length)?, buffer(signature, MOTESEAL_SIGNATURE)?) };
+        let (key, message, out) = unsafe {
+            (begun(key)?, bytes(message, message_length)?, buffer(signature, MOTESEAL_SIGNATURE)?)
+        };
         key.sign(message, out)?;
         Ok(())
     })

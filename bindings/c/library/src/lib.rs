@@ -22,7 +22,9 @@ mod sum;
 mod tree;
 mod urgent;
 
-pub use cast::{moteseal_cast8, moteseal_cast32, moteseal_cast64, moteseal_head_info, moteseal_taken};
+pub use cast::{
+    moteseal_cast8, moteseal_cast32, moteseal_cast64, moteseal_head_info, moteseal_taken,
+};
 pub use chain::moteseal_chain;
 pub use device::moteseal_device;
 pub use frame::moteseal_frame;

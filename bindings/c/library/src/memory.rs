@@ -63,7 +63,9 @@ pub(crate) unsafe fn begin<O: Opaque>(state: *mut O, value: O::Value) -> Result<
 pub(crate) unsafe fn state<'a, O: Opaque>(state: *mut O) -> Result<&'a mut O::Value, Error> {
     let slot = slot(state)?;
     // SAFETY: as in `begin`; with the mark, the value behind it was written by `begin`.
-    unsafe { if (*slot).mark == O::MARK { Ok((*slot).value.assume_init_mut()) } else { Err(NotBegun) } }
+    unsafe {
+        if (*slot).mark == O::MARK { Ok((*slot).value.assume_init_mut()) } else { Err(NotBegun) }
+    }
 }
 
 /// The same where nothing is changed.
@@ -73,7 +75,9 @@ pub(crate) unsafe fn state<'a, O: Opaque>(state: *mut O) -> Result<&'a mut O::Va
 pub(crate) unsafe fn begun<'a, O: Opaque>(state: *const O) -> Result<&'a O::Value, Error> {
     let slot = slot(state.cast_mut())?;
     // SAFETY: as in `state`.
-    unsafe { if (*slot).mark == O::MARK { Ok((*slot).value.assume_init_ref()) } else { Err(NotBegun) } }
+    unsafe {
+        if (*slot).mark == O::MARK { Ok((*slot).value.assume_init_ref()) } else { Err(NotBegun) }
+    }
 }
 
 /// Overwrites a state with zeros that no optimiser leaves out: it is as if it had never been begun. Null is nothing to wipe.
@@ -85,7 +89,8 @@ pub(crate) unsafe fn wipe<O: Opaque>(state: *mut O) {
     if !state.is_null() {
         // SAFETY: not null, and an O is an array of words, for which any bytes are values. No value here frees anything when it is
         // dropped, so it need not be.
-        unsafe { core::slice::from_raw_parts_mut(state.cast::<MaybeUninit<u8>>(), size_of::<O>()) }.zeroize();
+        unsafe { core::slice::from_raw_parts_mut(state.cast::<MaybeUninit<u8>>(), size_of::<O>()) }
+            .zeroize();
     }
 }
 

@@ -4,7 +4,9 @@ use moteseal_core::Digest;
 use moteseal_core::level::{Counters, Salt, SaltKey, SipKey};
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, SealIndex, Sequence};
 use moteseal_core::schema::Schema;
-use moteseal_core::seal::{Answers, MAX_MESSAGE, Position, Scheme, Seal, SealError, Statement, Unverified};
+use moteseal_core::seal::{
+    Answers, MAX_MESSAGE, Position, Scheme, Seal, SealError, Statement, Unverified,
+};
 use moteseal_core::signature::{Algorithm, PublicKey};
 use moteseal_core::wire::cbor::{BufferTooSmall, Writer};
 use moteseal_core::wire::stream::{self, Open, PART_OVERHEAD, Selection};
@@ -26,7 +28,8 @@ pub const MOTESEAL_BUNDLE_OVERHEAD: usize = 704;
 /// Bytes that suffice for a seal as a signed object of its own.
 pub const MOTESEAL_MAX_OBJECT: usize = 1152;
 
-const _: () = assert!(MOTESEAL_MAX_MESSAGE == MAX_MESSAGE && MOTESEAL_PART_OVERHEAD == PART_OVERHEAD);
+const _: () =
+    assert!(MOTESEAL_MAX_MESSAGE == MAX_MESSAGE && MOTESEAL_PART_OVERHEAD == PART_OVERHEAD);
 const _: () = assert!(MOTESEAL_BUNDLE_OVERHEAD >= 16 + MOTESEAL_MAX_OPEN + MOTESEAL_PART_OVERHEAD);
 const _: () = assert!(MOTESEAL_MAX_OBJECT >= MAX_MESSAGE + 128);
 
@@ -106,7 +109,11 @@ pub(crate) struct Folded {
 }
 
 impl Ground {
-    pub(crate) fn new(device: &moteseal_device, chain: &Chain, salt_key: &SaltKey) -> Result<Self, Error> {
+    pub(crate) fn new(
+        device: &moteseal_device,
+        chain: &Chain,
+        salt_key: &SaltKey,
+    ) -> Result<Self, Error> {
         device.check()?;
         let ((index, epoch), (_, id)) = (chain.opened()?, device.ids());
         Ok(Self { index, epoch, salt: salt_key.salt(id, index), device: id, levels: device.levels })
@@ -146,17 +153,29 @@ impl<'c> Closing<'c> {
             None | Some(Err(Error::NotBegun)) => None,
             Some(answers) => Some(answers?),
         };
-        Ok(Self { ground, device, chain, algorithm: device.check()?, last_in_epoch: last_in_epoch == 1, answers })
+        Ok(Self {
+            ground,
+            device,
+            chain,
+            algorithm: device.check()?,
+            last_in_epoch: last_in_epoch == 1,
+            answers,
+        })
     }
 
     /// Makes the seal.
     ///
     /// # Safety
     /// `seal` is memory for one.
-    pub(crate) unsafe fn seal(&self, folded: Folded, seal: *mut moteseal_seal) -> Result<(), Error> {
+    pub(crate) unsafe fn seal(
+        &self,
+        folded: Folded,
+        seal: *mut moteseal_seal,
+    ) -> Result<(), Error> {
         let Self { ground, device, chain, .. } = self;
         let (group, id) = device.ids();
-        let mut statement = Statement::new(folded.scheme, group, Digest(device.roster), id, device.levels);
+        let mut statement =
+            Statement::new(folded.scheme, group, Digest(device.roster), id, device.levels);
         statement.index = ground.index;
         (statement.prev, statement.last) = (chain.position.prev, chain.position.last);
         statement.epoch = ground.epoch;
@@ -206,11 +225,21 @@ impl Closed {
     }
 
     fn part_head(&self, out: &mut Writer<'_>, events: usize) -> Result<(), BufferTooSmall> {
-        stream::encode_part_head(out, &self.seal, Selection::Levels(self.statement().surviving()), &[], events)
+        stream::encode_part_head(
+            out,
+            &self.seal,
+            Selection::Levels(self.statement().surviving()),
+            &[],
+            events,
+        )
     }
 
     /// Each record, framed, with the level that it has.
-    fn each<'r>(&self, records: &'r [u8], mut take: impl FnMut(usize, &'r [u8])) -> Result<(), Error> {
+    fn each<'r>(
+        &self,
+        records: &'r [u8],
+        mut take: impl FnMut(usize, &'r [u8]),
+    ) -> Result<(), Error> {
         let statement = self.statement();
         let (key, levels) = (SipKey::new(&statement.salt), statement.counters.levels());
         let mut rest = records;
@@ -253,7 +282,11 @@ impl Closed {
 }
 
 fn signature_of(closed: &Closed, signature: &[u8]) -> Result<(), Error> {
-    if signature.len() == closed.seal.algorithm().signature_length() { Ok(()) } else { Err(Error::MalformedSignature) }
+    if signature.len() == closed.seal.algorithm().signature_length() {
+        Ok(())
+    } else {
+        Err(Error::MalformedSignature)
+    }
 }
 
 /// Adds a query epoch that the device answered (`moteseal_permit_info` says which).
@@ -261,7 +294,11 @@ fn signature_of(closed: &Closed, signature: &[u8]) -> Result<(), Error> {
 /// @param query  16 bytes.
 /// @return `Full` if no seal can state it beside the others: close the seal, and begin again with none.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn moteseal_answers_add(answers: *mut moteseal_answers, query: *const u8, epoch: u64) -> moteseal_error {
+pub unsafe extern "C" fn moteseal_answers_add(
+    answers: *mut moteseal_answers,
+    query: *const u8,
+    epoch: u64,
+) -> moteseal_error {
     call(|| {
         // SAFETY: the caller keeps what the header asks; zeros are no answers.
         let (query, answers) = unsafe {
@@ -286,7 +323,10 @@ pub unsafe extern "C" fn moteseal_answers_clear(answers: *mut moteseal_answers) 
 ///
 /// @return `NotBegun`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn moteseal_seal_info_of(seal: *const moteseal_seal, info: *mut moteseal_seal_info) -> moteseal_error {
+pub unsafe extern "C" fn moteseal_seal_info_of(
+    seal: *const moteseal_seal,
+    info: *mut moteseal_seal_info,
+) -> moteseal_error {
     call(|| {
         checked(info)?;
         // SAFETY: the caller keeps what the header asks.
@@ -314,7 +354,11 @@ pub unsafe extern "C" fn moteseal_seal_info_of(seal: *const moteseal_seal, info:
 /// @param sequence  The event's place under the seal, from 0.
 /// @return `NotBegun`, `FieldOutOfRange` if there is no such event.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn moteseal_seal_level(seal: *const moteseal_seal, sequence: u32, level: *mut u8) -> moteseal_error {
+pub unsafe extern "C" fn moteseal_seal_level(
+    seal: *const moteseal_seal,
+    sequence: u32,
+    level: *mut u8,
+) -> moteseal_error {
     call(|| {
         // SAFETY: the caller keeps what the header asks.
         let statement = unsafe { begun(seal)? }.statement();
@@ -368,7 +412,8 @@ pub unsafe extern "C" fn moteseal_seal_check(
 ) -> moteseal_error {
     call(|| {
         // SAFETY: the caller keeps what the header asks.
-        let (closed, key, signature) = unsafe { (begun(seal)?, bytes(key, key_length)?, bytes(signature, signature_length)?) };
+        let (closed, key, signature) =
+            unsafe { (begun(seal)?, bytes(key, key_length)?, bytes(signature, signature_length)?) };
         let key = PublicKey::from_bytes(algorithm(key_algorithm)?, key)?;
         Ok(closed.seal.signed_by(&key, signature)?)
     })
@@ -486,7 +531,8 @@ pub unsafe extern "C" fn moteseal_part_tail(
 ) -> moteseal_error {
     call(|| {
         // SAFETY: the caller keeps what the header asks.
-        let (closed, signature, out) = unsafe { (begun(seal)?, bytes(signature, signature_length)?, buffer(out, capacity)?) };
+        let (closed, signature, out) =
+            unsafe { (begun(seal)?, bytes(signature, signature_length)?, buffer(out, capacity)?) };
         signature_of(closed, signature)?;
         let mut out = Writer::new(out);
         stream::encode_part_tail(&mut out, Some(signature))?;
@@ -566,7 +612,8 @@ pub unsafe extern "C" fn moteseal_seal_object(
 ) -> moteseal_error {
     call(|| {
         // SAFETY: the caller keeps what the header asks.
-        let (closed, signature, out) = unsafe { (begun(seal)?, bytes(signature, signature_length)?, buffer(out, capacity)?) };
+        let (closed, signature, out) =
+            unsafe { (begun(seal)?, bytes(signature, signature_length)?, buffer(out, capacity)?) };
         signature_of(closed, signature)?;
         let mut out = Writer::new(out);
         closed.seal.encode(&mut out, signature)?;

@@ -1,7 +1,8 @@
 //! Whom a mote listens to: base stations, the senders that they certify, revocations, and live commands, which are one signed frame each.
 
 use moteseal_core::cast::{
-    ChainNumber, MAX_HEAD, NetworkId, NotInForce, Revocation, SenderCertificate, SenderCertificateError, SingleError, open_single,
+    ChainNumber, MAX_HEAD, NetworkId, NotInForce, Revocation, SenderCertificate,
+    SenderCertificateError, SingleError, open_single,
 };
 use moteseal_core::record::DeviceId;
 use moteseal_core::signature::PublicKey;
@@ -88,7 +89,8 @@ pub unsafe extern "C" fn moteseal_base_begin(
     call(|| {
         checked(base)?;
         // SAFETY: the caller keeps what the header asks; bytes need no alignment.
-        let (key, network) = unsafe { (bytes(key, key_length)?, optional::<[u8; 8]>(network.cast())?) };
+        let (key, network) =
+            unsafe { (bytes(key, key_length)?, optional::<[u8; 8]>(network.cast())?) };
         let key = PublicKey::from_bytes(algorithm(key_algorithm)?, key)?;
         let network = network.map_or_else(|| NetworkId::of(&key), |id| NetworkId(*id));
         // SAFETY: as above.
@@ -117,7 +119,12 @@ pub unsafe extern "C" fn moteseal_sender_open(
         let (base, certificate) = unsafe { (begun(base)?, bytes(certificate, length)?) };
         let certificate = SenderCertificate::open(certificate, base.network, &base.key)?;
         certificate.check((now != 0).then_some(now), minimum_serial)?;
-        let value = Sender { network: base.network, id: certificate.sender, serial: certificate.serial, key: certificate.key()? };
+        let value = Sender {
+            network: base.network,
+            id: certificate.sender,
+            serial: certificate.serial,
+            key: certificate.key()?,
+        };
         // SAFETY: as above.
         unsafe { begin(sender, value) }
     })
@@ -128,7 +135,11 @@ pub unsafe extern "C" fn moteseal_sender_open(
 /// @param id  8 bytes: its id.
 /// @param serial  The serial of its certificate.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn moteseal_sender_info(sender: *const moteseal_sender, id: *mut u8, serial: *mut u64) -> moteseal_error {
+pub unsafe extern "C" fn moteseal_sender_info(
+    sender: *const moteseal_sender,
+    id: *mut u8,
+    serial: *mut u64,
+) -> moteseal_error {
     call(|| {
         checked(id)?;
         checked(serial)?;
@@ -155,7 +166,8 @@ pub unsafe extern "C" fn moteseal_revocation_open(
     call(|| {
         // SAFETY: the caller keeps what the header asks.
         let (base, revocation) = unsafe { (begun(base)?, bytes(revocation, length)?) };
-        let (revocation, _) = Revocation::open(revocation, base.network, core::slice::from_ref(&base.key))?;
+        let (revocation, _) =
+            Revocation::open(revocation, base.network, core::slice::from_ref(&base.key))?;
         // SAFETY: as above.
         unsafe { put(minimum_serial, revocation.minimum()) }
     })
@@ -184,7 +196,8 @@ pub unsafe extern "C" fn moteseal_single_open(
     call(|| {
         checked(said)?;
         // SAFETY: the caller keeps what the header asks.
-        let (sender, datagram, floor) = unsafe { (begun(sender)?, bytes(datagram, length)?, optional(floor)?) };
+        let (sender, datagram, floor) =
+            unsafe { (begun(sender)?, bytes(datagram, length)?, optional(floor)?) };
         let mut scratch = [0; MAX_HEAD];
         let found = open_single(datagram, sender.network, sender.id, &sender.key, &mut scratch)?;
         check_floor(found.id().number, floor)?;

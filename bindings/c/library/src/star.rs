@@ -10,7 +10,9 @@ use crate::chain::moteseal_chain;
 use crate::device::moteseal_device;
 use crate::error::moteseal_error;
 use crate::error::moteseal_error as Error;
-use crate::memory::{Opaque, begin, begun, bytes, call, checked, fixed, given, optional, put, state, wipe};
+use crate::memory::{
+    Opaque, begin, begun, bytes, call, checked, fixed, given, optional, put, state, wipe,
+};
 use crate::seal::{Closing, Folded, Ground, moteseal_answers, moteseal_seal};
 
 /// A star for groups of at most 8 levels. Declare it as `moteseal_star8 star = {0};`.
@@ -78,8 +80,8 @@ unsafe fn begin_star<S: Opaque<Value = Open<L>>, const L: usize>(
     let (device, chain, key) = unsafe { (given(device)?, state(chain)?, fixed(salt_key)?) };
     let ground = Ground::new(device, chain, &SaltKey::new(*key))?;
     let (_, id) = device.ids();
-    let open =
-        Star::with_levels(id, ground.index, &ground.salt, device.framing(), device.levels).ok_or(Error::LevelsOutOfRange)?;
+    let open = Star::with_levels(id, ground.index, &ground.salt, device.framing(), device.levels)
+        .ok_or(Error::LevelsOutOfRange)?;
     // SAFETY: as above.
     unsafe { begin(star, Open { ground, star: open }) }
 }
@@ -117,7 +119,8 @@ unsafe fn close<S: Opaque<Value = Open<L>>, const L: usize>(
 ) -> Result<(), Error> {
     checked(seal)?;
     // SAFETY: the caller keeps what the header asks.
-    let (open, device, chain, answers) = unsafe { (state(star)?, given(device)?, state(chain)?, optional(answers)?) };
+    let (open, device, chain, answers) =
+        unsafe { (state(star)?, given(device)?, state(chain)?, optional(answers)?) };
     // Everything that can be refused is, before the star is spent.
     let closing = Closing::new(&open.ground, device, chain, last_in_epoch, answers)?;
     let (counters, digests) = open.star.close_in_place();
@@ -132,7 +135,10 @@ unsafe fn close<S: Opaque<Value = Open<L>>, const L: usize>(
 
 /// # Safety
 /// As `moteseal_star16_count`.
-unsafe fn count<S: Opaque<Value = Open<L>>, const L: usize>(star: *const S, count: *mut u32) -> Result<(), Error> {
+unsafe fn count<S: Opaque<Value = Open<L>>, const L: usize>(
+    star: *const S,
+    count: *mut u32,
+) -> Result<(), Error> {
     // SAFETY: the caller keeps what the header asks.
     unsafe { put(count, begun(star)?.star.len()) }
 }
@@ -173,7 +179,10 @@ pub unsafe extern "C" fn moteseal_star8_push(
 
 /// Says how many events were folded in.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn moteseal_star8_count(star: *const moteseal_star8, events: *mut u32) -> moteseal_error {
+pub unsafe extern "C" fn moteseal_star8_count(
+    star: *const moteseal_star8,
+    events: *mut u32,
+) -> moteseal_error {
     // SAFETY: the caller keeps what the header asks.
     call(|| unsafe { count(star, events) })
 }
@@ -240,7 +249,10 @@ pub unsafe extern "C" fn moteseal_star16_push(
 
 /// Says how many events were folded in.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn moteseal_star16_count(star: *const moteseal_star16, events: *mut u32) -> moteseal_error {
+pub unsafe extern "C" fn moteseal_star16_count(
+    star: *const moteseal_star16,
+    events: *mut u32,
+) -> moteseal_error {
     // SAFETY: the caller keeps what the header asks.
     call(|| unsafe { count(star, events) })
 }
@@ -307,7 +319,10 @@ pub unsafe extern "C" fn moteseal_star32_push(
 
 /// Says how many events were folded in.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn moteseal_star32_count(star: *const moteseal_star32, events: *mut u32) -> moteseal_error {
+pub unsafe extern "C" fn moteseal_star32_count(
+    star: *const moteseal_star32,
+    events: *mut u32,
+) -> moteseal_error {
     // SAFETY: the caller keeps what the header asks.
     call(|| unsafe { count(star, events) })
 }

@@ -172,7 +172,8 @@ pub unsafe extern "C" fn moteseal_sum_source_from_bytes(
 ) -> moteseal_error {
     call(|| {
         // SAFETY: the caller keeps what the header asks.
-        let secret: &[u8; 64] = unsafe { bytes(secret, length)? }.try_into().map_err(|_| Error::KeyLength)?;
+        let secret: &[u8; 64] =
+            unsafe { bytes(secret, length)? }.try_into().map_err(|_| Error::KeyLength)?;
         // SAFETY: as above.
         unsafe { begin(source, SourceSecret::from_bytes(secret)) }
     })
@@ -221,7 +222,10 @@ pub unsafe extern "C" fn moteseal_guard_start(guard: *mut moteseal_guard) -> mot
 /// Begins the guard of a source that may have answered and no longer knows what: nothing that starts before `floor_ms`, in milliseconds since 1970,
 /// is permitted. The present time by a clock that nobody can turn back will do.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn moteseal_guard_start_at(guard: *mut moteseal_guard, floor_ms: u64) -> moteseal_error {
+pub unsafe extern "C" fn moteseal_guard_start_at(
+    guard: *mut moteseal_guard,
+    floor_ms: u64,
+) -> moteseal_error {
     // SAFETY: the caller keeps what the header asks.
     call(|| unsafe { begin(guard, EpochGuard::starting_at(floor_ms)) })
 }
@@ -303,9 +307,12 @@ pub unsafe extern "C" fn moteseal_permit_persisted(
 ) -> moteseal_error {
     call(|| {
         // SAFETY: the caller keeps what the header asks.
-        let (permitted, guard, kept) = unsafe { (state(permit)?, begun(guard)?, bytes(bytes_of_record, length)?) };
+        let (permitted, guard, kept) =
+            unsafe { (state(permit)?, begun(guard)?, bytes(bytes_of_record, length)?) };
         // A guard that has forgotten the query since stands above its epochs by its floor; then this is not its present record either way.
-        let covers = guard.last(permitted.permit.query()).is_none_or(|last| last >= permitted.permit.epoch());
+        let covers = guard
+            .last(permitted.permit.query())
+            .is_none_or(|last| last >= permitted.permit.epoch());
         if !covers || record(guard) != *kept {
             return Err(Error::Damaged);
         }
@@ -318,7 +325,11 @@ pub unsafe extern "C" fn moteseal_permit_persisted(
 ///
 /// @param query  16 bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn moteseal_permit_info(permit: *const moteseal_permit, query: *mut u8, epoch: *mut u64) -> moteseal_error {
+pub unsafe extern "C" fn moteseal_permit_info(
+    permit: *const moteseal_permit,
+    query: *mut u8,
+    epoch: *mut u64,
+) -> moteseal_error {
     call(|| {
         checked(query)?;
         checked(epoch)?;

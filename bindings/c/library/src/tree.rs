@@ -9,7 +9,9 @@ use crate::chain::moteseal_chain;
 use crate::device::moteseal_device;
 use crate::error::moteseal_error;
 use crate::error::moteseal_error as Error;
-use crate::memory::{Opaque, begin, begun, bytes, call, checked, fixed, given, optional, put, state, wipe};
+use crate::memory::{
+    Opaque, begin, begun, bytes, call, checked, fixed, given, optional, put, state, wipe,
+};
 use crate::seal::{Closing, Folded, Ground, moteseal_answers, moteseal_seal};
 
 /// A tree for seals of at most 1,023 events. Declare it as `moteseal_tree10 tree = {0};`.
@@ -66,7 +68,12 @@ unsafe fn begin_tree<T: Opaque<Value = Open<H>>, const H: usize>(
     let key = SipKey::new(&ground.salt);
     let counters = Counters::new(device.levels);
     // SAFETY: as above.
-    unsafe { begin(tree, Open { ground, key, counters, record_size: device.record_size, tree: Tree::new() }) }
+    unsafe {
+        begin(
+            tree,
+            Open { ground, key, counters, record_size: device.record_size, tree: Tree::new() },
+        )
+    }
 }
 
 impl<const H: usize> Open<H> {
@@ -115,7 +122,8 @@ unsafe fn close<T: Opaque<Value = Open<H>>, const H: usize>(
 ) -> Result<(), Error> {
     checked(seal)?;
     // SAFETY: the caller keeps what the header asks.
-    let (open, device, chain, answers) = unsafe { (state(tree)?, given(device)?, state(chain)?, optional(answers)?) };
+    let (open, device, chain, answers) =
+        unsafe { (state(tree)?, given(device)?, state(chain)?, optional(answers)?) };
     let closing = Closing::new(&open.ground, device, chain, last_in_epoch, answers)?;
     let folded = Folded { scheme: Scheme::Tree, counters: open.counters, root: open.tree.root() };
     // SAFETY: as above.
@@ -128,7 +136,10 @@ unsafe fn close<T: Opaque<Value = Open<H>>, const H: usize>(
 
 /// # Safety
 /// As `moteseal_tree10_count`.
-unsafe fn count<T: Opaque<Value = Open<H>>, const H: usize>(tree: *const T, events: *mut u32) -> Result<(), Error> {
+unsafe fn count<T: Opaque<Value = Open<H>>, const H: usize>(
+    tree: *const T,
+    events: *mut u32,
+) -> Result<(), Error> {
     // SAFETY: the caller keeps what the header asks.
     let count = unsafe { begun(tree)? }.tree.len();
     // SAFETY: as above.
@@ -170,7 +181,10 @@ pub unsafe extern "C" fn moteseal_tree10_push(
 
 /// Says how many events were folded in.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn moteseal_tree10_count(tree: *const moteseal_tree10, events: *mut u32) -> moteseal_error {
+pub unsafe extern "C" fn moteseal_tree10_count(
+    tree: *const moteseal_tree10,
+    events: *mut u32,
+) -> moteseal_error {
     // SAFETY: the caller keeps what the header asks.
     call(|| unsafe { count(tree, events) })
 }
@@ -236,7 +250,10 @@ pub unsafe extern "C" fn moteseal_tree20_push(
 
 /// Says how many events were folded in.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn moteseal_tree20_count(tree: *const moteseal_tree20, events: *mut u32) -> moteseal_error {
+pub unsafe extern "C" fn moteseal_tree20_count(
+    tree: *const moteseal_tree20,
+    events: *mut u32,
+) -> moteseal_error {
     // SAFETY: the caller keeps what the header asks.
     call(|| unsafe { count(tree, events) })
 }

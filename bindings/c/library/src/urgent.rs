@@ -17,7 +17,12 @@ pub const MOTESEAL_URGENT_OVERHEAD: usize = 448;
 // Headers of at most 256 bytes, a signature, and what is around them.
 const _: () = assert!(MOTESEAL_URGENT_OVERHEAD >= 256 + 64 + 64);
 
-fn urgent<'a>(device: &moteseal_device, chain: &Chain, sequence: u32, record: &'a [u8]) -> Result<UrgentEvent<'a>, Error> {
+fn urgent<'a>(
+    device: &moteseal_device,
+    chain: &Chain,
+    sequence: u32,
+    record: &'a [u8],
+) -> Result<UrgentEvent<'a>, Error> {
     device.check()?;
     let fits = match device.record_size {
         0 => record.len() <= usize::from(u16::MAX),
@@ -59,8 +64,9 @@ pub unsafe extern "C" fn moteseal_urgent_message(
     call(|| {
         checked(length)?;
         // SAFETY: the caller keeps what the header asks.
-        let (device, chain, event, out) =
-            unsafe { (given(device)?, state(chain)?, bytes(event, event_length)?, buffer(out, capacity)?) };
+        let (device, chain, event, out) = unsafe {
+            (given(device)?, state(chain)?, bytes(event, event_length)?, buffer(out, capacity)?)
+        };
         let written = urgent(device, chain, sequence, event)?.message(device.check()?, out)?.len();
         // SAFETY: as above.
         unsafe { put(length, written) }

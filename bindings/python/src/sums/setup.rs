@@ -37,20 +37,35 @@ pub(crate) fn setup_sums(
     work::run(py, move |_| setup(&roster, &querier, &out, key_groups))
 }
 
-fn setup(roster: &Roster, querier: &Path, out: &Path, key_groups: u32) -> Result<Vec<PathBuf>, Problem> {
+fn setup(
+    roster: &Roster,
+    querier: &Path,
+    out: &Path,
+    key_groups: u32,
+) -> Result<Vec<PathBuf>, Problem> {
     let wrong = |text: std::fmt::Arguments<'_>| Problem::new(Kind::Usage, "UsageError", text);
     let querier = public_half(querier)?;
     let devices: Vec<_> = roster.devices().collect();
-    let sources = u32::try_from(devices.len()).map_err(|_| wrong(format_args!("the roster has too many devices")))?;
+    let sources = u32::try_from(devices.len())
+        .map_err(|_| wrong(format_args!("the roster has too many devices")))?;
     if key_groups == 0 || key_groups > sources {
-        return Err(wrong(format_args!("key_groups: between 1 and the number of devices, {sources}, not {key_groups}")));
+        return Err(wrong(format_args!(
+            "key_groups: between 1 and the number of devices, {sources}, not {key_groups}"
+        )));
     }
-    let circle = Circle { group: roster.group(), roster: roster.digest(), sources, key_group: sources.div_ceil(key_groups) };
+    let circle = Circle {
+        group: roster.group(),
+        roster: roster.digest(),
+        sources,
+        key_group: sources.div_ceil(key_groups),
+    };
     let mut paths = vec![out.join("querier.sum.key")];
     for device in &devices {
         let name = &device.name;
         if name.contains(['/', '\0']) || name.starts_with('.') || name == "querier" {
-            return Err(wrong(format_args!("the roster's device {name:?} cannot name a key file; rename it")));
+            return Err(wrong(format_args!(
+                "the roster's device {name:?} cannot name a key file; rename it"
+            )));
         }
         paths.push(out.join(format!("{name}.sum.key")));
     }
@@ -62,9 +77,12 @@ fn setup(roster: &Roster, querier: &Path, out: &Path, key_groups: u32) -> Result
         ));
     }
     let mut secret = Zeroizing::new([0; 32]);
-    getrandom::fill(&mut *secret).map_err(|error| Problem::system(format_args!("the system has no random bytes: {error}")))?;
+    getrandom::fill(&mut *secret).map_err(|error| {
+        Problem::system(format_args!("the system has no random bytes: {error}"))
+    })?;
     let mut pem = Zeroizing::new([0; MAX_KEY_FILE]);
-    let text = QuerierKeys::encode(&circle, &querier, &secret, &mut *pem).map_err(Problem::system)?;
+    let text =
+        QuerierKeys::encode(&circle, &querier, &secret, &mut *pem).map_err(Problem::system)?;
     let keys = QuerierKeys::decode(text.as_bytes()).map_err(Problem::system)?;
     create_dir_all(out).map_err(|error| unwritten(out, &error))?;
     // Written first: keys of devices that no querier has are worth nothing.
@@ -81,7 +99,8 @@ fn public_half(path: &Path) -> Result<PublicKey, Problem> {
     let bytes = secret(path)?;
     match decode_secret_pem(&bytes) {
         Ok(secret) => Ok(secret.public()),
-        Err(_) => decode_public_pem(&bytes).map_err(|error| Problem::named(Kind::Usage, "BadFile", error).in_file(path)),
+        Err(_) => decode_public_pem(&bytes)
+            .map_err(|error| Problem::named(Kind::Usage, "BadFile", error).in_file(path)),
     }
 }
 
@@ -90,7 +109,8 @@ fn create(path: &Path, bytes: &[u8]) -> Result<(), Problem> {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let temporary = path.with_file_name(format!(".{name}.{}.part", std::process::id()));
     let written = (|| {
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
+        let mut file =
+            OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
         file.write_all(bytes)?;
         file.sync_all()?;
         // A link fails where a rename would replace what another process has made meanwhile.
@@ -101,5 +121,9 @@ fn create(path: &Path, bytes: &[u8]) -> Result<(), Problem> {
 }
 
 fn unwritten(path: &Path, error: &std::io::Error) -> Problem {
-    Problem::new(Kind::Failed, "OutputFailed", format_args!("cannot write {}: {error}", path.display()))
+    Problem::new(
+        Kind::Failed,
+        "OutputFailed",
+        format_args!("cannot write {}: {error}", path.display()),
+    )
 }

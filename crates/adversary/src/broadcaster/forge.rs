@@ -48,7 +48,9 @@ impl Broadcaster {
     /// The chain that is under way: what its head claims, and the head.
     fn under_way(&self) -> Option<(Claim, Vec<u8>)> {
         self.newest(|frame| match frame {
-            CastFrame::Head(head) | CastFrame::Single { head, .. } => Some((Head::peek(head).ok()?, head.to_vec())),
+            CastFrame::Head(head) | CastFrame::Single { head, .. } => {
+                Some((Head::peek(head).ok()?, head.to_vec()))
+            }
             _ => None,
         })
     }
@@ -60,7 +62,9 @@ impl Broadcaster {
             .iter()
             .rev()
             .filter_map(|frame| match CastFrame::decode(frame).ok()? {
-                CastFrame::Fragment { chain, block, index, leaf } => Some((chain, block, index, leaf.to_vec())),
+                CastFrame::Fragment { chain, block, index, leaf } => {
+                    Some((chain, block, index, leaf.to_vec()))
+                }
                 _ => None,
             })
             .take(RECENT)
@@ -98,7 +102,8 @@ impl Broadcaster {
         let (messages, per_block) = (1 + self.chance.below(100), 1 + self.chance.below(10));
         let first = self.chance.bytes();
         let leaves = per_block.min(messages);
-        let tags = self.chance.filled(usize::try_from(if leaves > 1 { 8 * leaves } else { 0 }).ok()?);
+        let tags =
+            self.chance.filled(usize::try_from(if leaves > 1 { 8 * leaves } else { 0 }).ok()?);
         head(claim, number, (messages, per_block), &first, &tags, &self.key)
     }
 
@@ -117,7 +122,11 @@ impl Broadcaster {
         let (_, _, index, genuine) = self.recent()?;
         let longer = self.chance.index(3) * 100;
         let leaf = self.chance.filled(genuine.len() + longer);
-        let index = if self.chance.below(4) == 0 { u8::try_from(self.chance.below(256)).unwrap_or(0) } else { index };
+        let index = if self.chance.below(4) == 0 {
+            u8::try_from(self.chance.below(256)).unwrap_or(0)
+        } else {
+            index
+        };
         encoded(&CastFrame::Fragment { chain, block, index, leaf: &leaf })
     }
 
@@ -131,8 +140,11 @@ impl Broadcaster {
 
     fn moved_leaf(&mut self) -> Option<Vec<u8>> {
         let (chain, block, index, leaf) = self.recent()?;
-        let (block, index) =
-            if self.chance.below(2) == 0 { (block.saturating_add(1), index) } else { (block, index.wrapping_add(1) % 64) };
+        let (block, index) = if self.chance.below(2) == 0 {
+            (block.saturating_add(1), index)
+        } else {
+            (block, index.wrapping_add(1) % 64)
+        };
         encoded(&CastFrame::Fragment { chain, block, index, leaf: &leaf })
     }
 
@@ -162,7 +174,9 @@ impl Broadcaster {
     /// The base station that the network listens to, if a certificate has named it; else one of the attacker's own.
     fn base(&self) -> KeyId {
         let named = self.newest(|frame| match frame {
-            CastFrame::Certificate(certificate) => Some(SenderCertificate::peek(certificate).ok()?.base),
+            CastFrame::Certificate(certificate) => {
+                Some(SenderCertificate::peek(certificate).ok()?.base)
+            }
             _ => None,
         });
         named.unwrap_or_else(|| KeyId::of(&self.key.public()))
@@ -212,7 +226,17 @@ impl Broadcaster {
         let least = u64::MAX - self.chance.below(1 << 32);
         let mut buffer = [0; 64];
         let mut payload = Writer::new(&mut buffer);
-        payload.array(4).ok()?.uint(1u8).ok()?.bytes(&id.network.0).ok()?.bytes(&base.0).ok()?.uint(least).ok()?;
+        payload
+            .array(4)
+            .ok()?
+            .uint(1u8)
+            .ok()?
+            .bytes(&id.network.0)
+            .ok()?
+            .bytes(&base.0)
+            .ok()?
+            .uint(least)
+            .ok()?;
         let revocation = signed(Typ::Revocation, payload.finish(), &self.key)?;
         encoded(&CastFrame::Revocation(&revocation))
     }
@@ -257,8 +281,14 @@ impl Broadcaster {
 /// What the digest of a block is taken behind (spec/cast.md, section 2).
 fn block_prefix(claim: &Claim, number: ChainNumber) -> [u8; 64] {
     let id = claim.id();
-    let parts: [&[u8]; 6] =
-        [b"moteseal/cast/1\0\0\0\0\0\0\0\0\0", &id.network.0, &id.sender.0, &claim.key().0, &number.0.to_be_bytes(), &[1]];
+    let parts: [&[u8]; 6] = [
+        b"moteseal/cast/1\0\0\0\0\0\0\0\0\0",
+        &id.network.0,
+        &id.sender.0,
+        &claim.key().0,
+        &number.0.to_be_bytes(),
+        &[1],
+    ];
     let mut prefix = [0; 64];
     prefix.iter_mut().zip(parts.into_iter().flatten()).for_each(|(place, byte)| *place = *byte);
     prefix
@@ -278,7 +308,15 @@ fn head(
     let mut payload = Writer::new(&mut buffer);
     payload.array(13).ok()?.uint(1u8).ok()?.bytes(&id.network.0).ok()?.bytes(&id.sender.0).ok()?;
     payload.bytes(&claim.key().0).ok()?.uint(number.0).ok()?;
-    payload.uint(messages).ok()?.uint(per_block).ok()?.uint(20u8).ok()?.uint(claim.kind().number()).ok()?;
+    payload
+        .uint(messages)
+        .ok()?
+        .uint(per_block)
+        .ok()?
+        .uint(20u8)
+        .ok()?
+        .uint(claim.kind().number())
+        .ok()?;
     payload.text("").ok()?.int(SHA_256).ok()?.bytes(first).ok()?.bytes(tags).ok()?;
     signed(Typ::Chain, payload.finish(), key)
 }

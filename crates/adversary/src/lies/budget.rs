@@ -13,7 +13,9 @@ use crate::lie::{Accomplice, COORDINATOR, Context};
 
 /// The manifests that an honest answer begins with, as positions in it: one an epoch, from the first that was asked for.
 fn manifests(answer: &Answer) -> Vec<usize> {
-    (0..answer.items.len()).take_while(|at| matches!(answer.items[*at], Item::Manifest(_))).collect()
+    (0..answer.items.len())
+        .take_while(|at| matches!(answer.items[*at], Item::Manifest(_)))
+        .collect()
 }
 
 /// The manifest in the middle, and its epoch.
@@ -35,13 +37,18 @@ pub(crate) fn withheld_manifest(answer: &mut Answer, context: &Context<'_>) -> b
 
 /// Serves nothing of the epoch, either: as an honest cloud does that has no manifest.
 pub(crate) fn feigned_absence(answer: &mut Answer, context: &Context<'_>) -> bool {
-    let Some((at, epoch)) = middle(answer, context).filter(|_| by_round(context)) else { return false };
+    let Some((at, epoch)) = middle(answer, context).filter(|_| by_round(context)) else {
+        return false;
+    };
     let emptied = serve_otherwise(answer, context, |served| {
         let of_epoch = |device, index| {
             let held = context.holdings.get(device, index);
             held.is_some_and(|held| held.seal.statement().epoch == epoch)
         };
-        served.iter_mut().filter(|serve| of_epoch(serve.device, serve.index)).for_each(|serve| serve.select = Select::Levels(0));
+        served
+            .iter_mut()
+            .filter(|serve| of_epoch(serve.device, serve.index))
+            .for_each(|serve| serve.select = Select::Levels(0));
         Some(())
     });
     if emptied {
@@ -67,23 +74,33 @@ pub(crate) fn altered(answer: &mut Answer, context: &Context<'_>) -> bool {
     let Some((at, _)) = middle(answer, context) else { return false };
     let Some(Item::Manifest(manifest)) = answer.items.get_mut(at) else { return false };
     // Within the list of digests: the bytes stay a manifest.
-    let Some(byte) = manifest.len().checked_sub(80).and_then(|byte| manifest.get_mut(byte)) else { return false };
+    let Some(byte) = manifest.len().checked_sub(80).and_then(|byte| manifest.get_mut(byte)) else {
+        return false;
+    };
     *byte ^= 1;
     true
 }
 
 /// A manifest of the epoch with all its seals, at `round`.
-fn made(context: &Context<'_>, epoch: EpochNumber, round: Round, signer: &dyn Signer) -> Option<Vec<u8>> {
+fn made(
+    context: &Context<'_>,
+    epoch: EpochNumber,
+    round: Round,
+    signer: &dyn Signer,
+) -> Option<Vec<u8>> {
     let mut listed: BTreeMap<DeviceId, Vec<Digest>> = BTreeMap::new();
     let mut of = None;
     for device in context.holdings.devices() {
-        for held in context.holdings.seals(device).filter(|held| held.seal.statement().epoch == epoch) {
+        for held in
+            context.holdings.seals(device).filter(|held| held.seal.statement().epoch == epoch)
+        {
             of.get_or_insert((held.seal.statement().group, held.seal.statement().roster));
             listed.entry(device).or_default().push(held.seal.digest());
         }
     }
     let (group, roster) = of?;
-    let devices: Vec<(DeviceId, &[Digest])> = listed.iter().map(|(device, seals)| (*device, &seals[..])).collect();
+    let devices: Vec<(DeviceId, &[Digest])> =
+        listed.iter().map(|(device, seals)| (*device, &seals[..])).collect();
     let draft = ManifestDraft { group, roster, epoch, round, devices: &devices };
     let (mut scratch, mut out) = (vec![0; draft.size()], vec![0; draft.size()]);
     draft.issue(signer, &mut scratch, &mut out).ok().map(<[u8]>::to_vec)
@@ -107,7 +124,10 @@ impl Signer for Coordinator<'_> {
 
     fn sign(&self, message: &[u8], signature: &mut [u8]) -> Result<usize, SignError> {
         let signed = (self.0)(COORDINATOR, message).ok_or(SignError::Refused)?;
-        signature.get_mut(..signed.len()).ok_or(SignError::BufferTooSmall)?.copy_from_slice(&signed);
+        signature
+            .get_mut(..signed.len())
+            .ok_or(SignError::BufferTooSmall)?
+            .copy_from_slice(&signed);
         Ok(signed.len())
     }
 }
@@ -115,7 +135,9 @@ impl Signer for Coordinator<'_> {
 pub(crate) fn second_manifest(answer: &mut Answer, context: &Context<'_>) -> bool {
     let Some((at, epoch)) = middle(answer, context) else { return false };
     let Some(accomplice) = context.accomplice else { return false };
-    let Some(second) = made(context, epoch, Round(7), &Coordinator(accomplice)) else { return false };
+    let Some(second) = made(context, epoch, Round(7), &Coordinator(accomplice)) else {
+        return false;
+    };
     if answer.items[at] == Item::Manifest(second.clone()) {
         return false;
     }
@@ -131,7 +153,8 @@ pub(crate) fn withheld_listed(answer: &mut Answer, context: &Context<'_>) -> boo
             let held = context.holdings.get(device, index);
             held.is_some_and(|held| context.question.covers(held.seal.statement().epoch))
         };
-        let newest = served.iter().rposition(|serve| serve.device == device && covered(serve.index))?;
+        let newest =
+            served.iter().rposition(|serve| serve.device == device && covered(serve.index))?;
         let mut at = 0;
         served.retain(|serve| {
             at += 1;
@@ -142,17 +165,27 @@ pub(crate) fn withheld_listed(answer: &mut Answer, context: &Context<'_>) -> boo
 }
 
 /// Serves another set of levels of every seal of one epoch.
-fn other_levels(answer: &mut Answer, context: &Context<'_>, change: impl Fn(u32, u32) -> u32) -> bool {
+fn other_levels(
+    answer: &mut Answer,
+    context: &Context<'_>,
+    change: impl Fn(u32, u32) -> u32,
+) -> bool {
     serve_otherwise(answer, context, |served| {
-        let epoch_of = |device, index| context.holdings.get(device, index).map(|held| held.seal.statement().epoch);
+        let epoch_of = |device, index| {
+            context.holdings.get(device, index).map(|held| held.seal.statement().epoch)
+        };
         let asked = |serve: &Served| {
-            let epoch = epoch_of(serve.device, serve.index).filter(|epoch| context.question.covers(*epoch));
+            let epoch =
+                epoch_of(serve.device, serve.index).filter(|epoch| context.question.covers(*epoch));
             epoch.filter(|_| serve.select != Select::Levels(0))
         };
         let (before, behind) = served.split_at(served.len() / 2);
         let epoch = behind.iter().chain(before).find_map(asked)?;
-        for serve in served.iter_mut().filter(|serve| epoch_of(serve.device, serve.index) == Some(epoch)) {
-            let surviving = context.holdings.get(serve.device, serve.index)?.seal.statement().surviving();
+        for serve in
+            served.iter_mut().filter(|serve| epoch_of(serve.device, serve.index) == Some(epoch))
+        {
+            let surviving =
+                context.holdings.get(serve.device, serve.index)?.seal.statement().surviving();
             if let Select::Levels(mask) = &mut serve.select {
                 *mask = change(*mask, surviving);
             }

@@ -25,8 +25,10 @@ pub(crate) fn other_rate(answer: &mut Answer, context: &Context<'_>) -> bool {
 
 /// A part past the middle that `select` can change.
 fn change_one(served: &mut [Served], select: impl Fn(&Served) -> Option<Select>) -> Option<()> {
-    let changed: Vec<(usize, Select)> = served.iter().enumerate().filter_map(|(at, serve)| Some((at, select(serve)?))).collect();
-    let (at, select) = changed.into_iter().rev().min_by_key(|(at, _)| at.abs_diff(served.len() * 9 / 16))?;
+    let changed: Vec<(usize, Select)> =
+        served.iter().enumerate().filter_map(|(at, serve)| Some((at, select(serve)?))).collect();
+    let (at, select) =
+        changed.into_iter().rev().min_by_key(|(at, _)| at.abs_diff(served.len() * 9 / 16))?;
     served[at].select = select;
     Some(())
 }
@@ -34,7 +36,9 @@ fn change_one(served: &mut [Served], select: impl Fn(&Served) -> Option<Select>)
 pub(crate) fn fewer_levels(answer: &mut Answer, context: &Context<'_>) -> bool {
     serve_otherwise(answer, context, |served| {
         change_one(served, |serve| match serve.select {
-            Select::Levels(mask) if mask != 0 => Some(Select::Levels(mask & !(1 << (31 - mask.leading_zeros())))),
+            Select::Levels(mask) if mask != 0 => {
+                Some(Select::Levels(mask & !(1 << (31 - mask.leading_zeros()))))
+            }
             _ => None,
         })
     })
@@ -43,7 +47,8 @@ pub(crate) fn fewer_levels(answer: &mut Answer, context: &Context<'_>) -> bool {
 pub(crate) fn more_levels(answer: &mut Answer, context: &Context<'_>) -> bool {
     serve_otherwise(answer, context, |served| {
         change_one(served, |serve| {
-            let surviving = context.holdings.get(serve.device, serve.index)?.seal.statement().surviving();
+            let surviving =
+                context.holdings.get(serve.device, serve.index)?.seal.statement().surviving();
             match serve.select {
                 Select::Levels(mask) if mask != 0 && surviving & !mask != 0 => {
                     Some(Select::Levels(mask | 1 << (31 - (surviving & !mask).leading_zeros())))
@@ -59,7 +64,10 @@ pub(crate) fn other_event(answer: &mut Answer, context: &Context<'_>) -> bool {
         change_one(served, |serve| {
             let Select::Events(sequence) = &serve.select else { return None };
             let n = context.holdings.get(serve.device, serve.index)?.records.len() as u64;
-            let (at, _) = sequence.iter().enumerate().find(|(_, seq)| **seq + 1 < n && !sequence.contains(&(**seq + 1)))?;
+            let (at, _) = sequence
+                .iter()
+                .enumerate()
+                .find(|(_, seq)| **seq + 1 < n && !sequence.contains(&(**seq + 1)))?;
             let mut other = sequence.clone();
             other[at] += 1;
             Some(Select::Events(other))
@@ -75,7 +83,11 @@ pub(crate) fn drawn_again(answer: &mut Answer, context: &Context<'_>) -> bool {
         let alone = |serve: &Served| {
             let seal = context.holdings.get(serve.device, serve.index)?;
             let epoch = seal.seal.statement().epoch;
-            let next = serve.index.0.checked_add(1).and_then(|next| context.holdings.get(serve.device, SealIndex(next)));
+            let next = serve
+                .index
+                .0
+                .checked_add(1)
+                .and_then(|next| context.holdings.get(serve.device, SealIndex(next)));
             let shared = next.is_some_and(|next| next.seal.statement().epoch == epoch);
             let before = seal.seal.statement().last.is_some_and(|(_, before)| before == epoch);
             (!shared && !before).then_some(seal)
@@ -88,7 +100,15 @@ pub(crate) fn drawn_again(answer: &mut Answer, context: &Context<'_>) -> bool {
             let total = held.records.len() as u64;
             let most = usize::try_from(total.min(u64::from(count))).ok()?;
             let (mut chosen, mut scratch) = (vec![0; most], vec![Swap::FREE; scratch_for(most)]);
-            let chosen = choose(&seed, serve.device, held.seal.statement().epoch, total, &mut chosen, &mut scratch).ok()?;
+            let chosen = choose(
+                &seed,
+                serve.device,
+                held.seal.statement().epoch,
+                total,
+                &mut chosen,
+                &mut scratch,
+            )
+            .ok()?;
             chosen.sort_unstable();
             let drawn = Select::Events(chosen.to_vec());
             (drawn != serve.select).then_some(drawn)

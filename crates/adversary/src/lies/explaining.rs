@@ -5,16 +5,31 @@ use moteseal_core::record::{DeviceId, SealIndex};
 use crate::lie::{Context, Explanation};
 use crate::lies::range::neighbour;
 
-pub(crate) fn withheld(_: &Explanation, _: DeviceId, _: SealIndex, _: &Context<'_>) -> Option<Explanation> {
+pub(crate) fn withheld(
+    _: &Explanation,
+    _: DeviceId,
+    _: SealIndex,
+    _: &Context<'_>,
+) -> Option<Explanation> {
     None
 }
 
-pub(crate) fn another_seal(_: &Explanation, device: DeviceId, index: SealIndex, context: &Context<'_>) -> Option<Explanation> {
+pub(crate) fn another_seal(
+    _: &Explanation,
+    device: DeviceId,
+    index: SealIndex,
+    context: &Context<'_>,
+) -> Option<Explanation> {
     let other = neighbour(context, device, index)?;
     Some(Explanation { seal: other.sign1(), digests: other.explaining() })
 }
 
-pub(crate) fn made_up(honest: &Explanation, _: DeviceId, _: SealIndex, _: &Context<'_>) -> Option<Explanation> {
+pub(crate) fn made_up(
+    honest: &Explanation,
+    _: DeviceId,
+    _: SealIndex,
+    _: &Context<'_>,
+) -> Option<Explanation> {
     let mut forged = honest.clone();
     // The signature stands at the end.
     if let Some(byte) = forged.seal.last_mut() {
@@ -24,9 +39,17 @@ pub(crate) fn made_up(honest: &Explanation, _: DeviceId, _: SealIndex, _: &Conte
 }
 
 /// The digests of the explanation; where an honest store gave none (a tree's are optional), those that it could give.
-fn digests(honest: &Explanation, device: DeviceId, index: SealIndex, context: &Context<'_>) -> Vec<u8> {
+fn digests(
+    honest: &Explanation,
+    device: DeviceId,
+    index: SealIndex,
+    context: &Context<'_>,
+) -> Vec<u8> {
     if honest.digests.is_empty() {
-        return context.holdings.get(device, index).map_or_else(Vec::new, super::super::holdings::Held::explaining);
+        return context
+            .holdings
+            .get(device, index)
+            .map_or_else(Vec::new, super::super::holdings::Held::explaining);
     }
     honest.digests.clone()
 }

@@ -4,7 +4,11 @@ use crate::answer::{Answer, Part};
 use crate::forge::change_part;
 use crate::lie::Context;
 
-fn change_signed(answer: &mut Answer, context: &Context<'_>, change: impl Fn(&mut Vec<u8>)) -> bool {
+fn change_signed(
+    answer: &mut Answer,
+    context: &Context<'_>,
+    change: impl Fn(&mut Vec<u8>),
+) -> bool {
     change_part(answer, context, |part, _, _| {
         let Some(signature) = &mut part.signature else { return false };
         change(signature);

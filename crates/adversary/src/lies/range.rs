@@ -25,7 +25,11 @@ fn by_device(served: &[Served], context: &Context<'_>) -> Vec<(DeviceId, Vec<usi
 }
 
 /// A device in the middle of the answer that has at least `parts` in the range.
-fn middle_device(served: &[Served], context: &Context<'_>, parts: usize) -> Option<(DeviceId, Vec<usize>)> {
+fn middle_device(
+    served: &[Served],
+    context: &Context<'_>,
+    parts: usize,
+) -> Option<(DeviceId, Vec<usize>)> {
     let mut devices = by_device(served, context);
     devices.retain(|(_, list)| list.len() >= parts);
     let middle = devices.len() / 2;
@@ -68,8 +72,12 @@ pub(crate) fn shortened_epoch(answer: &mut Answer, context: &Context<'_>) -> boo
         for (device, parts) in by_device(served, context).into_iter().rev() {
             let epoch_of = |at: &usize| held(&served[*at]).map(|held| held.seal.statement().epoch);
             let newest = parts.last().and_then(epoch_of);
-            let shown: Vec<usize> = parts.iter().copied().filter(|at| epoch_of(at) == newest).collect();
-            let Some((last, shown)) = shown.split_last().filter(|(_, shown)| !shown.is_empty()) else { continue };
+            let shown: Vec<usize> =
+                parts.iter().copied().filter(|at| epoch_of(at) == newest).collect();
+            let Some((last, shown)) = shown.split_last().filter(|(_, shown)| !shown.is_empty())
+            else {
+                continue;
+            };
             let kept: Vec<&Held> = shown.iter().filter_map(|at| held(&served[*at])).collect();
             let selects = crate::honest::select(device, &kept, context.question.choice);
             for (at, select) in shown.iter().zip(selects) {
@@ -92,7 +100,9 @@ pub(crate) fn withheld_boundary(answer: &mut Answer, context: &Context<'_>) -> b
     serve_otherwise(answer, context, |served| {
         let behind = |serve: &Served| {
             let held = context.holdings.get(serve.device, serve.index);
-            held.is_some_and(|held| context.question.until.is_some_and(|until| held.seal.statement().epoch >= until))
+            held.is_some_and(|held| {
+                context.question.until.is_some_and(|until| held.seal.statement().epoch >= until)
+            })
         };
         let at = served.iter().position(behind)?;
         served.remove(at);
@@ -109,10 +119,15 @@ pub(crate) fn withheld_device(answer: &mut Answer, context: &Context<'_>) -> boo
 }
 
 /// Removes a part that another one of the same run follows, and gives the follower to `patch`.
-fn remove_within_run(answer: &mut Answer, context: &Context<'_>, patch: impl Fn(&mut Answer, &Place, u64)) -> bool {
+fn remove_within_run(
+    answer: &mut Answer,
+    context: &Context<'_>,
+    patch: impl Fn(&mut Answer, &Place, u64),
+) -> bool {
     let places = inner_places(answer, context);
     let follower = |place: &&Place| {
-        let next = places.iter().find(|next| next.item == place.item + 1 && next.device == place.device);
+        let next =
+            places.iter().find(|next| next.item == place.item + 1 && next.device == place.device);
         answer.part(place.item).is_some_and(|part| part.signature.is_none()) && next.is_some()
     };
     let Some(place) = places.iter().find(follower).copied() else { return false };
@@ -154,8 +169,10 @@ pub(crate) fn before(answer: &mut Answer, context: &Context<'_>) -> bool {
     serve_otherwise(answer, context, |served| {
         let (device, parts) = middle_device(served, context, 1)?;
         let first = served[parts[0]].index;
-        let held = context.holdings.seals(device).rfind(|held| held.seal.statement().index < first)?;
-        let serve = Served { device, index: held.seal.statement().index, select: selection(held, context) };
+        let held =
+            context.holdings.seals(device).rfind(|held| held.seal.statement().index < first)?;
+        let serve =
+            Served { device, index: held.seal.statement().index, select: selection(held, context) };
         served.insert(parts[0], serve);
         Some(())
     })
@@ -165,8 +182,12 @@ pub(crate) fn behind(answer: &mut Answer, context: &Context<'_>) -> bool {
     serve_otherwise(answer, context, |served| {
         let (device, parts) = middle_device(served, context, 1)?;
         let last = *parts.last()?;
-        let held = context.holdings.seals(device).find(|held| held.seal.statement().index > served[last].index)?;
-        let serve = Served { device, index: held.seal.statement().index, select: selection(held, context) };
+        let held = context
+            .holdings
+            .seals(device)
+            .find(|held| held.seal.statement().index > served[last].index)?;
+        let serve =
+            Served { device, index: held.seal.statement().index, select: selection(held, context) };
         // In place of the boundary, if there is one: its seal is the same, only with events.
         match served.get(last + 1) {
             Some(next) if next.device == device => served[last + 1] = serve,
@@ -189,17 +210,24 @@ pub(crate) fn replayed_epoch(answer: &mut Answer, context: &Context<'_>) -> bool
             let (old, new) = (old.seal.statement(), held.seal.statement());
             old.index < new.index && old.schema == new.schema
         });
-        let Some((old, select)) = older.find_map(|old| Some((old, select(old)?))) else { return false };
+        let Some((old, select)) = older.find_map(|old| Some((old, select(old)?))) else {
+            return false;
+        };
         let replayed = old.part(select, false);
         let (skipped, advance) = (part.skipped, part.advance);
-        *part = crate::answer::Part { skipped, advance, signature: part.signature.clone(), ..replayed };
+        *part =
+            crate::answer::Part { skipped, advance, signature: part.signature.clone(), ..replayed };
         true
     })
 }
 
 pub(crate) fn replayed_run(answer: &mut Answer, _: &Context<'_>) -> bool {
-    let Some(open) = answer.items.iter().position(|item| matches!(item, Item::Open(_))) else { return false };
-    let length = answer.items[open..].iter().position(|item| matches!(item, Item::Part(part) if part.signature.is_some()));
+    let Some(open) = answer.items.iter().position(|item| matches!(item, Item::Open(_))) else {
+        return false;
+    };
+    let length = answer.items[open..]
+        .iter()
+        .position(|item| matches!(item, Item::Part(part) if part.signature.is_some()));
     let Some(length) = length else { return false };
     let run = answer.items[open..=open + length].to_vec();
     answer.items.splice(open + length + 1..open + length + 1, run);
@@ -207,10 +235,12 @@ pub(crate) fn replayed_run(answer: &mut Answer, _: &Context<'_>) -> bool {
 }
 
 pub(crate) fn other_device(answer: &mut Answer, context: &Context<'_>) -> bool {
-    let devices: Vec<DeviceId> = by_device(&served(answer), context).into_iter().map(|(device, _)| device).collect();
+    let devices: Vec<DeviceId> =
+        by_device(&served(answer), context).into_iter().map(|(device, _)| device).collect();
     let Some(&device) = devices.get(devices.len() / 2) else { return false };
     let Some(&other) = devices.iter().find(|other| **other != device) else { return false };
-    let foreign: Vec<Served> = served(answer).into_iter().filter(|serve| serve.device == other).collect();
+    let foreign: Vec<Served> =
+        served(answer).into_iter().filter(|serve| serve.device == other).collect();
     // The other device's whole course, told as this one's.
     let mut told: Vec<Item> = crate::forge::compose(context.holdings, &foreign).items;
     told.retain(|item| !matches!(item, Item::End));
@@ -224,7 +254,9 @@ pub(crate) fn other_device(answer: &mut Answer, context: &Context<'_>) -> bool {
     }
     let own = |item: &Item| matches!(item, Item::Open(open) if open.device == device);
     let Some(start) = answer.items.iter().position(own) else { return false };
-    let ends = |item: &Item| matches!(item, Item::End) || matches!(item, Item::Open(open) if open.device != device);
+    let ends = |item: &Item| {
+        matches!(item, Item::End) || matches!(item, Item::Open(open) if open.device != device)
+    };
     let Some(length) = answer.items[start..].iter().position(ends) else { return false };
     answer.items.splice(start..start + length, told);
     true
@@ -255,7 +287,9 @@ pub(crate) fn equivocation(answer: &mut Answer, context: &Context<'_>) -> bool {
         *byte ^= 1;
         let sign = |message: &[u8]| accomplice(place.device, message);
         let Some(forged) = reseal(held, records, &sign) else { continue };
-        let Some(select) = answer.part(place.item).map(|part| part.select.clone()) else { continue };
+        let Some(select) = answer.part(place.item).map(|part| part.select.clone()) else {
+            continue;
+        };
         answer.items.splice(place.item + 1..place.item + 1, forged.run(select));
         return true;
     }
@@ -263,7 +297,13 @@ pub(crate) fn equivocation(answer: &mut Answer, context: &Context<'_>) -> bool {
 }
 
 /// The seal of this index, if the cloud has it, and the one after it.
-pub(crate) fn neighbour<'a>(context: &Context<'a>, device: DeviceId, index: SealIndex) -> Option<&'a Held> {
+pub(crate) fn neighbour<'a>(
+    context: &Context<'a>,
+    device: DeviceId,
+    index: SealIndex,
+) -> Option<&'a Held> {
     let seals = || context.holdings.seals(device);
-    seals().find(|held| held.seal.statement().index > index).or_else(|| seals().rfind(|held| held.seal.statement().index < index))
+    seals()
+        .find(|held| held.seal.statement().index > index)
+        .or_else(|| seals().rfind(|held| held.seal.statement().index < index))
 }

@@ -14,7 +14,9 @@ fn levels(held: &Held) -> u8 {
 
 pub(crate) fn altered(answer: &mut Answer, context: &Context<'_>) -> bool {
     change_part(answer, context, |part, held, _| {
-        let Some((.., at)) = layout(part, held).into_iter().rfind(|(.., at)| !at.is_empty()) else { return false };
+        let Some((.., at)) = layout(part, held).into_iter().rfind(|(.., at)| !at.is_empty()) else {
+            return false;
+        };
         part.events[at.end - 1] ^= 4;
         true
     })
@@ -52,7 +54,9 @@ pub(crate) fn reordered(answer: &mut Answer, context: &Context<'_>) -> bool {
 
 /// Puts events of another seal where a part has its own: a star's whole block, a tree's single event.
 fn moved(part: &mut Part, held: &Held, other: &Held) -> bool {
-    if other.seal.statement().scheme != held.seal.statement().scheme || other.framing != held.framing {
+    if other.seal.statement().scheme != held.seal.statement().scheme
+        || other.framing != held.framing
+    {
         return false;
     }
     let events = layout(part, held);
@@ -64,13 +68,22 @@ fn moved(part: &mut Part, held: &Held, other: &Held) -> bool {
         return foreign.next().is_some();
     }
     for level in (0..levels(held)).rev() {
-        let own: Vec<_> = events.iter().filter(|(_, of, _)| *of == level).map(|(.., at)| at.clone()).collect();
-        let (Some(start), Some(end)) = (own.first().map(|at| at.start), own.last().map(|at| at.end)) else { continue };
+        let own: Vec<_> =
+            events.iter().filter(|(_, of, _)| *of == level).map(|(.., at)| at.clone()).collect();
+        let (Some(start), Some(end)) =
+            (own.first().map(|at| at.start), own.last().map(|at| at.end))
+        else {
+            continue;
+        };
         let foreign = other.members(1 << level);
-        let records = foreign.iter().filter_map(|&seq| other.records.get(usize::try_from(seq).ok()?));
+        let records =
+            foreign.iter().filter_map(|&seq| other.records.get(usize::try_from(seq).ok()?));
         let block: Vec<u8> = records.flatten().copied().collect();
         // Records without a length only: then blocks of one size have one count.
-        if foreign.len() == own.len() && block.len() == end - start && part.events[start..end] != block {
+        if foreign.len() == own.len()
+            && block.len() == end - start
+            && part.events[start..end] != block
+        {
             part.events[start..end].copy_from_slice(&block);
             return true;
         }
@@ -80,7 +93,10 @@ fn moved(part: &mut Part, held: &Held, other: &Held) -> bool {
 
 pub(crate) fn of_other_epoch(answer: &mut Answer, context: &Context<'_>) -> bool {
     change_part(answer, context, |part, held, place| {
-        let mut others = context.holdings.seals(place.device).filter(|other| other.seal.digest() != held.seal.digest());
+        let mut others = context
+            .holdings
+            .seals(place.device)
+            .filter(|other| other.seal.digest() != held.seal.digest());
         others.any(|other| moved(part, held, other))
     })
 }
@@ -95,11 +111,17 @@ pub(crate) fn of_other_device(answer: &mut Answer, context: &Context<'_>) -> boo
 
 pub(crate) fn sealed_anew(answer: &mut Answer, context: &Context<'_>) -> bool {
     change_part(answer, context, |part, held, _| {
-        let Some((seq, ..)) = layout(part, held).into_iter().find(|(.., at)| !at.is_empty()) else { return false };
+        let Some((seq, ..)) = layout(part, held).into_iter().find(|(.., at)| !at.is_empty()) else {
+            return false;
+        };
         let mut records = held.records.clone();
-        let Some(byte) = usize::try_from(seq).ok().and_then(|seq| records[seq].last_mut()) else { return false };
+        let Some(byte) = usize::try_from(seq).ok().and_then(|seq| records[seq].last_mut()) else {
+            return false;
+        };
         *byte ^= 1;
-        let Ok(own_key) = SecretKey::from_seed(held.seal.algorithm(), &[0x6d; 32]) else { return false };
+        let Ok(own_key) = SecretKey::from_seed(held.seal.algorithm(), &[0x6d; 32]) else {
+            return false;
+        };
         let sign = |message: &[u8]| {
             let mut signature = vec![0; held.seal.algorithm().signature_length()];
             own_key.sign(message, &mut signature).ok().map(|_| signature)
@@ -113,13 +135,18 @@ pub(crate) fn sealed_anew(answer: &mut Answer, context: &Context<'_>) -> bool {
 pub(crate) fn dropped(answer: &mut Answer, context: &Context<'_>) -> bool {
     change_part(answer, context, |part, held, _| {
         let events = layout(part, held);
-        let Some((last, _, at)) = events.iter().max_by_key(|(seq, ..)| *seq).filter(|_| events.len() > 1) else { return false };
+        let Some((last, _, at)) =
+            events.iter().max_by_key(|(seq, ..)| *seq).filter(|_| events.len() > 1)
+        else {
+            return false;
+        };
         if let Select::Events(sequence) = &part.select {
             let rest = sequence.iter().copied().filter(|seq| seq != last).collect();
             *part = held.part(Select::Events(rest), part.signature.is_some());
             return true;
         }
-        let start = at.start - if held.framing == moteseal_core::record::Framing::Prefixed { 2 } else { 0 };
+        let start =
+            at.start - if held.framing == moteseal_core::record::Framing::Prefixed { 2 } else { 0 };
         part.events.drain(start..at.end);
         part.n = u32::try_from(*last).unwrap_or(part.n);
         // Without its last event a level may be empty, and then it cannot be selected.
@@ -145,7 +172,9 @@ pub(crate) fn added(answer: &mut Answer, context: &Context<'_>) -> bool {
         let level = held.seal.statement().salt.level(moteseal_core::Sequence(seq), levels(held)).0;
         // Behind the last event of its level; a tree's events lie by seq, so behind all.
         let tree = part.scheme == Scheme::Tree;
-        let Some((.., at)) = events.iter().rfind(|(_, of, _)| tree || *of == level) else { return false };
+        let Some((.., at)) = events.iter().rfind(|(_, of, _)| tree || *of == level) else {
+            return false;
+        };
         let mut record = Vec::new();
         crate::holdings::frame(&mut record, held.framing, &part.events[at.clone()]);
         part.events.splice(at.end..at.end, record);
@@ -156,7 +185,9 @@ pub(crate) fn added(answer: &mut Answer, context: &Context<'_>) -> bool {
 
 pub(crate) fn cut_off(answer: &mut Answer, context: &Context<'_>) -> bool {
     change_part(answer, context, |part, held, _| {
-        let Some((.., at)) = layout(part, held).into_iter().max_by_key(|(.., at)| at.end) else { return false };
+        let Some((.., at)) = layout(part, held).into_iter().max_by_key(|(.., at)| at.end) else {
+            return false;
+        };
         let head = if held.framing == moteseal_core::record::Framing::Prefixed { 2 } else { 0 };
         part.events.truncate(at.start - head);
         true

@@ -89,7 +89,11 @@ pub(crate) fn skipped(answer: &mut Answer, context: &Context<'_>) -> bool {
 pub(crate) fn round(answer: &mut Answer, context: &Context<'_>) -> bool {
     change_part(answer, context, |part, held, _| {
         let Select::Levels(mask) = part.select else { return false };
-        let lowest = if mask == 0 { levels(held) - 1 } else { u8::try_from(mask.trailing_zeros()).unwrap_or(0) };
+        let lowest = if mask == 0 {
+            levels(held) - 1
+        } else {
+            u8::try_from(mask.trailing_zeros()).unwrap_or(0)
+        };
         if lowest == 0 {
             return false;
         }
@@ -203,7 +207,11 @@ fn change_schema(answer: &mut Answer, change: impl Fn(&mut Vec<Field<'_>>) -> bo
             continue;
         }
         let mut out = vec![0; bytes.len() + 64];
-        let Ok(changed) = Schema::encode(&fields, &mut out).map(|schema| schema.as_bytes().to_vec()) else { continue };
+        let Ok(changed) =
+            Schema::encode(&fields, &mut out).map(|schema| schema.as_bytes().to_vec())
+        else {
+            continue;
+        };
         *bytes = changed;
         return true;
     }
@@ -221,7 +229,8 @@ pub(crate) fn unit(answer: &mut Answer, _: &Context<'_>) -> bool {
 
 pub(crate) fn scale(answer: &mut Answer, _: &Context<'_>) -> bool {
     change_schema(answer, |fields| {
-        let whole = |kind: FieldType| !matches!(kind, FieldType::F32 | FieldType::F64 | FieldType::Time);
+        let whole =
+            |kind: FieldType| !matches!(kind, FieldType::F32 | FieldType::F64 | FieldType::Time);
         fields.iter_mut().find(|field| whole(field.kind)).is_some_and(|field| {
             field.divisor = if field.divisor == 10 { 100 } else { 10 };
             true

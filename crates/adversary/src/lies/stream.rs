@@ -38,7 +38,10 @@ pub(crate) fn after_the_end(answer: &mut Answer, _: &Context<'_>) -> bool {
 /// Puts something before the second device, or before the end.
 fn insert(answer: &mut Answer, item: Item) -> bool {
     let opens = answer.items.iter().enumerate().filter(|(_, item)| matches!(item, Item::Open(_)));
-    let at = opens.map(|(at, _)| at).nth(1).or_else(|| answer.items.iter().rposition(|item| *item == Item::End));
+    let at = opens
+        .map(|(at, _)| at)
+        .nth(1)
+        .or_else(|| answer.items.iter().rposition(|item| *item == Item::End));
     at.is_some_and(|at| {
         answer.items.insert(at, item);
         true
@@ -87,7 +90,9 @@ pub(crate) fn endless_run(answer: &mut Answer, context: &Context<'_>) -> bool {
     let Some(held) = context.holdings.get(place.device, place.index) else { return false };
     let first = Part { last_in_epoch: false, ..held.part(Select::Levels(0), false) };
     let next = Part { skipped: 0, advance: 0, ..first.clone() };
-    let parts = std::iter::once(first).chain(std::iter::repeat_n(next, 256)).map(|part| Item::Part(Box::new(part)));
+    let parts = std::iter::once(first)
+        .chain(std::iter::repeat_n(next, 256))
+        .map(|part| Item::Part(Box::new(part)));
     answer.items.splice(place.item..place.item, parts);
     true
 }

@@ -4,7 +4,8 @@ use std::convert::Infallible;
 use std::hint::black_box;
 
 use moteseal_core::cast::{
-    ChainDraft, ChainId, ChainNumber, Head, Incoming, KeyId, Kind, MAX_HEAD, MAX_LEAF, NetworkId, OutgoingChain, Tag, Taken,
+    ChainDraft, ChainId, ChainNumber, Head, Incoming, KeyId, Kind, MAX_HEAD, MAX_LEAF, NetworkId,
+    OutgoingChain, Tag, Taken,
 };
 use moteseal_core::signature::{Algorithm, PublicKey, SecretKey};
 use moteseal_core::{DeviceId, Digest};
@@ -12,7 +13,11 @@ use moteseal_core::{DeviceId, Digest};
 use super::Message;
 use crate::measure::Contender;
 
-const ID: ChainId = ChainId { network: NetworkId(*b"a harbor"), sender: DeviceId(*b"thecrane"), number: ChainNumber(7) };
+const ID: ChainId = ChainId {
+    network: NetworkId(*b"a harbor"),
+    sender: DeviceId(*b"thecrane"),
+    number: ChainNumber(7),
+};
 
 pub(super) fn key(algorithm: Algorithm) -> SecretKey {
     SecretKey::from_seed(algorithm, &[5; 32]).expect("every suite is built in")
@@ -27,27 +32,44 @@ struct Room {
 
 impl Room {
     fn new(messages: usize) -> Self {
-        Self { digests: vec![Digest::NULL; messages], tags: vec![[0; 8]; messages], scratch: vec![0; MAX_LEAF] }
+        Self {
+            digests: vec![Digest::NULL; messages],
+            tags: vec![[0; 8]; messages],
+            scratch: vec![0; MAX_LEAF],
+        }
     }
 
-    fn build(&mut self, key: KeyId, number: ChainNumber, messages: &[Message], per_block: u8) -> OutgoingChain<'_> {
+    fn build(
+        &mut self,
+        key: KeyId,
+        number: ChainNumber,
+        messages: &[Message],
+        per_block: u8,
+    ) -> OutgoingChain<'_> {
         let count = u32::try_from(messages.len()).expect("few messages");
         let id = ChainId { number, ..ID };
-        let draft = ChainDraft { id, key, messages: count, per_block, kind: Kind::Messages, label: "" };
+        let draft =
+            ChainDraft { id, key, messages: count, per_block, kind: Kind::Messages, label: "" };
         let read = |number: u32, buffer: &mut [u8]| {
             let message = &messages[number as usize];
             buffer[..message.len()].copy_from_slice(message);
             Ok::<_, Infallible>(message.len())
         };
-        OutgoingChain::build(draft, &mut self.digests, &mut self.tags, &mut self.scratch, read).expect("a chain that can be said")
+        OutgoingChain::build(draft, &mut self.digests, &mut self.tags, &mut self.scratch, read)
+            .expect("a chain that can be said")
     }
 }
 
 /// A sender's whole work, from messages to leaves. Each chain has another number, for signatures of ML-DSA-44 take as many tries as what is
 /// signed needs.
-pub(super) fn sealing<'a>(messages: &'a [Message], per_block: u8, key: &'a SecretKey) -> Contender<'a> {
+pub(super) fn sealing<'a>(
+    messages: &'a [Message],
+    per_block: u8,
+    key: &'a SecretKey,
+) -> Contender<'a> {
     let mut room = Room::new(messages.len());
-    let (mut signed, mut head, mut leaf) = (vec![0; MAX_HEAD], vec![0; MAX_HEAD], vec![0; MAX_LEAF]);
+    let (mut signed, mut head, mut leaf) =
+        (vec![0; MAX_HEAD], vec![0; MAX_HEAD], vec![0; MAX_LEAF]);
     let (mut number, id) = (ID.number, KeyId::of(&key.public()));
     Contender::new(messages.len(), move || {
         number.0 += 1;
@@ -56,7 +78,11 @@ pub(super) fn sealing<'a>(messages: &'a [Message], per_block: u8, key: &'a Secre
         let mut left = messages.iter();
         for block in 1..=chain.blocks() {
             for (index, message) in (0..chain.in_block(block)).zip(&mut left) {
-                black_box(chain.leaf(block, index, message, &mut leaf).expect("the message has not changed"));
+                black_box(
+                    chain
+                        .leaf(block, index, message, &mut leaf)
+                        .expect("the message has not changed"),
+                );
             }
         }
     })
@@ -74,11 +100,20 @@ impl Sent {
     pub(super) fn new(messages: &[Message], per_block: u8, key: &SecretKey) -> Self {
         let mut room = Room::new(messages.len());
         let chain = room.build(KeyId::of(&key.public()), ID.number, messages, per_block);
-        let (mut signed, mut head, mut out) = (vec![0; MAX_HEAD], vec![0; MAX_HEAD], vec![0; MAX_LEAF]);
+        let (mut signed, mut head, mut out) =
+            (vec![0; MAX_HEAD], vec![0; MAX_HEAD], vec![0; MAX_LEAF]);
         let head = chain.head(key, &mut signed, &mut head).expect("the key signs").to_vec();
-        let places = (1..=chain.blocks()).flat_map(|block| (0..chain.in_block(block)).map(move |index| (block, index)));
+        let places = (1..=chain.blocks())
+            .flat_map(|block| (0..chain.in_block(block)).map(move |index| (block, index)));
         let leaf = |((block, index), message): ((u32, u8), &Message)| {
-            (block, index, chain.leaf(block, index, message, &mut out).expect("the message has not changed").to_vec())
+            (
+                block,
+                index,
+                chain
+                    .leaf(block, index, message, &mut out)
+                    .expect("the message has not changed")
+                    .to_vec(),
+            )
         };
         let leaves = places.zip(messages).map(leaf).collect();
         Self { per_block, key: key.public(), head, leaves }
@@ -96,11 +131,13 @@ impl Sent {
     }
 
     fn open(&self, scratch: &mut [u8]) -> Head<'_> {
-        Head::open(black_box(&self.head), ID.network, ID.sender, &self.key, scratch).expect("an authentic head")
+        Head::open(black_box(&self.head), ID.network, ID.sender, &self.key, scratch)
+            .expect("an authentic head")
     }
 
     fn take_all<const B: usize>(&self, head: &Head<'_>) {
-        let mut incoming = Incoming::<B>::new(black_box(head)).expect("there is room for the block");
+        let mut incoming =
+            Incoming::<B>::new(black_box(head)).expect("there is room for the block");
         for (block, index, leaf) in &self.leaves {
             match incoming.take(*block, *index, black_box(leaf)) {
                 Ok(Taken::Pending { message } | Taken::Verified { message, .. }) => {

@@ -30,19 +30,28 @@ pub(super) struct Sigs<'a> {
 
 impl<'a> Sigs<'a> {
     pub(super) fn new(messages: &'a [Message], key: &'a SecretKey) -> Self {
-        let packets = messages.iter().map(|message| sigs::seal(key, message).expect("the key signs")).collect();
+        let packets = messages
+            .iter()
+            .map(|message| sigs::seal(key, message).expect("the key signs"))
+            .collect();
         Self { messages, key, public: key.public(), packets }
     }
 
     pub(super) fn signing(&self) -> Contender<'_> {
         Contender::new(self.messages.len(), || {
-            self.messages.iter().for_each(|message| drop(black_box(sigs::seal(self.key, black_box(message)))));
+            self.messages
+                .iter()
+                .for_each(|message| drop(black_box(sigs::seal(self.key, black_box(message)))));
         })
     }
 
     pub(super) fn verifying(&self) -> Contender<'_> {
         Contender::new(self.packets.len(), || {
-            assert!(self.packets.iter().all(|packet| sigs::open(&self.public, black_box(packet)).is_some()));
+            assert!(
+                self.packets
+                    .iter()
+                    .all(|packet| sigs::open(&self.public, black_box(packet)).is_some())
+            );
         })
     }
 }
@@ -58,12 +67,21 @@ impl<'a> Hmac<'a> {
     pub(super) fn new(messages: &'a [Message]) -> Self {
         let key = hmac::Hmac::new_from_slice(&[7; 32]).expect("HMAC takes keys of any length");
         let paper = SharedKey::new(&[7; 20]);
-        let tagged = messages.iter().map(|message| (message, tag(&key, message), paper.paper_tag(message))).collect();
+        let tagged = messages
+            .iter()
+            .map(|message| (message, tag(&key, message), paper.paper_tag(message)))
+            .collect();
         Self { key, paper, tagged }
     }
 
-    fn times(&self, times: usize, run: impl Fn(&(&'a Message, [u8; 8], [u8; 8])) + 'a) -> Contender<'_> {
-        Contender::new(times * self.tagged.len(), move || (0..times).for_each(|_| self.tagged.iter().for_each(&run)))
+    fn times(
+        &self,
+        times: usize,
+        run: impl Fn(&(&'a Message, [u8; 8], [u8; 8])) + 'a,
+    ) -> Contender<'_> {
+        Contender::new(times * self.tagged.len(), move || {
+            (0..times).for_each(|_| self.tagged.iter().for_each(&run))
+        })
     }
 
     pub(super) fn sealing(&'a self, times: usize) -> Contender<'a> {
@@ -73,7 +91,9 @@ impl<'a> Hmac<'a> {
     }
 
     pub(super) fn verifying(&'a self, times: usize) -> Contender<'a> {
-        self.times(times, |(message, right, _)| assert!(tag(&self.key, black_box(*message)) == *right))
+        self.times(times, |(message, right, _)| {
+            assert!(tag(&self.key, black_box(*message)) == *right)
+        })
     }
 
     pub(super) fn paper_sealing(&'a self, times: usize) -> Contender<'a> {
@@ -83,7 +103,9 @@ impl<'a> Hmac<'a> {
     }
 
     pub(super) fn paper_verifying(&'a self, times: usize) -> Contender<'a> {
-        self.times(times, |(message, _, right)| assert!(self.paper.paper_tag(black_box(*message)) == *right))
+        self.times(times, |(message, _, right)| {
+            assert!(self.paper.paper_tag(black_box(*message)) == *right)
+        })
     }
 }
 
@@ -107,7 +129,11 @@ const SECRET: [u8; 16] = [9; 16];
 impl<'a> Tesla<'a> {
     pub(super) fn new(messages: &'a [Message]) -> Self {
         let schedule = Schedule {
-            id: ChainId { network: NetworkId([1; 8]), sender: DeviceId([2; 8]), number: ChainNumber(3) },
+            id: ChainId {
+                network: NetworkId([1; 8]),
+                sender: DeviceId([2; 8]),
+                number: ChainNumber(3),
+            },
             start_ms: 0,
             interval_ms: INTERVAL_MS,
             delay: 2,
@@ -128,10 +154,16 @@ impl<'a> Tesla<'a> {
     }
 
     pub(super) fn verifying(&self) -> Contender<'_> {
-        let frames: Vec<_> = self.frames.iter().map(|(now, frame)| (*now, TeslaFrame::decode(frame).expect("a frame"))).collect();
-        let mut receiver =
-            Receiver::<4, 1, PAYLOAD>::new(self.parameters, Settings { offset_ms: 100, steps: 8, budget: 64, seed: 1 })
-                .expect("there are rows enough");
+        let frames: Vec<_> = self
+            .frames
+            .iter()
+            .map(|(now, frame)| (*now, TeslaFrame::decode(frame).expect("a frame")))
+            .collect();
+        let mut receiver = Receiver::<4, 1, PAYLOAD>::new(
+            self.parameters,
+            Settings { offset_ms: 100, steps: 8, budget: 64, seed: 1 },
+        )
+        .expect("there are rows enough");
         let fresh = receiver.clone();
         Contender::new(self.messages.len(), move || {
             receiver.clone_from(&fresh);
@@ -180,10 +212,15 @@ impl Paper {
     const SIGNED: usize = 4;
 
     pub(super) fn new(messages: &[Message], per_block: usize) -> Self {
-        let key = secp160r1::SecretKey::new(0x1234_5678_9abc_def0_u64.into()).expect("below the order");
+        let key =
+            secp160r1::SecretKey::new(0x1234_5678_9abc_def0_u64.into()).expect("below the order");
         let messages: Vec<Vec<u8>> = messages.iter().map(|message| message.to_vec()).collect();
         let packets = Chain::generate(&messages, per_block, [1; 8], &key).packets();
-        let signed = messages.iter().take(Self::SIGNED).map(|message| sigs::seal_secp160r1(&key, message)).collect();
+        let signed = messages
+            .iter()
+            .take(Self::SIGNED)
+            .map(|message| sigs::seal_secp160r1(&key, message))
+            .collect();
         Self { per_block, messages, key, packets, signed }
     }
 
@@ -194,27 +231,39 @@ impl Paper {
     pub(super) fn signing_each(&self) -> Contender<'_> {
         Contender::new(Self::SIGNED, || {
             let messages = self.messages.iter().take(Self::SIGNED);
-            messages.for_each(|message| drop(black_box(sigs::seal_secp160r1(&self.key, black_box(message)))));
+            messages.for_each(|message| {
+                drop(black_box(sigs::seal_secp160r1(&self.key, black_box(message))))
+            });
         })
     }
 
     pub(super) fn verifying_each(&self) -> Contender<'_> {
         Contender::new(Self::SIGNED, || {
             let mut packets = self.signed.iter();
-            assert!(packets.all(|packet| sigs::open_secp160r1(self.key.public(), black_box(packet)).is_some()));
+            assert!(packets.all(|packet| {
+                sigs::open_secp160r1(self.key.public(), black_box(packet)).is_some()
+            }));
         })
     }
 
     pub(super) fn sealing(&self) -> Contender<'_> {
         Contender::new(self.messages.len(), || {
-            drop(black_box(Chain::generate(black_box(&self.messages), self.per_block, [1; 8], &self.key)));
+            drop(black_box(Chain::generate(
+                black_box(&self.messages),
+                self.per_block,
+                [1; 8],
+                &self.key,
+            )));
         })
     }
 
     pub(super) fn verifying(&self) -> Contender<'_> {
         Contender::new(self.messages.len(), || {
-            let mut receiver = PaperReceiver::new(self.key.public().clone(), self.messages.len(), self.per_block);
-            self.packets.iter().for_each(|packet| drop(black_box(receiver.hear(black_box(packet)))));
+            let mut receiver =
+                PaperReceiver::new(self.key.public().clone(), self.messages.len(), self.per_block);
+            self.packets
+                .iter()
+                .for_each(|packet| drop(black_box(receiver.hear(black_box(packet)))));
             assert_eq!(receiver.accepted.len(), self.messages.len());
         })
     }

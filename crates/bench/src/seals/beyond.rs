@@ -32,12 +32,23 @@ fn overhead(algorithm: Algorithm, scheme: Scheme, events: u64) -> Result<usize, 
     let operator = SecretKey::from_seed(Algorithm::Ed25519, &[1; 32]).map_err(said)?;
     let secret = SecretKey::from_seed(algorithm, &[2; 32]).map_err(said)?;
     let devices = [("dev1", secret.public())];
-    let group = FirstRoster { group: "home", epoch_ms: 3_600_000, levels: 16, budget: None, devices: &devices };
-    let roster = Roster::open(&group.issue(&operator).map_err(said)?, &operator.public()).map_err(said)?;
-    let fields = [Field::parse("temperature:Cel:i16/100").map_err(said)?, Field::parse("humidity:%RH:u16/100").map_err(said)?];
+    let group = FirstRoster {
+        group: "home",
+        epoch_ms: 3_600_000,
+        levels: 16,
+        budget: None,
+        devices: &devices,
+    };
+    let roster =
+        Roster::open(&group.issue(&operator).map_err(said)?, &operator.public()).map_err(said)?;
+    let fields = [
+        Field::parse("temperature:Cel:i16/100").map_err(said)?,
+        Field::parse("humidity:%RH:u16/100").map_err(said)?,
+    ];
     let mut buffer = [0; 512];
     let schema = Schema::encode(&fields, &mut buffer).map_err(said)?;
-    let profile = Profile::new(&roster, "dev1", scheme, &schema).ok_or("the roster has no such device")?;
+    let profile =
+        Profile::new(&roster, "dev1", scheme, &schema).ok_or("the roster has no such device")?;
     let chain = Chain::start(profile.certificate);
     let mut sealer = Sealer::new(profile, secret, SaltKey::new([3; 32]), chain);
     let mut bundles = Vec::new();
@@ -48,7 +59,10 @@ fn overhead(algorithm: Algorithm, scheme: Scheme, events: u64) -> Result<usize, 
         }
     }
     bundles.extend(sealer.close(true).map_err(said)?);
-    bundles.get(1).map(|bundle| bundle.uplink_overhead()).ok_or_else(|| "an epoch was not sealed".to_owned())
+    bundles
+        .get(1)
+        .map(|bundle| bundle.uplink_overhead())
+        .ok_or_else(|| "an epoch was not sealed".to_owned())
 }
 
 /// Overhead bytes and time against an epoch's length.
@@ -56,7 +70,8 @@ pub(super) fn by_epoch(effort: &Effort) -> Result<Vec<ByEpoch>, String> {
     let mut rows = Vec::new();
     for &events in effort.lengths {
         let count = usize::try_from(events).map_err(said)?;
-        let records: Vec<Record> = (0..u32::try_from(events).map_err(said)?).map(u32::to_be_bytes).collect();
+        let records: Vec<Record> =
+            (0..u32::try_from(events).map_err(said)?).map(u32::to_be_bytes).collect();
         let keys = SUITES.map(|algorithm| SecretKey::from_seed(algorithm, &[7; 32]));
         let keys = keys.into_iter().collect::<Result<Vec<_>, _>>().map_err(said)?;
         // Short epochs several times over, so that a run takes a millisecond or so.
@@ -74,7 +89,12 @@ pub(super) fn by_epoch(effort: &Effort) -> Result<Vec<ByEpoch>, String> {
         for (at, algorithm) in SUITES.into_iter().enumerate() {
             #[allow(clippy::cast_precision_loss)]
             let bytes = overhead(algorithm, Scheme::Star, events)? as f64 / events as f64;
-            rows.push(ByEpoch { suite: name(algorithm), events, bytes, time: extremes(&times, at) });
+            rows.push(ByEpoch {
+                suite: name(algorithm),
+                events,
+                bytes,
+                time: extremes(&times, at),
+            });
         }
     }
     Ok(rows)
@@ -92,8 +112,16 @@ pub(super) fn uplink() -> Result<Vec<Uplink>, String> {
         // What no format can have less of: nothing frames, names or numbers these.
         row("sign-each, the bare Ed25519 signature".to_owned(), 64.0, Origin::Arithmetic);
         #[allow(clippy::cast_precision_loss)]
-        row("hash chaining on-line, a one-time signature an event".to_owned(), SIGNATURE_BYTES as f64, Origin::Arithmetic);
-        row("hash chaining off-line, the next one's digest in each message".to_owned(), 32.0 + 64.0 / 298.0, Origin::Arithmetic);
+        row(
+            "hash chaining on-line, a one-time signature an event".to_owned(),
+            SIGNATURE_BYTES as f64,
+            Origin::Arithmetic,
+        );
+        row(
+            "hash chaining off-line, the next one's digest in each message".to_owned(),
+            32.0 + 64.0 / 298.0,
+            Origin::Arithmetic,
+        );
         for (scheme, what) in [(Scheme::Star, "star"), (Scheme::Tree, "tree")] {
             for events in [HOUR, EPOCH as u64] {
                 #[allow(clippy::cast_precision_loss)]
@@ -103,7 +131,11 @@ pub(super) fn uplink() -> Result<Vec<Uplink>, String> {
         }
         #[allow(clippy::cast_precision_loss)]
         let beside = overhead(Algorithm::MlDsa44, Scheme::Star, 1440)? as f64 / 1440.0;
-        row("star of 1440 events (a day of minutes), ML-DSA-44".to_owned(), beside, Origin::Encoding);
+        row(
+            "star of 1440 events (a day of minutes), ML-DSA-44".to_owned(),
+            beside,
+            Origin::Encoding,
+        );
     }
     rows.push(Uplink {
         format: "a comparable product: an Ed25519 signature an event in its own envelope (as stated for it)".to_owned(),

@@ -41,7 +41,10 @@ pub(super) fn measure(
     seed: Seed,
     measured: &mut Measured,
 ) -> Result<(), String> {
-    let Some((seals, counted)) = feed::sampled(inputs.devices, effort.budget_days, budget, seed) else { return Ok(()) };
+    let Some((seals, counted)) = feed::sampled(inputs.devices, effort.budget_days, budget, seed)
+    else {
+        return Ok(());
+    };
     if seals.is_empty() {
         return Ok(());
     }
@@ -49,7 +52,8 @@ pub(super) fn measure(
         measured.counted.push(counted);
     }
     let said = |error: super::legacy::Refused| error.to_string();
-    for key in [Key::Rsa(Rsa::generate().map_err(said)?), Key::Dsa(Dsa::generate().map_err(said)?)] {
+    for key in [Key::Rsa(Rsa::generate().map_err(said)?), Key::Dsa(Dsa::generate().map_err(said)?)]
+    {
         theirs::<Md5>(&key, &seals, budget, effort, measured);
         theirs::<Sha1>(&key, &seals, budget, effort, measured);
         theirs::<Sha256>(&key, &seals, budget, effort, measured);
@@ -65,8 +69,11 @@ pub(super) fn measure(
 
 /// A signature an event: events a second signed and verified.
 fn each(key: &Key, seals: &[Sampled], effort: &Effort) -> (f64, f64) {
-    let events: Vec<Record> =
-        seals.iter().flat_map(|seal| seal.sent.iter().map(|&(_, event)| event)).take(effort.signatures).collect();
+    let events: Vec<Record> = seals
+        .iter()
+        .flat_map(|seal| seal.sent.iter().map(|&(_, event)| event))
+        .take(effort.signatures)
+        .collect();
     let sign = |event: &Record| key.sign::<Md5>(&Md5::of(&[event]));
     let signatures: Vec<_> = events.iter().map(sign).collect();
     let mut contenders = [
@@ -76,7 +83,12 @@ fn each(key: &Key, seals: &[Sampled], effort: &Effort) -> (f64, f64) {
             });
         }),
         Contender::new(events.len(), || {
-            assert!(events.iter().zip(&signatures).all(|(event, signature)| key.verify::<Md5>(&Md5::of(&[event]), signature)));
+            assert!(
+                events
+                    .iter()
+                    .zip(&signatures)
+                    .all(|(event, signature)| key.verify::<Md5>(&Md5::of(&[event]), signature))
+            );
         }),
     ];
     let times = interleaved(effort.repetitions, &mut contenders);
@@ -121,7 +133,8 @@ impl<H: Named> Held<H> {
             (place, siblings)
         });
         let siblings = siblings.collect();
-        let (star_signature, tree_signature) = (key.sign::<H>(star.root().as_ref()), key.sign::<H>(nodes.root().as_ref()));
+        let (star_signature, tree_signature) =
+            (key.sign::<H>(star.root().as_ref()), key.sign::<H>(nodes.root().as_ref()));
         Self { star, star_signature, nodes, siblings, tree_signature }
     }
 
@@ -157,7 +170,13 @@ impl<H: Named> Held<H> {
 }
 
 /// The paper's two schemes with one of its suites.
-fn theirs<H: Named>(key: &Key, seals: &[Sampled], budget: u64, effort: &Effort, measured: &mut Measured) {
+fn theirs<H: Named>(
+    key: &Key,
+    seals: &[Sampled],
+    budget: u64,
+    effort: &Effort,
+    measured: &mut Measured,
+) {
     let held: Vec<_> = seals.iter().map(|seal| Held::<H>::new(key, seal)).collect();
     let (sent, saved) = sizes(seals);
     let mut receiver = Receiver::<H>::new(usize::MAX);
@@ -167,14 +186,20 @@ fn theirs<H: Named>(key: &Key, seals: &[Sampled], budget: u64, effort: &Effort, 
                 black_box(key.sign::<H>(star_of::<H>(black_box(seal)).root().as_ref()));
             }
         }),
-        Contender::new(saved, || assert!(held.iter().zip(seals).all(|(held, seal)| held.verify_star(key, seal)))),
+        Contender::new(saved, || {
+            assert!(held.iter().zip(seals).all(|(held, seal)| held.verify_star(key, seal)))
+        }),
         Contender::new(sent, || {
             for seal in seals {
                 black_box(key.sign::<H>(tree_of::<H>(black_box(seal)).as_ref()));
             }
         }),
         Contender::new(saved, || {
-            assert!(held.iter().zip(seals).all(|(held, seal)| held.verify_tree(key, seal, &mut receiver)));
+            assert!(held.iter().zip(seals).all(|(held, seal)| held.verify_tree(
+                key,
+                seal,
+                &mut receiver
+            )));
         }),
     ];
     let times = interleaved(effort.repetitions, &mut contenders);
@@ -199,14 +224,27 @@ fn sizes(seals: &[Sampled]) -> (usize, usize) {
 ///
 /// A seal of the product counts all of a day's events by level, sent or not, and both verifiers do. A star takes no more of those that are not sent; a mote's tree
 /// would take them, and has here only what was sent.
-fn ours(algorithm: Algorithm, seals: &[Sampled], budget: u64, effort: &Effort, measured: &mut Measured) -> Result<(), String> {
+fn ours(
+    algorithm: Algorithm,
+    seals: &[Sampled],
+    budget: u64,
+    effort: &Effort,
+    measured: &mut Measured,
+) -> Result<(), String> {
     let host = Host::detect();
     let key = SecretKey::from_seed(algorithm, &[7; 32]).map_err(|error| error.to_string())?;
     let group = OneDevice(key.public());
-    let sent: Vec<Vec<Record>> = seals.iter().map(|seal| seal.sent.iter().map(|&(_, event)| event).collect()).collect();
-    let saved: Vec<Vec<Record>> = seals.iter().map(|seal| seal.saved.iter().map(|&place| seal.sent[place].1).collect()).collect();
+    let sent: Vec<Vec<Record>> =
+        seals.iter().map(|seal| seal.sent.iter().map(|&(_, event)| event).collect()).collect();
+    let saved: Vec<Vec<Record>> = seals
+        .iter()
+        .map(|seal| seal.saved.iter().map(|&place| seal.sent[place].1).collect())
+        .collect();
     let star = |seal: &Sampled| {
-        let kept = seal.saved.iter().map(|&place| (seal.salt.level(seal.seqs[place], LEVELS), seal.sent[place].1));
+        let kept = seal
+            .saved
+            .iter()
+            .map(|&place| (seal.salt.level(seal.seqs[place], LEVELS), seal.sent[place].1));
         SealedEpoch::pruned(&key, &group, seal.salt, seal.events, Round(seal.round), kept)
     };
     let stars: Vec<_> = seals.iter().filter(|seal| !seal.saved.is_empty()).map(star).collect();
@@ -221,14 +259,22 @@ fn ours(algorithm: Algorithm, seals: &[Sampled], budget: u64, effort: &Effort, m
             black_box(key.signature(message).expect("the key signs"));
         });
     };
-    let trees: Vec<_> = sent.iter().zip(seals).zip(&saved).filter(|((_, seal), _)| !seal.saved.is_empty()).collect();
+    let trees: Vec<_> = sent
+        .iter()
+        .zip(seals)
+        .zip(&saved)
+        .filter(|((_, seal), _)| !seal.saved.is_empty())
+        .collect();
     let trees: Vec<_> = trees
         .into_iter()
         .map(|((events, seal), saved)| {
             let leaves = merkle::leaves(&host, 4, events.as_flattened());
-            let chosen: Vec<Sequence> = seal.saved.iter().map(|&place| Sequence(place as u64)).collect();
-            let proof: Vec<u8> =
-                merkle::multiproof(&host, &leaves, chosen.iter().copied()).iter().flat_map(|digest| digest.0).collect();
+            let chosen: Vec<Sequence> =
+                seal.saved.iter().map(|&place| Sequence(place as u64)).collect();
+            let proof: Vec<u8> = merkle::multiproof(&host, &leaves, chosen.iter().copied())
+                .iter()
+                .flat_map(|digest| digest.0)
+                .collect();
             let mut signature = Vec::new();
             message(Scheme::Tree, merkle::root(&host, &leaves), &mut |message| {
                 signature = key.signature(message).expect("the key signs").to_vec();
@@ -239,7 +285,9 @@ fn ours(algorithm: Algorithm, seals: &[Sampled], budget: u64, effort: &Effort, m
     let (signed_count, saved_count) = sizes(seals);
     let public = &group.0;
     let mut contenders = [
-        Contender::new(signed_count, || sent.iter().for_each(|events| sign(Scheme::Star, sealed_star(black_box(events))))),
+        Contender::new(signed_count, || {
+            sent.iter().for_each(|events| sign(Scheme::Star, sealed_star(black_box(events))))
+        }),
         Contender::new(saved_count, || stars.iter().for_each(|epoch| epoch.verify(&group, host))),
         Contender::new(signed_count, || {
             let level = SipKey::new(&SALT);
@@ -255,12 +303,24 @@ fn ours(algorithm: Algorithm, seals: &[Sampled], budget: u64, effort: &Effort, m
         Contender::new(saved_count, || {
             for (seal, saved, chosen, proof, signature) in &trees {
                 black_box(host.counters(&seal.salt, LEVELS, seal.events));
-                seal.saved.iter().for_each(|&place| assert!(seal.salt.level(seal.seqs[place], LEVELS).0 >= seal.round));
-                let n = seal.sent.len() as u64;
-                let root = host.multiproof_root(n, framing(), saved.as_flattened(), &mut chosen.iter().copied(), proof);
-                message(Scheme::Tree, root.expect("the proof is of these events"), &mut |message| {
-                    public.verify(message, signature).expect("the tree is authentic");
+                seal.saved.iter().for_each(|&place| {
+                    assert!(seal.salt.level(seal.seqs[place], LEVELS).0 >= seal.round)
                 });
+                let n = seal.sent.len() as u64;
+                let root = host.multiproof_root(
+                    n,
+                    framing(),
+                    saved.as_flattened(),
+                    &mut chosen.iter().copied(),
+                    proof,
+                );
+                message(
+                    Scheme::Tree,
+                    root.expect("the proof is of these events"),
+                    &mut |message| {
+                        public.verify(message, signature).expect("the tree is authentic");
+                    },
+                );
             }
         }),
     ];

@@ -44,11 +44,23 @@ pub(super) struct Sampled {
 }
 
 impl Sampled {
-    const NONE: Self = Self { salt: Salt([0; 16]), events: 0, sent: Vec::new(), seqs: Vec::new(), saved: Vec::new(), round: 0 };
+    const NONE: Self = Self {
+        salt: Salt([0; 16]),
+        events: 0,
+        sent: Vec::new(),
+        seqs: Vec::new(),
+        saved: Vec::new(),
+        round: 0,
+    };
 }
 
 /// All devices and days that sent something, and their sums.
-pub(super) fn sampled(devices: &[Recording], days: usize, budget: u64, seed: Seed) -> Option<(Vec<Sampled>, Counted)> {
+pub(super) fn sampled(
+    devices: &[Recording],
+    days: usize,
+    budget: u64,
+    seed: Seed,
+) -> Option<(Vec<Sampled>, Counted)> {
     let plan = Plan::new(budget, devices, days, seed)?;
     let mut all = Vec::new();
     let mut counted = Counted { budget, sent: 0, saved: 0, seals: 0 };
@@ -69,7 +81,8 @@ pub(super) fn sampled(devices: &[Recording], days: usize, budget: u64, seed: See
         for (mut seal, (salt, counters)) in seals.into_iter().zip(&epoch.stated) {
             (seal.salt, seal.events) = (*salt, counters.as_slice().iter().sum());
             seal.round = epoch.round.0;
-            seal.saved = (0..seal.sent.len()).filter(|&place| seal.sent[place].0 >= epoch.round.0).collect();
+            seal.saved =
+                (0..seal.sent.len()).filter(|&place| seal.sent[place].0 >= epoch.round.0).collect();
             counted.seals += 1;
             if !seal.sent.is_empty() {
                 all.push(seal);
@@ -94,13 +107,27 @@ mod tests {
 
     #[test]
     fn what_is_saved_is_what_the_simulation_kept() {
-        let day = |device: u32| (0..900).map(|n| Event { second: n * 90 + device, reading: f64::from(n) }).collect::<Vec<_>>();
-        let devices: Vec<_> = (0..3).map(|device| Recording::new(&format!("d{device}"), vec![day(device)])).collect();
+        let day = |device: u32| {
+            (0..900)
+                .map(|n| Event { second: n * 90 + device, reading: f64::from(n) })
+                .collect::<Vec<_>>()
+        };
+        let devices: Vec<_> =
+            (0..3).map(|device| Recording::new(&format!("d{device}"), vec![day(device)])).collect();
         let (seals, counted) = sampled(&devices, 2, 500, Seed::default()).unwrap();
         assert_eq!(counted.seals, 6);
         assert_eq!(seals.iter().map(|seal| seal.sent.len() as u64).sum::<u64>(), counted.sent);
         assert_eq!(seals.iter().map(|seal| seal.saved.len() as u64).sum::<u64>(), counted.saved);
-        assert!(counted.saved > 500 && counted.saved <= 1000 && counted.sent > counted.saved && counted.sent < 5400);
-        assert!(seals.iter().all(|seal| seal.saved.iter().all(|&place| seal.sent[place].0 >= seal.round)));
+        assert!(
+            counted.saved > 500
+                && counted.saved <= 1000
+                && counted.sent > counted.saved
+                && counted.sent < 5400
+        );
+        assert!(
+            seals
+                .iter()
+                .all(|seal| seal.saved.iter().all(|&place| seal.sent[place].0 >= seal.round))
+        );
     }
 }

@@ -82,7 +82,14 @@ impl Rsa {
         // SAFETY: the digest is readable for its length; the signature has the modulus's 128 bytes, the most that is written; the key is live, and
         // signing changes nothing of it but caches, behind the library's own lock.
         let code = unsafe {
-            lc::RSA_sign(name.nid(), digest.as_ptr(), digest.len(), signature.as_mut_ptr(), &raw mut length, self.0.as_ptr())
+            lc::RSA_sign(
+                name.nid(),
+                digest.as_ptr(),
+                digest.len(),
+                signature.as_mut_ptr(),
+                &raw mut length,
+                self.0.as_ptr(),
+            )
         };
         done(code, "to sign by RSA")?;
         signature.truncate(length as usize);
@@ -93,7 +100,14 @@ impl Rsa {
     pub(crate) fn verify(&self, name: DigestName, digest: &[u8], signature: &[u8]) -> bool {
         // SAFETY: digest and signature are readable for their lengths; the key is live.
         let code = unsafe {
-            lc::RSA_verify(name.nid(), digest.as_ptr(), digest.len(), signature.as_ptr(), signature.len(), self.0.as_ptr())
+            lc::RSA_verify(
+                name.nid(),
+                digest.as_ptr(),
+                digest.len(),
+                signature.as_ptr(),
+                signature.len(),
+                self.0.as_ptr(),
+            )
         };
         code == 1
     }
@@ -123,7 +137,17 @@ impl Dsa {
         let key = Self(NonNull::new(unsafe { lc::DSA_new() }).ok_or(Refused(what))?);
         let pointer = key.0.as_ptr();
         // SAFETY: the key is live and nobody else's; no seed is given, and what is asked to be told where may be null.
-        let code = unsafe { lc::DSA_generate_parameters_ex(pointer, Self::BITS, null(), 0, null_mut(), null_mut(), null_mut()) };
+        let code = unsafe {
+            lc::DSA_generate_parameters_ex(
+                pointer,
+                Self::BITS,
+                null(),
+                0,
+                null_mut(),
+                null_mut(),
+                null_mut(),
+            )
+        };
         done(code, what)?;
         // SAFETY: the key is live, nobody else's, and has parameters.
         done(unsafe { lc::DSA_generate_key(pointer) }, what)?;
@@ -133,13 +157,21 @@ impl Dsa {
     /// Signs a digest.
     pub(crate) fn sign(&self, name: DigestName, digest: &[u8]) -> Result<Vec<u8>, Refused> {
         // SAFETY: the key is live and has its parameters.
-        let most = usize::try_from(unsafe { lc::DSA_size(self.0.as_ptr()) }).map_err(|_| Refused("a DSA signature's size"))?;
+        let most = usize::try_from(unsafe { lc::DSA_size(self.0.as_ptr()) })
+            .map_err(|_| Refused("a DSA signature's size"))?;
         let mut signature = vec![0; most];
         let mut length = 0;
         // SAFETY: the digest is readable for its length; the signature has DSA_size bytes, the most that is written; the key is live, and signing
         // changes nothing of it but caches, behind the library's own lock.
         let code = unsafe {
-            lc::DSA_sign(name.nid(), digest.as_ptr(), digest.len(), signature.as_mut_ptr(), &raw mut length, self.0.as_ptr())
+            lc::DSA_sign(
+                name.nid(),
+                digest.as_ptr(),
+                digest.len(),
+                signature.as_mut_ptr(),
+                &raw mut length,
+                self.0.as_ptr(),
+            )
         };
         done(code, "to sign by DSA")?;
         signature.truncate(length as usize);
@@ -150,7 +182,14 @@ impl Dsa {
     pub(crate) fn verify(&self, name: DigestName, digest: &[u8], signature: &[u8]) -> bool {
         // SAFETY: digest and signature are readable for their lengths; the key is live.
         let code = unsafe {
-            lc::DSA_verify(name.nid(), digest.as_ptr(), digest.len(), signature.as_ptr(), signature.len(), self.0.as_ptr())
+            lc::DSA_verify(
+                name.nid(),
+                digest.as_ptr(),
+                digest.len(),
+                signature.as_ptr(),
+                signature.len(),
+                self.0.as_ptr(),
+            )
         };
         code == 1
     }
@@ -168,7 +207,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    const DIGESTS: [(DigestName, usize); 3] = [(DigestName::Md5, 16), (DigestName::Sha1, 20), (DigestName::Sha256, 32)];
+    const DIGESTS: [(DigestName, usize); 3] =
+        [(DigestName::Md5, 16), (DigestName::Sha1, 20), (DigestName::Sha256, 32)];
 
     #[test]
     fn the_papers_keys_sign_every_digest_and_refuse_every_other() {
@@ -177,12 +217,20 @@ mod tests {
             let digest: Vec<u8> = (1..=length).map(|byte| byte as u8).collect();
             let mut other = digest.clone();
             other[0] ^= 1;
-            let (by_rsa, by_dsa) = (rsa.sign(name, &digest).unwrap(), dsa.sign(name, &digest).unwrap());
+            let (by_rsa, by_dsa) =
+                (rsa.sign(name, &digest).unwrap(), dsa.sign(name, &digest).unwrap());
             assert_eq!(by_rsa.len(), Rsa::SIGNATURE);
-            assert!((Dsa::SIGNATURE..=Dsa::SIGNATURE + 10).contains(&by_dsa.len()), "{} bytes of DER", by_dsa.len());
+            assert!(
+                (Dsa::SIGNATURE..=Dsa::SIGNATURE + 10).contains(&by_dsa.len()),
+                "{} bytes of DER",
+                by_dsa.len()
+            );
             assert!(rsa.verify(name, &digest, &by_rsa) && dsa.verify(name, &digest, &by_dsa));
             assert!(!rsa.verify(name, &other, &by_rsa) && !dsa.verify(name, &other, &by_dsa));
-            assert!(!rsa.verify(name, &digest, &by_rsa[1..]) && !dsa.verify(name, &digest, &by_dsa[1..]));
+            assert!(
+                !rsa.verify(name, &digest, &by_rsa[1..])
+                    && !dsa.verify(name, &digest, &by_dsa[1..])
+            );
         }
         assert_eq!(rsa.sign(DigestName::Md5, &[0; 20]), Err(Refused("to sign by RSA")));
     }
@@ -191,7 +239,9 @@ mod tests {
     fn a_key_is_of_the_papers_size() {
         let (rsa, dsa) = (Rsa::generate().unwrap(), Dsa::generate().unwrap());
         // SAFETY: both keys are live.
-        let bits = unsafe { (lc::RSA_bits(rsa.0.as_ptr()), lc::BN_num_bits(lc::DSA_get0_p(dsa.0.as_ptr()))) };
+        let bits = unsafe {
+            (lc::RSA_bits(rsa.0.as_ptr()), lc::BN_num_bits(lc::DSA_get0_p(dsa.0.as_ptr())))
+        };
         assert_eq!(bits, (1024, 512));
     }
 }

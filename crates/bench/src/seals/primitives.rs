@@ -50,9 +50,13 @@ fn hashing<H: Hash>(effort: &Effort) -> Contender<'static> {
 /// D in nanoseconds, and the table.
 pub(super) fn measure(effort: &Effort) -> Result<(f64, Vec<Primitive>), String> {
     let said = |error: super::legacy::Refused| error.to_string();
-    let (rsa, dsa) = (Key::Rsa(Rsa::generate().map_err(said)?), Key::Dsa(Dsa::generate().map_err(said)?));
-    let (edwards, p256, lattice) =
-        (Key::ours(Algorithm::Ed25519)?, Key::ours(Algorithm::Esp256)?, Key::ours(Algorithm::MlDsa44)?);
+    let (rsa, dsa) =
+        (Key::Rsa(Rsa::generate().map_err(said)?), Key::Dsa(Dsa::generate().map_err(said)?));
+    let (edwards, p256, lattice) = (
+        Key::ours(Algorithm::Ed25519)?,
+        Key::ours(Algorithm::Esp256)?,
+        Key::ours(Algorithm::MlDsa44)?,
+    );
     let count = effort.digests;
     let level = SipKey::new(&SALT);
     let events: Vec<[u8; 4]> = (0..10_000_u32).map(u32::to_be_bytes).collect();
@@ -103,7 +107,12 @@ pub(super) fn measure(effort: &Effort) -> Result<(f64, Vec<Primitive>), String> 
         contenders.push(contender);
     }
     let times = interleaved(effort.repetitions.max(3) * 3, &mut contenders);
-    let row = |(at, (name, in_paper))| Primitive { name, in_paper, time: extremes(&times, at), in_d: times.ratio(at, 0) };
+    let row = |(at, (name, in_paper))| Primitive {
+        name,
+        in_paper,
+        time: extremes(&times, at),
+        in_d: times.ratio(at, 0),
+    };
     let rows = names.into_iter().enumerate().map(row).skip(1).collect();
     Ok((times.nanoseconds(0), rows))
 }

@@ -14,7 +14,8 @@ use moteseal_lab::seals::paper::{DEVICES, EPOCH};
 use moteseal_lab::seals::{Ability, Cost, State};
 use moteseal_research::paper_seal::{Md5, Nodes, Sha256, TreeSigner};
 use moteseal_research::{
-    Ask, Concatenate, Context, EpochSeal, OfflineChain, OnlineChain, PaperStar, PaperTree, RunningStar, Scheme, Sealed, SignEach,
+    Ask, Concatenate, Context, EpochSeal, OfflineChain, OnlineChain, PaperStar, PaperTree,
+    RunningStar, Scheme, Sealed, SignEach,
 };
 
 use super::feed::Record;
@@ -27,7 +28,12 @@ use crate::hashing::{OneDevice, SALT, framing};
 use crate::measure::{Contender, interleaved};
 
 fn context() -> Context {
-    Context { device: DeviceId(*b"device 1"), epoch: EpochNumber(480_000), framing: framing(), salt: SALT }
+    Context {
+        device: DeviceId(*b"device 1"),
+        epoch: EpochNumber(480_000),
+        framing: framing(),
+        salt: SALT,
+    }
 }
 
 fn half() -> Result<Rate, String> {
@@ -65,26 +71,36 @@ fn ability(name: &'static str, scheme: &dyn Scheme) -> Result<Ability, String> {
     let all = scheme.serve(&context, &sealed, &Ask::All).map_err(|error| error.to_string())?;
     let part = |ask: &Ask<'_>| scheme.serve(&context, &sealed, ask).ok();
     #[allow(clippy::cast_precision_loss)]
-    let share = |served: Option<Vec<u8>>| served.map(|served| served.len() as f64 / all.len() as f64);
+    let share =
+        |served: Option<Vec<u8>>| served.map(|served| served.len() as f64 / all.len() as f64);
     let middle = [(EPOCH / 2) as u64];
     let opens = |served: &[u8], ask: &Ask<'_>| scheme.open(&context, &public, served, ask).is_ok();
 
     // The cloud withholds one event of what was asked for: by rate, and of events that the application chose.
     let chosen: Vec<u64> = (0..EPOCH as u64).filter(|seq| seq % 2 == 1).collect();
-    let by_choice = part(&Ask::Events(&chosen[1..])).map(|served| !opens(&served, &Ask::Events(&chosen)));
+    let by_choice =
+        part(&Ask::Events(&chosen[1..])).map(|served| !opens(&served, &Ask::Events(&chosen)));
     let lacking = Sealed { events: sealed.events[1..].to_vec(), ..sealed.clone() };
-    let by_rate = scheme.serve(&context, &lacking, &Ask::Rate(rate)).ok().map(|served| !opens(&served, &Ask::Rate(rate)));
+    let by_rate = scheme
+        .serve(&context, &lacking, &Ask::Rate(rate))
+        .ok()
+        .map(|served| !opens(&served, &Ask::Rate(rate)));
     // It states half as many events as there were.
     let keep = EPOCH / 2;
     let mut cut = Sealed { events: sealed.events[..keep].to_vec(), ..sealed.clone() };
     if cut.signatures.len() == sealed.events.len() {
         cut.signatures.truncate(keep);
     }
-    let notices_cut = scheme.serve(&context, &cut, &Ask::All).map_or(true, |served| !opens(&served, &Ask::All));
+    let notices_cut =
+        scheme.serve(&context, &cut, &Ask::All).map_or(true, |served| !opens(&served, &Ask::All));
     Ok(Ability {
         scheme: name,
         // By the device's key; one-time signatures are others.
-        signatures: sealed.signatures.iter().filter(|signature| signature.len() == Algorithm::Ed25519.signature_length()).count(),
+        signatures: sealed
+            .signatures
+            .iter()
+            .filter(|signature| signature.len() == Algorithm::Ed25519.signature_length())
+            .count(),
         half_of_all: share(part(&Ask::Rate(rate))),
         one_of_all: share(part(&Ask::Events(&middle))),
         state: (scheme.device_state(EPOCH as u64, 4), scheme.device_state(1000 * EPOCH as u64, 4)),
@@ -130,7 +146,8 @@ pub(super) fn states() -> Vec<State> {
 /// The recorded events in epochs of the paper's size.
 fn chunks(epochs: &[Vec<Record>], effort: &Effort) -> Vec<Vec<Record>> {
     let all: Vec<Record> = epochs.iter().flatten().copied().collect();
-    let mut chunks: Vec<Vec<Record>> = all.chunks_exact(EPOCH).take(effort.signatures).map(<[Record]>::to_vec).collect();
+    let mut chunks: Vec<Vec<Record>> =
+        all.chunks_exact(EPOCH).take(effort.signatures).map(<[Record]>::to_vec).collect();
     if chunks.is_empty() {
         chunks.push((0..u32::try_from(EPOCH).unwrap_or(0)).map(u32::to_be_bytes).collect());
     }
@@ -162,7 +179,9 @@ fn plain<'a, H: Named>(key: &'a Key, chunks: &'a [Vec<Record>]) -> [Contender<'a
     });
     let chain = Contender::new(count, move || {
         for events in chunks {
-            let head = events.iter().rfold(H::Digest::default(), |next, event| H::of(&[event, next.as_ref()]));
+            let head = events
+                .iter()
+                .rfold(H::Digest::default(), |next, event| H::of(&[event, next.as_ref()]));
             black_box(key.sign::<H>(head.as_ref()));
         }
     });
@@ -170,7 +189,12 @@ fn plain<'a, H: Named>(key: &'a Key, chunks: &'a [Vec<Record>]) -> [Contender<'a
 }
 
 #[allow(clippy::cast_precision_loss)]
-fn theirs<H: Named>(key: &Key, chunks: &[Vec<Record>], effort: &Effort, rows: &mut Vec<Cost>) -> f64 {
+fn theirs<H: Named>(
+    key: &Key,
+    chunks: &[Vec<Record>],
+    effort: &Effort,
+    rows: &mut Vec<Cost>,
+) -> f64 {
     const UNITS: usize = 16;
     let count = chunks.len() * EPOCH;
     let mut contenders: Vec<_> = plain::<H>(key, chunks).into();
@@ -191,8 +215,11 @@ fn theirs<H: Named>(key: &Key, chunks: &[Vec<Record>], effort: &Effort, rows: &m
     (1..EPOCH).rev().for_each(|last| order.swap(last, draws.below(last as u64 + 1) as usize));
     let mut wanted = order[..EPOCH / 2].to_vec();
     wanted.sort_unstable();
-    let (half, shared) =
-        (wanted.len() as f64, geometry::siblings(EPOCH as u64, wanted.iter().map(|&seq| Sequence(seq as u64))).count() as f64);
+    let (half, shared) = (
+        wanted.len() as f64,
+        geometry::siblings(EPOCH as u64, wanted.iter().map(|&seq| Sequence(seq as u64))).count()
+            as f64,
+    );
     let nodes = Nodes::<H>::of(chunks[0].iter().map(|event| &event[..]));
     let mut siblings = Vec::new();
     let own: usize = wanted
@@ -212,9 +239,18 @@ fn theirs<H: Named>(key: &Key, chunks: &[Vec<Record>], effort: &Effort, rows: &m
         (whole / n, (4.0 * half + blocks) / half),
     ];
     for (at, (scheme, (sent, received))) in
-        ["Sign-each", "Concatenate", "Hash chaining", "DTC", "GSC"].into_iter().zip(bytes).enumerate()
+        ["Sign-each", "Concatenate", "Hash chaining", "DTC", "GSC"]
+            .into_iter()
+            .zip(bytes)
+            .enumerate()
     {
-        rows.push(Cost { scheme, suite: suite::<H>(key), signing: extremes(&times, at).times(1e-3), sent, received });
+        rows.push(Cost {
+            scheme,
+            suite: suite::<H>(key),
+            signing: extremes(&times, at).times(1e-3),
+            sent,
+            received,
+        });
     }
     (4.0 * half + own as f64 * digest + signature) / half
 }
@@ -226,8 +262,12 @@ fn ours(chunks: &[Vec<Record>], effort: &Effort, rows: &mut Vec<Cost>) -> Result
     let group = OneDevice(secret.public());
     let count = chunks.len() * EPOCH;
     let mut contenders: Vec<_> = plain::<Sha256>(&key, chunks).into();
-    contenders.push(Contender::new(count, || chunks.iter().for_each(|events| seal_tree::<20>(&secret, &group, events))));
-    contenders.push(Contender::new(count, || chunks.iter().for_each(|events| seal_star::<16>(&secret, &group, events))));
+    contenders.push(Contender::new(count, || {
+        chunks.iter().for_each(|events| seal_tree::<20>(&secret, &group, events))
+    }));
+    contenders.push(Contender::new(count, || {
+        chunks.iter().for_each(|events| seal_star::<16>(&secret, &group, events))
+    }));
     let times = interleaved(effort.repetitions, &mut contenders);
 
     let (context, rate) = (context(), half()?);
@@ -241,8 +281,11 @@ fn ours(chunks: &[Vec<Record>], effort: &Effort, rows: &mut Vec<Cost>) -> Result
     ];
     for (at, (name, scheme)) in schemes.into_iter().enumerate() {
         let sealed = scheme.seal(&context, &secret, &events).map_err(|error| error.to_string())?;
-        let served = scheme.serve(&context, &sealed, &Ask::Rate(rate)).map_err(|error| error.to_string())?;
-        let opened = scheme.open(&context, &secret.public(), &served, &Ask::Rate(rate)).map_err(|error| error.to_string())?;
+        let served =
+            scheme.serve(&context, &sealed, &Ask::Rate(rate)).map_err(|error| error.to_string())?;
+        let opened = scheme
+            .open(&context, &secret.public(), &served, &Ask::Rate(rate))
+            .map_err(|error| error.to_string())?;
         rows.push(Cost {
             scheme: name,
             suite: "Ed25519 + SHA-256",

@@ -11,7 +11,11 @@ fn statement<H: Named>(root: &H::Digest, epoch: usize) -> H::Digest {
 }
 
 /// Seals every epoch as a star in `units` of space: one signature each.
-pub(super) fn sign_stars<H: Named>(key: &Key, epochs: &[Vec<Record>], units: usize) -> Vec<Vec<u8>> {
+pub(super) fn sign_stars<H: Named>(
+    key: &Key,
+    epochs: &[Vec<Record>],
+    units: usize,
+) -> Vec<Vec<u8>> {
     let seal = |(number, events): (usize, &Vec<Record>)| {
         let mut star = Star::<H>::new(units);
         for event in events {
@@ -23,11 +27,17 @@ pub(super) fn sign_stars<H: Named>(key: &Key, epochs: &[Vec<Record>], units: usi
 }
 
 /// Seals every epoch as trees in `units` of space: a signature whenever the room is used up, and one at the end.
-pub(super) fn sign_trees<H: Named>(key: &Key, epochs: &[Vec<Record>], units: usize) -> Vec<Vec<u8>> {
+pub(super) fn sign_trees<H: Named>(
+    key: &Key,
+    epochs: &[Vec<Record>],
+    units: usize,
+) -> Vec<Vec<u8>> {
     let mut signatures = Vec::new();
     for (number, events) in epochs.iter().enumerate() {
         let mut signer = TreeSigner::<H>::new(units);
-        let mut sign = |root: H::Digest| signatures.push(key.sign::<H>(statement::<H>(&root, number).as_ref()));
+        let mut sign = |root: H::Digest| {
+            signatures.push(key.sign::<H>(statement::<H>(&root, number).as_ref()))
+        };
         for event in events {
             if let Some(root) = signer.push(event) {
                 sign(root);
@@ -61,7 +71,11 @@ impl<H: Named> Stars<H> {
             for event in events {
                 blocks[star.push(event)].push(*event);
             }
-            StarAtCloud { blocks, digests: (0..units).map(|level| star.digest(level)).collect(), signature }
+            StarAtCloud {
+                blocks,
+                digests: (0..units).map(|level| star.digest(level)).collect(),
+                signature,
+            }
         };
         Self { units, epochs: epochs.iter().zip(signatures).map(at_cloud).collect() }
     }
@@ -111,7 +125,9 @@ pub(super) struct Packets<H: Hash> {
 
 impl<H: Named> Trees<H> {
     pub(super) fn new(key: &Key, epochs: &[Vec<Record>], units: usize) -> Self {
-        let most = 1_usize.checked_shl(u32::try_from(units).unwrap_or(u32::MAX)).map_or(usize::MAX, |size| size - 1);
+        let most = 1_usize
+            .checked_shl(u32::try_from(units).unwrap_or(u32::MAX))
+            .map_or(usize::MAX, |size| size - 1);
         let mut signatures = sign_trees::<H>(key, epochs, units).into_iter();
         let mut trees = Vec::new();
         for (epoch, events) in epochs.iter().enumerate() {
@@ -194,7 +210,8 @@ mod tests {
 
     #[test]
     fn what_is_signed_verifies_in_any_part_and_what_is_changed_does_not() {
-        let (dsa, ours) = (Key::Dsa(Dsa::generate().unwrap()), Key::ours(Algorithm::Ed25519).unwrap());
+        let (dsa, ours) =
+            (Key::Dsa(Dsa::generate().unwrap()), Key::ours(Algorithm::Ed25519).unwrap());
         for units in [1, 2, 5, 16] {
             let mut stars = Stars::<Md5>::new(&dsa, &epochs(), units);
             for rate in [0.01, 0.1, 0.5, 1.0] {
@@ -220,8 +237,15 @@ mod tests {
     #[test]
     fn with_less_room_there_are_more_signatures_of_trees_and_one_of_a_star() {
         let key = Key::ours(Algorithm::Ed25519).unwrap();
-        let count =
-            |units| (sign_trees::<Sha256>(&key, &epochs(), units).len(), sign_stars::<Sha256>(&key, &epochs(), units).len());
-        assert_eq!([1, 2, 5, 20].map(count), [(346, 3), (100 + 1 + 15, 3), (10 + 1 + 2, 3), (3, 3)]);
+        let count = |units| {
+            (
+                sign_trees::<Sha256>(&key, &epochs(), units).len(),
+                sign_stars::<Sha256>(&key, &epochs(), units).len(),
+            )
+        };
+        assert_eq!(
+            [1, 2, 5, 20].map(count),
+            [(346, 3), (100 + 1 + 15, 3), (10 + 1 + 2, 3), (3, 3)]
+        );
     }
 }

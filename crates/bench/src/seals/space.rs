@@ -43,7 +43,13 @@ pub(super) fn by_space(epochs: &[Vec<Record>], effort: &Effort) -> Result<Vec<By
 }
 
 /// The paper's two schemes in so much room.
-fn of_suite<H: Named>(key: &Key, epochs: &[Vec<Record>], units: usize, effort: &Effort, rows: &mut Vec<BySpace>) {
+fn of_suite<H: Named>(
+    key: &Key,
+    epochs: &[Vec<Record>],
+    units: usize,
+    effort: &Effort,
+    rows: &mut Vec<BySpace>,
+) {
     let count = events(epochs);
     let (stars, trees) = (Stars::<H>::new(key, epochs, units), Trees::<H>::new(key, epochs, units));
     let packets = trees.packets(|_, _| true);
@@ -98,17 +104,31 @@ pub(super) fn seal_tree<const H: usize>(key: &SecretKey, group: &OneDevice, even
 }
 
 /// The product's own, at the size of its state.
-fn products(epochs: &[Vec<Record>], effort: &Effort, rows: &mut Vec<BySpace>) -> Result<(), String> {
-    let key = SecretKey::from_seed(Algorithm::Ed25519, &[7; 32]).map_err(|error| error.to_string())?;
+fn products(
+    epochs: &[Vec<Record>],
+    effort: &Effort,
+    rows: &mut Vec<BySpace>,
+) -> Result<(), String> {
+    let key =
+        SecretKey::from_seed(Algorithm::Ed25519, &[7; 32]).map_err(|error| error.to_string())?;
     let group = OneDevice(key.public());
     let count = events(epochs);
     let host = Host::detect();
-    let sealed: Vec<_> = epochs.iter().map(|events| SealedEpoch::new(&key, &group, events)).collect();
+    let sealed: Vec<_> =
+        epochs.iter().map(|events| SealedEpoch::new(&key, &group, events)).collect();
     let mut contenders = [
-        Contender::new(count, || epochs.iter().for_each(|events| seal_star::<8>(&key, &group, events))),
-        Contender::new(count, || epochs.iter().for_each(|events| seal_star::<16>(&key, &group, events))),
-        Contender::new(count, || epochs.iter().for_each(|events| seal_star::<32>(&key, &group, events))),
-        Contender::new(count, || epochs.iter().for_each(|events| seal_tree::<20>(&key, &group, events))),
+        Contender::new(count, || {
+            epochs.iter().for_each(|events| seal_star::<8>(&key, &group, events))
+        }),
+        Contender::new(count, || {
+            epochs.iter().for_each(|events| seal_star::<16>(&key, &group, events))
+        }),
+        Contender::new(count, || {
+            epochs.iter().for_each(|events| seal_star::<32>(&key, &group, events))
+        }),
+        Contender::new(count, || {
+            epochs.iter().for_each(|events| seal_tree::<20>(&key, &group, events))
+        }),
         Contender::new(count, || sealed.iter().for_each(|epoch| epoch.verify(&group, host))),
     ];
     let times = interleaved(effort.repetitions, &mut contenders);
@@ -168,16 +188,23 @@ pub(super) fn by_rate(epochs: &[Vec<Record>], effort: &Effort) -> Result<Vec<ByR
     let key = dsa()?;
     let mut rows = Vec::new();
     for &units in effort.units {
-        let (stars, trees) = (Stars::<Md5>::new(&key, epochs, units), Trees::<Md5>::new(&key, epochs, units));
+        let (stars, trees) =
+            (Stars::<Md5>::new(&key, epochs, units), Trees::<Md5>::new(&key, epochs, units));
         let wanted = RATES.map(|rate| permuted(epochs, rate));
-        let packets: Vec<Vec<Packets<Md5>>> =
-            wanted.iter().map(|wanted| trees.packets(|epoch, place| wanted[epoch][place])).collect();
-        let counts: Vec<usize> = packets.iter().map(|packets| packets.iter().map(Packets::len).sum()).collect();
+        let packets: Vec<Vec<Packets<Md5>>> = wanted
+            .iter()
+            .map(|wanted| trees.packets(|epoch, place| wanted[epoch][place]))
+            .collect();
+        let counts: Vec<usize> =
+            packets.iter().map(|packets| packets.iter().map(Packets::len).sum()).collect();
         let mut contenders = Vec::new();
         for (at, rate) in RATES.into_iter().enumerate() {
             let (stars, trees, key, packets) = (&stars, &trees, &key, &packets[at]);
-            contenders.push(Contender::new(counts[at].max(1), move || assert!(stars.verify(key, rate))));
-            contenders.push(Contender::new(counts[at].max(1), move || assert!(trees.verify(key, packets, usize::MAX))));
+            contenders
+                .push(Contender::new(counts[at].max(1), move || assert!(stars.verify(key, rate))));
+            contenders.push(Contender::new(counts[at].max(1), move || {
+                assert!(trees.verify(key, packets, usize::MAX))
+            }));
         }
         let times = interleaved(effort.repetitions, &mut contenders);
         for (at, rate) in RATES.into_iter().enumerate() {
@@ -202,7 +229,11 @@ fn permuted(epochs: &[Vec<Record>], rate: f64) -> Vec<Vec<bool>> {
         let mut draws = Seed::default().derive("permutation", number).draws();
         let mut order: Vec<usize> = (0..events.len()).collect();
         let mut wanted = vec![false; events.len()];
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss
+        )]
         let most = ((events.len() as f64 * rate).round() as usize).clamp(1, events.len());
         for first in 0..most {
             #[allow(clippy::cast_possible_truncation)]

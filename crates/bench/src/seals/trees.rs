@@ -36,7 +36,8 @@ pub(super) fn by_degree(effort: &Effort) -> Vec<ByDegree> {
     const DEGREES: [usize; 3] = [2, 3, 4];
     let mut rows = Vec::new();
     for &size in effort.trees {
-        let events: Vec<Record> = (0..u32::try_from(size).unwrap_or(u32::MAX)).map(u32::to_be_bytes).collect();
+        let events: Vec<Record> =
+            (0..u32::try_from(size).unwrap_or(u32::MAX)).map(u32::to_be_bytes).collect();
         let events = &events[..];
         let trees = DEGREES.map(|degree| build(degree, events));
         // Small trees many times over, so that a run takes a millisecond or so.
@@ -67,10 +68,15 @@ pub(super) fn by_degree(effort: &Effort) -> Vec<ByDegree> {
 
 /// Table VI.
 pub(super) fn packets(effort: &Effort) -> Vec<Packet> {
-    let events: Vec<Record> = (0..u32::try_from(effort.packets).unwrap_or(u32::MAX)).map(u32::to_be_bytes).collect();
-    let trees: Vec<KTree<Md5>> = effort.degrees.iter().map(|&degree| KTree::first_part(degree, HEIGHT)).collect();
+    let events: Vec<Record> =
+        (0..u32::try_from(effort.packets).unwrap_or(u32::MAX)).map(u32::to_be_bytes).collect();
+    let trees: Vec<KTree<Md5>> =
+        effort.degrees.iter().map(|&degree| KTree::first_part(degree, HEIGHT)).collect();
     let events = &events[..];
-    let mut contenders: Vec<_> = trees.iter().map(|tree| Contender::new(events.len(), move || write(tree, events))).collect();
+    let mut contenders: Vec<_> = trees
+        .iter()
+        .map(|tree| Contender::new(events.len(), move || write(tree, events)))
+        .collect();
     let times = interleaved(runs(effort), &mut contenders);
     let mut packet = Vec::new();
     let mut row = |(at, &degree): (usize, &usize)| {

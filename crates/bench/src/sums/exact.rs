@@ -7,7 +7,9 @@ use std::time::Duration;
 use moteseal_core::engine::Engine;
 use moteseal_core::sum::guard::EpochGuard;
 use moteseal_core::sum::query::QueryId;
-use moteseal_core::sum::sies::{self, KeyGroupKey, KeyLanes, KeyTotals, LANES, Master, Slot, SourceKey};
+use moteseal_core::sum::sies::{
+    self, KeyGroupKey, KeyLanes, KeyTotals, LANES, Master, Slot, SourceKey,
+};
 use moteseal_core::{DeviceId, GroupId};
 use moteseal_lanes::Host;
 use moteseal_research::prf::hm1;
@@ -57,19 +59,24 @@ pub(super) struct Costs {
 pub(super) fn run<N: Network>(fanout: usize, epochs: &[Vec<u64>]) -> Result<Costs, String> {
     let sources = epochs.first().map_or(0, Vec::len);
     let mut network = N::new(u32::try_from(sources).map_err(|_| "too many sources".to_owned())?);
-    let (mut source, mut aggregator, mut querier) = (Timer::default(), Timer::default(), Timer::default());
+    let (mut source, mut aggregator, mut querier) =
+        (Timer::default(), Timer::default(), Timer::default());
     let mut costs = Costs::default();
     for (epoch, values) in (1..).zip(epochs) {
         let mut records = Vec::with_capacity(sources);
         source.time(sources, || {
-            records.extend(values.iter().enumerate().map(|(i, &value)| network.answer(i, epoch, value)));
+            records.extend(
+                values.iter().enumerate().map(|(i, &value)| network.answer(i, epoch, value)),
+            );
         });
         while records.len() > 1 {
             let mut parents = Vec::with_capacity(records.len().div_ceil(fanout));
             // Those with all their children are what is measured.
             let full = records.chunks_exact(fanout);
             let rest = full.remainder();
-            aggregator.time(full.len(), || parents.extend(full.filter_map(|children| N::merge(black_box(children)))));
+            aggregator.time(full.len(), || {
+                parents.extend(full.filter_map(|children| N::merge(black_box(children))))
+            });
             parents.extend(N::merge(rest));
             records = parents;
         }
@@ -83,7 +90,12 @@ pub(super) fn run<N: Network>(fanout: usize, epochs: &[Vec<u64>]) -> Result<Cost
         }
         costs.bytes = N::bytes(record);
     }
-    Ok(Costs { source: source.micros(), aggregator: aggregator.micros(), querier: querier.micros(), ..costs })
+    Ok(Costs {
+        source: source.micros(),
+        aggregator: aggregator.micros(),
+        querier: querier.micros(),
+        ..costs
+    })
 }
 
 /// Time spent, and on how many.
@@ -125,7 +137,10 @@ impl Network for Cmt {
 
     fn new(sources: u32) -> Self {
         let keys: Vec<_> = (0..sources).map(key).collect();
-        Self { sources: keys.iter().copied().map(cmt::Source::new).collect(), querier: cmt::Querier::new(keys) }
+        Self {
+            sources: keys.iter().copied().map(cmt::Source::new).collect(),
+            querier: cmt::Querier::new(keys),
+        }
     }
 
     fn answer(&mut self, source: usize, epoch: u64, value: u64) -> Self::Record {
@@ -201,8 +216,12 @@ impl Network for OurSies {
 
     fn new(sources: u32) -> Self {
         let master = Master::new([7; 32]);
-        let source =
-            |i: u32| (EpochGuard::default(), master.source(GROUP, DeviceId(u64::from(i).to_be_bytes()), 0).for_query(QUERY));
+        let source = |i: u32| {
+            (
+                EpochGuard::default(),
+                master.source(GROUP, DeviceId(u64::from(i).to_be_bytes()), 0).for_query(QUERY),
+            )
+        };
         let sources: Vec<_> = (0..sources).map(source).collect();
         let mut lanes = vec![KeyLanes::default(); sources.len().div_ceil(LANES)];
         let mut present = vec![0_u16; lanes.len()];
@@ -210,13 +229,22 @@ impl Network for OurSies {
             lanes[i / LANES].set(i % LANES, key);
             present[i / LANES] |= 1 << (i % LANES);
         }
-        Self { sources, lanes, present, key_group: master.key_group(GROUP, 0).for_query(QUERY), host: Host::detect() }
+        Self {
+            sources,
+            lanes,
+            present,
+            key_group: master.key_group(GROUP, 0).for_query(QUERY),
+            host: Host::detect(),
+        }
     }
 
     fn answer(&mut self, source: usize, epoch: u64, value: u64) -> Self::Record {
         let (guard, key) = &mut self.sources[source];
         // Epochs ascend and values are small. If either were otherwise, the sum would not come out, and the run would fail.
-        let psr = guard.advance(QUERY, 1, epoch).ok().and_then(|mut permit| key.encrypt(&mut permit, SLOT, value.into()).ok());
+        let psr = guard
+            .advance(QUERY, 1, epoch)
+            .ok()
+            .and_then(|mut permit| key.encrypt(&mut permit, SLOT, value.into()).ok());
         psr.unwrap_or(sies::Psr::ZERO)
     }
 
@@ -281,7 +309,9 @@ mod tests {
     fn a_sum_that_is_not_the_plain_one_fails_the_run() {
         let error = run::<Lossy>(2, &[vec![1, 2, 3, 4]]).map(|costs| costs.opened);
         assert!(
-            error.as_ref().is_err_and(|error| error.starts_with("lossy: ") && error.ends_with("in place of 10")),
+            error.as_ref().is_err_and(
+                |error| error.starts_with("lossy: ") && error.ends_with("in place of 10")
+            ),
             "{error:?}"
         );
         assert!(run::<Cmt>(2, &[Vec::new()]).is_err());

@@ -21,7 +21,9 @@ pub(super) fn measure(work: u32) -> Primitives {
     let (a, b) = (field::residue(&[0xa5; 32]), field::residue(&[0x5a; 32]));
     let ciphertext = Ciphertext::from_bytes(&[0xc3; 20]);
     Primitives {
-        sketch: micros(work * 10_000, |times| drop(black_box(Sketch::of(1, 3, 5, black_box(u64::from(times)))))),
+        sketch: micros(work * 10_000, |times| {
+            drop(black_box(Sketch::of(1, 3, 5, black_box(u64::from(times)))))
+        }),
         rsa: micros(work * 100, |times| {
             black_box(black_box(seal).roll(times));
         }),
@@ -60,7 +62,9 @@ pub(super) fn measure(work: u32) -> Primitives {
         }),
         invert32: micros(work * 10, |times| {
             let mut number = a;
-            (0..times).for_each(|_| number = field::add(&field::invert(&black_box(number)).unwrap_or(b), &b));
+            (0..times).for_each(|_| {
+                number = field::add(&field::invert(&black_box(number)).unwrap_or(b), &b)
+            });
             black_box(number);
         }),
     }

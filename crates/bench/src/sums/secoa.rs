@@ -63,7 +63,10 @@ pub(super) fn aggregator(sketches: u32, epochs: &[Vec<u64>]) -> (f64, u64) {
 }
 
 fn reports(sketches: u32, epoch: u64, values: &[u64]) -> Vec<Partial> {
-    (0..).zip(values).map(|(source, &value)| Source::new(source, &key(source)).report(epoch, sketches, value)).collect()
+    (0..)
+        .zip(values)
+        .map(|(source, &value)| Source::new(source, &key(source)).report(epoch, sketches, value))
+        .collect()
 }
 
 /// What the querier costs and got.
@@ -79,15 +82,25 @@ pub(super) struct Opened {
 ///
 /// # Errors
 /// If it refuses what an honest network hands over.
-pub(super) fn querier(sketches: u32, epochs: &[Vec<u64>], seed: Seed, estimates: &mut Estimates) -> Result<Opened, String> {
+pub(super) fn querier(
+    sketches: u32,
+    epochs: &[Vec<u64>],
+    seed: Seed,
+    estimates: &mut Estimates,
+) -> Result<Opened, String> {
     let sources = epochs.first().map_or(0, Vec::len);
     let keys: Vec<_> = (0..).take(sources).map(key).collect();
     let querier = Querier::new(&keys);
     let (mut timer, mut opened) = (Timer::default(), Opened::default());
     let mut draws: Draws = seed.draws();
     for (epoch, values) in (1..).zip(epochs) {
-        let drawn: Vec<_> = values.iter().map(|&value| Sketch::drawn(sketches, value, &mut || draws.unit())).collect();
-        let result = querier.as_aggregated(epoch, &drawn).ok_or_else(|| "SECOA: sketches of different sizes".to_owned())?;
+        let drawn: Vec<_> = values
+            .iter()
+            .map(|&value| Sketch::drawn(sketches, value, &mut || draws.unit()))
+            .collect();
+        let result = querier
+            .as_aggregated(epoch, &drawn)
+            .ok_or_else(|| "SECOA: sketches of different sizes".to_owned())?;
         check(&querier, sketches, epoch, values, &result, &mut timer, estimates)?;
         #[allow(clippy::cast_precision_loss)]
         {
@@ -102,12 +115,19 @@ pub(super) fn querier(sketches: u32, epochs: &[Vec<u64>], seed: Seed, estimates:
 ///
 /// # Errors
 /// If the querier refuses.
-pub(super) fn whole_network(sketches: u32, fanout: usize, values: &[u64], estimates: &mut Estimates) -> Result<(), String> {
+pub(super) fn whole_network(
+    sketches: u32,
+    fanout: usize,
+    values: &[u64],
+    estimates: &mut Estimates,
+) -> Result<(), String> {
     let keys: Vec<_> = (0..).take(values.len()).map(key).collect();
     let mut level = reports(sketches, 1, values);
     while level.len() > 1 {
         let parents = level.chunks(fanout).map(|children| Partial::merge(children.to_vec()));
-        level = parents.collect::<Option<_>>().ok_or_else(|| "SECOA: reports of different sizes".to_owned())?;
+        level = parents
+            .collect::<Option<_>>()
+            .ok_or_else(|| "SECOA: reports of different sizes".to_owned())?;
     }
     let result = level.first().map(Partial::finish).ok_or_else(|| "no sources".to_owned())?;
     check(&Querier::new(&keys), sketches, 1, values, &result, &mut Timer::default(), estimates)
@@ -123,6 +143,11 @@ fn check(
     estimates: &mut Estimates,
 ) -> Result<(), String> {
     let verified = timer.time(1, || querier.verify(epoch, sketches, black_box(result)));
-    estimates.add(verified.map_err(|refused| format!("SECOA: an honest network's result was refused: {refused}"))?, values);
+    estimates.add(
+        verified.map_err(|refused| {
+            format!("SECOA: an honest network's result was refused: {refused}")
+        })?,
+        values,
+    );
     Ok(())
 }

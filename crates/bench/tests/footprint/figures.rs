@@ -20,7 +20,13 @@ impl Part {
         Self { name: name.to_owned(), rows: Vec::new() }
     }
 
-    pub(crate) fn row(&mut self, what: &'static str, unit: &'static str, value: u64, bar: Option<u64>) {
+    pub(crate) fn row(
+        &mut self,
+        what: &'static str,
+        unit: &'static str,
+        value: u64,
+        bar: Option<u64>,
+    ) {
         self.rows.push(Row { what, unit, value, bar });
     }
 }
@@ -37,7 +43,13 @@ impl Figures {
     /// What is above its bar, in words.
     pub(crate) fn missed(&self) -> Vec<String> {
         let rows = self.0.iter().flat_map(|part| part.rows.iter().map(move |row| (part, row)));
-        let above = rows.filter_map(|(part, row)| row.bar.filter(|bar| row.value > *bar).map(|bar| (part, row, bar)));
-        above.map(|(part, row, bar)| format!("{}: {}: {} {}, at most {bar}", part.name, row.what, row.value, row.unit)).collect()
+        let above = rows.filter_map(|(part, row)| {
+            row.bar.filter(|bar| row.value > *bar).map(|bar| (part, row, bar))
+        });
+        above
+            .map(|(part, row, bar)| {
+                format!("{}: {}: {} {}, at most {bar}", part.name, row.what, row.value, row.unit)
+            })
+            .collect()
     }
 }

@@ -2,7 +2,9 @@
 
 use moteseal_core::cast::tesla::sender::Sender;
 use moteseal_core::cast::tesla::{MAX_PARAMETERS, Schedule};
-use moteseal_core::cast::{ChainDraft, ChainId, ChainNumber, KeyId, Kind, MAX_HEAD, MAX_LEAF, NetworkId, OutgoingChain};
+use moteseal_core::cast::{
+    ChainDraft, ChainId, ChainNumber, KeyId, Kind, MAX_HEAD, MAX_LEAF, NetworkId, OutgoingChain,
+};
 use moteseal_core::digest::Digest;
 use moteseal_core::level::{Counters, SaltKey};
 use moteseal_core::record::{DeviceId, EpochNumber, Framing, GroupId, SealIndex};
@@ -83,13 +85,25 @@ pub(crate) struct Inputs {
 impl Inputs {
     pub(crate) fn new() -> Self {
         // Temperature and humidity, as they drift: two numbers of 16 bits.
-        let events = (0..1024_u32).map(|at| (2000 + at % 17) << 16 | (4000 + at * 7 % 100)).flat_map(u32::to_be_bytes);
-        let [ed25519, p256] = [Algorithm::Ed25519, Algorithm::Esp256].map(|suite| SecretKey::from_bytes(suite, &SEED).unwrap());
-        Self { events: events.collect(), ed25519, p256, message: (0..=255).cycle().take(300).collect() }
+        let events = (0..1024_u32)
+            .map(|at| (2000 + at % 17) << 16 | (4000 + at * 7 % 100))
+            .flat_map(u32::to_be_bytes);
+        let [ed25519, p256] = [Algorithm::Ed25519, Algorithm::Esp256]
+            .map(|suite| SecretKey::from_bytes(suite, &SEED).unwrap());
+        Self {
+            events: events.collect(),
+            ed25519,
+            p256,
+            message: (0..=255).cycle().take(300).collect(),
+        }
     }
 
     fn star_start(&self) -> List {
-        List::default().item(&DEVICE.0).item(&SALT_KEY).item(&INDEX.0.to_be_bytes()).item(&self.events)
+        List::default()
+            .item(&DEVICE.0)
+            .item(&SALT_KEY)
+            .item(&INDEX.0.to_be_bytes())
+            .item(&self.events)
     }
 
     pub(crate) fn star(&self) -> Vec<u8> {
@@ -142,13 +156,16 @@ impl Inputs {
         let (counters, digests) = self.closed::<16>();
         let mut statement = Statement::new(Scheme::Star, GROUP, ROSTER, DEVICE, 16);
         (statement.index, statement.prev, statement.epoch) = (INDEX, PREV, EpochNumber(480_000));
-        (statement.last, statement.last_in_epoch) = (Some((SealIndex(INDEX.0 - 1), EpochNumber(479_999))), true);
-        (statement.schema, statement.salt, statement.counters) = (SCHEMA, SaltKey::new(SALT_KEY).salt(DEVICE, INDEX), counters);
+        (statement.last, statement.last_in_epoch) =
+            (Some((SealIndex(INDEX.0 - 1), EpochNumber(479_999))), true);
+        (statement.schema, statement.salt, statement.counters) =
+            (SCHEMA, SaltKey::new(SALT_KEY).salt(DEVICE, INDEX), counters);
         let seal = Seal::new(statement, star::root(&counters, &digests), Algorithm::Ed25519);
         let signature = self.ed25519.signature(seal.message(&mut [0; 1024])).unwrap();
         let mut buffer = [0; 512];
         let mut out = Writer::new(&mut buffer);
-        encode_part_head(&mut out, &seal, Selection::Levels(seal.statement().surviving()), &[], 0).unwrap();
+        encode_part_head(&mut out, &seal, Selection::Levels(seal.statement().surviving()), &[], 0)
+            .unwrap();
         encode_part_tail(&mut out, Some(&signature)).unwrap();
         out.finish().to_vec()
     }
@@ -198,18 +215,28 @@ impl Inputs {
     fn chain(&self, list: List, number: u64, per_block: u8) -> List {
         let id = ChainId { network: NETWORK, sender: SENDER, number: ChainNumber(number) };
         let key = KeyId::of(&self.ed25519.public());
-        let draft = ChainDraft { id, key, messages: 20, per_block, kind: Kind::Messages, label: "footprint" };
+        let draft = ChainDraft {
+            id,
+            key,
+            messages: 20,
+            per_block,
+            kind: Kind::Messages,
+            label: "footprint",
+        };
         let message = |number: u32| [number as u8; 48];
-        let (mut digests, mut tags, mut scratch) = ([Digest::NULL; 20], [[0; 8]; 20], [0; MAX_LEAF]);
-        let chain = OutgoingChain::build(draft, &mut digests, &mut tags, &mut scratch, |number, buffer| {
-            buffer[..48].copy_from_slice(&message(number));
-            Ok::<_, std::convert::Infallible>(48)
-        });
+        let (mut digests, mut tags, mut scratch) =
+            ([Digest::NULL; 20], [[0; 8]; 20], [0; MAX_LEAF]);
+        let chain =
+            OutgoingChain::build(draft, &mut digests, &mut tags, &mut scratch, |number, buffer| {
+                buffer[..48].copy_from_slice(&message(number));
+                Ok::<_, std::convert::Infallible>(48)
+            });
         let chain = chain.unwrap();
         let (mut room, mut head) = ([0; MAX_HEAD], [0; MAX_HEAD]);
         let mut list = list.item(chain.head(&self.ed25519, &mut room, &mut head).unwrap());
         for number in 0..20 {
-            let (block, index) = (number / u32::from(per_block) + 1, (number % u32::from(per_block)) as u8);
+            let (block, index) =
+                (number / u32::from(per_block) + 1, (number % u32::from(per_block)) as u8);
             let mut leaf = [0; MAX_LEAF];
             list = list.item(chain.leaf(block, index, &message(number), &mut leaf).unwrap());
         }
@@ -227,13 +254,23 @@ impl Inputs {
 
     pub(crate) fn tesla(&self) -> Vec<u8> {
         let id = ChainId { network: NETWORK, sender: SENDER, number: ChainNumber(5) };
-        let mut sender = Sender::new(Schedule { id, start_ms: 0, interval_ms: 1000, delay: 1, last: 64 }, [4; 16]).unwrap();
+        let mut sender = Sender::new(
+            Schedule { id, start_ms: 0, interval_ms: 1000, delay: 1, last: 64 },
+            [4; 16],
+        )
+        .unwrap();
         let (mut room, mut frame) = ([0; MAX_PARAMETERS], [0; 128]);
         let parameters = sender.parameters().encode(&mut room).unwrap().to_vec();
-        let list = List::default().item(&NETWORK.0).item(&SENDER.0).item(&5_u64.to_be_bytes()).item(&parameters);
+        let list = List::default()
+            .item(&NETWORK.0)
+            .item(&SENDER.0)
+            .item(&5_u64.to_be_bytes())
+            .item(&parameters);
         // The seed, then a packet of interval 2 and, in interval 3, its key: two steps from the one that the parameters hold.
         let list = list.item(&11_u64.to_be_bytes()).item(&2500_u64.to_be_bytes());
-        let list = list.item(sender.packet(2500, MESSAGE, &mut frame).unwrap()).item(&3500_u64.to_be_bytes());
+        let list = list
+            .item(sender.packet(2500, MESSAGE, &mut frame).unwrap())
+            .item(&3500_u64.to_be_bytes());
         list.item(sender.disclosure(3500, &mut frame).unwrap().unwrap()).0
     }
 
@@ -267,7 +304,11 @@ impl Inputs {
         let d = BigUint::from(65_537_u32).modinv(&(&p1 * &q1)).unwrap();
         let parts = [&d % &p1, &d % &q1, q.modinv(&p).unwrap()];
         let list = List::default().item(&bytes(&p, 64)).item(&bytes(&q, 64));
-        parts.iter().fold(list, |list, part| list.item(&bytes(part, 64))).item(&bytes(&Self::padded(), 128)).0
+        parts
+            .iter()
+            .fold(list, |list, part| list.item(&bytes(part, 64)))
+            .item(&bytes(&Self::padded(), 128))
+            .0
     }
 
     pub(crate) fn check_rsa(&self, run: &Program) {
@@ -283,7 +324,8 @@ impl Inputs {
 
     pub(crate) fn dsa(&self) -> Vec<u8> {
         let numbers = DSA.map(number);
-        let list = numbers.iter().fold(List::default(), |list, number| list.item(&bytes(number, 64)));
+        let list =
+            numbers.iter().fold(List::default(), |list, number| list.item(&bytes(number, 64)));
         let [_, q, ..] = &numbers;
         list.item(&bytes(&(Self::dsa_digest() % q), 64)).0
     }

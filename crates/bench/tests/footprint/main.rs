@@ -26,24 +26,48 @@ fn deepest(run: &Program, work: &[&str]) -> u64 {
 }
 
 /// A star of `levels`: its bars are those of RAM, and of flash and an event where they are the same for all.
-fn star(figures: &mut Figures, run: &Program, inputs: &Inputs, name: &str, levels: u8, ram: Option<u64>) {
+fn star(
+    figures: &mut Figures,
+    run: &Program,
+    inputs: &Inputs,
+    name: &str,
+    levels: u8,
+    ram: Option<u64>,
+) {
     run.expect("root", &inputs.star_root(levels));
     let mut part = Part::new(name);
     part.row("RAM", "bytes", run.get("state.bytes"), ram);
     part.row("flash", "bytes", run.flash, ram.map(|_| 12 * 1024));
     part.row("stack", "bytes", deepest(run, &["push", "close"]), None);
-    part.row("an event of 4 bytes", "instructions", run.get("push").div_ceil(run.get("events")), ram.map(|_| 1000));
+    part.row(
+        "an event of 4 bytes",
+        "instructions",
+        run.get("push").div_ceil(run.get("events")),
+        ram.map(|_| 1000),
+    );
     part.row("closing an epoch", "instructions", run.get("close"), None);
     figures.add(part);
 }
 
-fn tree(figures: &mut Figures, run: &Program, inputs: &Inputs, name: &str, events: usize, ram: Option<u64>) {
+fn tree(
+    figures: &mut Figures,
+    run: &Program,
+    inputs: &Inputs,
+    name: &str,
+    events: usize,
+    ram: Option<u64>,
+) {
     run.expect("root", &inputs.tree_root(events));
     let mut part = Part::new(name);
     part.row("RAM", "bytes", run.get("state.bytes"), ram);
     part.row("flash", "bytes", run.flash, None);
     part.row("stack", "bytes", deepest(run, &["push", "close"]), None);
-    part.row("an event of 4 bytes", "instructions", run.get("push").div_ceil(run.get("events")), None);
+    part.row(
+        "an event of 4 bytes",
+        "instructions",
+        run.get("push").div_ceil(run.get("events")),
+        None,
+    );
     part.row("closing an epoch", "instructions", run.get("close"), None);
     figures.add(part);
 }
@@ -54,7 +78,12 @@ fn signature(figures: &mut Figures, run: &Program, name: &str, work: &str) {
     part.row("flash", "bytes", run.flash, None);
     part.row("stack", "bytes", deepest(run, &["key", work]), None);
     part.row("making the key ready", "instructions", run.get("key"), None);
-    part.row(if work == "sign" { "signing 300 bytes" } else { "verifying 300 bytes" }, "instructions", run.get(work), None);
+    part.row(
+        if work == "sign" { "signing 300 bytes" } else { "verifying 300 bytes" },
+        "instructions",
+        run.get(work),
+        None,
+    );
     figures.add(part);
 }
 
@@ -64,11 +93,26 @@ fn chain(figures: &mut Figures, run: &Program, name: &str) {
     part.row("RAM, blocks of 1 message", "bytes", run.get("state.1.bytes"), Some(1024));
     part.row("RAM, blocks of 16 messages", "bytes", run.get("state.16.bytes"), None);
     part.row("flash", "bytes", run.flash, None);
-    part.row("stack", "bytes", deepest(run, &["head.1", "head.10", "messages.1", "messages.10"]), None);
+    part.row(
+        "stack",
+        "bytes",
+        deepest(run, &["head.1", "head.10", "messages.1", "messages.10"]),
+        None,
+    );
     part.row("a head, blocks of 10 messages", "instructions", run.get("head.10"), None);
     let count = run.get("count");
-    part.row("a message of 48 bytes, blocks of 1", "instructions", run.get("messages.1").div_ceil(count), None);
-    part.row("a message of 48 bytes, blocks of 10", "instructions", run.get("messages.10").div_ceil(count), None);
+    part.row(
+        "a message of 48 bytes, blocks of 1",
+        "instructions",
+        run.get("messages.1").div_ceil(count),
+        None,
+    );
+    part.row(
+        "a message of 48 bytes, blocks of 10",
+        "instructions",
+        run.get("messages.10").div_ceil(count),
+        None,
+    );
     figures.add(part);
 }
 
@@ -97,10 +141,31 @@ fn the_footprint_is_true_and_within_its_bars() {
     let run = |name: &str, input: &[u8]| firmware.run(name, input);
 
     for (levels, ram) in [(8, Some(1228)), (16, Some(2048)), (32, None)] {
-        star(&mut figures, &run(&format!("star{levels}"), &inputs.star()), &inputs, &format!("star, L = {levels}"), levels, ram);
+        star(
+            &mut figures,
+            &run(&format!("star{levels}"), &inputs.star()),
+            &inputs,
+            &format!("star, L = {levels}"),
+            levels,
+            ram,
+        );
     }
-    tree(&mut figures, &run("tree10", &inputs.tree(1023)), &inputs, "tree, capacity 2^10", 1023, None);
-    tree(&mut figures, &run("tree20", &inputs.tree(1023)), &inputs, "tree, capacity 2^20", 1023, Some(1536));
+    tree(
+        &mut figures,
+        &run("tree10", &inputs.tree(1023)),
+        &inputs,
+        "tree, capacity 2^10",
+        1023,
+        None,
+    );
+    tree(
+        &mut figures,
+        &run("tree20", &inputs.tree(1023)),
+        &inputs,
+        "tree, capacity 2^20",
+        1023,
+        Some(1536),
+    );
 
     let seal = run("seal", &inputs.seal());
     let mut part = Part::new("star, L = 16, with its statement and what goes up, another signs");
@@ -125,13 +190,27 @@ fn the_footprint_is_true_and_within_its_bars() {
     part.row("a reading, guard and encryption", "instructions", sies.get("reading"), Some(30_000));
     figures.add(part);
 
-    chain(&mut figures, &run("chain_reopened", &inputs.chains()), "receiver of a chain, another checked its head");
+    chain(
+        &mut figures,
+        &run("chain_reopened", &inputs.chains()),
+        "receiver of a chain, another checked its head",
+    );
     let with_key = run("chain", &inputs.chains());
     chain(&mut figures, &with_key, "receiver of a chain, with Ed25519 for its head");
     let mut part = Part::new("receiver of a chain: what it takes beside its RAM");
-    part.row("the sender, its key made ready, as long as its chains are heard", "bytes", with_key.get("sender.bytes"), None);
+    part.row(
+        "the sender, its key made ready, as long as its chains are heard",
+        "bytes",
+        with_key.get("sender.bytes"),
+        None,
+    );
     part.row("making the sender's key ready", "instructions", with_key.get("sender"), None);
-    part.row("room while a head is opened, for any other use otherwise", "bytes", with_key.get("head.bytes"), None);
+    part.row(
+        "room while a head is opened, for any other use otherwise",
+        "bytes",
+        with_key.get("head.bytes"),
+        None,
+    );
     figures.add(part);
 
     let tesla = run("tesla", &inputs.tesla());
@@ -149,7 +228,12 @@ fn the_footprint_is_true_and_within_its_bars() {
     let device = run("device", &inputs.device());
     device.expect("item", &inputs.sealed_item());
     let mut part = Part::new("all in one: star L = 16, Ed25519, source, receiver of a chain");
-    part.row("RAM, with the sender's key, a chain of seals and room for a head", "bytes", device.get("state.bytes"), None);
+    part.row(
+        "RAM, with the sender's key, a chain of seals and room for a head",
+        "bytes",
+        device.get("state.bytes"),
+        None,
+    );
     part.row("flash", "bytes", device.flash, Some(ALL_FLASH));
     let work = ["push", "seal", "reading", "head", "messages"];
     part.row("stack", "bytes", deepest(&device, &work), Some(ALL_STACK));
@@ -171,34 +255,76 @@ fn the_footprint_is_true_and_within_its_bars() {
     let p256_verify = p256.run("p256_verify", &inputs.p256_verify());
     signature(&mut figures, &p256_verify, "P-256, verifying", "verify");
 
-    let tables = Firmware::build(&["ed25519", "ed25519-tables"], true, &["ed25519_sign", "ed25519_verify"]);
+    let tables =
+        Firmware::build(&["ed25519", "ed25519-tables"], true, &["ed25519_sign", "ed25519_verify"]);
     let fast_sign = tables.run("ed25519_sign", &inputs.sign());
     fast_sign.expect("signature", &inputs.ed25519_signature());
     signature(&mut figures, &fast_sign, "Ed25519 with tables, signing", "sign");
-    signature(&mut figures, &tables.run("ed25519_verify", &inputs.ed25519_verify()), "Ed25519 with tables, verifying", "verify");
+    signature(
+        &mut figures,
+        &tables.run("ed25519_verify", &inputs.ed25519_verify()),
+        "Ed25519 with tables, verifying",
+        "verify",
+    );
 
     let unrolled = Firmware::build(&["ed25519"], false, &["hashes", "star16", "tree20"]);
     let fast_hashes = unrolled.run("hashes", &inputs.text());
     inputs.check_hashes(&fast_hashes);
-    star(&mut figures, &unrolled.run("star16", &inputs.star()), &inputs, "star, L = 16, SHA-2 unrolled", 16, None);
-    tree(&mut figures, &unrolled.run("tree20", &inputs.tree(1023)), &inputs, "tree, capacity 2^20, SHA-2 unrolled", 1023, None);
+    star(
+        &mut figures,
+        &unrolled.run("star16", &inputs.star()),
+        &inputs,
+        "star, L = 16, SHA-2 unrolled",
+        16,
+        None,
+    );
+    tree(
+        &mut figures,
+        &unrolled.run("tree20", &inputs.tree(1023)),
+        &inputs,
+        "tree, capacity 2^20, SHA-2 unrolled",
+        1023,
+        None,
+    );
 
     let mut part = Part::new("other stars of 16 levels, to compare with");
     let events = paper.get("events");
-    part.row("the paper's H(H(e) || D), an event", "instructions", paper.get("paper").div_ceil(events), None);
-    part.row("one compression an event, an event", "instructions", paper.get("one").div_ceil(events), None);
+    part.row(
+        "the paper's H(H(e) || D), an event",
+        "instructions",
+        paper.get("paper").div_ceil(events),
+        None,
+    );
+    part.row(
+        "one compression an event, an event",
+        "instructions",
+        paper.get("one").div_ceil(events),
+        None,
+    );
     figures.add(part);
 
-    let mut part =
-        Part::new("primitives of the paper's table I: digests of 10 bytes, signatures of 300, RSA and DSA without their digests");
-    for (what, run, name) in [("MD5", &hashes, "md5"), ("SHA-1", &hashes, "sha1"), ("SHA-256", &hashes, "sha256")] {
+    let mut part = Part::new(
+        "primitives of the paper's table I: digests of 10 bytes, signatures of 300, RSA and DSA without their digests",
+    );
+    for (what, run, name) in
+        [("MD5", &hashes, "md5"), ("SHA-1", &hashes, "sha1"), ("SHA-256", &hashes, "sha256")]
+    {
         part.row(what, "instructions", run.get(name), None);
     }
     part.row("SHA-256, unrolled", "instructions", fast_hashes.get("sha256"), None);
     part.row("a compression of SHA-256", "instructions", hashes.get("compress"), None);
-    part.row("a compression of SHA-256, unrolled", "instructions", fast_hashes.get("compress"), None);
-    let signing =
-        [("RSA-1024 signing", &rsa), ("DSA-512 signing", &dsa), ("Ed25519 signing", &sign), ("P-256 signing", &p256_sign)];
+    part.row(
+        "a compression of SHA-256, unrolled",
+        "instructions",
+        fast_hashes.get("compress"),
+        None,
+    );
+    let signing = [
+        ("RSA-1024 signing", &rsa),
+        ("DSA-512 signing", &dsa),
+        ("Ed25519 signing", &sign),
+        ("P-256 signing", &p256_sign),
+    ];
     for (what, run) in signing {
         part.row(what, "instructions", run.get("sign"), None);
     }
@@ -220,7 +346,10 @@ fn the_footprint_is_true_and_within_its_bars() {
     assert!(missed.is_empty(), "bars missed:\n{}", missed.join("\n"));
     for (name, text) in &texts {
         let there = std::fs::read_to_string(docs.join(name)).unwrap_or_default();
-        let differs = text.lines().zip(there.lines().chain(std::iter::repeat(""))).find(|(new, old)| new != old);
+        let differs = text
+            .lines()
+            .zip(there.lines().chain(std::iter::repeat("")))
+            .find(|(new, old)| new != old);
         assert!(
             there == *text,
             "docs/{name} is out of date; MOTESEAL_BLESS=1 writes it anew. The first line that differs, measured and there: {differs:?}"

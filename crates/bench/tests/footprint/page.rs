@@ -42,10 +42,16 @@ pub(crate) fn markdown(figures: &Figures) -> String {
     let mut text = START.to_owned();
     for part in &figures.0 {
         let (first, rest) = part.name.split_at(1);
-        writeln!(text, "## {}{rest}\n\n| what | measured | bar |\n|---|---|---|", first.to_uppercase()).unwrap();
+        writeln!(
+            text,
+            "## {}{rest}\n\n| what | measured | bar |\n|---|---|---|",
+            first.to_uppercase()
+        )
+        .unwrap();
         for row in &part.rows {
             let bar = row.bar.map_or(String::new(), |bar| format!("{} {}", grouped(bar), row.unit));
-            writeln!(text, "| {} | {} {} | {bar} |", row.what, grouped(row.value), row.unit).unwrap();
+            writeln!(text, "| {} | {} {} | {bar} |", row.what, grouped(row.value), row.unit)
+                .unwrap();
         }
         text.push('\n');
     }
@@ -64,7 +70,8 @@ pub(crate) fn csv(figures: &Figures) -> String {
     for part in &figures.0 {
         for row in &part.rows {
             let bar = row.bar.map_or(String::new(), |bar| bar.to_string());
-            writeln!(text, "\"{}\",\"{}\",{},{},{bar}", part.name, row.what, row.unit, row.value).unwrap();
+            writeln!(text, "\"{}\",\"{}\",{},{},{bar}", part.name, row.what, row.unit, row.value)
+                .unwrap();
         }
     }
     text

@@ -33,7 +33,8 @@ impl Firmware {
     /// unrolled.
     pub(crate) fn build(features: &[&str], compact: bool, programs: &[&str]) -> Self {
         let features = format!("mps2-an385,{}", features.join(","));
-        let mut what = vec!["-p", "moteseal-footprint", "--no-default-features", "--features", &features];
+        let mut what =
+            vec!["-p", "moteseal-footprint", "--no-default-features", "--features", &features];
         if !programs.is_empty() {
             what.extend(programs.iter().chain(&["empty"]).flat_map(|program| ["--bin", program]));
         }
@@ -51,7 +52,10 @@ impl Firmware {
         std::fs::write(&file, if input.is_empty() { &[0; 2] } else { input }).unwrap();
         let loader = format!("loader,file={},addr={INPUT},force-raw=on", file.display());
         let text = qemu("mps2-an385", &program, &["-device", &loader]);
-        let said = text.lines().filter_map(|line| line.split_once(' ')).map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let said = text
+            .lines()
+            .filter_map(|line| line.split_once(' '))
+            .map(|(name, value)| (name.to_owned(), value.to_owned()));
         let flash = flash(&program).saturating_sub(self.empty);
         Program { name: name.to_owned(), flash, said: said.collect() }
     }
@@ -63,29 +67,49 @@ fn cargo(what: &[&str], compact: bool) -> PathBuf {
     let target = firmware.join(if compact { "target" } else { "target/unrolled" });
     // The one that runs this test.
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(&firmware).args(["build", "--release", "--locked", "--quiet"]).args(what).arg("--target-dir").arg(&target);
+    cargo
+        .current_dir(&firmware)
+        .args(["build", "--release", "--locked", "--quiet"])
+        .args(what)
+        .arg("--target-dir")
+        .arg(&target);
     // The programs are compiled as the firmware's own settings say, whatever this test was.
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy();
-        if name.starts_with("CARGO_PROFILE_") || name.starts_with("CARGO_TARGET_") || name.starts_with("CARGO_ENCODED_") {
+        if name.starts_with("CARGO_PROFILE_")
+            || name.starts_with("CARGO_TARGET_")
+            || name.starts_with("CARGO_ENCODED_")
+        {
             cargo.env_remove(&*name);
         }
     }
-    cargo.env_remove("RUSTFLAGS").env_remove("CARGO_BUILD_TARGET").env_remove("CARGO_BUILD_RUSTFLAGS");
+    cargo
+        .env_remove("RUSTFLAGS")
+        .env_remove("CARGO_BUILD_TARGET")
+        .env_remove("CARGO_BUILD_RUSTFLAGS");
     if !compact {
         // Instead of the ones in firmware/.cargo/config.toml.
         cargo.env("RUSTFLAGS", "-C link-arg=-Tlink.x");
     }
     let status = cargo.status().expect("cargo runs");
-    assert!(status.success(), "the firmware does not build; does the toolchain have thumbv7m-none-eabi? (rust-toolchain.toml)");
+    assert!(
+        status.success(),
+        "the firmware does not build; does the toolchain have thumbv7m-none-eabi? (rust-toolchain.toml)"
+    );
     target
 }
 
 /// Runs a program on one of QEMU's boards until it ends well; what it said.
 fn qemu(machine: &str, program: &Path, more: &[&str]) -> String {
     let mut qemu = Command::new("qemu-system-arm");
-    qemu.args(["-machine", machine, "-display", "none", "-serial", "null", "-monitor", "none", "-icount", "shift=8"]);
-    qemu.args(["-semihosting-config", "enable=on,target=native"]).args(more).arg("-kernel").arg(program);
+    qemu.args([
+        "-machine", machine, "-display", "none", "-serial", "null", "-monitor", "none", "-icount",
+        "shift=8",
+    ]);
+    qemu.args(["-semihosting-config", "enable=on,target=native"])
+        .args(more)
+        .arg("-kernel")
+        .arg(program);
     let child = qemu.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
     let mut child =
         child.expect("qemu-system-arm runs: Debian has it in the package qemu-system-arm, and tools/setup.sh installs it");
@@ -110,13 +134,16 @@ fn qemu(machine: &str, program: &Path, more: &[&str]) -> String {
 /// What the board's own program says on one of the boards: serial line, clock, flash page, measurements.
 pub(crate) fn smoke(board: &str) -> String {
     let features = format!("{board},report");
-    let target = cargo(&["-p", "moteseal-board", "--example", "smoke", "--features", &features], true);
+    let target =
+        cargo(&["-p", "moteseal-board", "--example", "smoke", "--features", &features], true);
     qemu(board, &target.join("thumbv7m-none-eabi/release/examples/smoke"), &[])
 }
 
 impl Program {
     fn said(&self, name: &str) -> &str {
-        self.said.get(name).unwrap_or_else(|| panic!("{} says nothing of {name:?}: {:?}", self.name, self.said.keys()))
+        self.said.get(name).unwrap_or_else(|| {
+            panic!("{} says nothing of {name:?}: {:?}", self.name, self.said.keys())
+        })
     }
 
     /// A number that it said.
@@ -127,12 +154,19 @@ impl Program {
     /// The bytes of a result.
     pub(crate) fn result(&self, name: &str) -> Vec<u8> {
         let digits = self.said(&format!("{name}.result"));
-        (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap()).collect()
+        (0..digits.len())
+            .step_by(2)
+            .map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap())
+            .collect()
     }
 
     /// Fails unless this was its result.
     pub(crate) fn expect(&self, name: &str, result: &[u8]) {
-        assert!(self.result(name) == result, "{}: another {name} than this machine computes", self.name);
+        assert!(
+            self.result(name) == result,
+            "{}: another {name} than this machine computes",
+            self.name
+        );
     }
 }
 
@@ -146,6 +180,7 @@ fn flash(file: &Path) -> u64 {
     const ALLOCATED: u32 = 2;
     let (start, size, count) = (word(0x20) as usize, half(0x2e), half(0x30));
     let sections = (0..count).map(|number| start + number * size);
-    let loaded = sections.filter(|at| word(at + 4) == PROGRAM_BITS && word(at + 8) & ALLOCATED != 0);
+    let loaded =
+        sections.filter(|at| word(at + 4) == PROGRAM_BITS && word(at + 8) & ALLOCATED != 0);
     loaded.map(|at| u64::from(word(at + 20))).sum()
 }

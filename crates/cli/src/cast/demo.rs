@@ -101,12 +101,18 @@ struct Step {
 impl Results {
     /// What came through that must not.
     const fn breaches(&self) -> u64 {
-        self.forged_said + self.forged_kept + self.forged_delivered + self.replayed + self.over_meter
+        self.forged_said
+            + self.forged_kept
+            + self.forged_delivered
+            + self.replayed
+            + self.over_meter
     }
 
     fn slowdown(&self) -> Option<f64> {
         #[allow(clippy::cast_precision_loss)]
-        self.undisturbed_ms.zip(self.disturbed_ms).map(|(before, after)| after as f64 / before as f64)
+        self.undisturbed_ms
+            .zip(self.disturbed_ms)
+            .map(|(before, after)| after as f64 / before as f64)
     }
 }
 
@@ -120,14 +126,25 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         );
         lines(&mut out, &about)?;
         out.line("")?;
-        out.line(format_args!("{:>9}  {}  {:>8}  {:>8}", "time", columns(|node| node.to_string()), "said", "forged"))?;
+        out.line(format_args!(
+            "{:>9}  {}  {:>8}  {:>8}",
+            "time",
+            columns(|node| node.to_string()),
+            "said",
+            "forged"
+        ))?;
     }
     let mut shown = Ok(());
     let results = play::play(arguments, &mut |step: &Step| {
         if !arguments.json && shown.is_ok() {
-            let verified = columns(|node| step.verified.get(node).copied().unwrap_or_default().to_string());
+            let verified =
+                columns(|node| step.verified.get(node).copied().unwrap_or_default().to_string());
             let (said, forged) = (thousands(step.said), thousands(step.forged));
-            shown = out.line(format_args!("{:>7} s  {verified}  {said:>8}  {forged:>8}  {}", step.ms / 1000, step.note));
+            shown = out.line(format_args!(
+                "{:>7} s  {verified}  {said:>8}  {forged:>8}  {}",
+                step.ms / 1000,
+                step.note
+            ));
         }
     })?;
     shown?;
@@ -221,7 +238,8 @@ fn object(arguments: &Arguments, results: &Results) -> serde_json::Value {
             })
         })
         .collect();
-    let attacks: BTreeMap<_, _> = results.attacks.iter().map(|(assault, sent)| (assault.about(), sent)).collect();
+    let attacks: BTreeMap<_, _> =
+        results.attacks.iter().map(|(assault, sent)| (assault.about(), sent)).collect();
     let sent = |sent: &moteseal_lab::cast::chains::Sent| {
         json!({
             "all": sent.all(), "fragments": sent.fragments, "answers": sent.answers, "requests": sent.requests,

@@ -43,7 +43,9 @@ impl Access {
             _ => None,
         };
         let identity = match (&self.client_certificate, &self.client_key) {
-            (Some(certificate), Some(key)) => Some(Identity { certificate: certificate.clone(), key: key.clone() }),
+            (Some(certificate), Some(key)) => {
+                Some(Identity { certificate: certificate.clone(), key: key.clone() })
+            }
             _ => None,
         };
         Ok(Options { ca: self.broker_ca.clone(), login, identity, ..Options::new("", "") })
@@ -60,7 +62,9 @@ pub(crate) async fn until_up(link: &Broadcast, url: &str) -> Result<(), Failure>
     match tokio::time::timeout(PATIENCE, link.until_up()).await {
         Ok(up) => up.map_err(|error: LinkError| link_failure(&error)),
         Err(_) => {
-            let message = format_args!("Unreachable: {url}: no broker answers there; is it running, and the address right?");
+            let message = format_args!(
+                "Unreachable: {url}: no broker answers there; is it running, and the address right?"
+            );
             Err(Failure::new(Exit::Unreachable, message))
         }
     }

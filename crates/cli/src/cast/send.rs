@@ -8,13 +8,16 @@ use std::time::Duration;
 
 use clap::Args;
 use moteseal_core::cast::{
-    ChainId, KeyId, Kind, MAX_LABEL, MAX_MESSAGE, NetworkId, OutgoingChain, Revocation, SenderCertificate,
+    ChainId, KeyId, Kind, MAX_LABEL, MAX_MESSAGE, NetworkId, OutgoingChain, Revocation,
+    SenderCertificate,
 };
 use moteseal_core::record::DeviceId;
 use moteseal_core::signature::SecretKey;
 use moteseal_core::wire::cast::{CastFrame, MAX_CAST_FRAME};
 use moteseal_core::wire::cbor::Writer;
-use moteseal_gateway::cast::{Amount, ChainNumbers, Content, ContentError, Hashes, Manner, SendError, Sender, build, sign};
+use moteseal_gateway::cast::{
+    Amount, ChainNumbers, Content, ContentError, Hashes, Manner, SendError, Sender, build, sign,
+};
 use moteseal_net::{Broadcast, BroadcastLink as _};
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -96,7 +99,11 @@ pub(crate) struct Arguments {
 /// A number of seconds, up to a year.
 pub(super) fn seconds(text: &str) -> Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|_| "a number of seconds".to_owned())?;
-    if (0.0..=31_536_000.0).contains(&seconds) { Ok(seconds) } else { Err("a number of seconds from 0 to a year".to_owned()) }
+    if (0.0..=31_536_000.0).contains(&seconds) {
+        Ok(seconds)
+    } else {
+        Err("a number of seconds from 0 to a year".to_owned())
+    }
 }
 
 /// Who speaks.
@@ -111,15 +118,30 @@ struct Speaker {
 
 impl Speaker {
     fn read(arguments: &Arguments) -> Result<Option<Self>, Failure> {
-        let (Some(key_path), Some(path)) = (&arguments.key, &arguments.cert) else { return Ok(None) };
+        let (Some(key_path), Some(path)) = (&arguments.key, &arguments.cert) else {
+            return Ok(None);
+        };
         let key = files::secret_key(key_path)?;
         let certificate = files::read(path)?.to_vec();
         let claim = SenderCertificate::peek(&certificate).map_err(|error| {
-            Failure::usage(format_args!("{}: {error}; `moteseal key certify` makes a sender's certificate", path.display()))
+            Failure::usage(format_args!(
+                "{}: {error}; `moteseal key certify` makes a sender's certificate",
+                path.display()
+            ))
         })?;
-        let numbers = ChainNumbers::new(arguments.state.as_ref().unwrap_or(&numbers_path(key_path)), claim.sender);
+        let numbers = ChainNumbers::new(
+            arguments.state.as_ref().unwrap_or(&numbers_path(key_path)),
+            claim.sender,
+        );
         let id = KeyId::of(&key.public());
-        Ok(Some(Self { key, id, certificate, network: claim.network, sender: claim.sender, numbers }))
+        Ok(Some(Self {
+            key,
+            id,
+            certificate,
+            network: claim.network,
+            sender: claim.sender,
+            numbers,
+        }))
     }
 
     fn next(&self) -> Result<ChainId, Failure> {
@@ -145,7 +167,8 @@ fn send_failure(error: &SendError) -> Failure {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let speaker = Speaker::read(arguments)?;
-    let revocations = arguments.revoke.iter().map(|path| revocation(path)).collect::<Result<Vec<_>, _>>()?;
+    let revocations =
+        arguments.revoke.iter().map(|path| revocation(path)).collect::<Result<Vec<_>, _>>()?;
     let contents = contents(arguments)?;
     runtime()?.block_on(async {
         let link = arguments.access.open(&arguments.to)?;
@@ -162,8 +185,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 /// Reads a revocation. Whether a receiver's base station signed it is for the receivers to see.
 fn revocation(path: &Path) -> Result<Vec<u8>, Failure> {
     let bytes = files::read(path)?.to_vec();
-    Revocation::peek(&bytes)
-        .map_err(|error| Failure::usage(format_args!("{}: {error}; `moteseal key revoke` makes a revocation", path.display())))?;
+    Revocation::peek(&bytes).map_err(|error| {
+        Failure::usage(format_args!(
+            "{}: {error}; `moteseal key revoke` makes a revocation",
+            path.display()
+        ))
+    })?;
     Ok(bytes)
 }
 
@@ -171,7 +198,9 @@ async fn revoke(link: &Broadcast, revocations: &[Vec<u8>]) -> Result<(), Failure
     for revocation in revocations {
         let mut frame = vec![0; MAX_CAST_FRAME];
         let mut writer = Writer::new(&mut frame);
-        CastFrame::Revocation(revocation).encode(&mut writer).map_err(|error| Failure::new(Exit::Internal, error))?;
+        CastFrame::Revocation(revocation)
+            .encode(&mut writer)
+            .map_err(|error| Failure::new(Exit::Internal, error))?;
         let length = writer.position();
         frame.truncate(length);
         let frame = bytes::Bytes::from(frame);
@@ -202,7 +231,10 @@ fn contents(arguments: &Arguments) -> Result<Vec<(String, Content)>, Failure> {
         for line in reader(path)?.split(b'\n') {
             let line = line.map_err(|error| Failure::file("read", path, &error))?;
             if line.len() > MAX_MESSAGE {
-                return Err(failure(ContentError::LineTooLong { line: lines.len() + 1, length: line.len() }));
+                return Err(failure(ContentError::LineTooLong {
+                    line: lines.len() + 1,
+                    length: line.len(),
+                }));
             }
             lines.push(trimmed(line));
         }
@@ -211,7 +243,10 @@ fn contents(arguments: &Arguments) -> Result<Vec<(String, Content)>, Failure> {
     }
     let name_of = |path: &Path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let mut name: String = name.chars().map(|character| if character.is_control() { '_' } else { character }).collect();
+        let mut name: String = name
+            .chars()
+            .map(|character| if character.is_control() { '_' } else { character })
+            .collect();
         while name.len() > MAX_LABEL {
             name.pop();
         }
@@ -245,7 +280,8 @@ fn trimmed(mut line: Vec<u8>) -> Vec<u8> {
 }
 
 fn seed() -> Result<u64, Failure> {
-    getrandom::u64().map_err(|error| Failure::new(Exit::Internal, format_args!("no randomness: {error}")))
+    getrandom::u64()
+        .map_err(|error| Failure::new(Exit::Internal, format_args!("no randomness: {error}")))
 }
 
 async fn say_all(
@@ -255,28 +291,37 @@ async fn say_all(
     contents: &[(String, Content)],
 ) -> Result<(), Failure> {
     let mut hashes: Vec<Hashes> = contents.iter().map(|_| Hashes::default()).collect();
-    let chains: Vec<OnceCell<OutgoingChain<'_>>> = contents.iter().map(|_| OnceCell::new()).collect();
+    let chains: Vec<OnceCell<OutgoingChain<'_>>> =
+        contents.iter().map(|_| OnceCell::new()).collect();
     let manner = Manner { rate: arguments.rate, ..Manner::LAN };
     let sender = Sender::new(link, speaker.network, &speaker.certificate, manner, seed()?);
     let mut sender = sender.map_err(|error| send_failure(&error))?;
     for ((place, hashes), (label, content)) in chains.iter().zip(&mut hashes).zip(contents) {
         let before = sender.amount();
         let about = |error: SendError| match (&error, label.is_empty()) {
-            (SendError::ContentChanged { .. }, false) => send_failure(&error).about(Path::new(label)),
+            (SendError::ContentChanged { .. }, false) => {
+                send_failure(&error).about(Path::new(label))
+            }
             _ => send_failure(&error),
         };
-        let per_block = arguments.block.unwrap_or(if content.kind() == Kind::Image { 32 } else { 1 });
+        let per_block =
+            arguments.block.unwrap_or(if content.kind() == Kind::Image { 32 } else { 1 });
         // Numbers are taken one by one: another process of this sender may say a chain meanwhile, and no number may go back.
-        let chain = build((speaker.next()?, speaker.id, per_block, label), content, hashes).map_err(about)?;
+        let chain = build((speaker.next()?, speaker.id, per_block, label), content, hashes)
+            .map_err(about)?;
         let chain = place.get_or_init(|| chain);
         let head = sign(chain, &speaker.key).map_err(|error| send_failure(&error))?;
         let bar = bar(u64::from(chain.blocks()), "blocks");
-        let said = sender.say(chain, content, head, |block| bar.set_position(u64::from(block))).await;
+        let said =
+            sender.say(chain, content, head, |block| bar.set_position(u64::from(block))).await;
         bar.finish_and_clear();
         said.map_err(about)?;
         report(arguments, chain, content, label, less(sender.amount(), before))?;
     }
-    sender.linger(Duration::from_secs_f64(arguments.linger)).await.map_err(|error| send_failure(&error))
+    sender
+        .linger(Duration::from_secs_f64(arguments.linger))
+        .await
+        .map_err(|error| send_failure(&error))
 }
 
 const fn less(amount: Amount, before: Amount) -> Amount {
@@ -323,7 +368,11 @@ fn report(
 }
 
 /// Says each line as it comes.
-async fn say_live(arguments: &Arguments, speaker: &Speaker, link: &Broadcast) -> Result<(), Failure> {
+async fn say_live(
+    arguments: &Arguments,
+    speaker: &Speaker,
+    link: &Broadcast,
+) -> Result<(), Failure> {
     let path = arguments.lines.clone().unwrap_or_else(|| PathBuf::from("-"));
     let (put, mut lines) = mpsc::channel(LINES);
     let reader = reader(&path)?;
@@ -346,18 +395,24 @@ async fn say_live(arguments: &Arguments, speaker: &Speaker, link: &Broadcast) ->
         number += 1;
         let line = line.map_err(|error| Failure::file("read", &path, &error))?;
         if line.len() > MAX_MESSAGE {
-            return Err(Failure::usage(ContentError::LineTooLong { line: number, length: line.len() }));
+            return Err(Failure::usage(ContentError::LineTooLong {
+                line: number,
+                length: line.len(),
+            }));
         }
         let before = sender.amount();
         let content = Content::lines(vec![line.clone()]).map_err(Failure::usage)?;
         let mut hashes = Hashes::default();
-        let chain =
-            build((speaker.next()?, speaker.id, 1, label), &content, &mut hashes).map_err(|error| send_failure(&error))?;
+        let chain = build((speaker.next()?, speaker.id, 1, label), &content, &mut hashes)
+            .map_err(|error| send_failure(&error))?;
         let head = sign(&chain, &speaker.key).map_err(|error| send_failure(&error))?;
         sender.say_at_once(head, line).await.map_err(|error| send_failure(&error))?;
         report(arguments, &chain, &content, label, less(sender.amount(), before))?;
     }
-    sender.linger(Duration::from_secs_f64(arguments.linger)).await.map_err(|error| send_failure(&error))
+    sender
+        .linger(Duration::from_secs_f64(arguments.linger))
+        .await
+        .map_err(|error| send_failure(&error))
 }
 
 /// Reads line after line. One that is too long is given as far as shows that.

@@ -5,7 +5,9 @@ use std::io::{self, BufWriter, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use moteseal_core::cast::{EvidenceCheck, Head, Kind, NetworkId, Revocation, SenderCertificate, Shown};
+use moteseal_core::cast::{
+    EvidenceCheck, Head, Kind, NetworkId, Revocation, SenderCertificate, Shown,
+};
 use moteseal_core::signature::PublicKey;
 use moteseal_core::wire::cast::MAX_CAST_FRAME;
 use moteseal_core::wire::cbor::{DecodeError, item_length};
@@ -52,13 +54,19 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let bases = arguments.ca.iter().map(|path| files::public_key(path)).collect::<Result<Vec<_>, _>>()?;
-    let own = bases.first().map(NetworkId::of).ok_or_else(|| Failure::usage("--ca names a base station's key"))?;
+    let bases =
+        arguments.ca.iter().map(|path| files::public_key(path)).collect::<Result<Vec<_>, _>>()?;
+    let own = bases
+        .first()
+        .map(NetworkId::of)
+        .ok_or_else(|| Failure::usage("--ca names a base station's key"))?;
     let network = arguments.network.unwrap_or(own);
     let minimums = minimums(&arguments.revocation, network, &bases)?;
     let now = arguments.at.map_or_else(unix_seconds, |ms| ms / 1000);
     let path = &arguments.file;
-    let refused = |error: &dyn std::fmt::Display| Failure::refused(format_args!("{}: {error}", path.display()));
+    let refused = |error: &dyn std::fmt::Display| {
+        Failure::refused(format_args!("{}: {error}", path.display()))
+    };
 
     let mut frames = Frames::open(path)?;
     let mut check = EvidenceCheck::new(network, &bases);
@@ -71,22 +79,31 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
                 report.certificate(&certificate);
             }
             Shown::Head(head) => report.head(&head),
-            Shown::Message { number, message, is_proven } => report.message(number, message, is_proven)?,
+            Shown::Message { number, message, is_proven } => {
+                report.message(number, message, is_proven)?
+            }
         }
     }
-    let (proven, messages) = check
-        .proven()
-        .ok_or_else(|| Failure::new(Exit::Incomplete, format_args!("{}: the evidence ends before its head", path.display())))?;
+    let (proven, messages) = check.proven().ok_or_else(|| {
+        Failure::new(
+            Exit::Incomplete,
+            format_args!("{}: the evidence ends before its head", path.display()),
+        )
+    })?;
     report.finish(path, proven, messages)
 }
 
 /// The least serial of each base station that still counts.
-fn minimums(revocations: &[PathBuf], network: NetworkId, bases: &[PublicKey]) -> Result<Vec<u64>, Failure> {
+fn minimums(
+    revocations: &[PathBuf],
+    network: NetworkId,
+    bases: &[PublicKey],
+) -> Result<Vec<u64>, Failure> {
     let mut minimums = vec![0; bases.len()];
     for path in revocations {
         let bytes = files::read(path)?;
-        let (revocation, base) =
-            Revocation::open(&bytes, network, bases).map_err(|error| not_signed(path, &bytes, "revocation", error))?;
+        let (revocation, base) = Revocation::open(&bytes, network, bases)
+            .map_err(|error| not_signed(path, &bytes, "revocation", error))?;
         if let Some(minimum) = minimums.get_mut(base) {
             *minimum = revocation.minimum().max(*minimum);
         }
@@ -107,8 +124,13 @@ struct Frames<'p> {
 impl<'p> Frames<'p> {
     fn open(path: &'p Path) -> Result<Self, Failure> {
         let fail = |error| Failure::file("read", path, &error);
-        let mut frames =
-            Self { path, file: fs::File::open(path).map_err(fail)?, buffer: vec![0; 4 * MAX_CAST_FRAME], from: 0, to: 0 };
+        let mut frames = Self {
+            path,
+            file: fs::File::open(path).map_err(fail)?,
+            buffer: vec![0; 4 * MAX_CAST_FRAME],
+            from: 0,
+            to: 0,
+        };
         frames.fill()?;
         let head = &frames.buffer[..frames.to.min(64)];
         if head.is_empty() {
@@ -116,9 +138,9 @@ impl<'p> Frames<'p> {
         }
         // An array of two, the first of which is 32: a certificate's frame.
         match files::looks_like(head) {
-            Some(like) if !head.starts_with(&[0x82, 0x18, 32]) => {
-                Err(Failure::usage(format_args!("{} is no evidence, it looks like {like}", path.display())))
-            }
+            Some(like) if !head.starts_with(&[0x82, 0x18, 32]) => Err(Failure::usage(
+                format_args!("{} is no evidence, it looks like {like}", path.display()),
+            )),
             _ => Ok(frames),
         }
     }
@@ -150,7 +172,10 @@ impl<'p> Frames<'p> {
         let length = item_length(rest).map_err(|error| match error {
             DecodeError::Truncated if rest.len() < MAX_CAST_FRAME => Failure::new(
                 Exit::Incomplete,
-                format_args!("{}: {error}; what stands before it is verified, the file has been cut", self.path.display()),
+                format_args!(
+                    "{}: {error}; what stands before it is verified, the file has been cut",
+                    self.path.display()
+                ),
             ),
             error => Failure::refused(format_args!("{}: {error}", self.path.display())),
         })?;
@@ -188,7 +213,8 @@ impl<'a> Report<'a> {
     }
 
     fn certificate(&mut self, certificate: &SenderCertificate<'_>) {
-        let SenderCertificate { network, base, serial, sender, not_before, not_after, .. } = certificate;
+        let SenderCertificate { network, base, serial, sender, not_before, not_after, .. } =
+            certificate;
         let until = (*not_after != u64::MAX).then(|| display_seconds(*not_after));
         for (name, value) in [
             ("sender", json!(sender.to_string())),
@@ -215,7 +241,8 @@ impl<'a> Report<'a> {
         ] {
             self.facts.insert(name.to_owned(), value);
         }
-        let label = if head.label().is_empty() { String::new() } else { format!(" {:?}", head.label()) };
+        let label =
+            if head.label().is_empty() { String::new() } else { format!(" {:?}", head.label()) };
         self.line += &format!(", chain {}{label} ({})", id.number, outline.kind);
     }
 
@@ -241,7 +268,9 @@ impl<'a> Report<'a> {
         let text = std::str::from_utf8(message).ok();
         match (self.arguments.json, text) {
             (true, Some(text)) => self.out.line(json!({ "message": number, "text": text })),
-            (true, None) => self.out.line(json!({ "message": number, "hex": hex::encode(message) })),
+            (true, None) => {
+                self.out.line(json!({ "message": number, "hex": hex::encode(message) }))
+            }
             (false, Some(text)) => self.out.line(format_args!("{number}  {text}")),
             (false, None) => self.out.line(format_args!("{number}  0x{}", hex::encode(message))),
         }
@@ -257,8 +286,11 @@ impl<'a> Report<'a> {
         }
         talk(&self.line);
         if !is_whole {
-            let loose =
-                if self.pending.is_empty() { "" } else { "; the messages behind them prove nothing before their block is whole" };
+            let loose = if self.pending.is_empty() {
+                ""
+            } else {
+                "; the messages behind them prove nothing before their block is whole"
+            };
             let message = format!(
                 "{}: the first {shown} of {} messages are verified{loose}",
                 path.display(),
@@ -284,7 +316,10 @@ struct Unfinished {
 impl Unfinished {
     fn new(path: &Path) -> Result<Self, Failure> {
         if path.exists() {
-            return Err(Failure::usage(format_args!("{} exists already; remove it or name another file", path.display())));
+            return Err(Failure::usage(format_args!(
+                "{} exists already; remove it or name another file",
+                path.display()
+            )));
         }
         let temporary = files::beside(path);
         let file = fs::OpenOptions::new().write(true).create_new(true).open(&temporary);

@@ -79,14 +79,21 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let bases = arguments.ca.iter().map(|path| files::public_key(path)).collect::<Result<Vec<_>, _>>()?;
-    let own = bases.first().map(NetworkId::of).ok_or_else(|| Failure::usage("--ca names a base station's key"))?;
+    let bases =
+        arguments.ca.iter().map(|path| files::public_key(path)).collect::<Result<Vec<_>, _>>()?;
+    let own = bases
+        .first()
+        .map(NetworkId::of)
+        .ok_or_else(|| Failure::usage("--ca names a base station's key"))?;
     let network = arguments.network.unwrap_or(own);
     if arguments.on.len() > MAX_LINKS || bases.len() > usize::from(u8::MAX) {
         return Err(Failure::usage(format_args!("at most {MAX_LINKS} links")));
     }
-    let revocations =
-        arguments.revocations.iter().map(|path| revocation(path, network, &bases)).collect::<Result<Vec<_>, _>>()?;
+    let revocations = arguments
+        .revocations
+        .iter()
+        .map(|path| revocation(path, network, &bases))
+        .collect::<Result<Vec<_>, _>>()?;
     let ids: Vec<KeyId> = bases.iter().map(KeyId::of).collect();
     let archive = Archive::open(&arguments.state, network, &ids, arguments.quota << 20);
     let archive = archive.map_err(|error| watch_failure(&error.into()))?;
@@ -104,7 +111,8 @@ fn watch_failure(error: &WatchError) -> Failure {
 /// Reads a revocation, which must be of one of the base stations.
 fn revocation(path: &Path, network: NetworkId, bases: &[PublicKey]) -> Result<Vec<u8>, Failure> {
     let bytes = files::read(path)?.to_vec();
-    Revocation::open(&bytes, network, bases).map_err(|error| Failure::refused(error).about(path))?;
+    Revocation::open(&bytes, network, bases)
+        .map_err(|error| Failure::refused(error).about(path))?;
     Ok(bytes)
 }
 
@@ -115,12 +123,19 @@ async fn watch(
     revocations: &[Vec<u8>],
     archive: Archive,
 ) -> Result<(), Failure> {
-    let links: Vec<Broadcast> = arguments.on.iter().map(|url| arguments.access.open(url)).collect::<Result<_, _>>()?;
+    let links: Vec<Broadcast> =
+        arguments.on.iter().map(|url| arguments.access.open(url)).collect::<Result<_, _>>()?;
     for (link, url) in links.iter().zip(&arguments.on) {
         until_up(link, url).await?;
     }
     let (start, enough) = (Instant::now(), Notify::new());
-    let mut teller = Teller { arguments, out: Stdout::lock(), complete: 0, refused: BTreeMap::new(), enough: &enough };
+    let mut teller = Teller {
+        arguments,
+        out: Stdout::lock(),
+        complete: 0,
+        refused: BTreeMap::new(),
+        enough: &enough,
+    };
     let options = Options {
         network,
         bases,
@@ -130,7 +145,8 @@ async fn watch(
         evidence: arguments.evidence.clone(),
         revocations,
     };
-    let seed = getrandom::u64().map_err(|error| Failure::new(Exit::Internal, format_args!("no randomness: {error}")))?;
+    let seed = getrandom::u64()
+        .map_err(|error| Failure::new(Exit::Internal, format_args!("no randomness: {error}")))?;
     let mut tell = |news: News<'_>| teller.tell(news);
     let opened = Watcher::open(options, archive, seed, now(start), &mut tell);
     let mut watcher = opened.map_err(|error| watch_failure(&error))?;
@@ -152,7 +168,10 @@ async fn watch(
     ended.map_err(|error| watch_failure(&error))?;
     let lost: u64 = links.iter().map(moteseal_net::BroadcastLink::dropped).sum();
     if lost > 0 {
-        talk(format_args!("{} came faster than they could be taken, and were asked for again", count(lost, "frame")));
+        talk(format_args!(
+            "{} came faster than they could be taken, and were asked for again",
+            count(lost, "frame")
+        ));
     }
     teller.verdict()
 }
@@ -176,15 +195,22 @@ impl Teller<'_> {
                 self.event(json!({ "event": "certified", "sender": sender.to_string() }), &said)
             }
             News::Begun { outline, label } => {
-                let said = format!("{} begins: {}", named(outline, label), count(u64::from(outline.messages), "message"));
+                let said = format!(
+                    "{} begins: {}",
+                    named(outline, label),
+                    count(u64::from(outline.messages), "message")
+                );
                 self.event(of_chain("begun", outline, label), &said)
             }
             News::Resumed { outline, label, verified } => {
                 let mut event = of_chain("resumed", outline, label);
                 event["verified_blocks"] = json!(verified);
                 event["blocks"] = json!(outline.blocks());
-                let said =
-                    format!("{} goes on: {verified} of {}", named(outline, label), count(outline.blocks().into(), "block"));
+                let said = format!(
+                    "{} goes on: {verified} of {}",
+                    named(outline, label),
+                    count(outline.blocks().into(), "block")
+                );
                 self.event(event, &said)
             }
             News::Progress { outline, verified } => {
@@ -197,21 +223,38 @@ impl Teller<'_> {
                 });
                 if self.arguments.json { self.line(event) } else { Ok(()) }
             }
-            News::Message { outline, label, number, message } => self.message(outline, label, number, message),
-            News::Complete { outline, label, saved, evidence } => self.complete(outline, label, saved, evidence),
+            News::Message { outline, label, number, message } => {
+                self.message(outline, label, number, message)
+            }
+            News::Complete { outline, label, saved, evidence } => {
+                self.complete(outline, label, saved, evidence)
+            }
             News::Abandoned(chain) => {
-                let said = format!("chain {chain} was given up: its sender went on before it was complete");
+                let said = format!(
+                    "chain {chain} was given up: its sender went on before it was complete"
+                );
                 self.event(json!({ "event": "abandoned", "reference": chain.to_string() }), &said)
             }
             News::TooLarge(chain) => {
-                let said =
-                    format!("QuotaReached: chain {chain} is larger than what may be kept; --quota allows more, for the next one");
+                let said = format!(
+                    "QuotaReached: chain {chain} is larger than what may be kept; --quota allows more, for the next one"
+                );
                 self.event(json!({ "event": "abandoned", "name": "QuotaReached", "reference": chain.to_string() }), &said)
             }
             News::Revoked { base, minimum } => {
-                let path = self.arguments.ca.get(usize::from(base)).map(|path| path.display().to_string()).unwrap_or_default();
-                let said = format!("base station {path} has revoked its certificates below serial {minimum}");
-                self.event(json!({ "event": "revoked", "base_station": path, "min_serial": minimum }), &said)
+                let path = self
+                    .arguments
+                    .ca
+                    .get(usize::from(base))
+                    .map(|path| path.display().to_string())
+                    .unwrap_or_default();
+                let said = format!(
+                    "base station {path} has revoked its certificates below serial {minimum}"
+                );
+                self.event(
+                    json!({ "event": "revoked", "base_station": path, "min_serial": minimum }),
+                    &said,
+                )
             }
             News::Refused(refused) => self.refuse(refused),
             News::LinkDown { link, cause } => {
@@ -237,7 +280,13 @@ impl Teller<'_> {
         if self.out.is_heard() { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
     }
 
-    fn message(&mut self, outline: &Outline, label: &str, number: u32, message: &[u8]) -> io::Result<()> {
+    fn message(
+        &mut self,
+        outline: &Outline,
+        label: &str,
+        number: u32,
+        message: &[u8],
+    ) -> io::Result<()> {
         let text = std::str::from_utf8(message);
         if self.arguments.json {
             let mut event = of_chain("message", outline, label);
@@ -254,7 +303,13 @@ impl Teller<'_> {
         }
     }
 
-    fn complete(&mut self, outline: &Outline, label: &str, saved: Option<&Path>, evidence: Option<&Path>) -> io::Result<()> {
+    fn complete(
+        &mut self,
+        outline: &Outline,
+        label: &str,
+        saved: Option<&Path>,
+        evidence: Option<&Path>,
+    ) -> io::Result<()> {
         self.complete += 1;
         if self.arguments.chains.is_some_and(|chains| self.complete >= chains) {
             self.enough.notify_one();
@@ -268,9 +323,15 @@ impl Teller<'_> {
         if let Some(path) = saved {
             self.line(path.display())?;
         }
-        let size =
-            saved.and_then(|path| path.metadata().ok()).map(|facts| format!(", {}", bytes(facts.len()))).unwrap_or_default();
-        let unsaved = if outline.kind == Kind::Image && saved.is_none() { "; --save would have kept it as a file" } else { "" };
+        let size = saved
+            .and_then(|path| path.metadata().ok())
+            .map(|facts| format!(", {}", bytes(facts.len())))
+            .unwrap_or_default();
+        let unsaved = if outline.kind == Kind::Image && saved.is_none() {
+            "; --save would have kept it as a file"
+        } else {
+            ""
+        };
         talk(format_args!("{} is complete{size}{unsaved}", named(outline, label)));
         Ok(())
     }
@@ -281,7 +342,8 @@ impl Teller<'_> {
         if matches!(refused, NotThisBlock | UnknownChain | RefusedBefore) {
             return Ok(());
         }
-        let (told, times) = self.refused.entry(refused.name()).or_insert_with(|| (Instant::now(), 0));
+        let (told, times) =
+            self.refused.entry(refused.name()).or_insert_with(|| (Instant::now(), 0));
         *times += 1;
         let is_first = *times == 1 && told.elapsed() < REFUSALS;
         if !is_first && told.elapsed() < REFUSALS {
@@ -289,7 +351,8 @@ impl Teller<'_> {
         }
         let times = std::mem::take(times);
         *told = Instant::now();
-        let said = if times > 1 { format!("{refused} ({times} times)") } else { refused.to_string() };
+        let said =
+            if times > 1 { format!("{refused} ({times} times)") } else { refused.to_string() };
         self.event(json!({ "event": "refused", "name": refused.name(), "times": times, "detail": refused.to_string() }), &said)
     }
 
@@ -302,14 +365,18 @@ impl Teller<'_> {
         let names: Vec<&str> = self.refused.keys().copied().collect();
         Err(match (self.complete, names.is_empty()) {
             (0, false) => Failure::refused(format_args!("{found}; refused: {}", names.join(", "))),
-            (_, false) => Failure::new(Exit::Incomplete, format_args!("{found}; refused: {}", names.join(", "))),
+            (_, false) => Failure::new(
+                Exit::Incomplete,
+                format_args!("{found}; refused: {}", names.join(", ")),
+            ),
             _ => Failure::new(Exit::Incomplete, found),
         })
     }
 }
 
 fn named(outline: &Outline, label: &str) -> String {
-    let label = if label.is_empty() { String::new() } else { format!(" {:?}", Plain(label).to_string()) };
+    let label =
+        if label.is_empty() { String::new() } else { format!(" {:?}", Plain(label).to_string()) };
     format!("{} chain {}{label} of {}", outline.kind, outline.id.number, outline.id.sender)
 }
 

@@ -94,14 +94,20 @@ pub(super) fn keys(motes: &[Mote]) -> Result<Keys, Failure> {
         key::random(&mut *bytes)?;
         Ok(bytes)
     };
-    let (operator, coordinator) = (key::generate(Algorithm::Ed25519)?, key::generate(Algorithm::Ed25519)?);
+    let (operator, coordinator) =
+        (key::generate(Algorithm::Ed25519)?, key::generate(Algorithm::Ed25519)?);
     let devices = motes.iter().map(|_| Ok((key::generate(Algorithm::Ed25519)?, random()?)));
     let devices = devices.collect::<Result<Vec<_>, Failure>>()?;
-    let public: Vec<(&str, PublicKey)> =
-        motes.iter().zip(&devices).map(|(mote, (secret, _))| (mote.name, secret.public())).collect();
+    let public: Vec<(&str, PublicKey)> = motes
+        .iter()
+        .zip(&devices)
+        .map(|(mote, (secret, _))| (mote.name, secret.public()))
+        .collect();
     let budget = Some(Budget { events: BUDGET, coordinator: coordinator.public() });
-    let first = FirstRoster { group: GROUP, epoch_ms: EPOCH_MS, levels: LEVELS, budget, devices: &public };
-    let roster = Roster::open(&first.issue(&operator).map_err(internal)?, &operator.public()).map_err(internal)?;
+    let first =
+        FirstRoster { group: GROUP, epoch_ms: EPOCH_MS, levels: LEVELS, budget, devices: &public };
+    let roster = Roster::open(&first.issue(&operator).map_err(internal)?, &operator.public())
+        .map_err(internal)?;
     Ok(Keys { roster, devices, coordinator, link: random()? })
 }
 
@@ -114,14 +120,17 @@ pub(super) async fn play(keys: &Keys, motes: &[Mote], client: &Client) -> Result
         let ended = group.epoch(epoch)?;
         send(client, &ended).await?;
         let upload = Upload::read(&keys.roster, &ended.manifest, &ended.bundles);
-        uploads.push(upload.ok_or_else(|| internal("the coordinator's own upload does not verify"))?);
+        uploads
+            .push(upload.ok_or_else(|| internal("the coordinator's own upload does not verify"))?);
         progress.inc(1);
     }
     progress.finish_and_clear();
     let (readings, forwarded, held) = (group.readings, group.forwarded, group.held);
     let first = uploads.first().map_or(EpochNumber(0), |upload| upload.epoch);
     let fault = |error: String| {
-        internal(format_args!("AN HONEST COORDINATOR WAS ACCUSED: this is a fault of Moteseal; please report it: {error}"))
+        internal(format_args!(
+            "AN HONEST COORDINATOR WAS ACCUSED: this is a fault of Moteseal; please report it: {error}"
+        ))
     };
     let audited = audit::audit(client, &keys.roster, first, None, None).await.map_err(internal)?;
     let audited = audited.map_err(|error| fault(error.to_string()))?;
@@ -129,20 +138,42 @@ pub(super) async fn play(keys: &Keys, motes: &[Mote], client: &Client) -> Result
         return Err(fault(audited.to_string()));
     }
     let devices: Vec<DeviceId> = keys.roster.devices().map(|device| device.id).collect();
-    let rate = audit::common_rate(client, &keys.roster, &devices, (first, None)).await.map_err(internal)?;
+    let rate = audit::common_rate(client, &keys.roster, &devices, (first, None))
+        .await
+        .map_err(internal)?;
     let query = Query { devices, since: first, until: None, choice: Choice::Rate(rate) };
     let mut estimator = Estimator::new("temperature");
-    let sampled = get(client, &keys.roster, &query, None, None, &mut estimator as &mut dyn Sink).await.map_err(internal)?;
+    let sampled = get(client, &keys.roster, &query, None, None, &mut estimator as &mut dyn Sink)
+        .await
+        .map_err(internal)?;
     let cheats = CHEATS.iter().filter_map(|cheat| cheating(keys, &uploads, cheat)).collect();
-    Ok(Edge { budget: BUDGET, readings, forwarded, held, audit: audited, rate, sampled, temperature: estimator.mean(), cheats })
+    Ok(Edge {
+        budget: BUDGET,
+        readings,
+        forwarded,
+        held,
+        audit: audited,
+        rate,
+        sampled,
+        temperature: estimator.mean(),
+        cheats,
+    })
 }
 
 /// What a gateway uploads of an epoch: the manifest first.
 async fn send(client: &Client, ended: &Ended) -> Result<(), Failure> {
     let manifest = Bytes::from(ended.manifest.clone());
-    client.put(paths::MANIFESTS, COSE, manifest).await.and_then(|answer| answer.expect(JSON)).map_err(internal)?;
+    client
+        .put(paths::MANIFESTS, COSE, manifest)
+        .await
+        .and_then(|answer| answer.expect(JSON))
+        .map_err(internal)?;
     let bundles = Bytes::from(ended.bundles.concat());
-    client.put(paths::BUNDLES, CBOR_SEQ, bundles).await.and_then(|answer| answer.expect(JSON)).map_err(internal)?;
+    client
+        .put(paths::BUNDLES, CBOR_SEQ, bundles)
+        .await
+        .and_then(|answer| answer.expect(JSON))
+        .map_err(internal)?;
     Ok(())
 }
 
@@ -177,20 +208,45 @@ impl<'k> Group<'k> {
             let schema = Schema::decode(&mote.recording.schema).map_err(internal)?;
             let profile = Profile::new(roster, mote.name, scheme_of(place), &schema);
             let profile = profile.ok_or_else(|| internal("a mote without a profile"))?;
-            let link = LinkKey::new(&LinkKey::secret_of(&keys.link, roster.group(), profile.device));
+            let link =
+                LinkKey::new(&LinkKey::secret_of(&keys.link, roster.group(), profile.device));
             links.push((profile.device, link.clone()));
             let chain = Chain::start(profile.certificate);
-            samplers.push(Sampler::new(profile, secret.clone(), SaltKey::new(**salt), link, chain, Vec::new(), 4));
+            samplers.push(Sampler::new(
+                profile,
+                secret.clone(),
+                SaltKey::new(**salt),
+                link,
+                chain,
+                Vec::new(),
+                4,
+            ));
             let of = |(unix_ms, record): (u64, &'k [u8])| (EpochNumber(unix_ms / EPOCH_MS), record);
             let mut ends = mote.recording.iter().map(of);
             if let Some((epoch, _)) = ends.next() {
-                (first, last) = (first.min(epoch), last.max(ends.next_back().map_or(epoch, |(epoch, _)| epoch)));
+                (first, last) = (
+                    first.min(epoch),
+                    last.max(ends.next_back().map_or(epoch, |(epoch, _)| epoch)),
+                );
             }
-            let readings: Box<dyn Iterator<Item = (EpochNumber, &'k [u8])> + 'k> = Box::new(mote.recording.iter().map(of));
+            let readings: Box<dyn Iterator<Item = (EpochNumber, &'k [u8])> + 'k> =
+                Box::new(mote.recording.iter().map(of));
             readings_of.push(readings.peekable());
         }
-        let hub = Hub::new(roster.clone(), *keys.link).ok_or_else(|| internal("a group without a budget"))?;
-        Ok(Self { keys, samplers, links, readings_of, first, last, hub, readings: 0, forwarded: 0, held: 0 })
+        let hub = Hub::new(roster.clone(), *keys.link)
+            .ok_or_else(|| internal("a group without a budget"))?;
+        Ok(Self {
+            keys,
+            samplers,
+            links,
+            readings_of,
+            first,
+            last,
+            hub,
+            readings: 0,
+            forwarded: 0,
+            held: 0,
+        })
     }
 
     fn epochs(&self) -> impl Iterator<Item = EpochNumber> + use<> {
@@ -231,7 +287,10 @@ impl<'k> Group<'k> {
             for frame in sampler.frames(FRAMES).map_err(internal)? {
                 if let Uplink::Forward(forward) = Uplink::open(&frame, link).map_err(internal)? {
                     // A tree's device may send a reading below its round where that is shorter than its digest.
-                    self.forwarded += forward.events().filter(|(_, level, _)| level.0 >= forward.own_round.0).count() as u64;
+                    self.forwarded += forward
+                        .events()
+                        .filter(|(_, level, _)| level.0 >= forward.own_round.0)
+                        .count() as u64;
                 }
                 let news = self.hub.hear(&frame, epoch).map_err(internal)?;
                 raised = news.raised.or(raised);
@@ -244,8 +303,10 @@ impl<'k> Group<'k> {
         let Some((epoch, round)) = raised else { return Ok(()) };
         let (group, mut out) = (self.keys.roster.group(), [0; MAX_ANNOUNCEMENT]);
         let round = Round(round.0.min(LEVELS - 1));
-        let word = Announcement::issue(group, epoch, round, &self.keys.coordinator, &mut out).map_err(internal)?;
-        let word = Announcement::open(word, group, &self.keys.coordinator.public()).map_err(internal)?;
+        let word = Announcement::issue(group, epoch, round, &self.keys.coordinator, &mut out)
+            .map_err(internal)?;
+        let word =
+            Announcement::open(word, group, &self.keys.coordinator.public()).map_err(internal)?;
         for sampler in &mut self.samplers {
             sampler.announced(&word);
         }
@@ -278,7 +339,10 @@ fn readable(roster: &Roster, text: &str) -> String {
     let named = roster.devices().fold(text.to_owned(), |text, device| {
         text.replace(&format!("device {}", device.id), roster.name(device.id).unwrap_or_default())
     });
-    let word = |word: &str| match word.get(..64).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit())) {
+    let word = |word: &str| match word
+        .get(..64)
+        .filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    {
         Some(digits) => format!("{}…{}", &digits[..8], &word[64..]),
         None => word.to_owned(),
     };
@@ -288,7 +352,11 @@ fn readable(roster: &Roster, text: &str) -> String {
 /// What an audit says first of bent uploads: of a finding, else of a doubt.
 fn audited(keys: &Keys, uploads: &[Upload]) -> (String, String) {
     let accepted = || ("accepted".to_owned(), "the audit found every epoch justified".to_owned());
-    let (Some(first), Ok(bytes)) = (uploads.first(), stream(uploads, &keys.roster, &keys.coordinator)) else { return accepted() };
+    let (Some(first), Ok(bytes)) =
+        (uploads.first(), stream(uploads, &keys.roster, &keys.coordinator))
+    else {
+        return accepted();
+    };
     let Ok(mut audit) = Audit::new(&keys.roster, first.epoch, None) else { return accepted() };
     let mut feed = audit.stream();
     if let Err(refusal) = feed.feed(&bytes).and_then(|()| feed.finish()) {
@@ -311,7 +379,8 @@ fn refused(roster: &Roster, upload: &Upload, bundle: &Bundle) -> (String, String
     let mut sink = |_: &Rows<'_>| Ok(());
     let mut answer = bundle.bytes.clone();
     moteseal_verify::write::end(&mut answer);
-    let outcome = session.feed(&answer, &mut sink).and_then(|()| session.finish(&mut sink).map(|_| ()));
+    let outcome =
+        session.feed(&answer, &mut sink).and_then(|()| session.finish(&mut sink).map(|_| ()));
     match outcome {
         Ok(()) => ("accepted".to_owned(), "the bundle was accepted".to_owned()),
         Err(Stop::Refused(refusal)) => (refusal.name(), refusal.to_string()),

@@ -75,8 +75,15 @@ pub(super) fn build(home: &Path, motes: &[Mote]) -> Result<Fleet, Failure> {
             devices.push((name, secret, salt));
         }
     }
-    let public: Vec<(&str, PublicKey)> = devices.iter().map(|(name, secret, _)| (name.as_str(), secret.public())).collect();
-    let issued = FirstRoster { group: GROUP, epoch_ms: EPOCH_MS, levels: LEVELS, budget: None, devices: &public };
+    let public: Vec<(&str, PublicKey)> =
+        devices.iter().map(|(name, secret, _)| (name.as_str(), secret.public())).collect();
+    let issued = FirstRoster {
+        group: GROUP,
+        epoch_ms: EPOCH_MS,
+        levels: LEVELS,
+        budget: None,
+        devices: &public,
+    };
     let issued = issued.issue(&operator).map_err(internal)?;
     files::create(&home.join("roster.cbor"), &issued, 0o644)?;
     let roster = Roster::open(&issued, &operator.public()).map_err(internal)?;
@@ -85,15 +92,28 @@ pub(super) fn build(home: &Path, motes: &[Mote]) -> Result<Fleet, Failure> {
     let total: u64 = motes.iter().map(|mote| mote.recording.len() as u64).sum();
     let progress = bar(2 * total, "sealing");
     let seal = |scheme: Scheme| -> Result<Sealing, Failure> {
-        let mut sealing = Sealing { scheme, devices: Vec::new(), bundles: Vec::new(), events: 0, time: Duration::ZERO };
+        let mut sealing = Sealing {
+            scheme,
+            devices: Vec::new(),
+            bundles: Vec::new(),
+            events: 0,
+            time: Duration::ZERO,
+        };
         for mote in motes {
-            let name = if scheme == Scheme::Star { mote.name.to_owned() } else { tree_name(mote.name) };
-            let (_, secret, salt) = devices.iter().find(|(of, ..)| *of == name).ok_or_else(|| internal("a mote without keys"))?;
+            let name =
+                if scheme == Scheme::Star { mote.name.to_owned() } else { tree_name(mote.name) };
+            let (_, secret, salt) = devices
+                .iter()
+                .find(|(of, ..)| *of == name)
+                .ok_or_else(|| internal("a mote without keys"))?;
             let schema = Schema::decode(&mote.recording.schema).map_err(internal)?;
-            let profile = Profile::new(&roster, &name, scheme, &schema).ok_or_else(|| internal("a mote without a profile"))?;
+            let profile = Profile::new(&roster, &name, scheme, &schema)
+                .ok_or_else(|| internal("a mote without a profile"))?;
             let device = profile.device;
-            let state = state_beside(&home.join("keys").join(format!("{name}.key.pem")), device).map_err(outbox_failure)?;
-            let (outbox, chain) = Outbox::open(&bundles, &state, &roster, device).map_err(outbox_failure)?;
+            let state = state_beside(&home.join("keys").join(format!("{name}.key.pem")), device)
+                .map_err(outbox_failure)?;
+            let (outbox, chain) =
+                Outbox::open(&bundles, &state, &roster, device).map_err(outbox_failure)?;
             let mut sealer = Sealer::new(profile, secret.clone(), SaltKey::new(**salt), chain);
             let batch = Batch { epoch_ms: EPOCH_MS, new_only: false, keep_open: false };
             let start = Instant::now();
@@ -109,7 +129,10 @@ pub(super) fn build(home: &Path, motes: &[Mote]) -> Result<Fleet, Failure> {
     };
     let (stars, trees) = (seal(Scheme::Star)?, seal(Scheme::Tree)?);
     progress.finish_and_clear();
-    let keys = devices.into_iter().filter_map(|(name, secret, _)| Some((roster.id(&name)?, secret))).collect();
+    let keys = devices
+        .into_iter()
+        .filter_map(|(name, secret, _)| Some((roster.id(&name)?, secret)))
+        .collect();
     Ok(Fleet { keys, stars, trees, bundles, roster })
 }
 
@@ -125,9 +148,17 @@ fn keys(folder: &Path, name: &str) -> Result<(SecretKey, Zeroizing<[u8; 32]>), F
     key::random(&mut *salt)?;
     let path = |suffix: &str| folder.join(format!("{name}.{suffix}"));
     let mut pem = Zeroizing::new([0; MAX_PEM]);
-    files::create(&path("key.pem"), encode_secret_pem(&secret, &mut *pem).map_err(internal)?.as_bytes(), 0o600)?;
+    files::create(
+        &path("key.pem"),
+        encode_secret_pem(&secret, &mut *pem).map_err(internal)?.as_bytes(),
+        0o600,
+    )?;
     let mut pem = [0; MAX_PEM];
-    files::create(&path("pub.pem"), encode_public_pem(&secret.public(), &mut pem).map_err(internal)?.as_bytes(), 0o644)?;
+    files::create(
+        &path("pub.pem"),
+        encode_public_pem(&secret.public(), &mut pem).map_err(internal)?.as_bytes(),
+        0o644,
+    )?;
     if name != "op" {
         let text = Zeroizing::new(hex::encode(*salt) + "\n");
         files::create(&path("salt.key"), text.as_bytes(), 0o600)?;
@@ -136,7 +167,11 @@ fn keys(folder: &Path, name: &str) -> Result<(SecretKey, Zeroizing<[u8; 32]>), F
 }
 
 /// A device's signature over a message: what a device that is in on a lie gives.
-pub(super) fn sign(keys: &BTreeMap<DeviceId, SecretKey>, device: DeviceId, message: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn sign(
+    keys: &BTreeMap<DeviceId, SecretKey>,
+    device: DeviceId,
+    message: &[u8],
+) -> Option<Vec<u8>> {
     let key = keys.get(&device)?;
     let mut signature = vec![0; key.public().algorithm().signature_length()];
     let length = key.sign(message, &mut signature).ok()?;

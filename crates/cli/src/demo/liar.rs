@@ -11,7 +11,9 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use moteseal_adversary::{Accomplice, Answer, Context, ExplainLie, Explanation, Holdings, Item, Lie, Question};
+use moteseal_adversary::{
+    Accomplice, Answer, Context, ExplainLie, Explanation, Holdings, Item, Lie, Question,
+};
 use moteseal_api::{CBOR_SEQ, JSON, Query, paths};
 use moteseal_core::record::{DeviceId, SealIndex};
 use moteseal_core::signature::SecretKey;
@@ -50,7 +52,11 @@ pub(super) struct Liar {
 }
 
 impl Liar {
-    pub(super) fn new(honest: Client, holdings: Holdings, keys: BTreeMap<DeviceId, SecretKey>) -> Arc<Self> {
+    pub(super) fn new(
+        honest: Client,
+        holdings: Holdings,
+        keys: BTreeMap<DeviceId, SecretKey>,
+    ) -> Arc<Self> {
         Arc::new(Self { honest, holdings, keys, tale: Mutex::default() })
     }
 
@@ -79,7 +85,9 @@ impl Liar {
 
     fn alter(&self, query: &[u8], honest: Vec<u8>) -> Vec<u8> {
         let mut tale = self.tale.lock().unwrap_or_else(PoisonError::into_inner);
-        let (Some(lie), Ok(query), Ok(answer)) = (tale.0.lie, Query::from_json(query), Answer::decode(&honest)) else {
+        let (Some(lie), Ok(query), Ok(answer)) =
+            (tale.0.lie, Query::from_json(query), Answer::decode(&honest))
+        else {
             return honest;
         };
         let accomplice = |device: DeviceId, message: &[u8]| sign(&self.keys, device, message);
@@ -87,7 +95,8 @@ impl Liar {
         if !(lie.alter)(&mut altered, &self.context(&query, &accomplice)) {
             return honest;
         }
-        let item = answer.items.iter().zip(&altered.items).take_while(|(one, other)| one == other).count();
+        let item =
+            answer.items.iter().zip(&altered.items).take_while(|(one, other)| one == other).count();
         let bytes = altered.encode();
         tale.1 = Some(Told { honest_bytes: honest.len(), bytes: bytes.len(), item });
         bytes
@@ -101,8 +110,12 @@ impl Liar {
     /// The explaining form as it is given; `None` withholds it.
     fn explanation(&self, device: DeviceId, index: SealIndex, honest: Vec<u8>) -> Option<Vec<u8>> {
         let tale = self.tale.lock().unwrap_or_else(PoisonError::into_inner).0;
-        let (Some(lie), Ok(answer)) = (tale.explanation, Answer::decode(&honest)) else { return Some(honest) };
-        let Some(Item::Explain { seal, digests }) = answer.items.into_iter().next() else { return Some(honest) };
+        let (Some(lie), Ok(answer)) = (tale.explanation, Answer::decode(&honest)) else {
+            return Some(honest);
+        };
+        let Some(Item::Explain { seal, digests }) = answer.items.into_iter().next() else {
+            return Some(honest);
+        };
         let none = |_: DeviceId, _: &[u8]| None;
         let question = Question {
             since: moteseal_core::EpochNumber(0),
@@ -125,7 +138,9 @@ fn unavailable(error: &NetError) -> Response {
     (StatusCode::BAD_GATEWAY, error.to_string()).into_response()
 }
 
-async fn fetch(answer: Result<moteseal_net::Answer, NetError>) -> Result<(String, Vec<u8>), NetError> {
+async fn fetch(
+    answer: Result<moteseal_net::Answer, NetError>,
+) -> Result<(String, Vec<u8>), NetError> {
     let answer = answer?;
     let media_type = answer.media_type().to_owned();
     Ok((media_type, answer.bytes(MOST).await?))
@@ -138,14 +153,20 @@ async fn query(State(liar): State<Arc<Liar>>, body: Bytes) -> Response {
     }
 }
 
-async fn explain(State(liar): State<Arc<Liar>>, Path((device, index)): Path<(String, u32)>, uri: Uri) -> Response {
+async fn explain(
+    State(liar): State<Arc<Liar>>,
+    Path((device, index)): Path<(String, u32)>,
+    uri: Uri,
+) -> Response {
     let mut id = [0; 8];
     let named = hex::decode_to_slice(&device, &mut id).is_ok();
     match fetch(liar.honest.get(uri.path()).await).await {
-        Ok((_, honest)) if named => match liar.explanation(DeviceId(id), SealIndex(index), honest) {
-            Some(bytes) => sequence(bytes),
-            None => StatusCode::NOT_FOUND.into_response(),
-        },
+        Ok((_, honest)) if named => {
+            match liar.explanation(DeviceId(id), SealIndex(index), honest) {
+                Some(bytes) => sequence(bytes),
+                None => StatusCode::NOT_FOUND.into_response(),
+            }
+        }
         Ok(_) => StatusCode::NOT_FOUND.into_response(),
         Err(error) => unavailable(&error),
     }
@@ -153,7 +174,9 @@ async fn explain(State(liar): State<Arc<Liar>>, Path((device, index)): Path<(Str
 
 async fn pass_on(State(liar): State<Arc<Liar>>, uri: Uri) -> Response {
     match fetch(liar.honest.get(uri.path()).await).await {
-        Ok((media_type, bytes)) => ([(CONTENT_TYPE, media_type)], Body::from(bytes)).into_response(),
+        Ok((media_type, bytes)) => {
+            ([(CONTENT_TYPE, media_type)], Body::from(bytes)).into_response()
+        }
         Err(error) => unavailable(&error),
     }
 }

@@ -40,7 +40,9 @@ pub(super) fn motes(epochs: Option<u64>) -> Result<Vec<Mote>, Failure> {
 }
 
 fn mote(name: &'static str, text: &str, epochs: Option<u64>) -> Result<Mote, Failure> {
-    let most = epochs.map_or(usize::MAX, |epochs| usize::try_from(epochs * EPOCH_MS / EVERY_MS).unwrap_or(usize::MAX));
+    let most = epochs.map_or(usize::MAX, |epochs| {
+        usize::try_from(epochs * EPOCH_MS / EVERY_MS).unwrap_or(usize::MAX)
+    });
     let mut table = "temperature,humidity\n".to_owned();
     let mut raw = Vec::new();
     // Reading, mote, humidity, temperature, label.
@@ -60,6 +62,8 @@ fn mote(name: &'static str, text: &str, epochs: Option<u64>) -> Result<Mote, Fai
         sort: false,
         latest_ms: None,
     };
-    let recording = import.read(name.as_ref(), table.as_bytes()).map_err(|error| Failure::new(Exit::Internal, error))?;
+    let recording = import
+        .read(name.as_ref(), table.as_bytes())
+        .map_err(|error| Failure::new(Exit::Internal, error))?;
     Ok(Mote { name, raw, recording })
 }

@@ -21,7 +21,10 @@ struct Ink(bool);
 
 impl Ink {
     fn new() -> Self {
-        Self(io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()))
+        Self(
+            io::stdout().is_terminal()
+                && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+        )
     }
 
     fn paint(&self, code: &str, text: &str) -> String {
@@ -88,7 +91,8 @@ fn whole(out: &mut impl Write, ink: &Ink, results: &Results, quick: bool) -> io:
     }
     let program = program();
     let next = format!("{program} demo{}", if quick { "" } else { " --keep try" });
-    let why = if quick { "all epochs" } else { "the same, and go on from its keys, bundles and store" };
+    let why =
+        if quick { "all epochs" } else { "the same, and go on from its keys, bundles and store" };
     let lie = format!("{program} demo --tamper forged-salt");
     let width = lie.len() + 2;
     writeln!(out, "\n  {}  {next:<width$}{}", ink.bold("try next "), ink.dim(why))?;
@@ -147,7 +151,11 @@ fn verified(out: &mut impl Write, ink: &Ink, results: &Results) -> io::Result<()
     for (at, estimated) in results.estimates.iter().enumerate() {
         let text = format!(
             "{:<12} {:>6.2} ± {:.2} {:<4} (95 %)   truth {:.2}",
-            estimated.field, estimated.estimate.value, estimated.estimate.half_width, estimated.unit, estimated.truth
+            estimated.field,
+            estimated.estimate.value,
+            estimated.estimate.half_width,
+            estimated.unit,
+            estimated.truth
         );
         row(out, ink, if at == 0 { "estimated" } else { "" }, &text)?;
     }
@@ -158,15 +166,28 @@ fn told(out: &mut impl Write, ink: &Ink, results: &Results) -> io::Result<()> {
     writeln!(out, "\n  {}", ink.bold("now the cloud lies"))?;
     let mut at = 0;
     while let Some(first) = results.verdicts.get(at) {
-        let same: Vec<&Verdict> = results.verdicts[at..].iter().take_while(|verdict| verdict.name == first.name).collect();
+        let same: Vec<&Verdict> = results.verdicts[at..]
+            .iter()
+            .take_while(|verdict| verdict.name == first.name)
+            .collect();
         at += same.len();
-        let mark = if same.iter().all(|verdict| verdict.caught) { ink.green("x") } else { ink.red("NOT CAUGHT") };
+        let mark = if same.iter().all(|verdict| verdict.caught) {
+            ink.green("x")
+        } else {
+            ink.red("NOT CAUGHT")
+        };
         let name = |verdict: &Verdict| verdict.most_telling().to_owned();
         let other = same.get(1).filter(|other| name(other) != name(first));
         let other = other.map(|other| format!("  tree: {}", name(other)));
         let remembered = first.remembered.as_ref().map(|name| format!("  seen before: {name}"));
         let other = other.or(remembered).unwrap_or_default();
-        let line = format!("    {mark} {:<27} {:<20} {:<30}{}", first.name, name(first), first.place, ink.dim(&other));
+        let line = format!(
+            "    {mark} {:<27} {:<20} {:<30}{}",
+            first.name,
+            name(first),
+            first.place,
+            ink.dim(&other)
+        );
         writeln!(out, "{}", line.trim_end())?;
     }
     let (told, caught) = (results.verdicts.len(), results.verdicts.len() - results.uncaught());
@@ -176,7 +197,11 @@ fn told(out: &mut impl Write, ink: &Ink, results: &Results) -> io::Result<()> {
         "\n  {kinds} kinds of lie told {told} times, about stars and trees; {caught} refused by name, no false row accepted"
     )?;
     if !results.untold.is_empty() {
-        writeln!(out, "  {}", ink.dim(&format!("no occasion in these answers: {}", results.untold.join(", "))))?;
+        writeln!(
+            out,
+            "  {}",
+            ink.dim(&format!("no occasion in these answers: {}", results.untold.join(", ")))
+        )?;
     }
     Ok(())
 }
@@ -209,7 +234,11 @@ fn budgeted(out: &mut impl Write, ink: &Ink, results: &Results, edge: &Edge) -> 
     );
     row(out, ink, "audited", &text)?;
     if let Some(estimate) = &edge.temperature {
-        let truth = results.estimates.iter().find(|estimated| estimated.field == "temperature").map_or(f64::NAN, |of| of.truth);
+        let truth = results
+            .estimates
+            .iter()
+            .find(|estimated| estimated.field == "temperature")
+            .map_or(f64::NAN, |of| of.truth);
         let text = format!(
             "{} of everything: {} readings; temperature {:.2} ± {:.2} Cel (95 %)   truth {truth:.2}",
             edge.rate,
@@ -227,7 +256,11 @@ fn budgeted(out: &mut impl Write, ink: &Ink, results: &Results, edge: &Edge) -> 
         writeln!(out, "    {mark} {:<19} {detail}", cheat.name)?;
     }
     let caught = edge.cheats.len() - edge.uncaught();
-    writeln!(out, "\n  {} ways to cheat, {caught} found out by name; no honest epoch accused", edge.cheats.len())
+    writeln!(
+        out,
+        "\n  {} ways to cheat, {caught} found out by name; no honest epoch accused",
+        edge.cheats.len()
+    )
 }
 
 fn kinds(results: &Results) -> usize {
@@ -251,7 +284,11 @@ pub(super) fn one(results: &Results) -> Result<(), Failure> {
 
 fn lie(out: &mut impl Write, ink: &Ink, results: &Results) -> io::Result<()> {
     let Some(first) = results.verdicts.first() else {
-        writeln!(out, "no occasion for this lie in the demo's answers: {}", results.untold.join(", "))?;
+        writeln!(
+            out,
+            "no occasion for this lie in the demo's answers: {}",
+            results.untold.join(", ")
+        )?;
         return Ok(());
     };
     writeln!(out, "\n  {}: {}", ink.bold(first.name), first.what)?;
@@ -259,16 +296,31 @@ fn lie(out: &mut impl Write, ink: &Ink, results: &Results) -> io::Result<()> {
         let Verdict { query, told, .. } = verdict;
         let until = query.until.map_or_else(|| "now".to_owned(), |until| until.to_string());
         writeln!(out, "\n  {}", ink.bold(verdict.scheme.as_str()))?;
-        let asked = format!("{} of {} devices, epochs {} until {until}", choice(query.choice), query.devices.len(), query.since);
+        let asked = format!(
+            "{} of {} devices, epochs {} until {until}",
+            choice(query.choice),
+            query.devices.len(),
+            query.since
+        );
         row(out, ink, "asked", &asked)?;
         row(out, ink, "honest", &format!("{}, accepted", bytes(told.honest_bytes as u64)))?;
-        row(out, ink, "told", &format!("{}, other from item {} on", bytes(told.bytes as u64), told.item))?;
+        row(
+            out,
+            ink,
+            "told",
+            &format!("{}, other from item {} on", bytes(told.bytes as u64), told.item),
+        )?;
         row(out, ink, "refused", &verdict.refused)?;
         if let Some(named) = &verdict.named {
             row(out, ink, "explained", named)?;
         }
         if let Some(remembered) = &verdict.remembered {
-            row(out, ink, "", &format!("{remembered}, by a client that has seen the withheld seals before"))?;
+            row(
+                out,
+                ink,
+                "",
+                &format!("{remembered}, by a client that has seen the withheld seals before"),
+            )?;
         }
         if !verdict.place.is_empty() {
             row(out, ink, "where", &verdict.place)?;
@@ -297,8 +349,14 @@ fn left(out: &mut impl Write, ink: &Ink, home: &Path, results: &Results) -> io::
     )?;
     writeln!(out, "  Run the cloud in one terminal, and ask it in another:\n")?;
     let trust = format!("--roster {home}/roster.cbor --operator {home}/keys/op.pub.pem");
-    writeln!(out, "    {program} cloud run --store {home}/epochs.redb {trust} --listen 127.0.0.1:8080")?;
-    writeln!(out, "    {program} get mote-1 mote-2 --from http://127.0.0.1:8080 {trust} --rate 1/8")?;
+    writeln!(
+        out,
+        "    {program} cloud run --store {home}/epochs.redb {trust} --listen 127.0.0.1:8080"
+    )?;
+    writeln!(
+        out,
+        "    {program} get mote-1 mote-2 --from http://127.0.0.1:8080 {trust} --rate 1/8"
+    )?;
     let first = results.fleet.bundles.join("mote-1-0000000000.mseal");
     writeln!(out, "    {program} inspect {}", first.display())?;
     writeln!(out, "    {program} verify {home}/bundles/*.mseal {trust}")?;

@@ -12,7 +12,8 @@ use bytes::Bytes;
 use clap::Args;
 use moteseal_adversary::aggregator::{LyingAggregator, Malice};
 use moteseal_client::sum::{
-    Asking, Finding, Numbers, Outcome, Querier, Question, Row, RowFormat, RowNames, RowWriter, Run, default_floor, follow,
+    Asking, Finding, Numbers, Outcome, Querier, Question, Row, RowFormat, RowNames, RowWriter, Run,
+    default_floor, follow,
 };
 use moteseal_core::level::SaltKey;
 use moteseal_core::record::{DeviceId, EpochNumber};
@@ -54,7 +55,13 @@ const EPOCH_MS: u64 = 2000;
 const GATEWAYS: [(&str, &str); 3] = [("gw-a", "root"), ("gw-b", "root"), ("root", QUERIER)];
 /// The one that turns, and how, an epoch each.
 const LIAR: &str = "gw-b";
-const LIES: [Malice; 5] = [Malice::AddDelta, Malice::Scale, Malice::ReplayEpoch, Malice::HideParticipant, Malice::ClaimSilent];
+const LIES: [Malice; 5] = [
+    Malice::AddDelta,
+    Malice::Scale,
+    Malice::ReplayEpoch,
+    Malice::HideParticipant,
+    Malice::ClaimSilent,
+];
 const HONEST_EPOCHS: u64 = 5;
 /// When in an epoch a mote senses, far from its ends.
 const SENSES_AT_MS: u64 = 900;
@@ -85,20 +92,28 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> {
     let keys = edge::keys(motes)?;
     let roster = &keys.roster;
-    let places: Vec<(&str, &str)> =
-        motes.iter().enumerate().map(|(i, mote)| (mote.name, if i < motes.len() / 2 { "gw-a" } else { "gw-b" })).collect();
+    let places: Vec<(&str, &str)> = motes
+        .iter()
+        .enumerate()
+        .map(|(i, mote)| (mote.name, if i < motes.len() / 2 { "gw-a" } else { "gw-b" }))
+        .collect();
     let tree = AggregationTree::new(roster, GATEWAYS, places.iter().copied()).map_err(internal)?;
 
     // Set-up: the querier's keys, and each mote's.
     let signer = key::generate(Algorithm::Ed25519)?;
     let sources = u32::try_from(motes.len()).map_err(internal)?;
-    let circle = Circle { group: roster.group(), roster: roster.digest(), sources, key_group: sources };
+    let circle =
+        Circle { group: roster.group(), roster: roster.digest(), sources, key_group: sources };
     let secrets = secrets()?;
     let master = querier_keys(&circle, &signer.public())?;
 
     // One network a hub; a child is a device in that of its parent.
-    let networks: BTreeMap<&str, Network> =
-        GATEWAYS.iter().map(|(name, _)| *name).chain([QUERIER]).map(|hub| (hub, Network::new(0, Faults::default()))).collect();
+    let networks: BTreeMap<&str, Network> = GATEWAYS
+        .iter()
+        .map(|(name, _)| *name)
+        .chain([QUERIER])
+        .map(|hub| (hub, Network::new(0, Faults::default())))
+        .collect();
     let mut tasks = tokio::task::JoinSet::new();
     let turned = Arc::new(AtomicBool::new(false));
     let liar = liar(roster, &tree, &secrets, circle.key_group)?;
@@ -116,7 +131,8 @@ async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> 
             grace: GRACE,
             number: highest,
         };
-        let aggregator = Aggregator::new(&member).ok_or_else(|| internal("a gateway that the tree does not have"))?;
+        let aggregator = Aggregator::new(&member)
+            .ok_or_else(|| internal("a gateway that the tree does not have"))?;
         let gateway = SumGateway::bind(aggregator, number, None).await.map_err(internal)?;
         let lies = (name == LIAR).then(|| (Arc::clone(&liar), Arc::clone(&turned)));
         let hub = Overheard { inner: networks[name].hub(), lies: lies.clone() };
@@ -130,7 +146,8 @@ async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> 
     for (place, mote) in motes.iter().enumerate() {
         let of = places[place].1;
         let known = roster.id(mote.name).and_then(|device| Some((device, tree.position(device)?)));
-        let (device, position) = known.ok_or_else(|| internal("a mote that the roster does not have"))?;
+        let (device, position) =
+            known.ok_or_else(|| internal("a mote that the roster does not have"))?;
         let source = master.source(device, position);
         let membership = Membership {
             group: circle.group,
@@ -142,18 +159,23 @@ async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> 
             querier: signer.public(),
             link: LinkKey::new(&LinkKey::secret_of(&secrets[of], roster.group(), device)),
         };
-        let answerer = Answerer::new(membership, mote.recording.schema.clone(), Box::new(system_clock));
+        let answerer =
+            Answerer::new(membership, mote.recording.schema.clone(), Box::new(system_clock));
         let durable = durable(&keys, mote, place, folder)?;
         let records = mote.recording.iter().map(|(_, record)| record.to_vec()).collect();
         let link = networks[of].device(device.0);
         let sensed = Arc::clone(&sensed);
-        tasks.spawn(
-            async move { sense(position, durable, answerer, link, records, sensed).await.map_err(|error| error.to_string()) },
-        );
+        tasks.spawn(async move {
+            sense(position, durable, answerer, link, records, sensed)
+                .await
+                .map_err(|error| error.to_string())
+        });
     }
 
     // The querier, half-way of whose epochs gw-b turns.
-    let schema = Schema::decode(&motes.first().ok_or_else(|| internal("no motes"))?.recording.schema).map_err(internal)?;
+    let schema =
+        Schema::decode(&motes.first().ok_or_else(|| internal("no motes"))?.recording.schema)
+            .map_err(internal)?;
     let plan = Plan::parse(QUERY, &schema).map_err(|error| internal(error.to_string()))?;
     let mut buffer = [0; MAX_PLAN];
     let encoded = plan.encode(&mut buffer).map_err(internal)?.to_vec();
@@ -168,18 +190,26 @@ async fn play(motes: &[Mote], folder: &Path, json: bool) -> Result<(), Failure> 
         floor: default_floor(sources),
     };
     let devices: Vec<DeviceId> = roster.devices().map(|device| device.id).collect();
-    let querier =
-        Querier::new(question, &master.master, &devices, Host::detect(), &|_| {}).map_err(|error| internal(error.to_string()))?;
+    let querier = Querier::new(question, &master.master, &devices, Host::detect(), &|_| {})
+        .map_err(|error| internal(error.to_string()))?;
     let mut numbers = Numbers::open(&folder.join("querier")).map_err(internal)?;
     let hub = networks[QUERIER].hub();
-    let asking =
-        Asking { link: &hub, link_secret: &secrets[QUERIER], signer: &signer, numbers: &mut numbers, unix_ms: &system_clock };
+    let asking = Asking {
+        link: &hub,
+        link_secret: &secrets[QUERIER],
+        signer: &signer,
+        numbers: &mut numbers,
+        unix_ms: &system_clock,
+    };
     if !json {
-        talk(format_args!("mote-1 to mote-4 -> gw-a, mote-5 to mote-8 -> gw-b, both -> root -> querier; no gateway has a key"));
+        talk(format_args!(
+            "mote-1 to mote-4 -> gw-a, mote-5 to mote-8 -> gw-b, both -> root -> querier; no gateway has a key"
+        ));
         talk(QUERY);
     }
     let format = if json { RowFormat::JsonLines } else { RowFormat::Table };
-    let names = RowNames::new(&plan, &schema, roster.devices().map(|device| device.name.clone()).collect());
+    let names =
+        RowNames::new(&plan, &schema, roster.devices().map(|device| device.name.clone()).collect());
     let mut writer = RowWriter::new(format, names, io::stdout()).map_err(internal)?;
     let mut tally = Tally::default();
     let mut seen = 0;
@@ -237,16 +267,29 @@ struct Tally {
 }
 
 impl Tally {
-    fn judge(&mut self, row: &Row, lie: Option<Malice>, plan: &Plan<'_>, schema: &Schema<'_>, sensed: &Sensed) {
+    fn judge(
+        &mut self,
+        row: &Row,
+        lie: Option<Malice>,
+        plan: &Plan<'_>,
+        schema: &Schema<'_>,
+        sensed: &Sensed,
+    ) {
         let wrong = match &row.outcome {
             Outcome::Accepted(accepted) if lie.is_none_or(Malice::is_sound) => {
-                let participants: Vec<u32> = (0..row.sources).filter(|position| row.participants.contains(*position)).collect();
+                let participants: Vec<u32> = (0..row.sources)
+                    .filter(|position| row.participants.contains(*position))
+                    .collect();
                 let expected = plain(plan, schema, row.epoch, &participants, sensed);
-                let found: Vec<Option<String>> =
-                    accepted.values().iter().map(|value| value.map(|value| value.to_string())).collect();
+                let found: Vec<Option<String>> = accepted
+                    .values()
+                    .iter()
+                    .map(|value| value.map(|value| value.to_string()))
+                    .collect();
                 self.exact += 1;
                 self.named += if lie.is_some() { row.silent().count() as u64 } else { 0 };
-                (expected.as_ref() != Some(&found)).then(|| format!("{found:?} was accepted, and {expected:?} was sensed"))
+                (expected.as_ref() != Some(&found))
+                    .then(|| format!("{found:?} was accepted, and {expected:?} was sensed"))
             }
             Outcome::Refused { findings, .. } if lie.is_some_and(|lie| !lie.is_sound()) => {
                 self.refused += 1;
@@ -272,7 +315,8 @@ impl Tally {
         }
         if self.missing * 2 > HONEST_EPOCHS + LIES.len() as u64 || self.refused == 0 {
             let missing = count(self.missing, "epoch");
-            let text = format!("{missing} had too few answers in time: this machine is busy; try again");
+            let text =
+                format!("{missing} had too few answers in time: this machine is busy; try again");
             return Err(Failure::new(Exit::Incomplete, text));
         }
         Ok(())
@@ -280,7 +324,13 @@ impl Tally {
 }
 
 /// The answer over what these motes sensed, computed without any keys.
-fn plain(plan: &Plan<'_>, schema: &Schema<'_>, epoch: u64, participants: &[u32], sensed: &Sensed) -> Option<Vec<Option<String>>> {
+fn plain(
+    plan: &Plan<'_>,
+    schema: &Schema<'_>,
+    epoch: u64,
+    participants: &[u32],
+    sensed: &Sensed,
+) -> Option<Vec<Option<String>>> {
     let bound = plan.bind(schema).ok()?;
     let mut totals = vec![0; plan.slots().count()];
     let sensed = sensed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -333,13 +383,19 @@ async fn sense(
 }
 
 /// A mote's seals and journal.
-fn durable(keys: &Keys, mote: &Mote, place: usize, folder: &Path) -> Result<DurableMote<SecretKey>, Failure> {
+fn durable(
+    keys: &Keys,
+    mote: &Mote,
+    place: usize,
+    folder: &Path,
+) -> Result<DurableMote<SecretKey>, Failure> {
     let schema = Schema::decode(&mote.recording.schema).map_err(internal)?;
-    let profile =
-        Profile::new(&keys.roster, mote.name, Scheme::Star, &schema).ok_or_else(|| internal("a mote without a profile"))?;
+    let profile = Profile::new(&keys.roster, mote.name, Scheme::Star, &schema)
+        .ok_or_else(|| internal("a mote without a profile"))?;
     let folder = folder.join(mote.name);
     std::fs::create_dir_all(&folder).map_err(internal)?;
-    let state = Outbox::open(&folder, &folder.join("chain"), &keys.roster, profile.device).map_err(internal)?;
+    let state = Outbox::open(&folder, &folder.join("chain"), &keys.roster, profile.device)
+        .map_err(internal)?;
     let (signer, salt) = &keys.devices[place];
     let identity = Identity {
         link: LinkKey::new(&LinkKey::secret_of(&keys.link, keys.roster.group(), profile.device)),
@@ -384,7 +440,8 @@ fn liar(
     let hub = tree.hub(LIAR).ok_or_else(|| internal("the tree does not have the liar"))?;
     let parent = tree.parent(LIAR).ok_or_else(|| internal("the liar has no parent"))?;
     let up = LinkKey::secret_of(&secrets[parent], roster.group(), gateway_id(LIAR));
-    let liar = LyingAggregator::new(Malice::Drop, hub, roster.group(), (&secrets[LIAR], &up), key_group);
+    let liar =
+        LyingAggregator::new(Malice::Drop, hub, roster.group(), (&secrets[LIAR], &up), key_group);
     Ok(Arc::new(Mutex::new(liar)))
 }
 
@@ -398,7 +455,9 @@ impl HubLink for Overheard {
     async fn receive_but(&self, device: Option<[u8; 8]>) -> Result<Up, LinkError> {
         let up = self.inner.receive_but(device).await?;
         if let Some((liar, _)) = &self.lies {
-            liar.lock().unwrap_or_else(PoisonError::into_inner).hear(DeviceId(up.device), &up.frame);
+            liar.lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .hear(DeviceId(up.device), &up.frame);
         }
         Ok(up)
     }

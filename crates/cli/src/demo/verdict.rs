@@ -46,7 +46,12 @@ struct Outcome {
     detail: String,
 }
 
-async fn ask(client: &Client, roster: &Roster, query: &Query, memory: Option<&mut Memory>) -> Outcome {
+async fn ask(
+    client: &Client,
+    roster: &Roster,
+    query: &Query,
+    memory: Option<&mut Memory>,
+) -> Outcome {
     let mut sink = |_: &Rows<'_>| Ok(());
     match get(client, roster, query, memory, None, &mut sink).await {
         Ok(report) => match report.devices.iter().find(|device| !device.is_complete()) {
@@ -73,7 +78,12 @@ async fn ask(client: &Client, roster: &Roster, query: &Query, memory: Option<&mu
             place: place(roster, &refused),
             detail: refused.to_string(),
         },
-        Err(error) => Outcome { refused: error.name(), named: None, place: String::new(), detail: error.to_string() },
+        Err(error) => Outcome {
+            refused: error.name(),
+            named: None,
+            place: String::new(),
+            detail: error.to_string(),
+        },
     }
 }
 
@@ -92,7 +102,9 @@ fn place(roster: &Roster, refused: &Refused) -> String {
     let Some(device) = refused.refusal.device() else { return String::new() };
     let name = roster.name(device).map_or_else(|| device.to_string(), str::to_owned);
     let index: Option<SealIndex> = match &refused.refusal {
-        Refusal::Choice { index, .. } | Refusal::Missing { index, .. } | Refusal::Equivocation { index, .. } => Some(*index),
+        Refusal::Choice { index, .. }
+        | Refusal::Missing { index, .. }
+        | Refusal::Equivocation { index, .. } => Some(*index),
         Refusal::NotAsAsked { index, .. } => *index,
         _ => None,
     };
@@ -103,7 +115,12 @@ fn place(roster: &Roster, refused: &Refused) -> String {
 ///
 /// # Errors
 /// Why the honest answer was refused.
-pub(super) async fn honest(liar: &Liar, client: &Client, roster: &Roster, query: &Query) -> Result<Memory, String> {
+pub(super) async fn honest(
+    liar: &Liar,
+    client: &Client,
+    roster: &Roster,
+    query: &Query,
+) -> Result<Memory, String> {
     liar.tell(Tale::default());
     let mut memory = Memory::new();
     let outcome = ask(client, roster, query, Some(&mut memory)).await;
@@ -122,7 +139,8 @@ pub(super) async fn tell(
         liar.tell(Tale { lie: Some(lie), explanation: None });
         let Outcome { refused, named, place, detail } = ask(client, roster, query, None).await;
         let Some(told) = liar.told() else { continue };
-        let mut caught = lie.expected.contains(&refused.as_str()) && explained(lie.explained, scheme, &refused, named.as_deref());
+        let mut caught = lie.expected.contains(&refused.as_str())
+            && explained(lie.explained, scheme, &refused, named.as_deref());
         let mut remembered = None;
         if refused == "TailUnknown" {
             let name = ask(client, roster, query, Some(&mut memory.clone())).await.refused;
@@ -130,13 +148,30 @@ pub(super) async fn tell(
             remembered = Some(name);
         }
         let (name, what, query) = (lie.name, lie.what, query.clone());
-        return Some(Verdict { name, what, scheme, refused, named, remembered, place, detail, caught, told, query });
+        return Some(Verdict {
+            name,
+            what,
+            scheme,
+            refused,
+            named,
+            remembered,
+            place,
+            detail,
+            caught,
+            told,
+            query,
+        });
     }
     None
 }
 
 /// Whether the explaining form named what it had to.
-fn explained(expected: Option<Explains>, scheme: Scheme, refused: &str, named: Option<&str>) -> bool {
+fn explained(
+    expected: Option<Explains>,
+    scheme: Scheme,
+    refused: &str,
+    named: Option<&str>,
+) -> bool {
     if refused != "NotAuthentic" {
         return named.is_none();
     }
@@ -154,9 +189,22 @@ pub(super) async fn tell_explanation(
     liar.tell(Tale { lie: moteseal_adversary::find("altered-reading"), explanation: Some(lie) });
     let Outcome { refused, named, place, detail } = ask(client, roster, query, None).await;
     let told = liar.told()?;
-    let caught = refused == "NotAuthentic" && named.as_deref().is_some_and(|name| lie.expected.contains(&name));
+    let caught = refused == "NotAuthentic"
+        && named.as_deref().is_some_and(|name| lie.expected.contains(&name));
     let (name, what, query) = (lie.name, lie.what, query.clone());
-    Some(Verdict { name, what, scheme, refused, named, remembered: None, place, detail, caught, told, query })
+    Some(Verdict {
+        name,
+        what,
+        scheme,
+        refused,
+        named,
+        remembered: None,
+        place,
+        detail,
+        caught,
+        told,
+        query,
+    })
 }
 
 /// Every kind of lie, by name.

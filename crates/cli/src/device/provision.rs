@@ -93,13 +93,20 @@ pub(crate) fn provision(arguments: &Provision) -> Result<(), Failure> {
     let (config, folder): (Mote, _) = config::load_as(file, DOCS)?;
     let said = |key: &'static str| move |failure: Failure| failure.about_key(file, key);
     let roster_path = folder.join(&config.roster);
-    let roster = files::roster(&roster_path, &folder.join(&config.operator)).map_err(said("roster"))?;
+    let roster =
+        files::roster(&roster_path, &folder.join(&config.operator)).map_err(said("roster"))?;
     let device = files::device(&roster, &roster_path, &config.device).map_err(said("device"))?;
-    let listed = roster.device(device).ok_or_else(|| Failure::new(Exit::Internal, "the roster has lost the device"))?;
-    let coordinator = roster.coordinator().filter(|_| roster.budget().is_some()).ok_or_else(|| {
-        let what = format_args!("{} gives the group no budget, so there is no gateway to forward to", roster_path.display());
-        said("roster")(Failure::usage(what))
-    })?;
+    let listed = roster
+        .device(device)
+        .ok_or_else(|| Failure::new(Exit::Internal, "the roster has lost the device"))?;
+    let coordinator =
+        roster.coordinator().filter(|_| roster.budget().is_some()).ok_or_else(|| {
+            let what = format_args!(
+                "{} gives the group no budget, so there is no gateway to forward to",
+                roster_path.display()
+            );
+            said("roster")(Failure::usage(what))
+        })?;
     for_mote(coordinator.algorithm(), "the coordinator's key").map_err(said("roster"))?;
     let key_path = folder.join(&config.key);
     let signer = files::secret_key(&key_path).map_err(said("key"))?;
@@ -112,9 +119,13 @@ pub(crate) fn provision(arguments: &Provision) -> Result<(), Failure> {
             config.device
         ))));
     }
-    let salt_path = config.salt_key.as_ref().map_or_else(|| files::salt_key_path(&key_path), |path| folder.join(path));
+    let salt_path = config
+        .salt_key
+        .as_ref()
+        .map_or_else(|| files::salt_key_path(&key_path), |path| folder.join(path));
     let salt_key = files::secret_bytes(&salt_path, "salt key").map_err(said("salt_key"))?;
-    let link_secret = files::link_secret(&folder.join(&config.link_secret)).map_err(said("link_secret"))?;
+    let link_secret =
+        files::link_secret(&folder.join(&config.link_secret)).map_err(said("link_secret"))?;
     let mut buffer = [0; MAX_SCHEMA];
     let schema = schema(&config.columns, &mut buffer).map_err(said("columns"))?;
     let provisioning = Provisioning {
@@ -132,8 +143,16 @@ pub(crate) fn provision(arguments: &Provision) -> Result<(), Failure> {
         link_secret,
         coordinator: coordinator.clone(),
         window: window(&config.recording).map_err(said("recording"))?,
-        sums: config.sum.as_ref().map(|member| membership(member, file, &folder, &roster, device)).transpose()?,
-        audience: config.broadcast.as_ref().map(|heard| audience(heard, file, &folder)).transpose()?,
+        sums: config
+            .sum
+            .as_ref()
+            .map(|member| membership(member, file, &folder, &roster, device))
+            .transpose()?,
+        audience: config
+            .broadcast
+            .as_ref()
+            .map(|heard| audience(heard, file, &folder))
+            .transpose()?,
     };
     let mut blob = Zeroizing::new([0; MAX_PROVISIONING]);
     let blob = provisioning.encode(&mut *blob).map_err(|_| {
@@ -141,20 +160,31 @@ pub(crate) fn provision(arguments: &Provision) -> Result<(), Failure> {
         said("columns")(Failure::usage(what))
     })?;
     files::create(&arguments.out, blob, 0o600)?;
-    talk(format_args!("{}: {} bytes for {}; keep it as secret as its keys", arguments.out.display(), blob.len(), config.device));
+    talk(format_args!(
+        "{}: {} bytes for {}; keep it as secret as its keys",
+        arguments.out.display(),
+        blob.len(),
+        config.device
+    ));
     Ok(())
 }
 
 /// A mote has no room for the post-quantum suite.
 fn for_mote(algorithm: Algorithm, whose: &str) -> Result<(), Failure> {
     if algorithm == Algorithm::MlDsa44 {
-        return Err(Failure::usage(format_args!("{whose} is of {algorithm}, which motes do not have; use Ed25519 or P-256")));
+        return Err(Failure::usage(format_args!(
+            "{whose} is of {algorithm}, which motes do not have; use Ed25519 or P-256"
+        )));
     }
     Ok(())
 }
 
 fn schema<'b>(columns: &[String], buffer: &'b mut [u8]) -> Result<Schema<'b>, Failure> {
-    let fields: Vec<_> = columns.iter().map(|spec| Field::parse(spec)).collect::<Result<_, _>>().map_err(Failure::usage)?;
+    let fields: Vec<_> = columns
+        .iter()
+        .map(|spec| Field::parse(spec))
+        .collect::<Result<_, _>>()
+        .map_err(Failure::usage)?;
     if fields.is_empty() {
         return Err(Failure::usage("say what a record holds: columns = [\"NAME:UNIT:TYPE\"]"));
     }
@@ -163,14 +193,22 @@ fn schema<'b>(columns: &[String], buffer: &'b mut [u8]) -> Result<Schema<'b>, Fa
 
 fn window(recorded: &Recorded) -> Result<Window, Failure> {
     let milliseconds = |what: &str, text: &str| {
-        let ms = time::duration(text).map_err(|error| Failure::usage(format_args!("{what}: {error}")))?;
-        u32::try_from(ms).map_err(|_| Failure::usage(format_args!("{what}: at most {} milliseconds", u32::MAX)))
+        let ms = time::duration(text)
+            .map_err(|error| Failure::usage(format_args!("{what}: {error}")))?;
+        u32::try_from(ms)
+            .map_err(|_| Failure::usage(format_args!("{what}: at most {} milliseconds", u32::MAX)))
     };
     let every_ms = milliseconds("every", &recorded.every)?;
-    let interval_ms = recorded.interval.as_deref().map_or(Ok(every_ms), |interval| milliseconds("interval", interval))?;
-    let start_ms = time::instant(&recorded.start).map_err(|error| Failure::usage(format_args!("start: {error}")))?;
+    let interval_ms = recorded
+        .interval
+        .as_deref()
+        .map_or(Ok(every_ms), |interval| milliseconds("interval", interval))?;
+    let start_ms = time::instant(&recorded.start)
+        .map_err(|error| Failure::usage(format_args!("start: {error}")))?;
     if every_ms == 0 || recorded.count == 0 {
-        return Err(Failure::usage("a recording has at least one reading, and a time between two of them"));
+        return Err(Failure::usage(
+            "a recording has at least one reading, and a time between two of them",
+        ));
     }
     Ok(Window { first: recorded.first, count: recorded.count, start_ms, every_ms, interval_ms })
 }
@@ -185,17 +223,28 @@ fn membership(
     let said = |key: &'static str| move |failure: Failure| failure.about_key(file, key);
     let keys = super::source_keys(&folder.join(&member.key), file, roster, device)?;
     for_mote(keys.querier.algorithm(), "the querier's key").map_err(said("sum.key"))?;
-    let link_secret = files::link_secret(&folder.join(&member.link_secret)).map_err(said("sum.link_secret"))?;
+    let link_secret =
+        files::link_secret(&folder.join(&member.link_secret)).map_err(said("sum.link_secret"))?;
     let SourceKeys { circle, position, querier, secret, .. } = keys;
-    Ok(Membership { sources: circle.sources, key_group: circle.key_group, position, secret, querier, link_secret })
+    Ok(Membership {
+        sources: circle.sources,
+        key_group: circle.key_group,
+        position,
+        secret,
+        querier,
+        link_secret,
+    })
 }
 
 fn audience(heard: &Heard, file: &Path, folder: &Path) -> Result<Audience, Failure> {
     let said = |key: &'static str| move |failure: Failure| failure.about_key(file, key);
-    let base: PublicKey = files::public_key(&folder.join(&heard.base)).map_err(said("broadcast.base"))?;
+    let base: PublicKey =
+        files::public_key(&folder.join(&heard.base)).map_err(said("broadcast.base"))?;
     for_mote(base.algorithm(), "the base station's key").map_err(said("broadcast.base"))?;
     let network = match &heard.network {
-        Some(text) => crate::key::sender::network(text).map_err(Failure::usage).map_err(said("broadcast.network"))?,
+        Some(text) => crate::key::sender::network(text)
+            .map_err(Failure::usage)
+            .map_err(said("broadcast.network"))?,
         None => NetworkId::of(&base),
     };
     Ok(Audience { network, base })

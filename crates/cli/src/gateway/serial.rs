@@ -40,11 +40,14 @@ pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
     }
     log(arguments.log);
     runtime()?.block_on(async move {
-        let open = |(url, options): &(String, _)| Broadcast::open(url, mqtt::Options::clone(options));
-        let broadcast = read.broadcast.as_ref().map(open).transpose().map_err(|error| link_failure(&error))?;
+        let open =
+            |(url, options): &(String, _)| Broadcast::open(url, mqtt::Options::clone(options));
+        let broadcast =
+            read.broadcast.as_ref().map(open).transpose().map_err(|error| link_failure(&error))?;
         let Read { ports, motes, hub, .. } = read;
         let settings = Settings { ports, motes, hub, broadcast, listen: config.listen };
-        let gateway = SerialGateway::bind(settings).await.map_err(|error| service_failure(&error))?;
+        let gateway =
+            SerialGateway::bind(settings).await.map_err(|error| service_failure(&error))?;
         if let Some(address) = gateway.address() {
             // A reader that has gone away does not stop the service.
             let _ = writeln!(std::io::stdout(), "http://{address}");
@@ -61,18 +64,30 @@ fn read(file: &Path, folder: &Path, config: &Serial) -> Result<Read, Failure> {
     let roster = files::roster(&folder.join(&config.roster), &folder.join(&config.operator))
         .map_err(|failure| failure.about_key(file, "roster"))?;
     let hub = config.link.as_ref().map(|link| link.options(file, folder, &roster)).transpose()?;
-    let mut motes: HashMap<DeviceId, Mote> =
-        roster.devices().map(|device| (device.id, Mote { name: device.name.to_owned(), sums: None })).collect();
+    let mut motes: HashMap<DeviceId, Mote> = roster
+        .devices()
+        .map(|device| (device.id, Mote { name: device.name.to_owned(), sums: None }))
+        .collect();
     if let Some(sums) = &config.sums {
         let link = sums.link.as_ref().or(config.link.as_ref());
-        let link = link.ok_or_else(|| wrong("sums", "name its broker in [sums.link], or in [link]"))?;
-        let tree = sums.tree.as_ref().map(|tree| aggregation::tree(&folder.join(tree), &roster)).transpose();
+        let link =
+            link.ok_or_else(|| wrong("sums", "name its broker in [sums.link], or in [link]"))?;
+        let tree = sums
+            .tree
+            .as_ref()
+            .map(|tree| aggregation::tree(&folder.join(tree), &roster))
+            .transpose();
         let tree = tree.map_err(|failure| failure.about_key(file, "sums.tree"))?;
         for (position, device) in (0..).zip(roster.devices()) {
             let hub = match (&tree, &sums.hub) {
                 (Some(tree), None) => tree.gateway_of(position).unwrap_or_default(),
                 (None, Some(hub)) => hub.as_str(),
-                _ => return Err(wrong("sums", "give either `tree`, which has a hub for each device, or `hub`, one for all")),
+                _ => {
+                    return Err(wrong(
+                        "sums",
+                        "give either `tree`, which has a hub for each device, or `hub`, one for all",
+                    ));
+                }
             };
             let options = link.hub_options_in("sums.link", file, folder, &roster, hub)?;
             if let Some(mote) = motes.get_mut(&device.id) {
@@ -80,11 +95,14 @@ fn read(file: &Path, folder: &Path, config: &Serial) -> Result<Read, Failure> {
             }
         }
     }
-    let access = |link: &Link| Ok((link.url.clone(), link.options_in("broadcast", file, folder, &roster)?));
+    let access =
+        |link: &Link| Ok((link.url.clone(), link.options_in("broadcast", file, folder, &roster)?));
     let broadcast = config.broadcast.as_ref().map(access).transpose()?;
     if config.link.is_none() && config.sums.is_none() && config.broadcast.is_none() {
-        let what =
-            format!("{}: there is nothing to join motes to: name a broker in [link], or [sums] or [broadcast]", file.display());
+        let what = format!(
+            "{}: there is nothing to join motes to: name a broker in [link], or [sums] or [broadcast]",
+            file.display()
+        );
         return Err(Failure::usage(what));
     }
     Ok(Read { ports: ports(file, config, &roster)?, roster, motes, hub, broadcast })
@@ -112,7 +130,9 @@ fn ports(file: &Path, config: &Serial, roster: &Roster) -> Result<Vec<Port>, Fai
     match ports.len() {
         0 => Err(wrong("there is none: add a table [[port]] with an address".to_owned())),
         1..=MAX_PORTS => Ok(ports),
-        many => Err(wrong(format!("{many} are more than the {MAX_PORTS} of one gateway: run several"))),
+        many => {
+            Err(wrong(format!("{many} are more than the {MAX_PORTS} of one gateway: run several")))
+        }
     }
 }
 
@@ -120,17 +140,27 @@ fn ports(file: &Path, config: &Serial, roster: &Roster) -> Result<Vec<Port>, Fai
 fn check(file: &Path, config: &Serial, read: &Read) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(Exit::Internal, error))?;
-    let said = |key: &'static str| move |error: LinkError| link_failure(&error).about_key(file, key);
+    let said =
+        |key: &'static str| move |error: LinkError| link_failure(&error).about_key(file, key);
     runtime.block_on(async {
-        read.hub.as_ref().map(|hub| MqttDevice::new(hub, [0; 8])).transpose().map_err(said("link"))?;
+        read.hub
+            .as_ref()
+            .map(|hub| MqttDevice::new(hub, [0; 8]))
+            .transpose()
+            .map_err(said("link"))?;
         let sums = read.motes.values().find_map(|mote| mote.sums.as_ref());
         sums.map(|sums| MqttDevice::new(sums, [0; 8])).transpose().map_err(said("sums"))?;
-        let open = |(url, options): &(String, _)| Broadcast::open(url, mqtt::Options::clone(options));
+        let open =
+            |(url, options): &(String, _)| Broadcast::open(url, mqtt::Options::clone(options));
         read.broadcast.as_ref().map(open).transpose().map_err(said("broadcast"))
     })?;
     let mut out = Stdout::lock();
     let roster = &read.roster;
-    out.line(format_args!("group    {}, {}", roster.group_name(), count(roster.devices().len() as u64, "device")))?;
+    out.line(format_args!(
+        "group    {}, {}",
+        roster.group_name(),
+        count(roster.devices().len() as u64, "device")
+    ))?;
     out.line(match &config.link {
         Some(link) => format!("link     {}", link.url),
         None => "link     none: no coordinator".to_owned(),
@@ -138,16 +168,23 @@ fn check(file: &Path, config: &Serial, read: &Read) -> Result<(), Failure> {
     out.line(match &config.sums {
         Some(sums) => {
             let url = sums.link.as_ref().or(config.link.as_ref()).map_or("", |link| &link.url);
-            format!("sums     {url}, {}", sums.hub.as_ref().map_or("by the tree".to_owned(), |hub| format!("at {hub}")))
+            format!(
+                "sums     {url}, {}",
+                sums.hub.as_ref().map_or("by the tree".to_owned(), |hub| format!("at {hub}"))
+            )
         }
         None => "sums     none".to_owned(),
     })?;
     out.line(format_args!("cast     {}", read.broadcast.as_ref().map_or("none", |(url, _)| url)))?;
     for (port, configured) in read.ports.iter().zip(&config.port) {
         let whose = configured.device.as_ref().map_or("any device".to_owned(), Clone::clone);
-        let is_missing = port.line.address.starts_with('/') && !Path::new(&port.line.address).exists();
+        let is_missing =
+            port.line.address.starts_with('/') && !Path::new(&port.line.address).exists();
         let missing = if is_missing { ", not there yet" } else { "" };
-        out.line(format_args!("port     {}, {} baud: {whose}{missing}", port.line.address, port.line.baud))?;
+        out.line(format_args!(
+            "port     {}, {} baud: {whose}{missing}",
+            port.line.address, port.line.baud
+        ))?;
     }
     out.line(match config.listen {
         Some(listen) => format!("listen   {listen}"),

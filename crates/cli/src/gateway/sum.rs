@@ -23,31 +23,44 @@ pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
     let file = &arguments.config;
     let (config, folder): (config::Aggregator, _) = config::load(file)?;
     let said = |key: &'static str| move |failure: Failure| failure.about_key(file, key);
-    let roster = files::roster(&folder.join(&config.roster), &folder.join(&config.operator)).map_err(said("roster"))?;
+    let roster = files::roster(&folder.join(&config.roster), &folder.join(&config.operator))
+        .map_err(said("roster"))?;
     let querier = files::public_key(&folder.join(&config.querier)).map_err(said("querier"))?;
     let tree = aggregation::tree(&folder.join(&config.tree), &roster).map_err(said("tree"))?;
-    let hub_secret = files::link_secret(&folder.join(&config.link_secret)).map_err(said("link_secret"))?;
-    let up_secret = files::link_secret(&folder.join(&config.up_secret)).map_err(said("up_secret"))?;
+    let hub_secret =
+        files::link_secret(&folder.join(&config.link_secret)).map_err(said("link_secret"))?;
+    let up_secret =
+        files::link_secret(&folder.join(&config.up_secret)).map_err(said("up_secret"))?;
     let unknown = || {
         let names = tree.gateways().take(8).collect::<Vec<_>>().join(", ");
-        said("name")(Failure::usage(format_args!("UnknownGateway: the tree has no gateway {:?}; it has {names}", config.name)))
+        said("name")(Failure::usage(format_args!(
+            "UnknownGateway: the tree has no gateway {:?}; it has {names}",
+            config.name
+        )))
     };
-    let (parent, hub) = tree.parent(&config.name).zip(tree.hub(&config.name)).ok_or_else(unknown)?;
+    let (parent, hub) =
+        tree.parent(&config.name).zip(tree.hub(&config.name)).ok_or_else(unknown)?;
     let id = hub.id().ok_or_else(unknown)?;
     let link = config.link.hub_options(file, &folder, &roster, &config.name)?;
-    let (up_table, up_link) = config.up_link.as_ref().map_or(("link", &config.link), |up| ("up_link", up));
+    let (up_table, up_link) =
+        config.up_link.as_ref().map_or(("link", &config.link), |up| ("up_link", up));
     let up_link_options = up_link.hub_options_in(up_table, file, &folder, &roster, parent)?;
     let members: Vec<[u8; 8]> = hub.children().iter().map(|child| child.id.0).collect();
     let state = folder.join(&config.state);
     if state.exists() && !state.is_dir() {
-        return Err(said("state")(Failure::usage(format_args!("{} is a file; name a folder", state.display()))));
+        return Err(said("state")(Failure::usage(format_args!(
+            "{} is a file; name a folder",
+            state.display()
+        ))));
     }
     if arguments.check {
         // The broker's address and files are read, and nothing is sent: nobody runs what would.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| Failure::new(Exit::Internal, error))?;
         runtime.block_on(async {
-            MqttHub::new(&link, members).map(drop).map_err(|error| link_failure(&error).about_key(file, "link"))?;
+            MqttHub::new(&link, members)
+                .map(drop)
+                .map_err(|error| link_failure(&error).about_key(file, "link"))?;
             let up = MqttDevice::new(&up_link_options, id.0).map(drop);
             up.map_err(|error| link_failure(&error).about_key(file, up_table))
         })?;
@@ -55,14 +68,28 @@ pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
         let gateways = hub.children().iter().filter(|child| child.is_gateway).count() as u64;
         let devices = hub.children().len() as u64 - gateways;
         let beneath: u64 = hub.children().iter().map(|child| u64::from(child.sources)).sum();
-        out.line(format_args!("group    {}, {}", roster.group_name(), count(roster.devices().len() as u64, "device")))?;
-        out.line(format_args!("gateway  {} ({id}), {} beneath it", config.name, count(beneath, "device")))?;
-        out.line(format_args!("children {} and {}", count(gateways, "gateway"), count(devices, "device")))?;
+        out.line(format_args!(
+            "group    {}, {}",
+            roster.group_name(),
+            count(roster.devices().len() as u64, "device")
+        ))?;
+        out.line(format_args!(
+            "gateway  {} ({id}), {} beneath it",
+            config.name,
+            count(beneath, "device")
+        ))?;
+        out.line(format_args!(
+            "children {} and {}",
+            count(gateways, "gateway"),
+            count(devices, "device")
+        ))?;
         out.line(format_args!("link     {} as {}", config.link.url, link.group))?;
         out.line(format_args!("above    {parent}, {} as {}", up_link.url, up_link_options.group))?;
         out.line(format_args!("state    {}", state.display()))?;
         let waits = config.grace.as_millis() * u128::from(hub.height());
-        out.line(format_args!("epochs   are sent on when all have spoken, at the latest {waits} ms after their end"))?;
+        out.line(format_args!(
+            "epochs   are sent on when all have spoken, at the latest {waits} ms after their end"
+        ))?;
         out.line(match config.listen {
             Some(listen) => format!("listen   {listen}"),
             None => "listen   nowhere: no metrics".to_owned(),
@@ -117,6 +144,7 @@ pub(super) fn serve(arguments: &Run) -> Result<(), Failure> {
 }
 
 fn number_failure(error: &NumberError) -> Failure {
-    let exit = if matches!(error, NumberError::StateLocked(_)) { Exit::Usage } else { Exit::Internal };
+    let exit =
+        if matches!(error, NumberError::StateLocked(_)) { Exit::Usage } else { Exit::Internal };
     Failure::new(exit, error)
 }

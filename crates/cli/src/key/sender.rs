@@ -5,8 +5,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use moteseal_core::cast::{
-    KeyId, MAX_REQUEST, MAX_REVOCATION, MAX_SENDER_CERTIFICATE, NetworkId, RevocationDraft, SenderCertificateDraft,
-    SenderRequest, SenderRequestDraft, sender_named,
+    KeyId, MAX_REQUEST, MAX_REVOCATION, MAX_SENDER_CERTIFICATE, NetworkId, RevocationDraft,
+    SenderCertificateDraft, SenderRequest, SenderRequestDraft, sender_named,
 };
 use moteseal_core::record::DeviceId;
 use moteseal_device::import::display_ms;
@@ -22,10 +22,12 @@ const SECONDS_A_DAY: u64 = 86_400;
 
 /// Ask a base station to certify a sender of broadcasts.
 #[derive(Args, Debug)]
-#[command(after_help = "Example: moteseal key request --key keys/ops.key.pem --sender ops --out ops.request\n\
+#[command(
+    after_help = "Example: moteseal key request --key keys/ops.key.pem --sender ops --out ops.request\n\
                         The request goes to whoever has a base station's key: moteseal key certify ops.request ...\n\
                         A sender is known by 8 bytes: 16 hexadecimal digits are taken as they are, and of any other name\n\
-                        they are the first bytes of SHA-256(\"moteseal/1/sender\" || 0x00 || name).")]
+                        they are the first bytes of SHA-256(\"moteseal/1/sender\" || 0x00 || name)."
+)]
 pub(crate) struct Request {
     /// The sender's secret key, whose public part is to be certified
     #[arg(long, value_name = "FILE")]
@@ -40,9 +42,11 @@ pub(crate) struct Request {
 
 /// Certify a sender's request with a base station's key.
 #[derive(Args, Debug)]
-#[command(after_help = "Example: moteseal key certify ops.request --ca keys/base.key.pem --serial 7 --days 90 --out ops.cert\n\
+#[command(
+    after_help = "Example: moteseal key certify ops.request --ca keys/base.key.pem --serial 7 --days 90 --out ops.cert\n\
                         That the request came from who it names is for you to know: its signature shows no more than that whoever\n\
-                        made it has the key. Give each certificate a serial above those before, so that old ones can be revoked.")]
+                        made it has the key. Give each certificate a serial above those before, so that old ones can be revoked."
+)]
 pub(crate) struct Certify {
     /// The request
     #[arg(value_name = "REQUEST")]
@@ -72,9 +76,11 @@ pub(crate) struct Certify {
 
 /// Revoke the older certificates of a base station.
 #[derive(Args, Debug)]
-#[command(after_help = "Example: moteseal key revoke --ca keys/base.key.pem --min-serial 8 --out base.revocation\n\
+#[command(
+    after_help = "Example: moteseal key revoke --ca keys/base.key.pem --min-serial 8 --out base.revocation\n\
                         revokes every certificate of this base station with a serial of 7 or less. Certify those that shall\n\
-                        still count again, with higher serials, first.")]
+                        still count again, with higher serials, first."
+)]
 pub(crate) struct Revoke {
     /// The base station's secret key
     #[arg(long, value_name = "FILE")]
@@ -97,7 +103,8 @@ pub(crate) fn sender(text: &str) -> Result<DeviceId, String> {
         return Ok(DeviceId(id));
     }
     if text.is_empty() || text.len() > MAX_NAME || text.chars().any(char::is_control) {
-        return Err("a name of 1 to 64 bytes without control characters, or 16 hexadecimal digits".to_owned());
+        return Err("a name of 1 to 64 bytes without control characters, or 16 hexadecimal digits"
+            .to_owned());
     }
     Ok(sender_named(text))
 }
@@ -134,14 +141,18 @@ pub(crate) fn request(arguments: &Request) -> Result<(), Failure> {
 }
 
 pub(crate) fn certify(arguments: &Certify) -> Result<(), Failure> {
-    let Certify { request: path, ca, serial, network, not_before, days, not_after, out } = arguments;
+    let Certify { request: path, ca, serial, network, not_before, days, not_after, out } =
+        arguments;
     let bytes = files::read(path)?;
-    let request = SenderRequest::open(&bytes).map_err(|error| not_signed(path, &bytes, "request", error))?;
+    let request =
+        SenderRequest::open(&bytes).map_err(|error| not_signed(path, &bytes, "request", error))?;
     let base = files::secret_key(ca)?;
     let network = network.unwrap_or_else(|| NetworkId::of(&base.public()));
     let not_before = not_before.map_or_else(unix_seconds, |ms| ms / 1000);
     let not_after = match (days, not_after) {
-        (Some(days), _) => days.checked_mul(SECONDS_A_DAY).and_then(|length| not_before.checked_add(length)),
+        (Some(days), _) => {
+            days.checked_mul(SECONDS_A_DAY).and_then(|length| not_before.checked_add(length))
+        }
         (None, Some(ms)) => Some(ms / 1000),
         (None, None) => Some(u64::MAX),
     };
@@ -159,9 +170,16 @@ pub(crate) fn certify(arguments: &Certify) -> Result<(), Failure> {
     };
     let mut buffer = [0; MAX_SENDER_CERTIFICATE];
     files::create(out, draft.issue(&base, &mut buffer).map_err(internal)?, 0o644)?;
-    let until =
-        if not_after == u64::MAX { String::from("without an end") } else { format!("until {}", display_seconds(not_after)) };
-    talk(format_args!("certificate {serial} of sender {} in network {network}, {until}: {}", request.sender, out.display()));
+    let until = if not_after == u64::MAX {
+        String::from("without an end")
+    } else {
+        format!("until {}", display_seconds(not_after))
+    };
+    talk(format_args!(
+        "certificate {serial} of sender {} in network {network}, {until}: {}",
+        request.sender,
+        out.display()
+    ));
     Ok(())
 }
 
@@ -172,12 +190,20 @@ pub(crate) fn revoke(arguments: &Revoke) -> Result<(), Failure> {
     let mut buffer = [0; MAX_REVOCATION];
     let draft = RevocationDraft { network, base: &base.public(), minimum: *min_serial };
     files::create(out, draft.issue(&base, &mut buffer).map_err(internal)?, 0o644)?;
-    talk(format_args!("revocation of serials below {min_serial} in network {network}: {}", out.display()));
+    talk(format_args!(
+        "revocation of serials below {min_serial} in network {network}: {}",
+        out.display()
+    ));
     Ok(())
 }
 
 /// A file that is not the signed object it should be: another file altogether, or one that is refused.
-pub(crate) fn not_signed(path: &Path, bytes: &[u8], what: &str, error: impl std::fmt::Display) -> Failure {
+pub(crate) fn not_signed(
+    path: &Path,
+    bytes: &[u8],
+    what: &str,
+    error: impl std::fmt::Display,
+) -> Failure {
     match files::looks_like(&bytes[..bytes.len().min(64)]) {
         Some(like) if !bytes.starts_with(&[0xd2, 0x84]) => {
             Failure::usage(format_args!("{} is not a {what}, it looks like {like}", path.display()))

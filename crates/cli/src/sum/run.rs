@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clap::{Args, ValueEnum};
 use moteseal_client::output::{AtomicFile, OutputError};
 use moteseal_client::sum::{
-    Asking, FollowError, NumberError, Numbers, Outcome, PoseError, Querier, Question, Row, RowFormat, RowNames, RowWriter, Run,
-    default_floor, follow,
+    Asking, FollowError, NumberError, Numbers, Outcome, PoseError, Querier, Question, Row,
+    RowFormat, RowNames, RowWriter, Run, default_floor, follow,
 };
 use moteseal_cloud::stop_signal;
 use moteseal_core::record::DeviceId;
@@ -115,7 +115,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let file = &arguments.config;
     let (config, folder): (config::Querier, _) = config::load_as(file, "docs/sums.md")?;
     let said = |key: &'static str| move |failure: Failure| failure.about_key(file, key);
-    let roster = files::roster(&folder.join(&config.roster), &folder.join(&config.operator)).map_err(said("roster"))?;
+    let roster = files::roster(&folder.join(&config.roster), &folder.join(&config.operator))
+        .map_err(said("roster"))?;
     let mut buffer = [0; MAX_SCHEMA];
     let schema = schema(&config.columns, &mut buffer).map_err(said("columns"))?;
     let plan = plan(&arguments.query, &schema, &config, file)?;
@@ -128,12 +129,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         ))));
     }
     let tree = tree(&folder.join(&config.tree), &roster)?;
-    let link_secret = files::link_secret(&folder.join(&config.link_secret)).map_err(said("link_secret"))?;
+    let link_secret =
+        files::link_secret(&folder.join(&config.link_secret)).map_err(said("link_secret"))?;
     let link = config.link.hub_options(file, &folder, &roster, QUERIER)?;
 
     let sources = keys.circle.sources;
     let mut bytes = [0; MAX_PLAN];
-    let encoded = plan.encode(&mut bytes).map_err(|error| Failure::new(Exit::Internal, error))?.to_vec();
+    let encoded =
+        plan.encode(&mut bytes).map_err(|error| Failure::new(Exit::Internal, error))?.to_vec();
     let mut nonce = [0; 16];
     random(&mut nonce)?;
     let question = Question {
@@ -147,14 +150,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let floor = question.floor;
     let devices: Vec<DeviceId> = roster.devices().map(|device| device.id).collect();
     let progress = bar(u64::from(sources), "deriving");
-    let querier = Querier::new(question, &keys.master, &devices, Host::detect(), &|done| progress.inc(done as u64));
+    let querier = Querier::new(question, &keys.master, &devices, Host::detect(), &|done| {
+        progress.inc(done as u64)
+    });
     progress.finish_and_clear();
     let querier = querier.map_err(|error| pose_failure(&error))?;
     drop(keys);
 
-    let names = RowNames::new(&plan, &schema, roster.devices().map(|device| device.name.clone()).collect());
-    let mut numbers =
-        Numbers::open(&folder.join(&config.state)).map_err(|error| number_failure(&error).about_key(file, "state"))?;
+    let names =
+        RowNames::new(&plan, &schema, roster.devices().map(|device| device.name.clone()).collect());
+    let mut numbers = Numbers::open(&folder.join(&config.state))
+        .map_err(|error| number_failure(&error).about_key(file, "state"))?;
     let output = Output::open(arguments, names)?;
     let members: Vec<[u8; 8]> = tree.querier().children().iter().map(|child| child.id.0).collect();
     let (mut writer, mut tally) = (output.writer, Tally::default());
@@ -162,12 +168,22 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let id = querier.id();
     let settings = Run { epochs: arguments.epochs, grace: config.grace, lease: LEASE };
     let followed = runtime()?.block_on(async {
-        let hub = MqttHub::new(&link, members).map_err(|error| link_failure(&error).about_key(file, "link"))?;
+        let hub = MqttHub::new(&link, members)
+            .map_err(|error| link_failure(&error).about_key(file, "link"))?;
         until_up_within(hub.state(), REACHED_WITHIN).await.map_err(|error| link_failure(&error))?;
         talk(format_args!("query {id}: {plan}"));
-        talk(format_args!("{} are asked, {floor} must answer", count(u64::from(sources), "source")));
+        talk(format_args!(
+            "{} are asked, {floor} must answer",
+            count(u64::from(sources), "source")
+        ));
         let gone = Notify::new();
-        let asking = Asking { link: &hub, link_secret: &link_secret, signer: &signer, numbers: &mut numbers, unix_ms: &unix_ms };
+        let asking = Asking {
+            link: &hub,
+            link_secret: &link_secret,
+            signer: &signer,
+            numbers: &mut numbers,
+            unix_ms: &unix_ms,
+        };
         let mut take = |row: &Row| {
             tally.count(row);
             writer.row(row)?;
@@ -182,7 +198,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
                 () = gone.notified() => {}
             }
         };
-        follow(asking, &tree, querier, settings, &mut take, stop).await.map_err(|error| follow_failure(&error))
+        follow(asking, &tree, querier, settings, &mut take, stop)
+            .await
+            .map_err(|error| follow_failure(&error))
     });
     // What was answered before a failure is whole, and stays; where nothing was, no file is left.
     let finished = writer.finish().map_err(output_failure);
@@ -201,7 +219,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 fn unix_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// The schema of columns as `moteseal seal` takes them.
@@ -213,13 +233,20 @@ fn schema<'b>(columns: &[String], buffer: &'b mut [u8; MAX_SCHEMA]) -> Result<Sc
     });
     let fields = fields.collect::<Result<Vec<_>, _>>()?;
     if fields.is_empty() {
-        return Err(Failure::usage("name the columns that the devices seal, for example \"temperature:Cel:i16/100\""));
+        return Err(Failure::usage(
+            "name the columns that the devices seal, for example \"temperature:Cel:i16/100\"",
+        ));
     }
     Schema::encode(&fields, buffer).map_err(Failure::usage)
 }
 
 /// Reads the query, and narrows its columns to the ranges that the configuration declares.
-fn plan<'a>(text: &'a str, schema: &Schema<'a>, config: &config::Querier, file: &Path) -> Result<Plan<'a>, Failure> {
+fn plan<'a>(
+    text: &'a str,
+    schema: &Schema<'a>,
+    config: &config::Querier,
+    file: &Path,
+) -> Result<Plan<'a>, Failure> {
     let mut plan = Plan::parse(text, schema).map_err(|error| {
         point_at(text, &error);
         Failure::usage(error)
@@ -229,9 +256,11 @@ fn plan<'a>(text: &'a str, schema: &Schema<'a>, config: &config::Querier, file: 
         if schema.field(column).is_none() {
             return Err(said("columns has no such column".to_owned()));
         }
-        let (least, greatest) =
-            range.split_once("..").ok_or_else(|| said(format!("{range:?}: two numbers, for example \"-40..125\"")))?;
-        plan.narrow(column, least.trim(), greatest.trim()).map_err(|error| said(format!("{range:?}: {error}")))?;
+        let (least, greatest) = range
+            .split_once("..")
+            .ok_or_else(|| said(format!("{range:?}: two numbers, for example \"-40..125\"")))?;
+        plan.narrow(column, least.trim(), greatest.trim())
+            .map_err(|error| said(format!("{range:?}: {error}")))?;
     }
     Ok(plan)
 }
@@ -247,9 +276,11 @@ fn point_at(text: &str, error: &QueryError<'_>) {
 fn pointed(text: &str, column: usize) -> [String; 2] {
     let at = column.saturating_sub(1);
     let is_whole = text.chars().nth(WHOLE).is_none();
-    let (first, end) = if is_whole { (0, WHOLE) } else { (at.saturating_sub(SHOWN.0), at + SHOWN.1) };
-    let shown =
-        |from: usize, to: usize| Plain(text.chars().skip(from).take(to.saturating_sub(from)).collect::<String>()).to_string();
+    let (first, end) =
+        if is_whole { (0, WHOLE) } else { (at.saturating_sub(SHOWN.0), at + SHOWN.1) };
+    let shown = |from: usize, to: usize| {
+        Plain(text.chars().skip(from).take(to.saturating_sub(from)).collect::<String>()).to_string()
+    };
     let before = shown(first, at);
     let line = format!("{before}{}", shown(at, end));
     [line, format!("{}^", " ".repeat(before.chars().count()))]
@@ -260,7 +291,9 @@ fn querier_keys(path: &Path, roster: &Roster) -> Result<QuerierKeys, Failure> {
     use moteseal_core::roster::Directory as _;
     let text = files::read(path)?;
     let keys = QuerierKeys::decode(&text).map_err(|error| Failure::usage(error).about(path))?;
-    keys.circle.check(roster.group(), &roster.digest()).map_err(|error| Failure::usage(error).about(path))?;
+    keys.circle
+        .check(roster.group(), &roster.digest())
+        .map_err(|error| Failure::usage(error).about(path))?;
     Ok(keys)
 }
 
@@ -290,10 +323,17 @@ impl Tally {
     fn verdict(self) -> Result<(), Failure> {
         let of = |number: u64| format!("{} of {}", thousands(number), count(self.all, "epoch"));
         if self.refused > 0 {
-            return Err(Failure::refused(format_args!("the answers to {} were refused; their rows say why", of(self.refused))));
+            return Err(Failure::refused(format_args!(
+                "the answers to {} were refused; their rows say why",
+                of(self.refused)
+            )));
         }
         if self.missing > 0 {
-            let text = format_args!("{} have no answer: too few sources took part in time", of(self.missing)).to_string();
+            let text = format_args!(
+                "{} have no answer: too few sources took part in time",
+                of(self.missing)
+            )
+            .to_string();
             return Err(Failure::new(Exit::Incomplete, text));
         }
         Ok(())
@@ -368,7 +408,10 @@ impl Output {
                 let kept = Kept(std::rc::Rc::new(std::cell::RefCell::new(Some(file))));
                 (Box::new(kept.clone()), Some(kept))
             }
-            None => (Box::new(Heard { out: BufWriter::new(io::stdout()), unheard: unheard.clone() }), None),
+            None => (
+                Box::new(Heard { out: BufWriter::new(io::stdout()), unheard: unheard.clone() }),
+                None,
+            ),
         };
         let writer = RowWriter::new(arguments.format(), names, out).map_err(output_failure)?;
         Ok(Self { writer, file, unheard })
@@ -381,8 +424,12 @@ fn output_failure(error: OutputError) -> Failure {
 
 fn pose_failure(error: &PoseError) -> Failure {
     match error {
-        PoseError::FloorOutOfRange { .. } => Failure::usage(format_args!("{error}; say it with --floor")),
-        PoseError::Overflow(_) => Failure::usage(format_args!("{error}: with [ranges] in the configuration")),
+        PoseError::FloorOutOfRange { .. } => {
+            Failure::usage(format_args!("{error}; say it with --floor"))
+        }
+        PoseError::Overflow(_) => {
+            Failure::usage(format_args!("{error}: with [ranges] in the configuration"))
+        }
         _ => Failure::new(Exit::Internal, error),
     }
 }
@@ -410,7 +457,10 @@ mod tests {
 
     #[test]
     fn a_caret_stands_below_the_mistake() {
-        assert_eq!(pointed("SELECT AVG(x)", 12), ["SELECT AVG(x)".to_owned(), format!("{}^", " ".repeat(11))]);
+        assert_eq!(
+            pointed("SELECT AVG(x)", 12),
+            ["SELECT AVG(x)".to_owned(), format!("{}^", " ".repeat(11))]
+        );
         // At the end, and behind it.
         assert_eq!(pointed("SELECT", 7), ["SELECT".to_owned(), format!("{}^", " ".repeat(6))]);
         // What acts on a terminal is written out, and the caret still stands below.

@@ -45,7 +45,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let roster = files::roster(path, &operator(arguments)?)?;
     let querier = public_half(querier)?;
     let devices: Vec<_> = roster.devices().collect();
-    let sources = u32::try_from(devices.len()).map_err(|_| Failure::usage("the roster has too many devices"))?;
+    let sources = u32::try_from(devices.len())
+        .map_err(|_| Failure::usage("the roster has too many devices"))?;
     if *key_groups > sources {
         return Err(Failure::usage(format_args!(
             "--key-groups {key_groups}: {} has {}; a key group has at least one",
@@ -53,12 +54,21 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             count(u64::from(sources), "device")
         )));
     }
-    let circle = Circle { group: roster.group(), roster: roster.digest(), sources, key_group: sources.div_ceil(*key_groups) };
-    let names = devices.iter().map(|device| file_of(&device.name)).collect::<Result<Vec<_>, _>>()?;
+    let circle = Circle {
+        group: roster.group(),
+        roster: roster.digest(),
+        sources,
+        key_group: sources.div_ceil(*key_groups),
+    };
+    let names =
+        devices.iter().map(|device| file_of(&device.name)).collect::<Result<Vec<_>, _>>()?;
     let paths: Vec<PathBuf> = names.iter().map(|name| out.join(name)).collect();
     let of_querier = out.join("querier.sum.key");
     if let Some(taken) = paths.iter().chain([&of_querier]).find(|path| path.exists()) {
-        return Err(Failure::usage(format_args!("{} exists already; keys are never replaced", taken.display())));
+        return Err(Failure::usage(format_args!(
+            "{} exists already; keys are never replaced",
+            taken.display()
+        )));
     }
     let mut secret = Zeroizing::new([0; 32]);
     random(&mut *secret)?;
@@ -67,7 +77,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let text = QuerierKeys::encode(&circle, &querier, &secret, &mut *pem).map_err(internal)?;
     // Written first: keys of devices that no querier has are worth nothing.
     files::create(&of_querier, text.as_bytes(), 0o600)?;
-    let keys = QuerierKeys::decode(text.as_bytes()).map_err(|error| Failure::new(Exit::Internal, error))?;
+    let keys = QuerierKeys::decode(text.as_bytes())
+        .map_err(|error| Failure::new(Exit::Internal, error))?;
     let progress = bar(u64::from(sources), "writing keys");
     for ((position, device), path) in (0..).zip(&devices).zip(&paths) {
         let text = keys.source(device.id, position).encode(&mut *pem).map_err(internal)?;
@@ -90,7 +101,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 /// The operator's public key: the one given, or the one that lies beside the roster.
 fn operator(arguments: &Arguments) -> Result<PathBuf, Failure> {
     let beside = || {
-        ["op.pub.pem", "keys/op.pub.pem"].map(|name| arguments.roster.with_file_name(name)).into_iter().find(|path| path.exists())
+        ["op.pub.pem", "keys/op.pub.pem"]
+            .map(|name| arguments.roster.with_file_name(name))
+            .into_iter()
+            .find(|path| path.exists())
     };
     arguments.operator.clone().or_else(beside).ok_or_else(|| {
         Failure::usage(format_args!(
@@ -103,7 +117,9 @@ fn operator(arguments: &Arguments) -> Result<PathBuf, Failure> {
 /// A device's file name.
 fn file_of(name: &str) -> Result<String, Failure> {
     if name.contains(['/', '\0']) || name.starts_with('.') || name == "querier" {
-        return Err(Failure::usage(format_args!("the roster's device {name:?} cannot name a key file; rename it")));
+        return Err(Failure::usage(format_args!(
+            "the roster's device {name:?} cannot name a key file; rename it"
+        )));
     }
     Ok(format!("{name}.sum.key"))
 }

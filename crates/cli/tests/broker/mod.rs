@@ -21,12 +21,19 @@ impl Broker {
     pub(crate) fn start(folder: &Path, more: &str) -> Self {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let config = folder.join("mosquitto.conf");
-        let listener = format!("user root\nmax_queued_messages 0\nset_tcp_nodelay true\nlistener {port} 127.0.0.1\n{more}");
+        let listener = format!(
+            "user root\nmax_queued_messages 0\nset_tcp_nodelay true\nlistener {port} 127.0.0.1\n{more}"
+        );
         fs::write(&config, listener).unwrap();
         // Where Debian has it: not in everybody's path.
-        let program = if Path::new("/usr/sbin/mosquitto").exists() { "/usr/sbin/mosquitto" } else { "mosquitto" };
+        let program = if Path::new("/usr/sbin/mosquitto").exists() {
+            "/usr/sbin/mosquitto"
+        } else {
+            "mosquitto"
+        };
         let mut command = Command::new(program);
-        let process = command.arg("-c").arg(config).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let process =
+            command.arg("-c").arg(config).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let process = process.expect("mosquitto is missing: run tools/setup.sh test");
         let (broker, start) = (Self { process, port }, Instant::now());
         while TcpStream::connect(("127.0.0.1", port)).is_err() {

@@ -55,17 +55,34 @@ pub struct Group {
 
 impl Group {
     pub fn new(scheme: Scheme, levels: u8, budget: u64, salts: u8) -> Self {
-        let keys: Vec<(&str, PublicKey)> = (0..).zip(NAMES).map(|(byte, name)| (name, secret(byte).public())).collect();
+        let keys: Vec<(&str, PublicKey)> =
+            (0..).zip(NAMES).map(|(byte, name)| (name, secret(byte).public())).collect();
         let budget = Budget { events: budget, coordinator: coordinator().public() };
-        let first = FirstRoster { group: "orchard", epoch_ms: 60_000, levels, budget: Some(budget), devices: &keys };
-        let roster = Roster::open(&first.issue(&secret(98)).unwrap(), &secret(98).public()).unwrap();
+        let first = FirstRoster {
+            group: "orchard",
+            epoch_ms: 60_000,
+            levels,
+            budget: Some(budget),
+            devices: &keys,
+        };
+        let roster =
+            Roster::open(&first.issue(&secret(98)).unwrap(), &secret(98).public()).unwrap();
         let mut buffer = [0; 256];
         let schema = Schema::encode(&[Field::parse("place::u32").unwrap()], &mut buffer).unwrap();
         let mote = |(byte, name): (u8, &str)| {
             let profile = Profile::new(&roster, name, scheme, &schema).unwrap();
-            let link = LinkKey::new(&LinkKey::secret_of(&GROUP_SECRET, roster.group(), profile.device));
+            let link =
+                LinkKey::new(&LinkKey::secret_of(&GROUP_SECRET, roster.group(), profile.device));
             let chain = Chain::start(profile.certificate);
-            Mote::new(profile, secret(byte), SaltKey::new([salts ^ byte; 32]), link, chain, Vec::new(), 3)
+            Mote::new(
+                profile,
+                secret(byte),
+                SaltKey::new([salts ^ byte; 32]),
+                link,
+                chain,
+                Vec::new(),
+                3,
+            )
         };
         let motes = (0..).zip(NAMES).map(mote).collect();
         Self {
@@ -95,7 +112,8 @@ impl Group {
         self.next.0 += 1;
         let most = readings.iter().copied().max().unwrap_or(0);
         for place in 0..most {
-            for (mote, _) in self.motes.iter_mut().zip(readings).filter(|(_, count)| place < *count) {
+            for (mote, _) in self.motes.iter_mut().zip(readings).filter(|(_, count)| place < *count)
+            {
                 mote.sense(epoch, &place.to_be_bytes()).unwrap();
             }
             if place % 8 == 7 {
@@ -123,17 +141,25 @@ impl Group {
             let mote = &mut self.motes[at];
             (0..count).for_each(|place| mote.sense(epoch, &place.to_be_bytes()).unwrap());
             mote.end(epoch).unwrap();
-            let link = LinkKey::new(&LinkKey::secret_of(&GROUP_SECRET, self.roster.group(), self.devices[at]));
+            let link = LinkKey::new(&LinkKey::secret_of(
+                &GROUP_SECRET,
+                self.roster.group(),
+                self.devices[at],
+            ));
             let mut levels: BTreeMap<u8, Vec<u8>> = BTreeMap::new();
             for frame in mote.frames(usize::MAX).unwrap() {
                 match Uplink::open(&frame, &link).unwrap() {
                     Uplink::Forward(forward) => {
-                        forward.events().for_each(|(_, level, record)| levels.entry(level.0).or_default().extend(record));
+                        forward.events().for_each(|(_, level, record)| {
+                            levels.entry(level.0).or_default().extend(record)
+                        });
                     }
                     Uplink::Close { open, part, .. } => {
                         let mut answer = Answer::decode(&[open, part].concat()).unwrap();
                         let index = answer.places()[0].index;
-                        let Some(Item::Part(part)) = answer.items.last_mut() else { panic!("{answer:?}") };
+                        let Some(Item::Part(part)) = answer.items.last_mut() else {
+                            panic!("{answer:?}")
+                        };
                         let kept = levels.range(part.own_round.0..).rev();
                         part.events = kept.flat_map(|(_, block)| block.clone()).collect();
                         answer.items.insert(0, Item::Schema(mote.profile().schema.clone()));
@@ -143,29 +169,48 @@ impl Group {
                 }
             }
             let (index, _) = bundles.last().unwrap();
-            let done =
-                Acknowledgement { index: SealIndex(index.0 + 1), next: Sequence(0), sealed: Some(*index), wants_schema: false };
+            let done = Acknowledgement {
+                index: SealIndex(index.0 + 1),
+                next: Sequence(0),
+                sealed: Some(*index),
+                wants_schema: false,
+            };
             mote.acknowledged(done.close(self.devices[at], &link, &mut [0; 96]).unwrap()).unwrap();
             assert!(mote.is_done());
         }
         // The hub that goes on has not heard of these seals, and would list none behind them.
         self.hub = Hub::new(self.roster.clone(), GROUP_SECRET).unwrap();
         for (mote, device) in self.motes.iter().zip(&self.devices) {
-            let link = LinkKey::new(&LinkKey::secret_of(&GROUP_SECRET, self.roster.group(), *device));
+            let link =
+                LinkKey::new(&LinkKey::secret_of(&GROUP_SECRET, self.roster.group(), *device));
             let mut out = [0; 512];
-            let shown = Uplink::Schema(&mote.profile().schema).close(*device, &link, &mut out).unwrap();
+            let shown =
+                Uplink::Schema(&mote.profile().schema).close(*device, &link, &mut out).unwrap();
             assert!(self.hub.hear(shown, epoch).unwrap().durable);
         }
         let bundles: Vec<Vec<u8>> = bundles.into_iter().map(|(_, bundle)| bundle).collect();
-        let nobody = Upload { epoch, round, listed: BTreeMap::new(), other: None, withheld: false, bundles: Vec::new() };
+        let nobody = Upload {
+            epoch,
+            round,
+            listed: BTreeMap::new(),
+            other: None,
+            withheld: false,
+            bundles: Vec::new(),
+        };
         let manifest = nobody.manifest(&self.roster, &coordinator()).unwrap();
         let mut upload = Upload::read(&self.roster, &manifest, &bundles).unwrap();
-        upload.listed = upload.bundles.iter().map(|bundle| (bundle.device, vec![bundle.digest])).collect();
+        upload.listed =
+            upload.bundles.iter().map(|bundle| (bundle.device, vec![bundle.digest])).collect();
         let from = |round: &u8| -> u64 {
-            let counts = upload.bundles.iter().map(|bundle| &bundle.counters.as_slice()[usize::from(*round)..]);
+            let counts = upload
+                .bundles
+                .iter()
+                .map(|bundle| &bundle.counters.as_slice()[usize::from(*round)..]);
             counts.flatten().map(|count| u64::from(*count)).sum()
         };
-        upload.round = Round((0..self.levels).find(|round| from(round) <= self.roster.budget().unwrap()).unwrap());
+        upload.round = Round(
+            (0..self.levels).find(|round| from(round) <= self.roster.budget().unwrap()).unwrap(),
+        );
         upload
     }
 
@@ -192,8 +237,10 @@ impl Group {
     pub fn announce(&mut self, epoch: EpochNumber, round: Round) {
         let mut out = [0; MAX_ANNOUNCEMENT];
         let round = round.min(Round(self.levels - 1));
-        let word = Announcement::issue(self.group(), epoch, round, &coordinator(), &mut out).unwrap();
-        let word = Announcement::open(word, self.group(), self.roster.coordinator().unwrap()).unwrap();
+        let word =
+            Announcement::issue(self.group(), epoch, round, &coordinator(), &mut out).unwrap();
+        let word =
+            Announcement::open(word, self.group(), self.roster.coordinator().unwrap()).unwrap();
         self.motes.iter_mut().for_each(|mote| _ = mote.announced(&word));
     }
 
@@ -214,7 +261,8 @@ impl Cloud {
     pub async fn serve(roster: &Roster) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let options = moteseal_store::Options::default();
-        let store: Arc<dyn EpochStore> = Arc::new(RedbStore::open(&directory.path().join("epochs.redb"), options).unwrap());
+        let store: Arc<dyn EpochStore> =
+            Arc::new(RedbStore::open(&directory.path().join("epochs.redb"), options).unwrap());
         let cloud = moteseal_cloud::Cloud::bind(Config::new(roster.clone()), store).await.unwrap();
         let url = cloud.url();
         tokio::spawn(cloud.run(std::future::pending()));

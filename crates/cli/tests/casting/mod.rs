@@ -33,14 +33,24 @@ impl Network {
         for name in ["base", "other", "ops"] {
             network.done(&["key", "new", "--out", &format!("keys/{name}")]);
         }
-        network.done(&["key", "request", "--key", "keys/ops.key.pem", "--sender", "ops", "--out", "ops.request"]);
+        network.done(&[
+            "key",
+            "request",
+            "--key",
+            "keys/ops.key.pem",
+            "--sender",
+            "ops",
+            "--out",
+            "ops.request",
+        ]);
         network.certify("base", 7, &[], "ops.cert");
         network
     }
 
     pub(crate) fn certify(&self, base: &str, serial: u64, more: &[&str], out: &str) {
         let (ca, serial) = (format!("keys/{base}.key.pem"), serial.to_string());
-        let arguments = ["key", "certify", "ops.request", "--ca", &ca, "--serial", &serial, "--out", out];
+        let arguments =
+            ["key", "certify", "ops.request", "--ca", &ca, "--serial", &serial, "--out", out];
         self.done(&[&arguments[..], more].concat());
     }
 
@@ -55,7 +65,11 @@ impl Network {
 
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_moteseal"));
-        command.args(arguments).current_dir(self.directory.path()).stdin(Stdio::null()).env_remove("RUST_LOG");
+        command
+            .args(arguments)
+            .current_dir(self.directory.path())
+            .stdin(Stdio::null())
+            .env_remove("RUST_LOG");
         command
     }
 
@@ -72,18 +86,33 @@ impl Network {
 
     /// A command that sends to the group.
     pub(crate) fn send(&self, url: &str, more: &[&str]) -> Command {
-        let certificate: &[&str] = if more.contains(&"--cert") { &[] } else { &["--cert", "ops.cert"] };
-        self.command(&[&["cast", "send", "--key", "keys/ops.key.pem", "--to", url], certificate, more].concat())
+        let certificate: &[&str] =
+            if more.contains(&"--cert") { &[] } else { &["--cert", "ops.cert"] };
+        self.command(
+            &[&["cast", "send", "--key", "keys/ops.key.pem", "--to", url], certificate, more]
+                .concat(),
+        )
     }
 
     /// A watcher that says everything as JSON; it listens when this returns.
     pub(crate) fn watch(&self, name: &str, urls: &[&str], more: &[&str]) -> Watcher {
         let (state, save) = (format!("{name}.state"), format!("{name}.saved"));
-        let mut arguments = vec!["cast", "watch", "--ca", "keys/base.pub.pem", "--state", &state, "--save", &save, "--json"];
+        let mut arguments = vec![
+            "cast",
+            "watch",
+            "--ca",
+            "keys/base.pub.pem",
+            "--state",
+            &state,
+            "--save",
+            &save,
+            "--json",
+        ];
         urls.iter().for_each(|url| arguments.extend(["--on", url]));
         arguments.extend(more);
         let log = fs::File::create(self.path(&format!("{name}.log"))).unwrap();
-        let mut process = self.command(&arguments).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+        let mut process =
+            self.command(&arguments).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let out = BufReader::new(process.stdout.take().unwrap());
         let (put, events) = mpsc::channel();
         std::thread::spawn(move || {
@@ -183,7 +212,8 @@ pub(crate) struct Observer {
 
 impl Observer {
     pub(crate) fn new(network: &Network) -> Self {
-        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::DGRAM, None).unwrap();
+        let socket =
+            socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::DGRAM, None).unwrap();
         socket.set_reuse_address(true).unwrap();
         socket.set_recv_buffer_size(16 << 20).unwrap();
         socket.bind(&std::net::SocketAddr::from((GROUP, network.port)).into()).unwrap();
@@ -202,7 +232,9 @@ impl Observer {
                 };
                 heard.frames += 1;
                 heard.bytes += length as u64 + HEADERS;
-                if let Ok(CastFrame::Wanted { block, wanted, .. }) = CastFrame::decode(&buffer[..length]) {
+                if let Ok(CastFrame::Wanted { block, wanted, .. }) =
+                    CastFrame::decode(&buffer[..length])
+                {
                     heard.wanted.push((Instant::now(), block, wanted));
                 }
             }
@@ -221,7 +253,8 @@ pub(crate) fn image(length: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut bytes = Vec::with_capacity(length + 8);
     while bytes.len() < length {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         bytes.extend_from_slice(&(state ^ (state >> 29)).to_be_bytes());
     }
     bytes.truncate(length);

@@ -24,7 +24,12 @@ pub fn audited(roster: &Roster, uploads: &[Upload], key: &SecretKey) -> Result<R
 
 /// What anyone says who audits one epoch alone, and gets what a cloud answers then: the manifests from that epoch on, the epoch's seals, and
 /// of each device that does not call its last one the last the first seal behind.
-pub fn audited_alone(roster: &Roster, uploads: &[Upload], at: usize, key: &SecretKey) -> Result<Report, String> {
+pub fn audited_alone(
+    roster: &Roster,
+    uploads: &[Upload],
+    at: usize,
+    key: &SecretKey,
+) -> Result<Report, String> {
     let epoch = uploads[at].epoch;
     let mut alone: Vec<Upload> = uploads[at..].to_vec();
     let mut ended: BTreeMap<DeviceId, bool> = BTreeMap::new();
@@ -58,7 +63,8 @@ fn run(mut audit: Audit<'_>, bytes: &[u8]) -> Result<Report, String> {
 pub fn got(roster: &Roster, upload: &Upload, bundle: &Bundle) -> Result<u64, String> {
     let choice = Choice::Rate(Rate::new(1, 1 << upload.round.0).unwrap());
     let (since, until) = (upload.epoch, Some(EpochNumber(upload.epoch.0 + 1)));
-    let mut session = Session::new(roster, Query { devices: vec![bundle.device], since, until, choice }, None);
+    let mut session =
+        Session::new(roster, Query { devices: vec![bundle.device], since, until, choice }, None);
     let mut answer = bundle.bytes.clone();
     write::end(&mut answer);
     let mut count = 0;

@@ -36,12 +36,19 @@ impl Board {
 pub(crate) fn firmware(board: Board, out: &Path) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../firmware");
     let mut command = Command::new("cargo");
-    command.current_dir(&folder).args(["build", "--quiet", "--locked", "--release", "-p", "moteseal-mote"]);
+    command.current_dir(&folder).args([
+        "build",
+        "--quiet",
+        "--locked",
+        "--release",
+        "-p",
+        "moteseal-mote",
+    ]);
     command.args(["--features", &format!("{},report", board.name())]);
     // What belongs to this test's own build is not for another target.
-    for (name, _) in
-        std::env::vars().filter(|(name, _)| name.starts_with("CARGO_") && name != "CARGO_HOME" && !name.starts_with("CARGO_NET"))
-    {
+    for (name, _) in std::env::vars().filter(|(name, _)| {
+        name.starts_with("CARGO_") && name != "CARGO_HOME" && !name.starts_with("CARGO_NET")
+    }) {
         command.env_remove(name);
     }
     let output = command
@@ -50,7 +57,11 @@ pub(crate) fn firmware(board: Board, out: &Path) {
         .env("CARGO_TARGET_DIR", folder.join("target"))
         .output()
         .unwrap();
-    assert!(output.status.success(), "the firmware is not built: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "the firmware is not built: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     fs::copy(folder.join("target/thumbv7m-none-eabi/release/mote"), out).unwrap();
 }
 
@@ -78,8 +89,14 @@ impl Emulator {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let ram = fs::File::create(folder.join(format!("{name}.ram"))).unwrap();
         ram.set_len(16 << 20).unwrap();
-        let mut emulator =
-            Self { board, folder: folder.to_owned(), name: name.to_owned(), port, process: None, said: Arc::default() };
+        let mut emulator = Self {
+            board,
+            folder: folder.to_owned(),
+            name: name.to_owned(),
+            port,
+            process: None,
+            said: Arc::default(),
+        };
         emulator.power();
         emulator
     }
@@ -93,13 +110,30 @@ impl Emulator {
         match self.board {
             Board::Lm3s6965evb => command.args(["-machine", "lm3s6965evb"]),
             Board::Mps2An385 => command
-                .args(["-object", &format!("memory-backend-file,id=ram,size=16M,share=on,mem-path={}", self.file("ram"))])
+                .args([
+                    "-object",
+                    &format!(
+                        "memory-backend-file,id=ram,size=16M,share=on,mem-path={}",
+                        self.file("ram")
+                    ),
+                ])
                 .args(["-machine", "mps2-an385,memory-backend=ram"]),
         };
         let _ = fs::remove_file(self.file("qmp"));
-        command.args(["-display", "none", "-monitor", "none", "-nodefaults", "-semihosting-config", "enable=on,target=native"]);
+        command.args([
+            "-display",
+            "none",
+            "-monitor",
+            "none",
+            "-nodefaults",
+            "-semihosting-config",
+            "enable=on,target=native",
+        ]);
         command.args(["-kernel", &self.file("elf")]);
-        command.args(["-device", &format!("loader,file={},addr={PROVISION:#x},force-raw=on", self.file("bin"))]);
+        command.args([
+            "-device",
+            &format!("loader,file={},addr={PROVISION:#x},force-raw=on", self.file("bin")),
+        ]);
         command.args(["-serial", &format!("tcp:127.0.0.1:{},server=on,wait=off", self.port)]);
         command.args(["-qmp", &format!("unix:{},server=on,wait=off", self.file("qmp"))]);
         let log = fs::File::options().create(true).append(true).open(self.file("log")).unwrap();
@@ -131,7 +165,11 @@ impl Emulator {
                 (&stream).write_all(asked.as_bytes()).unwrap();
             }
             // Events come in between.
-            lines.by_ref().map(Result::unwrap).find(|line| line.contains("\"return\"") || line.contains("\"QMP\"")).unwrap()
+            lines
+                .by_ref()
+                .map(Result::unwrap)
+                .find(|line| line.contains("\"return\"") || line.contains("\"QMP\""))
+                .unwrap()
         };
         answer("");
         answer("{\"execute\": \"qmp_capabilities\"}\n");
@@ -154,7 +192,12 @@ impl Emulator {
 
     /// What it has said so far, but for what it says of itself to no purpose.
     pub(crate) fn said(&self) -> Vec<String> {
-        self.said.lock().unwrap().iter().filter_map(|line| line.strip_prefix("mote: ").map(str::to_owned)).collect()
+        self.said
+            .lock()
+            .unwrap()
+            .iter()
+            .filter_map(|line| line.strip_prefix("mote: ").map(str::to_owned))
+            .collect()
     }
 
     /// How often it has said something that begins so.
@@ -173,7 +216,12 @@ impl Emulator {
     pub(crate) fn until_all(&self, what: &str, times: usize) {
         let start = Instant::now();
         while self.count(what) < times {
-            assert!(start.elapsed() < LONG, "{} has not said {what:?} {times} times: {:#?}", self.name, self.said());
+            assert!(
+                start.elapsed() < LONG,
+                "{} has not said {what:?} {times} times: {:#?}",
+                self.name,
+                self.said()
+            );
             std::thread::sleep(Duration::from_millis(20));
         }
     }

@@ -57,7 +57,8 @@ pub struct Field {
 }
 
 fn roster(operator: &SecretKey, group: &str, keys: &[SecretKey], budget: Option<Budget>) -> Roster {
-    let devices: Vec<(&str, PublicKey)> = NAMES.into_iter().zip(keys.iter().map(SecretKey::public)).collect();
+    let devices: Vec<(&str, PublicKey)> =
+        NAMES.into_iter().zip(keys.iter().map(SecretKey::public)).collect();
     let issued = FirstRoster { group, epoch_ms: EPOCH_MS, levels: 12, budget, devices: &devices };
     Roster::open(&issued.issue(operator).unwrap(), &operator.public()).unwrap()
 }
@@ -97,27 +98,39 @@ impl Field {
     /// have the levels from the round on, and a manifest for each epoch.
     pub fn within_budget(round: fn(u64) -> u8) -> Self {
         let coordinator = secret(20);
-        let mut field = Self::made(Scheme::Star, 0, Some(Budget { events: 500, coordinator: coordinator.public() }));
+        let mut field = Self::made(
+            Scheme::Star,
+            0,
+            Some(Budget { events: 500, coordinator: coordinator.public() }),
+        );
         field.bundles.clear();
         for epoch in EPOCHS {
             let from = u32::MAX << round(epoch);
             let mut listed = Vec::new();
             for &device in &field.devices {
-                let held: Vec<_> =
-                    field.holdings.seals(device).filter(|held| held.seal.statement().epoch == EpochNumber(epoch)).collect();
+                let held: Vec<_> = field
+                    .holdings
+                    .seals(device)
+                    .filter(|held| held.seal.statement().epoch == EpochNumber(epoch))
+                    .collect();
                 for held in &held {
-                    let items = held.run(Select::Levels(from & held.seal.statement().surviving())).to_vec();
+                    let items =
+                        held.run(Select::Levels(from & held.seal.statement().surviving())).to_vec();
                     field.bundles.push((device, epoch, Answer { items }.encode()));
                 }
-                listed.push((device, held.iter().map(|held| held.seal.digest()).collect::<Vec<_>>()));
+                listed
+                    .push((device, held.iter().map(|held| held.seal.digest()).collect::<Vec<_>>()));
             }
             listed.sort_by_key(|(device, _)| *device);
-            let devices: Vec<(DeviceId, &[Digest])> = listed.iter().map(|(device, seals)| (*device, &seals[..])).collect();
+            let devices: Vec<(DeviceId, &[Digest])> =
+                listed.iter().map(|(device, seals)| (*device, &seals[..])).collect();
             let (group, roster) = (field.roster.group(), field.roster.digest());
             let (epoch, round) = (EpochNumber(epoch), Round(round(epoch)));
             let draft = ManifestDraft { group, roster, epoch, round, devices: &devices };
             let (mut scratch, mut out) = (vec![0; draft.size()], vec![0; draft.size()]);
-            field.manifests.push(draft.issue(&coordinator, &mut scratch, &mut out).unwrap().to_vec());
+            field
+                .manifests
+                .push(draft.issue(&coordinator, &mut scratch, &mut out).unwrap().to_vec());
         }
         field.keys.insert(COORDINATOR, coordinator);
         field
@@ -154,7 +167,10 @@ impl Field {
                         let texts = values(number, epoch, told, shift);
                         told += 1;
                         let mut record = vec![0; size];
-                        schema.fields().zip(&texts).for_each(|(column, text)| column.write(text, &mut record).unwrap());
+                        schema
+                            .fields()
+                            .zip(&texts)
+                            .for_each(|(column, text)| column.write(text, &mut record).unwrap());
                         assert!(sealer.push(EpochNumber(epoch), &record).unwrap().is_none());
                         sealed.push((record, texts));
                     }
@@ -177,7 +193,12 @@ impl Field {
 
     /// What all devices sealed in the middle of the time.
     pub fn query(&self, choice: Choice) -> Query {
-        Query { devices: self.devices.clone(), since: EpochNumber(102), until: Some(EpochNumber(107)), choice }
+        Query {
+            devices: self.devices.clone(),
+            since: EpochNumber(102),
+            until: Some(EpochNumber(107)),
+            choice,
+        }
     }
 
     /// A device's signature, from a device that is in on a lie.
@@ -199,16 +220,23 @@ impl Honest {
     pub async fn serve(field: &Field, before: u64) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let options = moteseal_store::Options::default();
-        let store: Arc<dyn EpochStore> = Arc::new(RedbStore::open(&directory.path().join("epochs.redb"), options).unwrap());
+        let store: Arc<dyn EpochStore> =
+            Arc::new(RedbStore::open(&directory.path().join("epochs.redb"), options).unwrap());
         let cloud = Cloud::bind(Config::new(field.roster.clone()), store).await.unwrap();
         let url = cloud.url();
         tokio::spawn(cloud.run(std::future::pending()));
         let client = client(&url);
         for manifest in &field.manifests {
-            client.put(paths::MANIFESTS, COSE, Bytes::from(manifest.clone())).await.unwrap().expect(JSON).unwrap();
+            client
+                .put(paths::MANIFESTS, COSE, Bytes::from(manifest.clone()))
+                .await
+                .unwrap()
+                .expect(JSON)
+                .unwrap();
         }
         for device in &field.devices {
-            let bundles = field.bundles.iter().filter(|(of, epoch, _)| of == device && *epoch < before);
+            let bundles =
+                field.bundles.iter().filter(|(of, epoch, _)| of == device && *epoch < before);
             let body: Vec<u8> = bundles.flat_map(|(_, _, bytes)| bytes.clone()).collect();
             client.put(paths::BUNDLES, CBOR_SEQ, Bytes::from(body)).await.unwrap();
         }
@@ -238,7 +266,11 @@ impl Sink for Checked<'_> {
         assert_eq!(NAMES.iter().filter(|name| **name == rows.name()).count(), 1);
         rows.for_each(|seq, _, record| {
             let key = (statement.device, statement.epoch.0, statement.index.0, seq.0);
-            assert_eq!(self.truth.get(&key).map(|(sealed, _)| sealed.as_slice()), Some(record), "not sealed: {key:?}");
+            assert_eq!(
+                self.truth.get(&key).map(|(sealed, _)| sealed.as_slice()),
+                Some(record),
+                "not sealed: {key:?}"
+            );
             assert!(self.seen.insert(key, record.to_vec()).is_none(), "told twice: {key:?}");
         });
         Ok(())

@@ -46,8 +46,11 @@ pub(crate) fn secret(byte: u8) -> SecretKey {
 /// The group's roster: `mote-0`, `mote-1` and so on.
 pub(crate) fn roster(devices: u8, budget: u64, epoch_ms: u64) -> Roster {
     let names: Vec<String> = (0..devices).map(|device| format!("mote-{device}")).collect();
-    let keys: Vec<(&str, PublicKey)> =
-        names.iter().zip(0..).map(|(name, device)| (name.as_str(), secret(device).public())).collect();
+    let keys: Vec<(&str, PublicKey)> = names
+        .iter()
+        .zip(0..)
+        .map(|(name, device)| (name.as_str(), secret(device).public()))
+        .collect();
     let budget = Some(Budget { events: budget, coordinator: secret(COORDINATOR).public() });
     let first = FirstRoster { group: "field", epoch_ms, levels: LEVELS, budget, devices: &keys };
     Roster::open(&first.issue(&secret(OPERATOR)).unwrap(), &secret(OPERATOR).public()).unwrap()
@@ -99,7 +102,12 @@ pub(crate) fn recording(device: u8, epoch_ms: u64, epochs: u64, per_epoch: u64) 
     for epoch in FIRST..FIRST + epochs {
         for n in 0..per_epoch {
             let unix_ms = epoch * epoch_ms + n * epoch_ms / per_epoch;
-            table += &format!("{}.{:03},{}\n", unix_ms / 1000, unix_ms % 1000, reading(device, epoch, n));
+            table += &format!(
+                "{}.{:03},{}\n",
+                unix_ms / 1000,
+                unix_ms % 1000,
+                reading(device, epoch, n)
+            );
         }
     }
     let import = Import {
@@ -116,7 +124,12 @@ pub(crate) fn recording(device: u8, epoch_ms: u64, epochs: u64, per_epoch: u64) 
 }
 
 /// A device's mote, with its state in a folder.
-pub(crate) fn mote(roster: &Roster, device: u8, folder: &Path, most_waiting: u32) -> DurableMote<SecretKey> {
+pub(crate) fn mote(
+    roster: &Roster,
+    device: u8,
+    folder: &Path,
+    most_waiting: u32,
+) -> DurableMote<SecretKey> {
     open_mote(roster, device, folder, most_waiting, |_| {}).unwrap()
 }
 
@@ -130,7 +143,8 @@ pub(crate) fn open_mote(
 ) -> Result<DurableMote<SecretKey>, DurableError> {
     let mut buffer = [0; 256];
     let schema = Schema::encode(&[Field::parse("reading::u32").unwrap()], &mut buffer).unwrap();
-    let mut profile = Profile::new(roster, &format!("mote-{device}"), Scheme::Star, &schema).unwrap();
+    let mut profile =
+        Profile::new(roster, &format!("mote-{device}"), Scheme::Star, &schema).unwrap();
     change(&mut profile);
     let folder = folder.join(format!("mote-{device}"));
     std::fs::create_dir_all(&folder).unwrap();
@@ -147,7 +161,9 @@ pub(crate) fn open_mote(
 
 pub(crate) fn station(roster: &Roster, folder: &Path, bound: u64) -> Station {
     let folder = folder.join("gateway");
-    Station::open(&folder, roster.clone(), GROUP_SECRET, Box::new(secret(COORDINATOR)), bound).unwrap().0
+    Station::open(&folder, roster.clone(), GROUP_SECRET, Box::new(secret(COORDINATOR)), bound)
+        .unwrap()
+        .0
 }
 
 /// A seal that reached the outbox: index, epoch, events, whether it says `restart`, and whether it ends its epoch.
@@ -197,8 +213,10 @@ impl Cloud {
     pub(crate) async fn serve(&self) -> String {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let router =
-            Router::new().route("/v1/manifests", put(manifests)).route("/v1/bundles", put(bundles)).with_state(self.clone());
+        let router = Router::new()
+            .route("/v1/manifests", put(manifests))
+            .route("/v1/bundles", put(bundles))
+            .with_state(self.clone());
         tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
         url
     }
@@ -256,7 +274,11 @@ pub(crate) struct Audited {
 
 /// Verifies everything that a cloud was sent and lets the client's audit judge it, which must accuse nobody; `expected` says what a device's
 /// record at a place of a seal must be, by device, epoch and sequence number.
-pub(crate) fn audit(roster: &Roster, cloud: &Cloud, expected: &dyn Fn(DeviceId, u64, u64) -> Option<[u8; 4]>) -> Audited {
+pub(crate) fn audit(
+    roster: &Roster,
+    cloud: &Cloud,
+    expected: &dyn Fn(DeviceId, u64, u64) -> Option<[u8; 4]>,
+) -> Audited {
     let mut audited = Audited::default();
     // Every seal by its device and index.
     let mut seals: BTreeMap<(DeviceId, SealIndex), Uploaded> = BTreeMap::new();
@@ -265,7 +287,8 @@ pub(crate) fn audit(roster: &Roster, cloud: &Cloud, expected: &dyn Fn(DeviceId, 
         let mut visit = |event: Event<'_>| -> Result<(), ReadError> {
             let Event::Proven(proven) = event else { return Ok(()) };
             let statement = proven.seal.statement();
-            let (device, index, EpochNumber(epoch)) = (statement.device, statement.index, statement.epoch);
+            let (device, index, EpochNumber(epoch)) =
+                (statement.device, statement.index, statement.epoch);
             let mut kept = 0;
             proven.sample.for_each(&Scalar, |seq, _, record| {
                 if let Some(expected) = expected(device, epoch, seq.0) {
@@ -273,10 +296,18 @@ pub(crate) fn audit(roster: &Roster, cloud: &Cloud, expected: &dyn Fn(DeviceId, 
                 }
                 kept += 1;
             });
-            let uploaded = Uploaded { digest: proven.seal.digest(), epoch, kept, bundle: bundle.clone() };
+            let uploaded =
+                Uploaded { digest: proven.seal.digest(), epoch, kept, bundle: bundle.clone() };
             match seals.insert((device, index), uploaded) {
-                Some(before) => assert_eq!(before.digest, proven.seal.digest(), "two seals under one index: {device} {index}"),
-                None => *audited.sensed.entry((device, epoch)).or_default() += statement.counters.total(),
+                Some(before) => assert_eq!(
+                    before.digest,
+                    proven.seal.digest(),
+                    "two seals under one index: {device} {index}"
+                ),
+                None => {
+                    *audited.sensed.entry((device, epoch)).or_default() +=
+                        statement.counters.total()
+                }
             }
             Ok(())
         };
@@ -286,7 +317,8 @@ pub(crate) fn audit(roster: &Roster, cloud: &Cloud, expected: &dyn Fn(DeviceId, 
     for (device, index) in seals.keys() {
         audited.indices.entry(*device).or_default().insert(index.0);
     }
-    let by_digest: BTreeMap<Digest, &Uploaded> = seals.values().map(|uploaded| (uploaded.digest, uploaded)).collect();
+    let by_digest: BTreeMap<Digest, &Uploaded> =
+        seals.values().map(|uploaded| (uploaded.digest, uploaded)).collect();
     let (coordinator, budget) = (roster.coordinator().unwrap(), roster.budget().unwrap());
     let mut listed = 0;
     for bytes in cloud.manifests.lock().unwrap().iter() {
@@ -305,10 +337,12 @@ pub(crate) fn audit(roster: &Roster, cloud: &Cloud, expected: &dyn Fn(DeviceId, 
     }
     audited.late = seals.len() as u64 - listed;
     let report = report(roster, cloud, seals.values().map(|uploaded| uploaded.bundle.as_slice()));
-    let found: Vec<_> = report.findings().map(|(epoch, finding)| (epoch, finding.describe(roster))).collect();
+    let found: Vec<_> =
+        report.findings().map(|(epoch, finding)| (epoch, finding.describe(roster))).collect();
     assert!(found.is_empty(), "an honest gateway is accused: {found:?}");
     for epoch in &report.epochs {
-        let told = if epoch.is_justified { &mut audited.justified } else { &mut audited.undetermined };
+        let told =
+            if epoch.is_justified { &mut audited.justified } else { &mut audited.undetermined };
         told.push(epoch.epoch.0);
         // Where it cannot tell, it says of whom, or that the epoch has no manifest.
         assert!(epoch.is_justified || !epoch.doubts.is_empty(), "{epoch:?}");
@@ -329,7 +363,12 @@ struct Uploaded {
 fn report<'b>(roster: &Roster, cloud: &Cloud, bundles: impl Iterator<Item = &'b [u8]>) -> Report {
     let mut audit = Audit::new(roster, EpochNumber(0), None).unwrap();
     let mut stream = Vec::new();
-    cloud.manifests.lock().unwrap().iter().for_each(|manifest| write::manifest(&mut stream, manifest));
+    cloud
+        .manifests
+        .lock()
+        .unwrap()
+        .iter()
+        .for_each(|manifest| write::manifest(&mut stream, manifest));
     bundles.for_each(|bundle| stream.extend_from_slice(bundle));
     write::end(&mut stream);
     let mut feed = audit.stream();

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 /// The columns of the tables here.
-pub(crate) const COLUMNS: [&str; 6] = ["--time", "ts", "--column", "temperature:Cel:i16/100", "--column", "humidity:%RH:u16/100"];
+pub(crate) const COLUMNS: [&str; 6] =
+    ["--time", "ts", "--column", "temperature:Cel:i16/100", "--column", "humidity:%RH:u16/100"];
 const WHO: [&str; 4] = ["--roster", "roster.cbor", "--operator", "keys/op.pub.pem"];
 
 /// What a run of the binary did.
@@ -23,7 +24,8 @@ impl Run {
     #[track_caller]
     pub(crate) fn failed(&self, code: i32) -> &str {
         assert_eq!(self.code, code, "{self:?}");
-        let lines: Vec<&str> = self.talk.lines().filter(|line| line.starts_with("moteseal: ")).collect();
+        let lines: Vec<&str> =
+            self.talk.lines().filter(|line| line.starts_with("moteseal: ")).collect();
         assert_eq!(lines.len(), 1, "one line says why: {self:?}");
         assert_eq!(self.talk.lines().last(), lines.first().copied(), "it is the last: {self:?}");
         lines[0]
@@ -57,8 +59,26 @@ impl Scene {
     }
 
     pub(crate) fn roster(&self, group: &str, operator: &str, out: &str) {
-        let arguments = ["roster", "new", "--operator", operator, "--group", group, "--epoch", "1h", "--levels", "16"];
-        let devices = ["--device", "dev1=keys/dev1.pub.pem", "--device", "dev2=keys/dev2.pub.pem", "--out", out];
+        let arguments = [
+            "roster",
+            "new",
+            "--operator",
+            operator,
+            "--group",
+            group,
+            "--epoch",
+            "1h",
+            "--levels",
+            "16",
+        ];
+        let devices = [
+            "--device",
+            "dev1=keys/dev1.pub.pem",
+            "--device",
+            "dev2=keys/dev2.pub.pem",
+            "--out",
+            out,
+        ];
         self.run(&[&arguments[..], &devices[..]].concat()).done();
     }
 
@@ -75,7 +95,12 @@ impl Scene {
         let mut text = String::from("ts,humidity,temperature\n");
         for i in 0..count {
             let (hundredths, minute) = (2000 + i * 7 % 400, 1_767_225_600 + u64::from(i) * 60);
-            text += &format!("{minute},{}.5,{}.{:02}\n", 40 + i % 9, hundredths / 100, hundredths % 100);
+            text += &format!(
+                "{minute},{}.5,{}.{:02}\n",
+                40 + i % 9,
+                hundredths / 100,
+                hundredths % 100
+            );
         }
         self.write(name, &text);
     }
@@ -107,7 +132,8 @@ impl Scene {
     /// The names in a directory, sorted; none if it is not there.
     pub(crate) fn names(&self, directory: &str) -> Vec<String> {
         let Ok(entries) = fs::read_dir(self.path(directory)) else { return Vec::new() };
-        let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
         names
     }

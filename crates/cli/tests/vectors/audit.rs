@@ -12,7 +12,8 @@ use crate::ops::{Verdict, bytes, number};
 /// An audit of a range of epochs: the manifests, then the seals of each device.
 pub fn range(roster: &Roster, input: &Value) -> Verdict {
     let until = (!input["until"].is_null()).then(|| EpochNumber(number(input, "until")));
-    let mut audit = Audit::new(roster, EpochNumber(number(input, "since")), until).map_err(|_| "NoBudget".to_owned())?;
+    let mut audit = Audit::new(roster, EpochNumber(number(input, "since")), until)
+        .map_err(|_| "NoBudget".to_owned())?;
     let mut feed = audit.stream();
     feed.feed(&bytes(input, "bytes")).map_err(|refusal| refusal.name())?;
     feed.finish().map_err(|refusal| refusal.name())?;
@@ -39,7 +40,9 @@ fn epoch(report: &EpochReport) -> Value {
 /// By name, device, index and digest.
 fn sorted(mut said: Vec<Value>) -> Vec<Value> {
     let text = |one: &Value, field: &str| one[field].as_str().unwrap_or_default().to_owned();
-    said.sort_by_key(|one| (text(one, "name"), text(one, "device"), one["index"].as_u64(), text(one, "digest")));
+    said.sort_by_key(|one| {
+        (text(one, "name"), text(one, "device"), one["index"].as_u64(), text(one, "digest"))
+    });
     said
 }
 
@@ -52,8 +55,12 @@ fn finding(finding: &Finding) -> Value {
         Finding::Round { found: sample::Finding::StoppedEarly { round, due, fitting }, .. } => {
             json!({ "name": name, "round": round.0, "due": due.0, "fitting": fitting })
         }
-        Finding::Round { found: sample::Finding::RoundOverstated { round, announced }, devices } => {
-            let mut told: Vec<(String, u8)> = devices.iter().map(|(device, round)| (device.to_string(), round.0)).collect();
+        Finding::Round {
+            found: sample::Finding::RoundOverstated { round, announced },
+            devices,
+        } => {
+            let mut told: Vec<(String, u8)> =
+                devices.iter().map(|(device, round)| (device.to_string(), round.0)).collect();
             told.sort();
             json!({ "name": name, "round": round.0, "announced": announced.0, "told": told })
         }
@@ -65,14 +72,18 @@ fn finding(finding: &Finding) -> Value {
         Finding::Replayed { device, index, from } => {
             json!({ "name": name, "device": device.to_string(), "index": index.0, "from": from.0 })
         }
-        Finding::InventedDevice { device, seals } => json!({ "name": name, "device": device.to_string(), "seals": seals }),
+        Finding::InventedDevice { device, seals } => {
+            json!({ "name": name, "device": device.to_string(), "seals": seals })
+        }
         Finding::InventedSeal { device, digest } | Finding::Unshown { device, digest } => {
             json!({ "name": name, "device": device.to_string(), "digest": digest.to_string() })
         }
         Finding::Missing { device, index, named_by } => {
             json!({ "name": name, "device": device.to_string(), "index": index.0, "named_by": named_by.0 })
         }
-        Finding::Equivocation { device, index } => json!({ "name": name, "device": device.to_string(), "index": index.0 }),
+        Finding::Equivocation { device, index } => {
+            json!({ "name": name, "device": device.to_string(), "index": index.0 })
+        }
         other => panic!("no vector shows {other:?}"),
     }
 }
@@ -83,8 +94,12 @@ fn doubt(doubt: &Doubt) -> Value {
         Doubt::NoManifest { has_gone_on } => json!({ "name": name, "gone_on": has_gone_on }),
         Doubt::Absent { listed, .. } => json!({ "name": name, "device": device, "listed": listed }),
         Doubt::Restarted { .. } => json!({ "name": name, "device": device }),
-        Doubt::Late { index, .. } | Doubt::Withheld { index, .. } => json!({ "name": name, "device": device, "index": index.0 }),
-        Doubt::NotShownYet { digest, .. } => json!({ "name": name, "device": device, "digest": digest.to_string() }),
+        Doubt::Late { index, .. } | Doubt::Withheld { index, .. } => {
+            json!({ "name": name, "device": device, "index": index.0 })
+        }
+        Doubt::NotShownYet { digest, .. } => {
+            json!({ "name": name, "device": device, "digest": digest.to_string() })
+        }
         other => panic!("no vector shows {other:?}"),
     }
 }

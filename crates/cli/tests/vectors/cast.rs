@@ -4,8 +4,9 @@ use std::convert::Infallible;
 
 use moteseal_core::Digest;
 use moteseal_core::cast::{
-    BuildError, ChainDraft, ChainId, ChainNumber, EvidenceCheck, Head, Incoming, KeyId, Kind, LeafError, MAX_HEAD, MAX_LEAF,
-    MAX_SINGLE, NetworkId, OutgoingChain, Revocation, SenderCertificate, SenderRequest, Shown, Taken, open_single,
+    BuildError, ChainDraft, ChainId, ChainNumber, EvidenceCheck, Head, Incoming, KeyId, Kind,
+    LeafError, MAX_HEAD, MAX_LEAF, MAX_SINGLE, NetworkId, OutgoingChain, Revocation,
+    SenderCertificate, SenderRequest, Shown, Taken, open_single,
 };
 use moteseal_core::record::DeviceId;
 use moteseal_core::signature::{Algorithm, PublicKey};
@@ -16,7 +17,8 @@ use serde_json::{Value, json};
 use crate::ops::{Verdict, bytes, fixed, hex_list, hex_of, list, name, number, text};
 
 fn key(value: &Value) -> PublicKey {
-    PublicKey::from_bytes(Algorithm::from_name(text(value, "alg")).unwrap(), &bytes(value, "key")).unwrap()
+    PublicKey::from_bytes(Algorithm::from_name(text(value, "alg")).unwrap(), &bytes(value, "key"))
+        .unwrap()
 }
 
 fn bases(input: &Value) -> Vec<PublicKey> {
@@ -47,7 +49,8 @@ pub fn request(input: &Value) -> Verdict {
 /// A certificate, and whether it is in force.
 pub fn certificate(input: &Value) -> Verdict {
     let bytes = bytes(input, "bytes");
-    let (certificate, base) = SenderCertificate::open_any(&bytes, network(input), &bases(input)).map_err(name)?;
+    let (certificate, base) =
+        SenderCertificate::open_any(&bytes, network(input), &bases(input)).map_err(name)?;
     let now = (!input["now"].is_null()).then(|| number(input, "now"));
     certificate.check(now, number(input, "minimum")).map_err(name)?;
     Ok(json!({
@@ -58,7 +61,8 @@ pub fn certificate(input: &Value) -> Verdict {
 }
 
 pub fn revocation(input: &Value) -> Verdict {
-    let (revocation, base) = Revocation::open(&bytes(input, "bytes"), network(input), &bases(input)).map_err(name)?;
+    let (revocation, base) =
+        Revocation::open(&bytes(input, "bytes"), network(input), &bases(input)).map_err(name)?;
     Ok(json!({ "base": base, "minimum": revocation.minimum() }))
 }
 
@@ -78,7 +82,8 @@ pub fn chain(input: &Value) -> Verdict {
         kind: Kind::Messages,
         label: text(input, "label"),
     };
-    let (mut digests, mut tags) = (vec![Digest::NULL; messages.len()], vec![[0; 8]; messages.len()]);
+    let (mut digests, mut tags) =
+        (vec![Digest::NULL; messages.len()], vec![[0; 8]; messages.len()]);
     let read = |number: u32, buffer: &mut [u8]| {
         let message = &messages[number as usize];
         if let Some(place) = buffer.get_mut(..message.len()) {
@@ -86,8 +91,8 @@ pub fn chain(input: &Value) -> Verdict {
         }
         Ok::<_, Infallible>(message.len())
     };
-    let chain =
-        OutgoingChain::build(draft, &mut digests, &mut tags, &mut vec![0; MAX_LEAF], read).map_err(|error| match error {
+    let chain = OutgoingChain::build(draft, &mut digests, &mut tags, &mut vec![0; MAX_LEAF], read)
+        .map_err(|error| match error {
             BuildError::Draft(error) => name(error),
             BuildError::Read(never) => match never {},
         })?;
@@ -96,10 +101,15 @@ pub fn chain(input: &Value) -> Verdict {
     for block in 1..=outline.blocks() {
         for index in 0..outline.in_block(block) {
             let mut out = vec![0; MAX_LEAF];
-            leaves.push(hex_of(chain.leaf(block, index, &messages[outline.message(block, index) as usize], &mut out).unwrap()));
+            leaves.push(hex_of(
+                chain
+                    .leaf(block, index, &messages[outline.message(block, index) as usize], &mut out)
+                    .unwrap(),
+            ));
         }
     }
-    let first = if outline.in_block(1) > 1 { &tags[..usize::from(outline.in_block(1))] } else { &[] };
+    let first =
+        if outline.in_block(1) > 1 { &tags[..usize::from(outline.in_block(1))] } else { &[] };
     Ok(json!({
         "reference": outline.reference().to_string(), "longest": outline.longest, "leaves": leaves,
         "first": digests[0].to_string(), "tags": hex_of(first.as_flattened()),
@@ -130,12 +140,16 @@ pub fn take(input: &Value) -> Verdict {
     for entry in list(input, "leaves") {
         let leaf = hex::decode(entry[2].as_str().unwrap()).unwrap();
         let (block, index) = (entry[0].as_u64().unwrap(), entry[1].as_u64().unwrap());
-        taken.push(match chain.take(u32::try_from(block).unwrap(), u8::try_from(index).unwrap(), &leaf) {
-            Ok(Taken::Repeated) => json!("repeated"),
-            Ok(Taken::Pending { message }) => json!(["pending", hex_of(message)]),
-            Ok(Taken::Verified { message, block, is_last }) => json!(["verified", hex_of(message), block, is_last]),
-            Err(error) => json!(LeafError::name(error)),
-        });
+        taken.push(
+            match chain.take(u32::try_from(block).unwrap(), u8::try_from(index).unwrap(), &leaf) {
+                Ok(Taken::Repeated) => json!("repeated"),
+                Ok(Taken::Pending { message }) => json!(["pending", hex_of(message)]),
+                Ok(Taken::Verified { message, block, is_last }) => {
+                    json!(["verified", hex_of(message), block, is_last])
+                }
+                Err(error) => json!(LeafError::name(error)),
+            },
+        );
     }
     Ok(json!({ "taken": taken, "block": chain.current(), "missing": chain.missing() }))
 }
@@ -146,7 +160,9 @@ pub fn frame(input: &Value) -> Verdict {
         CastFrame::Certificate(bytes) => json!({ "frame": "certificate", "bytes": hex_of(bytes) }),
         CastFrame::Revocation(bytes) => json!({ "frame": "revocation", "bytes": hex_of(bytes) }),
         CastFrame::Head(bytes) => json!({ "frame": "head", "bytes": hex_of(bytes) }),
-        CastFrame::Single { head, leaf } => json!({ "frame": "single", "head": hex_of(head), "leaf": hex_of(leaf) }),
+        CastFrame::Single { head, leaf } => {
+            json!({ "frame": "single", "head": hex_of(head), "leaf": hex_of(leaf) })
+        }
         CastFrame::Fragment { chain, block, index, leaf } => {
             json!({ "frame": "fragment", "chain": chain.to_string(), "block": block, "index": index, "leaf": hex_of(leaf) })
         }
@@ -164,7 +180,8 @@ pub fn frame(input: &Value) -> Verdict {
 
 pub fn single(input: &Value) -> Verdict {
     let (bytes, sender) = (bytes(input, "bytes"), DeviceId(fixed(input, "sender")));
-    let said = open_single(&bytes, network(input), sender, &key(input), &mut vec![0; MAX_SINGLE]).map_err(name)?;
+    let said = open_single(&bytes, network(input), sender, &key(input), &mut vec![0; MAX_SINGLE])
+        .map_err(name)?;
     Ok(json!({
         "number": said.id().number.0, "kind": said.kind().number(), "label": said.label(), "message": hex_of(said.message()),
         "digest": said.digest().to_string(),
@@ -175,12 +192,15 @@ pub fn single(input: &Value) -> Verdict {
 pub fn evidence(input: &Value) -> Verdict {
     let (bytes, bases) = (bytes(input, "bytes"), bases(input));
     let mut check = EvidenceCheck::new(network(input), &bases);
-    let (mut sender, mut proven, mut pending, mut rest) = (Value::Null, Vec::new(), Vec::new(), &bytes[..]);
+    let (mut sender, mut proven, mut pending, mut rest) =
+        (Value::Null, Vec::new(), Vec::new(), &bytes[..]);
     while !rest.is_empty() {
         let (frame, behind) = rest.split_at(item_length(rest).map_err(name)?);
         rest = behind;
         match check.take(frame).map_err(name)? {
-            Shown::Certificate { certificate, .. } => sender = json!(certificate.sender.to_string()),
+            Shown::Certificate { certificate, .. } => {
+                sender = json!(certificate.sender.to_string())
+            }
             Shown::Head(_) => {}
             Shown::Message { message, is_proven, .. } => {
                 pending.push(hex_of(message));
@@ -190,5 +210,7 @@ pub fn evidence(input: &Value) -> Verdict {
             }
         }
     }
-    Ok(json!({ "sender": sender, "proven": proven, "messages": check.proven().map(|(_, messages)| messages) }))
+    Ok(
+        json!({ "sender": sender, "proven": proven, "messages": check.proven().map(|(_, messages)| messages) }),
+    )
 }

@@ -3,15 +3,23 @@
 use std::ops::Range;
 
 use moteseal_core::Digest;
-use moteseal_core::record::{DeviceId, EpochNumber, Framing, GroupId, Level, Round, SealIndex, Sequence};
+use moteseal_core::record::{
+    DeviceId, EpochNumber, Framing, GroupId, Level, Round, SealIndex, Sequence,
+};
 use moteseal_core::sample::{Followed, Heard};
-use moteseal_core::wire::link::{Acknowledgement, Forward, FrameError, LinkKey, MAX_FRAME, Refusal, Uplink, claimed_device};
+use moteseal_core::wire::link::{
+    Acknowledgement, Forward, FrameError, LinkKey, MAX_FRAME, Refusal, Uplink, claimed_device,
+};
 use serde_json::{Value, json};
 
 use crate::ops::{Verdict, bytes, fixed, list};
 
 fn key_of(input: &Value, device: DeviceId) -> LinkKey {
-    LinkKey::new(&LinkKey::secret_of(&fixed(input, "group_secret"), GroupId(fixed(input, "group")), device))
+    LinkKey::new(&LinkKey::secret_of(
+        &fixed(input, "group_secret"),
+        GroupId(fixed(input, "group")),
+        device,
+    ))
 }
 
 fn name(error: FrameError) -> String {
@@ -21,14 +29,18 @@ fn name(error: FrameError) -> String {
 /// What a device and its coordinator share.
 pub fn secret(input: &Value) -> Value {
     let device = DeviceId(fixed(input, "device"));
-    let secret = LinkKey::secret_of(&fixed(input, "group_secret"), GroupId(fixed(input, "group")), device);
+    let secret =
+        LinkKey::secret_of(&fixed(input, "group_secret"), GroupId(fixed(input, "group")), device);
     json!({ "secret": hex::encode(*secret) })
 }
 
 /// A frame of a device, as a coordinator that knows every device of the group opens it.
 pub fn up(input: &Value) -> Verdict {
     let frame = bytes(input, "frame");
-    let device = claimed_device(&frame).filter(|_| frame.len() <= MAX_FRAME).ok_or(FrameError::Malformed).map_err(name)?;
+    let device = claimed_device(&frame)
+        .filter(|_| frame.len() <= MAX_FRAME)
+        .ok_or(FrameError::Malformed)
+        .map_err(name)?;
     let opened = Uplink::open(&frame, &key_of(input, device)).map_err(name)?;
     Ok(match opened {
         Uplink::Forward(forward) => {
@@ -36,7 +48,9 @@ pub fn up(input: &Value) -> Verdict {
                 Framing::Fixed(size) => size.get(),
                 Framing::Prefixed => 0,
             };
-            let event = |(seq, level, record): (Sequence, Level, &[u8])| json!([seq.0, level.0, hex::encode(record)]);
+            let event = |(seq, level, record): (Sequence, Level, &[u8])| {
+                json!([seq.0, level.0, hex::encode(record)])
+            };
             let mut read = json!({
                 "frame": "forward",
                 "device": device.to_string(),
@@ -49,7 +63,9 @@ pub fn up(input: &Value) -> Verdict {
                 "events": forward.events().map(event).collect::<Vec<_>>(),
             });
             if forward.digests.is_some() {
-                let subtree = |(leaves, root): (Range<u64>, Digest)| json!([leaves.start, leaves.end, root.to_string()]);
+                let subtree = |(leaves, root): (Range<u64>, Digest)| {
+                    json!([leaves.start, leaves.end, root.to_string()])
+                };
                 read["subtrees"] = forward.subtrees().map(subtree).collect();
             }
             read
@@ -61,7 +77,9 @@ pub fn up(input: &Value) -> Verdict {
             "open": hex::encode(open),
             "part": hex::encode(part),
         }),
-        Uplink::Schema(schema) => json!({ "frame": "schema", "device": device.to_string(), "schema": hex::encode(schema) }),
+        Uplink::Schema(schema) => {
+            json!({ "frame": "schema", "device": device.to_string(), "schema": hex::encode(schema) })
+        }
     })
 }
 
@@ -114,7 +132,14 @@ pub fn follow(input: &Value) -> Value {
             }
         };
         assert!(first.is_some() || *followed == before);
-        heard.push(json!([what, first, followed.index.0, followed.epoch.0, followed.next.0, followed.confirmed.0]));
+        heard.push(json!([
+            what,
+            first,
+            followed.index.0,
+            followed.epoch.0,
+            followed.next.0,
+            followed.confirmed.0
+        ]));
     }
     json!({ "heard": heard })
 }

@@ -35,7 +35,11 @@ fn committed() -> BTreeMap<String, Value> {
         let kind = kind.unwrap().path();
         for file in fs::read_dir(&kind).unwrap() {
             let file = file.unwrap().path();
-            let name = format!("{}/{}", kind.file_name().unwrap().to_str().unwrap(), file.file_name().unwrap().to_str().unwrap());
+            let name = format!(
+                "{}/{}",
+                kind.file_name().unwrap().to_str().unwrap(),
+                file.file_name().unwrap().to_str().unwrap()
+            );
             files.insert(name, serde_json::from_slice(&fs::read(&file).unwrap()).unwrap());
         }
     }
@@ -44,7 +48,9 @@ fn committed() -> BTreeMap<String, Value> {
 
 /// How the changes of a mutation follow each other: spec/README.md.
 fn changes(mutation: &Value) -> Vec<Vec<u8>> {
-    let base = hex::decode(mutation["input"][mutation["field"].as_str().unwrap()].as_str().unwrap()).unwrap();
+    let base =
+        hex::decode(mutation["input"][mutation["field"].as_str().unwrap()].as_str().unwrap())
+            .unwrap();
     let mut changes = Vec::new();
     for flip in mutation["flips"].as_array().unwrap() {
         let flip = u8::try_from(flip.as_u64().unwrap()).unwrap();
@@ -86,11 +92,17 @@ fn replay(name: &str, file: &Value) -> (Vec<String>, usize) {
         let changes = changes(mutation);
         let verdicts = mutation["verdicts"].as_array().unwrap().iter();
         let verdicts: Vec<&str> = verdicts
-            .flat_map(|run| std::iter::repeat_n(run[0].as_str().unwrap(), usize::try_from(run[1].as_u64().unwrap()).unwrap()))
+            .flat_map(|run| {
+                std::iter::repeat_n(
+                    run[0].as_str().unwrap(),
+                    usize::try_from(run[1].as_u64().unwrap()).unwrap(),
+                )
+            })
             .collect();
         assert_eq!(changes.len(), verdicts.len());
         for (at, (changed, verdict)) in changes.iter().zip(verdicts).enumerate() {
-            let found = shared.run(mutation["op"].as_str().unwrap(), &changed_input(mutation, changed));
+            let found =
+                shared.run(mutation["op"].as_str().unwrap(), &changed_input(mutation, changed));
             let expected = if verdict == "kept" { Ok(&mutation["kept"]) } else { Err(verdict) };
             judge(&format!("{} change {at}", mutation["name"]), found, expected);
         }
@@ -135,7 +147,10 @@ fn there_are_enough_invalid_ones_and_their_names_are_listed() {
     let listed = include_str!("../../../../spec/errors.md");
     let (mut invalid, mut names) = (0, std::collections::BTreeSet::new());
     for (file, vectors) in committed() {
-        assert!(!vectors["valid"].as_array().unwrap().is_empty(), "{file} shows nothing that is right");
+        assert!(
+            !vectors["valid"].as_array().unwrap().is_empty(),
+            "{file} shows nothing that is right"
+        );
         for case in vectors["invalid"].as_array().unwrap() {
             invalid += 1;
             names.insert(case["error"].as_str().unwrap().to_owned());

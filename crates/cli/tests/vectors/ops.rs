@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use moteseal_core::digest::Digest;
 use moteseal_core::identity::Certificate;
 use moteseal_core::level::{Counters, Salt, SaltKey};
-use moteseal_core::record::{DeviceId, EpochNumber, Framing, GroupId, Level, Round, SealIndex, Sequence};
+use moteseal_core::record::{
+    DeviceId, EpochNumber, Framing, GroupId, Level, Round, SealIndex, Sequence,
+};
 use moteseal_core::roster::Roster as CoreRoster;
 use moteseal_core::sample::choice::{EpochCounts, Rate, UniformSample, rate_levels};
 use moteseal_core::sample::epoch::{EpochError, WholeEpoch};
@@ -13,7 +15,9 @@ use moteseal_core::sample::permutation::{self, Swap};
 use moteseal_core::schema::{Schema, Value as FieldValue};
 use moteseal_core::seal::follow::Limits;
 use moteseal_core::seal::tree::{self, path_root};
-use moteseal_core::seal::{Authentic, History, Incomplete, Scheme, Seal, Star, Statement, UrgentEvent, star};
+use moteseal_core::seal::{
+    Authentic, History, Incomplete, Scheme, Seal, Star, Statement, UrgentEvent, star,
+};
 use moteseal_core::signature::{Algorithm, PublicKey};
 use moteseal_core::wire::cbor;
 use moteseal_core::wire::cose::{Sign1, Typ};
@@ -75,8 +79,12 @@ pub struct Shared {
 
 impl Shared {
     pub fn new(file: &Value) -> Self {
-        let operator = file.get("operator").map(|key| PublicKey::from_bytes(algorithm(key), &bytes(key, "key")).unwrap());
-        let roster = file.get("roster").map(|_| Roster::open(&bytes(file, "roster"), operator.as_ref().unwrap()).unwrap());
+        let operator = file
+            .get("operator")
+            .map(|key| PublicKey::from_bytes(algorithm(key), &bytes(key, "key")).unwrap());
+        let roster = file
+            .get("roster")
+            .map(|_| Roster::open(&bytes(file, "roster"), operator.as_ref().unwrap()).unwrap());
         let mut limits = Limits::default();
         if file.get("max_events").is_some() {
             limits.max_events = number(file, "max_events");
@@ -95,13 +103,20 @@ impl Shared {
     /// Runs an operation.
     pub fn run(&self, op: &str, input: &Value) -> Verdict {
         match op {
-            "cbor.item" => cbor::check_item(&bytes(input, "bytes")).map(|()| json!({})).map_err(name),
+            "cbor.item" => {
+                cbor::check_item(&bytes(input, "bytes")).map(|()| json!({})).map_err(name)
+            }
             "cose.object" => cose_object(input),
             "cose.verify" => cose_verify(input),
-            "cose.key" => PublicKey::from_bytes(algorithm(input), &bytes(input, "key")).map(|_| json!({})).map_err(name),
+            "cose.key" => PublicKey::from_bytes(algorithm(input), &bytes(input, "key"))
+                .map(|_| json!({}))
+                .map_err(name),
             "cose.signature" => {
-                let key = PublicKey::from_bytes(algorithm(input), &bytes(input, "key")).map_err(name)?;
-                key.verify(&bytes(input, "message"), &bytes(input, "signature")).map(|()| json!({})).map_err(name)
+                let key =
+                    PublicKey::from_bytes(algorithm(input), &bytes(input, "key")).map_err(name)?;
+                key.verify(&bytes(input, "message"), &bytes(input, "signature"))
+                    .map(|()| json!({}))
+                    .map_err(name)
             }
             "cose.seal" => cose_seal(input),
             "certificate.open" => self.certificate(input),
@@ -113,7 +128,9 @@ impl Shared {
             "level.salt" => Ok(level_salt(input)),
             "level.ids" => {
                 let (group, device) = (text(input, "group"), text(input, "device"));
-                Ok(json!({ "group": GroupId::of(group).to_string(), "device": DeviceId::of(group, device).to_string() }))
+                Ok(
+                    json!({ "group": GroupId::of(group).to_string(), "device": DeviceId::of(group, device).to_string() }),
+                )
             }
             "star.seal" => Ok(star_seal(input)),
             "tree.root" => Ok(json!({ "root": root_of(&leaves(input)).to_string() })),
@@ -124,9 +141,14 @@ impl Shared {
             "tree.multiproof" => Ok(tree_multiproof(input)),
             "tree.path_root" => {
                 let path = hex_list(input, "path").concat();
-                path_root(Digest(fixed(input, "leaf")), Sequence(number(input, "seq")), number(input, "size"), &path)
-                    .map(|root| json!({ "root": root.to_string() }))
-                    .map_err(name)
+                path_root(
+                    Digest(fixed(input, "leaf")),
+                    Sequence(number(input, "seq")),
+                    number(input, "size"),
+                    &path,
+                )
+                .map(|root| json!({ "root": root.to_string() }))
+                .map_err(name)
             }
             "tree.receipt" => {
                 let key = PublicKey::from_bytes(algorithm(input), &bytes(input, "key")).unwrap();
@@ -197,10 +219,13 @@ impl Shared {
     fn roster_open(&self, input: &Value) -> Verdict {
         let bytes = bytes(input, "bytes");
         let mut scratch = vec![0; bytes.len() + moteseal_core::roster::SCRATCH_OVERHEAD];
-        let roster = CoreRoster::open(&bytes, self.operator(), &mut scratch).map_err(|error| error.name().to_owned())?;
+        let roster = CoreRoster::open(&bytes, self.operator(), &mut scratch)
+            .map_err(|error| error.name().to_owned())?;
         let owned = Roster::open(&bytes, self.operator()).unwrap();
         assert_eq!(owned.digest(), roster.digest());
-        let devices = roster.devices().map(|device| json!([device.id.to_string(), device.name, device.certificates().count()]));
+        let devices = roster.devices().map(|device| {
+            json!([device.id.to_string(), device.name, device.certificates().count()])
+        });
         Ok(json!({
             "digest": roster.digest().to_string(),
             "group_name": roster.group_name(),
@@ -229,7 +254,10 @@ impl Shared {
     fn known(input: &Value) -> HashMap<(DeviceId, SealIndex), Digest> {
         let entries = input.get("known").and_then(Value::as_array);
         let entry = |entry: &Value| {
-            ((DeviceId(fixed(entry, "device")), SealIndex(number(entry, "index"))), Digest(fixed(entry, "digest")))
+            (
+                (DeviceId(fixed(entry, "device")), SealIndex(number(entry, "index"))),
+                Digest(fixed(entry, "digest")),
+            )
         };
         entries.into_iter().flatten().map(entry).collect()
     }
@@ -292,7 +320,9 @@ impl Shared {
         let mut explained = hex_list(input, "explained").into_iter();
         let mut next = |_, _| {
             let item = explained.next()?;
-            let (Item::Explain { seal, digests }, _) = Item::decode(&item).unwrap() else { panic!("an explain item") };
+            let (Item::Explain { seal, digests }, _) = Item::decode(&item).unwrap() else {
+                panic!("an explain item")
+            };
             Some(Explained { seal: seal.to_vec(), digests: digests.to_vec() })
         };
         explain_run(self.roster(), self.limits, &run, &|_, _| None, &mut next)
@@ -321,7 +351,14 @@ impl Shared {
             Err(Incomplete::TailUnknown { .. }) if until.is_none() => {}
             finished => drop(finished.map_err(name)?),
         }
-        let mut answer = Answer { seals: &seals, inside, choice: &input["choice"], judged: 0, rows: Vec::new(), refused: None };
+        let mut answer = Answer {
+            seals: &seals,
+            inside,
+            choice: &input["choice"],
+            judged: 0,
+            rows: Vec::new(),
+            refused: None,
+        };
         let mut at = 0;
         self.read(input, &mut |event| {
             if let Event::Proven(proven) = event {
@@ -358,7 +395,8 @@ impl Answer<'_> {
         }
         let in_epoch = |seal: &Seal<Authentic>| seal.statement().epoch == statement.epoch;
         let start = self.seals.iter().position(in_epoch).unwrap();
-        let end = start + self.seals[start..self.inside].iter().take_while(|seal| in_epoch(seal)).count();
+        let end =
+            start + self.seals[start..self.inside].iter().take_while(|seal| in_epoch(seal)).count();
         let parts = &self.seals[start..end];
         let judged = if let Some(rate) = self.choice.get("rate") {
             let rate: Rate = rate.as_str().unwrap().parse().unwrap();
@@ -385,9 +423,17 @@ impl Answer<'_> {
                 let count: u32 = number(self.choice, "count");
                 chosen.resize(count as usize, 0);
                 scratch.resize(permutation::scratch_for(count as usize), Swap::FREE);
-                whole.draw(&Host::detect(), round, (count, &fixed(self.choice, "seed")), &mut chosen, &mut scratch)
+                whole.draw(
+                    &Host::detect(),
+                    round,
+                    (count, &fixed(self.choice, "seed")),
+                    &mut chosen,
+                    &mut scratch,
+                )
             };
-            forced.and_then(|forced| forced.parts().nth(at - start).unwrap().check(proven.sample)).map_err(name)
+            forced
+                .and_then(|forced| forced.parts().nth(at - start).unwrap().check(proven.sample))
+                .map_err(name)
         };
         match judged {
             Ok(uniform) => {
@@ -401,7 +447,8 @@ impl Answer<'_> {
     }
 }
 
-const TYPS: [Typ; 6] = [Typ::Seal, Typ::Event, Typ::Certificate, Typ::Roster, Typ::Round, Typ::Manifest];
+const TYPS: [Typ; 6] =
+    [Typ::Seal, Typ::Event, Typ::Certificate, Typ::Roster, Typ::Round, Typ::Manifest];
 
 fn cose_object(input: &Value) -> Verdict {
     let typ = TYPS.into_iter().find(|typ| typ.as_str() == text(input, "typ"));
@@ -441,8 +488,9 @@ fn cose_seal(input: &Value) -> Verdict {
 fn schema_open(input: &Value) -> Verdict {
     let bytes = bytes(input, "bytes");
     let schema = Schema::decode(&bytes).map_err(name)?;
-    let fields =
-        schema.fields().map(|field| json!([field.name, field.unit, field.kind.name(), field.divisor, field.offset.to_string()]));
+    let fields = schema.fields().map(|field| {
+        json!([field.name, field.unit, field.kind.name(), field.divisor, field.offset.to_string()])
+    });
     Ok(json!({
         "digest": schema.digest().to_string(),
         "record_size": schema.record_size(),
@@ -466,24 +514,35 @@ fn schema_record(input: &Value) -> Verdict {
 
 fn level_level(input: &Value) -> Value {
     let salt = Salt(fixed(input, "salt"));
-    let level = |seq: &Value| salt.level(Sequence(seq.as_u64().unwrap()), number(input, "levels")).0;
+    let level =
+        |seq: &Value| salt.level(Sequence(seq.as_u64().unwrap()), number(input, "levels")).0;
     json!({ "levels": list(input, "seqs").iter().map(level).collect::<Vec<_>>() })
 }
 
 fn level_counters(input: &Value) -> Value {
-    let counters = Counters::of(&Salt(fixed(input, "salt")), number(input, "levels"), number(input, "n"));
+    let counters =
+        Counters::of(&Salt(fixed(input, "salt")), number(input, "levels"), number(input, "n"));
     json!({ "counters": counters.as_slice() })
 }
 
 fn level_salt(input: &Value) -> Value {
-    let salt = SaltKey::new(fixed(input, "key")).salt(DeviceId(fixed(input, "device")), SealIndex(number(input, "index")));
+    let salt = SaltKey::new(fixed(input, "key"))
+        .salt(DeviceId(fixed(input, "device")), SealIndex(number(input, "index")));
     json!({ "salt": hex_of(salt.0) })
 }
 
 fn star_seal(input: &Value) -> Value {
     let schema = bytes(input, "schema");
-    let framing = Schema::decode(&schema).unwrap().record_size().and_then(Framing::fixed).unwrap_or(Framing::Prefixed);
-    let (device, index, salt) = (DeviceId(fixed(input, "device")), SealIndex(number(input, "index")), Salt(fixed(input, "salt")));
+    let framing = Schema::decode(&schema)
+        .unwrap()
+        .record_size()
+        .and_then(Framing::fixed)
+        .unwrap_or(Framing::Prefixed);
+    let (device, index, salt) = (
+        DeviceId(fixed(input, "device")),
+        SealIndex(number(input, "index")),
+        Salt(fixed(input, "salt")),
+    );
     let records = hex_list(input, "records");
     let levels: u8 = number(input, "levels");
     assert_eq!(levels, 8, "the vectors have 8 levels");
@@ -499,7 +558,10 @@ fn star_seal(input: &Value) -> Value {
     }
     let (counters, digests) = running.close();
     for (level, block) in (0..).zip(&blocks).filter(|(_, block)| !block.is_empty()) {
-        assert_eq!(star::block_digest(device, index, Level(level), block), digests[usize::from(level)]);
+        assert_eq!(
+            star::block_digest(device, index, Level(level), block),
+            digests[usize::from(level)]
+        );
     }
     json!({
         "counters": counters.as_slice(),
@@ -515,7 +577,8 @@ fn leaves(input: &Value) -> Vec<Digest> {
 
 fn tree_multiproof(input: &Value) -> Value {
     let leaves = leaves(input);
-    let selected: Vec<u64> = list(input, "selected").iter().map(|seq| seq.as_u64().unwrap()).collect();
+    let selected: Vec<u64> =
+        list(input, "selected").iter().map(|seq| seq.as_u64().unwrap()).collect();
     let proof = multiproof(&leaves, &selected);
     let chosen = selected.iter().map(|&seq| (Sequence(seq), leaves[usize::try_from(seq).unwrap()]));
     let root = tree::multiproof_root(leaves.len() as u64, chosen, &proof).unwrap();
@@ -532,8 +595,12 @@ fn choice_rate(input: &Value) -> Verdict {
 fn choice_at_most(input: &Value) -> Value {
     let parts = list(input, "parts");
     let counts = |value: &Value| {
-        let numbers: Vec<u32> =
-            value.as_array().unwrap().iter().map(|count| count.as_u64().unwrap().try_into().unwrap()).collect();
+        let numbers: Vec<u32> = value
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|count| count.as_u64().unwrap().try_into().unwrap())
+            .collect();
         let mut counters = Counters::new(u8::try_from(numbers.len()).unwrap());
         counters.as_mut_slice().copy_from_slice(&numbers);
         counters
@@ -541,7 +608,8 @@ fn choice_at_most(input: &Value) -> Value {
     let levels = counts(&parts[0]["counters"]).levels();
     let mut epoch = EpochCounts::new(levels);
     for part in parts {
-        let mut statement = Statement::new(Scheme::Star, GroupId([0; 8]), Digest::NULL, DeviceId([0; 8]), levels);
+        let mut statement =
+            Statement::new(Scheme::Star, GroupId([0; 8]), Digest::NULL, DeviceId([0; 8]), levels);
         statement.counters = counts(&part["counters"]);
         statement.own_round.0 = number(part, "own_round");
         statement.lost = Some(counts(&part["lost"])).filter(|lost| lost.levels() > 0);
@@ -555,6 +623,8 @@ fn permutation_choose(input: &Value) -> Value {
     let (mut chosen, mut scratch) = (vec![0; m], vec![Swap::FREE; permutation::scratch_for(m)]);
     let (device, epoch) = (DeviceId(fixed(input, "device")), EpochNumber(number(input, "epoch")));
     let total = text(input, "total").parse().unwrap();
-    let chosen = permutation::choose(&fixed(input, "seed"), device, epoch, total, &mut chosen, &mut scratch).unwrap();
+    let chosen =
+        permutation::choose(&fixed(input, "seed"), device, epoch, total, &mut chosen, &mut scratch)
+            .unwrap();
     json!({ "positions": chosen })
 }

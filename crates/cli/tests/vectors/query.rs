@@ -11,7 +11,8 @@ use crate::sum::wide;
 pub fn parse(input: &Value) -> Verdict {
     let schema = bytes(input, "schema");
     let schema = Schema::decode(&schema).unwrap();
-    let plan = Plan::parse(text(input, "text"), &schema).map_err(|error| error.name().to_owned())?;
+    let plan =
+        Plan::parse(text(input, "text"), &schema).map_err(|error| error.name().to_owned())?;
     let mut buffer = vec![0; MAX_PLAN];
     Ok(json!({ "plan": hex_of(plan.encode(&mut buffer).unwrap()), "text": plan.to_string() }))
 }
@@ -31,7 +32,9 @@ pub fn plan(input: &Value) -> Verdict {
         };
         json!([kind, slot.column, slot.vmax.to_string(), slot.shift])
     });
-    Ok(json!({ "text": plan.to_string(), "epoch_ms": plan.epoch_ms(), "slots": slots.collect::<Vec<_>>() }))
+    Ok(
+        json!({ "text": plan.to_string(), "epoch_ms": plan.epoch_ms(), "slots": slots.collect::<Vec<_>>() }),
+    )
 }
 
 /// What a source contributes of a reading, or of none.
@@ -41,7 +44,9 @@ pub fn contribution(input: &Value) -> Verdict {
     let bound = plan.bind(&schema).map_err(|error| error.name().to_owned())?;
     let record = (!input["record"].is_null()).then(|| bytes(input, "record"));
     let mut slots = [0; MAX_SLOTS];
-    let count = bound.contribution(record.as_deref(), &mut slots).map_err(|error| error.name().to_owned())?;
+    let count = bound
+        .contribution(record.as_deref(), &mut slots)
+        .map_err(|error| error.name().to_owned())?;
     Ok(json!({ "values": slots[..count].iter().map(u128::to_string).collect::<Vec<_>>() }))
 }
 
@@ -51,5 +56,7 @@ pub fn answer(input: &Value) -> Verdict {
     let plan = Plan::decode(&plan).unwrap();
     let totals: Vec<u128> = list(input, "totals").iter().map(wide).collect();
     let results = plan.answer(&totals, number(input, "participants")).map_err(name)?;
-    Ok(json!({ "results": results.map(|result| result.map(|value| value.to_string())).collect::<Vec<_>>() }))
+    Ok(
+        json!({ "results": results.map(|result| result.map(|value| value.to_string())).collect::<Vec<_>>() }),
+    )
 }

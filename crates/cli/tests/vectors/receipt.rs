@@ -11,13 +11,20 @@ pub fn verify(receipt: &[u8], record: &[u8], key: &PublicKey) -> Option<[u8; 32]
     // A receipt is a tagged COSE_Sign1 (RFC 9942, section 4.2).
     let Value::Tag(18, object) = whole(receipt)? else { return None };
     let Value::Array(parts) = *object else { return None };
-    let [Value::Bytes(protected), Value::Map(unprotected), Value::Simple(22), Value::Bytes(signature)] = parts.as_slice() else {
+    let [
+        Value::Bytes(protected),
+        Value::Map(unprotected),
+        Value::Simple(22),
+        Value::Bytes(signature),
+    ] = parts.as_slice()
+    else {
         return None;
     };
     // Section 5.2.1: alg and vds are required in the protected header; vds 1 is RFC9162_SHA256.
     let Value::Map(header) = whole(protected)? else { return None };
-    let entry =
-        |map: &[(Value, Value)], label: i64| map.iter().find(|(key, _)| *key == int(label)).map(|(_, value)| value.clone());
+    let entry = |map: &[(Value, Value)], label: i64| {
+        map.iter().find(|(key, _)| *key == int(label)).map(|(_, value)| value.clone())
+    };
     if entry(&header, 395)? != int(1) || entry(&header, 1)? != int(key.algorithm().cose()) {
         return None;
     }
@@ -26,7 +33,9 @@ pub fn verify(receipt: &[u8], record: &[u8], key: &PublicKey) -> Option<[u8; 32]
     let Value::Array(proofs) = entry(&proofs, -1)? else { return None };
     let [Value::Bytes(proof)] = proofs.as_slice() else { return None };
     let Value::Array(proof) = whole(proof)? else { return None };
-    let [Value::Uint(size), Value::Uint(leaf), Value::Array(path)] = proof.as_slice() else { return None };
+    let [Value::Uint(size), Value::Uint(leaf), Value::Array(path)] = proof.as_slice() else {
+        return None;
+    };
     let path: Option<Vec<[u8; 32]>> = path
         .iter()
         .map(|digest| match digest {
@@ -37,7 +46,8 @@ pub fn verify(receipt: &[u8], record: &[u8], key: &PublicKey) -> Option<[u8; 32]
     let path = path.filter(|path| !path.is_empty())?;
     let root = root(record, *leaf, *size, &path)?;
     // The signature is over the root, as detached payload.
-    let message = Value::Array(vec![text("Signature1"), bytes(protected), bytes(&[]), bytes(&root)]).encode();
+    let message =
+        Value::Array(vec![text("Signature1"), bytes(protected), bytes(&[]), bytes(&root)]).encode();
     key.verify(&message, signature).ok().map(|()| root)
 }
 

@@ -17,8 +17,9 @@ use crate::ops::{Verdict, bytes, list, number};
 
 /// A round that a coordinator announced.
 pub fn announcement(roster: &Roster, input: &Value) -> Verdict {
-    let word = Announcement::open(&bytes(input, "bytes"), roster.group(), roster.coordinator().unwrap())
-        .map_err(|error| error.name().to_owned())?;
+    let word =
+        Announcement::open(&bytes(input, "bytes"), roster.group(), roster.coordinator().unwrap())
+            .map_err(|error| error.name().to_owned())?;
     Ok(json!({ "epoch": word.epoch().0, "round": word.round().0 }))
 }
 
@@ -28,7 +29,10 @@ pub fn manifest(roster: &Roster, input: &Value) -> Verdict {
     let manifest = manifests::open(&bytes, roster).map_err(|error| error.name().to_owned())?;
     let devices = manifest.devices().map(|(device, seals)| {
         let seals: Vec<String> = seals.map(|digest| digest.to_string()).collect();
-        assert_eq!(manifest.seals(device).map(|digest| digest.to_string()).collect::<Vec<_>>(), seals);
+        assert_eq!(
+            manifest.seals(device).map(|digest| digest.to_string()).collect::<Vec<_>>(),
+            seals
+        );
         json!([device.to_string(), seals])
     });
     Ok(json!({
@@ -81,7 +85,8 @@ pub fn bundle(roster: &Roster, limits: Limits, input: &Value) -> Verdict {
         Ok(())
     };
     let mut reader = StreamReader::new(roster, limits);
-    let read = reader.feed(&bytes(input, "bytes"), &mut visit).and_then(|()| reader.finish(&mut visit));
+    let read =
+        reader.feed(&bytes(input, "bytes"), &mut visit).and_then(|()| reader.finish(&mut visit));
     match read {
         Ok(()) => Ok(json!({ "parts": parts })),
         Err(Refused::NotWhole) => Err("NotWhole".to_owned()),
@@ -123,7 +128,9 @@ pub fn answer(roster: &Roster, input: &Value) -> Verdict {
         })
     });
     let devices: Vec<Value> = devices.collect();
-    Ok(json!({ "devices": devices, "rounds": report.rounds.iter().map(|(epoch, round)| (epoch.0, round.0)).collect::<Vec<_>>() }))
+    Ok(
+        json!({ "devices": devices, "rounds": report.rounds.iter().map(|(epoch, round)| (epoch.0, round.0)).collect::<Vec<_>>() }),
+    )
 }
 
 /// What a coordinator keeps of what it is offered.

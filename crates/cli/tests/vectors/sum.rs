@@ -20,17 +20,27 @@ pub fn wide(value: &Value) -> u128 {
 }
 
 fn source(input: &Value, device: [u8; 8]) -> SourceSecret {
-    Master::new(fixed(input, "master")).source(GroupId(fixed(input, "group")), DeviceId(device), number(input, "key_group"))
+    Master::new(fixed(input, "master")).source(
+        GroupId(fixed(input, "group")),
+        DeviceId(device),
+        number(input, "key_group"),
+    )
 }
 
 /// A source's two secrets and, of a value, what it sends.
 pub fn encrypt(input: &Value) -> Verdict {
     let (source, query) = (source(input, fixed(input, "device")), QueryId(fixed(input, "query")));
     // The guard is about time and needs none here: epochs of a millisecond fit any number.
-    let mut permit = EpochGuard::default().advance(query, 1, number(input, "epoch")).map_err(name)?;
-    let psr = source.for_query(query).encrypt(&mut permit, Slot(number(input, "slot")), wide(&input["value"])).map_err(name)?;
+    let mut permit =
+        EpochGuard::default().advance(query, 1, number(input, "epoch")).map_err(name)?;
+    let psr = source
+        .for_query(query)
+        .encrypt(&mut permit, Slot(number(input, "slot")), wide(&input["value"]))
+        .map_err(name)?;
     let secrets = source.to_bytes();
-    Ok(json!({ "device": hex_of(&secrets[..32]), "key_group": hex_of(&secrets[32..]), "psr": hex_of(psr.to_bytes()) }))
+    Ok(
+        json!({ "device": hex_of(&secrets[..32]), "key_group": hex_of(&secrets[32..]), "psr": hex_of(psr.to_bytes()) }),
+    )
 }
 
 /// The sum in the records of one key group's participants, for one slot.
@@ -39,13 +49,16 @@ pub fn open(input: &Value) -> Verdict {
     for psr in hex_list(input, "psrs") {
         sum = sum.merge(&Psr::from_bytes(&psr).map_err(name)?);
     }
-    let (query, slot, epoch) = (QueryId(fixed(input, "query")), Slot(number(input, "slot")), number(input, "epoch"));
+    let (query, slot, epoch) =
+        (QueryId(fixed(input, "query")), Slot(number(input, "slot")), number(input, "epoch"));
     let mut totals = KeyTotals::default();
     for device in hex_list(input, "participants") {
         totals.add(&source(input, device.try_into().unwrap()).for_query(query), slot, epoch);
     }
     let master = Master::new(fixed(input, "master"));
-    let key = master.key_group(GroupId(fixed(input, "group")), number(input, "key_group")).for_query(query);
+    let key = master
+        .key_group(GroupId(fixed(input, "group")), number(input, "key_group"))
+        .for_query(query);
     let value = totals.open(&sum, &key, slot, epoch, wide(&input["vmax"])).map_err(name)?;
     Ok(json!({ "sum": value.to_string() }))
 }
@@ -63,7 +76,9 @@ pub fn participants(input: &Value) -> Value {
         [(start, end)] if end == start + 1 => Participation::encode_one(start, &mut out).unwrap(),
         _ => {
             let mut words = vec![0_u64; out.len().div_ceil(8)];
-            runs.iter().flat_map(|&(start, end)| start..end).for_each(|at| words[at as usize / 64] |= 1 << (at % 64));
+            runs.iter()
+                .flat_map(|&(start, end)| start..end)
+                .for_each(|at| words[at as usize / 64] |= 1 << (at % 64));
             Participation::encode(&words, &mut out).unwrap()
         }
     };
@@ -105,7 +120,9 @@ pub fn up(input: &Value) -> Verdict {
         SumUplink::Children(children) => {
             let shares: Result<Vec<Value>, String> = children
                 .shares()
-                .map(|(child, participation, psrs)| Ok(json!([child.to_string(), hex_of(participation), records(psrs)?])))
+                .map(|(child, participation, psrs)| {
+                    Ok(json!([child.to_string(), hex_of(participation), records(psrs)?]))
+                })
                 .collect();
             json!({
                 "frame": "children",
@@ -122,7 +139,8 @@ pub fn up(input: &Value) -> Verdict {
 
 /// A question of a hub, as its child opens it.
 pub fn explain(input: &Value) -> Verdict {
-    let asked = Explain::open(&bytes(input, "frame"), &key_of(input)).map_err(|error| error.name().to_owned())?;
+    let asked = Explain::open(&bytes(input, "frame"), &key_of(input))
+        .map_err(|error| error.name().to_owned())?;
     Ok(json!({
         "query": reference(asked.query),
         "epoch": asked.epoch,
@@ -133,10 +151,16 @@ pub fn explain(input: &Value) -> Verdict {
 
 /// An agenda, as everybody opens it who knows the querier's key.
 pub fn agenda(input: &Value) -> Verdict {
-    let key = PublicKey::from_bytes(Algorithm::from_name(text(input, "alg")).unwrap(), &bytes(input, "key")).unwrap();
-    let (bytes, group, roster) = (bytes(input, "bytes"), GroupId(fixed(input, "group")), Digest(fixed(input, "roster")));
+    let key = PublicKey::from_bytes(
+        Algorithm::from_name(text(input, "alg")).unwrap(),
+        &bytes(input, "key"),
+    )
+    .unwrap();
+    let (bytes, group, roster) =
+        (bytes(input, "bytes"), GroupId(fixed(input, "group")), Digest(fixed(input, "roster")));
     let mut scratch = vec![0; MAX_AGENDA];
-    let said = agenda::hear(&bytes, group, &key, &mut scratch).map_err(|error| error.name().to_owned())?;
+    let said =
+        agenda::hear(&bytes, group, &key, &mut scratch).map_err(|error| error.name().to_owned())?;
     let agenda = Agenda::open(&said, group, &roster).map_err(|error| error.name().to_owned())?;
     let query = |(id, posed): (QueryId, Posed<'_>)| json!({ "id": id.to_string(), "first": posed.first, "until": posed.until, "plan": hex_of(posed.plan) });
     Ok(json!({

@@ -24,7 +24,8 @@ fn at(entry: &Value) -> (u64, Option<Vec<u8>>) {
 
 /// What is in parameters of a chain.
 pub fn parameters(input: &Value) -> Verdict {
-    let Parameters { schedule, committed, key } = Parameters::decode(&bytes(input, "bytes"), id(input)).map_err(name)?;
+    let Parameters { schedule, committed, key } =
+        Parameters::decode(&bytes(input, "bytes"), id(input)).map_err(name)?;
     let Schedule { start_ms, interval_ms, delay, last, .. } = schedule;
     Ok(json!({
         "start": start_ms, "interval": interval_ms, "delay": delay, "last": last, "committed": committed, "key": hex_of(key),
@@ -48,7 +49,9 @@ pub fn say(input: &Value) -> Verdict {
     let mut said = Vec::new();
     for entry in list(input, "says") {
         said.push(match at(entry) {
-            (now, Some(message)) => Some(hex_of(sender.packet(now, &message, &mut buffer).map_err(name)?)),
+            (now, Some(message)) => {
+                Some(hex_of(sender.packet(now, &message, &mut buffer).map_err(name)?))
+            }
             (now, None) => sender.disclosure(now, &mut buffer).map_err(name)?.map(hex_of),
         });
     }
@@ -58,8 +61,12 @@ pub fn say(input: &Value) -> Verdict {
 /// What a receiver makes of frames at given times: of each what it says to it, and the messages that are proven then.
 pub fn hear(input: &Value) -> Verdict {
     let parameters = Parameters::decode(&bytes(input, "parameters"), id(input)).map_err(name)?;
-    let settings =
-        Settings { offset_ms: number(input, "offset"), steps: number(input, "steps"), budget: number(input, "budget"), seed: 0 };
+    let settings = Settings {
+        offset_ms: number(input, "offset"),
+        steps: number(input, "steps"),
+        budget: number(input, "budget"),
+        seed: 0,
+    };
     let mut receiver = Roomy::new(parameters, settings).map_err(name)?;
     let mut heard = Vec::new();
     for entry in list(input, "heard") {

@@ -70,7 +70,11 @@ impl Course {
     ///
     /// # Errors
     /// [`Incomplete`]; the seal is taken all the same, and what follows is measured by it.
-    pub(super) fn take(&mut self, seal: &Seal<Authentic>, is_listed: bool) -> Result<(), Incomplete> {
+    pub(super) fn take(
+        &mut self,
+        seal: &Seal<Authentic>,
+        is_listed: bool,
+    ) -> Result<(), Incomplete> {
         let followed = self.history.next(seal);
         if followed.is_err() {
             self.history = History::behind(seal);
@@ -79,7 +83,11 @@ impl Course {
         let before = self.seals.last();
         let whole_from = match (statement.last, before) {
             (None, _) => EpochNumber(0),
-            (Some((index, _)), Some(before)) if before.index == index && before.digest == statement.prev => before.whole_from,
+            (Some((index, _)), Some(before))
+                if before.index == index && before.digest == statement.prev =>
+            {
+                before.whole_from
+            }
             (Some((_, epoch)), _) => EpochNumber(epoch.0.saturating_add(1)),
         };
         let brief = Brief {
@@ -145,13 +153,18 @@ impl Course {
         for digest in listed {
             match self.find(digest) {
                 Some((place, seal)) if seal.epoch == epoch => {
-                    has_gap |= seal.last.is_some_and(|(_, before)| before >= epoch) && !is_listed(&seal.prev);
+                    has_gap |= seal.last.is_some_and(|(_, before)| before >= epoch)
+                        && !is_listed(&seal.prev);
                     restarted |= seal.restart;
                     if last.is_none_or(|(before, _)| before < place) {
                         last = Some((place, seal));
                     }
                 }
-                Some((_, seal)) => said.findings.push(Finding::Replayed { device, index: seal.index, from: seal.epoch }),
+                Some((_, seal)) => said.findings.push(Finding::Replayed {
+                    device,
+                    index: seal.index,
+                    from: seal.epoch,
+                }),
                 None => {
                     has_gap = true;
                     self.judge_unseen(epoch, *digest, has_gone_on, &mut said);
@@ -173,7 +186,9 @@ impl Course {
         }
         // What a device abandons behind a seal that closes the epoch is of a later one: nothing more of it was taken.
         let open = last.filter(|(_, last)| !last.last_in_epoch);
-        let next = open.and_then(|(place, last)| self.seals[place..].iter().find(|seal| seal.index > last.index));
+        let next = open.and_then(|(place, last)| {
+            self.seals[place..].iter().find(|seal| seal.index > last.index)
+        });
         if restarted || next.is_some_and(|seal| seal.restart) {
             said.doubts.push(Doubt::Restarted { device });
         }
@@ -186,10 +201,14 @@ impl Course {
         let named = self.by_prev.get(&digest).and_then(|place| self.seals.get(*place)?.last);
         match named {
             // It exists, for its successor names it, but as one of another epoch.
-            Some((index, from)) if from != epoch => said.findings.push(Finding::Replayed { device, index, from }),
+            Some((index, from)) if from != epoch => {
+                said.findings.push(Finding::Replayed { device, index, from })
+            }
             // It exists. That it is nowhere is said of the device's chain already.
             Some((index, _)) => said.doubts.push(Doubt::Withheld { device, index }),
-            None if self.is_whole(epoch) => said.findings.push(Finding::InventedSeal { device, digest }),
+            None if self.is_whole(epoch) => {
+                said.findings.push(Finding::InventedSeal { device, digest })
+            }
             None if has_gone_on => said.findings.push(Finding::Unshown { device, digest }),
             None => said.doubts.push(Doubt::NotShownYet { device, digest }),
         }

@@ -69,7 +69,10 @@ async fn fetch(
     for devices in devices.chunks(DEVICES) {
         // No level that has events fits none: the answer is the seals alone.
         let query = Query { devices: devices.to_vec(), since, until, choice: Choice::AtMost(0) };
-        let answer = client.post(paths::QUERY, JSON, Bytes::from(query.to_json())).await?.expect(CBOR_SEQ)?;
+        let answer = client
+            .post(paths::QUERY, JSON, Bytes::from(query.to_json()))
+            .await?
+            .expect(CBOR_SEQ)?;
         read(audit, client, answer).await?;
     }
     Ok(())
@@ -81,7 +84,8 @@ async fn read(audit: &mut Audit<'_>, client: &Client, mut answer: Answer) -> Res
     while let Some(chunk) = answer.chunk().await? {
         if let Err(refusal) = feed.feed(&chunk) {
             let suspects = if refusal.is_unproven_run() { feed.suspects() } else { &[] };
-            let finding = if suspects.is_empty() { None } else { explain(client, roster, suspects).await };
+            let finding =
+                if suspects.is_empty() { None } else { explain(client, roster, suspects).await };
             return Err(Failure::Refused(Box::new(Refused { refusal, finding })));
         }
     }

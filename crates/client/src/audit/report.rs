@@ -171,21 +171,40 @@ impl Finding {
         let name = |device: &DeviceId| name(roster, *device);
         match self {
             Self::Round { found, devices } => {
-                let told: Vec<String> = devices.iter().map(|(device, round)| format!("{} round {round}", name(device))).collect();
-                if told.is_empty() { found.to_string() } else { format!("{found} (told: {})", told.join(", ")) }
+                let told: Vec<String> = devices
+                    .iter()
+                    .map(|(device, round)| format!("{} round {round}", name(device)))
+                    .collect();
+                if told.is_empty() {
+                    found.to_string()
+                } else {
+                    format!("{found} (told: {})", told.join(", "))
+                }
             }
             Self::TwoManifests { digests } => {
                 let digests: Vec<String> = digests.iter().map(ToString::to_string).collect();
-                format!("TwoManifests: the coordinator signed {} of this epoch: {}", digests.len(), digests.join(", "))
+                format!(
+                    "TwoManifests: the coordinator signed {} of this epoch: {}",
+                    digests.len(),
+                    digests.join(", ")
+                )
             }
             Self::Replayed { device, index, from } => {
-                format!("Replayed: the manifest lists seal {index} of {}, which is of epoch {from}", name(device))
+                format!(
+                    "Replayed: the manifest lists seal {index} of {}, which is of epoch {from}",
+                    name(device)
+                )
             }
             Self::InventedDevice { device, seals } => {
-                format!("InventedDevice: the manifest lists {seals} seals of {device}, which the roster does not have")
+                format!(
+                    "InventedDevice: the manifest lists {seals} seals of {device}, which the roster does not have"
+                )
             }
             Self::InventedSeal { device, digest } => {
-                format!("InventedSeal: the manifest lists {digest} of {}, whose own chain has no such seal", name(device))
+                format!(
+                    "InventedSeal: the manifest lists {digest} of {}, whose own chain has no such seal",
+                    name(device)
+                )
             }
             Self::Unshown { device, digest } => format!(
                 "Unshown: the manifest lists {digest} of {}, which nobody shows: the coordinator invented it, or the store withholds it",
@@ -196,15 +215,22 @@ impl Finding {
                 name(device)
             ),
             Self::Equivocation { device, index } => {
-                format!("Equivocation: {} signed two histories that part at index {index}", name(device))
+                format!(
+                    "Equivocation: {} signed two histories that part at index {index}",
+                    name(device)
+                )
             }
-            Self::ClaimedSilent { device, query, epoch, index, .. } => silence::describe(&name(device), *query, *epoch, *index),
+            Self::ClaimedSilent { device, query, epoch, index, .. } => {
+                silence::describe(&name(device), *query, *epoch, *index)
+            }
         }
     }
 
     pub(super) fn to_json(&self, roster: &Roster) -> Value {
-        let devices: Vec<_> = self.devices().into_iter().map(|device| name(roster, device)).collect();
-        let mut json = json!({"name": self.name(), "devices": devices, "detail": self.describe(roster)});
+        let devices: Vec<_> =
+            self.devices().into_iter().map(|device| name(roster, device)).collect();
+        let mut json =
+            json!({"name": self.name(), "devices": devices, "detail": self.describe(roster)});
         if let Self::ClaimedSilent { query, epoch, start_ms, index, .. } = self {
             json["query"] = query.to_string().into();
             json["query_epoch"] = (*epoch).into();
@@ -342,7 +368,12 @@ fn name(roster: &Roster, device: DeviceId) -> String {
 }
 
 impl EpochReport {
-    pub(super) fn without_manifest(epoch: EpochNumber, seals: u64, findings: Vec<Finding>, has_gone_on: bool) -> Self {
+    pub(super) fn without_manifest(
+        epoch: EpochNumber,
+        seals: u64,
+        findings: Vec<Finding>,
+        has_gone_on: bool,
+    ) -> Self {
         Self {
             epoch,
             manifest: None,
@@ -402,7 +433,10 @@ impl Report {
 
     /// Every finding with its epoch.
     pub fn findings(&self) -> impl Iterator<Item = (EpochNumber, &Finding)> {
-        let of_epochs = self.epochs.iter().flat_map(|epoch| epoch.findings.iter().map(|finding| (epoch.epoch, finding)));
+        let of_epochs = self
+            .epochs
+            .iter()
+            .flat_map(|epoch| epoch.findings.iter().map(|finding| (epoch.epoch, finding)));
         let silences = self.silences.iter().flat_map(|silences| silences.findings.iter());
         of_epochs.chain(silences.map(|(epoch, finding)| (*epoch, finding)))
     }
@@ -410,7 +444,8 @@ impl Report {
     /// The report for programs.
     #[must_use]
     pub fn to_json(&self, roster: &Roster) -> Value {
-        let of = |verdict: &str| self.epochs.iter().filter(|epoch| epoch.verdict() == verdict).count();
+        let of =
+            |verdict: &str| self.epochs.iter().filter(|epoch| epoch.verdict() == verdict).count();
         let mut json = json!({
             "budget": self.budget,
             "justified": of("Justified"),
@@ -430,8 +465,13 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let of = |verdict: &str| self.epochs.iter().filter(|epoch| epoch.verdict() == verdict).count();
+        let of =
+            |verdict: &str| self.epochs.iter().filter(|epoch| epoch.verdict() == verdict).count();
         let (justified, unjustified) = (of("Justified"), of("Unjustified"));
-        write!(f, "{justified} epochs justified, {unjustified} not, {} undetermined", of("Undetermined"))
+        write!(
+            f,
+            "{justified} epochs justified, {unjustified} not, {} undetermined",
+            of("Undetermined")
+        )
     }
 }

@@ -53,7 +53,9 @@ impl fmt::Display for ClaimsError {
         match self {
             Self::Io(error) => error.fmt(f),
             Self::Line { line, what } => write!(f, "line {line}: {what}"),
-            Self::TooMany => write!(f, "more than {MAX_CLAIMS} silent devices and epochs; audit it in parts"),
+            Self::TooMany => {
+                write!(f, "more than {MAX_CLAIMS} silent devices and epochs; audit it in parts")
+            }
         }
     }
 }
@@ -88,12 +90,16 @@ impl Claims {
         let mut line = Vec::new();
         for number in 1.. {
             line.clear();
-            let length = io::Read::take(&mut text, MAX_LINE).read_until(b'\n', &mut line).map_err(ClaimsError::Io)?;
+            let length = io::Read::take(&mut text, MAX_LINE)
+                .read_until(b'\n', &mut line)
+                .map_err(ClaimsError::Io)?;
             if length == 0 {
                 break;
             }
             if !line.trim_ascii().is_empty() {
-                claims.add_line(roster, &line).map_err(|what| ClaimsError::Line { line: number, what })?;
+                claims
+                    .add_line(roster, &line)
+                    .map_err(|what| ClaimsError::Line { line: number, what })?;
             }
             if claims.count > MAX_CLAIMS {
                 return Err(ClaimsError::TooMany);
@@ -103,20 +109,23 @@ impl Claims {
     }
 
     fn add_line(&mut self, roster: &Roster, line: &[u8]) -> Result<(), String> {
-        let Line { query, epoch, duration_ms, silent, error } =
-            serde_json::from_slice(line).map_err(|error| format!("no line of a querier's epochs: {error}"))?;
-        let query = query_id(&query).ok_or_else(|| format!("the query {query:?} is not 32 hexadecimal digits"))?;
+        let Line { query, epoch, duration_ms, silent, error } = serde_json::from_slice(line)
+            .map_err(|error| format!("no line of a querier's epochs: {error}"))?;
+        let query = query_id(&query)
+            .ok_or_else(|| format!("the query {query:?} is not 32 hexadecimal digits"))?;
         let known = *self.duration_ms.entry(query).or_insert(duration_ms);
         if known != duration_ms || duration_ms == 0 {
             return Err(format!("the query {query} cannot have epochs of {duration_ms} ms"));
         }
         let is_refused = error.is_some_and(|error| error.name != "BelowFloor");
         for name in silent {
-            let device = roster.id(&name).ok_or_else(|| format!("the roster has no device {name:?}"))?;
+            let device =
+                roster.id(&name).ok_or_else(|| format!("the roster has no device {name:?}"))?;
             if is_refused {
                 continue;
             }
-            self.count += usize::from(self.silent.entry((device, query)).or_default().insert(epoch));
+            self.count +=
+                usize::from(self.silent.entry((device, query)).or_default().insert(epoch));
         }
         Ok(())
     }
@@ -134,8 +143,15 @@ impl Claims {
             if let Some(epochs) = self.silent.get_mut(&(statement.device, query)) {
                 epochs.remove(&epoch);
             }
-            let start_ms = self.duration_ms.get(&query).and_then(|duration_ms| duration_ms.checked_mul(epoch));
-            found.push(Finding::ClaimedSilent { device: statement.device, query, epoch, start_ms, index: statement.index });
+            let start_ms =
+                self.duration_ms.get(&query).and_then(|duration_ms| duration_ms.checked_mul(epoch));
+            found.push(Finding::ClaimedSilent {
+                device: statement.device,
+                query,
+                epoch,
+                start_ms,
+                index: statement.index,
+            });
         }
         found
     }
@@ -172,7 +188,8 @@ pub struct Silences {
 
 impl Silences {
     pub(super) fn to_json(&self, roster: &Roster) -> Value {
-        let findings: Vec<Value> = self.findings.iter().map(|(_, finding)| finding.to_json(roster)).collect();
+        let findings: Vec<Value> =
+            self.findings.iter().map(|(_, finding)| finding.to_json(roster)).collect();
         json!({"claims": self.claims, "contradicted": findings.len(), "findings": findings})
     }
 }
@@ -198,7 +215,13 @@ mod tests {
     fn roster() -> Roster {
         let secret = |byte| SecretKey::from_seed(Algorithm::Ed25519, &[byte; 32]).unwrap();
         let devices = [("mote1", secret(1).public()), ("mote2", secret(2).public())];
-        let first = FirstRoster { group: "home", epoch_ms: 1000, levels: 8, budget: None, devices: &devices };
+        let first = FirstRoster {
+            group: "home",
+            epoch_ms: 1000,
+            levels: 8,
+            budget: None,
+            devices: &devices,
+        };
         Roster::open(&first.issue(&secret(9)).unwrap(), &secret(9).public()).unwrap()
     }
 
@@ -210,23 +233,44 @@ mod tests {
     #[test]
     fn only_what_that_device_answered_of_that_query_and_epoch_is_contradicted_and_once() {
         let roster = roster();
-        let text = [line(1, 9, &["mote1"]), line(1, 10, &["mote1", "mote2"]), "\n".into(), line(2, 11, &["mote1"])].concat();
+        let text = [
+            line(1, 9, &["mote1"]),
+            line(1, 10, &["mote1", "mote2"]),
+            "\n".into(),
+            line(2, 11, &["mote1"]),
+        ]
+        .concat();
         let mut claims = Claims::read(&roster, text.as_bytes()).unwrap();
         assert_eq!(claims.count(), 4);
         let device = roster.id("mote1").unwrap();
-        let mut statement = Statement::new(Scheme::Star, GroupId([0; 8]), roster.digest(), device, 8);
+        let mut statement =
+            Statement::new(Scheme::Star, GroupId([0; 8]), roster.digest(), device, 8);
         statement.index = SealIndex(17);
         assert!(statement.answered.push(Answered { query: [1; 16], first: 10, count: 5 }));
         assert!(statement.answered.push(Answered { query: [2; 16], first: 0, count: 11 }));
         let found = claims.contradicted_by(&statement);
         let query = QueryId([1; 16]);
-        assert_eq!(found, [Finding::ClaimedSilent { device, query, epoch: 10, start_ms: Some(50_000), index: SealIndex(17) }]);
-        assert!(claims.contradicted_by(&statement).is_empty(), "a seal that states it again adds nothing");
+        assert_eq!(
+            found,
+            [Finding::ClaimedSilent {
+                device,
+                query,
+                epoch: 10,
+                start_ms: Some(50_000),
+                index: SealIndex(17)
+            }]
+        );
+        assert!(
+            claims.contradicted_by(&statement).is_empty(),
+            "a seal that states it again adds nothing"
+        );
     }
 
     #[test]
     fn of_an_answer_that_was_refused_nobody_was_claimed_to_be_silent() {
-        let with = |error: Value| line(1, 9, &["mote1"]).replace("\"rows\"", &format!("\"error\":{error},\"rows\""));
+        let with = |error: Value| {
+            line(1, 9, &["mote1"]).replace("\"rows\"", &format!("\"error\":{error},\"rows\""))
+        };
         let count = |error: Value| Claims::read(&roster(), with(error).as_bytes()).unwrap().count();
         assert_eq!(count(json!({"name": "SharesMismatch", "edge": "gw-a -> root"})), 0);
         assert_eq!((count(json!({"name": "BelowFloor"})), count(Value::Null)), (1, 1));
@@ -245,7 +289,8 @@ mod tests {
             (good.replace("5000", "0"), "cannot have epochs of 0 ms"),
             (good.replace("5000", "6000"), "cannot have epochs of 6000 ms"),
         ] {
-            let error = Claims::read(&roster, (good.clone() + &wrong).as_bytes()).unwrap_err().to_string();
+            let error =
+                Claims::read(&roster, (good.clone() + &wrong).as_bytes()).unwrap_err().to_string();
             assert!(error.contains(says), "{error}");
         }
     }

@@ -60,7 +60,9 @@ pub fn bootstrap(
     if values.sampled().saturating_mul(replicates.into()) > MAX_DRAWS {
         return Err(TooManyDraws);
     }
-    let blind = |(population, sampled): (u64, &[f64])| sampled.len() < 2 && (sampled.len() as u64) < population;
+    let blind = |(population, sampled): (u64, &[f64])| {
+        sampled.len() < 2 && (sampled.len() as u64) < population
+    };
     if values.strata().any(blind) {
         return Ok(None);
     }
@@ -69,7 +71,8 @@ pub fn bootstrap(
     let value = evaluate(statistic, &weighted, population);
     let plain: Vec<f64> = weighted.iter().map(|found| found.weight).collect();
     // Where the values of each stratum stand among the sorted ones.
-    let mut members: Vec<Vec<u32>> = values.strata().map(|(_, sampled)| Vec::with_capacity(sampled.len())).collect();
+    let mut members: Vec<Vec<u32>> =
+        values.strata().map(|(_, sampled)| Vec::with_capacity(sampled.len())).collect();
     for (place, found) in (0..).zip(&weighted) {
         if let Some(members) = members.get_mut(found.stratum as usize) {
             members.push(place);
@@ -92,12 +95,24 @@ pub fn bootstrap(
         estimates.get(place).copied()
     };
     let (low, high) = (at(0.025), at(0.975));
-    Ok(Some(Interval { value, low, high, sampled: values.sampled(), population: values.population() }))
+    Ok(Some(Interval {
+        value,
+        low,
+        high,
+        sampled: values.sampled(),
+        population: values.population(),
+    }))
 }
 
 /// Weighs the values of one stratum by how often each is drawn.
 #[allow(clippy::cast_precision_loss)]
-fn redraw(weighted: &mut [Weighted], plain: &[f64], members: &[u32], population: u64, random: &mut ChaCha12Rng) {
+fn redraw(
+    weighted: &mut [Weighted],
+    plain: &[f64],
+    members: &[u32],
+    population: u64,
+    random: &mut ChaCha12Rng,
+) {
     let n = members.len() as u64;
     if n < 2 || n >= population {
         return;
@@ -126,12 +141,16 @@ fn below(bound: u64, random: &mut ChaCha12Rng) -> usize {
 }
 
 fn evaluate(statistic: &Statistic, weighted: &[Weighted], population: f64) -> f64 {
-    let total = |of: &dyn Fn(f64) -> f64| weighted.iter().map(|found| found.weight * of(found.value)).sum::<f64>();
+    let total = |of: &dyn Fn(f64) -> f64| {
+        weighted.iter().map(|found| found.weight * of(found.value)).sum::<f64>()
+    };
     match statistic {
         Statistic::Mean => total(&|value| value) / population,
         Statistic::Sum => total(&|value| value),
         Statistic::Quantile(q) => weighted_quantile(weighted, q * population).unwrap_or(f64::NAN),
-        Statistic::Share(condition) => total(&|value| f64::from(u8::from(condition.holds(value)))) / population,
+        Statistic::Share(condition) => {
+            total(&|value| f64::from(u8::from(condition.holds(value)))) / population
+        }
         Statistic::Count(condition) => total(&|value| f64::from(u8::from(condition.holds(value)))),
     }
 }
@@ -150,7 +169,8 @@ mod tests {
     #[test]
     fn a_seed_repeats_an_interval_and_another_gives_another() {
         let values = values(&[(1000, &sample(100))]);
-        let of = |seed: u8| bootstrap(&values, &Statistic::Mean, 500, &[seed; 32]).unwrap().unwrap();
+        let of =
+            |seed: u8| bootstrap(&values, &Statistic::Mean, 500, &[seed; 32]).unwrap().unwrap();
         assert_eq!(of(1), of(1));
         assert_ne!((of(1).low, of(1).high), (of(2).low, of(2).high));
     }
@@ -164,7 +184,10 @@ mod tests {
         let variance = sampled.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / 399.0;
         let half = 1.96 * (variance / 400.0 * 0.5).sqrt();
         assert!((found.value - mean).abs() < 1e-9, "{found:?}");
-        assert!(((found.high.unwrap() - found.low.unwrap()) / (2.0 * half) - 1.0).abs() < 0.08, "{found:?}, theory {half}");
+        assert!(
+            ((found.high.unwrap() - found.low.unwrap()) / (2.0 * half) - 1.0).abs() < 0.08,
+            "{found:?}, theory {half}"
+        );
     }
 
     #[test]
@@ -178,7 +201,11 @@ mod tests {
             (Statistic::Count("x<3".parse().unwrap()), 2.0),
         ] {
             let found = bootstrap(&all, &statistic, 100, &[0; 32]).unwrap().unwrap();
-            assert_eq!((found.value, found.low, found.high), (expected, Some(expected), Some(expected)), "{statistic:?}");
+            assert_eq!(
+                (found.value, found.low, found.high),
+                (expected, Some(expected), Some(expected)),
+                "{statistic:?}"
+            );
         }
     }
 

@@ -37,7 +37,9 @@ pub struct ConditionError;
 
 impl fmt::Display for ConditionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a condition is a field, one of < <= = != >= >, and a number: 'temperature>=25.5'")
+        f.write_str(
+            "a condition is a field, one of < <= = != >= >, and a number: 'temperature>=25.5'",
+        )
     }
 }
 
@@ -71,7 +73,9 @@ impl FromStr for Condition {
     fn from_str(text: &str) -> Result<Self, ConditionError> {
         let at = text.find(['<', '>', '=', '!']).ok_or(ConditionError)?;
         let (field, rest) = text.split_at(at);
-        let known = COMPARISONS.iter().find_map(|(sign, comparison)| Some((*comparison, rest.strip_prefix(sign)?)));
+        let known = COMPARISONS
+            .iter()
+            .find_map(|(sign, comparison)| Some((*comparison, rest.strip_prefix(sign)?)));
         let (comparison, number) = known.ok_or(ConditionError)?;
         let number: f64 = number.trim().parse().map_err(|_| ConditionError)?;
         let field = field.trim();
@@ -84,7 +88,10 @@ impl FromStr for Condition {
 
 impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let sign = COMPARISONS.iter().find(|(_, comparison)| *comparison == self.comparison).map_or("", |(sign, _)| sign);
+        let sign = COMPARISONS
+            .iter()
+            .find(|(_, comparison)| *comparison == self.comparison)
+            .map_or("", |(sign, _)| sign);
         write!(f, "{}{sign}{}", self.field, self.number)
     }
 }
@@ -105,7 +112,11 @@ mod tests {
             ("t>2e0", [false, false, true]),
         ] {
             let condition: Condition = text.parse().unwrap();
-            assert_eq!(([1.0, 2.0, 3.0].map(|value| condition.holds(value)), condition.field()), (holds, "t"), "{text}");
+            assert_eq!(
+                ([1.0, 2.0, 3.0].map(|value| condition.holds(value)), condition.field()),
+                (holds, "t"),
+                "{text}"
+            );
             assert_eq!(condition.to_string().parse(), Ok(condition));
         }
     }

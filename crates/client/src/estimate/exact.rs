@@ -29,7 +29,8 @@ impl Draw {
             first(hits, most, |marked| 1.0 - self.at_most(marked, hits - 1) > TAIL)
         };
         // One less than the fewest of which so few in the sample are too unlikely.
-        let high = first(low, most + 1, |marked| marked > most || self.at_most(marked, hits) <= TAIL) - 1;
+        let high =
+            first(low, most + 1, |marked| marked > most || self.at_most(marked, hits) <= TAIL) - 1;
         low..=high.max(low)
     }
 
@@ -37,9 +38,12 @@ impl Draw {
     /// `None` where the sample is too small for a bound on that side.
     pub(super) fn ranks(self, rank: u64) -> (Option<u64>, Option<u64>) {
         // The sample's value of rank l is above the population's of this rank if fewer than l of the lowest are in the sample.
-        let too_high = first(1, self.sampled + 1, |l| l > self.sampled || self.at_most(rank, l - 1) > TAIL);
+        let too_high =
+            first(1, self.sampled + 1, |l| l > self.sampled || self.at_most(rank, l - 1) > TAIL);
         // The sample's value of rank u is below it if at least u of those before it are in the sample.
-        let high = first(1, self.sampled + 1, |u| u > self.sampled || 1.0 - self.at_most(rank - 1, u - 1) <= TAIL);
+        let high = first(1, self.sampled + 1, |u| {
+            u > self.sampled || 1.0 - self.at_most(rank - 1, u - 1) <= TAIL
+        });
         (Some(too_high - 1).filter(|&low| low > 0), Some(high).filter(|&high| high <= self.sampled))
     }
 
@@ -55,10 +59,14 @@ impl Draw {
             return 1.0;
         }
         let rest = population - marked;
-        let probability =
-            |hits: u64| (ln_choose(marked, hits) + ln_choose(rest, sampled - hits) - ln_choose(population, sampled)).exp();
+        let probability = |hits: u64| {
+            (ln_choose(marked, hits) + ln_choose(rest, sampled - hits)
+                - ln_choose(population, sampled))
+            .exp()
+        };
         // From the side on which the terms fall, until they no longer matter.
-        let below = (u128::from(hits) + 1) * (u128::from(population) + 2) <= (u128::from(sampled) + 1) * (u128::from(marked) + 1);
+        let below = (u128::from(hits) + 1) * (u128::from(population) + 2)
+            <= (u128::from(sampled) + 1) * (u128::from(marked) + 1);
         if below {
             let (mut at, mut term, mut sum) = (hits, probability(hits), 0.0);
             loop {
@@ -66,7 +74,8 @@ impl Draw {
                 if at == fewest || term < sum * 1e-17 {
                     return sum.min(1.0);
                 }
-                term *= at as f64 / (marked - at + 1) as f64 * ((rest + at - sampled) as f64 / (sampled - at + 1) as f64);
+                term *= at as f64 / (marked - at + 1) as f64
+                    * ((rest + at - sampled) as f64 / (sampled - at + 1) as f64);
                 at -= 1;
             }
         }
@@ -76,7 +85,8 @@ impl Draw {
             if at == most || term < sum * 1e-17 {
                 return (1.0 - sum).max(0.0);
             }
-            term *= (marked - at) as f64 / (at + 1) as f64 * ((sampled - at) as f64 / (rest + at + 1 - sampled) as f64);
+            term *= (marked - at) as f64 / (at + 1) as f64
+                * ((sampled - at) as f64 / (rest + at + 1 - sampled) as f64);
             at += 1;
         }
     }
@@ -122,7 +132,8 @@ fn beta(x: f64, a: f64, b: f64) -> f64 {
     if x > (a + 1.0) / (a + b + 2.0) {
         return 1.0 - beta(1.0 - x, b, a);
     }
-    let front = (ln_gamma(a + b) - ln_gamma(a) - ln_gamma(b) + a * x.ln() + b * (-x).ln_1p()).exp() / a;
+    let front =
+        (ln_gamma(a + b) - ln_gamma(a) - ln_gamma(b) + a * x.ln() + b * (-x).ln_1p()).exp() / a;
     let away = |value: f64| if value.abs() < 1e-300 { 1e-300 } else { value };
     let (mut c, mut d) = (1.0, 1.0 / away(1.0 - (a + b) * x / (a + 1.0)));
     let mut fraction = d;
@@ -158,7 +169,8 @@ fn ln_gamma(x: f64) -> f64 {
         x += 1.0;
     }
     let inverse = 1.0 / (x * x);
-    let series = (1.0 / 12.0 - inverse * (1.0 / 360.0 - inverse * (1.0 / 1260.0 - inverse / 1680.0))) / x;
+    let series =
+        (1.0 / 12.0 - inverse * (1.0 / 360.0 - inverse * (1.0 / 1260.0 - inverse / 1680.0))) / x;
     (x - 0.5) * x.ln() - x + 0.918_938_533_204_672_8 + series - product.ln()
 }
 
@@ -177,8 +189,9 @@ mod tests {
     }
 
     fn at_most_by_hand(draw: Draw, marked: u64, hits: u64) -> f64 {
-        let terms =
-            (0..=hits.min(draw.sampled)).map(|hits| choose(marked, hits) * choose(draw.population - marked, draw.sampled - hits));
+        let terms = (0..=hits.min(draw.sampled)).map(|hits| {
+            choose(marked, hits) * choose(draw.population - marked, draw.sampled - hits)
+        });
         terms.sum::<f64>() / choose(draw.population, draw.sampled)
     }
 
@@ -232,11 +245,17 @@ mod tests {
     #[test]
     fn bounds_of_shares_agree_with_published_ones() {
         // Clopper and Pearson's own: 5 of 10, 0 of 20, 20 of 20; and R's binom.test(81, 263).
-        for (hits, size, low, high) in
-            [(5.0, 10.0, 0.1871, 0.8129), (0.0, 20.0, 0.0, 0.1684), (20.0, 20.0, 0.8316, 1.0), (81.0, 263.0, 0.2527, 0.3676)]
-        {
+        for (hits, size, low, high) in [
+            (5.0, 10.0, 0.1871, 0.8129),
+            (0.0, 20.0, 0.0, 0.1684),
+            (20.0, 20.0, 0.8316, 1.0),
+            (81.0, 263.0, 0.2527, 0.3676),
+        ] {
             let bounds = share_bounds(hits / size, size);
-            assert!((bounds.0 - low).abs() < 1e-4 && (bounds.1 - high).abs() < 1e-4, "{hits} of {size}: {bounds:?}");
+            assert!(
+                (bounds.0 - low).abs() < 1e-4 && (bounds.1 - high).abs() < 1e-4,
+                "{hits} of {size}: {bounds:?}"
+            );
         }
     }
 

@@ -54,7 +54,13 @@ impl Values {
     /// The values of the field called `field`.
     #[must_use]
     pub fn new(field: &str) -> Self {
-        Self { field: Field::new(field), at: None, strata: Vec::new(), values: Vec::new(), most: MAX_VALUES }
+        Self {
+            field: Field::new(field),
+            at: None,
+            strata: Vec::new(),
+            values: Vec::new(),
+            most: MAX_VALUES,
+        }
     }
 
     /// Events in the sample.
@@ -86,7 +92,9 @@ impl Values {
     #[allow(clippy::cast_precision_loss)]
     fn quantile_of(&self, sorted: &[Weighted], q: f64) -> Option<Interval> {
         let (sampled, population) = (self.sampled(), self.population());
-        let at = |rank: u64| sorted.get(usize::try_from(rank.checked_sub(1)?).ok()?).map(|found| found.value);
+        let at = |rank: u64| {
+            sorted.get(usize::try_from(rank.checked_sub(1)?).ok()?).map(|found| found.value)
+        };
         let value = weighted_quantile(sorted, q * population as f64)?;
         let (low, high) = if self.strata.len() == 1 {
             let (low, high) = Draw { population, sampled }.ranks(rank_of(q, population));
@@ -131,14 +139,20 @@ impl Values {
             }
         }
         variance /= (self.population() as f64).powi(2);
-        self.kish_size().min(if variance > 0.0 { share * (1.0 - share) / variance } else { f64::INFINITY })
+        self.kish_size().min(if variance > 0.0 {
+            share * (1.0 - share) / variance
+        } else {
+            f64::INFINITY
+        })
     }
 
     /// What unequal weights leave of the sample's size (Kish).
     #[allow(clippy::cast_precision_loss)]
     fn kish_size(&self) -> f64 {
-        let squares = |(part, values): (Part, &[f64])| (part.population as f64).powi(2) / values.len() as f64;
-        (self.population() as f64).powi(2) / self.parts().filter(|(_, values)| !values.is_empty()).map(squares).sum::<f64>()
+        let squares =
+            |(part, values): (Part, &[f64])| (part.population as f64).powi(2) / values.len() as f64;
+        (self.population() as f64).powi(2)
+            / self.parts().filter(|(_, values)| !values.is_empty()).map(squares).sum::<f64>()
     }
 
     /// How many events lie between each two of these edges, which ascend. Values outside are in no bin.
@@ -147,7 +161,8 @@ impl Values {
         let last = edges.len().saturating_sub(1);
         let bin = |(at, pair): (usize, &[f64])| {
             let (low, high) = (pair[0], pair[1]);
-            let holds = |value: f64| value >= low && (value < high || (at + 1 == last && value <= high));
+            let holds =
+                |value: f64| value >= low && (value < high || (at + 1 == last && value <= high));
             Some(Bin { low, high, events: self.events(holds)? })
         };
         edges.windows(2).enumerate().map(bin).collect()
@@ -160,7 +175,8 @@ impl Values {
         let (low, high) = (finite().reduce(f64::min)?, finite().reduce(f64::max)?);
         let high = if high > low { high } else { low + 1.0 };
         let width = (high - low) / f64::from(bins.max(1));
-        let mut edges: Vec<f64> = (0..bins.max(1)).map(|bin| low + width * f64::from(bin)).collect();
+        let mut edges: Vec<f64> =
+            (0..bins.max(1)).map(|bin| low + width * f64::from(bin)).collect();
         edges.push(high);
         Some(edges)
     }
@@ -176,7 +192,11 @@ impl Values {
         }
         let of = |(part, values): (Part, &[f64])| {
             let hits = values.iter().filter(|value| holds(**value)).count() as f64;
-            if values.is_empty() { 0.0 } else { hits * part.population as f64 / values.len() as f64 }
+            if values.is_empty() {
+                0.0
+            } else {
+                hits * part.population as f64 / values.len() as f64
+            }
         };
         let value: f64 = self.parts().map(of).sum();
         let total = population as f64;
@@ -185,7 +205,13 @@ impl Values {
         } else {
             share_bounds(value / total, self.effective_size(value / total, &holds))
         };
-        Some(Interval { value, low: Some(low * total), high: Some(high * total), sampled, population })
+        Some(Interval {
+            value,
+            low: Some(low * total),
+            high: Some(high * total),
+            sampled,
+            population,
+        })
     }
 
     /// Each stratum with its values.
@@ -204,7 +230,8 @@ impl Values {
 
     /// Whether something was sampled, and of every stratum that has events.
     fn is_told(&self) -> bool {
-        !self.values.is_empty() && self.parts().all(|(part, values)| part.population == 0 || !values.is_empty())
+        !self.values.is_empty()
+            && self.parts().all(|(part, values)| part.population == 0 || !values.is_empty())
     }
 
     /// The values in order, each with what it stands for; `None` where nothing can be said.
@@ -285,7 +312,11 @@ pub(super) mod tests {
         let all = values(&[(5, &[5.0, 1.0, 4.0, 2.0, 3.0])]);
         for (q, expected) in [(0.0, 1.0), (0.2, 1.0), (0.21, 2.0), (0.5, 3.0), (1.0, 5.0)] {
             let found = all.quantile(q).unwrap();
-            assert_eq!((found.value, found.low, found.high), (expected, Some(expected), Some(expected)), "{q}");
+            assert_eq!(
+                (found.value, found.low, found.high),
+                (expected, Some(expected), Some(expected)),
+                "{q}"
+            );
         }
     }
 
@@ -299,7 +330,11 @@ pub(super) mod tests {
             for (percent, found) in (0..=100).zip(all.quantiles(&shares)) {
                 let expected = f64::from((percent * population).div_ceil(100).max(1));
                 let found = found.map(|found| (found.value, found.low, found.high));
-                assert_eq!(found, Some((expected, Some(expected), Some(expected))), "{percent} % of {population}");
+                assert_eq!(
+                    found,
+                    Some((expected, Some(expected), Some(expected))),
+                    "{percent} % of {population}"
+                );
             }
         }
     }
@@ -330,7 +365,11 @@ pub(super) mod tests {
         let ninth = all.quantile(0.9).unwrap();
         assert!(ninth.value < 100.0 && ninth.low.unwrap() < ninth.value, "{ninth:?}");
         let bins = all.histogram(&[0.0, 100.0, 200.0]).unwrap();
-        assert!((bins[0].events.value - 9000.0).abs() < 1e-6 && (bins[1].events.value - 1000.0).abs() < 1e-6, "{bins:?}");
+        assert!(
+            (bins[0].events.value - 9000.0).abs() < 1e-6
+                && (bins[1].events.value - 1000.0).abs() < 1e-6,
+            "{bins:?}"
+        );
     }
 
     #[test]

@@ -51,7 +51,18 @@ impl Course {
             newer: None,
         };
         let history = History::new(device, since, until.unwrap_or(EpochNumber(u64::MAX)));
-        Self { device, since, until, history, remembered, live, newest: None, last_epoch: None, unmanifested: None, report }
+        Self {
+            device,
+            since,
+            until,
+            history,
+            remembered,
+            live,
+            newest: None,
+            last_epoch: None,
+            unmanifested: None,
+            report,
+        }
     }
 
     pub(super) const fn device(&self) -> DeviceId {
@@ -84,7 +95,11 @@ impl Course {
 
     /// Takes the next seal of the answer, and says whether its events are in the range.
     pub(super) fn take(&mut self, seal: &Seal<Authentic>) -> Result<bool, Refusal> {
-        let here = Remembered { index: seal.statement().index, epoch: seal.statement().epoch, digest: seal.digest() };
+        let here = Remembered {
+            index: seal.statement().index,
+            epoch: seal.statement().epoch,
+            digest: seal.digest(),
+        };
         if let Some(known) = self.remembered {
             self.agree(seal, &here, &known)?;
         }
@@ -95,7 +110,12 @@ impl Course {
 
     /// Whether a seal can stand in one history with the one that is remembered: where they cannot, the device signed two. Of the
     /// seals of one answer the [`History`] says so.
-    fn agree(&self, seal: &Seal<Authentic>, here: &Remembered, known: &Remembered) -> Result<(), Refusal> {
+    fn agree(
+        &self,
+        seal: &Seal<Authentic>,
+        here: &Remembered,
+        known: &Remembered,
+    ) -> Result<(), Refusal> {
         let statement = seal.statement();
         let parted = Err(Refusal::Equivocation { device: self.device, index: known.index });
         if here.index == known.index {
@@ -116,14 +136,22 @@ impl Course {
     }
 
     /// Ends the device's part of the answer.
-    pub(super) fn finish(self, name: String) -> Result<(DeviceReport, Option<Remembered>), Refusal> {
+    pub(super) fn finish(
+        self,
+        name: String,
+    ) -> Result<(DeviceReport, Option<Remembered>), Refusal> {
         let beyond = |known: &Remembered| {
             let reached = self.newest.is_some_and(|newest| newest.index >= known.index);
             !reached && known.epoch >= self.since && self.history.tail().is_some()
         };
         let newer = self.remembered.filter(beyond);
         if let Some(Remembered { index, epoch, .. }) = newer.filter(|_| self.live) {
-            return Err(Refusal::Missing { device: self.device, index, epoch: Some(epoch), remembered: true });
+            return Err(Refusal::Missing {
+                device: self.device,
+                index,
+                epoch: Some(epoch),
+                remembered: true,
+            });
         }
         let newer = newer.map(|known| (known.index, known.epoch));
         let standing = match self.history.finish() {
@@ -143,11 +171,17 @@ impl Course {
 
 fn refusal(error: &Incomplete) -> Refusal {
     match *error {
-        Incomplete::Missing { device, index, epoch } => Refusal::Missing { device, index, epoch, remembered: false },
+        Incomplete::Missing { device, index, epoch } => {
+            Refusal::Missing { device, index, epoch, remembered: false }
+        }
         Incomplete::Equivocation { device, index } => Refusal::Equivocation { device, index },
-        Incomplete::NotAsked { device, index } => Refusal::NotAsAsked { device: Some(device), index: Some(index) },
+        Incomplete::NotAsked { device, index } => {
+            Refusal::NotAsAsked { device: Some(device), index: Some(index) }
+        }
         // Incomplete may grow; what it says is then that something was not as asked.
-        Incomplete::TailUnknown { device, .. } => Refusal::NotAsAsked { device: Some(device), index: None },
+        Incomplete::TailUnknown { device, .. } => {
+            Refusal::NotAsAsked { device: Some(device), index: None }
+        }
         _ => Refusal::NotAsAsked { device: None, index: None },
     }
 }

@@ -39,7 +39,10 @@ impl Epoch {
         let statement = proven.seal.statement();
         self.bytes += proven.part.events.len();
         if self.bytes > MAX_BYTES || self.seals.len() >= MAX_PARTS {
-            return Err(Refusal::EpochTooLarge { device: statement.device, epoch: statement.epoch });
+            return Err(Refusal::EpochTooLarge {
+                device: statement.device,
+                epoch: statement.epoch,
+            });
         }
         self.seals.push(proven.seal.clone());
         self.samples.push((proven.sample.keep(), proven.schema.clone()));
@@ -56,7 +59,9 @@ impl Epoch {
         judged: &mut Judged<'_>,
     ) -> Result<(), Stop> {
         let Self { seals, samples, .. } = std::mem::take(self);
-        let Some((device, epoch)) = seals.first().map(Seal::statement).map(|first| (first.device, first.epoch)) else {
+        let Some((device, epoch)) =
+            seals.first().map(Seal::statement).map(|first| (first.device, first.epoch))
+        else {
             return Ok(());
         };
         let whole = match WholeEpoch::new(&seals, next) {
@@ -81,10 +86,14 @@ impl Epoch {
                 Some(round) => {
                     let drawn = whole.counts_from(round).existing().min(count.into());
                     let too_large = Refusal::EpochTooLarge { device, epoch };
-                    let room = usize::try_from(drawn).ok().filter(|_| drawn <= MAX_DRAWN).ok_or(too_large)?;
+                    let room = usize::try_from(drawn)
+                        .ok()
+                        .filter(|_| drawn <= MAX_DRAWN)
+                        .ok_or(too_large)?;
                     chosen.resize(room, 0);
                     scratch.resize(scratch_for(room), Swap::FREE);
-                    let drawn = whole.draw(judged.engine, round, (count, &seed), &mut chosen, &mut scratch);
+                    let drawn =
+                        whole.draw(judged.engine, round, (count, &seed), &mut chosen, &mut scratch);
                     drawn.map_err(refuse(&seals[0]))?
                 }
                 None => {
@@ -95,7 +104,8 @@ impl Epoch {
             // Rates are judged part by part, and their parts never held.
             Choice::Rate(rate) => {
                 for (seal, (kept, schema)) in seals.iter().zip(&samples) {
-                    let sample = UniformSample::by_rate(kept.sample(), seal, rate).map_err(refuse(seal))?;
+                    let sample =
+                        UniformSample::by_rate(kept.sample(), seal, rate).map_err(refuse(seal))?;
                     judged.hand_out(choice, seal.statement(), &sample, schema)?;
                 }
                 return Ok(());

@@ -25,7 +25,12 @@ pub(super) struct Manifests {
 
 impl Manifests {
     pub(super) fn new(roster: &Roster) -> Self {
-        Self { budgeted: roster.budget().is_some(), ended: BTreeMap::new(), unseen: BTreeMap::new(), first: true }
+        Self {
+            budgeted: roster.budget().is_some(),
+            ended: BTreeMap::new(),
+            unseen: BTreeMap::new(),
+            first: true,
+        }
     }
 
     /// Takes the next manifest: of the range, behind the one before, and before everything else.
@@ -43,7 +48,9 @@ impl Manifests {
             return Err(Refusal::ManifestNotAsAsked { epoch });
         }
         self.ended.insert(epoch, (manifest.round(), manifest.digest()));
-        for (device, seals) in manifest.devices().filter(|(device, _)| query.devices.contains(device)) {
+        for (device, seals) in
+            manifest.devices().filter(|(device, _)| query.devices.contains(device))
+        {
             self.unseen.entry(device).or_default().extend(seals.map(|seal| (epoch, seal)));
         }
         Ok(())
@@ -56,7 +63,8 @@ impl Manifests {
 
     /// Takes note of a seal of the range, and says whether it is late: its epoch's manifest does not list it.
     pub(super) fn shown(&mut self, device: DeviceId, epoch: EpochNumber, seal: Digest) -> bool {
-        let listed = self.unseen.get_mut(&device).is_some_and(|unseen| unseen.remove(&(epoch, seal)));
+        let listed =
+            self.unseen.get_mut(&device).is_some_and(|unseen| unseen.remove(&(epoch, seal)));
         !listed && self.ended.contains_key(&epoch)
     }
 

@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow_array::builder::BinaryBuilder;
-use arrow_array::types::{ArrowPrimitiveType, Float64Type, Int64Type, TimestampMillisecondType, UInt64Type};
+use arrow_array::types::{
+    ArrowPrimitiveType, Float64Type, Int64Type, TimestampMillisecondType, UInt64Type,
+};
 use arrow_array::{ArrayRef, PrimitiveArray, RecordBatch, StringArray};
 use arrow_buffer::{NullBufferBuilder, OffsetBuffer};
 use arrow_schema::{DataType, Field as ArrowField, Schema as ArrowSchema, SchemaRef, TimeUnit};
@@ -31,7 +33,9 @@ impl Kind {
     fn of(field: &Field<'_>) -> Self {
         match field.kind {
             FieldType::Time => Self::Instant,
-            _ if !field.kind.is_integer() || field.divisor != 1 || field.offset != 0 => Self::Float64,
+            _ if !field.kind.is_integer() || field.divisor != 1 || field.offset != 0 => {
+                Self::Float64
+            }
             FieldType::U64 => Self::UInt64,
             _ => Self::Int64,
         }
@@ -113,7 +117,12 @@ impl Column {
     /// Appends the field's value in each record.
     // A kind holds every raw value of its types; bits of floats come as unsigned integers.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-    fn push(&mut self, field: &Field<'_>, records: &[&[u8]], start_ms: Option<u64>) -> Result<(), ValueError> {
+    fn push(
+        &mut self,
+        field: &Field<'_>,
+        records: &[&[u8]],
+        start_ms: Option<u64>,
+    ) -> Result<(), ValueError> {
         let count = records.len();
         match self {
             Self::Int64(column) => field.raws(records, column.extend(count), |raw| raw as i64),
@@ -122,14 +131,20 @@ impl Column {
                 let out = column.extend(count);
                 let (divisor, offset) = (field.divisor, i128::from(field.offset));
                 match field.kind {
-                    FieldType::F32 => field.raws(records, out, |bits| f32::from_bits(bits as u32).into()),
+                    FieldType::F32 => {
+                        field.raws(records, out, |bits| f32::from_bits(bits as u32).into())
+                    }
                     FieldType::F64 => field.raws(records, out, |bits| f64::from_bits(bits as u64)),
-                    _ => field.raws(records, out, |raw| Decimal { numerator: raw + offset, divisor }.to_f64()),
+                    _ => field.raws(records, out, |raw| {
+                        Decimal { numerator: raw + offset, divisor }.to_f64()
+                    }),
                 }
             }
             Self::Instant(column) => {
                 let start = start_ms.and_then(|start| i64::try_from(start).ok());
-                if let Some(start) = start.filter(|start| start.checked_add(u32::MAX.into()).is_some()) {
+                if let Some(start) =
+                    start.filter(|start| start.checked_add(u32::MAX.into()).is_some())
+                {
                     return field.raws(records, column.extend(count), |ms| start + ms as i64);
                 }
                 for record in records {
@@ -151,7 +166,9 @@ impl Column {
     }
 }
 
-fn in_utc(instants: PrimitiveArray<TimestampMillisecondType>) -> PrimitiveArray<TimestampMillisecondType> {
+fn in_utc(
+    instants: PrimitiveArray<TimestampMillisecondType>,
+) -> PrimitiveArray<TimestampMillisecondType> {
     instants.with_timezone("UTC")
 }
 
@@ -189,7 +206,8 @@ impl Names {
     fn take(&mut self) -> Result<StringArray, OutputError> {
         let ends = take(&mut self.ends);
         self.ends.push(0);
-        StringArray::try_new(OffsetBuffer::new(ends.into()), take(&mut self.bytes).into(), None).map_err(OutputError::of)
+        StringArray::try_new(OffsetBuffer::new(ends.into()), take(&mut self.bytes).into(), None)
+            .map_err(OutputError::of)
     }
 }
 
@@ -230,7 +248,9 @@ impl Columns {
                 ("divisor".to_owned(), field.divisor.to_string()),
                 ("offset".to_owned(), field.offset.to_string()),
             ]);
-            columns.push(ArrowField::new(name, Kind::of(&field).data_type(), true).with_metadata(metadata));
+            columns.push(
+                ArrowField::new(name, Kind::of(&field).data_type(), true).with_metadata(metadata),
+            );
         }
         let metadata = HashMap::from([("moteseal.schema".to_owned(), entry.digest.to_string())]);
         Ok(Self {
@@ -242,7 +262,10 @@ impl Columns {
             index: Values::new(),
             seq: Values::new(),
             payload: opaque.then(BinaryBuilder::new),
-            fields: schema.fields().map(|field| (field.unnamed(), Column::new(Kind::of(&field)))).collect(),
+            fields: schema
+                .fields()
+                .map(|field| (field.unnamed(), Column::new(Kind::of(&field))))
+                .collect(),
             length: 0,
         })
     }
@@ -272,7 +295,9 @@ impl Columns {
                 (seqs, records) = (&seqs[count..], &records[count..]);
                 new += count;
                 if result.is_ok() && self.length == BATCH {
-                    result = self.repeat(rows, std::mem::take(&mut new)).and_then(|()| self.take()?.map_or(Ok(()), &mut *out));
+                    result = self
+                        .repeat(rows, std::mem::take(&mut new))
+                        .and_then(|()| self.take()?.map_or(Ok(()), &mut *out));
                 }
             }
         });
@@ -280,7 +305,12 @@ impl Columns {
     }
 
     /// Appends what differs from row to row.
-    fn push(&mut self, seqs: &[Sequence], records: &[&[u8]], start_ms: Option<u64>) -> Result<(), OutputError> {
+    fn push(
+        &mut self,
+        seqs: &[Sequence],
+        records: &[&[u8]],
+        start_ms: Option<u64>,
+    ) -> Result<(), OutputError> {
         self.length += seqs.len();
         for (out, seq) in self.seq.extend(seqs.len()).iter_mut().zip(seqs) {
             *out = seq.0;

@@ -55,7 +55,9 @@ impl AtomicFile {
     pub fn create(path: &Path) -> Result<Self, OutputError> {
         let fail = |error| OutputError::new(path, &error);
         let there = match fs::metadata(path) {
-            Ok(there) if there.is_dir() => return Err(OutputError::misused(path, "it is a folder; name a file in it")),
+            Ok(there) if there.is_dir() => {
+                return Err(OutputError::misused(path, "it is a folder; name a file in it"));
+            }
             Ok(there) => Some(there),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(fail(error)),
@@ -73,7 +75,8 @@ impl AtomicFile {
             let writer = WRITERS.fetch_add(1, Ordering::Relaxed);
             let prefix = format!(".{}.", name.to_string_lossy());
             sweep(&place, &prefix);
-            let temporary = place.with_file_name(format!("{prefix}{}-{writer}.part", std::process::id()));
+            let temporary =
+                place.with_file_name(format!("{prefix}{}-{writer}.part", std::process::id()));
             // What an earlier process of this number left behind is replaced, never written through.
             let _ = fs::remove_file(&temporary);
             unfinished().insert(temporary.clone());
@@ -90,7 +93,11 @@ impl AtomicFile {
             }
             (Goal::Rename { temporary, place }, file)
         };
-        Ok(Self { path: path.to_owned(), goal, file: Some(BufWriter::with_capacity(1 << 16, file)) })
+        Ok(Self {
+            path: path.to_owned(),
+            goal,
+            file: Some(BufWriter::with_capacity(1 << 16, file)),
+        })
     }
 
     /// Brings all that was written to the disk, and not yet into its place: what fails for want of space fails here.
@@ -99,7 +106,10 @@ impl AtomicFile {
     /// [`OutputError`].
     pub fn settle(&mut self) -> Result<(), OutputError> {
         let Some(writer) = &mut self.file else { return Ok(()) };
-        writer.flush().and_then(|()| writer.get_ref().sync_all()).map_err(|error| OutputError::new(&self.path, &error))
+        writer
+            .flush()
+            .and_then(|()| writer.get_ref().sync_all())
+            .map_err(|error| OutputError::new(&self.path, &error))
     }
 
     /// Puts the file in its place, durably.
@@ -149,8 +159,12 @@ impl AtomicFile {
     /// Whether two names lead to one plain file, so that the second to be written would replace the first. Neither has to exist.
     #[must_use]
     pub fn is_same(one: &Path, other: &Path) -> bool {
-        let plain = |path: &Path| fs::metadata(path).map_or(true, |there| there.is_file()) && !is_descriptor(path);
-        plain(one) && plain(other) && absolute(one).zip(absolute(other)).is_some_and(|(one, other)| one == other)
+        let plain = |path: &Path| {
+            fs::metadata(path).map_or(true, |there| there.is_file()) && !is_descriptor(path)
+        };
+        plain(one)
+            && plain(other)
+            && absolute(one).zip(absolute(other)).is_some_and(|(one, other)| one == other)
     }
 }
 
@@ -161,7 +175,9 @@ fn unfinished() -> std::sync::MutexGuard<'static, BTreeSet<PathBuf>> {
 /// Whether a name stands for a file that this process has open already.
 fn is_descriptor(path: &Path) -> bool {
     ["/dev/stdout", "/dev/stderr"].iter().any(|name| path == Path::new(name))
-        || ["/dev/fd", "/proc/self/fd"].iter().any(|folder| path.parent() == Some(Path::new(folder)))
+        || ["/dev/fd", "/proc/self/fd"]
+            .iter()
+            .any(|folder| path.parent() == Some(Path::new(folder)))
 }
 
 /// Where a file of this name belongs: the end of its symbolic links.
@@ -192,11 +208,17 @@ fn sweep(place: &Path, prefix: &str) {
     let Ok(entries) = fs::read_dir(folder(place)) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name();
-        let number = name.to_str().and_then(|name| name.strip_prefix(prefix)?.strip_suffix(".part"));
-        if !number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')) {
+        let number =
+            name.to_str().and_then(|name| name.strip_prefix(prefix)?.strip_suffix(".part"));
+        if !number
+            .is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-'))
+        {
             continue;
         }
-        let written = entry.metadata().and_then(|found| found.modified()).unwrap_or_else(|_| SystemTime::now());
+        let written = entry
+            .metadata()
+            .and_then(|found| found.modified())
+            .unwrap_or_else(|_| SystemTime::now());
         let is_old = written.elapsed().is_ok_and(|age| age > LEFT_BEHIND);
         if is_old && File::open(entry.path()).is_ok_and(|file| file.try_lock().is_ok()) {
             let _ = fs::remove_file(entry.path());
@@ -209,7 +231,14 @@ fn sweep(place: &Path, prefix: &str) {
 fn sync_folder(path: &Path) -> io::Result<()> {
     match File::open(folder(path)).and_then(|folder| folder.sync_all()) {
         // A folder that may be written but not read, or one of a file system that cannot sync folders: more cannot be done there.
-        Err(error) if matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput) => Ok(()),
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput
+            ) =>
+        {
+            Ok(())
+        }
         done => done,
     }
 }
@@ -222,7 +251,10 @@ fn sync_folder(_: &Path) -> io::Result<()> {
 
 impl Write for AtomicFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.file.as_mut().map_or(Ok(bytes.len()), |file| file.write(bytes)).map_err(|error| named(&self.path, &error))
+        self.file
+            .as_mut()
+            .map_or(Ok(bytes.len()), |file| file.write(bytes))
+            .map_err(|error| named(&self.path, &error))
     }
 
     fn flush(&mut self) -> io::Result<()> {

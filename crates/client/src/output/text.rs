@@ -17,7 +17,9 @@ const MEASURED_ROWS: usize = 1000;
 
 /// An instant in Unix milliseconds as RFC 3339, or nothing if it is past the year 9999.
 fn instant(ms: Option<u64>) -> String {
-    let time = ms.and_then(|ms| i64::try_from(ms).ok()).and_then(|ms| Timestamp::from_millisecond(ms).ok());
+    let time = ms
+        .and_then(|ms| i64::try_from(ms).ok())
+        .and_then(|ms| Timestamp::from_millisecond(ms).ok());
     time.map(|time| time.to_string()).unwrap_or_default()
 }
 
@@ -34,7 +36,10 @@ fn schema_of(entry: &SchemaEntry) -> Result<Schema<'_>, OutputError> {
 }
 
 /// Calls `each` with the cells of every row: the columns that all have, then the fields, or the payload as hexadecimal.
-fn cells(rows: &Rows<'_>, each: &mut dyn FnMut(&[String]) -> Result<(), OutputError>) -> Result<(), OutputError> {
+fn cells(
+    rows: &Rows<'_>,
+    each: &mut dyn FnMut(&[String]) -> Result<(), OutputError>,
+) -> Result<(), OutputError> {
     let schema = schema_of(rows.schema())?;
     let fields: Vec<Field<'_>> = schema.fields().collect();
     let (epoch, index) = (rows.statement().epoch.to_string(), rows.statement().index.to_string());
@@ -101,7 +106,11 @@ impl<W: Write> Table<W> {
                 return line(&mut self.out, row, widths);
             }
             self.held.push(row.to_vec());
-            if self.held.len() > MEASURED_ROWS { release(&mut self.out, &mut self.held, &mut self.widths) } else { Ok(()) }
+            if self.held.len() > MEASURED_ROWS {
+                release(&mut self.out, &mut self.held, &mut self.widths)
+            } else {
+                Ok(())
+            }
         })
     }
 
@@ -112,10 +121,16 @@ impl<W: Write> Table<W> {
 }
 
 /// Finds the widths, and writes what was held for them.
-fn release(out: &mut impl Write, held: &mut Vec<Vec<String>>, widths: &mut Option<Vec<usize>>) -> Result<(), OutputError> {
+fn release(
+    out: &mut impl Write,
+    held: &mut Vec<Vec<String>>,
+    widths: &mut Option<Vec<usize>>,
+) -> Result<(), OutputError> {
     if widths.is_none() {
         let columns = held.first().map_or(0, Vec::len);
-        let width = |column: usize| held.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+        let width = |column: usize| {
+            held.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max()
+        };
         *widths = Some((0..columns).map(|column| width(column).unwrap_or(0)).collect());
     }
     let widths = widths.as_deref().unwrap_or_default();
@@ -127,8 +142,11 @@ fn line(out: &mut impl Write, row: &[String], widths: &[usize]) -> Result<(), Ou
     for (column, (cell, width)) in row.iter().zip(widths).enumerate() {
         let gap = if column == 0 { "" } else { "  " };
         // The device's name and the start of the epoch are words; all else are numbers.
-        let result =
-            if matches!(column, 1 | 2) { write!(text, "{gap}{cell:<width$}") } else { write!(text, "{gap}{cell:>width$}") };
+        let result = if matches!(column, 1 | 2) {
+            write!(text, "{gap}{cell:<width$}")
+        } else {
+            write!(text, "{gap}{cell:>width$}")
+        };
         result.map_err(OutputError::of)?;
     }
     writeln!(out, "{}", text.trim_end()).map_err(OutputError::of)
@@ -169,13 +187,18 @@ impl<W: Write> JsonLines<W> {
 
     pub(super) fn rows(&mut self, rows: &Rows<'_>) -> Result<(), OutputError> {
         let schema = schema_of(rows.schema())?;
-        let numeric: Vec<bool> = schema.fields().map(|field| field.kind != FieldType::Time).collect();
-        let keys: Vec<String> = names(rows.schema(), false)?.iter().map(|name| quoted(name)).collect();
+        let numeric: Vec<bool> =
+            schema.fields().map(|field| field.kind != FieldType::Time).collect();
+        let keys: Vec<String> =
+            names(rows.schema(), false)?.iter().map(|name| quoted(name)).collect();
         cells(rows, &mut |row| {
             let mut text = String::with_capacity(128);
             for (column, (key, cell)) in keys.iter().zip(row).enumerate() {
                 let number = matches!(column, 0 | 3 | 4)
-                    || column.checked_sub(COMMON.len()).and_then(|at| numeric.get(at)).is_some_and(|is| *is);
+                    || column
+                        .checked_sub(COMMON.len())
+                        .and_then(|at| numeric.get(at))
+                        .is_some_and(|is| *is);
                 // A float that is no number has no JSON but null.
                 let is_json = number && RawValue::from_string(cell.clone()).is_ok();
                 let value = if is_json {

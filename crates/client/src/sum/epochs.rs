@@ -107,7 +107,15 @@ impl<'t, E: Engine + Sync> Epochs<'t, E> {
     /// The epochs from `first` on. A child may take `grace_ms` milliseconds for every edge beneath it.
     #[must_use]
     pub fn new(tree: &'t AggregationTree, querier: Querier<E>, grace_ms: u64, first: u64) -> Self {
-        Self { tree, hub: tree.querier(), querier, grace_ms, next: first, spoken_until: first, open: BTreeMap::new() }
+        Self {
+            tree,
+            hub: tree.querier(),
+            querier,
+            grace_ms,
+            next: first,
+            spoken_until: first,
+            open: BTreeMap::new(),
+        }
     }
 
     /// The querier.
@@ -154,7 +162,9 @@ impl<'t, E: Engine + Sync> Epochs<'t, E> {
 
     /// Hears a child. Its first word on an epoch counts.
     pub fn hear(&mut self, child: DeviceId, share: &Share<'_>) -> Heard {
-        let Some(place) = self.hub.child(child).filter(|_| share.query == self.querier.id().reference()) else {
+        let Some(place) =
+            self.hub.child(child).filter(|_| share.query == self.querier.id().reference())
+        else {
             return Heard::NotOurs;
         };
         if share.epoch < self.next || share.epoch - self.next >= MAX_OPEN {
@@ -165,7 +175,8 @@ impl<'t, E: Engine + Sync> Epochs<'t, E> {
             return Heard::Untimely;
         }
         let read = read_child(&self.querier, &self.hub, place, share.epoch, share);
-        let heard = read.as_ref().err().map_or(Heard::Kept, |refusal| Heard::Wrong(refusal.clone()));
+        let heard =
+            read.as_ref().err().map_or(Heard::Kept, |refusal| Heard::Wrong(refusal.clone()));
         said.insert(place, read);
         heard
     }
@@ -180,7 +191,8 @@ impl<'t, E: Engine + Sync> Epochs<'t, E> {
             self.next = self.next.min(now.max(self.spoken_until));
             return 0;
         }
-        let late = (self.deadline_ms() <= now_ms).then(|| (now_ms - self.deadline_ms()) / epoch_ms + 1);
+        let late =
+            (self.deadline_ms() <= now_ms).then(|| (now_ms - self.deadline_ms()) / epoch_ms + 1);
         let missed = late.unwrap_or(0).saturating_sub(MAX_LATE);
         self.next += missed;
         self.open = self.open.split_off(&self.next);
@@ -220,7 +232,8 @@ impl<'t, E: Engine + Sync> Epochs<'t, E> {
             Some(refusal) => Err(refusal),
             None => self.querier.open_sum(epoch, &sum),
         };
-        let is_refused = opened.as_ref().is_err_and(|refusal| !matches!(refusal, Refusal::BelowFloor { .. }));
+        let is_refused =
+            opened.as_ref().is_err_and(|refusal| !matches!(refusal, Refusal::BelowFloor { .. }));
         let sources = self.querier.shape().sources;
         let mut claimed_silent = Participants::none(sources);
         let are_claimed = |position: &u32| {
@@ -277,11 +290,14 @@ impl Row {
     /// How many sources nothing was heard of: neither they nor a word on their silence.
     #[must_use]
     pub const fn unheard(&self) -> u32 {
-        self.sources.saturating_sub(self.participants.count()).saturating_sub(self.claimed_silent.count())
+        self.sources
+            .saturating_sub(self.participants.count())
+            .saturating_sub(self.claimed_silent.count())
     }
 
     /// Their positions. Who is neither among them nor silent takes part.
     pub fn unheard_positions(&self) -> impl Iterator<Item = u32> + use<'_> {
-        (0..self.sources).filter(|at| !self.participants.contains(*at) && !self.claimed_silent.contains(*at))
+        (0..self.sources)
+            .filter(|at| !self.participants.contains(*at) && !self.claimed_silent.contains(*at))
     }
 }

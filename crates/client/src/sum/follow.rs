@@ -163,7 +163,12 @@ struct Asked<'a, 't, L, E> {
 }
 
 impl<'a, 't, L: HubLink + Sync, E: Engine + Sync> Asked<'a, 't, L, E> {
-    fn new(asking: Asking<'a, L>, tree: &'t AggregationTree, querier: Querier<E>, run: Run) -> Self {
+    fn new(
+        asking: Asking<'a, L>,
+        tree: &'t AggregationTree,
+        querier: Querier<E>,
+        run: Run,
+    ) -> Self {
         // The epoch that runs is half over for some who hear of it; the next one is whole for all.
         let first = (asking.unix_ms)() / u64::from(querier.epoch_ms()) + 1;
         let grace_ms = u64::try_from(run.grace.as_millis()).unwrap_or(u64::MAX);
@@ -189,14 +194,21 @@ impl<'a, 't, L: HubLink + Sync, E: Engine + Sync> Asked<'a, 't, L, E> {
     }
 
     fn is_over(&self) -> bool {
-        self.run.epochs.is_some_and(|epochs| self.epochs.next() >= self.first.saturating_add(epochs))
+        self.run
+            .epochs
+            .is_some_and(|epochs| self.epochs.next() >= self.first.saturating_add(epochs))
     }
 
     /// Says what is asked from now on: this query, or nothing.
     async fn announce(&mut self, is_asked: bool) -> Result<(), FollowError> {
         let querier = self.epochs.querier();
         let (question, shape) = (querier.question(), querier.shape());
-        let posed = Posed { nonce: question.nonce, first: self.first, until: self.until, plan: &question.plan };
+        let posed = Posed {
+            nonce: question.nonce,
+            first: self.first,
+            until: self.until,
+            plan: &question.plan,
+        };
         let draft = AgendaDraft {
             group: question.group,
             roster: question.roster,
@@ -206,7 +218,8 @@ impl<'a, 't, L: HubLink + Sync, E: Engine + Sync> Asked<'a, 't, L, E> {
             queries: if is_asked { std::slice::from_ref(&posed) } else { &[] },
         };
         let (mut scratch, mut out) = (vec![0; MAX_AGENDA], vec![0; MAX_AGENDA]);
-        let agenda = Bytes::copy_from_slice(draft.issue(self.asking.signer, &mut scratch, &mut out)?);
+        let agenda =
+            Bytes::copy_from_slice(draft.issue(self.asking.signer, &mut scratch, &mut out)?);
         debug!(number = draft.number, until = self.until, is_asked, "the agenda is announced");
         self.say(agenda).await
     }
@@ -224,7 +237,8 @@ impl<'a, 't, L: HubLink + Sync, E: Engine + Sync> Asked<'a, 't, L, E> {
         let until = from.saturating_add(lease).min(end);
         // A clock that was ahead has asked for more.
         let is_too_long = self.until > until.saturating_add(1);
-        if is_too_long || until > self.until && from.saturating_add(lease.div_ceil(2)) >= self.until {
+        if is_too_long || until > self.until && from.saturating_add(lease.div_ceil(2)) >= self.until
+        {
             self.until = until;
             return self.announce(true).await;
         }
@@ -244,7 +258,11 @@ impl<'a, 't, L: HubLink + Sync, E: Engine + Sync> Asked<'a, 't, L, E> {
             let missed = self.epochs.follow_clock(self.now_ms());
             if missed > 0 {
                 self.missed = self.missed.saturating_add(missed);
-                warn!(missed, next = self.epochs.next(), "epochs are passed over: the querier was paused, or its clock was set");
+                warn!(
+                    missed,
+                    next = self.epochs.next(),
+                    "epochs are passed over: the querier was paused, or its clock was set"
+                );
                 continue;
             }
             self.renew().await?;
@@ -258,7 +276,9 @@ impl<'a, 't, L: HubLink + Sync, E: Engine + Sync> Asked<'a, 't, L, E> {
                 continue;
             }
             // The clock may be set meanwhile: it is read again every second.
-            let wait = Duration::from_millis(self.epochs.deadline_ms().saturating_sub(self.now_ms())).min(READ_AGAIN);
+            let wait =
+                Duration::from_millis(self.epochs.deadline_ms().saturating_sub(self.now_ms()))
+                    .min(READ_AGAIN);
             tokio::select! {
                 up = self.asking.link.receive() => {
                     self.hear(&up?, None);
@@ -293,11 +313,15 @@ impl<'a, 't, L: HubLink + Sync, E: Engine + Sync> Asked<'a, 't, L, E> {
                     Heard::Wrong(refusal) => {
                         warn!(%child, epoch = share.epoch, name = refusal.name(), "a child's share is refused");
                     }
-                    Heard::Untimely | Heard::NotOurs => debug!(%child, epoch = share.epoch, "a share is not heard"),
+                    Heard::Untimely | Heard::NotOurs => {
+                        debug!(%child, epoch = share.epoch, "a share is not heard")
+                    }
                 }
             }
             Ok(SumUplink::Children(children)) => {
-                if !walk.is_some_and(|walk| walk.answer(self.epochs.querier(), DeviceId(up.device), &children)) {
+                if !walk.is_some_and(|walk| {
+                    walk.answer(self.epochs.querier(), DeviceId(up.device), &children)
+                }) {
                     debug!(node = %children.node, epoch = children.epoch, "an answer that nobody waits for is dropped");
                 }
             }
@@ -308,16 +332,23 @@ impl<'a, 't, L: HubLink + Sync, E: Engine + Sync> Asked<'a, 't, L, E> {
     async fn close(&mut self) -> Result<Row, FollowError> {
         let (row, failed) = self.epochs.close();
         let Some(failed) = failed else { return Ok(row) };
-        let within = Duration::from_millis(self.epochs.walk_ms(row.epoch, self.now_ms())).clamp(LEAST_WAIT, LONGEST_WALK);
+        let within = Duration::from_millis(self.epochs.walk_ms(row.epoch, self.now_ms()))
+            .clamp(LEAST_WAIT, LONGEST_WALK);
         let walk = self.epochs.walk(failed);
         let findings = self.walk(walk, within).await?;
         Ok(row.blame(findings))
     }
 
     /// Walks down, until the answers are there or the epoch's time for that is up. Shares of other epochs are heard meanwhile.
-    async fn walk(&mut self, mut walk: Walk<'t>, within: Duration) -> Result<Vec<Finding>, FollowError> {
+    async fn walk(
+        &mut self,
+        mut walk: Walk<'t>,
+        within: Duration,
+    ) -> Result<Vec<Finding>, FollowError> {
         let edges = u64::from(self.epochs.hub().height()).saturating_mul(2);
-        let wait = Duration::from_millis(self.epochs.grace_ms().saturating_mul(edges)).min(within / ATTEMPTS).max(LEAST_WAIT);
+        let wait = Duration::from_millis(self.epochs.grace_ms().saturating_mul(edges))
+            .min(within / ATTEMPTS)
+            .max(LEAST_WAIT);
         let end = Instant::now() + within;
         // All wait equally long, so that those who were asked first stand in front.
         let mut patience: VecDeque<(Explain, Instant)> = VecDeque::new();
@@ -328,12 +359,19 @@ impl<'a, 't, L: HubLink + Sync, E: Engine + Sync> Asked<'a, 't, L, E> {
                 if let Some(key) = self.keys.get(&child.0)
                     && let Ok(frame) = explain.close(key, &mut frame)
                 {
-                    let sent = timeout_at(end, self.asking.link.send(child.0, Bytes::copy_from_slice(frame)));
+                    let sent = timeout_at(
+                        end,
+                        self.asking.link.send(child.0, Bytes::copy_from_slice(frame)),
+                    );
                     sent.await.unwrap_or(Ok(()))?;
                 }
                 patience.push_back((explain, until));
             }
-            let next = patience.front().map_or(end, |(_, until)| *until).min(end).min(Instant::now() + READ_AGAIN);
+            let next = patience
+                .front()
+                .map_or(end, |(_, until)| *until)
+                .min(end)
+                .min(Instant::now() + READ_AGAIN);
             if let Ok(up) = timeout_at(next, self.asking.link.receive()).await {
                 self.hear(&up?, Some(&mut walk));
             }

@@ -82,7 +82,9 @@ impl KeyTable {
                 }
             }
         });
-        let groups = (0..shape.groups()).map(|number| master.key_group(group, number).for_query(query)).collect();
+        let groups = (0..shape.groups())
+            .map(|number| master.key_group(group, number).for_query(query))
+            .collect();
         Self { shape, lanes, groups }
     }
 
@@ -106,14 +108,19 @@ impl KeyTable {
             return self.open_groups(engine, sum, most, epoch, 0..self.shape.groups(), threads);
         }
         let each = self.shape.groups().div_ceil(u32::try_from(threads).unwrap_or(1)).max(1);
-        let parts = (0..self.shape.groups()).step_by(each as usize).map(|first| first..(first + each).min(self.shape.groups()));
+        let parts = (0..self.shape.groups())
+            .step_by(each as usize)
+            .map(|first| first..(first + each).min(self.shape.groups()));
         if threads == 1 {
             return self.open_groups(engine, sum, most, epoch, 0..self.shape.groups(), 1);
         }
         let mut totals = vec![0; most.len()];
         std::thread::scope(|scope| {
-            let running: Vec<_> =
-                parts.map(|groups| scope.spawn(move || self.open_groups(engine, sum, most, epoch, groups, 1))).collect();
+            let running: Vec<_> = parts
+                .map(|groups| {
+                    scope.spawn(move || self.open_groups(engine, sum, most, epoch, groups, 1))
+                })
+                .collect();
             // In the order of the groups, so that of several that fail it is always the first that is named.
             for part in running {
                 let part = part.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
@@ -146,7 +153,8 @@ impl KeyTable {
                 let fail = |error| NotOpened { slot, key_group, error };
                 let keys = key_totals(engine, lanes, &present, slot, epoch, threads);
                 let psr = sum.psr(key_group, slot).ok_or(fail(OpenError::SharesMismatch))?;
-                let key = self.groups.get(key_group as usize).ok_or(fail(OpenError::SharesMismatch))?;
+                let key =
+                    self.groups.get(key_group as usize).ok_or(fail(OpenError::SharesMismatch))?;
                 *total += keys.open(&psr, key, slot, epoch, most).map_err(fail)?;
             }
         }
@@ -174,7 +182,8 @@ fn key_totals<E: Engine + Sync>(
     }
     std::thread::scope(|scope| {
         let parts = lanes.chunks(each).zip(present.chunks(each));
-        let running: Vec<_> = parts.map(|(lanes, present)| scope.spawn(move || sum(lanes, present))).collect();
+        let running: Vec<_> =
+            parts.map(|(lanes, present)| scope.spawn(move || sum(lanes, present))).collect();
         let mut totals = KeyTotals::default();
         for part in running {
             let part = part.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));

@@ -35,9 +35,17 @@ impl fmt::Display for NumberError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.name())?;
         match self {
-            Self::Busy(path) => write!(f, "a query runs with {}; end it first, or give it another state file", path.display()),
+            Self::Busy(path) => write!(
+                f,
+                "a query runs with {}; end it first, or give it another state file",
+                path.display()
+            ),
             Self::NotAState(path) => {
-                write!(f, "{} does not hold the number of an agenda; is it the right file?", path.display())
+                write!(
+                    f,
+                    "{} does not hold the number of an agenda; is it the right file?",
+                    path.display()
+                )
             }
             Self::File(path, error) => write!(f, "cannot use {}: {error}", path.display()),
         }
@@ -61,7 +69,13 @@ impl Numbers {
     /// [`NumberError`].
     pub fn open(path: &Path) -> Result<Self, NumberError> {
         let fail = |error| NumberError::File(path.to_owned(), error);
-        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(fail)?;
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map_err(fail)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(NumberError::Busy(path.to_owned())),
@@ -89,7 +103,11 @@ impl Numbers {
         let number = now_ms.max(self.last.saturating_add(1));
         // Always as long, so that no digit of an older one is left behind it.
         let text = format!("{number:020}\n");
-        let written = self.file.rewind().and_then(|()| self.file.write_all(text.as_bytes())).and_then(|()| self.file.sync_all());
+        let written = self
+            .file
+            .rewind()
+            .and_then(|()| self.file.write_all(text.as_bytes()))
+            .and_then(|()| self.file.sync_all());
         written.map_err(|error| NumberError::File(self.path.clone(), error))?;
         self.last = number;
         Ok(number)

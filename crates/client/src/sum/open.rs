@@ -259,9 +259,11 @@ impl<E: Engine + Sync> Querier<E> {
         if !(LEAST_FLOOR..=sources).contains(&question.floor) {
             return Err(PoseError::FloorOutOfRange { floor: question.floor, sources });
         }
-        plan.check_capacity(sources).map_err(|overflow| PoseError::Overflow(overflow.to_string()))?;
+        plan.check_capacity(sources)
+            .map_err(|overflow| PoseError::Overflow(overflow.to_string()))?;
         let most: Vec<u128> = plan.slots().map(|slot| slot.vmax).collect();
-        let slots = u8::try_from(most.len()).map_err(|_| PoseError::Plan(DecodeError::FieldOutOfRange))?;
+        let slots =
+            u8::try_from(most.len()).map_err(|_| PoseError::Plan(DecodeError::FieldOutOfRange))?;
         let shape = Shape { sources, key_group: question.key_group.max(1), slots };
         let (id, epoch_ms) = (question.id(), plan.epoch_ms());
         let keys = KeyTable::build(master, question.group, id, devices, shape, progress);
@@ -309,7 +311,10 @@ impl<E: Engine + Sync> Querier<E> {
     pub fn open(&mut self, epoch: u64, share: &Share<'_>) -> Result<Accepted, Refusal> {
         self.check_names(epoch, share)?;
         let shape = self.shape();
-        let participants = Participants::of(&Participation::decode(share.participation, shape.sources)?, shape.sources);
+        let participants = Participants::of(
+            &Participation::decode(share.participation, shape.sources)?,
+            shape.sources,
+        );
         self.check_floor(&participants)?;
         self.open_sum(epoch, &Sum::read_psrs(shape, participants, &share.psrs)?)
     }
@@ -326,7 +331,11 @@ impl<E: Engine + Sync> Querier<E> {
         let plan = Plan::decode(&self.question.plan).map_err(|_| Refusal::WrongQuery)?;
         let totals = self.keys.open(&self.engine, sum, &self.most, epoch).map_err(|failed| {
             let NotOpened { slot, key_group, error } = failed;
-            let slot = plan.slots().nth(usize::from(slot.0)).map(|slot| slot.to_string()).unwrap_or_default();
+            let slot = plan
+                .slots()
+                .nth(usize::from(slot.0))
+                .map(|slot| slot.to_string())
+                .unwrap_or_default();
             Refusal::Sum { error, slot, key_group }
         })?;
         let participants = sum.participants();
@@ -372,7 +381,10 @@ impl AcceptedEpochs {
     fn accept(&mut self, epoch: u64) -> bool {
         let (newest, seen) = self.newest.unwrap_or((epoch, 0));
         let (newest, seen) = match epoch.checked_sub(newest) {
-            Some(ahead) => (epoch, u32::try_from(ahead).ok().and_then(|ahead| seen.checked_shl(ahead)).unwrap_or(0)),
+            Some(ahead) => (
+                epoch,
+                u32::try_from(ahead).ok().and_then(|ahead| seen.checked_shl(ahead)).unwrap_or(0),
+            ),
             None => (newest, seen),
         };
         let behind = newest - epoch;

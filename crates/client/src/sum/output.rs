@@ -10,7 +10,10 @@ use std::io::Write;
 use std::sync::Arc;
 
 use arrow_array::builder::{ListBuilder, StringBuilder};
-use arrow_array::{ArrayRef, Decimal128Array, RecordBatch, StringArray, TimestampMillisecondArray, UInt32Array, UInt64Array};
+use arrow_array::{
+    ArrayRef, Decimal128Array, RecordBatch, StringArray, TimestampMillisecondArray, UInt32Array,
+    UInt64Array,
+};
 use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{DataType, Field as ArrowField, Schema as ArrowSchema, SchemaRef, TimeUnit};
 use jiff::Timestamp;
@@ -65,12 +68,18 @@ impl RowNames {
     /// The names of a plan's items, with the units of a schema, and of the sources by position.
     #[must_use]
     pub fn new(plan: &Plan<'_>, schema: &Schema<'_>, sources: Vec<String>) -> Self {
-        let items = || plan.items().map(|item| (item, item.column.and_then(|column| schema.field(column))));
-        let unit = |(item, field): (Selected<'_>, Option<moteseal_core::schema::Field<'_>>)| match (item.aggregate, field) {
+        let items =
+            || plan.items().map(|item| (item, item.column.and_then(|column| schema.field(column))));
+        let unit = |(item, field): (Selected<'_>, Option<moteseal_core::schema::Field<'_>>)| match (
+            item.aggregate,
+            field,
+        ) {
             (Aggregate::Count, _) | (_, None) => String::new(),
             (_, Some(field)) if field.unit.is_empty() => String::new(),
             // UCUM writes a power behind its unit, in parentheses where that is more than one.
-            (Aggregate::Variance, Some(field)) if field.unit.chars().all(char::is_alphabetic) => format!("{}2", field.unit),
+            (Aggregate::Variance, Some(field)) if field.unit.chars().all(char::is_alphabetic) => {
+                format!("{}2", field.unit)
+            }
             (Aggregate::Variance, Some(field)) => format!("({})2", field.unit),
             (_, Some(field)) => field.unit.to_owned(),
         };
@@ -141,7 +150,11 @@ fn failure(row: &Row) -> Option<Failure<'_>> {
         Outcome::Missing(refusal) => (refusal, &[][..]),
         Outcome::Refused { refusal, findings } => (refusal, &findings[..]),
     };
-    let edges = findings.iter().filter(|finding| finding.forgotten().is_none()).map(ToString::to_string).collect();
+    let edges = findings
+        .iter()
+        .filter(|finding| finding.forgotten().is_none())
+        .map(ToString::to_string)
+        .collect();
     let forgotten = findings.iter().filter_map(Finding::forgotten).collect();
     Some(Failure { name: refusal.name(), message: refusal.to_string(), edges, forgotten })
 }
@@ -177,20 +190,27 @@ impl<W: Write> RowWriter<W> {
     pub fn new(format: RowFormat, names: RowNames, out: W) -> Result<Self, OutputError> {
         let state = match format {
             RowFormat::Table => {
-                let widths = heads(&names).map(|head| head.chars().count().max(VALUE_WIDTH)).collect();
+                let widths =
+                    heads(&names).map(|head| head.chars().count().max(VALUE_WIDTH)).collect();
                 State::Table { out, widths, has_header: false }
             }
             RowFormat::JsonLines => State::Json(out),
             RowFormat::Csv => {
                 let mut out = csv::Writer::from_writer(out);
-                let heads = ["epoch", "start", "duration_ms"].into_iter().chain(names.items.iter().map(String::as_str));
-                let heads = heads.chain(["participants", "sources", "silent", "error", "edge", "unheard"]);
+                let heads = ["epoch", "start", "duration_ms"]
+                    .into_iter()
+                    .chain(names.items.iter().map(String::as_str));
+                let heads =
+                    heads.chain(["participants", "sources", "silent", "error", "edge", "unheard"]);
                 out.write_record(heads).and_then(|()| Ok(out.flush()?)).map_err(OutputError::of)?;
                 State::Csv(Box::new(out))
             }
             RowFormat::Arrow => {
                 let schema = Arc::new(arrow_schema(&names));
-                State::Arrow(schema.clone(), Box::new(StreamWriter::try_new(out, &schema).map_err(OutputError::of)?))
+                State::Arrow(
+                    schema.clone(),
+                    Box::new(StreamWriter::try_new(out, &schema).map_err(OutputError::of)?),
+                )
             }
         };
         Ok(Self { names, state })
@@ -213,24 +233,34 @@ impl<W: Write> RowWriter<W> {
                     text.push_str("  participants  silent\n");
                 }
                 line(&mut text, names, widths, row);
-                writeln!(out, "{}", text.trim_end()).and_then(|()| out.flush()).map_err(OutputError::of)
+                writeln!(out, "{}", text.trim_end())
+                    .and_then(|()| out.flush())
+                    .map_err(OutputError::of)
             }
-            State::Json(out) => writeln!(out, "{}", object(names, row)).and_then(|()| out.flush()).map_err(OutputError::of),
+            State::Json(out) => writeln!(out, "{}", object(names, row))
+                .and_then(|()| out.flush())
+                .map_err(OutputError::of),
             State::Csv(out) => {
                 let Failure { name: error, edges, .. } = failure(row).unwrap_or_default();
-                let mut cells = vec![row.epoch.to_string(), instant(row.start_ms), row.duration_ms.to_string()];
+                let mut cells =
+                    vec![row.epoch.to_string(), instant(row.start_ms), row.duration_ms.to_string()];
                 for item in 0..names.items.len() {
                     let value = values(row).get(item).copied().flatten();
                     cells.push(value.map(|value| value.to_string()).unwrap_or_default());
                 }
                 cells.extend([row.participants.count().to_string(), row.sources.to_string()]);
-                cells.extend([names.silent(row).collect::<Vec<_>>().join(" "), error.to_owned(), edges.join("; ")]);
+                cells.extend([
+                    names.silent(row).collect::<Vec<_>>().join(" "),
+                    error.to_owned(),
+                    edges.join("; "),
+                ]);
                 cells.push(names.unheard(row).collect::<Vec<_>>().join(" "));
                 out.write_record(cells).and_then(|()| Ok(out.flush()?)).map_err(OutputError::of)
             }
-            State::Arrow(schema, out) => {
-                out.write(&batch(schema, names, row)?).and_then(|()| out.flush()).map_err(OutputError::of)
-            }
+            State::Arrow(schema, out) => out
+                .write(&batch(schema, names, row)?)
+                .and_then(|()| out.flush())
+                .map_err(OutputError::of),
         }
     }
 
@@ -240,7 +270,9 @@ impl<W: Write> RowWriter<W> {
     /// [`OutputError`].
     pub fn finish(self) -> Result<(), OutputError> {
         match self.state {
-            State::Table { mut out, .. } | State::Json(mut out) => out.flush().map_err(OutputError::of),
+            State::Table { mut out, .. } | State::Json(mut out) => {
+                out.flush().map_err(OutputError::of)
+            }
             State::Csv(mut out) => out.flush().map_err(OutputError::of),
             State::Arrow(_, mut out) => {
                 out.finish().map_err(OutputError::of)?;
@@ -270,7 +302,8 @@ fn line(text: &mut String, names: &RowNames, widths: &[usize], row: &Row) {
     let _ = write!(text, "  {part:>12}  ");
     let silent = row.claimed_silent.count();
     if let Some(Failure { message, edges, forgotten, .. }) = failure(row) {
-        let verdict = if matches!(row.outcome, Outcome::Missing(_)) { "missing" } else { "refused" };
+        let verdict =
+            if matches!(row.outcome, Outcome::Missing(_)) { "missing" } else { "refused" };
         let _ = write!(text, "{verdict}: {message}");
         if !edges.is_empty() {
             let _ = write!(text, "; {}", edges.join(", "));
@@ -279,10 +312,16 @@ fn line(text: &mut String, names: &RowNames, widths: &[usize], row: &Row) {
             let _ = write!(text, "; forgotten by {}", forgotten.join(", "));
         }
     } else {
-        let named =
-            if silent as usize > NAMED { format!("{silent} sources") } else { names.silent(row).collect::<Vec<_>>().join(", ") };
-        let unheard = Some(row.unheard()).filter(|count| *count > 0).map(|count| format!("{count} not heard of"));
-        let parts: Vec<String> = Some(named).filter(|named| !named.is_empty()).into_iter().chain(unheard).collect();
+        let named = if silent as usize > NAMED {
+            format!("{silent} sources")
+        } else {
+            names.silent(row).collect::<Vec<_>>().join(", ")
+        };
+        let unheard = Some(row.unheard())
+            .filter(|count| *count > 0)
+            .map(|count| format!("{count} not heard of"));
+        let parts: Vec<String> =
+            Some(named).filter(|named| !named.is_empty()).into_iter().chain(unheard).collect();
         text.push_str(&parts.join("; "));
     }
 }
@@ -293,7 +332,9 @@ fn object(names: &RowNames, row: &Row) -> Value {
         .items
         .iter()
         .zip(values(row))
-        .map(|(item, value)| (item.clone(), value.map_or(Value::Null, |value| value.to_string().into())))
+        .map(|(item, value)| {
+            (item.clone(), value.map_or(Value::Null, |value| value.to_string().into()))
+        })
         .collect();
     let accepted = matches!(row.outcome, Outcome::Accepted(_));
     let error = failure(row).map(|Failure { name, message, edges, forgotten }| {
@@ -322,7 +363,10 @@ fn arrow_schema(names: &RowNames) -> ArrowSchema {
     ];
     for ((item, unit), places) in names.items.iter().zip(&names.units).zip(&names.places) {
         let metadata = HashMap::from([("unit".to_owned(), unit.clone())]);
-        fields.push(ArrowField::new(item, DataType::Decimal128(DIGITS, *places), true).with_metadata(metadata));
+        fields.push(
+            ArrowField::new(item, DataType::Decimal128(DIGITS, *places), true)
+                .with_metadata(metadata),
+        );
     }
     let name = Arc::new(ArrowField::new("item", DataType::Utf8, true));
     fields.extend([
@@ -346,19 +390,28 @@ fn batch(schema: &SchemaRef, names: &RowNames, row: &Row) -> Result<RecordBatch,
     for (item, places) in names.places.iter().enumerate() {
         let value = values(row).get(item).copied().flatten();
         // One of more digits than the column holds has no place in it.
-        let unfit = || OutputError::unfit(format_args!("{} has more than {DIGITS} digits; write JSON or CSV", names.items[item]));
+        let unfit = || {
+            OutputError::unfit(format_args!(
+                "{} has more than {DIGITS} digits; write JSON or CSV",
+                names.items[item]
+            ))
+        };
         let digits = value.map(|value| value.digits().ok_or_else(unfit)).transpose()?;
-        let array = Decimal128Array::from(vec![digits]).with_precision_and_scale(DIGITS, *places).map_err(OutputError::of)?;
+        let array = Decimal128Array::from(vec![digits])
+            .with_precision_and_scale(DIGITS, *places)
+            .map_err(OutputError::of)?;
         array.validate_decimal_precision(DIGITS).map_err(|_| unfit())?;
         columns.push(Arc::new(array));
     }
-    let (mut silent, mut unheard) = (ListBuilder::new(StringBuilder::new()), ListBuilder::new(StringBuilder::new()));
+    let (mut silent, mut unheard) =
+        (ListBuilder::new(StringBuilder::new()), ListBuilder::new(StringBuilder::new()));
     names.silent(row).for_each(|name| silent.values().append_value(name));
     names.unheard(row).for_each(|name| unheard.values().append_value(name));
     silent.append(true);
     unheard.append(true);
     let failure = failure(row);
-    let edge = failure.as_ref().map(|failure| failure.edges.join("; ")).filter(|edges| !edges.is_empty());
+    let edge =
+        failure.as_ref().map(|failure| failure.edges.join("; ")).filter(|edges| !edges.is_empty());
     columns.extend([
         Arc::new(UInt32Array::from(vec![row.participants.count()])) as ArrayRef,
         Arc::new(UInt32Array::from(vec![row.sources])),
@@ -376,8 +429,16 @@ mod tests {
 
     #[test]
     fn the_places_of_a_divisor_are_those_that_show_its_multiples() {
-        let expected =
-            [(1, Some(0)), (2, Some(1)), (8, Some(3)), (10, Some(1)), (100, Some(2)), (250, Some(3)), (3, None), (60, None)];
+        let expected = [
+            (1, Some(0)),
+            (2, Some(1)),
+            (8, Some(3)),
+            (10, Some(1)),
+            (100, Some(2)),
+            (250, Some(3)),
+            (3, None),
+            (60, None),
+        ];
         for (divisor, places) in expected {
             assert_eq!(places_of(divisor), places, "{divisor}");
         }

@@ -48,7 +48,9 @@ impl Participants {
     /// Whether a position is among them.
     #[must_use]
     pub fn contains(&self, position: u32) -> bool {
-        self.words.get((position / WORD) as usize).is_some_and(|word| word >> (position % WORD) & 1 != 0)
+        self.words
+            .get((position / WORD) as usize)
+            .is_some_and(|word| word >> (position % WORD) & 1 != 0)
     }
 
     /// The positions, ascending.
@@ -93,12 +95,16 @@ impl Participants {
     /// How many of neighbouring positions there are.
     #[must_use]
     pub fn count_in(&self, run: &Range<u32>) -> u32 {
-        masks(run).map(|(word, mask)| self.words.get(word).map_or(0, |word| (word & mask).count_ones())).sum()
+        masks(run)
+            .map(|(word, mask)| self.words.get(word).map_or(0, |word| (word & mask).count_ones()))
+            .sum()
     }
 
     /// The words that hold neighbouring positions, without all others, and the place of the first.
     pub(super) fn words_in(&self, run: &Range<u32>) -> (usize, Vec<u16>) {
-        let words = masks(run).map(|(word, mask)| self.words.get(word).map_or(0, |word| word & mask)).collect();
+        let words = masks(run)
+            .map(|(word, mask)| self.words.get(word).map_or(0, |word| word & mask))
+            .collect();
         ((run.start / WORD) as usize, words)
     }
 }

@@ -77,10 +77,15 @@ impl fmt::Display for ShareError {
         match self {
             Self::Participation(error) => error.fmt(f),
             Self::WrongPsrCount { expected, found } => {
-                write!(f, "WrongPsrCount: {found} partial state records where these participants make {expected}")
+                write!(
+                    f,
+                    "WrongPsrCount: {found} partial state records where these participants make {expected}"
+                )
             }
             Self::Psr(error) => error.fmt(f),
-            Self::NotBeneath => f.write_str("NotBeneath: it names a participant that is not beneath the child in the tree"),
+            Self::NotBeneath => f.write_str(
+                "NotBeneath: it names a participant that is not beneath the child in the tree",
+            ),
             Self::Overlap => f.write_str("Overlap: two children name the same participant"),
         }
     }
@@ -121,11 +126,16 @@ impl Sum {
     }
 
     /// Reads the records of known participants.
-    pub(super) fn read_psrs(shape: Shape, participants: Participants, psrs: &Psrs<'_>) -> Result<Self, ShareError> {
+    pub(super) fn read_psrs(
+        shape: Shape,
+        participants: Participants,
+        psrs: &Psrs<'_>,
+    ) -> Result<Self, ShareError> {
         let mut sum = Self { participants, ..Self::none(shape) };
         let slots = usize::from(shape.slots);
         let with = |group: &u32| sum.participants.count_in(&shape.positions(*group)) > 0;
-        let present: Vec<usize> = (0..shape.groups()).filter(with).map(|group| group as usize).collect();
+        let present: Vec<usize> =
+            (0..shape.groups()).filter(with).map(|group| group as usize).collect();
         let expected = present.len() * slots;
         let found = psrs.iter().take(expected + 1).count();
         if found != expected {
@@ -165,6 +175,8 @@ impl Sum {
 
     /// The record of a slot of a key group.
     pub(super) fn psr(&self, key_group: u32, slot: Slot) -> Option<Psr> {
-        self.psrs.get(key_group as usize * usize::from(self.shape.slots) + usize::from(slot.0)).copied()
+        self.psrs
+            .get(key_group as usize * usize::from(self.shape.slots) + usize::from(slot.0))
+            .copied()
     }
 }

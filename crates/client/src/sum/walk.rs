@@ -129,7 +129,8 @@ impl<'t> Walk<'t> {
         let hub = tree.querier();
         let query = querier.id().reference();
         let (pending, asked, findings) = (VecDeque::new(), Vec::new(), Vec::new());
-        let mut walk = Self { tree, querier: hub, query, epoch, pending, asked, questions: 0, findings };
+        let mut walk =
+            Self { tree, querier: hub, query, epoch, pending, asked, questions: 0, findings };
         for (place, said) in children {
             let Some(child) = walk.querier.children().get(place) else { continue };
             if said.as_ref().is_some_and(|sum| querier.is_true(epoch, sum)) {
@@ -148,13 +149,21 @@ impl<'t> Walk<'t> {
     pub fn question(&mut self) -> Option<(DeviceId, Explain)> {
         while self.asked.len() < MAX_ASKED {
             let next = self.pending.pop_front()?;
-            let way = self.querier.next_hop(next.failed.node).and_then(|place| self.querier.children().get(place));
+            let way = self
+                .querier
+                .next_hop(next.failed.node)
+                .and_then(|place| self.querier.children().get(place));
             let Some(way) = way.filter(|_| self.questions < MAX_QUESTIONS) else {
                 self.findings.push(next.failed.unanswered());
                 continue;
             };
             self.questions += 1;
-            let explain = Explain { query: self.query, epoch: self.epoch, node: next.failed.node, first: next.first() };
+            let explain = Explain {
+                query: self.query,
+                epoch: self.epoch,
+                node: next.failed.node,
+                first: next.first(),
+            };
             self.asked.push(next);
             return Some((way.id, explain));
         }
@@ -169,9 +178,17 @@ impl<'t> Walk<'t> {
 
     /// Takes an answer that a child of the querier brings; says whether it was one to a question that waits. From another child than the one
     /// that was asked it is none: who could answer for others could have them named.
-    pub fn answer<E: Engine + Sync>(&mut self, querier: &Querier<E>, from: DeviceId, children: &Children<'_>) -> bool {
+    pub fn answer<E: Engine + Sync>(
+        &mut self,
+        querier: &Querier<E>,
+        from: DeviceId,
+        children: &Children<'_>,
+    ) -> bool {
         let way = self.querier.next_hop(children.node);
-        if way.is_none() || way != self.querier.child(from) || (children.query, children.epoch) != (self.query, self.epoch) {
+        if way.is_none()
+            || way != self.querier.child(from)
+            || (children.query, children.epoch) != (self.query, self.epoch)
+        {
             return false;
         }
         let Some(mut asked) = self.take_asked(children.node, children.first) else { return false };
@@ -223,7 +240,10 @@ impl<'t> Walk<'t> {
 
     /// The one that waits for an answer from this child on.
     fn take_asked(&mut self, node: DeviceId, first: u32) -> Option<Asked> {
-        let place = self.asked.iter().position(|asked| asked.failed.node == node && asked.first() == first)?;
+        let place = self
+            .asked
+            .iter()
+            .position(|asked| asked.failed.node == node && asked.first() == first)?;
         Some(self.asked.swap_remove(place))
     }
 
@@ -280,7 +300,13 @@ impl Answer {
     }
 
     /// Takes what the aggregator has of a child; says whether it can have that.
-    fn hear<E: Engine + Sync>(&mut self, querier: &Querier<E>, hub: &Hub, id: DeviceId, share: &Share<'_>) -> bool {
+    fn hear<E: Engine + Sync>(
+        &mut self,
+        querier: &Querier<E>,
+        hub: &Hub,
+        id: DeviceId,
+        share: &Share<'_>,
+    ) -> bool {
         let Some(place) = hub.child(id).filter(|place| !self.heard[*place]) else { return false };
         self.heard[place] = true;
         let child = &hub.children()[place];

@@ -55,7 +55,9 @@ impl Chance {
 
 /// How many seeded runs: `MOTESEAL_SEEDS`, or so many.
 pub(crate) fn seeds(default: u64) -> u64 {
-    std::env::var("MOTESEAL_SEEDS").ok().map_or(default, |text| text.parse().expect("MOTESEAL_SEEDS is a number"))
+    std::env::var("MOTESEAL_SEEDS")
+        .ok()
+        .map_or(default, |text| text.parse().expect("MOTESEAL_SEEDS is a number"))
 }
 
 pub(crate) const MASTER: [u8; 32] = [0x51; 32];
@@ -73,7 +75,8 @@ pub(crate) fn roster(sources: usize) -> Roster {
         })
         .collect();
     let devices: Vec<_> = names.iter().map(String::as_str).zip(keys).collect();
-    let first = FirstRoster { group: "home", epoch_ms: 60_000, levels: 4, budget: None, devices: &devices };
+    let first =
+        FirstRoster { group: "home", epoch_ms: 60_000, levels: 4, budget: None, devices: &devices };
     Roster::open(&first.issue(&operator).unwrap(), &operator.public()).unwrap()
 }
 
@@ -83,7 +86,11 @@ pub(crate) fn tree(roster: &Roster, gateways: usize, chance: &mut Chance) -> Agg
     let devices: Vec<&str> = roster.devices().map(|device| device.name.as_str()).collect();
     let mut parents: Vec<(&str, &str)> = Vec::new();
     for (number, name) in names.iter().enumerate() {
-        let parent = if number == 0 || chance.hits(25) { QUERIER } else { names[chance.below(number)].as_str() };
+        let parent = if number == 0 || chance.hits(25) {
+            QUERIER
+        } else {
+            names[chance.below(number)].as_str()
+        };
         parents.push((name, parent));
     }
     // Each gateway gets a device, so that none is without.
@@ -96,7 +103,8 @@ pub(crate) fn tree(roster: &Roster, gateways: usize, chance: &mut Chance) -> Agg
 }
 
 pub(crate) fn schema<'b>(buffer: &'b mut [u8; MAX_SCHEMA]) -> Schema<'b> {
-    let fields = ["temperature:Cel:i16/100", "humidity:%RH:u16/100", "light:lx:u16", "voltage:V:u16/1000"];
+    let fields =
+        ["temperature:Cel:i16/100", "humidity:%RH:u16/100", "light:lx:u16", "voltage:V:u16/1000"];
     Schema::encode(&fields.map(|field| Field::parse(field).unwrap()), buffer).unwrap()
 }
 
@@ -116,7 +124,11 @@ pub(crate) fn record(reading: &Reading) -> Vec<u8> {
 pub(crate) fn plan(text: &str) -> Vec<u8> {
     let (mut buffer, mut bytes) = ([0; MAX_SCHEMA], [0; MAX_PLAN]);
     let schema = schema(&mut buffer);
-    Plan::parse(text, &schema).unwrap_or_else(|error| panic!("{text}: {error}")).encode(&mut bytes).unwrap().to_vec()
+    Plan::parse(text, &schema)
+        .unwrap_or_else(|error| panic!("{text}: {error}"))
+        .encode(&mut bytes)
+        .unwrap()
+        .to_vec()
 }
 
 /// A question to a group, and what is needed to answer it.
@@ -141,14 +153,16 @@ impl Scene {
         let mut nonce = [0; 16];
         nonce[..8].copy_from_slice(&chance.next().to_be_bytes());
         let (group, digest) = (roster.group(), roster.digest());
-        let question = Question { group, roster: digest, nonce, plan: plan(text), key_group, floor };
+        let question =
+            Question { group, roster: digest, nonce, plan: plan(text), key_group, floor };
         let slots = Plan::decode(&question.plan).unwrap().slots().count();
         let devices = roster.devices().map(|device| device.id).collect();
         Self { id: question.id(), roster, tree, question, devices, slots }
     }
 
     pub(crate) fn querier(&self) -> Querier<Scalar> {
-        Querier::new(self.question.clone(), &Master::new(MASTER), &self.devices, Scalar, &|_| ()).unwrap()
+        Querier::new(self.question.clone(), &Master::new(MASTER), &self.devices, Scalar, &|_| ())
+            .unwrap()
     }
 
     pub(crate) fn key_group_of(&self, position: u32) -> u32 {
@@ -156,7 +170,9 @@ impl Scene {
     }
 
     pub(crate) fn key(&self, position: u32, key_group: u32, query: QueryId) -> SourceKey {
-        Master::new(MASTER).source(self.question.group, self.devices[position as usize], key_group).for_query(query)
+        Master::new(MASTER)
+            .source(self.question.group, self.devices[position as usize], key_group)
+            .for_query(query)
     }
 
     /// What a source says of a reading.
@@ -166,17 +182,31 @@ impl Scene {
         let plan = Plan::decode(&self.question.plan).unwrap();
         let mut slots = [0; MAX_SLOTS];
         let record = reading.map(record);
-        let count = plan.bind(&schema).unwrap().contribution(record.as_deref(), &mut slots).unwrap();
+        let count =
+            plan.bind(&schema).unwrap().contribution(record.as_deref(), &mut slots).unwrap();
         self.says(position, self.key_group_of(position), self.id, epoch, &slots[..count])
     }
 
     /// What a source says of values, under any keys.
-    pub(crate) fn says(&self, position: u32, key_group: u32, query: QueryId, epoch: u64, values: &[u128]) -> Said {
+    pub(crate) fn says(
+        &self,
+        position: u32,
+        key_group: u32,
+        query: QueryId,
+        epoch: u64,
+        values: &[u128],
+    ) -> Said {
         let key = self.key(position, key_group, query);
         let mut permit = EpochGuard::default().advance(query, 1000, epoch).unwrap();
-        let psrs = values.iter().zip(0..).map(|(value, slot)| key.encrypt(&mut permit, Slot(slot), *value).unwrap());
+        let psrs = values
+            .iter()
+            .zip(0..)
+            .map(|(value, slot)| key.encrypt(&mut permit, Slot(slot), *value).unwrap());
         let group = self.key_group_of(position);
-        Said { who: vec![position], psrs: (0..).zip(psrs).map(|(slot, psr)| ((group, slot), psr)).collect() }
+        Said {
+            who: vec![position],
+            psrs: (0..).zip(psrs).map(|(slot, psr)| ((group, slot), psr)).collect(),
+        }
     }
 }
 
@@ -223,16 +253,32 @@ pub(crate) fn link() -> LinkKey {
 
 /// The frame of a share with whatever in it, tagged by the book.
 pub(crate) fn frame(query: u32, epoch: u64, participation: &[u8], records: &[Vec<u8>]) -> Vec<u8> {
-    let mut buffer = vec![0; 64 + participation.len() + records.iter().map(|record| record.len() + 9).sum::<usize>()];
+    let mut buffer = vec![
+        0;
+        64 + participation.len()
+            + records.iter().map(|record| record.len() + 9).sum::<usize>()
+    ];
     let mut out = Writer::new(&mut buffer);
-    out.array(5).unwrap().uint(4_u8).unwrap().bytes(&query.to_be_bytes()).unwrap().uint(epoch).unwrap();
+    out.array(5)
+        .unwrap()
+        .uint(4_u8)
+        .unwrap()
+        .bytes(&query.to_be_bytes())
+        .unwrap()
+        .uint(epoch)
+        .unwrap();
     out.bytes(participation).unwrap().array(records.len() as u64).unwrap();
     for record in records {
         out.bytes(record).unwrap();
     }
     let item = out.finish().to_vec();
     let mac = |key: &[u8], text: &[u8]| -> [u8; 32] {
-        <Hmac<sha2::Sha256> as KeyInit>::new_from_slice(key).unwrap().chain_update(text).finalize().into_bytes().into()
+        <Hmac<sha2::Sha256> as KeyInit>::new_from_slice(key)
+            .unwrap()
+            .chain_update(text)
+            .finalize()
+            .into_bytes()
+            .into()
     };
     let tag = mac(&mac(&SECRET, b"moteseal/1/link/up"), &item);
     [&item[..], &tag[..16]].concat()
@@ -256,17 +302,28 @@ pub(crate) struct Traffic {
 pub(crate) type Lie<'a> = dyn FnMut(&str, &mut Said) + 'a;
 
 /// Lets everybody speak; `answers` are those of the sources by position, none of a silent one.
-pub(crate) fn epoch(tree: &AggregationTree, answers: &[Option<Said>], lie: &mut Lie<'_>) -> Traffic {
+pub(crate) fn epoch(
+    tree: &AggregationTree,
+    answers: &[Option<Said>],
+    lie: &mut Lie<'_>,
+) -> Traffic {
     let mut traffic = Traffic::default();
     speak(tree, QUERIER, answers, lie, &mut traffic);
     traffic
 }
 
-fn speak(tree: &AggregationTree, hub: &str, answers: &[Option<Said>], lie: &mut Lie<'_>, traffic: &mut Traffic) -> Said {
+fn speak(
+    tree: &AggregationTree,
+    hub: &str,
+    answers: &[Option<Said>],
+    lie: &mut Lie<'_>,
+    traffic: &mut Traffic,
+) -> Said {
     let mut sum = Said::default();
     for child in tree.hub(hub).unwrap().children() {
         let said = if child.is_gateway {
-            Some(speak(tree, &child.name, answers, lie, traffic)).filter(|said| !said.who.is_empty())
+            Some(speak(tree, &child.name, answers, lie, traffic))
+                .filter(|said| !said.who.is_empty())
         } else {
             answers[tree.position(child.id).unwrap() as usize].clone()
         };
@@ -304,16 +361,24 @@ impl Traffic {
                 ));
             }
         }
-        let children: Vec<(DeviceId, &[u8], &[Psr])> = held.iter().map(|(id, who, psrs)| (*id, &who[..], &psrs[..])).collect();
+        let children: Vec<(DeviceId, &[u8], &[Psr])> =
+            held.iter().map(|(id, who, psrs)| (*id, &who[..], &psrs[..])).collect();
         let mut out = vec![0; room];
         Children::close(asked, &children, &link(), &mut out).unwrap().to_vec()
     }
 
     /// Walks down; every aggregator answers honestly what it has heard, but those in `silent`.
-    pub(crate) fn walk(&self, scene: &Scene, querier: &Querier<Scalar>, epoch: u64, silent: &[&str]) -> Vec<Finding> {
+    pub(crate) fn walk(
+        &self,
+        scene: &Scene,
+        querier: &Querier<Scalar>,
+        epoch: u64,
+        silent: &[&str],
+    ) -> Vec<Finding> {
         let hub = scene.tree.querier();
         let roots = hub.children().iter().enumerate().filter_map(|(place, child)| {
-            let frame = self.heard.get(&child.name)?.frame(scene.id, epoch, scene.devices.len() as u32);
+            let frame =
+                self.heard.get(&child.name)?.frame(scene.id, epoch, scene.devices.len() as u32);
             Some((place, querier.read(epoch, &opened(&frame)).ok()))
         });
         let mut walk = Walk::new(&scene.tree, querier, epoch, roots.collect::<Vec<_>>());
@@ -325,7 +390,9 @@ impl Traffic {
             // Room for one child of forty key groups: what more there is takes pages.
             let frame = self.explain(scene, &asked, 6000);
             let key = link();
-            let Ok(SumUplink::Children(children)) = SumUplink::open(&frame, &key) else { panic!("an answer was expected") };
+            let Ok(SumUplink::Children(children)) = SumUplink::open(&frame, &key) else {
+                panic!("an answer was expected")
+            };
             for other in hub.children().iter().filter(|child| child.id != way) {
                 assert!(!walk.answer(querier, other.id, &children), "nobody answers for others");
             }
@@ -337,5 +404,10 @@ impl Traffic {
 
 /// Some readings, as motes in rooms have them.
 pub(crate) fn reading(chance: &mut Chance) -> Reading {
-    [chance.within(-4000..=8500), chance.within(0..=10_000), chance.within(0..=65_535), chance.within(1800..=3300)]
+    [
+        chance.within(-4000..=8500),
+        chance.within(0..=10_000),
+        chance.within(0..=65_535),
+        chance.within(1800..=3300),
+    ]
 }

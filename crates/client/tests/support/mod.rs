@@ -63,7 +63,10 @@ impl Tree {
     /// Its events at these levels.
     pub fn at(&self, mask: u32) -> Vec<Sequence> {
         let level = |seq: &Sequence| self.seal.statement().salt.level(*seq, LEVELS).0;
-        (0..self.records.len() as u64).map(Sequence).filter(|seq| mask >> level(seq) & 1 == 1).collect()
+        (0..self.records.len() as u64)
+            .map(Sequence)
+            .filter(|seq| mask >> level(seq) & 1 == 1)
+            .collect()
     }
 }
 
@@ -81,7 +84,13 @@ impl Group {
         let operator = SecretKey::from_seed(Algorithm::Ed25519, &[1; 32]).unwrap();
         let secret = SecretKey::from_seed(Algorithm::Ed25519, &[2; 32]).unwrap();
         let devices = [("mote-1", secret.public()), ("mote-2", secret.public())];
-        let draft = FirstRoster { group: "lab", epoch_ms: 3_600_000, levels: LEVELS, budget, devices: &devices };
+        let draft = FirstRoster {
+            group: "lab",
+            epoch_ms: 3_600_000,
+            levels: LEVELS,
+            budget,
+            devices: &devices,
+        };
         let roster = Roster::open(&draft.issue(&operator).unwrap(), &operator.public()).unwrap();
         Self { roster, secret }
     }
@@ -91,20 +100,39 @@ impl Group {
         self.manifest_by(&coordinator(), epoch, round, seals)
     }
 
-    pub fn manifest_by(&self, signer: &SecretKey, epoch: u64, round: u8, seals: &[&Sealed]) -> Vec<u8> {
+    pub fn manifest_by(
+        &self,
+        signer: &SecretKey,
+        epoch: u64,
+        round: u8,
+        seals: &[&Sealed],
+    ) -> Vec<u8> {
         let seals: Vec<&Seal<Unverified>> = seals.iter().map(|sealed| &sealed.seal).collect();
         self.manifest_of(signer, epoch, round, &seals)
     }
 
     /// The manifest that `signer` signs of these seals.
-    pub fn manifest_of(&self, signer: &SecretKey, epoch: u64, round: u8, seals: &[&Seal<Unverified>]) -> Vec<u8> {
+    pub fn manifest_of(
+        &self,
+        signer: &SecretKey,
+        epoch: u64,
+        round: u8,
+        seals: &[&Seal<Unverified>],
+    ) -> Vec<u8> {
         let mut listed: BTreeMap<DeviceId, Vec<Digest>> = BTreeMap::new();
         for seal in seals {
             listed.entry(seal.statement().device).or_default().push(seal.digest());
         }
-        let devices: Vec<(DeviceId, &[Digest])> = listed.iter().map(|(device, seals)| (*device, &seals[..])).collect();
+        let devices: Vec<(DeviceId, &[Digest])> =
+            listed.iter().map(|(device, seals)| (*device, &seals[..])).collect();
         let (group, roster) = (self.roster.group(), self.roster.digest());
-        let draft = ManifestDraft { group, roster, epoch: EpochNumber(epoch), round: Round(round), devices: &devices };
+        let draft = ManifestDraft {
+            group,
+            roster,
+            epoch: EpochNumber(epoch),
+            round: Round(round),
+            devices: &devices,
+        };
         let (mut scratch, mut out) = (vec![0; draft.size()], vec![0; draft.size()]);
         draft.issue(signer, &mut scratch, &mut out).unwrap().to_vec()
     }
@@ -126,18 +154,27 @@ impl Group {
     }
 
     /// Seals records of one byte as a tree, the only part of an epoch, of which the device kept the levels from `own_round` on.
-    pub fn seal_tree(&self, position: &mut Position, (epoch, last_in_epoch): (u64, bool), own_round: u8, records: &[u8]) -> Tree {
+    pub fn seal_tree(
+        &self,
+        position: &mut Position,
+        (epoch, last_in_epoch): (u64, bool),
+        own_round: u8,
+        records: &[u8],
+    ) -> Tree {
         let schema = [Field::parse("a:V:u8").unwrap()];
         let mut buffer = [0; 1024];
-        let schema = SchemaEntry::decode(Schema::encode(&schema, &mut buffer).unwrap().as_bytes()).unwrap();
+        let schema =
+            SchemaEntry::decode(Schema::encode(&schema, &mut buffer).unwrap().as_bytes()).unwrap();
         let device = self.device("mote-1");
         let index = SealIndex(position.last.map_or(0, |(index, _)| index.0 + 1));
-        let mut statement = Statement::new(Scheme::Tree, self.roster.group(), self.roster.digest(), device, LEVELS);
+        let mut statement =
+            Statement::new(Scheme::Tree, self.roster.group(), self.roster.digest(), device, LEVELS);
         (statement.index, statement.prev, statement.last) = (index, position.prev, position.last);
         (statement.epoch, statement.last_in_epoch) = (EpochNumber(epoch), last_in_epoch);
         (statement.schema, statement.own_round) = (schema.digest, Round(own_round));
         statement.salt = SaltKey::new([7; 32]).salt(device, index);
-        statement.counters = Counters::of(&statement.salt, LEVELS, u32::try_from(records.len()).unwrap());
+        statement.counters =
+            Counters::of(&statement.salt, LEVELS, u32::try_from(records.len()).unwrap());
         let leaves: Vec<Digest> = records.iter().map(|record| tree::leaf(&[*record])).collect();
         let seal = Seal::new(statement, merkle::root(&Scalar, &leaves), Algorithm::Ed25519);
         *position = seal.position();
@@ -152,7 +189,10 @@ impl Group {
             let statement = tree.seal.statement();
             write::schema(&mut out, &tree.schema);
             let prev = Some(statement.prev);
-            write::open(&mut out, &Open { device: statement.device, roster_version: 0, prev, last: statement.last });
+            write::open(
+                &mut out,
+                &Open { device: statement.device, roster_version: 0, prev, last: statement.last },
+            );
             let (selection, selected) = match picked {
                 Picked::Levels(mask) => {
                     let mask = mask & statement.surviving();
@@ -162,7 +202,8 @@ impl Group {
             };
             let proof = merkle::multiproof(&Scalar, &tree.leaves, selected.iter().copied());
             let digests: Vec<u8> = proof.iter().flat_map(|digest| digest.0).collect();
-            let events: Vec<u8> = selected.iter().map(|seq| tree.records[usize::try_from(seq.0).unwrap()]).collect();
+            let events: Vec<u8> =
+                selected.iter().map(|seq| tree.records[usize::try_from(seq.0).unwrap()]).collect();
             let mut signature = [0; 64];
             let mut message = [0; moteseal_core::seal::MAX_MESSAGE];
             self.secret.sign(tree.seal.message(&mut message), &mut signature).unwrap();
@@ -173,7 +214,14 @@ impl Group {
     }
 
     /// Seals records as the last part of an epoch, behind `position`, which moves on.
-    pub fn seal(&self, name: &str, position: &mut Position, epoch: u64, fields: &[&str], records: &[Vec<u8>]) -> Sealed {
+    pub fn seal(
+        &self,
+        name: &str,
+        position: &mut Position,
+        epoch: u64,
+        fields: &[&str],
+        records: &[Vec<u8>],
+    ) -> Sealed {
         self.seal_part(name, position, (epoch, true), fields, records)
     }
 
@@ -186,12 +234,15 @@ impl Group {
         fields: &[&str],
         records: &[Vec<u8>],
     ) -> Sealed {
-        let fields: Vec<Field<'_>> = fields.iter().map(|field| Field::parse(field).unwrap()).collect();
+        let fields: Vec<Field<'_>> =
+            fields.iter().map(|field| Field::parse(field).unwrap()).collect();
         let mut buffer = [0; 1024];
-        let schema = SchemaEntry::decode(Schema::encode(&fields, &mut buffer).unwrap().as_bytes()).unwrap();
+        let schema =
+            SchemaEntry::decode(Schema::encode(&fields, &mut buffer).unwrap().as_bytes()).unwrap();
         let device = self.device(name);
         let index = SealIndex(position.last.map_or(0, |(index, _)| index.0 + 1));
-        let mut statement = Statement::new(Scheme::Star, self.roster.group(), self.roster.digest(), device, LEVELS);
+        let mut statement =
+            Statement::new(Scheme::Star, self.roster.group(), self.roster.digest(), device, LEVELS);
         statement.index = index;
         statement.prev = position.prev;
         statement.last = position.last;
@@ -199,11 +250,14 @@ impl Group {
         statement.last_in_epoch = last_in_epoch;
         statement.schema = schema.digest;
         statement.salt = SaltKey::new([7; 32]).salt(device, index);
-        let mut star = Star::<{ LEVELS as usize }>::new(device, index, &statement.salt, schema.framing);
+        let mut star =
+            Star::<{ LEVELS as usize }>::new(device, index, &statement.salt, schema.framing);
         let mut events = vec![Vec::new(); usize::from(LEVELS)];
         for record in records {
             let level = star.push(record).unwrap();
-            schema.framing.frame(record, |bytes| events[usize::from(level.0)].extend_from_slice(bytes));
+            schema
+                .framing
+                .frame(record, |bytes| events[usize::from(level.0)].extend_from_slice(bytes));
         }
         let (counters, blocks) = star.close();
         statement.counters = counters;
@@ -220,7 +274,10 @@ impl Group {
             let statement = sealed.seal.statement();
             write::schema(&mut out, &sealed.schema);
             let prev = Some(statement.prev);
-            write::open(&mut out, &Open { device: statement.device, roster_version: 0, prev, last: statement.last });
+            write::open(
+                &mut out,
+                &Open { device: statement.device, roster_version: 0, prev, last: statement.last },
+            );
             let mask = mask & statement.surviving();
             let levels = (0..usize::from(LEVELS)).rev().filter(|level| mask >> level & 1 == 1);
             let events: Vec<u8> = levels.flat_map(|level| sealed.events[level].clone()).collect();
@@ -228,7 +285,14 @@ impl Group {
             let mut signature = [0; 64];
             let mut message = [0; moteseal_core::seal::MAX_MESSAGE];
             self.secret.sign(sealed.seal.message(&mut message), &mut signature).unwrap();
-            write::part(&mut out, &sealed.seal, Selection::Levels(mask), &digests, &events, Some(&signature));
+            write::part(
+                &mut out,
+                &sealed.seal,
+                Selection::Levels(mask),
+                &digests,
+                &events,
+                Some(&signature),
+            );
         }
         write::end(&mut out);
         out
@@ -240,7 +304,13 @@ impl Group {
     }
 
     /// Judges an answer, fed in chunks of 100 bytes; the error is its name.
-    pub fn judge(&self, query: Query, memory: Option<&mut Memory>, answer: &[u8], sink: &mut dyn Sink) -> Result<Report, String> {
+    pub fn judge(
+        &self,
+        query: Query,
+        memory: Option<&mut Memory>,
+        answer: &[u8],
+        sink: &mut dyn Sink,
+    ) -> Result<Report, String> {
         let mut session = Session::new(&self.roster, query, memory.as_deref());
         let name = |stop| moteseal_client::Failure::from(stop).name();
         for chunk in answer.chunks(100) {
@@ -248,7 +318,9 @@ impl Group {
         }
         let (report, newest) = session.finish(sink).map_err(name)?;
         if let Some(memory) = memory {
-            newest.into_iter().for_each(|(device, seal)| memory.remember(&self.roster, device, seal));
+            newest
+                .into_iter()
+                .for_each(|(device, seal)| memory.remember(&self.roster, device, seal));
         }
         Ok(report)
     }

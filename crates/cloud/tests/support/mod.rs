@@ -8,7 +8,9 @@ use moteseal_api::{Query, paths};
 use moteseal_cloud::{Cloud, Config};
 use moteseal_core::engine::Scalar;
 use moteseal_core::level::SaltKey;
-use moteseal_core::record::{DeviceId, EpochNumber, Framing, MAX_LEVELS, Round, SealIndex, Sequence};
+use moteseal_core::record::{
+    DeviceId, EpochNumber, Framing, MAX_LEVELS, Round, SealIndex, Sequence,
+};
 use moteseal_core::roster::Directory as _;
 use moteseal_core::sample::{Choice, ManifestDraft};
 use moteseal_core::schema::Schema;
@@ -45,17 +47,34 @@ pub fn budgeted(names: &[&str], events: u64) -> (Roster, Vec<Mote>) {
 
 fn group_with(names: &[&str], budget: Option<Budget>) -> (Roster, Vec<Mote>) {
     let operator = SecretKey::from_seed(Algorithm::Ed25519, &[77; 32]).unwrap();
-    let secret = |i: usize| SecretKey::from_seed(Algorithm::Ed25519, &[u8::try_from(i).unwrap() + 1; 32]).unwrap();
-    let devices: Vec<_> = names.iter().enumerate().map(|(i, name)| (*name, secret(i).public())).collect();
-    let first = FirstRoster { group: "home", epoch_ms: EPOCH_MS, levels: LEVELS, budget, devices: &devices };
+    let secret = |i: usize| {
+        SecretKey::from_seed(Algorithm::Ed25519, &[u8::try_from(i).unwrap() + 1; 32]).unwrap()
+    };
+    let devices: Vec<_> =
+        names.iter().enumerate().map(|(i, name)| (*name, secret(i).public())).collect();
+    let first = FirstRoster {
+        group: "home",
+        epoch_ms: EPOCH_MS,
+        levels: LEVELS,
+        budget,
+        devices: &devices,
+    };
     let roster = Roster::open(&first.issue(&operator).unwrap(), &operator.public()).unwrap();
-    let motes = names.iter().enumerate().map(|(i, name)| Mote::new(&roster, name, secret(i))).collect();
+    let motes =
+        names.iter().enumerate().map(|(i, name)| Mote::new(&roster, name, secret(i))).collect();
     (roster, motes)
 }
 
 /// A manifest that `signer` signed, of these seals.
-pub fn manifest(roster: &Roster, signer: &SecretKey, epoch: u64, round: u8, seals: &[(DeviceId, Vec<Digest>)]) -> Vec<u8> {
-    let mut devices: Vec<(DeviceId, &[Digest])> = seals.iter().map(|(device, seals)| (*device, &seals[..])).collect();
+pub fn manifest(
+    roster: &Roster,
+    signer: &SecretKey,
+    epoch: u64,
+    round: u8,
+    seals: &[(DeviceId, Vec<Digest>)],
+) -> Vec<u8> {
+    let mut devices: Vec<(DeviceId, &[Digest])> =
+        seals.iter().map(|(device, seals)| (*device, &seals[..])).collect();
     devices.sort_by_key(|(device, _)| *device);
     let draft = ManifestDraft {
         group: roster.group(),
@@ -93,7 +112,14 @@ impl Mote {
     fn new(roster: &Roster, name: &str, secret: SecretKey) -> Self {
         let id = roster.id(name).unwrap();
         let position = Position::start(roster.first_prev(id).unwrap());
-        Self { id, secret, salt_key: SaltKey::new([3; 32]), roster: roster.clone(), position, own_round: 0 }
+        Self {
+            id,
+            secret,
+            salt_key: SaltKey::new([3; 32]),
+            roster: roster.clone(),
+            position,
+            own_round: 0,
+        }
     }
 
     /// Seals events; returns the bundle. `last` says whether the seal closes its epoch.
@@ -109,11 +135,18 @@ impl Mote {
         self.clone().seal(scheme, epoch, last, events)
     }
 
-    fn made(&self, scheme: Scheme, epoch: u64, last: bool, events: &[u32]) -> (Seal<Unverified>, Vec<Digest>, Vec<u8>) {
+    fn made(
+        &self,
+        scheme: Scheme,
+        epoch: u64,
+        last: bool,
+        events: &[u32],
+    ) -> (Seal<Unverified>, Vec<Digest>, Vec<u8>) {
         let schema = schema();
         let index = SealIndex(self.position.last.map_or(0, |(index, _)| index.0 + 1));
         let salt = self.salt_key.salt(self.id, index);
-        let mut statement = Statement::new(scheme, self.roster.group(), self.roster.digest(), self.id, LEVELS);
+        let mut statement =
+            Statement::new(scheme, self.roster.group(), self.roster.digest(), self.id, LEVELS);
         statement.index = index;
         statement.prev = self.position.prev;
         statement.last = self.position.last;
@@ -132,7 +165,8 @@ impl Mote {
         let own_round = self.own_round;
         statement.own_round = Round(own_round);
         blocks[..usize::from(own_round)].fill(Digest::NULL);
-        let root = if scheme == Scheme::Star { star::root(&counters, &blocks) } else { tree.root() };
+        let root =
+            if scheme == Scheme::Star { star::root(&counters, &blocks) } else { tree.root() };
         let mut order: Vec<usize> = (0..events.len()).collect();
         if scheme == Scheme::Star {
             // Stable: within a level the order of sequence stays.
@@ -143,18 +177,47 @@ impl Mote {
         (Seal::new(statement, root, Algorithm::Ed25519), blocks.to_vec(), records)
     }
 
-    fn bundle(&self, before: Position, seal: &Seal<Unverified>, _: &[Digest], records: &[u8]) -> Vec<u8> {
+    fn bundle(
+        &self,
+        before: Position,
+        seal: &Seal<Unverified>,
+        _: &[Digest],
+        records: &[u8],
+    ) -> Vec<u8> {
         let mut out = Vec::new();
         write::schema(&mut out, &schema());
-        write::open(&mut out, &Open { device: self.id, roster_version: 0, prev: Some(before.prev), last: before.last });
+        write::open(
+            &mut out,
+            &Open {
+                device: self.id,
+                roster_version: 0,
+                prev: Some(before.prev),
+                last: before.last,
+            },
+        );
         self.part(&mut out, seal, seal.statement().surviving(), &[], records, true);
         out
     }
 
-    fn part(&self, out: &mut Vec<u8>, seal: &Seal<Unverified>, mask: u32, digests: &[u8], records: &[u8], signed: bool) {
+    fn part(
+        &self,
+        out: &mut Vec<u8>,
+        seal: &Seal<Unverified>,
+        mask: u32,
+        digests: &[u8],
+        records: &[u8],
+        signed: bool,
+    ) {
         let mut signature = [0; 64];
         self.secret.sign(seal.message(&mut [0; 1024]), &mut signature).unwrap();
-        write::part(out, seal, Selection::Levels(mask), digests, records, signed.then_some(&signature[..]));
+        write::part(
+            out,
+            seal,
+            Selection::Levels(mask),
+            digests,
+            records,
+            signed.then_some(&signature[..]),
+        );
     }
 
     /// A bundle that verifies but is not one: without its finest levels, or without its signature but followed by a signed one.
@@ -169,12 +232,25 @@ impl Mote {
     }
 
     /// Seals events; returns the bundle as a coordinator uploads it, with the levels from `round` on, and the seal's digest.
-    pub fn seal_from(&mut self, round: u8, epoch: u64, last: bool, events: &[u32]) -> (Vec<u8>, Digest) {
+    pub fn seal_from(
+        &mut self,
+        round: u8,
+        epoch: u64,
+        last: bool,
+        events: &[u32],
+    ) -> (Vec<u8>, Digest) {
         self.seal_scheme_from(Scheme::Star, round, epoch, last, events)
     }
 
     /// The same for a scheme.
-    pub fn seal_scheme_from(&mut self, scheme: Scheme, round: u8, epoch: u64, last: bool, events: &[u32]) -> (Vec<u8>, Digest) {
+    pub fn seal_scheme_from(
+        &mut self,
+        scheme: Scheme,
+        round: u8,
+        epoch: u64,
+        last: bool,
+        events: &[u32],
+    ) -> (Vec<u8>, Digest) {
         let before = self.position;
         let (seal, blocks, records) = self.made(scheme, epoch, last, events);
         self.position = seal.position();
@@ -204,21 +280,34 @@ impl Mote {
         let (digests, kept) = match statement.scheme {
             // Finest first: what is kept of the records is their beginning.
             Scheme::Star => {
-                let kept = 4 * moteseal_core::seal::follow::masked(&statement.counters, mask) as usize;
+                let kept =
+                    4 * moteseal_core::seal::follow::masked(&statement.counters, mask) as usize;
                 (write::star_evidence(seal, blocks, mask), records[..kept].to_vec())
             }
             Scheme::Tree => {
-                let leaves: Vec<Digest> = events.iter().map(|event| tree::leaf(&event.to_be_bytes())).collect();
+                let leaves: Vec<Digest> =
+                    events.iter().map(|event| tree::leaf(&event.to_be_bytes())).collect();
                 let at = |seq: &Sequence| mask >> statement.salt.level(*seq, LEVELS).0 & 1 == 1;
-                let kept: Vec<Sequence> = (0..events.len() as u64).map(Sequence).filter(at).collect();
+                let kept: Vec<Sequence> =
+                    (0..events.len() as u64).map(Sequence).filter(at).collect();
                 let proof = merkle::multiproof(&Scalar, &leaves, kept.iter().copied());
-                let records = kept.iter().flat_map(|seq| events[usize::try_from(seq.0).unwrap()].to_be_bytes());
+                let records = kept
+                    .iter()
+                    .flat_map(|seq| events[usize::try_from(seq.0).unwrap()].to_be_bytes());
                 (proof.iter().flat_map(|digest| digest.0).collect(), records.collect())
             }
         };
         let mut out = Vec::new();
         write::schema(&mut out, &schema());
-        write::open(&mut out, &Open { device: self.id, roster_version: 0, prev: Some(before.prev), last: before.last });
+        write::open(
+            &mut out,
+            &Open {
+                device: self.id,
+                roster_version: 0,
+                prev: Some(before.prev),
+                last: before.last,
+            },
+        );
         self.part(&mut out, seal, mask, &digests, &kept, true);
         out
     }
@@ -294,17 +383,20 @@ impl Running {
     }
 
     pub async fn put(&self, body: Vec<u8>) -> reqwest::Response {
-        let request = self.http.put(self.at(paths::BUNDLES)).header("content-type", moteseal_api::CBOR_SEQ);
+        let request =
+            self.http.put(self.at(paths::BUNDLES)).header("content-type", moteseal_api::CBOR_SEQ);
         request.body(body).send().await.unwrap()
     }
 
     pub async fn put_manifest(&self, body: Vec<u8>) -> reqwest::Response {
-        let request = self.http.put(self.at(paths::MANIFESTS)).header("content-type", moteseal_api::COSE);
+        let request =
+            self.http.put(self.at(paths::MANIFESTS)).header("content-type", moteseal_api::COSE);
         request.body(body).send().await.unwrap()
     }
 
     pub async fn ask(&self, query: &Query) -> reqwest::Response {
-        let request = self.http.post(self.at(paths::QUERY)).header("content-type", moteseal_api::JSON);
+        let request =
+            self.http.post(self.at(paths::QUERY)).header("content-type", moteseal_api::JSON);
         request.body(query.to_json()).send().await.unwrap()
     }
 
@@ -316,14 +408,20 @@ impl Running {
 pub async fn problem(response: reqwest::Response) -> moteseal_api::Problem {
     assert_eq!(response.headers()["content-type"], moteseal_api::PROBLEM_JSON);
     let status = response.status().as_u16();
-    let problem: moteseal_api::Problem = serde_json::from_slice(&response.bytes().await.unwrap()).unwrap();
+    let problem: moteseal_api::Problem =
+        serde_json::from_slice(&response.bytes().await.unwrap()).unwrap();
     assert_eq!(problem.status, status);
     assert!(!problem.detail.contains('\n'), "one line: {}", problem.detail);
     problem
 }
 
 pub fn query(devices: &[DeviceId], since: u64, until: Option<u64>, choice: Choice) -> Query {
-    Query { devices: devices.to_vec(), since: EpochNumber(since), until: until.map(EpochNumber), choice }
+    Query {
+        devices: devices.to_vec(),
+        since: EpochNumber(since),
+        until: until.map(EpochNumber),
+        choice,
+    }
 }
 
 /// What a verified answer says.
@@ -347,7 +445,12 @@ pub fn verified(roster: &Roster, bytes: &[u8]) -> Result<Read, ReadError> {
         match event {
             Event::Proven(proven) => {
                 let statement = proven.seal.statement();
-                read.parts.push((statement.device, statement.index.0, statement.epoch.0, proven.part.signature.is_some()));
+                read.parts.push((
+                    statement.device,
+                    statement.index.0,
+                    statement.epoch.0,
+                    proven.part.signature.is_some(),
+                ));
                 proven.sample.for_each(&Scalar, |seq: Sequence, _: Level, record: &[u8]| {
                     let value = u32::from_be_bytes(record.try_into().unwrap());
                     read.rows.push((statement.device, statement.index.0, seq.0, value));
@@ -358,7 +461,9 @@ pub fn verified(roster: &Roster, bytes: &[u8]) -> Result<Read, ReadError> {
                 read.manifests.push((manifest.epoch().0, manifest.round().0));
             }
             Event::End => read.ended = true,
-            Event::Problem(name, detail) => read.problem = Some((name.to_owned(), detail.to_owned())),
+            Event::Problem(name, detail) => {
+                read.problem = Some((name.to_owned(), detail.to_owned()))
+            }
             _ => {}
         }
         Ok(())

@@ -8,7 +8,9 @@ use core::fmt;
 use super::{KeyId, NetworkId};
 use crate::identity::{IssueError, protected};
 use crate::record::DeviceId;
-use crate::signature::{Algorithm, KeyError, MAX_PUBLIC_KEY, MAX_SIGNATURE, PublicKey, SignatureError, Signer};
+use crate::signature::{
+    Algorithm, KeyError, MAX_PUBLIC_KEY, MAX_SIGNATURE, PublicKey, SignatureError, Signer,
+};
 use crate::wire::cbor::{BufferTooSmall, DecodeError, Reader, Writer};
 use crate::wire::cose::{Sign1, Typ, sig_structure};
 
@@ -73,8 +75,12 @@ impl fmt::Display for SenderCertificateError {
         f.write_str(match self {
             Self::Decode(error) => return error.fmt(f),
             Self::WrongNetwork => "WrongNetwork: made for another network",
-            Self::UnknownBaseStation => "UnknownBaseStation: of a base station that is not known here",
-            Self::AlgorithmMismatch => "AlgorithmMismatch: signed with another suite than the signer's key",
+            Self::UnknownBaseStation => {
+                "UnknownBaseStation: of a base station that is not known here"
+            }
+            Self::AlgorithmMismatch => {
+                "AlgorithmMismatch: signed with another suite than the signer's key"
+            }
             Self::Signature(error) => return error.fmt(f),
             Self::Key(error) => return error.fmt(f),
         })
@@ -101,7 +107,8 @@ fn check(object: &Sign1<'_>, key: &PublicKey) -> Result<(), SenderCertificateErr
         return Err(SenderCertificateError::AlgorithmMismatch);
     }
     let mut scratch = [0; MAX_MESSAGE];
-    key.verify(object.message(&mut scratch)?, object.signature).map_err(SenderCertificateError::Signature)
+    key.verify(object.message(&mut scratch)?, object.signature)
+        .map_err(SenderCertificateError::Signature)
 }
 
 /// Reads the suite and the raw key of a sender.
@@ -164,7 +171,11 @@ pub struct SenderRequestDraft<'k> {
 impl SenderRequestDraft<'_> {
     fn payload<'o>(&self, out: &'o mut [u8]) -> Result<&'o [u8], IssueError> {
         let mut out = Writer::new(out);
-        out.array(4)?.uint(1u8)?.bytes(&self.sender.0)?.int(self.key.algorithm().cose())?.bytes(&self.key.to_bytes())?;
+        out.array(4)?
+            .uint(1u8)?
+            .bytes(&self.sender.0)?
+            .int(self.key.algorithm().cose())?
+            .bytes(&self.key.to_bytes())?;
         Ok(out.finish())
     }
 }
@@ -193,7 +204,8 @@ impl SenderRequest {
         reader.version()?;
         let sender = DeviceId(reader.fixed()?);
         let (algorithm, key) = read_key(&mut reader)?;
-        let key = key_of(Algorithm::from_cose(algorithm).ok_or(DecodeError::UnknownAlgorithm)?, key)?;
+        let key =
+            key_of(Algorithm::from_cose(algorithm).ok_or(DecodeError::UnknownAlgorithm)?, key)?;
         check(&object, &key)?;
         Ok(Self { sender, key })
     }
@@ -224,8 +236,16 @@ impl SenderCertificateDraft<'_> {
             return Err(IssueError::FieldOutOfRange);
         }
         let mut out = Writer::new(out);
-        out.array(9)?.uint(1u8)?.bytes(&self.network.0)?.bytes(&self.base.0)?.uint(self.serial)?.bytes(&self.sender.0)?;
-        out.int(self.key.algorithm().cose())?.bytes(&self.key.to_bytes())?.uint(self.not_before)?.uint(self.not_after)?;
+        out.array(9)?
+            .uint(1u8)?
+            .bytes(&self.network.0)?
+            .bytes(&self.base.0)?
+            .uint(self.serial)?
+            .bytes(&self.sender.0)?;
+        out.int(self.key.algorithm().cose())?
+            .bytes(&self.key.to_bytes())?
+            .uint(self.not_before)?
+            .uint(self.not_after)?;
         Ok(out.finish())
     }
 }
@@ -261,8 +281,13 @@ impl<'a> SenderCertificate<'a> {
     ///
     /// # Errors
     /// [`SenderCertificateError`]. `WrongNetwork` and `UnknownBaseStation` cost no signature check.
-    pub fn open(bytes: &'a [u8], network: NetworkId, base: &PublicKey) -> Result<Self, SenderCertificateError> {
-        Self::open_any(bytes, network, core::slice::from_ref(base)).map(|(certificate, _)| certificate)
+    pub fn open(
+        bytes: &'a [u8],
+        network: NetworkId,
+        base: &PublicKey,
+    ) -> Result<Self, SenderCertificateError> {
+        Self::open_any(bytes, network, core::slice::from_ref(base))
+            .map(|(certificate, _)| certificate)
     }
 
     /// [`open`](Self::open) where several base stations are listened to; says which one signed, by its place in `bases`. At most one
@@ -270,7 +295,11 @@ impl<'a> SenderCertificate<'a> {
     ///
     /// # Errors
     /// [`SenderCertificateError`].
-    pub fn open_any(bytes: &'a [u8], network: NetworkId, bases: &[PublicKey]) -> Result<(Self, usize), SenderCertificateError> {
+    pub fn open_any(
+        bytes: &'a [u8],
+        network: NetworkId,
+        bases: &[PublicKey],
+    ) -> Result<(Self, usize), SenderCertificateError> {
         let certificate = Self::decode(bytes)?;
         if certificate.network != network {
             return Err(SenderCertificateError::WrongNetwork);
@@ -290,7 +319,8 @@ impl<'a> SenderCertificate<'a> {
     /// # Errors
     /// Those of a certificate's form.
     pub fn peek(bytes: &[u8]) -> Result<SenderClaim, DecodeError> {
-        let SenderCertificate { network, base, serial, sender, key_bytes, .. } = SenderCertificate::decode(bytes)?;
+        let SenderCertificate { network, base, serial, sender, key_bytes, .. } =
+            SenderCertificate::decode(bytes)?;
         Ok(SenderClaim { network, base, serial, sender, key: KeyId::of_bytes(key_bytes) })
     }
 
@@ -316,7 +346,17 @@ impl<'a> SenderCertificate<'a> {
         if not_before >= not_after || serial == u64::MAX {
             return Err(DecodeError::FieldOutOfRange);
         }
-        Ok(Self { object, network, base, serial, sender, algorithm, key_bytes, not_before, not_after })
+        Ok(Self {
+            object,
+            network,
+            base,
+            serial,
+            sender,
+            algorithm,
+            key_bytes,
+            not_before,
+            not_after,
+        })
     }
 
     /// The sender's key.
@@ -339,7 +379,9 @@ impl<'a> SenderCertificate<'a> {
         match now {
             Some(now) if now < self.not_before => Err(NotInForce::NotYetValid),
             // No end is no end, even at the end of time.
-            Some(now) if now >= self.not_after && self.not_after != u64::MAX => Err(NotInForce::Expired),
+            Some(now) if now >= self.not_after && self.not_after != u64::MAX => {
+                Err(NotInForce::Expired)
+            }
             _ => Ok(()),
         }
     }
@@ -385,7 +427,11 @@ pub struct RevocationDraft<'k> {
 impl RevocationDraft<'_> {
     fn payload<'o>(&self, out: &'o mut [u8]) -> Result<&'o [u8], IssueError> {
         let mut out = Writer::new(out);
-        out.array(4)?.uint(1u8)?.bytes(&self.network.0)?.bytes(&KeyId::of(self.base).0)?.uint(self.minimum)?;
+        out.array(4)?
+            .uint(1u8)?
+            .bytes(&self.network.0)?
+            .bytes(&KeyId::of(self.base).0)?
+            .uint(self.minimum)?;
         Ok(out.finish())
     }
 }
@@ -405,7 +451,11 @@ impl Revocation {
     ///
     /// # Errors
     /// [`SenderCertificateError`]. At most one signature is checked.
-    pub fn open(bytes: &[u8], network: NetworkId, bases: &[PublicKey]) -> Result<(Self, usize), SenderCertificateError> {
+    pub fn open(
+        bytes: &[u8],
+        network: NetworkId,
+        bases: &[PublicKey],
+    ) -> Result<(Self, usize), SenderCertificateError> {
         let (object, revocation) = Self::decode(bytes)?;
         if revocation.network != network {
             return Err(SenderCertificateError::WrongNetwork);
@@ -430,7 +480,11 @@ impl Revocation {
         let mut reader = Reader::new(object.payload)?;
         reader.array(4)?;
         reader.version()?;
-        let revocation = Self { network: NetworkId(reader.fixed()?), base: KeyId(reader.fixed()?), minimum: reader.u64()? };
+        let revocation = Self {
+            network: NetworkId(reader.fixed()?),
+            base: KeyId(reader.fixed()?),
+            minimum: reader.u64()?,
+        };
         Ok((object, revocation))
     }
 

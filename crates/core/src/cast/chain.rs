@@ -6,7 +6,10 @@
 use core::fmt;
 
 use super::hash::Prefixes;
-use super::{ChainId, ChainNumber, ChainRef, KeyId, Kind, MAX_LABEL, MAX_MESSAGE, MAX_MESSAGES, MAX_PER_BLOCK, NetworkId, Tag};
+use super::{
+    ChainId, ChainNumber, ChainRef, KeyId, Kind, MAX_LABEL, MAX_MESSAGE, MAX_MESSAGES,
+    MAX_PER_BLOCK, NetworkId, Tag,
+};
 use crate::digest::Digest;
 use crate::identity::{IssueError, protected};
 use crate::record::DeviceId;
@@ -100,13 +103,22 @@ impl Outline {
 
     pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let network = NetworkId(reader.fixed()?);
-        let (sender, key, number) = (DeviceId(reader.fixed()?), KeyId(reader.fixed()?), ChainNumber(reader.u64()?));
-        let (messages, per_block, longest): (u32, u8, u16) = (reader.uint()?, reader.uint()?, reader.uint()?);
+        let (sender, key, number) =
+            (DeviceId(reader.fixed()?), KeyId(reader.fixed()?), ChainNumber(reader.u64()?));
+        let (messages, per_block, longest): (u32, u8, u16) =
+            (reader.uint()?, reader.uint()?, reader.uint()?);
         let kind = Kind::from_number(reader.uint()?).ok_or(DecodeError::FieldOutOfRange)?;
         let fits = (1..=MAX_MESSAGES).contains(&messages)
             && (1..=MAX_PER_BLOCK).contains(&per_block)
             && usize::from(longest) <= MAX_MESSAGE;
-        let outline = Self { id: ChainId { network, sender, number }, key, messages, per_block, longest, kind };
+        let outline = Self {
+            id: ChainId { network, sender, number },
+            key,
+            messages,
+            per_block,
+            longest,
+            kind,
+        };
         if fits { Ok(outline) } else { Err(DecodeError::FieldOutOfRange) }
     }
 }
@@ -202,15 +214,26 @@ impl ChainDraft<'_> {
         match self {
             Self { messages: 0, .. } => Err(DraftError::NoMessages),
             Self { messages, .. } if *messages > MAX_MESSAGES => Err(DraftError::TooManyMessages),
-            Self { per_block, .. } if !(1..=MAX_PER_BLOCK).contains(per_block) => Err(DraftError::BlockTooLarge),
+            Self { per_block, .. } if !(1..=MAX_PER_BLOCK).contains(per_block) => {
+                Err(DraftError::BlockTooLarge)
+            }
             Self { label, .. } if label.len() > MAX_LABEL => Err(DraftError::LabelTooLong),
-            Self { label, .. } if label.chars().any(char::is_control) => Err(DraftError::LabelNotPlain),
+            Self { label, .. } if label.chars().any(char::is_control) => {
+                Err(DraftError::LabelNotPlain)
+            }
             _ => Ok(()),
         }
     }
 
     const fn outline(&self, longest: u16) -> Outline {
-        Outline { id: self.id, key: self.key, messages: self.messages, per_block: self.per_block, longest, kind: self.kind }
+        Outline {
+            id: self.id,
+            key: self.key,
+            messages: self.messages,
+            per_block: self.per_block,
+            longest,
+            kind: self.kind,
+        }
     }
 }
 
@@ -246,25 +269,37 @@ impl<'s> OutgoingChain<'s> {
         let mut outline = draft.outline(0);
         let blocks = outline.blocks();
         let tagged = if outline.per_block > 1 { draft.messages } else { 0 };
-        let digests = index(blocks).and_then(|blocks| digests.get_mut(..blocks)).ok_or(DraftError::BufferTooSmall)?;
-        let tags = index(tagged).and_then(|tagged| tags.get_mut(..tagged)).ok_or(DraftError::BufferTooSmall)?;
+        let digests = index(blocks)
+            .and_then(|blocks| digests.get_mut(..blocks))
+            .ok_or(DraftError::BufferTooSmall)?;
+        let tags = index(tagged)
+            .and_then(|tagged| tags.get_mut(..tagged))
+            .ok_or(DraftError::BufferTooSmall)?;
         let prefixes = Prefixes::new(&draft.id, draft.key);
         let mut longest = 0;
         let mut message = |number, buffer: &mut [u8]| {
             let room = buffer.len().min(MAX_MESSAGE);
             let length = read(number, &mut buffer[..room]).map_err(BuildError::Read)?;
-            let fits = u16::try_from(length).ok().filter(|_| length <= room).ok_or(DraftError::MessageTooLong)?;
+            let fits = u16::try_from(length)
+                .ok()
+                .filter(|_| length <= room)
+                .ok_or(DraftError::MessageTooLong)?;
             longest = longest.max(fits);
             Ok::<_, BuildError<E>>(length)
         };
         for (block, place) in (1..=blocks).rev().zip((0..digests.len()).rev()) {
             let last = outline.in_block(block) - 1;
-            let before = write_trailer(&outline, block, digests, tags, scratch).map_err(DraftError::from)?;
+            let before =
+                write_trailer(&outline, block, digests, tags, scratch).map_err(DraftError::from)?;
             let length = message(outline.message(block, last), &mut scratch[before..])?;
             let mut hash = prefixes.block();
             hash.update(&scratch[..before + length]);
             if last > 0 {
-                set_tag(tags, outline.message(block, last), &prefixes.leaf(&scratch[..before + length]));
+                set_tag(
+                    tags,
+                    outline.message(block, last),
+                    &prefixes.leaf(&scratch[..before + length]),
+                );
                 for index in 0..last {
                     let number = outline.message(block, index);
                     let length = message(number, scratch)?;
@@ -307,7 +342,9 @@ impl<'s> OutgoingChain<'s> {
         let mut out = Writer::new(out);
         out.array(13)?.uint(1u8)?;
         self.outline.write(&mut out)?;
-        out.text(self.label)?.int(SHA_256)?.bytes(&self.digests.first().unwrap_or(&Digest::NULL).0)?;
+        out.text(self.label)?
+            .int(SHA_256)?
+            .bytes(&self.digests.first().unwrap_or(&Digest::NULL).0)?;
         let tags = self.tags.get(..tags_of(self.in_block(1))).unwrap_or_default();
         out.bytes(tags.as_flattened())?;
         Ok(out.finish())
@@ -317,16 +354,29 @@ impl<'s> OutgoingChain<'s> {
     ///
     /// # Errors
     /// [`BufferTooSmall`].
-    pub fn message<'o>(&self, algorithm: Algorithm, scratch: &'o mut [u8]) -> Result<&'o [u8], BufferTooSmall> {
+    pub fn message<'o>(
+        &self,
+        algorithm: Algorithm,
+        scratch: &'o mut [u8],
+    ) -> Result<&'o [u8], BufferTooSmall> {
         let (mut header, mut payload) = ([0; _], [0; MAX_PAYLOAD]);
-        sig_structure(scratch, protected(algorithm, Typ::Chain, &mut header)?, self.payload(&mut payload)?)
+        sig_structure(
+            scratch,
+            protected(algorithm, Typ::Chain, &mut header)?,
+            self.payload(&mut payload)?,
+        )
     }
 
     /// The head with its signature, written to `out` ([`MAX_HEAD`] bytes suffice).
     ///
     /// # Errors
     /// [`BufferTooSmall`].
-    pub fn attach<'o>(&self, algorithm: Algorithm, signature: &[u8], out: &'o mut [u8]) -> Result<&'o [u8], BufferTooSmall> {
+    pub fn attach<'o>(
+        &self,
+        algorithm: Algorithm,
+        signature: &[u8],
+        out: &'o mut [u8],
+    ) -> Result<&'o [u8], BufferTooSmall> {
         let (mut header, mut payload) = ([0; _], [0; MAX_PAYLOAD]);
         let header = protected(algorithm, Typ::Chain, &mut header)?;
         let mut out = Writer::new(out);
@@ -338,7 +388,12 @@ impl<'s> OutgoingChain<'s> {
     ///
     /// # Errors
     /// [`IssueError`]; `WrongKey` if it is not the one that the chain was built for.
-    pub fn head<'o>(&self, signer: &dyn KeyPair, scratch: &mut [u8], out: &'o mut [u8]) -> Result<&'o [u8], IssueError> {
+    pub fn head<'o>(
+        &self,
+        signer: &dyn KeyPair,
+        scratch: &mut [u8],
+        out: &'o mut [u8],
+    ) -> Result<&'o [u8], IssueError> {
         if KeyId::of(&signer.public_key()) != self.outline.key {
             return Err(IssueError::WrongKey);
         }
@@ -353,7 +408,13 @@ impl<'s> OutgoingChain<'s> {
     ///
     /// # Errors
     /// [`ContentChanged`].
-    pub fn leaf<'o>(&self, block: u32, index: u8, message: &[u8], out: &'o mut [u8]) -> Result<&'o [u8], ContentChanged> {
+    pub fn leaf<'o>(
+        &self,
+        block: u32,
+        index: u8,
+        message: &[u8],
+        out: &'o mut [u8],
+    ) -> Result<&'o [u8], ContentChanged> {
         let leaves = self.in_block(block);
         if index >= leaves {
             return Err(ContentChanged::NoSuchLeaf);
@@ -361,7 +422,11 @@ impl<'s> OutgoingChain<'s> {
         if message.len() > usize::from(self.outline.longest) {
             return Err(ContentChanged::ContentChanged);
         }
-        let before = if index + 1 == leaves { write_trailer(&self.outline, block, self.digests, self.tags, out) } else { Ok(0) };
+        let before = if index + 1 == leaves {
+            write_trailer(&self.outline, block, self.digests, self.tags, out)
+        } else {
+            Ok(0)
+        };
         let before = before.map_err(|_| ContentChanged::BufferTooSmall)?;
         let leaf = out.get_mut(..before + message.len()).ok_or(ContentChanged::BufferTooSmall)?;
         leaf[before..].copy_from_slice(message);
@@ -370,7 +435,8 @@ impl<'s> OutgoingChain<'s> {
                 .and_then(|place| self.digests.get(place))
                 .is_some_and(|digest| digest.0 == self.prefixes.alone(leaf))
         } else {
-            let tag = self::index(self.outline.message(block, index)).and_then(|place| self.tags.get(place));
+            let tag = self::index(self.outline.message(block, index))
+                .and_then(|place| self.tags.get(place));
             tag.is_some_and(|tag| self.prefixes.leaf(leaf).starts_with(tag))
         };
         if same { Ok(leaf) } else { Err(ContentChanged::ContentChanged) }
@@ -464,7 +530,9 @@ impl fmt::Display for HeadError {
             Self::WrongNetwork => "WrongNetwork: the chain is of another network",
             Self::WrongSender => "WrongSender: the chain is another sender's",
             Self::WrongKey => "WrongKey: the chain is under another key of the sender",
-            Self::AlgorithmMismatch => "AlgorithmMismatch: signed with another suite than the sender's key",
+            Self::AlgorithmMismatch => {
+                "AlgorithmMismatch: signed with another suite than the sender's key"
+            }
             Self::Signature(error) => return error.fmt(f),
         })
     }

@@ -73,7 +73,9 @@ impl fmt::Display for EvidenceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Decode(error) => error.fmt(f),
-            Self::OutOfOrder => f.write_str("OutOfOrder: evidence is a certificate, a head, and the chain's leaves in order"),
+            Self::OutOfOrder => f.write_str(
+                "OutOfOrder: evidence is a certificate, a head, and the chain's leaves in order",
+            ),
             Self::Certificate(error) => error.fmt(f),
             Self::Head(error) => error.fmt(f),
             Self::Leaf(error) => error.fmt(f),
@@ -136,7 +138,8 @@ impl<'k> EvidenceCheck<'k> {
     pub fn take<'f>(&mut self, frame: &'f [u8]) -> Result<Shown<'f>, EvidenceError> {
         match (&mut self.stage, CastFrame::decode(frame)?) {
             (Stage::Start, CastFrame::Certificate(bytes)) => {
-                let (certificate, base) = SenderCertificate::open_any(bytes, self.network, self.bases)?;
+                let (certificate, base) =
+                    SenderCertificate::open_any(bytes, self.network, self.bases)?;
                 let key = certificate.key().map_err(SenderCertificateError::Key)?;
                 self.stage = Stage::Certified { sender: certificate.sender, key };
                 Ok(Shown::Certificate { certificate, base })
@@ -147,15 +150,23 @@ impl<'k> EvidenceCheck<'k> {
                 self.stage = Stage::Chain { chain, reference: head.reference() };
                 Ok(Shown::Head(head))
             }
-            (Stage::Chain { chain, reference }, CastFrame::Fragment { chain: named, block, index, leaf }) => {
-                let is_next = block == chain.current() && u32::from(index) == chain.missing().trailing_zeros();
+            (
+                Stage::Chain { chain, reference },
+                CastFrame::Fragment { chain: named, block, index, leaf },
+            ) => {
+                let is_next = block == chain.current()
+                    && u32::from(index) == chain.missing().trailing_zeros();
                 if named != *reference || !is_next {
                     return Err(EvidenceError::OutOfOrder);
                 }
                 let number = chain.outline().message(block, index);
                 Ok(match chain.take(block, index, leaf)? {
-                    Taken::Verified { message, .. } => Shown::Message { number, message, is_proven: true },
-                    Taken::Pending { message } => Shown::Message { number, message, is_proven: false },
+                    Taken::Verified { message, .. } => {
+                        Shown::Message { number, message, is_proven: true }
+                    }
+                    Taken::Pending { message } => {
+                        Shown::Message { number, message, is_proven: false }
+                    }
                     Taken::Repeated => return Err(EvidenceError::OutOfOrder),
                 })
             }
@@ -168,7 +179,9 @@ impl<'k> EvidenceCheck<'k> {
     pub const fn proven(&self) -> Option<(u32, u32)> {
         match &self.stage {
             Stage::Start | Stage::Certified { .. } => None,
-            Stage::Chain { chain, .. } if chain.is_complete() => Some((chain.outline().messages, chain.outline().messages)),
+            Stage::Chain { chain, .. } if chain.is_complete() => {
+                Some((chain.outline().messages, chain.outline().messages))
+            }
             Stage::Chain { chain, .. } => {
                 let outline = chain.outline();
                 Some((outline.message(chain.current(), 0), outline.messages))

@@ -108,7 +108,12 @@ impl<const B: usize> Incoming<B> {
         Self::at(*head.outline(), 1, head.first().0, head.tags())
     }
 
-    fn at(outline: Outline, current: u32, digest: [u8; 32], tags: &[u8]) -> Result<Self, BlockTooLarge> {
+    fn at(
+        outline: Outline,
+        current: u32,
+        digest: [u8; 32],
+        tags: &[u8],
+    ) -> Result<Self, BlockTooLarge> {
         if usize::from(outline.largest_block()) > B {
             return Err(BlockTooLarge);
         }
@@ -167,7 +172,12 @@ impl<const B: usize> Incoming<B> {
     /// # Errors
     /// [`LeafError`].
     #[inline]
-    pub fn take<'l>(&mut self, block: u32, index: u8, leaf: &'l [u8]) -> Result<Taken<'l>, LeafError> {
+    pub fn take<'l>(
+        &mut self,
+        block: u32,
+        index: u8,
+        leaf: &'l [u8],
+    ) -> Result<Taken<'l>, LeafError> {
         if block != self.current || self.is_complete() {
             return Err(LeafError::NotThisBlock);
         }
@@ -180,12 +190,21 @@ impl<const B: usize> Incoming<B> {
         if message.len() > usize::from(self.outline.longest) {
             return Err(LeafError::LeafTooLong);
         }
-        if is_last { self.take_last(trailer, leaf, message) } else { self.take_other(index, leaf, message) }
+        if is_last {
+            self.take_last(trailer, leaf, message)
+        } else {
+            self.take_other(index, leaf, message)
+        }
     }
 
     /// A leaf that is not its block's last.
     #[inline]
-    fn take_other<'l>(&mut self, index: u8, leaf: &[u8], message: &'l [u8]) -> Result<Taken<'l>, LeafError> {
+    fn take_other<'l>(
+        &mut self,
+        index: u8,
+        leaf: &[u8],
+        message: &'l [u8],
+    ) -> Result<Taken<'l>, LeafError> {
         let (bit, place) = (1 << index, usize::from(index));
         let digest = self.prefixes.leaf(leaf);
         if self.tags.get(place) != Some(&tag_of(&digest)) {
@@ -207,11 +226,22 @@ impl<const B: usize> Incoming<B> {
 
     /// The last leaf of a block, with the trailer that announces the next. The block's digest tells all by itself when the others are here.
     #[inline]
-    fn take_last<'l>(&mut self, trailer: &[u8], leaf: &[u8], message: &'l [u8]) -> Result<Taken<'l>, LeafError> {
+    fn take_last<'l>(
+        &mut self,
+        trailer: &[u8],
+        leaf: &[u8],
+        message: &'l [u8],
+    ) -> Result<Taken<'l>, LeafError> {
         let (place, bit) = (usize::from(self.leaves - 1), 1 << (self.leaves - 1));
-        let is_tagged = |incoming: &Self| incoming.tags.get(place) == Some(&tag_of(&incoming.prefixes.leaf(leaf)));
+        let is_tagged = |incoming: &Self| {
+            incoming.tags.get(place) == Some(&tag_of(&incoming.prefixes.leaf(leaf)))
+        };
         if self.missing() == bit {
-            let digest = if place == 0 { self.prefixes.alone(leaf) } else { self.with_others(self.prefixes.block(), leaf) };
+            let digest = if place == 0 {
+                self.prefixes.alone(leaf)
+            } else {
+                self.with_others(self.prefixes.block(), leaf)
+            };
             if digest == self.digest {
                 self.note_trailer(trailer);
                 return Ok(self.advance(message));

@@ -218,7 +218,8 @@ impl Recent {
         let passed = clock.saturating_sub(self.since);
         if passed >= hold_off {
             let lately = passed < hold_off.saturating_mul(2);
-            let (before, since) = if lately { (self.bits, self.since.saturating_add(hold_off)) } else { (0, clock) };
+            let (before, since) =
+                if lately { (self.bits, self.since.saturating_add(hold_off)) } else { (0, clock) };
             (self.before, self.bits, self.since) = (before, 0, since);
         }
         self.bits | self.before != 0
@@ -272,7 +273,12 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'a, SEN
     ///
     /// # Errors
     /// Those of the store.
-    pub fn new<S: Store>(settings: Settings<'a>, seed: u64, now: Now, store: &mut S) -> Result<Self, S::Error> {
+    pub fn new<S: Store>(
+        settings: Settings<'a>,
+        seed: u64,
+        now: Now,
+        store: &mut S,
+    ) -> Result<Self, S::Error> {
         let mut node = Self {
             settings,
             bases: [None; MAX_BASES],
@@ -299,7 +305,9 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'a, SEN
             answer_meter: Bucket::new(settings.meter.answers),
             checks: Checks::default(),
         };
-        for ((place, key), (id, minimum)) in (0..).zip(settings.bases).zip(node.bases.iter_mut().zip(&mut node.minimums)) {
+        for ((place, key), (id, minimum)) in
+            (0..).zip(settings.bases).zip(node.bases.iter_mut().zip(&mut node.minimums))
+        {
             (*id, *minimum) = (Some(KeyId::of(key)), store.minimum(place)?);
         }
         Ok(node)
@@ -309,15 +317,25 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'a, SEN
     ///
     /// # Errors
     /// Those of the store; then the frame was not taken, and is when it comes again.
-    pub fn receive<S: Store>(&mut self, now: Now, link: u8, frame: &[u8], store: &mut S) -> Result<Event, S::Error> {
+    pub fn receive<S: Store>(
+        &mut self,
+        now: Now,
+        link: u8,
+        frame: &[u8],
+        store: &mut S,
+    ) -> Result<Event, S::Error> {
         self.advance(now);
-        let Ok(frame) = CastFrame::decode(frame) else { return Ok(Event::Refused(RefusedCast::Malformed)) };
+        let Ok(frame) = CastFrame::decode(frame) else {
+            return Ok(Event::Refused(RefusedCast::Malformed));
+        };
         match frame {
             CastFrame::Certificate(bytes) => self.hear_certificate(now, link, bytes, false, store),
             CastFrame::Revocation(bytes) => self.hear_revocation(link, bytes, false, store),
             CastFrame::Head(bytes) => self.hear_head(now, link, bytes, None, false, store),
             CastFrame::Single { head, leaf } => self.hear_single(now, link, head, leaf, store),
-            CastFrame::Fragment { chain, block, index, leaf } => self.hear_leaf(link, chain, block, index, leaf, store),
+            CastFrame::Fragment { chain, block, index, leaf } => {
+                self.hear_leaf(link, chain, block, index, leaf, store)
+            }
             CastFrame::Wanted { chain, block, wanted } => {
                 self.hear_wanted(link, chain, block, wanted);
                 Ok(Event::Nothing)
@@ -346,7 +364,9 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'a, SEN
     /// The chains that the node has a place for: reference, which chain, its verified blocks, and whether that is all.
     pub fn chains(&self) -> impl Iterator<Item = (ChainRef, ChainId, u32, bool)> {
         self.chains.iter().flatten().map(|chain| {
-            let verified = chain.missing().map_or(chain.outline.blocks(), |(block, _)| block.saturating_sub(1));
+            let verified = chain
+                .missing()
+                .map_or(chain.outline.blocks(), |(block, _)| block.saturating_sub(1));
             (chain.reference, chain.outline.id, verified, chain.missing().is_none())
         })
     }
@@ -356,9 +376,12 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'a, SEN
     #[must_use]
     pub fn is_settled(&self, chain: ChainRef) -> bool {
         let is_planned = |planned: &Planned| planned.piece.chain() == Some(chain);
-        let pause = u64::from(self.settings.timing.request_ms) + u64::from(self.settings.timing.reply_ms);
+        let pause =
+            u64::from(self.settings.timing.request_ms) + u64::from(self.settings.timing.reply_ms);
         !self.relays.iter().chain(self.answers.iter()).any(is_planned)
-            && self.followed(chain).is_none_or(|followed| self.clock >= followed.asked.saturating_add(pause))
+            && self
+                .followed(chain)
+                .is_none_or(|followed| self.clock >= followed.asked.saturating_add(pause))
     }
 
     /// Takes it that time has passed. A clock that goes back has stood still.
@@ -370,11 +393,20 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'a, SEN
 
     const fn pace(&self) -> Pace {
         let timing = self.settings.timing;
-        Pace { timing, settle_ms: if matches!(self.settings.relay, Relay::Flood { .. }) { timing.relay_ms } else { 0 } }
+        Pace {
+            timing,
+            settle_ms: if matches!(self.settings.relay, Relay::Flood { .. }) {
+                timing.relay_ms
+            } else {
+                0
+            },
+        }
     }
 
     fn slot(&self, chain: ChainRef) -> Option<usize> {
-        self.chains.iter().position(|slot| slot.as_ref().is_some_and(|followed| followed.reference == chain))
+        self.chains
+            .iter()
+            .position(|slot| slot.as_ref().is_some_and(|followed| followed.reference == chain))
     }
 
     fn followed(&self, chain: ChainRef) -> Option<&Followed<B>> {
@@ -382,7 +414,9 @@ impl<'a, const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'a, SEN
     }
 
     fn sender(&self, id: DeviceId, key: KeyId) -> Option<usize> {
-        self.senders.iter().position(|slot| slot.as_ref().is_some_and(|sender| (sender.id, sender.key_id) == (id, key)))
+        self.senders.iter().position(|slot| {
+            slot.as_ref().is_some_and(|sender| (sender.id, sender.key_id) == (id, key))
+        })
     }
 
     fn next_order(&mut self) -> u32 {

@@ -61,7 +61,12 @@ impl SingleDraft<'_> {
     ///
     /// # Errors
     /// [`SealError`].
-    pub fn seal<'o>(&self, signer: &dyn KeyPair, scratch: &mut [u8], out: &'o mut [u8]) -> Result<&'o [u8], SealError> {
+    pub fn seal<'o>(
+        &self,
+        signer: &dyn KeyPair,
+        scratch: &mut [u8],
+        out: &'o mut [u8],
+    ) -> Result<&'o [u8], SealError> {
         let draft = ChainDraft {
             id: self.id,
             key: KeyId::of(&signer.public_key()),
@@ -77,10 +82,13 @@ impl SingleDraft<'_> {
             }
             Ok(self.message.len())
         };
-        let chain = OutgoingChain::build(draft, &mut digests, &mut [], scratch, copy).map_err(|error| match error {
-            BuildError::Draft(error) => SealError::Draft(error),
-            BuildError::Read(never) => match never {},
-        })?;
+        let chain =
+            OutgoingChain::build(draft, &mut digests, &mut [], scratch, copy).map_err(|error| {
+                match error {
+                    BuildError::Draft(error) => SealError::Draft(error),
+                    BuildError::Read(never) => match never {},
+                }
+            })?;
         let mut head = [0; MAX_HEAD];
         let head = chain.head(signer, scratch, &mut head)?;
         let mut out = Writer::new(out);

@@ -105,7 +105,9 @@ impl Schedule {
         }
         // The end of the interval in which the last key is told.
         let intervals = u64::from(self.last) + u64::from(self.delay) + 1;
-        let end = intervals.checked_mul(self.interval_ms.into()).and_then(|length| length.checked_add(self.start_ms));
+        let end = intervals
+            .checked_mul(self.interval_ms.into())
+            .and_then(|length| length.checked_add(self.start_ms));
         end.map(|_| ()).ok_or(ScheduleError::EndsTooLate)
     }
 
@@ -157,9 +159,21 @@ impl Parameters {
     /// # Errors
     /// [`BufferTooSmall`]; [`MAX_PARAMETERS`] bytes suffice.
     pub fn encode<'o>(&self, out: &'o mut [u8]) -> Result<&'o [u8], BufferTooSmall> {
-        let Schedule { id: ChainId { network, sender, number }, start_ms, interval_ms, delay, last } = self.schedule;
+        let Schedule {
+            id: ChainId { network, sender, number },
+            start_ms,
+            interval_ms,
+            delay,
+            last,
+        } = self.schedule;
         let mut out = Writer::new(out);
-        out.array(10)?.uint(1u8)?.bytes(&network.0)?.bytes(&sender.0)?.uint(number.0)?.uint(start_ms)?.uint(interval_ms)?;
+        out.array(10)?
+            .uint(1u8)?
+            .bytes(&network.0)?
+            .bytes(&sender.0)?
+            .uint(number.0)?
+            .uint(start_ms)?
+            .uint(interval_ms)?;
         out.uint(delay)?.uint(last)?.uint(self.committed)?.bytes(&self.key)?;
         Ok(out.finish())
     }
@@ -179,8 +193,13 @@ impl Parameters {
             sender: DeviceId(reader.fixed()?),
             number: ChainNumber(reader.u64()?),
         };
-        let schedule =
-            Schedule { id, start_ms: reader.u64()?, interval_ms: reader.uint()?, delay: reader.uint()?, last: reader.uint()? };
+        let schedule = Schedule {
+            id,
+            start_ms: reader.u64()?,
+            interval_ms: reader.uint()?,
+            delay: reader.uint()?,
+            last: reader.uint()?,
+        };
         let parameters = Self { schedule, committed: reader.uint()?, key: reader.fixed()? };
         if schedule.check().is_err() || parameters.committed > schedule.last {
             return Err(ParametersError::Malformed);
@@ -218,7 +237,8 @@ struct Functions {
 
 impl Functions {
     fn new(schedule: &Schedule) -> Self {
-        let [step, mac] = [Function::Step, Function::Mac].map(|function| Sha256::new_with_prefix(schedule.prefix(function)));
+        let [step, mac] = [Function::Step, Function::Mac]
+            .map(|function| Sha256::new_with_prefix(schedule.prefix(function)));
         Self { step, mac }
     }
 
@@ -232,8 +252,8 @@ impl Functions {
     /// The tag of a message: HMAC-SHA256 under `F'(i, K_i) = SHA-256(P(1) || i || K_i)`, its first 8 bytes.
     fn tag(&self, interval: u32, key: &ChainKey, message: &[u8]) -> [u8; TAG] {
         #[allow(clippy::expect_used)]
-        let mac =
-            <Hmac<Sha256> as KeyInit>::new_from_slice(&of(&self.mac, interval, key)).expect("HMAC takes keys of any length");
+        let mac = <Hmac<Sha256> as KeyInit>::new_from_slice(&of(&self.mac, interval, key))
+            .expect("HMAC takes keys of any length");
         let mut tag = [0; TAG];
         tag.copy_from_slice(&mac.chain_update(message).finalize().into_bytes()[..TAG]);
         tag

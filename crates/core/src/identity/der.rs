@@ -33,7 +33,8 @@ const fn identifier(algorithm: Algorithm) -> &'static [u8] {
     }
 }
 
-const P256_IDENTIFIER: &[u8] = &[0x06, 7, 0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1, 0x06, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7];
+const P256_IDENTIFIER: &[u8] =
+    &[0x06, 7, 0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1, 0x06, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7];
 /// The curve alone, as `ECPrivateKey` may repeat it.
 const P256_CURVE: &[u8] = &[0x06, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7];
 
@@ -47,7 +48,9 @@ impl<'a> Der<'a> {
         let (length, rest) = match (*first, rest) {
             (length @ 0..=0x7f, rest) => (usize::from(length), rest),
             (0x81, &[length @ 0x80..=0xff, ref rest @ ..]) => (usize::from(length), rest),
-            (0x82, &[high @ 1..=0xff, low, ref rest @ ..]) => (usize::from(u16::from_be_bytes([high, low])), rest),
+            (0x82, &[high @ 1..=0xff, low, ref rest @ ..]) => {
+                (usize::from(u16::from_be_bytes([high, low])), rest)
+            }
             _ => return Err(KeyError::MalformedDer),
         };
         if *found != tag || length > rest.len() {
@@ -71,7 +74,10 @@ impl<'a> Der<'a> {
     /// The suite of an `AlgorithmIdentifier`.
     fn algorithm(&mut self) -> Result<Algorithm, KeyError> {
         let found = self.take(SEQUENCE)?;
-        Algorithm::ALL.into_iter().find(|&algorithm| identifier(algorithm) == found).ok_or(KeyError::UnknownAlgorithm)
+        Algorithm::ALL
+            .into_iter()
+            .find(|&algorithm| identifier(algorithm) == found)
+            .ok_or(KeyError::UnknownAlgorithm)
     }
 
     fn end(&self) -> Result<(), KeyError> {

@@ -3,7 +3,9 @@
 use pem_rfc7468::LineEnding;
 use zeroize::Zeroizing;
 
-use super::der::{MAX_DER, decode_public_der, decode_secret_der, encode_public_der, encode_secret_der};
+use super::der::{
+    MAX_DER, decode_public_der, decode_secret_der, encode_public_der, encode_secret_der,
+};
 use crate::signature::{KeyError, PublicKey, SecretKey};
 
 const SECRET: &str = "PRIVATE KEY";
@@ -13,11 +15,12 @@ const PUBLIC: &str = "PUBLIC KEY";
 pub const MAX_PEM: usize = if cfg!(feature = "host") { 2048 } else { 320 };
 
 fn decode<'b>(pem: &[u8], label: &str, buffer: &'b mut [u8]) -> Result<&'b [u8], KeyError> {
-    let (found, der) = pem_rfc7468::decode(pem, buffer).map_err(|_| match pem_rfc7468::decode_label(pem) {
-        // Other kinds of key may be longer than ours or carry headers.
-        Ok(found) if found != label => KeyError::WrongPemLabel,
-        _ => KeyError::MalformedPem,
-    })?;
+    let (found, der) =
+        pem_rfc7468::decode(pem, buffer).map_err(|_| match pem_rfc7468::decode_label(pem) {
+            // Other kinds of key may be longer than ours or carry headers.
+            Ok(found) if found != label => KeyError::WrongPemLabel,
+            _ => KeyError::MalformedPem,
+        })?;
     if found == label { Ok(der) } else { Err(KeyError::WrongPemLabel) }
 }
 

@@ -56,10 +56,20 @@ impl RosterDraft<'_> {
     #[must_use]
     pub fn size(&self) -> usize {
         // The heads of strings and arrays have at most 9 bytes each, a signature at most 2,420.
-        let certificates = |certificates: &[&[u8]]| certificates.iter().map(|bytes| bytes.len() + 9).sum::<usize>();
-        let devices = self.devices.iter().map(|device| 36 + device.name.len() + certificates(device.certificates)).sum::<usize>();
+        let certificates = |certificates: &[&[u8]]| {
+            certificates.iter().map(|bytes| bytes.len() + 9).sum::<usize>()
+        };
+        let devices = self
+            .devices
+            .iter()
+            .map(|device| 36 + device.name.len() + certificates(device.certificates))
+            .sum::<usize>();
         let coordinator = self.coordinator.map_or(1, |bytes| bytes.len() + 9);
-        256 + Algorithm::MlDsa44.signature_length() + self.group_name.len() + 34 * self.history.len() + coordinator + devices
+        256 + Algorithm::MlDsa44.signature_length()
+            + self.group_name.len()
+            + 34 * self.history.len()
+            + coordinator
+            + devices
     }
 
     /// Writes the payload and checks all of it but the certificates' signatures.
@@ -69,7 +79,11 @@ impl RosterDraft<'_> {
     pub fn payload<'s>(&self, scratch: &'s mut [u8]) -> Result<&'s [u8], RosterError> {
         let version = u32::try_from(self.history.len()).map_err(|_| RosterError::HistoryLength)?;
         let mut out = Writer::new(scratch);
-        out.array(12)?.uint(1u8)?.text(self.group_name)?.bytes(&GroupId::of(self.group_name).0)?.uint(version)?;
+        out.array(12)?
+            .uint(1u8)?
+            .text(self.group_name)?
+            .bytes(&GroupId::of(self.group_name).0)?
+            .uint(version)?;
         out.array(u64::from(version))?;
         for digest in self.history {
             out.bytes(&digest.0)?;
@@ -79,7 +93,10 @@ impl RosterDraft<'_> {
         out.optional(self.coordinator, Writer::bytes)?;
         out.array(self.devices.len() as u64)?;
         for device in self.devices {
-            out.array(3)?.bytes(&device.id(self.group_name).0)?.text(device.name)?.array(device.certificates.len() as u64)?;
+            out.array(3)?
+                .bytes(&device.id(self.group_name).0)?
+                .text(device.name)?
+                .array(device.certificates.len() as u64)?;
             for certificate in device.certificates {
                 out.bytes(certificate)?;
             }
@@ -93,7 +110,11 @@ impl RosterDraft<'_> {
     ///
     /// # Errors
     /// [`BufferTooSmall`].
-    pub fn message<'s>(operator: Algorithm, payload: &[u8], scratch: &'s mut [u8]) -> Result<&'s [u8], BufferTooSmall> {
+    pub fn message<'s>(
+        operator: Algorithm,
+        payload: &[u8],
+        scratch: &'s mut [u8],
+    ) -> Result<&'s [u8], BufferTooSmall> {
         sig_structure(scratch, protected(operator, Typ::Roster, &mut [0; _])?, payload)
     }
 
@@ -108,7 +129,12 @@ impl RosterDraft<'_> {
         out: &'o mut [u8],
     ) -> Result<&'o [u8], BufferTooSmall> {
         let mut out = Writer::new(out);
-        Sign1::encode(&mut out, protected(operator, Typ::Roster, &mut [0; _])?, payload, signature)?;
+        Sign1::encode(
+            &mut out,
+            protected(operator, Typ::Roster, &mut [0; _])?,
+            payload,
+            signature,
+        )?;
         Ok(out.finish())
     }
 
@@ -116,7 +142,12 @@ impl RosterDraft<'_> {
     ///
     /// # Errors
     /// [`RosterError`]. The certificates' signatures are not checked here: [`Roster::open`] does.
-    pub fn sign<'o>(&self, operator: &dyn Signer, scratch: &mut [u8], out: &'o mut [u8]) -> Result<&'o [u8], RosterError> {
+    pub fn sign<'o>(
+        &self,
+        operator: &dyn Signer,
+        scratch: &mut [u8],
+        out: &'o mut [u8],
+    ) -> Result<&'o [u8], RosterError> {
         let payload = self.payload(scratch)?;
         let signature = operator.signature(Self::message(operator.algorithm(), payload, out)?)?;
         Ok(Self::attach(operator.algorithm(), payload, &signature, out)?)

@@ -79,13 +79,22 @@ impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::OverBudget { round, kept, due } => {
-                write!(f, "OverBudget: round {round} keeps {kept} events; the budget asks for round {due}")
+                write!(
+                    f,
+                    "OverBudget: round {round} keeps {kept} events; the budget asks for round {due}"
+                )
             }
             Self::StoppedEarly { round, due, fitting } => {
-                write!(f, "StoppedEarly: round {round}, though the {fitting} events of round {due} fit the budget")
+                write!(
+                    f,
+                    "StoppedEarly: round {round}, though the {fitting} events of round {due} fit the budget"
+                )
             }
             Self::RoundOverstated { round, announced } => {
-                write!(f, "RoundOverstated: a device was told round {announced}, the epoch ended at round {round}")
+                write!(
+                    f,
+                    "RoundOverstated: a device was told round {announced}, the epoch ended at round {round}"
+                )
             }
         }
     }
@@ -125,16 +134,27 @@ impl Tally {
         let due = self.due();
         // More counters can only ask for a higher round.
         if round < due {
-            return Verdict::Unjustified(Finding::OverBudget { round, kept: self.from_round(round), due });
+            return Verdict::Unjustified(Finding::OverBudget {
+                round,
+                kept: self.from_round(round),
+                due,
+            });
         }
         if self.announced > round {
-            return Verdict::Unjustified(Finding::RoundOverstated { round, announced: self.announced });
+            return Verdict::Unjustified(Finding::RoundOverstated {
+                round,
+                announced: self.announced,
+            });
         }
         if doubt.missing || (doubt.restarted && round > due) {
             return Verdict::Undetermined;
         }
         if round > due {
-            return Verdict::Unjustified(Finding::StoppedEarly { round, due, fitting: self.from_round(due) });
+            return Verdict::Unjustified(Finding::StoppedEarly {
+                round,
+                due,
+                fitting: self.from_round(due),
+            });
         }
         Verdict::Justified
     }

@@ -78,7 +78,9 @@ impl Subtree {
 
     /// Whether it is the left half of what the other one is the right half of.
     fn is_left_of(&self, other: &Self) -> bool {
-        self.is_left() && self.height == other.height && u64::from(self.start) + (1 << self.height) == u64::from(other.start)
+        self.is_left()
+            && self.height == other.height
+            && u64::from(self.start) + (1 << self.height) == u64::from(other.start)
     }
 }
 
@@ -92,13 +94,22 @@ struct Growing {
 impl Growing {
     /// Adds the subtree that follows, whose entries end at `end`. `replace` puts one root in the place of the entries of a subtree, which end
     /// where it is told, and says where that ends. Says where the entries end now.
-    fn add(&mut self, subtree: Subtree, end: usize, mut replace: impl FnMut(&Subtree, usize) -> usize) -> usize {
+    fn add(
+        &mut self,
+        subtree: Subtree,
+        end: usize,
+        mut replace: impl FnMut(&Subtree, usize) -> usize,
+    ) -> usize {
         let (mut subtree, mut end) = (subtree, end);
         loop {
             if end - subtree.at > ROOT {
                 end = replace(&subtree, end);
             }
-            let Some(left) = self.waiting[..self.count].last().filter(|left| left.is_left_of(&subtree)) else { break };
+            let Some(left) =
+                self.waiting[..self.count].last().filter(|left| left.is_left_of(&subtree))
+            else {
+                break;
+            };
             subtree = Subtree { height: left.height + 1, ..*left };
             self.count -= 1;
         }
@@ -132,8 +143,11 @@ impl<const N: usize> Buffer<N> {
     fn entry_before(&self, used: usize, at: usize) -> Option<Entry> {
         let head = self.bytes[..used].get(at..)?.first_chunk::<HEAD>()?;
         let start = u32::from_be_bytes([head[0], head[1], head[2], head[3]]);
-        let kind =
-            if head[4] & SUBTREE == 0 { Kind::Record(Level(head[4])) } else { Kind::Subtree(u32::from(head[4] & !SUBTREE)) };
+        let kind = if head[4] & SUBTREE == 0 {
+            Kind::Record(Level(head[4]))
+        } else {
+            Kind::Subtree(u32::from(head[4] & !SUBTREE))
+        };
         let length = usize::from(u16::from_be_bytes([head[5], head[6]]));
         Some(Entry { start, kind, at, end: at + HEAD + length })
     }
@@ -278,7 +292,9 @@ impl<const N: usize> Buffer<N> {
             let content = self.content(&entry);
             let root = match entry.kind {
                 Kind::Record(_) => tree::leaf(content),
-                Kind::Subtree(_) => content.first_chunk().map_or(Digest::NULL, |root| Digest(*root)),
+                Kind::Subtree(_) => {
+                    content.first_chunk().map_or(Digest::NULL, |root| Digest(*root))
+                }
             };
             frontier.append(entry.height(), root);
             at = entry.end;

@@ -64,7 +64,11 @@ impl Rate {
             return Some(all);
         }
         let most = levels.saturating_sub(1);
-        let rounded = if self.digits > most { Self::binary(self.numerator >> (self.digits - most), most)? } else { self };
+        let rounded = if self.digits > most {
+            Self::binary(self.numerator >> (self.digits - most), most)?
+        } else {
+            self
+        };
         let last = rounded.digits;
         let mut mask = all & !((1 << last) - 1);
         for digit in 1..last {
@@ -85,7 +89,11 @@ impl Rate {
 
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.digits == 0 { f.write_str("1") } else { write!(f, "{}/{}", self.numerator, 1u64 << self.digits) }
+        if self.digits == 0 {
+            f.write_str("1")
+        } else {
+            write!(f, "{}/{}", self.numerator, 1u64 << self.digits)
+        }
     }
 }
 
@@ -94,7 +102,8 @@ impl FromStr for Rate {
 
     fn from_str(text: &str) -> Result<Self, RateError> {
         let digits = |text: &str| -> Result<u64, RateError> {
-            if text.is_empty() || text.len() > 18 || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+            if text.is_empty() || text.len() > 18 || !text.bytes().all(|byte| byte.is_ascii_digit())
+            {
                 return Err(RateError);
             }
             text.parse().map_err(|_| RateError)
@@ -147,9 +156,14 @@ named_errors! {
 pub fn rate_levels(rate: Rate, statement: &Statement) -> Result<u32, ChoiceError> {
     let mask = rate.levels(statement.counters.levels()).ok_or(ChoiceError::RateUnavailable)?;
     let surviving = statement.surviving();
-    let empty = (0..statement.counters.levels()).filter(|&level| statement.counters.at(Level(level)) == 0);
+    let empty =
+        (0..statement.counters.levels()).filter(|&level| statement.counters.at(Level(level)) == 0);
     let empty = empty.fold(0, |mask, level| mask | 1 << level);
-    if mask & !surviving & !empty != 0 { Err(ChoiceError::RateUnavailable) } else { Ok(mask & surviving) }
+    if mask & !surviving & !empty != 0 {
+        Err(ChoiceError::RateUnavailable)
+    } else {
+        Ok(mask & surviving)
+    }
 }
 
 /// Collects the parts of one epoch, to compute what *at most* serves of them.
@@ -203,13 +217,18 @@ impl EpochCounts {
     /// The levels whose events exist, in every part that has any there: those from the round on that no part dropped or lost.
     #[must_use]
     pub fn surviving(&self) -> u32 {
-        (0..self.levels).filter(|level| self.available >> level & 1 == 1).fold(0, |mask, level| mask | 1 << level)
+        (0..self.levels)
+            .filter(|level| self.available >> level & 1 == 1)
+            .fold(0, |mask, level| mask | 1 << level)
     }
 
     /// How many events exist.
     #[must_use]
     pub fn existing(&self) -> u64 {
-        (0..self.levels).filter(|level| self.available >> level & 1 == 1).map(|level| self.counts[usize::from(level)]).sum()
+        (0..self.levels)
+            .filter(|level| self.available >> level & 1 == 1)
+            .map(|level| self.counts[usize::from(level)])
+            .sum()
     }
 
     /// All events of the epoch.
@@ -253,10 +272,18 @@ impl<'a> UniformSample<'a> {
     ///
     /// # Errors
     /// `NotAsAsked` if the sample is of another seal, or holds other levels; else as [`rate_levels`].
-    pub fn by_rate(sample: Sample<'a, Authentic>, seal: &Seal<Authentic>, rate: Rate) -> Result<Self, ChoiceError> {
+    pub fn by_rate(
+        sample: Sample<'a, Authentic>,
+        seal: &Seal<Authentic>,
+        rate: Rate,
+    ) -> Result<Self, ChoiceError> {
         let mask = rate_levels(rate, seal.statement())?;
         let forced = matches!(sample.select, Select::Levels(selected) if selected == mask);
-        if forced && sample.seal == seal.digest() { Ok(Self { sample }) } else { Err(ChoiceError::NotAsAsked) }
+        if forced && sample.seal == seal.digest() {
+            Ok(Self { sample })
+        } else {
+            Err(ChoiceError::NotAsAsked)
+        }
     }
 
     /// A sample that is what its part was forced to serve.
@@ -303,17 +330,37 @@ mod tests {
             for k in 1..=64u64 {
                 let rate = Rate::new(k, 64).unwrap();
                 let Some(mask) = rate.levels(levels) else { continue };
-                let share = |level: u8| 0.5f64.powi(i32::from(if level + 1 == levels { level } else { level + 1 }));
+                let share = |level: u8| {
+                    0.5f64.powi(i32::from(if level + 1 == levels { level } else { level + 1 }))
+                };
                 let sum: f64 = (0..levels).filter(|level| mask >> level & 1 == 1).map(share).sum();
                 let steps = f64::from(1u32 << levels.saturating_sub(1).min(31));
-                assert_eq!(sum, (rate.as_f64() * steps).floor() / steps, "{rate} with {levels} levels");
+                assert_eq!(
+                    sum,
+                    (rate.as_f64() * steps).floor() / steps,
+                    "{rate} with {levels} levels"
+                );
             }
         }
     }
 
     #[test]
     fn refuses_what_is_no_rate() {
-        for text in ["", "0", "0/8", "9/8", "1.5", "-1", "1/0", "x", "1/", "/2", "0.", "1e-3", "99999999999999999999"] {
+        for text in [
+            "",
+            "0",
+            "0/8",
+            "9/8",
+            "1.5",
+            "-1",
+            "1/0",
+            "x",
+            "1/",
+            "/2",
+            "0.",
+            "1e-3",
+            "99999999999999999999",
+        ] {
             assert_eq!(text.parse::<Rate>(), Err(RateError), "{text}");
         }
     }

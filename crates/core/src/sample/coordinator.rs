@@ -36,7 +36,10 @@ impl Coordinator {
     /// An epoch's start: round 0, nothing kept. A group has 1 to 32 levels; a level outside is declined.
     #[must_use]
     pub fn new(levels: u8, budget: u64) -> Self {
-        debug_assert!((1..=MAX_LEVELS).contains(&usize::from(levels)), "a group has 1 to 32 levels");
+        debug_assert!(
+            (1..=MAX_LEVELS).contains(&usize::from(levels)),
+            "a group has 1 to 32 levels"
+        );
         Self { budget, levels, round: 0, kept: [0; MAX_LEVELS], total: 0 }
     }
 
@@ -134,7 +137,9 @@ mod tests {
                 return;
             }
             self.queues[level].push(event);
-            while self.queues.iter().map(Vec::len).sum::<usize>() > budget && self.round < self.queues.len() {
+            while self.queues.iter().map(Vec::len).sum::<usize>() > budget
+                && self.round < self.queues.len()
+            {
                 self.queues[self.round].clear();
                 self.round += 1;
             }

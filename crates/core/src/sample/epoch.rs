@@ -41,14 +41,20 @@ impl<'e> WholeEpoch<'e> {
     ///
     /// # Errors
     /// [`EpochError`]; no parts at all are `Missing`.
-    pub fn new(parts: &'e [Seal<Authentic>], next: Option<&Seal<Authentic>>) -> Result<Self, EpochError> {
-        let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return Err(EpochError::Missing) };
+    pub fn new(
+        parts: &'e [Seal<Authentic>],
+        next: Option<&Seal<Authentic>>,
+    ) -> Result<Self, EpochError> {
+        let (Some(first), Some(last)) = (parts.first(), parts.last()) else {
+            return Err(EpochError::Missing);
+        };
         let epoch = first.statement().epoch;
         if first.statement().last.is_some_and(|(_, before)| before >= epoch) {
             return Err(EpochError::Missing);
         }
         let follows = |before: &Seal<Authentic>, after: &Seal<Authentic>| {
-            after.statement().device == before.statement().device && after.statement().prev == before.digest()
+            after.statement().device == before.statement().device
+                && after.statement().prev == before.digest()
         };
         for (before, after) in parts.iter().zip(parts.iter().skip(1)) {
             if after.statement().epoch != epoch || !follows(before, after) {
@@ -59,7 +65,11 @@ impl<'e> WholeEpoch<'e> {
             }
         }
         let ended = |next: &Seal<Authentic>| next.statement().epoch > epoch && follows(last, next);
-        if last.statement().last_in_epoch || next.is_some_and(ended) { Ok(Self { parts }) } else { Err(EpochError::TailUnknown) }
+        if last.statement().last_in_epoch || next.is_some_and(ended) {
+            Ok(Self { parts })
+        } else {
+            Err(EpochError::TailUnknown)
+        }
     }
 
     /// Its parts, by index.
@@ -71,7 +81,9 @@ impl<'e> WholeEpoch<'e> {
     /// Its events per level.
     #[must_use]
     pub fn counts(&self) -> EpochCounts {
-        let mut counts = EpochCounts::new(self.parts.first().map_or(1, |part| part.statement().counters.levels()));
+        let mut counts = EpochCounts::new(
+            self.parts.first().map_or(1, |part| part.statement().counters.levels()),
+        );
         self.parts.iter().for_each(|part| counts.add(part.statement()));
         counts
     }
@@ -85,7 +97,10 @@ impl<'e> WholeEpoch<'e> {
     /// Its events per level, if it was kept within a budget and ended at `round`: levels below it do not survive.
     #[must_use]
     pub fn counts_from(&self, round: Round) -> EpochCounts {
-        let mut counts = EpochCounts::at_round(self.parts.first().map_or(1, |part| part.statement().counters.levels()), round);
+        let mut counts = EpochCounts::at_round(
+            self.parts.first().map_or(1, |part| part.statement().counters.levels()),
+            round,
+        );
         self.parts.iter().for_each(|part| counts.add(part.statement()));
         counts
     }
@@ -117,11 +132,12 @@ impl<'e> WholeEpoch<'e> {
             return Err(ChoiceError::SchemeMismatch);
         }
         let counts = self.counts_from(round);
-        let drawn = usize::try_from(counts.existing().min(count.into())).map_err(|_| ChoiceError::ScratchTooSmall)?;
+        let drawn = usize::try_from(counts.existing().min(count.into()))
+            .map_err(|_| ChoiceError::ScratchTooSmall)?;
         let chosen = chosen.get_mut(..drawn).ok_or(ChoiceError::ScratchTooSmall)?;
         let parts = self.parts.iter().map(Seal::statement);
-        let chosen =
-            existing::draw(engine, parts, counts.surviving(), seed, chosen, scratch).map_err(|_| ChoiceError::ScratchTooSmall)?;
+        let chosen = existing::draw(engine, parts, counts.surviving(), seed, chosen, scratch)
+            .map_err(|_| ChoiceError::ScratchTooSmall)?;
         Ok(Forced { parts: self.parts, select: Selected::Events(chosen) })
     }
 }
@@ -160,7 +176,8 @@ impl<'e> Forced<'e> {
             let select = match rest {
                 Selected::Levels(mask) => Selected::Levels(mask & statement.surviving()),
                 Selected::Events(positions) => {
-                    let (mine, others) = positions.split_at(positions.partition_point(|&position| position < start));
+                    let (mine, others) =
+                        positions.split_at(positions.partition_point(|&position| position < start));
                     rest = Selected::Events(others);
                     Selected::Events(mine)
                 }
@@ -190,15 +207,24 @@ impl<'e> ForcedPart<'e> {
     ///
     /// # Errors
     /// `NotAsAsked`.
-    pub fn check<'a>(&self, sample: Sample<'a, Authentic>) -> Result<UniformSample<'a>, ChoiceError> {
+    pub fn check<'a>(
+        &self,
+        sample: Sample<'a, Authentic>,
+    ) -> Result<UniformSample<'a>, ChoiceError> {
         let forced = match (self.select, &sample.select) {
             (Selected::Levels(mask), Select::Levels(selected)) => mask == *selected,
             (Selected::Events(positions), Select::Events(gaps)) => {
                 positions.iter().map(|position| Sequence(position - self.start)).eq(gaps.iter())
             }
-            (Selected::Events(positions), Select::Levels(mask)) => *mask == 0 && positions.is_empty(),
+            (Selected::Events(positions), Select::Levels(mask)) => {
+                *mask == 0 && positions.is_empty()
+            }
             (Selected::Levels(_), Select::Events(_)) => false,
         };
-        if forced && sample.seal == self.seal.digest() { Ok(UniformSample::forced(sample)) } else { Err(ChoiceError::NotAsAsked) }
+        if forced && sample.seal == self.seal.digest() {
+            Ok(UniformSample::forced(sample))
+        } else {
+            Err(ChoiceError::NotAsAsked)
+        }
     }
 }

@@ -40,7 +40,8 @@ pub fn draw<'c, 's, E: Engine>(
     let mut rest = &mut *chosen;
     for part in parts {
         let (n, count) = (part.counters.total(), existing(part));
-        let (mine, others) = rest.split_at_mut(rest.partition_point(|&drawn| drawn < before + count));
+        let (mine, others) =
+            rest.split_at_mut(rest.partition_point(|&drawn| drawn < before + count));
         rest = others;
         if count == n {
             mine.iter_mut().for_each(|drawn| *drawn = *drawn - before + start);
@@ -83,7 +84,8 @@ mod tests {
 
     /// A part of `n` events of a tree.
     fn part(salt: [u8; 16], n: u32, own_round: u8) -> Statement {
-        let mut statement = Statement::new(Scheme::Tree, GroupId([1; 8]), Digest::NULL, DeviceId([2; 8]), LEVELS);
+        let mut statement =
+            Statement::new(Scheme::Tree, GroupId([1; 8]), Digest::NULL, DeviceId([2; 8]), LEVELS);
         statement.epoch = EpochNumber(7);
         statement.salt = Salt(salt);
         statement.own_round = Round(own_round);
@@ -100,7 +102,16 @@ mod tests {
     fn drawn(parts: &[Statement], round: u8, seed: u8, count: usize) -> Vec<u64> {
         let (mut chosen, mut scratch) = (vec![0; count], vec![Swap::FREE; scratch_for(count)]);
         let seed = Digest::of(&[&[seed]]).0;
-        draw(&Scalar, parts.iter(), surviving(parts, round).surviving(), &seed, &mut chosen, &mut scratch).unwrap().to_vec()
+        draw(
+            &Scalar,
+            parts.iter(),
+            surviving(parts, round).surviving(),
+            &seed,
+            &mut chosen,
+            &mut scratch,
+        )
+        .unwrap()
+        .to_vec()
     }
 
     /// Every event that exists, one after the other, as the text has it; a permutation of them; the first of it, in order.
@@ -110,17 +121,24 @@ mod tests {
         let level = |part: &Statement, seq: u64| part.salt.level(Sequence(seq), LEVELS).0;
         let dropped = |wanted: u8| {
             let by = |part: &&Statement| wanted < part.own_round.0;
-            wanted < round || parts.iter().filter(by).any(|part| (0..part.counters.total()).any(|seq| level(part, seq) == wanted))
+            wanted < round
+                || parts
+                    .iter()
+                    .filter(by)
+                    .any(|part| (0..part.counters.total()).any(|seq| level(part, seq) == wanted))
         };
         for part in parts {
             let n = part.counters.total();
-            existing.extend((0..n).filter(|&seq| !dropped(level(part, seq))).map(|seq| start + seq));
+            existing
+                .extend((0..n).filter(|&seq| !dropped(level(part, seq))).map(|seq| start + seq));
             start += n;
         }
         let (mut chosen, mut scratch) = (vec![0; count], vec![Swap::FREE; scratch_for(count)]);
         let seed = Digest::of(&[&[seed]]).0;
         let total = existing.len() as u64;
-        let chosen = choose(&seed, DeviceId([2; 8]), EpochNumber(7), total, &mut chosen, &mut scratch).unwrap();
+        let chosen =
+            choose(&seed, DeviceId([2; 8]), EpochNumber(7), total, &mut chosen, &mut scratch)
+                .unwrap();
         let mut chosen: Vec<u64> = chosen.iter().map(|&number| existing[number as usize]).collect();
         chosen.sort_unstable();
         chosen
@@ -143,7 +161,9 @@ mod tests {
         let parts = [part([1; 16], 60, 0), part([2; 16], 40, 0)];
         let (mut chosen, mut scratch) = ([0; 10], [Swap::FREE; 21]);
         let seed = Digest::of(&[&[9]]).0;
-        let chosen = choose(&seed, DeviceId([2; 8]), EpochNumber(7), 100, &mut chosen, &mut scratch).unwrap();
+        let chosen =
+            choose(&seed, DeviceId([2; 8]), EpochNumber(7), 100, &mut chosen, &mut scratch)
+                .unwrap();
         chosen.sort_unstable();
         assert_eq!(drawn(&parts, 0, 9, 10), chosen);
     }
@@ -168,17 +188,27 @@ mod tests {
         for i in 0..2000_u32 {
             let (mut chosen, mut scratch) = ([0; 8], [Swap::FREE; 17]);
             let seed = Digest::of(&[b"existing", &i.to_be_bytes()]).0;
-            for &at in &*draw(&Scalar, parts.iter(), levels, &seed, &mut chosen, &mut scratch).unwrap() {
+            for &at in
+                &*draw(&Scalar, parts.iter(), levels, &seed, &mut chosen, &mut scratch).unwrap()
+            {
                 hits[at as usize] += 1;
             }
         }
-        assert_eq!(hits.iter().sum::<u32>(), existing.iter().map(|&at| hits[at as usize]).sum::<u32>(), "none that is not there");
+        assert_eq!(
+            hits.iter().sum::<u32>(),
+            existing.iter().map(|&at| hits[at as usize]).sum::<u32>(),
+            "none that is not there"
+        );
         let expected = (2000 * count) as f64 / total as f64;
-        let square: f64 = existing.iter().map(|&at| (f64::from(hits[at as usize]) - expected).powi(2) / expected).sum();
+        let square: f64 = existing
+            .iter()
+            .map(|&at| (f64::from(hits[at as usize]) - expected).powi(2) / expected)
+            .sum();
         let statistic = square * (total - 1) as f64 / (total - count) as f64;
         // Wilson and Hilferty's quantile.
         let freedom = (total - 1) as f64;
-        let quantile = freedom * (1.0 - 2.0 / (9.0 * freedom) + 3.09 * (2.0 / (9.0 * freedom)).sqrt()).powi(3);
+        let quantile =
+            freedom * (1.0 - 2.0 / (9.0 * freedom) + 3.09 * (2.0 / (9.0 * freedom)).sqrt()).powi(3);
         assert!(statistic < quantile, "{statistic} of at most {quantile}");
     }
 }

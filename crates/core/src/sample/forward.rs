@@ -68,7 +68,13 @@ impl<const N: usize> Forwarder<N> {
     /// For a seal that is being opened, in a group of `levels` levels, at the highest round that the device has been told for this
     /// epoch (0 if none).
     #[must_use]
-    pub fn new(index: SealIndex, epoch: EpochNumber, (scheme, framing): (Scheme, Framing), levels: u8, announced: Round) -> Self {
+    pub fn new(
+        index: SealIndex,
+        epoch: EpochNumber,
+        (scheme, framing): (Scheme, Framing),
+        levels: u8,
+        announced: Round,
+    ) -> Self {
         let announced = announced.min(Round(levels.saturating_sub(1)));
         Self {
             index,
@@ -126,13 +132,19 @@ impl<const N: usize> Forwarder<N> {
         if self.scheme == Scheme::Star {
             return true;
         }
-        let length = |round: u8| if level.0 >= round { HEAD + record.len() } else { Buffer::<N>::skipped_length(record) };
-        let fits = |round: u8, used: usize| used + length(round) <= N && (level.0 < round || record.len() <= MAX_RECORD);
+        let length = |round: u8| {
+            if level.0 >= round { HEAD + record.len() } else { Buffer::<N>::skipped_length(record) }
+        };
+        let fits = |round: u8, used: usize| {
+            used + length(round) <= N && (level.0 < round || record.len() <= MAX_RECORD)
+        };
         if fits(self.own.0, self.buffer.used()) {
             return true;
         }
         // At the last level a seal is closed with whatever it has rather than left without its finer levels.
-        let Some(round) = (self.own.0 + 1..self.lost.levels()).find(|round| fits(*round, self.buffer.collapsed(*round))) else {
+        let Some(round) = (self.own.0 + 1..self.lost.levels())
+            .find(|round| fits(*round, self.buffer.collapsed(*round)))
+        else {
             return false;
         };
         self.own.0 = round;
@@ -195,7 +207,10 @@ impl<const N: usize> Forwarder<N> {
     ///
     /// # Errors
     /// [`BufferTooSmall`] if not even one event fits `scratch`.
-    pub fn next_frame<'s>(&mut self, scratch: &'s mut [u8]) -> Result<Option<Forward<'s>>, BufferTooSmall> {
+    pub fn next_frame<'s>(
+        &mut self,
+        scratch: &'s mut [u8],
+    ) -> Result<Option<Forward<'s>>, BufferTooSmall> {
         let is_tree = self.scheme == Scheme::Tree;
         let sendable = self.buffer.sendable(!is_tree || self.is_over);
         let first = self.buffer.first_unsent().filter(|entry| entry.at < sendable);
@@ -212,7 +227,15 @@ impl<const N: usize> Forwarder<N> {
             let is_in = match entry.kind {
                 Kind::Record(level) => {
                     let prefix = self.framing.prefix(record).flatten();
-                    encode_event(&mut out, sequence(next), sequence(entry.start), level, prefix, record).is_ok()
+                    encode_event(
+                        &mut out,
+                        sequence(next),
+                        sequence(entry.start),
+                        level,
+                        prefix,
+                        record,
+                    )
+                    .is_ok()
                         && out.position() + digests <= room
                 }
                 Kind::Subtree(_) => before + digests + 32 <= room,
@@ -259,7 +282,8 @@ impl<const N: usize> Forwarder<N> {
     /// nothing here.
     pub fn acknowledge(&mut self, acknowledgement: &Acknowledgement) -> bool {
         let Ok(next) = u32::try_from(acknowledgement.next.0) else { return false };
-        let is_news = acknowledgement.index == self.index && next > self.acknowledged && next <= self.noted;
+        let is_news =
+            acknowledgement.index == self.index && next > self.acknowledged && next <= self.noted;
         if is_news {
             self.acknowledged = next;
             // Where it is ahead of what was sent again, the rest need not be.
@@ -383,7 +407,13 @@ mod tests {
     #[test]
     fn an_event_without_a_sequence_number_is_not_taken() {
         let framing = Framing::Prefixed;
-        let mut forwarder = Forwarder::<64>::new(SealIndex(0), EpochNumber(0), (Scheme::Star, framing), 4, Round(0));
+        let mut forwarder = Forwarder::<64>::new(
+            SealIndex(0),
+            EpochNumber(0),
+            (Scheme::Star, framing),
+            4,
+            Round(0),
+        );
         forwarder.noted = u32::MAX - 1;
         assert_eq!(forwarder.note(Level(3), b"last"), Noted::Buffered);
         let before = (forwarder.noted(), forwarder.buffered(), forwarder.rounds());

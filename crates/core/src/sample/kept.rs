@@ -38,7 +38,9 @@ impl Sample<'_, Authentic> {
     pub fn keep<B: for<'b> From<&'b [u8]>>(&self) -> Kept<B> {
         let select = match &self.select {
             Select::Levels(mask) => KeptSelect::Levels(*mask),
-            Select::Events(gaps) => KeptSelect::Events { encoded: B::from(gaps.encoded()), length: gaps.len() },
+            Select::Events(gaps) => {
+                KeptSelect::Events { encoded: B::from(gaps.encoded()), length: gaps.len() }
+            }
         };
         Kept {
             seal: self.seal,
@@ -58,7 +60,9 @@ impl<B: AsRef<[u8]>> Kept<B> {
     pub fn sample(&self) -> Sample<'_, Authentic> {
         let select = match &self.select {
             KeptSelect::Levels(mask) => Select::Levels(*mask),
-            KeptSelect::Events { encoded, length } => Select::Events(Gaps::checked(encoded.as_ref(), *length)),
+            KeptSelect::Events { encoded, length } => {
+                Select::Events(Gaps::checked(encoded.as_ref(), *length))
+            }
         };
         Sample {
             seal: self.seal,

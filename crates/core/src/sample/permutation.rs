@@ -74,7 +74,9 @@ pub fn choose<'c>(
 
 /// The generator of one device's epoch.
 fn words(seed: &[u8; 32], device: DeviceId, epoch: EpochNumber) -> ChaCha12Rng {
-    ChaCha12Rng::from_seed(Digest::of(&[b"moteseal/1/perm", seed, &device.0, &epoch.0.to_be_bytes()]).0)
+    ChaCha12Rng::from_seed(
+        Digest::of(&[b"moteseal/1/perm", seed, &device.0, &epoch.0.to_be_bytes()]).0,
+    )
 }
 
 /// A uniform number below `span` (at least 1): words at or above the largest multiple of `span` are passed over.
@@ -139,12 +141,16 @@ mod tests {
 
     fn sparse(seed: &[u8; 32], total: u64, m: usize, scratch: usize) -> Vec<u64> {
         let mut chosen = vec![0; m];
-        choose(seed, DEVICE, EpochNumber(7), total, &mut chosen, &mut vec![Swap::FREE; scratch]).unwrap().to_vec()
+        choose(seed, DEVICE, EpochNumber(7), total, &mut chosen, &mut vec![Swap::FREE; scratch])
+            .unwrap()
+            .to_vec()
     }
 
     /// The shuffle as the text of the specification has it, over all positions.
     fn dense(seed: &[u8; 32], total: u64, m: usize) -> Vec<u64> {
-        let mut stream = ChaCha12Rng::from_seed(Digest::of(&[b"moteseal/1/perm", seed, b"device 1", &7_u64.to_be_bytes()]).0);
+        let mut stream = ChaCha12Rng::from_seed(
+            Digest::of(&[b"moteseal/1/perm", seed, b"device 1", &7_u64.to_be_bytes()]).0,
+        );
         let mut positions: Vec<u64> = (0..total).collect();
         for i in 0..m.min(positions.len()) {
             let span = u128::from(total) - i as u128;
@@ -191,7 +197,15 @@ mod tests {
     fn devices_and_epochs_and_seeds_draw_apart() {
         let draw = |seed: u8, device, epoch| {
             let mut chosen = [0; 8];
-            choose(&[seed; 32], DeviceId([device; 8]), EpochNumber(epoch), 1 << 40, &mut chosen, &mut [Swap::FREE; 17]).unwrap();
+            choose(
+                &[seed; 32],
+                DeviceId([device; 8]),
+                EpochNumber(epoch),
+                1 << 40,
+                &mut chosen,
+                &mut [Swap::FREE; 17],
+            )
+            .unwrap();
             chosen
         };
         let base = draw(0, 0, 0);
@@ -201,7 +215,10 @@ mod tests {
     #[test]
     fn too_little_scratch_is_refused() {
         let scratch = &mut [Swap::FREE; 4];
-        assert_eq!(choose(&[0; 32], DEVICE, EpochNumber(0), 100, &mut [0; 4], scratch), Err(ScratchTooSmall));
+        assert_eq!(
+            choose(&[0; 32], DEVICE, EpochNumber(0), 100, &mut [0; 4], scratch),
+            Err(ScratchTooSmall)
+        );
         assert!(choose(&[0; 32], DEVICE, EpochNumber(0), 3, &mut [0; 4], scratch).is_ok());
     }
 
@@ -221,8 +238,14 @@ mod tests {
     #[test]
     fn the_generator_is_chacha12_from_block_0() {
         let mut stream = ChaCha12Rng::from_seed([0; 32]);
-        assert_eq!(stream.next_u64().to_le_bytes(), [0x9b, 0xf4, 0x9a, 0x6a, 0x07, 0x55, 0xf9, 0x53]);
-        assert_eq!(stream.next_u64().to_le_bytes(), [0x81, 0x1f, 0xce, 0x12, 0x5f, 0x26, 0x83, 0xd5]);
+        assert_eq!(
+            stream.next_u64().to_le_bytes(),
+            [0x9b, 0xf4, 0x9a, 0x6a, 0x07, 0x55, 0xf9, 0x53]
+        );
+        assert_eq!(
+            stream.next_u64().to_le_bytes(),
+            [0x81, 0x1f, 0xce, 0x12, 0x5f, 0x26, 0x83, 0xd5]
+        );
     }
 
     /// Over 2,000 seeds every draw hits each of 20 positions equally often: chi-square with 19 degrees of freedom stays below
@@ -235,19 +258,26 @@ mod tests {
         let mut hits = [[0_u32; POSITIONS]; DRAWS];
         for i in 0..2000_u32 {
             let seed = Digest::of(&[b"uniform", &i.to_be_bytes()]).0;
-            for (draw, position) in sparse(&seed, POSITIONS as u64, DRAWS, scratch_for(DRAWS)).into_iter().enumerate() {
+            for (draw, position) in
+                sparse(&seed, POSITIONS as u64, DRAWS, scratch_for(DRAWS)).into_iter().enumerate()
+            {
                 hits[draw][usize::try_from(position).unwrap()] += 1;
             }
         }
         let chi_square = |counts: &[u32]| {
             let expected = f64::from(counts.iter().sum::<u32>()) / POSITIONS as f64;
-            counts.iter().map(|&count| (f64::from(count) - expected).powi(2) / expected).sum::<f64>()
+            counts
+                .iter()
+                .map(|&count| (f64::from(count) - expected).powi(2) / expected)
+                .sum::<f64>()
         };
         for counts in &hits {
             let statistic = chi_square(counts);
             assert!(statistic < QUANTILE, "{statistic}");
         }
-        let together: Vec<u32> = (0..POSITIONS).map(|position| hits.iter().map(|counts| counts[position]).sum()).collect();
+        let together: Vec<u32> = (0..POSITIONS)
+            .map(|position| hits.iter().map(|counts| counts[position]).sum())
+            .collect();
         let statistic = chi_square(&together) * (POSITIONS - 1) as f64 / (POSITIONS - DRAWS) as f64;
         assert!(statistic < QUANTILE, "{statistic}");
     }

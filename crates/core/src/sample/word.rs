@@ -52,10 +52,14 @@ impl fmt::Display for WordError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Decode(error) => error.fmt(f),
-            Self::AlgorithmMismatch => f.write_str("AlgorithmMismatch: signed with another suite than the coordinator's key"),
+            Self::AlgorithmMismatch => f.write_str(
+                "AlgorithmMismatch: signed with another suite than the coordinator's key",
+            ),
             Self::Signature(error) => error.fmt(f),
             Self::WrongGroup => f.write_str("WrongGroup: signed for another group"),
-            Self::UnsortedDevices => f.write_str("UnsortedDevices: the devices do not ascend, or one has no seals"),
+            Self::UnsortedDevices => {
+                f.write_str("UnsortedDevices: the devices do not ascend, or one has no seals")
+            }
         }
     }
 }
@@ -63,7 +67,11 @@ impl fmt::Display for WordError {
 impl core::error::Error for WordError {}
 
 /// Checks that `coordinator` signed an object; its payload.
-fn prove<'a>(object: &Sign1<'a>, coordinator: &PublicKey, scratch: &mut [u8]) -> Result<&'a [u8], WordError> {
+fn prove<'a>(
+    object: &Sign1<'a>,
+    coordinator: &PublicKey,
+    scratch: &mut [u8],
+) -> Result<&'a [u8], WordError> {
     if object.header.algorithm != coordinator.algorithm() {
         return Err(WordError::AlgorithmMismatch);
     }
@@ -73,7 +81,12 @@ fn prove<'a>(object: &Sign1<'a>, coordinator: &PublicKey, scratch: &mut [u8]) ->
 }
 
 /// Signs a payload and writes the object to `out`, which is also used as scratch.
-fn issue<'o>(typ: Typ, payload: &[u8], coordinator: &dyn Signer, out: &'o mut [u8]) -> Result<&'o [u8], IssueError> {
+fn issue<'o>(
+    typ: Typ,
+    payload: &[u8],
+    coordinator: &dyn Signer,
+    out: &'o mut [u8],
+) -> Result<&'o [u8], IssueError> {
     let mut header = [0; _];
     let header = protected(coordinator.algorithm(), typ, &mut header)?;
     let signature = coordinator.signature(sig_structure(out, header, payload)?)?;
@@ -190,9 +203,20 @@ impl ManifestDraft<'_> {
     ///
     /// # Errors
     /// [`IssueError`]. Devices out of order make a manifest that nobody opens.
-    pub fn issue<'o>(&self, coordinator: &dyn Signer, scratch: &mut [u8], out: &'o mut [u8]) -> Result<&'o [u8], IssueError> {
+    pub fn issue<'o>(
+        &self,
+        coordinator: &dyn Signer,
+        scratch: &mut [u8],
+        out: &'o mut [u8],
+    ) -> Result<&'o [u8], IssueError> {
         let mut writer = Writer::new(scratch);
-        writer.array(6)?.uint(1u8)?.bytes(&self.group.0)?.bytes(&self.roster.0)?.uint(self.epoch.0)?.uint(self.round.0)?;
+        writer
+            .array(6)?
+            .uint(1u8)?
+            .bytes(&self.group.0)?
+            .bytes(&self.roster.0)?
+            .uint(self.epoch.0)?
+            .uint(self.round.0)?;
         writer.array(self.devices.len() as u64)?;
         for (device, seals) in self.devices {
             writer.array(2)?.bytes(&device.0)?.array(seals.len() as u64)?;
@@ -210,7 +234,12 @@ impl<'a> Manifest<'a> {
     ///
     /// # Errors
     /// [`WordError`].
-    pub fn open(bytes: &'a [u8], group: GroupId, coordinator: &PublicKey, scratch: &mut [u8]) -> Result<Self, WordError> {
+    pub fn open(
+        bytes: &'a [u8],
+        group: GroupId,
+        coordinator: &PublicKey,
+        scratch: &mut [u8],
+    ) -> Result<Self, WordError> {
         let object = Sign1::decode(bytes, Typ::Manifest)?;
         let payload = prove(&object, coordinator, scratch)?;
         let digest = object.digest();
@@ -265,22 +294,33 @@ impl<'a> Manifest<'a> {
     }
 
     /// The devices that have seals, by ascending id, each with the digests of its seals by ascending index.
-    pub fn devices(&self) -> impl Iterator<Item = (DeviceId, impl ExactSizeIterator<Item = Digest> + Clone + use<'a>)> + use<'a> {
+    pub fn devices(
+        &self,
+    ) -> impl Iterator<Item = (DeviceId, impl ExactSizeIterator<Item = Digest> + Clone + use<'a>)>
+    + use<'a> {
         let mut reader = Reader::resume(self.devices);
         let count = reader.array_any().unwrap_or(0);
         // The bytes have been read once before: every `ok()` here is a `Some`.
-        (0..count).map_while(move |_| Listed::read(&mut reader).ok().map(|(device, seals)| (device, seals.digests())))
+        (0..count).map_while(move |_| {
+            Listed::read(&mut reader).ok().map(|(device, seals)| (device, seals.digests()))
+        })
     }
 
     /// The digests of a device's seals; none if the device is absent.
     pub fn seals(&self, device: DeviceId) -> impl Iterator<Item = Digest> + use<'a> {
-        self.devices().find(|(listed, _)| *listed == device).into_iter().flat_map(|(_, seals)| seals)
+        self.devices()
+            .find(|(listed, _)| *listed == device)
+            .into_iter()
+            .flat_map(|(_, seals)| seals)
     }
 }
 
 impl fmt::Debug for Manifest<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Manifest").field("epoch", &self.epoch).field("round", &self.round).finish_non_exhaustive()
+        f.debug_struct("Manifest")
+            .field("epoch", &self.epoch)
+            .field("round", &self.round)
+            .finish_non_exhaustive()
     }
 }
 

@@ -2,10 +2,10 @@
 
 /// Units of RFC 8428, section 12.1.
 const PRIMARY: &[&str] = &[
-    "m", "kg", "g", "s", "A", "K", "cd", "mol", "Hz", "rad", "sr", "N", "Pa", "J", "W", "C", "V", "F", "Ohm", "S", "Wb", "T",
-    "H", "Cel", "lm", "lx", "Bq", "Gy", "Sv", "kat", "m2", "m3", "l", "m/s", "m/s2", "m3/s", "l/s", "W/m2", "cd/m2", "bit",
-    "bit/s", "lat", "lon", "pH", "dB", "dBW", "Bspl", "count", "/", "%", "%RH", "%EL", "EL", "1/s", "1/min", "beat/min", "beats",
-    "S/m",
+    "m", "kg", "g", "s", "A", "K", "cd", "mol", "Hz", "rad", "sr", "N", "Pa", "J", "W", "C", "V",
+    "F", "Ohm", "S", "Wb", "T", "H", "Cel", "lm", "lx", "Bq", "Gy", "Sv", "kat", "m2", "m3", "l",
+    "m/s", "m/s2", "m3/s", "l/s", "W/m2", "cd/m2", "bit", "bit/s", "lat", "lon", "pH", "dB", "dBW",
+    "Bspl", "count", "/", "%", "%RH", "%EL", "EL", "1/s", "1/min", "beat/min", "beats", "S/m",
 ];
 
 /// Primary units that RFC 8798, section 2, added.
@@ -13,8 +13,9 @@ const ADDED: &[&str] = &["B", "VA", "VAs", "var", "vars", "J/m", "kg/m3", "deg"]
 
 /// Secondary units of RFC 8798, section 3.
 const SECONDARY: &[&str] = &[
-    "ms", "min", "h", "MHz", "kW", "kVA", "kvar", "Ah", "Wh", "kWh", "varh", "kvarh", "kVAh", "Wh/km", "KiB", "GB", "Mbit/s",
-    "B/s", "MB/s", "mV", "mA", "dBm", "ug/m3", "mm/h", "m/h", "ppm", "/100", "/1000", "hPa", "mm", "cm", "km", "km/h",
+    "ms", "min", "h", "MHz", "kW", "kVA", "kvar", "Ah", "Wh", "kWh", "varh", "kvarh", "kVAh",
+    "Wh/km", "KiB", "GB", "Mbit/s", "B/s", "MB/s", "mV", "mA", "dBm", "ug/m3", "mm/h", "m/h",
+    "ppm", "/100", "/1000", "hPa", "mm", "cm", "km", "km/h",
 ];
 
 /// Whether a field may have this unit: a name of the registries, or empty for none.

@@ -59,7 +59,8 @@ impl Decimal {
     #[allow(clippy::cast_precision_loss)]
     pub fn to_f64(self) -> f64 {
         // Processors convert 64 bits in one instruction; nearly all numerators have no more, and the rest is the same.
-        let numerator = i64::try_from(self.numerator).map_or_else(|_| self.numerator as f64, |numerator| numerator as f64);
+        let numerator = i64::try_from(self.numerator)
+            .map_or_else(|_| self.numerator as f64, |numerator| numerator as f64);
         numerator / f64::from(self.divisor)
     }
 
@@ -139,7 +140,11 @@ impl fmt::Display for Value {
 impl Field<'_> {
     /// The field's bytes of a record.
     fn bytes<const N: usize>(&self, record: &[u8]) -> Result<[u8; N], ValueError> {
-        record.get(self.start..).and_then(|rest| rest.first_chunk()).copied().ok_or(ValueError::RecordTooShort)
+        record
+            .get(self.start..)
+            .and_then(|rest| rest.first_chunk())
+            .copied()
+            .ok_or(ValueError::RecordTooShort)
     }
 
     /// The raw integer in a record, before offset and divisor; the bits of a float.
@@ -157,7 +162,12 @@ impl Field<'_> {
     ///
     /// # Errors
     /// `RecordTooShort`; what `out` then holds is of no use.
-    pub fn raws<T>(&self, records: &[&[u8]], out: &mut [T], of: impl Fn(i128) -> T) -> Result<(), ValueError> {
+    pub fn raws<T>(
+        &self,
+        records: &[&[u8]],
+        out: &mut [T],
+        of: impl Fn(i128) -> T,
+    ) -> Result<(), ValueError> {
         macro_rules! read {
             ($int:ty) => {
                 for (record, out) in records.iter().zip(out) {
@@ -211,11 +221,17 @@ impl Field<'_> {
         match self.kind {
             FieldType::F32 => {
                 Text::parse(text)?;
-                self.put(&finite_f32(text.parse().map_err(|_| ValueError::NotANumber)?)?.to_be_bytes(), record)
+                self.put(
+                    &finite_f32(text.parse().map_err(|_| ValueError::NotANumber)?)?.to_be_bytes(),
+                    record,
+                )
             }
             FieldType::F64 => {
                 Text::parse(text)?;
-                self.put(&finite(text.parse().map_err(|_| ValueError::NotANumber)?)?.to_be_bytes(), record)
+                self.put(
+                    &finite(text.parse().map_err(|_| ValueError::NotANumber)?)?.to_be_bytes(),
+                    record,
+                )
             }
             _ => self.write_numerator(Text::parse(text)?.times(self.divisor)?, record),
         }
@@ -243,7 +259,9 @@ impl Field<'_> {
                 let down = scaled as i128;
                 let nearest = [down - 1, down, down + 1]
                     .into_iter()
-                    .min_by(|a, b| (*a as f64 - scaled).abs().total_cmp(&(*b as f64 - scaled).abs()))
+                    .min_by(|a, b| {
+                        (*a as f64 - scaled).abs().total_cmp(&(*b as f64 - scaled).abs())
+                    })
                     .unwrap_or(down);
                 if (nearest as f64 - scaled).abs() > scaled.abs() * 4.0 * f64::EPSILON {
                     return Err(ValueError::NotRepresentable);
@@ -258,7 +276,10 @@ impl Field<'_> {
         let raw = numerator.checked_sub(self.offset.into()).ok_or(ValueError::OutOfRange)?;
         macro_rules! put {
             ($int:ty) => {
-                self.put(&<$int>::try_from(raw).map_err(|_| ValueError::OutOfRange)?.to_be_bytes(), record)
+                self.put(
+                    &<$int>::try_from(raw).map_err(|_| ValueError::OutOfRange)?.to_be_bytes(),
+                    record,
+                )
             };
         }
         match self.kind {
@@ -274,7 +295,9 @@ impl Field<'_> {
     }
 
     fn put(&self, bytes: &[u8], record: &mut [u8]) -> Result<(), ValueError> {
-        let place = record.get_mut(self.start..self.start + bytes.len()).ok_or(ValueError::RecordTooShort)?;
+        let place = record
+            .get_mut(self.start..self.start + bytes.len())
+            .ok_or(ValueError::RecordTooShort)?;
         place.copy_from_slice(bytes);
         Ok(())
     }
@@ -321,10 +344,14 @@ impl Text {
         if digits == 0 || digits > 1000 || !before.iter().chain(after).all(u8::is_ascii_digit) {
             return Err(ValueError::NotANumber);
         }
-        let mut out = Self { negative, whole: 0, fraction: 0, places: 0, finer: false, larger: false };
+        let mut out =
+            Self { negative, whole: 0, fraction: 0, places: 0, finer: false, larger: false };
         // The power of ten of each digit.
         let first = i32::try_from(before.len()).unwrap_or(0) + exponent - 1;
-        for (power, digit) in (0..).map(|i| first - i).zip(before.iter().chain(after).map(|byte| u128::from(byte - b'0'))) {
+        for (power, digit) in (0..)
+            .map(|i| first - i)
+            .zip(before.iter().chain(after).map(|byte| u128::from(byte - b'0')))
+        {
             out.digit(power, digit);
         }
         Ok(out)
@@ -335,8 +362,10 @@ impl Text {
             return;
         }
         if let Ok(power) = u32::try_from(power) {
-            let added =
-                10u128.checked_pow(power).and_then(|unit| unit.checked_mul(digit)).and_then(|d| self.whole.checked_add(d));
+            let added = 10u128
+                .checked_pow(power)
+                .and_then(|unit| unit.checked_mul(digit))
+                .and_then(|d| self.whole.checked_add(d));
             match added {
                 Some(whole) => self.whole = whole,
                 None => self.larger = true,
@@ -374,8 +403,12 @@ impl Text {
         if self.finer {
             return Err(ValueError::NotRepresentable);
         }
-        let sum = self.whole.checked_mul(divisor.into()).and_then(|whole| whole.checked_add(fraction * rest));
-        let magnitude = sum.and_then(|sum| i128::try_from(sum).ok()).ok_or(ValueError::OutOfRange)?;
+        let sum = self
+            .whole
+            .checked_mul(divisor.into())
+            .and_then(|whole| whole.checked_add(fraction * rest));
+        let magnitude =
+            sum.and_then(|sum| i128::try_from(sum).ok()).ok_or(ValueError::OutOfRange)?;
         Ok(if self.negative { -magnitude } else { magnitude })
     }
 }
@@ -390,5 +423,8 @@ fn exponent(bytes: &[u8]) -> Result<i32, ValueError> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return Err(ValueError::NotANumber);
     }
-    Ok(sign * digits.iter().fold(0, |value: i32, byte| (value * 10 + i32::from(byte - b'0')).min(99_999)))
+    Ok(sign
+        * digits
+            .iter()
+            .fold(0, |value: i32, byte| (value * 10 + i32::from(byte - b'0')).min(99_999)))
 }

@@ -32,7 +32,10 @@ impl Answered {
     /// Whether it holds this epoch of this query.
     #[must_use]
     pub fn contains(&self, query: &[u8; 16], epoch: u64) -> bool {
-        self.query == *query && epoch.checked_sub(self.first).is_some_and(|distance| distance < u64::from(self.count))
+        self.query == *query
+            && epoch
+                .checked_sub(self.first)
+                .is_some_and(|distance| distance < u64::from(self.count))
     }
 }
 
@@ -87,7 +90,9 @@ impl Answers {
     #[must_use]
     pub fn push(&mut self, run: Answered) -> bool {
         let behind = |last: Answered| last.end().is_some_and(|end| end < run.first);
-        if run.end().is_none() || !self.runs().filter(|before| before.query == run.query).all(behind) {
+        if run.end().is_none()
+            || !self.runs().filter(|before| before.query == run.query).all(behind)
+        {
             return false;
         }
         match self.0.iter_mut().find(|slot| slot.is_none()) {
@@ -109,13 +114,15 @@ impl Answers {
 
     pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let mut answers = Self::NONE;
-        let length = usize::try_from(reader.array_any()?).map_err(|_| DecodeError::FieldOutOfRange)?;
+        let length =
+            usize::try_from(reader.array_any()?).map_err(|_| DecodeError::FieldOutOfRange)?;
         if length > MAX_ANSWERED {
             return Err(DecodeError::FieldOutOfRange);
         }
         for _ in 0..length {
             reader.array(3)?;
-            let run = Answered { query: reader.fixed()?, first: reader.u64()?, count: reader.uint()? };
+            let run =
+                Answered { query: reader.fixed()?, first: reader.u64()?, count: reader.uint()? };
             if !answers.push(run) {
                 return Err(DecodeError::FieldOutOfRange);
             }
@@ -152,7 +159,14 @@ mod tests {
         let mut out = Writer::new(&mut buffer);
         out.array(runs.len() as u64).unwrap();
         for &(query, first, count) in runs {
-            out.array(3).unwrap().bytes(&[query; 16]).unwrap().uint(first).unwrap().uint(count).unwrap();
+            out.array(3)
+                .unwrap()
+                .bytes(&[query; 16])
+                .unwrap()
+                .uint(first)
+                .unwrap()
+                .uint(count)
+                .unwrap();
         }
         out.written().to_vec()
     }
@@ -163,9 +177,16 @@ mod tests {
         for epoch in 1000..1720 {
             assert!(answers.add([7; 16], epoch));
         }
-        assert_eq!(answers.runs().collect::<Vec<_>>(), [Answered { query: [7; 16], first: 1000, count: 720 }]);
+        assert_eq!(
+            answers.runs().collect::<Vec<_>>(),
+            [Answered { query: [7; 16], first: 1000, count: 720 }]
+        );
         assert!(answers.contains(&[7; 16], 1000) && answers.contains(&[7; 16], 1719));
-        assert!(!answers.contains(&[7; 16], 999) && !answers.contains(&[7; 16], 1720) && !answers.contains(&[8; 16], 1000));
+        assert!(
+            !answers.contains(&[7; 16], 999)
+                && !answers.contains(&[7; 16], 1720)
+                && !answers.contains(&[8; 16], 1000)
+        );
     }
 
     #[test]
@@ -179,13 +200,27 @@ mod tests {
             &[(1, 5, 2), (1, 6, 3)],
             &[(1, 5, 2), (1, 5, 2)],
             &[(1, 5, 2), (1, 1, 1)],
-            &[(1, 5, 1), (2, 5, 1), (3, 5, 1), (4, 5, 1), (5, 5, 1), (6, 5, 1), (7, 5, 1), (8, 5, 1), (9, 5, 1)],
+            &[
+                (1, 5, 1),
+                (2, 5, 1),
+                (3, 5, 1),
+                (4, 5, 1),
+                (5, 5, 1),
+                (6, 5, 1),
+                (7, 5, 1),
+                (8, 5, 1),
+                (9, 5, 1),
+            ],
         ] {
             assert_eq!(decoded(&of(wrong)), Err(DecodeError::FieldOutOfRange), "{wrong:?}");
         }
-        for right in
-            [&[][..], &[(1, u64::MAX - 1, 1)], &[(1, 0, u32::MAX)], &[(1, 5, 2), (1, 8, 1)], &[(2, 7, 1), (1, 5, 9), (2, 9, 3)]]
-        {
+        for right in [
+            &[][..],
+            &[(1, u64::MAX - 1, 1)],
+            &[(1, 0, u32::MAX)],
+            &[(1, 5, 2), (1, 8, 1)],
+            &[(2, 7, 1), (1, 5, 9), (2, 9, 3)],
+        ] {
             assert_eq!(encoded(&decoded(&of(right)).unwrap()), of(right));
         }
     }
@@ -195,7 +230,10 @@ mod tests {
         let mut answers = Answers::NONE;
         assert!(!answers.add([1; 16], u64::MAX) && answers.is_empty());
         assert!(answers.push(Answered { query: [1; 16], first: 0, count: u32::MAX }));
-        assert!(!answers.add([1; 16], u64::from(u32::MAX)), "a run that touches would not be canonical");
+        assert!(
+            !answers.add([1; 16], u64::from(u32::MAX)),
+            "a run that touches would not be canonical"
+        );
         assert!(answers.push(Answered { query: [2; 16], first: u64::MAX - 1, count: 1 }));
         assert!(!answers.add([2; 16], u64::MAX));
         assert!(!answers.add([2; 16], 5), "before the last one");

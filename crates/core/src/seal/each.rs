@@ -34,10 +34,18 @@ pub struct UrgentEvent<'a> {
 }
 
 impl<'a> UrgentEvent<'a> {
-    fn protected<'b>(&self, algorithm: Algorithm, buffer: &'b mut [u8; MAX_HEADER]) -> Result<&'b [u8], BufferTooSmall> {
+    fn protected<'b>(
+        &self,
+        algorithm: Algorithm,
+        buffer: &'b mut [u8; MAX_HEADER],
+    ) -> Result<&'b [u8], BufferTooSmall> {
         let mut text = [0; MAX_HEADER];
         let mut out = Writer::new(&mut text);
-        out.array(8)?.uint(1u8)?.bytes(&self.group.0)?.bytes(&self.roster.0)?.bytes(&self.device.0)?;
+        out.array(8)?
+            .uint(1u8)?
+            .bytes(&self.group.0)?
+            .bytes(&self.roster.0)?
+            .bytes(&self.device.0)?;
         out.uint(self.index.0)?.uint(self.epoch.0)?.uint(self.seq.0)?.bytes(&self.schema.0)?;
         let statement = Some(&*out.finish());
         let mut out = Writer::new(buffer);
@@ -49,7 +57,11 @@ impl<'a> UrgentEvent<'a> {
     ///
     /// # Errors
     /// [`BufferTooSmall`].
-    pub fn message<'b>(&self, algorithm: Algorithm, buffer: &'b mut [u8]) -> Result<&'b [u8], BufferTooSmall> {
+    pub fn message<'b>(
+        &self,
+        algorithm: Algorithm,
+        buffer: &'b mut [u8],
+    ) -> Result<&'b [u8], BufferTooSmall> {
         let mut header = [0; MAX_HEADER];
         cose::sig_structure(buffer, self.protected(algorithm, &mut header)?, self.record)
     }
@@ -58,7 +70,12 @@ impl<'a> UrgentEvent<'a> {
     ///
     /// # Errors
     /// [`BufferTooSmall`].
-    pub fn encode(&self, out: &mut Writer<'_>, algorithm: Algorithm, signature: &[u8]) -> Result<(), BufferTooSmall> {
+    pub fn encode(
+        &self,
+        out: &mut Writer<'_>,
+        algorithm: Algorithm,
+        signature: &[u8],
+    ) -> Result<(), BufferTooSmall> {
         let mut header = [0; MAX_HEADER];
         Sign1::encode(out, self.protected(algorithm, &mut header)?, self.record, signature)
     }
@@ -68,7 +85,11 @@ impl<'a> UrgentEvent<'a> {
     ///
     /// # Errors
     /// [`UrgentError`].
-    pub fn open(bytes: &'a [u8], directory: &(impl Directory + ?Sized), scratch: &mut [u8]) -> Result<Self, UrgentError> {
+    pub fn open(
+        bytes: &'a [u8],
+        directory: &(impl Directory + ?Sized),
+        scratch: &mut [u8],
+    ) -> Result<Self, UrgentError> {
         let object = Sign1::decode(bytes, Typ::Event)?;
         let event = Self::decode(&object)?;
         if event.group != directory.group() {
@@ -78,7 +99,8 @@ impl<'a> UrgentEvent<'a> {
         let mut proven = Err(UrgentError::UnknownDevice);
         directory.with_key(event.device, event.index, &mut |key| {
             proven = if key.algorithm() == object.header.algorithm {
-                key.verify(message, object.signature).map_err(|error| UrgentError::Seal(SealError::Signature(error)))
+                key.verify(message, object.signature)
+                    .map_err(|error| UrgentError::Seal(SealError::Signature(error)))
             } else {
                 Err(UrgentError::Seal(SealError::Algorithm))
             };
@@ -88,7 +110,8 @@ impl<'a> UrgentEvent<'a> {
     }
 
     fn decode(object: &Sign1<'a>) -> Result<Self, DecodeError> {
-        let mut reader = Reader::new(object.header.statement.ok_or(DecodeError::UnexpectedHeader)?)?;
+        let mut reader =
+            Reader::new(object.header.statement.ok_or(DecodeError::UnexpectedHeader)?)?;
         reader.array(8)?;
         reader.version()?;
         if object.payload.len() > MAX_PAYLOAD {
@@ -142,7 +165,9 @@ impl core::fmt::Display for UrgentError {
         match self {
             Self::Decode(error) => error.fmt(f),
             Self::WrongGroup => f.write_str("WrongGroup: the event belongs to another group"),
-            Self::UnknownDevice => f.write_str("UnknownDevice: the roster has no key for this device and index"),
+            Self::UnknownDevice => {
+                f.write_str("UnknownDevice: the roster has no key for this device and index")
+            }
             Self::Seal(error) => error.fmt(f),
             Self::Buffer(error) => error.fmt(f),
         }

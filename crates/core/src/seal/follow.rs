@@ -136,7 +136,12 @@ impl Stride {
     /// How far this part goes.
     #[must_use]
     pub const fn of(part: &Part<'_>) -> Self {
-        Self { skipped: part.skipped, advance: part.advance, restart: part.restart, last_in_epoch: part.last_in_epoch }
+        Self {
+            skipped: part.skipped,
+            advance: part.advance,
+            restart: part.restart,
+            last_in_epoch: part.last_in_epoch,
+        }
     }
 }
 
@@ -172,7 +177,8 @@ impl<'a> Prepared<'a> {
     /// The events that are here, authentic; `None` if `seal` is not the proven form of the one that [`Follower::link`] made of them.
     #[must_use]
     pub fn sample(&self, seal: &Seal<Authentic>) -> Option<Sample<'a, Authentic>> {
-        (self.seal == Some(seal.digest())).then(|| Sample::new(seal, self.select.clone(), self.events, self.framing))
+        (self.seal == Some(seal.digest()))
+            .then(|| Sample::new(seal, self.select.clone(), self.events, self.framing))
     }
 }
 
@@ -220,10 +226,15 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
     ///
     /// # Errors
     /// [`OpenError`]; the follower then stands at no device.
-    pub fn open(&mut self, open: &Open, known: impl FnOnce(SealIndex) -> Option<Digest>) -> Result<(), OpenError> {
+    pub fn open(
+        &mut self,
+        open: &Open,
+        known: impl FnOnce(SealIndex) -> Option<Digest>,
+    ) -> Result<(), OpenError> {
         self.at = None;
         let first = self.directory.first_prev(open.device).ok_or(OpenError::UnknownDevice)?;
-        let roster = self.directory.roster_digest(open.roster_version).ok_or(OpenError::UnknownRoster)?;
+        let roster =
+            self.directory.roster_digest(open.roster_version).ok_or(OpenError::UnknownRoster)?;
         let prev = match (open.prev, open.last) {
             (None, None) => first,
             (Some(prev), None) if prev != first => return Err(OpenError::PrevMismatch),
@@ -239,7 +250,11 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
     ///
     /// # Errors
     /// [`PartError`]; the follower stays where it was.
-    pub fn part<'a>(&mut self, part: &Part<'a>, shape: Option<&Shape>) -> Result<Rebuilt<'a>, PartError> {
+    pub fn part<'a>(
+        &mut self,
+        part: &Part<'a>,
+        shape: Option<&Shape>,
+    ) -> Result<Rebuilt<'a>, PartError> {
         let place = self.place().ok_or(PartError::NoOpen)?;
         let shape = shape.ok_or(PartError::SchemaUnknown)?;
         let mut prepared = self.prepare(&place, part, shape)?;
@@ -269,7 +284,12 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
     ///
     /// # Errors
     /// [`PartError`]: what can be wrong with a part, but for the digests of a tree.
-    pub fn prepare<'a>(&self, place: &Place, part: &Part<'a>, shape: &Shape) -> Result<Prepared<'a>, PartError> {
+    pub fn prepare<'a>(
+        &self,
+        place: &Place,
+        part: &Part<'a>,
+        shape: &Shape,
+    ) -> Result<Prepared<'a>, PartError> {
         let levels = self.directory.levels();
         let (index, epoch) = self.within(place, Stride::of(part))?;
         let mut algorithm = None;
@@ -287,12 +307,17 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
             let fits = lost.levels() == levels
                 && lost.total() > 0
                 && part.scheme == Scheme::Star
-                && lost.as_slice().iter().zip(counters.as_slice()).all(|(lost, count)| lost <= count);
+                && lost
+                    .as_slice()
+                    .iter()
+                    .zip(counters.as_slice())
+                    .all(|(lost, count)| lost <= count);
             if !fits {
                 return Err(PartError::LostOutOfRange);
             }
         }
-        let mut statement = Statement::new(part.scheme, self.directory.group(), place.roster, place.device, levels);
+        let mut statement =
+            Statement::new(part.scheme, self.directory.group(), place.roster, place.device, levels);
         statement.index = index;
         statement.last = place.last;
         statement.epoch = epoch;
@@ -309,12 +334,26 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
         self.fits(&statement, part, shape.framing, algorithm.signature_length())?;
         let (select, digests, events) = (part.select.clone(), part.digests, part.events);
         let star = match (&select, part.scheme) {
-            (Select::Levels(mask), Scheme::Star) => Some(Served::new(&statement, *mask, shape.framing, digests, events)),
+            (Select::Levels(mask), Scheme::Star) => {
+                Some(Served::new(&statement, *mask, shape.framing, digests, events))
+            }
             _ => None,
         };
         let (framing, place) = (shape.framing, *place);
         let tree = Err(PartError::DigestCount);
-        Ok(Prepared { place, statement, algorithm, framing, select, digests, events, star, tree, is_hashed: false, seal: None })
+        Ok(Prepared {
+            place,
+            statement,
+            algorithm,
+            framing,
+            select,
+            digests,
+            events,
+            star,
+            tree,
+            is_hashed: false,
+            seal: None,
+        })
     }
 
     /// Computes the roots of parts, those of stars side by side.
@@ -350,9 +389,10 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
     fn within(&self, place: &Place, part: Stride) -> Result<(SealIndex, EpochNumber), PartError> {
         let (index, epoch) = match place.last {
             None => (Some(part.skipped), Some(part.advance)),
-            Some((index, epoch)) => {
-                (index.0.checked_add(1).and_then(|next| next.checked_add(part.skipped)), epoch.0.checked_add(part.advance))
-            }
+            Some((index, epoch)) => (
+                index.0.checked_add(1).and_then(|next| next.checked_add(part.skipped)),
+                epoch.0.checked_add(part.advance),
+            ),
         };
         let index = SealIndex(index.ok_or(PartError::IndexOutOfRange)?);
         let epoch = EpochNumber(epoch.ok_or(PartError::EpochOutOfRange)?);
@@ -370,18 +410,28 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
     }
 
     /// Checks selection, digests, events and signature for their sizes.
-    fn fits(&self, statement: &Statement, part: &Part<'_>, framing: Framing, signature: usize) -> Result<(), PartError> {
+    fn fits(
+        &self,
+        statement: &Statement,
+        part: &Part<'_>,
+        framing: Framing,
+        signature: usize,
+    ) -> Result<(), PartError> {
         let counters = &statement.counters;
         let surviving = statement.surviving();
         if !part.digests.len().is_multiple_of(32) {
             return Err(PartError::DigestCount);
         }
         let selected = match &part.select {
-            Select::Levels(mask) if mask & !surviving != 0 => return Err(PartError::SelectOutOfRange),
+            Select::Levels(mask) if mask & !surviving != 0 => {
+                return Err(PartError::SelectOutOfRange);
+            }
             Select::Levels(mask) => masked(counters, *mask),
             Select::Events(gaps) => {
                 let last = gaps.iter().last();
-                if statement.scheme != Scheme::Tree || last.is_none_or(|last| last.0 >= u64::from(part.n)) {
+                if statement.scheme != Scheme::Tree
+                    || last.is_none_or(|last| last.0 >= u64::from(part.n))
+                {
                     return Err(PartError::SelectOutOfRange);
                 }
                 let levels = counters.levels();
@@ -395,7 +445,9 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
         let digests = part.digests.len() as u64 / 32;
         let expected = match (&part.select, statement.scheme) {
             (Select::Levels(mask), Scheme::Star) => u64::from(star_digests(surviving, *mask)),
-            (Select::Levels(mask), Scheme::Tree) => tree::sibling_count(u64::from(part.n), self.members(statement, *mask)),
+            (Select::Levels(mask), Scheme::Tree) => {
+                tree::sibling_count(u64::from(part.n), self.members(statement, *mask))
+            }
             (Select::Events(gaps), _) => tree::sibling_count(u64::from(part.n), gaps.iter()),
         };
         if digests != expected {
@@ -413,7 +465,9 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
     fn root_of_tree(&self, part: &Prepared<'_>) -> Result<Digest, PartError> {
         let n = part.statement.counters.total();
         match &part.select {
-            Select::Levels(mask) if u64::from(masked(&part.statement.counters, *mask)) == n && n > 0 => {
+            Select::Levels(mask)
+                if u64::from(masked(&part.statement.counters, *mask)) == n && n > 0 =>
+            {
                 Ok(self.whole_tree_root(part))
             }
             Select::Levels(mask) => self.tree_root(part, &mut self.members(&part.statement, *mask)),
@@ -421,13 +475,28 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
         }
     }
 
-    fn members<'s>(&'s self, statement: &'s Statement, mask: u32) -> impl Iterator<Item = Sequence> + Clone + 's {
-        crate::sample::members(&self.engine, &statement.salt, statement.counters.levels(), part_total(&statement.counters), mask)
+    fn members<'s>(
+        &'s self,
+        statement: &'s Statement,
+        mask: u32,
+    ) -> impl Iterator<Item = Sequence> + Clone + 's {
+        crate::sample::members(
+            &self.engine,
+            &statement.salt,
+            statement.counters.levels(),
+            part_total(&statement.counters),
+            mask,
+        )
     }
 
-    fn tree_root(&self, part: &Prepared<'_>, selected: &mut dyn Iterator<Item = Sequence>) -> Result<Digest, PartError> {
+    fn tree_root(
+        &self,
+        part: &Prepared<'_>,
+        selected: &mut dyn Iterator<Item = Sequence>,
+    ) -> Result<Digest, PartError> {
         let n = part.statement.counters.total();
-        let root = self.engine.multiproof_root(n, part.framing, part.events, selected, part.digests);
+        let root =
+            self.engine.multiproof_root(n, part.framing, part.events, selected, part.digests);
         root.map_err(|_| PartError::DigestCount)
     }
 
@@ -452,7 +521,13 @@ impl<'d, D: Directory + ?Sized, E: Engine> Follower<'d, D, E> {
 
 impl<'a> Served<'a> {
     /// What a part carries of the star of its statement; its sizes have been checked.
-    fn new(statement: &Statement, mask: u32, framing: Framing, evidence: &'a [u8], events: &'a [u8]) -> Self {
+    fn new(
+        statement: &Statement,
+        mask: u32,
+        framing: Framing,
+        evidence: &'a [u8],
+        events: &'a [u8],
+    ) -> Self {
         let counters = statement.counters;
         let mut blocks = [&[][..]; MAX_LEVELS];
         let mut rest = events;
@@ -489,7 +564,8 @@ impl<'a> Served<'a> {
         for level in lowest..levels {
             let is_here = self.mask >> level & 1 == 1 || self.surviving >> level & 1 == 0;
             let level = usize::from(level);
-            blocks[level] = if is_here { self.digests[level] } else { given.next().unwrap_or(Digest::NULL) };
+            blocks[level] =
+                if is_here { self.digests[level] } else { given.next().unwrap_or(Digest::NULL) };
         }
         (from, above, blocks)
     }
@@ -503,7 +579,13 @@ fn part_total(counters: &Counters) -> u32 {
 /// How many events lie at the levels of `mask`.
 #[must_use]
 pub fn masked(counters: &Counters, mask: u32) -> u32 {
-    counters.as_slice().iter().enumerate().filter(|(level, _)| mask >> level & 1 == 1).map(|(_, count)| count).sum()
+    counters
+        .as_slice()
+        .iter()
+        .enumerate()
+        .filter(|(level, _)| mask >> level & 1 == 1)
+        .map(|(_, count)| count)
+        .sum()
 }
 
 /// The lowest set level of a mask, or `levels` if none is.
@@ -536,7 +618,12 @@ fn digest(bytes: &[u8]) -> Digest {
 }
 
 /// The digests that a star's part of the levels `mask` carries, given all `D_i`: written to `out`, their number returned.
-pub fn star_evidence(statement: &Statement, blocks: &[Digest], mask: u32, out: &mut [Digest; MAX_LEVELS]) -> usize {
+pub fn star_evidence(
+    statement: &Statement,
+    blocks: &[Digest],
+    mask: u32,
+    out: &mut [Digest; MAX_LEVELS],
+) -> usize {
     pruned_evidence(statement, (0, star::chain_start()), blocks, mask, out)
 }
 
@@ -553,8 +640,9 @@ pub fn pruned_evidence(
     let lowest = lowest(mask, levels);
     let mut count = 0;
     if surviving & below(lowest) != 0 {
-        out[0] = (from.0..lowest)
-            .fold(from.1, |above, level| star::link(&above, statement.counters.at(Level(level)), &blocks[usize::from(level)]));
+        out[0] = (from.0..lowest).fold(from.1, |above, level| {
+            star::link(&above, statement.counters.at(Level(level)), &blocks[usize::from(level)])
+        });
         count = 1;
     }
     for level in (lowest..levels).filter(|level| surviving & !mask & 1 << level != 0) {

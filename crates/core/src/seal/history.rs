@@ -113,16 +113,29 @@ impl fmt::Display for Incomplete {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Missing { device, index, epoch: Some(epoch) } => {
-                write!(f, "Missing: the seal {index} of device {device}, of epoch {epoch}, is withheld")
+                write!(
+                    f,
+                    "Missing: the seal {index} of device {device}, of epoch {epoch}, is withheld"
+                )
             }
-            Self::Missing { device, index, epoch: None } => write!(f, "Missing: the seal {index} of device {device} is withheld"),
+            Self::Missing { device, index, epoch: None } => {
+                write!(f, "Missing: the seal {index} of device {device} is withheld")
+            }
             Self::TailUnknown { device, from } => {
-                write!(f, "TailUnknown: nothing shows what device {device} sealed from epoch {from} on")
+                write!(
+                    f,
+                    "TailUnknown: nothing shows what device {device} sealed from epoch {from} on"
+                )
             }
             Self::Equivocation { device, index } => {
-                write!(f, "Equivocation: device {device} signed two histories that part at index {index}")
+                write!(
+                    f,
+                    "Equivocation: device {device} signed two histories that part at index {index}"
+                )
             }
-            Self::NotAsked { device, index } => write!(f, "NotAsAsked: the seal {index} of device {device} was not asked for"),
+            Self::NotAsked { device, index } => {
+                write!(f, "NotAsAsked: the seal {index} of device {device} was not asked for")
+            }
         }
     }
 }
@@ -147,7 +160,16 @@ impl History {
     /// Nothing seen yet of `device` in the epochs `since .. until`.
     #[must_use]
     pub const fn new(device: DeviceId, since: EpochNumber, until: EpochNumber) -> Self {
-        Self { device, since, until, last: None, unknown: since, ended: since.0 >= until.0, seals: 0, outages: 0 }
+        Self {
+            device,
+            since,
+            until,
+            last: None,
+            unknown: since,
+            ended: since.0 >= until.0,
+            seals: 0,
+            outages: 0,
+        }
     }
 
     /// The history of a device from one of its seals on, whatever lies before it: every later seal is of the range.
@@ -227,9 +249,13 @@ fn follows(
 ) -> Result<(), Incomplete> {
     let Statement { device, index, prev, .. } = *seal.statement();
     match named {
-        _ if seal.digest() != digest && index == known => Err(Incomplete::Equivocation { device, index }),
+        _ if seal.digest() != digest && index == known => {
+            Err(Incomplete::Equivocation { device, index })
+        }
         _ if index <= known => Err(Incomplete::NotAsked { device, index }),
-        Some((before, epoch)) if before > known => Err(Incomplete::Missing { device, index: before, epoch: Some(epoch) }),
+        Some((before, epoch)) if before > known => {
+            Err(Incomplete::Missing { device, index: before, epoch: Some(epoch) })
+        }
         Some((before, _)) if before == known && prev == digest => Ok(()),
         // It names another seal under that index, or one before it, or none: the chain leads around a seal that the device signed.
         _ => Err(Incomplete::Equivocation { device, index: known }),

@@ -37,8 +37,12 @@ impl ReceiptError {
 impl core::fmt::Display for ReceiptError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str(match self {
-            Self::SchemeMismatch => "SchemeMismatch: receipts are for events that were sealed as a tree",
-            Self::PathEmpty => "PathEmpty: a tree of one event has no path; the seal itself proves the event",
+            Self::SchemeMismatch => {
+                "SchemeMismatch: receipts are for events that were sealed as a tree"
+            }
+            Self::PathEmpty => {
+                "PathEmpty: a tree of one event has no path; the seal itself proves the event"
+            }
             Self::BufferTooSmall => "BufferTooSmall: the receipt does not fit the buffer",
         })
     }

@@ -45,7 +45,11 @@ pub const fn chain_start() -> Digest {
 /// The root over all levels, coarsest first.
 #[must_use]
 pub fn root(counters: &Counters, digests: &[Digest]) -> Digest {
-    counters.as_slice().iter().zip(digests).fold(ROOT_TAG, |above, (&count, digest)| link(&above, count, digest))
+    counters
+        .as_slice()
+        .iter()
+        .zip(digests)
+        .fold(ROOT_TAG, |above, (&count, digest)| link(&above, count, digest))
 }
 
 /// The root over the levels from `from` on, whose digest before them, `A_{from-1}`, is `above`.
@@ -154,7 +158,11 @@ pub struct Star<const L: usize> {
 
 impl<const L: usize> fmt::Debug for Star<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Star").field("device", &self.device).field("index", &self.index).field("events", &self.total).finish()
+        f.debug_struct("Star")
+            .field("device", &self.device)
+            .field("index", &self.index)
+            .field("events", &self.total)
+            .finish()
     }
 }
 
@@ -174,13 +182,36 @@ impl<const L: usize> Star<L> {
 
     /// The same in a group of `levels` levels, where their number is known at run time only; `None` if it is not 1 to `L`.
     #[must_use]
-    pub fn with_levels(device: DeviceId, index: SealIndex, salt: &Salt, framing: Framing, levels: u8) -> Option<Self> {
-        (1..=Self::LEVELS).contains(&levels).then(|| Self::of_levels(device, index, salt, framing, levels))
+    pub fn with_levels(
+        device: DeviceId,
+        index: SealIndex,
+        salt: &Salt,
+        framing: Framing,
+        levels: u8,
+    ) -> Option<Self> {
+        (1..=Self::LEVELS)
+            .contains(&levels)
+            .then(|| Self::of_levels(device, index, salt, framing, levels))
     }
 
-    fn of_levels(device: DeviceId, index: SealIndex, salt: &Salt, framing: Framing, used: u8) -> Self {
+    fn of_levels(
+        device: DeviceId,
+        index: SealIndex,
+        salt: &Salt,
+        framing: Framing,
+        used: u8,
+    ) -> Self {
         let key = SipKey::new(salt);
-        Self { key, device, index, framing, levels: [Running::EMPTY; L], total: 0, used, next: key.level(0, used) }
+        Self {
+            key,
+            device,
+            index,
+            framing,
+            levels: [Running::EMPTY; L],
+            total: 0,
+            used,
+            next: key.level(0, used),
+        }
     }
 
     /// Events so far.
@@ -231,7 +262,9 @@ impl<const L: usize> Star<L> {
     #[must_use]
     pub fn close_in_place(&mut self) -> (Counters, [Digest; L]) {
         let mut out = (Counters::new(self.used), [Digest::NULL; L]);
-        for ((running, count), digest) in self.levels.iter_mut().zip(out.0.as_mut_slice()).zip(&mut out.1) {
+        for ((running, count), digest) in
+            self.levels.iter_mut().zip(out.0.as_mut_slice()).zip(&mut out.1)
+        {
             *count = running.count;
             if running.count > 0 {
                 *digest = running.finish();
@@ -342,14 +375,23 @@ mod tests {
 
     #[test]
     fn a_star_has_room_for_its_levels_only() {
-        let star = |levels| Star::<8>::with_levels(DeviceId([0; 8]), SealIndex(0), &Salt([0; 16]), Framing::Prefixed, levels);
+        let star = |levels| {
+            Star::<8>::with_levels(
+                DeviceId([0; 8]),
+                SealIndex(0),
+                &Salt([0; 16]),
+                Framing::Prefixed,
+                levels,
+            )
+        };
         assert!(star(0).is_none() && star(9).is_none());
         assert!(star(1).is_some() && star(8).is_some());
     }
 
     #[test]
     fn a_star_that_was_closed_in_place_is_spent() {
-        let mut star = Star::<8>::new(DeviceId([7; 8]), SealIndex(3), &Salt([1; 16]), Framing::Prefixed);
+        let mut star =
+            Star::<8>::new(DeviceId([7; 8]), SealIndex(3), &Salt([1; 16]), Framing::Prefixed);
         star.push(b"event").unwrap();
         assert_eq!(star.clone().close(), star.close_in_place());
         assert_eq!(star.push(b"event"), Err(PushError::Full));
@@ -365,7 +407,12 @@ mod tests {
 
     #[test]
     fn refuses_a_record_of_another_size() {
-        let mut star = Star::<8>::new(DeviceId([0; 8]), SealIndex(0), &Salt([0; 16]), Framing::fixed(4).unwrap());
+        let mut star = Star::<8>::new(
+            DeviceId([0; 8]),
+            SealIndex(0),
+            &Salt([0; 16]),
+            Framing::fixed(4).unwrap(),
+        );
         assert_eq!(star.push(&[0; 5]), Err(PushError::WrongLength));
         assert_eq!(star.len(), 0);
     }

@@ -83,7 +83,13 @@ pub struct Statement {
 impl Statement {
     /// The first statement of a device's first seal, to be changed where it differs: no events, no rounds, nothing lost.
     #[must_use]
-    pub fn new(scheme: Scheme, group: GroupId, roster: Digest, device: DeviceId, levels: u8) -> Self {
+    pub fn new(
+        scheme: Scheme,
+        group: GroupId,
+        roster: Digest,
+        device: DeviceId,
+        levels: u8,
+    ) -> Self {
         Self {
             scheme,
             group,
@@ -120,13 +126,17 @@ impl Statement {
     /// Whether the block of a level does not exist: it has no events, is below the device's round, or has lost some.
     #[must_use]
     pub fn is_null(&self, level: Level) -> bool {
-        self.counters.at(level) == 0 || level.0 < self.own_round.0 || self.lost.is_some_and(|lost| lost.at(level) > 0)
+        self.counters.at(level) == 0
+            || level.0 < self.own_round.0
+            || self.lost.is_some_and(|lost| lost.at(level) > 0)
     }
 
     /// The levels whose blocks exist, as a bit mask.
     #[must_use]
     pub fn surviving(&self) -> u32 {
-        (0..self.counters.levels()).filter(|&level| !self.is_null(Level(level))).fold(0, |mask, level| mask | 1 << level)
+        (0..self.counters.levels())
+            .filter(|&level| !self.is_null(Level(level)))
+            .fold(0, |mask, level| mask | 1 << level)
     }
 
     /// Writes the statement.
@@ -185,12 +195,20 @@ impl Statement {
         let answered = Answers::decode(&mut reader)?;
         let levels = counters.levels();
         let lost_fits = lost.is_none_or(|lost| {
-            lost.levels() == levels && lost.total() > 0 && lost.as_slice().iter().zip(counters.as_slice()).all(|(l, c)| l <= c)
+            lost.levels() == levels
+                && lost.total() > 0
+                && lost.as_slice().iter().zip(counters.as_slice()).all(|(l, c)| l <= c)
         });
-        let in_order = last.is_none_or(|(last_index, last_epoch)| last_index < index && last_epoch <= epoch);
+        let in_order =
+            last.is_none_or(|(last_index, last_epoch)| last_index < index && last_epoch <= epoch);
         let rounds = round <= own_round && own_round.0 < levels;
         let tree_loses_none = scheme == Scheme::Star || lost.is_none();
-        if !(lost_fits && in_order && rounds && tree_loses_none && counters.total() <= u64::from(u32::MAX)) {
+        if !(lost_fits
+            && in_order
+            && rounds
+            && tree_loses_none
+            && counters.total() <= u64::from(u32::MAX))
+        {
             return Err(DecodeError::FieldOutOfRange);
         }
         Ok(Self {
@@ -216,7 +234,10 @@ impl Statement {
 }
 
 /// Counts, one a level; the empty array for none.
-pub(crate) fn encode_counts(out: &mut Writer<'_>, counters: Option<&Counters>) -> Result<(), BufferTooSmall> {
+pub(crate) fn encode_counts(
+    out: &mut Writer<'_>,
+    counters: Option<&Counters>,
+) -> Result<(), BufferTooSmall> {
     let counts = counters.map_or(&[][..], Counters::as_slice);
     out.array(counts.len() as u64)?;
     counts.iter().try_for_each(|&count| out.uint(count).map(|_| ()))
@@ -246,7 +267,13 @@ mod tests {
     #[test]
     fn the_longest_statement_fits_a_message_and_a_part() {
         let levels = u8::try_from(MAX_LEVELS).unwrap();
-        let mut statement = Statement::new(Scheme::Star, GroupId([7; 8]), Digest([7; 32]), DeviceId([7; 8]), levels);
+        let mut statement = Statement::new(
+            Scheme::Star,
+            GroupId([7; 8]),
+            Digest([7; 32]),
+            DeviceId([7; 8]),
+            levels,
+        );
         statement.index = SealIndex(u32::MAX);
         statement.last = Some((SealIndex(u32::MAX - 1), EpochNumber(u64::MAX)));
         statement.epoch = EpochNumber(u64::MAX);
@@ -255,7 +282,11 @@ mod tests {
         statement.lost = Some(statement.counters);
         for query in 0..u8::try_from(MAX_ANSWERED).unwrap() {
             let first = u64::MAX - u64::from(u32::MAX);
-            assert!(statement.answered.push(Answered { query: [query; 16], first, count: u32::MAX }));
+            assert!(statement.answered.push(Answered {
+                query: [query; 16],
+                first,
+                count: u32::MAX
+            }));
         }
         let mut buffer = [0; MAX_LENGTH];
         assert!(statement.encode(&mut Writer::new(&mut buffer)).is_ok());

@@ -172,7 +172,12 @@ impl<const H: usize> Tree<H> {
     ///
     /// # Panics
     /// If `size` is 0.
-    pub fn extend(&mut self, engine: &impl Engine, size: usize, records: &[u8]) -> Result<(), TreeFull> {
+    pub fn extend(
+        &mut self,
+        engine: &impl Engine,
+        size: usize,
+        records: &[u8],
+    ) -> Result<(), TreeFull> {
         let mut left = records.len() / size;
         if left as u64 > Self::CAPACITY - self.len() {
             return Err(TreeFull);
@@ -211,7 +216,12 @@ impl<const H: usize> fmt::Debug for Tree<H> {
 }
 
 /// The root over the first `count` digests of `lower`, a power of two; both buffers are spent.
-fn perfect_root(engine: &impl Engine, lower: &mut [Digest], upper: &mut [Digest], count: usize) -> Digest {
+fn perfect_root(
+    engine: &impl Engine,
+    lower: &mut [Digest],
+    upper: &mut [Digest],
+    count: usize,
+) -> Digest {
     let (mut from, mut to, mut count) = (lower, upper, count);
     while count > 1 {
         engine.nodes(&from[..count], &mut to[..count / 2]);

@@ -23,11 +23,17 @@ impl PublicKey {
 
     /// `signature` has the suite's length.
     pub(super) fn verify(&self, message: &[u8], signature: &[u8]) -> Result<(), SignatureError> {
-        let encoded = EncodedSignature::<MlDsa44>::try_from(signature).map_err(|_| SignatureError::MalformedSignature)?;
+        let encoded = EncodedSignature::<MlDsa44>::try_from(signature)
+            .map_err(|_| SignatureError::MalformedSignature)?;
         // Hints out of order and coefficients out of range have no decoding.
-        let signature = ml_dsa::Signature::<MlDsa44>::decode(&encoded).ok_or(SignatureError::NotAuthentic)?;
+        let signature =
+            ml_dsa::Signature::<MlDsa44>::decode(&encoded).ok_or(SignatureError::NotAuthentic)?;
         let key = VerifyingKey::<MlDsa44>::decode(&EncodedVerifyingKey::<MlDsa44>::from(self.0));
-        if key.verify_with_context(message, &[], &signature) { Ok(()) } else { Err(SignatureError::NotAuthentic) }
+        if key.verify_with_context(message, &[], &signature) {
+            Ok(())
+        } else {
+            Err(SignatureError::NotAuthentic)
+        }
     }
 }
 
@@ -40,7 +46,8 @@ pub(super) struct SecretKey {
 
 impl SecretKey {
     pub(super) fn from_seed(seed: &[u8; 32]) -> Self {
-        let public = ExpandedSigningKey::<MlDsa44>::from_seed(&(*seed).into()).verifying_key().encode();
+        let public =
+            ExpandedSigningKey::<MlDsa44>::from_seed(&(*seed).into()).verifying_key().encode();
         Self { seed: *seed, public: public.into() }
     }
 

@@ -7,7 +7,9 @@ use super::*;
 
 /// The suites of this build.
 fn suites() -> impl Iterator<Item = Algorithm> {
-    Algorithm::ALL.into_iter().filter(|&algorithm| cfg!(feature = "host") || algorithm != Algorithm::MlDsa44)
+    Algorithm::ALL
+        .into_iter()
+        .filter(|&algorithm| cfg!(feature = "host") || algorithm != Algorithm::MlDsa44)
 }
 
 #[test]
@@ -19,8 +21,14 @@ fn a_signature_verifies_under_its_key_and_message_and_no_other() {
         assert_eq!(signature.len(), algorithm.signature_length());
         assert_eq!(key.public().verify(b"reading", &signature), Ok(()));
         assert_eq!(key.public().verify(b"Reading", &signature), Err(SignatureError::NotAuthentic));
-        assert_eq!(other.public().verify(b"reading", &signature), Err(SignatureError::NotAuthentic));
-        assert_eq!(key.public().verify(b"reading", &signature[1..]), Err(SignatureError::MalformedSignature));
+        assert_eq!(
+            other.public().verify(b"reading", &signature),
+            Err(SignatureError::NotAuthentic)
+        );
+        assert_eq!(
+            key.public().verify(b"reading", &signature[1..]),
+            Err(SignatureError::MalformedSignature)
+        );
         assert_eq!(key.signature(b"reading").unwrap(), signature, "signing is deterministic");
         assert_eq!(key.sign(b"reading", &mut [0; 63]), Err(SignError::BufferTooSmall));
     }
@@ -35,7 +43,10 @@ fn keys_survive_their_raw_form() {
         assert_eq!(again.public(), key.public());
         assert_eq!(public, key.public());
         assert_eq!(public.to_bytes().len(), algorithm.public_key_length());
-        assert_eq!(PublicKey::from_bytes(algorithm, &public.to_bytes()[1..]), Err(KeyError::KeyLength));
+        assert_eq!(
+            PublicKey::from_bytes(algorithm, &public.to_bytes()[1..]),
+            Err(KeyError::KeyLength)
+        );
     }
 }
 

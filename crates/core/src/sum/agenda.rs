@@ -9,8 +9,8 @@ use core::fmt;
 
 use super::query::{MAX_PLAN, QueryId};
 use crate::cast::{
-    ChainId, ChainNumber, Head, Kind, MAX_MESSAGE, MAX_SINGLE, NetworkId, Said, SealError, SingleDraft, SingleError, open_single,
-    sender_named,
+    ChainId, ChainNumber, Head, Kind, MAX_MESSAGE, MAX_SINGLE, NetworkId, Said, SealError,
+    SingleDraft, SingleError, open_single, sender_named,
 };
 use crate::digest::Digest;
 use crate::identity::IssueError;
@@ -184,10 +184,19 @@ impl AgendaDraft<'_> {
     ///
     /// # Errors
     /// [`SealError`]. A draft that [`Agenda::open`] would refuse makes an agenda that nobody opens.
-    pub fn issue<'o>(&self, querier: &dyn KeyPair, scratch: &mut [u8], out: &'o mut [u8]) -> Result<&'o [u8], SealError> {
+    pub fn issue<'o>(
+        &self,
+        querier: &dyn KeyPair,
+        scratch: &mut [u8],
+        out: &'o mut [u8],
+    ) -> Result<&'o [u8], SealError> {
         let mut message = [0; MAX_LENGTH];
         let message = self.write(&mut message).map_err(IssueError::from)?;
-        let id = ChainId { network: network(self.group), sender: querier_id(), number: ChainNumber(self.number) };
+        let id = ChainId {
+            network: network(self.group),
+            sender: querier_id(),
+            number: ChainNumber(self.number),
+        };
         SingleDraft { id, kind: Kind::Agenda, label: "", message }.seal(querier, scratch, out)
     }
 
@@ -196,7 +205,11 @@ impl AgendaDraft<'_> {
         out.array(5)?.uint(1u8)?.bytes(&self.roster.0)?;
         out.uint(self.sources)?.uint(self.key_group)?.array(self.queries.len() as u64)?;
         for query in self.queries {
-            out.array(4)?.bytes(&query.nonce)?.uint(query.first)?.uint(query.until)?.bytes(query.plan)?;
+            out.array(4)?
+                .bytes(&query.nonce)?
+                .uint(query.first)?
+                .uint(query.until)?
+                .bytes(query.plan)?;
         }
         Ok(out.finish())
     }
@@ -204,7 +217,12 @@ impl AgendaDraft<'_> {
 
 fn posed<'a>(reader: &mut Reader<'a>) -> Result<Posed<'a>, DecodeError> {
     reader.array(4)?;
-    Ok(Posed { nonce: reader.fixed()?, first: reader.u64()?, until: reader.u64()?, plan: reader.bytes()? })
+    Ok(Posed {
+        nonce: reader.fixed()?,
+        first: reader.u64()?,
+        until: reader.u64()?,
+        plan: reader.bytes()?,
+    })
 }
 
 impl<'a> Agenda<'a> {
@@ -232,7 +250,14 @@ impl<'a> Agenda<'a> {
         if of != *roster {
             return Err(AgendaError::WrongRoster);
         }
-        let agenda = Self { digest: said.digest(), number: number.0, roster: of, sources, key_group, queries };
+        let agenda = Self {
+            digest: said.digest(),
+            number: number.0,
+            roster: of,
+            sources,
+            key_group,
+            queries,
+        };
         agenda.check()?;
         Ok(agenda)
     }
@@ -286,7 +311,8 @@ impl<'a> Agenda<'a> {
     pub fn queries(&self) -> impl Iterator<Item = (QueryId, Posed<'a>)> + use<'a> {
         let (roster, bytes) = (self.roster, self.queries);
         let mut reader = Reader::new(bytes).ok();
-        let mut left = reader.as_mut().and_then(|reader| reader.array_any().ok()).unwrap_or_default();
+        let mut left =
+            reader.as_mut().and_then(|reader| reader.array_any().ok()).unwrap_or_default();
         core::iter::from_fn(move || {
             left = left.checked_sub(1)?;
             let query = posed(reader.as_mut()?).ok()?;

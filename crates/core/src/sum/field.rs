@@ -46,7 +46,9 @@ impl Element {
 
     /// The inverse; 0 of 0.
     pub(super) fn invert(self) -> Self {
-        const MODULUS: Odd<U256> = Odd::<U256>::from_be_hex("ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff43");
+        const MODULUS: Odd<U256> = Odd::<U256>::from_be_hex(
+            "ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff43",
+        );
         Self(self.0.invert_odd_mod(&MODULUS).unwrap_or(U256::ZERO))
     }
 

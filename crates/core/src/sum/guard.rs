@@ -100,7 +100,11 @@ struct Entry {
 impl Entry {
     /// When the last epoch ended, in Unix milliseconds; `None` for what cannot be: no length, or an end beyond 64 bits.
     fn end_ms(&self) -> Option<u64> {
-        if self.duration_ms == 0 { None } else { self.last.checked_add(1)?.checked_mul(self.duration_ms) }
+        if self.duration_ms == 0 {
+            None
+        } else {
+            self.last.checked_add(1)?.checked_mul(self.duration_ms)
+        }
     }
 }
 
@@ -124,7 +128,10 @@ impl Default for EpochGuard {
 impl fmt::Debug for EpochGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let known = self.entries.iter().flatten().count();
-        f.debug_struct("EpochGuard").field("known", &known).field("floor_ms", &self.floor_ms).finish()
+        f.debug_struct("EpochGuard")
+            .field("known", &known)
+            .field("floor_ms", &self.floor_ms)
+            .finish()
     }
 }
 
@@ -141,7 +148,12 @@ impl EpochGuard {
     ///
     /// # Errors
     /// [`GuardError`]; nothing has changed.
-    pub fn advance(&mut self, query: QueryId, duration_ms: u64, epoch: u64) -> Result<Permit, GuardError> {
+    pub fn advance(
+        &mut self,
+        query: QueryId,
+        duration_ms: u64,
+        epoch: u64,
+    ) -> Result<Permit, GuardError> {
         let entry = Entry { query, last: epoch, duration_ms };
         entry.end_ms().ok_or(GuardError::EpochOutOfRange)?;
         if let Some(known) = self.entries.iter_mut().flatten().find(|known| known.query == query) {
@@ -162,7 +174,9 @@ impl EpochGuard {
         // Free entries are all at the end; without one, every entry has an end.
         let slot = match free {
             Some(slot) => Some(slot),
-            None => self.entries.iter_mut().min_by_key(|entry| entry.and_then(|entry| entry.end_ms())),
+            None => {
+                self.entries.iter_mut().min_by_key(|entry| entry.and_then(|entry| entry.end_ms()))
+            }
         };
         if let Some(slot) = slot {
             let forgotten = slot.replace(entry).and_then(|forgotten| forgotten.end_ms());
@@ -184,7 +198,9 @@ impl EpochGuard {
         let mut out = [0; GUARD_LENGTH];
         out[0] = VERSION;
         out[1..9].copy_from_slice(&self.floor_ms.to_be_bytes());
-        for (bytes, entry) in out[9..].as_chunks_mut::<ENTRY>().0.iter_mut().zip(self.entries.iter().flatten()) {
+        for (bytes, entry) in
+            out[9..].as_chunks_mut::<ENTRY>().0.iter_mut().zip(self.entries.iter().flatten())
+        {
             bytes[..16].copy_from_slice(&entry.query.0);
             bytes[16..24].copy_from_slice(&entry.last.to_be_bytes());
             bytes[24..].copy_from_slice(&entry.duration_ms.to_be_bytes());
@@ -208,7 +224,11 @@ impl EpochGuard {
             return Err(GuardDecodeError::NotCanonical);
         }
         for (at, bytes) in entries.iter().enumerate() {
-            let mut entry = Entry { query: QueryId([0; 16]), last: number(&bytes[16..24]), duration_ms: number(&bytes[24..]) };
+            let mut entry = Entry {
+                query: QueryId([0; 16]),
+                last: number(&bytes[16..24]),
+                duration_ms: number(&bytes[24..]),
+            };
             entry.query.0.copy_from_slice(&bytes[..16]);
             if entry.end_ms().is_none() || guard.last(entry.query).is_some() {
                 return Err(GuardDecodeError::NotCanonical);
@@ -244,11 +264,20 @@ mod tests {
     #[test]
     fn an_epoch_is_permitted_once_and_none_before_it() {
         let mut guard = EpochGuard::default();
-        assert_eq!(guard.advance(QueryId([1; 16]), 5000, 7), Ok(Permit { query: QueryId([1; 16]), epoch: 7, next_slot: 0 }));
+        assert_eq!(
+            guard.advance(QueryId([1; 16]), 5000, 7),
+            Ok(Permit { query: QueryId([1; 16]), epoch: 7, next_slot: 0 })
+        );
         assert_eq!(guard.advance(QueryId([1; 16]), 5000, 7), Err(GuardError::EpochAnswered));
         assert_eq!(guard.advance(QueryId([1; 16]), 5000, 6), Err(GuardError::EpochAnswered));
-        assert_eq!(guard.advance(QueryId([2; 16]), 5000, 7), Ok(Permit { query: QueryId([2; 16]), epoch: 7, next_slot: 0 }));
-        assert_eq!(guard.advance(QueryId([1; 16]), 5000, 8), Ok(Permit { query: QueryId([1; 16]), epoch: 8, next_slot: 0 }));
+        assert_eq!(
+            guard.advance(QueryId([2; 16]), 5000, 7),
+            Ok(Permit { query: QueryId([2; 16]), epoch: 7, next_slot: 0 })
+        );
+        assert_eq!(
+            guard.advance(QueryId([1; 16]), 5000, 8),
+            Ok(Permit { query: QueryId([1; 16]), epoch: 8, next_slot: 0 })
+        );
         assert_eq!((guard.last(QueryId([1; 16])), guard.last(QueryId([3; 16]))), (Some(8), None));
     }
 
@@ -293,7 +322,11 @@ mod tests {
         for epoch in 0..=100 {
             assert_eq!(guard.advance(QueryId([0; 16]), 1000, epoch), Err(GuardError::TooOld));
         }
-        assert_eq!(guard.advance(QueryId([9; 16]), 500, 201), Err(GuardError::TooOld), "nor any other that is not known");
+        assert_eq!(
+            guard.advance(QueryId([9; 16]), 500, 201),
+            Err(GuardError::TooOld),
+            "nor any other that is not known"
+        );
         // Its next epoch starts as the last one ended.
         guard.advance(QueryId([0; 16]), 1000, 101).unwrap();
     }

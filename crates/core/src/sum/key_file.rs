@@ -105,7 +105,12 @@ impl Circle {
     }
 
     fn write(&self, out: &mut Writer<'_>, fields: u64) -> Result<(), BufferTooSmall> {
-        out.array(fields)?.uint(1u8)?.bytes(&self.group.0)?.bytes(&self.roster.0)?.uint(self.sources)?.uint(self.key_group)?;
+        out.array(fields)?
+            .uint(1u8)?
+            .bytes(&self.group.0)?
+            .bytes(&self.roster.0)?
+            .uint(self.sources)?
+            .uint(self.key_group)?;
         Ok(())
     }
 
@@ -152,10 +157,11 @@ fn encode<'o>(label: &str, body: &[u8], out: &'o mut [u8]) -> Result<&'o str, Bu
 }
 
 fn decode<'b>(pem: &[u8], label: &str, buffer: &'b mut [u8]) -> Result<&'b [u8], KeyFileError> {
-    let (found, body) = pem_rfc7468::decode(pem, buffer).map_err(|_| match pem_rfc7468::decode_label(pem) {
-        Ok(found) if found != label => KeyFileError::WrongPemLabel,
-        _ => KeyFileError::MalformedPem,
-    })?;
+    let (found, body) =
+        pem_rfc7468::decode(pem, buffer).map_err(|_| match pem_rfc7468::decode_label(pem) {
+            Ok(found) if found != label => KeyFileError::WrongPemLabel,
+            _ => KeyFileError::MalformedPem,
+        })?;
     if found == label { Ok(body) } else { Err(KeyFileError::WrongPemLabel) }
 }
 
@@ -193,7 +199,10 @@ impl SourceKeys {
         let mut writer = Writer::new(&mut *body);
         self.circle.write(&mut writer, 10)?;
         writer.bytes(&self.device.0)?.uint(self.position)?;
-        writer.int(self.querier.algorithm().cose())?.bytes(&self.querier.to_bytes())?.bytes(&*self.secret.to_bytes())?;
+        writer
+            .int(self.querier.algorithm().cose())?
+            .bytes(&self.querier.to_bytes())?
+            .bytes(&*self.secret.to_bytes())?;
         encode(SOURCE, writer.finish(), out)
     }
 }

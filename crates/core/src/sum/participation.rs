@@ -53,7 +53,9 @@ impl<'a> Participation<'a> {
         let is_whole = runs.are_whole() && before.is_some();
         // The shorter form, with every integer in its shortest form and no zero byte at either end of a bitmap. The length alone does not
         // prove the last: a smaller base can be a byte shorter and so make up for a leading zero byte.
-        let fits = size.is_bitmap() == runs.is_bitmap() && size.bytes() == bytes.len() && runs.start_is_canonical(&size);
+        let fits = size.is_bitmap() == runs.is_bitmap()
+            && size.bytes() == bytes.len()
+            && runs.start_is_canonical(&size);
         if is_whole && fits { Ok(Self(bytes)) } else { Err(MalformedParticipation) }
     }
 
@@ -92,7 +94,10 @@ impl<'a> Participation<'a> {
 }
 
 /// Writes the set of some runs.
-fn write<R: Iterator<Item = Range<u32>>>(runs: impl Fn() -> R, out: &mut [u8]) -> Result<usize, BufferTooSmall> {
+fn write<R: Iterator<Item = Range<u32>>>(
+    runs: impl Fn() -> R,
+    out: &mut [u8],
+) -> Result<usize, BufferTooSmall> {
     let mut size = Size::default();
     runs().for_each(|run| size.add(&run));
     let Some(first) = size.first else { return Ok(0) };
@@ -108,7 +113,10 @@ fn write<R: Iterator<Item = Range<u32>>>(runs: impl Fn() -> R, out: &mut [u8]) -
     } else {
         let (mut out, mut before) = (Writer::new(out), None);
         for run in runs() {
-            integer(&mut out, before.map_or(u64::from(run.start) << 1, |end: u32| u64::from(run.start - end - 1)))?;
+            integer(
+                &mut out,
+                before.map_or(u64::from(run.start) << 1, |end: u32| u64::from(run.start - end - 1)),
+            )?;
             integer(&mut out, u64::from(run.end - run.start - 1))?;
             before = Some(run.end);
         }
@@ -263,7 +271,8 @@ impl Iterator for Runs<'_> {
                 Some(run)
             }
             Self::Bitmap { bytes, next, base } => {
-                let mut bits = Bits { length: bytes.len(), next: *next, byte: |at: usize| bytes[at] };
+                let mut bits =
+                    Bits { length: bytes.len(), next: *next, byte: |at: usize| bytes[at] };
                 let run = bits.next();
                 *next = bits.next;
                 run.map(|run| *base + run.start..*base + run.end)

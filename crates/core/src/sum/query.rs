@@ -195,15 +195,27 @@ impl<'a> Plan<'a> {
     ///
     /// # Errors
     /// [`RangeError`].
-    pub fn narrow(&mut self, column: &str, least: &str, greatest: &str) -> Result<bool, RangeError> {
+    pub fn narrow(
+        &mut self,
+        column: &str,
+        least: &str,
+        greatest: &str,
+    ) -> Result<bool, RangeError> {
         let bounds = [least, greatest].map(|text| {
             let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
             let (whole, fraction) = digits.split_once('.').unwrap_or((digits, "0"));
-            let decimal = [whole, fraction].iter().all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()));
-            decimal.then(|| Literal::read(text.starts_with('-'), digits, text, 0)).flatten().ok_or(RangeError::NotANumber)
+            let decimal = [whole, fraction]
+                .iter()
+                .all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()));
+            decimal
+                .then(|| Literal::read(text.starts_with('-'), digits, text, 0))
+                .flatten()
+                .ok_or(RangeError::NotANumber)
         });
         let (least, greatest) = (bounds[0]?, bounds[1]?);
-        let Some(column) = self.columns.iter_mut().find(|found| found.name == column) else { return Ok(false) };
+        let Some(column) = self.columns.iter_mut().find(|found| found.name == column) else {
+            return Ok(false);
+        };
         let Some((low, high)) = &mut column.range else { return Ok(false) };
         let divisor = column.divisor;
         let least = least.ceil(divisor).ok_or(RangeError::NotANumber)?.max((*low).into());
@@ -225,7 +237,10 @@ impl<'a> Plan<'a> {
 
     /// What is selected, in order: the aggregate and its column, which only `COUNT(*)` is without.
     pub fn items(&self) -> impl ExactSizeIterator<Item = Selected<'a>> {
-        self.items.iter().map(|item| Selected { aggregate: item.aggregate, column: item.column.map(|at| self.column(at).name) })
+        self.items.iter().map(|item| Selected {
+            aggregate: item.aggregate,
+            column: item.column.map(|at| self.column(at).name),
+        })
     }
 
     /// Of a plan that has been checked, every place that it names is there.
@@ -262,7 +277,11 @@ impl fmt::Display for Plan<'_> {
         }
         f.write_str(" FROM sensors")?;
         if !self.predicate.is_empty() {
-            write!(f, " WHERE {}", predicate::Shown { steps: &self.predicate, columns: &self.columns })?;
+            write!(
+                f,
+                " WHERE {}",
+                predicate::Shown { steps: &self.predicate, columns: &self.columns }
+            )?;
         }
         let whole = parse::UNITS.into_iter().find(|(_, ms)| self.epoch_ms.is_multiple_of(*ms));
         let (unit, ms) = whole.unwrap_or(("ms", 1));

@@ -128,7 +128,8 @@ impl fmt::Debug for Psr {
 
 fn prf(key: &[u8; 32], parts: &[&[u8]]) -> [u8; 32] {
     #[allow(clippy::expect_used)]
-    let mac = <Hmac<sha2::Sha256> as KeyInit>::new_from_slice(key).expect("HMAC takes keys of any length");
+    let mac = <Hmac<sha2::Sha256> as KeyInit>::new_from_slice(key)
+        .expect("HMAC takes keys of any length");
     parts.iter().fold(mac, |mac, part| mac.chain_update(part)).finalize().into_bytes().into()
 }
 
@@ -225,7 +226,11 @@ impl SourceSecret {
     /// The keys for a query: once a query.
     #[must_use]
     pub fn for_query(&self, query: QueryId) -> SourceKey {
-        SourceKey { query, device: prf(&self.device, &[OF_QUERY, &query.0]), key_group: self.key_group.for_query(query) }
+        SourceKey {
+            query,
+            device: prf(&self.device, &[OF_QUERY, &query.0]),
+            key_group: self.key_group.for_query(query),
+        }
     }
 }
 
@@ -251,7 +256,12 @@ impl SourceKey {
     ///
     /// # Errors
     /// [`EncryptError`].
-    pub fn encrypt(&self, permit: &mut Permit, slot: Slot, value: u128) -> Result<Psr, EncryptError> {
+    pub fn encrypt(
+        &self,
+        permit: &mut Permit,
+        slot: Slot,
+        value: u128,
+    ) -> Result<Psr, EncryptError> {
         if permit.query() != self.query {
             return Err(EncryptError::WrongQuery);
         }
@@ -263,8 +273,10 @@ impl SourceKey {
         }
         let words = block(&self.device, slot.0.into(), permit.epoch());
         let (key, share) = words.split_at(8);
-        let mut message = integer(share).wrapping_add(&U256::from_u128(value).shl_vartime(SHARE_BITS));
-        let sealed = self.key_group.multiplier(slot, permit.epoch()).mul(Element::reduce(message, 0));
+        let mut message =
+            integer(share).wrapping_add(&U256::from_u128(value).shl_vartime(SHARE_BITS));
+        let sealed =
+            self.key_group.multiplier(slot, permit.epoch()).mul(Element::reduce(message, 0));
         message.zeroize();
         Ok(Psr(sealed.add(Element::reduce(integer(key), 0))))
     }
@@ -361,7 +373,14 @@ impl KeyTotals {
     ///
     /// # Errors
     /// [`OpenError`].
-    pub fn open(&self, psr: &Psr, key: &KeyGroupKey, slot: Slot, epoch: u64, most: u128) -> Result<u128, OpenError> {
+    pub fn open(
+        &self,
+        psr: &Psr,
+        key: &KeyGroupKey,
+        slot: Slot,
+        epoch: u64,
+        most: u128,
+    ) -> Result<u128, OpenError> {
         let (keys, high) = carried(&self.words[..8]);
         let (shares, _) = carried(&self.words[8..]);
         let multiplier = key.multiplier(slot, epoch);

@@ -134,7 +134,9 @@ impl<'a> CastFrame<'a> {
             Item::Certificate(_) | Item::ChainCertificate(_) => out.array(2)?.uint(CERTIFICATE)?,
             Item::Revocation(_) => out.array(2)?.uint(REVOCATION)?,
             Item::Head(_) => out.array(2)?.uint(HEAD)?,
-            Item::Leaf { chain, block, index } => out.array(5)?.uint(FRAGMENT)?.bytes(&chain.0)?.uint(block)?.uint(index)?,
+            Item::Leaf { chain, block, index } => {
+                out.array(5)?.uint(FRAGMENT)?.bytes(&chain.0)?.uint(block)?.uint(index)?
+            }
         };
         Ok(())
     }
@@ -154,15 +156,28 @@ impl<'a> CastFrame<'a> {
             Self::Certificate(bytes) => out.array(2)?.uint(CERTIFICATE)?.bytes(bytes)?,
             Self::Revocation(bytes) => out.array(2)?.uint(REVOCATION)?.bytes(bytes)?,
             Self::Head(bytes) => out.array(2)?.uint(HEAD)?.bytes(bytes)?,
-            Self::Fragment { chain, block, index, leaf } => {
-                out.array(5)?.uint(FRAGMENT)?.bytes(&chain.0)?.uint(block)?.uint(index)?.bytes(leaf)?
+            Self::Fragment { chain, block, index, leaf } => out
+                .array(5)?
+                .uint(FRAGMENT)?
+                .bytes(&chain.0)?
+                .uint(block)?
+                .uint(index)?
+                .bytes(leaf)?,
+            Self::Wanted { chain, block, wanted } => {
+                out.array(4)?.uint(WANTED)?.bytes(&chain.0)?.uint(block)?.uint(wanted)?
             }
-            Self::Wanted { chain, block, wanted } => out.array(4)?.uint(WANTED)?.bytes(&chain.0)?.uint(block)?.uint(wanted)?,
-            Self::Holds { chain, block, index } => out.array(4)?.uint(HOLDS)?.bytes(&chain.0)?.uint(block)?.uint(index)?,
+            Self::Holds { chain, block, index } => {
+                out.array(4)?.uint(HOLDS)?.bytes(&chain.0)?.uint(block)?.uint(index)?
+            }
             Self::Single { head, leaf } => out.array(3)?.uint(SINGLE)?.bytes(head)?.bytes(leaf)?,
-            Self::Repair { chain, block, mask, lengths, bytes } => {
-                out.array(6)?.uint(REPAIR)?.bytes(&chain.0)?.uint(block)?.uint(mask)?.uint(lengths)?.bytes(bytes)?
-            }
+            Self::Repair { chain, block, mask, lengths, bytes } => out
+                .array(6)?
+                .uint(REPAIR)?
+                .bytes(&chain.0)?
+                .uint(block)?
+                .uint(mask)?
+                .uint(lengths)?
+                .bytes(bytes)?,
         };
         Ok(())
     }

@@ -92,8 +92,11 @@ impl Scanner {
             let opened = match major {
                 0 | 1 => None,
                 2 | 3 => {
-                    let string_end = usize::try_from(argument).ok().and_then(|length| end.checked_add(length));
-                    let string = string_end.and_then(|string_end| bytes.get(end..string_end)).ok_or(DecodeError::Truncated)?;
+                    let string_end =
+                        usize::try_from(argument).ok().and_then(|length| end.checked_add(length));
+                    let string = string_end
+                        .and_then(|string_end| bytes.get(end..string_end))
+                        .ok_or(DecodeError::Truncated)?;
                     if major == 3 && core::str::from_utf8(string).is_err() {
                         return Err(DecodeError::NonCanonical);
                     }
@@ -114,7 +117,8 @@ impl Scanner {
             }
             match opened {
                 Some((left, is_map)) if left > 0 => {
-                    *self.open.get_mut(self.depth).ok_or(DecodeError::NonCanonical)? = Nest { left, is_map, ..Nest::default() };
+                    *self.open.get_mut(self.depth).ok_or(DecodeError::NonCanonical)? =
+                        Nest { left, is_map, ..Nest::default() };
                     self.depth += 1;
                 }
                 _ => {
@@ -163,7 +167,11 @@ fn head_at(bytes: &[u8], at: usize) -> Result<(u8, u64, usize), DecodeError> {
     let end = at + 1 + width;
     let argument = bytes.get(at + 1..end).ok_or(DecodeError::Truncated)?;
     let argument = argument.iter().fold(0, |value, &byte| value << 8 | u64::from(byte));
-    if argument < least || major == 7 { Err(DecodeError::NonCanonical) } else { Ok((major, argument, end)) }
+    if argument < least || major == 7 {
+        Err(DecodeError::NonCanonical)
+    } else {
+        Ok((major, argument, end))
+    }
 }
 
 /// Reads what [`item_length`] has let pass.
@@ -281,7 +289,10 @@ impl<'b> Reader<'b> {
     ///
     /// # Errors
     /// Those of `read`.
-    pub fn optional<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T, DecodeError>) -> Result<Option<T>, DecodeError> {
+    pub fn optional<T>(
+        &mut self,
+        read: impl FnOnce(&mut Self) -> Result<T, DecodeError>,
+    ) -> Result<Option<T>, DecodeError> {
         if self.0.datatype()? == Type::Null {
             self.0.null()?;
             Ok(None)

@@ -116,7 +116,8 @@ impl<'a> Protected<'a> {
         if found_typ != Some(typ.as_str()) {
             return Err(DecodeError::WrongType);
         }
-        let algorithm = algorithm.and_then(Algorithm::from_cose).ok_or(DecodeError::UnknownAlgorithm)?;
+        let algorithm =
+            algorithm.and_then(Algorithm::from_cose).ok_or(DecodeError::UnknownAlgorithm)?;
         let needs_statement = matches!(typ, Typ::Seal | Typ::Event);
         if needs_statement != statement.is_some() || (tree && typ != Typ::Seal) {
             return Err(DecodeError::UnexpectedHeader);
@@ -162,7 +163,12 @@ impl<'a> Sign1<'a> {
     ///
     /// # Errors
     /// [`BufferTooSmall`].
-    pub fn encode(out: &mut Writer<'_>, protected: &[u8], payload: &[u8], signature: &[u8]) -> Result<(), BufferTooSmall> {
+    pub fn encode(
+        out: &mut Writer<'_>,
+        protected: &[u8],
+        payload: &[u8],
+        signature: &[u8],
+    ) -> Result<(), BufferTooSmall> {
         out.tag(SIGN1_TAG)?.array(4)?.bytes(protected)?.map(0)?.bytes(payload)?.bytes(signature)?;
         Ok(())
     }
@@ -181,7 +187,14 @@ impl<'a> Sign1<'a> {
         use super::cbor::head;
         let (protected_head, a) = head(2, self.protected.len() as u64);
         let (payload_head, b) = head(2, self.payload.len() as u64);
-        Digest::of(&[b"\x84\x6aSignature1", &protected_head[..a], self.protected, b"\x40", &payload_head[..b], self.payload])
+        Digest::of(&[
+            b"\x84\x6aSignature1",
+            &protected_head[..a],
+            self.protected,
+            b"\x40",
+            &payload_head[..b],
+            self.payload,
+        ])
     }
 }
 
@@ -189,7 +202,11 @@ impl<'a> Sign1<'a> {
 ///
 /// # Errors
 /// [`BufferTooSmall`].
-pub fn sig_structure<'s>(scratch: &'s mut [u8], protected: &[u8], payload: &[u8]) -> Result<&'s [u8], BufferTooSmall> {
+pub fn sig_structure<'s>(
+    scratch: &'s mut [u8],
+    protected: &[u8],
+    payload: &[u8],
+) -> Result<&'s [u8], BufferTooSmall> {
     let mut out = Writer::new(scratch);
     out.array(4)?.text("Signature1")?.bytes(protected)?.bytes(&[])?.bytes(payload)?;
     Ok(out.finish())

@@ -14,7 +14,9 @@ use zeroize::{Zeroize, Zeroizing};
 
 use super::cbor::{BufferTooSmall, DecodeError, Reader, Writer, head};
 use crate::digest::Digest;
-use crate::record::{DeviceId, EpochNumber, Framing, GroupId, Level, MAX_LEVELS, Round, SealIndex, Sequence};
+use crate::record::{
+    DeviceId, EpochNumber, Framing, GroupId, Level, MAX_LEVELS, Round, SealIndex, Sequence,
+};
 use crate::seal::tree::geometry;
 
 mod refusal;
@@ -51,7 +53,11 @@ impl LinkKey {
 
     /// A device's secret, from the one that the coordinator keeps for its whole group.
     #[must_use]
-    pub fn secret_of(group_secret: &[u8; 32], group: GroupId, device: DeviceId) -> Zeroizing<[u8; 32]> {
+    pub fn secret_of(
+        group_secret: &[u8; 32],
+        group: GroupId,
+        device: DeviceId,
+    ) -> Zeroizing<[u8; 32]> {
         derive(group_secret, &[b"moteseal/1/link", &group.0, &device.0])
     }
 
@@ -162,16 +168,29 @@ pub fn claimed_device(frame: &[u8]) -> Option<DeviceId> {
     // An array of up to 23 elements, a kind below 24, eight bytes.
     let (start, rest) = frame.split_first_chunk::<3>()?;
     let device = rest.first_chunk()?;
-    (start[0] >> 5 == 4 && start[0] & 31 < 24 && start[1] < 24 && start[2] == 0x48).then_some(DeviceId(*device))
+    (start[0] >> 5 == 4 && start[0] & 31 < 24 && start[1] < 24 && start[2] == 0x48)
+        .then_some(DeviceId(*device))
 }
 
 /// The item of a frame whose tag is right.
-pub(super) fn opened<'a>(frame: &'a [u8], key: &LinkKey, direction: Direction) -> Result<&'a [u8], FrameError> {
+pub(super) fn opened<'a>(
+    frame: &'a [u8],
+    key: &LinkKey,
+    direction: Direction,
+) -> Result<&'a [u8], FrameError> {
     let (item, tag) = frame.split_last_chunk::<TAG>().ok_or(FrameError::Malformed)?;
-    if bool::from(key.tag(direction, item).ct_eq(tag)) { Ok(item) } else { Err(FrameError::NotAuthentic) }
+    if bool::from(key.tag(direction, item).ct_eq(tag)) {
+        Ok(item)
+    } else {
+        Err(FrameError::NotAuthentic)
+    }
 }
 
-pub(super) fn closed<'o>(out: Writer<'o>, key: &LinkKey, direction: Direction) -> Result<&'o [u8], BufferTooSmall> {
+pub(super) fn closed<'o>(
+    out: Writer<'o>,
+    key: &LinkKey,
+    direction: Direction,
+) -> Result<&'o [u8], BufferTooSmall> {
     let mut out = out;
     let tag = key.tag(direction, out.written());
     out.raw(&tag)?;
@@ -194,17 +213,25 @@ impl<'a> Uplink<'a> {
                 let own_round = Round(reader.uint()?);
                 let (from, until) = (Sequence(reader.u64()?), Sequence(reader.u64()?));
                 let size: u16 = reader.uint()?;
-                let framing =
-                    if size == 0 { Framing::Prefixed } else { Framing::fixed(usize::from(size)).ok_or(FrameError::Malformed)? };
+                let framing = if size == 0 {
+                    Framing::Prefixed
+                } else {
+                    Framing::fixed(usize::from(size)).ok_or(FrameError::Malformed)?
+                };
                 let events = reader.bytes()?;
                 let digests = if fields == 10 { Some(reader.bytes()?) } else { None };
-                let forward = Forward { index, epoch, own_round, from, until, framing, events, digests };
+                let forward =
+                    Forward { index, epoch, own_round, from, until, framing, events, digests };
                 if from > until || until.0 > u64::from(u32::MAX) || !forward.is_whole() {
                     return Err(FrameError::Malformed);
                 }
                 Self::Forward(forward)
             }
-            (2, 5) => Self::Close { schema: Digest(reader.fixed()?), open: reader.bytes()?, part: reader.bytes()? },
+            (2, 5) => Self::Close {
+                schema: Digest(reader.fixed()?),
+                open: reader.bytes()?,
+                part: reader.bytes()?,
+            },
             (3, 3) => Self::Schema(reader.bytes()?),
             _ => return Err(FrameError::Malformed),
         })
@@ -214,7 +241,12 @@ impl<'a> Uplink<'a> {
     ///
     /// # Errors
     /// [`BufferTooSmall`].
-    pub fn close<'o>(&self, device: DeviceId, key: &LinkKey, out: &'o mut [u8]) -> Result<&'o [u8], BufferTooSmall> {
+    pub fn close<'o>(
+        &self,
+        device: DeviceId,
+        key: &LinkKey,
+        out: &'o mut [u8],
+    ) -> Result<&'o [u8], BufferTooSmall> {
         let mut out = Writer::new(out);
         match self {
             Self::Forward(forward) => {
@@ -223,14 +255,27 @@ impl<'a> Uplink<'a> {
                     Framing::Prefixed => 0,
                 };
                 let fields = 9 + u64::from(forward.digests.is_some());
-                out.array(fields)?.uint(1u8)?.bytes(&device.0)?.uint(forward.index.0)?.uint(forward.epoch.0)?;
-                out.uint(forward.own_round.0)?.uint(forward.from.0)?.uint(forward.until.0)?.uint(size)?.bytes(forward.events)?;
+                out.array(fields)?
+                    .uint(1u8)?
+                    .bytes(&device.0)?
+                    .uint(forward.index.0)?
+                    .uint(forward.epoch.0)?;
+                out.uint(forward.own_round.0)?
+                    .uint(forward.from.0)?
+                    .uint(forward.until.0)?
+                    .uint(size)?
+                    .bytes(forward.events)?;
                 if let Some(digests) = forward.digests {
                     out.bytes(digests)?;
                 }
             }
             Self::Close { schema, open, part } => {
-                out.array(5)?.uint(2u8)?.bytes(&device.0)?.bytes(&schema.0)?.bytes(open)?.bytes(part)?;
+                out.array(5)?
+                    .uint(2u8)?
+                    .bytes(&device.0)?
+                    .bytes(&schema.0)?
+                    .bytes(open)?
+                    .bytes(part)?;
             }
             Self::Schema(schema) => {
                 out.array(3)?.uint(3u8)?.bytes(&device.0)?.bytes(schema)?;
@@ -294,12 +339,15 @@ impl<'a> Forward<'a> {
         while !rest.is_empty() {
             let Some((place, tail)) = split_uint(rest) else { return false };
             let Some((_, tail)) = self.framing.split_first(tail) else { return false };
-            let Some(seq) = next.checked_add(place >> 5).filter(|&seq| seq < self.until.0) else { return false };
+            let Some(seq) = next.checked_add(place >> 5).filter(|&seq| seq < self.until.0) else {
+                return false;
+            };
             (rest, next) = (tail, seq + 1);
         }
         // As many as digests is enough to know: a range of few bytes may speak of four billion events.
         let are_digests = |digests: &[u8]| {
-            digests.len().is_multiple_of(32) && self.places().take(digests.len() / 32 + 1).count() == digests.len() / 32
+            digests.len().is_multiple_of(32)
+                && self.places().take(digests.len() / 32 + 1).count() == digests.len() / 32
         };
         usize::from(self.own_round.0) < MAX_LEVELS && self.digests.is_none_or(are_digests)
     }
@@ -344,7 +392,12 @@ impl Acknowledgement {
     ///
     /// # Errors
     /// [`BufferTooSmall`].
-    pub fn close<'o>(&self, device: DeviceId, key: &LinkKey, out: &'o mut [u8]) -> Result<&'o [u8], BufferTooSmall> {
+    pub fn close<'o>(
+        &self,
+        device: DeviceId,
+        key: &LinkKey,
+        out: &'o mut [u8],
+    ) -> Result<&'o [u8], BufferTooSmall> {
         let mut out = Writer::new(out);
         out.array(6)?.uint(16u8)?.bytes(&device.0)?.uint(self.index.0)?.uint(self.next.0)?;
         out.optional(self.sealed, |out, sealed| out.uint(sealed.0))?;

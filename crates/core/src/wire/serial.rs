@@ -13,7 +13,9 @@ mod packet;
 
 pub use cobs::{Stuffer, Unstuffer};
 pub use line::{Counters, Heard, Line, Peer, SendError, Side, Timing};
-pub use packet::{ACK, Binding, HELLO, Hello, MAX_BODY, MIN_ROOM, OVERHEAD, PacketError, VERSION, room};
+pub use packet::{
+    ACK, Binding, HELLO, Hello, MAX_BODY, MIN_ROOM, OVERHEAD, PacketError, VERSION, room,
+};
 
 /// What a body is, and whom the gateway passes it to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -35,8 +37,14 @@ pub enum Channel {
 
 impl Channel {
     /// Every channel.
-    pub const ALL: [Self; 6] =
-        [Self::Hub, Self::HubAnnouncement, Self::Sums, Self::SumsAnnouncement, Self::Broadcast, Self::Time];
+    pub const ALL: [Self; 6] = [
+        Self::Hub,
+        Self::HubAnnouncement,
+        Self::Sums,
+        Self::SumsAnnouncement,
+        Self::Broadcast,
+        Self::Time,
+    ];
 
     /// The channel of a packet's first byte.
     #[must_use]

@@ -161,8 +161,11 @@ impl<'a> Gaps<'a> {
             };
             let (argument, tail) = tail.split_at(width.min(tail.len()));
             rest = tail;
-            let gap =
-                if width == 0 { u64::from(first) } else { argument.iter().fold(0, |value, &byte| value << 8 | u64::from(byte)) };
+            let gap = if width == 0 {
+                u64::from(first)
+            } else {
+                argument.iter().fold(0, |value, &byte| value << 8 | u64::from(byte))
+            };
             let seq = next.saturating_add(gap);
             next = seq.saturating_add(1);
             Sequence(seq)
@@ -317,7 +320,8 @@ impl<'a> Select<'a> {
         if !reader.at_array() {
             return Ok(Self::Levels(reader.uint()?));
         }
-        let length = u32::try_from(reader.array_any()?).map_err(|_| DecodeError::FieldOutOfRange)?;
+        let length =
+            u32::try_from(reader.array_any()?).map_err(|_| DecodeError::FieldOutOfRange)?;
         if length == 0 {
             return Err(DecodeError::FieldOutOfRange);
         }
@@ -397,7 +401,12 @@ impl Fields<'_> {
         digests: &[u8],
         events_length: usize,
     ) -> Result<(), BufferTooSmall> {
-        out.array(14)?.uint(2u8)?.uint(self.flags)?.uint(self.skipped)?.uint(self.advance)?.bytes(&self.salt.0)?;
+        out.array(14)?
+            .uint(2u8)?
+            .uint(self.flags)?
+            .uint(self.skipped)?
+            .uint(self.advance)?
+            .bytes(&self.salt.0)?;
         out.uint(self.n)?.uint(self.rounds.0.0)?.uint(self.rounds.1.0)?;
         crate::seal::encode_counts(out, self.lost)?;
         self.answered.encode(out)?;
@@ -424,7 +433,10 @@ impl Fields<'_> {
 ///
 /// # Errors
 /// [`BufferTooSmall`].
-pub fn encode_part_tail(out: &mut Writer<'_>, signature: Option<&[u8]>) -> Result<(), BufferTooSmall> {
+pub fn encode_part_tail(
+    out: &mut Writer<'_>,
+    signature: Option<&[u8]>,
+) -> Result<(), BufferTooSmall> {
     out.optional(signature, |out, signature| out.bytes(signature))?;
     Ok(())
 }
@@ -451,7 +463,11 @@ pub fn encode_end(out: &mut Writer<'_>) -> Result<(), BufferTooSmall> {
 ///
 /// # Errors
 /// [`BufferTooSmall`].
-pub fn encode_problem(out: &mut Writer<'_>, name: &str, detail: &str) -> Result<(), BufferTooSmall> {
+pub fn encode_problem(
+    out: &mut Writer<'_>,
+    name: &str,
+    detail: &str,
+) -> Result<(), BufferTooSmall> {
     out.array(3)?.uint(4u8)?.text(name)?.text(detail)?;
     Ok(())
 }
@@ -469,7 +485,11 @@ pub fn encode_proof(out: &mut Writer<'_>, query: &str) -> Result<(), BufferTooSm
 ///
 /// # Errors
 /// [`BufferTooSmall`].
-pub fn encode_explain(out: &mut Writer<'_>, seal: &[u8], digests: &[u8]) -> Result<(), BufferTooSmall> {
+pub fn encode_explain(
+    out: &mut Writer<'_>,
+    seal: &[u8],
+    digests: &[u8],
+) -> Result<(), BufferTooSmall> {
     out.array(3)?.uint(6u8)?.bytes(seal)?.bytes(digests)?;
     Ok(())
 }

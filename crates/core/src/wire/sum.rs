@@ -81,7 +81,8 @@ impl<'a> Psrs<'a> {
     /// The records, in order.
     pub fn iter(&self) -> impl Iterator<Item = Result<Psr, PsrError>> + use<'a> {
         let mut reader = Reader::new(self.0).ok();
-        let mut left = reader.as_mut().and_then(|reader| reader.array_any().ok()).unwrap_or_default();
+        let mut left =
+            reader.as_mut().and_then(|reader| reader.array_any().ok()).unwrap_or_default();
         core::iter::from_fn(move || {
             left = left.checked_sub(1)?;
             Some(Psr::from_bytes(reader.as_mut()?.bytes().ok()?))
@@ -105,7 +106,8 @@ impl<'a> SumUplink<'a> {
                 psrs: Psrs::read(&mut reader)?,
             }),
             (5, 7) => {
-                let (query, epoch, node) = (query(&mut reader)?, reader.u64()?, DeviceId(reader.fixed()?));
+                let (query, epoch, node) =
+                    (query(&mut reader)?, reader.u64()?, DeviceId(reader.fixed()?));
                 let (first, total, shares) = (reader.uint()?, reader.uint()?, reader.raw()?);
                 let mut each = Reader::new(shares)?;
                 (0..each.array_any()?).try_for_each(|_| child(&mut each).map(|_| ()))?;
@@ -147,7 +149,8 @@ impl<'a> Children<'a> {
     /// The children: who, whose values it had, and the records.
     pub fn shares(&self) -> impl Iterator<Item = (DeviceId, &'a [u8], Psrs<'a>)> + use<'a> {
         let mut reader = Reader::new(self.shares).ok();
-        let mut left = reader.as_mut().and_then(|reader| reader.array_any().ok()).unwrap_or_default();
+        let mut left =
+            reader.as_mut().and_then(|reader| reader.array_any().ok()).unwrap_or_default();
         core::iter::from_fn(move || {
             left = left.checked_sub(1)?;
             child(reader.as_mut()?).ok()
@@ -179,7 +182,11 @@ impl<'a> Children<'a> {
             return Err(BufferTooSmall);
         }
         let mut out = Writer::new(out);
-        out.array(7)?.uint(5u8)?.bytes(&asked.query.to_be_bytes())?.uint(asked.epoch)?.bytes(&asked.node.0)?;
+        out.array(7)?
+            .uint(5u8)?
+            .bytes(&asked.query.to_be_bytes())?
+            .uint(asked.epoch)?
+            .bytes(&asked.node.0)?;
         out.uint(asked.first)?.uint(children.len() as u64)?.array(page.len() as u64)?;
         for (id, participation, psrs) in page {
             out.array(3)?.bytes(&id.0)?.bytes(participation)?;
@@ -194,7 +201,11 @@ impl<'a> Children<'a> {
     /// [`BufferTooSmall`].
     pub fn relay<'o>(&self, key: &LinkKey, out: &'o mut [u8]) -> Result<&'o [u8], BufferTooSmall> {
         let mut out = Writer::new(out);
-        out.array(7)?.uint(5u8)?.bytes(&self.query.to_be_bytes())?.uint(self.epoch)?.bytes(&self.node.0)?;
+        out.array(7)?
+            .uint(5u8)?
+            .bytes(&self.query.to_be_bytes())?
+            .uint(self.epoch)?
+            .bytes(&self.node.0)?;
         out.uint(self.first)?.uint(self.total)?.raw(self.shares)?;
         closed(out, key, Direction::Up)
     }
@@ -211,7 +222,12 @@ impl Explain {
         if reader.u64()? != 18 {
             return Err(FrameError::Malformed);
         }
-        Ok(Self { query: query(&mut reader)?, epoch: reader.u64()?, node: DeviceId(reader.fixed()?), first: reader.uint()? })
+        Ok(Self {
+            query: query(&mut reader)?,
+            epoch: reader.u64()?,
+            node: DeviceId(reader.fixed()?),
+            first: reader.uint()?,
+        })
     }
 
     /// Writes the frame.
@@ -220,7 +236,12 @@ impl Explain {
     /// [`BufferTooSmall`].
     pub fn close<'o>(&self, key: &LinkKey, out: &'o mut [u8]) -> Result<&'o [u8], BufferTooSmall> {
         let mut out = Writer::new(out);
-        out.array(5)?.uint(18u8)?.bytes(&self.query.to_be_bytes())?.uint(self.epoch)?.bytes(&self.node.0)?.uint(self.first)?;
+        out.array(5)?
+            .uint(18u8)?
+            .bytes(&self.query.to_be_bytes())?
+            .uint(self.epoch)?
+            .bytes(&self.node.0)?
+            .uint(self.first)?;
         closed(out, key, Direction::Down)
     }
 }

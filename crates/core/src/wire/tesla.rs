@@ -51,7 +51,11 @@ impl<'a> TeslaFrame<'a> {
                 message: reader.bytes()?,
                 tag: reader.fixed()?,
             }),
-            (41, 4) => Ok(Self::Key { chain: ChainRef(reader.fixed()?), interval: reader.uint()?, key: reader.fixed()? }),
+            (41, 4) => Ok(Self::Key {
+                chain: ChainRef(reader.fixed()?),
+                interval: reader.uint()?,
+                key: reader.fixed()?,
+            }),
             (40 | 41, _) => Err(DecodeError::UnexpectedType),
             _ => Err(DecodeError::UnknownItem),
         }
@@ -64,7 +68,12 @@ impl<'a> TeslaFrame<'a> {
     pub fn encode(&self, out: &mut Writer<'_>) -> Result<(), BufferTooSmall> {
         match self {
             Self::Packet { chain, interval, message, tag } => {
-                out.array(5)?.uint(40u8)?.bytes(&chain.0)?.uint(*interval)?.bytes(message)?.bytes(tag)?;
+                out.array(5)?
+                    .uint(40u8)?
+                    .bytes(&chain.0)?
+                    .uint(*interval)?
+                    .bytes(message)?
+                    .bytes(tag)?;
             }
             Self::Key { chain, interval, key } => {
                 out.array(4)?.uint(41u8)?.bytes(&chain.0)?.uint(*interval)?.bytes(key)?;

@@ -1,6 +1,8 @@
 //! uTESLA under attack: forged packets that crowd out rows, keys that a leapt clock gave away, and floods of forged keys.
 
-use moteseal_core::cast::tesla::receiver::{FrameError, KeyError, Losses, PacketError, Receiver, ReceiverError, Settings};
+use moteseal_core::cast::tesla::receiver::{
+    FrameError, KeyError, Losses, PacketError, Receiver, ReceiverError, Settings,
+};
 use moteseal_core::cast::tesla::sender::{MAX_LEAP, Sender, SenderError};
 use moteseal_core::cast::tesla::{KEY, TAG};
 use moteseal_core::wire::tesla::TeslaFrame;
@@ -8,7 +10,10 @@ use moteseal_core::wire::tesla::TeslaFrame;
 use crate::table::{OFFSET, SECRET, START, Table, amid, receiver, schedule, settings, taken};
 
 /// All that is delivered of a packet an interval, with a forged packet of the newest possible interval as soon as it can be.
-fn delivered_under_forgery<const ROWS: usize>(delay: u8, ahead: u64) -> Result<(Vec<u32>, Losses), ReceiverError> {
+fn delivered_under_forgery<const ROWS: usize>(
+    delay: u8,
+    ahead: u64,
+) -> Result<(Vec<u32>, Losses), ReceiverError> {
     let schedule = schedule(100, delay, 50);
     let table = Table::new(schedule, SECRET);
     let mut receiver = Receiver::<ROWS, 2, 32>::new(table.parameters(), settings())?;
@@ -20,7 +25,12 @@ fn delivered_under_forgery<const ROWS: usize>(delay: u8, ahead: u64) -> Result<(
             && let newest @ 1..=50 = (at + OFFSET - START) / 100
         {
             let interval = u32::try_from(newest).unwrap();
-            let forged = TeslaFrame::Packet { chain: schedule.reference(), interval, message: b"forged", tag: [0; TAG] };
+            let forged = TeslaFrame::Packet {
+                chain: schedule.reference(),
+                interval,
+                message: b"forged",
+                tag: [0; TAG],
+            };
             assert_eq!(receiver.receive(at, &forged), Ok(()));
         }
         // It speaks early in the interval, and late in it tells the key.
@@ -82,7 +92,10 @@ fn keys_that_a_leapt_clock_gave_away_forge_nothing_later() {
     let mut receiver = receiver::<4, 4>(table.parameters());
     receiver.receive(START + 350, &table.packet(3, b"three")).unwrap();
     // The sender's clock leaps to interval 42 and it tells the key of 40, which everybody hears, and then it is set right.
-    assert_eq!(receiver.receive(START + 360, &table.key(40)), Err(FrameError::Key(KeyError::ClockTooFarOff)));
+    assert_eq!(
+        receiver.receive(START + 360, &table.key(40)),
+        Err(FrameError::Key(KeyError::ClockTooFarOff))
+    );
     assert_eq!(receiver.parameters().committed, 40);
     assert_eq!(receiver.losses(), Losses { given_up: 1, ..Losses::default() });
     // By the clock each of these is safe; anybody can have made them.
@@ -106,7 +119,11 @@ fn a_forged_key_of_an_interval_that_has_not_begun_changes_nothing() {
     let mut receiver = Receiver::<4, 4, 32>::new(table.parameters(), limited).unwrap();
     receiver.receive(START + 350, &table.packet(3, b"three")).unwrap();
     let before = receiver.clone();
-    let forged = |interval| TeslaFrame::Key { chain: schedule.reference(), interval, key: table.keys[interval as usize + 1] };
+    let forged = |interval| TeslaFrame::Key {
+        chain: schedule.reference(),
+        interval,
+        key: table.keys[interval as usize + 1],
+    };
     for (now, interval, error) in [
         (START + 360, 20, KeyError::ForgedKey),
         (START + 360, 21, KeyError::TooManySteps),
@@ -115,14 +132,24 @@ fn a_forged_key_of_an_interval_that_has_not_begun_changes_nothing() {
         // Before the chain begins.
         (0, 5, KeyError::ForgedKey),
     ] {
-        assert_eq!(receiver.receive(now, &forged(interval)), Err(FrameError::Key(error)), "interval {interval} at {now}");
+        assert_eq!(
+            receiver.receive(now, &forged(interval)),
+            Err(FrameError::Key(error)),
+            "interval {interval} at {now}"
+        );
     }
-    assert_eq!(receiver.receive(START + 360, &table.key(21)), Err(FrameError::Key(KeyError::TooManySteps)));
+    assert_eq!(
+        receiver.receive(START + 360, &table.key(21)),
+        Err(FrameError::Key(KeyError::TooManySteps))
+    );
     assert_eq!((receiver.parameters(), receiver.losses()), (before.parameters(), before.losses()));
     receiver.receive(amid(&schedule, 5), &table.key(3)).unwrap();
     assert_eq!(taken(&mut receiver), [(3, b"three".to_vec())]);
     // A genuine one before the chain begins is a leak like any other.
-    assert_eq!(before.clone().receive(0, &table.key(5)), Err(FrameError::Key(KeyError::ClockTooFarOff)));
+    assert_eq!(
+        before.clone().receive(0, &table.key(5)),
+        Err(FrameError::Key(KeyError::ClockTooFarOff))
+    );
 }
 
 #[test]
@@ -131,7 +158,8 @@ fn a_flood_of_forged_keys_costs_a_budget_an_interval_and_keeps_out_no_key_that_i
     let table = Table::new(schedule, SECRET);
     let metered = Settings { steps: 20, budget: 50, ..settings() };
     let mut receiver = Receiver::<6, 4, 32>::new(table.parameters(), metered).unwrap();
-    let forged = |interval| TeslaFrame::Key { chain: schedule.reference(), interval, key: [0; KEY] };
+    let forged =
+        |interval| TeslaFrame::Key { chain: schedule.reference(), interval, key: [0; KEY] };
     for interval in 1..=12 {
         let now = amid(&schedule, interval);
         receiver.receive(now, &table.packet(interval, b"genuine")).unwrap();
@@ -146,13 +174,21 @@ fn a_flood_of_forged_keys_costs_a_budget_an_interval_and_keeps_out_no_key_that_i
             (20, KeyError::BudgetSpent),
             (3, KeyError::ForgedKey),
         ] {
-            assert_eq!(receiver.receive(now, &forged(known + steps)), Err(FrameError::Key(error)), "{steps} steps in {interval}");
+            assert_eq!(
+                receiver.receive(now, &forged(known + steps)),
+                Err(FrameError::Key(error)),
+                "{steps} steps in {interval}"
+            );
         }
-        assert_eq!(receiver.receive(now, &table.key(known + 4)), Err(FrameError::Key(KeyError::BudgetSpent)));
+        assert_eq!(
+            receiver.receive(now, &table.key(known + 4)),
+            Err(FrameError::Key(KeyError::BudgetSpent))
+        );
         // Two disclosures of three are lost, and the third comes behind the flood.
         if interval > 2 && (interval - 2) % 3 == 0 {
             receiver.receive(now, &table.key(interval - 2)).unwrap();
-            let proven: Vec<_> = (interval - 4..=interval - 2).map(|of| (of, b"genuine".to_vec())).collect();
+            let proven: Vec<_> =
+                (interval - 4..=interval - 2).map(|of| (of, b"genuine".to_vec())).collect();
             assert_eq!(taken(&mut receiver), proven);
         }
     }
@@ -161,7 +197,8 @@ fn a_flood_of_forged_keys_costs_a_budget_an_interval_and_keeps_out_no_key_that_i
 #[test]
 fn a_sender_leaps_over_many_intervals_only_if_it_is_told_to() {
     let schedule = schedule(100, 2, 5000);
-    let (table, mut sender) = (Table::new(schedule, SECRET), Sender::new(schedule, SECRET).unwrap());
+    let (table, mut sender) =
+        (Table::new(schedule, SECRET), Sender::new(schedule, SECRET).unwrap());
     let mut buffer = [0; 64];
     let far = amid(&schedule, MAX_LEAP + 8);
     sender.packet(amid(&schedule, 7), b"", &mut buffer).unwrap();

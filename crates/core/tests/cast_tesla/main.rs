@@ -4,12 +4,17 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use moteseal_core::DeviceId;
-use moteseal_core::cast::tesla::receiver::{FrameError, KeyError, Losses, PacketError, Receiver, ReceiverError, Settings};
+use moteseal_core::cast::tesla::receiver::{
+    FrameError, KeyError, Losses, PacketError, Receiver, ReceiverError, Settings,
+};
 use moteseal_core::cast::tesla::sender::{Sender, SenderError};
 use moteseal_core::cast::tesla::{
-    KEY, MAX_INTERVALS, MAX_MESSAGE, MAX_PARAMETERS, Parameters, ParametersError, Schedule, ScheduleError, TAG,
+    KEY, MAX_INTERVALS, MAX_MESSAGE, MAX_PARAMETERS, Parameters, ParametersError, Schedule,
+    ScheduleError, TAG,
 };
-use moteseal_core::cast::{ChainId, ChainNumber, ChainRef, Kind, MAX_HEAD, MAX_SINGLE, NetworkId, SingleDraft, open_single};
+use moteseal_core::cast::{
+    ChainId, ChainNumber, ChainRef, Kind, MAX_HEAD, MAX_SINGLE, NetworkId, SingleDraft, open_single,
+};
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_core::wire::cbor::{DecodeError, Writer};
 use moteseal_core::wire::tesla::{KEY_FRAME, OVERHEAD, TeslaFrame};
@@ -36,15 +41,22 @@ impl Slow {
         match *frame {
             TeslaFrame::Packet { interval, message, tag, .. } => {
                 let told = begins(u64::from(interval) + u64::from(schedule.delay));
-                let possible = (1..=schedule.last).contains(&interval) && latest >= begins(interval.into());
+                let possible =
+                    (1..=schedule.last).contains(&interval) && latest >= begins(interval.into());
                 let entry = (interval, message.to_vec(), tag);
-                if possible && latest < told && interval > self.newest && !self.kept.contains(&entry) {
+                if possible
+                    && latest < told
+                    && interval > self.newest
+                    && !self.kept.contains(&entry)
+                {
                     self.kept.push(entry);
                 }
                 Vec::new()
             }
             TeslaFrame::Key { interval, key, .. } => {
-                if !(self.newest + 1..=schedule.last).contains(&interval) || key != self.table.keys[interval as usize] {
+                if !(self.newest + 1..=schedule.last).contains(&interval)
+                    || key != self.table.keys[interval as usize]
+                {
                     return Vec::new();
                 }
                 self.newest = interval;
@@ -61,7 +73,8 @@ impl Slow {
 #[test]
 fn the_sender_says_what_the_text_says() {
     let schedule = schedule(100, 2, 7);
-    let (table, mut sender) = (Table::new(schedule, SECRET), Sender::new(schedule, SECRET).unwrap());
+    let (table, mut sender) =
+        (Table::new(schedule, SECRET), Sender::new(schedule, SECRET).unwrap());
     // By Python's hashlib and hmac.
     assert_eq!(schedule.reference(), ChainRef([0xe4, 0x0d, 0xfb, 0x85, 0x42, 0x2c, 0xbf, 0x64]));
     assert_eq!(hex::encode(table.keys[0]), "5c1285dcaf3b4119508db5ff498838d3");
@@ -74,7 +87,10 @@ fn the_sender_says_what_the_text_says() {
         let packet = sender.packet(now, b"turn left", &mut buffer).unwrap();
         assert_eq!(TeslaFrame::decode(packet).unwrap(), table.packet(interval, b"turn left"));
         assert!(packet.len() <= 9 + OVERHEAD);
-        let told = sender.disclosure(now, &mut buffer).unwrap().map(|frame| TeslaFrame::decode(frame).unwrap());
+        let told = sender
+            .disclosure(now, &mut buffer)
+            .unwrap()
+            .map(|frame| TeslaFrame::decode(frame).unwrap());
         assert_eq!(told, (interval > 2).then(|| table.key(interval - 2)), "interval {interval}");
     }
     // The last keys are told after the last interval, and the very last one again for ever.
@@ -82,17 +98,27 @@ fn the_sender_says_what_the_text_says() {
         let frame = sender.disclosure(amid(&schedule, interval), &mut buffer).unwrap().unwrap();
         assert_eq!(TeslaFrame::decode(frame).unwrap(), table.key(told));
         assert!(frame.len() <= KEY_FRAME);
-        assert_eq!(sender.packet(amid(&schedule, interval), b"late", &mut buffer), Err(SenderError::Ended));
+        assert_eq!(
+            sender.packet(amid(&schedule, interval), b"late", &mut buffer),
+            Err(SenderError::Ended)
+        );
     }
     // Also then its clock is not to go back: the keys told in interval 9 are not those told in 8.
-    assert_eq!(sender.disclosure(amid(&schedule, 999), &mut buffer), Err(SenderError::ClockWentBack));
-    assert_eq!(sender.packet(amid(&schedule, 7), b"with a key that is out", &mut buffer), Err(SenderError::ClockWentBack));
+    assert_eq!(
+        sender.disclosure(amid(&schedule, 999), &mut buffer),
+        Err(SenderError::ClockWentBack)
+    );
+    assert_eq!(
+        sender.packet(amid(&schedule, 7), b"with a key that is out", &mut buffer),
+        Err(SenderError::ClockWentBack)
+    );
 }
 
 #[test]
 fn no_key_is_told_or_used_at_another_time_than_its_own() {
     let schedule = schedule(100, 3, 64);
-    let (table, mut sender) = (Table::new(schedule, SECRET), Sender::new(schedule, SECRET).unwrap());
+    let (table, mut sender) =
+        (Table::new(schedule, SECRET), Sender::new(schedule, SECRET).unwrap());
     let mut buffer = [0; 64];
     assert_eq!(sender.packet(0, b"", &mut buffer), Err(SenderError::NotStarted));
     assert_eq!(sender.packet(START + 99, b"", &mut buffer), Err(SenderError::NotStarted));
@@ -109,8 +135,14 @@ fn no_key_is_told_or_used_at_another_time_than_its_own() {
     // After a long silence it goes on where the time is.
     let packet = sender.packet(START + 6_000, b"", &mut buffer).unwrap();
     assert_eq!(TeslaFrame::decode(packet).unwrap(), table.packet(60, b""));
-    assert_eq!(sender.packet(START + 6_000, &[0; MAX_MESSAGE + 1], &mut buffer), Err(SenderError::MessageTooLong));
-    assert_eq!(sender.packet(START + 6_000, &[0; 60], &mut buffer), Err(SenderError::BufferTooSmall));
+    assert_eq!(
+        sender.packet(START + 6_000, &[0; MAX_MESSAGE + 1], &mut buffer),
+        Err(SenderError::MessageTooLong)
+    );
+    assert_eq!(
+        sender.packet(START + 6_000, &[0; 60], &mut buffer),
+        Err(SenderError::BufferTooSmall)
+    );
 }
 
 #[test]
@@ -147,7 +179,10 @@ fn parameters_are_those_of_one_chain_and_of_no_other() {
     }
     // A later signed chain may say them again.
     for number in [4, u64::MAX] {
-        assert_eq!(Parameters::decode(&bytes, ChainId { number: ChainNumber(number), ..id }), Ok(parameters));
+        assert_eq!(
+            Parameters::decode(&bytes, ChainId { number: ChainNumber(number), ..id }),
+            Ok(parameters)
+        );
     }
     for length in 0..bytes.len() {
         assert_eq!(Parameters::decode(&bytes[..length], id), Err(ParametersError::Malformed));
@@ -182,12 +217,22 @@ fn parameters_come_as_the_one_message_of_a_signed_chain_with_their_number_or_a_l
     let (mut scratch, mut out) = ([0; MAX_SINGLE], [0; MAX_SINGLE]);
     let frame = |number: u64, scratch: &mut [u8], out: &mut [u8]| {
         let id = ChainId { number: ChainNumber(number), ..schedule.id };
-        SingleDraft { id, kind: Kind::Messages, label: "tesla", message }.seal(&key, scratch, out).unwrap().to_vec()
+        SingleDraft { id, kind: Kind::Messages, label: "tesla", message }
+            .seal(&key, scratch, out)
+            .unwrap()
+            .to_vec()
     };
     let [right, later, wrong] = [3, 4, 2].map(|number| frame(number, &mut scratch, &mut out));
     let mut scratch = [0; MAX_HEAD];
     let mut heard = |frame: &[u8]| {
-        let said = open_single(frame, schedule.id.network, schedule.id.sender, &key.public(), &mut scratch).unwrap();
+        let said = open_single(
+            frame,
+            schedule.id.network,
+            schedule.id.sender,
+            &key.public(),
+            &mut scratch,
+        )
+        .unwrap();
         assert_eq!(said.label(), "tesla");
         Parameters::decode(said.message(), said.id())
     };
@@ -196,7 +241,12 @@ fn parameters_come_as_the_one_message_of_a_signed_chain_with_their_number_or_a_l
     assert_eq!(heard(&wrong), Err(ParametersError::WrongChain));
     let mut receiver = receiver::<4, 1>(heard(&right).unwrap());
     let mut buffer = [0; 64];
-    hear(&mut receiver, amid(&schedule, 1), sender.packet(amid(&schedule, 1), b"left", &mut buffer).unwrap()).unwrap();
+    hear(
+        &mut receiver,
+        amid(&schedule, 1),
+        sender.packet(amid(&schedule, 1), b"left", &mut buffer).unwrap(),
+    )
+    .unwrap();
     let told = sender.disclosure(amid(&schedule, 3), &mut buffer).unwrap().unwrap();
     hear(&mut receiver, amid(&schedule, 3), told).unwrap();
     assert_eq!(taken(&mut receiver), [(1, b"left".to_vec())]);
@@ -235,20 +285,42 @@ fn a_packet_is_safe_as_long_as_its_key_cannot_be_out_to_the_millisecond() {
     let table = Table::new(schedule(100, 2, 8), SECRET);
     // The key of interval 3 is out from START + 500 on. With the sender's clock ahead by OFFSET, the last safe millisecond is the one before.
     let edge = START + 500 - OFFSET;
-    for (now, verdict) in [(edge - 1, Ok(())), (edge, Err(PacketError::NotSafe)), (edge + 1, Err(PacketError::NotSafe))] {
+    for (now, verdict) in [
+        (edge - 1, Ok(())),
+        (edge, Err(PacketError::NotSafe)),
+        (edge + 1, Err(PacketError::NotSafe)),
+    ] {
         let heard = receiver::<4, 4>(table.parameters()).receive(now, &table.packet(3, b"go"));
-        assert_eq!(heard, verdict.map_err(FrameError::Packet), "{} ms from the edge", now.cast_signed() - edge.cast_signed());
+        assert_eq!(
+            heard,
+            verdict.map_err(FrameError::Packet),
+            "{} ms from the edge",
+            now.cast_signed() - edge.cast_signed()
+        );
     }
     // And it can come from START + 300 on by the sender's clock.
     let edge = START + 300 - OFFSET;
-    for (now, verdict) in [(edge - 1, Err(PacketError::FutureInterval)), (edge, Ok(())), (edge + 1, Ok(()))] {
+    for (now, verdict) in
+        [(edge - 1, Err(PacketError::FutureInterval)), (edge, Ok(())), (edge + 1, Ok(()))]
+    {
         let heard = receiver::<4, 4>(table.parameters()).receive(now, &table.packet(3, b"go"));
-        assert_eq!(heard, verdict.map_err(FrameError::Packet), "{} ms from the edge", now.cast_signed() - edge.cast_signed());
+        assert_eq!(
+            heard,
+            verdict.map_err(FrameError::Packet),
+            "{} ms from the edge",
+            now.cast_signed() - edge.cast_signed()
+        );
     }
     // A clock before the beginning of time, and one at its end.
     let mut receiver = receiver::<4, 4>(table.parameters());
-    assert_eq!(receiver.receive(0, &table.packet(1, b"")), Err(FrameError::Packet(PacketError::FutureInterval)));
-    assert_eq!(receiver.receive(u64::MAX, &table.packet(1, b"")), Err(FrameError::Packet(PacketError::NotSafe)));
+    assert_eq!(
+        receiver.receive(0, &table.packet(1, b"")),
+        Err(FrameError::Packet(PacketError::FutureInterval))
+    );
+    assert_eq!(
+        receiver.receive(u64::MAX, &table.packet(1, b"")),
+        Err(FrameError::Packet(PacketError::NotSafe))
+    );
 }
 
 #[test]
@@ -259,7 +331,10 @@ fn a_key_that_was_heard_makes_its_packets_unsafe_whatever_the_clock_says() {
     // The clock is set back by 300 ms. By the clock alone the packet would be safe; its key is known to everybody.
     for interval in 1..=3 {
         let forged = table.packet(interval, b"forged with the key that is out");
-        assert_eq!(receiver.receive(START + 320, &forged), Err(FrameError::Packet(PacketError::NotSafe)));
+        assert_eq!(
+            receiver.receive(START + 320, &forged),
+            Err(FrameError::Packet(PacketError::NotSafe))
+        );
     }
     assert_eq!(taken(&mut receiver), []);
 }
@@ -272,15 +347,24 @@ fn a_genuine_key_before_its_time_gives_the_clock_away_and_proves_nothing() {
     receiver.receive(now, &table.packet(3, b"three")).unwrap();
     receiver.receive(now, &table.packet(4, b"four")).unwrap();
     // Sent in interval 5 at the earliest: the sender's clock is at START + 500 or later, ours 90 ms behind, and 30 ms were promised.
-    assert_eq!(receiver.receive(now, &table.key(3)), Err(FrameError::Key(KeyError::ClockTooFarOff)));
+    assert_eq!(
+        receiver.receive(now, &table.key(3)),
+        Err(FrameError::Key(KeyError::ClockTooFarOff))
+    );
     assert_eq!(receiver.losses(), Losses { given_up: 1, ..Losses::default() });
-    assert_eq!(receiver.receive(now, &table.packet(3, b"forged with it")), Err(FrameError::Packet(PacketError::NotSafe)));
+    assert_eq!(
+        receiver.receive(now, &table.packet(3, b"forged with it")),
+        Err(FrameError::Packet(PacketError::NotSafe))
+    );
     assert_eq!(taken(&mut receiver), []);
     // What its key does not tell stays.
     receiver.receive(START + 620, &table.key(4)).unwrap();
     assert_eq!(taken(&mut receiver), [(4, b"four".to_vec())]);
     // A genuine key of an interval that has not begun is out as well.
-    assert_eq!(receiver.receive(START + 669, &table.key(7)), Err(FrameError::Key(KeyError::ClockTooFarOff)));
+    assert_eq!(
+        receiver.receive(START + 669, &table.key(7)),
+        Err(FrameError::Key(KeyError::ClockTooFarOff))
+    );
     assert_eq!(receiver.parameters().committed, 7);
 }
 
@@ -290,7 +374,8 @@ fn every_pattern_of_loss_of_a_short_chain_delivers_what_a_later_key_proves() {
     let table = Table::new(schedule, SECRET);
     // A packet in each of five intervals, and their keys two intervals later: 2^10 patterns. The rows suffice for keys that get lost.
     for pattern in 0..1 << 10_u32 {
-        let (has_packet, has_key) = (|i: u32| pattern >> (i - 1) & 1 == 1, |i: u32| pattern >> (i + 4) & 1 == 1);
+        let (has_packet, has_key) =
+            (|i: u32| pattern >> (i - 1) & 1 == 1, |i: u32| pattern >> (i + 4) & 1 == 1);
         let mut receiver = receiver::<5, 1>(table.parameters());
         let mut heard = Vec::new();
         for now in 1..=7 {
@@ -302,7 +387,8 @@ fn every_pattern_of_loss_of_a_short_chain_delivers_what_a_later_key_proves() {
                 heard.extend(taken(&mut receiver));
             }
         }
-        let proven = (1..=5).filter(|i| has_packet(*i) && (*i..=5).any(has_key)).map(|i| (i, vec![i as u8]));
+        let proven =
+            (1..=5).filter(|i| has_packet(*i) && (*i..=5).any(has_key)).map(|i| (i, vec![i as u8]));
         assert_eq!(heard, proven.collect::<Vec<_>>(), "pattern {pattern:010b}");
         assert_eq!(receiver.losses(), Losses::default());
     }
@@ -320,11 +406,18 @@ fn too_many_lost_keys_give_up_the_oldest_intervals_only() {
         }
         receiver.receive(amid(&schedule, lost + 3), &table.key(lost + 1)).unwrap();
         // Of the five rows four hold intervals up to the key's.
-        let kept: Vec<_> = (lost.saturating_sub(2).max(1)..=lost + 1).map(|i| (i, b"m".to_vec())).collect();
+        let kept: Vec<_> =
+            (lost.saturating_sub(2).max(1)..=lost + 1).map(|i| (i, b"m".to_vec())).collect();
         assert_eq!(taken(&mut receiver), kept);
-        assert_eq!(receiver.losses(), Losses { given_up: u64::from(lost.saturating_sub(3)), ..Losses::default() });
+        assert_eq!(
+            receiver.losses(),
+            Losses { given_up: u64::from(lost.saturating_sub(3)), ..Losses::default() }
+        );
     }
-    assert_eq!(Receiver::<3, 1, 32>::new(table.parameters(), settings()).unwrap_err(), ReceiverError::TooFewRows);
+    assert_eq!(
+        Receiver::<3, 1, 32>::new(table.parameters(), settings()).unwrap_err(),
+        ReceiverError::TooFewRows
+    );
 }
 
 #[test]
@@ -339,7 +432,11 @@ fn a_lost_key_is_found_again_within_the_steps_that_were_allowed() {
         (81, Err(FrameError::Key(KeyError::TooManySteps))),
         (80, Ok(())),
     ] {
-        assert_eq!(receiver.receive(amid(&schedule, 900), &table.key(interval)), verdict, "{interval}");
+        assert_eq!(
+            receiver.receive(amid(&schedule, 900), &table.key(interval)),
+            verdict,
+            "{interval}"
+        );
     }
     // Who slept longer needs newer parameters, which the sender has at any time.
     let mut sender = Sender::new(schedule, SECRET).unwrap();
@@ -359,12 +456,20 @@ fn a_lost_key_is_found_again_within_the_steps_that_were_allowed() {
     let read = Parameters::decode(bytes, schedule.id).unwrap();
     assert_eq!(read, ended.parameters());
     let mut again = Receiver::<4, 4, 32>::new(read, limited).unwrap();
-    assert_eq!(again.receive(amid(&schedule, 1000), &table.packet(1000, b"")), Err(FrameError::Packet(PacketError::NotSafe)));
+    assert_eq!(
+        again.receive(amid(&schedule, 1000), &table.packet(1000, b"")),
+        Err(FrameError::Packet(PacketError::NotSafe))
+    );
     // What it keeps for its next start is what it knows now.
     assert_eq!(receiver.parameters(), Parameters { committed: 900, key: table.keys[900], ..newer });
     for (now, committed) in [(0, 0), (1, 0), (3, 0), (4, 1), (1003, 999), (5000, 999)] {
-        let parameters = Sender::new(schedule, SECRET).unwrap().parameters_at(amid(&schedule, now)).unwrap();
-        assert_eq!((parameters.committed, parameters.key), (committed, table.keys[committed as usize]), "at {now}");
+        let parameters =
+            Sender::new(schedule, SECRET).unwrap().parameters_at(amid(&schedule, now)).unwrap();
+        assert_eq!(
+            (parameters.committed, parameters.key),
+            (committed, table.keys[committed as usize]),
+            "at {now}"
+        );
     }
 }
 
@@ -372,14 +477,22 @@ fn a_lost_key_is_found_again_within_the_steps_that_were_allowed() {
 fn each_frame_that_does_not_belong_is_refused_by_name() {
     let schedule = schedule(100, 2, 8);
     let table = Table::new(schedule, SECRET);
-    let other = Table::new(Schedule { id: ChainId { number: ChainNumber(4), ..schedule.id }, ..schedule }, SECRET);
+    let other = Table::new(
+        Schedule { id: ChainId { number: ChainNumber(4), ..schedule.id }, ..schedule },
+        SECRET,
+    );
     let mut receiver = receiver::<4, 2>(table.parameters());
     let now = amid(&schedule, 3);
     receiver.receive(now, &table.packet(3, b"three")).unwrap();
     receiver.receive(now, &table.key(1)).unwrap();
     let before = receiver.clone();
     let reference = schedule.reference();
-    let packet = |interval, message| TeslaFrame::Packet { chain: reference, interval, message, tag: [0; TAG] };
+    let packet = |interval, message| TeslaFrame::Packet {
+        chain: reference,
+        interval,
+        message,
+        tag: [0; TAG],
+    };
     let key = |interval, key| TeslaFrame::Key { chain: reference, interval, key };
     let (other_packet, again) = (other.packet(3, b"three"), table.packet(3, b"three"));
     for (frame, error) in [
@@ -404,11 +517,18 @@ fn each_frame_that_does_not_belong_is_refused_by_name() {
     ] {
         assert_eq!(receiver.receive(now, &frame), Err(error), "{frame:?}");
     }
-    assert_eq!((receiver.parameters(), receiver.losses()), (before.parameters(), before.losses()), "nothing has changed");
+    assert_eq!(
+        (receiver.parameters(), receiver.losses()),
+        (before.parameters(), before.losses()),
+        "nothing has changed"
+    );
     receiver.receive(amid(&schedule, 5), &table.key(3)).unwrap();
     assert_eq!(taken(&mut receiver), [(3, b"three".to_vec())]);
     // And once it was handed out it does not come again.
-    assert_eq!(receiver.receive(now, &table.packet(3, b"three")), Err(FrameError::Packet(PacketError::NotSafe)));
+    assert_eq!(
+        receiver.receive(now, &table.packet(3, b"three")),
+        Err(FrameError::Packet(PacketError::NotSafe))
+    );
     assert_eq!(taken(&mut receiver), []);
 }
 
@@ -423,31 +543,57 @@ fn a_flood_of_forged_packets_takes_its_share_of_the_places_and_no_more() {
         for interval in 1..=schedule.last {
             let now = amid(&schedule, interval);
             for i in 0..100_u8 {
-                let forged = TeslaFrame::Packet { chain: schedule.reference(), interval, message: &[i], tag: [i; TAG] };
+                let forged = TeslaFrame::Packet {
+                    chain: schedule.reference(),
+                    interval,
+                    message: &[i],
+                    tag: [i; TAG],
+                };
                 let genuine = table.packet(interval, b"genuine");
                 let heard = receiver.receive(now, if i == genuine_at { &genuine } else { &forged });
                 assert!(matches!(heard, Ok(()) | Err(FrameError::Packet(PacketError::NoRoom))));
             }
             receiver.receive(amid(&schedule, interval + 1), &table.key(interval)).unwrap();
             for (of, message) in taken(&mut receiver) {
-                assert_eq!((of, &message[..]), (interval, &b"genuine"[..]), "nothing forged is handed out");
+                assert_eq!(
+                    (of, &message[..]),
+                    (interval, &b"genuine"[..]),
+                    "nothing forged is handed out"
+                );
                 delivered += 1;
             }
         }
         // 160 are expected, with a standard deviation of 12.4: five of them.
         assert!((98..=222).contains(&delivered), "{delivered} of 4000 at {genuine_at}");
         let losses = receiver.losses();
-        assert_eq!((losses.no_room, losses.given_up), (4000 * 96, 0), "every packet that had no place is counted");
+        assert_eq!(
+            (losses.no_room, losses.given_up),
+            (4000 * 96, 0),
+            "every packet that had no place is counted"
+        );
         assert_eq!(losses.forged + delivered, 4000 * 4, "every place was looked at once");
     }
 }
 
 #[test]
 fn the_memory_of_a_receiver_is_what_is_stated() {
-    let stated = |rows: usize, places: usize, bytes: usize| rows * places * (bytes + 22) + rows * 28 + 400;
-    assert!(size_of::<Receiver<4, 4, 64>>() <= stated(4, 4, 64), "{}", size_of::<Receiver<4, 4, 64>>());
-    assert!(size_of::<Receiver<2, 1, 32>>() <= stated(2, 1, 32), "{}", size_of::<Receiver<2, 1, 32>>());
-    assert!(size_of::<Receiver<8, 16, 128>>() <= stated(8, 16, 128), "{}", size_of::<Receiver<8, 16, 128>>());
+    let stated =
+        |rows: usize, places: usize, bytes: usize| rows * places * (bytes + 22) + rows * 28 + 400;
+    assert!(
+        size_of::<Receiver<4, 4, 64>>() <= stated(4, 4, 64),
+        "{}",
+        size_of::<Receiver<4, 4, 64>>()
+    );
+    assert!(
+        size_of::<Receiver<2, 1, 32>>() <= stated(2, 1, 32),
+        "{}",
+        size_of::<Receiver<2, 1, 32>>()
+    );
+    assert!(
+        size_of::<Receiver<8, 16, 128>>() <= stated(8, 16, 128),
+        "{}",
+        size_of::<Receiver<8, 16, 128>>()
+    );
     assert!(size_of::<Sender>() <= 1024, "{}", size_of::<Sender>());
 }
 
@@ -478,11 +624,24 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
 }
 
 fn edge_u32() -> impl Strategy<Value = u32> {
-    prop_oneof![0..6_u32, Just(MAX_INTERVALS - 1), Just(MAX_INTERVALS), Just(u32::MAX - 1), Just(u32::MAX), any::<u32>()]
+    prop_oneof![
+        0..6_u32,
+        Just(MAX_INTERVALS - 1),
+        Just(MAX_INTERVALS),
+        Just(u32::MAX - 1),
+        Just(u32::MAX),
+        any::<u32>()
+    ]
 }
 
 fn edge_u64() -> impl Strategy<Value = u64> {
-    prop_oneof![0..1000_u64, Just(u64::MAX - 1), Just(u64::MAX), any::<u64>(), any::<u32>().prop_map(u64::from)]
+    prop_oneof![
+        0..1000_u64,
+        Just(u64::MAX - 1),
+        Just(u64::MAX),
+        any::<u64>(),
+        any::<u32>().prop_map(u64::from)
+    ]
 }
 
 proptest! {

@@ -13,7 +13,8 @@ pub(crate) const START: u64 = 1_000_000;
 pub(crate) const OFFSET: u64 = 30;
 
 pub(crate) fn schedule(interval_ms: u32, delay: u8, last: u32) -> Schedule {
-    let id = ChainId { network: NetworkId([1; 8]), sender: DeviceId([2; 8]), number: ChainNumber(3) };
+    let id =
+        ChainId { network: NetworkId([1; 8]), sender: DeviceId([2; 8]), number: ChainNumber(3) };
     Schedule { id, start_ms: START, interval_ms, delay, last }
 }
 
@@ -21,17 +22,23 @@ pub(crate) fn settings() -> Settings {
     Settings { offset_ms: OFFSET, steps: 1000, budget: 1 << 20, seed: 7 }
 }
 
-pub(crate) fn receiver<const ROWS: usize, const PLACES: usize>(parameters: Parameters) -> Receiver<ROWS, PLACES, 32> {
+pub(crate) fn receiver<const ROWS: usize, const PLACES: usize>(
+    parameters: Parameters,
+) -> Receiver<ROWS, PLACES, 32> {
     Receiver::new(parameters, settings()).unwrap()
 }
 
 /// The middle of an interval.
 pub(crate) fn amid(schedule: &Schedule, interval: u32) -> u64 {
-    schedule.start_ms + u64::from(interval) * u64::from(schedule.interval_ms) + u64::from(schedule.interval_ms / 2)
+    schedule.start_ms
+        + u64::from(interval) * u64::from(schedule.interval_ms)
+        + u64::from(schedule.interval_ms / 2)
 }
 
 /// All that was said, in order.
-pub(crate) fn taken<const R: usize, const P: usize, const B: usize>(receiver: &mut Receiver<R, P, B>) -> Vec<(u32, Vec<u8>)> {
+pub(crate) fn taken<const R: usize, const P: usize, const B: usize>(
+    receiver: &mut Receiver<R, P, B>,
+) -> Vec<(u32, Vec<u8>)> {
     let mut all = Vec::new();
     while let Some(said) = receiver.take() {
         all.push((said.interval, said.message.to_vec()));
@@ -80,11 +87,20 @@ impl Table {
     }
 
     pub(crate) fn packet<'a>(&self, interval: u32, message: &'a [u8]) -> TeslaFrame<'a> {
-        TeslaFrame::Packet { chain: self.schedule.reference(), interval, message, tag: self.tag(interval, message) }
+        TeslaFrame::Packet {
+            chain: self.schedule.reference(),
+            interval,
+            message,
+            tag: self.tag(interval, message),
+        }
     }
 
     pub(crate) fn key(&self, interval: u32) -> TeslaFrame<'static> {
-        TeslaFrame::Key { chain: self.schedule.reference(), interval, key: self.keys[interval as usize] }
+        TeslaFrame::Key {
+            chain: self.schedule.reference(),
+            interval,
+            key: self.keys[interval as usize],
+        }
     }
 
     pub(crate) fn parameters(&self) -> Parameters {

@@ -40,7 +40,10 @@ fn item(bytes: &[u8], at: usize, depth: usize) -> Result<usize, DecodeError> {
 }
 
 fn string(bytes: &[u8], at: usize, length: u64) -> Result<usize, DecodeError> {
-    let end = usize::try_from(length).ok().and_then(|length| at.checked_add(length)).ok_or(DecodeError::Truncated)?;
+    let end = usize::try_from(length)
+        .ok()
+        .and_then(|length| at.checked_add(length))
+        .ok_or(DecodeError::Truncated)?;
     if end <= bytes.len() { Ok(end) } else { Err(DecodeError::Truncated) }
 }
 
@@ -57,5 +60,9 @@ fn head(bytes: &[u8], at: usize) -> Result<(u8, u64, usize), DecodeError> {
     let argument = bytes.get(at..at + width).ok_or(DecodeError::Truncated)?;
     let argument = argument.iter().fold(0, |value, &byte| value * 256 + u64::from(byte));
     let shorter = if width == 1 { argument < 24 } else { argument >> (4 * width) == 0 };
-    if shorter || major == 7 { Err(DecodeError::NonCanonical) } else { Ok((major, argument, at + width)) }
+    if shorter || major == 7 {
+        Err(DecodeError::NonCanonical)
+    } else {
+        Ok((major, argument, at + width))
+    }
 }

@@ -73,16 +73,15 @@ const EPOCHS: [&str; 6] = ["1s", "30s", "1500ms", "5m", "24h", "7d"];
 fn column(name: usize) -> impl Strategy<Value = ColumnSpec> {
     let offset = prop_oneof![4 => Just(0i64), 2 => -10_000i64..10_000, 1 => any::<i64>()];
     let kind = prop_oneof![5 => 0usize..4, 2 => 4usize..6, 1 => 6usize..8];
-    (kind, 0..DIVISORS.len(), offset, prop::option::weighted(0.2, (-500i64..0, 0i64..500))).prop_map(
-        move |(kind, divisor, offset, range)| ColumnSpec {
+    (kind, 0..DIVISORS.len(), offset, prop::option::weighted(0.2, (-500i64..0, 0i64..500)))
+        .prop_map(move |(kind, divisor, offset, range)| ColumnSpec {
             name: NAMES[name].to_owned(),
             kind: KINDS[kind],
             divisor: DIVISORS[divisor],
             offset,
             // A range around 0 makes sense of columns that are around 0.
             range: range.filter(|_| offset == 0),
-        },
-    )
+        })
 }
 
 /// Literals near the values that a column of small numerators holds, and some that are not.
@@ -112,9 +111,13 @@ fn expr(columns: usize) -> impl Strategy<Value = Expr> {
 
 /// The bytes of a reading: small raw values more often than any.
 fn reading(columns: Vec<ColumnSpec>) -> impl Strategy<Value = Option<Vec<u8>>> {
-    let raw = prop_oneof![3 => -300i128..300, 2 => -3i128..4, 1 => any::<i64>().prop_map(i128::from)];
+    let raw =
+        prop_oneof![3 => -300i128..300, 2 => -3i128..4, 1 => any::<i64>().prop_map(i128::from)];
     let bytes = vec(raw, columns.len()).prop_map(move |raws| {
-        raws.iter().zip(&columns).flat_map(|(raw, column)| raw.to_be_bytes()[16 - column.kind.size()..].to_vec()).collect()
+        raws.iter()
+            .zip(&columns)
+            .flat_map(|(raw, column)| raw.to_be_bytes()[16 - column.kind.size()..].to_vec())
+            .collect()
     });
     prop::option::weighted(0.9, bytes)
 }
@@ -125,8 +128,11 @@ pub(crate) fn query() -> impl Strategy<Value = Query> {
         .prop_flat_map(|columns| {
             let count = columns.len();
             let aggregate = prop::sample::select(vec!["SUM", "COUNT", "AVG", "VARIANCE", "STDDEV"]);
-            let item = (aggregate, prop::option::weighted(0.9, 0..count))
-                .prop_map(|(aggregate, column)| (aggregate, if aggregate == "COUNT" { column } else { column.or(Some(0)) }));
+            let item = (aggregate, prop::option::weighted(0.9, 0..count)).prop_map(
+                |(aggregate, column)| {
+                    (aggregate, if aggregate == "COUNT" { column } else { column.or(Some(0)) })
+                },
+            );
             (
                 vec(item, 1..6),
                 prop::option::of(expr(count)),
@@ -154,7 +160,9 @@ impl Query {
     pub(crate) fn fields(&self) -> Vec<Field<'_>> {
         self.columns
             .iter()
-            .map(|column| Field::new(&column.name, "", column.kind).scaled(column.divisor, column.offset))
+            .map(|column| {
+                Field::new(&column.name, "", column.kind).scaled(column.divisor, column.offset)
+            })
             .collect()
     }
 
@@ -164,12 +172,21 @@ impl Query {
             // Rounded away from 0 at 10 digits: no numerator is between it and the bound.
             let scaled = i128::from(numerator.abs()) * 10i128.pow(10);
             let up = (scaled + i128::from(column.divisor) - 1) / i128::from(column.divisor);
-            format!("{}{}.{:010}", if numerator < 0 { "-" } else { "" }, up / 10i128.pow(10), up % 10i128.pow(10))
+            format!(
+                "{}{}.{:010}",
+                if numerator < 0 { "-" } else { "" },
+                up / 10i128.pow(10),
+                up % 10i128.pow(10)
+            )
         };
         let clamp = |column: &ColumnSpec| column.range.filter(|(low, high)| low < high);
         self.columns
             .iter()
-            .filter_map(|column| clamp(column).map(|(low, high)| (column.name.clone(), bound(low, column), bound(high, column))))
+            .filter_map(|column| {
+                clamp(column).map(|(low, high)| {
+                    (column.name.clone(), bound(low, column), bound(high, column))
+                })
+            })
             .collect()
     }
 
@@ -189,7 +206,10 @@ impl Query {
         self.write(&mut |text, what| match what {
             Part::Keyword => {
                 let space = [" ", "\n", "\t  "][below(3) as usize];
-                let text: String = text.chars().map(|c| if below(2) == 0 { c.to_ascii_lowercase() } else { c }).collect();
+                let text: String = text
+                    .chars()
+                    .map(|c| if below(2) == 0 { c.to_ascii_lowercase() } else { c })
+                    .collect();
                 format!("{space}{text}{space}")
             }
             Part::Operand => {
@@ -204,13 +224,28 @@ impl Query {
         let mut text = part("SELECT", Part::Keyword) + " ";
         for (at, (aggregate, column)) in self.items.iter().enumerate() {
             let column = column.map_or("*".to_owned(), name);
-            write!(text, "{}{}({column})", if at == 0 { "" } else { ", " }, part(aggregate, Part::Keyword)).unwrap();
+            write!(
+                text,
+                "{}{}({column})",
+                if at == 0 { "" } else { ", " },
+                part(aggregate, Part::Keyword)
+            )
+            .unwrap();
         }
-        write!(text, " {} {}", part("FROM", Part::Keyword), part("sensors", Part::Keyword)).unwrap();
+        write!(text, " {} {}", part("FROM", Part::Keyword), part("sensors", Part::Keyword))
+            .unwrap();
         if let Some(predicate) = &self.predicate {
-            write!(text, " {} {}", part("WHERE", Part::Keyword), self.show(predicate, part)).unwrap();
+            write!(text, " {} {}", part("WHERE", Part::Keyword), self.show(predicate, part))
+                .unwrap();
         }
-        write!(text, " {} {} {}", part("EPOCH", Part::Keyword), part("DURATION", Part::Keyword), self.epoch).unwrap();
+        write!(
+            text,
+            " {} {} {}",
+            part("EPOCH", Part::Keyword),
+            part("DURATION", Part::Keyword),
+            self.epoch
+        )
+        .unwrap();
         text
     }
 
@@ -219,13 +254,22 @@ impl Query {
         let text = match expr {
             Expr::Compare(column, sign, literal) => format!("{} {sign} {literal}", name(*column)),
             Expr::Between(column, low, high) => {
-                format!("{} {} {low} {} {high}", name(*column), part("BETWEEN", Part::Keyword), part("AND", Part::Keyword))
+                format!(
+                    "{} {} {low} {} {high}",
+                    name(*column),
+                    part("BETWEEN", Part::Keyword),
+                    part("AND", Part::Keyword)
+                )
             }
             // Parentheses around every operand.
-            Expr::Not(inner) => format!("{} ({})", part("NOT", Part::Keyword), self.show(inner, part)),
+            Expr::Not(inner) => {
+                format!("{} ({})", part("NOT", Part::Keyword), self.show(inner, part))
+            }
             Expr::And(inner) | Expr::Or(inner) => {
-                let operands: Vec<String> = inner.iter().map(|inner| format!("({})", self.show(inner, part))).collect();
-                let join = part(if matches!(expr, Expr::And(_)) { "AND" } else { "OR" }, Part::Keyword);
+                let operands: Vec<String> =
+                    inner.iter().map(|inner| format!("({})", self.show(inner, part))).collect();
+                let join =
+                    part(if matches!(expr, Expr::And(_)) { "AND" } else { "OR" }, Part::Keyword);
                 return part(&format!("({})", operands.join(&format!(" {join} "))), Part::Operand);
             }
         };
@@ -236,8 +280,13 @@ impl Query {
         let start: usize = self.columns[..column].iter().map(|column| column.kind.size()).sum();
         let kind = self.columns[column].kind;
         let bytes = &row[start..start + kind.size()];
-        let signed = matches!(kind, FieldType::I8 | FieldType::I16 | FieldType::I32 | FieldType::I64);
-        let raw = if signed { BigInt::from_signed_bytes_be(bytes) } else { BigInt::from_bytes_be(num_bigint::Sign::Plus, bytes) };
+        let signed =
+            matches!(kind, FieldType::I8 | FieldType::I16 | FieldType::I32 | FieldType::I64);
+        let raw = if signed {
+            BigInt::from_signed_bytes_be(bytes)
+        } else {
+            BigInt::from_bytes_be(num_bigint::Sign::Plus, bytes)
+        };
         raw + self.columns[column].offset
     }
 
@@ -275,22 +324,34 @@ impl Query {
     /// Whether every value that is to be summed is in its range.
     pub(crate) fn is_answerable(&self, row: Option<&[u8]>) -> bool {
         let Some(row) = row.filter(|row| self.matches(row)) else { return true };
-        self.items.iter().filter(|(aggregate, _)| *aggregate != "COUNT").filter_map(|(_, column)| *column).all(|column| {
-            let (low, high) = self.columns[column].range.filter(|(low, high)| low < high).unwrap_or((i64::MIN, i64::MAX));
-            (BigInt::from(low)..=BigInt::from(high)).contains(&self.numerator(row, column))
-        })
+        self.items
+            .iter()
+            .filter(|(aggregate, _)| *aggregate != "COUNT")
+            .filter_map(|(_, column)| *column)
+            .all(|column| {
+                let (low, high) = self.columns[column]
+                    .range
+                    .filter(|(low, high)| low < high)
+                    .unwrap_or((i64::MIN, i64::MAX));
+                (BigInt::from(low)..=BigInt::from(high)).contains(&self.numerator(row, column))
+            })
     }
 
     /// The results over the rows that answered, as they are shown.
     pub(crate) fn expected(&self, answered: &[Option<&[u8]>]) -> Vec<Option<String>> {
-        let rows: Vec<&[u8]> = answered.iter().flatten().copied().filter(|row| self.matches(row)).collect();
+        let rows: Vec<&[u8]> =
+            answered.iter().flatten().copied().filter(|row| self.matches(row)).collect();
         let n = BigInt::from(rows.len());
         let result = |&(aggregate, column): &(&str, Option<usize>)| {
-            let Some(column) = column.filter(|_| aggregate != "COUNT") else { return Some(n.to_string()) };
+            let Some(column) = column.filter(|_| aggregate != "COUNT") else {
+                return Some(n.to_string());
+            };
             let divisor = BigInt::from(self.columns[column].divisor);
             // The least number of places at which 1 / divisor is exact.
-            let exact = (0..=31u32).find(|&places| BigInt::from(10).pow(places) % &divisor == BigInt::ZERO);
-            let numerators: Vec<BigInt> = rows.iter().map(|row| self.numerator(row, column)).collect();
+            let exact =
+                (0..=31u32).find(|&places| BigInt::from(10).pow(places) % &divisor == BigInt::ZERO);
+            let numerators: Vec<BigInt> =
+                rows.iter().map(|row| self.numerator(row, column)).collect();
             let sum: BigInt = numerators.iter().sum();
             if aggregate == "SUM" {
                 return Some(fixed(&Ratio(sum, divisor), exact.unwrap_or(9)));
@@ -299,11 +360,15 @@ impl Query {
                 return None;
             }
             if aggregate == "AVG" {
-                return Some(fixed(&Ratio(sum, divisor * &n), exact.map_or(9, |places| places + 4)));
+                return Some(fixed(
+                    &Ratio(sum, divisor * &n),
+                    exact.map_or(9, |places| places + 4),
+                ));
             }
             // The mean of the squared distances from the mean, each over n * divisor.
             let scale = &divisor * &n;
-            let distances: BigInt = numerators.iter().map(|numerator| (numerator * &n - &sum).pow(2)).sum();
+            let distances: BigInt =
+                numerators.iter().map(|numerator| (numerator * &n - &sum).pow(2)).sum();
             let variance = Ratio(distances, scale.pow(2) * &n);
             if aggregate == "VARIANCE" {
                 return Some(fixed(&variance, exact.map_or(9, |places| 2 * places + 4)));
@@ -325,7 +390,11 @@ fn decimal(digits: &BigInt, places: u32) -> String {
     let places = places as usize;
     let text = format!("{:0>width$}", digits.magnitude().to_string(), width = places + 1);
     let (whole, fraction) = text.split_at(text.len() - places);
-    format!("{}{whole}{}{fraction}", if negative { "-" } else { "" }, if places > 0 { "." } else { "" })
+    format!(
+        "{}{whole}{}{fraction}",
+        if negative { "-" } else { "" },
+        if places > 0 { "." } else { "" }
+    )
 }
 
 /// The candidate that no other is nearer to; of two, the even one.

@@ -15,7 +15,10 @@ pub(crate) fn stuffed(packet: &[u8]) -> Vec<u8> {
         out.extend(rest);
     }
     // A packet that ends with a full piece has no empty one behind it.
-    let ends_full = packet.rsplit(|byte| *byte == 0).next().is_some_and(|run| !run.is_empty() && run.len().is_multiple_of(254));
+    let ends_full = packet
+        .rsplit(|byte| *byte == 0)
+        .next()
+        .is_some_and(|run| !run.is_empty() && run.len().is_multiple_of(254));
     if ends_full {
         out.pop();
     }
@@ -42,10 +45,12 @@ pub(crate) fn unstuffed(mut stuffed: &[u8]) -> Option<Vec<u8>> {
 /// CRC-32 of IEEE 802.3: the remainder of the message, each byte's lowest bit first, with its first 32 bits turned over, all times x^32, by
 /// the polynomial; turned over and read backwards.
 pub(crate) fn crc32(message: &[u8]) -> u32 {
-    let mut bits: Vec<bool> = message.iter().flat_map(|byte| (0..8).map(move |bit| byte >> bit & 1 == 1)).collect();
+    let mut bits: Vec<bool> =
+        message.iter().flat_map(|byte| (0..8).map(move |bit| byte >> bit & 1 == 1)).collect();
     bits.extend([false; 32]);
     bits.iter_mut().take(32).for_each(|bit| *bit = !*bit);
-    let polynomial: Vec<bool> = (0..33).map(|bit| 0x1_04c1_1db7_u64 >> (32 - bit) & 1 == 1).collect();
+    let polynomial: Vec<bool> =
+        (0..33).map(|bit| 0x1_04c1_1db7_u64 >> (32 - bit) & 1 == 1).collect();
     for at in 0..bits.len() - 32 {
         if bits[at] {
             bits[at..].iter_mut().zip(&polynomial).for_each(|(bit, term)| *bit ^= term);

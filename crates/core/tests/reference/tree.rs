@@ -33,8 +33,11 @@ pub(crate) fn path(m: usize, records: &[Vec<u8>]) -> Vec<Digest> {
         return vec![];
     }
     let (left, right) = records.split_at(k(records.len()));
-    let (mut path, sibling) =
-        if m < left.len() { (path(m, left), root(right)) } else { (path(m - left.len(), right), root(left)) };
+    let (mut path, sibling) = if m < left.len() {
+        (path(m, left), root(right))
+    } else {
+        (path(m - left.len(), right), root(left))
+    };
     path.push(sibling);
     path
 }

@@ -17,7 +17,11 @@ const MAX_NUMBER: u32 = 10_000;
 pub fn file_name(label: &str) -> String {
     let last = label.rsplit(['/', '\\']).next().unwrap_or_default();
     let is_plain = |character: char| !character.is_control() && !"<>:\"|?*".contains(character);
-    let mut name: String = last.trim().chars().map(|character| if is_plain(character) { character } else { '_' }).collect();
+    let mut name: String = last
+        .trim()
+        .chars()
+        .map(|character| if is_plain(character) { character } else { '_' })
+        .collect();
     if name.bytes().all(|byte| byte == b'.') {
         return NAMELESS.to_owned();
     }
@@ -36,7 +40,12 @@ pub fn file_name(label: &str) -> String {
 /// # Errors
 /// Those of the file system, and of `fill`; nothing stays behind then but perhaps a file whose name ends with `.part`, which the next attempt with
 /// the same `key` replaces.
-pub fn save(folder: &Path, name: &str, key: &str, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<PathBuf> {
+pub fn save(
+    folder: &Path,
+    name: &str,
+    key: &str,
+    fill: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<PathBuf> {
     fs::create_dir_all(folder)?;
     remove_unfinished(folder, key)?;
     // Several processes may save to one folder.
@@ -53,7 +62,9 @@ fn remove_unfinished(folder: &Path, key: &str) -> io::Result<()> {
     let start = format!(".{key}.");
     for entry in fs::read_dir(folder)? {
         let name = entry?.file_name();
-        let process = name.to_str().and_then(|name| name.strip_prefix(&start)?.strip_suffix(".part")?.parse::<u32>().ok());
+        let process = name
+            .to_str()
+            .and_then(|name| name.strip_prefix(&start)?.strip_suffix(".part")?.parse::<u32>().ok());
         let Some(process) = process else { continue };
         if process == std::process::id() || !Path::new("/proc").join(process.to_string()).exists() {
             match fs::remove_file(folder.join(&name)) {
@@ -75,7 +86,9 @@ fn write(part: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io
 /// has none, the name is taken by an empty file first.
 fn link(part: &Path, path: &Path) -> io::Result<()> {
     match fs::hard_link(part, path) {
-        Err(error) if matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::PermissionDenied) => {
+        Err(error)
+            if matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::PermissionDenied) =>
+        {
             OpenOptions::new().write(true).create_new(true).open(path)?;
             fs::rename(part, path)
         }
@@ -115,7 +128,8 @@ fn is_same(one: &Path, other: &Path) -> io::Result<bool> {
     if !found.is_file() || found.len() != length {
         return Ok(false);
     }
-    let (mut one, mut other) = (BufReader::new(File::open(one)?), BufReader::new(File::open(other)?));
+    let (mut one, mut other) =
+        (BufReader::new(File::open(one)?), BufReader::new(File::open(other)?));
     let (mut a, mut b) = (vec![0; 1 << 16], vec![0; 1 << 16]);
     loop {
         let read = one.read(&mut a)?;
@@ -169,7 +183,11 @@ mod tests {
         let folder = &folder.path().join("new");
         assert_eq!(put(folder, "a.bin", b"one").unwrap(), folder.join("a.bin"));
         assert_eq!(put(folder, "a.bin", b"two").unwrap(), folder.join("a-2.bin"));
-        assert_eq!(put(folder, "a.bin", b"one").unwrap(), folder.join("a.bin"), "the same content is the same file");
+        assert_eq!(
+            put(folder, "a.bin", b"one").unwrap(),
+            folder.join("a.bin"),
+            "the same content is the same file"
+        );
         assert_eq!(put(folder, "a.bin", b"two").unwrap(), folder.join("a-2.bin"));
         assert_eq!(put(folder, "plain", b"1").unwrap(), folder.join("plain"));
         assert_eq!(put(folder, "plain", b"2").unwrap(), folder.join("plain-2"));

@@ -63,7 +63,8 @@ pub async fn run<L: BroadcastLink>(
                 *was_down = sent.is_err();
             }
         }
-        let wait = watcher.next_due().map(|due| Duration::from_millis(due.saturating_sub(now(start).ms)));
+        let wait =
+            watcher.next_due().map(|due| Duration::from_millis(due.saturating_sub(now(start).ms)));
         for taken in 0..AT_ONCE {
             turn += 1;
             let heard = tokio::select! {
@@ -90,13 +91,16 @@ async fn sleep(wait: Option<Duration>) {
 
 /// The next frame of any link; they take turns to be looked at first.
 async fn first_of<L: BroadcastLink>(links: &[L], turn: usize) -> Result<(u8, Bytes), LinkError> {
-    let mut receiving: Vec<Pin<Box<_>>> = links.iter().map(|link| Box::pin(link.receive())).collect();
+    let mut receiving: Vec<Pin<Box<_>>> =
+        links.iter().map(|link| Box::pin(link.receive())).collect();
     poll_fn(|context| {
         for place in 0..receiving.len() {
             let place = (place + turn) % links.len().max(1);
             let Some(link) = receiving.get_mut(place) else { continue };
             if let Poll::Ready(heard) = link.as_mut().poll(context) {
-                return Poll::Ready(heard.map(|frame| (u8::try_from(place).unwrap_or(u8::MAX), frame)));
+                return Poll::Ready(
+                    heard.map(|frame| (u8::try_from(place).unwrap_or(u8::MAX), frame)),
+                );
             }
         }
         Poll::Pending

@@ -12,8 +12,8 @@ use moteseal_core::cast::recovery::{
     Event, Item, LinkSet, Meter, Node, Now, RefusedCast, Relay, Settings, Store, Timing, Transmit,
 };
 use moteseal_core::cast::{
-    ChainRef, ExportError, Head, Incoming, Kind, MAX_HEAD, MAX_LEAF, MAX_PER_BLOCK, MAX_SENDER_CERTIFICATE, NetworkId, Outline,
-    Taken, export,
+    ChainRef, ExportError, Head, Incoming, Kind, MAX_HEAD, MAX_LEAF, MAX_PER_BLOCK,
+    MAX_SENDER_CERTIFICATE, NetworkId, Outline, Taken, export,
 };
 use moteseal_core::record::DeviceId;
 use moteseal_core::signature::PublicKey;
@@ -163,7 +163,11 @@ impl fmt::Display for WatchError {
             Self::Save(path, error) => write!(f, "{}: {}: {error}", self.name(), path.display()),
             Self::Tell(error) => write!(f, "{}: {error}", self.name()),
             Self::Damaged(chain) => {
-                write!(f, "{}: chain {chain} was verified and is not what it was; start again to have it repaired", self.name())
+                write!(
+                    f,
+                    "{}: chain {chain} was verified and is not what it was; start again to have it repaired",
+                    self.name()
+                )
             }
         }
     }
@@ -222,7 +226,16 @@ impl<'a> Watcher<'a> {
         let node = Box::new(Node::new(settings, seed, now, &mut archive)?);
         let (save, evidence) = (options.save, options.evidence);
         let (fresh, unresumed) = (HashMap::new(), Vec::new());
-        let mut watcher = Self { node, archive, save, evidence, leaf: vec![0; MAX_LEAF], fresh, unresumed, resumed_at: now.ms };
+        let mut watcher = Self {
+            node,
+            archive,
+            save,
+            evidence,
+            leaf: vec![0; MAX_LEAF],
+            fresh,
+            unresumed,
+            resumed_at: now.ms,
+        };
         for revocation in options.revocations {
             watcher.revoke(now, revocation, tell)?;
         }
@@ -236,11 +249,13 @@ impl<'a> Watcher<'a> {
     fn resume(&mut self, now: Now, tell: &mut Tell<'_>) -> Result<(), WatchError> {
         self.resumed_at = now.ms;
         let all = std::mem::take(&mut self.unresumed);
-        let (complete, mut chains): (Vec<_>, Vec<_>) = all.into_iter().partition(|chain| self.archive.is_complete(*chain));
+        let (complete, mut chains): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|chain| self.archive.is_complete(*chain));
         let room = (CHAINS / 2).saturating_sub(chains.len());
         chains.extend(complete.iter().rev().take(room).rev());
         for chain in chains {
-            let Some(resumed) = self.node.resume(now, chain, &mut self.archive, &mut self.leaf)? else {
+            let Some(resumed) = self.node.resume(now, chain, &mut self.archive, &mut self.leaf)?
+            else {
                 // Its certificate may count later, when the clock is right or another one has come: it is tried again.
                 if !self.archive.is_complete(chain) {
                     self.unresumed.push(chain);
@@ -249,7 +264,12 @@ impl<'a> Watcher<'a> {
             };
             let (outline, label) = self.head(chain)?;
             if !resumed.is_complete {
-                tell(News::Resumed { outline: &outline, label: &label, verified: resumed.verified }).map_err(WatchError::Tell)?;
+                tell(News::Resumed {
+                    outline: &outline,
+                    label: &label,
+                    verified: resumed.verified,
+                })
+                .map_err(WatchError::Tell)?;
             }
             self.hand_out(chain, resumed.verified, resumed.is_complete, tell)?;
         }
@@ -260,9 +280,16 @@ impl<'a> Watcher<'a> {
     ///
     /// # Errors
     /// [`WatchError`].
-    pub fn revoke(&mut self, now: Now, revocation: &[u8], tell: &mut Tell<'_>) -> Result<(), WatchError> {
+    pub fn revoke(
+        &mut self,
+        now: Now,
+        revocation: &[u8],
+        tell: &mut Tell<'_>,
+    ) -> Result<(), WatchError> {
         match self.node.revoke(now, revocation, &mut self.archive)? {
-            Event::Revoked { base, minimum } => tell(News::Revoked { base, minimum }).map_err(WatchError::Tell),
+            Event::Revoked { base, minimum } => {
+                tell(News::Revoked { base, minimum }).map_err(WatchError::Tell)
+            }
             // It is known, or a later one is.
             _ => Ok(()),
         }
@@ -272,9 +299,18 @@ impl<'a> Watcher<'a> {
     ///
     /// # Errors
     /// [`WatchError`]. Nothing is lost: started again, the watcher goes on.
-    pub fn receive(&mut self, now: Now, link: u8, frame: &[u8], tell: &mut Tell<'_>) -> Result<(), WatchError> {
+    pub fn receive(
+        &mut self,
+        now: Now,
+        link: u8,
+        frame: &[u8],
+        tell: &mut Tell<'_>,
+    ) -> Result<(), WatchError> {
         if let Ok(CastFrame::Wanted { chain, .. }) = CastFrame::decode(frame)
-            && self.fresh.get(&(link, chain)).is_some_and(|since| now.ms < since.saturating_add(LEAVE_MS))
+            && self
+                .fresh
+                .get(&(link, chain))
+                .is_some_and(|since| now.ms < since.saturating_add(LEAVE_MS))
         {
             return Ok(());
         }
@@ -300,10 +336,15 @@ impl<'a> Watcher<'a> {
                     return tell(News::TooLarge(chain)).map_err(WatchError::Tell);
                 }
                 tell(News::Begun { outline: &outline, label: &label }).map_err(WatchError::Tell)?;
-                abandoned.map_or(Ok(()), |chain| tell(News::Abandoned(chain)).map_err(WatchError::Tell))
+                abandoned
+                    .map_or(Ok(()), |chain| tell(News::Abandoned(chain)).map_err(WatchError::Tell))
             }
-            Event::Verified { chain, last, is_last, .. } => self.hand_out(chain, last, is_last, tell),
-            Event::Revoked { base, minimum } => tell(News::Revoked { base, minimum }).map_err(WatchError::Tell),
+            Event::Verified { chain, last, is_last, .. } => {
+                self.hand_out(chain, last, is_last, tell)
+            }
+            Event::Revoked { base, minimum } => {
+                tell(News::Revoked { base, minimum }).map_err(WatchError::Tell)
+            }
             Event::Refused(refused) => tell(News::Refused(refused)).map_err(WatchError::Tell),
         }
     }
@@ -361,13 +402,22 @@ impl<'a> Watcher<'a> {
 
     fn head(&mut self, chain: ChainRef) -> Result<(Outline, String), WatchError> {
         let mut buffer = [0; MAX_HEAD];
-        let bytes = self.archive.fetch(Item::Head(chain), &mut buffer)?.ok_or(WatchError::Damaged(chain))?;
+        let bytes = self
+            .archive
+            .fetch(Item::Head(chain), &mut buffer)?
+            .ok_or(WatchError::Damaged(chain))?;
         let head = Head::reopen(bytes).map_err(|_| WatchError::Damaged(chain))?;
         Ok((*head.outline(), head.label().to_owned()))
     }
 
     /// Hands out what is verified up to a block and was not handed out before.
-    fn hand_out(&mut self, chain: ChainRef, verified: u32, is_complete: bool, tell: &mut Tell<'_>) -> Result<(), WatchError> {
+    fn hand_out(
+        &mut self,
+        chain: ChainRef,
+        verified: u32,
+        is_complete: bool,
+        tell: &mut Tell<'_>,
+    ) -> Result<(), WatchError> {
         let (outline, label) = self.head(chain)?;
         let noted = self.archive.noted(chain);
         let (outline, label) = (&outline, &*label);
@@ -378,11 +428,19 @@ impl<'a> Watcher<'a> {
             for block in first..=verified {
                 for index in 0..outline.in_block(block) {
                     let item = Item::Leaf { chain, block, index };
-                    let leaf = self.archive.fetch(item, &mut self.leaf)?.ok_or(WatchError::Damaged(chain))?;
-                    let before = if index + 1 == outline.in_block(block) { outline.trailer(block) } else { 0 };
+                    let leaf = self
+                        .archive
+                        .fetch(item, &mut self.leaf)?
+                        .ok_or(WatchError::Damaged(chain))?;
+                    let before = if index + 1 == outline.in_block(block) {
+                        outline.trailer(block)
+                    } else {
+                        0
+                    };
                     let message = leaf.get(before..).ok_or(WatchError::Damaged(chain))?;
                     let number = outline.message(block, index);
-                    tell(News::Message { outline, label, number, message }).map_err(WatchError::Tell)?;
+                    tell(News::Message { outline, label, number, message })
+                        .map_err(WatchError::Tell)?;
                 }
                 self.archive.note(chain, u64::from(block))?;
             }
@@ -393,7 +451,11 @@ impl<'a> Watcher<'a> {
                 (Kind::Image, Some(folder)) => Some(self.save_image(chain, label, &folder)?),
                 _ => None,
             };
-            let evidence = self.evidence.clone().map(|folder| self.write_evidence(chain, outline, &folder)).transpose()?;
+            let evidence = self
+                .evidence
+                .clone()
+                .map(|folder| self.write_evidence(chain, outline, &folder))
+                .transpose()?;
             let (saved, evidence) = (saved.as_deref(), evidence.as_deref());
             tell(News::Complete { outline, label, saved, evidence }).map_err(WatchError::Tell)?;
             self.archive.note(chain, all)?;
@@ -405,19 +467,32 @@ impl<'a> Watcher<'a> {
     }
 
     /// Puts a file together. What comes from the disk is verified once more, so that what is saved is what was signed.
-    fn save_image(&mut self, chain: ChainRef, label: &str, folder: &Path) -> Result<PathBuf, WatchError> {
+    fn save_image(
+        &mut self,
+        chain: ChainRef,
+        label: &str,
+        folder: &Path,
+    ) -> Result<PathBuf, WatchError> {
         let mut buffer = [0; MAX_HEAD];
-        let head = self.archive.fetch(Item::Head(chain), &mut buffer)?.ok_or(WatchError::Damaged(chain))?;
+        let head = self
+            .archive
+            .fetch(Item::Head(chain), &mut buffer)?
+            .ok_or(WatchError::Damaged(chain))?;
         let head = Head::reopen(head).map_err(|_| WatchError::Damaged(chain))?;
-        let mut verifier = Incoming::<{ MAX_PER_BLOCK as usize }>::new(&head).map_err(|_| WatchError::Damaged(chain))?;
+        let mut verifier = Incoming::<{ MAX_PER_BLOCK as usize }>::new(&head)
+            .map_err(|_| WatchError::Damaged(chain))?;
         let (archive, leaf, outline) = (&mut self.archive, &mut self.leaf, *head.outline());
         let saved = image::save(folder, &image::file_name(label), &chain.to_string(), |out| {
             for block in 1..=outline.blocks() {
                 for index in 0..outline.in_block(block) {
                     let bytes = kept(archive, chain, (block, index), leaf)?;
                     match verifier.take(block, index, bytes) {
-                        Ok(Taken::Pending { message } | Taken::Verified { message, .. }) => out.write_all(message)?,
-                        Ok(Taken::Repeated) | Err(_) => return Err(io::Error::other(WatchError::Damaged(chain))),
+                        Ok(Taken::Pending { message } | Taken::Verified { message, .. }) => {
+                            out.write_all(message)?
+                        }
+                        Ok(Taken::Repeated) | Err(_) => {
+                            return Err(io::Error::other(WatchError::Damaged(chain)));
+                        }
                     }
                 }
             }
@@ -427,18 +502,34 @@ impl<'a> Watcher<'a> {
     }
 
     /// Writes the evidence of a complete chain.
-    fn write_evidence(&mut self, chain: ChainRef, outline: &Outline, folder: &Path) -> Result<PathBuf, WatchError> {
+    fn write_evidence(
+        &mut self,
+        chain: ChainRef,
+        outline: &Outline,
+        folder: &Path,
+    ) -> Result<PathBuf, WatchError> {
         let (mut certificate, mut head) = ([0; MAX_SENDER_CERTIFICATE], [0; MAX_HEAD]);
         let damaged = || WatchError::Damaged(chain);
-        let certificate = self.archive.fetch(Item::ChainCertificate(chain), &mut certificate)?.ok_or_else(damaged)?;
+        let certificate = self
+            .archive
+            .fetch(Item::ChainCertificate(chain), &mut certificate)?
+            .ok_or_else(damaged)?;
         let head = self.archive.fetch(Item::Head(chain), &mut head)?.ok_or_else(damaged)?;
         let (archive, leaf) = (&mut self.archive, &mut self.leaf);
         let mut frame = vec![0; MAX_CAST_FRAME];
         let name = format!("{}-{}.cast", outline.id.sender, outline.id.number);
         let saved = image::save(folder, &name, &chain.to_string(), |out| {
-            let fetch = |block, index, room: &mut [u8]| kept(archive, chain, (block, index), room).map(<[u8]>::len);
+            let fetch = |block, index, room: &mut [u8]| {
+                kept(archive, chain, (block, index), room).map(<[u8]>::len)
+            };
             let write = |frame: &[u8]| out.write_all(frame);
-            let exported = export((certificate, head, outline), outline.blocks(), (leaf, &mut frame), fetch, write);
+            let exported = export(
+                (certificate, head, outline),
+                outline.blocks(),
+                (leaf, &mut frame),
+                fetch,
+                write,
+            );
             exported.map_err(|error| match error {
                 ExportError::BufferTooSmall => io::ErrorKind::InvalidData.into(),
                 ExportError::Other(error) => error,
@@ -449,9 +540,15 @@ impl<'a> Watcher<'a> {
 }
 
 /// A leaf of the archive; an error wraps a [`WatchError`].
-fn kept<'b>(archive: &mut Archive, chain: ChainRef, (block, index): (u32, u8), room: &'b mut [u8]) -> io::Result<&'b [u8]> {
-    let leaf =
-        archive.fetch(Item::Leaf { chain, block, index }, room).map_err(|error| io::Error::other(WatchError::Archive(error)))?;
+fn kept<'b>(
+    archive: &mut Archive,
+    chain: ChainRef,
+    (block, index): (u32, u8),
+    room: &'b mut [u8],
+) -> io::Result<&'b [u8]> {
+    let leaf = archive
+        .fetch(Item::Leaf { chain, block, index }, room)
+        .map_err(|error| io::Error::other(WatchError::Archive(error)))?;
     leaf.ok_or_else(|| io::Error::other(WatchError::Damaged(chain)))
 }
 

@@ -45,7 +45,9 @@ impl AnswerRefused {
 impl fmt::Display for AnswerRefused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotBegun => f.write_str("NotBegun: the device does not know from which time on it may answer"),
+            Self::NotBegun => {
+                f.write_str("NotBegun: the device does not know from which time on it may answer")
+            }
             Self::Guard(error) => error.fmt(f),
             Self::AnswersFull => write!(
                 f,
@@ -84,8 +86,12 @@ impl AgendaRefused {
 impl fmt::Display for AgendaRefused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::OlderAgenda { newest } => write!(f, "OlderAgenda: agenda {newest} was accepted before"),
-            Self::TwoAgendas => f.write_str("TwoAgendas: the querier signed two agendas under one number"),
+            Self::OlderAgenda { newest } => {
+                write!(f, "OlderAgenda: agenda {newest} was accepted before")
+            }
+            Self::TwoAgendas => {
+                f.write_str("TwoAgendas: the querier signed two agendas under one number")
+            }
         }
     }
 }
@@ -138,7 +144,9 @@ impl<K: Signer> DurableMote<K> {
                 return Ok(true);
             }
             match self.mote.epoch() {
-                Some(open) if self.mote.waiting() < self.most_waiting() => self.tell(&Input::Part(open))?,
+                Some(open) if self.mote.waiting() < self.most_waiting() => {
+                    self.tell(&Input::Part(open))?
+                }
                 _ => break,
             }
         }
@@ -156,10 +164,18 @@ impl<K: Signer> DurableMote<K> {
     ///
     /// # Errors
     /// [`AgendaRefused`] within: it must not be acted on. Otherwise [`DurableError`], with the same consequence.
-    pub fn accept_agenda(&mut self, number: u64, digest: Digest) -> Result<Result<bool, AgendaRefused>, DurableError> {
+    pub fn accept_agenda(
+        &mut self,
+        number: u64,
+        digest: Digest,
+    ) -> Result<Result<bool, AgendaRefused>, DurableError> {
         match self.agenda {
-            Some((newest, _)) if number < newest => return Ok(Err(AgendaRefused::OlderAgenda { newest })),
-            Some((newest, known)) if number == newest && known != digest => return Ok(Err(AgendaRefused::TwoAgendas)),
+            Some((newest, _)) if number < newest => {
+                return Ok(Err(AgendaRefused::OlderAgenda { newest }));
+            }
+            Some((newest, known)) if number == newest && known != digest => {
+                return Ok(Err(AgendaRefused::TwoAgendas));
+            }
             // Told before, but perhaps not synced.
             Some((newest, _)) if number == newest => return self.sync().map(|()| Ok(false)),
             _ => {}

@@ -55,10 +55,17 @@ impl<'a> Input<'a> {
             Self::Acknowledgement(bytes) => [&[3][..], bytes].concat(),
             Self::Begin(epoch) => [&[4][..], &epoch.0.to_be_bytes()].concat(),
             Self::End(epoch) => [&[5][..], &epoch.0.to_be_bytes()].concat(),
-            Self::PassOver(index, epoch, readings, closed) => {
-                [&[6][..], &index.0.to_be_bytes(), &epoch.0.to_be_bytes(), &readings.to_be_bytes(), &[u8::from(*closed)]].concat()
+            Self::PassOver(index, epoch, readings, closed) => [
+                &[6][..],
+                &index.0.to_be_bytes(),
+                &epoch.0.to_be_bytes(),
+                &readings.to_be_bytes(),
+                &[u8::from(*closed)],
+            ]
+            .concat(),
+            Self::GiveUp(index, answers) => {
+                [&[7][..], &index.0.to_be_bytes(), &runs(answers)].concat()
             }
-            Self::GiveUp(index, answers) => [&[7][..], &index.0.to_be_bytes(), &runs(answers)].concat(),
             Self::SkipTo(next) => [&[8][..], &next.0.to_be_bytes()].concat(),
             Self::Answered { query, duration_ms, epoch } => {
                 [&[9][..], &query.0, &duration_ms.to_be_bytes(), &epoch.to_be_bytes()].concat()
@@ -92,7 +99,12 @@ impl<'a> Input<'a> {
                     _ => return None,
                 };
                 let index = SealIndex(u32::from_be_bytes(*index));
-                Self::PassOver(index, EpochNumber(u64::from_be_bytes(*at)), u64::from_be_bytes(*readings), closed)
+                Self::PassOver(
+                    index,
+                    EpochNumber(u64::from_be_bytes(*at)),
+                    u64::from_be_bytes(*readings),
+                    closed,
+                )
             }
             7 => {
                 let (index, answers) = rest.split_first_chunk()?;
@@ -103,7 +115,11 @@ impl<'a> Input<'a> {
                 let (query, rest) = rest.split_first_chunk()?;
                 let (duration_ms, epoch) = rest.split_first_chunk()?;
                 let duration_ms = u64::from_be_bytes(*duration_ms);
-                Self::Answered { query: QueryId(*query), duration_ms, epoch: u64::from_be_bytes(epoch.try_into().ok()?) }
+                Self::Answered {
+                    query: QueryId(*query),
+                    duration_ms,
+                    epoch: u64::from_be_bytes(epoch.try_into().ok()?),
+                }
             }
             10 => {
                 let (number, digest) = rest.split_first_chunk()?;
@@ -129,7 +145,9 @@ pub(super) fn is_of_no_seal(record: &[u8]) -> bool {
 const RUN: usize = 28;
 
 fn runs(answers: &Unstated) -> Vec<u8> {
-    let run = |run: &Answered| [&run.query[..], &run.first.to_be_bytes(), &run.count.to_be_bytes()].concat();
+    let run = |run: &Answered| {
+        [&run.query[..], &run.first.to_be_bytes(), &run.count.to_be_bytes()].concat()
+    };
     answers.runs().iter().flat_map(run).collect()
 }
 
@@ -139,7 +157,8 @@ fn unstated(bytes: &[u8]) -> Option<Unstated> {
     for run in runs {
         let (query, run) = run.split_first_chunk()?;
         let (first, count) = run.split_first_chunk()?;
-        let (first, count) = (u64::from_be_bytes(*first), u32::from_be_bytes(count.try_into().ok()?));
+        let (first, count) =
+            (u64::from_be_bytes(*first), u32::from_be_bytes(count.try_into().ok()?));
         answers.add(Answered { query: *query, first, count });
     }
     rest.is_empty().then_some(answers)
@@ -164,11 +183,16 @@ pub(super) struct Start {
 
 impl Start {
     pub(super) fn encode(&self) -> Vec<u8> {
-        let optional = |bytes: Option<&[u8]>| bytes.map_or_else(|| vec![0], |bytes| [&[1], bytes].concat());
+        let optional =
+            |bytes: Option<&[u8]>| bytes.map_or_else(|| vec![0], |bytes| [&[1], bytes].concat());
         let Chain { position, next_index, epoch, .. } = self.before.chain;
-        let (index, last) = position.last.map(|(index, epoch)| (index.0.to_be_bytes(), epoch.0.to_be_bytes())).unzip();
+        let (index, last) = position
+            .last
+            .map(|(index, epoch)| (index.0.to_be_bytes(), epoch.0.to_be_bytes()))
+            .unzip();
         let epoch = epoch.map(|epoch| epoch.0.to_be_bytes());
-        let (taken, readings) = self.before.taken.map(|(epoch, readings)| (epoch.0.to_be_bytes(), readings)).unzip();
+        let (taken, readings) =
+            self.before.taken.map(|(epoch, readings)| (epoch.0.to_be_bytes(), readings)).unzip();
         [
             &[0][..],
             &self.device.0,
@@ -213,8 +237,12 @@ impl Start {
         let taken = optional(rest)?.map(|epoch| EpochNumber(u64::from_be_bytes(epoch)));
         let readings = u64::from_be_bytes(take(rest)?);
         let chain = Chain { position, next_index, epoch, readings: 0 };
-        let before =
-            Before { chain, taken: taken.map(|epoch| (epoch, readings)), announcement: None, unstated: Unstated::default() };
+        let before = Before {
+            chain,
+            taken: taken.map(|epoch| (epoch, readings)),
+            announcement: None,
+            unstated: Unstated::default(),
+        };
         let scheme = match rest {
             // A journal from before there were trees ends here.
             [] | [0] => Scheme::Star,

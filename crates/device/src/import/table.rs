@@ -23,9 +23,11 @@ impl Delimiter {
     /// The delimiter of a header: the most frequent of comma, semicolon and tab, else white space.
     fn detect(header: &str) -> Self {
         let candidates = [(Self::Comma, ','), (Self::Semicolon, ';'), (Self::Tab, '\t')];
-        let counted = candidates.map(|(delimiter, character)| (header.matches(character).count(), delimiter));
+        let counted =
+            candidates.map(|(delimiter, character)| (header.matches(character).count(), delimiter));
         // The first of equals.
-        let best = counted.into_iter().reduce(|best, next| if next.0 > best.0 { next } else { best });
+        let best =
+            counted.into_iter().reduce(|best, next| if next.0 > best.0 { next } else { best });
         match best {
             Some((count, delimiter)) if count > 0 => delimiter,
             _ if header.trim().contains(char::is_whitespace) => Self::Whitespace,
@@ -75,8 +77,12 @@ impl fmt::Display for TableError {
             Self::Io(error) => error.fmt(f),
             Self::Empty => f.write_str("the file is empty"),
             Self::LongLine => f.write_str("a line is longer than 1 MiB; is this a table?"),
-            Self::NotText => f.write_str("not UTF-8 text; convert the file, for example with iconv -f latin1 -t utf8"),
-            Self::DuplicateColumn(name) => write!(f, "two columns are called {name:?}; rename one in the header"),
+            Self::NotText => f.write_str(
+                "not UTF-8 text; convert the file, for example with iconv -f latin1 -t utf8",
+            ),
+            Self::DuplicateColumn(name) => {
+                write!(f, "two columns are called {name:?}; rename one in the header")
+            }
         }
     }
 }
@@ -141,7 +147,9 @@ impl Row<'_> {
     pub(super) fn value(&self, column: usize) -> &str {
         match self {
             Self::Quoted(record, _) => record.get(column).unwrap_or("").trim(),
-            Self::Plain { text, ends, .. } => ends.get(column).map_or("", |&(start, end)| &text[start..end]),
+            Self::Plain { text, ends, .. } => {
+                ends.get(column).map_or("", |&(start, end)| &text[start..end])
+            }
         }
     }
 
@@ -149,7 +157,9 @@ impl Row<'_> {
     pub(super) fn number(&self, column: usize) -> std::borrow::Cow<'_, str> {
         let value = self.value(column);
         match self {
-            Self::Quoted(_, true) if value.contains(',') && !value.contains('.') => value.replacen(',', ".", 1).into(),
+            Self::Quoted(_, true) if value.contains(',') && !value.contains('.') => {
+                value.replacen(',', ".", 1).into()
+            }
             _ => value.into(),
         }
     }
@@ -177,11 +187,15 @@ impl<R: Read> Table<R> {
             builder.delimiter(delimiter.byte()).flexible(true);
             // The lines before the header keep line numbers true.
             let start = "\n".repeat(usize::try_from(line - 1).unwrap_or(0)) + &header;
-            let mut reader = Box::new(builder.from_reader(io::Cursor::new(start.into_bytes()).chain(reader)));
+            let mut reader =
+                Box::new(builder.from_reader(io::Cursor::new(start.into_bytes()).chain(reader)));
             let columns = reader.headers()?.iter().map(|name| name.trim().to_owned()).collect();
             (columns, Rows::Quoted { reader, record: csv::StringRecord::new() })
         };
-        if let Some((at, name)) = columns.iter().enumerate().find(|(at, name)| columns[..*at].contains(name) && !name.is_empty())
+        if let Some((at, name)) = columns
+            .iter()
+            .enumerate()
+            .find(|(at, name)| columns[..*at].contains(name) && !name.is_empty())
         {
             let _ = at;
             return Err(TableError::DuplicateColumn(name.clone()));
@@ -204,7 +218,8 @@ impl<R: Read> Table<R> {
         match &mut self.rows {
             Rows::Quoted { reader, record } => {
                 let line = reader.position().line();
-                let more = reader.read_record(record).map_err(|error| (Some(line), error.into()))?;
+                let more =
+                    reader.read_record(record).map_err(|error| (Some(line), error.into()))?;
                 Ok(more.then_some(Row::Quoted(record, self.delimiter == Delimiter::Semicolon)))
             }
             Rows::Plain { reader, text, ends, line } => loop {

@@ -43,16 +43,20 @@ impl TimeFormat {
     #[must_use]
     pub fn parse(self, value: &str) -> Option<u64> {
         let at = |timestamp: Timestamp| u64::try_from(timestamp.as_millisecond()).ok();
-        let utc = |moment: DateTime| moment.to_zoned(TimeZone::UTC).ok().map(|zoned| zoned.timestamp());
+        let utc =
+            |moment: DateTime| moment.to_zoned(TimeZone::UTC).ok().map(|zoned| zoned.timestamp());
         match self {
             Self::UnixSeconds => seconds(value),
             Self::UnixMilliseconds => value.parse().ok(),
             Self::Rfc3339 => value.parse().ok().and_then(at),
             Self::Utc => value.parse().ok().and_then(utc).and_then(at),
             // A DateTime would also read it, but would not refuse a time behind it.
-            Self::Day if value.len() == 10 => {
-                value.parse::<Date>().ok().map(|date| date.at(0, 0, 0, 0)).and_then(utc).and_then(at)
-            }
+            Self::Day if value.len() == 10 => value
+                .parse::<Date>()
+                .ok()
+                .map(|date| date.at(0, 0, 0, 0))
+                .and_then(utc)
+                .and_then(at),
             Self::Day => None,
         }
     }
@@ -61,10 +65,15 @@ impl TimeFormat {
 /// Decimal seconds to milliseconds; finer digits are cut off.
 fn seconds(value: &str) -> Option<u64> {
     let (whole, fraction) = value.split_once('.').unwrap_or((value, ""));
-    if whole.is_empty() || !whole.bytes().chain(fraction.bytes()).all(|byte| byte.is_ascii_digit()) {
+    if whole.is_empty() || !whole.bytes().chain(fraction.bytes()).all(|byte| byte.is_ascii_digit())
+    {
         return None;
     }
-    let milliseconds = fraction.bytes().chain(*b"000").take(3).fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0'));
+    let milliseconds = fraction
+        .bytes()
+        .chain(*b"000")
+        .take(3)
+        .fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0'));
     whole.parse::<u64>().ok()?.checked_mul(1000)?.checked_add(milliseconds)
 }
 
@@ -107,13 +116,26 @@ mod tests {
             assert_eq!(format.parse(value), Some(1_273_395_605_000), "{value}");
         }
         assert_eq!(TimeFormat::detect("2010-05-09"), Some(TimeFormat::Day));
-        assert_eq!(TimeFormat::Day.parse("2010-05-09").map(display_ms).as_deref(), Some("2010-05-09T00:00:00Z"));
+        assert_eq!(
+            TimeFormat::Day.parse("2010-05-09").map(display_ms).as_deref(),
+            Some("2010-05-09T00:00:00Z")
+        );
         assert_eq!(TimeFormat::UnixSeconds.parse("0.0019"), Some(1));
     }
 
     #[test]
     fn what_is_no_instant_is_refused() {
-        for value in ["", "yesterday", "-5", "2010-13-01", "1969-12-31T23:59:59Z", "1.2.3", "12h", ".5", "99999999999999999999"] {
+        for value in [
+            "",
+            "yesterday",
+            "-5",
+            "2010-13-01",
+            "1969-12-31T23:59:59Z",
+            "1.2.3",
+            "12h",
+            ".5",
+            "99999999999999999999",
+        ] {
             assert_eq!(TimeFormat::detect(value), None, "{value}");
         }
     }

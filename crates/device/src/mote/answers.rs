@@ -23,7 +23,8 @@ impl Unstated {
 
     /// Adds a run.
     pub fn add(&mut self, run: Answered) {
-        let at = self.0.partition_point(|before| (before.query, before.first) <= (run.query, run.first));
+        let at =
+            self.0.partition_point(|before| (before.query, before.first) <= (run.query, run.first));
         self.0.insert(at, run);
         self.0.dedup_by(|run, before| {
             let joined = join(*before, *run);
@@ -102,7 +103,12 @@ impl<K: Signer> Mote<K> {
     #[must_use]
     pub fn answers_of(&self, index: SealIndex) -> Answers {
         let open = self.open.as_ref().filter(|open| open.index == index).map(|open| open.answers);
-        let waiting = || self.waiting.iter().find(|waiting| waiting.index == index).map(|waiting| waiting.answers);
+        let waiting = || {
+            self.waiting
+                .iter()
+                .find(|waiting| waiting.index == index)
+                .map(|waiting| waiting.answers)
+        };
         open.or_else(waiting).unwrap_or(Answers::NONE)
     }
 }
@@ -117,7 +123,15 @@ mod tests {
 
     #[test]
     fn runs_that_touch_are_one_whatever_order_they_come_in() {
-        let runs = [run(1, 5, 2), run(2, 7, 1), run(1, 10, 5), run(1, 7, 3), run(1, 16, 1), run(1, 15, 1), run(0, 1, 1)];
+        let runs = [
+            run(1, 5, 2),
+            run(2, 7, 1),
+            run(1, 10, 5),
+            run(1, 7, 3),
+            run(1, 16, 1),
+            run(1, 15, 1),
+            run(0, 1, 1),
+        ];
         for turn in 0..runs.len() {
             let mut unstated = Unstated::default();
             runs.iter().cycle().skip(turn).take(runs.len()).for_each(|run| unstated.add(*run));

@@ -53,12 +53,20 @@ impl fmt::Display for ContentError {
         match self {
             Self::Empty => f.write_str("a chain has at least one message; there is none"),
             Self::LineTooLong { line, length } => {
-                write!(f, "line {line} has {length} bytes, and a message at most {MAX_MESSAGE}; send it as a file")
+                write!(
+                    f,
+                    "line {line} has {length} bytes, and a message at most {MAX_MESSAGE}; send it as a file"
+                )
             }
             Self::TooMany { messages } => {
-                write!(f, "{messages} messages, and a chain has at most {MAX_MESSAGES}; use larger messages, or several chains")
+                write!(
+                    f,
+                    "{messages} messages, and a chain has at most {MAX_MESSAGES}; use larger messages, or several chains"
+                )
             }
-            Self::BadMessageSize(size) => write!(f, "messages of {size} bytes; they have 1 to {MAX_MESSAGE}"),
+            Self::BadMessageSize(size) => {
+                write!(f, "messages of {size} bytes; they have 1 to {MAX_MESSAGE}")
+            }
             Self::Unreadable(path, error) => write!(f, "{}: {error}", path.display()),
         }
     }
@@ -85,7 +93,9 @@ impl Content {
         if lines.is_empty() {
             return Err(ContentError::Empty);
         }
-        if let Some((place, line)) = lines.iter().enumerate().find(|(_, line)| line.len() > MAX_MESSAGE) {
+        if let Some((place, line)) =
+            lines.iter().enumerate().find(|(_, line)| line.len() > MAX_MESSAGE)
+        {
             return Err(ContentError::LineTooLong { line: place + 1, length: line.len() });
         }
         check_count(lines.len() as u64)?;
@@ -104,7 +114,10 @@ impl Content {
         let file = File::open(path).map_err(unreadable)?;
         let facts = file.metadata().map_err(unreadable)?;
         if !facts.is_file() {
-            return Err(unreadable(io::Error::new(io::ErrorKind::InvalidInput, "not a plain file")));
+            return Err(unreadable(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "not a plain file",
+            )));
         }
         let length = facts.len();
         if length == 0 {
@@ -164,14 +177,17 @@ impl Content {
     pub fn read(&self, number: u32, out: &mut [u8]) -> io::Result<usize> {
         match &self.0 {
             Source::Lines(lines) => {
-                let line =
-                    usize::try_from(number).ok().and_then(|number| lines.get(number)).ok_or(io::ErrorKind::InvalidInput)?;
+                let line = usize::try_from(number)
+                    .ok()
+                    .and_then(|number| lines.get(number))
+                    .ok_or(io::ErrorKind::InvalidInput)?;
                 out.get_mut(..line.len()).ok_or(io::ErrorKind::InvalidInput)?.copy_from_slice(line);
                 Ok(line.len())
             }
             Source::File { file, length, size, .. } => {
                 let start = u64::from(number) * *size as u64;
-                let here = usize::try_from(length.saturating_sub(start)).unwrap_or(usize::MAX).min(*size);
+                let here =
+                    usize::try_from(length.saturating_sub(start)).unwrap_or(usize::MAX).min(*size);
                 file.read_exact_at(out.get_mut(..here).ok_or(io::ErrorKind::InvalidInput)?, start)?;
                 Ok(here)
             }
@@ -180,7 +196,11 @@ impl Content {
 }
 
 fn check_count(messages: u64) -> Result<(), ContentError> {
-    if messages > u64::from(MAX_MESSAGES) { Err(ContentError::TooMany { messages }) } else { Ok(()) }
+    if messages > u64::from(MAX_MESSAGES) {
+        Err(ContentError::TooMany { messages })
+    } else {
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -216,7 +236,10 @@ mod tests {
         std::fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(b"more").unwrap();
         assert!(!content.is_unchanged().unwrap(), "a file that grows would be sent cut");
         std::fs::write(&path, "short").unwrap();
-        assert_eq!(content.read(0, &mut [0; MAX_MESSAGE]).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(
+            content.read(0, &mut [0; MAX_MESSAGE]).unwrap_err().kind(),
+            io::ErrorKind::UnexpectedEof
+        );
     }
 
     #[test]
@@ -227,11 +250,20 @@ mod tests {
         assert_eq!(name(100), "Unreadable");
         assert_eq!(Content::file(folder.path(), 100).unwrap_err().name(), "Unreadable");
         std::fs::write(&path, "").unwrap();
-        assert_eq!((name(100), name(0), name(MAX_MESSAGE + 1)), ("NothingToSay", "BadMessageSize", "BadMessageSize"));
+        assert_eq!(
+            (name(100), name(0), name(MAX_MESSAGE + 1)),
+            ("NothingToSay", "BadMessageSize", "BadMessageSize")
+        );
         File::create(&path).unwrap().set_len(u64::from(MAX_MESSAGES) + 1).unwrap();
         assert_eq!(name(1), "TooManyMessages");
         assert_eq!(Content::lines(Vec::new()).unwrap_err().name(), "NothingToSay");
-        assert_eq!(Content::lines(vec![vec![1], vec![0; MAX_MESSAGE + 1]]).unwrap_err().name(), "MessageTooLong");
-        assert_eq!(all(&Content::lines(vec![b"a".to_vec(), Vec::new()]).unwrap()), [b"a".to_vec(), Vec::new()]);
+        assert_eq!(
+            Content::lines(vec![vec![1], vec![0; MAX_MESSAGE + 1]]).unwrap_err().name(),
+            "MessageTooLong"
+        );
+        assert_eq!(
+            all(&Content::lines(vec![b"a".to_vec(), Vec::new()]).unwrap()),
+            [b"a".to_vec(), Vec::new()]
+        );
     }
 }

@@ -50,10 +50,20 @@ impl fmt::Display for NumbersError {
         match self {
             Self::Journal(error) => error.fmt(f),
             Self::OtherSender(path) => {
-                write!(f, "{}: {} has the chain numbers of another sender; name another file", self.name(), path.display())
+                write!(
+                    f,
+                    "{}: {} has the chain numbers of another sender; name another file",
+                    self.name(),
+                    path.display()
+                )
             }
             Self::Exhausted(path) => {
-                write!(f, "{}: {} says that all numbers are used; certify another sender", self.name(), path.display())
+                write!(
+                    f,
+                    "{}: {} says that all numbers are used; certify another sender",
+                    self.name(),
+                    path.display()
+                )
             }
         }
     }
@@ -90,15 +100,22 @@ impl ChainNumbers {
         let mut last = None;
         for record in journal.iter() {
             let record = record?;
-            let (sender, number) = record.split_first_chunk::<8>().ok_or_else(|| NumbersError::OtherSender(self.path.clone()))?;
-            let number = number.try_into().map(u64::from_be_bytes).map_err(|_| NumbersError::OtherSender(self.path.clone()))?;
+            let (sender, number) = record
+                .split_first_chunk::<8>()
+                .ok_or_else(|| NumbersError::OtherSender(self.path.clone()))?;
+            let number = number
+                .try_into()
+                .map(u64::from_be_bytes)
+                .map_err(|_| NumbersError::OtherSender(self.path.clone()))?;
             if DeviceId(*sender) != self.sender {
                 return Err(NumbersError::OtherSender(self.path.clone()));
             }
             last = last.max(Some(number));
         }
         let next = match last {
-            Some(last) => last.checked_add(1).ok_or_else(|| NumbersError::Exhausted(self.path.clone()))?,
+            Some(last) => {
+                last.checked_add(1).ok_or_else(|| NumbersError::Exhausted(self.path.clone()))?
+            }
             None => milliseconds(),
         };
         let record = [self.sender.0, next.to_be_bytes()].concat();
@@ -153,7 +170,9 @@ mod tests {
     fn processes_that_take_numbers_at_once_get_different_ones() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ops.chains");
-        let take = || (0..20).map(|_| ChainNumbers::new(&path, SENDER).next().unwrap()).collect::<Vec<_>>();
+        let take = || {
+            (0..20).map(|_| ChainNumbers::new(&path, SENDER).next().unwrap()).collect::<Vec<_>>()
+        };
         let mut all: Vec<ChainNumber> = thread::scope(|scope| {
             let takers: Vec<_> = (0..3).map(|_| scope.spawn(take)).collect();
             takers.into_iter().flat_map(|taker| taker.join().unwrap()).collect()
@@ -168,7 +187,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ops.chains");
         ChainNumbers::new(&path, SENDER).next().unwrap();
-        assert_eq!(ChainNumbers::new(&path, DeviceId(*b"sender 2")).next().unwrap_err().name(), "OtherSender");
+        assert_eq!(
+            ChainNumbers::new(&path, DeviceId(*b"sender 2")).next().unwrap_err().name(),
+            "OtherSender"
+        );
         let last = [SENDER.0, u64::MAX.to_be_bytes()].concat();
         let mut journal = Journal::open(&path).unwrap();
         journal.append(&last).unwrap();

@@ -5,10 +5,12 @@ use std::io;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use moteseal_core::cast::recovery::{Event, LinkSet, Meter, Node, Now, Purpose, RefusedCast, Relay, Settings, Timing};
+use moteseal_core::cast::recovery::{
+    Event, LinkSet, Meter, Node, Now, Purpose, RefusedCast, Relay, Settings, Timing,
+};
 use moteseal_core::cast::{
-    BuildError, ChainDraft, ChainId, ChainRef, DraftError, Head, KeyId, MAX_HEAD, MAX_LEAF, MAX_PER_BLOCK, NetworkId,
-    OutgoingChain, Tag,
+    BuildError, ChainDraft, ChainId, ChainRef, DraftError, Head, KeyId, MAX_HEAD, MAX_LEAF,
+    MAX_PER_BLOCK, NetworkId, OutgoingChain, Tag,
 };
 use moteseal_core::digest::Digest;
 use moteseal_core::identity::IssueError;
@@ -87,7 +89,11 @@ impl fmt::Display for SendError {
                 self.name()
             ),
             Self::ContentChanged { message: None } => {
-                write!(f, "{}: the file was written to meanwhile; send it anew, and leave it alone until it is sent", self.name())
+                write!(
+                    f,
+                    "{}: the file was written to meanwhile; send it anew, and leave it alone until it is sent",
+                    self.name()
+                )
             }
             Self::Read(error) => write!(f, "{}: {error}", self.name()),
             Self::Link(error) => error.fmt(f),
@@ -119,15 +125,30 @@ pub fn build<'s>(
     content: &Content,
     hashes: &'s mut Hashes,
 ) -> Result<OutgoingChain<'s>, SendError> {
-    let draft = ChainDraft { id, key, messages: content.messages(), per_block, kind: content.kind(), label };
-    hashes.digests.resize(draft.messages.div_ceil(u32::from(per_block.max(1))) as usize, Digest::NULL);
+    let draft = ChainDraft {
+        id,
+        key,
+        messages: content.messages(),
+        per_block,
+        kind: content.kind(),
+        label,
+    };
+    hashes
+        .digests
+        .resize(draft.messages.div_ceil(u32::from(per_block.max(1))) as usize, Digest::NULL);
     hashes.tags.resize(if per_block > 1 { draft.messages as usize } else { 0 }, Tag::default());
-    let built = OutgoingChain::build(draft, &mut hashes.digests, &mut hashes.tags, &mut vec![0; MAX_LEAF], |number, out| {
-        content.read(number, out)
-    });
+    let built = OutgoingChain::build(
+        draft,
+        &mut hashes.digests,
+        &mut hashes.tags,
+        &mut vec![0; MAX_LEAF],
+        |number, out| content.read(number, out),
+    );
     let built = built.map_err(|error| match error {
         BuildError::Draft(error) => SendError::Draft(error),
-        BuildError::Read(error) if error.kind() == io::ErrorKind::UnexpectedEof => SendError::ContentChanged { message: None },
+        BuildError::Read(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            SendError::ContentChanged { message: None }
+        }
         BuildError::Read(error) => SendError::Read(error),
     })?;
     check_unchanged(content)?;
@@ -136,7 +157,11 @@ pub fn build<'s>(
 
 /// Whether a file is still as it was opened.
 fn check_unchanged(content: &Content) -> Result<(), SendError> {
-    if content.is_unchanged().map_err(SendError::Read)? { Ok(()) } else { Err(SendError::ContentChanged { message: None }) }
+    if content.is_unchanged().map_err(SendError::Read)? {
+        Ok(())
+    } else {
+        Err(SendError::ContentChanged { message: None })
+    }
 }
 
 /// Signs the head of a chain.
@@ -200,7 +225,13 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
     ///
     /// # Errors
     /// None at present.
-    pub fn new(link: &'s L, network: NetworkId, certificate: &'s [u8], manner: Manner, seed: u64) -> Result<Self, SendError> {
+    pub fn new(
+        link: &'s L,
+        network: NetworkId,
+        certificate: &'s [u8],
+        manner: Manner,
+        seed: u64,
+    ) -> Result<Self, SendError> {
         let settings = Settings {
             network,
             bases: &[],
@@ -213,7 +244,18 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
         let mut store = OwnChains::new(certificate, CHAINS);
         let node = Box::new(Node::new(settings, seed, now(start), &mut store)?);
         let (out, amount) = (vec![0; MAX_CAST_FRAME], Amount::default());
-        Ok(Self { link, node, store, certificate, manner, start, out, amount, went: start, unpaused: 0 })
+        Ok(Self {
+            link,
+            node,
+            store,
+            certificate,
+            manner,
+            start,
+            out,
+            amount,
+            went: start,
+            unpaused: 0,
+        })
     }
 
     /// What was said so far.
@@ -243,7 +285,9 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
         for block in 1..=chain.blocks() {
             let leaves = chain.in_block(block);
             for index in 0..leaves {
-                self.node.release(now(self.start), reference, block, index).map_err(SendError::Refused)?;
+                self.node
+                    .release(now(self.start), reference, block, index)
+                    .map_err(SendError::Refused)?;
                 self.flush().await?;
             }
             self.settle(reference, block, leaves.saturating_sub(1)).await?;
@@ -318,7 +362,9 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
 
     /// Says what is due.
     async fn flush(&mut self) -> Result<(), SendError> {
-        while let Some(transmit) = self.node.poll(now(self.start), &mut self.store, &mut self.out)? {
+        while let Some(transmit) =
+            self.node.poll(now(self.start), &mut self.store, &mut self.out)?
+        {
             self.transmit(transmit.length, transmit.purpose == Purpose::Answer).await?;
         }
         Ok(())
@@ -348,7 +394,11 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
     }
 
     /// Hears and says until `end`; whether somebody asked for some of a block, or for what comes before it.
-    async fn drive(&mut self, end: Instant, about: Option<(ChainRef, u32)>) -> Result<bool, SendError> {
+    async fn drive(
+        &mut self,
+        end: Instant,
+        about: Option<(ChainRef, u32)>,
+    ) -> Result<bool, SendError> {
         let mut was_asked = false;
         loop {
             self.flush().await?;
@@ -356,7 +406,8 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
             if left.is_zero() {
                 return Ok(was_asked);
             }
-            let due = self.node.next_due().map_or(u64::MAX, |due| due.saturating_sub(now(self.start).ms));
+            let due =
+                self.node.next_due().map_or(u64::MAX, |due| due.saturating_sub(now(self.start).ms));
             let wait = left.min(Duration::from_millis(due));
             let heard = tokio::select! {
                 heard = self.link.receive() => heard?,
@@ -365,12 +416,16 @@ impl<'s, L: BroadcastLink> Sender<'s, L> {
             // What others say of others' chains is not for a sender to ask about.
             let (of, asks) = match CastFrame::decode(&heard) {
                 Ok(CastFrame::Wanted { chain, block, wanted }) => {
-                    let is_about = about.is_some_and(|about| about == (chain, block) || (about.0, 0) == (chain, block));
+                    let is_about = about.is_some_and(|about| {
+                        about == (chain, block) || (about.0, 0) == (chain, block)
+                    });
                     (chain, is_about && wanted != 0)
                 }
-                Ok(CastFrame::Holds { chain, .. } | CastFrame::Fragment { chain, .. } | CastFrame::Repair { chain, .. }) => {
-                    (chain, false)
-                }
+                Ok(
+                    CastFrame::Holds { chain, .. }
+                    | CastFrame::Fragment { chain, .. }
+                    | CastFrame::Repair { chain, .. },
+                ) => (chain, false),
                 _ => continue,
             };
             if of == ANY_CHAIN || self.store.has(of) {

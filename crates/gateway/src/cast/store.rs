@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 use std::io;
 
 use moteseal_core::cast::recovery::{Item, Store};
-use moteseal_core::cast::{ChainNumber, ChainRef, ContentChanged, KeyId, MAX_MESSAGE, OutgoingChain};
+use moteseal_core::cast::{
+    ChainNumber, ChainRef, ContentChanged, KeyId, MAX_MESSAGE, OutgoingChain,
+};
 
 use super::content::Content;
 use super::sender::SendError;
@@ -96,7 +98,9 @@ impl Store for OwnChains<'_> {
                         let changed = || SendError::ContentChanged { message: Some(number) };
                         let length = match content.read(number, &mut self.message) {
                             Ok(length) => length,
-                            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Err(changed()),
+                            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                                return Err(changed());
+                            }
                             Err(error) => return Err(SendError::Read(error)),
                         };
                         let message = self.message.get(..length).unwrap_or_default();

@@ -18,7 +18,13 @@ fn secret(byte: u8) -> SecretKey {
     SecretKey::from_seed(Algorithm::Ed25519, &[byte; 32]).unwrap()
 }
 
-fn forward(roster: &Roster, device: DeviceId, index: u32, epoch: EpochNumber, from: u64) -> Vec<u8> {
+fn forward(
+    roster: &Roster,
+    device: DeviceId,
+    index: u32,
+    epoch: EpochNumber,
+    from: u64,
+) -> Vec<u8> {
     let forward = Forward {
         index: SealIndex(index),
         epoch,
@@ -30,14 +36,18 @@ fn forward(roster: &Roster, device: DeviceId, index: u32, epoch: EpochNumber, fr
         digests: None,
     };
     let mut out = vec![0; MAX_FRAME];
-    Uplink::Forward(forward).close(device, &link_key(&SECRET, roster, device), &mut out).unwrap().to_vec()
+    Uplink::Forward(forward)
+        .close(device, &link_key(&SECRET, roster, device), &mut out)
+        .unwrap()
+        .to_vec()
 }
 
 #[test]
 fn an_epoch_without_room_takes_nothing_more_and_is_in_no_other_ones_way() {
     let devices = [("north", secret(0).public()), ("south", secret(1).public())];
     let budget = Some(Budget { events: 100, coordinator: secret(9).public() });
-    let first = FirstRoster { group: "field", epoch_ms: 1000, levels: 8, budget, devices: &devices };
+    let first =
+        FirstRoster { group: "field", epoch_ms: 1000, levels: 8, budget, devices: &devices };
     let roster = Roster::open(&first.issue(&secret(8)).unwrap(), &secret(8).public()).unwrap();
     let (north, south) = (roster.id("north").unwrap(), roster.id("south").unwrap());
     let mut hub = Hub::new(roster.clone(), SECRET).unwrap();
@@ -48,15 +58,24 @@ fn an_epoch_without_room_takes_nothing_more_and_is_in_no_other_ones_way() {
     let told = hub.acknowledgement(north);
     for device in [north, south] {
         let (index, from) = if device == north { (0, 1) } else { (0, 0) };
-        assert_eq!(hub.hear(&forward(&roster, device, index, FIRST, from), NEXT).unwrap_err(), Refused::EpochFull);
+        assert_eq!(
+            hub.hear(&forward(&roster, device, index, FIRST, from), NEXT).unwrap_err(),
+            Refused::EpochFull
+        );
     }
-    assert_eq!((hub.standing(), hub.counts(), hub.kept(FIRST), hub.acknowledgement(north)), (standing, counts, kept, told));
+    assert_eq!(
+        (hub.standing(), hub.counts(), hub.kept(FIRST), hub.acknowledgement(north)),
+        (standing, counts, kept, told)
+    );
 
     // Another epoch has its own room.
     assert!(hub.hear(&forward(&roster, south, 0, NEXT, 0), NEXT).unwrap().durable);
     assert_eq!(hub.kept(NEXT), 1);
     // It ends as any other, and what was refused comes late.
     let ended = hub.end(FIRST, &secret(9)).unwrap();
-    assert_eq!((ended.round, ended.bundles.len(), ended.absent), (Round(0), 0, vec![north.min(south), north.max(south)]));
+    assert_eq!(
+        (ended.round, ended.bundles.len(), ended.absent),
+        (Round(0), 0, vec![north.min(south), north.max(south)])
+    );
     assert!(hub.hear(&forward(&roster, south, 0, NEXT, 1), NEXT).unwrap().durable);
 }

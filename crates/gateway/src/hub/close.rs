@@ -24,15 +24,21 @@ struct Closing<'a> {
 
 impl<'a> Closing<'a> {
     fn read(device: DeviceId, open: &'a [u8], part: &'a [u8]) -> Result<Self, Refused> {
-        let (Ok(Item::Open(open)), Ok(Item::Part(part))) = (Item::decode_whole(open), Item::decode_whole(part)) else {
+        let (Ok(Item::Open(open)), Ok(Item::Part(part))) =
+            (Item::decode_whole(open), Item::decode_whole(part))
+        else {
             return Err(Refused::MalformedClose);
         };
-        let index = open.last.map_or(Some(part.skipped), |(last, _)| last.0.checked_add(1)?.checked_add(part.skipped));
-        let epoch = open.last.map_or(Some(part.advance), |(_, last)| last.0.checked_add(part.advance));
+        let index = open.last.map_or(Some(part.skipped), |(last, _)| {
+            last.0.checked_add(1)?.checked_add(part.skipped)
+        });
+        let epoch =
+            open.last.map_or(Some(part.advance), |(_, last)| last.0.checked_add(part.advance));
         let (Some(index), Some(epoch)) = (index.map(SealIndex), epoch.map(EpochNumber)) else {
             return Err(Refused::MalformedClose);
         };
-        let is_plain = part.digests.is_empty() && part.events.is_empty() && part.signature.is_some();
+        let is_plain =
+            part.digests.is_empty() && part.events.is_empty() && part.signature.is_some();
         if open.device != device || !is_plain {
             return Err(Refused::MalformedClose);
         }
@@ -69,16 +75,20 @@ impl Hub {
         if closing.part.n > Limits::default().max_events {
             return Err(Refused::NotProven("TooManyEvents"));
         }
-        let Some(entry) = self.schemas.of(&self.devices[slot as usize].schemas, &schema).cloned() else {
+        let Some(entry) = self.schemas.of(&self.devices[slot as usize].schemas, &schema).cloned()
+        else {
             self.devices[slot as usize].wants_schema = true;
             return Ok((about, Outcome::Stale));
         };
         let open = self.open_as(slot, closing.index);
         let is_tree = closing.part.scheme == Scheme::Tree;
-        if open.is_some_and(|open| open.framing != entry.framing || open.roots().is_some() != is_tree) {
+        if open
+            .is_some_and(|open| open.framing != entry.framing || open.roots().is_some() != is_tree)
+        {
             return Err(Refused::FramingChanged);
         }
-        let mut sealed = self.prove(slot, closing.index, closing.epoch, &closing.open, &closing.part, &entry)?;
+        let mut sealed =
+            self.prove(slot, closing.index, closing.epoch, &closing.open, &closing.part, &entry)?;
         self.check_claims(slot, sealed.seal.statement())?;
         if !has_room {
             return Err(Refused::OverQuota);
@@ -130,13 +140,15 @@ impl Hub {
     /// coordinator has not reached.
     fn check_claims(&self, slot: u32, statement: &Statement) -> Result<(), Refused> {
         if let Some(open) = self.open_as(slot, statement.index) {
-            let is_true = |(level, claimed): (u8, &u32)| *claimed <= statement.counters.at(Level(level));
+            let is_true =
+                |(level, claimed): (u8, &u32)| *claimed <= statement.counters.at(Level(level));
             if !(0..).zip(&open.claimed).all(is_true) {
                 return Err(Refused::NotAsForwarded);
             }
         }
         // Of an epoch that is over the seal will not be listed, and its round not judged.
-        let is_told = self.is_over(statement.epoch) || statement.round <= self.round(statement.epoch);
+        let is_told =
+            self.is_over(statement.epoch) || statement.round <= self.round(statement.epoch);
         if is_told { Ok(()) } else { Err(Refused::RoundNotAnnounced) }
     }
 
@@ -146,19 +158,31 @@ impl Hub {
     /// if it came late.
     fn accounts_for_all(&self, slot: u32, closing: &Closing<'_>) -> bool {
         let sealed = self.devices[slot as usize].sealed.map(|sealed| sealed.index);
-        if self.seen_before(slot, closing.index).is_some() && closing.open.last.map(|(last, _)| last) != sealed {
+        if self.seen_before(slot, closing.index).is_some()
+            && closing.open.last.map(|(last, _)| last) != sealed
+        {
             return false;
         }
-        let open = self.devices[slot as usize].open.as_ref().map(|open| (open.followed.index, open.followed.epoch));
-        let abandoned = open.filter(|(index, _)| *index < closing.index).or(self.abandoned.get(&slot).copied());
-        abandoned.is_none_or(|(index, epoch)| epoch != closing.epoch || closing.open.last.is_none_or(|(last, _)| last < index))
+        let open = self.devices[slot as usize]
+            .open
+            .as_ref()
+            .map(|open| (open.followed.index, open.followed.epoch));
+        let abandoned =
+            open.filter(|(index, _)| *index < closing.index).or(self.abandoned.get(&slot).copied());
+        abandoned.is_none_or(|(index, epoch)| {
+            epoch != closing.epoch || closing.open.last.is_none_or(|(last, _)| last < index)
+        })
     }
 
     /// Takes a seal that was proven.
     fn take(&mut self, slot: u32, epoch: EpochNumber, sealed: Sealed) {
         let newest = Newest::of(&sealed.seal);
         self.note_opener(slot, epoch);
-        if self.devices[slot as usize].open.as_ref().is_some_and(|open| open.followed.index < newest.index) {
+        if self.devices[slot as usize]
+            .open
+            .as_ref()
+            .is_some_and(|open| open.followed.index < newest.index)
+        {
             self.abandon(slot);
         }
         // The coordinator goes on counting what the seal keeps; what it says to be null is nobody's any more.

@@ -15,14 +15,22 @@ impl Hub {
     ///
     /// # Errors
     /// [`IssueError`]; nothing has changed then but the round.
-    pub fn end(&mut self, epoch: EpochNumber, coordinator: &dyn Signer) -> Result<Ended, IssueError> {
+    pub fn end(
+        &mut self,
+        epoch: EpochNumber,
+        coordinator: &dyn Signer,
+    ) -> Result<Ended, IssueError> {
         self.settle(epoch);
         let state = &self.epochs[&epoch];
         let round = state.coordinator.round();
         let manifest = self.manifest(epoch, state, coordinator)?;
         let bundles = state.listed().map(|sealed| self.bundle(sealed)).collect();
-        let unlisted: Vec<_> =
-            state.sealed.iter().filter(|sealed| !sealed.is_listed).map(|sealed| (epoch, self.bundle(sealed))).collect();
+        let unlisted: Vec<_> = state
+            .sealed
+            .iter()
+            .filter(|sealed| !sealed.is_listed)
+            .map(|sealed| (epoch, self.bundle(sealed)))
+            .collect();
         let kept = state.listed().map(Sealed::kept).sum();
         let absent = self.absent(state);
         self.late_bundles.extend(unlisted);
@@ -44,7 +52,12 @@ impl Hub {
     }
 
     /// The signed manifest.
-    fn manifest(&self, epoch: EpochNumber, state: &Epoch, coordinator: &dyn Signer) -> Result<Vec<u8>, IssueError> {
+    fn manifest(
+        &self,
+        epoch: EpochNumber,
+        state: &Epoch,
+        coordinator: &dyn Signer,
+    ) -> Result<Vec<u8>, IssueError> {
         let mut listed: Vec<(DeviceId, Vec<Digest>)> = Vec::new();
         for sealed in state.listed() {
             let device = self.devices[sealed.slot.0 as usize].id;
@@ -53,8 +66,10 @@ impl Hub {
                 _ => listed.push((device, vec![sealed.seal.digest()])),
             }
         }
-        let devices: Vec<(DeviceId, &[Digest])> = listed.iter().map(|(device, seals)| (*device, &seals[..])).collect();
-        let (group, roster, round) = (self.roster.group(), self.roster.digest(), state.coordinator.round());
+        let devices: Vec<(DeviceId, &[Digest])> =
+            listed.iter().map(|(device, seals)| (*device, &seals[..])).collect();
+        let (group, roster, round) =
+            (self.roster.group(), self.roster.digest(), state.coordinator.round());
         let draft = ManifestDraft { group, roster, epoch, round, devices: &devices };
         let (mut scratch, mut out) = (vec![0; draft.size()], vec![0; draft.size()]);
         Ok(draft.issue(coordinator, &mut scratch, &mut out)?.to_vec())
@@ -70,7 +85,8 @@ impl Hub {
                 member.over = Some(Newest::of(&sealed.seal));
             }
         }
-        let is_open = |member: &Member| member.open.as_ref().is_some_and(|open| open.followed.epoch == epoch);
+        let is_open =
+            |member: &Member| member.open.as_ref().is_some_and(|open| open.followed.epoch == epoch);
         if self.devices.iter().any(is_open) {
             self.late.insert(epoch, Epoch { sealed: Vec::new(), ..state });
         }

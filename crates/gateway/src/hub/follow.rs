@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use moteseal_core::record::{DeviceId, EpochNumber, Framing, Level, MAX_LEVELS, SealIndex, Sequence};
+use moteseal_core::record::{
+    DeviceId, EpochNumber, Framing, Level, MAX_LEVELS, SealIndex, Sequence,
+};
 use moteseal_core::sample::{Followed, Heard, Offer};
 use moteseal_core::seal::{star, tree};
 use moteseal_core::wire::link::Forward;
@@ -55,7 +57,9 @@ impl Open {
     fn pass_over(&mut self, device: DeviceId, seq: Sequence, level: Level, record: &[u8]) {
         match &mut self.behind {
             Behind::Running(digests) if level.0 >= self.followed.confirmed.0 => {
-                let digest = digests.entry(level.0).or_insert_with(|| block_start(device, self.followed.index, level));
+                let digest = digests
+                    .entry(level.0)
+                    .or_insert_with(|| block_start(device, self.followed.index, level));
                 self.framing.frame(record, |bytes| digest.update(bytes));
             }
             Behind::Running(_) => {}
@@ -76,7 +80,9 @@ impl Hub {
         now: EpochNumber,
         has_room: bool,
     ) -> Result<Outcome, Refused> {
-        let Some((followed, first)) = self.follow(slot, forward, now)? else { return Ok(Outcome::Stale) };
+        let Some((followed, first)) = self.follow(slot, forward, now)? else {
+            return Ok(Outcome::Stale);
+        };
         if !has_room {
             return Err(Refused::OverQuota);
         }
@@ -84,12 +90,17 @@ impl Hub {
             return Err(Refused::EpochFull);
         }
         self.note_opener(slot, forward.epoch);
-        if self.devices[slot as usize].open.as_ref().is_some_and(|open| open.followed.index < followed.index) {
+        if self.devices[slot as usize]
+            .open
+            .as_ref()
+            .is_some_and(|open| open.followed.index < followed.index)
+        {
             self.abandon(slot);
         }
         let member = &mut self.devices[slot as usize];
         member.key.get_or_insert_with(|| Box::new(link_key(&self.secret, &self.roster, member.id)));
-        member.open.get_or_insert_with(|| Box::new(Open::new(followed, forward))).followed = followed;
+        member.open.get_or_insert_with(|| Box::new(Open::new(followed, forward))).followed =
+            followed;
         let (before, kept) = {
             let coordinator = &self.epoch(forward.epoch).coordinator;
             (coordinator.round(), coordinator.kept())
@@ -130,7 +141,12 @@ impl Hub {
 
     /// Where a frame leads, and from which event on it is news; none if it is not. Nothing changes: a frame that is no news must leave no
     /// trace, for it is not in the journal.
-    fn follow(&self, slot: u32, forward: &Forward<'_>, now: EpochNumber) -> Result<Option<(Followed, Sequence)>, Refused> {
+    fn follow(
+        &self,
+        slot: u32,
+        forward: &Forward<'_>,
+        now: EpochNumber,
+    ) -> Result<Option<(Followed, Sequence)>, Refused> {
         let Member { sealed, open, .. } = &self.devices[slot as usize];
         if sealed.is_some_and(|sealed| forward.index <= sealed.index) {
             return Ok(None);
@@ -146,7 +162,9 @@ impl Hub {
             Some(open) if open.followed.index == forward.index && !open.goes_on_with(forward) => {
                 return Err(Refused::FramingChanged);
             }
-            Some(open) if forward.index > open.followed.index && forward.epoch < open.followed.epoch => {
+            Some(open)
+                if forward.index > open.followed.index && forward.epoch < open.followed.epoch =>
+            {
                 return Err(Refused::EpochGoesBack);
             }
             Some(open) => open.followed,
@@ -174,7 +192,9 @@ impl Hub {
 
     /// Takes what stands for the events of a tree that its device does not forward.
     fn skip(&mut self, slot: u32, forward: &Forward<'_>, first: Sequence) {
-        if let Some(Behind::Roots(roots)) = self.devices[slot as usize].open.as_mut().map(|open| &mut open.behind) {
+        if let Some(Behind::Roots(roots)) =
+            self.devices[slot as usize].open.as_mut().map(|open| &mut open.behind)
+        {
             forward.subtrees().for_each(|(subtree, root)| roots.take(&subtree, root, first));
         }
     }
@@ -192,7 +212,10 @@ impl Hub {
         let Some((state, devices)) = self.epoch_and_devices(epoch) else { return };
         for level in levels.clone().map(Level) {
             for (member, slot) in devices.iter_mut().zip(0..) {
-                let Some(open) = member.open.as_mut().filter(|open| open.followed.epoch == epoch) else { continue };
+                let Some(open) = member.open.as_mut().filter(|open| open.followed.epoch == epoch)
+                else {
+                    continue;
+                };
                 if level.0 < open.followed.confirmed.0 {
                     continue;
                 }
@@ -214,7 +237,9 @@ impl Hub {
         match &mut open.behind {
             Behind::Running(digests) => digests.retain(|level, _| *level >= confirmed),
             Behind::Roots(roots) => {
-                for (seq, record) in (0..confirmed).flat_map(|level| state.queues.events(Slot(slot), Level(level))) {
+                for (seq, record) in
+                    (0..confirmed).flat_map(|level| state.queues.events(Slot(slot), Level(level)))
+                {
                     roots.drop_leaf(seq, tree::leaf(record));
                 }
             }
@@ -232,7 +257,8 @@ impl Hub {
     /// The device restarted: what it had open will never be sealed.
     pub(super) fn abandon(&mut self, slot: u32) {
         if let Some(open) = self.devices[slot as usize].open.take() {
-            (0..self.roster.levels()).for_each(|level| self.withdraw(slot, open.followed.epoch, Level(level)));
+            (0..self.roster.levels())
+                .for_each(|level| self.withdraw(slot, open.followed.epoch, Level(level)));
             self.abandoned.insert(slot, (open.followed.index, open.followed.epoch));
             self.forget_late();
         }

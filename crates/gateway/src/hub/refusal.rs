@@ -20,7 +20,8 @@ impl Hub {
             Uplink::Schema(_) => return None,
         };
         let mut out = [0; MAX_REFUSAL];
-        let refusal = Refusal { index, is_final, name: refused.name() }.close(device, &key, &mut out).ok()?;
+        let refusal =
+            Refusal { index, is_final, name: refused.name() }.close(device, &key, &mut out).ok()?;
         Some((device, refusal.to_vec()))
     }
 }

@@ -58,9 +58,19 @@ impl Schemas {
     ///
     /// # Errors
     /// `Schema`: all are in use. Nothing has changed then.
-    pub(super) fn hold(&mut self, held: &mut Held, entry: SchemaEntry, in_use: impl Fn(&Digest) -> bool) -> Result<(), Refused> {
-        let goes = |place: u16| place == NONE || self.at(place).is_none_or(|entry| !in_use(&entry.digest));
-        let gone = held.0.iter().position(|place| *place == NONE).or_else(|| held.0.iter().position(|place| goes(*place)));
+    pub(super) fn hold(
+        &mut self,
+        held: &mut Held,
+        entry: SchemaEntry,
+        in_use: impl Fn(&Digest) -> bool,
+    ) -> Result<(), Refused> {
+        let goes =
+            |place: u16| place == NONE || self.at(place).is_none_or(|entry| !in_use(&entry.digest));
+        let gone = held
+            .0
+            .iter()
+            .position(|place| *place == NONE)
+            .or_else(|| held.0.iter().position(|place| goes(*place)));
         let gone = gone.ok_or(Refused::Schema)?;
         let place = match self.places.get(&entry.digest) {
             Some(place) => *place,
@@ -79,7 +89,8 @@ impl Schemas {
 
     fn place_for(&mut self, entry: SchemaEntry) -> Result<u16, Refused> {
         let free = self.entries.iter().position(Option::is_none).unwrap_or(self.entries.len());
-        let place = u16::try_from(free).ok().filter(|place| *place != NONE).ok_or(Refused::Schema)?;
+        let place =
+            u16::try_from(free).ok().filter(|place| *place != NONE).ok_or(Refused::Schema)?;
         if free == self.entries.len() {
             self.entries.push(None);
         }
@@ -151,8 +162,13 @@ mod tests {
         devices.iter_mut().for_each(|held| schemas.hold(held, schema(0), |_| false).unwrap());
         assert_eq!(schemas.places.len(), 1);
         for number in 1..=EACH {
-            devices.iter_mut().for_each(|held| schemas.hold(held, schema(number), |_| false).unwrap());
+            devices
+                .iter_mut()
+                .for_each(|held| schemas.hold(held, schema(number), |_| false).unwrap());
         }
-        assert!(schemas.get(&schema(0).digest).is_none() && schemas.of(&devices[0], &schema(1).digest).is_some());
+        assert!(
+            schemas.get(&schema(0).digest).is_none()
+                && schemas.of(&devices[0], &schema(1).digest).is_some()
+        );
     }
 }

@@ -11,7 +11,12 @@ pub(super) struct Claims(watch::Sender<HashMap<DeviceId, usize>>);
 
 impl Claims {
     /// Takes a mote for a port: if no other one has it, or its line is not open any more, as `is_open` says of a port.
-    pub(super) fn take(&self, device: DeviceId, port: usize, is_open: impl Fn(usize) -> bool) -> bool {
+    pub(super) fn take(
+        &self,
+        device: DeviceId,
+        port: usize,
+        is_open: impl Fn(usize) -> bool,
+    ) -> bool {
         self.0.send_if_modified(|claims| match claims.get(&device) {
             Some(holder) if *holder != port && is_open(*holder) => false,
             Some(holder) if *holder == port => false,

@@ -57,17 +57,29 @@ impl SerialMetrics {
         let recorder = PrometheusBuilder::new().build_recorder();
         let handle = recorder.handle();
         let broadcasts_too_long = metrics::with_local_recorder(&recorder, || {
-            describe_counter!(REFUSED, "HELLOs and frames of motes that were refused, by port and by the name of the reason.");
+            describe_counter!(
+                REFUSED,
+                "HELLOs and frames of motes that were refused, by port and by the name of the reason."
+            );
             describe_counter!(UP, "Frames of motes that were passed on, by port and channel.");
             describe_counter!(DOWN, "Frames that were passed on to motes, by port and channel.");
-            describe_counter!(LOST, "Frames that were lost here, by port: a link did not take them, or the mote did not.");
+            describe_counter!(
+                LOST,
+                "Frames that were lost here, by port: a link did not take them, or the mote did not."
+            );
             describe_gauge!(OPEN, "1 while a mote answers at the port.");
             describe_gauge!(JOINED, "1 while the mote at the port is joined to the group's links.");
-            describe_counter!(OPENED, "How often the line was opened, by port: more than once where a mote starts anew.");
+            describe_counter!(
+                OPENED,
+                "How often the line was opened, by port: more than once where a mote starts anew."
+            );
             describe_counter!(CONNECTIONS, "How often the port was opened, by port.");
             describe_counter!(DROPPED, "Packets that were none, by port: noise, most of all.");
             describe_counter!(REPEATED, "Packets that were sent again, by port.");
-            describe_counter!(TOO_LONG, "Broadcast frames that are longer than any serial line carries.");
+            describe_counter!(
+                TOO_LONG,
+                "Broadcast frames that are longer than any serial line carries."
+            );
             counter!(TOO_LONG)
         });
         Self { recorder, handle, broadcasts_too_long }
@@ -94,14 +106,16 @@ impl SerialMetrics {
 
     /// Counts what was refused at a port. Names are ours, so there are few.
     pub(super) fn refused(&self, port: &PortMetrics, reason: &'static str) {
-        let count = || counter!(REFUSED, "port" => port.name.clone(), "name" => reason).increment(1);
+        let count =
+            || counter!(REFUSED, "port" => port.name.clone(), "name" => reason).increment(1);
         metrics::with_local_recorder(&self.recorder, count);
     }
 
     /// Counts a frame that was passed on.
     pub(super) fn passed(&self, port: &PortMetrics, channel: Channel, is_up: bool) {
         let what = if is_up { UP } else { DOWN };
-        let count = || counter!(what, "port" => port.name.clone(), "channel" => name(channel)).increment(1);
+        let count =
+            || counter!(what, "port" => port.name.clone(), "channel" => name(channel)).increment(1);
         metrics::with_local_recorder(&self.recorder, count);
     }
 

@@ -104,8 +104,11 @@ impl PortTask {
         let (mut state, mut moves) = (self.line.state(), shared.claims.moves());
         let mut tick = tokio::time::interval(TICK);
         loop {
-            let has_work = self.peer.is_some() && self.joined.is_some() && !(self.downward.is_empty() && heard.is_empty());
-            let links = self.joined.as_mut().map(|joined| (joined.hub.as_mut(), joined.sums.as_mut()));
+            let has_work = self.peer.is_some()
+                && self.joined.is_some()
+                && !(self.downward.is_empty() && heard.is_empty());
+            let links =
+                self.joined.as_mut().map(|joined| (joined.hub.as_mut(), joined.sums.as_mut()));
             let (hub, sums) = links.unwrap_or_default();
             let happened = tokio::select! {
                 event = self.line.receive() => Happened::Line(event?),
@@ -121,7 +124,9 @@ impl PortTask {
                 Happened::Line(Event::Opened(peer)) => self.opened(peer),
                 Happened::Line(Event::Body(channel, body)) => self.pass_up(channel, body).await?,
                 Happened::Room => self.pass_down().await?,
-                Happened::Hub(Down::Announcement(announcement)) => self.downward.hub.announce(announcement),
+                Happened::Hub(Down::Announcement(announcement)) => {
+                    self.downward.hub.announce(announcement)
+                }
                 Happened::Sums(Down::Announcement(agenda)) => self.downward.sums.announce(agenda),
                 Happened::Hub(Down::Frame(frame)) => self.put_down(Channel::Hub, frame),
                 Happened::Sums(Down::Frame(frame)) => self.put_down(Channel::Sums, frame),
@@ -152,7 +157,9 @@ impl PortTask {
 
     /// Joins who is there, if that may be; else says why not.
     fn join(&mut self) -> Result<(), (&'static str, &'static str)> {
-        let Some(Peer { device, .. }) = self.peer.filter(|_| self.joined.is_none()) else { return Ok(()) };
+        let Some(Peer { device, .. }) = self.peer.filter(|_| self.joined.is_none()) else {
+            return Ok(());
+        };
         let shared = Arc::clone(&self.shared);
         let Some(mote) = shared.motes.get(&device) else {
             return Err((
@@ -161,7 +168,10 @@ impl PortTask {
             ));
         };
         if self.pinned.is_some_and(|pinned| pinned != device) {
-            return Err(("WrongDevice", "the port is for another device: exchange the motes, or change `device` of the port"));
+            return Err((
+                "WrongDevice",
+                "the port is for another device: exchange the motes, or change `device` of the port",
+            ));
         }
         // What a HELLO says is not proven: who comes first must not keep a mote from the port that is known to be its.
         if self.pinned.is_none() && shared.pinned.contains(&Some(device)) {
@@ -174,11 +184,15 @@ impl PortTask {
             return Ok(());
         }
         if !shared.claims.take(device, self.number, |port| shared.ports[port].is_open()) {
-            return Err(("DeviceElsewhere", "the device answers at another port, too: give each port its `device`"));
+            return Err((
+                "DeviceElsewhere",
+                "the device answers at another port, too: give each port its `device`",
+            ));
         }
         self.joined_at = Some(Instant::now());
         let link = |options| MqttDevice::new(options, device.0);
-        let links = (shared.hub.as_ref().map(link).transpose(), mote.sums.as_ref().map(link).transpose());
+        let links =
+            (shared.hub.as_ref().map(link).transpose(), mote.sums.as_ref().map(link).transpose());
         match links {
             (Ok(hub), Ok(sums)) => {
                 info!(port = self.address, device = mote.name, "joined");
@@ -216,7 +230,9 @@ impl PortTask {
             State::Up if !was_open => self.said = None,
             _ => {}
         }
-        if self.joined.is_some() && self.downward.time_told.is_none_or(|told| told.elapsed() >= TIME) {
+        if self.joined.is_some()
+            && self.downward.time_told.is_none_or(|told| told.elapsed() >= TIME)
+        {
             self.downward.is_time_due = true;
         }
         let (shared, number) = (Arc::clone(&self.shared), self.number);
@@ -235,7 +251,11 @@ impl PortTask {
         if let Some(misfit) = misfit {
             self.refuse(misfit.name(), "the other end is no mote of this version");
         }
-        let links = self.joined.as_ref().map(|joined| [joined.hub.as_ref(), joined.sums.as_ref()]).unwrap_or_default();
+        let links = self
+            .joined
+            .as_ref()
+            .map(|joined| [joined.hub.as_ref(), joined.sums.as_ref()])
+            .unwrap_or_default();
         let states = links.map(|link| link.map(|link| link.state().borrow().clone()));
         self.metrics().set_cut_off(states.iter().flatten().any(|state| *state != State::Up));
         for state in states.into_iter().flatten() {
@@ -262,7 +282,9 @@ impl PortTask {
 
     /// Whether it is time to say something: something else than was said last, or the same after a while; not more than once a second.
     fn say_now(&mut self, what: &'static str) -> bool {
-        let is_time = self.said.is_none_or(|(said, at)| at.elapsed() >= if said == what { SAY_AGAIN } else { SAY });
+        let is_time = self
+            .said
+            .is_none_or(|(said, at)| at.elapsed() >= if said == what { SAY_AGAIN } else { SAY });
         if is_time {
             self.said = Some((what, Instant::now()));
         }
@@ -304,7 +326,11 @@ impl PortTask {
         self.sent(channel, sent)
     }
 
-    fn sent(&self, channel: Channel, sent: Result<Result<(), LinkError>, tokio::time::error::Elapsed>) -> Result<(), LinkError> {
+    fn sent(
+        &self,
+        channel: Channel,
+        sent: Result<Result<(), LinkError>, tokio::time::error::Elapsed>,
+    ) -> Result<(), LinkError> {
         match sent {
             Ok(Ok(())) => self.shared.metrics.passed(self.metrics(), channel, true),
             Ok(Err(LinkError::Closed)) => return Err(LinkError::Closed),
@@ -317,7 +343,8 @@ impl PortTask {
     }
 
     fn put_down(&mut self, channel: Channel, frame: Bytes) {
-        let lane = if channel == Channel::Hub { &mut self.downward.hub } else { &mut self.downward.sums };
+        let lane =
+            if channel == Channel::Hub { &mut self.downward.hub } else { &mut self.downward.sums };
         if lane.put(frame) {
             self.metrics().lost.increment(1);
         }
@@ -330,7 +357,10 @@ impl PortTask {
         let longest = self.peer.map_or(0, |peer| peer.longest_body);
         if body.len() > longest {
             self.metrics().lost.increment(1);
-            self.refuse("BodyTooLong", "a frame for the mote is longer than it takes, and is dropped");
+            self.refuse(
+                "BodyTooLong",
+                "a frame for the mote is longer than it takes, and is dropped",
+            );
             return Ok(());
         }
         self.shared.metrics.passed(self.metrics(), channel, false);
@@ -442,7 +472,8 @@ impl Allowance {
 
     fn spend(&mut self, bytes: usize) -> bool {
         let now = Instant::now();
-        self.left = (self.left + now.duration_since(self.at).as_secs_f64() * self.per_second).min(BURST);
+        self.left =
+            (self.left + now.duration_since(self.at).as_secs_f64() * self.per_second).min(BURST);
         self.at = now;
         let bytes = bytes as f64;
         let is_enough = bytes <= self.left;
@@ -467,7 +498,11 @@ mod tests {
         }
         downward.hub.announce(body(b"round"));
         downward.sums.announce(body(b"agenda"));
-        let mut taken = || std::iter::from_fn(|| downward.take(|| None)).map(|(channel, _)| channel).collect::<Vec<_>>();
+        let mut taken = || {
+            std::iter::from_fn(|| downward.take(|| None))
+                .map(|(channel, _)| channel)
+                .collect::<Vec<_>>()
+        };
         use Channel::{Hub, HubAnnouncement, SumsAnnouncement};
         assert_eq!(taken(), [Hub, HubAnnouncement, SumsAnnouncement, Hub, Hub]);
         downward.hub.announce(body(b"round"));
@@ -479,9 +514,17 @@ mod tests {
         assert_eq!(downward.take(|| None), Some((SumsAnnouncement, body(b"agenda"))));
         let (channel, time) = downward.take(|| None).unwrap();
         let told = u128::from(u64::from_be_bytes(*time.first_chunk().unwrap()));
-        assert!(channel == Channel::Time && time.len() == 8 && (unix_ms..unix_ms + 60_000).contains(&told), "{told}");
+        assert!(
+            channel == Channel::Time
+                && time.len() == 8
+                && (unix_ms..unix_ms + 60_000).contains(&told),
+            "{told}"
+        );
         assert_eq!(downward.take(|| None), Some((HubAnnouncement, body(b"next round"))));
-        assert_eq!(downward.take(|| Some(body(b"said elsewhere"))), Some((Channel::Broadcast, body(b"said elsewhere"))));
+        assert_eq!(
+            downward.take(|| Some(body(b"said elsewhere"))),
+            Some((Channel::Broadcast, body(b"said elsewhere")))
+        );
     }
 
     const MOTE: DeviceId = DeviceId([7; 8]);
@@ -489,13 +532,16 @@ mod tests {
     /// The tasks of ports of which some are pinned.
     fn tasks(pinned: &[Option<DeviceId>]) -> Vec<PortTask> {
         let options = || moteseal_net::serial::Options::gateway("tcp://127.0.0.1:9".to_owned());
-        let ports: Vec<Port> = pinned.iter().map(|device| Port { line: options(), device: *device }).collect();
+        let ports: Vec<Port> =
+            pinned.iter().map(|device| Port { line: options(), device: *device }).collect();
         let motes = [(MOTE, crate::serial::Mote { name: "mote".to_owned(), sums: None })].into();
-        let settings = crate::serial::Settings { ports, motes, hub: None, broadcast: None, listen: None };
+        let settings =
+            crate::serial::Settings { ports, motes, hub: None, broadcast: None, listen: None };
         let ports = settings.ports.clone();
         let shared = Arc::new(Shared::new(settings));
-        let task =
-            |(number, port): (usize, &Port)| PortTask::new(number, port, SerialLine::new(&port.line).unwrap(), shared.clone());
+        let task = |(number, port): (usize, &Port)| {
+            PortTask::new(number, port, SerialLine::new(&port.line).unwrap(), shared.clone())
+        };
         ports.iter().enumerate().map(task).collect()
     }
 
@@ -530,7 +576,8 @@ mod tests {
     #[test]
     fn of_a_hubs_frames_the_newest_wait() {
         let mut lane = Lane::default();
-        let dropped = (0..100_u8).filter(|number| lane.put(Bytes::copy_from_slice(&[*number]))).count();
+        let dropped =
+            (0..100_u8).filter(|number| lane.put(Bytes::copy_from_slice(&[*number]))).count();
         assert_eq!((dropped, lane.frames.len()), (100 - WAITING, WAITING));
         assert_eq!(lane.frames.back(), Some(&Bytes::from_static(&[99])));
     }

@@ -64,7 +64,11 @@ impl Turns {
         let Waiting { frames, last, .. } = &mut *waiting;
         frames.retain(|_, frames| !frames.is_empty());
         let behind = (std::ops::Bound::Excluded(*last), std::ops::Bound::Unbounded);
-        let next = frames.range(behind).next().or_else(|| frames.first_key_value()).map(|(origin, _)| *origin)?;
+        let next = frames
+            .range(behind)
+            .next()
+            .or_else(|| frames.first_key_value())
+            .map(|(origin, _)| *origin)?;
         *last = next;
         frames.get_mut(&next)?.pop_front()
     }
@@ -101,7 +105,10 @@ mod tests {
         turns.put(Some(4), Bytes::from_static(b"port 4"));
         let taken: Vec<Bytes> = std::iter::from_fn(|| turns.take()).collect();
         assert_eq!(taken.len(), WAITING);
-        assert!(taken[..3].contains(&Bytes::from_static(b"medium")) && taken[..3].contains(&Bytes::from_static(b"port 4")));
+        assert!(
+            taken[..3].contains(&Bytes::from_static(b"medium"))
+                && taken[..3].contains(&Bytes::from_static(b"port 4"))
+        );
         assert_eq!(taken.last().unwrap()[..], 9_999_u32.to_be_bytes());
         assert_eq!(turns.dropped(), 10_002 - WAITING as u64);
         assert!(turns.is_empty());

@@ -138,7 +138,10 @@ pub enum Heard {
 
 impl fmt::Debug for Aggregator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Aggregator").field("name", &self.hub.name()).field("number", &self.number).finish_non_exhaustive()
+        f.debug_struct("Aggregator")
+            .field("name", &self.hub.name())
+            .field("number", &self.number)
+            .finish_non_exhaustive()
     }
 }
 
@@ -149,7 +152,8 @@ impl Aggregator {
         let Member { roster, tree, name, .. } = *member;
         let hub = tree.hub(name)?;
         let group = roster.group();
-        let key = |child: &Child| LinkKey::new(&LinkKey::secret_of(member.hub_secret, group, child.id));
+        let key =
+            |child: &Child| LinkKey::new(&LinkKey::secret_of(member.hub_secret, group, child.id));
         Some(Self {
             group,
             roster: roster.digest(),
@@ -210,7 +214,12 @@ impl Aggregator {
     ///
     /// # Errors
     /// [`Refused`].
-    pub fn hear_agenda(&mut self, bytes: &[u8], now_ms: u64, keep: impl FnOnce(u64) -> io::Result<()>) -> Result<Heard, Refused> {
+    pub fn hear_agenda(
+        &mut self,
+        bytes: &[u8],
+        now_ms: u64,
+        keep: impl FnOnce(u64) -> io::Result<()>,
+    ) -> Result<Heard, Refused> {
         if self.agenda.as_deref() == Some(bytes) {
             return Ok(Heard::Repeated);
         }
@@ -231,7 +240,8 @@ impl Aggregator {
         if agenda.number() > self.number {
             keep(agenda.number()).map_err(|_| Refused::NotDurable)?;
         }
-        (self.number, self.agenda, self.announced_ms) = (agenda.number(), Some(bytes.to_vec()), now_ms);
+        (self.number, self.agenda, self.announced_ms) =
+            (agenda.number(), Some(bytes.to_vec()), now_ms);
         self.tick(now_ms);
         if agenda.key_group() != self.key_group {
             self.queries.clear();
@@ -239,7 +249,8 @@ impl Aggregator {
         self.key_group = agenda.key_group();
         let mut before = std::mem::take(&mut self.queries);
         for (id, posed) in agenda.queries() {
-            let running = before.iter().position(|query| query.id == id).map(|at| before.swap_remove(at));
+            let running =
+                before.iter().position(|query| query.id == id).map(|at| before.swap_remove(at));
             let usable = match running {
                 Some(mut query) => {
                     query.ask(posed.first, posed.until);
@@ -257,8 +268,14 @@ impl Aggregator {
     }
 
     /// A query that is new here, or the name of what keeps it from being answered.
-    fn begun(&self, id: QueryId, posed: &Posed<'_>, now_ms: u64) -> Result<Gathering, &'static str> {
-        let plan = Plan::decode(posed.plan).map_err(moteseal_core::wire::cbor::DecodeError::name)?;
+    fn begun(
+        &self,
+        id: QueryId,
+        posed: &Posed<'_>,
+        now_ms: u64,
+    ) -> Result<Gathering, &'static str> {
+        let plan =
+            Plan::decode(posed.plan).map_err(moteseal_core::wire::cbor::DecodeError::name)?;
         if !self.fits(plan.slots().count()) {
             return Err("QueryTooLarge");
         }
@@ -269,7 +286,9 @@ impl Aggregator {
     /// Whether the records of all sources beneath fit a frame, whoever takes part. If they do, every child's do.
     fn fits(&self, slots: usize) -> bool {
         let (mut sources, mut groups, mut last) = (0, 0, None);
-        for position in (0..self.hub.group_sources()).filter(|position| self.hub.owner(*position).is_some()) {
+        for position in
+            (0..self.hub.group_sources()).filter(|position| self.hub.owner(*position).is_some())
+        {
             let group = position / self.key_group;
             sources += 1;
             groups += usize::from(last != Some(group));
@@ -285,7 +304,8 @@ impl Aggregator {
     /// [`Refused`]: nothing has changed.
     pub fn hear(&mut self, child: DeviceId, frame: &[u8], now_ms: u64) -> Result<Heard, Refused> {
         let child = self.hub.child(child).ok_or(Refused::UnknownChild)?;
-        let longest = if self.hub.children()[child].is_gateway { MAX_FRAME } else { MAX_SOURCE_FRAME };
+        let longest =
+            if self.hub.children()[child].is_gateway { MAX_FRAME } else { MAX_SOURCE_FRAME };
         if frame.len() > longest {
             return Err(Refused::FrameTooLong);
         }
@@ -295,11 +315,17 @@ impl Aggregator {
         }
     }
 
-    fn hear_share(&mut self, child: usize, share: &Share<'_>, now_ms: u64) -> Result<Heard, Refused> {
+    fn hear_share(
+        &mut self,
+        child: usize,
+        share: &Share<'_>,
+        now_ms: u64,
+    ) -> Result<Heard, Refused> {
         let at = self.query(share.query)?;
         let query = &mut self.queries[at];
         query.check_epoch(share.epoch, now_ms)?;
-        let (participation, psrs) = query.check(share.participation, share.psrs, (&self.hub, child, self.key_group))?;
+        let (participation, psrs) =
+            query.check(share.participation, share.psrs, (&self.hub, child, self.key_group))?;
         let held = Held { participation: participation.as_bytes().into(), psrs };
         let (is_news, is_last) = query.take(share.epoch, child, held, self.hub.children().len())?;
         if is_last {
@@ -309,7 +335,10 @@ impl Aggregator {
     }
 
     fn query(&self, reference: u32) -> Result<usize, Refused> {
-        self.queries.iter().position(|query| query.id.reference() == reference).ok_or(Refused::WrongQuery)
+        self.queries
+            .iter()
+            .position(|query| query.id.reference() == reference)
+            .ok_or(Refused::WrongQuery)
     }
 
     /// Ends the epochs whose time is up. Every minute the agenda is announced again, as it is.
@@ -342,16 +371,26 @@ impl Aggregator {
     fn end(&mut self, at: usize, epoch: u64) {
         let query = &mut self.queries[at];
         let sum = query.end(epoch, &self.hub, self.key_group);
-        let (id, mut bytes) = (query.id, vec![0; participation::max_size(self.hub.group_sources())]);
+        let (id, mut bytes) =
+            (query.id, vec![0; participation::max_size(self.hub.group_sources())]);
         let length = Participation::encode(&sum.participants, &mut bytes);
         let written = length.and_then(|length| {
-            close_share(id.reference(), epoch, &bytes[..length], &sum.psrs, &self.up, &mut *self.frame)
-                .map(|frame| frame.to_vec())
+            close_share(
+                id.reference(),
+                epoch,
+                &bytes[..length],
+                &sum.psrs,
+                &self.up,
+                &mut *self.frame,
+            )
+            .map(|frame| frame.to_vec())
         });
         // It fits: that was seen when the query began.
         self.said.up.extend(written);
         let participants = sum.participants.iter().map(|word| word.count_ones()).sum();
-        let silent = (0..self.hub.children().len()).filter(|child| sum.spoken.binary_search(child).is_err()).collect();
+        let silent = (0..self.hub.children().len())
+            .filter(|child| sum.spoken.binary_search(child).is_err())
+            .collect();
         self.said.ended.push(Ended { query: id, epoch, participants, silent });
     }
 
@@ -382,8 +421,12 @@ impl Aggregator {
 
     fn answer(&mut self, at: usize, question: &Explain) -> Result<Heard, Refused> {
         let kept = self.queries[at].kept(question.epoch)?;
-        let children: Vec<(DeviceId, &[u8], &[Psr])> =
-            kept.iter().map(|(child, held)| (self.hub.children()[*child].id, &*held.participation, &*held.psrs)).collect();
+        let children: Vec<(DeviceId, &[u8], &[Psr])> = kept
+            .iter()
+            .map(|(child, held)| {
+                (self.hub.children()[*child].id, &*held.participation, &*held.psrs)
+            })
+            .collect();
         let frame = Children::close(question, &children, &self.up, &mut *self.frame);
         self.said.up.extend(frame.map(|frame| frame.to_vec()));
         Ok(Heard::Taken)
@@ -394,8 +437,14 @@ impl Aggregator {
         if self.hub.next_hop(answer.node) != Some(child) {
             return Err(Refused::NotBeneath);
         }
-        let question = Explain { query: answer.query, epoch: answer.epoch, node: answer.node, first: answer.first };
-        let asked = self.asked.iter().position(|asked| *asked == question).ok_or(Refused::NotAsked)?;
+        let question = Explain {
+            query: answer.query,
+            epoch: answer.epoch,
+            node: answer.node,
+            first: answer.first,
+        };
+        let asked =
+            self.asked.iter().position(|asked| *asked == question).ok_or(Refused::NotAsked)?;
         self.asked.remove(asked);
         self.said.up.extend(answer.relay(&self.up, &mut *self.frame).map(|frame| frame.to_vec()));
         Ok(Heard::Taken)
@@ -404,7 +453,8 @@ impl Aggregator {
 
 /// Whether so many records fit a frame, with whichever of so many sources of a group of `group_sources` takes part.
 fn fit_a_frame(group_sources: u32, sources: usize, records: usize) -> bool {
-    let participants = participation::max_size(group_sources).min(PARTICIPANT.saturating_mul(sources));
+    let participants =
+        participation::max_size(group_sources).min(PARTICIPANT.saturating_mul(sources));
     participants.saturating_add(PSR_IN_FRAME.saturating_mul(records)) <= MAX_FRAME - FRAME_FIELDS
 }
 
@@ -419,7 +469,9 @@ mod tests {
         assert!(!fit_a_frame(1_000_000, 10, 2000));
         assert!(!fit_a_frame(1_000_000, 1_000_000, 3));
         let records = (MAX_FRAME - FRAME_FIELDS - 100) / PSR_IN_FRAME;
-        assert!(fit_a_frame(u32::MAX >> 1, 10, records) && !fit_a_frame(u32::MAX >> 1, 10, records + 1));
+        assert!(
+            fit_a_frame(u32::MAX >> 1, 10, records) && !fit_a_frame(u32::MAX >> 1, 10, records + 1)
+        );
         // Ten positions that lie far apart take no more than that.
         let mut words = vec![0_u64; 1 << 20];
         words.iter_mut().rev().step_by(1 << 16).take(10).for_each(|word| *word = 1 << 63);

@@ -98,8 +98,17 @@ impl Gathering {
         let level_ms = grace_ms.min(OPEN_EPOCHS * epoch_ms / u64::from(of_tree.max(1)));
         let wait_ms = level_ms.saturating_mul(height.into());
         let (slots, (first, until)) = (plan.slots().count(), epochs);
-        let mut gathering =
-            Self { id, first, until, slots, epoch_ms, wait_ms, next: 0, heard_ms: now_ms, epochs: BTreeMap::new() };
+        let mut gathering = Self {
+            id,
+            first,
+            until,
+            slots,
+            epoch_ms,
+            wait_ms,
+            next: 0,
+            heard_ms: now_ms,
+            epochs: BTreeMap::new(),
+        };
         gathering.next = first.max(gathering.earliest(now_ms));
         gathering
     }
@@ -166,12 +175,20 @@ impl Gathering {
     }
 
     /// Takes what a child says of an epoch; says whether it is news, and whether that was the last child.
-    pub(super) fn take(&mut self, epoch: u64, child: usize, share: Held, children: usize) -> Result<(bool, bool), Refused> {
+    pub(super) fn take(
+        &mut self,
+        epoch: u64,
+        child: usize,
+        share: Held,
+        children: usize,
+    ) -> Result<(bool, bool), Refused> {
         let held = self.epochs.get(&epoch);
         match held.and_then(|held| held.shares.get(&child)) {
             Some(before) if *before == share => return Ok((false, false)),
             Some(_) => return Err(Refused::Contradiction),
-            None if epoch < self.next || held.is_some_and(|held| held.is_over) => return Err(Refused::EpochOver),
+            None if epoch < self.next || held.is_some_and(|held| held.is_over) => {
+                return Err(Refused::EpochOver);
+            }
             None => {}
         }
         let held = self.epochs.entry(epoch).or_default();
@@ -183,7 +200,11 @@ impl Gathering {
     /// Whether the epoch is one that a child may speak of.
     pub(super) fn check_epoch(&self, epoch: u64, now_ms: u64) -> Result<(), Refused> {
         let is_asked = (self.first..self.until).contains(&epoch);
-        if is_asked && epoch <= (now_ms / self.epoch_ms).saturating_add(1) { Ok(()) } else { Err(Refused::WrongEpoch) }
+        if is_asked && epoch <= (now_ms / self.epoch_ms).saturating_add(1) {
+            Ok(())
+        } else {
+            Err(Refused::WrongEpoch)
+        }
     }
 
     /// The set of positions and the records of a share, if they are what the child may say.
@@ -209,13 +230,23 @@ impl Gathering {
         let held = self.epochs.entry(epoch).or_default();
         held.is_over = true;
         let words = hub.group_sources().div_ceil(64) as usize;
-        let mut sum = Sum { participants: vec![0; words], psrs: Vec::new(), spoken: held.shares.keys().copied().collect() };
+        let mut sum = Sum {
+            participants: vec![0; words],
+            psrs: Vec::new(),
+            spoken: held.shares.keys().copied().collect(),
+        };
         let mut by_group: BTreeMap<u32, Vec<Psr>> = BTreeMap::new();
         for share in held.shares.values() {
             // It was decoded when it was taken.
-            let Ok(participation) = Participation::decode(&share.participation, hub.group_sources()) else { continue };
+            let Ok(participation) =
+                Participation::decode(&share.participation, hub.group_sources())
+            else {
+                continue;
+            };
             participation.runs().for_each(|run| set(&mut sum.participants, run));
-            for (group, psrs) in key_groups(participation, key_group).zip(share.psrs.chunks(self.slots)) {
+            for (group, psrs) in
+                key_groups(participation, key_group).zip(share.psrs.chunks(self.slots))
+            {
                 let slots = by_group.entry(group).or_insert_with(|| vec![Psr::ZERO; self.slots]);
                 slots.iter_mut().zip(psrs).for_each(|(slot, psr)| *slot = slot.merge(psr));
             }
@@ -248,7 +279,11 @@ impl Gathering {
             return Err(Refused::WrongEpoch);
         }
         let held = held.filter(|_| epoch >= self.heard_ms.div_ceil(self.epoch_ms));
-        Ok(held.into_iter().flat_map(|held| &held.shares).map(|(child, share)| (*child, share)).collect())
+        Ok(held
+            .into_iter()
+            .flat_map(|held| &held.shares)
+            .map(|(child, share)| (*child, share))
+            .collect())
     }
 
     /// Bytes of children's records that are held.
@@ -301,7 +336,8 @@ mod tests {
             epochs: BTreeMap::new(),
         };
         for epoch in 0..epochs {
-            let held = Held { participation: Box::default(), psrs: vec![Psr::ZERO; records].into() };
+            let held =
+                Held { participation: Box::default(), psrs: vec![Psr::ZERO; records].into() };
             gathering.take(epoch, 0, held, 1).unwrap();
             gathering.epochs.get_mut(&epoch).unwrap().is_over = true;
             gathering.advance();
@@ -314,10 +350,19 @@ mod tests {
     fn what_children_said_is_kept_for_a_minute_but_of_large_shares_for_eight_epochs() {
         // A megabyte an epoch: sixteen of them are the bound.
         let records = (1 << 20) / size_of::<Psr>();
-        for (records, kept) in [(0, 60), (records / 8, 60), (records, 15), (4 * records, KEPT_EPOCHS)] {
+        for (records, kept) in
+            [(0, 60), (records / 8, 60), (records, 15), (4 * records, KEPT_EPOCHS)]
+        {
             let gathering = over(100, records);
-            assert_eq!(gathering.epochs.keys().copied().collect::<Vec<_>>(), (100 - kept as u64..100).collect::<Vec<_>>());
-            assert!(gathering.bytes() <= KEPT_BYTES.max(KEPT_EPOCHS * (records * size_of::<Psr>() + size_of::<Held>())));
+            assert_eq!(
+                gathering.epochs.keys().copied().collect::<Vec<_>>(),
+                (100 - kept as u64..100).collect::<Vec<_>>()
+            );
+            assert!(
+                gathering.bytes()
+                    <= KEPT_BYTES
+                        .max(KEPT_EPOCHS * (records * size_of::<Psr>() + size_of::<Held>()))
+            );
         }
     }
 }

@@ -39,20 +39,50 @@ impl SumMetrics {
         let recorder = PrometheusBuilder::new().build_recorder();
         let handle = recorder.handle();
         let made = metrics::with_local_recorder(&recorder, || {
-            describe_counter!(REFUSED, "Frames and agendas that were refused, by the name of the reason.");
-            describe_counter!(SILENT, "Epochs in which a child had not spoken in time, by its name.");
+            describe_counter!(
+                REFUSED,
+                "Frames and agendas that were refused, by the name of the reason."
+            );
+            describe_counter!(
+                SILENT,
+                "Epochs in which a child had not spoken in time, by its name."
+            );
             Self {
                 frames: counted("moteseal_sum_frames_total", "Frames of children that were heard."),
-                frames_dropped: counted("moteseal_sum_frames_dropped_total", "Frames dropped unheard: they came too fast."),
-                frames_lost: counted("moteseal_sum_frames_lost_total", "Frames that a link did not take in time."),
+                frames_dropped: counted(
+                    "moteseal_sum_frames_dropped_total",
+                    "Frames dropped unheard: they came too fast.",
+                ),
+                frames_lost: counted(
+                    "moteseal_sum_frames_lost_total",
+                    "Frames that a link did not take in time.",
+                ),
                 epochs: counted("moteseal_sum_epochs_total", "Epochs that were sent on."),
-                epochs_partial: counted("moteseal_sum_epochs_partial_total", "Those of them in which a child had not spoken."),
-                participants: measured("moteseal_sum_participants", "Sources in the epoch that was sent on last."),
+                epochs_partial: counted(
+                    "moteseal_sum_epochs_partial_total",
+                    "Those of them in which a child had not spoken.",
+                ),
+                participants: measured(
+                    "moteseal_sum_participants",
+                    "Sources in the epoch that was sent on last.",
+                ),
                 queries: measured("moteseal_sum_queries", "Queries that run."),
-                agenda: measured("moteseal_sum_agenda_number", "The number of the agenda that is followed; 0 before any."),
-                held_bytes: measured("moteseal_sum_held_bytes", "Bytes of children's records that are held."),
-                link_up: measured("moteseal_sum_link_up", "1 while the link to the children is up."),
-                up_link_up: measured("moteseal_sum_up_link_up", "1 while the link to the hub above is up."),
+                agenda: measured(
+                    "moteseal_sum_agenda_number",
+                    "The number of the agenda that is followed; 0 before any.",
+                ),
+                held_bytes: measured(
+                    "moteseal_sum_held_bytes",
+                    "Bytes of children's records that are held.",
+                ),
+                link_up: measured(
+                    "moteseal_sum_link_up",
+                    "1 while the link to the children is up.",
+                ),
+                up_link_up: measured(
+                    "moteseal_sum_up_link_up",
+                    "1 while the link to the hub above is up.",
+                ),
                 recorder: PrometheusBuilder::new().build_recorder(),
                 handle: handle.clone(),
             }
@@ -62,12 +92,16 @@ impl SumMetrics {
 
     /// Counts a frame that was refused. Names are ours, so there are few.
     pub(super) fn refused(&self, name: &'static str) {
-        metrics::with_local_recorder(&self.recorder, || counter!(REFUSED, "name" => name).increment(1));
+        metrics::with_local_recorder(&self.recorder, || {
+            counter!(REFUSED, "name" => name).increment(1)
+        });
     }
 
     /// Counts an epoch in which a child of the tree had not spoken.
     pub(super) fn silent(&self, child: &str) {
-        metrics::with_local_recorder(&self.recorder, || counter!(SILENT, "child" => child.to_owned()).increment(1));
+        metrics::with_local_recorder(&self.recorder, || {
+            counter!(SILENT, "child" => child.to_owned()).increment(1)
+        });
     }
 
     pub(super) fn render(&self) -> String {

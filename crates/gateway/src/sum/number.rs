@@ -47,7 +47,11 @@ impl fmt::Display for NumberError {
                     path.display()
                 )
             }
-            Self::StateLocked(path) => write!(f, "another process uses {}; stop it, or name another folder", path.display()),
+            Self::StateLocked(path) => write!(
+                f,
+                "another process uses {}; stop it, or name another folder",
+                path.display()
+            ),
         }
     }
 }
@@ -73,7 +77,12 @@ impl NumberFile {
         };
         fs::create_dir_all(folder).map_err(failed(folder))?;
         let path = folder.join(LOCK);
-        let lock = File::options().create(true).truncate(false).write(true).open(&path).map_err(failed(&path))?;
+        let lock = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path)
+            .map_err(failed(&path))?;
         lock.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => NumberError::StateLocked(folder.to_owned()),
             TryLockError::Error(error) => NumberError::StateFailed(path, error),
@@ -85,9 +94,13 @@ impl NumberFile {
             Ok(file) => {
                 let mut text = Vec::new();
                 file.take(MAX_BYTES + 1).read_to_end(&mut text).map_err(failed(&path))?;
-                let digits = text.strip_suffix(b"\n").and_then(|digits| std::str::from_utf8(digits).ok());
-                let number = digits.filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
-                number.and_then(|digits| digits.parse().ok()).ok_or(NumberError::StateDamaged(path))?
+                let digits =
+                    text.strip_suffix(b"\n").and_then(|digits| std::str::from_utf8(digits).ok());
+                let number =
+                    digits.filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
+                number
+                    .and_then(|digits| digits.parse().ok())
+                    .ok_or(NumberError::StateDamaged(path))?
             }
         };
         Ok((Self { folder: folder.to_owned(), _lock: lock }, number))
@@ -126,10 +139,23 @@ mod tests {
 
     #[test]
     fn what_is_no_number_is_named_and_left() {
-        for damage in ["", "7", "-7\n", "+7\n", " 7\n", "18446744073709551616\n", "7\n7\n", "111111111111111111111111\n"] {
+        for damage in [
+            "",
+            "7",
+            "-7\n",
+            "+7\n",
+            " 7\n",
+            "18446744073709551616\n",
+            "7\n7\n",
+            "111111111111111111111111\n",
+        ] {
             let folder = tempfile::tempdir().unwrap();
             fs::write(folder.path().join(NUMBER), damage).unwrap();
-            assert_eq!(NumberFile::open(folder.path()).unwrap_err().name(), "StateDamaged", "{damage:?}");
+            assert_eq!(
+                NumberFile::open(folder.path()).unwrap_err().name(),
+                "StateDamaged",
+                "{damage:?}"
+            );
             assert_eq!(fs::read(folder.path().join(NUMBER)).unwrap(), damage.as_bytes());
         }
         let folder = tempfile::tempdir().unwrap();

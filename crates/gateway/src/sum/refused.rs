@@ -83,22 +83,36 @@ impl fmt::Display for Refused {
             Self::Agenda(error) => return error.fmt(f),
             Self::Participation(error) => return error.fmt(f),
             Self::Psr(error) => return error.fmt(f),
-            Self::UnknownChild => "the tree has no such child here; give all gateways the same tree",
+            Self::UnknownChild => {
+                "the tree has no such child here; give all gateways the same tree"
+            }
             Self::FrameTooLong => "longer than this child can have anything to say",
             Self::WrongQuery => "no such query runs",
-            Self::WrongEpoch => "an epoch that is not asked for, or has not come yet; check the child's clock",
-            Self::EpochOver => "the epoch was sent on without it; check the child's clock, or raise `grace`",
-            Self::NotBeneath => "somebody who is not beneath this child; give all gateways the same tree",
-            Self::WrongPsrCount => "not a record for each slot of the query and key group of the participants",
+            Self::WrongEpoch => {
+                "an epoch that is not asked for, or has not come yet; check the child's clock"
+            }
+            Self::EpochOver => {
+                "the epoch was sent on without it; check the child's clock, or raise `grace`"
+            }
+            Self::NotBeneath => {
+                "somebody who is not beneath this child; give all gateways the same tree"
+            }
+            Self::WrongPsrCount => {
+                "not a record for each slot of the query and key group of the participants"
+            }
             Self::Contradiction => "the child has said something else of this epoch before",
             Self::NotAsked => "an answer that nobody waits for",
             Self::UnknownNode => {
                 "a question to somebody who is not beneath this gateway; give querier and gateways the same tree"
             }
             Self::OlderAgenda => "older than what was acted on already",
-            Self::TwoAgendas => "another agenda with this number was acted on; the querier must not reuse a number",
+            Self::TwoAgendas => {
+                "another agenda with this number was acted on; the querier must not reuse a number"
+            }
             Self::SourcesMismatch => "the agenda counts other sources than the roster has",
-            Self::NotDurable => "the number could not be written to the state folder, so the agenda is not acted on",
+            Self::NotDurable => {
+                "the number could not be written to the state folder, so the agenda is not acted on"
+            }
         };
         write!(f, "{}: {text}", self.name())
     }

@@ -92,7 +92,11 @@ impl SumGateway {
     ///
     /// # Errors
     /// `Listen`.
-    pub async fn bind(aggregator: Aggregator, number: NumberFile, listen: Option<SocketAddr>) -> Result<Self, ServiceError> {
+    pub async fn bind(
+        aggregator: Aggregator,
+        number: NumberFile,
+        listen: Option<SocketAddr>,
+    ) -> Result<Self, ServiceError> {
         let listener = Listener::bind(listen).await?;
         let shown = Arc::new(Shown {
             metrics: SumMetrics::new(),
@@ -100,7 +104,14 @@ impl SumGateway {
             is_up_link_up: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
         });
-        Ok(Self { aggregator, number, listener, shown, clock: Clock::new(CLOCK_GRACE), refused: None })
+        Ok(Self {
+            aggregator,
+            number,
+            listener,
+            shown,
+            clock: Clock::new(CLOCK_GRACE),
+            refused: None,
+        })
     }
 
     /// Where metrics and health are served.
@@ -121,7 +132,12 @@ impl SumGateway {
         stop: impl Future<Output = ()> + Send,
     ) -> Result<(), ServiceError> {
         let place = self.aggregator.hub();
-        info!(gateway = place.name(), children = place.children().len(), height = place.height(), "adding up");
+        info!(
+            gateway = place.name(),
+            children = place.children().len(),
+            height = place.height(),
+            "adding up"
+        );
         let mut tasks = tokio::task::JoinSet::new();
         if let Some(listener) = self.listener.take() {
             tasks.spawn(listener.serve(Arc::clone(&self.shown)));
@@ -136,7 +152,8 @@ impl SumGateway {
             self.aggregator.tick(now_ms);
             let said = self.aggregator.take_said();
             self.say(said, &hub, &up).await.map_err(ServiceError::Link)?;
-            let due_ms = self.aggregator.due_ms().map_or(u64::MAX, |due| due.saturating_sub(now_ms));
+            let due_ms =
+                self.aggregator.due_ms().map_or(u64::MAX, |due| due.saturating_sub(now_ms));
             tokio::select! {
                 () = &mut stop => break,
                 down = up.receive() => {
@@ -203,7 +220,9 @@ impl SumGateway {
             let was_up = flag.swap(is_up, Ordering::Relaxed);
             gauge.set(f64::from(u8::from(is_up)));
             match &*state {
-                State::Down { cause, again_in } => warn!(%cause, ?again_in, "the link to the {whom} is down"),
+                State::Down { cause, again_in } => {
+                    warn!(%cause, ?again_in, "the link to the {whom} is down")
+                }
                 State::Up if !was_up => info!("the link to the {whom} is up"),
                 _ => {}
             }
@@ -231,7 +250,11 @@ impl SumGateway {
                 let metrics = &self.shown.metrics;
                 metrics.queries.set(value(self.aggregator.queries().len() as u64));
                 metrics.agenda.set(value(self.aggregator.number()));
-                info!(number = self.aggregator.number(), queries = self.aggregator.queries().len(), "a new agenda");
+                info!(
+                    number = self.aggregator.number(),
+                    queries = self.aggregator.queries().len(),
+                    "a new agenda"
+                );
             }
             Ok(_) => {}
             Err(refused) => self.refuse("the hub above", refused),
@@ -256,7 +279,10 @@ impl SumGateway {
         let now_ms = self.unix_ms();
         if let Err(refused) = self.aggregator.hear(child, frame, now_ms) {
             let known = self.aggregator.hub().child(child);
-            let name = known.map_or_else(|| child.to_string(), |at| self.aggregator.hub().children()[at].name.clone());
+            let name = known.map_or_else(
+                || child.to_string(),
+                |at| self.aggregator.hub().children()[at].name.clone(),
+            );
             self.refuse(&name, refused);
         }
     }
@@ -270,7 +296,12 @@ impl SumGateway {
         }
     }
 
-    async fn say(&self, said: Said, hub: &impl HubLink, up: &impl DeviceLink) -> Result<(), LinkError> {
+    async fn say(
+        &self,
+        said: Said,
+        hub: &impl HubLink,
+        up: &impl DeviceLink,
+    ) -> Result<(), LinkError> {
         for unusable in said.unusable {
             warn!(query = %unusable.query, name = unusable.name, "this gateway cannot answer a query of the agenda");
         }
@@ -287,7 +318,10 @@ impl SumGateway {
         Ok(())
     }
 
-    fn sent(&self, sent: Result<Result<(), LinkError>, tokio::time::error::Elapsed>) -> Result<(), LinkError> {
+    fn sent(
+        &self,
+        sent: Result<Result<(), LinkError>, tokio::time::error::Elapsed>,
+    ) -> Result<(), LinkError> {
         match sent {
             Ok(Ok(())) => Ok(()),
             Ok(Err(LinkError::Closed)) => Err(LinkError::Closed),
@@ -310,7 +344,8 @@ impl SumGateway {
         }
         metrics.epochs_partial.increment(1);
         let children = self.aggregator.hub().children();
-        let names = silent.iter().filter_map(|child| children.get(*child)).map(|child| child.name.as_str());
+        let names =
+            silent.iter().filter_map(|child| children.get(*child)).map(|child| child.name.as_str());
         names.clone().for_each(|name| metrics.silent(name));
         let more = silent.len().saturating_sub(NAMED);
         let names = names.take(NAMED).collect::<Vec<_>>().join(", ");

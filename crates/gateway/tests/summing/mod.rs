@@ -39,8 +39,15 @@ pub(crate) fn roster(devices: usize) -> &'static Roster {
     let mut made = MADE.get_or_init(Default::default).lock().unwrap();
     made.entry(devices).or_insert_with(|| {
         let names: Vec<String> = (0..devices).map(|n| format!("mote{n}")).collect();
-        let devices: Vec<_> = names.iter().map(|name| (name.as_str(), secret(1).public())).collect();
-        let first = FirstRoster { group: "field", epoch_ms: 1000, levels: 8, budget: None, devices: &devices };
+        let devices: Vec<_> =
+            names.iter().map(|name| (name.as_str(), secret(1).public())).collect();
+        let first = FirstRoster {
+            group: "field",
+            epoch_ms: 1000,
+            levels: 8,
+            budget: None,
+            devices: &devices,
+        };
         let roster = Roster::open(&first.issue(&secret(2)).unwrap(), &secret(2).public()).unwrap();
         Box::leak(Box::new(roster))
     })
@@ -94,7 +101,17 @@ impl World {
         let plan = plan(QUERY);
         let query = QueryId::of(&roster.digest(), &[5; 16], &plan);
         let (gateways, keys) = (BTreeMap::new(), HashMap::new());
-        let mut world = Self { roster, tree, gateways, master: Master::new([7; 32]), key_group, plan, query, slots: 2, keys };
+        let mut world = Self {
+            roster,
+            tree,
+            gateways,
+            master: Master::new([7; 32]),
+            key_group,
+            plan,
+            query,
+            slots: 2,
+            keys,
+        };
         let names: Vec<String> = world.tree.gateways().map(str::to_owned).collect();
         for name in names {
             let gateway = world.gateway(&name, 0);
@@ -130,7 +147,12 @@ impl World {
     }
 
     pub(crate) fn posed(&self) -> Posed<'static> {
-        Posed { nonce: [5; 16], first: 0, until: u64::MAX, plan: Box::leak(self.plan.clone().into_boxed_slice()) }
+        Posed {
+            nonce: [5; 16],
+            first: 0,
+            until: u64::MAX,
+            plan: Box::leak(self.plan.clone().into_boxed_slice()),
+        }
     }
 
     pub(crate) fn agenda(&self, number: u64, queries: &[Posed<'_>]) -> Vec<u8> {
@@ -165,20 +187,42 @@ impl World {
     pub(crate) fn source_key(&mut self, position: u32) -> &SourceKey {
         let (device, group) = (self.device(position), self.roster.group());
         let (master, query, key_group) = (&self.master, self.query, self.key_group);
-        self.keys.entry(position).or_insert_with(|| master.source(group, device, position / key_group).for_query(query))
+        self.keys
+            .entry(position)
+            .or_insert_with(|| master.source(group, device, position / key_group).for_query(query))
     }
 
     /// The records of a source, one a slot: that it counts, and what it read.
     pub(crate) fn encrypted(&mut self, position: u32, epoch: u64, value: u128) -> Vec<Psr> {
         let mut permit = permit(self.query, epoch);
         let key = self.source_key(position);
-        [1, value].iter().zip(0..).map(|(value, slot)| key.encrypt(&mut permit, Slot(slot), *value).unwrap()).collect()
+        [1, value]
+            .iter()
+            .zip(0..)
+            .map(|(value, slot)| key.encrypt(&mut permit, Slot(slot), *value).unwrap())
+            .collect()
     }
 
     /// What a child says to a hub.
-    pub(crate) fn frame(&self, hub: &str, child: DeviceId, epoch: u64, participation: &[u8], psrs: &[Psr]) -> Vec<u8> {
+    pub(crate) fn frame(
+        &self,
+        hub: &str,
+        child: DeviceId,
+        epoch: u64,
+        participation: &[u8],
+        psrs: &[Psr],
+    ) -> Vec<u8> {
         let mut out = vec![0; MAX_FRAME];
-        close_share(self.query.reference(), epoch, participation, psrs, &self.key_at(hub, child), &mut out).unwrap().to_vec()
+        close_share(
+            self.query.reference(),
+            epoch,
+            participation,
+            psrs,
+            &self.key_at(hub, child),
+            &mut out,
+        )
+        .unwrap()
+        .to_vec()
     }
 
     /// What a source says to its gateway.
@@ -191,9 +235,16 @@ impl World {
     }
 
     /// Gives a source's reading to its gateway.
-    pub(crate) fn tell(&mut self, position: u32, epoch: u64, value: u128, now_ms: u64) -> Result<Heard, Refused> {
+    pub(crate) fn tell(
+        &mut self,
+        position: u32,
+        epoch: u64,
+        value: u128,
+        now_ms: u64,
+    ) -> Result<Heard, Refused> {
         let frame = self.reading(position, epoch, value);
-        let (hub, device) = (self.tree.gateway_of(position).unwrap().to_owned(), self.device(position));
+        let (hub, device) =
+            (self.tree.gateway_of(position).unwrap().to_owned(), self.device(position));
         let gateway = self.gateways.get_mut(&hub).unwrap();
         gateway.tick(now_ms);
         gateway.hear(device, &frame, now_ms)
@@ -241,7 +292,8 @@ impl World {
         match SumUplink::open(frame, &self.key_at(QUERIER, gateway_id(child))).unwrap() {
             SumUplink::Share(share) => {
                 assert_eq!((share.query, share.epoch), (self.query.reference(), epoch));
-                let participation = Participation::decode(share.participation, self.tree.sources()).unwrap();
+                let participation =
+                    Participation::decode(share.participation, self.tree.sources()).unwrap();
                 let psrs = share.psrs.iter().collect::<Result<_, _>>().ok()?;
                 Some(Said { participants: participation.runs().flatten().collect(), psrs })
             }
@@ -256,7 +308,8 @@ impl World {
         let mut participants = BTreeSet::new();
         for said in said {
             participants.extend(&said.participants);
-            let groups: BTreeSet<u32> = said.participants.iter().map(|position| position / self.key_group).collect();
+            let groups: BTreeSet<u32> =
+                said.participants.iter().map(|position| position / self.key_group).collect();
             assert_eq!(said.psrs.len(), groups.len() * slots);
             for (group, slots_of) in groups.into_iter().zip(said.psrs.chunks(slots)) {
                 let sum = psrs.entry(group).or_insert_with(|| vec![Psr::ZERO; slots]);
@@ -279,13 +332,26 @@ impl World {
     }
 
     /// A question of the querier, or what a gateway asks on, as the child hears it.
-    pub(crate) fn question(&self, hub: &str, child: DeviceId, node: DeviceId, epoch: u64, first: u32) -> Vec<u8> {
+    pub(crate) fn question(
+        &self,
+        hub: &str,
+        child: DeviceId,
+        node: DeviceId,
+        epoch: u64,
+        first: u32,
+    ) -> Vec<u8> {
         let question = Explain { query: self.query.reference(), epoch, node, first };
         question.close(&self.key_at(hub, child), &mut [0; 128]).unwrap().to_vec()
     }
 
     /// Asks a node beneath the child `root` of the querier, page by page, as the tree of gateways carries it.
-    pub(crate) fn explain(&mut self, root: &str, node: &str, epoch: u64, now_ms: u64) -> Vec<(DeviceId, Said)> {
+    pub(crate) fn explain(
+        &mut self,
+        root: &str,
+        node: &str,
+        epoch: u64,
+        now_ms: u64,
+    ) -> Vec<(DeviceId, Said)> {
         let mut found = Vec::new();
         loop {
             let first = u32::try_from(found.len()).unwrap();
@@ -296,8 +362,13 @@ impl World {
                 let gateway = self.gateways.get_mut(&name).unwrap();
                 gateway.hear_question(&frame, now_ms).unwrap();
                 let said = gateway.take_said();
-                down.extend(said.down.into_iter().map(|(child, frame)| (self.tree.name(child).unwrap().to_owned(), frame)));
-                let mut up: VecDeque<_> = said.up.into_iter().map(|frame| (name.clone(), frame)).collect();
+                down.extend(
+                    said.down
+                        .into_iter()
+                        .map(|(child, frame)| (self.tree.name(child).unwrap().to_owned(), frame)),
+                );
+                let mut up: VecDeque<_> =
+                    said.up.into_iter().map(|frame| (name.clone(), frame)).collect();
                 while let Some((from, frame)) = up.pop_front() {
                     let parent = self.tree.parent(&from).unwrap().to_owned();
                     if parent == QUERIER {
@@ -306,12 +377,16 @@ impl World {
                     }
                     let above = self.gateways.get_mut(&parent).unwrap();
                     above.hear(gateway_id(&from), &frame, now_ms).unwrap();
-                    up.extend(above.take_said().up.into_iter().map(|frame| (parent.clone(), frame)));
+                    up.extend(
+                        above.take_said().up.into_iter().map(|frame| (parent.clone(), frame)),
+                    );
                 }
             }
             let answer = answer.unwrap();
             let key = self.key_at(QUERIER, gateway_id(root));
-            let SumUplink::Children(answer) = SumUplink::open(&answer, &key).unwrap() else { panic!("no answer") };
+            let SumUplink::Children(answer) = SumUplink::open(&answer, &key).unwrap() else {
+                panic!("no answer")
+            };
             assert_eq!((answer.node, answer.epoch, answer.first), (gateway_id(node), epoch, first));
             found.extend(self.page(&answer));
             if found.len() as u32 >= answer.total {
@@ -321,7 +396,11 @@ impl World {
     }
 
     fn page(&self, answer: &Children<'_>) -> Vec<(DeviceId, Said)> {
-        let said = |(child, participation, psrs): (DeviceId, &[u8], moteseal_core::wire::sum::Psrs<'_>)| {
+        let said = |(child, participation, psrs): (
+            DeviceId,
+            &[u8],
+            moteseal_core::wire::sum::Psrs<'_>,
+        )| {
             let participation = Participation::decode(participation, self.tree.sources()).unwrap();
             let psrs = psrs.iter().map(Result::unwrap).collect();
             (child, Said { participants: participation.runs().flatten().collect(), psrs })

@@ -2,7 +2,9 @@
 //! equation 7.
 
 use moteseal_core::Digest;
-use moteseal_core::cast::{ChainDraft, ChainId, ChainNumber, KeyId, Kind, MAX_HEAD, MAX_LEAF, NetworkId, OutgoingChain};
+use moteseal_core::cast::{
+    ChainDraft, ChainId, ChainNumber, KeyId, Kind, MAX_HEAD, MAX_LEAF, NetworkId, OutgoingChain,
+};
 use moteseal_core::record::DeviceId;
 use moteseal_core::signature::{Algorithm, SecretKey};
 use moteseal_core::wire::cast::CastFrame;
@@ -44,7 +46,10 @@ impl Bytes {
     /// The same if digests had the paper's eight bytes. Tags stay: they sort out forged fragments before a block is whole, which the paper does not.
     #[must_use]
     pub fn short_authenticators(&self) -> f64 {
-        each(self.signature + self.digests / DIGEST * u64::from(paper::DIGEST) + self.tags, self.messages)
+        each(
+            self.signature + self.digests / DIGEST * u64::from(paper::DIGEST) + self.tags,
+            self.messages,
+        )
     }
 
     /// A message, of everything that is no message.
@@ -63,9 +68,18 @@ fn each(bytes: u64, messages: u32) -> f64 {
 #[must_use]
 pub fn of(messages: u32, per_block: u8, algorithm: Algorithm) -> Option<Bytes> {
     let key = SecretKey::from_seed(algorithm, &[7; 32]).ok()?;
-    let id = ChainId { network: NetworkId([1; 8]), sender: DeviceId([2; 8]), number: ChainNumber(1) };
-    let draft = ChainDraft { id, key: KeyId::of(&key.public()), messages, per_block, kind: Kind::Messages, label: "" };
-    let (mut digests, mut tags) = (vec![Digest::NULL; messages as usize], vec![[0; 8]; messages as usize]);
+    let id =
+        ChainId { network: NetworkId([1; 8]), sender: DeviceId([2; 8]), number: ChainNumber(1) };
+    let draft = ChainDraft {
+        id,
+        key: KeyId::of(&key.public()),
+        messages,
+        per_block,
+        kind: Kind::Messages,
+        label: "",
+    };
+    let (mut digests, mut tags) =
+        (vec![Digest::NULL; messages as usize], vec![[0; 8]; messages as usize]);
     let mut scratch = vec![0; MAX_LEAF];
     let message = |number: u32, out: &mut [u8]| -> Result<usize, std::convert::Infallible> {
         out[..PAYLOAD].fill(0);
@@ -84,13 +98,21 @@ pub fn of(messages: u32, per_block: u8, algorithm: Algorithm) -> Option<Bytes> {
             message(chain.outline().message(block, index), &mut text).ok()?;
             let leaf = chain.leaf(block, index, &text, &mut leaf).ok()?;
             trailers += (leaf.len() - PAYLOAD) as u64;
-            all += framed(&CastFrame::Fragment { chain: chain.reference(), block, index, leaf })? - PAYLOAD as u64;
+            all += framed(&CastFrame::Fragment { chain: chain.reference(), block, index, leaf })?
+                - PAYLOAD as u64;
         }
     }
     let first = if chain.in_block(1) > 1 { TAG * u64::from(chain.in_block(1)) } else { 0 };
     let digests = DIGEST * u64::from(chain.blocks());
     let signature = algorithm.signature_length() as u64;
-    Some(Bytes { messages, per_block, signature, digests, tags: trailers + DIGEST + first - digests, all })
+    Some(Bytes {
+        messages,
+        per_block,
+        signature,
+        digests,
+        tags: trailers + DIGEST + first - digests,
+        all,
+    })
 }
 
 fn framed(frame: &CastFrame<'_>) -> Option<u64> {
@@ -104,8 +126,9 @@ fn framed(frame: &CastFrame<'_>) -> Option<u64> {
 #[must_use]
 pub fn break_even(per_block: u8, algorithm: Algorithm) -> Option<u32> {
     (1..=MOST).find(|&messages| {
-        of(messages, per_block, algorithm)
-            .is_some_and(|bytes| bytes.all < u64::from(messages) * algorithm.signature_length() as u64)
+        of(messages, per_block, algorithm).is_some_and(|bytes| {
+            bytes.all < u64::from(messages) * algorithm.signature_length() as u64
+        })
     })
 }
 
@@ -124,7 +147,10 @@ mod tests {
     fn blocks_share_a_digest_and_have_a_tag_a_message() {
         let bytes = of(100, 10, Algorithm::Ed25519).expect("such a chain");
         assert_eq!((bytes.digests, bytes.tags), (320, 800));
-        assert!((bytes.authenticators() - 11.84).abs() < 1e-9 && (bytes.short_authenticators() - 9.44).abs() < 1e-9);
+        assert!(
+            (bytes.authenticators() - 11.84).abs() < 1e-9
+                && (bytes.short_authenticators() - 9.44).abs() < 1e-9
+        );
         let uneven = of(23, 10, Algorithm::Ed25519).expect("such a chain");
         assert_eq!((uneven.digests, uneven.tags), (96, 184));
         let last_alone = of(21, 10, Algorithm::Ed25519).expect("such a chain");
@@ -136,7 +162,9 @@ mod tests {
         for algorithm in [Algorithm::Ed25519, Algorithm::MlDsa44] {
             let messages = break_even(1, algorithm).expect("there is one");
             let gains = |messages| {
-                of(messages, 1, algorithm).map(|bytes| bytes.all < u64::from(messages) * algorithm.signature_length() as u64)
+                of(messages, 1, algorithm).map(|bytes| {
+                    bytes.all < u64::from(messages) * algorithm.signature_length() as u64
+                })
             };
             assert_eq!((gains(messages - 1), gains(messages)), (Some(false), Some(true)));
         }

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use moteseal_core::cast::recovery::{Event, LinkSet, Meter, Node, Purpose, Relay, Settings, Timing};
+use moteseal_core::cast::recovery::{
+    Event, LinkSet, Meter, Node, Purpose, Relay, Settings, Timing,
+};
 use moteseal_core::cast::{ChainRef, DraftError};
 use moteseal_core::signature::{Algorithm, KeyError};
 
@@ -133,9 +135,16 @@ impl std::error::Error for NoChain {}
 ///
 /// # Errors
 /// [`NoChain`]; none of blocks that a chain may have.
-pub fn speech(authority: &Authority, number: u64, messages: u32, per_block: u8, seed: Seed) -> Result<Speech, NoChain> {
+pub fn speech(
+    authority: &Authority,
+    number: u64,
+    messages: u32,
+    per_block: u8,
+    seed: Seed,
+) -> Result<Speech, NoChain> {
     let speaker = authority.certify("ops", Algorithm::Ed25519, 1).map_err(NoChain::Key)?;
-    let message = |at: u32| seed.derive("message", number << 32 | u64::from(at)).0[..PAYLOAD].to_vec();
+    let message =
+        |at: u32| seed.derive("message", number << 32 | u64::from(at)).0[..PAYLOAD].to_vec();
     let texts: Vec<Vec<u8>> = (0..messages).map(message).collect();
     speaker.say(number, per_block, &texts).map_err(NoChain::Draft)
 }
@@ -160,19 +169,24 @@ pub const fn settings(authority: &Authority, repeating: Repeating) -> Settings<'
 pub fn run(per_block: u8, repeating: Repeating, loss: f64, seed: Seed) -> Result<Outcome, NoChain> {
     let authority = Authority::new(Algorithm::Ed25519, 1).map_err(NoChain::Key)?;
     let speech = speech(&authority, 1, MESSAGES, per_block, seed)?;
-    let mut radio = Testbed::new(&[settings(&authority, repeating); NODES], LINKS, Air::losing(loss), seed);
+    let mut radio =
+        Testbed::new(&[settings(&authority, repeating); NODES], LINKS, Air::losing(loss), seed);
     radio.start_all();
     radio.say_at(0, 0, &speech, &arrivals(MESSAGES, &mut seed.draws()));
     let (mut watch, mut complete_ms) = (Watch::default(), None);
     while complete_ms.is_none() && radio.now_ms() < LONGEST_MS {
         radio.run(radio.now_ms() + STEP_MS, &mut watch);
-        let is_complete = radio.stations[1..].iter().all(|station| station.delivered.len() == MESSAGES as usize);
+        let is_complete =
+            radio.stations[1..].iter().all(|station| station.delivered.len() == MESSAGES as usize);
         complete_ms = is_complete.then(|| radio.now_ms());
     }
     let delivered: usize = radio.stations[1..].iter().map(|station| station.delivered.len()).sum();
-    let first = |who: usize, chain, block| radio.stations.get(who)?.first_heard.get(&(chain, block)).copied();
-    let delays =
-        watch.verified.iter().filter_map(|((who, chain, block), at)| Some(at.saturating_sub(first(*who, *chain, *block)?)));
+    let first = |who: usize, chain, block| {
+        radio.stations.get(who)?.first_heard.get(&(chain, block)).copied()
+    };
+    let delays = watch.verified.iter().filter_map(|((who, chain, block), at)| {
+        Some(at.saturating_sub(first(*who, *chain, *block)?))
+    });
     Ok(Outcome {
         sent: watch.sent,
         lacking: u64::from(MESSAGES) * (NODES as u64 - 1) - delivered as u64,

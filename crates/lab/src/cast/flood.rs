@@ -57,9 +57,13 @@ pub fn run(scheme: Scheme, loss: f64, seed: Seed) -> Outcome {
     let mut draws = seed.draws();
     let sent = arrivals(MESSAGES, &mut draws);
     let floods: Vec<_> = sent.iter().map(|&at| flood(at, loss, &mut draws)).collect();
-    let mut outcome =
-        Outcome { transmissions: floods.iter().map(|flood| flood.transmissions).sum(), lacking: 0, delays_ms: Vec::new() };
-    let keys = if scheme == Scheme::Tesla { disclosures(&sent, loss, &mut draws) } else { Vec::new() };
+    let mut outcome = Outcome {
+        transmissions: floods.iter().map(|flood| flood.transmissions).sum(),
+        lacking: 0,
+        delays_ms: Vec::new(),
+    };
+    let keys =
+        if scheme == Scheme::Tesla { disclosures(&sent, loss, &mut draws) } else { Vec::new() };
     outcome.transmissions += keys.iter().map(|(_, flood)| flood.transmissions).sum::<u64>();
     for (sent, flood) in sent.iter().zip(&floods) {
         for (node, heard) in flood.heard.iter().enumerate().skip(1) {
@@ -68,7 +72,9 @@ pub fn run(scheme: Scheme, loss: f64, seed: Seed) -> Outcome {
                 Scheme::Tesla => heard.and_then(|heard| opened(*sent, heard, node, &keys)),
             };
             match (heard, verified) {
-                (Some(heard), Some(verified)) => outcome.delays_ms.push(verified.saturating_sub(*heard)),
+                (Some(heard), Some(verified)) => {
+                    outcome.delays_ms.push(verified.saturating_sub(*heard))
+                }
                 _ => outcome.lacking += 1,
             }
         }
@@ -83,14 +89,20 @@ fn opened(sent: u64, heard: u64, node: usize, keys: &[(u64, Flood)]) -> Option<u
         return None;
     }
     // Any later key gives this one, along the chain.
-    keys.iter().filter(|(of, _)| *of >= interval).filter_map(|(_, key)| key.heard.get(node).copied().flatten()).min()
+    keys.iter()
+        .filter(|(of, _)| *of >= interval)
+        .filter_map(|(_, key)| key.heard.get(node).copied().flatten())
+        .min()
 }
 
 /// The floods of the keys: one for every interval in which something was sent.
 fn disclosures(sent: &[u64], loss: f64, draws: &mut Draws) -> Vec<(u64, Flood)> {
     let mut intervals: Vec<_> = sent.iter().map(|at| at / INTERVAL_MS).collect();
     intervals.dedup();
-    intervals.into_iter().map(|interval| (interval, flood((interval + DISCLOSURE) * INTERVAL_MS, loss, draws))).collect()
+    intervals
+        .into_iter()
+        .map(|interval| (interval, flood((interval + DISCLOSURE) * INTERVAL_MS, loss, draws)))
+        .collect()
 }
 
 /// One message on its way.
@@ -130,7 +142,9 @@ mod tests {
         for scheme in [Scheme::Hmac, Scheme::Sigs] {
             let outcome = run(scheme, 0.0, Seed([1; 32]));
             assert_eq!((outcome.transmissions, outcome.lacking), (700, 0));
-            assert!(outcome.delays_ms.iter().all(|&delay| delay == 0) && outcome.delays_ms.len() == 600);
+            assert!(
+                outcome.delays_ms.iter().all(|&delay| delay == 0) && outcome.delays_ms.len() == 600
+            );
         }
     }
 
@@ -146,7 +160,9 @@ mod tests {
     fn who_lacks_a_message_is_who_cannot_be_reached() {
         let loss = 0.3;
         let seeds = 400;
-        let flooded: u64 = (0..seeds).map(|seed| run(Scheme::Hmac, loss, Seed::default().derive("flood", seed)).lacking).sum();
+        let flooded: u64 = (0..seeds)
+            .map(|seed| run(Scheme::Hmac, loss, Seed::default().derive("flood", seed)).lacking)
+            .sum();
         let mut draws = Seed([9; 32]).draws();
         let mut unreached = 0_u64;
         for _ in 0..seeds * u64::from(MESSAGES) {
@@ -179,7 +195,11 @@ mod tests {
         let end = DISCLOSURE * INTERVAL_MS;
         assert_eq!(opened(0, end - 1, 1, &keys), Some(end + 5));
         assert_eq!(opened(0, end, 1, &keys), None, "its key may be known to anybody by then");
-        assert_eq!(opened(INTERVAL_MS, INTERVAL_MS, 1, &keys), None, "an earlier key opens nothing later");
+        assert_eq!(
+            opened(INTERVAL_MS, INTERVAL_MS, 1, &keys),
+            None,
+            "an earlier key opens nothing later"
+        );
     }
 
     #[test]

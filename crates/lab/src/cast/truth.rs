@@ -28,9 +28,13 @@ impl Truth {
     #[must_use]
     pub fn is_genuine(&self, frame: &[u8]) -> bool {
         match CastFrame::decode(frame) {
-            Ok(CastFrame::Certificate(bytes)) => self.chains.iter().any(|said| said.certificate == bytes),
+            Ok(CastFrame::Certificate(bytes)) => {
+                self.chains.iter().any(|said| said.certificate == bytes)
+            }
             Ok(CastFrame::Head(bytes)) => self.chains.iter().any(|said| said.head == bytes),
-            Ok(CastFrame::Fragment { chain, block, index, leaf }) => self.leaf(chain, block, index) == Some(leaf),
+            Ok(CastFrame::Fragment { chain, block, index, leaf }) => {
+                self.leaf(chain, block, index) == Some(leaf)
+            }
             Ok(CastFrame::Repair { chain, block, mask, lengths, bytes }) => {
                 self.is_sum(chain, block, mask, usize::from(lengths), bytes)
             }
@@ -41,7 +45,10 @@ impl Truth {
             Ok(CastFrame::Wanted { .. }) => true,
             Ok(CastFrame::Single { head, leaf }) => {
                 let is_it = |said: &&Speech| said.head == head && said.leaves.len() == 1;
-                self.chains.iter().filter(is_it).any(|said| said.leaves.iter().all(|(.., bytes)| bytes == leaf))
+                self.chains
+                    .iter()
+                    .filter(is_it)
+                    .any(|said| said.leaves.iter().all(|(.., bytes)| bytes == leaf))
             }
             Ok(CastFrame::Revocation(_)) | Err(_) => false,
         }
@@ -50,7 +57,11 @@ impl Truth {
     /// Whether these bytes are the exclusive or of the leaves of a mask, and the lengths that of theirs.
     fn is_sum(&self, chain: ChainRef, block: u32, mask: u64, lengths: usize, bytes: &[u8]) -> bool {
         let members = (0..64_u8).filter(|index| mask >> index & 1 == 1);
-        let Some(leaves) = members.map(|index| self.leaf(chain, block, index)).collect::<Option<Vec<_>>>() else { return false };
+        let Some(leaves) =
+            members.map(|index| self.leaf(chain, block, index)).collect::<Option<Vec<_>>>()
+        else {
+            return false;
+        };
         let mut sum = vec![0; leaves.iter().map(|leaf| leaf.len()).max().unwrap_or(0)];
         for leaf in &leaves {
             sum.iter_mut().zip(*leaf).for_each(|(sum, byte)| *sum ^= byte);
@@ -62,7 +73,9 @@ impl Truth {
     #[must_use]
     pub fn is_kept_rightly(&self, item: &Item, bytes: &[u8]) -> bool {
         match item {
-            Item::Certificate(..) | Item::ChainCertificate(_) => self.chains.iter().any(|said| said.certificate == bytes),
+            Item::Certificate(..) | Item::ChainCertificate(_) => {
+                self.chains.iter().any(|said| said.certificate == bytes)
+            }
             Item::Head(chain) => self.chain(*chain).is_some_and(|said| said.head == bytes),
             Item::Leaf { chain, block, index } => self.leaf(*chain, *block, *index) == Some(bytes),
             Item::Revocation(_) => false,
@@ -74,7 +87,11 @@ impl Truth {
     pub fn messages(&self, place: usize) -> Vec<Vec<u8>> {
         let Some(said) = self.chains.get(place) else { return Vec::new() };
         let message = |(block, index, leaf): &(u32, u8, Vec<u8>)| {
-            let trailer = if index + 1 == said.outline.in_block(*block) { said.outline.trailer(*block) } else { 0 };
+            let trailer = if index + 1 == said.outline.in_block(*block) {
+                said.outline.trailer(*block)
+            } else {
+                0
+            };
             leaf.get(trailer..).unwrap_or_default().to_vec()
         };
         said.leaves.iter().map(message).collect()
@@ -87,7 +104,12 @@ impl Truth {
         let chain = said.reference();
         let statements = [CastFrame::Certificate(&said.certificate), CastFrame::Head(&said.head)];
         let leaves = said.leaves.iter();
-        let fragments = leaves.map(|(block, index, leaf)| CastFrame::Fragment { chain, block: *block, index: *index, leaf });
+        let fragments = leaves.map(|(block, index, leaf)| CastFrame::Fragment {
+            chain,
+            block: *block,
+            index: *index,
+            leaf,
+        });
         statements.into_iter().chain(fragments).filter_map(|frame| encoded(&frame)).collect()
     }
 }
@@ -111,14 +133,19 @@ mod tests {
     #[test]
     fn what_was_said_is_genuine_and_with_any_bit_changed_it_is_not() {
         let authority = Authority::new(Algorithm::Ed25519, 1).expect("the suite is there");
-        let truth = Truth { chains: vec![speech(&authority, 1, 7, 3, Seed::default()).expect("such a chain")] };
+        let truth = Truth {
+            chains: vec![speech(&authority, 1, 7, 3, Seed::default()).expect("such a chain")],
+        };
         assert_eq!(truth.messages(0).iter().map(Vec::len).collect::<Vec<_>>(), [20; 7]);
         for frame in truth.frames(0) {
             assert!(truth.is_genuine(&frame));
             for at in 0..frame.len() {
                 let mut changed = frame.clone();
                 changed[at] ^= 1;
-                let is_hint = matches!(CastFrame::decode(&changed), Ok(CastFrame::Wanted { .. } | CastFrame::Holds { .. }));
+                let is_hint = matches!(
+                    CastFrame::decode(&changed),
+                    Ok(CastFrame::Wanted { .. } | CastFrame::Holds { .. })
+                );
                 assert!(is_hint || !truth.is_genuine(&changed), "byte {at}");
             }
         }

@@ -17,8 +17,10 @@ const MOST_FILES: usize = 1000;
 /// Its 92 days.
 pub(super) fn load(folder: &Folder) -> Result<Vec<Vec<Event>>, DataError> {
     let home = folder.root().join("umass_smartstar_homeC");
-    let (unpacked, archive) = (home.join("homeC-environmental"), home.join("homeC-environmental.tar.xz"));
-    let files = if unpacked.is_dir() { unpacked_files(&unpacked)? } else { archived_files(&archive)? };
+    let (unpacked, archive) =
+        (home.join("homeC-environmental"), home.join("homeC-environmental.tar.xz"));
+    let files =
+        if unpacked.is_dir() { unpacked_files(&unpacked)? } else { archived_files(&archive)? };
     let mut days = vec![Vec::new(); DAYS];
     for (file, text) in &files {
         day(file, text, &mut days)?;
@@ -45,7 +47,9 @@ fn day(file: &str, text: &str, days: &mut [Vec<Event>]) -> Result<(), DataError>
         events.push(Event { second, reading: line.measure("temperature", temperature)? });
     }
     // A few rows were written a minute late.
-    if let Some(events) = of_file.and_then(|day| days.get_mut(usize::try_from(day - FIRST_DAY).ok()?)) {
+    if let Some(events) =
+        of_file.and_then(|day| days.get_mut(usize::try_from(day - FIRST_DAY).ok()?))
+    {
         events.sort_by_key(|event| event.second);
     }
     Ok(())
@@ -99,20 +103,27 @@ mod tests {
 
     fn read(files: &[&str]) -> Result<Vec<Vec<Event>>, String> {
         let mut days = vec![Vec::new(); DAYS];
-        files.iter().try_for_each(|text| day("a.csv", text, &mut days)).map_err(|error| error.to_string())?;
+        files
+            .iter()
+            .try_for_each(|text| day("a.csv", text, &mut days))
+            .map_err(|error| error.to_string())?;
         Ok(days)
     }
 
     #[test]
     fn a_row_is_a_temperature_at_a_second_of_a_day() {
         assert_eq!(read(&[ROW]).unwrap()[0], [Event { second: 120, reading: 41.9 }]);
-        assert_eq!(read(&[&ROW.replace("1335830520", "1343779199")]).unwrap()[DAYS - 1][0].second, 86_399);
+        assert_eq!(
+            read(&[&ROW.replace("1335830520", "1343779199")]).unwrap()[DAYS - 1][0].second,
+            86_399
+        );
     }
 
     #[test]
     fn rows_come_in_the_order_of_their_times() {
         let late = ROW.replace("1335830520", "1335830460");
-        let seconds: Vec<_> = read(&[&format!("{ROW}{late}")]).unwrap()[0].iter().map(|event| event.second).collect();
+        let seconds: Vec<_> =
+            read(&[&format!("{ROW}{late}")]).unwrap()[0].iter().map(|event| event.second).collect();
         assert_eq!(seconds, [60, 120]);
     }
 
@@ -123,7 +134,10 @@ mod tests {
             (ROW.replace("41.9,86", "warm,86"), "a.csv, line 1: the temperature is \"warm\""),
             (ROW.replace("41.9,86", "inf,86"), "a.csv, line 1: the temperature is \"inf\""),
             (ROW.replace("1335830520", "-5"), "a.csv, line 1: the time is \"-5\""),
-            (ROW.replace("1335830520", "1335830399"), "a.csv, line 1: the time is not in May to July 2012"),
+            (
+                ROW.replace("1335830520", "1335830399"),
+                "a.csv, line 1: the time is not in May to July 2012",
+            ),
             (
                 format!("{ROW}{}", ROW.replace("1335830520", "1335916800")),
                 "a.csv, line 2: the time is of another day than the file's first",
@@ -131,6 +145,9 @@ mod tests {
         ] {
             assert_eq!(read(&[&text]).unwrap_err(), format!("DataMalformed: {what}"));
         }
-        assert_eq!(read(&[ROW, ROW]).unwrap_err(), "DataMalformed: a.csv, line 1: another file holds this day, too");
+        assert_eq!(
+            read(&[ROW, ROW]).unwrap_err(),
+            "DataMalformed: a.csv, line 1: another file holds this day, too"
+        );
     }
 }

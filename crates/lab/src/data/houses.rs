@@ -47,7 +47,14 @@ mod tests {
     #[test]
     fn a_day_without_events_is_a_day() {
         let days = days("h", "1203898814\t163\t24\r\n1204070400\t1\t5\r\n").unwrap();
-        assert_eq!(days, [vec![Event { second: 1214, reading: 163.0 }], vec![], vec![Event { second: 0, reading: 1.0 }]]);
+        assert_eq!(
+            days,
+            [
+                vec![Event { second: 1214, reading: 163.0 }],
+                vec![],
+                vec![Event { second: 0, reading: 1.0 }]
+            ]
+        );
     }
 
     #[test]
@@ -56,8 +63,14 @@ mod tests {
             ("1203898814 163 24", "h, line 1: 1 columns instead of 3"),
             ("1203898814\t163\tdoor", "h, line 1: the sensor is \"door\""),
             ("1203898814\t163\t24\n\n", "h, line 2: 1 columns instead of 3"),
-            ("1203898814\t1\t24\n1203898813\t1\t24", "h, line 2: the time is before that of the line above"),
-            ("1203898814\t1\t24\n12038988140\t1\t24", "h, line 2: the time is 125406 days behind the first"),
+            (
+                "1203898814\t1\t24\n1203898813\t1\t24",
+                "h, line 2: the time is before that of the line above",
+            ),
+            (
+                "1203898814\t1\t24\n12038988140\t1\t24",
+                "h, line 2: the time is 125406 days behind the first",
+            ),
         ] {
             assert_eq!(days("h", text).unwrap_err().to_string(), format!("DataMalformed: {what}"));
         }

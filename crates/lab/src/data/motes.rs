@@ -71,9 +71,15 @@ mod tests {
             ("0\t1\t45.93\t27.97\t0\n", "m, line 2: reading 0 does not follow the one above"),
             ("1\t1\t45.93\tNaN\t0\n", "m, line 2: the temperature is \"NaN\""),
             ("99999\t1\t45.93\t27.97\t0\n", "m, line 2: reading 99999 would be on the next day"),
-            ("4294967295\t1\t45.93\t27.97\t0\n", "m, line 2: reading 4294967295 would be on the next day"),
+            (
+                "4294967295\t1\t45.93\t27.97\t0\n",
+                "m, line 2: reading 4294967295 would be on the next day",
+            ),
         ] {
-            assert_eq!(day("m", &format!("{HEAD}{row}")).unwrap_err().to_string(), format!("DataMalformed: {what}"));
+            assert_eq!(
+                day("m", &format!("{HEAD}{row}")).unwrap_err().to_string(),
+                format!("DataMalformed: {what}")
+            );
         }
     }
 }

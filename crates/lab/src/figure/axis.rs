@@ -35,7 +35,8 @@ impl Axis {
         let to = if to > from { to } else { from * 10.0 };
         #[allow(clippy::cast_possible_truncation)]
         let powers = from.log10().ceil() as i32..=to.log10().floor() as i32;
-        let ticks = powers.map(|power| 10_f64.powi(power)).map(|tick| (tick, short(tick))).collect();
+        let ticks =
+            powers.map(|power| 10_f64.powi(power)).map(|tick| (tick, short(tick))).collect();
         Self { label: label.to_owned(), from, to, logarithmic: true, ticks }
     }
 
@@ -76,7 +77,10 @@ impl Axis {
 fn round_step(span: f64) -> f64 {
     let rough = span / 6.0;
     let power = 10_f64.powf(rough.log10().floor());
-    let step = [1.0, 2.0, 5.0].into_iter().map(|factor| factor * power).find(|&step| step >= rough * (1.0 - 1e-9));
+    let step = [1.0, 2.0, 5.0]
+        .into_iter()
+        .map(|factor| factor * power)
+        .find(|&step| step >= rough * (1.0 - 1e-9));
     step.unwrap_or(10.0 * power)
 }
 
@@ -85,7 +89,11 @@ fn round_step(span: f64) -> f64 {
 fn number(value: f64, decimals: usize) -> String {
     let sign = if value < -1e-9 { "\u{2212}" } else { "" };
     let value = value.abs();
-    if decimals == 0 { format!("{sign}{}", thousands(value.round() as u64)) } else { format!("{sign}{value:.decimals$}") }
+    if decimals == 0 {
+        format!("{sign}{}", thousands(value.round() as u64))
+    } else {
+        format!("{sign}{value:.decimals$}")
+    }
 }
 
 /// A power of ten for people: `1,000`, `1 M`.
@@ -108,19 +116,31 @@ mod tests {
 
     #[test]
     fn ticks_are_round_numbers_within_the_range() {
-        assert_eq!(labels(&Axis::linear("", 0.0, 8000.0)), ["0", "2,000", "4,000", "6,000", "8,000"]);
+        assert_eq!(
+            labels(&Axis::linear("", 0.0, 8000.0)),
+            ["0", "2,000", "4,000", "6,000", "8,000"]
+        );
         assert_eq!(labels(&Axis::linear("", -12.0, 5.0)), ["\u{2212}10", "\u{2212}5", "0", "5"]);
         assert_eq!(labels(&Axis::linear("", 0.0, 1.0)), ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]);
-        assert_eq!(labels(&Axis::logarithmic("", 100.0, 2e8)), ["100", "1,000", "10,000", "100,000", "1 M", "10 M", "100 M"]);
+        assert_eq!(
+            labels(&Axis::logarithmic("", 100.0, 2e8)),
+            ["100", "1,000", "10,000", "100,000", "1 M", "10 M", "100 M"]
+        );
     }
 
     #[test]
     fn a_place_is_between_the_ends() {
         let linear = Axis::linear("", 10.0, 20.0);
-        assert_eq!([5.0, 10.0, 15.0, 20.0, 99.0].map(|value| linear.place(value)), [0.0, 0.0, 0.5, 1.0, 1.0].map(Some));
+        assert_eq!(
+            [5.0, 10.0, 15.0, 20.0, 99.0].map(|value| linear.place(value)),
+            [0.0, 0.0, 0.5, 1.0, 1.0].map(Some)
+        );
         assert_eq!(linear.place(f64::NAN), None);
         let decades = Axis::logarithmic("", 1.0, 100.0);
-        assert_eq!([0.0, 1.0, 10.0, 100.0].map(|value| decades.place(value)), [0.0, 0.0, 0.5, 1.0].map(Some));
+        assert_eq!(
+            [0.0, 1.0, 10.0, 100.0].map(|value| decades.place(value)),
+            [0.0, 0.0, 0.5, 1.0].map(Some)
+        );
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! From a figure to pixels: tiny-skia strokes the lines, `ab_glyph` gives the shapes of letters.
 
 use ab_glyph::{Font, FontRef, ScaleFont};
-use tiny_skia::{Color, FillRule, LineCap, LineJoin, Paint, PathBuilder, Pixmap, Stroke as Pen, StrokeDash, Transform};
+use tiny_skia::{
+    Color, FillRule, LineCap, LineJoin, Paint, PathBuilder, Pixmap, Stroke as Pen, StrokeDash,
+    Transform,
+};
 
 use super::{DrawError, Figure, Panel, Series, Stroke};
 
@@ -84,7 +87,10 @@ impl Frame {
     /// From places along the axes, 0 to 1, to pixels.
     #[allow(clippy::cast_possible_truncation)]
     fn at(&self, x: f64, y: f64) -> (f32, f32) {
-        (self.left + (self.right - self.left) * x as f32, self.bottom - (self.bottom - self.top) * y as f32)
+        (
+            self.left + (self.right - self.left) * x as f32,
+            self.bottom - (self.bottom - self.top) * y as f32,
+        )
     }
 }
 
@@ -105,7 +111,12 @@ impl Canvas {
         let mut above = top;
         for (i, panel) in figure.panels.iter().enumerate() {
             let top = above + HEADING;
-            let frame = Frame { left: LEFT, top, right: WIDTH as f32 - RIGHT, bottom: top + free * panel.height as f32 / parts };
+            let frame = Frame {
+                left: LEFT,
+                top,
+                right: WIDTH as f32 - RIGHT,
+                bottom: top + free * panel.height as f32 / parts,
+            };
             self.panel(figure, panel, frame, i + 1 == figure.panels.len());
             above = frame.bottom;
         }
@@ -150,7 +161,12 @@ impl Canvas {
             }
         }
         if is_last {
-            self.text(figure.x.label(), (f32::midpoint(frame.left, frame.right), frame.bottom + 74.0), MEASURE, Along::Around);
+            self.text(
+                figure.x.label(),
+                (f32::midpoint(frame.left, frame.right), frame.bottom + 74.0),
+                MEASURE,
+                Along::Around,
+            );
         }
         // The axis lies at zero where zero is within.
         let zero = if panel.y.range().0 < 0.0 { panel.y.place(0.0).unwrap_or(0.0) } else { 0.0 };
@@ -189,7 +205,13 @@ impl Canvas {
         if matches!(series.stroke, Stroke::Dots | Stroke::Marked) {
             for &(x, y) in run {
                 if let Some(dot) = PathBuilder::from_circle(x, y, 4.5) {
-                    self.pixels.fill_path(&dot, &paint(colour), FillRule::Winding, Transform::identity(), None);
+                    self.pixels.fill_path(
+                        &dot,
+                        &paint(colour),
+                        FillRule::Winding,
+                        Transform::identity(),
+                        None,
+                    );
                 }
             }
         }
@@ -236,7 +258,9 @@ impl Canvas {
             let glyph = id.with_scale_and_position(face.size, ab_glyph::point(x, y));
             if let Some(outline) = font.outline_glyph(glyph) {
                 let corner = outline.px_bounds().min;
-                outline.draw(|dx, dy, cover| inked.push((corner.x + dx as f32, corner.y + dy as f32, cover)));
+                outline.draw(|dx, dy, cover| {
+                    inked.push((corner.x + dx as f32, corner.y + dy as f32, cover))
+                });
             }
             x += font.h_advance(id);
         }
@@ -260,7 +284,12 @@ impl Canvas {
     }
 
     fn encode(&self) -> Result<Vec<u8>, DrawError> {
-        let pixels: Vec<_> = self.pixels.data().chunks_exact(4).flat_map(|pixel| [pixel[0], pixel[1], pixel[2]]).collect();
+        let pixels: Vec<_> = self
+            .pixels
+            .data()
+            .chunks_exact(4)
+            .flat_map(|pixel| [pixel[0], pixel[1], pixel[2]])
+            .collect();
         let mut bytes = Vec::new();
         let mut encoder = png::Encoder::new(&mut bytes, WIDTH, HEIGHT);
         encoder.set_color(png::ColorType::Rgb);

@@ -1,8 +1,9 @@
 //! Base stations, senders and their chains, for simulations: keys follow from seeds.
 
 use moteseal_core::cast::{
-    BuildError, ChainDraft, ChainId, ChainNumber, ChainRef, DraftError, KeyId, Kind, MAX_HEAD, MAX_LEAF, MAX_REVOCATION,
-    MAX_SENDER_CERTIFICATE, NetworkId, OutgoingChain, Outline, RevocationDraft, SenderCertificateDraft, sender_named,
+    BuildError, ChainDraft, ChainId, ChainNumber, ChainRef, DraftError, KeyId, Kind, MAX_HEAD,
+    MAX_LEAF, MAX_REVOCATION, MAX_SENDER_CERTIFICATE, NetworkId, OutgoingChain, Outline,
+    RevocationDraft, SenderCertificateDraft, sender_named,
 };
 use moteseal_core::signature::{Algorithm, KeyError, PublicKey, SecretKey};
 use moteseal_core::{DeviceId, Digest};
@@ -62,7 +63,12 @@ impl Authority {
     ///
     /// # Errors
     /// [`KeyError`]; the suite's limits allow every such certificate.
-    pub fn certify(&self, name: &str, algorithm: Algorithm, serial: u64) -> Result<Speaker, KeyError> {
+    pub fn certify(
+        &self,
+        name: &str,
+        algorithm: Algorithm,
+        serial: u64,
+    ) -> Result<Speaker, KeyError> {
         self.certify_for(name, algorithm, serial, (0, u64::MAX))
     }
 
@@ -70,7 +76,13 @@ impl Authority {
     ///
     /// # Errors
     /// [`KeyError`].
-    pub fn certify_for(&self, name: &str, algorithm: Algorithm, serial: u64, valid: (u64, u64)) -> Result<Speaker, KeyError> {
+    pub fn certify_for(
+        &self,
+        name: &str,
+        algorithm: Algorithm,
+        serial: u64,
+        valid: (u64, u64),
+    ) -> Result<Speaker, KeyError> {
         self.certify_key(name, name, algorithm, serial, valid)
     }
 
@@ -86,7 +98,10 @@ impl Authority {
         serial: u64,
         valid: (u64, u64),
     ) -> Result<Speaker, KeyError> {
-        let key = SecretKey::from_seed(algorithm, &Digest::of(&[b"moteseal/lab/sender\0", key.as_bytes()]).0)?;
+        let key = SecretKey::from_seed(
+            algorithm,
+            &Digest::of(&[b"moteseal/lab/sender\0", key.as_bytes()]).0,
+        )?;
         let id = sender_named(name);
         let public = key.public();
         let draft = SenderCertificateDraft {
@@ -99,7 +114,8 @@ impl Authority {
             not_after: valid.1,
         };
         let mut out = vec![0; MAX_SENDER_CERTIFICATE];
-        let certificate = draft.issue(&self.key, &mut out).map_err(|_| KeyError::KeyLength)?.to_vec();
+        let certificate =
+            draft.issue(&self.key, &mut out).map_err(|_| KeyError::KeyLength)?.to_vec();
         Ok(Speaker { key, id, network: self.network, certificate })
     }
 
@@ -125,30 +141,55 @@ impl Speaker {
     ///
     /// # Errors
     /// [`DraftError`].
-    pub fn say(&self, number: u64, per_block: u8, messages: &[Vec<u8>]) -> Result<Speech, DraftError> {
+    pub fn say(
+        &self,
+        number: u64,
+        per_block: u8,
+        messages: &[Vec<u8>],
+    ) -> Result<Speech, DraftError> {
         let count = u32::try_from(messages.len()).map_err(|_| DraftError::TooManyMessages)?;
         let id = ChainId { network: self.network, sender: self.id, number: ChainNumber(number) };
-        let draft = ChainDraft { id, key: self.key_id(), messages: count, per_block, kind: Kind::Messages, label: "" };
-        let (mut digests, mut tags) = (vec![Digest::NULL; messages.len()], vec![[0; 8]; messages.len()]);
+        let draft = ChainDraft {
+            id,
+            key: self.key_id(),
+            messages: count,
+            per_block,
+            kind: Kind::Messages,
+            label: "",
+        };
+        let (mut digests, mut tags) =
+            (vec![Digest::NULL; messages.len()], vec![[0; 8]; messages.len()]);
         let (mut scratch, mut out) = (vec![0; MAX_LEAF], vec![0; MAX_HEAD]);
         let read = |number: u32, out: &mut [u8]| -> Result<usize, DraftError> {
             let message = messages.get(number as usize).ok_or(DraftError::NoMessages)?;
-            out.get_mut(..message.len()).ok_or(DraftError::MessageTooLong)?.copy_from_slice(message);
+            out.get_mut(..message.len())
+                .ok_or(DraftError::MessageTooLong)?
+                .copy_from_slice(message);
             Ok(message.len())
         };
         let chain = OutgoingChain::build(draft, &mut digests, &mut tags, &mut scratch, read);
         let chain = chain.map_err(|error| match error {
             BuildError::Draft(error) | BuildError::Read(error) => error,
         })?;
-        let head = chain.head(&self.key, &mut vec![0; MAX_HEAD], &mut out).map_err(|_| DraftError::BufferTooSmall)?.to_vec();
+        let head = chain
+            .head(&self.key, &mut vec![0; MAX_HEAD], &mut out)
+            .map_err(|_| DraftError::BufferTooSmall)?
+            .to_vec();
         let mut leaves = Vec::new();
         let mut numbered = messages.iter();
         for block in 1..=chain.blocks() {
             for (index, message) in (0..chain.in_block(block)).zip(numbered.by_ref()) {
-                let leaf = chain.leaf(block, index, message, &mut scratch).map_err(|_| DraftError::BufferTooSmall)?;
+                let leaf = chain
+                    .leaf(block, index, message, &mut scratch)
+                    .map_err(|_| DraftError::BufferTooSmall)?;
                 leaves.push((block, index, leaf.to_vec()));
             }
         }
-        Ok(Speech { certificate: self.certificate.clone(), head, leaves, outline: *chain.outline() })
+        Ok(Speech {
+            certificate: self.certificate.clone(),
+            head,
+            leaves,
+            outline: *chain.outline(),
+        })
     }
 }

@@ -58,7 +58,9 @@ impl Store for MapStore {
 
     fn forget(&mut self, chain: ChainRef) -> Result<(), Infallible> {
         self.drop_if(|item| match item {
-            Item::ChainCertificate(of) | Item::Head(of) | Item::Leaf { chain: of, .. } => *of == chain,
+            Item::ChainCertificate(of) | Item::Head(of) | Item::Leaf { chain: of, .. } => {
+                *of == chain
+            }
             Item::Certificate(_) | Item::Revocation(_) => false,
         });
         Ok(())

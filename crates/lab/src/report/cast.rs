@@ -57,7 +57,8 @@ pub fn write(
     tell: &mut dyn FnMut(&str),
 ) -> Result<Vec<Entry>, ReportError> {
     let out = Out { folder: out };
-    std::fs::create_dir_all(out.folder).map_err(|cause| ReportError::Write { path: out.folder.to_owned(), cause })?;
+    std::fs::create_dir_all(out.folder)
+        .map_err(|cause| ReportError::Write { path: out.folder.to_owned(), cause })?;
     let mut index = format!(
         "# Authenticated broadcast, beside the paper's\n\n\
          Written by `cargo run --release -p moteseal-bench -- cast --out DIRECTORY`; `moteseal sim cast --out DIRECTORY --seed {seed}` writes the same \

@@ -20,8 +20,7 @@ const BUDGETS_7B: [u64; 6] = [250, 500, 1000, 2000, 4000, 8000];
 /// The device whose temperature is estimated.
 const HOME_C: usize = 0;
 const COLOURS: [Colour; 4] = [Colour::Blue, Colour::Orange, Colour::Green, Colour::Purple];
-const OVER: &str =
-    "Seven sources, 1 May to 31 July 2012: Smart* home C; in place of homes A and B, houses A to E and TelosB motes";
+const OVER: &str = "Seven sources, 1 May to 31 July 2012: Smart* home C; in place of homes A and B, houses A to E and TelosB motes";
 
 pub(super) fn write(
     devices: &[Recording],
@@ -85,10 +84,22 @@ impl OnPage {
     fn of(&self, row: &[String]) -> Option<Entry> {
         let [_, paper, ours] = row else { return None };
         let Self { number, title, why } = self;
-        let entry = Entry::new(&format!("sealing-figure-{number}"), title, "moteseal sim report --out DIRECTORY");
+        let entry = Entry::new(
+            &format!("sealing-figure-{number}"),
+            title,
+            "moteseal sim report --out DIRECTORY",
+        );
         let figure = Shown::Figure(format!("fig{number}.png"));
         let stands_in = "Home C as in the paper; for homes A and B of Smart*, which cannot be had, five other homes and eight TelosB motes over the same days.";
-        Some(entry.paper(paper).ours(ours).why(*why).stands_in(stands_in).show(figure).data(&format!("fig{number}.csv")))
+        Some(
+            entry
+                .paper(paper)
+                .ours(ours)
+                .why(*why)
+                .stands_in(stands_in)
+                .show(figure)
+                .data(&format!("fig{number}.csv")),
+        )
     }
 }
 
@@ -147,9 +158,15 @@ struct Moment {
     round: u8,
 }
 
-fn figure5(devices: &[Recording], out: &Out<'_>, seed: Seed, table: &mut Table) -> Result<(), ReportError> {
+fn figure5(
+    devices: &[Recording],
+    out: &Out<'_>,
+    seed: Seed,
+    table: &mut Table,
+) -> Result<(), ReportError> {
     let mut steps: Vec<Step> = Vec::new();
-    let epoch = sampling::epoch(&plan(BUDGET, devices, seed), devices, 0, &mut |step| steps.push(step));
+    let epoch =
+        sampling::epoch(&plan(BUDGET, devices, seed), devices, 0, &mut |step| steps.push(step));
     let rows: Vec<_> = steps
         .iter()
         .map(|step| Moment {
@@ -162,9 +179,11 @@ fn figure5(devices: &[Recording], out: &Out<'_>, seed: Seed, table: &mut Table) 
         .collect();
     out.rows("fig5.csv", &rows)?;
 
-    let line = |of: fn(&Step) -> u64| steps.iter().map(|step| (f64::from(step.second) / 3600.0, as_f64(of(step)))).collect();
-    let x =
-        Axis::linear("hour of the day", 0.0, 24.0).with_ticks((0..=8).map(|i| (f64::from(3 * i), format!("{:02}:00", 3 * i))));
+    let line = |of: fn(&Step) -> u64| {
+        steps.iter().map(|step| (f64::from(step.second) / 3600.0, as_f64(of(step)))).collect()
+    };
+    let x = Axis::linear("hour of the day", 0.0, 24.0)
+        .with_ticks((0..=8).map(|i| (f64::from(3 * i), format!("{:02}:00", 3 * i))));
     let bound = Series::level(format!("budget: {BUDGET}"), Colour::Black, &x, as_f64(BUDGET));
     let figure = Figure {
         title: format!("One day within a budget of {BUDGET} events (figure 5)"),
@@ -181,15 +200,30 @@ fn figure5(devices: &[Recording], out: &Out<'_>, seed: Seed, table: &mut Table) 
                 y: Axis::linear("events since midnight", 0.0, as_f64(epoch.monitored) * 1.02),
                 height: 5,
                 series: vec![
-                    Series::new("monitored at the devices", Colour::Grey, Stroke::Solid, line(|step| step.monitored)),
-                    Series::new("sent to the coordinator", Colour::Vermillion, Stroke::Solid, line(|step| step.sent)),
+                    Series::new(
+                        "monitored at the devices",
+                        Colour::Grey,
+                        Stroke::Solid,
+                        line(|step| step.monitored),
+                    ),
+                    Series::new(
+                        "sent to the coordinator",
+                        Colour::Vermillion,
+                        Stroke::Solid,
+                        line(|step| step.sent),
+                    ),
                 ],
             },
             Panel {
                 y: Axis::linear("events buffered at the coordinator", 0.0, as_f64(BUDGET) * 1.08),
                 height: 4,
                 series: vec![
-                    Series::new("buffered at the coordinator", Colour::Blue, Stroke::Solid, line(|step| step.kept)),
+                    Series::new(
+                        "buffered at the coordinator",
+                        Colour::Blue,
+                        Stroke::Solid,
+                        line(|step| step.kept),
+                    ),
                     bound,
                 ],
             },
@@ -255,15 +289,22 @@ fn over_days(values: impl IntoIterator<Item = f64>) -> Vec<(f64, f64)> {
 pub fn kept_each_day(title: &str, subtitle: &str, runs: &[(u64, Vec<Epoch>)]) -> Figure {
     let days = runs.iter().map(|(_, epochs)| epochs.len()).max().unwrap_or(0);
     let x = days_axis(days);
-    let monitored: Vec<_> =
-        runs.first().map(|(_, epochs)| over_days(epochs.iter().map(|epoch| as_f64(epoch.monitored)))).unwrap_or_default();
+    let monitored: Vec<_> = runs
+        .first()
+        .map(|(_, epochs)| over_days(epochs.iter().map(|epoch| as_f64(epoch.monitored))))
+        .unwrap_or_default();
     let most = monitored.iter().map(|&(_, load)| load).fold(1.0, f64::max);
     let largest = runs.iter().map(|&(budget, _)| budget).max().unwrap_or(1);
     let mut series = Vec::new();
     for ((budget, epochs), colour) in runs.iter().zip(COLOURS.into_iter().cycle()) {
         series.push(Series::level("", colour, &x, as_f64(*budget)));
         let kept = over_days(epochs.iter().map(|epoch| as_f64(epoch.kept())));
-        series.push(Series::new(format!("saved, budget {}", thousands(*budget)), colour, Stroke::Marked, kept));
+        series.push(Series::new(
+            format!("saved, budget {}", thousands(*budget)),
+            colour,
+            Stroke::Marked,
+            kept,
+        ));
     }
     Figure {
         title: title.to_owned(),
@@ -275,20 +316,40 @@ pub fn kept_each_day(title: &str, subtitle: &str, runs: &[(u64, Vec<Epoch>)]) ->
                 height: 2,
                 series: vec![Series::new("monitored", Colour::Black, Stroke::Solid, monitored)],
             },
-            Panel { y: Axis::linear("events saved a day (dotted: the budget)", 0.0, as_f64(largest) * 1.05), height: 5, series },
+            Panel {
+                y: Axis::linear(
+                    "events saved a day (dotted: the budget)",
+                    0.0,
+                    as_f64(largest) * 1.05,
+                ),
+                height: 5,
+                series,
+            },
         ],
     }
 }
 
-fn figure6(devices: &[Recording], out: &Out<'_>, seed: Seed, table: &mut Table) -> Result<(), ReportError> {
-    let runs: Vec<_> =
-        BUDGETS.iter().map(|&budget| (budget, sampling::epochs(&plan(budget, devices, seed), devices, DAYS))).collect();
+fn figure6(
+    devices: &[Recording],
+    out: &Out<'_>,
+    seed: Seed,
+    table: &mut Table,
+) -> Result<(), ReportError> {
+    let runs: Vec<_> = BUDGETS
+        .iter()
+        .map(|&budget| (budget, sampling::epochs(&plan(budget, devices, seed), devices, DAYS)))
+        .collect();
     let mut rows = Vec::new();
     for (budget, epochs) in &runs {
-        rows.extend(epochs.iter().enumerate().map(|(day, epoch)| DayLine::new(day, *budget, epoch)));
+        rows.extend(
+            epochs.iter().enumerate().map(|(day, epoch)| DayLine::new(day, *budget, epoch)),
+        );
     }
     out.rows("fig6.csv", &rows)?;
-    out.figure("fig6.png", &kept_each_day("Events saved in the cloud each day (figure 6)", OVER, &runs))?;
+    out.figure(
+        "fig6.png",
+        &kept_each_day("Events saved in the cloud each day (figure 6)", OVER, &runs),
+    )?;
 
     let used: Vec<_> = runs
         .iter()
@@ -300,7 +361,8 @@ fn figure6(devices: &[Recording], out: &Out<'_>, seed: Seed, table: &mut Table) 
     let over = rows.iter().filter(|row| row.most_buffered > row.budget).count();
     table.row([
         "[6](fig6.png), [data](fig6.csv)".to_owned(),
-        "about 75 % of the budget used on average, for all budgets; never more than the budget".to_owned(),
+        "about 75 % of the budget used on average, for all budgets; never more than the budget"
+            .to_owned(),
         format!("{}; more than the budget on {over} of {} days", used.join(", "), rows.len()),
     ]);
     Ok(())
@@ -322,7 +384,12 @@ fn estimates(devices: &[Recording], epochs: &[Epoch]) -> Vec<(usize, Day)> {
     epochs.iter().enumerate().filter_map(of).collect()
 }
 
-fn figure7a(devices: &[Recording], out: &Out<'_>, seed: Seed, table: &mut Table) -> Result<(), ReportError> {
+fn figure7a(
+    devices: &[Recording],
+    out: &Out<'_>,
+    seed: Seed,
+    table: &mut Table,
+) -> Result<(), ReportError> {
     let epochs = sampling::epochs(&plan(BUDGET, devices, seed), devices, DAYS);
     let days = estimates(devices, &epochs);
     let rows: Vec<_> = days
@@ -338,11 +405,13 @@ fn figure7a(devices: &[Recording], out: &Out<'_>, seed: Seed, table: &mut Table)
         .collect();
     out.rows("fig7a.csv", &rows)?;
 
-    let line =
-        |of: &dyn Fn(&Day) -> f64| days.iter().map(|(day, estimate)| (as_f64(*day as u64), of(estimate))).collect::<Vec<_>>();
+    let line = |of: &dyn Fn(&Day) -> f64| {
+        days.iter().map(|(day, estimate)| (as_f64(*day as u64), of(estimate))).collect::<Vec<_>>()
+    };
     let sampled = line(&|day| day.sampled_off().unwrap_or(f64::NAN));
     let truncated = line(&Day::truncated_off);
-    let all = || sampled.iter().chain(&truncated).map(|&(_, off)| off).filter(|off| off.is_finite());
+    let all =
+        || sampled.iter().chain(&truncated).map(|&(_, off)| off).filter(|off| off.is_finite());
     let (low, high) = (all().fold(-1.0, f64::min), all().fold(1.0, f64::max));
     out.figure(
         "fig7a.png",
@@ -366,7 +435,9 @@ fn figure7a(devices: &[Recording], out: &Out<'_>, seed: Seed, table: &mut Table)
         },
     )?;
 
-    let say = |points: &[(f64, f64)]| Deviation::of(points.iter().map(|&(_, off)| off).filter(|off| off.is_finite()));
+    let say = |points: &[(f64, f64)]| {
+        Deviation::of(points.iter().map(|&(_, off)| off).filter(|off| off.is_finite()))
+    };
     let readings: Average = days.iter().map(|(_, day)| as_f64(day.readings as u64)).collect();
     table.row([
         "[7a](fig7a.png), [data](fig7a.csv)".to_owned(),
@@ -394,11 +465,19 @@ struct Accuracy {
     first_40_mean_distance: f64,
 }
 
-fn figure7b(devices: &[Recording], out: &Out<'_>, seed: Seed, effort: Effort, table: &mut Table) -> Result<(), ReportError> {
+fn figure7b(
+    devices: &[Recording],
+    out: &Out<'_>,
+    seed: Seed,
+    effort: Effort,
+    table: &mut Table,
+) -> Result<(), ReportError> {
     let mut rows: Vec<Accuracy> = Vec::new();
     for budget in BUDGETS_7B {
-        let (mut readings, mut off, mut distance) = (Average::default(), Average::default(), Average::default());
-        let (mut alike, mut alike_distance, mut first) = (Average::default(), Average::default(), Average::default());
+        let (mut readings, mut off, mut distance) =
+            (Average::default(), Average::default(), Average::default());
+        let (mut alike, mut alike_distance, mut first) =
+            (Average::default(), Average::default(), Average::default());
         for number in 0..effort.seeds {
             let plan = plan(budget, devices, seed.derive("figure 7b", number));
             for (_, day) in estimates(devices, &sampling::epochs(&plan, devices, DAYS)) {
@@ -428,8 +507,13 @@ fn figure7b(devices: &[Recording], out: &Out<'_>, seed: Seed, effort: Effort, ta
     }
     out.rows("fig7b.csv", &rows)?;
 
-    let line = |of: fn(&Accuracy) -> f64| rows.iter().map(|row| (as_f64(row.budget), of(row))).collect::<Vec<_>>();
-    let most = rows.iter().map(|row| row.first_40_mean_distance.max(row.first_as_many_mean_distance)).fold(0.5, f64::max);
+    let line = |of: fn(&Accuracy) -> f64| {
+        rows.iter().map(|row| (as_f64(row.budget), of(row))).collect::<Vec<_>>()
+    };
+    let most = rows
+        .iter()
+        .map(|row| row.first_40_mean_distance.max(row.first_as_many_mean_distance))
+        .fold(0.5, f64::max);
     out.figure(
         "fig7b.png",
         &Figure {
@@ -461,14 +545,22 @@ fn figure7b(devices: &[Recording], out: &Out<'_>, seed: Seed, effort: Effort, ta
             }],
         },
     )?;
-    let sampled: Vec<_> =
-        rows.iter().map(|row| format!("{:.2} at {}", row.sampled_mean_distance, thousands(row.budget))).collect();
-    let bias: Vec<_> =
-        rows.iter().map(|row| format!("{:+.3} ± {:.3}", row.sampled_mean_off, row.sampled_mean_off_error)).collect();
+    let sampled: Vec<_> = rows
+        .iter()
+        .map(|row| format!("{:.2} at {}", row.sampled_mean_distance, thousands(row.budget)))
+        .collect();
+    let bias: Vec<_> = rows
+        .iter()
+        .map(|row| format!("{:+.3} ± {:.3}", row.sampled_mean_off, row.sampled_mean_off_error))
+        .collect();
     table.row([
         "[7b](fig7b.png), [data](fig7b.csv)".to_owned(),
         "a larger budget gives a more accurate mean".to_owned(),
-        format!("mean distance in °F: {}; mean deviation ± its standard error: {}", sampled.join(", "), bias.join(", ")),
+        format!(
+            "mean distance in °F: {}; mean deviation ± its standard error: {}",
+            sampled.join(", "),
+            bias.join(", ")
+        ),
     ]);
     Ok(())
 }

@@ -7,7 +7,9 @@ use crate::chance::{Average, Seed};
 use crate::figure::{Axis, Colour, Figure, Panel, Series, Stroke};
 use crate::rivals::{self, Broadcast};
 use crate::table::{Table, rounded, thousands};
-use crate::traffic::{self, EXPECTED_USE, Load, Traffic, expected_late, expected_sent, expected_sent_within};
+use crate::traffic::{
+    self, EXPECTED_USE, Load, Traffic, expected_late, expected_sent, expected_sent_within,
+};
 
 /// The budget and the devices of the figures.
 const BUDGET: u64 = 500;
@@ -96,7 +98,12 @@ fn cost(load: &Load, method: &'static str, runs: u64, mut run: impl FnMut(u64) -
     }
 }
 
-fn communication(out: &Out<'_>, seed: Seed, effort: Effort, table: &mut Table) -> Result<(), ReportError> {
+fn communication(
+    out: &Out<'_>,
+    seed: Seed,
+    effort: Effort,
+    table: &mut Table,
+) -> Result<(), ReportError> {
     let mut rows = Vec::new();
     for budget in [100, 500, 4000] {
         // In twenty-fifths of a budget; at 36 the theory's straight line is furthest off.
@@ -113,19 +120,27 @@ fn communication(out: &Out<'_>, seed: Seed, effort: Effort, table: &mut Table) -
                 let seed = seed.derive("communication", events ^ devices << 32 ^ budget << 48);
                 if devices == 1 {
                     let mut draws = seed.draws();
-                    rows.push(cost(&load, "skipping", effort.runs, |_| traffic::skipping(&load, &mut draws)));
+                    rows.push(cost(&load, "skipping", effort.runs, |_| {
+                        traffic::skipping(&load, &mut draws)
+                    }));
                 }
                 if events <= MOST_ONE_BY_ONE {
                     let runs = (effort.one_by_one / events).clamp(1, effort.runs);
-                    rows.push(cost(&load, "one by one", runs, |run| traffic::one_by_one(&load, seed.derive("run", run))));
+                    rows.push(cost(&load, "one by one", runs, |run| {
+                        traffic::one_by_one(&load, seed.derive("run", run))
+                    }));
                 }
             }
         }
     }
     out.rows("communication.csv", &rows)?;
     let furthest = |method: &str| {
-        let of = rows.iter().filter(|row| row.method == method).map(|row| (row.sent_by_theory - 1.0) * 100.0);
-        let (low, high) = of.fold((0.0, 0.0), |(low, high): (f64, f64), off| (low.min(off), high.max(off)));
+        let of = rows
+            .iter()
+            .filter(|row| row.method == method)
+            .map(|row| (row.sent_by_theory - 1.0) * 100.0);
+        let (low, high) =
+            of.fold((0.0, 0.0), |(low, high): (f64, f64), off| (low.min(off), high.max(off)));
         format!("{low:+.1} % to {high:+.1} %")
     };
     let all = rows.iter().all(|row| row.a_message_a_round);
@@ -163,7 +178,11 @@ fn growth(out: &Out<'_>, seed: Seed, effort: Effort, table: &mut Table) -> Resul
         .collect();
     let Some(load) = Load::new(most, BUDGET, DEVICES) else { return Ok(()) };
     let late = Load { delay: DELAY, ..load };
-    let mut averages = vec![(Average::default(), Average::default(), Average::default(), Average::default()); stops.len()];
+    let mut averages =
+        vec![
+            (Average::default(), Average::default(), Average::default(), Average::default());
+            stops.len()
+        ];
     let mut draws = seed.derive("growth", 0).draws();
     for _ in 0..(effort.runs / 10).max(1) {
         let mut at = averages.iter_mut();
@@ -200,12 +219,16 @@ fn growth(out: &Out<'_>, seed: Seed, effort: Effort, table: &mut Table) -> Resul
         .collect();
     out.rows("growth.csv", &rows)?;
 
-    let line = |of: &dyn Fn(&Growth) -> f64| rows.iter().map(|row| (as_f64(row.events), of(row))).collect();
+    let line = |of: &dyn Fn(&Growth) -> f64| {
+        rows.iter().map(|row| (as_f64(row.events), of(row))).collect()
+    };
     out.figure(
         "growth.png",
         &Figure {
             title: "Messages, as the load grows".to_owned(),
-            subtitle: format!("Budget {BUDGET} events, {DEVICES} devices, one event a message; both ways together"),
+            subtitle: format!(
+                "Budget {BUDGET} events, {DEVICES} devices, one event a message; both ways together"
+            ),
             x: Axis::logarithmic("events monitored in the epoch", 500.0, 1e8),
             panels: vec![Panel {
                 y: Axis::logarithmic("messages", 400.0, 1.5e8),
@@ -229,8 +252,18 @@ fn growth(out: &Out<'_>, seed: Seed, effort: Effort, table: &mut Table) -> Resul
                         Stroke::Solid,
                         line(&|row| row.ours_delayed),
                     ),
-                    Series::new("rounds (ours)", Colour::Blue, Stroke::Solid, line(&|row| row.ours)),
-                    Series::new("rounds, theory", Colour::Black, Stroke::Dotted, line(&|row| row.ours_theory)),
+                    Series::new(
+                        "rounds (ours)",
+                        Colour::Blue,
+                        Stroke::Solid,
+                        line(&|row| row.ours),
+                    ),
+                    Series::new(
+                        "rounds, theory",
+                        Colour::Black,
+                        Stroke::Dotted,
+                        line(&|row| row.ours_theory),
+                    ),
                 ],
             }],
         },
@@ -288,7 +321,9 @@ fn delay(out: &Out<'_>, seed: Seed, effort: Effort, table: &mut Table) -> Result
     }
     out.rows("delay.csv", &rows)?;
     let at_once = rows.first().map_or(0.0, |row| row.sent);
-    let line = |of: &dyn Fn(&Late) -> f64| rows.iter().skip(1).map(|row| (as_f64(row.delay), of(row))).collect();
+    let line = |of: &dyn Fn(&Late) -> f64| {
+        rows.iter().skip(1).map(|row| (as_f64(row.delay), of(row))).collect()
+    };
     out.figure(
         "delay.png",
         &Figure {
@@ -316,7 +351,10 @@ fn delay(out: &Out<'_>, seed: Seed, effort: Effort, table: &mut Table) -> Result
     )?;
     if let Some(row) = rows.iter().find(|row| row.delay == DELAY) {
         table.row([
-            format!("[late rounds](delay.png), {} events late, [data](delay.csv)", thousands(DELAY)),
+            format!(
+                "[late rounds](delay.png), {} events late, [data](delay.csv)",
+                thousands(DELAY)
+            ),
             format!("{:.0} events more than at once", row.extra_theory),
             format!("{:.0} ± {:.0} more", row.extra, row.sent_error),
         ]);
@@ -333,16 +371,30 @@ struct Use {
     theory: f64,
 }
 
-fn utilisation(out: &Out<'_>, seed: Seed, effort: Effort, table: &mut Table) -> Result<(), ReportError> {
+fn utilisation(
+    out: &Out<'_>,
+    seed: Seed,
+    effort: Effort,
+    table: &mut Table,
+) -> Result<(), ReportError> {
     let mut rows: Vec<Use> = Vec::new();
     for budget in [100, 500, 1000, 2000, 4000, 10_000] {
         let mut draws = seed.derive("the budget's use", budget).draws();
-        let used: Average = (0..2 * effort.runs).filter_map(|_| traffic::budget_used(budget, &mut draws)).collect();
-        rows.push(Use { budget, epochs: used.count(), used: used.mean(), used_error: used.error(), theory: EXPECTED_USE });
+        let used: Average =
+            (0..2 * effort.runs).filter_map(|_| traffic::budget_used(budget, &mut draws)).collect();
+        rows.push(Use {
+            budget,
+            epochs: used.count(),
+            used: used.mean(),
+            used_error: used.error(),
+            theory: EXPECTED_USE,
+        });
     }
     out.rows("utilisation.csv", &rows)?;
-    let measured: Vec<_> =
-        rows.iter().map(|row| format!("{:.3} ± {:.3} at {}", row.used, row.used_error, thousands(row.budget))).collect();
+    let measured: Vec<_> = rows
+        .iter()
+        .map(|row| format!("{:.3} ± {:.3} at {}", row.used, row.used_error, thousands(row.budget)))
+        .collect();
     table.row([
         "[budget used](utilisation.csv), loads log-uniform in 2 to 64 budgets".to_owned(),
         format!("1/(2 ln 2) = {EXPECTED_USE:.3}, bar 0.72 ± 0.03"),

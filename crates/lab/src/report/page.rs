@@ -183,7 +183,8 @@ fn inline(text: &str) -> String {
 
 fn table(table: &Table) -> String {
     let cells = |cells: &[String], tag: &str| {
-        let cells: String = cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", inline(cell))).collect();
+        let cells: String =
+            cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", inline(cell))).collect();
         format!("<tr>{cells}</tr>\n")
     };
     let rows: String = table.rows().iter().map(|row| cells(row, "td")).collect();
@@ -232,7 +233,8 @@ pub fn write(out: &Path, machine: &Machine, parts: &[Part]) -> Result<(), Report
     for (name, value) in &machine.lines {
         let _ = write!(html, "<dt>{}</dt><dd>{}</dd>", escaped(name), inline(value));
     }
-    let _ = writeln!(html, "<dt>command</dt><dd><code>{}</code></dd></dl>", escaped(&machine.command));
+    let _ =
+        writeln!(html, "<dt>command</dt><dd><code>{}</code></dd></dl>", escaped(&machine.command));
     if machine.absent.is_empty() {
         html += "<p>All recorded data was there.</p>\n";
     } else {
@@ -279,7 +281,11 @@ fn overview(parts: &[Part]) -> String {
 }
 
 fn section(out: &Path, part: &Part, entry: &Entry) -> Result<String, ReportError> {
-    let mut html = format!("<section id=\"{}\">\n<h3>{}</h3>\n<dl>", escaped(&entry.id), escaped(&entry.title));
+    let mut html = format!(
+        "<section id=\"{}\">\n<h3>{}</h3>\n<dl>",
+        escaped(&entry.id),
+        escaped(&entry.title)
+    );
     let mut line = |name: &str, value: String| {
         let _ = write!(html, "<dt>{name}</dt><dd>{value}</dd>");
     };
@@ -291,7 +297,9 @@ fn section(out: &Path, part: &Part, entry: &Entry) -> Result<String, ReportError
     }
     line("command", format!("<code>{}</code>", escaped(&entry.command)));
     line("machine", "<a href=\"#machine\">as above</a>".to_owned());
-    let link = |name: &String| format!("<a href=\"{0}/{1}\">{1}</a>", escaped(&part.folder), escaped(name));
+    let link = |name: &String| {
+        format!("<a href=\"{0}/{1}\">{1}</a>", escaped(&part.folder), escaped(name))
+    };
     if !entry.data.is_empty() {
         line("data", entry.data.iter().map(link).collect::<Vec<_>>().join(", "));
     }
@@ -304,7 +312,8 @@ fn section(out: &Path, part: &Part, entry: &Entry) -> Result<String, ReportError
             Shown::Table(shown) => html += &table(shown),
             Shown::Figure(name) => {
                 let path = out.join(&part.folder).join(name);
-                let png = std::fs::read(&path).map_err(|cause| ReportError::Write { path, cause })?;
+                let png =
+                    std::fs::read(&path).map_err(|cause| ReportError::Write { path, cause })?;
                 let _ = writeln!(
                     html,
                     "<a href=\"{}/{}\"><img alt=\"{}\" src=\"data:image/png;base64,{}\"></a>",
@@ -327,7 +336,10 @@ mod tests {
 
     #[test]
     fn what_looks_like_html_is_shown_and_not_taken_for_it() {
-        assert_eq!(inline("a < b, `x & \"y\"`, **all**"), "a &lt; b, <code>x &amp; &quot;y&quot;</code>, <strong>all</strong>");
+        assert_eq!(
+            inline("a < b, `x & \"y\"`, **all**"),
+            "a &lt; b, <code>x &amp; &quot;y&quot;</code>, <strong>all</strong>"
+        );
     }
 
     #[test]
@@ -344,9 +356,17 @@ mod tests {
             .show(Shown::Figure("fig4.png".to_owned()))
             .show(Shown::Table(shown))
             .data("fig4.csv");
-        let part =
-            |entry| Part { title: "Sums".to_owned(), about: String::new(), folder: "sums".to_owned(), entries: vec![entry] };
-        let machine = Machine { lines: Vec::new(), command: "make lab".to_owned(), absent: vec!["home C".to_owned()] };
+        let part = |entry| Part {
+            title: "Sums".to_owned(),
+            about: String::new(),
+            folder: "sums".to_owned(),
+            entries: vec![entry],
+        };
+        let machine = Machine {
+            lines: Vec::new(),
+            command: "make lab".to_owned(),
+            absent: vec!["home C".to_owned()],
+        };
         write(out.path(), &machine, &[part(entry.clone())]).unwrap();
         let html = std::fs::read_to_string(out.path().join(PAGE)).unwrap();
         for piece in [
@@ -360,6 +380,11 @@ mod tests {
             assert!(html.contains(piece), "{piece} is not in\n{html}");
         }
         let absent = entry.show(Shown::Figure("fig5.png".to_owned()));
-        assert!(write(out.path(), &machine, &[part(absent)]).unwrap_err().to_string().contains("fig5.png"));
+        assert!(
+            write(out.path(), &machine, &[part(absent)])
+                .unwrap_err()
+                .to_string()
+                .contains("fig5.png")
+        );
     }
 }

@@ -33,7 +33,8 @@ const COMMAND: &str = "moteseal-bench lab --out DIRECTORY";
 /// [`ReportError::Write`], [`ReportError::Draw`].
 pub fn write(measured: &Measured, out: &Path) -> Result<Sealing, ReportError> {
     let out = Out { folder: out };
-    std::fs::create_dir_all(out.folder).map_err(|cause| ReportError::Write { path: out.folder.to_owned(), cause })?;
+    std::fs::create_dir_all(out.folder)
+        .map_err(|cause| ReportError::Write { path: out.folder.to_owned(), cause })?;
     let mut paper = tables::write(measured, &out)?;
     paper.extend(throughput::write(measured, &out)?);
     paper.extend(model::write(measured, &out)?);
@@ -68,15 +69,30 @@ fn events_an_epoch(measured: &Measured) -> f64 {
 
 /// What MD5 and SHA-256 cost beside each other, here and in the paper's table I.
 fn digests(measured: &Measured) -> String {
-    let of = |name: &str| measured.primitives.iter().find(|primitive| primitive.name == name).map(|found| found.time.median);
-    let theirs = |name: &str| paper::TABLE_1.iter().find(|row| row.name == name).map_or(f64::NAN, |row| row.ms);
+    let of = |name: &str| {
+        measured
+            .primitives
+            .iter()
+            .find(|primitive| primitive.name == name)
+            .map(|found| found.time.median)
+    };
+    let theirs = |name: &str| {
+        paper::TABLE_1.iter().find(|row| row.name == name).map_or(f64::NAN, |row| row.ms)
+    };
     let here = match (of("SHA-256"), of("MD5")) {
         (Some(sha), Some(md5)) => format!("SHA-256 takes {} times MD5 here", digits(sha / md5)),
         _ => "SHA-256 and MD5 are not measured here".to_owned(),
     };
-    let why = if measured.loops.contains("sha") { ", which has instructions for SHA and none for MD5" } else { "" };
+    let why = if measured.loops.contains("sha") {
+        ", which has instructions for SHA and none for MD5"
+    } else {
+        ""
+    };
     let there = digits(theirs("SHA256") / theirs("MD5"));
-    format!("{here} (a machine with the loops \"{}\"{why}), {there} times on the paper's Cortex-M3.", measured.loops)
+    format!(
+        "{here} (a machine with the loops \"{}\"{why}), {there} times on the paper's Cortex-M3.",
+        measured.loops
+    )
 }
 
 /// Three digits that count.
@@ -140,7 +156,12 @@ fn decades(label: &str, values: impl IntoIterator<Item = f64>) -> Axis {
 }
 
 /// A series of medians.
-fn line(name: impl Into<String>, colour: Colour, stroke: Stroke, points: Vec<(f64, f64)>) -> Series {
+fn line(
+    name: impl Into<String>,
+    colour: Colour,
+    stroke: Stroke,
+    points: Vec<(f64, f64)>,
+) -> Series {
     Series::new(name, colour, stroke, points)
 }
 

@@ -15,8 +15,7 @@ use crate::table::{Table, percent, thousands};
 
 /// The command that measures and writes all of it.
 const COMMAND: &str = "moteseal-bench sums --out DIRECTORY";
-const READINGS: &str =
-    "In place of Intel Lab's 2.3 million raw temperatures, which cannot be had, a public extract of 12,000 of them.";
+const READINGS: &str = "In place of Intel Lab's 2.3 million raw temperatures, which cannot be had, a public extract of 12,000 of them.";
 
 /// Writes the tables and figures into a folder, which is made if it is not there. They come back for the page of everything.
 ///
@@ -24,7 +23,8 @@ const READINGS: &str =
 /// [`ReportError::Write`], [`ReportError::Draw`].
 pub fn write(measured: &Measured, out: &Path) -> Result<Vec<Entry>, ReportError> {
     let out = Out { folder: out };
-    std::fs::create_dir_all(out.folder).map_err(|cause| ReportError::Write { path: out.folder.to_owned(), cause })?;
+    std::fs::create_dir_all(out.folder)
+        .map_err(|cause| ReportError::Write { path: out.folder.to_owned(), cause })?;
     let mut index = format!(
         "# Secure sums, beside the paper's\n\n\
          Written by `cargo run --release -p moteseal-bench -- sums --out DIRECTORY`. The paper is Papadopoulos, Kiayias and Papadias, \
@@ -77,14 +77,29 @@ struct Primitive {
     ours_us: f64,
 }
 
-fn table2(measured: &Measured, out: &Out<'_>, entries: &mut Vec<Entry>) -> Result<String, ReportError> {
+fn table2(
+    measured: &Measured,
+    out: &Out<'_>,
+    entries: &mut Vec<Entry>,
+) -> Result<String, ReportError> {
     let pairs = Primitives::PAPER.named().into_iter().zip(measured.primitives.named());
-    let rows: Vec<_> =
-        pairs.map(|((symbol, meaning, paper_us), (_, _, ours_us))| Primitive { symbol, meaning, paper_us, ours_us }).collect();
+    let rows: Vec<_> = pairs
+        .map(|((symbol, meaning, paper_us), (_, _, ours_us))| Primitive {
+            symbol,
+            meaning,
+            paper_us,
+            ours_us,
+        })
+        .collect();
     out.rows("table2.csv", &rows)?;
     let mut table = Table::new(["symbol", "cost of", "the paper", "this machine"]);
     for row in &rows {
-        table.row([row.symbol.to_owned(), row.meaning.to_owned(), time(row.paper_us), time(row.ours_us)]);
+        table.row([
+            row.symbol.to_owned(),
+            row.meaning.to_owned(),
+            time(row.paper_us),
+            time(row.ours_us),
+        ]);
     }
     let (paper, ours) = (Primitives::PAPER, measured.primitives);
     entries.push(
@@ -118,14 +133,20 @@ struct Cost {
 /// A party, its equations, and what table III prints of CMT, `SECOA^S` and SIES.
 type Party = (&'static str, fn(&Primitives, &Setting) -> Model, [&'static str; 3]);
 
-fn table3(measured: &Measured, out: &Out<'_>, entries: &mut Vec<Entry>) -> Result<String, ReportError> {
+fn table3(
+    measured: &Measured,
+    out: &Out<'_>,
+    entries: &mut Vec<Entry>,
+) -> Result<String, ReportError> {
     let parties: [Party; 3] = [
         ("a source", sums::source, ["1.17 µs", "20.26 ms / 92.75 ms", "3.46 µs"]),
         ("an aggregator", sums::aggregator, ["0.45 µs", "1.25 ms / 36.63 ms", "1.11 µs"]),
         ("the querier", sums::querier, ["0.62 ms", "568.46 ms / 568.63 ms", "2.28 ms"]),
     ];
-    let default = |points: &[Point]| points.iter().find(|point| point.setting == Setting::DEFAULT).copied();
-    let points = [&measured.source, &measured.aggregator, &measured.querier_by_sources].map(|points| default(points));
+    let default =
+        |points: &[Point]| points.iter().find(|point| point.setting == Setting::DEFAULT).copied();
+    let points = [&measured.source, &measured.aggregator, &measured.querier_by_sources]
+        .map(|points| default(points));
     let mut rows = Vec::new();
     let mut table = Table::new([
         "cost at",
@@ -140,13 +161,30 @@ fn table3(measured: &Measured, out: &Out<'_>, entries: &mut Vec<Entry>) -> Resul
         let ours = equations(&measured.primitives, &Setting::DEFAULT);
         let one = |value| Bounds { least: value, most: value };
         let lines = [
-            ("CMT", printed[0], Some((one(theirs.cmt), one(ours.cmt))), point.map(|point| point.cmt)),
-            ("SECOA^S", printed[1], Some((theirs.secoa, ours.secoa)), point.map(|point| point.secoa)),
-            ("SIES, the paper's", printed[2], Some((one(theirs.sies), one(ours.sies))), point.map(|point| point.sies_paper)),
+            (
+                "CMT",
+                printed[0],
+                Some((one(theirs.cmt), one(ours.cmt))),
+                point.map(|point| point.cmt),
+            ),
+            (
+                "SECOA^S",
+                printed[1],
+                Some((theirs.secoa, ours.secoa)),
+                point.map(|point| point.secoa),
+            ),
+            (
+                "SIES, the paper's",
+                printed[2],
+                Some((one(theirs.sies), one(ours.sies))),
+                point.map(|point| point.sies_paper),
+            ),
             ("SIES, ours", "", None, point.map(|point| point.sies)),
         ];
         for (scheme, printed, models, measured) in lines {
-            let text = |bounds: Bounds| if scheme == "SECOA^S" { times(bounds) } else { time(bounds.least) };
+            let text = |bounds: Bounds| {
+                if scheme == "SECOA^S" { times(bounds) } else { time(bounds.least) }
+            };
             table.row([
                 party.to_owned(),
                 scheme.to_owned(),
@@ -172,8 +210,14 @@ fn table3(measured: &Measured, out: &Out<'_>, entries: &mut Vec<Entry>) -> Resul
     }
     out.rows("table3.csv", &rows)?;
     let of = |party: &str| {
-        let ours = rows.iter().find(|row| row.cost == party && row.scheme == "SIES, ours").map_or(f64::NAN, |row| row.measured);
-        format!("{party} {}", if ours.is_nan() { "not measured at N = 1,024".to_owned() } else { time(ours) })
+        let ours = rows
+            .iter()
+            .find(|row| row.cost == party && row.scheme == "SIES, ours")
+            .map_or(f64::NAN, |row| row.measured);
+        format!(
+            "{party} {}",
+            if ours.is_nan() { "not measured at N = 1,024".to_owned() } else { time(ours) }
+        )
     };
     entries.push(
         Entry::new("sums-table-3", "Table III: costs at typical values", COMMAND)
@@ -235,16 +279,27 @@ struct Plot<'a> {
     why: &'a str,
 }
 
-fn figures(measured: &Measured, out: &Out<'_>, entries: &mut Vec<Entry>) -> Result<String, ReportError> {
+fn figures(
+    measured: &Measured,
+    out: &Out<'_>,
+    entries: &mut Vec<Entry>,
+) -> Result<String, ReportError> {
     let domain = |points: &[Point]| {
         let most = points.iter().map(scale).fold(10.0, f64::max);
-        let ticks = points.iter().map(|point| (scale(point), format!("x{}", thousands(10_u64.saturating_pow(point.decimals)))));
-        Axis::logarithmic("domain: [18, 50] and what it is multiplied by", 1.0, most).with_ticks(ticks.collect::<Vec<_>>())
+        let ticks = points.iter().map(|point| {
+            (scale(point), format!("x{}", thousands(10_u64.saturating_pow(point.decimals))))
+        });
+        Axis::logarithmic("domain: [18, 50] and what it is multiplied by", 1.0, most)
+            .with_ticks(ticks.collect::<Vec<_>>())
     };
     let most_sources = measured.querier_by_sources.iter().map(sources).fold(128.0, f64::max);
-    let source_ticks: Vec<_> =
-        measured.querier_by_sources.iter().map(|point| (sources(point), thousands(point.setting.sources.into()))).collect();
-    let least_sources = measured.querier_by_sources.iter().map(sources).fold(most_sources, f64::min);
+    let source_ticks: Vec<_> = measured
+        .querier_by_sources
+        .iter()
+        .map(|point| (sources(point), thousands(point.setting.sources.into())))
+        .collect();
+    let least_sources =
+        measured.querier_by_sources.iter().map(sources).fold(most_sources, f64::min);
     let shown = [
         Plot {
             name: "fig4",
@@ -261,7 +316,8 @@ fn figures(measured: &Measured, out: &Out<'_>, entries: &mut Vec<Entry>) -> Resu
             name: "fig5",
             title: "An aggregator, by its children (figure 5)",
             subtitle: "J = 300, D = [1800, 5000]; processor time an epoch",
-            x: Axis::linear("fan-out", 2.0, 6.0).with_ticks((2..=6_u32).map(|fanout| (fanout.into(), fanout.to_string()))),
+            x: Axis::linear("fan-out", 2.0, 6.0)
+                .with_ticks((2..=6_u32).map(|fanout| (fanout.into(), fanout.to_string()))),
             place: fanout,
             points: &measured.aggregator,
             equations: sums::aggregator,
@@ -296,10 +352,17 @@ fn figures(measured: &Measured, out: &Out<'_>, entries: &mut Vec<Entry>) -> Resu
         figure(measured, out, shown)?;
         let range = |of: fn(&Point) -> f64, text: fn(f64) -> String| {
             let values = || shown.points.iter().map(of);
-            format!("{} to {}", text(values().fold(f64::INFINITY, f64::min)), text(values().fold(0.0, f64::max)))
+            format!(
+                "{} to {}",
+                text(values().fold(f64::INFINITY, f64::min)),
+                text(values().fold(0.0, f64::max))
+            )
         };
-        let (sies, secoa, factor) =
-            (range(|point| point.sies, time), range(|point| point.secoa, time), range(|point| point.secoa / point.sies, digits));
+        let (sies, secoa, factor) = (
+            range(|point| point.sies, time),
+            range(|point| point.secoa, time),
+            range(|point| point.secoa / point.sies, digits),
+        );
         let number = shown.name.trim_start_matches("fig");
         entries.push(
             Entry::new(&format!("sums-figure-{number}"), &numbered(number, shown.title), COMMAND)
@@ -310,7 +373,13 @@ fn figures(measured: &Measured, out: &Out<'_>, entries: &mut Vec<Entry>) -> Resu
                 .show(Shown::Figure(format!("{}.png", shown.name)))
                 .data(&format!("{}.csv", shown.name)),
         );
-        table.row([format!("[{0}]({0}.png), [data]({0}.csv)", shown.name), shown.claim.to_owned(), sies, secoa, factor]);
+        table.row([
+            format!("[{0}]({0}.png), [data]({0}.csv)", shown.name),
+            shown.claim.to_owned(),
+            sies,
+            secoa,
+            factor,
+        ]);
     }
     Ok(format!(
         "\n## Figures 4 to 6\n\nThe paper's curves are pictures without numbers; beside ours stand its own equations with its own primitives, \
@@ -359,7 +428,9 @@ fn figure(measured: &Measured, out: &Out<'_>, shown: &Plot<'_>) -> Result<(), Re
     let lines: Vec<_> = shown.points.iter().map(line).collect();
     out.rows(&format!("{}.csv", shown.name), &lines)?;
 
-    let curve = |of: fn(&Line) -> f64| shown.points.iter().map(shown.place).zip(lines.iter().map(of)).collect::<Vec<_>>();
+    let curve = |of: fn(&Line) -> f64| {
+        shown.points.iter().map(shown.place).zip(lines.iter().map(of)).collect::<Vec<_>>()
+    };
     let series = vec![
         Series::new(
             "SECOA, the paper's model: best and worst",
@@ -368,7 +439,12 @@ fn figure(measured: &Measured, out: &Out<'_>, shown: &Plot<'_>) -> Result<(), Re
             curve(|line| line.paper_secoa_least_us),
         ),
         Series::new("", Colour::Orange, Stroke::Dotted, curve(|line| line.paper_secoa_most_us)),
-        Series::new("SIES, the paper's model", Colour::Purple, Stroke::Dotted, curve(|line| line.paper_sies_us)),
+        Series::new(
+            "SIES, the paper's model",
+            Colour::Purple,
+            Stroke::Dotted,
+            curve(|line| line.paper_sies_us),
+        ),
         Series::new(
             "SECOA, our model: best and worst",
             Colour::Vermillion,
@@ -377,12 +453,20 @@ fn figure(measured: &Measured, out: &Out<'_>, shown: &Plot<'_>) -> Result<(), Re
         ),
         Series::new("", Colour::Vermillion, Stroke::Dotted, curve(|line| line.model_secoa_most_us)),
         Series::new("SECOA", Colour::Vermillion, Stroke::Marked, curve(|line| line.secoa_us)),
-        Series::new("SIES by the paper", Colour::Green, Stroke::Marked, curve(|line| line.sies_paper_us)),
+        Series::new(
+            "SIES by the paper",
+            Colour::Green,
+            Stroke::Marked,
+            curve(|line| line.sies_paper_us),
+        ),
         Series::new("SIES, ours", Colour::Blue, Stroke::Marked, curve(|line| line.sies_us)),
         Series::new("CMT", Colour::Grey, Stroke::Marked, curve(|line| line.cmt_us)),
     ];
-    let all = || series.iter().flat_map(|series| &series.points).map(|&(_, y)| y).filter(|y| *y > 0.0);
-    let decade = |value: f64, up: bool| 10_f64.powf(if up { value.log10().ceil() } else { value.log10().floor() });
+    let all =
+        || series.iter().flat_map(|series| &series.points).map(|&(_, y)| y).filter(|y| *y > 0.0);
+    let decade = |value: f64, up: bool| {
+        10_f64.powf(if up { value.log10().ceil() } else { value.log10().floor() })
+    };
     let (least, most) = (all().fold(f64::INFINITY, f64::min), all().fold(0.0, f64::max));
     out.figure(
         &format!("{}.png", shown.name),
@@ -391,7 +475,11 @@ fn figure(measured: &Measured, out: &Out<'_>, shown: &Plot<'_>) -> Result<(), Re
             subtitle: shown.subtitle.to_owned(),
             x: shown.x.clone(),
             panels: vec![Panel {
-                y: Axis::logarithmic("microseconds", decade(least.max(1e-4), false), decade(most.max(1.0), true)),
+                y: Axis::logarithmic(
+                    "microseconds",
+                    decade(least.max(1e-4), false),
+                    decade(most.max(1.0), true),
+                ),
                 height: 1,
                 series,
             }],
@@ -409,9 +497,14 @@ struct Edge {
     sent: u64,
 }
 
-fn table5(measured: &Measured, out: &Out<'_>, entries: &mut Vec<Entry>) -> Result<String, ReportError> {
+fn table5(
+    measured: &Measured,
+    out: &Out<'_>,
+    entries: &mut Vec<Entry>,
+) -> Result<String, ReportError> {
     let edges = &measured.edges;
-    let (edge, last) = (sums::secoa_edge(&Setting::DEFAULT), sums::secoa_last_edge(&Setting::DEFAULT));
+    let (edge, last) =
+        (sums::secoa_edge(&Setting::DEFAULT), sums::secoa_last_edge(&Setting::DEFAULT));
     let mut rows = Vec::new();
     for name in ["source to aggregator", "aggregator to aggregator", "sink to querier"] {
         let to_querier = name == "sink to querier";
@@ -425,19 +518,33 @@ fn table5(measured: &Measured, out: &Out<'_>, entries: &mut Vec<Entry>) -> Resul
             Edge { edge: name, scheme, paper, model_least: size, model_most: size, sent }
         };
         rows.push(exact("CMT", "20", 20, edges.cmt));
-        rows.push(Edge { edge: name, scheme: "SECOA^S", paper, model_least: model.least, model_most: model.most, sent });
+        rows.push(Edge {
+            edge: name,
+            scheme: "SECOA^S",
+            paper,
+            model_least: model.least,
+            model_most: model.most,
+            sent,
+        });
         rows.push(exact("SIES, the paper's", "32", 32, edges.sies_paper));
         rows.push(exact("SIES, ours, a PSR", "", 32, edges.sies));
     }
     out.rows("table5.csv", &rows)?;
-    let mut table = Table::new(["edge", "scheme", "the paper, bytes", "equations 10 and 11", "sent"]);
+    let mut table =
+        Table::new(["edge", "scheme", "the paper, bytes", "equations 10 and 11", "sent"]);
     for row in rows {
         let model = if (row.model_least - row.model_most).abs() < 0.5 {
             format!("{:.0}", row.model_least)
         } else {
             format!("{:.0} / {:.0}", row.model_least, row.model_most)
         };
-        table.row([row.edge.to_owned(), row.scheme.to_owned(), row.paper.to_owned(), model, thousands(row.sent)]);
+        table.row([
+            row.edge.to_owned(),
+            row.scheme.to_owned(),
+            row.paper.to_owned(),
+            model,
+            thousands(row.sent),
+        ]);
     }
     entries.push(
         Entry::new("sums-table-5", "Table V: bytes on an edge", COMMAND)

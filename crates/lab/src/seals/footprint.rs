@@ -29,8 +29,7 @@ pub struct Footprint {
 }
 
 /// The part that has table I's operations.
-const PRIMITIVES: &str =
-    "primitives of the paper's table I: digests of 10 bytes, signatures of 300, RSA and DSA without their digests";
+const PRIMITIVES: &str = "primitives of the paper's table I: digests of 10 bytes, signatures of 300, RSA and DSA without their digests";
 
 impl Footprint {
     /// Reads the texts of both files; what is wrong with a line is said.
@@ -38,9 +37,16 @@ impl Footprint {
     /// # Errors
     /// What is wrong, for people.
     pub fn read(parts: &str, levels: &str) -> Result<Self, String> {
-        let lines = csv::Reader::from_reader(parts.as_bytes()).deserialize().collect::<Result<Vec<Line>, _>>();
-        let levels = csv::Reader::from_reader(levels.as_bytes()).deserialize().collect::<Result<Vec<Levels>, _>>();
-        Ok(Self { lines: lines.map_err(|error| error.to_string())?, levels: levels.map_err(|error| error.to_string())? })
+        let lines = csv::Reader::from_reader(parts.as_bytes())
+            .deserialize()
+            .collect::<Result<Vec<Line>, _>>();
+        let levels = csv::Reader::from_reader(levels.as_bytes())
+            .deserialize()
+            .collect::<Result<Vec<Levels>, _>>();
+        Ok(Self {
+            lines: lines.map_err(|error| error.to_string())?,
+            levels: levels.map_err(|error| error.to_string())?,
+        })
     }
 
     /// How many of something a part takes.
@@ -78,7 +84,12 @@ impl Footprint {
     pub fn table(&self) -> Table {
         let mut table = Table::new(["part", "what", "unit", "counted"]);
         for line in &self.lines {
-            table.row([line.part.clone(), line.what.clone(), line.unit.clone(), thousands(rounded(line.value))]);
+            table.row([
+                line.part.clone(),
+                line.what.clone(),
+                line.unit.clone(),
+                thousands(rounded(line.value)),
+            ]);
         }
         table
     }
@@ -94,7 +105,10 @@ mod tests {
         let parts = "part,what,unit,value,bar\n\"star, L = 16\",\"an event of 4 bytes\",instructions,653,1000\n\"star, L = 16\",\"RAM\",bytes,1848,\n";
         let read = Footprint::read(parts, "levels,finest_rate,ram_bytes\n16,2^-15,1848\n").unwrap();
         assert_eq!(read.of_event("star, L = 16"), Some(653.0));
-        assert_eq!((read.of_event("star, L = 8"), read.of_epoch("star, L = 16"), read.primitive("MD5")), (None, None, None));
+        assert_eq!(
+            (read.of_event("star, L = 8"), read.of_epoch("star, L = 16"), read.primitive("MD5")),
+            (None, None, None)
+        );
         assert_eq!((read.ram_of_levels(16), read.ram_of_levels(8)), (Some(1848), None));
         assert_eq!(read.table().rows().len(), 2);
         assert!(Footprint::read("part,b\nx,2\n", "").is_err());
@@ -102,15 +116,33 @@ mod tests {
 
     #[test]
     fn the_files_of_the_checkout_are_read_and_have_what_the_models_need() {
-        let beside = |name: &str| std::fs::read_to_string(format!("{}/../../docs/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap();
-        let read = Footprint::read(&beside("footprint.csv"), &beside("footprint_levels.csv")).unwrap();
-        for name in ["MD5", "SHA-1", "SHA-256", "RSA-1024 signing", "DSA-512 signing", "Ed25519 signing", "P-256 signing"] {
+        let beside = |name: &str| {
+            std::fs::read_to_string(format!("{}/../../docs/{name}", env!("CARGO_MANIFEST_DIR")))
+                .unwrap()
+        };
+        let read =
+            Footprint::read(&beside("footprint.csv"), &beside("footprint_levels.csv")).unwrap();
+        for name in [
+            "MD5",
+            "SHA-1",
+            "SHA-256",
+            "RSA-1024 signing",
+            "DSA-512 signing",
+            "Ed25519 signing",
+            "P-256 signing",
+        ] {
             assert!(read.primitive(name).is_some_and(|count| count > 100.0), "{name}");
         }
         for part in ["star, L = 16", "tree, capacity 2^20"] {
             assert!(read.of_event(part).is_some() && read.of_epoch(part).is_some(), "{part}");
         }
-        assert!(read.number("all in one: star L = 16, Ed25519, source, receiver of a chain", "an epoch's end, signed").is_some());
+        assert!(
+            read.number(
+                "all in one: star L = 16, Ed25519, source, receiver of a chain",
+                "an epoch's end, signed"
+            )
+            .is_some()
+        );
         assert!((2..=32).all(|levels| read.ram_of_levels(levels).is_some()));
     }
 }

@@ -51,7 +51,8 @@ pub const TABLE_5: [(&str, f64, f64, f64); 5] = [
 ];
 
 /// Table VI: microseconds by degree.
-pub const TABLE_6: [(usize, f64); 6] = [(500, 4.219), (600, 5.035), (700, 5.933), (800, 7.078), (900, 7.925), (1000, 8.800)];
+pub const TABLE_6: [(usize, f64); 6] =
+    [(500, 4.219), (600, 5.035), (700, 5.933), (800, 7.078), (900, 7.925), (1000, 8.800)];
 
 /// Table VII: budget, events for the signature, events for verification.
 pub const TABLE_7: [(u64, u64, u64); 2] = [(500, 115_821, 35_038), (1000, 186_619, 70_296)];

@@ -1,7 +1,9 @@
 //! One node that hears frames from a test, and what it says.
 #![allow(dead_code, clippy::unwrap_used)]
 
-use moteseal_core::cast::recovery::{Event, LinkSet, Meter, Node, Now, Purpose, Relay, Settings, Timing};
+use moteseal_core::cast::recovery::{
+    Event, LinkSet, Meter, Node, Now, Purpose, Relay, Settings, Timing,
+};
 use moteseal_core::signature::Algorithm;
 use moteseal_core::wire::cast::{CastFrame, MAX_CAST_FRAME};
 use moteseal_core::wire::cbor::Writer;
@@ -59,15 +61,22 @@ pub(crate) fn node(authority: &Authority) -> (Receiver<'_>, MapStore) {
 /// A node that knows the sender and has accepted the chain.
 pub(crate) fn follower<'a>(authority: &'a Authority, speech: &Speech) -> (Receiver<'a>, MapStore) {
     let (mut node, mut store) = node(authority);
-    let certified = node.receive(at(0), RADIO, &encode(&CastFrame::Certificate(&speech.certificate)), &mut store).unwrap();
+    let certified = node
+        .receive(at(0), RADIO, &encode(&CastFrame::Certificate(&speech.certificate)), &mut store)
+        .unwrap();
     assert!(matches!(certified, Event::Certified { .. }), "{certified:?}");
-    let accepted = node.receive(at(0), RADIO, &encode(&CastFrame::Head(&speech.head)), &mut store).unwrap();
+    let accepted =
+        node.receive(at(0), RADIO, &encode(&CastFrame::Head(&speech.head)), &mut store).unwrap();
     assert!(matches!(accepted, Event::Accepted { .. }), "{accepted:?}");
     (node, store)
 }
 
 /// All that a node says up to a time, with the times.
-pub(crate) fn says(node: &mut Receiver<'_>, store: &mut MapStore, until: u64) -> Vec<(u64, Purpose, Vec<u8>)> {
+pub(crate) fn says(
+    node: &mut Receiver<'_>,
+    store: &mut MapStore,
+    until: u64,
+) -> Vec<(u64, Purpose, Vec<u8>)> {
     let (mut out, mut said) = (vec![0; MAX_CAST_FRAME], Vec::new());
     while let Some(due) = node.next_due().filter(|due| *due <= until) {
         while let Some(transmit) = node.poll(at(due), store, &mut out).unwrap() {

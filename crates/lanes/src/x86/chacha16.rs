@@ -3,9 +3,9 @@
 //! A word of the state is a vector with a lane a key, so that no word is ever moved; only the words that are used are summed.
 
 use core::arch::x86_64::{
-    __m512i, _mm512_add_epi32, _mm512_add_epi64, _mm512_and_si512, _mm512_loadu_si512, _mm512_maskz_mov_epi32,
-    _mm512_reduce_add_epi64, _mm512_rol_epi32, _mm512_set1_epi32, _mm512_set1_epi64, _mm512_setzero_si512, _mm512_srli_epi64,
-    _mm512_xor_si512,
+    __m512i, _mm512_add_epi32, _mm512_add_epi64, _mm512_and_si512, _mm512_loadu_si512,
+    _mm512_maskz_mov_epi32, _mm512_reduce_add_epi64, _mm512_rol_epi32, _mm512_set1_epi32,
+    _mm512_set1_epi64, _mm512_setzero_si512, _mm512_srli_epi64, _mm512_xor_si512,
 };
 
 use moteseal_core::sum::sies::{KeyLanes, WORDS};

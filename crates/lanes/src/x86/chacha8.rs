@@ -1,9 +1,9 @@
 //! The same as [`chacha16`](super::chacha16) with AVX2: the sixteen keys in two halves.
 
 use core::arch::x86_64::{
-    __m256i, _mm256_add_epi32, _mm256_add_epi64, _mm256_and_si256, _mm256_loadu_si256, _mm256_or_si256, _mm256_set1_epi32,
-    _mm256_set1_epi64x, _mm256_setzero_si256, _mm256_slli_epi32, _mm256_srli_epi32, _mm256_srli_epi64, _mm256_storeu_si256,
-    _mm256_xor_si256,
+    __m256i, _mm256_add_epi32, _mm256_add_epi64, _mm256_and_si256, _mm256_loadu_si256,
+    _mm256_or_si256, _mm256_set1_epi32, _mm256_set1_epi64x, _mm256_setzero_si256,
+    _mm256_slli_epi32, _mm256_srli_epi32, _mm256_srli_epi64, _mm256_storeu_si256, _mm256_xor_si256,
 };
 
 use moteseal_core::sum::sies::{KeyLanes, LANES, WORDS};
@@ -74,7 +74,10 @@ fn load(words: &[u32; LANES], from: usize) -> __m256i {
 fn quarter(s: &mut [__m256i; 16], a: usize, b: usize, c: usize, d: usize) {
     macro_rules! turn {
         ($word:expr, $left:literal) => {
-            _mm256_or_si256(_mm256_slli_epi32::<$left>($word), _mm256_srli_epi32::<{ 32 - $left }>($word))
+            _mm256_or_si256(
+                _mm256_slli_epi32::<$left>($word),
+                _mm256_srli_epi32::<{ 32 - $left }>($word),
+            )
         };
     }
     s[a] = _mm256_add_epi32(s[a], s[b]);

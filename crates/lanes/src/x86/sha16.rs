@@ -1,9 +1,10 @@
 //! SHA-256 of sixteen messages of one length side by side, a message a lane of AVX-512.
 
 use core::arch::x86_64::{
-    __m128i, __m512i, _mm_set_epi64x, _mm_storeu_si128, _mm512_add_epi32, _mm512_broadcast_i32x4, _mm512_extracti32x4_epi32,
-    _mm512_loadu_si512, _mm512_mask_mov_epi32, _mm512_or_si512, _mm512_ror_epi32, _mm512_set1_epi32, _mm512_shuffle_epi8,
-    _mm512_shuffle_i32x4, _mm512_slli_epi32, _mm512_srli_epi32, _mm512_ternarylogic_epi32, _mm512_unpackhi_epi32,
+    __m128i, __m512i, _mm_set_epi64x, _mm_storeu_si128, _mm512_add_epi32, _mm512_broadcast_i32x4,
+    _mm512_extracti32x4_epi32, _mm512_loadu_si512, _mm512_mask_mov_epi32, _mm512_or_si512,
+    _mm512_ror_epi32, _mm512_set1_epi32, _mm512_shuffle_epi8, _mm512_shuffle_i32x4,
+    _mm512_slli_epi32, _mm512_srli_epi32, _mm512_ternarylogic_epi32, _mm512_unpackhi_epi32,
     _mm512_unpackhi_epi64, _mm512_unpacklo_epi32, _mm512_unpacklo_epi64,
 };
 
@@ -175,8 +176,10 @@ fn transpose16(rows: [__m512i; 16]) -> [__m512i; 16] {
     let mut columns = rows;
     for i in 0..4 {
         let [a, b, c, d] = [blocks[i], blocks[4 + i], blocks[8 + i], blocks[12 + i]];
-        let (ab_low, ab_high) = (_mm512_shuffle_i32x4::<0x88>(a, b), _mm512_shuffle_i32x4::<0xdd>(a, b));
-        let (cd_low, cd_high) = (_mm512_shuffle_i32x4::<0x88>(c, d), _mm512_shuffle_i32x4::<0xdd>(c, d));
+        let (ab_low, ab_high) =
+            (_mm512_shuffle_i32x4::<0x88>(a, b), _mm512_shuffle_i32x4::<0xdd>(a, b));
+        let (cd_low, cd_high) =
+            (_mm512_shuffle_i32x4::<0x88>(c, d), _mm512_shuffle_i32x4::<0xdd>(c, d));
         columns[i] = _mm512_shuffle_i32x4::<0x88>(ab_low, cd_low);
         columns[4 + i] = _mm512_shuffle_i32x4::<0x88>(ab_high, cd_high);
         columns[8 + i] = _mm512_shuffle_i32x4::<0xdd>(ab_low, cd_low);
@@ -236,7 +239,9 @@ impl<'a> Message<'a> {
             None => &self.header,
             Some(at) if at < self.body.len() => &self.body[at],
             // Past the end it is the last one again.
-            Some(at) => &self.tail[usize::from(self.blocks > self.body.len() + 2 && at > self.body.len())],
+            Some(at) => {
+                &self.tail[usize::from(self.blocks > self.body.len() + 2 && at > self.body.len())]
+            }
         }
     }
 }
@@ -302,7 +307,9 @@ pub(super) fn chains(chains: &[Chain], out: &mut [Digest; LANES]) {
     for level in 0..levels {
         let mut mask = 0;
         for (lane, (row, chain)) in rows.iter_mut().zip(chains).enumerate() {
-            if let (true, Some(count)) = (usize::from(chain.from) <= level, chain.counters.as_slice().get(level)) {
+            if let (true, Some(count)) =
+                (usize::from(chain.from) <= level, chain.counters.as_slice().get(level))
+            {
                 row[..4].copy_from_slice(&count.to_be_bytes());
                 row[4..36].copy_from_slice(&chain.blocks[level].0);
                 mask |= 1 << lane;
@@ -332,7 +339,9 @@ pub(super) fn leaves(size: usize, records: &[u8], out: &mut [Digest]) -> usize {
     for (records, digests) in records.chunks_exact(LANES * size).zip(sixteens) {
         let mut states = States::initial();
         if size == 4 {
-            states.compress(words_of_four(records.first_chunk().expect("sixteen records of four bytes")));
+            states.compress(words_of_four(
+                records.first_chunk().expect("sixteen records of four bytes"),
+            ));
         } else {
             for index in 0..leaf_blocks(size) {
                 let mut blocks = [[0; 64]; LANES];
@@ -377,7 +386,8 @@ pub(super) fn nodes(children: &[Digest], out: &mut [Digest]) -> usize {
         let mut first = words(&blocks);
         let mut before = broadcast(1);
         for word in &mut first {
-            let moved = _mm512_or_si512(_mm512_slli_epi32::<24>(before), _mm512_srli_epi32::<8>(*word));
+            let moved =
+                _mm512_or_si512(_mm512_slli_epi32::<24>(before), _mm512_srli_epi32::<8>(*word));
             before = *word;
             *word = moved;
         }

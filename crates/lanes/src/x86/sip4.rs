@@ -1,8 +1,9 @@
 //! SipHash-2-4 of consecutive sequence numbers, 4 lanes of AVX2, two vectors at a time to fill the latency of each.
 
 use core::arch::x86_64::{
-    __m256i, _mm256_add_epi64, _mm256_or_si256, _mm256_set1_epi64x, _mm256_setr_epi8, _mm256_setr_epi64x, _mm256_shuffle_epi8,
-    _mm256_shuffle_epi32, _mm256_slli_epi64, _mm256_srli_epi64, _mm256_storeu_si256, _mm256_xor_si256,
+    __m256i, _mm256_add_epi64, _mm256_or_si256, _mm256_set1_epi64x, _mm256_setr_epi8,
+    _mm256_setr_epi64x, _mm256_shuffle_epi8, _mm256_shuffle_epi32, _mm256_slli_epi64,
+    _mm256_srli_epi64, _mm256_storeu_si256, _mm256_xor_si256,
 };
 
 use moteseal_core::level::SipKey;
@@ -29,7 +30,8 @@ fn rotate<const LEFT: i32, const RIGHT: i32>(v: __m256i) -> __m256i {
 #[target_feature(enable = "avx2")]
 fn rotate_16(v: __m256i) -> __m256i {
     let order = _mm256_setr_epi8(
-        6, 7, 0, 1, 2, 3, 4, 5, 14, 15, 8, 9, 10, 11, 12, 13, 6, 7, 0, 1, 2, 3, 4, 5, 14, 15, 8, 9, 10, 11, 12, 13,
+        6, 7, 0, 1, 2, 3, 4, 5, 14, 15, 8, 9, 10, 11, 12, 13, 6, 7, 0, 1, 2, 3, 4, 5, 14, 15, 8, 9,
+        10, 11, 12, 13,
     );
     _mm256_shuffle_epi8(v, order)
 }
@@ -53,7 +55,10 @@ impl Lanes {
     #[target_feature(enable = "avx2")]
     fn new(state: [u64; 4], levels: u8) -> Self {
         let [a, b, c, d] = state;
-        Self { state: [broadcast(a), broadcast(b), broadcast(c), broadcast(d)], stop: (1 << 63) >> levels.saturating_sub(1) }
+        Self {
+            state: [broadcast(a), broadcast(b), broadcast(c), broadcast(d)],
+            stop: (1 << 63) >> levels.saturating_sub(1),
+        }
     }
 
     /// The levels of the sequence numbers in two vectors.
@@ -122,7 +127,10 @@ impl Lanes {
 #[target_feature(enable = "avx2")]
 fn first_messages(first: u64) -> [__m256i; 2] {
     let first = broadcast(first);
-    [_mm256_add_epi64(first, _mm256_setr_epi64x(0, 1, 2, 3)), _mm256_add_epi64(first, _mm256_setr_epi64x(4, 5, 6, 7))]
+    [
+        _mm256_add_epi64(first, _mm256_setr_epi64x(0, 1, 2, 3)),
+        _mm256_add_epi64(first, _mm256_setr_epi64x(4, 5, 6, 7)),
+    ]
 }
 
 #[inline]

@@ -1,9 +1,10 @@
 //! SipHash-2-4 of consecutive sequence numbers, 8 lanes of AVX-512, two vectors at a time to fill the latency of each.
 
 use core::arch::x86_64::{
-    __m512i, _mm_storel_epi64, _mm512_add_epi64, _mm512_cmpeq_epi8_mask, _mm512_cmpgt_epu64_mask, _mm512_cvtepi64_epi8,
-    _mm512_loadu_si512, _mm512_lzcnt_epi64, _mm512_or_si512, _mm512_rol_epi64, _mm512_set1_epi8, _mm512_set1_epi64,
-    _mm512_setr_epi64, _mm512_setzero_si512, _mm512_slli_epi64, _mm512_sllv_epi64, _mm512_storeu_si512, _mm512_xor_si512,
+    __m512i, _mm_storel_epi64, _mm512_add_epi64, _mm512_cmpeq_epi8_mask, _mm512_cmpgt_epu64_mask,
+    _mm512_cvtepi64_epi8, _mm512_loadu_si512, _mm512_lzcnt_epi64, _mm512_or_si512,
+    _mm512_rol_epi64, _mm512_set1_epi8, _mm512_set1_epi64, _mm512_setr_epi64, _mm512_setzero_si512,
+    _mm512_slli_epi64, _mm512_sllv_epi64, _mm512_storeu_si512, _mm512_xor_si512,
 };
 
 use moteseal_core::level::SipKey;
@@ -158,7 +159,9 @@ pub(super) fn count(key: SipKey, levels: u8, n: u32, counts: &mut [u32]) {
                 bytes = _mm512_add_epi64(bytes, ones);
             }
             if _mm512_cmpgt_epu64_mask(_mm512_or_si512(pair[0], pair[1]), broadcast(7)) != 0 {
-                for level in pair.into_iter().flat_map(|level| unpack(level)).filter(|level| *level > 7) {
+                for level in
+                    pair.into_iter().flat_map(|level| unpack(level)).filter(|level| *level > 7)
+                {
                     counts[usize::from(level.to_le_bytes()[0])] += 1;
                 }
             }

@@ -81,7 +81,9 @@ async fn hear(socket: UdpSocket, own: SocketAddr, inbox: Arc<Inbox>) {
         match socket.recv_from(&mut buffer).await {
             Ok((_, from)) if is_same(from, own) => {}
             Ok((length, from)) => match buffer.get(..length) {
-                Some(frame) if length <= MAX_DATAGRAM => inbox.put(speaker(from), Bytes::copy_from_slice(frame)),
+                Some(frame) if length <= MAX_DATAGRAM => {
+                    inbox.put(speaker(from), Bytes::copy_from_slice(frame))
+                }
                 _ => inbox.refuse(),
             },
             Err(_) => tokio::time::sleep(PAUSE).await,
@@ -117,10 +119,14 @@ enum Place {
 impl Place {
     fn parse(url: &str, parsed: &Url) -> Result<Self, LinkError> {
         let bad = |cause: &str| bad_address(url, cause);
-        let host = parsed.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+        let host =
+            parsed.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
         let address: IpAddr = host.parse().map_err(|_| bad("it names no IP address of a group"))?;
         let port = parsed.port().filter(|port| *port > 0).ok_or_else(|| bad("it names no port"))?;
-        if !parsed.username().is_empty() || !matches!(parsed.path(), "" | "/") || parsed.fragment().is_some() {
+        if !parsed.username().is_empty()
+            || !matches!(parsed.path(), "" | "/")
+            || parsed.fragment().is_some()
+        {
             return Err(bad("only ?interface= and &ttl= may follow the port"));
         }
         let (mut interface, mut ttl) = (None, None);
@@ -136,7 +142,9 @@ impl Place {
         }
         let interface4 = |interface: Option<String>| match interface {
             None => Ok(Ipv4Addr::UNSPECIFIED),
-            Some(text) => text.parse().map_err(|_| bad("of IPv4, an interface is named by its address")),
+            Some(text) => {
+                text.parse().map_err(|_| bad("of IPv4, an interface is named by its address"))
+            }
         };
         match address {
             IpAddr::V4(group) if group.is_multicast() => Ok(Self::Multicast4 {
@@ -144,8 +152,13 @@ impl Place {
                 interface: interface4(interface)?,
                 ttl: ttl.unwrap_or(1),
             }),
-            IpAddr::V4(_) if ttl.is_some() => Err(bad("a broadcast is never routed, so a ttl says nothing")),
-            IpAddr::V4(to) => Ok(Self::Broadcast { to: SocketAddrV4::new(to, port), interface: interface4(interface)? }),
+            IpAddr::V4(_) if ttl.is_some() => {
+                Err(bad("a broadcast is never routed, so a ttl says nothing"))
+            }
+            IpAddr::V4(to) => Ok(Self::Broadcast {
+                to: SocketAddrV4::new(to, port),
+                interface: interface4(interface)?,
+            }),
             IpAddr::V6(group) if group.is_multicast() => {
                 let interface = interface.map_or(Ok(0), |named| index_of(url, &named))?;
                 let group = SocketAddrV6::new(group, port, 0, interface);
@@ -179,12 +192,21 @@ impl Place {
                 // Without being told to broadcast, the system lets nobody speak to a broadcast address: any other is one machine's.
                 let probe = new_socket(url, self.address())?;
                 if probe.connect(&self.address().into()).is_ok() {
-                    return Err(bad_address(url, &format!("{} is neither a group nor the address of a broadcast here", to.ip())));
+                    return Err(bad_address(
+                        url,
+                        &format!(
+                            "{} is neither a group nor the address of a broadcast here",
+                            to.ip()
+                        ),
+                    ));
                 }
-                socket.set_broadcast(true).and_then(|()| socket.bind(&SocketAddr::from((*interface, 0)).into()))
+                socket
+                    .set_broadcast(true)
+                    .and_then(|()| socket.bind(&SocketAddr::from((*interface, 0)).into()))
             }
         };
-        told.and_then(|()| socket.connect(&self.address().into())).map_err(|error| no_interface(url, &error))?;
+        told.and_then(|()| socket.connect(&self.address().into()))
+            .map_err(|error| no_interface(url, &error))?;
         into_tokio(url, socket)
     }
 
@@ -201,12 +223,24 @@ impl Place {
             _ => no_interface(url, &error),
         })?;
         let joined = match self {
-            Self::Multicast4 { group, interface, .. } => socket
-                .join_multicast_v4(group.ip(), interface)
-                .and_then(|()| if cfg!(target_os = "linux") { socket.set_multicast_all_v4(false) } else { Ok(()) }),
-            Self::Multicast6 { group, interface, .. } => socket
-                .join_multicast_v6(group.ip(), *interface)
-                .and_then(|()| if cfg!(target_os = "linux") { socket.set_multicast_all_v6(false) } else { Ok(()) }),
+            Self::Multicast4 { group, interface, .. } => {
+                socket.join_multicast_v4(group.ip(), interface).and_then(|()| {
+                    if cfg!(target_os = "linux") {
+                        socket.set_multicast_all_v4(false)
+                    } else {
+                        Ok(())
+                    }
+                })
+            }
+            Self::Multicast6 { group, interface, .. } => {
+                socket.join_multicast_v6(group.ip(), *interface).and_then(|()| {
+                    if cfg!(target_os = "linux") {
+                        socket.set_multicast_all_v6(false)
+                    } else {
+                        Ok(())
+                    }
+                })
+            }
             Self::Broadcast { .. } => Ok(()),
         };
         joined.map_err(|error| no_interface(url, &error))?;
@@ -216,18 +250,23 @@ impl Place {
 
 /// The number of a network interface, by its name or as it is.
 fn index_of(url: &str, named: &str) -> Result<u32, LinkError> {
-    let unknown =
-        || LinkError::NoSuchInterface { url: url.to_owned(), cause: format!("this machine has no interface {named:?}") };
+    let unknown = || LinkError::NoSuchInterface {
+        url: url.to_owned(),
+        cause: format!("this machine has no interface {named:?}"),
+    };
     if let Ok(index) = named.parse::<u32>() {
         return if index > 0 { Ok(index) } else { Err(unknown()) };
     }
-    let any = Socket::new(Domain::IPV6, Type::DGRAM, Some(Protocol::UDP)).map_err(|error| network_down(url, &error))?;
+    let any = Socket::new(Domain::IPV6, Type::DGRAM, Some(Protocol::UDP))
+        .map_err(|error| network_down(url, &error))?;
     rustix::net::netdevice::name_to_index(&any, named).map_err(|_| unknown())
 }
 
 fn new_socket(url: &str, address: SocketAddr) -> Result<Socket, LinkError> {
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP));
-    socket.and_then(|socket| socket.set_nonblocking(true).map(|()| socket)).map_err(|error| network_down(url, &error))
+    socket
+        .and_then(|socket| socket.set_nonblocking(true).map(|()| socket))
+        .map_err(|error| network_down(url, &error))
 }
 
 fn into_tokio(url: &str, socket: Socket) -> Result<UdpSocket, LinkError> {
@@ -260,7 +299,10 @@ mod tests {
         let full = Place::Multicast4 { group, interface: Ipv4Addr::new(192, 168, 1, 2), ttl: 32 };
         assert_eq!(place("udp://239.1.2.3:5000/?interface=192.168.1.2&ttl=32").unwrap(), full);
         let group = SocketAddrV6::new("ff05::1234".parse().unwrap(), 5000, 0, 7);
-        assert_eq!(place("udp://[ff05::1234]:5000?interface=7").unwrap(), Place::Multicast6 { group, interface: 7, ttl: 1 });
+        assert_eq!(
+            place("udp://[ff05::1234]:5000?interface=7").unwrap(),
+            Place::Multicast6 { group, interface: 7, ttl: 1 }
+        );
         let to = SocketAddrV4::new(Ipv4Addr::BROADCAST, 5000);
         let broadcast = Place::Broadcast { to, interface: Ipv4Addr::UNSPECIFIED };
         assert_eq!(place("udp://255.255.255.255:5000").unwrap(), broadcast);
@@ -286,7 +328,13 @@ mod tests {
             assert_eq!(refused.name(), "BadAddress", "{url}");
             assert!(refused.to_string().contains("udp://239.1.2.3:5000"), "{refused}");
         }
-        assert_eq!(place("udp://[ff05::1]:5000?interface=nothing0").unwrap_err().name(), "NoSuchInterface");
-        assert_eq!(place("udp://[ff05::1]:5000?interface=0").unwrap_err().name(), "NoSuchInterface");
+        assert_eq!(
+            place("udp://[ff05::1]:5000?interface=nothing0").unwrap_err().name(),
+            "NoSuchInterface"
+        );
+        assert_eq!(
+            place("udp://[ff05::1]:5000?interface=0").unwrap_err().name(),
+            "NoSuchInterface"
+        );
     }
 }

@@ -48,7 +48,14 @@ impl MqttBroadcast {
         let (connection, sender) = Connection::new(options, &url, client, false)?;
         let waiting = Arc::new(fair::Inbox::new(WAITING_BYTES));
         let inbox = Inbox { prefix: topics.cast("").into(), own, waiting };
-        let driver = Driver::start(connection, sender.clone(), options, vec![topics.cast("+")], inbox.clone(), None);
+        let driver = Driver::start(
+            connection,
+            sender.clone(),
+            options,
+            vec![topics.cast("+")],
+            inbox.clone(),
+            None,
+        );
         Ok(Self { sender, topic: topics.cast(name(own)), inbox, driver })
     }
 
@@ -91,7 +98,9 @@ impl driver::Inbox for Inbox {
         match topic.strip_prefix(self.prefix.as_bytes()).and_then(named) {
             Some(from) if from == self.own => {}
             // A slice of the connection's buffer would keep all of that alive.
-            Some(from) if payload.len() <= MAX_DATAGRAM => self.waiting.put(from, Bytes::copy_from_slice(payload)),
+            Some(from) if payload.len() <= MAX_DATAGRAM => {
+                self.waiting.put(from, Bytes::copy_from_slice(payload))
+            }
             _ => self.waiting.refuse(),
         }
     }

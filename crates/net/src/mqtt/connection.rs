@@ -57,7 +57,12 @@ pub(super) enum Sender {
 
 impl Sender {
     /// Publishes at least once. Waits for room, not for the broker.
-    pub(super) async fn publish(&self, topic: &str, retained: bool, payload: Bytes) -> Result<(), LinkError> {
+    pub(super) async fn publish(
+        &self,
+        topic: &str,
+        retained: bool,
+        payload: Bytes,
+    ) -> Result<(), LinkError> {
         self.publish_at(Quality::AtLeastOnce, topic, retained, payload).await
     }
 
@@ -88,11 +93,15 @@ impl Sender {
     pub(super) async fn subscribe(&self, topics: &[String]) -> Result<(), LinkError> {
         let closed = match self {
             Self::V3(client) => {
-                let filters = topics.iter().map(|topic| v4::SubscribeFilter::new(topic.clone(), v4::QoS::AtLeastOnce));
+                let filters = topics
+                    .iter()
+                    .map(|topic| v4::SubscribeFilter::new(topic.clone(), v4::QoS::AtLeastOnce));
                 client.subscribe_many(filters).await.is_err()
             }
             Self::V5(client) => {
-                let filters = topics.iter().map(|topic| v5::SubscribeFilter::new(topic.clone(), v5::QoS::AtLeastOnce));
+                let filters = topics
+                    .iter()
+                    .map(|topic| v5::SubscribeFilter::new(topic.clone(), v5::QoS::AtLeastOnce));
                 client.subscribe_many(filters).await.is_err()
             }
         };
@@ -114,27 +123,44 @@ enum Events {
 
 impl Connection {
     /// Nothing is sent yet. The session of a persistent client outlives its connections.
-    pub(super) fn new(options: &Options, url: &Url, client: String, is_persistent: bool) -> Result<(Self, Sender), LinkError> {
+    pub(super) fn new(
+        options: &Options,
+        url: &Url,
+        client: String,
+        is_persistent: bool,
+    ) -> Result<(Self, Sender), LinkError> {
         let tls = match url.scheme() {
             "mqtts" => {
-                let identity = options.identity.as_ref().map(|identity| (&*identity.certificate, &*identity.key));
+                let identity = options
+                    .identity
+                    .as_ref()
+                    .map(|identity| (&*identity.certificate, &*identity.key));
                 Some(Arc::new(tls::client_config(options.ca.as_deref(), identity)?))
             }
             _ => None,
         };
-        let host = url.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']').to_owned();
+        let host = url
+            .host_str()
+            .unwrap_or_default()
+            .trim_start_matches('[')
+            .trim_end_matches(']')
+            .to_owned();
         let port = url.port().unwrap_or(if tls.is_some() { 8883 } else { 1883 });
         let keep_alive = u16::try_from(options.keep_alive.as_secs()).unwrap_or(u16::MAX).max(1);
         let (sender, events) = match options.version {
             Version::V3 => {
                 let mut set = v4::MqttOptions::new(client, (host, port));
                 if let Some(tls) = tls {
-                    set.set_transport(v4::Transport::tls_with_config(v4::TlsConfiguration::Rustls(tls)));
+                    set.set_transport(v4::Transport::tls_with_config(
+                        v4::TlsConfiguration::Rustls(tls),
+                    ));
                 }
                 if let Some(login) = &options.login {
                     set.set_credentials(login.user.clone(), login.password.0.clone());
                 }
-                set.set_keep_alive(keep_alive).set_inflight(IN_FLIGHT).set_clean_session(!is_persistent);
+                set.set_keep_alive(keep_alive)
+                    .set_inflight(IN_FLIGHT)
+                    .set_clean_session(!is_persistent);
                 set.set_max_packet_size(MAX_PACKET as usize, MAX_PACKET as usize);
                 let (client, mut events) = v4::AsyncClient::builder(set).capacity(QUEUE).build();
                 events.network_options.set_tcp_nodelay(true);
@@ -143,15 +169,21 @@ impl Connection {
             Version::V5 => {
                 let mut set = v5::MqttOptions::new(client, (host, port));
                 if let Some(tls) = tls {
-                    set.set_transport(v5::Transport::tls_with_config(v5::TlsConfiguration::Rustls(tls)));
+                    set.set_transport(v5::Transport::tls_with_config(
+                        v5::TlsConfiguration::Rustls(tls),
+                    ));
                 }
                 if let Some(login) = &options.login {
                     set.set_credentials(login.user.clone(), login.password.0.clone());
                 }
-                set.set_keep_alive(keep_alive).set_outgoing_inflight_upper_limit(IN_FLIGHT).set_clean_start(!is_persistent);
+                set.set_keep_alive(keep_alive)
+                    .set_outgoing_inflight_upper_limit(IN_FLIGHT)
+                    .set_clean_start(!is_persistent);
                 set.set_max_packet_size(Some(MAX_PACKET));
                 if is_persistent {
-                    set.set_session_expiry_interval(Some(u32::try_from(SESSION.as_secs()).unwrap_or(u32::MAX)));
+                    set.set_session_expiry_interval(Some(
+                        u32::try_from(SESSION.as_secs()).unwrap_or(u32::MAX),
+                    ));
                     set.set_session_store(NothingOnItsWay { in_flight: IN_FLIGHT });
                 }
                 let mut network = set.network_options();
@@ -174,27 +206,48 @@ impl Connection {
                         Happened::Connected
                     }
                     v4::Incoming::SubAck(ack) => {
-                        let is_taken = |code: &v4::SubscribeReasonCode| matches!(code, v4::SubscribeReasonCode::Success(_));
-                        if ack.return_codes.iter().all(is_taken) { Happened::Subscribed } else { Happened::NotSubscribed }
+                        let is_taken = |code: &v4::SubscribeReasonCode| {
+                            matches!(code, v4::SubscribeReasonCode::Success(_))
+                        };
+                        if ack.return_codes.iter().all(is_taken) {
+                            Happened::Subscribed
+                        } else {
+                            Happened::NotSubscribed
+                        }
                     }
-                    v4::Incoming::Publish(publish) => Happened::Message { topic: publish.topic, payload: publish.payload },
+                    v4::Incoming::Publish(publish) => {
+                        Happened::Message { topic: publish.topic, payload: publish.payload }
+                    }
                     _ => Happened::Other,
                 }),
                 Ok(v4::Event::Outgoing(_)) => Ok(Happened::Other),
                 Err(error) => {
-                    use v4::ConnectReturnCode::{BadUserNamePassword, NotAuthorized, ServiceUnavailable};
+                    use v4::ConnectReturnCode::{
+                        BadUserNamePassword, NotAuthorized, ServiceUnavailable,
+                    };
                     use v4::mqttbytes::Error::PayloadSizeLimitExceeded;
                     let url = self.url.clone();
-                    if let v4::ConnectionError::MqttState(v4::StateError::Deserialization(PayloadSizeLimitExceeded { .. })) =
-                        error
+                    if let v4::ConnectionError::MqttState(v4::StateError::Deserialization(
+                        PayloadSizeLimitExceeded { .. },
+                    )) = error
                     {
                         // In a session that is kept, the broker would send that packet again and again.
                         events.mqtt_options.set_clean_session(true);
-                        return Err(LinkError::Unreachable { url, cause: "somebody sent a packet that is too long".to_owned() });
+                        return Err(LinkError::Unreachable {
+                            url,
+                            cause: "somebody sent a packet that is too long".to_owned(),
+                        });
                     }
-                    let v4::ConnectionError::ConnectionRefused(code) = error else { return Err(self.lost(&error)) };
+                    let v4::ConnectionError::ConnectionRefused(code) = error else {
+                        return Err(self.lost(&error));
+                    };
                     let cause = match code {
-                        ServiceUnavailable => return Err(LinkError::Unreachable { url, cause: "the broker is busy".to_owned() }),
+                        ServiceUnavailable => {
+                            return Err(LinkError::Unreachable {
+                                url,
+                                cause: "the broker is busy".to_owned(),
+                            });
+                        }
                         BadUserNamePassword => "wrong user or password".to_owned(),
                         NotAuthorized => "not authorized".to_owned(),
                         other => format!("{other:?}"),
@@ -211,33 +264,51 @@ impl Connection {
                         Happened::Connected
                     }
                     v5::Incoming::SubAck(ack) => {
-                        let is_taken = |code: &v5::SubscribeReasonCode| matches!(code, v5::SubscribeReasonCode::Success(_));
-                        if ack.return_codes.iter().all(is_taken) { Happened::Subscribed } else { Happened::NotSubscribed }
+                        let is_taken = |code: &v5::SubscribeReasonCode| {
+                            matches!(code, v5::SubscribeReasonCode::Success(_))
+                        };
+                        if ack.return_codes.iter().all(is_taken) {
+                            Happened::Subscribed
+                        } else {
+                            Happened::NotSubscribed
+                        }
                     }
-                    v5::Incoming::Publish(publish) => Happened::Message { topic: publish.topic, payload: publish.payload },
+                    v5::Incoming::Publish(publish) => {
+                        Happened::Message { topic: publish.topic, payload: publish.payload }
+                    }
                     _ => Happened::Other,
                 }),
                 Ok(_) => Ok(Happened::Other),
                 Err(error) => {
-                    use v5::ConnectReturnCode::{BadUserNamePassword, NotAuthorized, ServerBusy, ServerUnavailable};
+                    use v5::ConnectReturnCode::{
+                        BadUserNamePassword, NotAuthorized, ServerBusy, ServerUnavailable,
+                    };
                     use v5::StateError::{Deserialization, IncomingPacketTooLarge};
                     let url = self.url.clone();
                     if let v5::ConnectionError::MqttState(
-                        IncomingPacketTooLarge { .. } | Deserialization(v5::mqttbytes::Error::PayloadSizeLimitExceeded { .. }),
+                        IncomingPacketTooLarge { .. }
+                        | Deserialization(v5::mqttbytes::Error::PayloadSizeLimitExceeded { .. }),
                     ) = error
                     {
                         // A broker that knows our limit does not do this; one that does would do it again and again.
                         events.options.set_clean_start(true);
-                        return Err(LinkError::Unreachable { url, cause: "somebody sent a packet that is too long".to_owned() });
+                        return Err(LinkError::Unreachable {
+                            url,
+                            cause: "somebody sent a packet that is too long".to_owned(),
+                        });
                     }
                     let (v5::ConnectionError::ConnectionRefused(code)
-                    | v5::ConnectionError::MqttState(v5::StateError::ConnFail { reason: code })) = error
+                    | v5::ConnectionError::MqttState(v5::StateError::ConnFail { reason: code })) =
+                        error
                     else {
                         return Err(self.lost(&error));
                     };
                     let cause = match code {
                         ServerUnavailable | ServerBusy => {
-                            return Err(LinkError::Unreachable { url, cause: "the broker is busy".to_owned() });
+                            return Err(LinkError::Unreachable {
+                                url,
+                                cause: "the broker is busy".to_owned(),
+                            });
                         }
                         BadUserNamePassword => "wrong user or password".to_owned(),
                         NotAuthorized => "not authorized".to_owned(),
@@ -250,31 +321,38 @@ impl Connection {
     }
 
     pub(super) fn not_subscribed(&self) -> LinkError {
-        LinkError::Refused { url: self.url.clone(), cause: "it does not let us subscribe to our topics".to_owned() }
+        LinkError::Refused {
+            url: self.url.clone(),
+            cause: "it does not let us subscribe to our topics".to_owned(),
+        }
     }
 
     /// Why a connection came to nothing, where the broker did not say.
     fn lost(&self, error: &(dyn Error + 'static)) -> LinkError {
         let url = self.url.clone();
         match tls_error(error) {
-            Some(rustls::Error::InvalidCertificate(cause)) => {
-                LinkError::NotTrusted { url, cause: format!("the broker's certificate is not valid here: {cause:?}") }
-            }
-            Some(rustls::Error::AlertReceived(alert)) => {
-                LinkError::NotTrusted { url, cause: format!("the broker broke off the handshake: {alert:?}") }
-            }
-            Some(rustls::Error::InvalidMessage(_)) => {
-                LinkError::Unreachable { url, cause: "what answers there speaks no TLS; with mqtt:// it may".to_owned() }
-            }
+            Some(rustls::Error::InvalidCertificate(cause)) => LinkError::NotTrusted {
+                url,
+                cause: format!("the broker's certificate is not valid here: {cause:?}"),
+            },
+            Some(rustls::Error::AlertReceived(alert)) => LinkError::NotTrusted {
+                url,
+                cause: format!("the broker broke off the handshake: {alert:?}"),
+            },
+            Some(rustls::Error::InvalidMessage(_)) => LinkError::Unreachable {
+                url,
+                cause: "what answers there speaks no TLS; with mqtt:// it may".to_owned(),
+            },
             Some(other) => LinkError::Unreachable { url, cause: other.to_string() },
             None => {
                 let cause = innermost(error);
                 // Once connected, the client hands on of an I/O error only what it says; of TLS 1.3 that is when a broker that wants
                 // a certificate says so.
                 match cause.split_once("received fatal alert: ") {
-                    Some((_, alert)) => {
-                        LinkError::NotTrusted { url, cause: format!("the broker broke off the handshake: {alert}") }
-                    }
+                    Some((_, alert)) => LinkError::NotTrusted {
+                        url,
+                        cause: format!("the broker broke off the handshake: {alert}"),
+                    },
                     None => LinkError::Unreachable { url, cause },
                 }
             }

@@ -51,7 +51,8 @@ impl Driver {
     ) -> Self {
         let (tell, state) = watch::channel(State::Connecting);
         let connected = watch::Sender::new(());
-        let greet = tokio::spawn(greet(sender, subscriptions, announcements, connected.subscribe()));
+        let greet =
+            tokio::spawn(greet(sender, subscriptions, announcements, connected.subscribe()));
         let drive = tokio::spawn(drive(connection, options.backoff, inbox, tell, connected));
         Self { state, tasks: [greet.abort_handle(), drive.abort_handle()] }
     }
@@ -174,7 +175,9 @@ impl Inbox for HubInbox {
         let device = device.filter(|device| self.0.members.binary_search(device).is_ok());
         match device {
             // A slice of the connection's buffer would keep all of that alive.
-            Some(device) if payload.len() <= MAX_FRAME => self.0.waiting.put(device, Bytes::copy_from_slice(payload)),
+            Some(device) if payload.len() <= MAX_FRAME => {
+                self.0.waiting.put(device, Bytes::copy_from_slice(payload))
+            }
             _ => self.0.waiting.refuse(),
         }
     }
@@ -258,7 +261,9 @@ mod tests {
         let members = [[0xff; 8], [1; 8], [7; 8]];
         let inbox = HubInbox::new("up/".to_owned(), members.to_vec());
         let topic = |device: [u8; 8]| format!("up/{:016x}", u64::from_be_bytes(device));
-        let put = |device: [u8; 8], length: usize| inbox.put(topic(device).as_bytes(), &Bytes::from(vec![3; length]));
+        let put = |device: [u8; 8], length: usize| {
+            inbox.put(topic(device).as_bytes(), &Bytes::from(vec![3; length]))
+        };
         let strangers = 600_000;
         for number in 0..strangers {
             put((1_u64 << 32 | number).to_be_bytes(), 1);
@@ -269,7 +274,10 @@ mod tests {
         assert_eq!(inbox.dropped(), strangers);
         for _ in 0..2 {
             for device in members {
-                assert_eq!(inbox.next(None).await, Up { device, frame: Bytes::from(vec![3; 60_000]) });
+                assert_eq!(
+                    inbox.next(None).await,
+                    Up { device, frame: Bytes::from(vec![3; 60_000]) }
+                );
             }
         }
     }

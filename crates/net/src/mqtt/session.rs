@@ -6,7 +6,9 @@
 
 use std::pin::Pin;
 
-use rumqttc_v5::{PersistedAckMode, PersistedSession, SessionStore, SessionStoreError, SessionStoreKey};
+use rumqttc_v5::{
+    PersistedAckMode, PersistedSession, SessionStore, SessionStoreError, SessionStoreKey,
+};
 
 /// Remembers of every session that nothing was on its way.
 #[derive(Debug)]

@@ -54,21 +54,31 @@ pub(super) enum Port {
 impl Address {
     pub(super) fn parse(options: &Options) -> Result<Self, LinkError> {
         let text = options.address.clone();
-        let bad = |cause: &str| LinkError::BadAddress { url: text.clone(), cause: cause.to_owned(), example: EXAMPLE };
+        let bad = |cause: &str| LinkError::BadAddress {
+            url: text.clone(),
+            cause: cause.to_owned(),
+            example: EXAMPLE,
+        };
         if !BAUD.contains(&options.baud) {
             return Err(bad("its speed must be from 1200 to 4000000 baud"));
         }
         let place = if text.starts_with('/') {
             Place::Terminal { path: PathBuf::from(&text), baud: options.baud }
         } else {
-            let url = Url::parse(&text).map_err(|_| bad("it is neither a path from / on nor an address of TCP"))?;
-            let is_bare = matches!(url.path(), "" | "/") && url.query().is_none() && url.fragment().is_none();
+            let url = Url::parse(&text)
+                .map_err(|_| bad("it is neither a path from / on nor an address of TCP"))?;
+            let is_bare =
+                matches!(url.path(), "" | "/") && url.query().is_none() && url.fragment().is_none();
             let is_plain = is_bare && url.username().is_empty() && url.password().is_none();
             match (url.scheme(), url.host_str().filter(|host| !host.is_empty()), url.port()) {
                 ("tcp", Some(host), Some(port)) if is_plain => {
                     Place::Tcp { host: host.trim_matches(['[', ']']).to_owned(), port }
                 }
-                ("tcp", ..) => return Err(bad("an address of TCP is tcp://, a host, a port, and nothing else")),
+                ("tcp", ..) => {
+                    return Err(bad(
+                        "an address of TCP is tcp://, a host, a port, and nothing else",
+                    ));
+                }
                 _ => return Err(bad("it is neither a path from / on nor an address of TCP")),
             }
         };
@@ -83,12 +93,15 @@ impl Address {
     pub(super) async fn open(&self) -> Result<Port, LinkError> {
         match &self.place {
             Place::Tcp { host, port } => {
-                let connected = timeout(CONNECT_TIME, TcpStream::connect((host.as_str(), *port))).await;
-                let stream =
-                    connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(|error| self.down(&error))?;
+                let connected =
+                    timeout(CONNECT_TIME, TcpStream::connect((host.as_str(), *port))).await;
+                let stream = connected
+                    .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+                    .map_err(|error| self.down(&error))?;
                 // What these refuse to do makes the line slower, or a dead one known later.
                 let _ = stream.set_nodelay(true);
-                let _ = SockRef::from(&stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEP_ALIVE));
+                let _ = SockRef::from(&stream)
+                    .set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEP_ALIVE));
                 Ok(Port::Tcp(stream))
             }
             Place::Terminal { path, baud } => {
@@ -96,19 +109,32 @@ impl Address {
                 let mut open = File::options();
                 open.read(true).write(true).custom_flags(flags.bits().cast_signed());
                 let file = open.open(path).map_err(|error| match error.raw_os_error() {
-                    Some(code) if code == Errno::BUSY.raw_os_error() => LinkError::PortInUse { url: self.text.clone() },
+                    Some(code) if code == Errno::BUSY.raw_os_error() => {
+                        LinkError::PortInUse { url: self.text.clone() }
+                    }
                     _ => self.down(&error),
                 })?;
                 self.prepare(&file, *baud)?;
-                let both = || Ok((Receiver::from_file_unchecked(file.try_clone()?)?, Sender::from_file_unchecked(file)?));
-                both().map(|(reader, writer)| Port::Terminal(reader, writer)).map_err(|error: io::Error| self.down(&error))
+                let both = || {
+                    Ok((
+                        Receiver::from_file_unchecked(file.try_clone()?)?,
+                        Sender::from_file_unchecked(file)?,
+                    ))
+                };
+                both()
+                    .map(|(reader, writer)| Port::Terminal(reader, writer))
+                    .map_err(|error: io::Error| self.down(&error))
             }
         }
     }
 
     /// Takes a terminal for us alone, and makes it carry every byte as it is: 8 bits, no parity, no echo, no flow control.
     fn prepare(&self, file: &File, baud: u32) -> Result<(), LinkError> {
-        let bad = |cause: &str| LinkError::BadAddress { url: self.text.clone(), cause: cause.to_owned(), example: EXAMPLE };
+        let bad = |cause: &str| LinkError::BadAddress {
+            url: self.text.clone(),
+            cause: cause.to_owned(),
+            example: EXAMPLE,
+        };
         let mut settings = tcgetattr(file).map_err(|_| bad("it is not a serial port"))?;
         flock(file, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
             Errno::WOULDBLOCK => LinkError::PortInUse { url: self.text.clone() },
@@ -116,8 +142,12 @@ impl Address {
         })?;
         let _ = ioctl_tiocexcl(file);
         settings.make_raw();
-        settings.control_modes.remove(ControlModes::CSTOPB | ControlModes::PARENB | ControlModes::CRTSCTS);
-        settings.control_modes.insert(ControlModes::CS8 | ControlModes::CREAD | ControlModes::CLOCAL);
+        settings
+            .control_modes
+            .remove(ControlModes::CSTOPB | ControlModes::PARENB | ControlModes::CRTSCTS);
+        settings
+            .control_modes
+            .insert(ControlModes::CS8 | ControlModes::CREAD | ControlModes::CLOCAL);
         settings.set_speed(baud).map_err(|_| bad("the port does not have this speed"))?;
         // What came before goes: it is of nobody's session.
         tcsetattr(file, OptionalActions::Flush, &settings).map_err(|error| self.down(&error.into()))
@@ -125,7 +155,11 @@ impl Address {
 }
 
 impl AsyncRead for Port {
-    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_read(context, into),
             Self::Terminal(reader, _) => Pin::new(reader).poll_read(context, into),
@@ -134,7 +168,11 @@ impl AsyncRead for Port {
 }
 
 impl AsyncWrite for Port {
-    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
             Self::Terminal(_, writer) => Pin::new(writer).poll_write(context, bytes),

@@ -45,13 +45,25 @@ impl Broker {
         );
         match asks {
             Asks::Certificate => {
-                config += &format!("cafile {}\nrequire_certificate true\nallow_anonymous true\n", path("other.pem").display());
+                config += &format!(
+                    "cafile {}\nrequire_certificate true\nallow_anonymous true\n",
+                    path("other.pem").display()
+                );
             }
             Asks::Nothing => config += "allow_anonymous true\n",
             Asks::Password => {
                 let file = path("passwords");
-                let made = Command::new("mosquitto_passwd").arg("-c").arg("-b").arg(&file).args(["mote", "sesame"]).output();
-                assert!(made.expect("mosquitto_passwd is missing: run tools/setup.sh test").status.success());
+                let made = Command::new("mosquitto_passwd")
+                    .arg("-c")
+                    .arg("-b")
+                    .arg(&file)
+                    .args(["mote", "sesame"])
+                    .output();
+                assert!(
+                    made.expect("mosquitto_passwd is missing: run tools/setup.sh test")
+                        .status
+                        .success()
+                );
                 config += &format!("allow_anonymous false\npassword_file {}\n", file.display());
             }
         }
@@ -78,7 +90,12 @@ impl Broker {
         let file = self.path("payload");
         std::fs::write(&file, payload).unwrap();
         let arguments = ["-h", "127.0.0.1", "-q", "1", "-t", topic, "-p"];
-        let done = Command::new("mosquitto_pub").args(arguments).arg(self.tcp.to_string()).arg("-f").arg(file).status();
+        let done = Command::new("mosquitto_pub")
+            .args(arguments)
+            .arg(self.tcp.to_string())
+            .arg("-f")
+            .arg(file)
+            .status();
         assert!(done.unwrap().success());
     }
 
@@ -94,10 +111,20 @@ impl Broker {
         self.kill();
         let log = std::fs::File::create(self.path("log")).unwrap();
         // Where Debian has it: not in everybody's path.
-        let program = if Path::new("/usr/sbin/mosquitto").exists() { "/usr/sbin/mosquitto" } else { "mosquitto" };
+        let program = if Path::new("/usr/sbin/mosquitto").exists() {
+            "/usr/sbin/mosquitto"
+        } else {
+            "mosquitto"
+        };
         let mut command = Command::new(program);
-        command.arg("-c").arg(self.path("mosquitto.conf")).stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
-        self.process = Some(command.spawn().expect("mosquitto is missing: run tools/setup.sh test"));
+        command
+            .arg("-c")
+            .arg(self.path("mosquitto.conf"))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log);
+        self.process =
+            Some(command.spawn().expect("mosquitto is missing: run tools/setup.sh test"));
         for _ in 0..500 {
             if std::net::TcpStream::connect(("127.0.0.1", self.tls)).is_ok() {
                 return;
@@ -121,7 +148,12 @@ fn authority(name: &str) -> CertifiedIssuer<'static, KeyPair> {
     CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
 }
 
-fn issue(authority: &CertifiedIssuer<'static, KeyPair>, names: &[&str], certificate: &Path, key: &Path) {
+fn issue(
+    authority: &CertifiedIssuer<'static, KeyPair>,
+    names: &[&str],
+    certificate: &Path,
+    key: &Path,
+) {
     let own = KeyPair::generate().unwrap();
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
     let signed = CertificateParams::new(names).unwrap().signed_by(&own, authority).unwrap();

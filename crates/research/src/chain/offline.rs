@@ -21,7 +21,11 @@ fn link(context: &Context, event: &[u8], next: &Digest) -> Digest {
     Digest::of(&[&bytes])
 }
 
-fn head<'a>(context: &Context, events: impl DoubleEndedIterator<Item = &'a [u8]>, end: Digest) -> Digest {
+fn head<'a>(
+    context: &Context,
+    events: impl DoubleEndedIterator<Item = &'a [u8]>,
+    end: Digest,
+) -> Digest {
     events.rfold(end, |next, event| link(context, event, &next))
 }
 
@@ -30,7 +34,12 @@ impl Scheme for OfflineChain {
         "hash chaining (off-line)"
     }
 
-    fn seal(&self, context: &Context, signer: &dyn Signer, events: &[Vec<u8>]) -> Result<Sealed, SignError> {
+    fn seal(
+        &self,
+        context: &Context,
+        signer: &dyn Signer,
+        events: &[Vec<u8>],
+    ) -> Result<Sealed, SignError> {
         let head = head(context, events.iter().map(Vec::as_slice), END);
         let signature = signer.signature(&context.message("offline", &head.0))?.to_vec();
         let overhead = signature.len();
@@ -44,7 +53,12 @@ impl Scheme for OfflineChain {
     }
 
     /// Everything up to the last event that is wanted, and the digest of the rest.
-    fn serve(&self, context: &Context, sealed: &Sealed, ask: &Ask<'_>) -> Result<Vec<u8>, Unsupported> {
+    fn serve(
+        &self,
+        context: &Context,
+        sealed: &Sealed,
+        ask: &Ask<'_>,
+    ) -> Result<Vec<u8>, Unsupported> {
         let (sent, rest) = sealed.events.split_at(prefix(sealed.events.len(), ask));
         let mut out = Vec::new();
         put_u32(&mut out, sent.len());
@@ -54,13 +68,20 @@ impl Scheme for OfflineChain {
         Ok(out)
     }
 
-    fn open(&self, context: &Context, key: &PublicKey, served: &[u8], ask: &Ask<'_>) -> Result<Vec<Row>, OpenError> {
+    fn open(
+        &self,
+        context: &Context,
+        key: &PublicKey,
+        served: &[u8],
+        ask: &Ask<'_>,
+    ) -> Result<Vec<Row>, OpenError> {
         let mut input = Input(served);
         let count = input.u32()?;
         let events = input.events(context.framing, count)?;
         let next = input.digest()?;
         let head = head(context, events.iter().copied(), next);
-        key.verify(&context.message("offline", &head.0), input.signature()).map_err(|_| OpenError::NotAuthentic)?;
+        key.verify(&context.message("offline", &head.0), input.signature())
+            .map_err(|_| OpenError::NotAuthentic)?;
         suffices(events.len(), next == END, ask)?;
         scheme::pick(events, ask)
     }

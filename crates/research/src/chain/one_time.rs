@@ -33,13 +33,19 @@ impl<'s> OneTimeKey<'s> {
     }
 
     fn secret(&self, chain: usize) -> Digest {
-        Digest::of(&[b"moteseal/research/one-time/secret", self.seed, &self.number.to_be_bytes(), &[number(chain)]])
+        Digest::of(&[
+            b"moteseal/research/one-time/secret",
+            self.seed,
+            &self.number.to_be_bytes(),
+            &[number(chain)],
+        ])
     }
 
     /// The public key: the digest of all chains' ends.
     #[must_use]
     pub fn public(&self) -> Digest {
-        let ends: Vec<u8> = (0..CHAINS).flat_map(|chain| walk(chain, self.secret(chain), 0, TOP).0).collect();
+        let ends: Vec<u8> =
+            (0..CHAINS).flat_map(|chain| walk(chain, self.secret(chain), 0, TOP).0).collect();
         Digest::of(&[&ends])
     }
 
@@ -86,7 +92,9 @@ fn digits(digest: &Digest) -> [u8; CHAINS] {
 }
 
 fn walk(chain: usize, start: Digest, from: u8, to: u8) -> Digest {
-    (from..to).fold(start, |value, step| Digest::of(&[b"moteseal/research/one-time", &[number(chain), step], &value.0]))
+    (from..to).fold(start, |value, step| {
+        Digest::of(&[b"moteseal/research/one-time", &[number(chain), step], &value.0])
+    })
 }
 
 fn number(chain: usize) -> u8 {
@@ -116,7 +124,9 @@ mod tests {
 
     #[test]
     fn the_checksum_falls_when_a_digit_rises() {
-        let value = |digest: &Digest| digits(digest)[DIGITS..].iter().fold(0u32, |sum, &digit| sum << 4 | u32::from(digit));
+        let value = |digest: &Digest| {
+            digits(digest)[DIGITS..].iter().fold(0u32, |sum, &digit| sum << 4 | u32::from(digit))
+        };
         assert_eq!(value(&Digest([0; 32])), 64 * 15);
         assert_eq!(value(&Digest([0xff; 32])), 0);
         let mut digest = Digest([0x33; 32]);

@@ -42,19 +42,36 @@ impl Scheme for OnlineChain {
     }
 
     /// `digests` are the one-time public keys; `signatures` the device's, then one a message, then that of the end.
-    fn seal(&self, context: &Context, signer: &dyn Signer, events: &[Vec<u8>]) -> Result<Sealed, SignError> {
+    fn seal(
+        &self,
+        context: &Context,
+        signer: &dyn Signer,
+        events: &[Vec<u8>],
+    ) -> Result<Sealed, SignError> {
         let keys = (0..=events.len() as u64).map(|number| OneTimeKey::new(&self.seed, number));
         let digests: Vec<Digest> = keys.clone().map(|key| key.public()).collect();
-        let mut signatures = vec![signer.signature(&context.message("online", &digests[0].0))?.to_vec()];
+        let mut signatures =
+            vec![signer.signature(&context.message("online", &digests[0].0))?.to_vec()];
         for (at, key) in keys.enumerate() {
             let event = events.get(at).map(Vec::as_slice);
             signatures.push(key.sign(&digest(event, digests.get(at + 1).unwrap_or(&Digest::NULL))));
         }
         let overhead = digests.len() * 32 + signatures.iter().map(Vec::len).sum::<usize>();
-        Ok(Sealed { algorithm: signer.algorithm(), events: events.to_vec(), signatures, digests, overhead })
+        Ok(Sealed {
+            algorithm: signer.algorithm(),
+            events: events.to_vec(),
+            signatures,
+            digests,
+            overhead,
+        })
     }
 
-    fn serve(&self, context: &Context, sealed: &Sealed, ask: &Ask<'_>) -> Result<Vec<u8>, Unsupported> {
+    fn serve(
+        &self,
+        context: &Context,
+        sealed: &Sealed,
+        ask: &Ask<'_>,
+    ) -> Result<Vec<u8>, Unsupported> {
         let count = prefix(sealed.events.len(), ask);
         let mut out = Vec::new();
         put_u32(&mut out, count);
@@ -72,7 +89,13 @@ impl Scheme for OnlineChain {
         Ok(out)
     }
 
-    fn open(&self, context: &Context, key: &PublicKey, served: &[u8], ask: &Ask<'_>) -> Result<Vec<Row>, OpenError> {
+    fn open(
+        &self,
+        context: &Context,
+        key: &PublicKey,
+        served: &[u8],
+        ask: &Ask<'_>,
+    ) -> Result<Vec<Row>, OpenError> {
         let mut input = Input(served);
         let count = input.u32()?;
         let whole = match input.take(1)? {
@@ -93,10 +116,14 @@ impl Scheme for OnlineChain {
             events.push(event);
             one_time = next;
         }
-        if whole && implied_key(&digest(None, &Digest::NULL), input.take(SIGNATURE_BYTES)?) != Some(one_time) {
+        if whole
+            && implied_key(&digest(None, &Digest::NULL), input.take(SIGNATURE_BYTES)?)
+                != Some(one_time)
+        {
             return Err(OpenError::NotAuthentic);
         }
-        key.verify(&context.message("online", &first.0), input.signature()).map_err(|_| OpenError::NotAuthentic)?;
+        key.verify(&context.message("online", &first.0), input.signature())
+            .map_err(|_| OpenError::NotAuthentic)?;
         suffices(events.len(), whole, ask)?;
         scheme::pick(events, ask)
     }

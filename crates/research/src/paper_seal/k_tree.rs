@@ -31,7 +31,10 @@ impl<H: Hash> KTree<H> {
         let mut level: Vec<_> = events.into_iter().map(|event| H::of(&[event])).collect();
         let leaves = level.len();
         while level.len() > 1 {
-            let above = level.chunks(degree).map(|group| if let [alone] = group { *alone } else { node::<H>(group) }).collect();
+            let above = level
+                .chunks(degree)
+                .map(|group| if let [alone] = group { *alone } else { node::<H>(group) })
+                .collect();
             levels.push(std::mem::replace(&mut level, above));
         }
         Self { degree, leaves, levels, root: level.first().copied().unwrap_or_default() }
@@ -74,7 +77,10 @@ impl<H: Hash> KTree<H> {
             let first = at - at % self.degree;
             let group = &level[first..level.len().min(first + self.degree)];
             let (before, after) = group.split_at(at - first);
-            before.iter().chain(&after[1..]).for_each(|digest| out.extend_from_slice(digest.as_ref()));
+            before
+                .iter()
+                .chain(&after[1..])
+                .for_each(|digest| out.extend_from_slice(digest.as_ref()));
             at /= self.degree;
         }
         Ok(())
@@ -82,7 +88,13 @@ impl<H: Hash> KTree<H> {
 
     /// The root that a packet's event gives, of a tree with so many leaves; `None` if the packet is of another length.
     #[must_use]
-    pub fn root_of(degree: usize, leaves: usize, seq: usize, event: &[u8], siblings: &[u8]) -> Option<H::Digest> {
+    pub fn root_of(
+        degree: usize,
+        leaves: usize,
+        seq: usize,
+        event: &[u8],
+        siblings: &[u8],
+    ) -> Option<H::Digest> {
         let (mut at, mut nodes, mut digest, mut rest) = (seq, leaves, H::of(&[event]), siblings);
         if seq >= leaves {
             return None;
@@ -120,8 +132,14 @@ mod tests {
                 let mut packet = Vec::new();
                 for (seq, event) in events.iter().enumerate() {
                     tree.packet(seq, event, &mut packet).unwrap();
-                    let root = |packet: &[u8]| KTree::<Md5>::root_of(degree, events.len(), seq, &packet[..4], &packet[4..]);
-                    assert_eq!(root(&packet), Some(*tree.root()), "degree {degree}, {count} events, number {seq}");
+                    let root = |packet: &[u8]| {
+                        KTree::<Md5>::root_of(degree, events.len(), seq, &packet[..4], &packet[4..])
+                    };
+                    assert_eq!(
+                        root(&packet),
+                        Some(*tree.root()),
+                        "degree {degree}, {count} events, number {seq}"
+                    );
                     let last = packet.len() - 1;
                     packet[last] ^= 1;
                     assert_ne!(root(&packet), Some(*tree.root()));
@@ -135,7 +153,10 @@ mod tests {
     fn of_degree_two_it_is_the_tree_that_a_signer_builds() {
         let events = events(37);
         let nodes = Nodes::<Sha256>::of(events.iter().map(|event| &event[..]));
-        assert_eq!(*KTree::<Sha256>::build(2, events.iter().map(|event| &event[..])).root(), nodes.root());
+        assert_eq!(
+            *KTree::<Sha256>::build(2, events.iter().map(|event| &event[..])).root(),
+            nodes.root()
+        );
     }
 
     #[test]
@@ -147,7 +168,9 @@ mod tests {
             let part = KTree::<Md5>::first_part(degree, 3);
             assert_eq!((part.height(), whole.height()), (3, 3));
             for seq in [0, 1, degree * degree - 1] {
-                let mut length = |tree: &KTree<Md5>| tree.packet(seq, b"4444", &mut packet).map(|()| packet.len());
+                let mut length = |tree: &KTree<Md5>| {
+                    tree.packet(seq, b"4444", &mut packet).map(|()| packet.len())
+                };
                 assert_eq!(length(&part), length(&whole));
             }
         }

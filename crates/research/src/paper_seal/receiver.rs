@@ -22,7 +22,15 @@ impl<H: Hash> Receiver<H> {
     /// With room for so many nodes.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
-        Self { capacity, cached: 0, tree: 0, root: H::Digest::default(), levels: Vec::new(), cache: Vec::new(), path: Vec::new() }
+        Self {
+            capacity,
+            cached: 0,
+            tree: 0,
+            root: H::Digest::default(),
+            levels: Vec::new(),
+            cache: Vec::new(),
+            path: Vec::new(),
+        }
     }
 
     /// Begins with a tree of so many leaves, whose root a signature has proven.
@@ -72,7 +80,8 @@ impl<H: Hash> Receiver<H> {
             if beside < nodes {
                 let Some(&sibling) = given.next() else { return false };
                 self.path.push((start + beside, sibling));
-                let (left, right) = if at < beside { (&digest, &sibling) } else { (&sibling, &digest) };
+                let (left, right) =
+                    if at < beside { (&digest, &sibling) } else { (&sibling, &digest) };
                 digest = H::of(&[left.as_ref(), right.as_ref()]);
             }
             at /= 2;

@@ -48,8 +48,13 @@ impl<H: Hash> Star<H> {
     /// The digest over all levels, each with its number.
     #[must_use]
     pub fn root(&self) -> H::Digest {
-        let numbers: Vec<[u8; 1]> = (0..self.0.len()).map(|level| [u8::try_from(level).unwrap_or(u8::MAX)]).collect();
-        let parts: Vec<&[u8]> = numbers.iter().zip(&self.0).flat_map(|(number, digest)| [&number[..], digest.as_ref()]).collect();
+        let numbers: Vec<[u8; 1]> =
+            (0..self.0.len()).map(|level| [u8::try_from(level).unwrap_or(u8::MAX)]).collect();
+        let parts: Vec<&[u8]> = numbers
+            .iter()
+            .zip(&self.0)
+            .flat_map(|(number, digest)| [&number[..], digest.as_ref()])
+            .collect();
         H::of(&parts)
     }
 }
@@ -65,7 +70,9 @@ pub fn cover(rate: f64, units: usize) -> u64 {
         return (1 << (last + 1)) - 1;
     }
     // Level i has 2^(last - 1 - i) steps; the last one has one, as the one before it.
-    (0..last).filter(|level| steps >> (last - 1 - level) & 1 == 1).fold(0, |mask, level| mask | 1 << level)
+    (0..last)
+        .filter(|level| steps >> (last - 1 - level) & 1 == 1)
+        .fold(0, |mask, level| mask | 1 << level)
 }
 
 #[cfg(test)]
@@ -83,8 +90,12 @@ mod tests {
         let levels: Vec<_> = events().iter().map(|event| device.push(event)).collect();
         for mask in [0_u64, 0b10010, 0b11111] {
             let mut verifier = Star::<Md5>::new(5);
-            (0..5).filter(|level| mask >> level & 1 == 0).for_each(|level| verifier.adopt(level, device.digest(level)));
-            for (event, &level) in events().iter().zip(&levels).filter(|(_, level)| mask >> **level & 1 == 1) {
+            (0..5)
+                .filter(|level| mask >> level & 1 == 0)
+                .for_each(|level| verifier.adopt(level, device.digest(level)));
+            for (event, &level) in
+                events().iter().zip(&levels).filter(|(_, level)| mask >> **level & 1 == 1)
+            {
                 assert_eq!(verifier.level(event), level);
                 verifier.fold(level, event);
             }
@@ -94,7 +105,8 @@ mod tests {
 
     #[test]
     fn the_step_is_the_papers_and_that_of_the_star_over_sha_256() {
-        let (mut wide, mut narrow) = (crate::RunningStar::new(), Star::<Sha256>::new(usize::from(crate::content::LEVELS)));
+        let (mut wide, mut narrow) =
+            (crate::RunningStar::new(), Star::<Sha256>::new(usize::from(crate::content::LEVELS)));
         for event in events() {
             assert_eq!(usize::from(wide.push(&event)), narrow.push(&event));
         }
@@ -108,11 +120,18 @@ mod tests {
         assert_eq!((cover(1.0, 4), cover(0.625, 4), cover(0.01, 1)), (0b1111, 0b101, 0b1));
         for units in 1..12_usize {
             for percent in 1..=100 {
-                let (rate, mask) = (f64::from(percent) / 100.0, cover(f64::from(percent) / 100.0, units));
+                let (rate, mask) =
+                    (f64::from(percent) / 100.0, cover(f64::from(percent) / 100.0, units));
                 let finest = 0.5_f64.powi(units as i32 - 1);
-                let share = |level: usize| if level + 1 == units { finest } else { 0.5_f64.powi(level as i32 + 1) };
-                let covered: f64 = (0..units).filter(|level| mask >> level & 1 == 1).map(share).sum();
-                assert!(covered >= rate - 1e-9 && covered < rate + finest, "{percent} % from {units} units: {covered}");
+                let share = |level: usize| {
+                    if level + 1 == units { finest } else { 0.5_f64.powi(level as i32 + 1) }
+                };
+                let covered: f64 =
+                    (0..units).filter(|level| mask >> level & 1 == 1).map(share).sum();
+                assert!(
+                    covered >= rate - 1e-9 && covered < rate + finest,
+                    "{percent} % from {units} units: {covered}"
+                );
             }
         }
     }

@@ -61,7 +61,9 @@ impl<H: Hash> Nodes<H> {
         while let Some(below) = levels.last()
             && below.len() > 1
         {
-            let above = below.chunks(2).map(|pair| if let [left, right] = pair { node::<H>(left, right) } else { pair[0] });
+            let above = below.chunks(2).map(|pair| {
+                if let [left, right] = pair { node::<H>(left, right) } else { pair[0] }
+            });
             levels.push(above.collect());
         }
         Self(levels)
@@ -104,8 +106,10 @@ mod tests {
             let mut signer = TreeSigner::<Md5>::new(units);
             let mut roots: Vec<_> = events.iter().filter_map(|event| signer.push(event)).collect();
             roots.extend(signer.close());
-            let expected: Vec<_> =
-                events.chunks(size).map(|events| Nodes::<Md5>::of(events.iter().map(|event| &event[..])).root()).collect();
+            let expected: Vec<_> = events
+                .chunks(size)
+                .map(|events| Nodes::<Md5>::of(events.iter().map(|event| &event[..])).root())
+                .collect();
             assert_eq!(roots, expected, "{units} units");
             assert_eq!(signer.close(), None);
         }
@@ -116,6 +120,9 @@ mod tests {
         let events = events(1000);
         let mut signer = TreeSigner::<Sha256>::new(64);
         assert!(events.iter().all(|event| signer.push(event).is_none()));
-        assert_eq!(signer.close(), Some(Nodes::<Sha256>::of(events.iter().map(|event| &event[..])).root()));
+        assert_eq!(
+            signer.close(),
+            Some(Nodes::<Sha256>::of(events.iter().map(|event| &event[..])).root())
+        );
     }
 }

@@ -24,9 +24,10 @@ impl Claim {
     #[must_use]
     pub fn merge(mut claims: Vec<Self>) -> Option<Self> {
         claims.sort_unstable_by_key(|claim| (claim.value, std::cmp::Reverse(claim.source)));
-        claims
-            .into_iter()
-            .reduce(|low, high| Self { seal: low.seal.roll(u32::from(high.value - low.value)).fold(high.seal), ..high })
+        claims.into_iter().reduce(|low, high| Self {
+            seal: low.seal.roll(u32::from(high.value - low.value)).fold(high.seal),
+            ..high
+        })
     }
 }
 
@@ -85,7 +86,11 @@ impl Querier {
         }
         let mut seeds = Folding::new();
         self.keys.iter().for_each(|key| seeds.add(&key.seed(epoch, instance)));
-        if seeds.seal().roll(claim.value.into()) == claim.seal { Ok(claim.value) } else { Err(Refused::Deflated) }
+        if seeds.seal().roll(claim.value.into()) == claim.seal {
+            Ok(claim.value)
+        } else {
+            Err(Refused::Deflated)
+        }
     }
 
     pub(super) fn certificate(
@@ -95,7 +100,10 @@ impl Querier {
         source: u32,
         value: u8,
     ) -> Result<[u8; CERTIFICATE_BYTES], Refused> {
-        let key = usize::try_from(source).ok().and_then(|source| self.keys.get(source)).ok_or(Refused::UnknownSource)?;
+        let key = usize::try_from(source)
+            .ok()
+            .and_then(|source| self.keys.get(source))
+            .ok_or(Refused::UnknownSource)?;
         Ok(key.certificate(epoch, instance, value))
     }
 }

@@ -26,7 +26,8 @@ impl Sketch {
         let instance = |instance: u32| {
             let seed = mix(items ^ u64::from(instance));
             // The most leading zeros are the smallest hash's.
-            let smallest = (0..value).map(|unit| mix(seed.wrapping_add(unit.wrapping_mul(GOLDEN)))).min();
+            let smallest =
+                (0..value).map(|unit| mix(seed.wrapping_add(unit.wrapping_mul(GOLDEN)))).min();
             smallest.map_or(0, zeros)
         };
         Self((0..instances).map(instance).collect())
@@ -38,7 +39,8 @@ impl Sketch {
     #[allow(clippy::cast_precision_loss)]
     pub fn drawn(instances: u32, value: u64, uniform: &mut dyn FnMut() -> f64) -> Self {
         // No hash has more than k zeros with probability (1 - 2^-(k+1))^v; 64 zeros have probability 0 in a double anyhow.
-        let within: Vec<f64> = (1..=64).map(|k| (value as f64) * (-0.5_f64.powi(k)).ln_1p()).collect();
+        let within: Vec<f64> =
+            (1..=64).map(|k| (value as f64) * (-0.5_f64.powi(k)).ln_1p()).collect();
         #[allow(clippy::cast_possible_truncation)]
         let instance = |chance: f64| within.partition_point(|&most| most < chance.ln()) as u8;
         Self((0..instances).map(|_| instance(uniform())).collect())
@@ -71,7 +73,10 @@ pub struct Estimate {
 impl Estimate {
     #[allow(clippy::cast_precision_loss)]
     pub(super) fn of(maxima: &[u8]) -> Self {
-        Self { mean: maxima.iter().map(|&value| f64::from(value)).sum::<f64>() / maxima.len().max(1) as f64 }
+        Self {
+            mean: maxima.iter().map(|&value| f64::from(value)).sum::<f64>()
+                / maxima.len().max(1) as f64,
+        }
     }
 
     /// `2^mean`, as section II.D has it. A quarter too large: the mean of the maxima exceeds the logarithm of the sum by a third.

@@ -23,15 +23,19 @@ impl Partial {
         if children.iter().any(|child| child.claims.len() != sketches) {
             return None;
         }
-        let mut children: Vec<_> = children.into_iter().map(|child| child.claims.into_iter()).collect();
-        let claims = (0..sketches).map(|_| Claim::merge(children.iter_mut().filter_map(Iterator::next).collect()));
+        let mut children: Vec<_> =
+            children.into_iter().map(|child| child.claims.into_iter()).collect();
+        let claims = (0..sketches)
+            .map(|_| Claim::merge(children.iter_mut().filter_map(Iterator::next).collect()));
         Some(Self { claims: claims.collect::<Option<_>>()? })
     }
 
     /// As it travels: all values, then all sources, certificates, SEALs.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(self.claims.len() * (1 + SOURCE_BYTES + CERTIFICATE_BYTES + SEAL_BYTES));
+        let mut bytes = Vec::with_capacity(
+            self.claims.len() * (1 + SOURCE_BYTES + CERTIFICATE_BYTES + SEAL_BYTES),
+        );
         bytes.extend(self.claims.iter().map(|claim| claim.value));
         self.claims.iter().for_each(|claim| bytes.extend(claim.source.to_be_bytes()));
         self.claims.iter().for_each(|claim| bytes.extend(claim.certificate));
@@ -98,7 +102,12 @@ impl Source {
     /// The same of a sketch that is there already.
     #[must_use]
     pub fn report_sketch(&self, epoch: u64, sketch: &Sketch) -> Partial {
-        Partial { claims: (0..).zip(sketch.values()).map(|(instance, &value)| self.0.claim(epoch, instance, value)).collect() }
+        Partial {
+            claims: (0..)
+                .zip(sketch.values())
+                .map(|(instance, &value)| self.0.claim(epoch, instance, value))
+                .collect(),
+        }
     }
 }
 
@@ -122,7 +131,10 @@ impl Querier {
         let mut positions: Vec<u8> = result.values.clone();
         positions.sort_unstable();
         positions.dedup();
-        if count == 0 || [result.values.len(), result.sources.len()] != [count; 2] || result.seals.len() != positions.len() {
+        if count == 0
+            || [result.values.len(), result.sources.len()] != [count; 2]
+            || result.seals.len() != positions.len()
+        {
             return Err(Refused::Malformed);
         }
 
@@ -138,9 +150,12 @@ impl Querier {
         for key in &self.0.keys {
             (0..sketches).for_each(|instance| seeds.add(&key.seed(epoch, instance)));
         }
-        let collected = positions.iter().copied().zip(result.seals.iter().copied()).reduce(rolled_up);
+        let collected =
+            positions.iter().copied().zip(result.seals.iter().copied()).reduce(rolled_up);
         match collected {
-            Some((position, seal)) if seeds.seal().roll(position.into()) == seal => Ok(Estimate::of(&result.values)),
+            Some((position, seal)) if seeds.seal().roll(position.into()) == seal => {
+                Ok(Estimate::of(&result.values))
+            }
             _ => Err(Refused::Deflated),
         }
     }
@@ -151,21 +166,31 @@ impl Querier {
     #[must_use]
     pub fn as_aggregated(&self, epoch: u64, sketches: &[Sketch]) -> Option<Final> {
         let instances = sketches.first()?.values().len();
-        if sketches.len() != self.0.keys.len() || sketches.iter().any(|sketch| sketch.values().len() != instances) {
+        if sketches.len() != self.0.keys.len()
+            || sketches.iter().any(|sketch| sketch.values().len() != instances)
+        {
             return None;
         }
         let mut seals = Positions::default();
-        let mut result =
-            Final { values: Vec::new(), sources: Vec::new(), certificate: [0; CERTIFICATE_BYTES], seals: Vec::new() };
+        let mut result = Final {
+            values: Vec::new(),
+            sources: Vec::new(),
+            certificate: [0; CERTIFICATE_BYTES],
+            seals: Vec::new(),
+        };
         for (instance, place) in (0..).zip(0..instances) {
-            let values = (0_u32..).zip(sketches).filter_map(|(source, sketch)| Some((*sketch.values().get(place)?, source)));
-            let (value, std::cmp::Reverse(source)) = values.map(|(value, source)| (value, std::cmp::Reverse(source))).max()?;
+            let values = (0_u32..)
+                .zip(sketches)
+                .filter_map(|(source, sketch)| Some((*sketch.values().get(place)?, source)));
+            let (value, std::cmp::Reverse(source)) =
+                values.map(|(value, source)| (value, std::cmp::Reverse(source))).max()?;
             let mut seeds = Folding::new();
             self.0.keys.iter().for_each(|key| seeds.add(&key.seed(epoch, instance)));
             seals.add(value, seeds.seal().roll(value.into()));
             result.values.push(value);
             result.sources.push(source);
-            result.certificate = xor([result.certificate, self.0.certificate(epoch, instance, source, value).ok()?]);
+            result.certificate =
+                xor([result.certificate, self.0.certificate(epoch, instance, source, value).ok()?]);
         }
         result.seals = seals.0.into_iter().map(|(_, seal)| seal).collect();
         Some(result)

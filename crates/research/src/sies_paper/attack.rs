@@ -11,7 +11,12 @@ use crate::prf::{KEY_BYTES, hm256};
 ///
 /// `None` if an answer is no residue, or the difference is 0.
 #[must_use]
-pub fn epoch_key_of_two(first: &[u8; 32], second: &[u8; 32], difference: i64, value_shift: u32) -> Option<[u8; 32]> {
+pub fn epoch_key_of_two(
+    first: &[u8; 32],
+    second: &[u8; 32],
+    difference: i64,
+    value_shift: u32,
+) -> Option<[u8; 32]> {
     let gap = subtract(&from_bytes(first)?, &from_bytes(second)?);
     Some(to_bytes(&multiply(&gap, &invert(&shifted(difference, value_shift))?)))
 }
@@ -19,15 +24,28 @@ pub fn epoch_key_of_two(first: &[u8; 32], second: &[u8; 32], difference: i64, va
 /// The same two answers used without knowing anything: adding their difference `times` to a sum of that epoch bends it by `times`
 /// what the readings differ by. `None` if one of the records is no residue.
 #[must_use]
-pub fn bend_by_two(sum: &[u8; 32], first: &[u8; 32], second: &[u8; 32], times: i64) -> Option<[u8; 32]> {
+pub fn bend_by_two(
+    sum: &[u8; 32],
+    first: &[u8; 32],
+    second: &[u8; 32],
+    times: i64,
+) -> Option<[u8; 32]> {
     let gap = subtract(&from_bytes(first)?, &from_bytes(second)?);
     Some(to_bytes(&add(&from_bytes(sum)?, &multiply(&gap, &shifted(times, 0)))))
 }
 
 /// A record of an epoch bent by `delta`, by whoever has that epoch's `K_t`. `None` if the record is no residue.
 #[must_use]
-pub fn bend(sum: &[u8; 32], epoch_key: &[u8; 32], delta: i64, value_shift: u32) -> Option<[u8; 32]> {
-    Some(to_bytes(&add(&from_bytes(sum)?, &multiply(&residue(epoch_key), &shifted(delta, value_shift)))))
+pub fn bend(
+    sum: &[u8; 32],
+    epoch_key: &[u8; 32],
+    delta: i64,
+    value_shift: u32,
+) -> Option<[u8; 32]> {
+    Some(to_bytes(&add(
+        &from_bytes(sum)?,
+        &multiply(&residue(epoch_key), &shifted(delta, value_shift)),
+    )))
 }
 
 /// `K_t` of any epoch, past or to come, from the one `K` that every source of the paper's scheme holds.

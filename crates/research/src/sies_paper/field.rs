@@ -5,7 +5,8 @@ use crypto_bigint::{Limb, NonZero, Odd, U256};
 
 /// `2^256 - p`.
 const C: Limb = Limb(189);
-const P: Odd<U256> = Odd::<U256>::from_be_hex("FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF43");
+const P: Odd<U256> =
+    Odd::<U256>::from_be_hex("FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF43");
 
 /// A residue of 32 bytes, big-endian; `None` of `p` and above.
 #[must_use]

@@ -98,7 +98,9 @@ impl Facts {
         let mut facts = Self::default();
         for record in journal.iter() {
             match Fact::decode(&record?) {
-                Some(fact) if facts.network.is_some() || matches!(fact, Fact::Network(_)) => facts.apply(fact),
+                Some(fact) if facts.network.is_some() || matches!(fact, Fact::Network(_)) => {
+                    facts.apply(fact)
+                }
                 _ => return Ok(None),
             }
         }
@@ -108,8 +110,12 @@ impl Facts {
     pub(super) fn apply(&mut self, fact: Fact) {
         match fact {
             Fact::Network(network) => self.network = Some(network),
-            Fact::Floor(sender, number) => raise(self.floors.entry(sender).or_insert(number), number),
-            Fact::Minimum(base, serial) => raise(self.minimums.entry(base).or_insert(serial), serial),
+            Fact::Floor(sender, number) => {
+                raise(self.floors.entry(sender).or_insert(number), number)
+            }
+            Fact::Minimum(base, serial) => {
+                raise(self.minimums.entry(base).or_insert(serial), serial)
+            }
             Fact::Certificate(sender, bytes) => {
                 self.certificates.insert(sender, bytes);
             }
@@ -133,7 +139,8 @@ impl Facts {
                 self.complete.insert(chain);
             }
             Fact::Forgotten(chain) => {
-                self.of_chains -= length(self.heads.remove(&chain)) + length(self.chain_certificates.remove(&chain));
+                self.of_chains -= length(self.heads.remove(&chain))
+                    + length(self.chain_certificates.remove(&chain));
                 self.progress.remove(&chain);
                 self.complete.remove(&chain);
                 self.order.retain(|kept| *kept != chain);
@@ -149,8 +156,14 @@ impl Facts {
         let mut all: Vec<Fact> = self.network.map(Fact::Network).into_iter().collect();
         all.extend(self.floors.iter().map(|(sender, number)| Fact::Floor(*sender, *number)));
         all.extend(self.minimums.iter().map(|(base, serial)| Fact::Minimum(*base, *serial)));
-        all.extend(self.certificates.iter().map(|(sender, bytes)| Fact::Certificate(*sender, bytes.clone())));
-        all.extend(self.revocations.iter().map(|(base, bytes)| Fact::Revocation(*base, bytes.clone())));
+        all.extend(
+            self.certificates
+                .iter()
+                .map(|(sender, bytes)| Fact::Certificate(*sender, bytes.clone())),
+        );
+        all.extend(
+            self.revocations.iter().map(|(base, bytes)| Fact::Revocation(*base, bytes.clone())),
+        );
         for chain in &self.order {
             if let Some(bytes) = self.chain_certificates.get(chain) {
                 all.push(Fact::ChainCertificate(*chain, bytes.clone()));
@@ -170,8 +183,14 @@ impl Facts {
 
     /// How many facts [`all`](Self::all) gives.
     pub(super) fn live(&self) -> u64 {
-        let of_chains = self.order.len() + self.chain_certificates.len() + self.complete.len() + self.progress.len();
-        let others = self.floors.len() + self.minimums.len() + self.certificates.len() + self.revocations.len();
+        let of_chains = self.order.len()
+            + self.chain_certificates.len()
+            + self.complete.len()
+            + self.progress.len();
+        let others = self.floors.len()
+            + self.minimums.len()
+            + self.certificates.len()
+            + self.revocations.len();
         (1 + of_chains + others) as u64
     }
 }

@@ -47,7 +47,8 @@ pub(super) struct Leaves {
 impl Leaves {
     /// Opens the file of a chain, and makes an empty one if there is none.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        let file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
         let length = file.metadata()?.len();
         let mut leaves = Self { file, end: 0, places: HashMap::new() };
         let mut buffer = Vec::new();
@@ -97,7 +98,11 @@ impl Leaves {
     }
 
     /// Reads a leaf into `out`; `None` if it is not there, or no longer as it was written, or longer than `out`.
-    pub(super) fn read<'b>(&mut self, leaf: (u32, u8), out: &'b mut [u8]) -> io::Result<Option<&'b [u8]>> {
+    pub(super) fn read<'b>(
+        &mut self,
+        leaf: (u32, u8),
+        out: &'b mut [u8],
+    ) -> io::Result<Option<&'b [u8]>> {
         let Some((at, length)) = self.places.get(&leaf).copied() else { return Ok(None) };
         let mut buffer = Vec::with_capacity(usize::from(length));
         if !self.is_sound(at, &Head { leaf, length }, &mut buffer)? {
@@ -141,7 +146,10 @@ impl Leaves {
     fn is_sound(&self, at: u64, head: &Head, buffer: &mut Vec<u8>) -> io::Result<bool> {
         let mut record = [0; HEAD];
         buffer.resize(usize::from(head.length), 0);
-        let read = self.file.read_exact_at(&mut record, at).and_then(|()| self.file.read_exact_at(buffer, at + HEAD as u64));
+        let read = self
+            .file
+            .read_exact_at(&mut record, at)
+            .and_then(|()| self.file.read_exact_at(buffer, at + HEAD as u64));
         match read {
             Ok(()) => {
                 let checksum = xxh64(buffer, seed(at, head)).to_be_bytes();

@@ -84,13 +84,20 @@ fn resume(check: &Check<'_>, last: Option<&Key>) -> Option<Key> {
 fn name_the_gap(check: &mut Check<'_>, last: Option<&Key>, next: Option<&Key>) {
     let mut name = |device, first, last| {
         let what = "the rows of these seals cannot be read".to_owned();
-        check.found(Finding { name: "SealsUnreadable", device, indices: Some((first, last)), what });
+        check.found(Finding {
+            name: "SealsUnreadable",
+            device,
+            indices: Some((first, last)),
+            what,
+        });
     };
     // A row under the same index as its neighbour may be lost as well, so both ends are included.
     let behind = last.map(|last| parts(place(last)));
     let before = next.map(|next| parts(place(next)));
     match (behind, before) {
-        (Some((device, first)), Some((other, last))) if device == other => name(Some(device), first, last),
+        (Some((device, first)), Some((other, last))) if device == other => {
+            name(Some(device), first, last)
+        }
         (behind, before) => {
             if let Some((device, first)) = behind {
                 name(Some(device), first, SealIndex(u32::MAX));
@@ -99,7 +106,9 @@ fn name_the_gap(check: &mut Check<'_>, last: Option<&Key>, next: Option<&Key>) {
                 name(Some(device), SealIndex(0), last);
             }
             let what = match (behind, before) {
-                (Some((first, _)), Some((last, _))) => format!("devices between {first} and {last} cannot be listed"),
+                (Some((first, _)), Some((last, _))) => {
+                    format!("devices between {first} and {last} cannot be listed")
+                }
                 (Some((first, _)), None) => format!("devices behind {first} cannot be listed"),
                 (None, Some((last, _))) => format!("devices before {last} cannot be listed"),
                 (None, None) => "no device can be listed".to_owned(),

@@ -12,7 +12,8 @@ use crate::manifest::StoredManifest;
 
 fn secret() -> SecretKey {
     #[allow(clippy::expect_used)]
-    SecretKey::from_seed(Algorithm::Ed25519, &[0xc0; 32]).expect("any 32 bytes are a seed of Ed25519")
+    SecretKey::from_seed(Algorithm::Ed25519, &[0xc0; 32])
+        .expect("any 32 bytes are a seed of Ed25519")
 }
 
 /// The key of the one coordinator there is.
@@ -31,13 +32,20 @@ pub fn manifest(epoch: u64, round: u8, seals: &[&Made]) -> StoredManifest {
     for made in seals {
         listed.entry(made.statement.device).or_default().push(made.bundle.key().digest);
     }
-    let devices: Vec<(DeviceId, &[Digest])> = listed.iter().map(|(device, seals)| (*device, &seals[..])).collect();
+    let devices: Vec<(DeviceId, &[Digest])> =
+        listed.iter().map(|(device, seals)| (*device, &seals[..])).collect();
     let group = GroupId::of("conformance");
-    let draft =
-        ManifestDraft { group, roster: Digest([9; 32]), epoch: EpochNumber(epoch), round: Round(round), devices: &devices };
+    let draft = ManifestDraft {
+        group,
+        roster: Digest([9; 32]),
+        epoch: EpochNumber(epoch),
+        round: Round(round),
+        devices: &devices,
+    };
     let (mut scratch, mut out) = (vec![0; draft.size()], vec![0; draft.size()]);
     let bytes = draft.issue(&secret(), &mut scratch, &mut out).expect("a manifest").to_vec();
     let mut scratch = vec![0; bytes.len() + 64];
-    let opened = Manifest::open(&bytes, group, &public(), &mut scratch).expect("a manifest that was just signed");
+    let opened = Manifest::open(&bytes, group, &public(), &mut scratch)
+        .expect("a manifest that was just signed");
     StoredManifest::new(&opened, &bytes)
 }

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use moteseal_core::digest::Digest;
 use moteseal_core::level::SaltKey;
-use moteseal_core::record::{DeviceId, EpochNumber, Framing, GroupId, Level, Round, SealIndex, Sequence};
+use moteseal_core::record::{
+    DeviceId, EpochNumber, Framing, GroupId, Level, Round, SealIndex, Sequence,
+};
 use moteseal_core::roster::Directory;
 use moteseal_core::schema::{Field, FieldType, MAX_SCHEMA, Schema};
 use moteseal_core::seal::follow::lowest;
@@ -59,12 +61,16 @@ impl Mote {
         let seed = Digest::of(&[name.as_bytes()]).0;
         let mut buffer = [0; MAX_SCHEMA];
         let fields = [Field::new("value", "", FieldType::U32)];
-        let schema = Schema::encode(if opaque { &[] } else { &fields }, &mut buffer).expect("a schema of at most one field");
+        let schema = Schema::encode(if opaque { &[] } else { &fields }, &mut buffer)
+            .expect("a schema of at most one field");
         Self {
-            secret: SecretKey::from_seed(Algorithm::Ed25519, &seed).expect("any 32 bytes are a seed of Ed25519"),
+            secret: SecretKey::from_seed(Algorithm::Ed25519, &seed)
+                .expect("any 32 bytes are a seed of Ed25519"),
             salt_key: SaltKey::new(seed),
             device: DeviceId::of("conformance", name),
-            schema: Arc::new(SchemaEntry::decode(schema.as_bytes()).expect("a schema that was just encoded")),
+            schema: Arc::new(
+                SchemaEntry::decode(schema.as_bytes()).expect("a schema that was just encoded"),
+            ),
             position: Position::start(Digest::of(&[b"certificate of ", name.as_bytes()])),
             round: 0,
         }
@@ -90,7 +96,13 @@ impl Mote {
     pub fn seal(&mut self, scheme: Scheme, epoch: u64, records: Vec<Vec<u8>>) -> Made {
         let framing = self.schema.framing;
         let index = SealIndex(self.position.last.map_or(0, |(index, _)| index.0 + 1));
-        let mut statement = Statement::new(scheme, GroupId::of("conformance"), Digest([9; 32]), self.device, LEVELS);
+        let mut statement = Statement::new(
+            scheme,
+            GroupId::of("conformance"),
+            Digest([9; 32]),
+            self.device,
+            LEVELS,
+        );
         statement.index = index;
         statement.prev = self.position.prev;
         statement.last = self.position.last;
@@ -100,7 +112,8 @@ impl Mote {
         statement.salt = self.salt_key.salt(self.device, index);
         statement.round = Round(self.round);
         statement.own_round = Round(self.round);
-        let mut star = Star::<{ LEVELS as usize }>::new(self.device, index, &statement.salt, framing);
+        let mut star =
+            Star::<{ LEVELS as usize }>::new(self.device, index, &statement.salt, framing);
         let mut tree = Tree::<32>::new();
         for record in &records {
             star.push(record).expect("records fit the schema");
@@ -115,16 +128,26 @@ impl Mote {
         };
         let seal = Seal::new(statement.clone(), root, Algorithm::Ed25519);
         let mut signature = [0; 64];
-        self.secret.sign(seal.message(&mut [0; MAX_MESSAGE]), &mut signature).expect("Ed25519 always signs");
+        self.secret
+            .sign(seal.message(&mut [0; MAX_MESSAGE]), &mut signature)
+            .expect("Ed25519 always signs");
         let myself = Motes(vec![(self.device, self.secret.public(), self.position.prev)]);
         let seal = seal.verify(&myself, &signature).expect("the signature was just made");
         self.position = seal.position();
         let blocks = blocks[..usize::from(LEVELS)].to_vec();
-        let mut made =
-            Made { bundle: Bundle::empty(), statement, records, framing, seal: seal.clone(), signature, blocks: blocks.clone() };
+        let mut made = Made {
+            bundle: Bundle::empty(),
+            statement,
+            records,
+            framing,
+            seal: seal.clone(),
+            signature,
+            blocks: blocks.clone(),
+        };
         let everything = made.kept(u32::MAX).len() == made.records.len();
         made.bundle = if scheme == Scheme::Star || everything {
-            let events = if scheme == Scheme::Star { made.joined(u32::MAX) } else { made.framed(|_| true) };
+            let events =
+                if scheme == Scheme::Star { made.joined(u32::MAX) } else { made.framed(|_| true) };
             Bundle::new(&seal, &signature, &self.schema, &blocks, &events).expect("a whole seal")
         } else {
             made.tree_from(0, &self.schema)
@@ -163,7 +186,14 @@ impl Made {
             star::link(&above, counters.at(Level(level)), &self.blocks[usize::from(level)])
         });
         let events = self.joined(kept);
-        let bundle = Bundle::pruned(&self.seal, &self.signature, schema, (kept, above), &self.blocks, &events);
+        let bundle = Bundle::pruned(
+            &self.seal,
+            &self.signature,
+            schema,
+            (kept, above),
+            &self.blocks,
+            &events,
+        );
         Self { bundle: bundle.expect("a seal that is whole from a round on"), ..self.clone() }
     }
 
@@ -172,7 +202,13 @@ impl Made {
         let mask = self.statement.surviving() & u32::MAX.checked_shl(round.into()).unwrap_or(0);
         let kept = self.kept(mask);
         let events = self.framed(|seq| mask >> self.level(seq).0 & 1 == 1);
-        let bundle = Bundle::pruned_tree(&self.seal, &self.signature, schema, (mask, &self.multiproof(&kept)), &events);
+        let bundle = Bundle::pruned_tree(
+            &self.seal,
+            &self.signature,
+            schema,
+            (mask, &self.multiproof(&kept)),
+            &events,
+        );
         bundle.expect("a tree that is whole from a round on")
     }
 

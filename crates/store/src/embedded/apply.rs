@@ -53,7 +53,11 @@ impl Withheld {
 
     /// Drops everything else from a journal.
     pub(super) fn empty(&self, journal: &mut Journal) -> Result<(), JournalError> {
-        if self.records.is_empty() { journal.reset() } else { journal.compact(self.records.iter().map(Vec::as_slice)) }
+        if self.records.is_empty() {
+            journal.reset()
+        } else {
+            journal.compact(self.records.iter().map(Vec::as_slice))
+        }
     }
 }
 
@@ -74,7 +78,10 @@ pub(super) fn run(shared: &Shared) {
     let mut known = Known::default();
     while let Some(pending) = next(shared) {
         apply(shared, &mut known, None, pending);
-        let long = shared.journal().as_ref().is_some_and(|journal| journal.length() >= shared.options.journal_bytes);
+        let long = shared
+            .journal()
+            .as_ref()
+            .is_some_and(|journal| journal.length() >= shared.options.journal_bytes);
         if long && shared.state().held.is_none() {
             checkpoint(shared, &mut known);
         }
@@ -109,7 +116,12 @@ impl State {
 
 /// Brings batches into the tables, tells whoever waits, and answers those that are not answered. Says whether they are there,
 /// or have become [`Withheld`].
-fn apply(shared: &Shared, known: &mut Known, journal: Option<&Journal>, pending: Vec<Pending>) -> bool {
+fn apply(
+    shared: &Shared,
+    known: &mut Known,
+    journal: Option<&Journal>,
+    pending: Vec<Pending>,
+) -> bool {
     let batches: Vec<&Batch> = pending.iter().map(|pending| &pending.batch).collect();
     let written = {
         let database = shared.database.read().unwrap_or_else(PoisonError::into_inner);
@@ -122,10 +134,10 @@ fn apply(shared: &Shared, known: &mut Known, journal: Option<&Journal>, pending:
         *known = Known::default();
         match journal {
             Some(journal) => rebuild(shared, journal, &batches, error),
-            None => shared
-                .journal()
-                .as_ref()
-                .map_or_else(|| Err(shared.unopened()), |journal| rebuild(shared, journal, &batches, error)),
+            None => shared.journal().as_ref().map_or_else(
+                || Err(shared.unopened()),
+                |journal| rebuild(shared, journal, &batches, error),
+            ),
         }
     });
     let done = results.is_ok();
@@ -142,7 +154,10 @@ fn apply(shared: &Shared, known: &mut Known, journal: Option<&Journal>, pending:
         match (pending.reply, result) {
             (Some(reply), result) => {
                 state.distrusted |= result.is_err();
-                answers.push((reply, result.map_err(|error| error.unwrap_or_else(|| shared.page_damaged()))));
+                answers.push((
+                    reply,
+                    result.map_err(|error| error.unwrap_or_else(|| shared.page_damaged())),
+                ));
             }
             (None, Err(None)) => {
                 state.withheld.add(&pending.batch);
@@ -160,7 +175,10 @@ fn apply(shared: &Shared, known: &mut Known, journal: Option<&Journal>, pending:
 
 impl Shared {
     fn unopened(&self) -> PutError {
-        PutError::Failed { store: self.name.clone(), what: "it could not be opened again".to_owned() }
+        PutError::Failed {
+            store: self.name.clone(),
+            what: "it could not be opened again".to_owned(),
+        }
     }
 
     /// Syncs the tables; not where a damaged page is in the way.
@@ -227,7 +245,8 @@ fn rebuild(
     error: PutError,
 ) -> Result<Vec<Result<Receipt, Damaged>>, PutError> {
     let waiting = shared.state().pending.len() + batches.len();
-    let applied = usize::try_from(journal.synced_records()).unwrap_or(usize::MAX).saturating_sub(waiting);
+    let applied =
+        usize::try_from(journal.synced_records()).unwrap_or(usize::MAX).saturating_sub(waiting);
     // Readers wait: what they would see lacks what was acknowledged.
     let mut database = shared.database.write().unwrap_or_else(PoisonError::into_inner);
     // It must be closed first: the file is locked.
@@ -241,17 +260,20 @@ fn rebuild(
         };
         let Ok(opened) = opened else { continue };
         let mut known = Known::default();
-        let written = replay(&opened, &shared.name, &mut known, journal, applied).and_then(|withheld| {
-            let results = write(&opened, &shared.name, false, &mut known, batches).map_err(Failure::Unwritable)?;
-            // Only what has reached the disk proves that there is room for it.
-            let synced = sync(&opened, &shared.name).map_err(Failure::Unwritable)?;
-            Ok((withheld, results, synced))
-        });
+        let written =
+            replay(&opened, &shared.name, &mut known, journal, applied).and_then(|withheld| {
+                let results = write(&opened, &shared.name, false, &mut known, batches)
+                    .map_err(Failure::Unwritable)?;
+                // Only what has reached the disk proves that there is room for it.
+                let synced = sync(&opened, &shared.name).map_err(Failure::Unwritable)?;
+                Ok((withheld, results, synced))
+            });
         if let Ok((withheld, results, synced)) = written {
             let mut state = shared.state();
             shared.withholding.store(!withheld.is_empty(), Ordering::SeqCst);
             state.withheld = withheld;
-            state.held = if frozen { Some(error) } else { (!synced).then(|| shared.page_damaged()) };
+            state.held =
+                if frozen { Some(error) } else { (!synced).then(|| shared.page_damaged()) };
             *database = Some(opened);
             return Ok(results);
         }

@@ -13,7 +13,8 @@ use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
 use redb::{Database, Durability, ReadableDatabase, ReadableTable, Table};
 
 use super::{
-    EQUIVOCATIONS, MANIFESTS, PIECE, PIECES, ROW, SCHEMAS, SEALS, UNORDERED, first_piece, guarded, index_key, keys, piece_key,
+    EQUIVOCATIONS, MANIFESTS, PIECE, PIECES, ROW, SCHEMAS, SEALS, UNORDERED, first_piece, guarded,
+    index_key, keys, piece_key,
 };
 use crate::batch::Batch;
 use crate::bundle::{Bundle, SealKey};
@@ -35,7 +36,11 @@ pub(super) fn write(
     known: &mut Known,
     batches: &[&Batch],
 ) -> Result<Vec<Result<Receipt, Damaged>>, PutError> {
-    let written = if can_be_placed(database, known, batches) { attempt(database, store, sync, known, batches) } else { Ok(None) };
+    let written = if can_be_placed(database, known, batches) {
+        attempt(database, store, sync, known, batches)
+    } else {
+        Ok(None)
+    };
     if let Ok(Some(receipts)) = written {
         return Ok(receipts.into_iter().map(Ok).collect());
     }
@@ -108,9 +113,13 @@ fn attempt(
 ) -> Result<Option<Vec<Receipt>>, PutError> {
     match catch_unwind(AssertUnwindSafe(|| commit(database, sync, known, batches))) {
         Ok(Ok(receipts)) => Ok(Some(receipts)),
-        Ok(Err(redb::Error::Io(error))) if is_full(error.kind()) => Err(PutError::DiskFull { store: store.to_owned() }),
+        Ok(Err(redb::Error::Io(error))) if is_full(error.kind()) => {
+            Err(PutError::DiskFull { store: store.to_owned() })
+        }
         Ok(Err(redb::Error::Corrupted(_))) | Err(_) => Ok(None),
-        Ok(Err(other)) => Err(PutError::Failed { store: store.to_owned(), what: other.to_string() }),
+        Ok(Err(other)) => {
+            Err(PutError::Failed { store: store.to_owned(), what: other.to_string() })
+        }
     }
 }
 
@@ -148,13 +157,20 @@ pub(super) fn commit(
                 let mut in_pieces = bundle.stored_bytes() > ROW;
                 if place == Place::Known {
                     let row = seals.get(key)?;
-                    let fewer = row.as_ref().and_then(|row| stored::kept(row.value())).filter(|kept| bundle.kept & !kept != 0);
-                    let stored = row.as_ref().filter(|_| fewer.is_some()).map(|row| super::decode(key, row.value()));
+                    let fewer = row
+                        .as_ref()
+                        .and_then(|row| stored::kept(row.value()))
+                        .filter(|kept| bundle.kept & !kept != 0);
+                    let stored = row
+                        .as_ref()
+                        .filter(|_| fewer.is_some())
+                        .map(|row| super::decode(key, row.value()));
                     let Some(stored) = stored else {
                         receipt.known += 1;
                         continue;
                     };
-                    let stored = stored.map_err(|error| redb::Error::Corrupted(error.to_string()))?;
+                    let stored =
+                        stored.map_err(|error| redb::Error::Corrupted(error.to_string()))?;
                     in_pieces |= stored.body_length() > 0 && stored.inline_body().is_none();
                 }
                 if known.schemas.insert(bundle.schema.digest) {
@@ -174,7 +190,9 @@ pub(super) fn commit(
                         Some(pieces) => pieces,
                         none => none.insert(transaction.open_table(PIECES)?),
                     };
-                    for (number, piece) in (first_piece(bundle.tree_from)..).zip(bundle.body.chunks(PIECE)) {
+                    for (number, piece) in
+                        (first_piece(bundle.tree_from)..).zip(bundle.body.chunks(PIECE))
+                    {
                         pieces.insert(piece_key(&bundle.key, number), piece)?;
                     }
                 }
@@ -182,7 +200,9 @@ pub(super) fn commit(
                 let (device, index) = (bundle.key.device, bundle.key.index);
                 if let Place::Between { equivocates, ordered } = place {
                     if equivocates {
-                        transaction.open_table(EQUIVOCATIONS)?.insert(index_key(device, index), ())?;
+                        transaction
+                            .open_table(EQUIVOCATIONS)?
+                            .insert(index_key(device, index), ())?;
                         receipt.equivocations.push((device, index));
                     }
                     if !ordered {
@@ -191,7 +211,11 @@ pub(super) fn commit(
                 }
             }
             if !batch.manifests.is_empty() {
-                put_manifests(&mut transaction.open_table(MANIFESTS)?, &batch.manifests, &mut receipt)?;
+                put_manifests(
+                    &mut transaction.open_table(MANIFESTS)?,
+                    &batch.manifests,
+                    &mut receipt,
+                )?;
             }
             receipts.push(receipt);
         }
@@ -215,7 +239,11 @@ fn put_manifests(
             continue;
         }
         let of_epoch = |digest| ManifestKey { epoch: manifest.key.epoch, digest }.to_bytes();
-        let other = table.range(of_epoch(Digest([0; 32]))..=of_epoch(Digest([0xff; 32])))?.next().transpose()?.is_some();
+        let other = table
+            .range(of_epoch(Digest([0; 32]))..=of_epoch(Digest([0xff; 32])))?
+            .next()
+            .transpose()?
+            .is_some();
         if other {
             receipt.doubled.push(manifest.key.epoch);
         }
@@ -241,7 +269,11 @@ impl Place {
         let (device, index, epoch) = (bundle.key.device, bundle.key.index, bundle.epoch);
         let head = match known.heads.entry(device) {
             Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => entry.insert(neighbour(seals, keys(device, SealIndex(0), SealIndex(u32::MAX)), true)?),
+            Entry::Vacant(entry) => entry.insert(neighbour(
+                seals,
+                keys(device, SealIndex(0), SealIndex(u32::MAX)),
+                true,
+            )?),
         };
         match head {
             Some((newest, last)) if *newest >= index || *last > epoch => {}
@@ -262,12 +294,15 @@ impl Place {
             None => None,
         };
         let behind = match index.0.checked_add(1) {
-            Some(behind) => neighbour(seals, keys(device, SealIndex(behind), SealIndex(u32::MAX)), false)?,
+            Some(behind) => {
+                neighbour(seals, keys(device, SealIndex(behind), SealIndex(u32::MAX)), false)?
+            }
             None => None,
         };
         // Of seals under one index no order is known: the device is searched one seal after the other from then on.
-        let ordered =
-            !equivocates && before.is_none_or(|(_, before)| before <= epoch) && behind.is_none_or(|(_, behind)| epoch <= behind);
+        let ordered = !equivocates
+            && before.is_none_or(|(_, before)| before <= epoch)
+            && behind.is_none_or(|(_, behind)| epoch <= behind);
         if head.is_none_or(|(newest, _)| newest < index) {
             *head = Some((index, epoch));
         }
@@ -285,6 +320,7 @@ fn neighbour(
     let entry = if last { range.next_back() } else { range.next() };
     let Some(entry) = entry else { return Ok(None) };
     let (key, row) = entry?;
-    let epoch = stored::epoch(row.value()).ok_or_else(|| redb::Error::Corrupted("a head is cut short".to_owned()))?;
+    let epoch = stored::epoch(row.value())
+        .ok_or_else(|| redb::Error::Corrupted("a head is cut short".to_owned()))?;
     Ok(Some((SealKey::from_bytes(&key.value()).index, epoch)))
 }

@@ -99,7 +99,10 @@ impl OpenError {
         match error.kind() {
             io::ErrorKind::NotFound => Self::NotFound(path.to_owned()),
             kind if is_full(kind) => Self::DiskFull(path.to_owned()),
-            kind => Self::Io(path.to_owned(), error.raw_os_error().map_or_else(|| kind.into(), io::Error::from_raw_os_error)),
+            kind => Self::Io(
+                path.to_owned(),
+                error.raw_os_error().map_or_else(|| kind.into(), io::Error::from_raw_os_error),
+            ),
         }
     }
 
@@ -113,15 +116,22 @@ impl OpenError {
             JournalError::DiskFull(path) => Self::DiskFull(path),
             JournalError::Io(path, error) => Self::io(&path, &error),
             // Nothing is appended while a store is opened.
-            JournalError::TooMuch(path) => Self::JournalDamaged(path, "a record is too long".to_owned()),
+            JournalError::TooMuch(path) => {
+                Self::JournalDamaged(path, "a record is too long".to_owned())
+            }
         }
     }
 
     fn redb(path: &Path, error: DatabaseError) -> Self {
         match error {
             DatabaseError::DatabaseAlreadyOpen => Self::Locked(path.to_owned()),
-            DatabaseError::Storage(StorageError::Io(error)) if error.kind() == io::ErrorKind::InvalidData => {
-                Self::Damaged(path.to_owned(), "its first bytes are not those of a store".to_owned())
+            DatabaseError::Storage(StorageError::Io(error))
+                if error.kind() == io::ErrorKind::InvalidData =>
+            {
+                Self::Damaged(
+                    path.to_owned(),
+                    "its first bytes are not those of a store".to_owned(),
+                )
             }
             DatabaseError::Storage(StorageError::Io(error)) => Self::io(path, &error),
             other => Self::Damaged(path.to_owned(), other.to_string()),
@@ -150,13 +160,27 @@ impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.name();
         match self {
-            Self::NotFound(path) => write!(f, "{name}: there is no {}; check the path", path.display()),
-            Self::Locked(path) => {
-                write!(f, "{name}: another process has {} open; stop it first, or choose another store", path.display())
+            Self::NotFound(path) => {
+                write!(f, "{name}: there is no {}; check the path", path.display())
             }
-            Self::Empty(path) => write!(f, "{name}: {} is empty; delete it to start a new store, or restore it", path.display()),
-            Self::NotAStore(path) => write!(f, "{name}: {} is not an epoch store; check the path", path.display()),
-            Self::DiskFull(path) => write!(f, "{name}: no space left for {}; free some and try again", path.display()),
+            Self::Locked(path) => {
+                write!(
+                    f,
+                    "{name}: another process has {} open; stop it first, or choose another store",
+                    path.display()
+                )
+            }
+            Self::Empty(path) => write!(
+                f,
+                "{name}: {} is empty; delete it to start a new store, or restore it",
+                path.display()
+            ),
+            Self::NotAStore(path) => {
+                write!(f, "{name}: {} is not an epoch store; check the path", path.display())
+            }
+            Self::DiskFull(path) => {
+                write!(f, "{name}: no space left for {}; free some and try again", path.display())
+            }
             Self::Damaged(path, what) => {
                 write!(
                     f,
@@ -175,7 +199,11 @@ impl fmt::Display for OpenError {
                 path.display()
             ),
             Self::NotAJournal(path) => {
-                write!(f, "{name}: {} is in the place of the store's journal and is none; move it away", path.display())
+                write!(
+                    f,
+                    "{name}: {} is in the place of the store's journal and is none; move it away",
+                    path.display()
+                )
             }
             Self::Io(path, error) => write!(f, "{name}: {}: {error}", path.display()),
         }
@@ -196,7 +224,11 @@ pub(crate) fn journal_path(path: &Path) -> PathBuf {
 
 /// Opens a store's journal, or makes one. What stands in it is brought into the store, durably, but for what a damaged page
 /// keeps out.
-pub(super) fn journal(path: &Path, database: &Database, options: &Options) -> Result<(Journal, Withheld), OpenError> {
+pub(super) fn journal(
+    path: &Path,
+    database: &Database,
+    options: &Options,
+) -> Result<(Journal, Withheld), OpenError> {
     let journal = Journal::open_strict(&journal_path(path)).map_err(OpenError::journal)?;
     let mut journal = journal.fill_ahead(AHEAD.min(options.journal_bytes / 8));
     if journal.synced_records() == 0 {
@@ -207,11 +239,14 @@ pub(super) fn journal(path: &Path, database: &Database, options: &Options) -> Re
         .and_then(|withheld| Ok((withheld, sync(database, &name).map_err(Failure::Unwritable)?)));
     let (withheld, synced) = replayed.map_err(|failure| match failure {
         Failure::Journal(error) => OpenError::journal(error),
-        Failure::NotABatch(number) => {
-            OpenError::JournalDamaged(journal.path().to_owned(), format!("in record {number}, which is not a batch"))
-        }
+        Failure::NotABatch(number) => OpenError::JournalDamaged(
+            journal.path().to_owned(),
+            format!("in record {number}, which is not a batch"),
+        ),
         Failure::Unwritable(PutError::DiskFull { .. }) => OpenError::DiskFull(path.to_owned()),
-        Failure::Unwritable(error) => OpenError::Io(path.to_owned(), io::Error::other(error.to_string())),
+        Failure::Unwritable(error) => {
+            OpenError::Io(path.to_owned(), io::Error::other(error.to_string()))
+        }
     })?;
     if synced {
         withheld.empty(&mut journal).map_err(OpenError::journal)?;
@@ -226,14 +261,20 @@ pub(crate) fn frozen_journal(path: &Path, database: &Database) -> Result<(), Ope
         return Ok(());
     }
     let journal = Journal::open_frozen(&path).map_err(OpenError::journal)?;
-    match replay(database, &path.display().to_string(), &mut Known::default(), &journal, usize::MAX) {
+    match replay(database, &path.display().to_string(), &mut Known::default(), &journal, usize::MAX)
+    {
         Ok(withheld) if withheld.is_empty() => Ok(()),
-        Ok(_) => Err(OpenError::Damaged(path, "a page that its batches need is damaged".to_owned())),
-        Err(Failure::Journal(error)) => Err(OpenError::journal(error)),
-        Err(Failure::NotABatch(number)) => {
-            Err(OpenError::JournalDamaged(path, format!("in record {number}, which is not a batch")))
+        Ok(_) => {
+            Err(OpenError::Damaged(path, "a page that its batches need is damaged".to_owned()))
         }
-        Err(Failure::Unwritable(error)) => Err(OpenError::Io(path, io::Error::other(error.to_string()))),
+        Err(Failure::Journal(error)) => Err(OpenError::journal(error)),
+        Err(Failure::NotABatch(number)) => Err(OpenError::JournalDamaged(
+            path,
+            format!("in record {number}, which is not a batch"),
+        )),
+        Err(Failure::Unwritable(error)) => {
+            Err(OpenError::Io(path, io::Error::other(error.to_string())))
+        }
     }
 }
 
@@ -246,17 +287,26 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<Database, OpenError
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound && options.create => {
             make(path, options)?;
-            OpenOptions::new().read(true).write(true).open(path).map_err(|error| OpenError::io(path, &error))?
+            OpenOptions::new()
+                .read(true)
+                .write(true)
+                .open(path)
+                .map_err(|error| OpenError::io(path, &error))?
         }
         Err(error) => return Err(OpenError::io(path, &error)),
     };
     recognise(path, &file)?;
-    let pages = Pages::new(file, Damaged::default()).map_err(|error| OpenError::io(path, &error))?;
+    let pages =
+        Pages::new(file, Damaged::default()).map_err(|error| OpenError::io(path, &error))?;
     database(path, pages, options)
 }
 
 /// Opens a store for reading all of it, without ever writing to its file.
-pub(crate) fn open_frozen(path: &Path, options: &Options, damaged: &Damaged) -> Result<Database, OpenError> {
+pub(crate) fn open_frozen(
+    path: &Path,
+    options: &Options,
+    damaged: &Damaged,
+) -> Result<Database, OpenError> {
     let io = |error: io::Error| OpenError::io(path, &error);
     // Locks need a file that is open for writing.
     let file = OpenOptions::new().read(true).write(true).open(path).map_err(io)?;
@@ -291,9 +341,10 @@ fn database(path: &Path, pages: Pages, options: &Options) -> Result<Database, Op
             add_tables(&opened);
             Ok(opened)
         }
-        Err(_) => {
-            Err(OpenError::Damaged(path.to_owned(), "a page that all others hang on does not match its checksum".to_owned()))
-        }
+        Err(_) => Err(OpenError::Damaged(
+            path.to_owned(),
+            "a page that all others hang on does not match its checksum".to_owned(),
+        )),
     }
 }
 
@@ -314,7 +365,13 @@ fn make(path: &Path, options: &Options) -> Result<(), OpenError> {
 
 fn make_at(path: &Path, options: &Options) -> Result<(), OpenError> {
     let io = |error: io::Error| OpenError::io(path, &error);
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path).map_err(io)?;
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(path)
+        .map_err(io)?;
     let handle = file.try_clone().map_err(io)?;
     let database = database(path, Pages::new(file, Damaged::default()).map_err(io)?, options)?;
     pages::mark(&handle).map_err(io)?;
@@ -330,7 +387,9 @@ fn make_at(path: &Path, options: &Options) -> Result<(), OpenError> {
 fn add_tables(database: &Database) {
     let add = || -> Result<(), redb::Error> {
         let lacks = match database.begin_read()?.open_table(MANIFESTS) {
-            Err(redb::TableError::TableDoesNotExist(_)) => database.begin_read()?.list_tables()?.next().is_some(),
+            Err(redb::TableError::TableDoesNotExist(_)) => {
+                database.begin_read()?.list_tables()?.next().is_some()
+            }
             _ => false,
         };
         if lacks {

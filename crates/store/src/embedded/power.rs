@@ -38,7 +38,10 @@ struct Disk {
 
 impl Disk {
     fn random(&mut self, below: usize) -> usize {
-        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.random = self
+            .random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (self.random >> 33) as usize % below
     }
 
@@ -109,7 +112,9 @@ impl StorageBackend for Storage {
         }
         disk.current[start..end].copy_from_slice(data);
         for sector in start / SECTOR..end.div_ceil(SECTOR) {
-            let content = disk.current[sector * SECTOR..((sector + 1) * SECTOR).min(disk.current.len())].to_vec();
+            let content = disk.current
+                [sector * SECTOR..((sector + 1) * SECTOR).min(disk.current.len())]
+                .to_vec();
             disk.unsynced.entry(sector).or_default().push(content);
         }
         Ok(())
@@ -130,7 +135,10 @@ fn assert_there(database: &Database, bundle: &Bundle) {
     let row = seals.get(bundle.key.to_bytes()).unwrap().expect("an acknowledged seal is there");
     let seal = decode(bundle.key.to_bytes(), row.value()).unwrap();
     let pieces = transaction.open_table(PIECES).unwrap();
-    assert!(read_body(&pieces, &seal, 0..seal.body_length()).unwrap() == bundle.body, "its events are whole");
+    assert!(
+        read_body(&pieces, &seal, 0..seal.body_length()).unwrap() == bundle.body,
+        "its events are whole"
+    );
 }
 
 #[test]
@@ -148,7 +156,8 @@ fn what_was_acknowledged_survives_a_power_loss() {
     for i in 0..40u64 {
         let n = if i % 10 == 9 { 8_000 } else { 200 + 10 * i as u32 };
         let scheme = if i % 3 == 0 { Scheme::Tree } else { Scheme::Star };
-        let batch: Vec<Bundle> = motes.iter_mut().map(|mote| mote.seal_some(scheme, i, n).bundle).collect();
+        let batch: Vec<Bundle> =
+            motes.iter_mut().map(|mote| mote.seal_some(scheme, i, n).bundle).collect();
         put(&store, &mut known, batch.clone());
         batches.push(batch);
         disk.0.lock().unwrap().acknowledged = batches.len();
@@ -165,7 +174,10 @@ fn what_was_acknowledged_survives_a_power_loss() {
         // A batch that was on its way is there as a whole, or not at all.
         let seals = store.begin_read().unwrap().open_table(SEALS).unwrap();
         let next = batches.get(acknowledged).map_or(&[][..], Vec::as_slice);
-        let there = next.iter().filter(|bundle| seals.get(bundle.key.to_bytes()).unwrap().is_some()).count();
+        let there = next
+            .iter()
+            .filter(|bundle| seals.get(bundle.key.to_bytes()).unwrap().is_some())
+            .count();
         assert!(there == 0 || there == next.len(), "half a batch is there");
         rolled_back += usize::from(there == 0);
         drop(seals);
@@ -210,23 +222,34 @@ fn what_grows_is_after_a_power_loss_as_it_was_or_as_it_would_be() {
         after.0.lock().unwrap().synced = image;
         let store = database(after);
         let transaction = store.begin_read().unwrap();
-        let (seals, pieces) = (transaction.open_table(SEALS).unwrap(), transaction.open_table(PIECES).unwrap());
+        let (seals, pieces) =
+            (transaction.open_table(SEALS).unwrap(), transaction.open_table(PIECES).unwrap());
         let manifests = transaction.open_table(MANIFESTS).unwrap();
         for manifest in steps[..acknowledged].iter().flat_map(|step| &step.manifests) {
-            let stored = manifests.get(manifest.key.to_bytes()).unwrap().expect("an acknowledged manifest is there");
+            let stored = manifests
+                .get(manifest.key.to_bytes())
+                .unwrap()
+                .expect("an acknowledged manifest is there");
             assert!(stored.value() == manifest.bytes);
         }
         let on_its_way = steps.get(acknowledged).map_or(&[][..], |step| &step.bundles);
         for bundle in steps[..acknowledged].iter().flat_map(|step| &step.bundles) {
-            let last =
-                steps[..acknowledged].iter().flat_map(|step| &step.bundles).rfind(|other| other.key == bundle.key).unwrap();
-            let row = seals.get(bundle.key.to_bytes()).unwrap().expect("an acknowledged seal is there");
+            let last = steps[..acknowledged]
+                .iter()
+                .flat_map(|step| &step.bundles)
+                .rfind(|other| other.key == bundle.key)
+                .unwrap();
+            let row =
+                seals.get(bundle.key.to_bytes()).unwrap().expect("an acknowledged seal is there");
             let seal = decode(bundle.key.to_bytes(), row.value()).unwrap();
             let next = on_its_way.iter().find(|next| next.key == bundle.key);
             rolled_back += usize::from(next.is_some_and(|next| next.kept != seal.kept()));
             let expected = next.filter(|next| next.kept == seal.kept()).unwrap_or(last);
             assert_eq!(seal.kept(), expected.kept, "never fewer levels than were acknowledged");
-            assert!(read_body(&pieces, &seal, 0..seal.body_length()).unwrap() == expected.body, "its events are whole");
+            assert!(
+                read_body(&pieces, &seal, 0..seal.body_length()).unwrap() == expected.body,
+                "its events are whole"
+            );
         }
     }
     assert!(rolled_back > 10, "the simulation tears something");

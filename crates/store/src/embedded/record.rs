@@ -22,8 +22,10 @@ const WITH_MANIFESTS: u8 = 2;
 pub(super) fn encode(batch: &Batch) -> Option<Vec<u8>> {
     let Batch { bundles: batch, manifests } = batch;
     let mut schemas: Vec<&Arc<SchemaEntry>> = Vec::new();
-    let mut bundles =
-        Vec::with_capacity(batch.iter().map(|bundle| bundle.stored_bytes() + SealKey::LENGTH + 12).sum::<usize>() + 256);
+    let mut bundles = Vec::with_capacity(
+        batch.iter().map(|bundle| bundle.stored_bytes() + SealKey::LENGTH + 12).sum::<usize>()
+            + 256,
+    );
     for bundle in batch {
         let known = schemas.iter().position(|schema| schema.digest == bundle.schema.digest);
         let number = known.unwrap_or_else(|| {
@@ -35,7 +37,9 @@ pub(super) fn encode(batch: &Batch) -> Option<Vec<u8>> {
         put(&mut bundles, &bundle.head)?;
         put(&mut bundles, &bundle.body)?;
     }
-    let mut record = Vec::with_capacity(9 + schemas.iter().map(|schema| 4 + schema.bytes.len()).sum::<usize>() + bundles.len());
+    let mut record = Vec::with_capacity(
+        9 + schemas.iter().map(|schema| 4 + schema.bytes.len()).sum::<usize>() + bundles.len(),
+    );
     record.push(if manifests.is_empty() { VERSION } else { WITH_MANIFESTS });
     record.extend_from_slice(&u32::try_from(schemas.len()).ok()?.to_be_bytes());
     for schema in schemas {
@@ -85,7 +89,15 @@ pub(super) fn decode(record: &[u8]) -> Option<Batch> {
         if !sound {
             return None;
         }
-        batch.push(Bundle { key, epoch, kept: seal.kept(), tree_from: seal.tree_from(), schema, head, body });
+        batch.push(Bundle {
+            key,
+            epoch,
+            kept: seal.kept(),
+            tree_from: seal.tree_from(),
+            schema,
+            head,
+            body,
+        });
     }
     let mut manifests = Vec::new();
     if version == WITH_MANIFESTS {
@@ -153,7 +165,10 @@ mod tests {
             let back = decode(&encode(&batch).unwrap()).unwrap();
             assert_eq!(back.bundles.len(), batch.bundles.len());
             for (back, put) in back.bundles.iter().zip(&batch.bundles) {
-                assert_eq!((back.key, back.epoch, back.kept, &back.schema), (put.key, put.epoch, put.kept, &put.schema));
+                assert_eq!(
+                    (back.key, back.epoch, back.kept, &back.schema),
+                    (put.key, put.epoch, put.kept, &put.schema)
+                );
                 assert!(back.rows() == put.rows());
             }
             assert_eq!(back.manifests, batch.manifests);
@@ -177,7 +192,9 @@ mod tests {
         for at in 0..other.len() {
             let mut bent = other.clone();
             bent[at] ^= 1;
-            let same = |back: Batch| back.bundles.len() == 1 && back.bundles[0].key == key && back.manifests.is_empty();
+            let same = |back: Batch| {
+                back.bundles.len() == 1 && back.bundles[0].key == key && back.manifests.is_empty()
+            };
             assert!(decode(&bent).is_none_or(same), "byte {at}");
         }
     }

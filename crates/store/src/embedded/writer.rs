@@ -22,7 +22,9 @@ use moteseal_core::digest::Digest;
 use moteseal_core::record::{DeviceId, EpochNumber, SealIndex};
 use redb::ReadableDatabase;
 
-use super::{ROW, ReadError, SEALS, Shared, State, apply, damaged, epoch_of, guarded, keys, record};
+use super::{
+    ROW, ReadError, SEALS, Shared, State, apply, damaged, epoch_of, guarded, keys, record,
+};
 use crate::batch::Batch;
 use crate::bundle::{Bundle, SealKey};
 use crate::epochs::{PutError, Receipt, Reply};
@@ -60,8 +62,14 @@ impl Writer {
     pub(super) fn start(shared: Arc<Shared>) -> io::Result<Self> {
         let mut writer = Self { shared: Arc::clone(&shared), journaling: None, applying: None };
         let applied = Arc::clone(&shared);
-        writer.applying = Some(thread::Builder::new().name("epoch-apply".to_owned()).spawn(move || apply::run(&applied))?);
-        writer.journaling = Some(thread::Builder::new().name("epoch-journal".to_owned()).spawn(move || run(&shared))?);
+        writer.applying = Some(
+            thread::Builder::new()
+                .name("epoch-apply".to_owned())
+                .spawn(move || apply::run(&applied))?,
+        );
+        writer.journaling = Some(
+            thread::Builder::new().name("epoch-journal".to_owned()).spawn(move || run(&shared))?,
+        );
         Ok(writer)
     }
 
@@ -212,8 +220,9 @@ fn flush(
     group: Group,
     answers: &mut Vec<(Reply, Result<Receipt, PutError>)>,
 ) -> Group {
-    let written =
-        journal.as_mut().map_or(Ok(()), |journal| journal.write(shared.options.sync).inspect_err(|_| journal.discard()));
+    let written = journal.as_mut().map_or(Ok(()), |journal| {
+        journal.write(shared.options.sync).inspect_err(|_| journal.discard())
+    });
     // Under the journal's lock, so that whoever holds it knows which of its records are pending.
     let mut state = shared.state();
     state.queued_bytes -= group.bytes;
@@ -300,7 +309,8 @@ impl Heads {
             self.schemas.clear();
             (self.forget, state.distrusted) = (false, false);
         }
-        (self.base, self.applied, self.behind) = (state.journaled, state.applied, state.pending_bytes);
+        (self.base, self.applied, self.behind) =
+            (state.journaled, state.applied, state.pending_bytes);
     }
 
     /// Where a batch comes to stand that will be the `ahead`th to be journaled from now.
@@ -318,7 +328,9 @@ impl Heads {
             if let Entry::Vacant(entry) = self.devices.entry(device) {
                 let seal = shared.newest(bundle).map_err(|error| match error {
                     ReadError::Damaged { .. } => shared.page_damaged(),
-                    other => PutError::Failed { store: shared.name.clone(), what: other.to_string() },
+                    other => {
+                        PutError::Failed { store: shared.name.clone(), what: other.to_string() }
+                    }
                 })?;
                 entry.insert(Newest { seal, first: [None; 2] });
             }
@@ -357,15 +369,24 @@ impl Shared {
             let key = bundle.key.to_bytes();
             seals.range(..key)?.next_back().transpose()?;
             seals.range(key..)?.next().transpose()?;
-            let newest = seals.range(keys(bundle.key.device, SealIndex(0), SealIndex(u32::MAX)))?.next_back().transpose()?;
+            let newest = seals
+                .range(keys(bundle.key.device, SealIndex(0), SealIndex(u32::MAX)))?
+                .next_back()
+                .transpose()?;
             newest
-                .map(|(key, row)| Ok((SealKey::from_bytes(&key.value()).index, epoch_of(key.value(), row.value())?)))
+                .map(|(key, row)| {
+                    Ok((
+                        SealKey::from_bytes(&key.value()).index,
+                        epoch_of(key.value(), row.value())?,
+                    ))
+                })
                 .transpose()
         })
     }
 
     pub(super) fn page_damaged(&self) -> PutError {
-        let what = "a page of the file is damaged; stop the service and run `moteseal store check`".to_owned();
+        let what = "a page of the file is damaged; stop the service and run `moteseal store check`"
+            .to_owned();
         PutError::Failed { store: self.name.clone(), what }
     }
 
@@ -383,7 +404,11 @@ impl Shared {
     }
 
     /// What the state is for a read, or a writer that has to know the tables: everything journaled up to `number` is in them.
-    pub(super) fn wait_until<'s>(&'s self, mut state: MutexGuard<'s, State>, number: u64) -> MutexGuard<'s, State> {
+    pub(super) fn wait_until<'s>(
+        &'s self,
+        mut state: MutexGuard<'s, State>,
+        number: u64,
+    ) -> MutexGuard<'s, State> {
         if state.applied < number {
             state.wanted = state.wanted.max(number);
             self.due.notify_one();

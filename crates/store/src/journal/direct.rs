@@ -32,9 +32,14 @@ impl Direct {
         use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 
         let flags = (rustix::fs::OFlags::DIRECT | rustix::fs::OFlags::DSYNC).bits();
-        let file = std::fs::OpenOptions::new().write(true).custom_flags(flags.cast_signed()).open(path).ok()?;
+        let file = std::fs::OpenOptions::new()
+            .write(true)
+            .custom_flags(flags.cast_signed())
+            .open(path)
+            .ok()?;
         let (found, expected) = (file.metadata().ok()?, same.metadata().ok()?);
-        if (found.dev(), found.ino()) != (expected.dev(), expected.ino()) || tail.len() >= ALIGNMENT {
+        if (found.dev(), found.ino()) != (expected.dev(), expected.ino()) || tail.len() >= ALIGNMENT
+        {
             return None;
         }
         let mut direct = Self { file, buffer: Vec::new(), tail: tail.len() };
@@ -54,8 +59,10 @@ impl Direct {
         use std::os::unix::fs::FileExt;
 
         let tail = self.tail;
-        let start =
-            end.checked_sub(tail as u64).filter(|start| start.is_multiple_of(BLOCK)).ok_or(io::ErrorKind::InvalidInput)?;
+        let start = end
+            .checked_sub(tail as u64)
+            .filter(|start| start.is_multiple_of(BLOCK))
+            .ok_or(io::ErrorKind::InvalidInput)?;
         let filled = tail + frame.len();
         let blocks = self.blocks(filled);
         blocks[tail..filled].copy_from_slice(frame);

@@ -63,7 +63,11 @@ fn whatever_sectors_a_power_loss_leaves_of_the_last_frame_the_others_are_there()
             }
             lost.truncate(cut);
             let whole = kept + 1 == 1 << sectors.len() && cut >= end;
-            assert_eq!(open(&path, &lost).unwrap(), if whole { 6 } else { 4 }, "sectors {kept:b}, {cut} bytes");
+            assert_eq!(
+                open(&path, &lost).unwrap(),
+                if whole { 6 } else { 4 },
+                "sectors {kept:b}, {cut} bytes"
+            );
         }
     }
 }
@@ -78,7 +82,10 @@ fn damage_to_the_last_frame_is_named_where_none_of_it_is_missing() {
             let mut damaged = bytes.clone();
             damaged[at] ^= flip;
             let error = open(&path, &damaged).unwrap_err();
-            assert!(matches!(error, JournalError::Damaged { offset, record: 4, .. } if offset == start as u64), "byte {at}");
+            assert!(
+                matches!(error, JournalError::Damaged { offset, record: 4, .. } if offset == start as u64),
+                "byte {at}"
+            );
         }
     }
 }
@@ -100,7 +107,12 @@ enum Step {
 fn steps() -> impl proptest::strategy::Strategy<Value = Vec<Step>> {
     use proptest::prelude::*;
     // About a block, and the longest that is not written the usual way.
-    let length = prop_oneof![0..600_usize, 3900..4300_usize, Just(direct::LONGEST - 200), Just(direct::LONGEST + 1)];
+    let length = prop_oneof![
+        0..600_usize,
+        3900..4300_usize,
+        Just(direct::LONGEST - 200),
+        Just(direct::LONGEST + 1)
+    ];
     let step = prop_oneof![
         6 => prop::collection::vec(length.clone(), 1..6).prop_map(Step::Frames),
         1 => length.prop_map(Step::Unsynced),
@@ -138,7 +150,9 @@ fn play(path: &Path, steps: &[Step], past_cache: bool) -> (Vec<Seen>, usize) {
     };
     for step in steps {
         match step {
-            Step::Frames(lengths) => lengths.iter().for_each(|&length| frame(&mut journal, length, true)),
+            Step::Frames(lengths) => {
+                lengths.iter().for_each(|&length| frame(&mut journal, length, true))
+            }
             Step::Unsynced(length) => frame(&mut journal, *length, false),
             Step::Reset => journal.reset().unwrap(),
             Step::Compact(kept) => {

@@ -26,7 +26,11 @@ pub const TRUE: Value = Value::Simple(21);
 pub const NULL: Value = Value::Simple(22);
 
 pub fn int(value: i64) -> Value {
-    if value >= 0 { Value::Uint(value.unsigned_abs()) } else { Value::Negative(value.unsigned_abs() - 1) }
+    if value >= 0 {
+        Value::Uint(value.unsigned_abs())
+    } else {
+        Value::Negative(value.unsigned_abs() - 1)
+    }
 }
 
 pub fn text(value: &str) -> Value {
@@ -96,7 +100,11 @@ impl Value {
             2 | 3 => {
                 let (string, rest) = bytes.split_at(length);
                 *bytes = rest;
-                if major == 2 { Self::Bytes(string.to_vec()) } else { Self::Text(String::from_utf8(string.to_vec()).unwrap()) }
+                if major == 2 {
+                    Self::Bytes(string.to_vec())
+                } else {
+                    Self::Text(String::from_utf8(string.to_vec()).unwrap())
+                }
             }
             4 => Self::Array((0..argument).map(|_| Self::take(bytes)).collect()),
             5 => Self::Map((0..argument).map(|_| (Self::take(bytes), Self::take(bytes))).collect()),

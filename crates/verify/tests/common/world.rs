@@ -3,7 +3,9 @@
 use moteseal_core::digest::Digest;
 use moteseal_core::identity::{CertificateDraft, MAX_CERTIFICATE};
 use moteseal_core::level::{Counters, Salt, SaltKey};
-use moteseal_core::record::{DeviceId, EpochNumber, Framing, GroupId, Level, Round, SealIndex, Sequence};
+use moteseal_core::record::{
+    DeviceId, EpochNumber, Framing, GroupId, Level, Round, SealIndex, Sequence,
+};
 use moteseal_core::roster::{DeviceDraft, RosterDraft};
 use moteseal_core::schema::Schema;
 use moteseal_core::seal::tree::{self, Tree, geometry};
@@ -31,13 +33,30 @@ pub fn operator() -> SecretKey {
 
 /// The schema of these fields; none for opaque records.
 pub fn schema(fields: &[&str]) -> Vec<u8> {
-    let fields: Vec<_> = fields.iter().map(|field| moteseal_core::schema::Field::parse(field).unwrap()).collect();
-    Schema::encode(&fields, &mut vec![0; moteseal_core::schema::MAX_SCHEMA]).unwrap().as_bytes().to_vec()
+    let fields: Vec<_> =
+        fields.iter().map(|field| moteseal_core::schema::Field::parse(field).unwrap()).collect();
+    Schema::encode(&fields, &mut vec![0; moteseal_core::schema::MAX_SCHEMA])
+        .unwrap()
+        .as_bytes()
+        .to_vec()
 }
 
-pub fn certificate(operator: &SecretKey, group: &str, device: &str, serial: u64, key: &PublicKey, first_index: u32) -> Vec<u8> {
+pub fn certificate(
+    operator: &SecretKey,
+    group: &str,
+    device: &str,
+    serial: u64,
+    key: &PublicKey,
+    first_index: u32,
+) -> Vec<u8> {
     let (group_id, device) = (GroupId::of(group), DeviceId::of(group, device));
-    let draft = CertificateDraft { group: group_id, device, serial, key, first_index: SealIndex(first_index) };
+    let draft = CertificateDraft {
+        group: group_id,
+        device,
+        serial,
+        key,
+        first_index: SealIndex(first_index),
+    };
     draft.issue(operator, &mut vec![0; MAX_CERTIFICATE]).unwrap().to_vec()
 }
 
@@ -67,7 +86,12 @@ pub fn coordinator(algorithm: Algorithm) -> SecretKey {
 
 /// The key of a device from an index on.
 pub fn device_secret(name: &str, algorithm: Algorithm, first_index: u32) -> SecretKey {
-    let digest = Digest::of(&[b"device key", name.as_bytes(), algorithm.name().as_bytes(), &first_index.to_be_bytes()]);
+    let digest = Digest::of(&[
+        b"device key",
+        name.as_bytes(),
+        algorithm.name().as_bytes(),
+        &first_index.to_be_bytes(),
+    ]);
     SecretKey::from_seed(algorithm, &digest.0).unwrap()
 }
 
@@ -81,9 +105,14 @@ pub fn budgeted_roster(algorithm: Algorithm) -> Vec<u8> {
     roster_within(BUDGETED, Some(BUDGET), Some(&coordinator(algorithm).public()))
 }
 
-pub fn roster_within(devices: &[(&str, &[(Algorithm, u32)])], budget: Option<u64>, coordinator: Option<&PublicKey>) -> Vec<u8> {
+pub fn roster_within(
+    devices: &[(&str, &[(Algorithm, u32)])],
+    budget: Option<u64>,
+    coordinator: Option<&PublicKey>,
+) -> Vec<u8> {
     let operator = operator();
-    let coordinator = coordinator.map(|key| certificate(&operator, GROUP, "coordinator", 99, key, 0));
+    let coordinator =
+        coordinator.map(|key| certificate(&operator, GROUP, "coordinator", 99, key, 0));
     let mut listed: Vec<(&str, Vec<Vec<u8>>)> = Vec::new();
     for (name, keys) in devices {
         let certificates = (0..).zip(*keys).map(|(serial, &(algorithm, first_index))| {
@@ -93,10 +122,15 @@ pub fn roster_within(devices: &[(&str, &[(Algorithm, u32)])], budget: Option<u64
         listed.push((name, certificates.collect()));
     }
     listed.sort_by_key(|(name, _)| DeviceId::of(GROUP, name));
-    let borrowed: Vec<Vec<&[u8]>> =
-        listed.iter().map(|(_, certificates)| certificates.iter().map(Vec::as_slice).collect()).collect();
-    let drafts: Vec<DeviceDraft<'_>> =
-        listed.iter().zip(&borrowed).map(|((name, _), certificates)| DeviceDraft { name, certificates }).collect();
+    let borrowed: Vec<Vec<&[u8]>> = listed
+        .iter()
+        .map(|(_, certificates)| certificates.iter().map(Vec::as_slice).collect())
+        .collect();
+    let drafts: Vec<DeviceDraft<'_>> = listed
+        .iter()
+        .zip(&borrowed)
+        .map(|((name, _), certificates)| DeviceDraft { name, certificates })
+        .collect();
     let draft = RosterDraft {
         group_name: GROUP,
         history: &[Digest::of(&[b"version 0"])],
@@ -118,9 +152,15 @@ pub fn sign1(secret: &SecretKey, header: &Value, payload: &[u8]) -> Vec<u8> {
 }
 
 pub fn sign1_raw(secret: &SecretKey, protected: &[u8], payload: &[u8]) -> Vec<u8> {
-    let message = Value::Array(vec![text("Signature1"), bstr(protected), bstr(&[]), bstr(payload)]).encode();
+    let message =
+        Value::Array(vec![text("Signature1"), bstr(protected), bstr(&[]), bstr(payload)]).encode();
     let signature = secret.signature(&message).unwrap();
-    let object = Value::Array(vec![bstr(protected), Value::Map(Vec::new()), bstr(payload), bstr(&signature)]);
+    let object = Value::Array(vec![
+        bstr(protected),
+        Value::Map(Vec::new()),
+        bstr(payload),
+        bstr(&signature),
+    ]);
     Value::Tag(18, Box::new(object)).encode()
 }
 
@@ -149,8 +189,11 @@ pub struct Epoch {
 impl Epoch {
     /// `count` records of 4 bytes.
     pub fn new(scheme: Scheme, epoch: u64, count: u32) -> Self {
-        let records =
-            (0..count).map(|i| (i * 0x0003_0007 + u32::try_from(epoch).unwrap() * 0x100).to_be_bytes().to_vec()).collect();
+        let records = (0..count)
+            .map(|i| {
+                (i * 0x0003_0007 + u32::try_from(epoch).unwrap() * 0x100).to_be_bytes().to_vec()
+            })
+            .collect();
         Self {
             scheme,
             epoch,
@@ -189,15 +232,33 @@ pub struct Device {
 
 impl Device {
     pub fn new(roster: &Roster, name: &'static str, schema: &[u8]) -> Self {
-        let keys = DEVICES.iter().chain(LATTICE).chain(BUDGETED).find(|(known, _)| *known == name).unwrap().1;
+        let keys = DEVICES
+            .iter()
+            .chain(LATTICE)
+            .chain(BUDGETED)
+            .find(|(known, _)| *known == name)
+            .unwrap()
+            .1;
         let id = roster.id(name).unwrap();
         let position = Position::start(roster.device(id).unwrap().certificate);
         let salt_key = SaltKey::new([0x5a; 32]);
-        Self { name, id, salt_key, schema: schema.to_vec(), roster: roster.digest(), position, keys }
+        Self {
+            name,
+            id,
+            salt_key,
+            schema: schema.to_vec(),
+            roster: roster.digest(),
+            position,
+            keys,
+        }
     }
 
     pub fn framing(&self) -> Framing {
-        Schema::decode(&self.schema).unwrap().record_size().and_then(Framing::fixed).unwrap_or(Framing::Prefixed)
+        Schema::decode(&self.schema)
+            .unwrap()
+            .record_size()
+            .and_then(Framing::fixed)
+            .unwrap_or(Framing::Prefixed)
     }
 
     pub fn salt(&self, index: u32) -> Salt {
@@ -205,7 +266,8 @@ impl Device {
     }
 
     pub fn secret(&self, index: u32) -> SecretKey {
-        let (algorithm, first) = *self.keys.iter().rev().find(|(_, first)| *first <= index).unwrap_or(&self.keys[0]);
+        let (algorithm, first) =
+            *self.keys.iter().rev().find(|(_, first)| *first <= index).unwrap_or(&self.keys[0]);
         device_secret(self.name, algorithm, first)
     }
 
@@ -221,7 +283,8 @@ impl Device {
         }
         let (counters, blocks) = star.close();
         let mut blocks = blocks.to_vec();
-        let mut statement = Statement::new(epoch.scheme, GroupId::of(GROUP), self.roster, self.id, LEVELS);
+        let mut statement =
+            Statement::new(epoch.scheme, GroupId::of(GROUP), self.roster, self.id, LEVELS);
         statement.index = SealIndex(index);
         statement.prev = self.position.prev;
         statement.last = self.position.last;
@@ -285,7 +348,9 @@ impl Sealed {
         let record = &self.records[seq];
         match self.framing {
             Framing::Fixed(_) => record.clone(),
-            Framing::Prefixed => [&u16::try_from(record.len()).unwrap().to_be_bytes()[..], record].concat(),
+            Framing::Prefixed => {
+                [&u16::try_from(record.len()).unwrap().to_be_bytes()[..], record].concat()
+            }
         }
     }
 
@@ -309,22 +374,38 @@ impl Sealed {
                 let (digests, events) = match statement.scheme {
                     Scheme::Star => {
                         let picked = (0..LEVELS).rev().filter(|level| mask >> level & 1 == 1);
-                        let events = picked.flat_map(|level| self.frames(self.at_level(level))).collect();
+                        let events =
+                            picked.flat_map(|level| self.frames(self.at_level(level))).collect();
                         (write::star_evidence(&self.seal, &self.blocks, mask), events)
                     }
                     Scheme::Tree => {
-                        let selected: Vec<usize> =
-                            (0..self.records.len()).filter(|&seq| mask >> self.level(seq) & 1 == 1).collect();
+                        let selected: Vec<usize> = (0..self.records.len())
+                            .filter(|&seq| mask >> self.level(seq) & 1 == 1)
+                            .collect();
                         let positions: Vec<u64> = selected.iter().map(|&seq| seq as u64).collect();
                         (self.multiproof(&positions), self.frames(selected))
                     }
                 };
-                write::part(&mut out, &self.seal, Selection::Levels(mask), &digests, &events, signature);
+                write::part(
+                    &mut out,
+                    &self.seal,
+                    Selection::Levels(mask),
+                    &digests,
+                    &events,
+                    signature,
+                );
             }
             Pick::Events(selected) => {
                 let sequence: Vec<Sequence> = selected.iter().map(|&seq| Sequence(seq)).collect();
                 let events = self.frames(selected.iter().map(|&seq| usize::try_from(seq).unwrap()));
-                write::part(&mut out, &self.seal, Selection::Events(&sequence), &self.multiproof(selected), &events, signature);
+                write::part(
+                    &mut out,
+                    &self.seal,
+                    Selection::Events(&sequence),
+                    &self.multiproof(selected),
+                    &events,
+                    signature,
+                );
             }
         }
         out
@@ -335,7 +416,10 @@ impl Sealed {
         let statement = self.seal.statement();
         let mut out = Vec::new();
         let prev = with_prev.then_some(statement.prev);
-        write::open(&mut out, &Open { device: statement.device, roster_version: 1, prev, last: statement.last });
+        write::open(
+            &mut out,
+            &Open { device: statement.device, roster_version: 1, prev, last: statement.last },
+        );
         out
     }
 
@@ -363,14 +447,18 @@ pub fn root_of(leaves: &[Digest]) -> Digest {
 
 pub fn multiproof(leaves: &[Digest], selected: &[u64]) -> Vec<u8> {
     let ranges = geometry::siblings(leaves.len() as u64, selected.iter().map(|&seq| Sequence(seq)));
-    let range = |range: std::ops::Range<u64>| usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap();
+    let range = |range: std::ops::Range<u64>| {
+        usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap()
+    };
     ranges.flat_map(|subtree| root_of(&leaves[range(subtree)]).0).collect()
 }
 
 /// The inclusion path of a leaf, from the leaf up.
 pub fn path(leaves: &[Digest], seq: u64) -> Vec<Digest> {
     let ranges = geometry::path(leaves.len() as u64, Sequence(seq));
-    let range = |range: std::ops::Range<u64>| usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap();
+    let range = |range: std::ops::Range<u64>| {
+        usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap()
+    };
     ranges.map(|subtree| root_of(&leaves[range(subtree)])).collect()
 }
 

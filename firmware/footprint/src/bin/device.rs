@@ -24,14 +24,25 @@ fn main() -> ! {
     let (device, salt_key) = (DeviceId(input.fixed()), SaltKey::new(input.fixed()));
     let (index, events) = (SealIndex(u32::from_be_bytes(input.fixed())), input.item());
     let chain = Chain::of(&mut input);
-    let Ok(key) = SecretKey::from_bytes(Algorithm::Ed25519, &input.fixed::<32>()) else { failed("key") };
+    let Ok(key) = SecretKey::from_bytes(Algorithm::Ed25519, &input.fixed::<32>()) else {
+        failed("key")
+    };
     let (secret, query) = (SourceSecret::from_bytes(&input.fixed()), QueryId(input.fixed()));
     let sender = Sender::of(&mut input);
     let head = input.item();
     let Some(framing) = Framing::fixed(EVENT) else { failed("framing") };
     meter.bytes(
         "state",
-        size_of::<(Star<16>, SecretKey, SaltKey, Chain, SourceSecret, EpochGuard, Sender, Incoming<BLOCK>)>() + MAX_HEAD,
+        size_of::<(
+            Star<16>,
+            SecretKey,
+            SaltKey,
+            Chain,
+            SourceSecret,
+            EpochGuard,
+            Sender,
+            Incoming<BLOCK>,
+        )>() + MAX_HEAD,
     );
     let (mut room, mut item, mut length) = ([0; MAX_HEAD], [0; 512], 0);
     for of in [Of::Instructions, Of::Stack] {
@@ -58,7 +69,9 @@ fn main() -> ! {
         });
         let mut opened = None;
         meter.once(of, "head", &mut || opened = sender.open(head, &mut room));
-        let Some(Ok(mut incoming)) = opened.map(|head| Incoming::<BLOCK>::new(&head)) else { failed("head") };
+        let Some(Ok(mut incoming)) = opened.map(|head| Incoming::<BLOCK>::new(&head)) else {
+            failed("head")
+        };
         meter.once(of, "messages", &mut || {
             take_all(&mut incoming, &mut input);
         });

@@ -13,7 +13,9 @@ use moteseal_footprint::{Meter, failed};
 #[entry]
 fn main() -> ! {
     let (mut meter, mut input) = Meter::start();
-    let (Some(p), Some(q)) = (Modulus::new(&input.fixed()), Modulus::new(&input.fixed())) else { failed("primes") };
+    let (Some(p), Some(q)) = (Modulus::new(&input.fixed()), Modulus::new(&input.fixed())) else {
+        failed("primes")
+    };
     let [g, x, nonce, digest] = core::array::from_fn(|_| U512::from_be_slice(&input.fixed::<64>()));
     let key = Dsa { p, q, g, x };
     let mut signature = [0; 128];

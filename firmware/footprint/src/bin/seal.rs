@@ -26,8 +26,9 @@ fn main() -> ! {
         push_all(&mut star, events);
         meter.once(of, "seal", &mut || {
             let closed = star.close_in_place();
-            let mut sign =
-                |message: &[u8], signature: &mut [u8; 64]| signature[..2].copy_from_slice(&(message.len() as u16).to_be_bytes());
+            let mut sign = |message: &[u8], signature: &mut [u8; 64]| {
+                signature[..2].copy_from_slice(&(message.len() as u16).to_be_bytes())
+            };
             length = chain.seal((device, index, salt), &closed, &mut sign, &mut item);
         });
     }

@@ -21,7 +21,10 @@ fn main() -> ! {
     let mut key = None;
     meter.measure("query", &mut || key = Some(black_box(&secret).for_query(query)));
     let Some(key) = key else { failed("key") };
-    meter.bytes("state", size_of::<SourceSecret>() + size_of::<SourceKey>() + size_of::<EpochGuard>());
+    meter.bytes(
+        "state",
+        size_of::<SourceSecret>() + size_of::<SourceKey>() + size_of::<EpochGuard>(),
+    );
     let mut guard = EpochGuard::default();
     let mut psr = Psr::ZERO;
     let mut epoch = first;

@@ -27,8 +27,11 @@ fn time(input: &mut Input) -> u64 {
 #[entry]
 fn main() -> ! {
     let (mut meter, mut input) = Meter::start();
-    let id =
-        ChainId { network: NetworkId(input.fixed()), sender: DeviceId(input.fixed()), number: ChainNumber(time(&mut input)) };
+    let id = ChainId {
+        network: NetworkId(input.fixed()),
+        sender: DeviceId(input.fixed()),
+        number: ChainNumber(time(&mut input)),
+    };
     let parameters = input.item();
     meter.bytes("state", size_of::<Mote>());
     let settings = Settings { offset_ms: 100, steps: 16, budget: 64, seed: time(&mut input) };

@@ -38,12 +38,22 @@ pub struct Simulated {
 
 impl Simulated {
     pub fn new() -> Self {
-        Self { bytes: vec![0xff; 8192], fuse: Rc::default(), writes: Rc::default(), chance: Chance(1) }
+        Self {
+            bytes: vec![0xff; 8192],
+            fuse: Rc::default(),
+            writes: Rc::default(),
+            chance: Chance(1),
+        }
     }
 
     /// The same flash once there is power again.
     pub fn repowered(&self) -> Self {
-        Self { bytes: self.bytes.clone(), fuse: Rc::default(), writes: Rc::default(), chance: self.chance.clone() }
+        Self {
+            bytes: self.bytes.clone(),
+            fuse: Rc::default(),
+            writes: Rc::default(),
+            chance: self.chance.clone(),
+        }
     }
 
     /// Whether there is power for one more; if this is the moment at which it goes, `torn` is what that leaves.

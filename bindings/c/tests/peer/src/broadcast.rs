@@ -3,8 +3,9 @@
 use std::error::Error;
 
 use moteseal_core::cast::{
-    ChainDraft, ChainId, ChainNumber, KeyId, Kind, MAX_HEAD, MAX_LEAF, MAX_REVOCATION, MAX_SENDER_CERTIFICATE, MAX_SINGLE,
-    NetworkId, OutgoingChain, RevocationDraft, SenderCertificateDraft, SingleDraft, sender_named,
+    ChainDraft, ChainId, ChainNumber, KeyId, Kind, MAX_HEAD, MAX_LEAF, MAX_REVOCATION,
+    MAX_SENDER_CERTIFICATE, MAX_SINGLE, NetworkId, OutgoingChain, RevocationDraft,
+    SenderCertificateDraft, SingleDraft, sender_named,
 };
 use moteseal_core::digest::Digest;
 use moteseal_core::signature::{Algorithm, SecretKey};
@@ -44,7 +45,8 @@ pub(crate) fn frames() -> Result<Vec<u8>, Box<dyn Error>> {
         kind: Kind::Messages,
         label: "hello",
     };
-    let (mut digests, mut tags, mut scratch) = ([Digest::NULL; 3], [[0; 8]; MESSAGES as usize], [0; MAX_LEAF]);
+    let (mut digests, mut tags, mut scratch) =
+        ([Digest::NULL; 3], [[0; 8]; MESSAGES as usize], [0; MAX_LEAF]);
     let read = |number: u32, buffer: &mut [u8]| -> Result<usize, std::convert::Infallible> {
         let text = message(number);
         buffer[..text.len()].copy_from_slice(text.as_bytes());

@@ -36,7 +36,10 @@ fn main() -> ExitCode {
         Some((what, [roster, operator, path])) if what == "urgent" => {
             urgent(roster, operator, path).map(|record| println!("{record}"))
         }
-        _ => Err("usage: moteseal-c-peer open ... | broadcast FILE | urgent ROSTER OPERATOR_KEY FILE".into()),
+        _ => Err(
+            "usage: moteseal-c-peer open ... | broadcast FILE | urgent ROSTER OPERATOR_KEY FILE"
+                .into(),
+        ),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -49,7 +52,9 @@ fn main() -> ExitCode {
 
 fn open(arguments: &[String]) -> Result<u128, Box<dyn std::error::Error>> {
     let [keys, query, epoch, slot, most, shares @ ..] = arguments else {
-        return Err("usage: moteseal-c-peer open QUERIER_KEY QUERY EPOCH SLOT MOST DEVICE=PSR...".into());
+        return Err(
+            "usage: moteseal-c-peer open QUERIER_KEY QUERY EPOCH SLOT MOST DEVICE=PSR...".into()
+        );
     };
     let keys = QuerierKeys::decode(&std::fs::read(keys)?)?;
     let query = QueryId(bytes(query)?);
@@ -59,14 +64,19 @@ fn open(arguments: &[String]) -> Result<u128, Box<dyn std::error::Error>> {
         let (name, psr) = share.split_once('=').ok_or("a share is DEVICE=PSR")?;
         let psr: [u8; 32] = bytes(psr)?;
         sum = sum.merge(&Psr::from_bytes(&psr)?);
-        totals.add(&keys.source(DeviceId::of(GROUP, name), position).secret.for_query(query), slot, epoch);
+        totals.add(
+            &keys.source(DeviceId::of(GROUP, name), position).secret.for_query(query),
+            slot,
+            epoch,
+        );
     }
     let key = keys.master.key_group(keys.circle.group, 0).for_query(query);
     Ok(totals.open(&sum, &key, slot, epoch, most)?)
 }
 
 fn urgent(roster: &str, operator: &str, path: &str) -> Result<String, Box<dyn std::error::Error>> {
-    let (roster, operator, object) = (std::fs::read(roster)?, std::fs::read(operator)?, std::fs::read(path)?);
+    let (roster, operator, object) =
+        (std::fs::read(roster)?, std::fs::read(operator)?, std::fs::read(path)?);
     let mut scratch = vec![0; roster.len().max(object.len()) + 64];
     let roster = Roster::open(&roster, &decode_public_pem(&operator)?, &mut scratch)?;
     let mut scratch = vec![0; object.len() + 64];

@@ -118,7 +118,9 @@ pub(super) fn play(arguments: &Arguments, tell: &mut dyn FnMut(&Step)) -> Result
     let authority = Authority::new(Algorithm::Ed25519, 1).map_err(internal)?;
     let chains = [1, 2].map(|number| speech(&authority, number, MESSAGES, arguments.block, seed));
     let truth = Truth { chains: chains.into_iter().collect::<Result<_, _>>().map_err(internal)? };
-    let [earlier, present] = &truth.chains[..] else { return Err(internal("there are two chains")) };
+    let [earlier, present] = &truth.chains[..] else {
+        return Err(internal("there are two chains"));
+    };
     let messages = MESSAGES as usize;
     let set_out = || {
         let all = [settings(&authority, Repeating::Suppressed); NODES];
@@ -140,7 +142,8 @@ pub(super) fn play(arguments: &Arguments, tell: &mut dyn FnMut(&Step)) -> Result
     let Some(undisturbed) = results.undisturbed_ms else { return Ok(results) };
 
     let (forged, again) = (RefCell::new(BTreeMap::new()), RefCell::new(BTreeMap::new()));
-    let mut attacker = Broadcaster::new(&Assault::ALL, ATTACKS_PER_SECOND, 0, seed.derive("attacker", 0).0);
+    let mut attacker =
+        Broadcaster::new(&Assault::ALL, ATTACKS_PER_SECOND, 0, seed.derive("attacker", 0).0);
     truth.frames(0).iter().for_each(|frame| attacker.remember(frame));
     let mut witness = Witness::new(&truth);
     let mut radio = set_out();
@@ -150,13 +153,20 @@ pub(super) fn play(arguments: &Arguments, tell: &mut dyn FnMut(&Step)) -> Result
     radio.start_at(at + away, who);
     let mut told = |radio: &Testbed<'_>, witness: &Witness<'_>, note| {
         let ms = radio.now_ms();
-        tell(&Step { ms, verified: delivered(radio), said: witness.sent.all(), forged: forged.borrow().values().sum(), note });
+        tell(&Step {
+            ms,
+            verified: delivered(radio),
+            said: witness.sent.all(),
+            forged: forged.borrow().values().sum(),
+            note,
+        });
     };
     let mut note = |radio: &Testbed<'_>, witness: &Witness<'_>| {
         let is_near = (at..at + TOLD_MS).contains(&radio.now_ms());
         told(radio, witness, if is_near { "node 3 reboots" } else { "" });
     };
-    results.disturbed_ms = complete(&mut radio, messages, 3 * undisturbed + STEP_MS, &mut witness, &mut note);
+    results.disturbed_ms =
+        complete(&mut radio, messages, 3 * undisturbed + STEP_MS, &mut witness, &mut note);
     results.sent = witness.sent;
     told(&radio, &witness, if results.disturbed_ms.is_some() { "complete" } else { "given up" });
     results.nodes = radio.stations.iter().map(|station| node(station, radio.now_ms())).collect();
@@ -167,29 +177,48 @@ pub(super) fn play(arguments: &Arguments, tell: &mut dyn FnMut(&Step)) -> Result
         radio.stop_at(end, who);
         radio.start_at(end + STEP_MS, who);
     }
-    let mut replayer =
-        Broadcaster::new(&[Assault::ReplayOld], ATTACKS_PER_SECOND, end + 2 * STEP_MS, seed.derive("replayer", 0).0);
+    let mut replayer = Broadcaster::new(
+        &[Assault::ReplayOld],
+        ATTACKS_PER_SECOND,
+        end + 2 * STEP_MS,
+        seed.derive("replayer", 0).0,
+    );
     (0..2).flat_map(|chain| truth.frames(chain)).for_each(|frame| replayer.remember(&frame));
     radio.add_outsider(Attacker { attacker: replayer, sent: &again }, &[0, 1, 2, 3, 4, 5, 6]);
     radio.run(end + REPLAYED_MS, &mut witness);
     told(&radio, &witness, "all have rebooted, and were sent everything again");
 
     if results.disturbed_ms.is_some() {
-        results.replayed = before.iter().zip(delivered(&radio)).map(|(before, after)| after.saturating_sub(*before) as u64).sum();
+        results.replayed = before
+            .iter()
+            .zip(delivered(&radio))
+            .map(|(before, after)| after.saturating_sub(*before) as u64)
+            .sum();
     }
     results.forged_said = quiet.forged + witness.forged;
     let genuine = truth.messages(1);
     for station in radio.stations.iter().skip(1) {
-        let kept = station.store.items().filter(|(item, bytes)| !truth.is_kept_rightly(item, bytes)).count();
-        let wrong =
-            station.delivered.iter().enumerate().filter(|(at, delivered)| genuine.get(*at) != Some(&delivered.message)).count();
+        let kept = station
+            .store
+            .items()
+            .filter(|(item, bytes)| !truth.is_kept_rightly(item, bytes))
+            .count();
+        let wrong = station
+            .delivered
+            .iter()
+            .enumerate()
+            .filter(|(at, delivered)| genuine.get(*at) != Some(&delivered.message))
+            .count();
         results.forged_kept += kept as u64;
         results.forged_delivered += wrong as u64;
     }
     results.over_meter = results
         .nodes
         .iter()
-        .filter(|node| node.heads_checked > node.heads_allowed || node.certificates_checked > node.certificates_allowed)
+        .filter(|node| {
+            node.heads_checked > node.heads_allowed
+                || node.certificates_checked > node.certificates_allowed
+        })
         .count() as u64;
     results.refused = witness.refused;
     results.attacks = forged.borrow().iter().map(|(assault, count)| (*assault, *count)).collect();

@@ -53,7 +53,8 @@ struct Saying {
 impl Saying {
     fn usual() -> Self {
         let id = Digest::of(&[b"moteseal/1/sender\0querier"]).0;
-        let (sender, key) = (DeviceId(id[..8].try_into().unwrap()), key_id(&secret(Algorithm::Ed25519, 0x71)));
+        let (sender, key) =
+            (DeviceId(id[..8].try_into().unwrap()), key_id(&secret(Algorithm::Ed25519, 0x71)));
         Self { network: GroupId::of(GROUP), sender, key, number: NUMBER, kind: AGENDA }
     }
 
@@ -71,7 +72,8 @@ impl Saying {
 
     fn head(&self, leaf: &[u8]) -> Value {
         let [network, sender, key] = [self.network.0, self.sender.0, self.key].map(|id| bytes(&id));
-        let shape = [int(1), int(1), Value::Uint(leaf.len() as u64), int(self.kind), text(""), int(-16)];
+        let shape =
+            [int(1), int(1), Value::Uint(leaf.len() as u64), int(self.kind), text(""), int(-16)];
         let facts = [int(1), network, sender, key, Value::Uint(self.number)];
         let digests = [bytes(&self.digest(leaf).0), bytes(&[])];
         Value::Array(facts.into_iter().chain(shape).chain(digests).collect())
@@ -116,7 +118,10 @@ fn agendas() -> File {
         ("four queries, of the same plan", agenda(&four)),
         ("one of two whose ids begin alike", agenda(&[posed(ALIKE[0], 0, 9)])),
         ("the other", agenda(&[posed(ALIKE[1], 0, 9)])),
-        ("a plan that is none, as long as any: who answers it looks at it", query(3, bytes(&[0; 1616]))),
+        (
+            "a plan that is none, as long as any: who answers it looks at it",
+            query(3, bytes(&[0; 1616])),
+        ),
         ("one source", good.with(2, int(1))),
         ("key groups larger than the roster", good.with(3, Value::Uint(u32::MAX.into()))),
     ] {
@@ -127,7 +132,11 @@ fn agendas() -> File {
         file.valid(what, op, of_agenda(&querier, &Saying { number, ..usual }.say(&querier, &leaf)));
     }
     let p256 = secret(Algorithm::Esp256, 0x72);
-    file.valid("signed with ESP256", op, of_agenda(&p256, &Saying { key: key_id(&p256), ..usual }.say(&p256, &leaf)));
+    file.valid(
+        "signed with ESP256",
+        op,
+        of_agenda(&p256, &Saying { key: key_id(&p256), ..usual }.say(&p256, &leaf)),
+    );
     refused_as_said(&mut file, op, &querier, &good);
 
     let five: Vec<Value> = (1..6).map(|nonce| posed(nonce, 0, 9)).collect();
@@ -137,8 +146,16 @@ fn agendas() -> File {
     for (what, message, error) in [
         ("for another roster", good.with(1, bytes(&[0x2e; 32])), "WrongRoster"),
         ("a query twice", agenda(&[posed(7, 10, 20), posed(7, 10, 20)]), "AmbiguousQuery"),
-        ("a query twice, for other epochs", agenda(&[posed(7, 10, 20), posed(7, 30, 40)]), "AmbiguousQuery"),
-        ("two whose ids begin alike", agenda(&[posed(ALIKE[0], 0, 9), posed(1, 0, 9), posed(ALIKE[1], 0, 9)]), "AmbiguousQuery"),
+        (
+            "a query twice, for other epochs",
+            agenda(&[posed(7, 10, 20), posed(7, 30, 40)]),
+            "AmbiguousQuery",
+        ),
+        (
+            "two whose ids begin alike",
+            agenda(&[posed(ALIKE[0], 0, 9), posed(1, 0, 9), posed(ALIKE[1], 0, 9)]),
+            "AmbiguousQuery",
+        ),
         ("five queries", agenda(&five), "FieldOutOfRange"),
         ("no epoch at all", agenda(&[posed(7, 10, 10)]), "FieldOutOfRange"),
         ("epochs that end before they begin", agenda(&[posed(7, 10, 9)]), "FieldOutOfRange"),
@@ -152,15 +169,28 @@ fn agendas() -> File {
         ("queries of null", good.with(4, NULL), "UnexpectedType"),
         ("a nonce of 15 bytes", query(0, bytes(&[0; 15])), "UnexpectedType"),
         ("an epoch of -1", query(1, int(-1)), "UnexpectedType"),
-        ("a plan that is not wrapped", query(3, Value::decode(&hex::decode(PLAN).unwrap())), "UnexpectedType"),
+        (
+            "a plan that is not wrapped",
+            query(3, Value::decode(&hex::decode(PLAN).unwrap())),
+            "UnexpectedType",
+        ),
         ("four fields", Value::Array(good.clone().elements()[..4].to_vec()), "UnexpectedType"),
-        ("six fields", Value::Array([&good.clone().elements()[..], &[NULL]].concat()), "UnexpectedType"),
+        (
+            "six fields",
+            Value::Array([&good.clone().elements()[..], &[NULL]].concat()),
+            "UnexpectedType",
+        ),
     ] {
         file.invalid(what, op, of_agenda(&querier, &said(&message)), error);
     }
     let behind = usual.say(&querier, &[leaf, vec![0]].concat());
     file.invalid("a byte behind the agenda", op, of_agenda(&querier, &behind), "TrailingBytes");
-    file.invalid("a message of nothing", op, of_agenda(&querier, &usual.say(&querier, &[])), "Truncated");
+    file.invalid(
+        "a message of nothing",
+        op,
+        of_agenda(&querier, &usual.say(&querier, &[])),
+        "Truncated",
+    );
     file.mutate("changed everywhere", op, of_agenda(&querier, &said(&good)), "bytes", &[0x01]);
     file
 }
@@ -169,31 +199,70 @@ fn agendas() -> File {
 fn refused_as_said(file: &mut File, op: &'static str, querier: &SecretKey, good: &Value) {
     let (usual, leaf) = (Saying::usual(), good.encode());
     let by = |key: &SecretKey, saying: Saying| of_agenda(querier, &saying.say(key, &leaf));
-    file.invalid("another suite than the querier's", op, by(&secret(Algorithm::Esp256, 0x72), usual), "AlgorithmMismatch");
-    file.invalid("signed by somebody else", op, by(&secret(Algorithm::Ed25519, 0x73), usual), "NotAuthentic");
+    file.invalid(
+        "another suite than the querier's",
+        op,
+        by(&secret(Algorithm::Esp256, 0x72), usual),
+        "AlgorithmMismatch",
+    );
+    file.invalid(
+        "signed by somebody else",
+        op,
+        by(&secret(Algorithm::Ed25519, 0x73), usual),
+        "NotAuthentic",
+    );
     let other = secret(Algorithm::Ed25519, 0x73);
-    file.invalid("under another key", op, by(&other, Saying { key: key_id(&other), ..usual }), "WrongKey");
-    file.invalid("under another key's name", op, by(querier, Saying { key: key_id(&other), ..usual }), "WrongKey");
-    file.invalid("for another network", op, by(querier, Saying { network: GroupId::of("others"), ..usual }), "WrongNetwork");
+    file.invalid(
+        "under another key",
+        op,
+        by(&other, Saying { key: key_id(&other), ..usual }),
+        "WrongKey",
+    );
+    file.invalid(
+        "under another key's name",
+        op,
+        by(querier, Saying { key: key_id(&other), ..usual }),
+        "WrongKey",
+    );
+    file.invalid(
+        "for another network",
+        op,
+        by(querier, Saying { network: GroupId::of("others"), ..usual }),
+        "WrongNetwork",
+    );
     file.invalid(
         "by another sender of the network",
         op,
         by(querier, Saying { sender: DeviceId(*b"mote0001"), ..usual }),
         "WrongSender",
     );
-    file.invalid("said as plain messages", op, by(querier, Saying { kind: MESSAGES, ..usual }), "WrongKind");
+    file.invalid(
+        "said as plain messages",
+        op,
+        by(querier, Saying { kind: MESSAGES, ..usual }),
+        "WrongKind",
+    );
     let under = |typ: &str| {
-        let head = sign1(querier, &header(Algorithm::Ed25519, typ, &[]), &usual.head(&leaf).encode());
+        let head =
+            sign1(querier, &header(Algorithm::Ed25519, typ, &[]), &usual.head(&leaf).encode());
         of_agenda(querier, &single(&head, &leaf))
     };
     file.invalid("another type of object", op, under("moteseal-round+cose"), "WrongType");
     let head = usual.head(&leaf);
     let other = agenda(&[]).encode();
-    let beside = |head: &Value, leaf: &[u8]| of_agenda(querier, &single(&signed(querier, head), leaf));
-    file.invalid("another agenda under the head of this one", op, beside(&head, &other), "ForgedLeaf");
+    let beside =
+        |head: &Value, leaf: &[u8]| of_agenda(querier, &single(&signed(querier, head), leaf));
+    file.invalid(
+        "another agenda under the head of this one",
+        op,
+        beside(&head, &other),
+        "ForgedLeaf",
+    );
     // The digest is bound to the number: the leaf of one chain is none of another.
-    let renumbered = Saying { number: NUMBER + 1, ..usual }.head(&leaf).with(11, bytes(&usual.digest(&leaf).0));
+    let renumbered =
+        Saying { number: NUMBER + 1, ..usual }.head(&leaf).with(11, bytes(&usual.digest(&leaf).0));
     file.invalid("the digest under another number", op, beside(&renumbered, &leaf), "ForgedLeaf");
-    let item = |kind: i64| array([int(kind), bytes(&signed(querier, &head)), bytes(&leaf)]).encode();
+    let item =
+        |kind: i64| array([int(kind), bytes(&signed(querier, &head)), bytes(&leaf)]).encode();
     file.invalid("a frame of another kind", op, of_agenda(querier, &item(34)), "UnexpectedType");
 }

@@ -14,7 +14,9 @@ use super::parts::file_of_streams;
 use super::pruned::{device, item};
 use super::words::{file_within, group_within, id, manifest, manifest_under};
 use super::{File, Files};
-use crate::common::world::{BUDGET, Epoch, FIXED, LEVELS, Pick, Sealed, coordinator, schema, stream};
+use crate::common::world::{
+    BUDGET, Epoch, FIXED, LEVELS, Pick, Sealed, coordinator, schema, stream,
+};
 
 const ED: Algorithm = Algorithm::Ed25519;
 const OP: &str = "audit.range";
@@ -71,7 +73,8 @@ impl Scene {
     /// Four devices that seal four epochs; all is well.
     fn honest() -> Self {
         let device = |(at, name)| {
-            let epochs = (10..).zip(LOADS).map(|(epoch, load): (u64, [u32; 4])| sealing(epoch, load[at]));
+            let epochs =
+                (10..).zip(LOADS).map(|(epoch, load): (u64, [u32; 4])| sealing(epoch, load[at]));
             (name, epochs.collect())
         };
         Self::of(&NAMES.into_iter().enumerate().map(device).collect::<Vec<(&str, Vec<Epoch>)>>())
@@ -80,20 +83,28 @@ impl Scene {
     /// Three devices as in [`honest`](Self::honest), and this one.
     fn with_east(epochs: Vec<Epoch>) -> Self {
         let device = |(at, name)| {
-            let epochs = (10..).zip(LOADS).map(|(epoch, load): (u64, [u32; 4])| sealing(epoch, load[at]));
+            let epochs =
+                (10..).zip(LOADS).map(|(epoch, load): (u64, [u32; 4])| sealing(epoch, load[at]));
             (name, epochs.collect())
         };
-        let mut devices: Vec<(&str, Vec<Epoch>)> = NAMES.into_iter().enumerate().take(3).map(device).collect();
+        let mut devices: Vec<(&str, Vec<Epoch>)> =
+            NAMES.into_iter().enumerate().take(3).map(device).collect();
         devices.push(("east", epochs));
         Self::of(&devices)
     }
 
     /// The least round whose events, by the counters of all seals of the epoch, fit the budget.
     fn due(&self, epoch: u64) -> u8 {
-        let of_epoch = || self.seals.iter().flat_map(|(_, seals)| seals).filter(|one| one.seal.statement().epoch.0 == epoch);
+        let of_epoch = || {
+            self.seals
+                .iter()
+                .flat_map(|(_, seals)| seals)
+                .filter(|one| one.seal.statement().epoch.0 == epoch)
+        };
         let fits = |round: &u8| {
             let from = usize::from(*round);
-            let events = of_epoch().flat_map(|one| &one.seal.statement().counters.as_slice()[from..]);
+            let events =
+                of_epoch().flat_map(|one| &one.seal.statement().counters.as_slice()[from..]);
             events.map(|count| u64::from(*count)).sum::<u64>() <= BUDGET
         };
         (0..LEVELS).find(fits).unwrap_or(LEVELS)
@@ -156,7 +167,8 @@ impl Scene {
                 seals.retain(|one| {
                     let statement = one.seal.statement();
                     let shown = statement.epoch.0 >= since && !ended;
-                    ended |= statement.epoch.0 >= end || (statement.epoch.0 + 1 == end && statement.last_in_epoch);
+                    ended |= statement.epoch.0 >= end
+                        || (statement.epoch.0 + 1 == end && statement.last_in_epoch);
                     shown
                 });
             }
@@ -167,7 +179,8 @@ impl Scene {
 
 impl Word {
     fn item(&self) -> Vec<u8> {
-        let listed: Vec<(DeviceId, Vec<Digest>)> = self.listed.iter().map(|(id, seals)| (*id, seals.clone())).collect();
+        let listed: Vec<(DeviceId, Vec<Digest>)> =
+            self.listed.iter().map(|(id, seals)| (*id, seals.clone())).collect();
         item(&manifest_under(self.roster, self.epoch, self.round, &listed))
     }
 }
@@ -191,7 +204,11 @@ fn restarted(epoch: u64, count: u32) -> Epoch {
 }
 
 fn rounds() -> File {
-    let mut file = file_within("audit/rounds.json", "Whether a manifest's round is the one that is due: section 8.3.", ED);
+    let mut file = file_within(
+        "audit/rounds.json",
+        "Whether a manifest's round is the one that is due: section 8.3.",
+        ED,
+    );
     let honest = Scene::honest();
     assert_eq!(honest.words.iter().map(|word| word.round).collect::<Vec<_>>(), [2, 2, 0, 1]);
     file.valid("four honest epochs", OP, honest.case());
@@ -206,7 +223,9 @@ fn rounds() -> File {
     }
     let exact = Scene::of(&[("north", vec![sealing(10, 40)]), ("south", vec![sealing(10, 0)])]);
     assert_eq!(exact.words[0].round, 0);
-    let all = |scene: &Scene| scene.changed(|scene| scene.seals.extend([("west", silent()), ("east", silent())]));
+    let all = |scene: &Scene| {
+        scene.changed(|scene| scene.seals.extend([("west", silent()), ("east", silent())]))
+    };
     file.valid("as many events as the budget", OP, all(&exact).case());
     let over = Scene::of(&[("north", vec![sealing(10, 40)]), ("south", vec![sealing(10, 1)])]);
     assert!(over.words[0].round > 0);
@@ -217,7 +236,10 @@ fn rounds() -> File {
         all(&over).changed(|scene| scene.word(10).round = 0).case(),
     );
     // So many that not even the coarsest level fits.
-    let flood = Scene::with_east([vec![part(10, 3000), part(10, 3000)], vec![sealing(10, 3000)], vec![sealing(11, 3)]].concat());
+    let flood = Scene::with_east(
+        [vec![part(10, 3000), part(10, 3000)], vec![sealing(10, 3000)], vec![sealing(11, 3)]]
+            .concat(),
+    );
     assert_eq!(flood.words[0].round, LEVELS);
     file.valid("nothing fits", OP, flood.between(10, Some(11)));
     let one_less = flood.changed(|scene| scene.word(10).round -= 1);
@@ -240,15 +262,25 @@ fn rounds() -> File {
             (epochs[1].round, epochs[1].own_round) = (rounds, rounds);
             epochs
         };
-        Scene::of(&[("north", epochs(due + 3)), ("south", epochs(due + 1)), ("west", epochs(0)), ("east", epochs(due + 2))])
+        Scene::of(&[
+            ("north", epochs(due + 3)),
+            ("south", epochs(due + 1)),
+            ("west", epochs(0)),
+            ("east", epochs(due + 2)),
+        ])
     };
-    file.valid("devices were told different rounds", OP, two.changed(|scene| scene.word(11).round = due).case());
+    file.valid(
+        "devices were told different rounds",
+        OP,
+        two.changed(|scene| scene.word(11).round = due).case(),
+    );
     file.valid("devices were told different rounds, where the due one was signed", OP, two.case());
     let signed = told(due + 1, due + 1).changed(|scene| scene.word(11).round += 1);
     file.valid("a device was told a higher round, and it was signed", OP, signed.case());
     let both = told(due + 1, due + 1).changed(|scene| scene.word(11).round -= 1);
     file.valid("too low a round, and a device was told a higher one", OP, both.case());
-    let unlisted = told(due + 3, due + 3).changed(|scene| drop(scene.word(11).listed.remove(&id("east"))));
+    let unlisted =
+        told(due + 3, due + 3).changed(|scene| drop(scene.word(11).listed.remove(&id("east"))));
     file.valid("who was told a higher round is not listed", OP, unlisted.case());
     file
 }
@@ -259,7 +291,11 @@ fn silent() -> Vec<Sealed> {
 }
 
 fn chains() -> File {
-    let mut file = file_within("audit/chains.json", "What the devices' chains leave open, and what they prove: section 8.3.", ED);
+    let mut file = file_within(
+        "audit/chains.json",
+        "What the devices' chains leave open, and what they prove: section 8.3.",
+        ED,
+    );
     let honest = Scene::honest();
     let last = |round_more: u8| {
         honest.changed(|scene| {
@@ -270,7 +306,11 @@ fn chains() -> File {
         })
     };
     file.valid("a device is absent from the newest epoch", OP, last(0).case());
-    file.valid("a device is absent from the newest epoch, which ended at a higher round", OP, last(3).case());
+    file.valid(
+        "a device is absent from the newest epoch, which ended at a higher round",
+        OP,
+        last(3).case(),
+    );
     let low = last(0).changed(|scene| scene.word(13).round = 0);
     file.valid("a device is absent from the newest epoch, which kept too much", OP, low.case());
     // Epochs in which east says nothing, and how its chain goes on.
@@ -280,13 +320,31 @@ fn chains() -> File {
         ("silence to the end", vec![sealing(10, 9)]),
         ("an outage", vec![sealing(10, 9), restarted(13, 9)]),
         ("an outage from the start on", vec![restarted(13, 9)]),
-        ("a restart within an epoch", vec![sealing(10, 9), part(11, 9), restarted(11, 9), sealing(13, 9)]),
-        ("a restart at an epoch's start", vec![sealing(10, 9), restarted(11, 9), sealing(12, 1), sealing(13, 9)]),
-        ("an epoch that the next seal closes", vec![sealing(10, 9), part(11, 9), sealing(12, 9), sealing(13, 9)]),
+        (
+            "a restart within an epoch",
+            vec![sealing(10, 9), part(11, 9), restarted(11, 9), sealing(13, 9)],
+        ),
+        (
+            "a restart at an epoch's start",
+            vec![sealing(10, 9), restarted(11, 9), sealing(12, 1), sealing(13, 9)],
+        ),
+        (
+            "an epoch that the next seal closes",
+            vec![sealing(10, 9), part(11, 9), sealing(12, 9), sealing(13, 9)],
+        ),
         ("an epoch that a later seal closes", vec![sealing(10, 9), part(11, 9), sealing(13, 9)]),
-        ("an epoch that is left open by a restart", vec![sealing(10, 9), part(11, 9), restarted(12, 9), sealing(13, 9)]),
-        ("an epoch that nothing closes", vec![sealing(10, 9), sealing(11, 9), sealing(12, 9), part(13, 9)]),
-        ("two parts that the next seal closes", vec![sealing(10, 9), part(11, 9), part(11, 9), sealing(12, 9), sealing(13, 9)]),
+        (
+            "an epoch that is left open by a restart",
+            vec![sealing(10, 9), part(11, 9), restarted(12, 9), sealing(13, 9)],
+        ),
+        (
+            "an epoch that nothing closes",
+            vec![sealing(10, 9), sealing(11, 9), sealing(12, 9), part(13, 9)],
+        ),
+        (
+            "two parts that the next seal closes",
+            vec![sealing(10, 9), part(11, 9), part(11, 9), sealing(12, 9), sealing(13, 9)],
+        ),
         (
             "two parts that are left open by a restart",
             vec![sealing(10, 9), part(11, 9), part(11, 9), restarted(12, 9), sealing(13, 9)],
@@ -301,8 +359,12 @@ fn chains() -> File {
     }
     // A seal that no manifest lists shows that its device was silent before it if one behind it that is listed names it.
     let back = Scene::with_east(vec![sealing(10, 9), sealing(12, 9), sealing(13, 9)]);
-    for (name, unlisted) in [("the next seal was late", &[12][..]), ("the next two seals were late", &[12, 13])] {
-        let late = back.changed(|scene| unlisted.iter().for_each(|epoch| drop(scene.word(*epoch).listed.remove(&id("east")))));
+    for (name, unlisted) in
+        [("the next seal was late", &[12][..]), ("the next two seals were late", &[12, 13])]
+    {
+        let late = back.changed(|scene| {
+            unlisted.iter().for_each(|epoch| drop(scene.word(*epoch).listed.remove(&id("east"))))
+        });
         file.valid(format!("silence, and {name}"), OP, late.case());
         file.valid(format!("silence, and {name}; epoch 11 alone"), OP, late.between(11, Some(12)));
         let more = late.changed(|scene| scene.word(11).round += 1);
@@ -312,31 +374,63 @@ fn chains() -> File {
     let three = Scene::with_east(Vec::new());
     file.valid("a device that never spoke", OP, three.case());
     // Which of three parts are shown: nobody is accused of what a store may withhold.
-    let parts = Scene::with_east(vec![part(10, 9), part(10, 9), sealing(10, 9), sealing(11, 9), sealing(13, 9)]);
+    let parts = Scene::with_east(vec![
+        part(10, 9),
+        part(10, 9),
+        sealing(10, 9),
+        sealing(11, 9),
+        sealing(13, 9),
+    ]);
     for hidden in 1..8u32 {
         let indices: Vec<u32> = (0..3).filter(|index| hidden >> index & 1 == 1).collect();
         let withheld = parts.changed(|scene| scene.hide("east", &indices));
-        file.valid(format!("listed and not shown: {indices:?} of three parts"), OP, withheld.case());
+        file.valid(
+            format!("listed and not shown: {indices:?} of three parts"),
+            OP,
+            withheld.case(),
+        );
         let dropped = withheld.changed(|scene| {
-            let gone: Vec<Digest> = indices.iter().map(|index| parts.digest("east", *index)).collect();
-            scene.word(10).listed.get_mut(&id("east")).unwrap().retain(|digest| !gone.contains(digest));
+            let gone: Vec<Digest> =
+                indices.iter().map(|index| parts.digest("east", *index)).collect();
+            scene
+                .word(10)
+                .listed
+                .get_mut(&id("east"))
+                .unwrap()
+                .retain(|digest| !gone.contains(digest));
             if indices.len() == 3 {
                 scene.word(10).listed.remove(&id("east"));
             }
         });
-        file.valid(format!("neither listed nor shown: {indices:?} of three parts"), OP, dropped.case());
+        file.valid(
+            format!("neither listed nor shown: {indices:?} of three parts"),
+            OP,
+            dropped.case(),
+        );
     }
     for unlisted in 1..7u32 {
         let indices: Vec<u32> = (0..3).filter(|index| unlisted >> index & 1 == 1).collect();
         let late = parts.changed(|scene| {
-            let gone: Vec<Digest> = indices.iter().map(|index| parts.digest("east", *index)).collect();
-            scene.word(10).listed.get_mut(&id("east")).unwrap().retain(|digest| !gone.contains(digest));
+            let gone: Vec<Digest> =
+                indices.iter().map(|index| parts.digest("east", *index)).collect();
+            scene
+                .word(10)
+                .listed
+                .get_mut(&id("east"))
+                .unwrap()
+                .retain(|digest| !gone.contains(digest));
         });
         file.valid(format!("shown and not listed: {indices:?} of three parts"), OP, late.case());
     }
     for epoch in [10, 12] {
-        let invented = parts.changed(|scene| scene.word(epoch).listed.entry(id("east")).or_default().push(Digest([0x78; 32])));
-        file.valid(format!("an invented seal of epoch {epoch} beside three parts of epoch 10"), OP, invented.case());
+        let invented = parts.changed(|scene| {
+            scene.word(epoch).listed.entry(id("east")).or_default().push(Digest([0x78; 32]))
+        });
+        file.valid(
+            format!("an invented seal of epoch {epoch} beside three parts of epoch 10"),
+            OP,
+            invented.case(),
+        );
     }
     let dropped = honest.changed(|scene| {
         scene.hide("south", &[1]);
@@ -356,7 +450,11 @@ fn chains() -> File {
 }
 
 fn lists() -> File {
-    let mut file = file_within("audit/lists.json", "What a manifest lists that is not there, or not so: section 8.3.", ED);
+    let mut file = file_within(
+        "audit/lists.json",
+        "What a manifest lists that is not there, or not so: section 8.3.",
+        ED,
+    );
     let honest = Scene::honest();
     let fake = |byte: u8| Digest([byte; 32]);
     let push = |epoch: u64, name: &str, digest: Digest| {
@@ -374,17 +472,25 @@ fn lists() -> File {
                 .case(),
         );
         let mute = push(epoch, "west", fake(0x78)).changed(|scene| scene.sealed("west").clear());
-        file.valid(format!("an invented seal {name} of a device that shows nothing"), OP, mute.case());
+        file.valid(
+            format!("an invented seal {name} of a device that shows nothing"),
+            OP,
+            mute.case(),
+        );
     }
     let certificate = group_within(ED).device(id("east")).unwrap().certificate;
     file.valid("a certificate for a seal", OP, push(11, "east", certificate).case());
     file.valid("a seal of the epoch before", OP, push(11, "east", honest.digest("east", 0)).case());
     file.valid("a seal of the epoch after", OP, push(11, "east", honest.digest("east", 2)).case());
-    let before = push(11, "east", honest.digest("east", 0)).changed(|scene| scene.sealed("east").truncate(2));
+    let before = push(11, "east", honest.digest("east", 0))
+        .changed(|scene| scene.sealed("east").truncate(2));
     file.valid("a seal of the epoch before, which alone was asked for", OP, {
         let alone = before.changed(|scene| {
             scene.words.retain(|word| word.epoch == 11);
-            scene.seals.iter_mut().for_each(|(_, seals)| seals.retain(|one| one.seal.statement().epoch.0 == 11));
+            scene
+                .seals
+                .iter_mut()
+                .for_each(|(_, seals)| seals.retain(|one| one.seal.statement().epoch.0 == 11));
         });
         alone.between(11, Some(12))
     });
@@ -393,7 +499,9 @@ fn lists() -> File {
         scene.word(11).listed.entry(id("north")).or_default().extend(seals);
     });
     file.valid("a seal listed under another device", OP, elsewhere.case());
-    let phantom = honest.changed(|scene| drop(scene.word(11).listed.insert(DeviceId(*b"phantom!"), vec![fake(1), fake(2)])));
+    let phantom = honest.changed(|scene| {
+        drop(scene.word(11).listed.insert(DeviceId(*b"phantom!"), vec![fake(1), fake(2)]))
+    });
     file.valid("a device that the roster does not have", OP, phantom.case());
     let older = phantom.changed(|scene| scene.word(11).roster = Digest::of(&[b"version 0"]));
     file.valid("a device that an older roster may have had", OP, older.case());
@@ -409,25 +517,37 @@ fn lists() -> File {
     let mut again = honest.clone();
     again.words.insert(2, again.words[1].clone());
     file.valid("a manifest twice", OP, again.case());
-    let without = |epochs: &[u64]| honest.changed(|scene| scene.words.retain(|word| !epochs.contains(&word.epoch)));
+    let without = |epochs: &[u64]| {
+        honest.changed(|scene| scene.words.retain(|word| !epochs.contains(&word.epoch)))
+    };
     file.valid("no manifest of an old epoch", OP, without(&[11]).case());
     file.valid("no manifest of the newest epoch", OP, without(&[13]).case());
     file.valid("no manifests", OP, without(&[10, 11, 12, 13]).case());
     let lost = without(&[11]).changed(|scene| scene.hide("south", &[1]));
     file.valid("no manifest of an epoch, and a seal of it missing", OP, lost.case());
-    let all_lost = without(&[11]).changed(|scene| NAMES.iter().for_each(|name| scene.hide(name, &[1])));
+    let all_lost =
+        without(&[11]).changed(|scene| NAMES.iter().for_each(|name| scene.hide(name, &[1])));
     file.valid("no manifest of an epoch, and no seal of it", OP, all_lost.case());
     let unshown = honest.changed(|scene| scene.hide("east", &[3]));
     file.valid("the newest seal is on its way", OP, unshown.case());
     let behind = |until: u64| {
         unshown
             .changed(|scene| {
-                scene.words.push(Word { epoch: 14, round: 0, listed: BTreeMap::new(), roster: scene.words[0].roster });
+                scene.words.push(Word {
+                    epoch: 14,
+                    round: 0,
+                    listed: BTreeMap::new(),
+                    roster: scene.words[0].roster,
+                });
             })
             .between(10, Some(until))
     };
     file.valid("the newest seal is not shown, and the coordinator has gone on", OP, behind(15));
-    file.valid("the newest seal is not shown, and the coordinator has gone on behind the range", OP, behind(14));
+    file.valid(
+        "the newest seal is not shown, and the coordinator has gone on behind the range",
+        OP,
+        behind(14),
+    );
     file.valid("nothing", OP, json!({ "bytes": "8103", "since": 10, "until": null }));
     file.valid("nothing but manifests", OP, honest.changed(|scene| scene.seals.clear()).case());
 
@@ -438,7 +558,9 @@ fn lists() -> File {
         case(&changed, 10, None)
     };
     let forged = super::cose::parts_of(&manifest(14, 0, &[]));
-    let forged = crate::common::value::Value::Array([&forged[..3], &[crate::common::value::bytes(&[0; 64])]].concat());
+    let forged = crate::common::value::Value::Array(
+        [&forged[..3], &[crate::common::value::bytes(&[0; 64])]].concat(),
+    );
     let forged = item(&crate::common::value::Value::Tag(18, Box::new(forged)).encode());
     let mut problem = Vec::new();
     write::problem(&mut problem, "StoreFailed", "the disk");
@@ -470,9 +592,14 @@ fn uploads(honest: &Scene) -> Vec<Upload> {
     let upload = |word: &Word| {
         let listed: Vec<(DeviceId, Vec<Digest>)> = word.listed.clone().into_iter().collect();
         let mask = 0xffu32 << word.round & 0xff;
-        let of_epoch = honest.seals.iter().flat_map(|(_, seals)| seals).filter(|one| one.seal.statement().epoch.0 == word.epoch);
-        let bundles: Vec<Vec<u8>> =
-            of_epoch.map(|one| stream(&schema(FIXED), std::slice::from_ref(one), &Pick::Levels(mask))).collect();
+        let of_epoch = honest
+            .seals
+            .iter()
+            .flat_map(|(_, seals)| seals)
+            .filter(|one| one.seal.statement().epoch.0 == word.epoch);
+        let bundles: Vec<Vec<u8>> = of_epoch
+            .map(|one| stream(&schema(FIXED), std::slice::from_ref(one), &Pick::Levels(mask)))
+            .collect();
         Upload::read(&roster, &manifest(word.epoch, word.round, &listed), &bundles).unwrap()
     };
     honest.words.iter().map(upload).collect()
@@ -491,15 +618,21 @@ fn cheats() -> File {
         let bundle = upload.bundles.iter().find(|bundle| bundle.device == device).unwrap();
         let mut bytes = bundle.bytes.clone();
         write::end(&mut bytes);
-        let rate = if upload.round.0 == 0 { "1".to_owned() } else { format!("1/{}", 1u32 << upload.round.0) };
-        let query = json!({ "devices": [device.to_string()], "since": 11, "until": 12, "rate": rate });
+        let rate = if upload.round.0 == 0 {
+            "1".to_owned()
+        } else {
+            format!("1/{}", 1u32 << upload.round.0)
+        };
+        let query =
+            json!({ "devices": [device.to_string()], "since": 11, "until": 12, "rate": rate });
         json!({ "bytes": hex::encode(bytes), "query": query })
     };
     file.valid("honest readings", "answer.open", got(&honest[at], id("north")));
     for cheat in CHEATS {
         let bent = NAMES.iter().find_map(|name| {
             let mut uploads = honest.clone();
-            ((cheat.bend)(&mut uploads, at, id(name)) && uploads != honest).then_some((*name, uploads))
+            ((cheat.bend)(&mut uploads, at, id(name)) && uploads != honest)
+                .then_some((*name, uploads))
         });
         let (name, bent) = bent.unwrap();
         let what = format!("{}: {} ({name})", cheat.name, cheat.about);
@@ -517,10 +650,18 @@ fn cheats() -> File {
 }
 
 fn without_budget() -> File {
-    let mut file = file_of_streams("audit/no-budget.json", "A group without a budget: there is nothing to audit. Section 8.3.");
+    let mut file = file_of_streams(
+        "audit/no-budget.json",
+        "A group without a budget: there is nothing to audit. Section 8.3.",
+    );
     let mut end = Vec::new();
     write::end(&mut end);
     file.valid("an end alone is a stream", "stream.read", json!({ "bytes": hex::encode(&end) }));
-    file.invalid("an audit", OP, json!({ "bytes": hex::encode(&end), "since": 10, "until": null }), "NoBudget");
+    file.invalid(
+        "an audit",
+        OP,
+        json!({ "bytes": hex::encode(&end), "since": 10, "until": null }),
+        "NoBudget",
+    );
     file
 }

@@ -7,7 +7,9 @@ use serde_json::{Value as Json, json};
 
 use super::{File, Files, of, public};
 use crate::common::value::{FALSE, NULL, Value, array, bytes, int, text};
-use crate::common::world::{self, Device, Epoch, FIXED, GROUP, certificate, header, operator, roster, schema, secret, sign1};
+use crate::common::world::{
+    self, Device, Epoch, FIXED, GROUP, certificate, header, operator, roster, schema, secret, sign1,
+};
 
 pub const SEAL: &str = "moteseal-seal+cose";
 pub const EVENT: &str = "moteseal-event+cose";
@@ -56,7 +58,10 @@ pub fn tagged(parts: Vec<Value>) -> Vec<u8> {
 }
 
 fn headers() -> File {
-    let mut file = File::new("cose/objects.json", "COSE_Sign1 and its headers: section 2, steps 1 to 3. Nothing is verified.");
+    let mut file = File::new(
+        "cose/objects.json",
+        "COSE_Sign1 and its headers: section 2, steps 1 to 3. Nothing is verified.",
+    );
     let key = operator();
     let [star, tree] = two_seals();
     let ed = Algorithm::Ed25519;
@@ -66,9 +71,21 @@ fn headers() -> File {
         ("a tree's seal", tree.clone(), SEAL),
         ("a certificate", cert.clone(), CERT),
         ("a roster", roster(world::DEVICES), ROSTER),
-        ("an urgent event of any payload", sign1(&key, &header(ed, EVENT, &[(-70_001, array([int(1)]))]), b"x"), EVENT),
-        ("another suite", sign1(&secret(Algorithm::Esp256, 9), &header(Algorithm::Esp256, CERT, &[]), b""), CERT),
-        ("a signature of any length", tagged(vec![bytes_of_header(ed, CERT), Value::Map(vec![]), bytes(b""), bytes(b"")]), CERT),
+        (
+            "an urgent event of any payload",
+            sign1(&key, &header(ed, EVENT, &[(-70_001, array([int(1)]))]), b"x"),
+            EVENT,
+        ),
+        (
+            "another suite",
+            sign1(&secret(Algorithm::Esp256, 9), &header(Algorithm::Esp256, CERT, &[]), b""),
+            CERT,
+        ),
+        (
+            "a signature of any length",
+            tagged(vec![bytes_of_header(ed, CERT), Value::Map(vec![]), bytes(b""), bytes(b"")]),
+            CERT,
+        ),
     ] {
         file.valid(name, "cose.object", object(&bytes, typ));
     }
@@ -80,15 +97,40 @@ fn headers() -> File {
     };
     for (name, bytes, error) in [
         ("no tag", Value::Array(parts.clone()).encode(), "UnexpectedType"),
-        ("another tag", Value::Tag(17, Box::new(Value::Array(parts.clone()))).encode(), "UnexpectedType"),
-        ("two tags", Value::Tag(18, Box::new(Value::Tag(18, Box::new(Value::Array(parts.clone()))))).encode(), "UnexpectedType"),
+        (
+            "another tag",
+            Value::Tag(17, Box::new(Value::Array(parts.clone()))).encode(),
+            "UnexpectedType",
+        ),
+        (
+            "two tags",
+            Value::Tag(18, Box::new(Value::Tag(18, Box::new(Value::Array(parts.clone())))))
+                .encode(),
+            "UnexpectedType",
+        ),
         ("three elements", tagged(parts[..3].to_vec()), "UnexpectedType"),
         ("five elements", tagged([&parts[..], &parts[3..]].concat()), "UnexpectedType"),
-        ("a protected header that is not wrapped", with(0, header(ed, CERT, &[])), "UnexpectedType"),
+        (
+            "a protected header that is not wrapped",
+            with(0, header(ed, CERT, &[])),
+            "UnexpectedType",
+        ),
         ("an empty protected header", with(0, bytes(b"")), "Truncated"),
-        ("a protected header that is an array", with(0, bytes(&array([]).encode())), "UnexpectedType"),
-        ("a protected header and more", with(0, bytes(&[header(ed, CERT, &[]).encode(), vec![0]].concat())), "TrailingBytes"),
-        ("a protected header cut short", with(0, bytes(&header(ed, CERT, &[]).encode()[..20])), "Truncated"),
+        (
+            "a protected header that is an array",
+            with(0, bytes(&array([]).encode())),
+            "UnexpectedType",
+        ),
+        (
+            "a protected header and more",
+            with(0, bytes(&[header(ed, CERT, &[]).encode(), vec![0]].concat())),
+            "TrailingBytes",
+        ),
+        (
+            "a protected header cut short",
+            with(0, bytes(&header(ed, CERT, &[]).encode()[..20])),
+            "Truncated",
+        ),
         ("an unprotected header that is no map", with(1, array([])), "UnexpectedType"),
         ("a key id", with(1, Value::Map(vec![(int(4), bytes(b"op"))])), "UnexpectedHeader"),
         (
@@ -120,24 +162,77 @@ fn headers() -> File {
         ("the polymorphic ES256", pairs(vec![(int(1), int(-7)), typ.clone()]), "UnknownAlgorithm"),
         ("ML-DSA-65", pairs(vec![(int(1), int(-49)), typ.clone()]), "UnknownAlgorithm"),
         ("an alg of 0", pairs(vec![(int(1), int(0)), typ.clone()]), "UnknownAlgorithm"),
-        ("an alg that is a text", pairs(vec![(int(1), text("EdDSA")), typ.clone()]), "UnexpectedType"),
-        ("an alg above 64 bits", pairs(vec![(int(1), huge.clone()), typ.clone()]), "FieldOutOfRange"),
-        ("crit", pairs(vec![alg.clone(), (int(2), array([int(1)])), typ.clone()]), "UnknownCritical"),
-        ("a content type", pairs(vec![alg.clone(), (int(3), int(0)), typ.clone()]), "UnexpectedHeader"),
-        ("a protected key id", pairs(vec![alg.clone(), (int(4), bytes(b"op")), typ.clone()]), "UnexpectedHeader"),
-        ("a label above 64 bits", pairs(vec![alg.clone(), typ.clone(), (huge, int(0))]), "UnexpectedHeader"),
-        ("a label below 64 bits", pairs(vec![alg.clone(), typ.clone(), (Value::Negative(u64::MAX), int(0))]), "UnexpectedHeader"),
-        ("a text label", pairs(vec![alg.clone(), typ.clone(), (text("x"), int(0))]), "UnexpectedHeader"),
-        ("a bytes label", pairs(vec![alg.clone(), typ.clone(), (bytes(b"x"), int(0))]), "UnexpectedHeader"),
-        ("a neighbour of the statement's label", header(ed, CERT, &[(-70_002, int(0))]), "UnexpectedHeader"),
-        ("a statement where none belongs", header(ed, CERT, &[(-70_001, array([]))]), "UnexpectedHeader"),
-        ("a tree's header where none belongs", header(ed, CERT, &[(395, int(1))]), "UnexpectedHeader"),
+        (
+            "an alg that is a text",
+            pairs(vec![(int(1), text("EdDSA")), typ.clone()]),
+            "UnexpectedType",
+        ),
+        (
+            "an alg above 64 bits",
+            pairs(vec![(int(1), huge.clone()), typ.clone()]),
+            "FieldOutOfRange",
+        ),
+        (
+            "crit",
+            pairs(vec![alg.clone(), (int(2), array([int(1)])), typ.clone()]),
+            "UnknownCritical",
+        ),
+        (
+            "a content type",
+            pairs(vec![alg.clone(), (int(3), int(0)), typ.clone()]),
+            "UnexpectedHeader",
+        ),
+        (
+            "a protected key id",
+            pairs(vec![alg.clone(), (int(4), bytes(b"op")), typ.clone()]),
+            "UnexpectedHeader",
+        ),
+        (
+            "a label above 64 bits",
+            pairs(vec![alg.clone(), typ.clone(), (huge, int(0))]),
+            "UnexpectedHeader",
+        ),
+        (
+            "a label below 64 bits",
+            pairs(vec![alg.clone(), typ.clone(), (Value::Negative(u64::MAX), int(0))]),
+            "UnexpectedHeader",
+        ),
+        (
+            "a text label",
+            pairs(vec![alg.clone(), typ.clone(), (text("x"), int(0))]),
+            "UnexpectedHeader",
+        ),
+        (
+            "a bytes label",
+            pairs(vec![alg.clone(), typ.clone(), (bytes(b"x"), int(0))]),
+            "UnexpectedHeader",
+        ),
+        (
+            "a neighbour of the statement's label",
+            header(ed, CERT, &[(-70_002, int(0))]),
+            "UnexpectedHeader",
+        ),
+        (
+            "a statement where none belongs",
+            header(ed, CERT, &[(-70_001, array([]))]),
+            "UnexpectedHeader",
+        ),
+        (
+            "a tree's header where none belongs",
+            header(ed, CERT, &[(395, int(1))]),
+            "UnexpectedHeader",
+        ),
         ("another tree", header(ed, CERT, &[(395, int(2))]), "UnexpectedHeader"),
         ("a tree by name", header(ed, CERT, &[(395, text("RFC9162_SHA256"))]), "UnexpectedType"),
         ("typ before alg", pairs(vec![typ.clone(), alg.clone()]), "NonCanonical"),
         ("alg twice", pairs(vec![alg.clone(), alg.clone(), typ.clone()]), "NonCanonical"),
     ] {
-        file.invalid(name, "cose.object", object(&sign1(&key, &protected, b"payload"), CERT), error);
+        file.invalid(
+            name,
+            "cose.object",
+            object(&sign1(&key, &protected, b"payload"), CERT),
+            error,
+        );
     }
     file.invalid(
         "a seal without a statement",
@@ -152,9 +247,24 @@ fn headers() -> File {
         "UnexpectedHeader",
     );
     let event = header(ed, EVENT, &[(395, int(1)), (-70_001, array([]))]);
-    file.invalid("an event with a tree", "cose.object", object(&sign1(&key, &event, b""), EVENT), "UnexpectedHeader");
-    file.invalid("a seal where a certificate is expected", "cose.object", object(&star, CERT), "WrongType");
-    file.invalid("a certificate where a roster is expected", "cose.object", object(&cert, ROSTER), "WrongType");
+    file.invalid(
+        "an event with a tree",
+        "cose.object",
+        object(&sign1(&key, &event, b""), EVENT),
+        "UnexpectedHeader",
+    );
+    file.invalid(
+        "a seal where a certificate is expected",
+        "cose.object",
+        object(&star, CERT),
+        "WrongType",
+    );
+    file.invalid(
+        "a certificate where a roster is expected",
+        "cose.object",
+        object(&cert, ROSTER),
+        "WrongType",
+    );
     file.invalid(
         "an event where a seal is expected",
         "cose.object",
@@ -173,7 +283,9 @@ pub fn sum(value: &[u8], other: &[u8], add: bool) -> Vec<u8> {
     let mut carry = 0i32;
     let mut out = vec![0; 32];
     for at in (0..32).rev() {
-        let digit = i32::from(value[at]) + if add { i32::from(other[at]) } else { -i32::from(other[at]) } + carry;
+        let digit = i32::from(value[at])
+            + if add { i32::from(other[at]) } else { -i32::from(other[at]) }
+            + carry;
         out[at] = digit.rem_euclid(256) as u8;
         carry = digit.div_euclid(256);
     }
@@ -184,8 +296,10 @@ pub const P256_ORDER: &str = "ffffffff00000000ffffffffffffffffbce6faada7179e84f3
 const ED25519_ORDER: &str = "1000000000000000000000000000000014def9dea2f79cd65812631a5cf5d3ed";
 
 fn suites() -> File {
-    let mut file = File::new("cose/suites.json", "Signature suites and their keys: section 2, step 5.");
-    let signed = |secret: &SecretKey| sign1(secret, &header(secret.algorithm(), CERT, &[]), b"payload");
+    let mut file =
+        File::new("cose/suites.json", "Signature suites and their keys: section 2, step 5.");
+    let signed =
+        |secret: &SecretKey| sign1(secret, &header(secret.algorithm(), CERT, &[]), b"payload");
     let case = |signed: &[u8], secret: &SecretKey| {
         let key = public(secret);
         json!({ "bytes": hex::encode(signed), "typ": CERT, "alg": key["alg"], "key": key["key"] })
@@ -194,7 +308,12 @@ fn suites() -> File {
         let (key, other) = (secret(algorithm, 0x21), secret(algorithm, 0x22));
         let good = signed(&key);
         file.valid(format!("{algorithm}"), "cose.verify", case(&good, &key));
-        file.invalid(format!("{algorithm}: another key"), "cose.verify", case(&good, &other), "NotAuthentic");
+        file.invalid(
+            format!("{algorithm}: another key"),
+            "cose.verify",
+            case(&good, &other),
+            "NotAuthentic",
+        );
         let mut parts = parts_of(&good);
         let Value::Bytes(signature) = parts[3].clone() else { panic!() };
         parts[3] = bytes(&signature[..signature.len() - 1]);
@@ -231,9 +350,16 @@ fn suites() -> File {
         }
         parts[3] = bytes(&signature);
         parts[2] = bytes(b"Payload");
-        file.invalid(format!("{algorithm}: another payload"), "cose.verify", case(&tagged(parts), &key), "NotAuthentic");
+        file.invalid(
+            format!("{algorithm}: another payload"),
+            "cose.verify",
+            case(&tagged(parts), &key),
+            "NotAuthentic",
+        );
         let long = [public(&key)["key"].as_str().unwrap(), "00"].concat();
-        for (name, key) in [("too long", long.as_str()), ("too short", &long[..long.len() - 4]), ("empty", "")] {
+        for (name, key) in
+            [("too long", long.as_str()), ("too short", &long[..long.len() - 4]), ("empty", "")]
+        {
             file.invalid(
                 format!("{algorithm}: a key {name}"),
                 "cose.key",
@@ -244,8 +370,18 @@ fn suites() -> File {
         file.valid(format!("{algorithm}: a key"), "cose.key", public(&key));
     }
     let (ed, p256) = (secret(Algorithm::Ed25519, 0x21), secret(Algorithm::Esp256, 0x21));
-    file.invalid("an Ed25519 object under a P-256 key", "cose.verify", case(&signed(&ed), &p256), "AlgorithmMismatch");
-    file.invalid("a P-256 object under an Ed25519 key", "cose.verify", case(&signed(&p256), &ed), "AlgorithmMismatch");
+    file.invalid(
+        "an Ed25519 object under a P-256 key",
+        "cose.verify",
+        case(&signed(&ed), &p256),
+        "AlgorithmMismatch",
+    );
+    file.invalid(
+        "a P-256 object under an Ed25519 key",
+        "cose.verify",
+        case(&signed(&p256), &ed),
+        "AlgorithmMismatch",
+    );
 
     let mut parts = parts_of(&signed(&p256));
     let Value::Bytes(signature) = parts[3].clone() else { panic!() };
@@ -259,14 +395,24 @@ fn suites() -> File {
         ("s of the order", r.to_vec(), order.clone(), "NotAuthentic"),
     ] {
         parts[3] = bytes(&[r, s].concat());
-        file.invalid(format!("esp256: {name}"), "cose.verify", case(&tagged(parts.clone()), &p256), error);
+        file.invalid(
+            format!("esp256: {name}"),
+            "cose.verify",
+            case(&tagged(parts.clone()), &p256),
+            error,
+        );
     }
     let mut parts = parts_of(&signed(&ed));
     let Value::Bytes(signature) = parts[3].clone() else { panic!() };
     let reversed = |bytes: &[u8]| bytes.iter().rev().copied().collect::<Vec<u8>>();
     let larger = sum(&reversed(&signature[32..]), &hex::decode(ED25519_ORDER).unwrap(), true);
     parts[3] = bytes(&[&signature[..32], &reversed(&larger)].concat());
-    file.invalid("ed25519: S plus the order", "cose.verify", case(&tagged(parts), &ed), "NotAuthentic");
+    file.invalid(
+        "ed25519: S plus the order",
+        "cose.verify",
+        case(&tagged(parts), &ed),
+        "NotAuthentic",
+    );
 
     // Cases 2 to 4 of "Taming the many EdDSAs" (Chalkias, Garillot, Nikolaenko; SSR 2020), table 6.
     let taming = |message: &str, key: &str, signature: &str| json!({ "alg": "ed25519", "message": message, "key": key, "signature": signature });
@@ -312,17 +458,30 @@ fn suites() -> File {
         ("y above the field's prime", ones([0xf0, 0x7f])),
         ("no point", zeros([2, 0])),
     ] {
-        file.invalid(format!("ed25519: {name}"), "cose.key", json!({ "alg": "ed25519", "key": key }), "InvalidPublicKey");
+        file.invalid(
+            format!("ed25519: {name}"),
+            "cose.key",
+            json!({ "alg": "ed25519", "key": key }),
+            "InvalidPublicKey",
+        );
     }
     let good = public(&p256)["key"].as_str().unwrap().to_owned();
     let parity = u8::from_str_radix(&good[128..], 16).unwrap() & 1;
     for (name, key) in [
         ("the hybrid form", format!("{:02x}{}", 6 + parity, &good[2..])),
-        ("a point off the curve", format!("{}{:02x}", &good[..128], u8::from_str_radix(&good[128..], 16).unwrap() ^ 1)),
+        (
+            "a point off the curve",
+            format!("{}{:02x}", &good[..128], u8::from_str_radix(&good[128..], 16).unwrap() ^ 1),
+        ),
         ("zeros", "00".repeat(65)),
         ("x above the field's prime", format!("04{}{}", "ff".repeat(32), &good[66..])),
     ] {
-        file.invalid(format!("esp256: {name}"), "cose.key", json!({ "alg": "esp256", "key": key }), "InvalidPublicKey");
+        file.invalid(
+            format!("esp256: {name}"),
+            "cose.key",
+            json!({ "alg": "esp256", "key": key }),
+            "InvalidPublicKey",
+        );
     }
     file
 }
@@ -371,15 +530,25 @@ fn seals() -> File {
         of(&sign1(&key, &header(Algorithm::Ed25519, SEAL, &rest), root))
     };
     let (unit, wide) = (|count: u64| Value::Uint(count), Value::Uint(1 << 32));
-    let counts = |counts: &[u64]| Value::Array(counts.iter().map(|&count| Value::Uint(count)).collect());
+    let counts =
+        |counts: &[u64]| Value::Array(counts.iter().map(|&count| Value::Uint(count)).collect());
     let answer = |length: usize| array([bytes(&vec![1; length]), unit(5), unit(1)]);
     let runs = |runs: &[(u8, u64, u64)]| {
-        Value::Array(runs.iter().map(|&(query, first, count)| array([bytes(&[query; 16]), unit(first), unit(count)])).collect())
+        Value::Array(
+            runs.iter()
+                .map(|&(query, first, count)| {
+                    array([bytes(&[query; 16]), unit(first), unit(count)])
+                })
+                .collect(),
+        )
     };
     let second = {
         // The tree is the device's second seal: it has a predecessor.
         let Value::Array(fields) = &tree else { panic!() };
-        assert_eq!((&fields[5], &fields[7], &fields[8], &fields[9]), (&unit(1), &unit(0), &unit(8), &unit(7)));
+        assert_eq!(
+            (&fields[5], &fields[7], &fields[8], &fields[9]),
+            (&unit(1), &unit(0), &unit(8), &unit(7))
+        );
         tree.clone()
     };
     for (name, value) in [
@@ -387,10 +556,22 @@ fn seals() -> File {
         ("the last epoch that a run holds", runs(&[(1, u64::MAX - 1, 1)])),
         ("the longest run", runs(&[(1, 0, 0xffff_ffff)])),
         ("runs of one query with an epoch between", runs(&[(1, 5, 2), (1, 8, 1)])),
-        ("runs in the order in which they were begun", runs(&[(2, 7, 1), (1, 5, 720), (2, 9, 3), (1, 726, 1)])),
-        ("eight queries", Value::Array((0..8).map(|query| array([bytes(&[query; 16]), unit(5), unit(1)])).collect())),
+        (
+            "runs in the order in which they were begun",
+            runs(&[(2, 7, 1), (1, 5, 720), (2, 9, 3), (1, 726, 1)]),
+        ),
+        (
+            "eight queries",
+            Value::Array(
+                (0..8).map(|query| array([bytes(&[query; 16]), unit(5), unit(1)])).collect(),
+            ),
+        ),
     ] {
-        file.valid(format!("a star: {name}"), "cose.seal", seal_of(&star.with(18, value), false, &[7; 32]));
+        file.valid(
+            format!("a star: {name}"),
+            "cose.seal",
+            seal_of(&star.with(18, value), false, &[7; 32]),
+        );
     }
     for (name, at, value, error) in [
         ("version 2", 0, unit(2), "UnsupportedVersion"),
@@ -427,21 +608,51 @@ fn seals() -> File {
         ("an answer with a query of 15 bytes", 18, array([answer(15)]), "UnexpectedType"),
         ("an answer of one field", 18, array([array([bytes(&[1; 16])])]), "UnexpectedType"),
         ("an answer as a pair", 18, array([array([bytes(&[1; 16]), unit(5)])]), "UnexpectedType"),
-        ("an answer of four fields", 18, array([array([bytes(&[1; 16]), unit(5), unit(1), unit(1)])]), "UnexpectedType"),
-        ("an answer without an epoch", 18, array([array([bytes(&[1; 16]), NULL, unit(1)])]), "UnexpectedType"),
-        ("an answer without a count", 18, array([array([bytes(&[1; 16]), unit(5), NULL])]), "UnexpectedType"),
+        (
+            "an answer of four fields",
+            18,
+            array([array([bytes(&[1; 16]), unit(5), unit(1), unit(1)])]),
+            "UnexpectedType",
+        ),
+        (
+            "an answer without an epoch",
+            18,
+            array([array([bytes(&[1; 16]), NULL, unit(1)])]),
+            "UnexpectedType",
+        ),
+        (
+            "an answer without a count",
+            18,
+            array([array([bytes(&[1; 16]), unit(5), NULL])]),
+            "UnexpectedType",
+        ),
         ("a run of no answers", 18, runs(&[(1, 5, 0)]), "FieldOutOfRange"),
         ("a run of 2^32 answers", 18, runs(&[(1, 5, 1 << 32)]), "FieldOutOfRange"),
         ("a run past 64 bits", 18, runs(&[(1, u64::MAX - 1, 2)]), "FieldOutOfRange"),
         ("runs of one query that touch", 18, runs(&[(1, 5, 2), (1, 7, 1)]), "FieldOutOfRange"),
-        ("runs that touch, another query's between", 18, runs(&[(1, 5, 2), (2, 7, 1), (1, 7, 1)]), "FieldOutOfRange"),
+        (
+            "runs that touch, another query's between",
+            18,
+            runs(&[(1, 5, 2), (2, 7, 1), (1, 7, 1)]),
+            "FieldOutOfRange",
+        ),
         ("runs of one query that overlap", 18, runs(&[(1, 5, 3), (1, 7, 3)]), "FieldOutOfRange"),
         ("a run twice", 18, runs(&[(1, 5, 3), (1, 5, 3)]), "FieldOutOfRange"),
         ("runs of one query that descend", 18, runs(&[(1, 50, 3), (1, 5, 3)]), "FieldOutOfRange"),
-        ("a run below the one before the last", 18, runs(&[(1, 50, 3), (2, 5, 3), (1, 20, 3)]), "FieldOutOfRange"),
+        (
+            "a run below the one before the last",
+            18,
+            runs(&[(1, 50, 3), (2, 5, 3), (1, 20, 3)]),
+            "FieldOutOfRange",
+        ),
         ("answers of null", 18, NULL, "UnexpectedType"),
     ] {
-        file.invalid(format!("a star: {name}"), "cose.seal", seal_of(&star.with(at, value), false, &[7; 32]), error);
+        file.invalid(
+            format!("a star: {name}"),
+            "cose.seal",
+            seal_of(&star.with(at, value), false, &[7; 32]),
+            error,
+        );
     }
     for (name, at, value) in [
         ("the index of the seal before", 7, unit(1)),
@@ -452,18 +663,58 @@ fn seals() -> File {
         ("scheme star", 1, unit(0)),
     ] {
         let error = if at == 1 { "UnexpectedHeader" } else { "FieldOutOfRange" };
-        file.invalid(format!("a tree: {name}"), "cose.seal", seal_of(&second.with(at, value), true, &[7; 32]), error);
+        file.invalid(
+            format!("a tree: {name}"),
+            "cose.seal",
+            seal_of(&second.with(at, value), true, &[7; 32]),
+            error,
+        );
     }
-    file.invalid("a tree without vds", "cose.seal", seal_of(&tree, false, &[7; 32]), "UnexpectedHeader");
-    file.invalid("a star with vds", "cose.seal", seal_of(&star, true, &[7; 32]), "UnexpectedHeader");
-    file.invalid("a root of 31 bytes", "cose.seal", seal_of(&star, false, &[7; 31]), "UnexpectedType");
+    file.invalid(
+        "a tree without vds",
+        "cose.seal",
+        seal_of(&tree, false, &[7; 32]),
+        "UnexpectedHeader",
+    );
+    file.invalid(
+        "a star with vds",
+        "cose.seal",
+        seal_of(&star, true, &[7; 32]),
+        "UnexpectedHeader",
+    );
+    file.invalid(
+        "a root of 31 bytes",
+        "cose.seal",
+        seal_of(&star, false, &[7; 31]),
+        "UnexpectedType",
+    );
     file.invalid("a root of no bytes", "cose.seal", seal_of(&tree, true, b""), "UnexpectedType");
     let Value::Array(mut fields) = star.clone() else { panic!() };
     fields.pop();
-    file.invalid("18 fields", "cose.seal", seal_of(&Value::Array(fields.clone()), false, &[7; 32]), "UnexpectedType");
+    file.invalid(
+        "18 fields",
+        "cose.seal",
+        seal_of(&Value::Array(fields.clone()), false, &[7; 32]),
+        "UnexpectedType",
+    );
     fields.extend([array([]), int(0)]);
-    file.invalid("20 fields", "cose.seal", seal_of(&Value::Array(fields), false, &[7; 32]), "UnexpectedType");
-    file.invalid("a statement in a string", "cose.seal", seal_of(&bytes(&star.encode()), false, &[7; 32]), "UnexpectedType");
-    file.invalid("a statement of false", "cose.seal", seal_of(&FALSE, false, &[7; 32]), "UnexpectedType");
+    file.invalid(
+        "20 fields",
+        "cose.seal",
+        seal_of(&Value::Array(fields), false, &[7; 32]),
+        "UnexpectedType",
+    );
+    file.invalid(
+        "a statement in a string",
+        "cose.seal",
+        seal_of(&bytes(&star.encode()), false, &[7; 32]),
+        "UnexpectedType",
+    );
+    file.invalid(
+        "a statement of false",
+        "cose.seal",
+        seal_of(&FALSE, false, &[7; 32]),
+        "UnexpectedType",
+    );
     file
 }

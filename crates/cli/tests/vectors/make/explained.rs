@@ -8,7 +8,9 @@ use serde_json::{Value as Json, json};
 
 use super::{File, Files, public};
 use crate::common::value::{NULL, Value, array, bytes, encode_sequence, int, sequence};
-use crate::common::world::{self, Device, Epoch, FIXED, Pick, Sealed, operator, root_of, schema, stream};
+use crate::common::world::{
+    self, Device, Epoch, FIXED, Pick, Sealed, operator, root_of, schema, stream,
+};
 
 use super::parts::*;
 
@@ -18,8 +20,10 @@ pub fn make(files: &mut Files) {
 }
 
 fn explained() -> File {
-    let mut file =
-        file_of_streams("stream/explained.json", "What was wrong with a run, from the explaining form of its seals: section 6.");
+    let mut file = file_of_streams(
+        "stream/explained.json",
+        "What was wrong with a run, from the explaining form of its seals: section 6.",
+    );
     let fixed = schema(FIXED);
     let case = |run: &[Value], explained: &[Vec<u8>]| json!({ "bytes": hex::encode(encode_sequence(run)), "explained": explained.iter().map(hex::encode).collect::<Vec<_>>() });
     let sealed = three("ed", Scheme::Star);
@@ -41,34 +45,72 @@ fn explained() -> File {
         run
     };
     file.valid("an honest run", "stream.explain", case(&good, &honest));
-    file.valid("a run whose signature only is wrong", "stream.explain", case(&lied(2, flipped(&good[4], SIGNATURE, 9)), &honest));
-    file.valid("a run without a signature", "stream.explain", case(&lied(2, good[4].with(SIGNATURE, NULL)), &honest));
+    file.valid(
+        "a run whose signature only is wrong",
+        "stream.explain",
+        case(&lied(2, flipped(&good[4], SIGNATURE, 9)), &honest),
+    );
+    file.valid(
+        "a run without a signature",
+        "stream.explain",
+        case(&lied(2, good[4].with(SIGNATURE, NULL)), &honest),
+    );
     let last = field_of(&good[2], EVENTS).len() - 1;
     for (name, run, error) in [
-        ("an event of the finest level", lied(0, flipped(&good[2], EVENTS, 0)), "BlockDigestMismatch"),
-        ("an event of the coarsest level", lied(0, flipped(&good[2], EVENTS, last)), "BlockDigestMismatch"),
+        (
+            "an event of the finest level",
+            lied(0, flipped(&good[2], EVENTS, 0)),
+            "BlockDigestMismatch",
+        ),
+        (
+            "an event of the coarsest level",
+            lied(0, flipped(&good[2], EVENTS, last)),
+            "BlockDigestMismatch",
+        ),
         ("an event of the last seal", lied(2, flipped(&good[4], EVENTS, 0)), "BlockDigestMismatch"),
         ("a digest", lied(0, flipped(&good[2], DIGESTS, 0)), "EvidenceMismatch"),
-        ("an event and a digest", lied(0, flipped(&flipped(&good[2], DIGESTS, 0), EVENTS, 0)), "BlockDigestMismatch"),
-        ("the salt", sequence_of_nothing(&sealed, |part| flipped(part, SALT, 0)), "StatementMismatch"),
+        (
+            "an event and a digest",
+            lied(0, flipped(&flipped(&good[2], DIGESTS, 0), EVENTS, 0)),
+            "BlockDigestMismatch",
+        ),
+        (
+            "the salt",
+            sequence_of_nothing(&sealed, |part| flipped(part, SALT, 0)),
+            "StatementMismatch",
+        ),
         ("the epoch", lied(1, good[3].with(ADVANCE, int(2))), "StatementMismatch"),
         ("a restart", lied(0, good[2].with(FLAGS, int(6))), "StatementMismatch"),
-        ("the scheme", sequence_of_nothing(&sealed, |part| part.with(FLAGS, int(3))), "StatementMismatch"),
+        (
+            "the scheme",
+            sequence_of_nothing(&sealed, |part| part.with(FLAGS, int(3))),
+            "StatementMismatch",
+        ),
         (
             "an answered query",
             lied(0, good[2].with(ANSWERED, array([array([bytes(&[1; 16]), int(1), int(1)])]))),
             "StatementMismatch",
         ),
-        ("the schema", [&[array([int(0), bytes(&schema(&["x::u32"]))])], &good[1..]].concat(), "StatementMismatch"),
+        (
+            "the schema",
+            [&[array([int(0), bytes(&schema(&["x::u32"]))])], &good[1..]].concat(),
+            "StatementMismatch",
+        ),
         ("a seal left out", [&good[..3], &good[4..]].concat(), "StatementMismatch"),
         ("a part that cannot be", lied(0, good[2].with(EVENTS, bytes(b""))), "EventsLength"),
     ] {
-        let index = if name == "a seal left out" { vec![honest[0].clone(), honest[2].clone()] } else { honest.clone() };
+        let index = if name == "a seal left out" {
+            vec![honest[0].clone(), honest[2].clone()]
+        } else {
+            honest.clone()
+        };
         file.invalid(format!("a star: {name}"), "stream.explain", case(&run, &index), error);
     }
     // A store whose explanations are wrong as well.
-    let explain = |seal: &[u8], digests: &[u8]| array([int(6), bytes(seal), bytes(digests)]).encode();
-    let signed: Vec<Vec<u8>> = sealed.iter().map(|one| write::sign1(&one.seal, &one.signature)).collect();
+    let explain =
+        |seal: &[u8], digests: &[u8]| array([int(6), bytes(seal), bytes(digests)]).encode();
+    let signed: Vec<Vec<u8>> =
+        sealed.iter().map(|one| write::sign1(&one.seal, &one.signature)).collect();
     let digests: Vec<u8> = sealed[0].blocks.iter().flat_map(|digest| digest.0).collect();
     let mut wrong = digests.clone();
     wrong[100] ^= 1;
@@ -81,13 +123,20 @@ fn explained() -> File {
     let foreign = opaque(Scheme::Star);
     for (name, explanation, error) in [
         ("another seal of the device", explain(&signed[2], &digests), "StatementMismatch"),
-        ("a seal of another suite", explain(&write::sign1(&foreign.seal, &foreign.signature), &digests), "AlgorithmMismatch"),
+        (
+            "a seal of another suite",
+            explain(&write::sign1(&foreign.seal, &foreign.signature), &digests),
+            "AlgorithmMismatch",
+        ),
         ("a seal with another signature", explain(&broken, &digests), "NotAuthentic"),
         ("a seal with a short signature", explain(&short.encode(), &digests), "MalformedSignature"),
         ("no seal", explain(b"", &digests), "Truncated"),
         (
             "a certificate",
-            explain(&world::certificate(&operator(), "vectors", "ed", 0, &operator().public(), 0), &digests),
+            explain(
+                &world::certificate(&operator(), "vectors", "ed", 0, &operator().public(), 0),
+                &digests,
+            ),
             "WrongType",
         ),
         ("a digest less", explain(&signed[0], &digests[32..]), "DigestCount"),
@@ -103,7 +152,12 @@ fn explained() -> File {
             error,
         );
     }
-    file.invalid("a seal that is not explained", "stream.explain", case(&good, &honest[..2]), "ExplanationWithheld");
+    file.invalid(
+        "a seal that is not explained",
+        "stream.explain",
+        case(&good, &honest[..2]),
+        "ExplanationWithheld",
+    );
 
     let tree = three("ed", Scheme::Tree);
     let good = sequence(&stream(&fixed, &tree[..1], &Pick::Events(vec![3, 4, 20])));
@@ -111,7 +165,11 @@ fn explained() -> File {
     for leaves in [false, true] {
         let honest = [tree[0].explain(leaves)];
         let how = if leaves { "with leaf hashes" } else { "without leaf hashes" };
-        file.valid(format!("an honest tree, explained {how}"), "stream.explain", case(&good, &honest));
+        file.valid(
+            format!("an honest tree, explained {how}"),
+            "stream.explain",
+            case(&good, &honest),
+        );
         file.invalid(
             format!("a tree: an event, explained {how}"),
             "stream.explain",
@@ -128,9 +186,19 @@ fn explained() -> File {
     }
     let seal = write::sign1(&tree[0].seal, &tree[0].signature);
     let mut leaves: Vec<u8> = tree[0].leaves().iter().flat_map(|leaf| leaf.0).collect();
-    file.invalid("a tree: a leaf hash less", "stream.explain", case(&good, &[explain(&seal, &leaves[32..])]), "DigestCount");
+    file.invalid(
+        "a tree: a leaf hash less",
+        "stream.explain",
+        case(&good, &[explain(&seal, &leaves[32..])]),
+        "DigestCount",
+    );
     leaves[40] ^= 1;
-    file.invalid("a tree: another leaf hash", "stream.explain", case(&good, &[explain(&seal, &leaves)]), "RootMismatch");
+    file.invalid(
+        "a tree: another leaf hash",
+        "stream.explain",
+        case(&good, &[explain(&seal, &leaves)]),
+        "RootMismatch",
+    );
     file
 }
 
@@ -142,7 +210,8 @@ fn sequence_of_nothing(sealed: &[Sealed], change: impl Fn(&Value) -> Value) -> V
 }
 
 fn receipts() -> File {
-    let mut file = File::new("tree/receipts.json", "COSE Receipts of inclusion: section 7, RFC 9942.");
+    let mut file =
+        File::new("tree/receipts.json", "COSE Receipts of inclusion: section 7, RFC 9942.");
     let fixed = schema(FIXED);
     let mut cases = Vec::new();
     for (name, algorithm) in [("ed", Algorithm::Ed25519), ("p256", Algorithm::Esp256)] {
@@ -162,7 +231,11 @@ fn receipts() -> File {
                 let record = &sealed.records[usize::try_from(seq).unwrap()];
                 let input = json!({ "bytes": hex::encode(&out[..length]), "record": hex::encode(record), "alg": key["alg"], "key": key["key"] });
                 assert_eq!(root_of(&sealed.leaves()), *sealed.seal.root());
-                file.valid(format!("event {seq} of {count}, {algorithm}"), "tree.receipt", input.clone());
+                file.valid(
+                    format!("event {seq} of {count}, {algorithm}"),
+                    "tree.receipt",
+                    input.clone(),
+                );
                 cases.push(input);
             }
         }
@@ -195,25 +268,81 @@ fn receipts() -> File {
     file.invalid("another record", "tree.receipt", with("record", &json!("00000000")), refused);
     file.invalid("an empty record", "tree.receipt", with("record", &json!("")), refused);
     file.invalid("another key", "tree.receipt", with("key", &public(&operator())["key"]), refused);
-    file.invalid("another event's record", "tree.receipt", with("record", &cases[6]["record"]), refused);
+    file.invalid(
+        "another event's record",
+        "tree.receipt",
+        with("record", &cases[6]["record"]),
+        refused,
+    );
     file.invalid("another position", "tree.receipt", proof(&|proof| proof[1] = int(5)), refused);
-    file.invalid("a position that is not there", "tree.receipt", proof(&|proof| proof[1] = int(24)), refused);
+    file.invalid(
+        "a position that is not there",
+        "tree.receipt",
+        proof(&|proof| proof[1] = int(24)),
+        refused,
+    );
     file.invalid("another size", "tree.receipt", proof(&|proof| proof[0] = int(1000)), refused);
-    file.invalid("a digest less", "tree.receipt", proof(&|proof| drop(proof[2].elements().pop())), refused);
-    file.invalid("no digests", "tree.receipt", proof(&|proof| proof[2].elements().clear()), refused);
-    file.invalid("a digest more", "tree.receipt", proof(&|proof| proof[2].elements().push(bytes(&[0; 32]))), refused);
-    file.invalid("another digest", "tree.receipt", proof(&|proof| proof[2].elements()[0] = bytes(&[0; 32])), refused);
-    file.invalid("a digest of 31 bytes", "tree.receipt", proof(&|proof| proof[2].elements()[0] = bytes(&[0; 31])), refused);
-    file.invalid("the payload attached", "tree.receipt", changed(&|parts| parts[2] = bytes(&[0; 32])), refused);
-    file.invalid("no proof", "tree.receipt", changed(&|parts| parts[1] = Value::Map(vec![])), refused);
-    file.invalid("another signature", "tree.receipt", changed(&|parts| parts[3] = bytes(&[0; 64])), refused);
+    file.invalid(
+        "a digest less",
+        "tree.receipt",
+        proof(&|proof| drop(proof[2].elements().pop())),
+        refused,
+    );
+    file.invalid(
+        "no digests",
+        "tree.receipt",
+        proof(&|proof| proof[2].elements().clear()),
+        refused,
+    );
+    file.invalid(
+        "a digest more",
+        "tree.receipt",
+        proof(&|proof| proof[2].elements().push(bytes(&[0; 32]))),
+        refused,
+    );
+    file.invalid(
+        "another digest",
+        "tree.receipt",
+        proof(&|proof| proof[2].elements()[0] = bytes(&[0; 32])),
+        refused,
+    );
+    file.invalid(
+        "a digest of 31 bytes",
+        "tree.receipt",
+        proof(&|proof| proof[2].elements()[0] = bytes(&[0; 31])),
+        refused,
+    );
+    file.invalid(
+        "the payload attached",
+        "tree.receipt",
+        changed(&|parts| parts[2] = bytes(&[0; 32])),
+        refused,
+    );
+    file.invalid(
+        "no proof",
+        "tree.receipt",
+        changed(&|parts| parts[1] = Value::Map(vec![])),
+        refused,
+    );
+    file.invalid(
+        "another signature",
+        "tree.receipt",
+        changed(&|parts| parts[3] = bytes(&[0; 64])),
+        refused,
+    );
     file.invalid("no tag", "tree.receipt", changed(&|parts| parts.push(NULL)), refused);
     let mut star = Device::new(&group(), "ed", &fixed);
     let sealed = star.seal(&Epoch::new(Scheme::Star, 7, 24));
     let mut parts = Value::decode(&write::sign1(&sealed.seal, &sealed.signature));
-    let tree = Value::decode(&hex::decode(good["bytes"].as_str().unwrap()).unwrap()).elements().clone();
+    let tree =
+        Value::decode(&hex::decode(good["bytes"].as_str().unwrap()).unwrap()).elements().clone();
     parts.elements()[1] = tree[1].clone();
     parts.elements()[2] = NULL;
-    file.invalid("the seal of a star", "tree.receipt", with("bytes", &json!(hex::encode(parts.encode()))), refused);
+    file.invalid(
+        "the seal of a star",
+        "tree.receipt",
+        with("bytes", &json!(hex::encode(parts.encode()))),
+        refused,
+    );
     file
 }

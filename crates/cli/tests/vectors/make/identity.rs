@@ -7,7 +7,8 @@ use serde_json::json;
 use super::{File, Files, of};
 use crate::common::value::{FALSE, NULL, TRUE, Value, array, bytes, int, text};
 use crate::common::world::{
-    self, FIXED, GROUP, LATTICE, certificate, device_secret, header, operator, roster, schema, secret, sign1, sign1_raw,
+    self, FIXED, GROUP, LATTICE, certificate, device_secret, header, operator, roster, schema,
+    secret, sign1, sign1_raw,
 };
 
 use super::cose::{CERT, EVENT, P256_ORDER, ROSTER, opened, parts_of, sum, tagged, two_seals};
@@ -39,17 +40,24 @@ fn cert_payload(changes: &[(usize, Value)]) -> Vec<u8> {
 
 fn certificates() -> File {
     let operator = operator();
-    let mut file = File::new("certificate/certificates.json", "Certificates by their operator: section 2.1.").operator(&operator);
+    let mut file =
+        File::new("certificate/certificates.json", "Certificates by their operator: section 2.1.")
+            .operator(&operator);
     let (ed, p256, pq) = (Algorithm::Ed25519, Algorithm::Esp256, Algorithm::MlDsa44);
     for algorithm in Algorithm::ALL {
-        let bytes = certificate(&operator, GROUP, "ed", 7, &secret(algorithm, 2).public(), u32::MAX);
+        let bytes =
+            certificate(&operator, GROUP, "ed", 7, &secret(algorithm, 2).public(), u32::MAX);
         file.valid(format!("of a key of {algorithm}"), "certificate.open", of(&bytes));
     }
     let good = certificate(&operator, GROUP, "ed", 3, &secret(ed, 1).public(), 100);
     assert_eq!(good, sign1(&operator, &header(ed, CERT, &[]), &cert_payload(&[(6, int(100))])));
-    let signed = |changes: &[(usize, Value)]| sign1(&operator, &header(ed, CERT, &[]), &cert_payload(changes));
+    let signed = |changes: &[(usize, Value)]| {
+        sign1(&operator, &header(ed, CERT, &[]), &cert_payload(changes))
+    };
     let Value::Array(fields) = Value::decode(&cert_payload(&[])) else { panic!() };
-    let of_fields = |fields: &[Value]| sign1(&operator, &header(ed, CERT, &[]), &Value::Array(fields.to_vec()).encode());
+    let of_fields = |fields: &[Value]| {
+        sign1(&operator, &header(ed, CERT, &[]), &Value::Array(fields.to_vec()).encode())
+    };
     let p256_key = bytes(&secret(p256, 2).public().to_bytes());
     for (name, bytes, error) in [
         ("six fields", of_fields(&fields[..6]), "UnexpectedType"),
@@ -62,36 +70,80 @@ fn certificates() -> File {
         ("an unknown algorithm", signed(&[(4, int(-8))]), "UnknownAlgorithm"),
         ("a key that is a text", signed(&[(5, text("key"))]), "UnexpectedType"),
         ("a first index of 2^32", signed(&[(6, Value::Uint(1 << 32))]), "FieldOutOfRange"),
-        ("an unknown algorithm and a first index of null", signed(&[(4, int(-8)), (6, NULL)]), "UnexpectedType"),
+        (
+            "an unknown algorithm and a first index of null",
+            signed(&[(4, int(-8)), (6, NULL)]),
+            "UnexpectedType",
+        ),
         ("a key of 31 bytes", signed(&[(5, bytes(&[1; 31]))]), "KeyLength"),
         ("a key of another suite", signed(&[(5, p256_key)]), "KeyLength"),
         ("an enormous key", signed(&[(5, bytes(&[1; 5000]))]), "KeyLength"),
-        ("a key that is no point", signed(&[(5, bytes(&[&[2][..], &[0; 31]].concat()))]), "InvalidPublicKey"),
-        ("a key of small order", signed(&[(5, bytes(&[&[1][..], &[0; 31]].concat()))]), "InvalidPublicKey"),
+        (
+            "a key that is no point",
+            signed(&[(5, bytes(&[&[2][..], &[0; 31]].concat()))]),
+            "InvalidPublicKey",
+        ),
+        (
+            "a key of small order",
+            signed(&[(5, bytes(&[&[1][..], &[0; 31]].concat()))]),
+            "InvalidPublicKey",
+        ),
         ("no payload", sign1(&operator, &header(ed, CERT, &[]), b""), "Truncated"),
-        ("a payload and more", sign1(&operator, &header(ed, CERT, &[]), &[cert_payload(&[]), vec![0]].concat()), "TrailingBytes"),
+        (
+            "a payload and more",
+            sign1(&operator, &header(ed, CERT, &[]), &[cert_payload(&[]), vec![0]].concat()),
+            "TrailingBytes",
+        ),
         (
             "a payload that is not canonical",
-            sign1(&operator, &header(ed, CERT, &[]), &[&[0x98, 0x07], &cert_payload(&[])[1..]].concat()),
+            sign1(
+                &operator,
+                &header(ed, CERT, &[]),
+                &[&[0x98, 0x07], &cert_payload(&[])[1..]].concat(),
+            ),
             "NonCanonical",
         ),
-        ("the typ of a roster", sign1(&operator, &header(ed, ROSTER, &[]), &cert_payload(&[])), "WrongType"),
-        ("signed by another operator", sign1(&secret(ed, 0x0b), &header(ed, CERT, &[]), &cert_payload(&[])), "NotAuthentic"),
+        (
+            "the typ of a roster",
+            sign1(&operator, &header(ed, ROSTER, &[]), &cert_payload(&[])),
+            "WrongType",
+        ),
+        (
+            "signed by another operator",
+            sign1(&secret(ed, 0x0b), &header(ed, CERT, &[]), &cert_payload(&[])),
+            "NotAuthentic",
+        ),
         (
             "signed with another suite",
             sign1(&secret(p256, 0x0b), &header(p256, CERT, &[]), &cert_payload(&[])),
             "AlgorithmMismatch",
         ),
-        ("said to be of another suite", sign1(&operator, &header(pq, CERT, &[]), &cert_payload(&[])), "AlgorithmMismatch"),
-        ("signed by its own key", sign1(&secret(ed, 1), &header(ed, CERT, &[]), &cert_payload(&[])), "NotAuthentic"),
+        (
+            "said to be of another suite",
+            sign1(&operator, &header(pq, CERT, &[]), &cert_payload(&[])),
+            "AlgorithmMismatch",
+        ),
+        (
+            "signed by its own key",
+            sign1(&secret(ed, 1), &header(ed, CERT, &[]), &cert_payload(&[])),
+            "NotAuthentic",
+        ),
         (
             "an invalid key under another operator",
-            sign1(&secret(ed, 0x0b), &header(ed, CERT, &[]), &cert_payload(&[(5, bytes(&[0; 32]))])),
+            sign1(
+                &secret(ed, 0x0b),
+                &header(ed, CERT, &[]),
+                &cert_payload(&[(5, bytes(&[0; 32]))]),
+            ),
             "NotAuthentic",
         ),
         (
             "a key too short under another suite",
-            sign1(&secret(p256, 0x0b), &header(p256, CERT, &[]), &cert_payload(&[(5, bytes(&[0; 3]))])),
+            sign1(
+                &secret(p256, 0x0b),
+                &header(p256, CERT, &[]),
+                &cert_payload(&[(5, bytes(&[0; 3]))]),
+            ),
             "KeyLength",
         ),
     ] {
@@ -99,14 +151,21 @@ fn certificates() -> File {
     }
     let mut parts = parts_of(&good);
     parts[3] = bytes(&[1; 63]);
-    file.invalid("a signature of 63 bytes", "certificate.open", of(&tagged(parts)), "MalformedSignature");
+    file.invalid(
+        "a signature of 63 bytes",
+        "certificate.open",
+        of(&tagged(parts)),
+        "MalformedSignature",
+    );
     file.mutate("every change", "certificate.open", of(&good), "bytes", &[0x01, 0x20, 0x80]);
     file
 }
 
 fn certificates_of_p256() -> File {
     let operator = secret(Algorithm::Esp256, 0x0a);
-    let mut file = File::new("certificate/esp256.json", "Certificates by an operator with an ECDSA key.").operator(&operator);
+    let mut file =
+        File::new("certificate/esp256.json", "Certificates by an operator with an ECDSA key.")
+            .operator(&operator);
     let good = certificate(&operator, GROUP, "ed", 3, &secret(Algorithm::Ed25519, 1).public(), 0);
     file.valid("signed with ESP256", "certificate.open", of(&good));
     let mut parts = parts_of(&good);
@@ -115,7 +174,12 @@ fn certificates_of_p256() -> File {
     parts[3] = bytes(&[&signature[..32], &high].concat());
     file.invalid("s in the upper half", "certificate.open", of(&tagged(parts.clone())), "HighS");
     parts[2] = bytes(&cert_payload(&[(3, int(4))]));
-    file.invalid("s in the upper half of a signature that does not hold", "certificate.open", of(&tagged(parts)), "NotAuthentic");
+    file.invalid(
+        "s in the upper half of a signature that does not hold",
+        "certificate.open",
+        of(&tagged(parts)),
+        "NotAuthentic",
+    );
     file
 }
 
@@ -129,10 +193,14 @@ fn rosters() -> File {
     file.valid("no devices", "roster.open", of(&roster(&[])));
     let Value::Bytes(payload) = parts_of(&good)[2].clone() else { panic!() };
     let payload = Value::decode(&payload);
-    let signed = |payload: &Value| of(&sign1(&operator, &header(ed, ROSTER, &[]), &payload.encode()));
-    let cert_of =
-        |name: &str, first: u32| certificate(&operator, GROUP, name, 0, &device_secret(name, ed, first).public(), first);
-    let coordinator = |group: &str, name: &str| bytes(&certificate(&operator, group, name, 0, &secret(ed, 3).public(), 0));
+    let signed =
+        |payload: &Value| of(&sign1(&operator, &header(ed, ROSTER, &[]), &payload.encode()));
+    let cert_of = |name: &str, first: u32| {
+        certificate(&operator, GROUP, name, 0, &device_secret(name, ed, first).public(), first)
+    };
+    let coordinator = |group: &str, name: &str| {
+        bytes(&certificate(&operator, group, name, 0, &secret(ed, 3).public(), 0))
+    };
     for (name, at, value) in [
         ("a budget", 7, int(1)),
         ("no last epoch", 9, NULL),
@@ -153,12 +221,17 @@ fn rosters() -> File {
         listed(&changed)
     };
     // Where the device with two certificates stands.
-    let two = devices.iter().position(|entry| matches!(entry, Value::Array(f) if f[1] == text("ed"))).unwrap();
+    let two = devices
+        .iter()
+        .position(|entry| matches!(entry, Value::Array(f) if f[1] == text("ed")))
+        .unwrap();
     let Value::Array(entry) = &devices[two] else { panic!() };
     let Value::Array(certificates) = &entry[2] else { panic!() };
     let other = (two + 1) % devices.len();
     let Value::Array(foreign) = &devices[other] else { panic!() };
-    let by = |secret: &SecretKey, payload: &[u8]| bytes(&sign1(secret, &header(secret.algorithm(), CERT, &[]), payload));
+    let by = |secret: &SecretKey, payload: &[u8]| {
+        bytes(&sign1(secret, &header(secret.algorithm(), CERT, &[]), payload))
+    };
     let own = |changes: &[(usize, Value)]| cert_payload(&[&[(6, int(0))], changes].concat());
     let digest = bytes(&[1; 32]);
     let none = Vec::<Value>::new();
@@ -169,7 +242,12 @@ fn rosters() -> File {
         ("a group name of 65 bytes", 1, text(&"g".repeat(65)), "InvalidName"),
         ("a group name with a zero byte", 1, text("vec\0tors"), "InvalidName"),
         ("a group name with a line end", 1, text("vectors\n"), "InvalidName"),
-        ("a group name with a control character of Latin 1", 1, text("vectors\u{85}"), "InvalidName"),
+        (
+            "a group name with a control character of Latin 1",
+            1,
+            text("vectors\u{85}"),
+            "InvalidName",
+        ),
         ("another group name", 1, text("vector"), "GroupMismatch"),
         ("another group id", 2, bytes(&[0; 8]), "GroupMismatch"),
         ("a group id of 7 bytes", 2, bytes(&[0; 7]), "UnexpectedType"),
@@ -190,27 +268,54 @@ fn rosters() -> File {
         ("a budget of false", 7, FALSE, "UnexpectedType"),
         ("a first epoch of null", 8, NULL, "UnexpectedType"),
         ("a last epoch before the first", 9, int(4), "EpochRangeEmpty"),
-        ("a coordinator of another group", 10, coordinator("other", "coordinator"), "CertificateMismatch"),
+        (
+            "a coordinator of another group",
+            10,
+            coordinator("other", "coordinator"),
+            "CertificateMismatch",
+        ),
         ("a coordinator that is a device", 10, coordinator(GROUP, "ed"), "DuplicateDevice"),
         ("a coordinator that is no certificate", 10, bytes(&good), "WrongType"),
         ("a coordinator of nothing", 10, bytes(b""), "Truncated"),
         (
             "a coordinator by another operator",
             10,
-            bytes(&certificate(&secret(ed, 0x0b), GROUP, "coordinator", 0, &secret(ed, 3).public(), 0)),
+            bytes(&certificate(
+                &secret(ed, 0x0b),
+                GROUP,
+                "coordinator",
+                0,
+                &secret(ed, 3).public(),
+                0,
+            )),
             "CertificateNotAuthentic",
         ),
         ("devices of null", 11, NULL, "UnexpectedType"),
         ("a device that is no array", 11, array([NULL]), "UnexpectedType"),
-        ("a device of two fields", 11, array([Value::Array(entry[..2].to_vec())]), "UnexpectedType"),
+        (
+            "a device of two fields",
+            11,
+            array([Value::Array(entry[..2].to_vec())]),
+            "UnexpectedType",
+        ),
         ("a device's name that is empty", 11, device(two, 1, text("")), "InvalidName"),
         ("another device's name", 11, device(two, 1, text("dev")), "DeviceMismatch"),
         ("another device's id", 11, device(two, 0, bytes(&[0; 8])), "DeviceMismatch"),
         ("a certificate that is no string", 11, device(two, 2, array([NULL])), "UnexpectedType"),
         ("a certificate of nothing", 11, device(two, 2, array([bytes(b"")])), "Truncated"),
         ("no certificate", 11, device(two, 2, Value::Array(none)), "CertificateMissing"),
-        ("another device's certificate", 11, device(two, 2, foreign[2].clone()), "CertificateMismatch"),
-        ("a certificate of another group", 11, device(two, 2, array([coordinator("other", "ed")])), "CertificateMismatch"),
+        (
+            "another device's certificate",
+            11,
+            device(two, 2, foreign[2].clone()),
+            "CertificateMismatch",
+        ),
+        (
+            "a certificate of another group",
+            11,
+            device(two, 2, array([coordinator("other", "ed")])),
+            "CertificateMismatch",
+        ),
         (
             "certificates out of order",
             11,
@@ -223,8 +328,18 @@ fn rosters() -> File {
             device(two, 2, array([certificates[0].clone(), certificates[0].clone()])),
             "UnsortedCertificates",
         ),
-        ("a device twice", 11, listed(&[devices[0].clone(), devices[0].clone()]), "DuplicateDevice"),
-        ("devices out of order", 11, listed(&[devices[1].clone(), devices[0].clone()]), "UnsortedDevices"),
+        (
+            "a device twice",
+            11,
+            listed(&[devices[0].clone(), devices[0].clone()]),
+            "DuplicateDevice",
+        ),
+        (
+            "devices out of order",
+            11,
+            listed(&[devices[1].clone(), devices[0].clone()]),
+            "UnsortedDevices",
+        ),
         (
             "a certificate by another operator",
             11,
@@ -243,8 +358,18 @@ fn rosters() -> File {
             device(two, 2, array([by(&operator, &own(&[(5, bytes(&[0; 32]))]))])),
             "InvalidPublicKey",
         ),
-        ("a certificate of a short key", 11, device(two, 2, array([by(&operator, &own(&[(5, bytes(&[0; 31]))]))])), "KeyLength"),
-        ("a certificate of version 2", 11, device(two, 2, array([by(&operator, &own(&[(0, int(2))]))])), "UnsupportedVersion"),
+        (
+            "a certificate of a short key",
+            11,
+            device(two, 2, array([by(&operator, &own(&[(5, bytes(&[0; 31]))]))])),
+            "KeyLength",
+        ),
+        (
+            "a certificate of version 2",
+            11,
+            device(two, 2, array([by(&operator, &own(&[(0, int(2))]))])),
+            "UnsupportedVersion",
+        ),
         (
             "a certificate with a critical header",
             11,
@@ -253,7 +378,11 @@ fn rosters() -> File {
                 2,
                 array([bytes(&sign1(
                     &operator,
-                    &Value::Map(vec![(int(1), int(-19)), (int(2), array([int(1)])), (int(16), text(CERT))]),
+                    &Value::Map(vec![
+                        (int(1), int(-19)),
+                        (int(2), array([int(1)])),
+                        (int(16), text(CERT)),
+                    ]),
                     &own(&[]),
                 ))]),
             ),
@@ -267,7 +396,12 @@ fn rosters() -> File {
         "roster.open",
         signed(&payload.with(11, device(two, 2, array([bytes(&cert_of("ed", 0))])))),
     );
-    file.invalid("eleven fields", "roster.open", signed(&Value::Array(fields[..11].to_vec())), "UnexpectedType");
+    file.invalid(
+        "eleven fields",
+        "roster.open",
+        signed(&Value::Array(fields[..11].to_vec())),
+        "UnexpectedType",
+    );
     file.invalid(
         "by another operator",
         "roster.open",
@@ -303,10 +437,20 @@ fn rosters() -> File {
     file.invalid(
         "a header that is not canonical",
         "roster.open",
-        of(&sign1_raw(&operator, &[&[0xb8, 0x02], &header.encode()[1..]].concat(), &payload.encode())),
+        of(&sign1_raw(
+            &operator,
+            &[&[0xb8, 0x02], &header.encode()[1..]].concat(),
+            &payload.encode(),
+        )),
         "NonCanonical",
     );
-    file.mutate("every change of a small one", "roster.open", of(&roster(&[])), "bytes", &[0x01, 0x20, 0x80]);
+    file.mutate(
+        "every change of a small one",
+        "roster.open",
+        of(&roster(&[])),
+        "bytes",
+        &[0x01, 0x20, 0x80],
+    );
     file
 }
 
@@ -335,12 +479,21 @@ fn urgent() -> File {
     let signed = |secret: &SecretKey, statement: Value, record: &[u8]| {
         of(&sign1(secret, &header(secret.algorithm(), EVENT, &[(-70_001, statement)]), record))
     };
-    let (ed, p256) = (device_secret("ed", Algorithm::Ed25519, 0), device_secret("ed", Algorithm::Esp256, 100));
+    let (ed, p256) =
+        (device_secret("ed", Algorithm::Ed25519, 0), device_secret("ed", Algorithm::Esp256, 100));
     let good = signed(&ed, statement("ed", 0, &[]), b"fire");
     file.valid("an event", "urgent.open", good.clone());
     file.valid("an event of no bytes", "urgent.open", signed(&ed, statement("ed", 99, &[]), b""));
-    file.valid("under the next key", "urgent.open", signed(&p256, statement("ed", 100, &[]), b"fire"));
-    file.valid("the longest event", "urgent.open", signed(&ed, statement("ed", 1, &[]), &vec![9; 65_535]));
+    file.valid(
+        "under the next key",
+        "urgent.open",
+        signed(&p256, statement("ed", 100, &[]), b"fire"),
+    );
+    file.valid(
+        "the longest event",
+        "urgent.open",
+        signed(&ed, statement("ed", 1, &[]), &vec![9; 65_535]),
+    );
     let wide = Value::Uint(1 << 32);
     for (name, at, value, error) in [
         ("version 2", 0, int(2), "UnsupportedVersion"),
@@ -353,12 +506,21 @@ fn urgent() -> File {
         ("a negative seq", 6, int(-1), "UnexpectedType"),
         ("a schema digest of 33 bytes", 7, bytes(&[0; 33]), "UnexpectedType"),
     ] {
-        file.invalid(name, "urgent.open", signed(&ed, statement("ed", 0, &[(at, value)]), b"fire"), error);
+        file.invalid(
+            name,
+            "urgent.open",
+            signed(&ed, statement("ed", 0, &[(at, value)]), b"fire"),
+            error,
+        );
     }
     for (name, input, error) in [
         (
             "an index before the device's first",
-            signed(&device_secret("late", Algorithm::Ed25519, 3), statement("late", 2, &[]), b"fire"),
+            signed(
+                &device_secret("late", Algorithm::Ed25519, 3),
+                statement("late", 2, &[]),
+                b"fire",
+            ),
             "UnknownDevice",
         ),
         (
@@ -367,8 +529,16 @@ fn urgent() -> File {
             "NotAuthentic",
         ),
         ("the key before", signed(&ed, statement("ed", 100, &[]), b"fire"), "AlgorithmMismatch"),
-        ("the next key too early", signed(&p256, statement("ed", 99, &[]), b"fire"), "AlgorithmMismatch"),
-        ("a record of 65,536 bytes", signed(&ed, statement("ed", 0, &[]), &vec![9; 65_536]), "FieldOutOfRange"),
+        (
+            "the next key too early",
+            signed(&p256, statement("ed", 99, &[]), b"fire"),
+            "AlgorithmMismatch",
+        ),
+        (
+            "a record of 65,536 bytes",
+            signed(&ed, statement("ed", 0, &[]), &vec![9; 65_536]),
+            "FieldOutOfRange",
+        ),
         ("seven fields", signed(&ed, Value::Array(vec![int(1); 7]), b"fire"), "UnexpectedType"),
         ("a seal", of(&two_seals()[0]), "WrongType"),
     ] {
@@ -382,19 +552,42 @@ fn urgent() -> File {
 }
 
 fn schemas() -> File {
-    let mut file = File::new("schema/schemas.json", "Stream schemas, and reading records by them: section 2.3.");
-    let every = ["a::u8", "b::i8", "c::u16", "d::i16", "e::u32", "f::i32", "g::u64", "h::i64", "i::f32", "j::f64", "k::time"];
+    let mut file = File::new(
+        "schema/schemas.json",
+        "Stream schemas, and reading records by them: section 2.3.",
+    );
+    let every = [
+        "a::u8", "b::i8", "c::u16", "d::i16", "e::u32", "f::i32", "g::u64", "h::i64", "i::f32",
+        "j::f64", "k::time",
+    ];
     let all = schema(&every);
-    let scaled = schema(&["t:Cel:i16/100", "h:%RH:u16/3", "p:Pa:u32/10+95000", "w::i64/7-9223372036854775808"]);
+    let scaled = schema(&[
+        "t:Cel:i16/100",
+        "h:%RH:u16/3",
+        "p:Pa:u32/10+95000",
+        "w::i64/7-9223372036854775808",
+    ]);
     file.valid("opaque records", "schema.open", of(&schema(&[])));
     file.valid("one field", "schema.open", of(&schema(&["temperature:Cel:i16/100"])));
     file.valid("every type", "schema.open", of(&all));
     file.valid("scales", "schema.open", of(&scaled));
-    file.valid("names in other letters", "schema.open", of(&schema(&["\u{6e29}\u{5ea6}:Cel:i16/100", "a b\u{a0}c::u8"])));
+    file.valid(
+        "names in other letters",
+        "schema.open",
+        of(&schema(&["\u{6e29}\u{5ea6}:Cel:i16/100", "a b\u{a0}c::u8"])),
+    );
     let many: Vec<String> = (0..64).map(|i| format!("field{i}:lx:f64")).collect();
-    file.valid("64 fields", "schema.open", of(&schema(&many.iter().map(String::as_str).collect::<Vec<_>>())));
+    file.valid(
+        "64 fields",
+        "schema.open",
+        of(&schema(&many.iter().map(String::as_str).collect::<Vec<_>>())),
+    );
     for unit in ["m", "S/m", "B", "deg", "ms", "km/h", "/", "%", "/1000", "%RH"] {
-        file.valid(format!("the unit {unit}"), "schema.open", of(&schema(&[&format!("x:{unit}:u8")])));
+        file.valid(
+            format!("the unit {unit}"),
+            "schema.open",
+            of(&schema(&[&format!("x:{unit}:u8")])),
+        );
     }
     let record = |schema: &[u8], record: &[u8]| json!({ "schema": hex::encode(schema), "record": hex::encode(record) });
     let ascending: Vec<u8> = (0..46).map(|i| (i * 37 + 0xc1) as u8).collect();
@@ -408,9 +601,20 @@ fn schemas() -> File {
     file.valid(
         "a record of the largest scaled values",
         "schema.record",
-        record(&scaled, &[0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]),
+        record(
+            &scaled,
+            &[
+                0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff,
+                0xff, 0xff,
+            ],
+        ),
     );
-    file.invalid("a record that ends early", "schema.record", record(&all, &ascending[..45]), "RecordTooShort");
+    file.invalid(
+        "a record that ends early",
+        "schema.record",
+        record(&all, &ascending[..45]),
+        "RecordTooShort",
+    );
     file.invalid("an empty record", "schema.record", record(&scaled, b""), "RecordTooShort");
 
     let field = |changes: &[(usize, Value)]| {
@@ -445,15 +649,28 @@ fn schemas() -> File {
         ("a scaled f32", vec![(2, int(8))], "ScaleOutOfRange"),
         ("an f64 with an offset", vec![(2, int(9)), (3, int(1)), (4, int(1))], "ScaleOutOfRange"),
         ("a scaled time", vec![(2, int(10)), (3, int(1000))], "ScaleOutOfRange"),
-        ("an empty name and an unknown unit", vec![(0, text("")), (1, text("?"))], "InvalidFieldName"),
+        (
+            "an empty name and an unknown unit",
+            vec![(0, text("")), (1, text("?"))],
+            "InvalidFieldName",
+        ),
         ("an unknown unit and an unknown type", vec![(1, text("?")), (2, int(99))], "UnknownUnit"),
         ("an unknown type and no divisor", vec![(2, int(99)), (3, int(0))], "UnknownFieldType"),
-        ("an unknown unit and an offset of true", vec![(1, text("?")), (4, TRUE)], "UnexpectedType"),
+        (
+            "an unknown unit and an offset of true",
+            vec![(1, text("?")), (4, TRUE)],
+            "UnexpectedType",
+        ),
     ] {
         file.invalid(name, "schema.open", of_fields(&[field(&changes)]), error);
     }
     let named = |name: &str| field(&[(0, text(name))]);
-    file.invalid("a name twice", "schema.open", of_fields(&[named("a"), named("b"), named("a")]), "DuplicateField");
+    file.invalid(
+        "a name twice",
+        "schema.open",
+        of_fields(&[named("a"), named("b"), named("a")]),
+        "DuplicateField",
+    );
     let many: Vec<Value> = (0..65).map(|i| named(&i.to_string())).collect();
     file.invalid("65 fields", "schema.open", of_fields(&many), "TooManyFields");
     file.invalid(
@@ -475,7 +692,11 @@ fn schemas() -> File {
         ("a map", Value::Map(vec![]).encode(), "UnexpectedType"),
         ("nothing", Vec::new(), "Truncated"),
         ("a schema and more", [good.clone(), vec![0]].concat(), "TrailingBytes"),
-        ("a divisor in too many bytes", [&good[..good.len() - 3], &[0x19, 0x00, 0x64, 0x00]].concat(), "NonCanonical"),
+        (
+            "a divisor in too many bytes",
+            [&good[..good.len() - 3], &[0x19, 0x00, 0x64, 0x00]].concat(),
+            "NonCanonical",
+        ),
     ] {
         file.invalid(name, "schema.open", of(&bytes), error);
     }

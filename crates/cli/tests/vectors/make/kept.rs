@@ -31,7 +31,10 @@ fn levels(seed: u32, count: usize, of: u8) -> Vec<Value> {
 }
 
 fn offers() -> File {
-    let mut file = File::new("budget/offers.json", "What a coordinator keeps of what it is offered: section 8.1, the round.");
+    let mut file = File::new(
+        "budget/offers.json",
+        "What a coordinator keeps of what it is offered: section 8.1, the round.",
+    );
     let all = |levels: &[u8]| -> Vec<Value> { levels.iter().copied().map(offer).collect() };
     for (name, of, budget, steps) in [
         ("nothing", 4, 2, vec![]),
@@ -47,26 +50,59 @@ fn offers() -> File {
         ("one level", 1, 2, all(&[0, 0, 0, 0])),
         ("levels that the group does not have", 4, 2, all(&[4, 31, 255, 3])),
         ("32 levels", 32, 3, all(&[31, 30, 0, 31, 31, 31])),
-        ("taken back, and room again", 4, 3, [all(&[0, 1, 2]), vec![withdraw(0, 1)], all(&[0, 0])].concat()),
-        ("taken back more than is kept", 4, 3, [all(&[0, 1, 1]), vec![withdraw(1, 5)], all(&[3, 3])].concat()),
+        (
+            "taken back, and room again",
+            4,
+            3,
+            [all(&[0, 1, 2]), vec![withdraw(0, 1)], all(&[0, 0])].concat(),
+        ),
+        (
+            "taken back more than is kept",
+            4,
+            3,
+            [all(&[0, 1, 1]), vec![withdraw(1, 5)], all(&[3, 3])].concat(),
+        ),
         (
             "taken back of levels where nothing is",
             4,
             3,
             [all(&[1]), vec![withdraw(0, 1), withdraw(4, 1), withdraw(9, 1)]].concat(),
         ),
-        ("what is taken back lowers no round", 4, 1, [all(&[0, 1]), vec![withdraw(1, 1)], all(&[0, 1])].concat()),
-        ("settled at a higher round", 4, 9, [all(&[0, 1, 2, 3]), vec![settle(2)], all(&[1, 2])].concat()),
+        (
+            "what is taken back lowers no round",
+            4,
+            1,
+            [all(&[0, 1]), vec![withdraw(1, 1)], all(&[0, 1])].concat(),
+        ),
+        (
+            "settled at a higher round",
+            4,
+            9,
+            [all(&[0, 1, 2, 3]), vec![settle(2)], all(&[1, 2])].concat(),
+        ),
         ("settled at a lower round", 4, 1, [all(&[0, 1]), vec![settle(0)], all(&[0])].concat()),
-        ("settled at as many levels as there are", 4, 9, [all(&[0, 3]), vec![settle(4)], all(&[3])].concat()),
+        (
+            "settled at as many levels as there are",
+            4,
+            9,
+            [all(&[0, 3]), vec![settle(4)], all(&[3])].concat(),
+        ),
         ("settled beyond them", 4, 9, [all(&[0, 3]), vec![settle(31)], all(&[3])].concat()),
     ] {
-        file.valid(name, "coordinator.offers", json!({ "levels": of, "budget": budget, "steps": steps }));
+        file.valid(
+            name,
+            "coordinator.offers",
+            json!({ "levels": of, "budget": budget, "steps": steps }),
+        );
     }
     for (of, budget, count) in [(8, 10, 90), (16, 5, 90), (3, 12, 60), (8, 60, 150)] {
         let steps = levels(u32::from(of) + budget, count, of);
         let name = format!("{count} events by chance, {of} levels, a budget of {budget}");
-        file.valid(name, "coordinator.offers", json!({ "levels": of, "budget": budget, "steps": steps }));
+        file.valid(
+            name,
+            "coordinator.offers",
+            json!({ "levels": of, "budget": budget, "steps": steps }),
+        );
     }
     file
 }

@@ -1,7 +1,9 @@
 //! Frames between devices and their coordinator, right and damaged in every way: section 8.2.
 
 use moteseal_core::digest::Digest;
-use moteseal_core::record::{DeviceId, EpochNumber, Framing, GroupId, Level, Round, SealIndex, Sequence};
+use moteseal_core::record::{
+    DeviceId, EpochNumber, Framing, GroupId, Level, Round, SealIndex, Sequence,
+};
 use moteseal_core::seal::Scheme;
 use moteseal_core::wire::cbor::Writer;
 use moteseal_core::wire::link::{Acknowledgement, Forward, LinkKey, Refusal, Uplink, encode_event};
@@ -65,7 +67,8 @@ fn events(from: u64, framing: Framing, events: &[(u64, u8, &[u8])]) -> Vec<u8> {
     let mut buffer = [0; 4096];
     let (mut out, mut next) = (Writer::new(&mut buffer), Sequence(from));
     for (seq, level, record) in events {
-        let prefix = (framing == Framing::Prefixed).then(|| u16::try_from(record.len()).unwrap().to_be_bytes());
+        let prefix = (framing == Framing::Prefixed)
+            .then(|| u16::try_from(record.len()).unwrap().to_be_bytes());
         encode_event(&mut out, next, Sequence(*seq), Level(*level), prefix, record).unwrap();
         next = Sequence(seq + 1);
     }
@@ -74,23 +77,41 @@ fn events(from: u64, framing: Framing, events: &[(u64, u8, &[u8])]) -> Vec<u8> {
 
 fn forward<'a>(from: u64, until: u64, framing: Framing, events: &'a [u8]) -> Forward<'a> {
     let (index, epoch, own_round) = (SealIndex(7), EpochNumber(30), Round(2));
-    Forward { index, epoch, own_round, from: Sequence(from), until: Sequence(until), framing, events, digests: None }
+    Forward {
+        index,
+        epoch,
+        own_round,
+        from: Sequence(from),
+        until: Sequence(until),
+        framing,
+        events,
+        digests: None,
+    }
 }
 
 fn up() -> File {
-    let mut file = File::new("link/up.json", "Frames of devices to their coordinator: section 8.2.");
+    let mut file =
+        File::new("link/up.json", "Frames of devices to their coordinator: section 8.2.");
     let op = "link.up";
-    for (name, group_secret) in [("north", [0x51; 32]), ("south", [0x51; 32]), ("north", [0xa0; 32])] {
+    for (name, group_secret) in
+        [("north", [0x51; 32]), ("south", [0x51; 32]), ("north", [0xa0; 32])]
+    {
         let device = id(name);
         let secret = LinkKey::secret_of(&group_secret, GroupId::of(GROUP), device);
         assert_eq!(*secret, secret_of(&group_secret, GROUP, device));
         let (group_secret, group) = (hex::encode(group_secret), GroupId::of(GROUP).to_string());
-        let input = json!({ "group_secret": group_secret, "group": group, "device": device.to_string() });
+        let input =
+            json!({ "group_secret": group_secret, "group": group, "device": device.to_string() });
         file.valid(format!("the link secret of {name}"), "link.secret", input);
     }
     let four = Framing::fixed(4).unwrap();
-    let some = events(40, four, &[(40, 2, &[1; 4]), (41, 31, &[2; 4]), (49, 0, &[3; 4]), (75, 5, &[4; 4])]);
-    let opaque = events(0, Framing::Prefixed, &[(0, 2, b""), (3, 7, b"fire"), (9, 2, &[0x66; 300])]);
+    let some = events(
+        40,
+        four,
+        &[(40, 2, &[1; 4]), (41, 31, &[2; 4]), (49, 0, &[3; 4]), (75, 5, &[4; 4])],
+    );
+    let opaque =
+        events(0, Framing::Prefixed, &[(0, 2, b""), (3, 7, b"fire"), (9, 2, &[0x66; 300])]);
     let last = u64::from(u32::MAX) - 1;
     let far = events(0, four, &[(last, 4, &[5; 4])]);
     for (name, forward) in [
@@ -100,7 +121,10 @@ fn up() -> File {
         ("no events of a range", forward(5, 90, four, b"")),
         ("nothing of no range", forward(9, 9, four, b"")),
         ("the last event that a seal may have", forward(0, u64::from(u32::MAX), four, &far)),
-        ("no events of an empty range at the end", forward(u64::from(u32::MAX), u64::from(u32::MAX), four, b"")),
+        (
+            "no events of an empty range at the end",
+            forward(u64::from(u32::MAX), u64::from(u32::MAX), four, b""),
+        ),
         (
             "the last index, epoch and round",
             Forward {
@@ -113,7 +137,9 @@ fn up() -> File {
     ] {
         file.valid(format!("forward: {name}"), op, of_up(&frame(&Uplink::Forward(forward))));
     }
-    let digests = |count: usize| -> Vec<u8> { (0..count).flat_map(|at| Digest::of(&[&at.to_be_bytes()]).0).collect() };
+    let digests = |count: usize| -> Vec<u8> {
+        (0..count).flat_map(|at| Digest::of(&[&at.to_be_bytes()]).0).collect()
+    };
     let ends = events(0, four, &[(0, 2, &[1; 4]), (last, 2, &[2; 4])]);
     for (name, range, framing, events, count) in [
         ("records of one size", 40..80, four, &some[..], 3 + 6 + 1),
@@ -122,11 +148,22 @@ fn up() -> File {
         ("no event", 5..90, four, &b""[..], 3 + 5),
         ("one perfect subtree", 64..128, four, b"", 1),
         ("nothing of no range", 9..9, four, b"", 0),
-        ("the first and the last event that a seal may have", 0..last + 1, four, &ends[..], 31 + 30),
+        (
+            "the first and the last event that a seal may have",
+            0..last + 1,
+            four,
+            &ends[..],
+            31 + 30,
+        ),
     ] {
         let digests = digests(count);
-        let forward = Forward { digests: Some(&digests), ..forward(range.start, range.end, framing, events) };
-        file.valid(format!("forward of a tree: {name}"), op, of_up(&frame(&Uplink::Forward(forward))));
+        let forward =
+            Forward { digests: Some(&digests), ..forward(range.start, range.end, framing, events) };
+        file.valid(
+            format!("forward of a tree: {name}"),
+            op,
+            of_up(&frame(&Uplink::Forward(forward))),
+        );
     }
     let mut north = device("north");
     let sealed = north.seal(&Epoch::new(Scheme::Star, 30, 40));
@@ -143,7 +180,13 @@ fn up() -> File {
     let item = &good[..good.len() - 16];
     assert_eq!(good, ours(item));
     for (name, frame) in [("forward", &good), ("schema", &frame(&Uplink::Schema(&fixed)))] {
-        file.mutate(format!("{name}, changed everywhere"), op, of_up(frame), "frame", &[0x01, 0x20, 0x80]);
+        file.mutate(
+            format!("{name}, changed everywhere"),
+            op,
+            of_up(frame),
+            "frame",
+            &[0x01, 0x20, 0x80],
+        );
     }
     let north_secret = secret_of(&GROUP_SECRET, GROUP, id("north"));
     for (name, frame, error) in [
@@ -157,32 +200,72 @@ fn up() -> File {
         ("cut short before the tag", ours(&item[..item.len() - 1]), "Malformed"),
         ("no tag", item.to_vec(), "NotAuthentic"),
         ("a tag of zeros", [item, &[0; 16]].concat(), "NotAuthentic"),
-        ("a tag of 32 bytes", [item, &hmac(&hmac(&north_secret, b"moteseal/1/link/up"), item)].concat(), "NotAuthentic"),
+        (
+            "a tag of 32 bytes",
+            [item, &hmac(&hmac(&north_secret, b"moteseal/1/link/up"), item)].concat(),
+            "NotAuthentic",
+        ),
         ("the tag of the other direction", tagged(&north_secret, "down", item), "NotAuthentic"),
-        ("the tag of another device", tagged(&secret_of(&GROUP_SECRET, GROUP, id("south")), "up", item), "NotAuthentic"),
-        ("the tag of another group", tagged(&secret_of(&GROUP_SECRET, "others", id("north")), "up", item), "NotAuthentic"),
-        ("the tag of another group's secret", tagged(&secret_of(&[0x52; 32], GROUP, id("north")), "up", item), "NotAuthentic"),
-        ("the tag under the link secret itself", [item, &hmac(&north_secret, item)[..16]].concat(), "NotAuthentic"),
+        (
+            "the tag of another device",
+            tagged(&secret_of(&GROUP_SECRET, GROUP, id("south")), "up", item),
+            "NotAuthentic",
+        ),
+        (
+            "the tag of another group",
+            tagged(&secret_of(&GROUP_SECRET, "others", id("north")), "up", item),
+            "NotAuthentic",
+        ),
+        (
+            "the tag of another group's secret",
+            tagged(&secret_of(&[0x52; 32], GROUP, id("north")), "up", item),
+            "NotAuthentic",
+        ),
+        (
+            "the tag under the link secret itself",
+            [item, &hmac(&north_secret, item)[..16]].concat(),
+            "NotAuthentic",
+        ),
         ("23 fields, no tag", [&[0x97, 3, 0x48], &good[3..]].concat(), "NotAuthentic"),
         ("24 fields, no tag", [&[0x98, 24, 3, 0x48], &good[3..]].concat(), "Malformed"),
-        ("an array's head of three bytes, no tag", [&[0x99, 0, 0x48], &good[3..]].concat(), "Malformed"),
+        (
+            "an array's head of three bytes, no tag",
+            [&[0x99, 0, 0x48], &good[3..]].concat(),
+            "Malformed",
+        ),
         ("kind 23, no tag", [&[0x83, 0x17, 0x48], &good[3..]].concat(), "NotAuthentic"),
         ("kind 24, no tag", [&[0x83, 0x18, 24, 0x48], &good[3..]].concat(), "Malformed"),
-        ("24 fields, with the right tag", ours(&[&[0x98, 24, 3], &item[2..]].concat()), "Malformed"),
+        (
+            "24 fields, with the right tag",
+            ours(&[&[0x98, 24, 3], &item[2..]].concat()),
+            "Malformed",
+        ),
         ("an acknowledgement back", ack_frame("up"), "Malformed"),
         ("an acknowledgement as it came", ack_frame("down"), "NotAuthentic"),
     ] {
         file.invalid(name, op, of_up(&frame), error);
     }
     let north = bytes(&id("north").0);
-    let fields = array([int(1), north.clone(), int(7), int(30), int(2), int(40), int(80), int(4), bytes(&some)]);
+    let fields = array([
+        int(1),
+        north.clone(),
+        int(7),
+        int(30),
+        int(2),
+        int(40),
+        int(80),
+        int(4),
+        bytes(&some),
+    ]);
     assert_eq!(ours(&fields.encode()), good);
     let wide = Value::Uint(1 << 32);
-    let of_tree = |digests: &[u8]| Value::Array([&fields.clone().elements()[..], &[bytes(digests)]].concat());
+    let of_tree =
+        |digests: &[u8]| Value::Array([&fields.clone().elements()[..], &[bytes(digests)]].concat());
     assert!(Uplink::open(&ours(&of_tree(&digests(10)).encode()), &key()).is_ok());
     let of_events = |events: &[u8]| fields.with(8, bytes(events));
     let opaque_fields = |events: &[u8]| of_events(events).with(7, int(0)).with(5, int(0));
-    let raw = |gap_and_level: u64, record: &[u8]| [head(0, gap_and_level), record.to_vec()].concat();
+    let raw =
+        |gap_and_level: u64, record: &[u8]| [head(0, gap_and_level), record.to_vec()].concat();
     for (name, item) in [
         ("an index of 2^32", fields.with(2, wide.clone())),
         ("a negative index", fields.with(2, int(-1))),
@@ -193,7 +276,13 @@ fn up() -> File {
         ("a round of false", fields.with(4, FALSE)),
         ("from behind until", fields.with(5, int(81)).with(8, bytes(b""))),
         ("until 2^32", fields.with(6, wide.clone())),
-        ("from 2^64-1", fields.with(5, Value::Uint(u64::MAX)).with(6, Value::Uint(u64::MAX)).with(8, bytes(b""))),
+        (
+            "from 2^64-1",
+            fields
+                .with(5, Value::Uint(u64::MAX))
+                .with(6, Value::Uint(u64::MAX))
+                .with(8, bytes(b"")),
+        ),
         ("an event at until", fields.with(6, int(75))),
         ("a size of 2^16", fields.with(7, int(1 << 16))),
         ("a size of text", fields.with(7, text("4"))),
@@ -203,16 +292,25 @@ fn up() -> File {
         ("a byte behind the events", of_events(&[&some[..], &[0]].concat())),
         ("events of an empty range", fields.with(6, int(40))),
         ("an event far away", of_events(&raw(u64::MAX, &[0; 4]))),
-        ("two events far away", of_events(&[raw(32 * 39, &[0; 4]), raw(u64::MAX, &[0; 4])].concat())),
+        (
+            "two events far away",
+            of_events(&[raw(32 * 39, &[0; 4]), raw(u64::MAX, &[0; 4])].concat()),
+        ),
         ("a place in too many bytes", of_events(&[&[0x18, 0x17][..], &[0; 4]].concat())),
-        ("a place in eight bytes that needs four", of_events(&[&[0x1b, 0, 0, 0, 0, 0, 0, 1, 0][..], &[0; 4]].concat())),
+        (
+            "a place in eight bytes that needs four",
+            of_events(&[&[0x1b, 0, 0, 0, 0, 0, 0, 1, 0][..], &[0; 4]].concat()),
+        ),
         ("a place of reserved form", of_events(&[&[0x1c][..], &[0; 4]].concat())),
         ("a negative place", of_events(&[&[0x20][..], &[0; 4]].concat())),
         ("a place cut short", of_events(&[0x19, 1])),
         ("an opaque record without its length", opaque_fields(&raw(2, &[0]))),
         ("an opaque record that is shorter than said", opaque_fields(&raw(2, &[0, 3, 1, 2]))),
         ("eight fields", Value::Array(fields.clone().elements()[..8].to_vec())),
-        ("ten fields, the last of them no bytes", Value::Array([&fields.clone().elements()[..], &[int(0)]].concat())),
+        (
+            "ten fields, the last of them no bytes",
+            Value::Array([&fields.clone().elements()[..], &[int(0)]].concat()),
+        ),
         ("no digests of a tree", of_tree(&digests(0))),
         ("a digest too few of a tree", of_tree(&digests(9))),
         ("a digest too many of a tree", of_tree(&digests(11))),
@@ -224,12 +322,27 @@ fn up() -> File {
         ("an event of a tree at until", of_tree(&digests(9)).with(6, int(75))),
         ("eleven fields", Value::Array([&of_tree(&digests(10)).elements()[..], &[NULL]].concat())),
         ("a kind of 0", fields.with(0, int(0))),
-        ("a kind that was given up", array([int(4), north.clone(), int(7), bytes(b""), bytes(b"")])),
+        (
+            "a kind that was given up",
+            array([int(4), north.clone(), int(7), bytes(b""), bytes(b"")]),
+        ),
         ("a close of four fields", array([int(2), north.clone(), bytes(&[0; 32]), bytes(b"")])),
-        ("a close of six fields", array([int(2), north.clone(), bytes(&[0; 32]), bytes(b""), bytes(b""), NULL])),
-        ("a close with a schema's digest of 31 bytes", array([int(2), north.clone(), bytes(&[0; 31]), bytes(b""), bytes(b"")])),
-        ("a close whose open is not wrapped", array([int(2), north.clone(), bytes(&[0; 32]), array([]), bytes(b"")])),
-        ("a close without a part", array([int(2), north.clone(), bytes(&[0; 32]), bytes(b""), NULL])),
+        (
+            "a close of six fields",
+            array([int(2), north.clone(), bytes(&[0; 32]), bytes(b""), bytes(b""), NULL]),
+        ),
+        (
+            "a close with a schema's digest of 31 bytes",
+            array([int(2), north.clone(), bytes(&[0; 31]), bytes(b""), bytes(b"")]),
+        ),
+        (
+            "a close whose open is not wrapped",
+            array([int(2), north.clone(), bytes(&[0; 32]), array([]), bytes(b"")]),
+        ),
+        (
+            "a close without a part",
+            array([int(2), north.clone(), bytes(&[0; 32]), bytes(b""), NULL]),
+        ),
         ("a schema of two fields", array([int(3), north.clone()])),
         ("a schema of four fields", array([int(3), north.clone(), bytes(&fixed), NULL])),
         ("a schema that is not wrapped", array([int(3), north.clone(), Value::decode(&fixed)])),
@@ -239,7 +352,12 @@ fn up() -> File {
         ("a tag around it", Value::Tag(18, Box::new(fields.clone()))),
         ("a map", Value::Map(vec![(int(3), north.clone())])),
     ] {
-        file.invalid(format!("{name}, with the right tag"), op, of_up(&ours(&item.encode())), "Malformed");
+        file.invalid(
+            format!("{name}, with the right tag"),
+            op,
+            of_up(&ours(&item.encode())),
+            "Malformed",
+        );
     }
     // What is not deterministic: the head of the array, the kind, an index, a string's length.
     let encoded = array([int(3), north, bytes(&fixed)]).encode();
@@ -253,7 +371,10 @@ fn up() -> File {
         ("an indefinite array", [&splice(0, 1, &[0x9f])[..]].concat()),
         ("a kind in two bytes", splice(1, 1, &[0x18, 3])),
         ("an id's length in two bytes", splice(2, 1, &[0x58, 8])),
-        ("a schema's length in three bytes", splice(11, 2, &[0x59, 0, u8::try_from(fixed.len()).unwrap()])),
+        (
+            "a schema's length in three bytes",
+            splice(11, 2, &[0x59, 0, u8::try_from(fixed.len()).unwrap()]),
+        ),
     ] {
         file.invalid(format!("{name}, with the right tag"), op, of_up(&frame), "Malformed");
     }
@@ -261,7 +382,12 @@ fn up() -> File {
 }
 
 fn ack(index: u32, next: u64, sealed: Option<u32>, wants_schema: bool) -> Acknowledgement {
-    Acknowledgement { index: SealIndex(index), next: Sequence(next), sealed: sealed.map(SealIndex), wants_schema }
+    Acknowledgement {
+        index: SealIndex(index),
+        next: Sequence(next),
+        sealed: sealed.map(SealIndex),
+        wants_schema,
+    }
 }
 
 /// An acknowledgement with the tag of one direction.
@@ -279,7 +405,8 @@ fn of_down(frame: &[u8], name: &str) -> Json {
 fn down() -> File {
     let mut file = File::new("link/down.json", "Acknowledgements of a coordinator: section 8.2.");
     let op = "link.down";
-    let closed = |ack: &Acknowledgement| ack.close(id("north"), &key(), &mut [0; 64]).unwrap().to_vec();
+    let closed =
+        |ack: &Acknowledgement| ack.close(id("north"), &key(), &mut [0; 64]).unwrap().to_vec();
     for (name, ack) in [
         ("nothing yet", ack(0, 0, None, false)),
         ("the schema is wanted", ack(0, 0, None, true)),
@@ -300,10 +427,25 @@ fn down() -> File {
         ("16 zeros", vec![0; 16], "north", "NotAuthentic"),
         ("the tag of the other direction", ack_frame("up"), "north", "NotAuthentic"),
         ("to another device", good.clone(), "south", "NotAuthentic"),
-        ("of another group", tagged(&secret_of(&GROUP_SECRET, "others", id("north")), "down", item), "north", "NotAuthentic"),
-        ("a byte before the tag", tagged(&secret, "down", &[item, &[0]].concat()), "north", "Malformed"),
+        (
+            "of another group",
+            tagged(&secret_of(&GROUP_SECRET, "others", id("north")), "down", item),
+            "north",
+            "NotAuthentic",
+        ),
+        (
+            "a byte before the tag",
+            tagged(&secret, "down", &[item, &[0]].concat()),
+            "north",
+            "Malformed",
+        ),
         ("a byte behind the tag", [&good[..], &[0]].concat(), "north", "NotAuthentic"),
-        ("cut short before the tag", tagged(&secret, "down", &item[..item.len() - 1]), "north", "Malformed"),
+        (
+            "cut short before the tag",
+            tagged(&secret, "down", &item[..item.len() - 1]),
+            "north",
+            "Malformed",
+        ),
     ] {
         file.invalid(what, op, of_down(&frame, name), error);
     }
@@ -326,16 +468,27 @@ fn down() -> File {
         ("seven fields", Value::Array([&fields.clone().elements()[..], &[int(0)]].concat())),
     ] {
         let frame = tagged(&secret, "down", &item.encode());
-        file.invalid(format!("{what}, with the right tag"), op, of_down(&frame, "north"), "Malformed");
+        file.invalid(
+            format!("{what}, with the right tag"),
+            op,
+            of_down(&frame, "north"),
+            "Malformed",
+        );
     }
     let mut long = item.to_vec();
     long.splice(11..12, [0x18, 7]);
-    file.invalid("an index in two bytes, with the right tag", op, of_down(&tagged(&secret, "down", &long), "north"), "Malformed");
+    file.invalid(
+        "an index in two bytes, with the right tag",
+        op,
+        of_down(&tagged(&secret, "down", &long), "north"),
+        "Malformed",
+    );
     file
 }
 
 fn refusals() -> File {
-    let mut file = File::new("link/refusal.json", "A coordinator's word that a seal is refused: section 8.2.");
+    let mut file =
+        File::new("link/refusal.json", "A coordinator's word that a seal is refused: section 8.2.");
     let op = "link.refusal";
     let closed = |index: u32, is_final: bool, name: &str| {
         let refusal = Refusal { index: SealIndex(index), is_final, name };
@@ -374,7 +527,12 @@ fn refusals() -> File {
         ("six fields", Value::Array([&fields.clone().elements()[..], &[int(0)]].concat())),
     ] {
         let frame = tagged(&secret, "down", &item.encode());
-        file.invalid(format!("{what}, with the right tag"), op, of_down(&frame, "north"), "Malformed");
+        file.invalid(
+            format!("{what}, with the right tag"),
+            op,
+            of_down(&frame, "north"),
+            "Malformed",
+        );
     }
     file
 }
@@ -385,19 +543,59 @@ fn followed() -> File {
     let mut file = File::new("link/followed.json", about);
     for (name, frames) in [
         ("one after the other", vec![[7, 30, 0, 0, 10], [7, 30, 0, 10, 25], [7, 30, 0, 25, 26]]),
-        ("again", vec![[7, 30, 0, 0, 10], [7, 30, 0, 0, 10], [7, 30, 0, 10, 25], [7, 30, 0, 0, 10]]),
-        ("in another order", vec![[7, 30, 0, 0, 10], [7, 30, 0, 25, 40], [7, 30, 0, 10, 25], [7, 30, 0, 25, 40]]),
+        (
+            "again",
+            vec![[7, 30, 0, 0, 10], [7, 30, 0, 0, 10], [7, 30, 0, 10, 25], [7, 30, 0, 0, 10]],
+        ),
+        (
+            "in another order",
+            vec![[7, 30, 0, 0, 10], [7, 30, 0, 25, 40], [7, 30, 0, 10, 25], [7, 30, 0, 25, 40]],
+        ),
         ("the first is lost", vec![[7, 30, 0, 10, 25], [7, 30, 0, 0, 10], [7, 30, 0, 10, 25]]),
-        ("overlapping", vec![[7, 30, 0, 0, 10], [7, 30, 0, 5, 25], [7, 30, 0, 24, 25], [7, 30, 0, 0, 26]]),
-        ("of no events", vec![[7, 30, 0, 0, 0], [7, 30, 0, 0, 10], [7, 30, 0, 10, 10], [7, 30, 0, 11, 11]]),
-        ("the device raises itself", vec![[7, 30, 0, 0, 10], [7, 30, 3, 10, 25], [7, 30, 1, 25, 30], [7, 30, 5, 25, 30]]),
-        ("a raise that is not news", vec![[7, 30, 1, 0, 10], [7, 30, 4, 0, 10], [7, 30, 4, 20, 30]]),
-        ("the next seal", vec![[7, 30, 2, 0, 10], [8, 30, 0, 0, 5], [8, 30, 0, 5, 9], [7, 30, 0, 10, 12]]),
-        ("the next seal of a later epoch", vec![[7, 30, 2, 0, 10], [9, 32, 1, 0, 5], [8, 31, 0, 0, 5]]),
-        ("the next seal without its start", vec![[7, 30, 0, 0, 10], [8, 31, 0, 5, 9], [7, 30, 0, 10, 12], [8, 31, 0, 0, 5]]),
-        ("the next seal with no events yet", vec![[7, 30, 0, 0, 10], [8, 31, 0, 0, 0], [7, 30, 0, 10, 12]]),
-        ("the same seal in another epoch", vec![[7, 30, 0, 0, 10], [7, 31, 0, 10, 12], [7, 29, 0, 0, 12], [7, 30, 0, 10, 12]]),
-        ("to the last event", vec![[0, 5, 0, 0, u32::MAX - 1], [0, 5, 0, u32::MAX - 1, u32::MAX], [u32::MAX, 5, 31, 0, 1]]),
+        (
+            "overlapping",
+            vec![[7, 30, 0, 0, 10], [7, 30, 0, 5, 25], [7, 30, 0, 24, 25], [7, 30, 0, 0, 26]],
+        ),
+        (
+            "of no events",
+            vec![[7, 30, 0, 0, 0], [7, 30, 0, 0, 10], [7, 30, 0, 10, 10], [7, 30, 0, 11, 11]],
+        ),
+        (
+            "the device raises itself",
+            vec![[7, 30, 0, 0, 10], [7, 30, 3, 10, 25], [7, 30, 1, 25, 30], [7, 30, 5, 25, 30]],
+        ),
+        (
+            "a raise that is not news",
+            vec![[7, 30, 1, 0, 10], [7, 30, 4, 0, 10], [7, 30, 4, 20, 30]],
+        ),
+        (
+            "the next seal",
+            vec![[7, 30, 2, 0, 10], [8, 30, 0, 0, 5], [8, 30, 0, 5, 9], [7, 30, 0, 10, 12]],
+        ),
+        (
+            "the next seal of a later epoch",
+            vec![[7, 30, 2, 0, 10], [9, 32, 1, 0, 5], [8, 31, 0, 0, 5]],
+        ),
+        (
+            "the next seal without its start",
+            vec![[7, 30, 0, 0, 10], [8, 31, 0, 5, 9], [7, 30, 0, 10, 12], [8, 31, 0, 0, 5]],
+        ),
+        (
+            "the next seal with no events yet",
+            vec![[7, 30, 0, 0, 10], [8, 31, 0, 0, 0], [7, 30, 0, 10, 12]],
+        ),
+        (
+            "the same seal in another epoch",
+            vec![[7, 30, 0, 0, 10], [7, 31, 0, 10, 12], [7, 29, 0, 0, 12], [7, 30, 0, 10, 12]],
+        ),
+        (
+            "to the last event",
+            vec![
+                [0, 5, 0, 0, u32::MAX - 1],
+                [0, 5, 0, u32::MAX - 1, u32::MAX],
+                [u32::MAX, 5, 31, 0, 1],
+            ],
+        ),
     ] {
         file.valid(name, "link.follow", json!({ "frames": frames }));
     }

@@ -67,7 +67,9 @@ impl Files {
         let mut valid = Vec::new();
         for (name, op, input) in file.valid {
             match shared.run(op, &input) {
-                Ok(output) => valid.push(json!({ "name": name, "op": op, "input": input, "output": output })),
+                Ok(output) => {
+                    valid.push(json!({ "name": name, "op": op, "input": input, "output": output }))
+                }
                 Err(error) => self.wrong.push(format!("{}: {name}: {error}", file.path)),
             }
         }
@@ -77,12 +79,15 @@ impl Files {
                 Err(found) if found == error => {
                     invalid.push(json!({ "name": name, "op": op, "input": input, "error": error }));
                 }
-                found => self.wrong.push(format!("{}: {name}: expected {error}, found {found:?}", file.path)),
+                found => self
+                    .wrong
+                    .push(format!("{}: {name}: expected {error}, found {found:?}", file.path)),
             }
         }
         let mut mutations = Vec::new();
         for (name, op, input, field, flips) in file.mutations {
-            let mut mutation = json!({ "name": name, "op": op, "input": input, "field": field, "flips": flips });
+            let mut mutation =
+                json!({ "name": name, "op": op, "input": input, "field": field, "flips": flips });
             let (mut verdicts, mut kept): (Vec<(String, u32)>, _) = (Vec::new(), None);
             for changed in changes(&mutation) {
                 let verdict = match shared.run(op, &changed_input(&mutation, &changed)) {
@@ -90,7 +95,10 @@ impl Files {
                     Ok(output) => {
                         // What is left when a stream is cut between its items: no part of it.
                         if kept.get_or_insert_with(|| output.clone()) != &output {
-                            self.wrong.push(format!("{}: {name}: a change is accepted: {output}", file.path));
+                            self.wrong.push(format!(
+                                "{}: {name}: a change is accepted: {output}",
+                                file.path
+                            ));
                         }
                         "kept".to_owned()
                     }
@@ -128,7 +136,14 @@ pub struct File {
 
 impl File {
     pub fn new(path: &'static str, about: &'static str) -> Self {
-        Self { path, about, shared: Map::new(), valid: Vec::new(), invalid: Vec::new(), mutations: Vec::new() }
+        Self {
+            path,
+            about,
+            shared: Map::new(),
+            valid: Vec::new(),
+            invalid: Vec::new(),
+            mutations: Vec::new(),
+        }
     }
 
     pub fn shared(mut self, field: &str, value: Value) -> Self {
@@ -149,12 +164,25 @@ impl File {
         self.valid.push((name.into(), op, input));
     }
 
-    pub fn invalid(&mut self, name: impl Into<String>, op: &'static str, input: Value, error: &'static str) {
+    pub fn invalid(
+        &mut self,
+        name: impl Into<String>,
+        op: &'static str,
+        input: Value,
+        error: &'static str,
+    ) {
         self.invalid.push((name.into(), op, input, error));
     }
 
     /// All changes of `field`: see spec/README.md.
-    pub fn mutate(&mut self, name: impl Into<String>, op: &'static str, input: Value, field: &'static str, flips: &[u8]) {
+    pub fn mutate(
+        &mut self,
+        name: impl Into<String>,
+        op: &'static str,
+        input: Value,
+        field: &'static str,
+        flips: &[u8],
+    ) {
         self.mutations.push((name.into(), op, input, field, flips.to_vec()));
     }
 }

@@ -3,7 +3,9 @@
 use moteseal_core::seal::Scheme;
 
 use super::{File, Files, of};
-use crate::common::value::{FALSE, NULL, Value, array, bytes, encode_sequence, int, sequence, text};
+use crate::common::value::{
+    FALSE, NULL, Value, array, bytes, encode_sequence, int, sequence, text,
+};
 use crate::common::world::{Device, FIXED, schema, stream};
 
 use super::parts::*;
@@ -14,10 +16,16 @@ pub fn make(files: &mut Files) {
 }
 
 fn items() -> File {
-    let mut file =
-        file_of_streams("stream/items.json", "What is no item, or none of its fields: section 1, and section 4.1, step 1.");
+    let mut file = file_of_streams(
+        "stream/items.json",
+        "What is no item, or none of its fields: section 1, and section 4.1, step 1.",
+    );
     let good = one_star();
-    file.valid("the stream that the others are made of", "stream.read", of(&encode_sequence(&good)));
+    file.valid(
+        "the stream that the others are made of",
+        "stream.read",
+        of(&encode_sequence(&good)),
+    );
     let whole = encode_sequence(&good);
     let wide = Value::Uint(1 << 32);
     let answer = |query: usize| array([bytes(&vec![0; query]), int(1), int(1)]);
@@ -29,10 +37,18 @@ fn items() -> File {
         ("a kind that is a text", array([text("end")]), "UnexpectedType"),
         ("a negative kind", array([int(-1)]), "UnexpectedType"),
         ("kind 8", array([int(8)]), "UnknownItem"),
-        ("a kind of 2^64-1 with too many fields", array([Value::Uint(u64::MAX), int(0)]), "UnknownItem"),
+        (
+            "a kind of 2^64-1 with too many fields",
+            array([Value::Uint(u64::MAX), int(0)]),
+            "UnknownItem",
+        ),
         ("an end of two elements", array([int(3), int(0)]), "UnexpectedType"),
         ("a schema of one element", array([int(0)]), "UnexpectedType"),
-        ("a schema that is no string", array([int(0), array([int(1), array([])])]), "UnexpectedType"),
+        (
+            "a schema that is no string",
+            array([int(0), array([int(1), array([])])]),
+            "UnexpectedType",
+        ),
         ("a schema of nothing", array([int(0), bytes(b"")]), "Truncated"),
         ("a schema that is none", array([int(0), bytes(&[0x80])]), "UnexpectedType"),
         ("a schema of version 2", array([int(0), bytes(&[0x82, 2, 0x80])]), "UnsupportedVersion"),
@@ -42,11 +58,20 @@ fn items() -> File {
         ("a proof of version 2", array([int(5), int(2), text("{}")]), "UnsupportedVersion"),
         ("a proof without a query", array([int(5), int(1), bytes(b"{}")]), "UnexpectedType"),
         ("an explanation without digests", array([int(6), bytes(b"")]), "UnexpectedType"),
-        ("an explanation with an array of digests", array([int(6), bytes(b""), array([])]), "UnexpectedType"),
+        (
+            "an explanation with an array of digests",
+            array([int(6), bytes(b""), array([])]),
+            "UnexpectedType",
+        ),
         ("a tag", Value::Tag(18, Box::new(array([int(3)]))), "UnexpectedType"),
     ] {
         file.invalid(format!("an item: {name}"), "stream.read", of(&item.encode()), error);
-        file.invalid(format!("behind a good run: {name}"), "stream.read", of(&[whole.clone(), item.encode()].concat()), error);
+        file.invalid(
+            format!("behind a good run: {name}"),
+            "stream.read",
+            of(&[whole.clone(), item.encode()].concat()),
+            error,
+        );
     }
     for (name, at, value, error) in [
         ("version 2", 1, int(2), "UnsupportedVersion"),
@@ -58,7 +83,12 @@ fn items() -> File {
         ("prev_epoch without prev_index", 6, int(0), "FieldOutOfRange"),
         ("a prev_index of 2^32", 5, wide.clone(), "FieldOutOfRange"),
     ] {
-        file.invalid(format!("an open: {name}"), "stream.read", changed(&good, 1, at, value), error);
+        file.invalid(
+            format!("an open: {name}"),
+            "stream.read",
+            changed(&good, 1, at, value),
+            error,
+        );
     }
     for (name, at, value, error) in [
         ("a flag that is not there", FLAGS, int(8), "FieldOutOfRange"),
@@ -77,7 +107,12 @@ fn items() -> File {
         ("nine answers", ANSWERED, Value::Array(vec![answer(16); 9]), "FieldOutOfRange"),
         ("a query of 17 bytes", ANSWERED, array([answer(17)]), "UnexpectedType"),
         ("an answer that is a number", ANSWERED, array([int(1)]), "UnexpectedType"),
-        ("a run of no answers", ANSWERED, array([array([bytes(&[0; 16]), int(1), int(0)])]), "FieldOutOfRange"),
+        (
+            "a run of no answers",
+            ANSWERED,
+            array([array([bytes(&[0; 16]), int(1), int(0)])]),
+            "FieldOutOfRange",
+        ),
         ("an answer twice", ANSWERED, Value::Array(vec![answer(16); 2]), "FieldOutOfRange"),
         ("a mask of 2^32", SELECT, wide, "FieldOutOfRange"),
         ("a negative mask", SELECT, int(-1), "UnexpectedType"),
@@ -92,16 +127,26 @@ fn items() -> File {
         file.invalid(format!("a part: {name}"), "stream.read", changed(&good, 2, at, value), error);
     }
     let Value::Array(fields) = &good[2] else { panic!() };
-    let part = |fields: &[Value]| of(&[whole.clone(), Value::Array(fields.to_vec()).encode()].concat());
+    let part =
+        |fields: &[Value]| of(&[whole.clone(), Value::Array(fields.to_vec()).encode()].concat());
     file.invalid("a part of 13 elements", "stream.read", part(&fields[..13]), "UnexpectedType");
-    file.invalid("a part of 15 elements", "stream.read", part(&[&fields[..], &[NULL]].concat()), "UnexpectedType");
+    file.invalid(
+        "a part of 15 elements",
+        "stream.read",
+        part(&[&fields[..], &[NULL]].concat()),
+        "UnexpectedType",
+    );
     let canonical = |bytes: &[u8]| of(&[whole.clone(), bytes.to_vec()].concat());
     for (name, tail, error) in [
         ("a kind in too many bytes", &[0x81, 0x18, 0x03][..], "NonCanonical"),
         ("an indefinite array", &[0x9f, 0x03, 0xff], "NonCanonical"),
         ("a break", &[0xff], "NonCanonical"),
         ("an item cut short", &[0x81], "Truncated"),
-        ("a string longer than any item could be, cut short", &[0x82, 0x00, 0x5a, 0x00, 0x10, 0x00, 0x00], "Truncated"),
+        (
+            "a string longer than any item could be, cut short",
+            &[0x82, 0x00, 0x5a, 0x00, 0x10, 0x00, 0x00],
+            "Truncated",
+        ),
     ] {
         file.invalid(format!("behind a good run: {name}"), "stream.read", canonical(tail), error);
     }
@@ -109,8 +154,10 @@ fn items() -> File {
 }
 
 fn places() -> File {
-    let mut file =
-        file_of_streams("stream/order.json", "What cannot be a part of any seal, and which failure counts: section 4.1.");
+    let mut file = file_of_streams(
+        "stream/order.json",
+        "What cannot be a part of any seal, and which failure counts: section 4.1.",
+    );
     let fixed = schema(FIXED);
     let sealed = three("ed", Scheme::Star);
     let good = sequence(&stream(&fixed, &sealed, &ALL));
@@ -125,16 +172,35 @@ fn places() -> File {
         ("a part behind a schema", vec![schema_item.clone(), signed(&parts[0])], "NoOpen"),
         ("a part behind an open", vec![open.clone(), signed(&parts[0])], "SchemaUnknown"),
         ("an unsigned part first", vec![unsigned(&parts[0])], "NoOpen"),
-        ("a run without a signature", vec![schema_item.clone(), open.clone(), unsigned(&parts[0])], "Unsigned"),
-        ("an end within a run", vec![schema_item.clone(), open.clone(), unsigned(&parts[0]), end.clone()], "Unsigned"),
+        (
+            "a run without a signature",
+            vec![schema_item.clone(), open.clone(), unsigned(&parts[0])],
+            "Unsigned",
+        ),
+        (
+            "an end within a run",
+            vec![schema_item.clone(), open.clone(), unsigned(&parts[0]), end.clone()],
+            "Unsigned",
+        ),
         (
             "an open within a run",
-            vec![schema_item.clone(), open.clone(), unsigned(&parts[0]), open.clone(), signed(&parts[0])],
+            vec![
+                schema_item.clone(),
+                open.clone(),
+                unsigned(&parts[0]),
+                open.clone(),
+                signed(&parts[0]),
+            ],
             "Unsigned",
         ),
         (
             "an open of an unknown device within a run",
-            vec![schema_item.clone(), open.clone(), unsigned(&parts[0]), open.with(2, bytes(&[0; 8]))],
+            vec![
+                schema_item.clone(),
+                open.clone(),
+                unsigned(&parts[0]),
+                open.with(2, bytes(&[0; 8])),
+            ],
             "Unsigned",
         ),
         (
@@ -143,14 +209,31 @@ fn places() -> File {
             "UnknownDevice",
         ),
         ("an unknown device", vec![open.with(2, bytes(&[0; 8]))], "UnknownDevice"),
-        ("an unknown device and roster", vec![open.with(2, bytes(&[0; 8])).with(3, int(9))], "UnknownDevice"),
+        (
+            "an unknown device and roster",
+            vec![open.with(2, bytes(&[0; 8])).with(3, int(9))],
+            "UnknownDevice",
+        ),
         ("a roster to come", vec![open.with(3, int(2))], "UnknownRoster"),
-        ("a roster to come, and another prev", vec![open.with(3, int(2)).with(4, bytes(&[0; 32]))], "UnknownRoster"),
+        (
+            "a roster to come, and another prev",
+            vec![open.with(3, int(2)).with(4, bytes(&[0; 32]))],
+            "UnknownRoster",
+        ),
         ("a first seal with another prev", vec![open.with(4, bytes(&[0; 32]))], "PrevMismatch"),
-        ("a later seal without prev", vec![open.with(4, NULL).with(5, int(0)).with(6, int(6))], "PrevUnknown"),
+        (
+            "a later seal without prev",
+            vec![open.with(4, NULL).with(5, int(0)).with(6, int(6))],
+            "PrevUnknown",
+        ),
         (
             "an unsigned part that cannot be, then one that is no item",
-            vec![schema_item.clone(), open.clone(), unsigned(&parts[0]).with(EVENTS, bytes(&[7; 16])), array([int(9)])],
+            vec![
+                schema_item.clone(),
+                open.clone(),
+                unsigned(&parts[0]).with(EVENTS, bytes(&[7; 16])),
+                array([int(9)]),
+            ],
             "EventsLength",
         ),
         (
@@ -165,7 +248,12 @@ fn places() -> File {
         ),
         (
             "an unsigned part that cannot be, then an end",
-            vec![schema_item.clone(), open.clone(), unsigned(&parts[0]).with(N, int(5000)), end.clone()],
+            vec![
+                schema_item.clone(),
+                open.clone(),
+                unsigned(&parts[0]).with(N, int(5000)),
+                end.clone(),
+            ],
             "TooManyEvents",
         ),
         (
@@ -175,14 +263,22 @@ fn places() -> File {
         ),
         (
             "a good run, then an unsigned part",
-            vec![schema_item.clone(), open.clone(), parts[0].clone(), parts[1].clone(), parts[2].clone(), unsigned(&parts[1])],
+            vec![
+                schema_item.clone(),
+                open.clone(),
+                parts[0].clone(),
+                parts[1].clone(),
+                parts[2].clone(),
+                unsigned(&parts[1]),
+            ],
             "Unsigned",
         ),
     ] {
         file.invalid(name, "stream.read", read(&items), error);
     }
     let behind = |index: u64, epoch: u64, part: &Value| {
-        let open = open.with(4, bytes(&[9; 32])).with(5, Value::Uint(index)).with(6, Value::Uint(epoch));
+        let open =
+            open.with(4, bytes(&[9; 32])).with(5, Value::Uint(index)).with(6, Value::Uint(epoch));
         read(&[schema_item.clone(), open, signed(part)])
     };
     let part = parts[0].clone();
@@ -195,27 +291,88 @@ fn places() -> File {
             part.with(SKIPPED, Value::Uint(u64::from(u32::MAX))).with(FLAGS, int(4)),
             "IndexOutOfRange",
         ),
-        ("past the last index without a restart", 5, 6, part.with(SKIPPED, Value::Uint(u64::from(u32::MAX))), "IndexOutOfRange"),
-        ("past the last epoch that there is", 0, 900, part.with(ADVANCE, Value::Uint(u64::MAX)), "EpochOutOfRange"),
+        (
+            "past the last index without a restart",
+            5,
+            6,
+            part.with(SKIPPED, Value::Uint(u64::from(u32::MAX))),
+            "IndexOutOfRange",
+        ),
+        (
+            "past the last epoch that there is",
+            0,
+            900,
+            part.with(ADVANCE, Value::Uint(u64::MAX)),
+            "EpochOutOfRange",
+        ),
         ("past the roster's last epoch", 0, 1000, part.with(ADVANCE, int(1)), "EpochOutOfRange"),
         ("before the roster's first epoch", 0, 3, part.with(ADVANCE, int(1)), "EpochOutOfRange"),
         ("skipped without a restart", 0, 6, part.with(SKIPPED, int(1)), "GapWithoutRestart"),
-        ("skipped and past the last epoch", 0, 999, part.with(SKIPPED, int(1)).with(ADVANCE, int(2)), "EpochOutOfRange"),
+        (
+            "skipped and past the last epoch",
+            0,
+            999,
+            part.with(SKIPPED, int(1)).with(ADVANCE, int(2)),
+            "EpochOutOfRange",
+        ),
         ("a device's round below the announced", 0, 6, part.with(ROUND, int(1)), "RoundOutOfRange"),
         ("a device's round of all levels", 0, 6, part.with(OWN_ROUND, int(8)), "RoundOutOfRange"),
-        ("a tree's round below the announced", 0, 6, part.with(FLAGS, int(1)).with(ROUND, int(1)), "RoundOutOfRange"),
-        ("a level below a tree's round", 0, 6, part.with(FLAGS, int(1)).with(OWN_ROUND, int(1)), "SelectOutOfRange"),
-        ("more events than the limit, and a bad round", 0, 6, part.with(N, int(5000)).with(ROUND, int(1)), "RoundOutOfRange"),
+        (
+            "a tree's round below the announced",
+            0,
+            6,
+            part.with(FLAGS, int(1)).with(ROUND, int(1)),
+            "RoundOutOfRange",
+        ),
+        (
+            "a level below a tree's round",
+            0,
+            6,
+            part.with(FLAGS, int(1)).with(OWN_ROUND, int(1)),
+            "SelectOutOfRange",
+        ),
+        (
+            "more events than the limit, and a bad round",
+            0,
+            6,
+            part.with(N, int(5000)).with(ROUND, int(1)),
+            "RoundOutOfRange",
+        ),
         ("more events than the limit", 0, 6, part.with(N, int(4097)), "TooManyEvents"),
-        ("more events than any limit", 0, 6, part.with(N, Value::Uint(u64::from(u32::MAX))), "TooManyEvents"),
-        ("lost counters of another number", 0, 6, part.with(LOST, array([int(1)])), "LostOutOfRange"),
-        ("lost counters of zeros", 0, 6, part.with(LOST, Value::Array(vec![int(0); 8])), "LostOutOfRange"),
-        ("more lost than there were", 0, 6, part.with(LOST, Value::Array(vec![int(24); 8])), "LostOutOfRange"),
+        (
+            "more events than any limit",
+            0,
+            6,
+            part.with(N, Value::Uint(u64::from(u32::MAX))),
+            "TooManyEvents",
+        ),
+        (
+            "lost counters of another number",
+            0,
+            6,
+            part.with(LOST, array([int(1)])),
+            "LostOutOfRange",
+        ),
+        (
+            "lost counters of zeros",
+            0,
+            6,
+            part.with(LOST, Value::Array(vec![int(0); 8])),
+            "LostOutOfRange",
+        ),
+        (
+            "more lost than there were",
+            0,
+            6,
+            part.with(LOST, Value::Array(vec![int(24); 8])),
+            "LostOutOfRange",
+        ),
         (
             "lost events in a tree",
             0,
             6,
-            part.with(FLAGS, int(1)).with(LOST, Value::Array([vec![int(1)], vec![int(0); 7]].concat())),
+            part.with(FLAGS, int(1))
+                .with(LOST, Value::Array([vec![int(1)], vec![int(0); 7]].concat())),
             "LostOutOfRange",
         ),
         ("a level that is not there", 0, 6, part.with(SELECT, int(0x1ff)), "SelectOutOfRange"),
@@ -233,21 +390,44 @@ fn places() -> File {
             part.with(SELECT, int(0x1ff)).with(DIGESTS, bytes(&[0; 32])),
             "SelectOutOfRange",
         ),
-        ("a level below the device's round", 0, 6, part.with(OWN_ROUND, int(1)), "SelectOutOfRange"),
+        (
+            "a level below the device's round",
+            0,
+            6,
+            part.with(OWN_ROUND, int(1)),
+            "SelectOutOfRange",
+        ),
         ("gaps in a star", 0, 6, part.with(SELECT, array([int(0)])), "SelectOutOfRange"),
         ("a digest too many", 0, 6, part.with(DIGESTS, bytes(&[0; 32])), "DigestCount"),
-        ("a digest too many, and no events", 0, 6, part.with(DIGESTS, bytes(&[0; 32])).with(EVENTS, bytes(b"")), "DigestCount"),
+        (
+            "a digest too many, and no events",
+            0,
+            6,
+            part.with(DIGESTS, bytes(&[0; 32])).with(EVENTS, bytes(b"")),
+            "DigestCount",
+        ),
         ("no events", 0, 6, part.with(EVENTS, bytes(b"")), "EventsLength"),
         ("an event too many", 0, 6, part.with(EVENTS, bytes(&[0; 100])), "EventsLength"),
         ("half an event", 0, 6, part.with(EVENTS, bytes(&[0; 94])), "EventsLength"),
-        ("no events, and a short signature", 0, 6, part.with(EVENTS, bytes(b"")).with(SIGNATURE, bytes(b"x")), "EventsLength"),
+        (
+            "no events, and a short signature",
+            0,
+            6,
+            part.with(EVENTS, bytes(b"")).with(SIGNATURE, bytes(b"x")),
+            "EventsLength",
+        ),
         ("a signature of ones", 0, 6, part.clone(), "NotAuthentic"),
     ] {
         file.invalid(name, "stream.read", behind(index, epoch, &part), error);
     }
     for (name, signature) in [("no", 0), ("a short", 63), ("a long", 65), ("ML-DSA-44's", 2420)] {
         let items = [&good[..2], &[part.with(SIGNATURE, bytes(&vec![1; signature]))]].concat();
-        file.invalid(format!("{name} signature"), "stream.read", read(&items), "MalformedSignature");
+        file.invalid(
+            format!("{name} signature"),
+            "stream.read",
+            read(&items),
+            "MalformedSignature",
+        );
     }
     // Index 0 of a device whose first certificate starts at 3.
     let late = Device::new(&group(), "late", &fixed);
@@ -270,18 +450,50 @@ fn places() -> File {
     let run = |parts: &[Value]| read(&[&good[..2], parts].concat());
     let twice = |part: &Value| part.with(FLAGS, int(0));
     for (name, parts, error) in [
-        ("another signature", vec![parts[0].clone(), parts[1].clone(), signed(&parts[2])], "NotAuthentic"),
+        (
+            "another signature",
+            vec![parts[0].clone(), parts[1].clone(), signed(&parts[2])],
+            "NotAuthentic",
+        ),
         ("the first part missing", parts[1..].to_vec(), "EpochOutOfRange"),
         ("the middle part missing", vec![parts[0].clone(), parts[2].clone()], "NotAuthentic"),
-        ("two parts swapped", vec![parts[1].clone(), parts[0].clone(), parts[2].clone()], "EpochOutOfRange"),
-        ("a part twice", vec![parts[0].clone(), parts[1].clone(), parts[1].clone(), parts[2].clone()], "NotAuthentic"),
-        ("the epoch is closed", vec![parts[0].clone(), parts[1].with(ADVANCE, int(0)), parts[2].clone()], "EpochClosed"),
-        ("an epoch left open", vec![twice(&parts[0]), parts[1].clone(), parts[2].clone()], "NotAuthentic"),
-        ("a restart invented", vec![parts[0].with(FLAGS, int(6)), parts[1].clone(), parts[2].clone()], "NotAuthentic"),
-        ("a silence made longer", vec![parts[0].clone(), parts[1].with(ADVANCE, int(2)), parts[2].clone()], "NotAuthentic"),
+        (
+            "two parts swapped",
+            vec![parts[1].clone(), parts[0].clone(), parts[2].clone()],
+            "EpochOutOfRange",
+        ),
+        (
+            "a part twice",
+            vec![parts[0].clone(), parts[1].clone(), parts[1].clone(), parts[2].clone()],
+            "NotAuthentic",
+        ),
+        (
+            "the epoch is closed",
+            vec![parts[0].clone(), parts[1].with(ADVANCE, int(0)), parts[2].clone()],
+            "EpochClosed",
+        ),
+        (
+            "an epoch left open",
+            vec![twice(&parts[0]), parts[1].clone(), parts[2].clone()],
+            "NotAuthentic",
+        ),
+        (
+            "a restart invented",
+            vec![parts[0].with(FLAGS, int(6)), parts[1].clone(), parts[2].clone()],
+            "NotAuthentic",
+        ),
+        (
+            "a silence made longer",
+            vec![parts[0].clone(), parts[1].with(ADVANCE, int(2)), parts[2].clone()],
+            "NotAuthentic",
+        ),
         (
             "an answer invented",
-            vec![parts[0].with(ANSWERED, array([array([bytes(&[1; 16]), int(1), int(1)])])), parts[1].clone(), parts[2].clone()],
+            vec![
+                parts[0].with(ANSWERED, array([array([bytes(&[1; 16]), int(1), int(1)])])),
+                parts[1].clone(),
+                parts[2].clone(),
+            ],
             "NotAuthentic",
         ),
     ] {
@@ -297,8 +509,14 @@ fn places() -> File {
         "NotAuthentic",
     );
     let older = open.with(3, int(0));
-    file.invalid("a run: under an older roster", "stream.read", read(&[&[schema_item, older], parts].concat()), "NotAuthentic");
-    let scaled = array([int(0), bytes(&schema(&["temperature:Cel:i16/10", "humidity:%RH:u16/100"]))]);
+    file.invalid(
+        "a run: under an older roster",
+        "stream.read",
+        read(&[&[schema_item, older], parts].concat()),
+        "NotAuthentic",
+    );
+    let scaled =
+        array([int(0), bytes(&schema(&["temperature:Cel:i16/10", "humidity:%RH:u16/100"]))]);
     file.invalid(
         "a run: under another schema of the same size",
         "stream.read",

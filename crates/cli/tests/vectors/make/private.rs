@@ -36,7 +36,9 @@ fn device(name: &str) -> DeviceId {
 
 fn psr(name: &str, key_group: u32, query: [u8; 16], slot: u8, epoch: u64, value: u128) -> Psr {
     let mut permit = EpochGuard::default().advance(QueryId(query), 1, epoch).unwrap();
-    let source = Master::new(MASTER).source(GroupId::of(GROUP), device(name), key_group).for_query(QueryId(query));
+    let source = Master::new(MASTER)
+        .source(GroupId::of(GROUP), device(name), key_group)
+        .for_query(QueryId(query));
     source.encrypt(&mut permit, Slot(slot), value).unwrap()
 }
 
@@ -60,7 +62,10 @@ fn minus(one: Psr, other: Psr) -> Psr {
 }
 
 fn encrypted() -> File {
-    let mut file = File::new("sum/encrypted.json", "Keys of sources and what they send: sums.md, sections 1 and 2.");
+    let mut file = File::new(
+        "sum/encrypted.json",
+        "Keys of sources and what they send: sums.md, sections 1 and 2.",
+    );
     let op = "sum.encrypt";
     let input = |name: &str, key_group: u32, query: [u8; 16], slot: u8, epoch: u64, value: u128| {
         json!({
@@ -92,7 +97,12 @@ fn encrypted() -> File {
     group["group"] = json!(GroupId::of("others").to_string());
     file.valid("another group", op, group);
     for value in [SUM_LIMIT, u128::MAX] {
-        file.invalid(format!("a value of {value}"), op, input("north", 0, QUERY, 0, EPOCH, value), "ValueTooLarge");
+        file.invalid(
+            format!("a value of {value}"),
+            op,
+            input("north", 0, QUERY, 0, EPOCH, value),
+            "ValueTooLarge",
+        );
     }
     file
 }
@@ -113,10 +123,12 @@ fn with(input: &Json, field: &str, value: Json) -> Json {
 }
 
 fn opened() -> File {
-    let mut file = File::new("sum/opened.json", "Sums of one key group and slot, opened: sums.md, section 2.");
+    let mut file =
+        File::new("sum/opened.json", "Sums of one key group and slot, opened: sums.md, section 2.");
     let op = "sum.open";
     let all = ["north", "south", "east", "west"];
-    let honest: Vec<Psr> = all.iter().zip([0, 20, 22, VMAX]).map(|(name, value)| says(name, value)).collect();
+    let honest: Vec<Psr> =
+        all.iter().zip([0, 20, 22, VMAX]).map(|(name, value)| says(name, value)).collect();
     let sum = honest.iter().fold(Psr::ZERO, |sum, psr| sum.merge(psr));
     let names: Vec<String> = (0..40).map(|i| format!("mote{i}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -128,13 +140,19 @@ fn opened() -> File {
         ("one source", of_records(&["south"], &honest[1..2])),
         ("four sources", of_records(&all, &honest)),
         ("four sources, added up before", of_records(&all, &[sum])),
-        ("three of four", of_records(&["north", "south", "west"], &[honest[0], honest[1], honest[3]])),
+        (
+            "three of four",
+            of_records(&["north", "south", "west"], &[honest[0], honest[1], honest[3]]),
+        ),
         ("forty sources, whose shares carry", of_records(&names, &many)),
         ("nobody", of_records(&[], &[])),
         ("nobody, as a record of zero", of_records(&[], &[Psr::ZERO])),
         ("all at the largest value", vmax(&of_records(&all, &largest), large)),
         ("exactly what the participants may say", vmax(&of_records(&["south"], &honest[1..2]), 20)),
-        ("more than one may say, but not than two may", vmax(&of_records(&["north", "south"], &honest[..2]), 10)),
+        (
+            "more than one may say, but not than two may",
+            vmax(&of_records(&["north", "south"], &honest[..2]), 10),
+        ),
         ("in the order they came", of_records(&["west", "north", "east", "south"], &honest)),
     ] {
         file.valid(what, op, input);
@@ -154,10 +172,26 @@ fn opened() -> File {
         ("another participant's", of_records(&["north"], &[south]), "SharesMismatch"),
         ("a participant of nothing", of_records(&["south"], &[]), "SharesMismatch"),
         ("a record of nobody", of_records(&[], &[south]), "SharesMismatch"),
-        ("of the epoch before", of_records(&["south"], &[psr("south", 0, QUERY, 0, EPOCH - 1, 20)]), "SharesMismatch"),
-        ("of another slot", of_records(&["south"], &[psr("south", 0, QUERY, 1, EPOCH, 20)]), "SharesMismatch"),
-        ("of another query", of_records(&["south"], &[psr("south", 0, [0; 16], 0, EPOCH, 20)]), "SharesMismatch"),
-        ("of another key group", of_records(&["south"], &[psr("south", 1, QUERY, 0, EPOCH, 20)]), "SharesMismatch"),
+        (
+            "of the epoch before",
+            of_records(&["south"], &[psr("south", 0, QUERY, 0, EPOCH - 1, 20)]),
+            "SharesMismatch",
+        ),
+        (
+            "of another slot",
+            of_records(&["south"], &[psr("south", 0, QUERY, 1, EPOCH, 20)]),
+            "SharesMismatch",
+        ),
+        (
+            "of another query",
+            of_records(&["south"], &[psr("south", 0, [0; 16], 0, EPOCH, 20)]),
+            "SharesMismatch",
+        ),
+        (
+            "of another key group",
+            of_records(&["south"], &[psr("south", 1, QUERY, 0, EPOCH, 20)]),
+            "SharesMismatch",
+        ),
         (
             "a 1 added by somebody without a key",
             {
@@ -168,22 +202,62 @@ fn opened() -> File {
             "SharesMismatch",
         ),
         ("doubled", of_records(&["south"], &[south.merge(&south)]), "SharesMismatch"),
-        ("a share too much by 1, by a source", of_records(&["south"], &[south.merge(&share)]), "SharesMismatch"),
-        ("a remainder of -1, by a source", of_records(&["south"], &[minus(zero, share)]), "SharesMismatch"),
-        ("a value of -1, by a source", of_records(&["south"], &[minus(zero, unit)]), "SharesMismatch"),
-        ("one more than it may say", of_records(&["south"], &[says("south", VMAX + 1)]), "SumOutOfRange"),
+        (
+            "a share too much by 1, by a source",
+            of_records(&["south"], &[south.merge(&share)]),
+            "SharesMismatch",
+        ),
+        (
+            "a remainder of -1, by a source",
+            of_records(&["south"], &[minus(zero, share)]),
+            "SharesMismatch",
+        ),
+        (
+            "a value of -1, by a source",
+            of_records(&["south"], &[minus(zero, unit)]),
+            "SharesMismatch",
+        ),
+        (
+            "one more than it may say",
+            of_records(&["south"], &[says("south", VMAX + 1)]),
+            "SumOutOfRange",
+        ),
         (
             "one more than two may say",
             of_records(&["north", "south"], &[says("north", VMAX), says("south", VMAX + 1)]),
             "SumOutOfRange",
         ),
-        ("one where only zero may be said", vmax(&of_records(&["south"], &[says("south", 1)]), 0), "SumOutOfRange"),
-        ("the largest sum there can be", of_records(&["south"], &[zero.merge(&largest_sum)]), "SumOutOfRange"),
+        (
+            "one where only zero may be said",
+            vmax(&of_records(&["south"], &[says("south", 1)]), 0),
+            "SumOutOfRange",
+        ),
+        (
+            "the largest sum there can be",
+            of_records(&["south"], &[zero.merge(&largest_sum)]),
+            "SumOutOfRange",
+        ),
         ("zero for nobody, one unit more", of_records(&[], &[unit]), "SumOutOfRange"),
-        ("p", with(&of_records(&["south"], &[]), "psrs", json!([format!("{}43", "f".repeat(62))])), "NotCanonical"),
-        ("2^256 - 1", with(&of_records(&["south"], &[]), "psrs", json!(["f".repeat(64)])), "NotCanonical"),
-        ("31 bytes", with(&of_records(&["south"], &[]), "psrs", json!(["0".repeat(62)])), "TruncatedPsr"),
-        ("33 bytes", with(&of_records(&["south"], &[]), "psrs", json!(["0".repeat(66)])), "TruncatedPsr"),
+        (
+            "p",
+            with(&of_records(&["south"], &[]), "psrs", json!([format!("{}43", "f".repeat(62))])),
+            "NotCanonical",
+        ),
+        (
+            "2^256 - 1",
+            with(&of_records(&["south"], &[]), "psrs", json!(["f".repeat(64)])),
+            "NotCanonical",
+        ),
+        (
+            "31 bytes",
+            with(&of_records(&["south"], &[]), "psrs", json!(["0".repeat(62)])),
+            "TruncatedPsr",
+        ),
+        (
+            "33 bytes",
+            with(&of_records(&["south"], &[]), "psrs", json!(["0".repeat(66)])),
+            "TruncatedPsr",
+        ),
         ("no bytes", with(&of_records(&["south"], &[]), "psrs", json!([""])), "TruncatedPsr"),
     ] {
         file.invalid(what, op, input, error);
@@ -197,9 +271,19 @@ fn opened() -> File {
     // 0 + 1 + ... + 39, and one more: what is left is -2^160, since so many shares are above it together.
     let below = many.iter().fold(times(unit, MINUS_ONE), |sum, psr| sum.merge(psr));
     let below = minus(below, times(unit, &format!("{:04x}", 780)));
-    file.invalid("a value of -1 of forty sources, by a source", op, of_records(&names, &[below]), "SharesMismatch");
+    file.invalid(
+        "a value of -1 of forty sources, by a source",
+        op,
+        of_records(&names, &[below]),
+        "SharesMismatch",
+    );
     // Every bit counts, but those that make it p or more.
-    file.invalid("p - 1", op, with(&of_records(&["south"], &[]), "psrs", json!([MINUS_ONE])), "SharesMismatch");
+    file.invalid(
+        "p - 1",
+        op,
+        with(&of_records(&["south"], &[]), "psrs", json!([MINUS_ONE])),
+        "SharesMismatch",
+    );
     for bit in [0, 7, 100, 159, 160, 200, 255] {
         let mut changed = south.to_bytes();
         changed[31 - bit / 8] ^= 1 << (bit % 8);
@@ -210,8 +294,12 @@ fn opened() -> File {
 }
 
 fn participation() -> File {
-    let mut file = File::new("sum/participation.json", "Sets of positions and their encodings: sums.md, section 5.");
-    let every_other = |from: u32, until: u32| (from..until).step_by(2).map(|at| [at, at + 1]).collect::<Vec<_>>();
+    let mut file = File::new(
+        "sum/participation.json",
+        "Sets of positions and their encodings: sums.md, section 5.",
+    );
+    let every_other =
+        |from: u32, until: u32| (from..until).step_by(2).map(|at| [at, at + 1]).collect::<Vec<_>>();
     for (what, runs, sources) in [
         ("nobody", vec![], 1),
         ("the first", vec![[0, 1]], 1),
@@ -243,11 +331,17 @@ fn participation() -> File {
         let length = if single {
             moteseal_core::sum::participation::Participation::encode_one(runs[0][0], &mut out)
         } else {
-            runs.iter().flat_map(|run| run[0]..run[1]).for_each(|at| words[at as usize / 64] |= 1 << (at % 64));
+            runs.iter()
+                .flat_map(|run| run[0]..run[1])
+                .for_each(|at| words[at as usize / 64] |= 1 << (at % 64));
             moteseal_core::sum::participation::Participation::encode(&words, &mut out)
         };
         let encoded = hex::encode(&out[..length.unwrap()]);
-        file.valid(format!("{what}, read"), "sum.participation", json!({ "bytes": encoded, "sources": sources }));
+        file.valid(
+            format!("{what}, read"),
+            "sum.participation",
+            json!({ "bytes": encoded, "sources": sources }),
+        );
     }
     for (what, bytes, sources, error) in [
         ("a position beyond the last", "0200", 1, "UnknownPosition"),
@@ -274,7 +368,12 @@ fn participation() -> File {
         ("a bitmap's base in too many bytes", "810055", 64, "MalformedParticipation"),
         ("runs where a bitmap is shorter", "000000000000", 64, "MalformedParticipation"),
     ] {
-        file.invalid(what, "sum.participation", json!({ "bytes": bytes, "sources": sources }), error);
+        file.invalid(
+            what,
+            "sum.participation",
+            json!({ "bytes": bytes, "sources": sources }),
+            error,
+        );
     }
     file
 }
@@ -295,7 +394,13 @@ fn from_child(item: &Value) -> Vec<u8> {
 
 fn share(participation: &[u8], psrs: &[Psr]) -> Value {
     let psrs = psrs.iter().map(|psr| bytes(&psr.to_bytes())).collect();
-    array([int(4), bytes(&QUERY[..4]), Value::Uint(EPOCH), bytes(participation), Value::Array(psrs)])
+    array([
+        int(4),
+        bytes(&QUERY[..4]),
+        Value::Uint(EPOCH),
+        bytes(participation),
+        Value::Array(psrs),
+    ])
 }
 
 fn child(name: &str, participation: &[u8], psrs: &[Psr]) -> Value {
@@ -305,14 +410,26 @@ fn child(name: &str, participation: &[u8], psrs: &[Psr]) -> Value {
 
 fn children(first: i64, total: i64, children: &[Value]) -> Value {
     let node = bytes(&device("gateway").0);
-    array([int(5), bytes(&QUERY[..4]), Value::Uint(EPOCH), node, int(first), int(total), Value::Array(children.to_vec())])
+    array([
+        int(5),
+        bytes(&QUERY[..4]),
+        Value::Uint(EPOCH),
+        node,
+        int(first),
+        int(total),
+        Value::Array(children.to_vec()),
+    ])
 }
 
 fn up() -> File {
-    let mut file = File::new("sum/up.json", "Shares and the children of a node, as a hub opens them: sums.md, section 4.");
+    let mut file = File::new(
+        "sum/up.json",
+        "Shares and the children of a node, as a hub opens them: sums.md, section 4.",
+    );
     let op = "sum.up";
     let good = share(&[0, 1], &[says("north", 1), psr("north", 0, QUERY, 1, EPOCH, 40)]);
-    let two = [child("east", &[0, 0], &[says("east", 3)]), child("west", &[2, 0], &[says("west", 4)])];
+    let two =
+        [child("east", &[0, 0], &[says("east", 3)]), child("west", &[2, 0], &[says("west", 4)])];
     for (what, item) in [
         ("a share of two slots", good.clone()),
         ("a share of nobody", share(&[], &[])),
@@ -339,11 +456,26 @@ fn up() -> File {
         ("a tag alone, of nothing", tagged(&key, "up", b""), "north", "Malformed"),
         ("of another child", frame.clone(), "south", "NotAuthentic"),
         ("the tag of the other direction", tagged(&key, "down", item), "north", "NotAuthentic"),
-        ("of another hub", tagged(&secret_of(&[0x49; 32], GROUP, device("north")), "up", item), "north", "NotAuthentic"),
-        ("of another group", tagged(&secret_of(&HUB_SECRET, "others", device("north")), "up", item), "north", "NotAuthentic"),
+        (
+            "of another hub",
+            tagged(&secret_of(&[0x49; 32], GROUP, device("north")), "up", item),
+            "north",
+            "NotAuthentic",
+        ),
+        (
+            "of another group",
+            tagged(&secret_of(&HUB_SECRET, "others", device("north")), "up", item),
+            "north",
+            "NotAuthentic",
+        ),
         ("a byte behind the tag", [&frame[..], &[0]].concat(), "north", "NotAuthentic"),
         ("a byte before the tag", tagged(&key, "up", &[item, &[0]].concat()), "north", "Malformed"),
-        ("cut short before the tag", tagged(&key, "up", &item[..item.len() - 1]), "north", "Malformed"),
+        (
+            "cut short before the tag",
+            tagged(&key, "up", &item[..item.len() - 1]),
+            "north",
+            "Malformed",
+        ),
     ] {
         file.invalid(what, op, of_frame(&frame, child), error);
     }
@@ -378,8 +510,16 @@ fn up() -> File {
             page.with(6, Value::Array(vec![Value::Array(two[0].clone().elements()[..2].to_vec())])),
             "Malformed",
         ),
-        ("a child of an id of 9 bytes", page.with(6, Value::Array(vec![two[0].with(0, bytes(&[0; 9]))])), "Malformed"),
-        ("a child's participation of null", page.with(6, Value::Array(vec![two[0].with(1, NULL)])), "Malformed"),
+        (
+            "a child of an id of 9 bytes",
+            page.with(6, Value::Array(vec![two[0].with(0, bytes(&[0; 9]))])),
+            "Malformed",
+        ),
+        (
+            "a child's participation of null",
+            page.with(6, Value::Array(vec![two[0].with(1, NULL)])),
+            "Malformed",
+        ),
         (
             "a child's record of 31 bytes",
             page.with(6, Value::Array(vec![two[0].with(2, array([bytes(&[0; 31])]))])),
@@ -393,23 +533,42 @@ fn up() -> File {
             },
             "NotCanonical",
         ),
-        ("children in six fields", Value::Array(page.clone().elements()[..6].to_vec()), "Malformed"),
+        (
+            "children in six fields",
+            Value::Array(page.clone().elements()[..6].to_vec()),
+            "Malformed",
+        ),
     ] {
-        file.invalid(format!("{what}, with the right tag"), op, of_frame(&from_child(&item), "north"), error);
+        file.invalid(
+            format!("{what}, with the right tag"),
+            op,
+            of_frame(&from_child(&item), "north"),
+            error,
+        );
     }
     file
 }
 
 fn explained() -> File {
-    let mut file = File::new("sum/explain.json", "A hub's question to a node beneath it: sums.md, section 4.");
+    let mut file =
+        File::new("sum/explain.json", "A hub's question to a node beneath it: sums.md, section 4.");
     let op = "sum.explain";
     let key = secret_of(&HUB_SECRET, GROUP, device("north"));
     let closed = |item: &Value| tagged(&key, "down", &item.encode());
-    let good = array([int(18), bytes(&QUERY[..4]), Value::Uint(EPOCH), bytes(&device("gateway").0), int(0)]);
+    let good = array([
+        int(18),
+        bytes(&QUERY[..4]),
+        Value::Uint(EPOCH),
+        bytes(&device("gateway").0),
+        int(0),
+    ]);
     for (what, item) in [
         ("the first page", good.clone()),
         ("a later page", good.with(4, int(300))),
-        ("as far as can be", good.with(2, Value::Uint(u64::MAX)).with(4, Value::Uint(u32::MAX.into()))),
+        (
+            "as far as can be",
+            good.with(2, Value::Uint(u64::MAX)).with(4, Value::Uint(u32::MAX.into())),
+        ),
     ] {
         file.valid(what, op, of_frame(&closed(&item), "north"));
     }
@@ -424,10 +583,20 @@ fn explained() -> File {
         ("four fields", Value::Array(good.clone().elements()[..4].to_vec())),
         ("six fields", Value::Array([&good.clone().elements()[..], &[NULL]].concat())),
     ] {
-        file.invalid(format!("{what}, with the right tag"), op, of_frame(&closed(&item), "north"), "Malformed");
+        file.invalid(
+            format!("{what}, with the right tag"),
+            op,
+            of_frame(&closed(&item), "north"),
+            "Malformed",
+        );
     }
     file.invalid("to another child", op, of_frame(&closed(&good), "south"), "NotAuthentic");
-    file.invalid("the tag of the other direction", op, of_frame(&from_child(&good), "north"), "NotAuthentic");
+    file.invalid(
+        "the tag of the other direction",
+        op,
+        of_frame(&from_child(&good), "north"),
+        "NotAuthentic",
+    );
     file.mutate("changed everywhere", op, of_frame(&closed(&good), "north"), "frame", &[0x01]);
     file
 }

@@ -10,7 +10,8 @@ use super::words::{file_within, group_within, id, manifest};
 use super::{File, Files, of};
 use crate::common::value::{NULL, Value, array, bytes, encode_sequence, int, sequence, text};
 use crate::common::world::{
-    BUDGETED, Device, Epoch, FIXED, LEVELS, Pick, Sealed, coordinator, operator, roster_within, schema, stream,
+    BUDGETED, Device, Epoch, FIXED, LEVELS, Pick, Sealed, coordinator, operator, roster_within,
+    schema, stream,
 };
 
 const ED: Algorithm = Algorithm::Ed25519;
@@ -34,7 +35,8 @@ pub fn item(manifest: &[u8]) -> Vec<u8> {
 }
 
 fn manifests() -> File {
-    let mut file = file_within("stream/manifests.json", "Manifests in streams: section 4.1, step 5.", ED);
+    let mut file =
+        file_within("stream/manifests.json", "Manifests in streams: section 4.1, step 5.", ED);
     let fixed = schema(FIXED);
     let mut north = device("north");
     let sealed = [7, 8].map(|epoch| north.seal(&Epoch::new(Scheme::Star, epoch, 20)));
@@ -55,7 +57,11 @@ fn manifests() -> File {
         ("behind the end", vec![&end, &first]),
         ("before the end", vec![&first, &run, &second, &end]),
     ] {
-        file.valid(name, "stream.read", of(&pieces.into_iter().flatten().copied().collect::<Vec<u8>>()));
+        file.valid(
+            name,
+            "stream.read",
+            of(&pieces.into_iter().flatten().copied().collect::<Vec<u8>>()),
+        );
     }
     let raw = manifest(7, 0, &listed(0));
     for (name, item, error) in [
@@ -66,12 +72,32 @@ fn manifests() -> File {
         ("that is not wrapped", array([int(7), Value::decode(&raw)]), "UnexpectedType"),
         ("of nothing", array([int(7), bytes(b"")]), "Truncated"),
         ("of an array", array([int(7), bytes(&[0x80])]), "UnexpectedType"),
-        ("with bytes behind it", array([int(7), bytes(&[&raw[..], &[0]].concat())]), "TrailingBytes"),
+        (
+            "with bytes behind it",
+            array([int(7), bytes(&[&raw[..], &[0]].concat())]),
+            "TrailingBytes",
+        ),
         ("cut short", array([int(7), bytes(&raw[..raw.len() - 1])]), "Truncated"),
-        ("with another byte in its signature", array([int(7), bytes(&changed_last(&raw))]), "NotAuthentic"),
-        ("of an epoch that the roster does not have", array([int(7), bytes(&manifest(4, 0, &[]))]), "EpochOutOfRange"),
-        ("of a round above the levels", array([int(7), bytes(&manifest(7, 9, &[]))]), "RoundOutOfRange"),
-        ("that is a seal", array([int(7), bytes(&write::sign1(&sealed[0].seal, &sealed[0].signature))]), "WrongType"),
+        (
+            "with another byte in its signature",
+            array([int(7), bytes(&changed_last(&raw))]),
+            "NotAuthentic",
+        ),
+        (
+            "of an epoch that the roster does not have",
+            array([int(7), bytes(&manifest(4, 0, &[]))]),
+            "EpochOutOfRange",
+        ),
+        (
+            "of a round above the levels",
+            array([int(7), bytes(&manifest(7, 9, &[]))]),
+            "RoundOutOfRange",
+        ),
+        (
+            "that is a seal",
+            array([int(7), bytes(&write::sign1(&sealed[0].seal, &sealed[0].signature))]),
+            "WrongType",
+        ),
     ] {
         file.invalid(format!("a manifest {name}"), "stream.read", of(&item.encode()), error);
         let behind = [&run[..], &item.encode()].concat();
@@ -81,9 +107,19 @@ fn manifests() -> File {
     within.insert(3, Value::decode(&first));
     file.invalid("within a run", "stream.read", of(&encode_sequence(&within)), "Unsigned");
     within[3] = array([int(7), bytes(&changed_last(&raw))]);
-    file.invalid("within a run, and not authentic", "stream.read", of(&encode_sequence(&within)), "Unsigned");
+    file.invalid(
+        "within a run, and not authentic",
+        "stream.read",
+        of(&encode_sequence(&within)),
+        "Unsigned",
+    );
     within[3] = array([int(7)]);
-    file.invalid("within a run, and no item", "stream.read", of(&encode_sequence(&within)), "UnexpectedType");
+    file.invalid(
+        "within a run, and no item",
+        "stream.read",
+        of(&encode_sequence(&within)),
+        "UnexpectedType",
+    );
     within.truncate(3);
     let torn = [encode_sequence(&within), first.clone()].concat();
     file.invalid("behind a part that no signature proves", "stream.read", of(&torn), "Unsigned");
@@ -98,11 +134,16 @@ fn changed_last(bytes: &[u8]) -> Vec<u8> {
 
 /// A group without a coordinator.
 fn strangers() -> File {
-    let mut file = file_of_streams("stream/no-coordinator.json", "Manifests where the roster names no coordinator: section 4.1.");
+    let mut file = file_of_streams(
+        "stream/no-coordinator.json",
+        "Manifests where the roster names no coordinator: section 4.1.",
+    );
     let mut end = Vec::new();
     write::end(&mut end);
     file.valid("none", "stream.read", of(&end));
-    for (name, bytes) in [("a manifest", manifest(7, 0, &[])), ("nonsense", vec![0xff]), ("nothing", Vec::new())] {
+    for (name, bytes) in
+        [("a manifest", manifest(7, 0, &[])), ("nonsense", vec![0xff]), ("nothing", Vec::new())]
+    {
         file.invalid(name, "stream.read", of(&item(&bytes)), "NoCoordinator");
     }
     file
@@ -131,7 +172,11 @@ fn from(round: u32) -> Pick {
 }
 
 fn pruned() -> File {
-    let mut file = file_within("stream/pruned.json", "Bundles that lack the levels below a round: section 4.", ED);
+    let mut file = file_within(
+        "stream/pruned.json",
+        "Bundles that lack the levels below a round: section 4.",
+        ED,
+    );
     let fixed = schema(FIXED);
     let bundle = |sealed: &Sealed, pick: &Pick| stream(&fixed, std::slice::from_ref(sealed), pick);
     let ended = |epoch: u64, round: u8| item(&manifest(epoch, round, &[]));
@@ -158,7 +203,10 @@ fn pruned() -> File {
             of(&[ended(7, 5), bundle(sealed, &from(3))].concat()),
         );
         file.invalid(format!("{kind}, no manifest"), op, of(&bundle(sealed, &from(3))), "NotWhole");
-        for (name, manifests) in [("a round too low", ended(7, 2)), ("of another epoch", [ended(6, 8), ended(8, 8)].concat())] {
+        for (name, manifests) in [
+            ("a round too low", ended(7, 2)),
+            ("of another epoch", [ended(6, 8), ended(8, 8)].concat()),
+        ] {
             let pruned = [manifests, bundle(sealed, &from(4))].concat();
             file.invalid(format!("{kind}, the manifest is of {name}"), op, of(&pruned), "NotWhole");
         }
@@ -177,7 +225,9 @@ fn pruned() -> File {
             file.invalid(format!("{kind}, {name}"), op, of(&holed), "NotWhole");
         }
     }
-    let two = |rounds: [u8; 2]| [ended(7, rounds[0]), ended(7, rounds[1]), bundle(&plain, &from(4))].concat();
+    let two = |rounds: [u8; 2]| {
+        [ended(7, rounds[0]), ended(7, rounds[1]), bundle(&plain, &from(4))].concat()
+    };
     file.valid("two manifests of the epoch, the first is enough", op, of(&two([4, 1])));
     file.valid("two manifests of the epoch, the second is enough", op, of(&two([1, 4])));
     file.invalid("two manifests of the epoch, neither is enough", op, of(&two([1, 3])), "NotWhole");
@@ -190,11 +240,17 @@ fn pruned() -> File {
     let one_by_one = [ended(7, 2), bundle(&tree, &Pick::Events(kept))].concat();
     file.invalid("a tree, what the round leaves one by one", op, of(&one_by_one), "NotWhole");
     let events = Pick::Events((0..40).collect());
-    file.invalid("a tree, all events one by one", op, of(&[ended(7, 8), bundle(&tree, &events)].concat()), "NotWhole");
+    file.invalid(
+        "a tree, all events one by one",
+        op,
+        of(&[ended(7, 8), bundle(&tree, &events)].concat()),
+        "NotWhole",
+    );
 
     // A run of several epochs, each from its own round on.
     let mut north = device("north");
-    let sealed = [(7, 60), (8, 10), (9, 90)].map(|(epoch, count)| north.seal(&Epoch::new(Scheme::Star, epoch, count)));
+    let sealed = [(7, 60), (8, 10), (9, 90)]
+        .map(|(epoch, count)| north.seal(&Epoch::new(Scheme::Star, epoch, count)));
     let run = |picks: [Pick; 3]| {
         let mut out = [ended(7, 2), ended(8, 0), ended(9, 3)].concat();
         write::schema(&mut out, &fixed);
@@ -205,11 +261,26 @@ fn pruned() -> File {
         out
     };
     file.valid("a run of three epochs", op, of(&run([from(2), from(0), from(3)])));
-    file.invalid("a run of three epochs, the first lacks a level", op, of(&run([from(3), from(0), from(3)])), "NotWhole");
-    file.invalid("a run of three epochs, the last lacks a level", op, of(&run([from(2), from(0), from(4)])), "NotWhole");
+    file.invalid(
+        "a run of three epochs, the first lacks a level",
+        op,
+        of(&run([from(3), from(0), from(3)])),
+        "NotWhole",
+    );
+    file.invalid(
+        "a run of three epochs, the last lacks a level",
+        op,
+        of(&run([from(2), from(0), from(4)])),
+        "NotWhole",
+    );
     let mut unproven = sequence(&run([from(3), from(0), from(3)]));
     unproven[7] = unproven[7].with(SIGNATURE, bytes(&[9; 64]));
-    file.invalid("a run that lacks a level, and is not proven", op, of(&encode_sequence(&unproven)), "NotAuthentic");
+    file.invalid(
+        "a run that lacks a level, and is not proven",
+        op,
+        of(&encode_sequence(&unproven)),
+        "NotAuthentic",
+    );
 
     // What a pruned part holds is held to its seal like any other.
     let good = sequence(&[ended(7, 3), bundle(&plain, &from(3))].concat());
@@ -223,14 +294,32 @@ fn pruned() -> File {
     let mut other = kept.clone();
     other[0] ^= 1;
     file.invalid("another byte in what was kept", op, with(EVENTS, bytes(&other)), "NotAuthentic");
-    file.invalid("an event less than was kept", op, with(EVENTS, bytes(&kept[4..])), "EventsLength");
+    file.invalid(
+        "an event less than was kept",
+        op,
+        with(EVENTS, bytes(&kept[4..])),
+        "EventsLength",
+    );
     file.invalid("said to be pruned higher", op, with(SELECT, int(0x10)), "DigestCount");
     let own = sequence(&bundle(&raised, &from(2)));
     let mut below = own.clone();
     below[2] = below[2].with(SELECT, int(0xfe));
-    file.invalid("a level below the device's own round", op, of(&encode_sequence(&below)), "SelectOutOfRange");
-    for (name, pick) in [("from its own round on", from(2)), ("from a higher round on", from(5)), ("nothing", Pick::Levels(0))] {
-        file.valid(format!("read as part of an answer: {name}"), "stream.read", of(&bundle(&raised, &pick)));
+    file.invalid(
+        "a level below the device's own round",
+        op,
+        of(&encode_sequence(&below)),
+        "SelectOutOfRange",
+    );
+    for (name, pick) in [
+        ("from its own round on", from(2)),
+        ("from a higher round on", from(5)),
+        ("nothing", Pick::Levels(0)),
+    ] {
+        file.valid(
+            format!("read as part of an answer: {name}"),
+            "stream.read",
+            of(&bundle(&raised, &pick)),
+        );
     }
     file
 }
@@ -240,11 +329,20 @@ fn unlimited() -> File {
     let roster = roster_within(BUDGETED, None, Some(&coordinator(ED).public()));
     let opened = moteseal_verify::Roster::open(&roster, &operator().public()).unwrap();
     let about = "A group with a coordinator and no budget: nothing is pruned there. Section 4.";
-    let mut file = File::new("stream/no-budget.json", about).operator(&operator()).shared("roster", json!(hex::encode(&roster)));
+    let mut file = File::new("stream/no-budget.json", about)
+        .operator(&operator())
+        .shared("roster", json!(hex::encode(&roster)));
     let one = Device::new(&opened, "north", &schema(FIXED)).seal(&Epoch::new(Scheme::Star, 7, 40));
     let ended = item(&super::words::manifest_under(opened.digest(), 7, 3, &[]));
-    let bundle = |pick: &Pick| [ended.clone(), stream(&schema(FIXED), std::slice::from_ref(&one), pick)].concat();
+    let bundle = |pick: &Pick| {
+        [ended.clone(), stream(&schema(FIXED), std::slice::from_ref(&one), pick)].concat()
+    };
     file.valid("whole", "stream.bundle", of(&bundle(&ALL)));
-    file.invalid("from the manifest's round on", "stream.bundle", of(&bundle(&from(3))), "NotWhole");
+    file.invalid(
+        "from the manifest's round on",
+        "stream.bundle",
+        of(&bundle(&from(3))),
+        "NotWhole",
+    );
     file
 }

@@ -101,18 +101,26 @@ fn cbor() -> File {
 }
 
 fn level() -> File {
-    let mut file = File::new("level/levels.json", "Ids, salts, levels and counters: sections 1 and 3.");
+    let mut file =
+        File::new("level/levels.json", "Ids, salts, levels and counters: sections 1 and 3.");
     file.valid("ids", "level.ids", json!({ "group": "home", "device": "dev1" }));
-    file.valid("ids of names outside ASCII", "level.ids", json!({ "group": "Zürich", "device": "Fühler 1" }));
+    file.valid(
+        "ids of names outside ASCII",
+        "level.ids",
+        json!({ "group": "Zürich", "device": "Fühler 1" }),
+    );
     let device = DeviceId::of("home", "dev1");
     for index in [0, 1, u32::MAX] {
-        let input = json!({ "key": hex::encode([0x5a; 32]), "device": device.to_string(), "index": index });
+        let input =
+            json!({ "key": hex::encode([0x5a; 32]), "device": device.to_string(), "index": index });
         file.valid(format!("the salt of index {index}"), "level.salt", input);
     }
     let seqs = [0u32, 1, 2, 3, 4, 5, 6, 7, 100, 65_535, 65_536, 0xffff_fffe];
-    for (name, salt) in
-        [("of zeros", [0; 16]), ("of ones", [0xff; 16]), ("of the SipHash paper", std::array::from_fn(|i| i as u8))]
-    {
+    for (name, salt) in [
+        ("of zeros", [0; 16]),
+        ("of ones", [0xff; 16]),
+        ("of the SipHash paper", std::array::from_fn(|i| i as u8)),
+    ] {
         for levels in [1, 2, 8, 16, 32] {
             let input = json!({ "salt": hex::encode(salt), "levels": levels, "seqs": seqs });
             file.valid(format!("a salt {name}, {levels} levels"), "level.level", input);
@@ -123,16 +131,25 @@ fn level() -> File {
             json!({ "salt": hex::encode(salt), "levels": 8, "n": 298 }),
         );
     }
-    file.valid("counters of nothing", "level.counters", json!({ "salt": hex::encode([7; 16]), "levels": 4, "n": 0 }));
+    file.valid(
+        "counters of nothing",
+        "level.counters",
+        json!({ "salt": hex::encode([7; 16]), "levels": 4, "n": 0 }),
+    );
     file
 }
 
 fn records(count: usize, length: impl Fn(usize) -> usize) -> Vec<String> {
-    (0..count).map(|i| hex::encode((0..length(i)).map(|j| (i * 31 + j * 7) as u8).collect::<Vec<u8>>())).collect()
+    (0..count)
+        .map(|i| hex::encode((0..length(i)).map(|j| (i * 31 + j * 7) as u8).collect::<Vec<u8>>()))
+        .collect()
 }
 
 fn star() -> File {
-    let mut file = File::new("star/seals.json", "The star of an epoch: blocks, their digests, the root. Section 3.");
+    let mut file = File::new(
+        "star/seals.json",
+        "The star of an epoch: blocks, their digests, the root. Section 3.",
+    );
     let device = DeviceId::of(world::GROUP, "ed").to_string();
     let mut case = |name: &str, schema: &[u8], index: u32, records: Vec<String>| {
         let input = json!({
@@ -153,22 +170,38 @@ fn star() -> File {
 }
 
 fn tree_shapes() -> File {
-    let mut file = File::new("tree/shapes.json", "Roots, paths and multiproofs: RFC 9162, and section 4.");
+    let mut file =
+        File::new("tree/shapes.json", "Roots, paths and multiproofs: RFC 9162, and section 4.");
     for count in [0, 1, 2, 3, 4, 5, 7, 8, 9, 31] {
-        file.valid(format!("the root of {count} records"), "tree.root", json!({ "records": records(count, |i| i % 9) }));
+        file.valid(
+            format!("the root of {count} records"),
+            "tree.root",
+            json!({ "records": records(count, |i| i % 9) }),
+        );
     }
-    for (count, seq) in [(1, 0), (2, 0), (2, 1), (3, 2), (5, 4), (7, 2), (8, 5), (31, 30), (31, 16)] {
+    for (count, seq) in [(1, 0), (2, 0), (2, 1), (3, 2), (5, 4), (7, 2), (8, 5), (31, 30), (31, 16)]
+    {
         let input = json!({ "records": records(count, |i| i % 9), "seq": seq });
         file.valid(format!("the path of {seq} in {count}"), "tree.path", input);
     }
-    for (count, selected) in
-        [(1, vec![]), (1, vec![0]), (5, vec![4]), (7, vec![0, 1, 2]), (8, vec![3, 4]), (31, vec![]), (31, vec![0, 7, 8, 30])]
-    {
+    for (count, selected) in [
+        (1, vec![]),
+        (1, vec![0]),
+        (5, vec![4]),
+        (7, vec![0, 1, 2]),
+        (8, vec![3, 4]),
+        (31, vec![]),
+        (31, vec![0, 7, 8, 30]),
+    ] {
         let input = json!({ "records": records(count, |i| i % 9), "selected": selected });
         file.valid(format!("the multiproof of {selected:?} in {count}"), "tree.multiproof", input);
     }
     let every: Vec<u64> = (0..13).collect();
-    file.valid("the multiproof of everything", "tree.multiproof", json!({ "records": records(13, |_| 4), "selected": every }));
+    file.valid(
+        "the multiproof of everything",
+        "tree.multiproof",
+        json!({ "records": records(13, |_| 4), "selected": every }),
+    );
 
     let leaves: Vec<Digest> = (0..7u8).map(|i| tree::leaf(&[i])).collect();
     let path: Vec<String> = world::path(&leaves, 4).iter().map(Digest::to_string).collect();
@@ -182,13 +215,24 @@ fn tree_shapes() -> File {
     file.invalid("no path", "tree.path_root", case(4, 7, &[]), "DigestCount");
     let long = [&path[..], &path[..1]].concat();
     file.invalid("a path too long", "tree.path_root", case(4, 7, &long), "DigestCount");
-    file.invalid("a path in a tree of one", "tree.path_root", case(0, 1, &path[..1]), "DigestCount");
-    file.invalid("the path of another size", "tree.path_root", case(4, 1 << 40, &path), "DigestCount");
+    file.invalid(
+        "a path in a tree of one",
+        "tree.path_root",
+        case(0, 1, &path[..1]),
+        "DigestCount",
+    );
+    file.invalid(
+        "the path of another size",
+        "tree.path_root",
+        case(4, 1 << 40, &path),
+        "DigestCount",
+    );
     file
 }
 
 fn permutation() -> File {
-    let mut file = File::new("permutation/choose.json", "The permutation that fixes a sample: section 5.");
+    let mut file =
+        File::new("permutation/choose.json", "The permutation that fixes a sample: section 5.");
     let device = DeviceId::of(world::GROUP, "ed");
     for (name, seed, epoch, total, m) in [
         ("ten of a hundred", [3; 32], 7, "100", 10),
@@ -206,7 +250,10 @@ fn permutation() -> File {
 }
 
 fn rates() -> File {
-    let mut file = File::new("choice/formulas.json", "Which levels a rate or a number of events selects: section 5.");
+    let mut file = File::new(
+        "choice/formulas.json",
+        "Which levels a rate or a number of events selects: section 5.",
+    );
     for (rate, levels) in [
         ("1", 16),
         ("1/2", 16),
@@ -225,14 +272,24 @@ fn rates() -> File {
         ("1/2147483648", 32),
         ("0.999999999", 32),
     ] {
-        file.valid(format!("rate {rate} of {levels} levels"), "choice.rate", json!({ "rate": rate, "levels": levels }));
+        file.valid(
+            format!("rate {rate} of {levels} levels"),
+            "choice.rate",
+            json!({ "rate": rate, "levels": levels }),
+        );
     }
-    for (rate, levels) in [("1/65536", 16), ("1/256", 8), ("1/2", 1), ("999/1000", 1), ("0", 16), ("3/2", 16)] {
+    for (rate, levels) in
+        [("1/65536", 16), ("1/256", 8), ("1/2", 1), ("999/1000", 1), ("0", 16), ("3/2", 16)]
+    {
         let input = json!({ "rate": rate, "levels": levels });
-        file.invalid(format!("rate {rate} of {levels} levels"), "choice.rate", input, "RateUnavailable");
+        file.invalid(
+            format!("rate {rate} of {levels} levels"),
+            "choice.rate",
+            input,
+            "RateUnavailable",
+        );
     }
-    let part =
-        |counters: &[u32], own_round: u8, lost: &[u32]| json!({ "counters": counters, "own_round": own_round, "lost": lost });
+    let part = |counters: &[u32], own_round: u8, lost: &[u32]| json!({ "counters": counters, "own_round": own_round, "lost": lost });
     let full = [50, 26, 12, 7, 3, 1, 0, 1];
     for (m, name) in [
         (0, "nothing fits"),
@@ -242,13 +299,30 @@ fn rates() -> File {
         (100, "all"),
         (51, "50 and the first finer one that fits"),
     ] {
-        file.valid(format!("at most {m}: {name}"), "choice.at_most", json!({ "m": m, "parts": [part(&full, 0, &[])] }));
+        file.valid(
+            format!("at most {m}: {name}"),
+            "choice.at_most",
+            json!({ "m": m, "parts": [part(&full, 0, &[])] }),
+        );
     }
     let parts = [part(&full, 0, &[]), part(&[10, 4, 2, 1, 0, 0, 0, 0], 1, &[])];
-    file.valid("two parts, of which one dropped its coarsest level", "choice.at_most", json!({ "m": 60, "parts": parts }));
-    let parts = [part(&full, 0, &[0, 0, 2, 0, 0, 0, 0, 0]), part(&[10, 4, 2, 1, 0, 0, 0, 0], 0, &[])];
-    file.valid("a level with lost events does not survive", "choice.at_most", json!({ "m": 1000, "parts": parts }));
+    file.valid(
+        "two parts, of which one dropped its coarsest level",
+        "choice.at_most",
+        json!({ "m": 60, "parts": parts }),
+    );
+    let parts =
+        [part(&full, 0, &[0, 0, 2, 0, 0, 0, 0, 0]), part(&[10, 4, 2, 1, 0, 0, 0, 0], 0, &[])];
+    file.valid(
+        "a level with lost events does not survive",
+        "choice.at_most",
+        json!({ "m": 1000, "parts": parts }),
+    );
     let parts = [part(&[0, 3, 1, 0], 2, &[])];
-    file.valid("an empty level below the round survives", "choice.at_most", json!({ "m": 1000, "parts": parts }));
+    file.valid(
+        "an empty level below the round survives",
+        "choice.at_most",
+        json!({ "m": 1000, "parts": parts }),
+    );
     file
 }

@@ -19,13 +19,15 @@ pub fn make(files: &mut Files) {
 }
 
 fn schedule() -> Schedule {
-    let id = ChainId { network: NetworkId([1; 8]), sender: DeviceId([2; 8]), number: ChainNumber(3) };
+    let id =
+        ChainId { network: NetworkId([1; 8]), sender: DeviceId([2; 8]), number: ChainNumber(3) };
     Schedule { id, start_ms: START, interval_ms: 100, delay: 2, last: 7 }
 }
 
 fn of(schedule: &Schedule, more: Json) -> Json {
     let ChainId { network, sender, number } = schedule.id;
-    let mut input = json!({ "network": network.to_string(), "sender": sender.to_string(), "chain": number.0 });
+    let mut input =
+        json!({ "network": network.to_string(), "sender": sender.to_string(), "chain": number.0 });
     input.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     input
 }
@@ -35,22 +37,43 @@ fn encoded(parameters: &Parameters) -> String {
 }
 
 fn parameters() -> File {
-    let mut file = File::new("tesla/parameters.json", "Parameters of a chain of keys: tesla.md, section 3.");
+    let mut file =
+        File::new("tesla/parameters.json", "Parameters of a chain of keys: tesla.md, section 3.");
     let op = "tesla.parameters";
     let first = Sender::new(schedule(), SECRET).unwrap().parameters();
     let late = Sender::new(schedule(), SECRET).unwrap().parameters_at(START + 650).unwrap();
-    let with = |parameters: &Parameters, asked: &Schedule| of(asked, json!({ "bytes": encoded(parameters) }));
+    let with = |parameters: &Parameters, asked: &Schedule| {
+        of(asked, json!({ "bytes": encoded(parameters) }))
+    };
     file.valid("from the beginning", op, with(&first, &schedule()));
     file.valid("of a later interval", op, with(&late, &schedule()));
     let later = Schedule { id: ChainId { number: ChainNumber(4), ..schedule().id }, ..schedule() };
     file.valid("said again by a later chain", op, with(&late, &later));
     file.valid("after the last key", op, with(&Parameters { committed: 7, ..first }, &schedule()));
-    let longest = Schedule { start_ms: 1 << 50, interval_ms: u32::MAX, delay: 255, last: 1 << 20, ..schedule() };
-    file.valid("as long as they get", op, with(&Parameters { schedule: longest, committed: 1 << 20, key: [7; 16] }, &schedule()));
+    let longest = Schedule {
+        start_ms: 1 << 50,
+        interval_ms: u32::MAX,
+        delay: 255,
+        last: 1 << 20,
+        ..schedule()
+    };
+    file.valid(
+        "as long as they get",
+        op,
+        with(&Parameters { schedule: longest, committed: 1 << 20, key: [7; 16] }, &schedule()),
+    );
     for (what, change, error) in [
-        ("of another network", ChainId { network: NetworkId([9; 8]), ..schedule().id }, "WrongNetwork"),
+        (
+            "of another network",
+            ChainId { network: NetworkId([9; 8]), ..schedule().id },
+            "WrongNetwork",
+        ),
         ("of another sender", ChainId { sender: DeviceId([9; 8]), ..schedule().id }, "WrongSender"),
-        ("of a chain after the one they came in", ChainId { number: ChainNumber(2), ..schedule().id }, "WrongChain"),
+        (
+            "of a chain after the one they came in",
+            ChainId { number: ChainNumber(2), ..schedule().id },
+            "WrongChain",
+        ),
     ] {
         file.invalid(what, op, with(&first, &Schedule { id: change, ..schedule() }), error);
     }
@@ -63,15 +86,26 @@ fn parameters() -> File {
     ] {
         file.invalid(what, op, with(&Parameters { schedule, ..first }, &schedule), "Malformed");
     }
-    file.invalid("a key beyond the last", op, with(&Parameters { committed: 8, ..first }, &schedule()), "Malformed");
+    file.invalid(
+        "a key beyond the last",
+        op,
+        with(&Parameters { committed: 8, ..first }, &schedule()),
+        "Malformed",
+    );
     let mut version = first.encode(&mut [0; MAX_PARAMETERS]).unwrap().to_vec();
     version[1] = 2;
-    file.invalid("version 2", op, of(&schedule(), json!({ "bytes": hex::encode(version) })), "Malformed");
+    file.invalid(
+        "version 2",
+        op,
+        of(&schedule(), json!({ "bytes": hex::encode(version) })),
+        "Malformed",
+    );
     file
 }
 
 fn said() -> File {
-    let mut file = File::new("tesla/said.json", "What a sender says, and when: tesla.md, sections 2 and 4.");
+    let mut file =
+        File::new("tesla/said.json", "What a sender says, and when: tesla.md, sections 2 and 4.");
     let op = "tesla.say";
     let input = |schedule: &Schedule, says: Json| {
         let Schedule { start_ms, interval_ms, delay, last, .. } = schedule;
@@ -88,7 +122,11 @@ fn said() -> File {
             message.into_iter().chain([json!([now + 99, null])])
         })
         .collect();
-    file.valid("a message and a key each interval, and the last key again and again", op, input(&schedule(), json!(says)));
+    file.valid(
+        "a message and a key each interval, and the last key again and again",
+        op,
+        input(&schedule(), json!(says)),
+    );
     file.valid(
         "nothing before the first key may be told",
         op,
@@ -97,29 +135,65 @@ fn said() -> File {
     file.valid(
         "one interval",
         op,
-        input(&Schedule { last: 1, delay: 1, ..schedule() }, json!([[START + 100, ""], [START + 200, null]])),
+        input(
+            &Schedule { last: 1, delay: 1, ..schedule() },
+            json!([[START + 100, ""], [START + 200, null]]),
+        ),
     );
     file.valid(
         "after a long silence",
         op,
-        input(&Schedule { last: 1000, delay: 5, ..schedule() }, json!([[START + 99_999, go], [START + 99_999, null]])),
+        input(
+            &Schedule { last: 1000, delay: 5, ..schedule() },
+            json!([[START + 99_999, go], [START + 99_999, null]]),
+        ),
     );
     for (what, schedule, says, error) in [
         ("before the first interval", schedule(), json!([[START + 99, go]]), "NotStarted"),
         ("after the last one", schedule(), json!([[START + 800, go]]), "Ended"),
-        ("back before an interval that was served", schedule(), json!([[START + 300, go], [START + 299, go]]), "ClockWentBack"),
-        ("back after the last one", schedule(), json!([[START + 1000, null], [START + 900, null]]), "ClockWentBack"),
+        (
+            "back before an interval that was served",
+            schedule(),
+            json!([[START + 300, go], [START + 299, go]]),
+            "ClockWentBack",
+        ),
+        (
+            "back after the last one",
+            schedule(),
+            json!([[START + 1000, null], [START + 900, null]]),
+            "ClockWentBack",
+        ),
         (
             "a leap too long",
             Schedule { last: 4000, ..schedule() },
             json!([[START + 100, go], [START + 102_500, go], [START + 205_000, go]]),
             "LeapTooLong",
         ),
-        ("intervals of no length", Schedule { interval_ms: 0, ..schedule() }, json!([]), "IntervalOutOfRange"),
+        (
+            "intervals of no length",
+            Schedule { interval_ms: 0, ..schedule() },
+            json!([]),
+            "IntervalOutOfRange",
+        ),
         ("no delay", Schedule { delay: 0, ..schedule() }, json!([]), "DelayOutOfRange"),
-        ("an interval too many", Schedule { last: (1 << 20) + 1, ..schedule() }, json!([]), "TooManyIntervals"),
-        ("a millisecond too late", Schedule { start_ms: u64::MAX - 999, ..schedule() }, json!([]), "EndsTooLate"),
-        ("a message too long", schedule(), json!([[START + 100, "00".repeat(4097)]]), "MessageTooLong"),
+        (
+            "an interval too many",
+            Schedule { last: (1 << 20) + 1, ..schedule() },
+            json!([]),
+            "TooManyIntervals",
+        ),
+        (
+            "a millisecond too late",
+            Schedule { start_ms: u64::MAX - 999, ..schedule() },
+            json!([]),
+            "EndsTooLate",
+        ),
+        (
+            "a message too long",
+            schedule(),
+            json!([[START + 100, "00".repeat(4097)]]),
+            "MessageTooLong",
+        ),
     ] {
         file.invalid(what, op, input(&schedule, says), error);
     }
@@ -137,7 +211,12 @@ impl Frames {
 
     fn key(&self, interval: u64) -> String {
         let mut sender = Sender::new(self.0, SECRET).unwrap();
-        hex::encode(sender.disclosure(self.begins(interval + u64::from(self.0.delay)), &mut [0; 128]).unwrap().unwrap())
+        hex::encode(
+            sender
+                .disclosure(self.begins(interval + u64::from(self.0.delay)), &mut [0; 128])
+                .unwrap()
+                .unwrap(),
+        )
     }
 
     fn begins(&self, interval: u64) -> u64 {
@@ -161,17 +240,26 @@ fn of_interval(interval: u8, frame: &str) -> String {
 }
 
 fn heard() -> File {
-    let mut file =
-        File::new("tesla/heard.json", "What a receiver with room for messages of 32 bytes makes of frames: tesla.md, section 5.");
+    let mut file = File::new(
+        "tesla/heard.json",
+        "What a receiver with room for messages of 32 bytes makes of frames: tesla.md, section 5.",
+    );
     let op = "tesla.hear";
-    let (frames, other) =
-        (Frames(schedule()), Frames(Schedule { id: ChainId { number: ChainNumber(4), ..schedule().id }, ..schedule() }));
+    let (frames, other) = (
+        Frames(schedule()),
+        Frames(Schedule { id: ChainId { number: ChainNumber(4), ..schedule().id }, ..schedule() }),
+    );
     let first = Sender::new(schedule(), SECRET).unwrap().parameters();
     let input = |heard: Vec<Json>| {
-        of(&schedule(), json!({ "parameters": encoded(&first), "offset": OFFSET, "steps": 4, "budget": 8, "heard": heard }))
+        of(
+            &schedule(),
+            json!({ "parameters": encoded(&first), "offset": OFFSET, "steps": 4, "budget": 8, "heard": heard }),
+        )
     };
     let told = frames.begins(5) - OFFSET;
-    for (what, now) in [("a millisecond before", told - 1), ("at", told), ("a millisecond after", told + 1)] {
+    for (what, now) in
+        [("a millisecond before", told - 1), ("at", told), ("a millisecond after", told + 1)]
+    {
         let heard = vec![json!([now, frames.packet(3, b"go")]), json!([told + 50, frames.key(3)])];
         file.valid(format!("a packet {what} the time when its key may be out"), op, input(heard));
     }
@@ -182,9 +270,15 @@ fn heard() -> File {
             op,
             input(vec![json!([now, frames.packet(3, b"go")])]),
         );
-        file.valid(format!("a key {what} the time when its interval can begin"), op, input(vec![json!([now, frames.key(3)])]));
+        file.valid(
+            format!("a key {what} the time when its interval can begin"),
+            op,
+            input(vec![json!([now, frames.key(3)])]),
+        );
     }
-    for (what, now) in [("a millisecond before it may be out", told - 1), ("when it may be out", told)] {
+    for (what, now) in
+        [("a millisecond before it may be out", told - 1), ("when it may be out", told)]
+    {
         let heard = vec![
             json!([begins, frames.packet(3, b"go")]),
             json!([begins, frames.packet(3, b"on")]),
@@ -202,13 +296,18 @@ fn heard() -> File {
         json!([frames.begins(5), frames.packet(5, b"on")]),
         json!([frames.begins(7), frames.key(5)]),
     ];
-    file.valid("a genuine key of an interval that has not begun makes all up to it unsafe", op, input(leapt));
+    file.valid(
+        "a genuine key of an interval that has not begun makes all up to it unsafe",
+        op,
+        input(leapt),
+    );
     file.valid(
         "a genuine key before the chain begins",
         op,
         input(vec![json!([0, frames.key(4)]), json!([START + 100, frames.packet(1, b"")])]),
     );
-    let lost = (1..=4).map(|i| json!([frames.begins(i), frames.packet(i, &[u8::try_from(i).unwrap()])]));
+    let lost =
+        (1..=4).map(|i| json!([frames.begins(i), frames.packet(i, &[u8::try_from(i).unwrap()])]));
     file.valid(
         "keys that were lost follow from a later one",
         op,
@@ -217,7 +316,10 @@ fn heard() -> File {
     file.valid(
         "a key too many steps away, and one that is not",
         op,
-        input(vec![json!([frames.begins(9), frames.key(5)]), json!([frames.begins(9), frames.key(4)])]),
+        input(vec![
+            json!([frames.begins(9), frames.key(5)]),
+            json!([frames.begins(9), frames.key(4)]),
+        ]),
     );
     let (now, far) = (frames.begins(4), forged(&frames.key(4)));
     let spent = vec![

@@ -11,8 +11,8 @@ use super::cose::{parts_of, tagged};
 use super::{File, Files, of};
 use crate::common::value::{FALSE, NULL, Value, array, bytes, int, text};
 use crate::common::world::{
-    BUDGETED, FIRST_EPOCH, GROUP, LAST_EPOCH, LEVELS, budgeted_roster, coordinator, device_secret, header, operator, sign1,
-    sign1_raw,
+    BUDGETED, FIRST_EPOCH, GROUP, LAST_EPOCH, LEVELS, budgeted_roster, coordinator, device_secret,
+    header, operator, sign1, sign1_raw,
 };
 
 const ROUND: &str = "moteseal-round+cose";
@@ -27,7 +27,9 @@ pub fn make(files: &mut Files) {
 
 /// A file of the group with a budget.
 pub fn file_within(path: &'static str, about: &'static str, coordinator: Algorithm) -> File {
-    File::new(path, about).operator(&operator()).shared("roster", json!(hex::encode(budgeted_roster(coordinator))))
+    File::new(path, about)
+        .operator(&operator())
+        .shared("roster", json!(hex::encode(budgeted_roster(coordinator))))
 }
 
 pub fn group_within(coordinator: Algorithm) -> Roster {
@@ -43,10 +45,16 @@ pub fn manifest(epoch: u64, round: u8, listed: &[(DeviceId, Vec<Digest>)]) -> Ve
     manifest_under(group_within(ED).digest(), epoch, round, listed)
 }
 
-pub fn manifest_under(roster: Digest, epoch: u64, round: u8, listed: &[(DeviceId, Vec<Digest>)]) -> Vec<u8> {
+pub fn manifest_under(
+    roster: Digest,
+    epoch: u64,
+    round: u8,
+    listed: &[(DeviceId, Vec<Digest>)],
+) -> Vec<u8> {
     let mut listed = listed.to_vec();
     listed.sort();
-    let devices: Vec<(DeviceId, &[Digest])> = listed.iter().map(|(device, seals)| (*device, &seals[..])).collect();
+    let devices: Vec<(DeviceId, &[Digest])> =
+        listed.iter().map(|(device, seals)| (*device, &seals[..])).collect();
     let (group, epoch, round) = (GroupId::of(GROUP), EpochNumber(epoch), Round(round));
     let draft = ManifestDraft { group, roster, epoch, round, devices: &devices };
     let (mut scratch, mut out) = (vec![0; draft.size()], vec![0; draft.size()]);
@@ -55,7 +63,9 @@ pub fn manifest_under(roster: Digest, epoch: u64, round: u8, listed: &[(DeviceId
 
 fn announced(epoch: u64, round: u8, coordinator: &SecretKey) -> Vec<u8> {
     let mut out = [0; MAX_ANNOUNCEMENT];
-    Announcement::issue(GroupId::of(GROUP), EpochNumber(epoch), Round(round), coordinator, &mut out).unwrap().to_vec()
+    Announcement::issue(GroupId::of(GROUP), EpochNumber(epoch), Round(round), coordinator, &mut out)
+        .unwrap()
+        .to_vec()
 }
 
 /// What may be wrong with any object that is to be the coordinator's, with a payload that is right.
@@ -77,26 +87,78 @@ fn objects(file: &mut File, op: &'static str, typ: &str, payload: &[u8]) {
         ("bytes behind it", [good.clone(), vec![0]].concat(), "TrailingBytes"),
         ("no tag", Value::Array(parts.clone()).encode(), "UnexpectedType"),
         ("three elements", tagged(parts[..3].to_vec()), "UnexpectedType"),
-        ("an unprotected header", with(1, Value::Map(vec![(int(4), bytes(b"c"))])), "UnexpectedHeader"),
+        (
+            "an unprotected header",
+            with(1, Value::Map(vec![(int(4), bytes(b"c"))])),
+            "UnexpectedHeader",
+        ),
         ("a detached payload", with(2, NULL), "UnexpectedType"),
-        ("the coordinator's other kind of word", sign1(&key, &header(ED, other, &[]), payload), "WrongType"),
-        ("said to be a certificate", sign1(&key, &header(ED, "moteseal-cert+cose", &[]), payload), "WrongType"),
+        (
+            "the coordinator's other kind of word",
+            sign1(&key, &header(ED, other, &[]), payload),
+            "WrongType",
+        ),
+        (
+            "said to be a certificate",
+            sign1(&key, &header(ED, "moteseal-cert+cose", &[]), payload),
+            "WrongType",
+        ),
         ("no typ", sign1(&key, &Value::Map(vec![(int(1), int(-19))]), payload), "WrongType"),
-        ("a statement", sign1(&key, &header(ED, typ, &[(-70_001, array([int(1)]))]), payload), "UnexpectedHeader"),
-        ("a tree's vds", sign1(&key, &header(ED, typ, &[(395, int(1))]), payload), "UnexpectedHeader"),
+        (
+            "a statement",
+            sign1(&key, &header(ED, typ, &[(-70_001, array([int(1)]))]), payload),
+            "UnexpectedHeader",
+        ),
+        (
+            "a tree's vds",
+            sign1(&key, &header(ED, typ, &[(395, int(1))]), payload),
+            "UnexpectedHeader",
+        ),
         ("an unknown suite", sign1_raw(&key, &unknown_suite(typ), payload), "UnknownAlgorithm"),
-        ("said to be of another suite", sign1(&key, &header(Algorithm::Esp256, typ, &[]), payload), "AlgorithmMismatch"),
+        (
+            "said to be of another suite",
+            sign1(&key, &header(Algorithm::Esp256, typ, &[]), payload),
+            "AlgorithmMismatch",
+        ),
         ("a short signature", with(3, bytes(&signature[1..])), "MalformedSignature"),
         ("a signature of zeros", with(3, bytes(&[0; 64])), "NotAuthentic"),
         ("another payload under the signature", with(2, bytes(&longer)), "NotAuthentic"),
-        ("signed by the operator", sign1(&operator(), &header(ED, typ, &[]), payload), "NotAuthentic"),
-        ("signed by a device", sign1(&device_secret("north", ED, 0), &header(ED, typ, &[]), payload), "NotAuthentic"),
-        ("a stranger's, of another group", sign1(&operator(), &header(ED, typ, &[]), &foreign(payload)), "NotAuthentic"),
-        ("a stranger's nonsense", sign1(&operator(), &header(ED, typ, &[]), b"\xff"), "NotAuthentic"),
+        (
+            "signed by the operator",
+            sign1(&operator(), &header(ED, typ, &[]), payload),
+            "NotAuthentic",
+        ),
+        (
+            "signed by a device",
+            sign1(&device_secret("north", ED, 0), &header(ED, typ, &[]), payload),
+            "NotAuthentic",
+        ),
+        (
+            "a stranger's, of another group",
+            sign1(&operator(), &header(ED, typ, &[]), &foreign(payload)),
+            "NotAuthentic",
+        ),
+        (
+            "a stranger's nonsense",
+            sign1(&operator(), &header(ED, typ, &[]), b"\xff"),
+            "NotAuthentic",
+        ),
         ("a payload of nothing", sign1(&key, &header(ED, typ, &[]), b""), "Truncated"),
-        ("a payload cut short", sign1(&key, &header(ED, typ, &[]), &payload[..payload.len() - 1]), "Truncated"),
-        ("bytes behind the payload", sign1(&key, &header(ED, typ, &[]), &[payload, &[0]].concat()), "TrailingBytes"),
-        ("a payload that is no array", sign1(&key, &header(ED, typ, &[]), &int(1).encode()), "UnexpectedType"),
+        (
+            "a payload cut short",
+            sign1(&key, &header(ED, typ, &[]), &payload[..payload.len() - 1]),
+            "Truncated",
+        ),
+        (
+            "bytes behind the payload",
+            sign1(&key, &header(ED, typ, &[]), &[payload, &[0]].concat()),
+            "TrailingBytes",
+        ),
+        (
+            "a payload that is no array",
+            sign1(&key, &header(ED, typ, &[]), &int(1).encode()),
+            "UnexpectedType",
+        ),
         ("another group's", sign1(&key, &header(ED, typ, &[]), &foreign(payload)), "WrongGroup"),
     ] {
         file.invalid(name, op, of(&object), error);
@@ -114,7 +176,11 @@ fn foreign(payload: &[u8]) -> Vec<u8> {
 }
 
 fn announcements() -> File {
-    let mut file = file_within("word/announcements.json", "Rounds that a coordinator announces: section 8.1.", ED);
+    let mut file = file_within(
+        "word/announcements.json",
+        "Rounds that a coordinator announces: section 8.1.",
+        ED,
+    );
     let key = coordinator(ED);
     for (epoch, round) in [(FIRST_EPOCH, 0), (30, 7), (70_000, 31), (u64::MAX, 24)] {
         let name = format!("round {round} of epoch {epoch}");
@@ -134,13 +200,33 @@ fn announcements() -> File {
         ("round 256", 3, int(256), "FieldOutOfRange"),
         ("a round of false", 3, FALSE, "UnexpectedType"),
     ] {
-        file.invalid(name, "word.announcement", signed(&array(fields.clone()).with(at, value).encode()), error);
+        file.invalid(
+            name,
+            "word.announcement",
+            signed(&array(fields.clone()).with(at, value).encode()),
+            error,
+        );
     }
     let foreign = Value::decode(&foreign(&payload));
-    file.invalid("round 32 of another group", "word.announcement", signed(&foreign.with(3, int(32)).encode()), "FieldOutOfRange");
+    file.invalid(
+        "round 32 of another group",
+        "word.announcement",
+        signed(&foreign.with(3, int(32)).encode()),
+        "FieldOutOfRange",
+    );
     let version = foreign.with(0, int(2)).encode();
-    file.invalid("version 2 of another group", "word.announcement", signed(&version), "UnsupportedVersion");
-    file.invalid("three fields", "word.announcement", signed(&Value::Array(fields[..3].to_vec()).encode()), "UnexpectedType");
+    file.invalid(
+        "version 2 of another group",
+        "word.announcement",
+        signed(&version),
+        "UnsupportedVersion",
+    );
+    file.invalid(
+        "three fields",
+        "word.announcement",
+        signed(&Value::Array(fields[..3].to_vec()).encode()),
+        "UnexpectedType",
+    );
     let five = Value::Array([&fields[..], &[int(0)]].concat()).encode();
     file.invalid("five fields", "word.announcement", signed(&five), "UnexpectedType");
     let mut wide = payload.clone();
@@ -149,12 +235,32 @@ fn announcements() -> File {
     // A mote reads announcements into memory that it set aside: longer ones are refused before anybody's signature is looked at.
     let long = |length: usize| array([bytes(&vec![0; length])]).encode();
     file.invalid("a payload of 32 bytes", "word.announcement", signed(&long(29)), "UnexpectedType");
-    file.invalid("a payload of 33 bytes", "word.announcement", signed(&long(30)), "FieldOutOfRange");
-    file.invalid("a payload of 500 bytes", "word.announcement", signed(&long(500)), "FieldOutOfRange");
+    file.invalid(
+        "a payload of 33 bytes",
+        "word.announcement",
+        signed(&long(30)),
+        "FieldOutOfRange",
+    );
+    file.invalid(
+        "a payload of 500 bytes",
+        "word.announcement",
+        signed(&long(500)),
+        "FieldOutOfRange",
+    );
     let stranger = of(&sign1(&operator(), &header(ED, ROUND, &[]), &long(30)));
-    file.invalid("a stranger's payload of 33 bytes", "word.announcement", stranger, "FieldOutOfRange");
+    file.invalid(
+        "a stranger's payload of 33 bytes",
+        "word.announcement",
+        stranger,
+        "FieldOutOfRange",
+    );
     let suite = of(&sign1(&key, &header(Algorithm::Esp256, ROUND, &[]), &long(30)));
-    file.invalid("a payload of 33 bytes under another suite", "word.announcement", suite, "FieldOutOfRange");
+    file.invalid(
+        "a payload of 33 bytes under another suite",
+        "word.announcement",
+        suite,
+        "FieldOutOfRange",
+    );
     file
 }
 
@@ -163,10 +269,12 @@ fn some_seals(name: &str, count: usize) -> Vec<Digest> {
 }
 
 fn manifests() -> File {
-    let mut file = file_within("word/manifests.json", "Manifests of epochs that are over: section 8.1.", ED);
+    let mut file =
+        file_within("word/manifests.json", "Manifests of epochs that are over: section 8.1.", ED);
     let key = coordinator(ED);
     let roster = group_within(ED).digest();
-    let all: Vec<(DeviceId, Vec<Digest>)> = BUDGETED.iter().map(|(name, _)| (id(name), some_seals(name, 1))).collect();
+    let all: Vec<(DeviceId, Vec<Digest>)> =
+        BUDGETED.iter().map(|(name, _)| (id(name), some_seals(name, 1))).collect();
     let parts = vec![(id("north"), some_seals("north", 3)), (id("west"), some_seals("west", 30))];
     let phantom = vec![(DeviceId(*b"phantom!"), some_seals("x", 1))];
     let twice = vec![(id("north"), [some_seals("north", 1), some_seals("north", 1)].concat())];
@@ -213,18 +321,53 @@ fn manifests() -> File {
         ("devices of null", 5, NULL, "UnexpectedType"),
         ("devices as a map", 5, Value::Map(vec![]), "UnexpectedType"),
         ("a device that is no array", 5, Value::Array(vec![int(1)]), "UnexpectedType"),
-        ("a device of one element", 5, Value::Array(vec![array([north.clone()])]), "UnexpectedType"),
-        ("a device id of 9 bytes", 5, one(bytes(&[0; 9]), array([bytes(&[0; 32])])), "UnexpectedType"),
+        (
+            "a device of one element",
+            5,
+            Value::Array(vec![array([north.clone()])]),
+            "UnexpectedType",
+        ),
+        (
+            "a device id of 9 bytes",
+            5,
+            one(bytes(&[0; 9]), array([bytes(&[0; 32])])),
+            "UnexpectedType",
+        ),
         ("seals that are no array", 5, one(north.clone(), bytes(&[0; 32])), "UnexpectedType"),
-        ("a seal's digest of 31 bytes", 5, one(north.clone(), array([bytes(&[0; 31])])), "UnexpectedType"),
+        (
+            "a seal's digest of 31 bytes",
+            5,
+            one(north.clone(), array([bytes(&[0; 31])])),
+            "UnexpectedType",
+        ),
         ("a device without seals", 5, one(north, array([])), "UnsortedDevices"),
-        ("a device twice", 5, Value::Array(vec![listed[0].clone(), listed[0].clone()]), "UnsortedDevices"),
-        ("devices out of order", 5, Value::Array(vec![listed[1].clone(), listed[0].clone()]), "UnsortedDevices"),
+        (
+            "a device twice",
+            5,
+            Value::Array(vec![listed[0].clone(), listed[0].clone()]),
+            "UnsortedDevices",
+        ),
+        (
+            "devices out of order",
+            5,
+            Value::Array(vec![listed[1].clone(), listed[0].clone()]),
+            "UnsortedDevices",
+        ),
     ] {
         file.invalid(name, "word.manifest", signed(&good.with(at, value)), error);
     }
-    file.invalid("five fields", "word.manifest", signed(&Value::Array(fields[..5].to_vec())), "UnexpectedType");
-    file.invalid("seven fields", "word.manifest", signed(&Value::Array([&fields[..], &[int(0)]].concat())), "UnexpectedType");
+    file.invalid(
+        "five fields",
+        "word.manifest",
+        signed(&Value::Array(fields[..5].to_vec())),
+        "UnexpectedType",
+    );
+    file.invalid(
+        "seven fields",
+        "word.manifest",
+        signed(&Value::Array([&fields[..], &[int(0)]].concat())),
+        "UnexpectedType",
+    );
     // Which failure counts, where there are two.
     let other = bytes(&GroupId::of("others").0);
     let swapped = Value::Array(vec![listed[1].clone(), listed[0].clone()]);
@@ -232,12 +375,29 @@ fn manifests() -> File {
         ("round 33 and devices of null", vec![(4, int(33)), (5, NULL)], "UnexpectedType"),
         ("round 256 and devices of null", vec![(4, int(256)), (5, NULL)], "FieldOutOfRange"),
         ("round 33 of another group", vec![(4, int(33)), (1, other.clone())], "FieldOutOfRange"),
-        ("devices out of order, of another group", vec![(5, swapped.clone()), (1, other)], "WrongGroup"),
-        ("devices out of order, under an unknown roster", vec![(5, swapped), (2, bytes(&[7; 32]))], "UnsortedDevices"),
-        ("an unknown roster before the first epoch", vec![(2, bytes(&[7; 32])), (3, int(4))], "UnknownRoster"),
-        ("before the first epoch, a round above the levels", vec![(3, int(4)), (4, int(9))], "EpochOutOfRange"),
+        (
+            "devices out of order, of another group",
+            vec![(5, swapped.clone()), (1, other)],
+            "WrongGroup",
+        ),
+        (
+            "devices out of order, under an unknown roster",
+            vec![(5, swapped), (2, bytes(&[7; 32]))],
+            "UnsortedDevices",
+        ),
+        (
+            "an unknown roster before the first epoch",
+            vec![(2, bytes(&[7; 32])), (3, int(4))],
+            "UnknownRoster",
+        ),
+        (
+            "before the first epoch, a round above the levels",
+            vec![(3, int(4)), (4, int(9))],
+            "EpochOutOfRange",
+        ),
     ] {
-        let changed = changes.into_iter().fold(good.clone(), |changed, (at, value)| changed.with(at, value));
+        let changed =
+            changes.into_iter().fold(good.clone(), |changed, (at, value)| changed.with(at, value));
         file.invalid(name, "word.manifest", signed(&changed), error);
     }
     file
@@ -245,7 +405,11 @@ fn manifests() -> File {
 
 fn of_p256() -> File {
     let p256 = Algorithm::Esp256;
-    let mut file = file_within("word/esp256.json", "Words of a coordinator with a P-256 key: section 8.1.", p256);
+    let mut file = file_within(
+        "word/esp256.json",
+        "Words of a coordinator with a P-256 key: section 8.1.",
+        p256,
+    );
     let key = coordinator(p256);
     let good = announced(30, 3, &key);
     file.valid("a round", "word.announcement", of(&good));

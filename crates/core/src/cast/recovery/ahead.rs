@@ -47,8 +47,9 @@ impl Ahead {
     /// Lets a leaf wait, if there is room and it does not wait already.
     pub(super) fn add(&mut self, block: u32, index: u8, leaf: &[u8]) {
         let Ok(length) = u8::try_from(leaf.len()) else { return };
-        let waits =
-            self.iter().any(|(at, of, place, _)| (of, place) == (block, index) && self.bytes[at + START..].starts_with(leaf));
+        let waits = self.iter().any(|(at, of, place, _)| {
+            (of, place) == (block, index) && self.bytes[at + START..].starts_with(leaf)
+        });
         let end = self.length + START + leaf.len();
         if waits {
             return;
@@ -94,8 +95,14 @@ mod tests {
         ahead.add(3, 0, b"forged");
         assert!(ahead.take(1).is_none());
         let mut of_three = [ahead.take(3), ahead.take(3), ahead.take(3)].into_iter().flatten();
-        assert_eq!(of_three.next().map(|early| (early.index, early.leaf() == b"three")), Some((1, true)));
-        assert_eq!(of_three.next().map(|early| (early.index, early.leaf() == b"forged")), Some((0, true)));
+        assert_eq!(
+            of_three.next().map(|early| (early.index, early.leaf() == b"three")),
+            Some((1, true))
+        );
+        assert_eq!(
+            of_three.next().map(|early| (early.index, early.leaf() == b"forged")),
+            Some((0, true))
+        );
         assert!(of_three.next().is_none() && ahead.take(2).is_none());
         assert_eq!(ahead.take(4).map(|early| early.index), Some(9));
         assert_eq!(ahead.length, 0);
@@ -111,7 +118,9 @@ mod tests {
         }
         assert_eq!(ahead.length, 11 * 46);
         assert_eq!(
-            std::iter::from_fn(|| ahead.take(2)).map(|early| early.index).collect::<std::vec::Vec<_>>(),
+            std::iter::from_fn(|| ahead.take(2))
+                .map(|early| early.index)
+                .collect::<std::vec::Vec<_>>(),
             (0..11).collect::<std::vec::Vec<_>>()
         );
     }

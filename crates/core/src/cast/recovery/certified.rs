@@ -19,18 +19,24 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         is_drawn: bool,
         store: &mut S,
     ) -> Result<Event, S::Error> {
-        let Ok(claim) = SenderCertificate::peek(bytes) else { return Ok(refused(RefusedCast::Malformed)) };
+        let Ok(claim) = SenderCertificate::peek(bytes) else {
+            return Ok(refused(RefusedCast::Malformed));
+        };
         if claim.network != self.settings.network {
             return Ok(refused(RefusedCast::WrongNetwork));
         }
-        let Some((base, minimum)) = self.base(claim.base) else { return Ok(refused(RefusedCast::UnknownBaseStation)) };
+        let Some((base, minimum)) = self.base(claim.base) else {
+            return Ok(refused(RefusedCast::UnknownBaseStation));
+        };
         if claim.serial < minimum {
             // Whoever says it may not have heard.
             self.plan_answer(Piece::Revocation(base), link);
             return Ok(refused(RefusedCast::Revoked));
         }
         let fingerprint = self.draws.fingerprint(bytes);
-        if let Some(known) = self.sender(claim.sender, claim.key).and_then(|place| self.senders.get(place)?.as_ref()) {
+        if let Some(known) =
+            self.sender(claim.sender, claim.key).and_then(|place| self.senders.get(place)?.as_ref())
+        {
             if known.certificate == fingerprint {
                 self.heard(Item::Certificate(claim.key), link);
                 return Ok(Event::Nothing);
@@ -68,7 +74,13 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             Ok(opened) => opened,
             Err(error) => return Ok(refused(self.refuse_certificate(error, fingerprint))),
         };
-        self.enroll(now, &certificate, u8::try_from(base).unwrap_or(u8::MAX), (bytes, fingerprint), store)
+        self.enroll(
+            now,
+            &certificate,
+            u8::try_from(base).unwrap_or(u8::MAX),
+            (bytes, fingerprint),
+            store,
+        )
     }
 
     /// Takes a certificate whose signature has been checked, if it is in force.
@@ -86,7 +98,9 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             return Ok(refused(not_in_force(error)));
         }
         let (id, key_id) = (certificate.sender, KeyId::of(&key));
-        let Some(place) = self.sender_place(id, key_id) else { return Ok(refused(RefusedCast::NoRoom)) };
+        let Some(place) = self.sender_place(id, key_id) else {
+            return Ok(refused(RefusedCast::NoRoom));
+        };
         store.keep(Item::Certificate(key_id), bytes)?;
         let floor = store.floor(key_id)?;
         let (order, next) = (self.next_order(), self.next_chain(id, key_id, floor));
@@ -109,7 +123,11 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         Ok(Event::Certified { sender: id, key: key_id })
     }
 
-    fn refuse_certificate(&mut self, error: SenderCertificateError, fingerprint: u64) -> RefusedCast {
+    fn refuse_certificate(
+        &mut self,
+        error: SenderCertificateError,
+        fingerprint: u64,
+    ) -> RefusedCast {
         match error {
             SenderCertificateError::Decode(_) => RefusedCast::Malformed,
             SenderCertificateError::WrongNetwork => RefusedCast::WrongNetwork,
@@ -125,15 +143,28 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     /// What it said before is not said again for that: its floor is in the store.
     fn sender_place(&self, id: DeviceId, key: KeyId) -> Option<usize> {
         let free = || self.senders.iter().position(Option::is_none);
-        let has_chains = |key: KeyId| self.chains.iter().flatten().any(|followed| followed.outline.key == key);
+        let has_chains =
+            |key: KeyId| self.chains.iter().flatten().any(|followed| followed.outline.key == key);
         let idle = || {
-            let known = self.senders.iter().enumerate().filter_map(|(place, sender)| Some((place, sender.as_ref()?)));
-            known.filter(|(_, sender)| !has_chains(sender.key_id)).min_by_key(|(_, sender)| sender.order).map(|(place, _)| place)
+            let known = self
+                .senders
+                .iter()
+                .enumerate()
+                .filter_map(|(place, sender)| Some((place, sender.as_ref()?)));
+            known
+                .filter(|(_, sender)| !has_chains(sender.key_id))
+                .min_by_key(|(_, sender)| sender.order)
+                .map(|(place, _)| place)
         };
         self.sender(id, key).or_else(free).or_else(idle)
     }
 
-    pub(super) fn next_chain(&self, sender: DeviceId, key: KeyId, floor: Option<ChainNumber>) -> ChainRef {
+    pub(super) fn next_chain(
+        &self,
+        sender: DeviceId,
+        key: KeyId,
+        floor: Option<ChainNumber>,
+    ) -> ChainRef {
         let number = ChainNumber(floor.map_or(1, |floor| floor.0.saturating_add(1)));
         ChainId { network: self.settings.network, sender, number }.reference(key)
     }
@@ -146,8 +177,12 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         is_drawn: bool,
         store: &mut S,
     ) -> Result<Event, S::Error> {
-        let Ok((base, claimed)) = Revocation::peek(bytes) else { return Ok(refused(RefusedCast::Malformed)) };
-        let Some((base, minimum)) = self.base(base) else { return Ok(refused(RefusedCast::UnknownBaseStation)) };
+        let Ok((base, claimed)) = Revocation::peek(bytes) else {
+            return Ok(refused(RefusedCast::Malformed));
+        };
+        let Some((base, minimum)) = self.base(base) else {
+            return Ok(refused(RefusedCast::UnknownBaseStation));
+        };
         if claimed <= minimum {
             if claimed == minimum && store.is_kept(Item::Revocation(base), bytes)? {
                 self.heard(Item::Revocation(base), link);
@@ -180,7 +215,9 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             }
         }
         for slot in 0..CHAINS {
-            if self.chains.get(slot).is_some_and(|followed| followed.as_ref().is_some_and(|of| is_void(of.base, of.serial))) {
+            if self.chains.get(slot).is_some_and(|followed| {
+                followed.as_ref().is_some_and(|of| is_void(of.base, of.serial))
+            }) {
                 self.vacate(slot, store)?;
             }
         }

@@ -114,7 +114,13 @@ impl<const B: usize> Followed<B> {
     }
 
     /// A leaf has come that was missing.
-    pub(super) fn came(&mut self, block_is_verified: bool, clock: u64, pace: &Pace, draws: &mut Draws) {
+    pub(super) fn came(
+        &mut self,
+        block_is_verified: bool,
+        clock: u64,
+        pace: &Pace,
+        draws: &mut Draws,
+    ) {
         if let Progress::Under(incoming) = &self.progress
             && incoming.is_complete()
         {
@@ -123,7 +129,8 @@ impl<const B: usize> Followed<B> {
         self.since = clock;
         // What comes just when it was asked for is an answer: there is more where it came from.
         let window = u64::from(pace.retry_ms());
-        self.is_doubted &= self.has_asked_at.is_none_or(|asked| clock.saturating_sub(asked) > window);
+        self.is_doubted &=
+            self.has_asked_at.is_none_or(|asked| clock.saturating_sub(asked) > window);
         self.ask = if self.missing().is_none() {
             Ask::NEVER
         } else if self.is_behind() {
@@ -139,7 +146,8 @@ impl<const B: usize> Followed<B> {
     pub(super) fn has_asked(&mut self, clock: u64, pace: &Pace, draws: &mut Draws) {
         self.is_doubted |= self.is_said_to_be_behind() && self.ask.attempts >= 3;
         self.has_asked_at = Some(clock);
-        let first = if self.is_behind() { pace.retry_ms() } else { pace.retry_ms().saturating_mul(2) };
+        let first =
+            if self.is_behind() { pace.retry_ms() } else { pace.retry_ms().saturating_mul(2) };
         self.ask.again(first, clock, pace, draws);
     }
 
@@ -176,7 +184,9 @@ impl Ask {
     pub(super) const NEVER: Self = Self { due: u64::MAX, attempts: 0, has_yielded: false };
 
     pub(super) fn at(clock: u64, after_ms: u32, within_ms: u32, draws: &mut Draws) -> Self {
-        let due = clock.saturating_add(u64::from(after_ms)).saturating_add(u64::from(draws.below(within_ms)));
+        let due = clock
+            .saturating_add(u64::from(after_ms))
+            .saturating_add(u64::from(draws.below(within_ms)));
         Self { due, attempts: 0, has_yielded: false }
     }
 
@@ -203,7 +213,9 @@ impl Ask {
         self.due = if wait > u64::from(pace.timing.advertise_ms.1) {
             u64::MAX
         } else {
-            clock.saturating_add(wait).saturating_add(u64::from(draws.below(pace.timing.request_ms)))
+            clock
+                .saturating_add(wait)
+                .saturating_add(u64::from(draws.below(pace.timing.request_ms)))
         };
     }
 
@@ -232,7 +244,8 @@ pub(super) struct Trickle {
 }
 
 impl Trickle {
-    pub(super) const OVER: Self = Self { due: u64::MAX, start: 0, interval: 0, has_heard: false, silent: 0 };
+    pub(super) const OVER: Self =
+        Self { due: u64::MAX, start: 0, interval: 0, has_heard: false, silent: 0 };
 
     /// From the shortest interval on, if it is not the one that runs.
     pub(super) fn start(&mut self, clock: u64, timing: &Timing, draws: &mut Draws) {
@@ -245,7 +258,9 @@ impl Trickle {
     fn begin(&mut self, start: u64, draws: &mut Draws) {
         let half = self.interval / 2;
         self.start = start;
-        self.due = start.saturating_add(u64::from(half)).saturating_add(u64::from(draws.below(self.interval - half)));
+        self.due = start
+            .saturating_add(u64::from(half))
+            .saturating_add(u64::from(draws.below(self.interval - half)));
         self.has_heard = false;
     }
 

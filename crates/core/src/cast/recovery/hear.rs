@@ -20,7 +20,11 @@ pub(super) const fn refused(error: RefusedCast) -> Event {
 
 impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS, CHAINS, B> {
     /// Checks one of those that wait for the check of a signature, if one can be checked.
-    pub(super) fn check_waiting<S: Store>(&mut self, now: Now, store: &mut S) -> Result<(), S::Error> {
+    pub(super) fn check_waiting<S: Store>(
+        &mut self,
+        now: Now,
+        store: &mut S,
+    ) -> Result<(), S::Error> {
         if !self.heads.is_empty()
             && self.head_meter.take(self.clock)
             && let Some(head) = self.heads.take()
@@ -87,7 +91,9 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             self.note_contention();
             return Ok(refused(RefusedCast::Metered));
         }
-        let Some(voucher) = self.voucher(place) else { return Ok(refused(RefusedCast::UnknownSender)) };
+        let Some(voucher) = self.voucher(place) else {
+            return Ok(refused(RefusedCast::UnknownSender));
+        };
         let event = self.accept(bytes, &voucher, LinkSet::one(link), false, store)?;
         if let Event::Accepted { chain, .. } = event {
             self.pass_on(Piece::Head(chain), link);
@@ -98,18 +104,32 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     /// The sender at a place, who vouches for heads.
     pub(super) fn voucher(&self, place: usize) -> Option<Voucher> {
         let sender = self.senders.get(place)?.as_ref()?;
-        Some(Voucher { sender: sender.id, key: sender.key.clone(), base: sender.base, serial: sender.serial })
+        Some(Voucher {
+            sender: sender.id,
+            key: sender.key.clone(),
+            base: sender.base,
+            serial: sender.serial,
+        })
     }
 
     /// Whether a head may be accepted if its signature is its sender's, before that is looked at; and the sender's place. One that was accepted
     /// before and `is_kept` may be the sender's latest.
-    pub(super) fn may_accept(&self, now: Now, claim: &Claim, fingerprint: u64, is_kept: bool) -> Result<usize, RefusedCast> {
+    pub(super) fn may_accept(
+        &self,
+        now: Now,
+        claim: &Claim,
+        fingerprint: u64,
+        is_kept: bool,
+    ) -> Result<usize, RefusedCast> {
         let id = claim.id();
         let place = self.sender(id.sender, claim.key()).ok_or(RefusedCast::UnknownSender)?;
-        let sender = self.senders.get(place).and_then(Option::as_ref).ok_or(RefusedCast::UnknownSender)?;
+        let sender =
+            self.senders.get(place).and_then(Option::as_ref).ok_or(RefusedCast::UnknownSender)?;
         match now.unix {
             Some(unix) if unix < sender.not_before => return Err(RefusedCast::NotYetValid),
-            Some(unix) if unix >= sender.not_after && sender.not_after != u64::MAX => return Err(RefusedCast::Expired),
+            Some(unix) if unix >= sender.not_after && sender.not_after != u64::MAX => {
+                return Err(RefusedCast::Expired);
+            }
             _ => {}
         }
         if sender.floor.is_some_and(|floor| id.number < floor || (id.number == floor && !is_kept)) {
@@ -135,14 +155,15 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     ) -> Result<Event, S::Error> {
         let id = voucher.sender;
         self.checks.heads = self.checks.heads.saturating_add(1);
-        let head = match Head::open(bytes, self.settings.network, id, &voucher.key, &mut [0; MAX_HEAD]) {
-            Ok(head) => head,
-            Err(HeadError::Decode(_)) => return Ok(refused(RefusedCast::Malformed)),
-            Err(_) => {
-                self.refusals.add(self.draws.fingerprint(bytes));
-                return Ok(refused(RefusedCast::NotAuthentic));
-            }
-        };
+        let head =
+            match Head::open(bytes, self.settings.network, id, &voucher.key, &mut [0; MAX_HEAD]) {
+                Ok(head) => head,
+                Err(HeadError::Decode(_)) => return Ok(refused(RefusedCast::Malformed)),
+                Err(_) => {
+                    self.refusals.add(self.draws.fingerprint(bytes));
+                    return Ok(refused(RefusedCast::NotAuthentic));
+                }
+            };
         let Some(slot) = self.chain_place(id) else { return Ok(refused(RefusedCast::NoRoom)) };
         let progress = match Incoming::new(&head) {
             _ if is_own => Progress::Own { released: 0 },
@@ -159,7 +180,10 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             // Durable before anything follows from it, and with it what was kept.
             store.raise(key, number)?;
         }
-        let abandoned = self.chains.get(slot).and_then(|old| old.as_ref().filter(|old| !old.is_whole()).map(|old| old.reference));
+        let abandoned = self
+            .chains
+            .get(slot)
+            .and_then(|old| old.as_ref().filter(|old| !old.is_whole()).map(|old| old.reference));
         self.vacate(slot, store)?;
         let floor = floor.max(Some(number));
         let next = self.next_chain(id, head.key(), floor);
@@ -208,7 +232,11 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         if let Some(free) = self.chains.iter().position(Option::is_none) {
             return Some(free);
         }
-        let taken = self.chains.iter().enumerate().filter_map(|(place, followed)| Some((place, followed.as_ref()?)));
+        let taken = self
+            .chains
+            .iter()
+            .enumerate()
+            .filter_map(|(place, followed)| Some((place, followed.as_ref()?)));
         let rank = |followed: &Followed<B>| {
             let is_own = followed.outline.id.sender == sender;
             match (followed.is_whole(), followed.trickle.due == u64::MAX) {
@@ -219,7 +247,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
                 (false, _) => followed.is_given_up(self.clock, &self.settings.timing).then_some(4),
             }
         };
-        let ranked = taken.filter_map(|(place, followed)| Some(((rank(followed)?, followed.order), place)));
+        let ranked =
+            taken.filter_map(|(place, followed)| Some(((rank(followed)?, followed.order), place)));
         ranked.min().map(|(_, place)| place)
     }
 
@@ -276,7 +305,9 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             self.note_unknown(chain, WANTS_HEAD, link);
             return Ok(refused(RefusedCast::UnknownChain));
         };
-        let Some(followed) = self.chains.get(slot).and_then(Option::as_ref) else { return Ok(Event::Nothing) };
+        let Some(followed) = self.chains.get(slot).and_then(Option::as_ref) else {
+            return Ok(Event::Nothing);
+        };
         if index < 64 && followed.held(block) >> index & 1 == 1 {
             // Only a true copy spares others the saying of it.
             let is_planned = self.relays.has(item) || self.answers.has(item);
@@ -286,7 +317,9 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             return Ok(Event::Nothing);
         }
         let event = self.take_leaf(slot, link, block, index, leaf, store)?;
-        let Event::Verified { chain, sender, number, first, mut last, mut is_last } = event else { return Ok(event) };
+        let Event::Verified { chain, sender, number, first, mut last, mut is_last } = event else {
+            return Ok(event);
+        };
         // It may have been the turn of leaves that came too early. What becomes of them is not what became of this one.
         while let Some(followed) = self.chains.get_mut(slot).and_then(Option::as_mut)
             && let Some((current, _)) = followed.missing()
@@ -312,7 +345,9 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         store: &mut S,
     ) -> Result<Event, S::Error> {
         let (pace, clock) = (self.pace(), self.clock);
-        let Some(followed) = self.chains.get_mut(slot).and_then(Option::as_mut) else { return Ok(Event::Nothing) };
+        let Some(followed) = self.chains.get_mut(slot).and_then(Option::as_mut) else {
+            return Ok(Event::Nothing);
+        };
         let Progress::Under(incoming) = &mut followed.progress else { return Ok(Event::Nothing) };
         let (chain, before) = (followed.reference, *incoming);
         let item = Item::Leaf { chain, block, index };
@@ -366,7 +401,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     pub(super) fn hear_wanted(&mut self, link: u8, chain: ChainRef, block: u32, wanted: u64) {
         let (pace, clock) = (self.pace(), self.clock);
         if chain == ANY_CHAIN {
-            for followed in self.chains.iter_mut().flatten().filter(|followed| followed.is_whole()) {
+            for followed in self.chains.iter_mut().flatten().filter(|followed| followed.is_whole())
+            {
                 followed.trickle.start(clock, &pace.timing, &mut self.draws);
             }
             return;
@@ -428,8 +464,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             }
             return;
         }
-        let is_all =
-            every(index.saturating_add(1)) & every(followed.outline.in_block(block)) == every(followed.outline.in_block(block));
+        let is_all = every(index.saturating_add(1)) & every(followed.outline.in_block(block))
+            == every(followed.outline.in_block(block));
         let out = if is_all { block } else { block.saturating_sub(1) };
         followed.links = followed.links.with(LinkSet::one(link));
         followed.hint(out, clock, &pace, &mut self.draws);
@@ -437,13 +473,20 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
 
     /// A chain was heard of whose head is not known: it is asked for. Those that a known sender is about to say do not give way to others.
     pub(super) fn note_unknown(&mut self, chain: ChainRef, wanted: u64, link: u8) {
-        if let Some(known) = self.unknown.iter_mut().flatten().find(|unknown| unknown.chain == chain) {
+        if let Some(known) =
+            self.unknown.iter_mut().flatten().find(|unknown| unknown.chain == chain)
+        {
             known.wanted |= wanted;
             return;
         }
         // Without any certificate, the head alone is of no use.
-        let wanted = if self.senders.iter().all(Option::is_none) { wanted | WANTS_CERTIFICATE } else { wanted };
-        let is_expected = chain == ANY_CHAIN || self.senders.iter().flatten().any(|sender| sender.next == chain);
+        let wanted = if self.senders.iter().all(Option::is_none) {
+            wanted | WANTS_CERTIFICATE
+        } else {
+            wanted
+        };
+        let is_expected =
+            chain == ANY_CHAIN || self.senders.iter().flatten().any(|sender| sender.next == chain);
         let pace = self.pace();
         let ask = Ask::at(self.clock, pace.settle_ms, pace.timing.request_ms, &mut self.draws);
         let new = Unknown { chain, wanted, link, is_expected, ask, attempts: 0 };
@@ -451,7 +494,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             *free = Some(new);
             return;
         }
-        let gives_way = |place: &&mut Option<Unknown>| place.is_some_and(|unknown| !unknown.is_expected);
+        let gives_way =
+            |place: &&mut Option<Unknown>| place.is_some_and(|unknown| !unknown.is_expected);
         let count = u32::try_from(self.unknown.iter_mut().filter(gives_way).count()).unwrap_or(0);
         // As likely one of those that are there as the new one.
         let drawn = self.draws.below(if is_expected { count } else { count.saturating_add(1) });
@@ -462,10 +506,13 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
 
     /// What is new and genuine is passed on, in the order in which it came.
     pub(super) fn pass_on(&mut self, piece: Piece, link: u8) {
-        let (links, others) = (self.settings.links, self.settings.links.without(LinkSet::one(link)));
+        let (links, others) =
+            (self.settings.links, self.settings.links.without(LinkSet::one(link)));
         let due = self.within(self.settings.timing.relay_ms).max(self.relays.latest(piece.chain()));
-        let is_firm = matches!(self.settings.relay, Relay::Flood { .. }) && self.draws.below(2) == 0;
-        let planned = |links| Planned { due, piece, links, purpose: Purpose::Relay, heard: 0, is_firm };
+        let is_firm =
+            matches!(self.settings.relay, Relay::Flood { .. }) && self.draws.below(2) == 0;
+        let planned =
+            |links| Planned { due, piece, links, purpose: Purpose::Relay, heard: 0, is_firm };
         match self.settings.relay {
             Relay::Never => {}
             Relay::OtherLinks if others.is_empty() => {}
@@ -481,18 +528,27 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     /// Plans to answer what was not answered lately, and is not about to be said anyway; whether there is something of that.
     pub(super) fn plan_answer(&mut self, piece: Piece, link: u8) -> bool {
         let link = LinkSet::one(link);
-        let is_about_to_be_said =
-            |item: Item| self.relays.iter().any(|planned| planned.links.and(link) == link && planned.piece.has(item));
+        let is_about_to_be_said = |item: Item| {
+            self.relays
+                .iter()
+                .any(|planned| planned.links.and(link) == link && planned.piece.has(item))
+        };
         let piece = match piece {
             Piece::Leaves { chain, block, bits } => {
                 let bits = bits & !self.recent_bits(chain, block);
-                let said = (0..64)
-                    .filter(|index| bits >> index & 1 == 1 && is_about_to_be_said(Item::Leaf { chain, block, index: *index }));
-                Piece::Leaves { chain, block, bits: said.fold(bits, |bits, index| bits & !(1 << index)) }
+                let said = (0..64).filter(|index| {
+                    bits >> index & 1 == 1
+                        && is_about_to_be_said(Item::Leaf { chain, block, index: *index })
+                });
+                Piece::Leaves {
+                    chain,
+                    block,
+                    bits: said.fold(bits, |bits, index| bits & !(1 << index)),
+                }
             }
             piece => {
-                let was_lately =
-                    place_of(piece.next()).is_some_and(|(chain, block, bit)| self.recent_bits(chain, block) & bit != 0);
+                let was_lately = place_of(piece.next())
+                    .is_some_and(|(chain, block, bit)| self.recent_bits(chain, block) & bit != 0);
                 if was_lately || is_about_to_be_said(piece.next()) {
                     return false;
                 }
@@ -504,7 +560,10 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             let due = self.within(self.settings.timing.reply_ms);
             // Who asks again for what others were heard to say has not heard them.
             let is_firm = self.was_spared(piece);
-            self.answers.add(Planned { due, piece, links: link, purpose: Purpose::Answer, heard: 0, is_firm }, true);
+            self.answers.add(
+                Planned { due, piece, links: link, purpose: Purpose::Answer, heard: 0, is_firm },
+                true,
+            );
         }
         is_something
     }
@@ -532,10 +591,11 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
                 None => return false,
             },
         };
-        let found = self
-            .spared
-            .iter_mut()
-            .find(|place| place.is_some_and(|spared| (spared.chain, spared.block) == (chain, block) && spared.bits & bits != 0));
+        let found = self.spared.iter_mut().find(|place| {
+            place.is_some_and(|spared| {
+                (spared.chain, spared.block) == (chain, block) && spared.bits & bits != 0
+            })
+        });
         found.is_some_and(|place| {
             if let Some(spared) = place {
                 spared.bits &= !bits;
@@ -579,7 +639,9 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         }
         // What answers for a chain answers for its sender too.
         if let Item::Certificate(_) = item {
-            self.answers.drop_if(|planned| planned.links == link && matches!(planned.piece, Piece::ChainCertificate(_)));
+            self.answers.drop_if(|planned| {
+                planned.links == link && matches!(planned.piece, Piece::ChainCertificate(_))
+            });
         }
     }
 }
@@ -589,7 +651,9 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
 fn keep_certificate<S: Store>(key: KeyId, chain: ChainRef, store: &mut S) -> Result<(), S::Error> {
     let mut buffer = [0; MAX_SENDER_CERTIFICATE];
     match store.fetch(Item::Certificate(key), &mut buffer)?.map(<[u8]>::len) {
-        Some(length) => store.keep(Item::ChainCertificate(chain), buffer.get(..length).unwrap_or_default()),
+        Some(length) => {
+            store.keep(Item::ChainCertificate(chain), buffer.get(..length).unwrap_or_default())
+        }
         None => Ok(()),
     }
 }

@@ -112,7 +112,11 @@ impl<const N: usize, const G: usize> Waiting<N, G> {
     }
 
     pub(super) fn offer(&mut self, bytes: &[u8], link: u8, speaker: usize, draws: &mut Draws) {
-        let (Some(room), Some(came)) = (self.bytes.get_mut(..bytes.len()), self.came.get_mut(speaker)) else { return };
+        let (Some(room), Some(came)) =
+            (self.bytes.get_mut(..bytes.len()), self.came.get_mut(speaker))
+        else {
+            return;
+        };
         if bytes.is_empty() || (self.length == bytes.len() && *room == *bytes) {
             return;
         }

@@ -24,7 +24,13 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     ///
     /// # Errors
     /// Those of the store.
-    pub fn originate<S: Store>(&mut self, now: Now, certificate: &[u8], head: &[u8], store: &mut S) -> Result<Event, S::Error> {
+    pub fn originate<S: Store>(
+        &mut self,
+        now: Now,
+        certificate: &[u8],
+        head: &[u8],
+        store: &mut S,
+    ) -> Result<Event, S::Error> {
         self.advance(now);
         let (Ok(of), Ok(claim)) = (SenderCertificate::peek(certificate), Head::peek(head)) else {
             return Ok(Event::Refused(RefusedCast::Malformed));
@@ -36,9 +42,12 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         if of.sender != id.sender {
             return Ok(Event::Refused(RefusedCast::UnknownSender));
         }
-        let is_known = self.senders.iter().flatten().any(|sender| sender.certificate == fingerprint);
+        let is_known =
+            self.senders.iter().flatten().any(|sender| sender.certificate == fingerprint);
         if !is_known {
-            let Ok(own) = SenderCertificate::reopen(certificate) else { return Ok(Event::Refused(RefusedCast::Malformed)) };
+            let Ok(own) = SenderCertificate::reopen(certificate) else {
+                return Ok(Event::Refused(RefusedCast::Malformed));
+            };
             if own.network != self.settings.network {
                 return Ok(Event::Refused(RefusedCast::WrongNetwork));
             }
@@ -52,16 +61,25 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
         let is_kept = store.is_kept(Item::Head(chain), head)?;
         if let (true, Some(slot)) = (is_kept, self.slot(chain)) {
             // It went on by `resume`, as one that is complete.
-            let Some(followed) = self.chains.get_mut(slot).and_then(Option::as_mut) else { return Ok(Event::Nothing) };
+            let Some(followed) = self.chains.get_mut(slot).and_then(Option::as_mut) else {
+                return Ok(Event::Nothing);
+            };
             followed.progress = Progress::Own { released: 0 };
             (followed.ask, followed.trickle) = (Ask::NEVER, Trickle::OVER);
-            return Ok(Event::Accepted { chain, sender: id.sender, number: id.number, abandoned: None });
+            return Ok(Event::Accepted {
+                chain,
+                sender: id.sender,
+                number: id.number,
+                abandoned: None,
+            });
         }
         let place = match self.may_accept(now, &claim, self.draws.fingerprint(head), is_kept) {
             Ok(place) => place,
             Err(error) => return Ok(Event::Refused(error)),
         };
-        let Some(voucher) = self.voucher(place) else { return Ok(Event::Refused(RefusedCast::UnknownSender)) };
+        let Some(voucher) = self.voucher(place) else {
+            return Ok(Event::Refused(RefusedCast::UnknownSender));
+        };
         let event = self.accept(head, &voucher, LinkSet::NONE, true, store)?;
         if let Event::Accepted { chain, .. } = event {
             self.say_first(Piece::Head(chain));
@@ -74,11 +92,20 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     ///
     /// # Errors
     /// `NoSuchLeaf` if the node has no such chain of its own with messages to be released, or the chain no such leaf.
-    pub fn release(&mut self, now: Now, chain: ChainRef, block: u32, index: u8) -> Result<(), RefusedCast> {
+    pub fn release(
+        &mut self,
+        now: Now,
+        chain: ChainRef,
+        block: u32,
+        index: u8,
+    ) -> Result<(), RefusedCast> {
         self.advance(now);
         let slot = self.slot(chain).ok_or(RefusedCast::NoSuchLeaf)?;
-        let followed = self.chains.get_mut(slot).and_then(Option::as_mut).ok_or(RefusedCast::NoSuchLeaf)?;
-        let Progress::Own { released } = &mut followed.progress else { return Err(RefusedCast::NoSuchLeaf) };
+        let followed =
+            self.chains.get_mut(slot).and_then(Option::as_mut).ok_or(RefusedCast::NoSuchLeaf)?;
+        let Progress::Own { released } = &mut followed.progress else {
+            return Err(RefusedCast::NoSuchLeaf);
+        };
         if index >= followed.outline.in_block(block) {
             return Err(RefusedCast::NoSuchLeaf);
         }
@@ -116,45 +143,72 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             Ok(claim) if claim.reference() == chain => claim.id(),
             _ => return Ok(None),
         };
-        let Event::Accepted { .. } = self.accept(bytes, &voucher, LinkSet::NONE, false, store)? else { return Ok(None) };
+        let Event::Accepted { .. } = self.accept(bytes, &voucher, LinkSet::NONE, false, store)?
+        else {
+            return Ok(None);
+        };
         self.take_kept(chain, store, scratch)?;
         let Some(followed) = self.followed(chain) else { return Ok(None) };
-        let verified = followed.missing().map_or(followed.outline.blocks(), |(block, _)| block.saturating_sub(1));
+        let verified = followed
+            .missing()
+            .map_or(followed.outline.blocks(), |(block, _)| block.saturating_sub(1));
         Ok(Some(Resumed { id, verified, is_complete: followed.is_whole() }))
     }
 
     /// Who vouches for a chain that goes on: by the certificate that is kept with it, if that is in force. It is taken as the sender's, unless
     /// that has a later one.
     #[inline(never)]
-    fn recertify<S: Store>(&mut self, now: Now, chain: ChainRef, store: &mut S) -> Result<Option<Voucher>, S::Error> {
+    fn recertify<S: Store>(
+        &mut self,
+        now: Now,
+        chain: ChainRef,
+        store: &mut S,
+    ) -> Result<Option<Voucher>, S::Error> {
         let mut buffer = [0; MAX_SENDER_CERTIFICATE];
-        let Some(bytes) = store.fetch(Item::ChainCertificate(chain), &mut buffer)? else { return Ok(None) };
-        let Ok((certificate, base)) = SenderCertificate::open_any(bytes, self.settings.network, self.base_keys()) else {
+        let Some(bytes) = store.fetch(Item::ChainCertificate(chain), &mut buffer)? else {
+            return Ok(None);
+        };
+        let Ok((certificate, base)) =
+            SenderCertificate::open_any(bytes, self.settings.network, self.base_keys())
+        else {
             return Ok(None);
         };
         let minimum = self.minimums.get(base).copied().unwrap_or(0);
-        let (Ok(()), Ok(key), Ok(base)) = (certificate.check(now.unix, minimum), certificate.key(), u8::try_from(base)) else {
+        let (Ok(()), Ok(key), Ok(base)) =
+            (certificate.check(now.unix, minimum), certificate.key(), u8::try_from(base))
+        else {
             return Ok(None);
         };
         let known = self.sender(certificate.sender, KeyId::of(&key));
         let known = known.and_then(|place| self.senders.get(place)?.as_ref());
         if known.is_none_or(|known| known.base == base && known.serial < certificate.serial) {
             let fingerprint = self.draws.fingerprint(bytes);
-            let Event::Certified { .. } = self.certify(now, bytes, fingerprint, store)? else { return Ok(None) };
+            let Event::Certified { .. } = self.certify(now, bytes, fingerprint, store)? else {
+                return Ok(None);
+            };
         }
         Ok(Some(Voucher { sender: certificate.sender, key, base, serial: certificate.serial }))
     }
 
     /// Takes the leaves of a chain that are in the store, in order, until a block is not whole.
-    fn take_kept<S: Store>(&mut self, chain: ChainRef, store: &mut S, scratch: &mut [u8]) -> Result<(), S::Error> {
+    fn take_kept<S: Store>(
+        &mut self,
+        chain: ChainRef,
+        store: &mut S,
+        scratch: &mut [u8],
+    ) -> Result<(), S::Error> {
         let (pace, clock) = (self.pace(), self.clock);
         let Some(slot) = self.slot(chain) else { return Ok(()) };
-        let Some(followed) = self.chains.get_mut(slot).and_then(Option::as_mut) else { return Ok(()) };
+        let Some(followed) = self.chains.get_mut(slot).and_then(Option::as_mut) else {
+            return Ok(());
+        };
         let outline = followed.outline;
         let Progress::Under(incoming) = &mut followed.progress else { return Ok(()) };
         'blocks: for block in 1..=outline.blocks() {
             for index in 0..outline.in_block(block) {
-                let Some(leaf) = store.fetch(Item::Leaf { chain, block, index }, scratch)? else { continue };
+                let Some(leaf) = store.fetch(Item::Leaf { chain, block, index }, scratch)? else {
+                    continue;
+                };
                 if let Ok(Taken::Verified { .. }) = incoming.take(block, index, leaf) {
                     continue 'blocks;
                 }
@@ -171,7 +225,10 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     /// Says something at once, behind what is to be said of the same chain.
     fn say_first(&mut self, piece: Piece) {
         let (due, links) = (self.clock, self.settings.links);
-        self.relays.add(Planned { due, piece, links, purpose: Purpose::Original, heard: 0, is_firm: true }, false);
+        self.relays.add(
+            Planned { due, piece, links, purpose: Purpose::Original, heard: 0, is_firm: true },
+            false,
+        );
     }
 
     /// Gives a chain up that the host has no room for: it is forgotten, and is not accepted again.
@@ -186,7 +243,12 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     ///
     /// # Errors
     /// Those of the store.
-    pub fn revoke<S: Store>(&mut self, now: Now, revocation: &[u8], store: &mut S) -> Result<Event, S::Error> {
+    pub fn revoke<S: Store>(
+        &mut self,
+        now: Now,
+        revocation: &[u8],
+        store: &mut S,
+    ) -> Result<Event, S::Error> {
         self.advance(now);
         if Revocation::peek(revocation).is_err() {
             return Ok(Event::Refused(RefusedCast::Malformed));

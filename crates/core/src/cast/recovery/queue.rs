@@ -39,7 +39,9 @@ impl Piece {
     pub(super) const fn chain(&self) -> Option<ChainRef> {
         match self {
             Self::Certificate(_) | Self::Revocation(_) => None,
-            Self::ChainCertificate(chain) | Self::Head(chain) | Self::Leaves { chain, .. } => Some(*chain),
+            Self::ChainCertificate(chain) | Self::Head(chain) | Self::Leaves { chain, .. } => {
+                Some(*chain)
+            }
         }
     }
 
@@ -51,14 +53,18 @@ impl Piece {
             Self::Revocation(base) => Item::Revocation(base),
             Self::ChainCertificate(chain) => Item::ChainCertificate(chain),
             Self::Head(chain) => Item::Head(chain),
-            Self::Leaves { chain, block, bits } => Item::Leaf { chain, block, index: bits.trailing_zeros() as u8 },
+            Self::Leaves { chain, block, bits } => {
+                Item::Leaf { chain, block, index: bits.trailing_zeros() as u8 }
+            }
         }
     }
 
     /// Takes `item` out; whether something is left.
     fn remove(&mut self, item: Item) -> bool {
         match (self, item) {
-            (Self::Leaves { chain, block, bits }, Item::Leaf { chain: of, block: at, index }) if (*chain, *block) == (of, at) => {
+            (Self::Leaves { chain, block, bits }, Item::Leaf { chain: of, block: at, index })
+                if (*chain, *block) == (of, at) =>
+            {
                 *bits &= !(1 << index);
                 *bits != 0
             }
@@ -115,7 +121,9 @@ impl<const N: usize> Queue<N> {
             return;
         }
         self.planned = self.planned.wrapping_add(1);
-        let last = |place: &&mut Option<(Planned, u32)>| place.as_ref().map_or(u64::MAX, |(planned, _)| planned.due);
+        let last = |place: &&mut Option<(Planned, u32)>| {
+            place.as_ref().map_or(u64::MAX, |(planned, _)| planned.due)
+        };
         if let Some(place) = self.places.iter_mut().max_by_key(last)
             && place.as_ref().is_none_or(|(last, _)| last.due > planned.due)
         {
@@ -129,9 +137,10 @@ impl<const N: usize> Queue<N> {
                 return false;
             }
             let joins = match (&mut other.piece, planned.piece) {
-                (Piece::Leaves { chain, block, bits }, Piece::Leaves { chain: of, block: at, bits: more })
-                    if (*chain, *block) == (of, at) =>
-                {
+                (
+                    Piece::Leaves { chain, block, bits },
+                    Piece::Leaves { chain: of, block: at, bits: more },
+                ) if (*chain, *block) == (of, at) => {
                     *bits |= more;
                     true
                 }
@@ -147,7 +156,11 @@ impl<const N: usize> Queue<N> {
 
     /// When the latest of a chain is due; 0 if nothing of it is planned.
     pub(super) fn latest(&self, chain: Option<ChainRef>) -> u64 {
-        self.iter().filter(|planned| planned.piece.chain() == chain).map(|planned| planned.due).max().unwrap_or(0)
+        self.iter()
+            .filter(|planned| planned.piece.chain() == chain)
+            .map(|planned| planned.due)
+            .max()
+            .unwrap_or(0)
     }
 
     /// When the first is due.
@@ -156,12 +169,17 @@ impl<const N: usize> Queue<N> {
     }
 
     pub(super) fn first(&self) -> Option<Planned> {
-        self.places.iter().flatten().min_by_key(|(planned, order)| (planned.due, *order)).map(|(planned, _)| *planned)
+        self.places
+            .iter()
+            .flatten()
+            .min_by_key(|(planned, order)| (planned.due, *order))
+            .map(|(planned, _)| *planned)
     }
 
     /// Puts off the next of a piece.
     pub(super) fn put_off(&mut self, planned: &Planned, due: u64) {
-        let same = |other: &&mut Planned| other.piece == planned.piece && other.links == planned.links;
+        let same =
+            |other: &&mut Planned| other.piece == planned.piece && other.links == planned.links;
         if let Some(planned) = self.iter_mut().find(same) {
             planned.due = due;
         }
@@ -169,9 +187,15 @@ impl<const N: usize> Queue<N> {
 
     /// Takes out an item that is said, or cannot be; what is left of its piece is due at `again`.
     pub(super) fn said(&mut self, planned: &Planned, item: Item, again: u64) {
-        let same =
-            |other: &Planned| other.piece == planned.piece && other.links == planned.links && other.purpose == planned.purpose;
-        let found = self.places.iter_mut().find(|place| place.as_ref().is_some_and(|(other, _)| same(other)));
+        let same = |other: &Planned| {
+            other.piece == planned.piece
+                && other.links == planned.links
+                && other.purpose == planned.purpose
+        };
+        let found = self
+            .places
+            .iter_mut()
+            .find(|place| place.as_ref().is_some_and(|(other, _)| same(other)));
         if let Some(place) = found {
             *place = place.take().and_then(|(mut planned, order)| {
                 planned.due = again;

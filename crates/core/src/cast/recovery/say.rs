@@ -30,7 +30,12 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     ///
     /// # Errors
     /// Those of the store.
-    pub fn poll<S: Store>(&mut self, now: Now, store: &mut S, out: &mut [u8]) -> Result<Option<Transmit>, S::Error> {
+    pub fn poll<S: Store>(
+        &mut self,
+        now: Now,
+        store: &mut S,
+        out: &mut [u8],
+    ) -> Result<Option<Transmit>, S::Error> {
         self.advance(now);
         self.check_waiting(now, store)?;
         // Every turn ends something or puts it off, so that there are no more turns than there is memory for.
@@ -54,7 +59,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     pub fn next_due(&self) -> Option<u64> {
         let turn = self.turn().map_or(u64::MAX, |(due, _)| due);
         let head = if self.heads.is_empty() { u64::MAX } else { self.head_meter.ready() };
-        let certificate = if self.certificates.is_empty() { u64::MAX } else { self.certificate_meter.ready() };
+        let certificate =
+            if self.certificates.is_empty() { u64::MAX } else { self.certificate_meter.ready() };
         let due = turn.min(head).min(certificate);
         (due != u64::MAX).then(|| self.host_ms.saturating_add(due.saturating_sub(self.clock)))
     }
@@ -86,13 +92,19 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     }
 
     /// The next relay or answer.
-    fn say_planned<S: Store>(&mut self, answers: bool, store: &mut S, out: &mut [u8]) -> Result<Option<Transmit>, S::Error> {
+    fn say_planned<S: Store>(
+        &mut self,
+        answers: bool,
+        store: &mut S,
+        out: &mut [u8],
+    ) -> Result<Option<Transmit>, S::Error> {
         let planned = if answers { self.answers.first() } else { self.relays.first() };
         let Some(planned) = planned else { return Ok(None) };
         let item = planned.piece.next();
         if answers && !self.note_recent(item) {
             // What was answered lately fills the memory of it: this waits until there is a place.
-            let later = self.clock.saturating_add(u64::from(self.settings.timing.hold_off_ms.max(1)));
+            let later =
+                self.clock.saturating_add(u64::from(self.settings.timing.hold_off_ms.max(1)));
             self.answers.put_off(&planned, later);
             return Ok(None);
         }
@@ -115,7 +127,12 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
     }
 
     /// Writes the frame of an item; `None` if the store no longer has it, or it does not fit. And whether it is a chain whole.
-    fn write_item<S: Store>(&self, item: Item, store: &mut S, out: &mut [u8]) -> Result<(Option<usize>, bool), S::Error> {
+    fn write_item<S: Store>(
+        &self,
+        item: Item,
+        store: &mut S,
+        out: &mut [u8],
+    ) -> Result<(Option<usize>, bool), S::Error> {
         let mut start = [0; 24];
         let mut writer = Writer::new(&mut start);
         if let Item::Head(chain) = item
@@ -147,7 +164,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             return None;
         }
         followed.has_asked(clock, &pace, &mut self.draws);
-        let links = if followed.links.and(links).is_empty() { links } else { followed.links.and(links) };
+        let links =
+            if followed.links.and(links).is_empty() { links } else { followed.links.and(links) };
         let frame = CastFrame::Wanted { chain: followed.reference, block, wanted };
         transmit(&frame, links, Purpose::Request, out)
     }
@@ -168,7 +186,8 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             asked.attempts = asked.attempts.saturating_add(1);
         }
         let frame = CastFrame::Wanted { chain: asked.chain, block: 0, wanted: asked.wanted };
-        let links = if asked.chain == ANY_CHAIN { self.settings.links } else { LinkSet::one(asked.link) };
+        let links =
+            if asked.chain == ANY_CHAIN { self.settings.links } else { LinkSet::one(asked.link) };
         if asked.attempts >= UNKNOWN_ATTEMPTS || asked.ask.due == u64::MAX {
             *unknown = None;
         }
@@ -183,7 +202,12 @@ impl<const SENDERS: usize, const CHAINS: usize, const B: usize> Node<'_, SENDERS
             return None;
         }
         let (block, index) = followed.end();
-        transmit(&CastFrame::Holds { chain: followed.reference, block, index }, self.settings.links, Purpose::Advertisement, out)
+        transmit(
+            &CastFrame::Holds { chain: followed.reference, block, index },
+            self.settings.links,
+            Purpose::Advertisement,
+            out,
+        )
     }
 
     /// Whether an item may be answered now: it was not within the hold-off, and that it was can be remembered.
@@ -229,7 +253,12 @@ pub(super) const fn place_of(item: Item) -> Option<(ChainRef, u32, u64)> {
     }
 }
 
-fn transmit(frame: &CastFrame<'_>, links: LinkSet, purpose: Purpose, out: &mut [u8]) -> Option<Transmit> {
+fn transmit(
+    frame: &CastFrame<'_>,
+    links: LinkSet,
+    purpose: Purpose,
+    out: &mut [u8],
+) -> Option<Transmit> {
     let mut writer = Writer::new(out);
     frame.encode(&mut writer).ok()?;
     Some(Transmit { links, length: writer.position(), purpose })
@@ -242,7 +271,12 @@ fn copy(out: &mut [u8], at: usize, bytes: &[u8]) -> Option<usize> {
 }
 
 /// Appends what is kept, as a byte string; where that ends.
-fn append<S: Store>(store: &mut S, item: Item, out: &mut [u8], at: usize) -> Result<Option<usize>, S::Error> {
+fn append<S: Store>(
+    store: &mut S,
+    item: Item,
+    out: &mut [u8],
+    at: usize,
+) -> Result<Option<usize>, S::Error> {
     // The head of a byte string has up to five bytes, and how many is known when the string is there.
     const HEAD: usize = 5;
     let Some(room) = out.get_mut(at.saturating_add(HEAD)..) else { return Ok(None) };

@@ -101,8 +101,14 @@ impl Timing {
         advertise_ms: (15_000, 480_000),
     };
     /// Local networks of machines with an operating system. Whoever asks again because the answer was lost asks after the hold-off.
-    pub const LAN: Self =
-        Self { relay_ms: 5, request_ms: 10, reply_ms: 10, hold_off_ms: 5, quiet_ms: 500, advertise_ms: (1_000, 64_000) };
+    pub const LAN: Self = Self {
+        relay_ms: 5,
+        request_ms: 10,
+        reply_ms: 10,
+        hold_off_ms: 5,
+        quiet_ms: 500,
+        advertise_ms: (1_000, 64_000),
+    };
 }
 
 /// So much at once, and then one each so often.

@@ -40,7 +40,8 @@ pub trait Store {
     ///
     /// # Errors
     /// Those of the store.
-    fn fetch<'b>(&mut self, item: Item, out: &'b mut [u8]) -> Result<Option<&'b [u8]>, Self::Error>;
+    fn fetch<'b>(&mut self, item: Item, out: &'b mut [u8])
+    -> Result<Option<&'b [u8]>, Self::Error>;
 
     /// Whether exactly these bytes are kept.
     ///

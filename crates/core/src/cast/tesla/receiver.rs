@@ -170,9 +170,14 @@ pub struct Receiver<const ROWS: usize, const PLACES: usize, const BYTES: usize> 
     losses: Losses,
 }
 
-impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> fmt::Debug for Receiver<ROWS, PLACES, BYTES> {
+impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> fmt::Debug
+    for Receiver<ROWS, PLACES, BYTES>
+{
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Receiver").field("parameters", &self.parameters).field("losses", &self.losses).finish_non_exhaustive()
+        f.debug_struct("Receiver")
+            .field("parameters", &self.parameters)
+            .field("losses", &self.losses)
+            .finish_non_exhaustive()
     }
 }
 
@@ -183,13 +188,26 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
     /// [`ReceiverError`].
     pub fn new(parameters: Parameters, settings: Settings) -> Result<Self, ReceiverError> {
         let Schedule { interval_ms, delay, .. } = parameters.schedule;
-        let needed = settings.offset_ms.div_ceil(u64::from(interval_ms).max(1)).saturating_add(u64::from(delay) + 1);
+        let needed = settings
+            .offset_ms
+            .div_ceil(u64::from(interval_ms).max(1))
+            .saturating_add(u64::from(delay) + 1);
         if usize::try_from(needed).map_or(true, |needed| ROWS < needed) {
             return Err(ReceiverError::TooFewRows);
         }
-        let (reference, functions) = (parameters.schedule.reference(), Functions::new(&parameters.schedule));
+        let (reference, functions) =
+            (parameters.schedule.reference(), Functions::new(&parameters.schedule));
         let (rows, losses) = ([Row::FREE; ROWS], Losses::default());
-        Ok(Self { parameters, reference, functions, settings, random: settings.seed, spent: (None, 0), rows, losses })
+        Ok(Self {
+            parameters,
+            reference,
+            functions,
+            settings,
+            random: settings.seed,
+            spent: (None, 0),
+            rows,
+            losses,
+        })
     }
 
     /// The parameters with the newest known key: all that must be kept for a receiver that starts again. Packets that wait are lost with its
@@ -215,7 +233,9 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
             TeslaFrame::Packet { chain, interval, message, tag } => {
                 self.packet(now_ms, chain, interval, message, tag).map_err(FrameError::Packet)
             }
-            TeslaFrame::Key { chain, interval, key } => self.key(now_ms, chain, interval, &key).map_err(FrameError::Key),
+            TeslaFrame::Key { chain, interval, key } => {
+                self.key(now_ms, chain, interval, &key).map_err(FrameError::Key)
+            }
         }
     }
 
@@ -246,14 +266,21 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
         if interval <= self.parameters.committed {
             return Err(PacketError::NotSafe);
         }
-        let highest =
-            self.highest(now_ms).filter(|highest| u64::from(interval) <= *highest).ok_or(PacketError::FutureInterval)?;
+        let highest = self
+            .highest(now_ms)
+            .filter(|highest| u64::from(interval) <= *highest)
+            .ok_or(PacketError::FutureInterval)?;
         if highest >= u64::from(interval) + u64::from(schedule.delay) {
             return Err(PacketError::NotSafe);
         }
-        let length = u16::try_from(message.len()).ok().filter(|_| message.len() <= BYTES).ok_or(PacketError::MessageTooLong)?;
+        let length = u16::try_from(message.len())
+            .ok()
+            .filter(|_| message.len() <= BYTES)
+            .ok_or(PacketError::MessageTooLong)?;
         let row = self.row(interval).ok_or(PacketError::NoRoom)?;
-        let same = |place: &&Place<BYTES>| place.order.is_some() && place.tag == tag && place.message() == message;
+        let same = |place: &&Place<BYTES>| {
+            place.order.is_some() && place.tag == tag && place.message() == message
+        };
         if self.rows[row].places.iter().any(|place| same(&place)) {
             return Err(PacketError::Repeated);
         }
@@ -266,7 +293,9 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
             None => {
                 self.losses.no_room += 1;
                 // Each of the packets that came stays with the same chance, so that no flood gets its way by being first or last.
-                usize::try_from(random % u64::from(row.seen)).ok().and_then(|place| row.places.get_mut(place))
+                usize::try_from(random % u64::from(row.seen))
+                    .ok()
+                    .and_then(|place| row.places.get_mut(place))
             }
         };
         let place = place.ok_or(PacketError::NoRoom)?;
@@ -282,7 +311,13 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
     ///
     /// # Errors
     /// [`KeyError`]. But for `ClockTooFarOff`, nothing has changed but what is left of the budget.
-    pub fn key(&mut self, now_ms: u64, chain: ChainRef, interval: u32, key: &ChainKey) -> Result<(), KeyError> {
+    pub fn key(
+        &mut self,
+        now_ms: u64,
+        chain: ChainRef,
+        interval: u32,
+        key: &ChainKey,
+    ) -> Result<(), KeyError> {
         let Parameters { schedule, committed, key: known } = self.parameters;
         if chain != self.reference {
             return Err(KeyError::WrongChain);
@@ -291,7 +326,11 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
             return Err(KeyError::BeyondEnd);
         }
         if interval <= committed {
-            return Err(if interval == committed && *key == known { KeyError::Repeated } else { KeyError::OldKey });
+            return Err(if interval == committed && *key == known {
+                KeyError::Repeated
+            } else {
+                KeyError::OldKey
+            });
         }
         if interval - committed > self.settings.steps {
             return Err(KeyError::TooManySteps);
@@ -327,10 +366,15 @@ impl<const ROWS: usize, const PLACES: usize, const BYTES: usize> Receiver<ROWS, 
     /// key: where room is short, what was not taken is given up.
     pub fn take(&mut self) -> Option<Said<'_>> {
         let (row, place) = loop {
-            let proven = self.rows.iter().enumerate().filter_map(|(at, row)| Some((row.interval, at, row.key?)));
+            let proven = self
+                .rows
+                .iter()
+                .enumerate()
+                .filter_map(|(at, row)| Some((row.interval, at, row.key?)));
             let (interval, row, key) = proven.min()?;
             let places = self.rows[row].places.iter().enumerate();
-            let Some((_, place)) = places.filter_map(|(at, place)| Some((place.order?, at))).min() else {
+            let Some((_, place)) = places.filter_map(|(at, place)| Some((place.order?, at))).min()
+            else {
                 self.rows[row] = Row::FREE;
                 continue;
             };

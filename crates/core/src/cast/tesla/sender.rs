@@ -7,7 +7,9 @@ use core::fmt;
 
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-use super::{ChainKey, Functions, KEY, MAX_INTERVALS, MAX_MESSAGE, Parameters, Schedule, ScheduleError};
+use super::{
+    ChainKey, Functions, KEY, MAX_INTERVALS, MAX_MESSAGE, Parameters, Schedule, ScheduleError,
+};
 use crate::wire::cbor::{BufferTooSmall, Writer};
 use crate::wire::tesla::TeslaFrame;
 
@@ -85,7 +87,8 @@ impl KeyChain {
         for at in (1..=1 << chain.levels).rev() {
             if at > 1 && u32::is_power_of_two(at) {
                 let level = at.ilog2();
-                chain.pebbles[level as usize - 1] = Pebble { key: chain.key, at, destination: at, level };
+                chain.pebbles[level as usize - 1] =
+                    Pebble { key: chain.key, at, destination: at, level };
             }
             chain.key = chain.functions.before(at, &chain.key);
         }
@@ -118,10 +121,16 @@ impl KeyChain {
         }
         self.key = nearest.key;
         // It starts again from a pebble further away, to where it will be needed next.
-        let (destination, at) = (nearest.at + (2 << nearest.level), nearest.at + (3 << nearest.level));
-        let from = self.pebbles[..self.levels].iter().find(|pebble| pebble.at == at).map(|pebble| pebble.key);
+        let (destination, at) =
+            (nearest.at + (2 << nearest.level), nearest.at + (3 << nearest.level));
+        let from = self.pebbles[..self.levels]
+            .iter()
+            .find(|pebble| pebble.at == at)
+            .map(|pebble| pebble.key);
         self.pebbles[0] = match from {
-            Some(key) if destination < 1 << self.levels => Pebble { key, at, destination, level: nearest.level },
+            Some(key) if destination < 1 << self.levels => {
+                Pebble { key, at, destination, level: nearest.level }
+            }
             _ => Pebble { key: [0; KEY], at: DONE, destination: DONE, level: nearest.level },
         };
         // The one that is needed next first again: no two have the same destination.
@@ -142,7 +151,10 @@ pub struct Sender {
 
 impl fmt::Debug for Sender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sender").field("schedule", &self.schedule).field("interval", &self.keys.current).finish_non_exhaustive()
+        f.debug_struct("Sender")
+            .field("schedule", &self.schedule)
+            .field("interval", &self.keys.current)
+            .finish_non_exhaustive()
     }
 }
 
@@ -173,7 +185,9 @@ impl Sender {
     /// `ClockWentBack`, `LeapTooLong`.
     pub fn parameters_at(&mut self, now_ms: u64) -> Result<Parameters, SenderError> {
         let now = self.advance_to(now_ms)?;
-        let newest = now.saturating_sub(u64::from(self.schedule.delay) + 1).min(u64::from(self.schedule.last) - 1);
+        let newest = now
+            .saturating_sub(u64::from(self.schedule.delay) + 1)
+            .min(u64::from(self.schedule.last) - 1);
         let committed = u32::try_from(newest).unwrap_or(0);
         Ok(Parameters { schedule: self.schedule, committed, key: self.key_of(committed) })
     }
@@ -184,7 +198,12 @@ impl Sender {
     ///
     /// # Errors
     /// [`SenderError`].
-    pub fn packet<'o>(&mut self, now_ms: u64, message: &[u8], out: &'o mut [u8]) -> Result<&'o [u8], SenderError> {
+    pub fn packet<'o>(
+        &mut self,
+        now_ms: u64,
+        message: &[u8],
+        out: &'o mut [u8],
+    ) -> Result<&'o [u8], SenderError> {
         if message.len() > MAX_MESSAGE {
             return Err(SenderError::MessageTooLong);
         }
@@ -198,7 +217,8 @@ impl Sender {
         let interval = self.keys.current;
         let tag = self.keys.functions.tag(interval, &self.keys.key, message);
         let mut out = Writer::new(out);
-        TeslaFrame::Packet { chain: self.schedule.reference(), interval, message, tag }.encode(&mut out)?;
+        TeslaFrame::Packet { chain: self.schedule.reference(), interval, message, tag }
+            .encode(&mut out)?;
         Ok(out.finish())
     }
 
@@ -207,12 +227,19 @@ impl Sender {
     ///
     /// # Errors
     /// `ClockWentBack`, `LeapTooLong`, `BufferTooSmall`.
-    pub fn disclosure<'o>(&mut self, now_ms: u64, out: &'o mut [u8]) -> Result<Option<&'o [u8]>, SenderError> {
+    pub fn disclosure<'o>(
+        &mut self,
+        now_ms: u64,
+        out: &'o mut [u8],
+    ) -> Result<Option<&'o [u8]>, SenderError> {
         let now = self.advance_to(now_ms)?;
         let newest = now.saturating_sub(self.schedule.delay.into()).min(self.schedule.last.into());
-        let Some(interval) = u32::try_from(newest).ok().filter(|interval| *interval > 0) else { return Ok(None) };
+        let Some(interval) = u32::try_from(newest).ok().filter(|interval| *interval > 0) else {
+            return Ok(None);
+        };
         let mut out = Writer::new(out);
-        TeslaFrame::Key { chain: self.schedule.reference(), interval, key: self.key_of(interval) }.encode(&mut out)?;
+        TeslaFrame::Key { chain: self.schedule.reference(), interval, key: self.key_of(interval) }
+            .encode(&mut out)?;
         Ok(Some(out.finish()))
     }
 
@@ -250,7 +277,9 @@ impl Sender {
         if interval == 0 {
             return self.commitment;
         }
-        (interval + 1..=self.keys.current).rev().fold(self.keys.key, |key, at| self.keys.functions.before(at, &key))
+        (interval + 1..=self.keys.current)
+            .rev()
+            .fold(self.keys.key, |key, at| self.keys.functions.before(at, &key))
     }
 }
 
@@ -264,7 +293,11 @@ mod tests {
 
     fn functions() -> Functions {
         Functions::new(&Schedule {
-            id: ChainId { network: NetworkId([1; 8]), sender: DeviceId([2; 8]), number: ChainNumber(3) },
+            id: ChainId {
+                network: NetworkId([1; 8]),
+                sender: DeviceId([2; 8]),
+                number: ChainNumber(3),
+            },
             start_ms: 0,
             interval_ms: 1,
             delay: 1,
@@ -282,7 +315,11 @@ mod tests {
             }
             keys.reverse();
             let mut chain = KeyChain::new(functions(), last, [9; KEY]);
-            assert_eq!((chain.levels, chain.key), (levels as usize, keys[0]), "the commitment of {last}");
+            assert_eq!(
+                (chain.levels, chain.key),
+                (levels as usize, keys[0]),
+                "the commitment of {last}"
+            );
             let mut most = 0;
             for i in 1..=last {
                 let before = chain.steps;
@@ -291,13 +328,19 @@ mod tests {
                 most = most.max(chain.steps - before);
             }
             assert!(most <= u64::from(levels) + 1, "{most} steps for one key of {last}");
-            assert!(chain.steps <= u64::from(last) * u64::from(levels) / 2 + 1, "{} steps for all of {last}", chain.steps);
+            assert!(
+                chain.steps <= u64::from(last) * u64::from(levels) / 2 + 1,
+                "{} steps for all of {last}",
+                chain.steps
+            );
         }
     }
 
     #[test]
     fn a_chain_of_any_length_has_the_power_of_two_above_it_as_its_end() {
-        for (last, levels) in [(1, 1), (2, 1), (3, 2), (4, 2), (5, 3), (1000, 10), (1024, 10), (1025, 11)] {
+        for (last, levels) in
+            [(1, 1), (2, 1), (3, 2), (4, 2), (5, 3), (1000, 10), (1024, 10), (1025, 11)]
+        {
             assert_eq!(KeyChain::new(functions(), last, [9; KEY]).levels, levels, "{last}");
         }
         assert_eq!(PEBBLES, 20);

@@ -36,8 +36,16 @@ pub fn siblings<I: IntoIterator<Item = Sequence>>(n: u64, selected: I) -> Siblin
 
 /// The same of the leaves in `range` alone, while nobody knows how many more will follow: perfect subtrees only, which are subtrees of
 /// whatever the tree becomes.
-pub fn perfect<I: IntoIterator<Item = Sequence>>(range: Range<u64>, selected: I) -> Siblings<I::IntoIter> {
-    Siblings { n: u64::MAX, at: range.start, end: range.end, selected: selected.into_iter().peekable() }
+pub fn perfect<I: IntoIterator<Item = Sequence>>(
+    range: Range<u64>,
+    selected: I,
+) -> Siblings<I::IntoIter> {
+    Siblings {
+        n: u64::MAX,
+        at: range.start,
+        end: range.end,
+        selected: selected.into_iter().peekable(),
+    }
 }
 
 /// See [`siblings`] and [`perfect`].

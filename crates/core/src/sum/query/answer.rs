@@ -121,12 +121,16 @@ impl<'a> Plan<'a> {
             match slot.kind {
                 SlotKind::Count => count = total,
                 // Both terms are below 2^96.
-                SlotKind::Sum => sums.sum = total as i128 + i128::from(slot.shift) * i128::from(participants),
+                SlotKind::Sum => {
+                    sums.sum = total as i128 + i128::from(slot.shift) * i128::from(participants)
+                }
                 SlotKind::SumOfSquares => {
                     // A sum whose square does not fit 128 bits has a square above count * total, which does.
                     let square = sums.sum.unsigned_abs().checked_pow(2);
                     let spread = square.and_then(|square| (count * total).checked_sub(square));
-                    sums.spread = spread.filter(|_| total <= slot.vmax * count).ok_or(AnswerError::Inconsistent)?;
+                    sums.spread = spread
+                        .filter(|_| total <= slot.vmax * count)
+                        .ok_or(AnswerError::Inconsistent)?;
                 }
             }
         }

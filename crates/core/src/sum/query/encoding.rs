@@ -28,9 +28,11 @@ impl<'a> Plan<'a> {
         out.array(self.predicate.len() as u64)?;
         for step in self.predicate.iter() {
             match *step {
-                Step::Compare(column, Interval { low, high }) => {
-                    out.array(3)?.uint(column)?.optional(low, Writer::int)?.optional(high, Writer::int)?
-                }
+                Step::Compare(column, Interval { low, high }) => out
+                    .array(3)?
+                    .uint(column)?
+                    .optional(low, Writer::int)?
+                    .optional(high, Writer::int)?,
                 Step::Not => out.uint(0u8)?,
                 Step::Join(Join::And, operands) => out.uint(operands)?,
                 Step::Join(Join::Or, operands) => out.int(-i64::from(operands))?,
@@ -59,7 +61,8 @@ impl<'a> Plan<'a> {
     /// Whether a query's text gives this plan.
     fn is_canonical(&self) -> bool {
         let unique = |at: usize, item: &Item| {
-            !self.items[..at].contains(item) && (item.column.is_some() || item.aggregate == Aggregate::Count)
+            !self.items[..at].contains(item)
+                && (item.column.is_some() || item.aggregate == Aggregate::Count)
         };
         !self.items.is_empty()
             && self.items.iter().enumerate().all(|(at, item)| unique(at, item))
@@ -70,7 +73,9 @@ impl<'a> Plan<'a> {
     }
 
     fn has_sense(&self, at: usize, column: &Column<'a>) -> bool {
-        let sums = |item: &Item| item.aggregate != Aggregate::Count && item.column.map(usize::from) == Some(at);
+        let sums = |item: &Item| {
+            item.aggregate != Aggregate::Count && item.column.map(usize::from) == Some(at)
+        };
         check_words(column.name, "").is_ok()
             && column.divisor != 0
             && self.columns[..at].iter().all(|before| before.name != column.name)
@@ -80,8 +85,9 @@ impl<'a> Plan<'a> {
 
     fn columns_are_by_first_mention(&self) -> bool {
         let items = self.items.iter().filter_map(|item| item.column);
-        let steps =
-            self.predicate.iter().filter_map(|step| if let Step::Compare(column, _) = step { Some(*column) } else { None });
+        let steps = self.predicate.iter().filter_map(|step| {
+            if let Step::Compare(column, _) = step { Some(*column) } else { None }
+        });
         let mentioned = items.chain(steps).map(usize::from).try_fold(0, |mentioned, at| match at {
             _ if at < mentioned => Some(mentioned),
             _ if at == mentioned => Some(mentioned + 1),
@@ -104,7 +110,8 @@ fn list<'a, T: Copy + Default, const N: usize>(
 
 fn item(reader: &mut Reader<'_>) -> Result<Item, DecodeError> {
     reader.array(2)?;
-    let aggregate = Aggregate::ALL.get(reader.uint::<usize>()?).copied().ok_or(DecodeError::FieldOutOfRange)?;
+    let aggregate =
+        Aggregate::ALL.get(reader.uint::<usize>()?).copied().ok_or(DecodeError::FieldOutOfRange)?;
     Ok(Item { aggregate, column: reader.optional(Reader::uint)? })
 }
 
@@ -123,7 +130,10 @@ fn step(reader: &mut Reader<'_>) -> Result<Step, DecodeError> {
     if reader.at_array() {
         reader.array(3)?;
         let column = reader.uint()?;
-        return Ok(Step::Compare(column, Interval { low: reader.optional(Reader::i64)?, high: reader.optional(Reader::i64)? }));
+        return Ok(Step::Compare(
+            column,
+            Interval { low: reader.optional(Reader::i64)?, high: reader.optional(Reader::i64)? },
+        ));
     }
     let number = reader.i64()?;
     let operands = u8::try_from(number.unsigned_abs()).map_err(|_| DecodeError::FieldOutOfRange)?;

@@ -42,7 +42,8 @@ impl Token<'_> {
 }
 
 /// Words that name no column unless they are quoted: each could stand where a column may.
-const RESERVED: [&str; 9] = ["SELECT", "FROM", "WHERE", "EPOCH", "DURATION", "AND", "OR", "NOT", "BETWEEN"];
+const RESERVED: [&str; 9] =
+    ["SELECT", "FROM", "WHERE", "EPOCH", "DURATION", "AND", "OR", "NOT", "BETWEEN"];
 
 /// Whether a word is one of the language's own.
 pub(super) fn is_reserved(word: &str) -> bool {
@@ -88,7 +89,11 @@ impl<'a> Lexer<'a> {
         let run = |continues: fn(char) -> bool| rest.find(|c| !continues(c)).unwrap_or(rest.len());
         let (kind, length) = match first {
             '"' | '\'' => {
-                let length = quoted(rest, first).ok_or(QueryError::at(self.text, start, Mistake::Unterminated))?;
+                let length = quoted(rest, first).ok_or(QueryError::at(
+                    self.text,
+                    start,
+                    Mistake::Unterminated,
+                ))?;
                 (if first == '"' { Kind::Quoted } else { Kind::Text }, length)
             }
             '0'..='9' => (Kind::Number, number(rest)),

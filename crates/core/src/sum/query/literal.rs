@@ -24,7 +24,10 @@ impl<'a> Literal<'a> {
         }
         let places = u32::try_from(fraction.len()).ok()?;
         // Digits only, and fewer than 39 of them: below 2^127.
-        let mantissa = whole.bytes().chain(fraction.bytes()).fold(0, |value, digit| value * 10 + u128::from(digit - b'0'));
+        let mantissa = whole
+            .bytes()
+            .chain(fraction.bytes())
+            .fold(0, |value, digit| value * 10 + u128::from(digit - b'0'));
         Some(Self { negative, mantissa, places, text, start })
     }
 

@@ -153,10 +153,15 @@ struct Shown<'a>(&'a str);
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const LONGEST: usize = 64;
-        let (whole, rest) = self.0.char_indices().nth(LONGEST).map_or((self.0, ""), |(at, _)| self.0.split_at(at));
+        let (whole, rest) =
+            self.0.char_indices().nth(LONGEST).map_or((self.0, ""), |(at, _)| self.0.split_at(at));
         // Quotes stay as they are: they may be what is wrong.
         for c in whole.chars() {
-            if matches!(c, '"' | '\'') { write!(f, "{c}")? } else { write!(f, "{}", c.escape_debug())? }
+            if matches!(c, '"' | '\'') {
+                write!(f, "{c}")?
+            } else {
+                write!(f, "{}", c.escape_debug())?
+            }
         }
         f.write_str(if rest.is_empty() { "" } else { "..." })
     }

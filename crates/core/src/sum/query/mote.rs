@@ -34,9 +34,15 @@ impl fmt::Display for BindError<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.name())?;
         match self {
-            Self::UnknownColumn(name) => write!(f, "the query asks for {}, which these records do not have", Name(name)),
-            Self::NotExact(name) => write!(f, "{} is no scaled integer in these records", Name(name)),
-            Self::DivisorMismatch(name) => write!(f, "{} has another divisor in these records than in the query", Name(name)),
+            Self::UnknownColumn(name) => {
+                write!(f, "the query asks for {}, which these records do not have", Name(name))
+            }
+            Self::NotExact(name) => {
+                write!(f, "{} is no scaled integer in these records", Name(name))
+            }
+            Self::DivisorMismatch(name) => {
+                write!(f, "{} has another divisor in these records than in the query", Name(name))
+            }
         }
     }
 }
@@ -125,9 +131,17 @@ impl<'a> Bound<'_, 'a> {
     ///
     /// # Errors
     /// [`ContributionError`]; then nothing that was written may be sent.
-    pub fn contribution(&self, record: Option<&[u8]>, slots: &mut [u128]) -> Result<usize, ContributionError<'a>> {
+    pub fn contribution(
+        &self,
+        record: Option<&[u8]>,
+        slots: &mut [u128],
+    ) -> Result<usize, ContributionError<'a>> {
         let matching = match record {
-            Some(record) if holds(&self.plan.predicate, |column| self.numerator(column, record))? => Some(record),
+            Some(record)
+                if holds(&self.plan.predicate, |column| self.numerator(column, record))? =>
+            {
+                Some(record)
+            }
             _ => None,
         };
         let mut count = 0;

@@ -10,7 +10,8 @@ use super::{Aggregate, Column, EPOCH_MS, Item, MAX_DEPTH, MAX_TEXT, Plan};
 use crate::schema::{Field, FieldType, Schema};
 
 /// Milliseconds of the units of a duration, the longest first.
-pub(super) const UNITS: [(&str, u32); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
+pub(super) const UNITS: [(&str, u32); 5] =
+    [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
 
 /// Reads the text of a query.
 pub(super) fn parse<'a>(text: &'a str, schema: &Schema<'a>) -> Result<Plan<'a>, QueryError<'a>> {
@@ -69,7 +70,11 @@ impl<'a> Parser<'a> {
         }
         self.word("DURATION")?;
         self.duration()?;
-        if self.token.kind == Kind::End { Ok(()) } else { Err(self.unexpected("the end of the query")) }
+        if self.token.kind == Kind::End {
+            Ok(())
+        } else {
+            Err(self.unexpected("the end of the query"))
+        }
     }
 
     /// `AGGREGATE(column)` or `COUNT(*)`.
@@ -192,7 +197,10 @@ impl<'a> Parser<'a> {
                 let low = self.literal()?;
                 self.word("AND")?;
                 let high = self.literal()?;
-                let (low, high) = (self.bound(low, low.ceil(field.divisor))?, self.bound(high, high.floor(field.divisor))?);
+                let (low, high) = (
+                    self.bound(low, low.ceil(field.divisor))?,
+                    self.bound(high, high.floor(field.divisor))?,
+                );
                 (index, Interval::between(low, high), false)
             } else {
                 let sign = self.comparison_sign("<, <=, >, >=, =, != or BETWEEN")?;
@@ -205,7 +213,12 @@ impl<'a> Parser<'a> {
     }
 
     /// The numerators for which `column sign literal` holds, or for `!=` those for which it does not.
-    fn interval(&self, literal: Literal<'a>, sign: &str, field: &Field<'a>) -> Result<Interval, QueryError<'a>> {
+    fn interval(
+        &self,
+        literal: Literal<'a>,
+        sign: &str,
+        field: &Field<'a>,
+    ) -> Result<Interval, QueryError<'a>> {
         let (floor, ceil) = (literal.floor(field.divisor), literal.ceil(field.divisor));
         let low = |bound| Ok(Interval { low: Some(self.bound(literal, bound)?), high: None });
         let high = |bound| Ok(Interval { low: None, high: Some(self.bound(literal, bound)?) });
@@ -222,11 +235,15 @@ impl<'a> Parser<'a> {
     /// A bound that fits the numerators of a plan.
     fn bound(&self, literal: Literal<'a>, bound: Option<i128>) -> Result<i64, QueryError<'a>> {
         let mistake = Mistake::NumberOutOfRange(literal.text);
-        bound.and_then(|bound| i64::try_from(bound).ok()).ok_or_else(|| QueryError::at(self.lexer.text(), literal.start, mistake))
+        bound
+            .and_then(|bound| i64::try_from(bound).ok())
+            .ok_or_else(|| QueryError::at(self.lexer.text(), literal.start, mistake))
     }
 
     fn at_literal(&self) -> bool {
-        matches!(self.token.kind, Kind::Number | Kind::Text) || self.token.is_sign("-") || self.token.is_sign("+")
+        matches!(self.token.kind, Kind::Number | Kind::Text)
+            || self.token.is_sign("-")
+            || self.token.is_sign("+")
     }
 
     /// A decimal number, perhaps with a sign.
@@ -263,16 +280,22 @@ impl<'a> Parser<'a> {
             Kind::Word if !is_reserved(token.text) => self.schema.field(token.text),
             Kind::Quoted => self.schema.fields().find(|field| is_quoted(field.name, token.text)),
             Kind::Word if self.schema.field(token.text).is_some() => {
-                return Err(self.unexpected("the name of a column, in double quotes since it is a word of the language"));
+                return Err(self.unexpected(
+                    "the name of a column, in double quotes since it is a word of the language",
+                ));
             }
             _ => return Err(self.unexpected(expected)),
         };
         if self.schema.record_size().is_none() {
             return Err(self.mistake(Mistake::NoColumns));
         }
-        let field = field.ok_or_else(|| self.mistake(Mistake::UnknownColumn { name: token.text, schema: self.schema }))?;
+        let field = field.ok_or_else(|| {
+            self.mistake(Mistake::UnknownColumn { name: token.text, schema: self.schema })
+        })?;
         match field.kind {
-            FieldType::F32 | FieldType::F64 => return Err(self.mistake(Mistake::FloatColumn(token.text))),
+            FieldType::F32 | FieldType::F64 => {
+                return Err(self.mistake(Mistake::FloatColumn(token.text)));
+            }
             FieldType::Time => return Err(self.mistake(Mistake::TimeColumn(token.text))),
             _ => {}
         }
@@ -280,7 +303,10 @@ impl<'a> Parser<'a> {
             Some(index) => index,
             None => {
                 let column = Column { name: field.name, divisor: field.divisor, range: None };
-                self.plan.columns.push(column).map_err(|Full| self.mistake(Mistake::TooManyColumns))?
+                self.plan
+                    .columns
+                    .push(column)
+                    .map_err(|Full| self.mistake(Mistake::TooManyColumns))?
             }
         };
         self.advance()?;
@@ -297,12 +323,15 @@ impl<'a> Parser<'a> {
             return Err(self.unexpected("a whole number and its unit, such as 30s"));
         }
         self.advance()?;
-        let out_of_range = || QueryError::at(self.lexer.text(), start.start, Mistake::DurationOutOfRange);
+        let out_of_range =
+            || QueryError::at(self.lexer.text(), start.start, Mistake::DurationOutOfRange);
         // Of nothing, the unit does not matter.
-        let count: u32 = start.text.parse().ok().filter(|&count| count > 0).ok_or_else(out_of_range)?;
+        let count: u32 =
+            start.text.parse().ok().filter(|&count| count > 0).ok_or_else(out_of_range)?;
         let unit = UNITS.iter().find(|(name, _)| self.token.is_word(name));
         let &(_, unit) = unit.ok_or_else(|| self.unexpected("a unit of time: ms, s, m, h or d"))?;
-        let ms = count.checked_mul(unit).filter(|ms| EPOCH_MS.contains(ms)).ok_or_else(out_of_range)?;
+        let ms =
+            count.checked_mul(unit).filter(|ms| EPOCH_MS.contains(ms)).ok_or_else(out_of_range)?;
         self.plan.epoch_ms = ms;
         self.advance()
     }
@@ -361,9 +390,15 @@ fn is_quoted(name: &str, quoted: &str) -> bool {
 /// The numerators that a field can hold, of those that a plan can name.
 fn numerators(field: &Field<'_>) -> (i64, i64) {
     let bits = 8 * u32::try_from(field.kind.size()).unwrap_or(8);
-    let signed = matches!(field.kind, FieldType::I8 | FieldType::I16 | FieldType::I32 | FieldType::I64);
-    let (low, high) = if signed { (-(1i128 << (bits - 1)), (1 << (bits - 1)) - 1) } else { (0, (1 << bits) - 1) };
+    let signed =
+        matches!(field.kind, FieldType::I8 | FieldType::I16 | FieldType::I32 | FieldType::I64);
+    let (low, high) =
+        if signed { (-(1i128 << (bits - 1)), (1 << (bits - 1)) - 1) } else { (0, (1 << bits) - 1) };
     // Beyond 64 bits with sign lie only those that a mote refuses to answer with.
-    let clamped = |raw: i128| (raw + i128::from(field.offset)).clamp(i64::MIN.into(), i64::MAX.into());
-    (i64::try_from(clamped(low)).unwrap_or(i64::MIN), i64::try_from(clamped(high)).unwrap_or(i64::MAX))
+    let clamped =
+        |raw: i128| (raw + i128::from(field.offset)).clamp(i64::MIN.into(), i64::MAX.into());
+    (
+        i64::try_from(clamped(low)).unwrap_or(i64::MIN),
+        i64::try_from(clamped(high)).unwrap_or(i64::MAX),
+    )
 }

@@ -35,7 +35,8 @@ impl Interval {
     }
 
     fn contains(self, numerator: i128) -> bool {
-        self.low.is_none_or(|low| numerator >= low.into()) && self.high.is_none_or(|high| numerator <= high.into())
+        self.low.is_none_or(|low| numerator >= low.into())
+            && self.high.is_none_or(|high| numerator <= high.into())
     }
 }
 
@@ -76,7 +77,8 @@ pub(super) fn is_canonical(steps: &[Step]) -> bool {
         let Some(left) = usize::checked_sub(count, taken) else { return false };
         let operands = &waiting[left..count];
         let depth = operands.iter().map(|&(_, depth)| depth + 1).max().unwrap_or(0);
-        if depth > MAX_DEPTH || (join.is_some() && operands.iter().any(|&(inner, _)| inner == join)) {
+        if depth > MAX_DEPTH || (join.is_some() && operands.iter().any(|&(inner, _)| inner == join))
+        {
             return false;
         }
         waiting[left] = (join, depth);
@@ -86,16 +88,22 @@ pub(super) fn is_canonical(steps: &[Step]) -> bool {
 }
 
 /// Whether a reading, given by the numerators of its columns, is let through.
-pub(super) fn holds<E>(steps: &[Step], mut numerator: impl FnMut(u8) -> Result<i128, E>) -> Result<bool, E> {
+pub(super) fn holds<E>(
+    steps: &[Step],
+    mut numerator: impl FnMut(u8) -> Result<i128, E>,
+) -> Result<bool, E> {
     // One truth a bit, the last one lowest: at most MAX_STEPS of them, which is half of the word.
     let mut truths = 1u64;
     for &step in steps {
         match step {
-            Step::Compare(column, interval) => truths = truths << 1 | u64::from(interval.contains(numerator(column)?)),
+            Step::Compare(column, interval) => {
+                truths = truths << 1 | u64::from(interval.contains(numerator(column)?))
+            }
             Step::Not => truths ^= 1,
             Step::Join(join, operands) => {
                 let mask = (1 << operands) - 1;
-                let truth = if join == Join::And { truths & mask == mask } else { truths & mask != 0 };
+                let truth =
+                    if join == Join::And { truths & mask == mask } else { truths & mask != 0 };
                 truths = truths >> operands << 1 | u64::from(truth);
             }
         }
@@ -113,10 +121,12 @@ impl fmt::Display for Shown<'_, '_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.steps.split_last() {
             None => Ok(()),
-            Some((Step::Compare(column, interval), _)) => match self.columns.get(usize::from(*column)) {
-                Some(column) => show_comparison(f, column, *interval),
-                None => Err(fmt::Error),
-            },
+            Some((Step::Compare(column, interval), _)) => {
+                match self.columns.get(usize::from(*column)) {
+                    Some(column) => show_comparison(f, column, *interval),
+                    None => Err(fmt::Error),
+                }
+            }
             Some((Step::Not, operand)) => {
                 f.write_str("NOT ")?;
                 self.operand(f, operand, true)
@@ -144,7 +154,12 @@ impl fmt::Display for Shown<'_, '_> {
 
 impl Shown<'_, '_> {
     /// An operand; in parentheses if it would come apart without: an OR of an AND, and any of the two of a NOT.
-    fn operand(&self, f: &mut fmt::Formatter<'_>, steps: &[Step], binds_tighter: bool) -> fmt::Result {
+    fn operand(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        steps: &[Step],
+        binds_tighter: bool,
+    ) -> fmt::Result {
         let operand = Shown { steps, columns: self.columns };
         match steps.last() {
             Some(Step::Join(..)) if binds_tighter => write!(f, "({operand})"),
@@ -173,21 +188,33 @@ fn start_of_last(steps: &[Step]) -> usize {
 /// Digits after the point that keep two numerators apart on every scale, since a divisor is below 2^32.
 const ENOUGH_PLACES: u32 = 10;
 
-fn show_comparison(f: &mut fmt::Formatter<'_>, column: &Column<'_>, interval: Interval) -> fmt::Result {
+fn show_comparison(
+    f: &mut fmt::Formatter<'_>,
+    column: &Column<'_>,
+    interval: Interval,
+) -> fmt::Result {
     let name = Name(column.name);
-    let exact = Decimal { numerator: 0, divisor: column.divisor }.places().filter(|&places| places <= ENOUGH_PLACES);
+    let exact = Decimal { numerator: 0, divisor: column.divisor }
+        .places()
+        .filter(|&places| places <= ENOUGH_PLACES);
     let places = exact.unwrap_or(ENOUGH_PLACES);
     // Where the digits are not exact, the lowest value is shown too low and the highest too high, each by less than one numerator: they
     // read back as the same.
     let scaled = |numerator: i64| i128::from(numerator) * 10i128.pow(places);
-    let low = |numerator| FixedPoint::from_digits(scaled(numerator).div_euclid(column.divisor.into()), places);
-    let high = |numerator| FixedPoint::from_digits(-(-scaled(numerator)).div_euclid(column.divisor.into()), places);
+    let low = |numerator| {
+        FixedPoint::from_digits(scaled(numerator).div_euclid(column.divisor.into()), places)
+    };
+    let high = |numerator| {
+        FixedPoint::from_digits(-(-scaled(numerator)).div_euclid(column.divisor.into()), places)
+    };
     match (interval.low, interval.high) {
         (None, None) => Err(fmt::Error),
         (Some(least), None) => write!(f, "{name} >= {}", low(least)),
         (None, Some(most)) => write!(f, "{name} <= {}", high(most)),
         (Some(_), Some(_)) if interval == Interval::EMPTY => write!(f, "{name} BETWEEN 1 AND 0"),
-        (Some(least), Some(most)) if least == most && exact.is_some() => write!(f, "{name} = {}", low(least)),
+        (Some(least), Some(most)) if least == most && exact.is_some() => {
+            write!(f, "{name} = {}", low(least))
+        }
         (Some(least), Some(most)) => write!(f, "{name} BETWEEN {} AND {}", low(least), high(most)),
     }
 }

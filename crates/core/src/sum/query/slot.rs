@@ -82,12 +82,22 @@ impl<'a> Plan<'a> {
     /// summed, and its sum of squares if variance or standard deviation is asked for.
     pub fn slots(&self) -> impl Iterator<Item = Slot<'a>> + Clone {
         let counts = self.items.iter().any(|item| item.aggregate != Aggregate::Sum);
-        let count = counts.then_some(Slot { kind: SlotKind::Count, column: None, vmax: 1, shift: 0, at: 0 });
+        let count = counts.then_some(Slot {
+            kind: SlotKind::Count,
+            column: None,
+            vmax: 1,
+            shift: 0,
+            at: 0,
+        });
         count.into_iter().chain((0..).zip(self.columns.iter()).flat_map(|(at, column)| {
             let slots = column.range.map(|(low, high)| {
                 let shift = low.min(0);
-                let squares = self.items.iter().any(|item| item.column == Some(at) && item.aggregate.takes_squares());
-                let slot = |kind, vmax, shift| Slot { kind, column: Some(column.name), vmax, shift, at };
+                let squares = self
+                    .items
+                    .iter()
+                    .any(|item| item.column == Some(at) && item.aggregate.takes_squares());
+                let slot =
+                    |kind, vmax, shift| Slot { kind, column: Some(column.name), vmax, shift, at };
                 let sum = slot(SlotKind::Sum, u128::from(high.max(0).abs_diff(shift)), shift);
                 let greatest = u128::from(low.unsigned_abs().max(high.unsigned_abs()));
                 (sum, squares.then(|| slot(SlotKind::SumOfSquares, greatest * greatest, 0)))
@@ -101,7 +111,9 @@ impl<'a> Plan<'a> {
     /// # Errors
     /// [`Overflow`]: the first slot that they do not fit.
     pub fn check_capacity(&self, sources: u32) -> Result<(), Overflow<'a>> {
-        let fits = |slot: &Slot<'_>| (slot.vmax + 1).checked_mul(sources.into()).is_some_and(|most| most < CAPACITY);
+        let fits = |slot: &Slot<'_>| {
+            (slot.vmax + 1).checked_mul(sources.into()).is_some_and(|most| most < CAPACITY)
+        };
         match self.slots().find(|slot| !fits(slot)) {
             Some(slot) => Err(Overflow { slot, sources }),
             None => Ok(()),

@@ -40,8 +40,10 @@ impl<'a> Refusal<'a> {
         let mut reader = Reader::new(opened(frame, key, Direction::Down)?)?;
         reader.array(5)?;
         let (kind, to) = (reader.u64()?, DeviceId(reader.fixed()?));
-        let (index, is_final, name) = (SealIndex(reader.uint()?), reader.uint::<u8>()?, reader.text()?);
-        let is_name = (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        let (index, is_final, name) =
+            (SealIndex(reader.uint()?), reader.uint::<u8>()?, reader.text()?);
+        let is_name = (1..=MAX_NAME).contains(&name.len())
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric());
         if kind != 17 || to != device || is_final > 1 || !is_name {
             return Err(FrameError::Malformed);
         }
@@ -52,9 +54,19 @@ impl<'a> Refusal<'a> {
     ///
     /// # Errors
     /// [`BufferTooSmall`]; [`MAX_REFUSAL`] bytes suffice for a name that is opened.
-    pub fn close<'o>(&self, device: DeviceId, key: &LinkKey, out: &'o mut [u8]) -> Result<&'o [u8], BufferTooSmall> {
+    pub fn close<'o>(
+        &self,
+        device: DeviceId,
+        key: &LinkKey,
+        out: &'o mut [u8],
+    ) -> Result<&'o [u8], BufferTooSmall> {
         let mut out = Writer::new(out);
-        out.array(5)?.uint(17u8)?.bytes(&device.0)?.uint(self.index.0)?.uint(u8::from(self.is_final))?.text(self.name)?;
+        out.array(5)?
+            .uint(17u8)?
+            .bytes(&device.0)?
+            .uint(self.index.0)?
+            .uint(u8::from(self.is_final))?
+            .text(self.name)?;
         closed(out, key, Direction::Down)
     }
 }

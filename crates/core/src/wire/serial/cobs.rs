@@ -38,7 +38,11 @@ impl Stuffer {
                 Some(0)
             }
             Next::Code => {
-                let run = rest.iter().take(LONGEST_RUN).position(|byte| *byte == 0).unwrap_or(rest.len().min(LONGEST_RUN));
+                let run = rest
+                    .iter()
+                    .take(LONGEST_RUN)
+                    .position(|byte| *byte == 0)
+                    .unwrap_or(rest.len().min(LONGEST_RUN));
                 self.next = self.after(packet, run, run == LONGEST_RUN);
                 u8::try_from(run + 1).ok()
             }
@@ -90,7 +94,14 @@ pub struct Unstuffer<const N: usize> {
 
 impl<const N: usize> Default for Unstuffer<N> {
     fn default() -> Self {
-        Self { packet: [0; N], length: 0, left: 0, is_zero_due: false, is_too_long: false, is_begun: false }
+        Self {
+            packet: [0; N],
+            length: 0,
+            left: 0,
+            is_zero_due: false,
+            is_too_long: false,
+            is_begun: false,
+        }
     }
 }
 
@@ -108,7 +119,8 @@ impl<const N: usize> Unstuffer<N> {
                 (_, _, 0) => Some(Ok(self.length)),
                 _ => Some(Err(PacketError::Malformed)),
             };
-            (self.left, self.is_zero_due, self.is_too_long, self.is_begun) = (0, false, false, false);
+            (self.left, self.is_zero_due, self.is_too_long, self.is_begun) =
+                (0, false, false, false);
             return ended;
         }
         if !self.is_begun {

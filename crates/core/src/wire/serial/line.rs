@@ -249,9 +249,15 @@ impl<const RX: usize, const TX: usize> Line<RX, TX> {
         if (hello.device == Side::Gateway.id()) == (self.side == Side::Gateway) {
             return Some(self.drop_packet(PacketError::SameSide));
         }
-        let peer =
-            Peer { device: hello.device, session: hello.session, longest_body: usize::from(hello.longest_body).min(MAX_BODY) };
-        if self.peer.is_none_or(|known| (known.session, known.device) != (peer.session, peer.device)) {
+        let peer = Peer {
+            device: hello.device,
+            session: hello.session,
+            longest_body: usize::from(hello.longest_body).min(MAX_BODY),
+        };
+        if self
+            .peer
+            .is_none_or(|known| (known.session, known.device) != (peer.session, peer.device))
+        {
             // A number under which the line was open is never used with another one of the other end's.
             if self.is_open {
                 self.forget();
@@ -271,7 +277,8 @@ impl<const RX: usize, const TX: usize> Line<RX, TX> {
     /// Begins a session: nothing of what was heard counts any more, and what was sent and not acknowledged is lost.
     fn forget(&mut self) {
         // The lower half counts sessions of one start: at a thousand a second, for 49 days of nothing else.
-        self.session = self.session & !0xffff_ffff | u64::from((self.session as u32).wrapping_add(1));
+        self.session =
+            self.session & !0xffff_ffff | u64::from((self.session as u32).wrapping_add(1));
         self.is_open = false;
         self.peer = None;
         (self.expected, self.number) = (0, 0);
@@ -306,7 +313,10 @@ impl<const RX: usize, const TX: usize> Line<RX, TX> {
         let at = |number| Binding { sender: peer.session, receiver: self.session, number };
         let before = self.expected.wrapping_sub(1);
         let packet = self.incoming.packet();
-        if self.expected > 0 && packet.get(1) == Some(&at(before).sequence()) && at(before).open(packet).is_ok() {
+        if self.expected > 0
+            && packet.get(1) == Some(&at(before).sequence())
+            && at(before).open(packet).is_ok()
+        {
             count(&mut self.counters.heard_again);
             self.acknowledge = Some(before);
             return None;
@@ -335,7 +345,9 @@ impl<const RX: usize, const TX: usize> Line<RX, TX> {
         let packet = *packet;
         let byte = match packet {
             Packet::Body { length } => stuffer.next(self.body.get(..length).unwrap_or_default()),
-            Packet::Acknowledgement => stuffer.next(self.control.get(..OVERHEAD).unwrap_or_default()),
+            Packet::Acknowledgement => {
+                stuffer.next(self.control.get(..OVERHEAD).unwrap_or_default())
+            }
             Packet::Hello => stuffer.next(&self.control),
         };
         if stuffer.is_done() {
@@ -378,13 +390,19 @@ impl<const RX: usize, const TX: usize> Line<RX, TX> {
             self.going_out = Some((Packet::Hello, Stuffer::default()));
             return;
         }
-        let (Some(outgoing), Some(peer), true) = (&mut self.outgoing, self.peer, self.is_open) else { return };
+        let (Some(outgoing), Some(peer), true) = (&mut self.outgoing, self.peer, self.is_open)
+        else {
+            return;
+        };
         if outgoing.due_ms > now_ms {
             return;
         }
         let binding = Binding { sender: self.session, receiver: peer.session, number: self.number };
         let is_short_enough = outgoing.length <= peer.longest_body;
-        match binding.close(outgoing.channel as u8, outgoing.length, &mut self.body).filter(|_| is_short_enough) {
+        match binding
+            .close(outgoing.channel as u8, outgoing.length, &mut self.body)
+            .filter(|_| is_short_enough)
+        {
             Some(length) => {
                 if outgoing.tries > 0 {
                     count(&mut self.counters.repeated);

@@ -85,7 +85,11 @@ impl Binding {
     pub fn open<'p>(&self, packet: &'p [u8]) -> Result<&'p [u8], PacketError> {
         let (front, checksum) = packet.split_last_chunk::<4>().ok_or(PacketError::Malformed)?;
         let [kind, sequence, body @ ..] = front else { return Err(PacketError::Malformed) };
-        let is_body_right = if *kind == ACK { body.is_empty() } else { Channel::of(*kind).is_some() && body.len() <= MAX_BODY };
+        let is_body_right = if *kind == ACK {
+            body.is_empty()
+        } else {
+            Channel::of(*kind).is_some() && body.len() <= MAX_BODY
+        };
         if !is_body_right {
             return Err(PacketError::Malformed);
         }
@@ -146,7 +150,9 @@ impl Hello {
             return Err(PacketError::UnsupportedVersion);
         }
         let rest: &[u8; HELLO_BODY - 1] = rest.try_into().map_err(|_| PacketError::Malformed)?;
-        let number = |from: usize| rest[from..from + 8].iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
+        let number = |from: usize| {
+            rest[from..from + 8].iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
+        };
         let hello = Self {
             is_open: rest[0] == 1,
             longest_body: u16::from_be_bytes([rest[1], rest[2]]),

@@ -14,7 +14,8 @@ use moteseal_core::signature::Algorithm;
 
 /// Lengths of sequences that the paper averages over.
 const LENGTHS: [u32; 5] = [20, 40, 60, 80, 100];
-const SUITES: [(&str, Algorithm); 2] = [("Ed25519", Algorithm::Ed25519), ("ML-DSA-44", Algorithm::MlDsa44)];
+const SUITES: [(&str, Algorithm); 2] =
+    [("Ed25519", Algorithm::Ed25519), ("ML-DSA-44", Algorithm::MlDsa44)];
 
 /// A value, the unit it is measured in, and what the paper says of it.
 struct Side {
@@ -32,7 +33,11 @@ fn microseconds(value: f64) -> String {
     }
 }
 
-pub(super) fn times(times: &Times, out: &Out<'_>, entries: &mut Vec<Entry>) -> Result<String, ReportError> {
+pub(super) fn times(
+    times: &Times,
+    out: &Out<'_>,
+    entries: &mut Vec<Entry>,
+) -> Result<String, ReportError> {
     out.rows("times.csv", &times.rows)?;
     let sides = [
         Side {
@@ -62,14 +67,22 @@ pub(super) fn times(times: &Times, out: &Out<'_>, entries: &mut Vec<Entry>) -> R
         figure(times, &schemes, side, out)?;
         let mut table = Table::new(["scheme", "20 messages", "40", "60", "80", "100"]);
         for scheme in &schemes {
-            let at = |messages| times.rows.iter().find(|row| row.scheme == *scheme && row.messages == messages);
-            let cells = LENGTHS.map(|messages| at(messages).map_or_else(String::new, |row| microseconds((side.of)(row))));
+            let at = |messages| {
+                times.rows.iter().find(|row| row.scheme == *scheme && row.messages == messages)
+            };
+            let cells = LENGTHS.map(|messages| {
+                at(messages).map_or_else(String::new, |row| microseconds((side.of)(row)))
+            });
             let [a, b, c, d, e] = cells;
             table.row([(*scheme).to_owned(), a, b, c, d, e]);
         }
         let at_100 = |scheme: &str| {
-            let row = times.rows.iter().find(|row| row.scheme == scheme && row.messages == MESSAGES);
-            format!("{scheme} {}", row.map_or_else(|| "not measured".to_owned(), |row| microseconds((side.of)(row))))
+            let row =
+                times.rows.iter().find(|row| row.scheme == scheme && row.messages == MESSAGES);
+            format!(
+                "{scheme} {}",
+                row.map_or_else(|| "not measured".to_owned(), |row| microseconds((side.of)(row)))
+            )
         };
         let number = side.name.trim_start_matches("fig");
         entries.push(
@@ -111,22 +124,31 @@ pub(super) fn times(times: &Times, out: &Out<'_>, entries: &mut Vec<Entry>) -> R
 fn figure(times: &Times, schemes: &[&str], side: &Side, out: &Out<'_>) -> Result<(), ReportError> {
     let values = || times.rows.iter().map(side.of).filter(|value| *value > 0.0);
     let (least, most) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
-    let decade = |value: f64, up: bool| 10_f64.powf(if up { value.log10().ceil() } else { value.log10().floor() });
+    let decade = |value: f64, up: bool| {
+        10_f64.powf(if up { value.log10().ceil() } else { value.log10().floor() })
+    };
     let series = schemes.iter().map(|scheme| {
         let points = times.rows.iter().filter(|row| row.scheme == *scheme);
         let points = points.map(|row| (f64::from(row.messages), (side.of)(row))).collect();
-        let (base, stroke) =
-            scheme.strip_suffix(", the paper's").map_or((*scheme, Stroke::Marked), |base| (base, Stroke::Dashed));
+        let (base, stroke) = scheme
+            .strip_suffix(", the paper's")
+            .map_or((*scheme, Stroke::Marked), |base| (base, Stroke::Dashed));
         Series::new(*scheme, colour(base), stroke, points)
     });
     out.figure(
         &format!("{}.png", side.name),
         &Figure {
             title: side.title.to_owned(),
-            subtitle: "messages of 20 bytes; the signature shared by all messages of the sequence".to_owned(),
-            x: Axis::linear("messages of the sequence", 0.0, 100.0).with_ticks(LENGTHS.map(|n| (f64::from(n), n.to_string()))),
+            subtitle: "messages of 20 bytes; the signature shared by all messages of the sequence"
+                .to_owned(),
+            x: Axis::linear("messages of the sequence", 0.0, 100.0)
+                .with_ticks(LENGTHS.map(|n| (f64::from(n), n.to_string()))),
             panels: vec![Panel {
-                y: Axis::logarithmic("microseconds", decade(least.max(1e-3), false), decade(most.max(1.0), true)),
+                y: Axis::logarithmic(
+                    "microseconds",
+                    decade(least.max(1e-3), false),
+                    decade(most.max(1.0), true),
+                ),
                 height: 1,
                 series: series.collect(),
             }],
@@ -154,7 +176,9 @@ pub(super) fn bytes(out: &Out<'_>, entries: &mut Vec<Entry>) -> Result<String, R
     for (suite, algorithm) in SUITES {
         for per_block in BLOCKS {
             for messages in LENGTHS {
-                lines.extend(bytes::of(messages, per_block, algorithm).map(|bytes| line(suite, &bytes)));
+                lines.extend(
+                    bytes::of(messages, per_block, algorithm).map(|bytes| line(suite, &bytes)),
+                );
             }
         }
     }
@@ -163,20 +187,29 @@ pub(super) fn bytes(out: &Out<'_>, entries: &mut Vec<Entry>) -> Result<String, R
         let points = lines.iter().filter(|line| line.suite == "Ed25519" && line.scheme == scheme);
         points.map(|line| (f64::from(line.messages), of(line))).collect::<Vec<_>>()
     };
-    let across = Axis::linear("messages of the chain", 0.0, 100.0).with_ticks(LENGTHS.map(|n| (f64::from(n), n.to_string())));
+    let across = Axis::linear("messages of the chain", 0.0, 100.0)
+        .with_ticks(LENGTHS.map(|n| (f64::from(n), n.to_string())));
     let names = BLOCKS.map(|per_block| format!("SA{per_block}"));
     let mut ours = vec![Series::level("SIGS, Ed25519", Colour::Purple, &across, 64.0)];
-    ours.extend(
-        names
-            .iter()
-            .map(|name| Series::new(name.clone(), colour(name), Stroke::Marked, curve(name, |line| line.signature_digests_tags))),
-    );
+    ours.extend(names.iter().map(|name| {
+        Series::new(
+            name.clone(),
+            colour(name),
+            Stroke::Marked,
+            curve(name, |line| line.signature_digests_tags),
+        )
+    }));
     let mut theirs = vec![
         Series::level("SIGS, the paper's", Colour::Purple, &across, f64::from(paper::SIGNATURE)),
         Series::level("HMAC, the paper's", Colour::Grey, &across, f64::from(paper::DIGEST)),
     ];
     theirs.extend(names.iter().map(|name| {
-        Series::new(format!("{name}, equation 7"), colour(name), Stroke::Dashed, curve(name, |line| line.paper_equation_7))
+        Series::new(
+            format!("{name}, equation 7"),
+            colour(name),
+            Stroke::Dashed,
+            curve(name, |line| line.paper_equation_7),
+        )
     }));
     out.figure(
         "fig5.png",
@@ -200,7 +233,11 @@ pub(super) fn bytes(out: &Out<'_>, entries: &mut Vec<Entry>) -> Result<String, R
         "ML-DSA-44, all frames",
     ]);
     for name in &names {
-        let of = |suite: &str| lines.iter().find(|line| line.suite == suite && line.scheme == *name && line.messages == MESSAGES);
+        let of = |suite: &str| {
+            lines.iter().find(|line| {
+                line.suite == suite && line.scheme == *name && line.messages == MESSAGES
+            })
+        };
         let (Some(ours), Some(lattice)) = (of("Ed25519"), of("ML-DSA-44")) else { continue };
         let cells = [
             ours.paper_equation_7,
@@ -232,7 +269,9 @@ pub(super) fn bytes(out: &Out<'_>, entries: &mut Vec<Entry>) -> Result<String, R
         String::new(),
     ]);
     let ours = |name: &str| {
-        let line = lines.iter().find(|line| line.suite == "Ed25519" && line.scheme == name && line.messages == MESSAGES);
+        let line = lines.iter().find(|line| {
+            line.suite == "Ed25519" && line.scheme == name && line.messages == MESSAGES
+        });
         format!("{name} {:.2}", line.map_or(f64::NAN, |line| line.signature_digests_tags))
     };
     entries.push(
@@ -250,7 +289,8 @@ pub(super) fn bytes(out: &Out<'_>, entries: &mut Vec<Entry>) -> Result<String, R
     let mut even = Table::new(["suite", "SA1", "SA2", "SA5", "SA10"]);
     for (suite, algorithm) in SUITES {
         let [a, b, c, d] = BLOCKS.map(|per_block| {
-            bytes::break_even(per_block, algorithm).map_or_else(|| "more than 1,000".to_owned(), |n| n.to_string())
+            bytes::break_even(per_block, algorithm)
+                .map_or_else(|| "more than 1,000".to_owned(), |n| n.to_string())
         });
         even.row([suite.to_owned(), a, b, c, d]);
     }
@@ -298,10 +338,16 @@ pub(super) fn memory(out: &Out<'_>, entries: &mut Vec<Entry>) -> Result<String, 
     let mut rooms = Vec::new();
     let mut text = String::from("\n## Tables I and II: memory\n\n[Data](memory.csv), in bytes.\n");
     for (table, side) in [("I", "sender"), ("II", "receiver")] {
-        let mut shown =
-            Table::new(["scheme", "the paper, ROM", "the paper, RAM", "ours, chain alone", "ours, node that relays and repairs"]);
+        let mut shown = Table::new([
+            "scheme",
+            "the paper, ROM",
+            "the paper, RAM",
+            "ours, chain alone",
+            "ours, node that relays and repairs",
+        ]);
         for paper in paper::MEMORY {
-            let (paper_rom, paper_ram) = if side == "sender" { paper.sender } else { paper.receiver };
+            let (paper_rom, paper_ram) =
+                if side == "sender" { paper.sender } else { paper.receiver };
             let per_block = paper.scheme.strip_prefix("SA").and_then(|number| number.parse().ok());
             let ours = match (per_block, side) {
                 (Some(per_block), "sender") => memory::sender(MESSAGES, per_block),

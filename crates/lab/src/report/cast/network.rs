@@ -75,16 +75,27 @@ pub(super) fn write(
     entries: &mut Vec<Entry>,
 ) -> Result<String, ReportError> {
     let (mut points, mut delays) = (Vec::new(), Vec::new());
-    for (name, scheme) in [("HMAC", Scheme::Hmac), ("SIGS", Scheme::Sigs), ("uTESLA", Scheme::Tesla)] {
+    for (name, scheme) in
+        [("HMAC", Scheme::Hmac), ("SIGS", Scheme::Sigs), ("uTESLA", Scheme::Tesla)]
+    {
         tell(&format!("{name} in the testbed"));
         for loss in LOSSES {
             // The same seeds for all schemes, so that they meet the same times of sending.
-            let runs: Vec<_> = (0..effort.runs).map(|run| flood::run(scheme, loss, seed.derive("cast", run))).collect();
-            let sent: Vec<_> = runs.iter().map(|run| Sent { fragments: run.transmissions, ..Sent::default() }).collect();
+            let runs: Vec<_> = (0..effort.runs)
+                .map(|run| flood::run(scheme, loss, seed.derive("cast", run)))
+                .collect();
+            let sent: Vec<_> = runs
+                .iter()
+                .map(|run| Sent { fragments: run.transmissions, ..Sent::default() })
+                .collect();
             let lacking: Average = runs.iter().map(flood::Outcome::lacking_each).collect();
             points.push(point(name.to_owned(), loss, &sent, lacking.mean()));
             if scheme == Scheme::Tesla {
-                delays.push(delay(name.to_owned(), loss, runs.iter().map(|run| &run.delays_ms[..])));
+                delays.push(delay(
+                    name.to_owned(),
+                    loss,
+                    runs.iter().map(|run| &run.delays_ms[..]),
+                ));
             }
         }
     }
@@ -94,7 +105,10 @@ pub(super) fn write(
             tell(&format!("{name} in the testbed"));
             for loss in LOSSES {
                 let run = |run| chains::run(per_block, repeating, loss, seed.derive("cast", run));
-                let runs = (0..effort.runs).map(run).collect::<Result<Vec<_>, _>>().map_err(ReportError::Chain)?;
+                let runs = (0..effort.runs)
+                    .map(run)
+                    .collect::<Result<Vec<_>, _>>()
+                    .map_err(ReportError::Chain)?;
                 let sent: Vec<_> = runs.iter().map(|run| run.sent).collect();
                 let lacking: Average = runs.iter().map(chains::Outcome::lacking_each).collect();
                 points.push(point(name.clone(), loss, &sent, lacking.mean()));
@@ -104,13 +118,15 @@ pub(super) fn write(
     }
     out.rows("fig6.csv", &points)?;
     out.rows("fig7.csv", &delays)?;
-    let text = transmissions(&points, out, entries)? + &authentication_delay(&delays, out, entries)?;
+    let text =
+        transmissions(&points, out, entries)? + &authentication_delay(&delays, out, entries)?;
     tell("repair on one hop");
     Ok(text + &repairs(out, seed)? + &real(seed, effort)?)
 }
 
 fn point(scheme: String, loss: f64, sent: &[Sent], lacking_each: f64) -> Point {
-    let mean = |of: fn(&Sent) -> u64| sent.iter().map(|sent| as_f64(of(sent))).collect::<Average>().mean();
+    let mean =
+        |of: fn(&Sent) -> u64| sent.iter().map(|sent| as_f64(of(sent))).collect::<Average>().mean();
     let totals: Average = sent.iter().map(|sent| as_f64(sent.all())).collect();
     let all = || sent.iter().map(|sent| as_f64(sent.all()));
     Point {
@@ -168,7 +184,11 @@ fn named<'a, T>(lines: &'a [T], name: &'a str, of: fn(&T) -> &str) -> impl Itera
     lines.iter().filter(move |line| of(line) == name)
 }
 
-fn transmissions(points: &[Point], out: &Out<'_>, entries: &mut Vec<Entry>) -> Result<String, ReportError> {
+fn transmissions(
+    points: &[Point],
+    out: &Out<'_>,
+    entries: &mut Vec<Entry>,
+) -> Result<String, ReportError> {
     let names = schemes(points, |point| &point.scheme);
     let of = |name| named(points, name, |point| &point.scheme);
     let across = Axis::linear("probability that a hearer misses a transmission", 0.0, 0.3);
@@ -179,7 +199,12 @@ fn transmissions(points: &[Point], out: &Out<'_>, entries: &mut Vec<Entry>) -> R
         .map(|name| {
             let label = if *name == "HMAC" { "HMAC and SIGS, no repair" } else { *name };
             let stroke = if name.ends_with(ALWAYS) { Stroke::Dashed } else { Stroke::Marked };
-            Series::new(label, colour(name), stroke, of(name).map(|point| (point.loss, point.transmissions)).collect())
+            Series::new(
+                label,
+                colour(name),
+                stroke,
+                of(name).map(|point| (point.loss, point.transmissions)).collect(),
+            )
         })
         .collect();
     series.push(Series::new(
@@ -194,8 +219,14 @@ fn transmissions(points: &[Point], out: &Out<'_>, entries: &mut Vec<Entry>) -> R
         Stroke::Dots,
         vec![(paper::SA10_LOSS, f64::from(paper::SA10_TRANSMISSIONS))],
     ));
-    series.push(Series::level("700: each node once", Colour::Grey, &across, f64::from(paper::BROADCASTS)));
-    let most = points.iter().map(|point| point.transmissions.max(point.repaired)).fold(0.0, f64::max);
+    series.push(Series::level(
+        "700: each node once",
+        Colour::Grey,
+        &across,
+        f64::from(paper::BROADCASTS),
+    ));
+    let most =
+        points.iter().map(|point| point.transmissions.max(point.repaired)).fold(0.0, f64::max);
     out.figure(
         "fig6.png",
         &Figure {
@@ -207,18 +238,30 @@ fn transmissions(points: &[Point], out: &Out<'_>, entries: &mut Vec<Entry>) -> R
             panels: vec![Panel { y: Axis::linear("transmissions", 500.0, most * 1.05), height: 1, series }],
         },
     )?;
-    let mut table =
-        Table::new(["scheme", "0", "0.05", "0.1", "0.15", "0.2", "0.25", "0.3", "lacking each at 0.2", "the paper at 0.2"]);
+    let mut table = Table::new([
+        "scheme",
+        "0",
+        "0.05",
+        "0.1",
+        "0.15",
+        "0.2",
+        "0.25",
+        "0.3",
+        "lacking each at 0.2",
+        "the paper at 0.2",
+    ]);
     for name in names.iter().copied() {
         let cells: Vec<_> = LOSSES
             .iter()
             .map(|loss| {
-                at_loss(of(name), *loss)
-                    .map_or_else(String::new, |point| format!("{:.0} ± {:.0}", point.transmissions, point.deviation))
+                at_loss(of(name), *loss).map_or_else(String::new, |point| {
+                    format!("{:.0} ± {:.0}", point.transmissions, point.deviation)
+                })
             })
             .collect();
         let [a, b, c, d, e, f, g] = <[String; 7]>::try_from(cells).unwrap_or_default();
-        let lacking = at_loss(of(name), 0.2).map_or_else(String::new, |point| format!("{:.1}", point.lacking_each));
+        let lacking = at_loss(of(name), 0.2)
+            .map_or_else(String::new, |point| format!("{:.1}", point.lacking_each));
         let theirs = match name {
             _ if name.strip_suffix(ALWAYS).unwrap_or(name) == "SA10" => "741".to_owned(),
             _ if name.starts_with("SA") => "more than 741".to_owned(),
@@ -253,7 +296,8 @@ fn transmissions(points: &[Point], out: &Out<'_>, entries: &mut Vec<Entry>) -> R
         }
     }
     let at = |name: &str| {
-        let point = points.iter().find(|point| point.scheme == name && (point.loss - 0.2).abs() < 1e-9);
+        let point =
+            points.iter().find(|point| point.scheme == name && (point.loss - 0.2).abs() < 1e-9);
         point.map_or_else(
             || format!("{name} not run"),
             |point| format!("{name} {:.0} ± {:.0}", point.transmissions, point.deviation),
@@ -293,13 +337,23 @@ fn at_loss<'a>(mut points: impl Iterator<Item = &'a Point>, loss: f64) -> Option
     points.find(|point| (point.loss - loss).abs() < 1e-9)
 }
 
-fn authentication_delay(delays: &[Delay], out: &Out<'_>, entries: &mut Vec<Entry>) -> Result<String, ReportError> {
+fn authentication_delay(
+    delays: &[Delay],
+    out: &Out<'_>,
+    entries: &mut Vec<Entry>,
+) -> Result<String, ReportError> {
     let names = schemes(delays, |delay| &delay.scheme);
     let of = |name| named(delays, name, |delay| &delay.scheme);
     let across = Axis::linear("probability that a hearer misses a transmission", 0.0, 0.3);
     let shown = names.iter().filter(|name| !name.ends_with(ALWAYS));
-    let series = shown
-        .map(|name| Series::new(*name, colour(name), Stroke::Marked, of(name).map(|delay| (delay.loss, delay.mean_s)).collect()));
+    let series = shown.map(|name| {
+        Series::new(
+            *name,
+            colour(name),
+            Stroke::Marked,
+            of(name).map(|delay| (delay.loss, delay.mean_s)).collect(),
+        )
+    });
     let most = delays.iter().map(|delay| delay.mean_s).fold(1.0, f64::max);
     out.figure(
         "fig7.png",
@@ -310,16 +364,29 @@ fn authentication_delay(delays: &[Delay], out: &Out<'_>, entries: &mut Vec<Entry
             panels: vec![Panel { y: Axis::linear("seconds, mean", 0.0, most * 1.1), height: 1, series: series.collect() }],
         },
     )?;
-    let mut table = Table::new(["scheme", "without loss, by the rate alone", "0", "0.05", "0.1", "0.15", "0.2", "0.25", "0.3"]);
+    let mut table = Table::new([
+        "scheme",
+        "without loss, by the rate alone",
+        "0",
+        "0.05",
+        "0.1",
+        "0.15",
+        "0.2",
+        "0.25",
+        "0.3",
+    ]);
     for name in names {
         let cells: Vec<_> = of(name).map(|delay| format!("{:.1} s", delay.mean_s)).collect();
         let [a, b, c, d, e, f, g] = <[String; 7]>::try_from(cells).unwrap_or_default();
         let expected = name.strip_prefix("SA").and_then(|number| number.parse::<u32>().ok());
-        let expected = expected.map_or_else(String::new, |per_block| format!("{:.0} s", f64::from(per_block - 1) / RATE));
+        let expected = expected.map_or_else(String::new, |per_block| {
+            format!("{:.0} s", f64::from(per_block - 1) / RATE)
+        });
         table.row([name.to_owned(), expected, a, b, c, d, e, f, g]);
     }
     let at = |name: &str, loss: f64| {
-        let delay = delays.iter().find(|delay| delay.scheme == name && (delay.loss - loss).abs() < 1e-9);
+        let delay =
+            delays.iter().find(|delay| delay.scheme == name && (delay.loss - loss).abs() < 1e-9);
         delay.map_or(f64::NAN, |delay| delay.mean_s)
     };
     let range = |name: &str| format!("{name} {:.1} to {:.1} s", at(name, 0.0), at(name, 0.3));
@@ -364,8 +431,8 @@ fn repairs(out: &Out<'_>, seed: Seed) -> Result<String, ReportError> {
     let mut table = Table::new(["loss", "block of 8", "16", "32", "64"]);
     for loss in REPAIR_LOSSES {
         let cells = REPAIR_BLOCKS.map(|block| {
-            let [plain, coded, ideal] =
-                Repair::ALL.map(|repair| repair::cost(repair, block, RECEIVERS, loss, REPAIRED_BLOCKS, seed));
+            let [plain, coded, ideal] = Repair::ALL
+                .map(|repair| repair::cost(repair, block, RECEIVERS, loss, REPAIRED_BLOCKS, seed));
             lines.push(Repaired {
                 loss,
                 block,
@@ -396,7 +463,8 @@ fn real(seed: Seed, effort: Effort) -> Result<String, ReportError> {
     for (loss, per_block, measured) in hop::MEASURED {
         let mut simulated = Average::default();
         for run in 0..effort.runs {
-            let sent = hop::simulated(loss, per_block, seed.derive("hop", run)).map_err(ReportError::Chain)?;
+            let sent = hop::simulated(loss, per_block, seed.derive("hop", run))
+                .map_err(ReportError::Chain)?;
             sent.into_iter().for_each(|sent| simulated.add(sent));
         }
         let of = format!("{:.2} ± {:.2}", simulated.mean(), simulated.deviation());

@@ -23,7 +23,8 @@ struct Length {
     most_ns: f64,
 }
 
-const SUITES: [(&str, Colour); 3] = [("Ed25519", Colour::Blue), ("P-256", Colour::Green), ("ML-DSA-44", Colour::Vermillion)];
+const SUITES: [(&str, Colour); 3] =
+    [("Ed25519", Colour::Blue), ("P-256", Colour::Green), ("ML-DSA-44", Colour::Vermillion)];
 
 fn by_epoch(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
     let rows = &measured.by_epoch;
@@ -42,7 +43,11 @@ fn by_epoch(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
     #[allow(clippy::cast_precision_loss)]
     let series = |of: fn(&crate::seals::ByEpoch) -> f64| {
         SUITES.map(|(suite, colour)| {
-            let points = rows.iter().filter(|row| row.suite == suite).map(|row| (row.events as f64, of(row))).collect();
+            let points = rows
+                .iter()
+                .filter(|row| row.suite == suite)
+                .map(|row| (row.events as f64, of(row)))
+                .collect();
             line(suite, colour, Stroke::Marked, points)
         })
     };
@@ -50,11 +55,24 @@ fn by_epoch(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
     let x = decades("events of an epoch", rows.iter().map(|row| row.events as f64));
     let (from, to) = x.range();
     let mut bytes: Vec<_> = series(|row| row.bytes).into();
-    bytes.push(line("a bare Ed25519 signature an event", Colour::Grey, Stroke::Dotted, vec![(from, 64.0), (to, 64.0)]));
-    bytes.push(line("one byte an event", Colour::Black, Stroke::Dotted, vec![(from, 1.0), (to, 1.0)]));
+    bytes.push(line(
+        "a bare Ed25519 signature an event",
+        Colour::Grey,
+        Stroke::Dotted,
+        vec![(from, 64.0), (to, 64.0)],
+    ));
+    bytes.push(line(
+        "one byte an event",
+        Colour::Black,
+        Stroke::Dotted,
+        vec![(from, 1.0), (to, 1.0)],
+    ));
     let times: Vec<_> = series(|row| row.time.median).into();
     let panel = |label: &str, series: Vec<crate::figure::Series>| Panel {
-        y: decades(label, series.iter().flat_map(|series| series.points.iter().map(|point| point.1))),
+        y: decades(
+            label,
+            series.iter().flat_map(|series| series.points.iter().map(|point| point.1)),
+        ),
         height: 1,
         series,
     };
@@ -69,9 +87,15 @@ fn by_epoch(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
             x,
         },
     )?;
-    let mut table = Table::new(["events of an epoch", "suite", "overhead, bytes an event", "sealing an event"]);
+    let mut table =
+        Table::new(["events of an epoch", "suite", "overhead, bytes an event", "sealing an event"]);
     for row in rows {
-        table.row([thousands(row.events), row.suite.to_owned(), format!("{:.3}", row.bytes), spread(row.time)]);
+        table.row([
+            thousands(row.events),
+            row.suite.to_owned(),
+            format!("{:.3}", row.bytes),
+            spread(row.time),
+        ]);
     }
     // An epoch's bytes are nearly constant, so that the break-even follows from the largest epoch measured.
     #[allow(clippy::cast_precision_loss)]
@@ -132,28 +156,51 @@ fn resolution(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> 
     #[allow(clippy::cast_precision_loss)]
     let state = rows.iter().map(|row| (f64::from(row.levels), row.state_bytes as f64)).collect();
     #[allow(clippy::cast_precision_loss)]
-    let counted: Vec<_> = rows.iter().filter_map(|row| Some((f64::from(row.levels), row.ram_counted? as f64))).collect();
-    let papers = rows.iter().map(|row| (f64::from(row.levels), 32.0 * f64::from(row.levels))).collect();
+    let counted: Vec<_> = rows
+        .iter()
+        .filter_map(|row| Some((f64::from(row.levels), row.ram_counted? as f64)))
+        .collect();
+    let papers =
+        rows.iter().map(|row| (f64::from(row.levels), 32.0 * f64::from(row.levels))).collect();
     let mut series = vec![
         line("the product's star", Colour::Blue, Stroke::Marked, state),
-        line("the paper's star, a digest of 32 bytes a level", Colour::Grey, Stroke::Dashed, papers),
+        line(
+            "the paper's star, a digest of 32 bytes a level",
+            Colour::Grey,
+            Stroke::Dashed,
+            papers,
+        ),
     ];
     if !counted.is_empty() {
-        series.push(line("RAM of the part on a Cortex-M3", Colour::Green, Stroke::Marked, counted.clone()));
+        series.push(line(
+            "RAM of the part on a Cortex-M3",
+            Colour::Green,
+            Stroke::Marked,
+            counted.clone(),
+        ));
     }
     #[allow(clippy::cast_precision_loss)]
-    let top = most(rows.iter().map(|row| row.state_bytes as f64).chain(counted.iter().map(|point| point.1)));
+    let top = most(
+        rows.iter().map(|row| row.state_bytes as f64).chain(counted.iter().map(|point| point.1)),
+    );
     out.figure(
         "resolution.png",
         &Figure {
             title: "What sampling resolution costs in memory".to_owned(),
             subtitle: "a star of L levels can be sampled down to a rate of 2^-(L-1)".to_owned(),
-            x: Axis::linear("levels", 0.0, 32.0)
-                .with_ticks([2, 4, 8, 12, 16, 20, 24, 32].map(|level: u32| (f64::from(level), level.to_string()))),
-            panels: vec![Panel { y: Axis::linear("bytes of state", 0.0, top * 1.08), height: 1, series }],
+            x: Axis::linear("levels", 0.0, 32.0).with_ticks(
+                [2, 4, 8, 12, 16, 20, 24, 32]
+                    .map(|level: u32| (f64::from(level), level.to_string())),
+            ),
+            panels: vec![Panel {
+                y: Axis::linear("bytes of state", 0.0, top * 1.08),
+                height: 1,
+                series,
+            }],
         },
     )?;
-    let mut table = Table::new(["levels", "finest rate", "bytes of state", "RAM on a Cortex-M3, counted"]);
+    let mut table =
+        Table::new(["levels", "finest rate", "bytes of state", "RAM on a Cortex-M3, counted"]);
     for row in &rows {
         table.row([
             row.levels.to_string(),
@@ -179,12 +226,19 @@ fn resolution(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> 
 fn uplink(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
     let rows = &measured.uplink;
     out.rows("uplink.csv", rows)?;
-    let mut table = Table::new(["format", "payload, bytes", "on the uplink, bytes an event", "from"]);
+    let mut table =
+        Table::new(["format", "payload, bytes", "on the uplink, bytes an event", "from"]);
     for row in rows {
-        table.row([row.format.clone(), row.payload.to_string(), format!("{:.2}", row.bytes), row.from.as_str().to_owned()]);
+        table.row([
+            row.format.clone(),
+            row.payload.to_string(),
+            format!("{:.2}", row.bytes),
+            row.from.as_str().to_owned(),
+        ]);
     }
     let of = |format: &str, payload| {
-        let found = rows.iter().find(|row| row.payload == payload && row.format.starts_with(format));
+        let found =
+            rows.iter().find(|row| row.payload == payload && row.format.starts_with(format));
         found.map_or_else(|| "none".to_owned(), |row| format!("{:.2}", row.bytes))
     };
     Ok(Entry::new("beyond-uplink", "Bytes an event on the uplink", COMMAND)

@@ -22,7 +22,10 @@ pub(super) fn write(measured: &Measured, out: &Out<'_>) -> Result<Vec<Entry>, Re
 }
 
 fn on_m3(name: &str) -> (f64, f64) {
-    paper::TABLE_1.iter().find(|row| row.name == name).map_or((f64::NAN, f64::NAN), |row| (row.ms, row.mj))
+    paper::TABLE_1
+        .iter()
+        .find(|row| row.name == name)
+        .map_or((f64::NAN, f64::NAN), |row| (row.ms, row.mj))
 }
 
 /// Events that share a signature: an epoch's in a star, and at most these in a tree.
@@ -55,7 +58,10 @@ fn cycles_an_instruction(footprint: Option<&Footprint>) -> Option<f64> {
 /// Instructions an event of our star with Ed25519, counted: its own, and its share of the signed epoch's end, statement included.
 fn our_instructions(footprint: Option<&Footprint>, epoch: f64) -> Option<f64> {
     let footprint = footprint?;
-    let end = footprint.number("all in one: star L = 16, Ed25519, source, receiver of a chain", "an epoch's end, signed")?;
+    let end = footprint.number(
+        "all in one: star L = 16, Ed25519, source, receiver of a chain",
+        "an epoch's end, signed",
+    )?;
     Some(footprint.of_event("star, L = 16")? + end / epoch)
 }
 
@@ -92,16 +98,28 @@ fn figure12(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
     out.rows("fig12.csv", &model)?;
     let footprint = measured.footprint.as_ref();
     let curve = |scheme: &str| {
-        model.iter().filter(|row| row.scheme == scheme).map(|row| (f64::from(row.units), row.model_per_second)).collect()
+        model
+            .iter()
+            .filter(|row| row.scheme == scheme)
+            .map(|row| (f64::from(row.units), row.model_per_second))
+            .collect()
     };
     let here = |scheme: &str| {
-        series_of(&measured.by_space, scheme, "DSA").into_iter().map(|row| (row.units, row.signed.median)).collect()
+        series_of(&measured.by_space, scheme, "DSA")
+            .into_iter()
+            .map(|row| (row.units, row.signed.median))
+            .collect()
     };
     let mut series = vec![
         line("GSC, DSA-512 + MD5, this machine", Colour::Blue, Stroke::Marked, here("GSC")),
         line("DTC, DSA-512 + MD5, this machine", Colour::Vermillion, Stroke::Marked, here("DTC")),
         line("GSC, a model of the paper's Cortex-M3", Colour::Blue, Stroke::Dotted, curve("GSC")),
-        line("DTC, a model of the paper's Cortex-M3", Colour::Vermillion, Stroke::Dotted, curve("DTC")),
+        line(
+            "DTC, a model of the paper's Cortex-M3",
+            Colour::Vermillion,
+            Stroke::Dotted,
+            curve("DTC"),
+        ),
     ];
     let mut ours = "no counted instructions of our firmware are there".to_owned();
     if let Some(instructions) = our_instructions(footprint, epoch) {
@@ -112,7 +130,12 @@ fn figure12(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
             ("the product's star on a Cortex-M3 at 72 MHz, a model: at most", quick),
             ("and by the paper's cycles an instruction", slow),
         ] {
-            series.push(line(name, Colour::Green, Stroke::Dotted, vec![(1.0, level), (12.0, level)]));
+            series.push(line(
+                name,
+                Colour::Green,
+                Stroke::Dotted,
+                vec![(1.0, level), (12.0, level)],
+            ));
         }
         ours = format!(
             "the product's star with Ed25519 {} to {} events a second on a Cortex-M3 of 72 MHz, by a model from {} counted instructions an event",
@@ -135,12 +158,19 @@ fn figure12(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
             }],
         },
     )?;
-    let mut table =
-        Table::new(["room, digests", "GSC here", "DTC here", "GSC, model of the Cortex-M3", "DTC, model of the Cortex-M3"]);
+    let mut table = Table::new([
+        "room, digests",
+        "GSC here",
+        "DTC here",
+        "GSC, model of the Cortex-M3",
+        "DTC, model of the Cortex-M3",
+    ]);
     for row in series_of(&measured.by_space, "GSC", "DSA") {
         #[allow(clippy::cast_possible_truncation)]
         let units = row.units as i32;
-        let tree = series_of(&measured.by_space, "DTC", "DSA").into_iter().find(|tree| (tree.units - row.units).abs() < 0.5);
+        let tree = series_of(&measured.by_space, "DTC", "DSA")
+            .into_iter()
+            .find(|tree| (tree.units - row.units).abs() < 0.5);
         table.row([
             format!("{:.0}", row.units),
             rates(row.signed),
@@ -168,13 +198,29 @@ fn figure13(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
     let model = modelled(epoch);
     out.rows("fig13.csv", &model)?;
     let footprint = measured.footprint.as_ref();
-    let curve =
-        |scheme: &str| model.iter().filter(|row| row.scheme == scheme).map(|row| (f64::from(row.units), row.model_uj)).collect();
+    let curve = |scheme: &str| {
+        model
+            .iter()
+            .filter(|row| row.scheme == scheme)
+            .map(|row| (f64::from(row.units), row.model_uj))
+            .collect()
+    };
     let mut series = vec![
-        line("DTC, DSA + MD5: a model by the paper's table I", Colour::Vermillion, Stroke::Marked, curve("DTC")),
-        line("GSC, DSA + MD5: a model by the paper's table I", Colour::Blue, Stroke::Marked, curve("GSC")),
+        line(
+            "DTC, DSA + MD5: a model by the paper's table I",
+            Colour::Vermillion,
+            Stroke::Marked,
+            curve("DTC"),
+        ),
+        line(
+            "GSC, DSA + MD5: a model by the paper's table I",
+            Colour::Blue,
+            Stroke::Marked,
+            curve("GSC"),
+        ),
     ];
-    let mut ours = "no counted instructions of our firmware are there, so none of its own".to_owned();
+    let mut ours =
+        "no counted instructions of our firmware are there, so none of its own".to_owned();
     let mut constants = constants(epoch);
     if let Some(instructions) = our_instructions(footprint, epoch) {
         let cycles = cycles_an_instruction(footprint).unwrap_or(1.0);
@@ -183,7 +229,12 @@ fn figure13(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
             ("the product's star, Ed25519: a model, at least", least),
             ("the same at the paper's cycles an instruction", least * cycles),
         ] {
-            series.push(line(name, Colour::Green, Stroke::Dotted, vec![(1.0, level), (12.0, level)]));
+            series.push(line(
+                name,
+                Colour::Green,
+                Stroke::Dotted,
+                vec![(1.0, level), (12.0, level)],
+            ));
         }
         ours = format!(
             "the product's star with Ed25519 {} to {} µJ an event, by a model from counted instructions",

@@ -133,7 +133,9 @@ fn table1(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
         .show(Shown::Table(table))
         .data("table1.csv");
     if let Some(footprint) = footprint {
-        entry = entry.show(Shown::Text("All that was counted on the Cortex-M3 (`docs/footprint.csv`):".to_owned()));
+        entry = entry.show(Shown::Text(
+            "All that was counted on the Cortex-M3 (`docs/footprint.csv`):".to_owned(),
+        ));
         entry = entry.show(Shown::Table(footprint.table()));
     }
     Ok(entry)
@@ -244,13 +246,20 @@ fn table2(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
 
 fn table4(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
     out.rows("table4.csv", &measured.states)?;
-    let mut table =
-        Table::new(["scheme", "the paper: device, coordinator", "n", "bytes at the device", "bytes at the coordinator"]);
+    let mut table = Table::new([
+        "scheme",
+        "the paper: device, coordinator",
+        "n",
+        "bytes at the device",
+        "bytes at the coordinator",
+    ]);
     for state in &measured.states {
         let theirs = paper::TABLE_4.iter().find(|(name, ..)| state.scheme.starts_with(name));
         table.row([
             state.scheme.to_owned(),
-            theirs.map_or_else(String::new, |(_, device, coordinator)| format!("{device}, {coordinator}")),
+            theirs.map_or_else(String::new, |(_, device, coordinator)| {
+                format!("{device}, {coordinator}")
+            }),
             thousands(state.events),
             thousands(state.device),
             thousands(state.coordinator),
@@ -260,9 +269,17 @@ fn table4(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
         let mut rows = measured.states.iter().filter(|state| state.scheme == scheme);
         let (first, last) = (rows.next(), rows.next_back());
         let text = |state: &crate::seals::State| {
-            format!("{} and {} at n = {}", thousands(state.device), thousands(state.coordinator), thousands(state.events))
+            format!(
+                "{} and {} at n = {}",
+                thousands(state.device),
+                thousands(state.coordinator),
+                thousands(state.events)
+            )
         };
-        format!("{scheme} {}", [first, last].into_iter().flatten().map(text).collect::<Vec<_>>().join(", "))
+        format!(
+            "{scheme} {}",
+            [first, last].into_iter().flatten().map(text).collect::<Vec<_>>().join(", ")
+        )
     };
     Ok(Entry::new("sealing-table-4", "Table IV: space at the device and at the coordinator", COMMAND)
         .paper("sign-each O(1), O(B); DTC O(log n), O(B log n'); GSC O(1), O(K)")
@@ -307,11 +324,14 @@ fn table5(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
     let mut rows = Vec::new();
     for cost in &measured.costs {
         let is_theirs = cost.suite.starts_with("RSA");
-        let theirs = paper::TABLE_5.iter().find(|(name, ..)| *name == cost.scheme).filter(|_| is_theirs);
+        let theirs =
+            paper::TABLE_5.iter().find(|(name, ..)| *name == cost.scheme).filter(|_| is_theirs);
         table.row([
             cost.scheme.to_owned(),
             cost.suite.to_owned(),
-            theirs.map_or_else(String::new, |(_, ms, sent, received)| format!("{ms} ms, {sent}, {received}")),
+            theirs.map_or_else(String::new, |(_, ms, sent, received)| {
+                format!("{ms} ms, {sent}, {received}")
+            }),
             spread(cost.signing.times(1e3)),
             format!("{:.2}", cost.sent),
             format!("{:.2}", cost.received),
@@ -331,10 +351,20 @@ fn table5(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
     }
     out.rows("table5.csv", &rows)?;
     let of = |scheme: &str, suite: &str| {
-        let found = measured.costs.iter().find(|cost| cost.scheme == scheme && cost.suite.starts_with(suite));
+        let found = measured
+            .costs
+            .iter()
+            .find(|cost| cost.scheme == scheme && cost.suite.starts_with(suite));
         found.map_or_else(
             || format!("{scheme} not measured"),
-            |cost| format!("{scheme} {}, {:.2}, {:.2}", time(cost.signing.median * 1e3), cost.sent, cost.received),
+            |cost| {
+                format!(
+                    "{scheme} {}, {:.2}, {:.2}",
+                    time(cost.signing.median * 1e3),
+                    cost.sent,
+                    cost.received
+                )
+            },
         )
     };
     Ok(Entry::new("sealing-table-5", "Table V: amortised signing time and bytes a record, half of the records wanted", COMMAND)
@@ -372,10 +402,12 @@ struct Wide {
 }
 
 fn table6(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
-    let mut table = Table::new(["degree", "the paper", "ours", "bytes of a packet", "bytes a nanosecond"]);
+    let mut table =
+        Table::new(["degree", "the paper", "ours", "bytes of a packet", "bytes a nanosecond"]);
     let mut rows = Vec::new();
     for packet in &measured.packets {
-        let theirs = paper::TABLE_6.iter().find(|(degree, _)| *degree == packet.degree).map(|&(_, us)| us);
+        let theirs =
+            paper::TABLE_6.iter().find(|(degree, _)| *degree == packet.degree).map(|&(_, us)| us);
         #[allow(clippy::cast_precision_loss)]
         let speed = packet.bytes as f64 / (packet.time.median * 1e3);
         table.row([
@@ -395,7 +427,10 @@ fn table6(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
         });
     }
     out.rows("table6.csv", &rows)?;
-    let all = measured.packets.iter().map(|packet| format!("{} at {}", time(packet.time.median * 1e3), packet.degree));
+    let all = measured
+        .packets
+        .iter()
+        .map(|packet| format!("{} at {}", time(packet.time.median * 1e3), packet.degree));
     Ok(Entry::new("sealing-table-6", "Table VI: generating a packet of a tree of height 3", COMMAND)
         .paper("4.219, 5.035, 5.933, 7.078, 7.925, 8.800 µs at degree 500, 600, 700, 800, 900, 1000")
         .ours(all.collect::<Vec<_>>().join(", "))
@@ -414,19 +449,31 @@ fn table7(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
         return Ok(missing(id, title, printed, "the seven recordings are not all there"));
     }
     out.rows("table7.csv", &measured.counted)?;
-    let mut table =
-        Table::new(["budget", "the paper: signed, verified", "ours: sent to the coordinator", "ours: saved", "seals"]);
+    let mut table = Table::new([
+        "budget",
+        "the paper: signed, verified",
+        "ours: sent to the coordinator",
+        "ours: saved",
+        "seals",
+    ]);
     let mut said = Vec::new();
     for counted in &measured.counted {
         let theirs = paper::TABLE_7.iter().find(|(budget, ..)| *budget == counted.budget);
         table.row([
             thousands(counted.budget),
-            theirs.map_or_else(String::new, |(_, signed, verified)| format!("{}, {}", thousands(*signed), thousands(*verified))),
+            theirs.map_or_else(String::new, |(_, signed, verified)| {
+                format!("{}, {}", thousands(*signed), thousands(*verified))
+            }),
             thousands(counted.sent),
             thousands(counted.saved),
             thousands(counted.seals),
         ]);
-        said.push(format!("{} and {} at {}", thousands(counted.sent), thousands(counted.saved), thousands(counted.budget)));
+        said.push(format!(
+            "{} and {} at {}",
+            thousands(counted.sent),
+            thousands(counted.saved),
+            thousands(counted.budget)
+        ));
     }
     Ok(Entry::new(id, title, "moteseal sim report --out DIRECTORY (figure 6's data has each day)")
         .paper(printed)

@@ -90,32 +90,52 @@ fn figure8(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
         let found = rows.iter().find(|row| row.scheme == scheme && row.levels == levels);
         found.map_or((f64::NAN, f64::NAN), |row| (row.signed.median, row.verified.median))
     };
-    let (star, tree) = (product("GSC, the product's", Some(16)), product("DTC, the product's", None));
-    let x = units_axis(most(rows.iter().filter(|row| !row.scheme.contains("product")).map(|row| row.units)));
+    let (star, tree) =
+        (product("GSC, the product's", Some(16)), product("DTC, the product's", None));
+    let x = units_axis(most(
+        rows.iter().filter(|row| !row.scheme.contains("product")).map(|row| row.units),
+    ));
     let panel = |label: &str, of: fn(&BySpace) -> f64, ours: &[(&str, Colour, f64)]| {
         let mut series: Vec<_> = lines
             .iter()
             .map(|&(scheme, suite, name, colour, stroke)| {
-                let points = series_of(rows, scheme, suite).into_iter().map(|row| (row.units, of(row))).collect();
+                let points = series_of(rows, scheme, suite)
+                    .into_iter()
+                    .map(|row| (row.units, of(row)))
+                    .collect();
                 line(name, colour, stroke, points)
             })
             .collect();
         let (from, to) = x.range();
-        series.extend(
-            ours.iter().map(|&(name, colour, level)| line(name, colour, Stroke::Dotted, vec![(from, level), (to, level)])),
-        );
-        Panel { y: decades(label, series.iter().flat_map(|series| series.points.iter().map(|point| point.1))), height: 1, series }
+        series.extend(ours.iter().map(|&(name, colour, level)| {
+            line(name, colour, Stroke::Dotted, vec![(from, level), (to, level)])
+        }));
+        Panel {
+            y: decades(
+                label,
+                series.iter().flat_map(|series| series.points.iter().map(|point| point.1)),
+            ),
+            height: 1,
+            series,
+        }
     };
     out.figure(
         "fig8.png",
         &Figure {
             title: TITLE_8.to_owned(),
-            subtitle: format!("{} events of {} epochs; one thread", thousands(measured.fed.events as u64), measured.fed.epochs),
+            subtitle: format!(
+                "{} events of {} epochs; one thread",
+                thousands(measured.fed.events as u64),
+                measured.fed.epochs
+            ),
             panels: vec![
                 panel(
                     "signed, events a second",
                     |row| row.signed.median,
-                    &[("the product's star, 16 levels", Colour::Green, star.0), ("the product's tree", Colour::Orange, tree.0)],
+                    &[
+                        ("the product's star, 16 levels", Colour::Green, star.0),
+                        ("the product's tree", Colour::Orange, tree.0),
+                    ],
                 ),
                 panel(
                     "verified, events a second",
@@ -126,10 +146,14 @@ fn figure8(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
             x,
         },
     )?;
-    let mut table = Table::new(["scheme", "suite", "room, digests", "signed a second", "verified a second"]);
+    let mut table =
+        Table::new(["scheme", "suite", "room, digests", "signed a second", "verified a second"]);
     for row in rows {
         table.row([
-            row.levels.map_or_else(|| row.scheme.to_owned(), |levels| format!("{}, {levels} levels", row.scheme)),
+            row.levels.map_or_else(
+                || row.scheme.to_owned(),
+                |levels| format!("{}, {levels} levels", row.scheme),
+            ),
             row.suite.to_owned(),
             format!("{:.0}", row.units),
             rates(row.signed),
@@ -139,7 +163,9 @@ fn figure8(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
     let ends = |scheme: &str| {
         let at = series_of(rows, scheme, "DSA");
         let text = |row: Option<&&BySpace>| {
-            row.map_or_else(String::new, |row| format!("{} at {:.0} digests", rate(row.signed.median), row.units))
+            row.map_or_else(String::new, |row| {
+                format!("{} at {:.0} digests", rate(row.signed.median), row.units)
+            })
         };
         format!("{scheme} {} to {}", text(at.first()), text(at.last()))
     };
@@ -148,10 +174,17 @@ fn figure8(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
     let share = |at: Option<(&&BySpace, &&BySpace)>| {
         at.map_or_else(
             || "nothing".to_owned(),
-            |(star, tree)| format!("{} at {:.0} digests", percent(tree.signed.median / star.signed.median), star.units),
+            |(star, tree)| {
+                format!(
+                    "{} at {:.0} digests",
+                    percent(tree.signed.median / star.signed.median),
+                    star.units
+                )
+            },
         )
     };
-    let (first, last) = (share(stars.first().zip(trees.first())), share(stars.last().zip(trees.last())));
+    let (first, last) =
+        (share(stars.first().zip(trees.first())), share(stars.last().zip(trees.last())));
     Ok(Entry::new("sealing-figure-8", TITLE_8, COMMAND)
         .paper("a picture: DTC is capped by the room at the signer, in signing and in verifying; GSC runs at full speed whatever the room")
         .ours(format!("signed a second, DSA-512 + MD5: {}; {}; the product's star of 16 levels {}", ends("GSC"), ends("DTC"), rate(star.0)))
@@ -201,10 +234,16 @@ fn figure9(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
         .iter()
         .zip(COLOURS)
         .map(|(&signer, colour)| {
-            let points =
-                rows.iter().filter(|row| row.signer == signer).map(|row| (place(row.cache), row.verified.median)).collect();
+            let points = rows
+                .iter()
+                .filter(|row| row.signer == signer)
+                .map(|row| (place(row.cache), row.verified.median))
+                .collect();
             line(
-                format!("signer with {signer} digests: {} events a signature", (1_u64 << signer) - 1),
+                format!(
+                    "signer with {signer} digests: {} events a signature",
+                    (1_u64 << signer) - 1
+                ),
                 colour,
                 Stroke::Marked,
                 points,
@@ -212,9 +251,13 @@ fn figure9(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
         })
         .collect();
     let largest = most(rows.iter().map(|row| place(row.cache))).max(4.0);
-    let ticks = [0.5, 1.0, 4.0, 16.0, 64.0, 256.0, 1024.0].into_iter().filter(|&tick| tick <= largest);
-    let x = Axis::logarithmic("cache at the receiver, in digests", 0.5, largest)
-        .with_ticks(ticks.map(|tick| (tick, if tick < 1.0 { "none".to_owned() } else { digits(tick) })).collect::<Vec<_>>());
+    let ticks =
+        [0.5, 1.0, 4.0, 16.0, 64.0, 256.0, 1024.0].into_iter().filter(|&tick| tick <= largest);
+    let x = Axis::logarithmic("cache at the receiver, in digests", 0.5, largest).with_ticks(
+        ticks
+            .map(|tick| (tick, if tick < 1.0 { "none".to_owned() } else { digits(tick) }))
+            .collect::<Vec<_>>(),
+    );
     out.figure(
         "fig9.png",
         &Figure {
@@ -245,7 +288,9 @@ fn figure9(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
     }
     let said = signers.iter().map(|&signer| {
         let at: Vec<_> = rows.iter().filter(|row| row.signer == signer).collect();
-        let text = |row: Option<&&crate::seals::ByCache>| row.map_or_else(String::new, |row| rate(row.verified.median));
+        let text = |row: Option<&&crate::seals::ByCache>| {
+            row.map_or_else(String::new, |row| rate(row.verified.median))
+        };
         format!("{} to {} at {signer} digests", text(at.first()), text(at.last()))
     });
     let quicker = signers.iter().filter(|&&signer| {
@@ -301,13 +346,15 @@ fn figure10(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
     let mut shares: Vec<f64> = rows.iter().map(|row| row.rate).collect();
     shares.sort_by(f64::total_cmp);
     shares.dedup();
-    let of =
-        |scheme: &'static str, share: f64| rows.iter().filter(move |row| row.scheme == scheme && (row.rate - share).abs() < 1e-9);
+    let of = |scheme: &'static str, share: f64| {
+        rows.iter().filter(move |row| row.scheme == scheme && (row.rate - share).abs() < 1e-9)
+    };
     #[allow(clippy::cast_precision_loss)]
     let series = |scheme: &'static str, stroke| {
         let of = &of;
         shares.iter().zip(COLOURS).map(move |(&share, colour)| {
-            let points = of(scheme, share).map(|row| (row.units as f64, row.verified.median)).collect();
+            let points =
+                of(scheme, share).map(|row| (row.units as f64, row.verified.median)).collect();
             line(format!("{scheme}, {:.0} %", 100.0 * share), colour, stroke, points)
         })
     };
@@ -318,7 +365,9 @@ fn figure10(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
         "fig10.png",
         &Figure {
             title: TITLE_10.to_owned(),
-            subtitle: "DSA-512 + MD5; events that the application wants, a second; above GSC, below DTC".to_owned(),
+            subtitle:
+                "DSA-512 + MD5; events that the application wants, a second; above GSC, below DTC"
+                    .to_owned(),
             x,
             panels: vec![
                 Panel { y: y(), height: 1, series: series("GSC", Stroke::Marked).collect() },
@@ -326,9 +375,21 @@ fn figure10(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
             ],
         },
     )?;
-    let mut table = Table::new(["scheme", "rate", "digests at the signer", "verified without use", "wanted events a second"]);
+    let mut table = Table::new([
+        "scheme",
+        "rate",
+        "digests at the signer",
+        "verified without use",
+        "wanted events a second",
+    ]);
     for row in rows {
-        table.row([row.scheme.to_owned(), percent(row.rate), row.units.to_string(), percent(row.unused), rates(row.verified)]);
+        table.row([
+            row.scheme.to_owned(),
+            percent(row.rate),
+            row.units.to_string(),
+            percent(row.unused),
+            rates(row.verified),
+        ]);
     }
     // The least room from which on a star is as quick as it gets, within a tenth.
     let enough = |share: f64| {
@@ -381,8 +442,12 @@ fn figure11(measured: &Measured, out: &Out<'_>) -> Result<Vec<Entry>, ReportErro
     /// Number, what is done, title, and which of the times.
     type Part = (&'static str, &'static str, &'static str, fn(&crate::seals::ByDegree) -> Spread);
     let what: [Part; 2] = [
-        ("11a", "building", "Figure 11a: building a tree of degree k, a packet's share", |row| row.build),
-        ("11b", "generating", "Figure 11b: generating a packet of a tree of degree k", |row| row.packet),
+        ("11a", "building", "Figure 11a: building a tree of degree k, a packet's share", |row| {
+            row.build
+        }),
+        ("11b", "generating", "Figure 11b: generating a packet of a tree of degree k", |row| {
+            row.packet
+        }),
     ];
     let mut entries = Vec::new();
     for (number, verb, title, of) in what {
@@ -393,22 +458,31 @@ fn figure11(measured: &Measured, out: &Out<'_>) -> Result<Vec<Entry>, ReportErro
                 .map(|row| (row.events as f64, of(row).median * 1e3))
                 .collect::<Vec<_>>()
         };
-        let series = [2, 3, 4]
-            .into_iter()
-            .zip(COLOURS)
-            .map(|(degree, colour)| line(format!("k = {degree}"), colour, Stroke::Marked, curve(degree)));
+        let series = [2, 3, 4].into_iter().zip(COLOURS).map(|(degree, colour)| {
+            line(format!("k = {degree}"), colour, Stroke::Marked, curve(degree))
+        });
         #[allow(clippy::cast_precision_loss)]
         let sizes: Vec<f64> = rows.iter().map(|row| row.events as f64).collect();
-        let (least, largest) = (sizes.iter().copied().fold(f64::INFINITY, f64::min), most(sizes.iter().copied()));
-        let ticks: Vec<_> =
-            [64, 256, 1024, 4096, 16_384, 65_536].map(|tick: u32| (f64::from(tick), thousands(tick.into()))).to_vec();
+        let (least, largest) =
+            (sizes.iter().copied().fold(f64::INFINITY, f64::min), most(sizes.iter().copied()));
+        let ticks: Vec<_> = [64, 256, 1024, 4096, 16_384, 65_536]
+            .map(|tick: u32| (f64::from(tick), thousands(tick.into())))
+            .to_vec();
         out.figure(
             &format!("fig{number}.png"),
             &Figure {
                 title: title.to_owned(),
-                subtitle: format!("MD5, events of 4 bytes; the median of {} runs (the paper's: of ten)", measured.tree_runs),
+                subtitle: format!(
+                    "MD5, events of 4 bytes; the median of {} runs (the paper's: of ten)",
+                    measured.tree_runs
+                ),
                 x: Axis::logarithmic("events of the tree", least, largest.max(least * 2.0))
-                    .with_ticks(ticks.into_iter().filter(|tick| tick.0 >= least && tick.0 <= largest).collect::<Vec<_>>()),
+                    .with_ticks(
+                        ticks
+                            .into_iter()
+                            .filter(|tick| tick.0 >= least && tick.0 <= largest)
+                            .collect::<Vec<_>>(),
+                    ),
                 panels: vec![Panel {
                     y: Axis::linear(
                         &format!("nanoseconds {verb}, a packet"),
@@ -433,7 +507,10 @@ fn figure11(measured: &Measured, out: &Out<'_>) -> Result<Vec<Entry>, ReportErro
         let last = events.last().copied().unwrap_or(0);
         let said = [2, 3, 4].map(|degree| {
             let row = rows.iter().find(|row| row.degree == degree && row.events == last);
-            format!("k = {degree} {}", row.map_or_else(String::new, |row| time(of(row).median * 1e3)))
+            format!(
+                "k = {degree} {}",
+                row.map_or_else(String::new, |row| time(of(row).median * 1e3))
+            )
         });
         let entry = Entry::new(&format!("sealing-figure-{number}"), title, COMMAND)
             .ours(format!("of {} events: {}", thousands(last as u64), said.join(", ")))
@@ -511,13 +588,22 @@ fn figure14(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
             .map(|&(scheme, budget, colour, beside)| {
                 let points = rows.iter().filter(|row| row.scheme == scheme && row.budget == budget);
                 let points = points.map(|row| (place(row.suite) + beside, of(row) / 1e6)).collect();
-                line(format!("{scheme}, budget {}", thousands(budget)), colour, Stroke::Bars, points)
+                line(
+                    format!("{scheme}, budget {}", thousands(budget)),
+                    colour,
+                    Stroke::Bars,
+                    points,
+                )
             })
             .collect(),
     };
     #[allow(clippy::cast_precision_loss)]
-    let x = Axis::linear("signature and digest; the last three are the product's", -0.6, suites.len() as f64 - 0.4)
-        .with_ticks(suites.iter().map(|suite| (place(suite), short(suite))).collect::<Vec<_>>());
+    let x = Axis::linear(
+        "signature and digest; the last three are the product's",
+        -0.6,
+        suites.len() as f64 - 0.4,
+    )
+    .with_ticks(suites.iter().map(|suite| (place(suite), short(suite))).collect::<Vec<_>>());
     out.figure(
         "fig14.png",
         &Figure {
@@ -532,12 +618,20 @@ fn figure14(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
             ],
         },
     )?;
-    let mut table = Table::new(["budget", "suite", "scheme", "signed a second", "verified a second"]);
+    let mut table =
+        Table::new(["budget", "suite", "scheme", "signed a second", "verified a second"]);
     for row in rows {
-        table.row([thousands(row.budget), row.suite.to_owned(), row.scheme.to_owned(), rates(row.signed), rates(row.verified)]);
+        table.row([
+            thousands(row.budget),
+            row.suite.to_owned(),
+            row.scheme.to_owned(),
+            rates(row.signed),
+            rates(row.verified),
+        ]);
     }
-    let find =
-        |suite: &str, scheme: &str| rows.iter().find(|row| row.budget == 500 && row.suite == suite && row.scheme == scheme);
+    let find = |suite: &str, scheme: &str| {
+        rows.iter().find(|row| row.budget == 500 && row.suite == suite && row.scheme == scheme)
+    };
     let lead = |star: f64, tree: f64| {
         let ahead = if star < tree { "DTC" } else { "GSC" };
         format!("{ahead} by {}", rate((star - tree).abs()))
@@ -555,11 +649,15 @@ fn figure14(measured: &Measured, out: &Out<'_>) -> Result<Entry, ReportError> {
         .iter()
         .filter(|row| !row.is_ours && row.scheme == "GSC")
         .filter_map(|star| {
-            let is_same = |tree: &&WithBudget| tree.scheme == "DTC" && tree.suite == star.suite && tree.budget == star.budget;
+            let is_same = |tree: &&WithBudget| {
+                tree.scheme == "DTC" && tree.suite == star.suite && tree.budget == star.budget
+            };
             Some((star, rows.iter().find(is_same)?))
         })
         .collect();
-    let ahead = |of: fn(&WithBudget) -> f64| pairs.iter().filter(|(star, tree)| of(star) > of(tree)).count();
+    let ahead = |of: fn(&WithBudget) -> f64| {
+        pairs.iter().filter(|(star, tree)| of(star) > of(tree)).count()
+    };
     let ahead = format!(
         "of {} pairs of budget and suite, GSC is ahead in {} signed and {} verified",
         pairs.len(),
